@@ -1,0 +1,183 @@
+//! Reading and writing fields: little-endian, of fixed size, or variable-length integers.
+//!
+//! A [`Decoder`] never panics, never reads past its end and never allocates, whatever the bytes.
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The longest encoding of a variable-length integer, in bytes.
+pub const VARINT_BYTES_MAX: usize = 10;
+
+/// Appends `value` in groups of seven bits, lowest first; the high bit says that more follow.
+#[inline]
+pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Writes `value` at the start of `out` as [`put_varint`] does; returns the bytes used.
+///
+/// # Panics
+/// If `out` is shorter than [`varint_len`] says.
+#[inline]
+pub fn write_varint(out: &mut [u8], mut value: u64) -> usize {
+    let mut len = 0;
+    while value >= 0x80 {
+        out[len] = value as u8 | 0x80;
+        value >>= 7;
+        len += 1;
+    }
+    out[len] = value as u8;
+    len + 1
+}
+
+/// The bytes that `value` takes as a variable-length integer: 1 to [`VARINT_BYTES_MAX`].
+#[inline]
+pub const fn varint_len(value: u64) -> usize {
+    let bits = 64 - (value | 1).leading_zeros() as usize;
+    bits.div_ceil(7)
+}
+
+/// Takes fields off the front of a byte slice.
+#[derive(Clone, Debug)]
+pub struct Decoder<'a>(&'a [u8]);
+
+impl<'a> Decoder<'a> {
+    /// A decoder of all of `bytes`.
+    #[inline]
+    pub fn new(bytes: &'a [u8]) -> Decoder<'a> {
+        Decoder(bytes)
+    }
+
+    /// The bytes not yet taken.
+    #[inline]
+    pub fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Takes the next `N` bytes.
+    #[inline]
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let Some((head, rest)) = self.0.split_first_chunk::<N>() else {
+            return Err(truncated(N as u64, self.0.len()));
+        };
+        self.0 = rest;
+        Ok(*head)
+    }
+
+    /// Takes the next `len` bytes.
+    #[inline]
+    pub fn bytes(&mut self, len: u64) -> Result<&'a [u8]> {
+        match usize::try_from(len).ok().and_then(|len| self.0.split_at_checked(len)) {
+            Some((head, rest)) => {
+                self.0 = rest;
+                Ok(head)
+            }
+            None => Err(truncated(len, self.0.len())),
+        }
+    }
+
+    /// Takes a `u8`.
+    #[inline]
+    pub fn u8(&mut self) -> Result<u8> {
+        Ok(u8::from_le_bytes(self.array()?))
+    }
+
+    /// Takes a `u16`.
+    #[inline]
+    pub fn u16(&mut self) -> Result<u16> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+
+    /// Takes a `u32`.
+    #[inline]
+    pub fn u32(&mut self) -> Result<u32> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    /// Takes a `u64`.
+    #[inline]
+    pub fn u64(&mut self) -> Result<u64> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    /// Takes a variable-length integer. Refuses encodings of more than 64 bits.
+    #[inline]
+    pub fn varint(&mut self) -> Result<u64> {
+        if let [first, rest @ ..] = self.0
+            && *first < 0x80
+        {
+            self.0 = rest;
+            return Ok(u64::from(*first));
+        }
+        self.long_varint()
+    }
+
+    fn long_varint(&mut self) -> Result<u64> {
+        let mut value = 0;
+        for i in 0..VARINT_BYTES_MAX {
+            let byte = self.u8()?;
+            let bits = u64::from(byte & 0x7f);
+            if i == VARINT_BYTES_MAX - 1 && bits > 1 {
+                break;
+            }
+            value |= bits << (7 * i);
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(Error::field("integer", "at most 64 bits", "more"))
+    }
+
+    /// Succeeds if nothing is left.
+    pub fn end(&self) -> Result<()> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        Err(Error::field("rest of the record", "0 bytes", format!("{} bytes", self.0.len())))
+    }
+}
+
+fn truncated(expected: u64, got: usize) -> Error {
+    ErrorKind::Truncated { expected, got: got as u64 }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(value: u64) {
+        let mut out = Vec::new();
+        put_varint(&mut out, value);
+        assert_eq!(out.len(), varint_len(value));
+        let mut array = [0; VARINT_BYTES_MAX];
+        assert_eq!(write_varint(&mut array, value), out.len());
+        assert_eq!(array[..out.len()], out);
+        for cut in 0..out.len() {
+            assert!(Decoder::new(&out[..cut]).varint().is_err());
+        }
+        let mut decoder = Decoder::new(&out);
+        assert_eq!(decoder.varint().unwrap(), value);
+        decoder.end().unwrap();
+    }
+
+    #[test]
+    fn integers_of_every_width_come_back() {
+        for bit in 0..64 {
+            check(1 << bit);
+            check((1 << bit) - 1);
+            check(u64::MAX >> bit);
+        }
+    }
+
+    #[test]
+    fn integers_of_more_than_64_bits_are_refused() {
+        let mut bytes = [0xff; VARINT_BYTES_MAX];
+        bytes[VARINT_BYTES_MAX - 1] = 0x02;
+        assert!(Decoder::new(&bytes).varint().is_err());
+        assert!(Decoder::new(&[0xff; 32]).varint().is_err());
+    }
+}

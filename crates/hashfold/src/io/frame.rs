@@ -1,0 +1,255 @@
+//! What every file has in common: a header block in front, a footer at the end.
+//!
+//! The same tables stand in `docs/formats/frame.md`. The size of a framed file is a multiple of
+//! [`ALIGNMENT`]; its first [`ALIGNMENT`] bytes are the header (zeros after the first 64).
+//!
+//! Header:
+//!
+//! | offset | size | field    |                                                                |
+//! |-------:|-----:|----------|----------------------------------------------------------------|
+//! |      0 |    8 | magic    | `HASHFOLD`                                                     |
+//! |      8 |    2 | kind     | 1 manifest, 2 table data, 3 table index                        |
+//! |     10 |    2 | version  | the format version of that kind                                |
+//! |     12 |    4 | zero     |                                                                |
+//! |     16 |    8 | seed     | of the data set's hashes                                       |
+//! |     24 |    8 | id       | of the data that the file holds or describes                   |
+//! |     32 |   28 | zeros    |                                                                |
+//! |     60 |    4 | checksum | CRC-32C of bytes 0 to 59                                       |
+//!
+//! The footer is fields of the file's kind, then this tail at the very end; zeros stand before
+//! the fields to fill up a multiple of [`ALIGNMENT`]:
+//!
+//! | offset | size | field       |                                                             |
+//! |-------:|-----:|-------------|-------------------------------------------------------------|
+//! |      0 |    4 | fields_size | of the fields just before the tail, in bytes                |
+//! |      4 |    4 | body_sum    | CRC-32C of the bytes between header and footer, or 0        |
+//! |      8 |    8 | file_size   | in bytes                                                    |
+//! |     16 |    4 | checksum    | CRC-32C of the fields and of bytes 0 to 15                  |
+//! |     20 |    4 | magic       | `DONE`                                                      |
+
+use super::{ALIGNMENT, BlockFile, Buffer};
+use crate::{
+    checksum::{crc32c, crc32c_append},
+    codec::Decoder,
+    error::{Error, ErrorKind, Result},
+    key::Seed,
+};
+use std::ops::RangeInclusive;
+
+/// The first bytes of every file.
+pub const MAGIC: [u8; 8] = *b"HASHFOLD";
+const DONE: [u8; 4] = *b"DONE";
+const HEADER_SIZE: usize = 64;
+const HEADER_SUM_OFFSET: usize = 60;
+const TAIL_SIZE: usize = 24;
+const TAIL_SUM_OFFSET: usize = 16;
+const _: () = assert!(HEADER_SUM_OFFSET + size_of::<u32>() == HEADER_SIZE);
+const _: () = assert!(TAIL_SUM_OFFSET + size_of::<u32>() + DONE.len() == TAIL_SIZE);
+
+/// The largest fields of a footer, in bytes.
+pub const FIELDS_SIZE_MAX: usize = 1 << 24;
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// Says which files are current.
+    Manifest,
+    /// The entries of a table.
+    TableData,
+    /// The index of a table.
+    TableIndex,
+}
+
+impl FileKind {
+    const ALL: [FileKind; 3] = [FileKind::Manifest, FileKind::TableData, FileKind::TableIndex];
+
+    fn number(self) -> u16 {
+        match self {
+            FileKind::Manifest => 1,
+            FileKind::TableData => 2,
+            FileKind::TableIndex => 3,
+        }
+    }
+
+    /// As in error messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            FileKind::Manifest => "manifest",
+            FileKind::TableData => "table data",
+            FileKind::TableIndex => "table index",
+        }
+    }
+
+    /// The format versions that this library reads; it writes the last one.
+    pub fn versions(self) -> RangeInclusive<u16> {
+        1..=1
+    }
+}
+
+/// The header of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the file is.
+    pub kind: FileKind,
+    /// The format version of that kind.
+    pub version: u16,
+    /// Of the data set's hashes.
+    pub seed: Seed,
+    /// Files with one id describe the same data.
+    pub id: u64,
+}
+
+impl Header {
+    /// A header of the newest version.
+    pub fn new(kind: FileKind, seed: Seed, id: u64) -> Header {
+        Header { kind, version: *kind.versions().end(), seed, id }
+    }
+
+    /// The header block.
+    pub fn encode(&self) -> [u8; ALIGNMENT] {
+        let mut out = Vec::with_capacity(ALIGNMENT);
+        out.extend(MAGIC);
+        out.extend(self.kind.number().to_le_bytes());
+        out.extend(self.version.to_le_bytes());
+        out.extend([0; 4]);
+        out.extend(self.seed.0.to_le_bytes());
+        out.extend(self.id.to_le_bytes());
+        out.resize(HEADER_SUM_OFFSET, 0);
+        out.extend(crc32c(&out).to_le_bytes());
+        out.resize(ALIGNMENT, 0);
+        out.try_into().expect("resized to ALIGNMENT")
+    }
+
+    /// Reads a header block of a file that must be of this kind.
+    pub fn decode(bytes: &[u8], kind: FileKind) -> Result<Header> {
+        let mut fields = Decoder::new(bytes);
+        let magic = fields.array::<8>()?;
+        if magic != MAGIC {
+            return Err(ErrorKind::Magic { expected: MAGIC, got: magic }.into());
+        }
+        let number = fields.u16()?;
+        let version = fields.u16()?;
+        fields.u32()?;
+        let (seed, id) = (Seed(fields.u64()?), fields.u64()?);
+        fields.array::<28>()?;
+        let (expected, got) = (fields.u32()?, crc32c(&bytes[..HEADER_SUM_OFFSET]));
+        if expected != got {
+            return Err(ErrorKind::Checksum { expected, got }.into());
+        }
+        if number != kind.number() {
+            let known = FileKind::ALL.iter().find(|known| known.number() == number);
+            let got = known.map_or(format!("kind {number}"), |known| known.name().to_owned());
+            return Err(ErrorKind::FileKind { expected: kind.name(), got }.into());
+        }
+        if !kind.versions().contains(&version) {
+            return Err(ErrorKind::Version { expected: kind.versions(), got: version }.into());
+        }
+        Ok(Header { kind, version, seed, id })
+    }
+
+    /// Reads and checks the header of `file`, which must be of this kind.
+    pub fn read(file: &dyn BlockFile, kind: FileKind) -> Result<Header> {
+        let place = file.place();
+        let size = file.size()?;
+        if size < ALIGNMENT as u64 {
+            let kind = ErrorKind::Truncated { expected: ALIGNMENT as u64, got: size };
+            return Err(Error::new(kind).at(place));
+        }
+        let mut block = Buffer::zeroed(ALIGNMENT);
+        file.read_at(0, &mut block)?;
+        Header::decode(&block, kind).map_err(|error| error.at(&place.offset(0)))
+    }
+}
+
+/// The footer of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Footer {
+    /// The fields of the file's kind, encoded.
+    pub fields: Vec<u8>,
+    /// The checksum of all between header and footer, 0 where the blocks there have their own.
+    pub body_sum: u32,
+}
+
+impl Footer {
+    /// The footer of a file whose header and body take `size_before` bytes, with its padding.
+    ///
+    /// # Panics
+    /// If `size_before` is not aligned or the fields are too long.
+    pub fn encode(&self, size_before: u64) -> Vec<u8> {
+        assert!(size_before.is_multiple_of(ALIGNMENT as u64));
+        assert!(self.fields.len() <= FIELDS_SIZE_MAX);
+        let size = (self.fields.len() + TAIL_SIZE).next_multiple_of(ALIGNMENT);
+        let fields_start = size - TAIL_SIZE - self.fields.len();
+        let mut out = vec![0; fields_start];
+        out.extend(&self.fields);
+        out.extend((self.fields.len() as u32).to_le_bytes());
+        out.extend(self.body_sum.to_le_bytes());
+        out.extend((size_before + size as u64).to_le_bytes());
+        out.extend(crc32c(&out[fields_start..]).to_le_bytes());
+        out.extend(DONE);
+        out
+    }
+
+    /// Reads and checks the footer of `file`; with it, where the footer starts.
+    pub fn read(file: &dyn BlockFile) -> Result<(Footer, u64)> {
+        let size = file.size()?;
+        let header_and_tail = 2 * ALIGNMENT as u64;
+        if size < header_and_tail || !size.is_multiple_of(ALIGNMENT as u64) {
+            let expected = size.next_multiple_of(ALIGNMENT as u64).max(header_and_tail);
+            let kind = ErrorKind::Truncated { expected, got: size };
+            return Err(Error::new(kind).at(file.place()));
+        }
+        let mut block = Buffer::zeroed(ALIGNMENT);
+        file.read_at(size - ALIGNMENT as u64, &mut block)?;
+        let tail_place = file.place().offset(size - TAIL_SIZE as u64);
+        let tail = Tail::decode(&block[ALIGNMENT - TAIL_SIZE..], size)
+            .map_err(|error| error.at(&tail_place))?;
+        let footer_size = (tail.fields_size + TAIL_SIZE).next_multiple_of(ALIGNMENT);
+        let Some(start) = size.checked_sub((ALIGNMENT + footer_size) as u64) else {
+            let error = Error::field("footer size", format!("at most {size}"), footer_size);
+            return Err(error.at(&tail_place));
+        };
+        let start = start + ALIGNMENT as u64;
+        if footer_size > ALIGNMENT {
+            block = Buffer::zeroed(footer_size);
+            file.read_at(start, &mut block)?;
+        }
+        let fields_end = footer_size - TAIL_SIZE;
+        let fields = &block[fields_end - tail.fields_size..fields_end];
+        let got = crc32c_append(crc32c(fields), &block[fields_end..][..TAIL_SUM_OFFSET]);
+        if got != tail.checksum {
+            let kind = ErrorKind::Checksum { expected: tail.checksum, got };
+            return Err(Error::new(kind).at(&tail_place));
+        }
+        Ok((Footer { fields: fields.to_vec(), body_sum: tail.body_sum }, start))
+    }
+}
+
+struct Tail {
+    fields_size: usize,
+    body_sum: u32,
+    checksum: u32,
+}
+
+impl Tail {
+    fn decode(bytes: &[u8], size: u64) -> Result<Tail> {
+        let mut fields = Decoder::new(bytes);
+        let fields_size = fields.u32()? as usize;
+        let body_sum = fields.u32()?;
+        let file_size = fields.u64()?;
+        let checksum = fields.u32()?;
+        let done = fields.array::<4>()?;
+        if done != DONE {
+            let got = format!("\"{}\"", done.escape_ascii());
+            return Err(Error::field("end of the file", "\"DONE\"", got));
+        }
+        if file_size != size {
+            return Err(ErrorKind::Truncated { expected: file_size, got: size }.into());
+        }
+        if fields_size > FIELDS_SIZE_MAX {
+            let expected = format!("at most {FIELDS_SIZE_MAX}");
+            return Err(Error::field("footer size", expected, fields_size));
+        }
+        Ok(Tail { fields_size, body_sum, checksum })
+    }
+}

@@ -1,0 +1,74 @@
+//! The hash of a key: the order of everything outside RAM.
+
+use std::fmt;
+use xxhash_rust::xxh3::xxh3_128_with_seed;
+
+/// The seed of a data set, kept in the header of each of its files.
+///
+/// Random by default, so that nobody can choose colliding keys in advance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Seed(pub u64);
+
+impl fmt::Display for Seed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#018x}", self.0)
+    }
+}
+
+/// The XXH3-128 hash of a key's bytes under a [`Seed`].
+///
+/// Hashes are compared as 128-bit numbers. The high bits say where an entry is, the rest says
+/// which one it is.
+///
+/// ```
+/// use hashfold::{KeyHash, Seed};
+/// let hash = KeyHash::of(b"a key", Seed(7));
+/// assert_eq!(hash, KeyHash::of(b"a key", Seed(7)));
+/// assert_ne!(hash, KeyHash::of(b"a key", Seed(8)));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyHash(u128);
+
+impl KeyHash {
+    /// The hash of `key`.
+    #[inline]
+    pub fn of(key: &[u8], seed: Seed) -> KeyHash {
+        KeyHash(xxh3_128_with_seed(key, seed.0))
+    }
+
+    /// The hash with these 128 bits.
+    #[inline]
+    pub const fn from_bits(bits: u128) -> KeyHash {
+        KeyHash(bits)
+    }
+
+    /// All 128 bits.
+    #[inline]
+    pub const fn bits(self) -> u128 {
+        self.0
+    }
+
+    /// The high 64 bits, which address buckets, blocks and partitions.
+    #[inline]
+    pub const fn high(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
+    /// The low 64 bits, which fingerprints are taken from.
+    #[inline]
+    pub const fn low(self) -> u64 {
+        self.0 as u64
+    }
+}
+
+impl fmt::Debug for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Display for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}

@@ -1,0 +1,20 @@
+//! Hashfold keeps huge sets of keys on flash and needs a few bits of RAM for each.
+//!
+//! One hash, one order: a key is hashed once to 128 bits ([`KeyHash`]), and everything outside RAM
+//! is a run: entries in ascending hash order ([`run::Run`]). Sorting makes a run, merging changes
+//! runs, nothing else moves data.
+
+pub mod checksum;
+pub mod codec;
+pub mod error;
+pub mod io;
+pub mod key;
+pub mod manifest;
+pub mod run;
+pub mod table;
+pub mod work;
+
+pub use self::{
+    error::{Error, ErrorClass, ErrorKind, Place, Result},
+    key::{KeyHash, Seed},
+};

@@ -1,0 +1,149 @@
+//! Where background work runs.
+//!
+//! The library starts no thread of its own accord: a part that can use a second core or wait for
+//! the disk in the background takes an [`Executor`]. [`Inline`] runs everything in the caller,
+//! [`Threads`] is the pool that the command uses.
+
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::{self, JoinHandle},
+};
+
+/// A piece of work.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs jobs, now or later, in the order given or not.
+pub trait Executor: fmt::Debug + Send + Sync {
+    /// Takes a job; it will be run exactly once.
+    fn spawn(&self, job: Job);
+
+    /// How many jobs can run at once besides the caller; 0 if `spawn` runs them in the caller.
+    fn width(&self) -> usize;
+}
+
+/// Runs each job at once, in the caller.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Inline;
+
+impl Executor for Inline {
+    fn spawn(&self, job: Job) {
+        job();
+    }
+
+    fn width(&self) -> usize {
+        0
+    }
+}
+
+/// A fixed number of threads that take jobs from one queue. Dropping it waits for all jobs.
+pub struct Threads {
+    queue: Option<Sender<Job>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    /// A pool of `count` threads, at least one.
+    pub fn new(count: usize) -> Threads {
+        let (queue, jobs) = channel::<Job>();
+        let jobs = Arc::new(Mutex::new(jobs));
+        let threads = (0..count.max(1)).map(|i| start(i, jobs.clone())).collect();
+        Threads { queue: Some(queue), threads }
+    }
+}
+
+fn start(i: usize, jobs: Arc<Mutex<Receiver<Job>>>) -> JoinHandle<()> {
+    thread::Builder::new()
+        .name(format!("hashfold-{i}"))
+        .spawn(move || {
+            loop {
+                let job = jobs.lock().expect("no job runs under this lock").recv();
+                let Ok(job) = job else { return };
+                // A panic reaches the job's `Pending::wait`; the thread lives on.
+                let _ = catch_unwind(AssertUnwindSafe(job));
+            }
+        })
+        .expect("the system can start a thread")
+}
+
+impl Executor for Threads {
+    fn spawn(&self, job: Job) {
+        let queue = self.queue.as_ref().expect("the queue is there until drop");
+        queue.send(job).expect("the threads live until drop");
+    }
+
+    fn width(&self) -> usize {
+        self.threads.len()
+    }
+}
+
+impl fmt::Debug for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Threads({})", self.threads.len())
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.queue = None;
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The result of a job that may still be running.
+#[derive(Debug)]
+pub struct Pending<T>(Receiver<thread::Result<T>>);
+
+impl<T: Send + 'static> Pending<T> {
+    /// Hands `work` to `executor`.
+    pub fn start(
+        executor: &dyn Executor,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Pending<T> {
+        let (done, pending) = channel();
+        executor.spawn(Box::new(move || {
+            let _ = done.send(catch_unwind(AssertUnwindSafe(work)));
+        }));
+        Pending(pending)
+    }
+
+    /// Waits for the result. A panic of the job goes on here.
+    pub fn wait(self) -> T {
+        match self.0.recv().expect("an executor runs every job that it takes") {
+            Ok(value) => value,
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(executor: &dyn Executor) {
+        let squares: Vec<_> = (0..100).map(|i| Pending::start(executor, move || i * i)).collect();
+        let squares: Vec<u64> = squares.into_iter().map(Pending::wait).collect();
+        assert_eq!(squares, (0..100).map(|i| i * i).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn every_job_runs_once_whoever_runs_it() {
+        check(&Inline);
+        check(&Threads::new(1));
+        check(&Threads::new(7));
+    }
+
+    #[test]
+    fn a_panic_reaches_the_one_who_waits_and_the_pool_goes_on() {
+        let pool = Threads::new(1);
+        let pending = Pending::start(&pool, || panic!("on purpose"));
+        assert!(catch_unwind(AssertUnwindSafe(|| pending.wait())).is_err());
+        check(&pool);
+    }
+}
