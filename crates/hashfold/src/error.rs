@@ -256,7 +256,10 @@ impl fmt::Display for ErrorKind {
                  restore the file from a copy or rebuild it"
             ),
             ErrorKind::Truncated { expected, got } => {
-                write!(f, "{got} bytes are left where {expected} are needed; the file was cut short")
+                write!(
+                    f,
+                    "{got} bytes are left where {expected} are needed; the file was cut short"
+                )
             }
             ErrorKind::Magic { expected, got } => write!(
                 f,

@@ -102,10 +102,7 @@ pub struct Pending<T>(Receiver<thread::Result<T>>);
 
 impl<T: Send + 'static> Pending<T> {
     /// Hands `work` to `executor`.
-    pub fn start(
-        executor: &dyn Executor,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Pending<T> {
+    pub fn start(executor: &dyn Executor, work: impl FnOnce() -> T + Send + 'static) -> Pending<T> {
         let (done, pending) = channel();
         executor.spawn(Box::new(move || {
             let _ = done.send(catch_unwind(AssertUnwindSafe(work)));

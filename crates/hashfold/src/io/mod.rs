@@ -10,26 +10,31 @@
 //! writes may be lost, torn at any sector or done in any order.
 
 mod buffer;
+mod direct;
 mod faulty;
 pub mod frame;
+mod mapped;
 mod memory;
+mod names;
 mod os;
+#[cfg(test)]
+mod tests;
 mod uring;
 mod writer;
 
 pub use self::{
     buffer::Buffer,
-    faulty::{FaultPlan, FaultyDisk},
+    faulty::{Fault, FaultPlan, FaultyDisk},
     memory::MemoryDisk,
     os::OsDisk,
-    writer::Writer,
+    writer::{RESERVE_SIZE_MAX, Writer},
 };
 
-use crate::error::{Place, Result};
-use std::{fmt::Debug, path::Path, sync::Arc};
+use crate::error::{Error, ErrorKind, Place, Result};
+use std::{fmt::Debug, io, path::Path, sync::Arc};
 
-/// Offsets, lengths and buffers of [`Access::Direct`] reads and writes are multiples of this,
-/// and so is the size of every framed file, in bytes.
+/// Offsets, lengths and buffers of [`Access::Direct`] reads and writes should be multiples of this
+/// (others work, at the price of a copy), and the size of every framed file is one, in bytes.
 pub const ALIGNMENT: usize = 4096;
 
 /// How the bytes of a file travel.
@@ -71,6 +76,11 @@ pub trait BlockFile: Debug + Send + Sync {
     /// it is there. Stops at the first error.
     fn read_many(&self, extents: &[Extent], visit: &mut Visit<'_>) -> Result<()>;
 
+    /// The bytes of the file, if it is mapped.
+    fn mapped(&self) -> Option<&[u8]> {
+        None
+    }
+
     /// Writes all of `bytes` at `offset`; the file grows as needed.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
@@ -83,7 +93,8 @@ pub trait Lock: Debug + Send + Sync {}
 
 /// A file system.
 pub trait Disk: Debug + Send + Sync {
-    /// A new empty file, to read and write; replaces one of that name.
+    /// A new empty file, to read and write; replaces one of that name, which stays as it is for
+    /// those who have it open.
     fn create(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>>;
 
     /// An existing file, to read.
@@ -92,7 +103,7 @@ pub trait Disk: Debug + Send + Sync {
     /// Whether a file or folder of that name is there.
     fn exists(&self, path: &Path) -> Result<bool>;
 
-    /// The names of the files and folders in a folder, sorted.
+    /// The names of the files and folders in a folder, sorted. The root of relative paths is "".
     fn list(&self, folder: &Path) -> Result<Vec<String>>;
 
     /// Makes a folder, and those above it. One that is there already is fine.
@@ -110,20 +121,41 @@ pub trait Disk: Debug + Send + Sync {
     /// Returns when all names made, changed and removed in the folder are on the device.
     fn sync_folder(&self, folder: &Path) -> Result<()>;
 
-    /// Takes an exclusive lock on a file, made if need be; `Busy` if another process or handle
-    /// holds it.
-    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>>;
+    /// Takes an exclusive lock on a folder; `Busy` if another process or handle holds it.
+    fn lock(&self, folder: &Path) -> Result<Box<dyn Lock>>;
 }
 
 /// Reads a whole file, which may be as long as `size_max` bytes, into an aligned buffer.
 pub fn read_all(file: &dyn BlockFile, size_max: u64) -> Result<Buffer> {
     let size = file.size()?;
     if size > size_max {
-        let kind =
-            crate::error::ErrorKind::Limit { what: "file size", limit: size_max, got: size };
-        return Err(crate::error::Error::new(kind).at(file.place()));
+        let kind = ErrorKind::Limit { what: "file size", limit: size_max, got: size };
+        return Err(Error::new(kind).at(file.place()));
     }
     let mut bytes = Buffer::zeroed(size as usize);
     file.read_at(0, &mut bytes)?;
     Ok(bytes)
+}
+
+/// [`BlockFile::read_many`] for a back end that reads one extent at a time.
+fn read_each(file: &dyn BlockFile, extents: &[Extent], visit: &mut Visit<'_>) -> Result<()> {
+    let len_max = extents.iter().map(|extent| extent.len).max();
+    let mut buffer = Buffer::zeroed(len_max.unwrap_or(0));
+    for (i, extent) in extents.iter().enumerate() {
+        let bytes = &mut buffer[..extent.len];
+        file.read_at(extent.offset, bytes)?;
+        visit(i, bytes)?;
+    }
+    Ok(())
+}
+
+/// The error of a call on `path` that the system refused.
+fn refused<E: Into<io::Error>>(action: &'static str, path: &Path) -> impl FnOnce(E) -> Error {
+    move |source| Error::io(action, source.into()).at(&Place::file(path))
+}
+
+/// The error of reading `extent` where the file has only the first `got` bytes of it.
+fn past_end(place: &Place, extent: Extent, got: usize) -> Error {
+    let kind = ErrorKind::Truncated { expected: extent.len as u64, got: got as u64 };
+    Error::new(kind).at(&place.offset(extent.offset))
 }

@@ -6,12 +6,15 @@
 //! The order is that of ([`KeyHash`], key): two keys with one 128-bit hash stand side by side.
 
 mod merge;
+mod prefetch;
 mod sort;
+#[cfg(test)]
+mod tests;
 mod vector;
 
 pub use self::{
     merge::{Merge, Tombstones},
-    sort::{SortOptions, Sorted, Sorter},
+    sort::{MEMORY_BYTES_MIN, SortOptions, Sorted, Sorter},
     vector::VecRun,
 };
 
@@ -47,6 +50,16 @@ pub trait Run: Send {
     /// # Panics
     /// If the last `advance` did not return `true`.
     fn entry(&self) -> Entry<'_>;
+}
+
+impl<R: Run + ?Sized> Run for &mut R {
+    fn advance(&mut self) -> Result<bool> {
+        (**self).advance()
+    }
+
+    fn entry(&self) -> Entry<'_> {
+        (**self).entry()
+    }
 }
 
 impl<R: Run + ?Sized> Run for Box<R> {

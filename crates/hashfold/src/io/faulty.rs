@@ -1,0 +1,519 @@
+//! A disk that fails as planned: power cuts, refusals, short reads, flipped bits.
+//!
+//! It remembers what is only written and what is synced, for bytes and for names:
+//!
+//! ```text
+//! write_at → unsynced writes ── sync ────────→ durable bytes of the file
+//! create, rename, remove → unsynced changes ── sync_folder → durable names of the folder
+//! ```
+//!
+//! After a power cut the durable part is there. Of a file's unsynced writes each is kept, lost or
+//! torn between two sectors, in any order. Of a folder's unsynced changes the first few are kept,
+//! as on file systems with a journal; a rename happens whole or not at all.
+
+use super::{
+    Access, BlockFile, Disk, Extent, Lock, MemoryDisk, Visit,
+    memory::{Content, read_slice, write_slice},
+    names::{Answer, Change, Locks, Names, clean},
+    past_end, read_each, refused,
+};
+use crate::error::{Error, Place, Result};
+use rustix::io::Errno;
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, RwLock},
+};
+
+/// A device writes this many bytes, aligned, whole or not at all.
+const SECTOR_SIZE: u64 = 512;
+
+/// Something that goes wrong. Calls are counted from 0; operations are the calls that change
+/// something: create, write, sync, rename and remove, of files and folders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The power goes while this operation runs: it and every call after it fail.
+    PowerCut {
+        /// Its number among the operations.
+        operation: u64,
+    },
+    /// An operation fails and changes nothing.
+    Failure {
+        /// Its number among the operations.
+        operation: u64,
+    },
+    /// The disk is full from this write on.
+    Full {
+        /// Its number among the writes.
+        write: u64,
+    },
+    /// The disk takes so many bytes and is full then, in the midst of a write if need be.
+    FullAfter {
+        /// Bytes written in all, over others or not.
+        bytes: u64,
+    },
+    /// A read fails.
+    ReadFailure {
+        /// Its number among the reads; each extent of a `read_many` is one.
+        read: u64,
+    },
+    /// A read finds the file shorter than it is.
+    ShortRead {
+        /// Its number among the reads.
+        read: u64,
+    },
+    /// A read returns one bit flipped.
+    FlippedBit {
+        /// Its number among the reads.
+        read: u64,
+    },
+}
+
+/// What goes wrong on a [`FaultyDisk`], and when. The default is nothing.
+#[derive(Clone, Debug, Default)]
+pub struct FaultPlan {
+    /// Chooses which bit is flipped and how short a short read is.
+    pub seed: u64,
+    /// In any order.
+    pub faults: Vec<Fault>,
+}
+
+impl From<Fault> for FaultPlan {
+    fn from(fault: Fault) -> FaultPlan {
+        FaultPlan { seed: 0, faults: vec![fault] }
+    }
+}
+
+/// A disk in RAM that fails as planned. A clone shows the same disk.
+#[derive(Clone, Debug)]
+pub struct FaultyDisk {
+    state: Arc<Mutex<State>>,
+    locks: Locks,
+}
+
+impl FaultyDisk {
+    /// An empty disk.
+    pub fn new(plan: FaultPlan) -> FaultyDisk {
+        FaultyDisk::over(&MemoryDisk::default(), plan)
+    }
+
+    /// A disk that starts with a copy of what `disk` holds, all of it durable.
+    pub fn over(disk: &MemoryDisk, plan: FaultPlan) -> FaultyDisk {
+        let mut files = Vec::new();
+        let names = disk.names().map(|content| {
+            let bytes = content.read().expect("nothing panics under this lock").clone();
+            files.push(FileState { durable: bytes.clone(), bytes, unsynced: Vec::new() });
+            files.len() - 1
+        });
+        let state = State {
+            random: Random(plan.seed),
+            faults: plan.faults,
+            durable_names: names.clone(),
+            names,
+            files,
+            ..State::default()
+        };
+        FaultyDisk { state: Arc::new(Mutex::new(state)), locks: Locks::default() }
+    }
+
+    /// How many operations were asked for so far: a test that cuts the power at each of them in
+    /// turn ends here.
+    pub fn operations(&self) -> u64 {
+        self.state().operations
+    }
+
+    /// Ends all faults, the power cut too: from now on every call succeeds.
+    pub fn heal(&self) {
+        let mut state = self.state();
+        state.faults.clear();
+        state.has_no_power = false;
+    }
+
+    /// A copy of the disk as the running system sees it: with everything that was written.
+    pub fn snapshot(&self) -> MemoryDisk {
+        let state = self.state();
+        MemoryDisk::with_names(state.names.map(|&id| content(state.files[id].bytes.clone())))
+    }
+
+    /// A copy of the disk as the system finds it if the power goes now, or went before. `seed`
+    /// chooses what is left of that which was not synced.
+    pub fn after_power_cut(&self, seed: u64) -> MemoryDisk {
+        let random = &mut Random(seed);
+        let state = self.state();
+        let names = state.names_after_power_cut(random);
+        let luck = Luck::new(random);
+        MemoryDisk::with_names(
+            names.map(|&id| content(state.files[id].after_power_cut(luck, random))),
+        )
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics under this lock")
+    }
+
+    /// Runs an operation that changes names in the way of `change`.
+    fn change_names(
+        &self,
+        action: &'static str,
+        path: &Path,
+        change: impl FnOnce(&mut Names<usize>) -> Answer<Vec<Change<usize>>>,
+    ) -> Result<()> {
+        let operation = |state: &mut State| {
+            let changes = change(&mut state.names)?;
+            state.unsynced_changes.extend(changes);
+            Ok(())
+        };
+        self.state().operate(operation).map_err(refused(action, path))
+    }
+
+    /// Answers a question about names, while there is power.
+    fn ask<T>(
+        &self,
+        action: &'static str,
+        path: &Path,
+        question: impl FnOnce(&State) -> Answer<T>,
+    ) -> Result<T> {
+        let state = self.state();
+        state.check_power().and_then(|()| question(&state)).map_err(refused(action, path))
+    }
+}
+
+impl Disk for FaultyDisk {
+    fn create(&self, path: &Path, _: Access) -> Result<Arc<dyn BlockFile>> {
+        let id = self.state().new_file();
+        self.change_names("create", path, |names| names.create(path, id))?;
+        let (disk, place) = (self.clone(), Place::file(path));
+        Ok(Arc::new(FaultyFile { disk, id, place, writable: true }))
+    }
+
+    fn open(&self, path: &Path, _: Access) -> Result<Arc<dyn BlockFile>> {
+        let id = self.ask("open", path, |state| state.names.file(path))?;
+        let (disk, place) = (self.clone(), Place::file(path));
+        Ok(Arc::new(FaultyFile { disk, id, place, writable: false }))
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.ask("find", path, |state| Ok(state.names.exists(path)))
+    }
+
+    fn list(&self, folder: &Path) -> Result<Vec<String>> {
+        self.ask("list", folder, |state| state.names.list(folder))
+    }
+
+    fn create_folder(&self, folder: &Path) -> Result<()> {
+        self.change_names("create", folder, |names| names.create_folder(folder))
+    }
+
+    fn remove_folder(&self, folder: &Path) -> Result<()> {
+        self.change_names("remove", folder, |names| names.remove_folder(folder))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.change_names("remove", path, |names| names.remove(path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.change_names("rename", from, |names| names.rename(from, to))
+    }
+
+    fn sync_folder(&self, folder: &Path) -> Result<()> {
+        let sync = |state: &mut State| state.sync_folder(folder);
+        self.state().operate(sync).map_err(refused("sync", folder))
+    }
+
+    fn lock(&self, folder: &Path) -> Result<Box<dyn Lock>> {
+        self.ask("lock", folder, |state| state.names.folder(folder))?;
+        self.locks.take(folder)
+    }
+}
+
+#[derive(Debug)]
+struct FaultyFile {
+    disk: FaultyDisk,
+    id: usize,
+    place: Place,
+    writable: bool,
+}
+
+impl BlockFile for FaultyFile {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn size(&self) -> Result<u64> {
+        let size = |state: &State| Ok(state.files[self.id].bytes.len() as u64);
+        self.disk.ask("measure", &self.place.file, size)
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let place = self.place.offset(offset);
+        let mut state = self.disk.state();
+        let answer = state.read(self.id, offset, bytes);
+        let got = answer.map_err(|errno| Error::io("read", errno.into()).at(&place))?;
+        if got < bytes.len() {
+            return Err(past_end(&self.place, Extent { offset, len: bytes.len() }, got));
+        }
+        Ok(())
+    }
+
+    fn read_many(&self, extents: &[Extent], visit: &mut Visit<'_>) -> Result<()> {
+        read_each(self, extents, visit)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let place = self.place.offset(offset);
+        let write = |state: &mut State| match self.writable {
+            true => state.write(self.id, offset, bytes),
+            false => Err(Errno::BADF),
+        };
+        let answer = self.disk.state().operate(write);
+        answer.map_err(|errno| Error::io("write", errno.into()).at(&place))
+    }
+
+    fn sync(&self) -> Result<()> {
+        let sync = |state: &mut State| {
+            state.sync(self.id);
+            Ok(())
+        };
+        self.disk.state().operate(sync).map_err(refused("sync", &self.place.file))
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    faults: Vec<Fault>,
+    random: Random,
+    operations: u64,
+    reads: u64,
+    writes: u64,
+    bytes_written: u64,
+    has_no_power: bool,
+    /// Removed files stay here: they may be open, and may be back after a power cut.
+    files: Vec<FileState>,
+    names: Names<usize>,
+    durable_names: Names<usize>,
+    /// What leads from the durable names to the names, in order.
+    unsynced_changes: Vec<Change<usize>>,
+}
+
+impl State {
+    fn is_planned(&self, fault: Fault) -> bool {
+        self.faults.contains(&fault)
+    }
+
+    fn check_power(&self) -> Answer<()> {
+        if self.has_no_power { Err(Errno::IO) } else { Ok(()) }
+    }
+
+    /// Runs a call that changes something. If the power goes meanwhile, it is done as far as that
+    /// needs no sync, and fails all the same.
+    fn operate(&mut self, operation: impl FnOnce(&mut State) -> Answer<()>) -> Answer<()> {
+        self.check_power()?;
+        let number = self.operations;
+        self.operations += 1;
+        if self.is_planned(Fault::Failure { operation: number }) {
+            return Err(Errno::IO);
+        }
+        self.has_no_power = self.is_planned(Fault::PowerCut { operation: number });
+        operation(self)?;
+        self.check_power()
+    }
+
+    fn new_file(&mut self) -> usize {
+        self.files.push(FileState::default());
+        self.files.len() - 1
+    }
+
+    fn write(&mut self, id: usize, offset: u64, bytes: &[u8]) -> Answer<()> {
+        let number = self.writes;
+        self.writes += 1;
+        let room = self.faults.iter().map(|fault| match *fault {
+            Fault::Full { write } if write <= number => 0,
+            Fault::FullAfter { bytes } => bytes.saturating_sub(self.bytes_written),
+            _ => u64::MAX,
+        });
+        let room = room.min().unwrap_or(u64::MAX);
+        let fitting = &bytes[..bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+        self.bytes_written += fitting.len() as u64;
+        self.files[id].write(offset, fitting);
+        if fitting.len() < bytes.len() { Err(Errno::NOSPC) } else { Ok(()) }
+    }
+
+    /// As [`read_slice`], with what goes wrong.
+    fn read(&mut self, id: usize, offset: u64, mut bytes: &mut [u8]) -> Answer<usize> {
+        self.check_power()?;
+        let read = self.reads;
+        self.reads += 1;
+        if self.is_planned(Fault::ReadFailure { read }) {
+            return Err(Errno::IO);
+        }
+        if self.is_planned(Fault::ShortRead { read }) && !bytes.is_empty() {
+            let end = self.random.below(bytes.len());
+            bytes = &mut bytes[..end];
+        }
+        let got = read_slice(&self.files[id].bytes, offset, bytes);
+        if self.is_planned(Fault::FlippedBit { read }) && got > 0 {
+            let bit = self.random.below(8 * got);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        Ok(got)
+    }
+
+    fn sync(&mut self, id: usize) {
+        if !self.has_no_power {
+            let file = &mut self.files[id];
+            file.durable.clone_from(&file.bytes);
+            file.unsynced.clear();
+        }
+    }
+
+    fn sync_folder(&mut self, folder: &Path) -> Answer<()> {
+        self.names.folder(folder)?;
+        if self.has_no_power {
+            return Ok(());
+        }
+        // Backwards, because a change takes along all that came before it in each of its folders:
+        // a rename from another folder needs what happened there.
+        let mut folders = BTreeSet::from([clean(folder)]);
+        let mut is_synced = vec![false; self.unsynced_changes.len()];
+        for (i, change) in self.unsynced_changes.iter().enumerate().rev() {
+            if change.folders().iter().any(|folder| folders.contains(*folder)) {
+                folders.extend(change.folders().into_iter().map(Path::to_owned));
+                is_synced[i] = true;
+            }
+        }
+        let changes = std::mem::take(&mut self.unsynced_changes);
+        for (change, is_synced) in changes.into_iter().zip(is_synced) {
+            if is_synced {
+                self.durable_names.apply(&change);
+            } else {
+                self.unsynced_changes.push(change);
+            }
+        }
+        Ok(())
+    }
+
+    /// The durable names with the first few unsynced changes of each folder.
+    fn names_after_power_cut(&self, random: &mut Random) -> Names<usize> {
+        let mut names = self.durable_names.clone();
+        let mut ended = BTreeSet::<PathBuf>::new();
+        let ends_one_in = 1 << random.below(6);
+        for change in &self.unsynced_changes {
+            let folders = change.folders();
+            let has_ended = folders.iter().any(|folder| ended.contains(*folder));
+            if has_ended || random.below(ends_one_in) == 0 {
+                ended.extend(folders.into_iter().map(Path::to_owned));
+            } else {
+                names.apply(change);
+            }
+        }
+        names
+    }
+}
+
+#[derive(Debug, Default)]
+struct FileState {
+    /// As the running system sees them.
+    bytes: Vec<u8>,
+    durable: Vec<u8>,
+    unsynced: Vec<Write>,
+}
+
+impl FileState {
+    fn write(&mut self, offset: u64, bytes: &[u8]) {
+        write_slice(&mut self.bytes, offset, bytes);
+        self.unsynced.push(Write { offset, bytes: bytes.to_vec() });
+    }
+
+    fn after_power_cut(&self, luck: Luck, random: &mut Random) -> Vec<u8> {
+        match luck {
+            Luck::AllKept => return self.bytes.clone(),
+            Luck::AllLost => return self.durable.clone(),
+            Luck::EachItsOwn => {}
+        }
+        let mut bytes = self.durable.clone();
+        let mut writes: Vec<&Write> = self.unsynced.iter().collect();
+        random.shuffle(&mut writes);
+        for write in writes {
+            match random.below(3) {
+                0 => {}
+                1 => write_slice(&mut bytes, write.offset, &write.bytes),
+                _ => {
+                    let (offset, part) = write.torn(random);
+                    write_slice(&mut bytes, offset, part);
+                }
+            }
+        }
+        bytes
+    }
+}
+
+#[derive(Debug)]
+struct Write {
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+impl Write {
+    /// What is left of a write of several sectors that was interrupted: some at its front, or some
+    /// at its end. A write within one sector is there.
+    fn torn(&self, random: &mut Random) -> (u64, &[u8]) {
+        let first_sector = self.offset / SECTOR_SIZE;
+        let sectors = (self.offset + self.bytes.len() as u64).div_ceil(SECTOR_SIZE) - first_sector;
+        if sectors < 2 {
+            return (self.offset, &self.bytes);
+        }
+        let cut = (first_sector + 1 + random.below(sectors as usize - 1) as u64) * SECTOR_SIZE;
+        let (front, end) = self.bytes.split_at((cut - self.offset) as usize);
+        if random.below(2) == 0 { (self.offset, front) } else { (cut, end) }
+    }
+}
+
+/// How the unsynced writes fare in one power cut. The extremes are rare where each write has its
+/// own luck, and worth a test.
+#[derive(Clone, Copy, Debug)]
+enum Luck {
+    AllKept,
+    AllLost,
+    EachItsOwn,
+}
+
+impl Luck {
+    fn new(random: &mut Random) -> Luck {
+        match random.below(8) {
+            0 => Luck::AllKept,
+            1 => Luck::AllLost,
+            _ => Luck::EachItsOwn,
+        }
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+#[derive(Debug, Default)]
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    /// A number below `end`, which is not 0.
+    fn below(&mut self, end: usize) -> usize {
+        ((u128::from(self.next()) * end as u128) >> 64) as usize
+    }
+
+    fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.below(i + 1));
+        }
+    }
+}
+
+fn content(bytes: Vec<u8>) -> Content {
+    Arc::new(RwLock::new(bytes))
+}

@@ -1,0 +1,72 @@
+//! Files read through a memory map.
+#![allow(unsafe_code)]
+
+use super::{BlockFile, Extent, Visit, os::OsFile, refused};
+use crate::error::{Place, Result};
+use memmap2::{Advice, Mmap};
+
+/// A file with a map of what it held when it was opened.
+#[derive(Debug)]
+pub(super) struct MappedFile {
+    file: OsFile,
+    map: Mmap,
+}
+
+impl MappedFile {
+    pub(super) fn new(file: OsFile) -> Result<MappedFile> {
+        // SAFETY: A map is sound while nobody changes or truncates the file. Files of this library
+        // are complete before they get the name under which they are opened, never change after
+        // that, and are replaced by renaming or removed, which leaves the mapped file as it is.
+        let map = unsafe { Mmap::map(&file.file) }.map_err(refused("map", &file.place().file))?;
+        map.advise(Advice::Random).map_err(refused("map", &file.place().file))?;
+        Ok(MappedFile { file, map })
+    }
+
+    fn slice(&self, extent: Extent) -> Option<&[u8]> {
+        let start = usize::try_from(extent.offset).ok()?;
+        self.map.get(start..start.checked_add(extent.len)?)
+    }
+}
+
+impl BlockFile for MappedFile {
+    fn place(&self) -> &Place {
+        self.file.place()
+    }
+
+    fn size(&self) -> Result<u64> {
+        self.file.size()
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        match self.slice(Extent { offset, len: bytes.len() }) {
+            Some(mapped) => {
+                bytes.copy_from_slice(mapped);
+                Ok(())
+            }
+            // Outside the map: grown since, or past the end. The file knows which.
+            None => self.file.read_at(offset, bytes),
+        }
+    }
+
+    fn read_many(&self, extents: &[Extent], visit: &mut Visit<'_>) -> Result<()> {
+        for (i, &extent) in extents.iter().enumerate() {
+            match self.slice(extent) {
+                Some(mapped) => visit(i, mapped)?,
+                None => self.file.read_many(&[extent], &mut |_, bytes| visit(i, bytes))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn mapped(&self) -> Option<&[u8]> {
+        Some(&self.map)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_at(offset, bytes)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+}

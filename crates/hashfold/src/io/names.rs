@@ -1,0 +1,206 @@
+//! A tree of names in RAM, for the disks that live there.
+
+use super::Lock;
+use crate::error::{Error, ErrorKind, Place, Result};
+use rustix::io::Errno;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Component, Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+/// What a call to a disk in RAM comes to; the caller adds the place.
+pub(super) type Answer<T> = std::result::Result<T, Errno>;
+
+/// What a name stands for: a folder, or a file that `F` identifies.
+#[derive(Clone, Debug)]
+pub(super) enum Node<F> {
+    Folder,
+    File(F),
+}
+
+/// One atomic step from a tree to the next: a name goes, then a name comes.
+#[derive(Clone, Debug)]
+pub(super) struct Change<F> {
+    goes: Option<PathBuf>,
+    comes: Option<(PathBuf, Node<F>)>,
+}
+
+impl<F> Change<F> {
+    fn remove(path: PathBuf) -> Change<F> {
+        Change { goes: Some(path), comes: None }
+    }
+
+    fn set(path: PathBuf, node: Node<F>) -> Change<F> {
+        Change { goes: None, comes: Some((path, node)) }
+    }
+
+    /// The folders that must be synced for the change to last. One that goes is among them,
+    /// because all that was in it must go first.
+    pub(super) fn folders(&self) -> BTreeSet<&Path> {
+        let goes = self.goes.as_deref();
+        let comes = self.comes.as_ref().map(|(path, _)| path.as_path());
+        goes.into_iter().chain(comes).map(parent).chain(goes).collect()
+    }
+}
+
+/// The names of a disk. Each method that changes some returns what it did, step by step; where
+/// it fails it changes nothing.
+#[derive(Clone, Debug)]
+pub(super) struct Names<F>(BTreeMap<PathBuf, Node<F>>);
+
+impl<F> Default for Names<F> {
+    fn default() -> Names<F> {
+        Names(BTreeMap::new())
+    }
+}
+
+impl<F: Clone> Names<F> {
+    pub(super) fn exists(&self, path: &Path) -> bool {
+        self.folder(path).is_ok() || self.0.contains_key(&clean(path))
+    }
+
+    pub(super) fn file(&self, path: &Path) -> Answer<F> {
+        match self.0.get(&clean(path)) {
+            Some(Node::File(file)) => Ok(file.clone()),
+            _ => Err(self.folder(path).err().unwrap_or(Errno::ISDIR)),
+        }
+    }
+
+    /// Succeeds if `path` is a folder. The root, of absolute and relative names, always is.
+    pub(super) fn folder(&self, path: &Path) -> Answer<()> {
+        match self.0.get(&clean(path)) {
+            Some(Node::Folder) => Ok(()),
+            Some(Node::File(_)) => Err(Errno::NOTDIR),
+            None if clean(path).parent().is_none() => Ok(()),
+            None => Err(Errno::NOENT),
+        }
+    }
+
+    pub(super) fn list(&self, folder: &Path) -> Answer<Vec<String>> {
+        self.folder(folder)?;
+        let folder = clean(folder);
+        let inside = self.0.keys().filter(|path| parent(path) == folder);
+        let names = inside.filter_map(|path| path.file_name());
+        Ok(names.map(|name| name.to_string_lossy().into_owned()).collect())
+    }
+
+    pub(super) fn create(&mut self, path: &Path, file: F) -> Answer<Vec<Change<F>>> {
+        self.check_target(path)?;
+        let path = clean(path);
+        let old = self.0.contains_key(&path).then(|| Change::remove(path.clone()));
+        Ok(self.apply_all(old.into_iter().chain([Change::set(path, Node::File(file))])))
+    }
+
+    pub(super) fn remove(&mut self, path: &Path) -> Answer<Vec<Change<F>>> {
+        self.file(path)?;
+        Ok(self.apply_all([Change::remove(clean(path))]))
+    }
+
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) -> Answer<Vec<Change<F>>> {
+        let file = self.file(from)?;
+        self.check_target(to)?;
+        let comes = Some((clean(to), Node::File(file)));
+        Ok(self.apply_all([Change { goes: Some(clean(from)), comes }]))
+    }
+
+    pub(super) fn create_folder(&mut self, folder: &Path) -> Answer<Vec<Change<F>>> {
+        let folder = clean(folder);
+        let mut missing = Vec::new();
+        for path in folder.ancestors() {
+            match self.folder(path) {
+                Err(Errno::NOENT) => missing.push(Change::set(path.to_owned(), Node::Folder)),
+                Err(_) if path == folder => return Err(Errno::EXIST),
+                answer => {
+                    answer?;
+                    break;
+                }
+            }
+        }
+        Ok(self.apply_all(missing.into_iter().rev()))
+    }
+
+    pub(super) fn remove_folder(&mut self, folder: &Path) -> Answer<Vec<Change<F>>> {
+        if !self.list(folder)?.is_empty() {
+            return Err(Errno::NOTEMPTY);
+        }
+        Ok(self.apply_all([Change::remove(clean(folder))]))
+    }
+
+    /// Takes one step. A folder that goes takes along what is in it.
+    pub(super) fn apply(&mut self, change: &Change<F>) {
+        if let Some(goes) = &change.goes {
+            self.0.retain(|path, _| !path.starts_with(goes));
+        }
+        if let Some((path, node)) = &change.comes {
+            self.0.insert(path.clone(), node.clone());
+        }
+    }
+
+    /// The same tree with `to` of each file; names whose folder is missing are left out.
+    pub(super) fn map<G: Clone>(&self, mut to: impl FnMut(&F) -> G) -> Names<G> {
+        let mut names = Names::default();
+        // Ascending paths: a folder comes before what is in it.
+        for (path, node) in &self.0 {
+            if names.folder(parent(path)).is_ok() {
+                let node = match node {
+                    Node::Folder => Node::Folder,
+                    Node::File(file) => Node::File(to(file)),
+                };
+                names.0.insert(path.clone(), node);
+            }
+        }
+        names
+    }
+
+    fn apply_all(&mut self, changes: impl IntoIterator<Item = Change<F>>) -> Vec<Change<F>> {
+        changes.into_iter().inspect(|change| self.apply(change)).collect()
+    }
+
+    /// Succeeds if a file can get this name.
+    fn check_target(&self, path: &Path) -> Answer<()> {
+        if self.folder(path).is_ok() {
+            return Err(Errno::ISDIR);
+        }
+        self.folder(parent(&clean(path)))
+    }
+}
+
+/// The files that are locked now.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Locks(Arc<Mutex<BTreeSet<PathBuf>>>);
+
+impl Locks {
+    /// Locks `path` until the answer is dropped.
+    pub(super) fn take(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        let name = clean(path);
+        if !self.0.lock().expect("nothing panics under this lock").insert(name.clone()) {
+            return Err(Error::new(ErrorKind::Busy).at(&Place::file(path)));
+        }
+        Ok(Box::new(Held { name, locks: self.clone() }))
+    }
+}
+
+#[derive(Debug)]
+struct Held {
+    name: PathBuf,
+    locks: Locks,
+}
+
+impl Lock for Held {}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.locks.0.lock().expect("nothing panics under this lock").remove(&self.name);
+    }
+}
+
+/// The folder that a clean path is in.
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(path)
+}
+
+/// One spelling for each name.
+pub(super) fn clean(path: &Path) -> PathBuf {
+    path.components().filter(|part| *part != Component::CurDir).collect()
+}

@@ -1,0 +1,205 @@
+//! The real file system.
+#![expect(clippy::disallowed_methods, reason = "all file access goes through this module")]
+
+use super::{
+    Access, BlockFile, Disk, Extent, Lock, Visit, direct::DirectFile, mapped::MappedFile, past_end,
+    read_each, refused,
+};
+use crate::error::{Error, ErrorKind, Place, Result};
+use rustix::{
+    fs::{Advice, FlockOperation, OFlags, fadvise, fcntl_getfl, fcntl_setfl, flock},
+    io::Errno,
+};
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::Path,
+    sync::Arc,
+};
+
+/// The file system of the operating system.
+///
+/// [`Access::Mapped`] is for files that do not shrink: reading a part of a map that a truncation
+/// took away ends the process (`SIGBUS`). Nothing in this library truncates a file.
+///
+/// Where the file system refuses `O_DIRECT`, [`Access::Direct`] is [`Access::Cached`] without
+/// read-ahead.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OsDisk;
+
+impl Disk for OsDisk {
+    fn create(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(refused("create", path)(error));
+            }
+            _ => {}
+        }
+        let mut options = File::options();
+        options.read(true).write(true);
+        let file = OsFile::open("create", path, options.clone().create_new(true))?;
+        if access == Access::Direct {
+            let direct = OsFile::open("open", path, &options)?;
+            if direct.bypass_cache()? {
+                return Ok(Arc::new(DirectFile::new(direct, Some(file))));
+            }
+        }
+        // There is nothing to map in a new file: it is mapped when it is opened again.
+        Ok(Arc::new(file))
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
+        let file = OsFile::open("open", path, File::options().read(true))?;
+        if file.file.metadata().map_err(refused("open", path))?.is_dir() {
+            return Err(refused("open", path)(Errno::ISDIR));
+        }
+        match access {
+            Access::Mapped => Ok(Arc::new(MappedFile::new(file)?)),
+            Access::Direct if file.bypass_cache()? => Ok(Arc::new(DirectFile::new(file, None))),
+            Access::Cached | Access::Direct => Ok(Arc::new(file)),
+        }
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        or_here(path).try_exists().map_err(refused("find", path))
+    }
+
+    fn list(&self, folder: &Path) -> Result<Vec<String>> {
+        let entries = fs::read_dir(or_here(folder)).map_err(refused("list", folder))?;
+        // A name that is not UTF-8 is none of ours; it is shown as well as it can be.
+        let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+        let names: io::Result<Vec<String>> = entries.map(|entry| entry.map(name)).collect();
+        let mut names = names.map_err(refused("list", folder))?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn create_folder(&self, folder: &Path) -> Result<()> {
+        fs::create_dir_all(or_here(folder)).map_err(refused("create", folder))
+    }
+
+    fn remove_folder(&self, folder: &Path) -> Result<()> {
+        fs::remove_dir(folder).map_err(refused("remove", folder))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        fs::remove_file(path).map_err(refused("remove", path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        fs::rename(from, to).map_err(refused("rename", from))
+    }
+
+    fn sync_folder(&self, folder: &Path) -> Result<()> {
+        let open = open_folder(folder);
+        open.and_then(|folder| folder.sync_all()).map_err(refused("sync", folder))
+    }
+
+    fn lock(&self, folder: &Path) -> Result<Box<dyn Lock>> {
+        let file = open_folder(folder).map_err(refused("lock", folder))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Box::new(OsLock(file))),
+            Err(Errno::WOULDBLOCK) => Err(Error::new(ErrorKind::Busy).at(&Place::file(folder))),
+            Err(errno) => Err(refused("lock", folder)(errno)),
+        }
+    }
+}
+
+fn open_folder(folder: &Path) -> io::Result<File> {
+    let directory = OFlags::DIRECTORY.bits().cast_signed();
+    File::options().read(true).custom_flags(directory).open(or_here(folder))
+}
+
+/// The folder that a relative name without one is in.
+fn or_here(folder: &Path) -> &Path {
+    if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
+}
+
+/// The kernel holds the lock for as long as the folder is open.
+#[derive(Debug)]
+struct OsLock(#[expect(dead_code, reason = "held, not used")] File);
+
+impl Lock for OsLock {}
+
+/// A file read and written at positions, through the page cache unless told otherwise.
+#[derive(Debug)]
+pub(super) struct OsFile {
+    pub(super) file: File,
+    place: Place,
+}
+
+impl OsFile {
+    fn open(action: &'static str, path: &Path, options: &OpenOptions) -> Result<OsFile> {
+        let file = options.open(path).map_err(refused(action, path))?;
+        Ok(OsFile { file, place: Place::file(path) })
+    }
+
+    /// Makes reads and writes go past the page cache. Where the file system has no such thing,
+    /// stops it from reading ahead and returns `false`.
+    fn bypass_cache(&self) -> Result<bool> {
+        let flags = fcntl_getfl(&self.file).map_err(refused("open", &self.place.file))?;
+        match fcntl_setfl(&self.file, flags | OFlags::DIRECT) {
+            Ok(()) => Ok(true),
+            Err(Errno::INVAL) => fadvise(&self.file, 0, None, Advice::Random).map(|()| false),
+            Err(errno) => Err(errno),
+        }
+        .map_err(refused("open", &self.place.file))
+    }
+
+    /// Fills as much of `bytes` as the file has from `offset` on; returns how much.
+    pub(super) fn read_available(&self, offset: u64, bytes: &mut [u8]) -> Result<usize> {
+        // The system refuses offsets that no file reaches; they are just past the end.
+        if offset.saturating_add(bytes.len() as u64) > i64::MAX.cast_unsigned() {
+            return Ok(0);
+        }
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.file.read_at(&mut bytes[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(len) => done += len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Past the cache, the last bytes of a file of unaligned size come in one piece,
+                // and what is behind them cannot be asked for.
+                Err(error) if done > 0 && error.kind() == io::ErrorKind::InvalidInput => break,
+                Err(error) => {
+                    return Err(Error::io("read", error).at(&self.place.offset(offset)));
+                }
+            }
+        }
+        Ok(done)
+    }
+}
+
+impl BlockFile for OsFile {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn size(&self) -> Result<u64> {
+        let metadata = self.file.metadata().map_err(refused("measure", &self.place.file))?;
+        Ok(metadata.len())
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let got = self.read_available(offset, bytes)?;
+        if got < bytes.len() {
+            return Err(past_end(&self.place, Extent { offset, len: bytes.len() }, got));
+        }
+        Ok(())
+    }
+
+    fn read_many(&self, extents: &[Extent], visit: &mut Visit<'_>) -> Result<()> {
+        read_each(self, extents, visit)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file
+            .write_all_at(bytes, offset)
+            .map_err(|error| Error::io("write", error).at(&self.place.offset(offset)))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(refused("sync", &self.place.file))
+    }
+}

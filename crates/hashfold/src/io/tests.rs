@@ -1,0 +1,683 @@
+//! One suite for every back end, then what is special to each.
+
+use super::{
+    frame::{FileKind, Footer, Header},
+    *,
+};
+use crate::{
+    error::ErrorClass,
+    key::Seed,
+    work::{Executor, Inline, Threads},
+};
+use proptest::prelude::*;
+use rustix::io::Errno;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use tempfile::TempDir;
+
+/// Every disk and access mode, each with a folder that is empty.
+fn every_back_end(check: impl Fn(&dyn Disk, Access, &Path)) {
+    let temporary = TempDir::new().unwrap();
+    for access in [Access::Cached, Access::Mapped, Access::Direct] {
+        let folder = temporary.path().join(format!("{access:?}"));
+        OsDisk.create_folder(&folder).unwrap();
+        check(&OsDisk, access, &folder);
+    }
+    check(&MemoryDisk::default(), Access::Cached, Path::new(""));
+    check(&FaultyDisk::new(FaultPlan::default()), Access::Direct, Path::new("/"));
+}
+
+/// A file of these bytes, opened to read.
+fn file_of(disk: &dyn Disk, access: Access, path: &Path, bytes: &[u8]) -> Arc<dyn BlockFile> {
+    disk.create(path, access).unwrap().write_at(0, bytes).unwrap();
+    disk.open(path, access).unwrap()
+}
+
+fn contents(disk: &dyn Disk, path: &Path) -> Option<Vec<u8>> {
+    let is_there = disk.exists(path).unwrap();
+    is_there
+        .then(|| read_all(&*disk.open(path, Access::Cached).unwrap(), 1 << 24).unwrap().to_vec())
+}
+
+/// Bytes that differ from place to place.
+fn noise(len: usize) -> Vec<u8> {
+    let words = (0..len.div_ceil(8) as u64).map(|i| (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    words.flat_map(u64::to_be_bytes).take(len).collect()
+}
+
+#[track_caller]
+fn check_io<T: Debug>(result: Result<T>, errno: Errno, place: &Path) {
+    let error = result.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Io, "{error}");
+    let ErrorKind::Io { source, .. } = error.kind() else { panic!("{error}") };
+    assert_eq!(Errno::from_io_error(source), Some(errno), "{error}");
+    assert_eq!(&*error.place().unwrap().file, place);
+}
+
+#[track_caller]
+fn check_past_end<T: Debug>(result: Result<T>, wanted: (u64, u64, u64)) {
+    let error = result.unwrap_err();
+    let ErrorKind::Truncated { expected, got } = *error.kind() else { panic!("{error}") };
+    assert_eq!((error.place().unwrap().offset.unwrap(), expected, got), wanted);
+}
+
+#[test]
+fn bytes_come_back_at_any_offset_and_length() {
+    every_back_end(|disk, access, folder| {
+        let file = disk.create(&folder.join("file"), access).unwrap();
+        let bytes = noise(3 * ALIGNMENT + 1234);
+        for (i, piece) in bytes.chunks(1000).enumerate().rev() {
+            file.write_at(i as u64 * 1000, piece).unwrap();
+        }
+        file.sync().unwrap();
+        let read = disk.open(&folder.join("file"), access).unwrap();
+        for file in [&file, &read] {
+            assert_eq!(file.size().unwrap(), bytes.len() as u64);
+            for start in [0, 1, 511, 4095, 4096, 4097, 8192, bytes.len() - 1, bytes.len()] {
+                for len in [0, 1, 512, 4095, 4096, 4097, 8192, bytes.len() - start] {
+                    let mut got = vec![0; len.min(bytes.len() - start)];
+                    file.read_at(start as u64, &mut got).unwrap();
+                    assert_eq!(got, bytes[start..][..got.len()], "{start} {len} {access:?}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn aligned_buffers_of_many_blocks_come_back() {
+    every_back_end(|disk, access, folder| {
+        let mut buffer = Buffer::zeroed(600 * ALIGNMENT);
+        buffer.copy_from_slice(&noise(600 * ALIGNMENT));
+        let file = file_of(disk, access, &folder.join("file"), &buffer);
+        assert_eq!(*read_all(&*file, 1 << 30).unwrap(), *buffer);
+        let mut unaligned = vec![0; buffer.len() - 2];
+        file.read_at(1, &mut unaligned).unwrap();
+        assert!(unaligned == buffer[1..buffer.len() - 1]);
+        assert!(matches!(read_all(&*file, 100).unwrap_err().kind(), ErrorKind::Limit { .. }));
+    });
+}
+
+#[test]
+fn reading_past_the_end_says_where_and_how_much_is_there() {
+    every_back_end(|disk, access, folder| {
+        let file = file_of(disk, access, &folder.join("file"), &noise(5000));
+        let mut block = Buffer::zeroed(2 * ALIGNMENT);
+        check_past_end(file.read_at(4096, &mut block), (4096, 8192, 904));
+        check_past_end(file.read_at(4990, &mut [0; 20]), (4990, 20, 10));
+        let extents = [Extent { offset: 0, len: 4096 }, Extent { offset: 4096, len: 4096 }];
+        check_past_end(file.read_many(&extents, &mut |_, _| Ok(())), (4096, 4096, 904));
+        for offset in [9001, 1 << 62, i64::MAX as u64 - 10, 1 << 63, u64::MAX - 4095, u64::MAX] {
+            check_past_end(file.read_at(offset, &mut [0; 20]), (offset, 20, 0));
+            let read = file.read_many(&[Extent { offset, len: 4096 }], &mut |_, _| Ok(()));
+            check_past_end(read, (offset, 4096, 0));
+        }
+        assert_eq!(&*file.place().file, folder.join("file"));
+    });
+}
+
+#[test]
+fn a_file_that_is_replaced_stays_for_those_who_have_it_open() {
+    every_back_end(|disk, access, folder| {
+        let old = file_of(disk, access, &folder.join("file"), b"old");
+        let new = file_of(disk, access, &folder.join("file"), b"new one");
+        let other = file_of(disk, access, &folder.join("other"), b"another");
+        disk.rename(&folder.join("other"), &folder.join("file")).unwrap();
+        disk.remove(&folder.join("file")).unwrap();
+        for (file, bytes) in [(old, &b"old"[..]), (new, b"new one"), (other, b"another")] {
+            assert_eq!(*read_all(&*file, 10).unwrap(), *bytes);
+        }
+        assert!(disk.list(folder).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn names_are_made_listed_changed_and_removed() {
+    every_back_end(|disk, access, folder| {
+        let deep = folder.join("a/b");
+        disk.create_folder(&deep).unwrap();
+        disk.create_folder(&deep).unwrap();
+        for name in ["z", "y", "x"] {
+            file_of(disk, access, &deep.join(name), name.as_bytes());
+        }
+        disk.rename(&deep.join("z"), &deep.join("x")).unwrap();
+        disk.rename(&deep.join("y"), &folder.join("y")).unwrap();
+        disk.sync_folder(&deep).unwrap();
+        disk.sync_folder(folder).unwrap();
+        assert_eq!(disk.list(&deep).unwrap(), ["x"]);
+        assert_eq!(disk.list(folder).unwrap(), ["a", "y"]);
+        assert_eq!(contents(disk, &deep.join("x")).unwrap(), b"z");
+        assert!(disk.exists(folder).unwrap());
+        assert!(!disk.exists(&deep.join("y")).unwrap());
+        disk.remove(&deep.join("x")).unwrap();
+        disk.remove_folder(&deep).unwrap();
+        assert!(disk.list(&folder.join("a")).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn every_back_end_refuses_the_same_with_the_same_error() {
+    every_back_end(|disk, access, folder| {
+        let (absent, inside) = (folder.join("absent"), folder.join("absent/file"));
+        check_io(disk.open(&absent, access), Errno::NOENT, &absent);
+        check_io(disk.create(&inside, access), Errno::NOENT, &inside);
+        check_io(disk.remove(&absent), Errno::NOENT, &absent);
+        check_io(disk.rename(&absent, &folder.join("b")), Errno::NOENT, &absent);
+        check_io(disk.list(&absent), Errno::NOENT, &absent);
+        check_io(disk.sync_folder(&absent), Errno::NOENT, &absent);
+        check_io(disk.remove_folder(&absent), Errno::NOENT, &absent);
+        check_io(disk.lock(&inside), Errno::NOENT, &inside);
+
+        let (sub, other, file) =
+            (folder.join("sub"), folder.join("other"), folder.join("sub/file"));
+        disk.create_folder(&sub).unwrap();
+        disk.create_folder(&other).unwrap();
+        let open = file_of(disk, access, &file, b"bytes");
+        check_io(open.write_at(0, b"more"), Errno::BADF, &file);
+        check_io(disk.create(&sub, access), Errno::ISDIR, &sub);
+        check_io(disk.open(&sub, access), Errno::ISDIR, &sub);
+        check_io(disk.remove(&sub), Errno::ISDIR, &sub);
+        check_io(disk.rename(&file, &other), Errno::ISDIR, &file);
+        check_io(disk.remove_folder(&sub), Errno::NOTEMPTY, &sub);
+        check_io(disk.remove_folder(&file), Errno::NOTDIR, &file);
+        check_io(disk.list(&file), Errno::NOTDIR, &file);
+        check_io(disk.sync_folder(&file), Errno::NOTDIR, &file);
+        check_io(disk.create_folder(&file), Errno::EXIST, &file);
+        check_io(disk.create_folder(&file.join("c")), Errno::NOTDIR, &file.join("c"));
+    });
+}
+
+#[test]
+fn a_lock_is_held_until_it_is_dropped() {
+    every_back_end(|disk, _, folder| {
+        let path = folder.join("LOCK");
+        let held = disk.lock(&path).unwrap();
+        let error = disk.lock(&path).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Busy), "{error}");
+        assert_eq!(&*error.place().unwrap().file, path);
+        drop(held);
+        assert!(disk.exists(&path).unwrap());
+        disk.lock(&path).unwrap();
+    });
+}
+
+/// Reads `extents`, given in blocks, and compares each with the file's bytes.
+#[track_caller]
+fn check_read_many(file: &dyn BlockFile, bytes: &[u8], extents: &[(usize, usize)]) {
+    let extents: Vec<Extent> = extents
+        .iter()
+        .map(|&(start, len)| Extent { offset: (start * ALIGNMENT) as u64, len: len * ALIGNMENT })
+        .collect();
+    let mut shown = vec![0; extents.len()];
+    file.read_many(&extents, &mut |i, got| {
+        shown[i] += 1;
+        assert!(got == &bytes[extents[i].offset as usize..][..extents[i].len], "extent {i}");
+        Ok(())
+    })
+    .unwrap();
+    assert!(shown.iter().all(|&times| times == 1), "{shown:?}");
+}
+
+#[test]
+fn read_many_shows_every_extent_once() {
+    const BLOCKS: usize = 5000;
+    let bytes = noise(BLOCKS * ALIGNMENT);
+    every_back_end(|disk, access, folder| {
+        let file = file_of(disk, access, &folder.join("file"), &bytes);
+        check_read_many(&*file, &bytes, &[]);
+        check_read_many(&*file, &bytes, &[(7, 0), (7, 1), (7, 1), (8, 0)]);
+        check_read_many(&*file, &bytes, &(0..BLOCKS).map(|i| (i, 1)).collect::<Vec<_>>());
+        // More than may be in flight: a single extent, and all of them together.
+        check_read_many(&*file, &bytes, &[(0, BLOCKS), (1, 1), (100, 4097), (2, 4090)]);
+        let extents = prop::collection::vec((0..BLOCKS - 70, 0..70usize), 0..400);
+        let config = ProptestConfig { cases: 4, failure_persistence: None, ..Default::default() };
+        proptest!(config, |(extents in extents)| {
+            check_read_many(&*file, &bytes, &extents);
+        });
+    });
+}
+
+#[test]
+fn read_many_takes_extents_that_are_not_aligned() {
+    let bytes = noise(50_000);
+    every_back_end(|disk, access, folder| {
+        let file = file_of(disk, access, &folder.join("file"), &bytes);
+        let extents: Vec<Extent> =
+            (0..300).map(|i| Extent { offset: i * 150, len: (i * 7) as usize }).collect();
+        let visit = &mut |i: usize, got: &[u8]| {
+            assert_eq!(got, &bytes[i * 150..][..i * 7]);
+            Ok(())
+        };
+        file.read_many(&extents, visit).unwrap();
+    });
+}
+
+#[test]
+fn read_many_stops_at_an_error_or_a_panic_and_works_afterwards() {
+    let bytes = noise(1000 * ALIGNMENT);
+    let all: Vec<(usize, usize)> = (0..1000).map(|i| (i, 1)).collect();
+    let extents: Vec<Extent> =
+        (0..1000).map(|i| Extent { offset: i * ALIGNMENT as u64, len: ALIGNMENT }).collect();
+    every_back_end(|disk, access, folder| {
+        let file = file_of(disk, access, &folder.join("file"), &bytes);
+        for stop in [1, 2, 130, 1000] {
+            let mut shown = 0;
+            let result = file.read_many(&extents, &mut |_, _| {
+                shown += 1;
+                if shown == stop { Err(ErrorKind::Stopped.into()) } else { Ok(()) }
+            });
+            assert!(matches!(result.unwrap_err().kind(), ErrorKind::Stopped));
+            assert_eq!(shown, stop);
+            check_read_many(&*file, &bytes, &all);
+        }
+        let mut panics = |_: usize, _: &[u8]| std::panic::resume_unwind(Box::new("on purpose"));
+        let read = AssertUnwindSafe(|| file.read_many(&extents, &mut panics));
+        assert!(catch_unwind(read).is_err());
+        check_read_many(&*file, &bytes, &all);
+    });
+}
+
+#[test]
+fn batches_run_side_by_side_and_inside_each_other() {
+    let bytes = noise(300 * ALIGNMENT);
+    let all: Vec<(usize, usize)> = (0..300).map(|i| (i, 1)).collect();
+    every_back_end(|disk, access, folder| {
+        let file = file_of(disk, access, &folder.join("file"), &bytes);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| check_read_many(&*file, &bytes, &all));
+            }
+        });
+        let inner = &mut |_: usize, _: &[u8]| {
+            check_read_many(&*file, &bytes, &all[..10]);
+            Ok(())
+        };
+        file.read_many(&[Extent { offset: 0, len: ALIGNMENT }; 20], inner).unwrap();
+    });
+}
+
+#[test]
+fn buffers_are_aligned_and_zero() {
+    for len in [0, 1, 4095, 4096, 4097, 1 << 20] {
+        let mut buffer = Buffer::zeroed(len);
+        assert_eq!(buffer.len(), len);
+        assert!(buffer.as_ptr().addr().is_multiple_of(ALIGNMENT));
+        assert!(buffer.iter().all(|byte| *byte == 0));
+        buffer.fill(1);
+    }
+}
+
+mod framed {
+    use super::*;
+
+    const HEADER: Header =
+        Header { kind: FileKind::TableData, version: 1, seed: Seed(0x1234_5678_9abc_def0), id: 99 };
+
+    /// A framed file with a body of one block.
+    fn framed(footer: &Footer) -> Vec<u8> {
+        let mut bytes = HEADER.encode().to_vec();
+        bytes.extend([0xab; ALIGNMENT]);
+        bytes.extend(footer.encode(bytes.len() as u64));
+        bytes
+    }
+
+    fn footer(fields_size: usize) -> Footer {
+        Footer { fields: noise(fields_size), body_sum: 0x0bad_cafe }
+    }
+
+    fn read(bytes: &[u8]) -> Result<(Header, Footer, u64)> {
+        let file = file_of(&MemoryDisk::default(), Access::Cached, Path::new("framed"), bytes);
+        let answer = Header::read(&*file, FileKind::TableData).and_then(|header| {
+            let (footer, start) = Footer::read(&*file)?;
+            Ok((header, footer, start))
+        });
+        answer.inspect_err(|error| assert_eq!(&*error.place().unwrap().file, Path::new("framed")))
+    }
+
+    #[test]
+    fn header_and_footer_come_back() {
+        for fields_size in [0, 1, 100, 4071, 4072, 4073, 8168, 8169, 100_000] {
+            let footer = footer(fields_size);
+            let bytes = framed(&footer);
+            assert!(bytes.len().is_multiple_of(ALIGNMENT));
+            assert_eq!(read(&bytes).unwrap(), (HEADER, footer, 2 * ALIGNMENT as u64));
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_of_header_fields_and_tail_is_noticed() {
+        for fields_size in [50, 5000] {
+            let good = framed(&footer(fields_size));
+            let footer_start = good.len() - fields_size - 24;
+            for i in (0..64).chain(footer_start..good.len()) {
+                for bit in 0..8 {
+                    let mut bad = good.clone();
+                    bad[i] ^= 1 << bit;
+                    assert!(read(&bad).is_err(), "bit {bit} of byte {i}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_cut_short_anywhere_is_refused() {
+        let good = framed(&footer(5000));
+        for len in 0..good.len() {
+            assert_eq!(read(&good[..len]).unwrap_err().class(), ErrorClass::Damage, "{len}");
+        }
+        let blocks = framed(&footer(0)).repeat(2);
+        assert!(matches!(read(&blocks).unwrap_err().kind(), ErrorKind::Truncated { .. }));
+    }
+
+    #[test]
+    fn files_of_another_kind_version_or_program_are_refused() {
+        let decode = |header: Header| Header::decode(&header.encode(), FileKind::TableData);
+        let error = decode(Header { kind: FileKind::Manifest, ..HEADER }).unwrap_err();
+        assert_eq!(error.to_string(), "is a manifest file, expected a table data file");
+        let error = decode(Header { version: 2, ..HEADER }).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Version { got: 2, .. }));
+        let error = read(&[b'x'; 2 * ALIGNMENT]).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Magic { .. }));
+    }
+}
+
+mod writing {
+    use super::*;
+
+    fn executors() -> [Arc<dyn Executor>; 3] {
+        [Arc::new(Inline), Arc::new(Threads::new(1)), Arc::new(Threads::new(3))]
+    }
+
+    /// Appends or reserves pieces of these sizes in turn; the file must be them, one by one.
+    fn check(executor: Arc<dyn Executor>, sizes: &[(bool, usize)]) {
+        let disk = MemoryDisk::default();
+        let file = disk.create(Path::new("file"), Access::Cached).unwrap();
+        let mut writer = Writer::new(file, executor);
+        let mut expected = Vec::new();
+        for (i, &(is_reserved, size)) in sizes.iter().enumerate() {
+            let piece = vec![i as u8 + 1; size];
+            if is_reserved {
+                let place = writer.reserve(size).unwrap();
+                assert!(place.iter().all(|byte| *byte == 0));
+                place[..size / 2].copy_from_slice(&piece[..size / 2]);
+                expected.extend(&piece[..size / 2]);
+                expected.resize(expected.len() + size - size / 2, 0);
+            } else {
+                writer.append(&piece).unwrap();
+                expected.extend(&piece);
+            }
+            assert_eq!(writer.position(), expected.len() as u64);
+        }
+        writer.finish().unwrap();
+        let written = contents(&disk, Path::new("file")).unwrap();
+        assert!(written == expected, "{sizes:?}");
+    }
+
+    #[test]
+    fn the_file_is_what_was_appended_and_reserved() {
+        const MIB: usize = 1 << 20;
+        for executor in executors() {
+            check(executor.clone(), &[]);
+            check(executor.clone(), &[(false, MIB)]);
+            check(executor.clone(), &[(false, MIB - 1), (true, 2), (false, 5 * MIB), (true, 0)]);
+            check(executor.clone(), &[(true, RESERVE_SIZE_MAX); 70]);
+            check(executor.clone(), &[(false, MIB - 1), (true, RESERVE_SIZE_MAX), (true, 7)]);
+            check(executor.clone(), &[(false, 1 << 19), (true, 4096), (false, 77_777)].repeat(9));
+        }
+    }
+
+    #[test]
+    fn random_pieces_make_the_file() {
+        let pieces = prop::collection::vec((any::<bool>(), 0..=RESERVE_SIZE_MAX), 0..100);
+        let config = ProptestConfig { cases: 20, failure_persistence: None, ..Default::default() };
+        proptest!(config, |(sizes in pieces)| check(Arc::new(Threads::new(2)), &sizes));
+    }
+
+    #[test]
+    fn a_failed_write_is_reported_and_never_forgotten() {
+        for executor in executors() {
+            for write in 0..6 {
+                let disk = FaultyDisk::new(Fault::Full { write }.into());
+                let file = disk.create(Path::new("file"), Access::Cached).unwrap();
+                let mut writer = Writer::new(file, executor.clone());
+                let bytes = vec![1; 1 << 20];
+                let appended: Vec<bool> = (0..5).map(|_| writer.append(&bytes).is_ok()).collect();
+                assert!(appended.is_sorted_by(|a, b| a >= b), "{appended:?}");
+                let finished = writer.finish();
+                assert_eq!(finished.is_ok(), write > 4);
+                if appended == [true; 5] && write < 5 {
+                    check_io(finished, Errno::NOSPC, Path::new("file"));
+                }
+            }
+        }
+    }
+}
+
+mod faults {
+    use super::*;
+
+    const SEEDS: u64 = 400;
+
+    fn path(name: &str) -> &Path {
+        Path::new(name)
+    }
+
+    fn create(disk: &dyn Disk, name: &str, bytes: &[u8]) -> Arc<dyn BlockFile> {
+        let file = disk.create(path(name), Access::Cached).unwrap();
+        file.write_at(0, bytes).unwrap();
+        file
+    }
+
+    /// A disk with a synced file "kept" of four sectors of ones.
+    fn disk_with_a_file() -> (FaultyDisk, Arc<dyn BlockFile>) {
+        let disk = FaultyDisk::new(FaultPlan::default());
+        let file = create(&disk, "kept", &[1; 2048]);
+        file.sync().unwrap();
+        disk.sync_folder(path("")).unwrap();
+        (disk, file)
+    }
+
+    /// The different states in which `name` is found after a power cut.
+    fn outcomes(disk: &FaultyDisk, name: &str) -> Vec<Option<Vec<u8>>> {
+        let find = |seed| contents(&disk.after_power_cut(seed), path(name));
+        let mut outcomes: Vec<_> = (0..SEEDS).map(find).collect();
+        outcomes.sort();
+        outcomes.dedup();
+        outcomes
+    }
+
+    #[test]
+    fn what_was_synced_is_there() {
+        let (disk, _) = disk_with_a_file();
+        assert_eq!(outcomes(&disk, "kept"), [Some(vec![1; 2048])]);
+        let over = FaultyDisk::over(&disk.snapshot(), FaultPlan::default());
+        assert_eq!(outcomes(&over, "kept"), [Some(vec![1; 2048])]);
+    }
+
+    #[test]
+    fn an_unsynced_write_is_kept_lost_or_torn_between_sectors() {
+        let (disk, file) = disk_with_a_file();
+        file.write_at(0, &[2; 1536]).unwrap();
+        let mut expected = Vec::new();
+        for changed in [0..0, 0..512, 0..1024, 0..1536, 512..1536, 1024..1536] {
+            let mut bytes = vec![1; 2048];
+            bytes[changed].fill(2);
+            expected.push(Some(bytes));
+        }
+        expected.sort();
+        assert_eq!(outcomes(&disk, "kept"), expected);
+        assert_eq!(contents(&disk.snapshot(), path("kept")).unwrap()[..1536], [2; 1536]);
+    }
+
+    #[test]
+    fn unsynced_writes_are_lost_one_by_one_and_in_any_order() {
+        let (disk, file) = disk_with_a_file();
+        file.write_at(0, &[2; 100]).unwrap();
+        file.write_at(0, &[3; 100]).unwrap();
+        file.write_at(2048, &[4; 512]).unwrap();
+        file.write_at(2560, &[5; 512]).unwrap();
+        let outcomes = outcomes(&disk, "kept");
+        for start in [1, 2, 3] {
+            for (len, end) in [(2048, 1), (2560, 4), (3072, 5)] {
+                let is_it = |bytes: &Vec<u8>| {
+                    (bytes[0], bytes.len(), *bytes.last().unwrap()) == (start, len, end)
+                };
+                assert!(outcomes.iter().flatten().any(is_it), "{start} {len}");
+            }
+        }
+        let hole = outcomes.iter().flatten().any(|bytes| bytes.len() == 3072 && bytes[2048] == 0);
+        assert!(hole, "a lost write before a kept one leaves zeros");
+    }
+
+    #[test]
+    fn a_new_file_needs_its_own_sync_and_that_of_its_folder() {
+        let disk = FaultyDisk::new(FaultPlan::default());
+        let file = create(&disk, "new", &[7; 100]);
+        let (absent, empty, whole) = (None, Some(Vec::new()), Some(vec![7; 100]));
+        assert_eq!(outcomes(&disk, "new"), [absent.clone(), empty.clone(), whole.clone()]);
+        file.sync().unwrap();
+        assert_eq!(outcomes(&disk, "new"), [absent, whole.clone()]);
+        disk.sync_folder(path("")).unwrap();
+        assert_eq!(outcomes(&disk, "new"), [whole]);
+    }
+
+    #[test]
+    fn changes_of_a_folder_survive_as_a_prefix_and_a_rename_is_atomic() {
+        let (disk, _) = disk_with_a_file();
+        create(&disk, "a", b"a").sync().unwrap();
+        create(&disk, "b", b"b").sync().unwrap();
+        disk.rename(path("a"), path("kept")).unwrap();
+        disk.remove(path("b")).unwrap();
+        let mut found: Vec<_> = (0..SEEDS)
+            .map(|seed| {
+                let disk = disk.after_power_cut(seed);
+                (disk.list(path("")).unwrap().join(" "), contents(&disk, path("kept")).unwrap()[0])
+            })
+            .collect();
+        found.sort();
+        found.dedup();
+        let names = [("a b kept", 1), ("a kept", 1), ("b kept", b'a'), ("kept", 1), ("kept", b'a')];
+        assert_eq!(found, names.map(|(names, first)| (names.to_owned(), first)));
+    }
+
+    #[test]
+    fn a_rename_between_folders_takes_along_what_came_before_it() {
+        let disk = FaultyDisk::new(FaultPlan::default());
+        disk.create_folder(path("from")).unwrap();
+        disk.create_folder(path("to")).unwrap();
+        disk.sync_folder(path("")).unwrap();
+        create(&disk, "from/a", b"a").sync().unwrap();
+        create(&disk, "from/b", b"b").sync().unwrap();
+        disk.rename(path("from/b"), path("to/b")).unwrap();
+        create(&disk, "from/c", b"c");
+        for seed in 0..SEEDS {
+            let disk = disk.after_power_cut(seed);
+            let is = |name| disk.exists(path(name)).unwrap();
+            assert!(!(is("from/b") && is("to/b")), "seed {seed}");
+            assert!(!is("to/b") || is("from/a"), "seed {seed}");
+        }
+        disk.sync_folder(path("to")).unwrap();
+        assert_eq!(outcomes(&disk, "to/b"), [Some(b"b".to_vec())]);
+        assert_eq!(outcomes(&disk, "from/a"), [Some(b"a".to_vec())]);
+        assert_eq!(outcomes(&disk, "from/c").len(), 3);
+    }
+
+    #[test]
+    fn what_is_in_a_folder_goes_with_it() {
+        let disk = FaultyDisk::new(FaultPlan::default());
+        disk.create_folder(path("new")).unwrap();
+        create(&disk, "new/file", b"x").sync().unwrap();
+        disk.sync_folder(path("new")).unwrap();
+        assert_eq!(outcomes(&disk, "new/file"), [None, Some(b"x".to_vec())]);
+        disk.sync_folder(path("")).unwrap();
+        disk.remove(path("new/file")).unwrap();
+        disk.remove_folder(path("new")).unwrap();
+        disk.sync_folder(path("")).unwrap();
+        assert_eq!(outcomes(&disk, "new/file"), [None]);
+    }
+
+    /// Replaces the file "current" as everything in this library does.
+    fn publish(disk: &dyn Disk) -> Result<()> {
+        let file = disk.create(path("next"), Access::Cached)?;
+        file.write_at(0, &[2; 1000])?;
+        file.write_at(1000, &[2; 1000])?;
+        file.sync()?;
+        disk.rename(path("next"), path("current"))?;
+        disk.sync_folder(path(""))
+    }
+
+    #[test]
+    fn a_power_cut_at_any_operation_leaves_the_old_file_or_the_new() {
+        let start = MemoryDisk::default();
+        create(&start, "current", &[1; 2000]);
+        let whole = FaultyDisk::over(&start, FaultPlan::default());
+        publish(&whole).unwrap();
+        assert_eq!(whole.operations(), 6);
+        let mut found = [0, 0];
+        for operation in 0..whole.operations() {
+            let disk = FaultyDisk::over(&start, Fault::PowerCut { operation }.into());
+            publish(&disk).unwrap_err();
+            assert!(disk.list(path("")).is_err());
+            assert!(disk.open(path("current"), Access::Cached).is_err());
+            for seed in 0..20 {
+                let bytes = contents(&disk.after_power_cut(seed), path("current")).unwrap();
+                assert_eq!(bytes, [bytes[0]; 2000], "operation {operation}, seed {seed}");
+                found[usize::from(bytes[0]) - 1] += 1;
+            }
+        }
+        assert!(found[0] > 80);
+        assert!(found[1] > 5);
+        for seed in 0..20 {
+            let bytes = contents(&whole.after_power_cut(seed), path("current")).unwrap();
+            assert_eq!(bytes, [2; 2000]);
+        }
+    }
+
+    #[test]
+    fn an_operation_that_fails_changes_nothing() {
+        for operation in 0..6 {
+            let disk = FaultyDisk::new(Fault::Failure { operation }.into());
+            check_io(publish(&disk), Errno::IO, path_of(operation));
+            assert!(!disk.exists(path("current")).unwrap() || operation == 5);
+            disk.heal();
+            publish(&disk).unwrap();
+        }
+    }
+
+    fn path_of(operation: u64) -> &'static Path {
+        Path::new(if operation == 5 { "" } else { "next" })
+    }
+
+    #[test]
+    fn a_full_disk_refuses_writes_until_there_is_room() {
+        for fault in [Fault::Full { write: 1 }, Fault::FullAfter { bytes: 1500 }] {
+            let disk = FaultyDisk::new(fault.into());
+            check_io(publish(&disk), Errno::NOSPC, path("next"));
+            let len = if matches!(fault, Fault::Full { .. }) { 1000 } else { 1500 };
+            assert_eq!(contents(&disk, path("next")).unwrap(), vec![2; len]);
+            disk.heal();
+            publish(&disk).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_planned_reads_fail_and_no_others() {
+        let (disk, _) = disk_with_a_file();
+        let faults = [
+            Fault::ReadFailure { read: 1 },
+            Fault::ShortRead { read: 2 },
+            Fault::FlippedBit { read: 3 },
+        ];
+        for seed in 0..50 {
+            let plan = FaultPlan { seed, faults: faults.to_vec() };
+            let disk = FaultyDisk::over(&disk.snapshot(), plan);
+            let file = disk.open(path("kept"), Access::Cached).unwrap();
+            let read = || read_all(&*file, 2048);
+            assert_eq!(*read().unwrap(), [1; 2048]);
+            check_io(read(), Errno::IO, path("kept"));
+            assert!(matches!(read().unwrap_err().kind(), ErrorKind::Truncated { .. }));
+            let bits = read().unwrap().iter().map(|byte| (byte ^ 1).count_ones()).sum::<u32>();
+            assert_eq!(bits, 1, "seed {seed}");
+            assert_eq!(*read().unwrap(), [1; 2048]);
+        }
+    }
+}

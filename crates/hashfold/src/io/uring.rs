@@ -1,0 +1,187 @@
+//! Many reads in flight at once, through io_uring.
+//!
+//! The kernel writes into the buffers of a [`Ring`] behind the compiler's back. What makes that
+//! sound: a buffer is lent to one read at a time and not touched until its completion was seen, and
+//! a ring that is dropped, for whatever reason, first waits for all that is in flight.
+#![allow(unsafe_code)]
+
+use super::{BlockFile, Buffer, Extent, Visit};
+use crate::error::{Error, Result};
+use io_uring::{IoUring, opcode, types::Fd};
+use std::{
+    fmt,
+    fs::File,
+    io::{self, ErrorKind},
+    mem,
+    os::fd::AsRawFd,
+    thread,
+};
+
+/// Reads in flight at once, at most: enough to keep a fast device busy.
+const READS_IN_FLIGHT_MAX: usize = 128;
+/// Bytes in flight at once, at most, unless a single read is longer.
+const BYTES_IN_FLIGHT_MAX: usize = 16 << 20;
+/// A slot keeps its buffer for the next read if it is no longer than this, in bytes.
+const KEPT_BUFFER_SIZE_MAX: usize = BYTES_IN_FLIGHT_MAX / READS_IN_FLIGHT_MAX;
+/// One system call submits and collects one part in so many of the reads in flight: a larger one
+/// costs fewer calls, a smaller one lets the queue run less empty.
+const PART_PER_CALL: usize = 8;
+/// How often in a row the kernel may put us off before that is an error.
+const REFUSALS_MAX: usize = 10_000;
+/// The longest single request, in bytes; the kernel takes no more than 2 GiB.
+const REQUEST_SIZE_MAX: usize = 1 << 30;
+
+/// The largest offset that is one; `u64::MAX` would mean the file's own position.
+const OFFSET_MAX: u64 = i64::MAX.cast_unsigned();
+
+/// A queue of reads, with their buffers.
+pub(super) struct Ring {
+    uring: IoUring,
+    slots: Vec<Slot>,
+    /// Indexes of slots that are not in flight.
+    free: Vec<usize>,
+    bytes_in_flight: usize,
+}
+
+/// A buffer and the extent that is read into it.
+struct Slot {
+    buffer: Buffer,
+    extent: Extent,
+    index: usize,
+}
+
+impl Ring {
+    pub(super) fn new() -> io::Result<Ring> {
+        let idle =
+            || Slot { buffer: Buffer::zeroed(0), extent: Extent { offset: 0, len: 0 }, index: 0 };
+        Ok(Ring {
+            uring: IoUring::new(READS_IN_FLIGHT_MAX as u32)?,
+            slots: (0..READS_IN_FLIGHT_MAX).map(|_| idle()).collect(),
+            free: (0..READS_IN_FLIGHT_MAX).collect(),
+            bytes_in_flight: 0,
+        })
+    }
+
+    /// [`BlockFile::read_many`] of `file`, whose descriptor is that of `os_file`. After an error
+    /// the ring must be dropped.
+    pub(super) fn read_many(
+        &mut self,
+        file: &dyn BlockFile,
+        os_file: &File,
+        extents: &[Extent],
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
+        let mut next = 0;
+        loop {
+            while next < extents.len() && self.has_room(extents[next].len) {
+                self.start(os_file, next, extents[next]);
+                next += 1;
+            }
+            if self.in_flight() == 0 {
+                return Ok(());
+            }
+            let part = self.in_flight().div_ceil(PART_PER_CALL);
+            self.wait(part).map_err(|error| Error::io("read", error).at(file.place()))?;
+            // No more than a part, then the next reads are started: the device need not wait
+            // for a slow `visit`.
+            for _ in 0..part {
+                let Some((slot, read)) = self.completed() else { break };
+                self.show(file, slot, read, visit)?;
+            }
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    fn has_room(&self, len: usize) -> bool {
+        let fits = self.bytes_in_flight + len <= BYTES_IN_FLIGHT_MAX;
+        !self.free.is_empty() && (fits || self.in_flight() == 0)
+    }
+
+    /// Queues the read of an extent; the next `wait` submits it.
+    fn start(&mut self, file: &File, index: usize, extent: Extent) {
+        let i = self.free.pop().expect("has_room was asked");
+        let slot = &mut self.slots[i];
+        if slot.buffer.len() < extent.len {
+            slot.buffer = Buffer::zeroed(extent.len);
+        }
+        (slot.index, slot.extent) = (index, extent);
+        let len = extent.len.min(REQUEST_SIZE_MAX) as u32;
+        let read = opcode::Read::new(Fd(file.as_raw_fd()), slot.buffer.as_mut_ptr(), len)
+            .offset(extent.offset.min(OFFSET_MAX))
+            .build()
+            .user_data(i as u64);
+        self.bytes_in_flight += extent.len;
+        // SAFETY: The buffer has `len` bytes. It is neither dropped nor touched before the read's
+        // completion was seen: until then its slot is not free, and dropping the ring waits.
+        unsafe { self.uring.submission().push(&read) }.expect("the queue has room for all slots");
+    }
+
+    /// Submits what is queued and waits for `count` completions.
+    fn wait(&self, count: usize) -> io::Result<()> {
+        for _ in 0..REFUSALS_MAX {
+            match self.uring.submit_and_wait(count) {
+                Ok(_) => return Ok(()),
+                Err(error) if is_passing(&error) => thread::yield_now(),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ErrorKind::WouldBlock.into())
+    }
+
+    /// Takes a completion: the slot, and the bytes read or a negative error number.
+    fn completed(&mut self) -> Option<(usize, i32)> {
+        let completion = self.uring.completion().next()?;
+        let i = completion.user_data() as usize;
+        self.free.push(i);
+        self.bytes_in_flight -= self.slots[i].extent.len;
+        Some((i, completion.result()))
+    }
+
+    fn show(
+        &mut self,
+        file: &dyn BlockFile,
+        slot: usize,
+        read: i32,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
+        let slot = &mut self.slots[slot];
+        let bytes = &mut slot.buffer[..slot.extent.len];
+        // Cut short, interrupted, put off, not aligned, past the end or broken: a plain read of
+        // the same bytes mends it or has the right error.
+        if usize::try_from(read) != Ok(bytes.len()) {
+            file.read_at(slot.extent.offset, bytes)?;
+        }
+        visit(slot.index, bytes)?;
+        if slot.buffer.len() > KEPT_BUFFER_SIZE_MAX {
+            slot.buffer = Buffer::zeroed(0);
+        }
+        Ok(())
+    }
+}
+
+/// Whether the same call can succeed a little later.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::ResourceBusy)
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        while self.in_flight() > 0 {
+            if self.wait(1).is_err() {
+                // The kernel may write to the buffers for ever: they are never given back.
+                mem::forget(mem::take(&mut self.slots));
+                return;
+            }
+            while self.completed().is_some() {}
+        }
+    }
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ring({} in flight)", self.in_flight())
+    }
+}

@@ -1,0 +1,142 @@
+//! Writing a file from front to back, in the background.
+
+use super::{BlockFile, Buffer};
+use crate::{
+    error::{Error, Result},
+    work::{Executor, Pending},
+};
+use std::{collections::VecDeque, io, mem, sync::Arc};
+
+/// A file is written in pieces of this size, in bytes.
+const UNIT_SIZE: usize = 1 << 20;
+/// Units being written at once, at most.
+const UNITS_IN_FLIGHT_MAX: usize = 3;
+/// The most that can be reserved at once, in bytes.
+pub const RESERVE_SIZE_MAX: usize = 64 << 10;
+const _: () = assert!(UNIT_SIZE.is_multiple_of(super::ALIGNMENT));
+const _: () = assert!(UNIT_SIZE.is_multiple_of(RESERVE_SIZE_MAX));
+
+/// Writes a new file from its start to its end, in large aligned units, while the caller prepares
+/// the next unit.
+///
+/// An error of a write in the background comes out of a later call, at the latest of
+/// [`Writer::finish`]; so does every call after it fail.
+#[derive(Debug)]
+pub struct Writer {
+    file: Arc<dyn BlockFile>,
+    executor: Arc<dyn Executor>,
+    /// The next bytes of the file: a unit, and room behind it so that whatever is reserved is in
+    /// one piece. What stands there moves to the front of the next unit.
+    unit: Buffer,
+    filled: usize,
+    unit_start: u64,
+    in_flight: VecDeque<Pending<Written>>,
+    /// Buffers of units that were written.
+    spare: Vec<Buffer>,
+    failed: bool,
+}
+
+type Written = (Buffer, Result<()>);
+
+impl Writer {
+    /// A writer at the start of `file`; its writes run on `executor`.
+    pub fn new(file: Arc<dyn BlockFile>, executor: Arc<dyn Executor>) -> Writer {
+        Writer {
+            file,
+            executor,
+            unit: Buffer::zeroed(UNIT_SIZE + RESERVE_SIZE_MAX),
+            filled: 0,
+            unit_start: 0,
+            in_flight: VecDeque::with_capacity(UNITS_IN_FLIGHT_MAX + 1),
+            spare: Vec::new(),
+            failed: false,
+        }
+    }
+
+    /// Where the next byte goes, from the start of the file.
+    pub fn position(&self) -> u64 {
+        self.unit_start + self.filled as u64
+    }
+
+    /// Writes `bytes` next.
+    pub fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
+        self.make_room()?;
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(UNIT_SIZE - self.filled));
+            self.unit[self.filled..][..now.len()].copy_from_slice(now);
+            self.filled += now.len();
+            bytes = later;
+            self.make_room()?;
+        }
+        Ok(())
+    }
+
+    /// Writes `len` zeros next and returns them, to be overwritten in place.
+    ///
+    /// # Panics
+    /// If `len` is above [`RESERVE_SIZE_MAX`].
+    pub fn reserve(&mut self, len: usize) -> Result<&mut [u8]> {
+        assert!(len <= RESERVE_SIZE_MAX);
+        self.make_room()?;
+        let reserved = &mut self.unit[self.filled..][..len];
+        // The buffer may have been used before.
+        reserved.fill(0);
+        self.filled += len;
+        Ok(reserved)
+    }
+
+    /// Waits until all is written. The caller syncs the file.
+    pub fn finish(mut self) -> Result<()> {
+        self.make_room()?;
+        if self.filled > 0 {
+            let last = mem::replace(&mut self.unit, Buffer::zeroed(0));
+            self.start(last, self.filled);
+        }
+        self.wait_until_in_flight(0)
+    }
+
+    /// Succeeds with less than a unit filled.
+    fn make_room(&mut self) -> Result<()> {
+        if self.failed {
+            let error = io::Error::other("an earlier write of this file failed");
+            return Err(Error::io("write", error).at(self.file.place()));
+        }
+        if self.filled < UNIT_SIZE {
+            return Ok(());
+        }
+        let new = || Buffer::zeroed(UNIT_SIZE + RESERVE_SIZE_MAX);
+        let mut next = self.spare.pop().unwrap_or_else(new);
+        let rest = &self.unit[UNIT_SIZE..self.filled];
+        next[..rest.len()].copy_from_slice(rest);
+        self.filled = rest.len();
+        let full = mem::replace(&mut self.unit, next);
+        self.start(full, UNIT_SIZE);
+        self.unit_start += UNIT_SIZE as u64;
+        // An executor that works in the caller is done already: its errors are reported at once.
+        let at_once = self.executor.width() == 0;
+        self.wait_until_in_flight(if at_once { 0 } else { UNITS_IN_FLIGHT_MAX })
+    }
+
+    /// Writes the first `len` bytes of `unit` in the background.
+    fn start(&mut self, unit: Buffer, len: usize) {
+        let (file, offset) = (self.file.clone(), self.unit_start);
+        self.in_flight.push_back(Pending::start(&*self.executor, move || {
+            let result = file.write_at(offset, &unit[..len]);
+            (unit, result)
+        }));
+    }
+
+    /// Waits for the oldest writes until no more than `count` are in flight.
+    fn wait_until_in_flight(&mut self, count: usize) -> Result<()> {
+        let mut first_error = Ok(());
+        while self.in_flight.len() > count
+            && let Some(oldest) = self.in_flight.pop_front()
+        {
+            let (unit, result) = oldest.wait();
+            self.spare.push(unit);
+            self.failed |= result.is_err();
+            first_error = first_error.and(result);
+        }
+        first_error
+    }
+}

@@ -1,0 +1,214 @@
+use super::{
+    Plan,
+    bucket::{Bucket, Drain},
+    encode::{Encoded, Hasher},
+    spill::Spill,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    key::KeyHash,
+    run::Duplicates,
+};
+use std::collections::BTreeMap;
+
+/// Distributes entries to buckets by their hashes.
+#[derive(Debug)]
+pub(super) struct Distributor {
+    pub(super) spill: Spill,
+    pub(super) hasher: Hasher,
+    plan: Plan,
+    /// The buckets being filled, in hash order.
+    open: Vec<Bucket>,
+    /// A hash shifted right by this ends in the index of its open bucket.
+    shift: u32,
+    /// Full buckets in descending order, after the open ones: a stack with the next on top.
+    closed: Vec<Bucket>,
+}
+
+impl Distributor {
+    /// Open for entries with any hash.
+    pub(super) fn new(spill: Spill, hasher: Hasher, plan: Plan) -> Distributor {
+        let closed = Vec::new();
+        let mut new = Distributor { spill, hasher, plan, open: Vec::new(), shift: 0, closed };
+        new.open(0);
+        new
+    }
+
+    /// Opens buckets for entries whose hashes share `prefix_bits`.
+    fn open(&mut self, prefix_bits: u32) {
+        self.open.resize_with(self.plan.bucket_count(), Bucket::default);
+        self.shift = (u128::BITS - prefix_bits).saturating_sub(self.plan.bucket_bits);
+    }
+
+    /// Appends an entry to its bucket.
+    #[inline]
+    pub(super) fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let hash = self.hasher.hash(key);
+        let index = (hash.bits() >> self.shift) as usize & (self.open.len() - 1);
+        self.push_to(index, hash, key, value)
+    }
+
+    #[inline]
+    fn push_to(
+        &mut self,
+        index: usize,
+        hash: KeyHash,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<()> {
+        let entry = Encoded::new(key, value);
+        let bucket = &mut self.open[index];
+        bucket.count(hash);
+        if let Some(room) = bucket.reserve(entry.len()) {
+            entry.write(room);
+            return Ok(());
+        }
+        self.push_across(index, entry)
+    }
+
+    /// Appends an entry to a bucket whose last chunk has too little room.
+    #[cold]
+    fn push_across(&mut self, index: usize, entry: Encoded<'_>) -> Result<()> {
+        for part in entry.parts() {
+            let mut rest = self.open[index].fill(part);
+            while !rest.is_empty() {
+                if self.spill.is_low() {
+                    self.spill_batch()?;
+                }
+                let chunk = self.spill.chunk()?;
+                self.open[index].add_chunk(chunk);
+                rest = self.open[index].fill(rest);
+            }
+        }
+        Ok(())
+    }
+
+    /// Spills the chunks that will be needed last.
+    fn spill_batch(&mut self) -> Result<()> {
+        let closed = self.closed.iter_mut().map(|bucket| (bucket.chunks.len(), bucket));
+        let open = self.open.iter_mut().rev().map(|bucket| (bucket.full_chunks(), bucket));
+        let mut batch = Vec::with_capacity(self.plan.batch_chunks);
+        for (chunks, bucket) in closed.chain(open) {
+            let count = chunks.min(self.plan.batch_chunks - batch.len());
+            batch.extend(bucket.spill_chunks(count, &mut self.spill));
+            if batch.len() == self.plan.batch_chunks {
+                break;
+            }
+        }
+        self.spill.write(batch)
+    }
+
+    /// Ends the input.
+    pub(super) fn close(&mut self) -> Result<()> {
+        let open = std::mem::take(&mut self.open);
+        self.closed.extend(open.into_iter().rev().filter(|bucket| bucket.entries > 0));
+        self.spill.flush()?;
+        self.spill.shrink();
+        Ok(())
+    }
+
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The bucket that is next in hash order.
+    pub(super) fn peek(&self) -> Option<&Bucket> {
+        self.closed.last()
+    }
+
+    /// Takes the bucket that is next in hash order.
+    pub(super) fn pop(&mut self) -> Option<Bucket> {
+        self.closed.pop()
+    }
+
+    /// Forgets all entries.
+    pub(super) fn clear(&mut self) {
+        self.closed.clear();
+    }
+
+    /// Starts to take a bucket apart. At least half of the pool is left for the new buckets.
+    fn drain(&mut self, mut bucket: Bucket) -> Result<Drain> {
+        while bucket.chunks.len() > self.plan.chunk_count / 2 {
+            let batch = bucket.spill_chunks(self.plan.batch_chunks, &mut self.spill).collect();
+            self.spill.write(batch)?;
+        }
+        self.spill.flush()?;
+        Ok(Drain::new(bucket))
+    }
+
+    /// Puts the entries of a bucket, whose hashes differ, into buckets for longer prefixes.
+    pub(super) fn split(&mut self, bucket: Bucket) -> Result<()> {
+        assert!(bucket.only_hash().is_none());
+        self.open(bucket.prefix_bits());
+        let mut entries = self.drain(bucket)?;
+        while let Some((key, value)) = entries.next(&mut self.spill)? {
+            self.push(key, value)?;
+        }
+        self.close()
+    }
+
+    /// Takes the smallest keys out of a bucket of entries with one hash, with their last values:
+    /// as many as fit into `bytes_max`, but at least one. The other entries become a new bucket.
+    pub(super) fn settle(
+        &mut self,
+        bucket: Bucket,
+        bytes_max: usize,
+        duplicates: Duplicates,
+    ) -> Result<Settled> {
+        let hash = bucket.only_hash().expect("a bucket to settle has one hash");
+        let mut settled = Settled::default();
+        // Greater keys than this are left to the new bucket.
+        let mut end: Option<Vec<u8>> = None;
+        self.open = vec![Bucket::default()];
+        let mut entries = self.drain(bucket)?;
+        while let Some((key, value)) = entries.next(&mut self.spill)? {
+            if end.as_deref().is_some_and(|end| key >= end) {
+                self.push_to(0, hash, key, value)?;
+                continue;
+            }
+            if !settled.insert(key, value) && duplicates == Duplicates::Refuse {
+                return Err(Error::new(ErrorKind::DuplicateKey { key: key.into() }));
+            }
+            while settled.bytes > bytes_max && settled.entries.len() > 1 {
+                let (key, value) = settled.pop_last();
+                self.push_to(0, hash, &key, value.as_deref())?;
+                end = Some(key);
+            }
+        }
+        settled.left = self.open[0].entries;
+        self.close()?;
+        Ok(settled)
+    }
+}
+
+/// Distinct keys with one hash, in order, and their last values.
+#[derive(Debug, Default)]
+pub(super) struct Settled {
+    pub(super) entries: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// The memory that the entries take.
+    bytes: usize,
+    /// The number of entries left for later.
+    pub(super) left: u64,
+}
+
+/// What an entry in the map takes besides its key and value, about.
+const MAP_ENTRY_BYTES: usize = 128;
+
+impl Settled {
+    /// Returns whether the key is new.
+    fn insert(&mut self, key: &[u8], value: Option<&[u8]>) -> bool {
+        self.bytes += value.map_or(0, <[u8]>::len);
+        let old = self.entries.insert(key.to_vec(), value.map(<[u8]>::to_vec));
+        match &old {
+            Some(value) => self.bytes -= value.as_ref().map_or(0, Vec::len),
+            None => self.bytes += key.len() + MAP_ENTRY_BYTES,
+        }
+        old.is_none()
+    }
+
+    fn pop_last(&mut self) -> (Vec<u8>, Option<Vec<u8>>) {
+        let (key, value) = self.entries.pop_last().expect("there is one");
+        self.bytes -= key.len() + value.as_ref().map_or(0, Vec::len) + MAP_ENTRY_BYTES;
+        (key, value)
+    }
+}

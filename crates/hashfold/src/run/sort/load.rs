@@ -1,0 +1,192 @@
+use super::{
+    bucket::Bucket,
+    distribute::Settled,
+    encode::{Encoded, Hasher, Shape},
+    spill::SpillFile,
+};
+use crate::{
+    error::{ErrorKind, Result},
+    io::Buffer,
+    key::KeyHash,
+    run::{
+        Duplicates, Entry,
+        prefetch::{CACHE_LINE_BYTES, prefetch},
+    },
+};
+
+/// The memory for sorting an entry, besides its bytes.
+pub(super) const SLOT_BYTES: usize = size_of::<Slot>();
+
+/// How many entries before its turn an entry is brought into the cache.
+const PREFETCH_DISTANCE: usize = 8;
+
+/// The high half of a hash, and the offset of the entry: in the order of hashes, and among
+/// entries with one hash in the order they came. A plain number is compared without a branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Slot(u128);
+
+impl Slot {
+    #[inline]
+    fn new(hash: KeyHash, offset: usize) -> Slot {
+        Slot(u128::from(hash.high()) << 64 | offset as u128)
+    }
+
+    #[inline]
+    fn high(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
+    #[inline]
+    fn offset(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A bucket in memory, sorted.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    bytes: Buffer,
+    slots: Vec<Slot>,
+    /// Entries dropped because a later one had the same key.
+    pub(super) duplicates: u64,
+    hasher: Hasher,
+    /// The index of the next slot.
+    next: usize,
+    /// The entry stepped to.
+    current: Option<(KeyHash, Shape)>,
+}
+
+impl Loaded {
+    pub(super) fn empty(hasher: Hasher) -> Loaded {
+        let (bytes, slots) = (Buffer::zeroed(0), Vec::new());
+        Loaded { bytes, slots, duplicates: 0, hasher, next: 0, current: None }
+    }
+
+    /// Loads and sorts a bucket.
+    pub(super) fn load(
+        bucket: Bucket,
+        file: Option<&SpillFile>,
+        hasher: Hasher,
+        duplicates: Duplicates,
+    ) -> Result<Loaded> {
+        let (len, entries) = (bucket.bytes as usize, bucket.entries as usize);
+        let bytes = gather(bucket, file)?;
+        let slots = index(&bytes[..len], entries, hasher)?;
+        let mut loaded = Loaded { bytes, slots, ..Loaded::empty(hasher) };
+        loaded.slots.sort_unstable();
+        loaded.resolve(duplicates)?;
+        Ok(loaded)
+    }
+
+    /// The same for keys collected from a bucket of `count` entries with one hash.
+    pub(super) fn settle(settled: Settled, count: u64, hasher: Hasher) -> Result<Loaded> {
+        let (keys, left) = (settled.entries.len(), settled.left);
+        let len =
+            |(key, value): (&Vec<u8>, &Option<Vec<u8>>)| Encoded::new(key, value.as_deref()).len();
+        let mut bytes = Buffer::zeroed(settled.entries.iter().map(len).sum());
+        let mut rest = &mut bytes[..];
+        for (key, value) in settled.entries {
+            let entry = Encoded::new(&key, value.as_deref());
+            let (room, behind) = rest.split_at_mut(entry.len());
+            entry.write(room);
+            rest = behind;
+        }
+        let mut slots = index(&bytes, keys, hasher)?;
+        slots.sort_unstable();
+        let duplicates = count - keys as u64 - left;
+        Ok(Loaded { bytes, slots, duplicates, ..Loaded::empty(hasher) })
+    }
+
+    /// Brings slots with one high half of the hash into the order of whole hashes and keys, and
+    /// keeps the last entry of each key.
+    fn resolve(&mut self, duplicates: Duplicates) -> Result<()> {
+        let (bytes, hasher) = (&self.bytes[..], self.hasher);
+        let key = |slot: &Slot| {
+            let shape = Shape::read(bytes, slot.offset()).expect("it was read before");
+            shape.key(bytes)
+        };
+        let mut kept = 0;
+        let mut start = 0;
+        while start < self.slots.len() {
+            let high = self.slots[start].high();
+            let group = self.slots[start..].iter().take_while(|slot| slot.high() == high).count();
+            let end = start + group;
+            if group > 1 {
+                self.slots[start..end].sort_unstable_by(|a, b| {
+                    let (key_a, key_b) = (key(a), key(b));
+                    let (low_a, low_b) = (hasher.hash(key_a).low(), hasher.hash(key_b).low());
+                    (low_a, key_a, a.offset()).cmp(&(low_b, key_b, b.offset()))
+                });
+            }
+            for i in start..end {
+                let slot = self.slots[i];
+                if i + 1 < end && key(&slot) == key(&self.slots[i + 1]) {
+                    if duplicates == Duplicates::Refuse {
+                        return Err(ErrorKind::DuplicateKey { key: key(&slot).into() }.into());
+                    }
+                    continue;
+                }
+                self.slots[kept] = slot;
+                kept += 1;
+            }
+            start = end;
+        }
+        self.duplicates += (self.slots.len() - kept) as u64;
+        self.slots.truncate(kept);
+        Ok(())
+    }
+
+    /// Steps to the next entry; `false` at the end.
+    #[inline]
+    pub(super) fn advance(&mut self) -> bool {
+        let Some(&slot) = self.slots.get(self.next) else {
+            self.current = None;
+            return false;
+        };
+        if let Some(ahead) = self.slots.get(self.next + PREFETCH_DISTANCE) {
+            prefetch(&self.bytes, ahead.offset());
+            prefetch(&self.bytes, ahead.offset() + CACHE_LINE_BYTES);
+        }
+        let shape = Shape::read(&self.bytes, slot.offset()).expect("it was read before");
+        self.current = Some((self.hasher.hash(shape.key(&self.bytes)), shape));
+        self.next += 1;
+        true
+    }
+
+    #[inline]
+    pub(super) fn entry(&self) -> Entry<'_> {
+        let (hash, shape) = self.current.as_ref().expect("the last advance returned true");
+        Entry { hash: *hash, key: shape.key(&self.bytes), value: shape.value(&self.bytes) }
+    }
+}
+
+/// All bytes of a bucket, in one piece.
+fn gather(bucket: Bucket, file: Option<&SpillFile>) -> Result<Buffer> {
+    let chunk_bytes = match (file, bucket.chunks.front()) {
+        (_, Some(chunk)) => chunk.len(),
+        (Some(file), None) => file.chunk_bytes(),
+        (None, None) => unreachable!("a bucket's bytes are somewhere"),
+    };
+    let mut bytes = Buffer::zeroed((bucket.spilled.len() + bucket.chunks.len()) * chunk_bytes);
+    let (spilled, resident) = bytes.split_at_mut(bucket.spilled.len() * chunk_bytes);
+    if let Some(file) = file {
+        file.read(&bucket.spilled, spilled)?;
+    }
+    for (chunk, to) in bucket.chunks.into_iter().zip(resident.chunks_exact_mut(chunk_bytes)) {
+        to.copy_from_slice(&chunk);
+    }
+    Ok(bytes)
+}
+
+/// Where the entries are, with their hashes.
+fn index(bytes: &[u8], entries: usize, hasher: Hasher) -> Result<Vec<Slot>> {
+    let mut slots = Vec::with_capacity(entries);
+    let mut offset = 0;
+    while offset < bytes.len() {
+        let shape = Shape::read(bytes, offset)?;
+        slots.push(Slot::new(hasher.hash(shape.key(bytes)), offset));
+        offset = shape.end;
+    }
+    assert_eq!(slots.len(), entries);
+    Ok(slots)
+}

@@ -1,0 +1,211 @@
+//! The external sort: entries in any order in, a run out, in bounded memory.
+//!
+//! It distributes by hash prefix and never merges. Entries go to one of P buckets by the top bits
+//! of their hashes; the buckets are then emitted in order, each sorted in memory:
+//!
+//! ```text
+//!            ┌ bucket 0 ▭▭▭▭  chunks in memory ─copy─┐
+//! push ─hash→┤ bucket 1 ▭▭▭                          ├→ one buffer → hash, sort → emit
+//!            │   …                                   │
+//!            └ bucket P ░░░░▭ most of it spilled ─read┘
+//! ```
+//!
+//! A bucket is a list of chunks from a pool. When the pool runs dry, full chunks of the buckets
+//! that will be emitted last are written to the spill file. So nothing is written when all fits
+//! into memory, and beyond that the traffic is less by what stays in memory. The hash is not
+//! stored: computing it again costs less than writing and reading its 16 bytes.
+//!
+//! A bucket that does not fit into memory is split by the next bits in which its hashes differ.
+//! If there are none (one key a billion times), its distinct keys are collected while its entries
+//! stream by, as many at a time as memory holds.
+
+mod bucket;
+mod distribute;
+mod encode;
+mod load;
+mod sorted;
+mod spill;
+
+pub use self::sorted::Sorted;
+
+use self::{distribute::Distributor, encode::Hasher, spill::Spill};
+use super::{Duplicates, Summary, check_sizes};
+use crate::{
+    error::{Error, Result},
+    io::{ALIGNMENT, Access, Disk},
+    key::Seed,
+    work::Executor,
+};
+use std::{path::PathBuf, sync::Arc};
+
+/// The least memory that a sort can be given, in bytes.
+pub const MEMORY_BYTES_MIN: usize = 1 << 20;
+
+/// How to sort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SortOptions {
+    /// The memory to use, in bytes; a single entry larger than this comes on top.
+    pub memory_bytes: usize,
+    /// What to do with a key that comes twice.
+    pub duplicates: Duplicates,
+    /// How the bytes of the spill file travel.
+    pub access: Access,
+}
+
+impl Default for SortOptions {
+    /// 1 GiB of memory, the last of equal keys stays, spill through the page cache.
+    fn default() -> SortOptions {
+        SortOptions {
+            memory_bytes: 1 << 30,
+            duplicates: Duplicates::default(),
+            access: Access::default(),
+        }
+    }
+}
+
+/// How the memory is shared out.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    memory_bytes: usize,
+    /// The unit of memory and of the spill file.
+    chunk_bytes: usize,
+    /// The size of the pool.
+    chunk_count: usize,
+    /// The logarithm of the number of buckets that a distribution fills.
+    bucket_bits: u32,
+    /// The number of chunks that are written by one job.
+    batch_chunks: usize,
+}
+
+/// Smaller chunks would lose too much memory to their alignment.
+const CHUNK_BYTES_MIN: usize = 4 * ALIGNMENT;
+/// Larger chunks make no faster writes.
+const CHUNK_BYTES_MAX: usize = 1 << 18;
+/// More buckets than this cost more cache and TLB misses than they save.
+const BUCKET_BITS_MAX: u32 = 9;
+const BATCH_CHUNKS_MAX: usize = 8;
+/// Chunks are spilled so early that this many batches are free or on their way to the file.
+const SPARE_BATCHES: usize = 4;
+
+impl Plan {
+    fn new(memory_bytes: usize) -> Result<Plan> {
+        if memory_bytes < MEMORY_BYTES_MIN {
+            let expected = format!("at least {MEMORY_BYTES_MIN}");
+            return Err(Error::argument("memory for sorting in bytes", expected, memory_bytes));
+        }
+        let chunk_bytes =
+            (1 << (memory_bytes / 4096).ilog2()).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+        // The rest is for the buckets that are being loaded, sorted and emitted.
+        let chunk_count = memory_bytes / 5 * 3 / chunk_bytes;
+        // Each bucket holds one chunk that is not full.
+        let bucket_bits = (chunk_count / 4).ilog2().min(BUCKET_BITS_MAX);
+        let batch_chunks = (chunk_count / 32).min(BATCH_CHUNKS_MAX);
+        let plan = Plan { memory_bytes, chunk_bytes, chunk_count, bucket_bits, batch_chunks };
+        assert!(batch_chunks > 0);
+        // Half of the pool may belong to a bucket that is being split. In the other half, a chunk
+        // that can be spilled is always found.
+        assert!(plan.bucket_count() + plan.spare_chunks() + batch_chunks < chunk_count / 2);
+        Ok(plan)
+    }
+
+    fn bucket_count(&self) -> usize {
+        1 << self.bucket_bits
+    }
+
+    fn spare_chunks(&self) -> usize {
+        self.batch_chunks * SPARE_BATCHES
+    }
+}
+
+/// Takes entries in any order and gives them back as a run, in bounded memory.
+///
+/// ```
+/// use hashfold::{Seed, io::MemoryDisk, run::{Run, SortOptions, Sorter}, work::Inline};
+/// use std::sync::Arc;
+/// let (disk, executor) = (Arc::new(MemoryDisk::default()), Arc::new(Inline));
+/// let mut sorter = Sorter::new(disk, "spill".into(), Seed(7), SortOptions::default(), executor)?;
+/// sorter.push(b"key", Some(b"old"))?;
+/// sorter.push(b"key", Some(b"new"))?;
+/// sorter.push(b"gone", None)?;
+/// let mut run = sorter.finish()?;
+/// let mut values = Vec::new();
+/// while run.advance()? {
+///     values.push(run.entry().value.map(<[u8]>::to_vec));
+/// }
+/// values.sort();
+/// assert_eq!(values, [None, Some(b"new".to_vec())]);
+/// # Ok::<(), hashfold::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Sorter {
+    buckets: Distributor,
+    summary: Summary,
+    duplicates: Duplicates,
+}
+
+impl Sorter {
+    /// A sorter that spills to the file `spill` on `disk` if it must. The file is made when it
+    /// is first needed and removed with the sorter or its run. Writing, loading and sorting go
+    /// to `executor`.
+    pub fn new(
+        disk: Arc<dyn Disk>,
+        spill: PathBuf,
+        seed: Seed,
+        options: SortOptions,
+        executor: Arc<dyn Executor>,
+    ) -> Result<Sorter> {
+        Sorter::with_hasher(disk, spill, Hasher::new(seed), options, executor)
+    }
+
+    fn with_hasher(
+        disk: Arc<dyn Disk>,
+        spill: PathBuf,
+        hasher: Hasher,
+        options: SortOptions,
+        executor: Arc<dyn Executor>,
+    ) -> Result<Sorter> {
+        let plan = Plan::new(options.memory_bytes)?;
+        let spill = Spill::new(disk, spill, options.access, plan, executor);
+        Ok(Sorter {
+            buckets: Distributor::new(spill, hasher, plan),
+            summary: Summary::EMPTY,
+            duplicates: options.duplicates,
+        })
+    }
+
+    /// Takes an entry; `None` is a tombstone. Of equal keys the last one pushed wins.
+    #[inline]
+    pub fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        check_sizes(key, value)?;
+        self.buckets.push(key, value)?;
+        self.summary.add(key, value);
+        Ok(())
+    }
+
+    /// What is known of the entries pushed so far.
+    pub fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// Ends the input. The entries are sorted while the run is read.
+    pub fn finish(mut self) -> Result<Sorted> {
+        self.buckets.close()?;
+        Ok(Sorted::new(self.buckets, self.summary, self.duplicates))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    //! What tests may do and callers may not: choose the hashes.
+    use super::*;
+    use crate::key::KeyHash;
+
+    pub(in crate::run) fn sorter_with_hash(
+        disk: Arc<dyn Disk>,
+        hash: fn(&[u8]) -> KeyHash,
+        options: SortOptions,
+        executor: Arc<dyn Executor>,
+    ) -> Sorter {
+        Sorter::with_hasher(disk, "spill".into(), Hasher::forged(hash), options, executor).unwrap()
+    }
+}

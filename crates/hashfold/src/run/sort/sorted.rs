@@ -1,0 +1,169 @@
+use super::{
+    Plan,
+    bucket::Bucket,
+    distribute::Distributor,
+    load::{Loaded, SLOT_BYTES},
+};
+use crate::{
+    error::Result,
+    run::{Duplicates, Entry, Run, Summary},
+    work::{Inline, Pending},
+};
+use std::collections::VecDeque;
+
+/// The most buckets that are loaded and sorted in the background at once.
+const AHEAD_MAX: usize = 2;
+
+/// The run that a [`Sorter`](super::Sorter) makes.
+#[derive(Debug)]
+pub struct Sorted {
+    buckets: Distributor,
+    plan: Plan,
+    summary: Summary,
+    policy: Duplicates,
+    /// The bucket that is being emitted, and the memory that it takes.
+    current: Loaded,
+    current_bytes: usize,
+    /// The buckets after it.
+    ahead: VecDeque<Ahead>,
+    duplicates: u64,
+}
+
+/// A bucket that is being loaded.
+#[derive(Debug)]
+struct Ahead {
+    loaded: Pending<Result<Loaded>>,
+    memory_bytes: usize,
+}
+
+impl Sorted {
+    pub(super) fn new(buckets: Distributor, summary: Summary, policy: Duplicates) -> Sorted {
+        Sorted {
+            plan: *buckets.plan(),
+            current: Loaded::empty(buckets.hasher),
+            buckets,
+            summary,
+            policy,
+            current_bytes: 0,
+            ahead: VecDeque::new(),
+            duplicates: 0,
+        }
+    }
+
+    /// What is known of the entries: exact sizes; duplicates are counted as entries.
+    pub fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// The entries dropped so far because a later one had the same key.
+    pub fn duplicates(&self) -> u64 {
+        self.duplicates
+    }
+
+    /// The bytes written to the spill file so far.
+    pub fn spilled_bytes(&self) -> u64 {
+        self.buckets.spill.spilled_bytes()
+    }
+
+    /// Makes the next bucket the current one; `false` at the end.
+    fn next_bucket(&mut self) -> Result<bool> {
+        self.current = Loaded::empty(self.buckets.hasher);
+        self.current_bytes = 0;
+        if self.ahead.is_empty() {
+            self.load_next()?;
+        }
+        let Some(next) = self.ahead.pop_front() else { return Ok(false) };
+        self.current_bytes = next.memory_bytes;
+        self.load_ahead();
+        self.current = next.loaded.wait()?;
+        self.duplicates += self.current.duplicates;
+        Ok(true)
+    }
+
+    /// Starts to load the next bucket, when no other is in memory. One that is too large is
+    /// made smaller first.
+    fn load_next(&mut self) -> Result<()> {
+        while let Some(bucket) = self.buckets.pop() {
+            let memory_bytes = memory_bytes(&bucket);
+            if memory_bytes <= self.unused_bytes(&bucket) || bucket.entries == 1 {
+                self.start(bucket);
+                return Ok(());
+            }
+            if bucket.only_hash().is_none() {
+                self.buckets.split(bucket)?;
+                continue;
+            }
+            let entries = bucket.entries;
+            // Half for the keys collected, half for the bytes they become.
+            let bytes_max =
+                self.plan.memory_bytes.saturating_sub(self.buckets.spill.memory_bytes());
+            let settled = self.buckets.settle(bucket, bytes_max / 2, self.policy)?;
+            let hasher = self.buckets.hasher;
+            let loaded = Pending::start(&Inline, move || Loaded::settle(settled, entries, hasher));
+            self.ahead.push_back(Ahead { loaded, memory_bytes: bytes_max });
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    /// Starts to load more buckets, if there is someone to do it and memory to do it in.
+    fn load_ahead(&mut self) {
+        let ahead_max = self.buckets.spill.executor().width().min(AHEAD_MAX);
+        while self.ahead.len() < ahead_max
+            && let Some(bucket) = self.buckets.peek()
+            && memory_bytes(bucket) <= self.unused_bytes(bucket)
+            && let Some(bucket) = self.buckets.pop()
+        {
+            self.start(bucket);
+        }
+    }
+
+    fn start(&mut self, bucket: Bucket) {
+        let memory_bytes = memory_bytes(&bucket);
+        let (hasher, policy) = (self.buckets.hasher, self.policy);
+        let spill = &mut self.buckets.spill;
+        spill.give_away(bucket.chunks.len());
+        let file = spill.file().cloned();
+        let loaded = Pending::start(&**spill.executor(), move || {
+            Loaded::load(bucket, file.as_ref(), hasher, policy)
+        });
+        self.ahead.push_back(Ahead { loaded, memory_bytes });
+    }
+
+    /// The memory that nobody uses, apart from the chunks of `bucket`.
+    fn unused_bytes(&self, bucket: &Bucket) -> usize {
+        let ahead_bytes: usize = self.ahead.iter().map(|ahead| ahead.memory_bytes).sum();
+        let chunk_bytes = self.buckets.spill.memory_bytes()
+            - bucket.chunks.len() * self.buckets.spill.chunk_bytes();
+        self.plan.memory_bytes.saturating_sub(self.current_bytes + ahead_bytes + chunk_bytes)
+    }
+}
+
+/// The memory that a bucket takes while it is loaded, its chunks included: they are freed one by
+/// one as their copy grows.
+fn memory_bytes(bucket: &Bucket) -> usize {
+    bucket.bytes as usize + bucket.entries as usize * SLOT_BYTES
+}
+
+impl Run for Sorted {
+    fn advance(&mut self) -> Result<bool> {
+        loop {
+            if self.current.advance() {
+                return Ok(true);
+            }
+            match self.next_bucket() {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                Err(error) => {
+                    self.ahead.clear();
+                    self.buckets.clear();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn entry(&self) -> Entry<'_> {
+        self.current.entry()
+    }
+}

@@ -1,0 +1,234 @@
+//! The data file: written entry by entry, described by its footer.
+//!
+//! The fields of the footer, 8 bytes each (the same table stands in `docs/formats/table.md`):
+//!
+//! | field          |                                                                       |
+//! |----------------|-----------------------------------------------------------------------|
+//! | block_size     | in bytes                                                              |
+//! | key_size       | of each key in bytes; all ones if they differ                         |
+//! | value_size     | of each value in bytes; all ones if they differ                       |
+//! | entries        |                                                                       |
+//! | blocks         |                                                                       |
+//! | key_bytes      | of all keys together                                                  |
+//! | value_bytes    | of all values together                                                |
+//! | straddling     | entries that go on in a second block                                  |
+
+use super::{
+    blocks::Context,
+    index::Indexed,
+    layout::{BLOCK_HEAD, Head, Layout, Position, seal},
+};
+use crate::{
+    codec::{Decoder, write_varint},
+    error::{Error, ErrorKind, Result},
+    io::{
+        ALIGNMENT, BlockFile, Writer,
+        frame::{FileKind, Footer, Header},
+    },
+    key::{KeyHash, Seed},
+    run::Entry,
+    work::Executor,
+};
+use std::sync::Arc;
+
+/// Sums over a data file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    pub(super) entries: u64,
+    pub(super) blocks: u64,
+    pub(super) key_bytes: u64,
+    pub(super) value_bytes: u64,
+    pub(super) straddling: u64,
+}
+
+/// Writes a data file.
+#[derive(Debug)]
+pub(super) struct DataWriter {
+    layout: Layout,
+    id: u64,
+    writer: Writer,
+    block: Vec<u8>,
+    head: Head,
+    /// The first free byte.
+    next: Position,
+    last: Option<KeyHash>,
+    totals: Totals,
+}
+
+impl DataWriter {
+    pub(super) fn new(
+        file: Arc<dyn BlockFile>,
+        executor: Arc<dyn Executor>,
+        layout: Layout,
+        header: &Header,
+    ) -> Result<DataWriter> {
+        let mut writer = Writer::new(file, executor);
+        writer.append(&header.encode())?;
+        Ok(DataWriter {
+            layout,
+            id: header.id,
+            writer,
+            block: vec![0; layout.block_size],
+            head: Head::default(),
+            next: Position { block: 0, offset: BLOCK_HEAD },
+            last: None,
+            totals: Totals::default(),
+        })
+    }
+
+    /// Appends an entry; returns the block in which it starts.
+    #[inline]
+    pub(super) fn push(&mut self, entry: &Entry<'_>, value: &[u8]) -> Result<u64> {
+        if let Some(last) = self.last
+            && last > entry.hash
+        {
+            return Err(ErrorKind::Order { previous: last, got: entry.hash }.into());
+        }
+        let size = self.layout.encoded_size(entry.key.len(), value.len());
+        let start = self.layout.start(self.next, size);
+        if start.block > self.next.block {
+            self.end_block()?;
+        }
+        if self.head.count == 0 {
+            self.head.first = start.offset;
+        }
+        self.head.count += 1;
+        self.last = Some(entry.hash);
+        self.write_sizes(entry.key.len(), value.len())?;
+        self.write(entry.key)?;
+        self.write(value)?;
+        if self.layout.entry_size() == Some(1) && entry.key.is_empty() && value.is_empty() {
+            // The one entry without any byte takes one, so that every entry has its own place.
+            self.write(&[0])?;
+        }
+        self.totals.entries += 1;
+        self.totals.key_bytes += entry.key.len() as u64;
+        self.totals.value_bytes += value.len() as u64;
+        let ends_here = self.next.block == start.block
+            || (self.next.block == start.block + 1 && self.next.offset == BLOCK_HEAD);
+        self.totals.straddling += u64::from(!ends_here);
+        Ok(start.block)
+    }
+
+    fn write_sizes(&mut self, key: usize, value: usize) -> Result<()> {
+        let offset = self.next.offset;
+        let mut len = 0;
+        if self.layout.key_size.is_none() {
+            len += write_varint(&mut self.block[offset + len..], key as u64);
+        }
+        if self.layout.value_size.is_none() {
+            len += write_varint(&mut self.block[offset + len..], value as u64);
+        }
+        self.advance(len)
+    }
+
+    #[inline]
+    fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let free = &mut self.block[self.next.offset..];
+            let len = free.len().min(bytes.len());
+            free[..len].copy_from_slice(&bytes[..len]);
+            bytes = &bytes[len..];
+            self.advance(len)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn advance(&mut self, len: usize) -> Result<()> {
+        self.next.offset += len;
+        if self.next.offset == self.layout.block_size {
+            self.end_block()?;
+        }
+        Ok(())
+    }
+
+    /// Writes out the block, zeros after its entries, and begins the next one.
+    fn end_block(&mut self) -> Result<()> {
+        self.block[self.next.offset..].fill(0);
+        seal(&mut self.block, self.head, self.next.block, self.id);
+        self.writer.append(&self.block)?;
+        self.head = Head { before: self.last.map_or(0, KeyHash::high), ..Head::default() };
+        self.next = Position { block: self.next.block + 1, offset: BLOCK_HEAD };
+        Ok(())
+    }
+
+    /// Writes the last block and the footer.
+    pub(super) fn finish(mut self) -> Result<Totals> {
+        if self.next.offset > BLOCK_HEAD {
+            self.end_block()?;
+        }
+        self.totals.blocks = self.next.block;
+        let Totals { entries, blocks, key_bytes, value_bytes, straddling } = self.totals;
+        let totals = [entries, blocks, key_bytes, value_bytes, straddling];
+        let fields = self.layout.encode().into_iter().chain(totals);
+        let footer = Footer { fields: fields.flat_map(u64::to_le_bytes).collect(), body_sum: 0 };
+        let footer = footer.encode(self.writer.position());
+        self.writer.append(&footer)?;
+        self.writer.finish()?;
+        Ok(self.totals)
+    }
+}
+
+/// A data file that is open.
+#[derive(Debug)]
+pub(super) struct DataFile {
+    pub(super) file: Arc<dyn BlockFile>,
+    pub(super) context: Context,
+    pub(super) totals: Totals,
+}
+
+impl DataFile {
+    /// Checks the header and the footer, and that the file is the one with this id.
+    pub(super) fn open(file: Arc<dyn BlockFile>, id: u64, seed: Seed) -> Result<DataFile> {
+        let header = Header::read(file.as_ref(), FileKind::TableData)?;
+        check_header(&header, id, seed).map_err(|error| error.at(file.place()))?;
+        let (footer, start) = Footer::read(file.as_ref())?;
+        let (layout, totals) =
+            decode(&footer.fields, start).map_err(|error| error.at(&file.place().offset(start)))?;
+        let place = file.place().clone();
+        let context = Context { layout, id, seed, place, blocks: totals.blocks };
+        Ok(DataFile { file, context, totals })
+    }
+
+    /// What an index must know.
+    pub(super) fn indexed(&self) -> Indexed {
+        Indexed {
+            layout: self.context.layout,
+            entries: self.totals.entries,
+            blocks: self.totals.blocks,
+            straddles: self.totals.straddling > 0,
+        }
+    }
+}
+
+/// Checks that a file belongs to the data set with this id and seed.
+pub(super) fn check_header(header: &Header, id: u64, seed: Seed) -> Result<()> {
+    if header.id != id {
+        return Err(ErrorKind::Mismatch { what: "id", expected: id, got: header.id }.into());
+    }
+    if header.seed != seed {
+        let (expected, got) = (seed.0, header.seed.0);
+        return Err(ErrorKind::Mismatch { what: "seed", expected, got }.into());
+    }
+    Ok(())
+}
+
+fn decode(fields: &[u8], footer_start: u64) -> Result<(Layout, Totals)> {
+    let mut fields = Decoder::new(fields);
+    let layout = Layout::decode(&mut fields)?;
+    let totals = Totals {
+        entries: fields.u64()?,
+        blocks: fields.u64()?,
+        key_bytes: fields.u64()?,
+        value_bytes: fields.u64()?,
+        straddling: fields.u64()?,
+    };
+    fields.end()?;
+    let body = footer_start - ALIGNMENT as u64;
+    if totals.blocks.checked_mul(layout.block_size as u64) != Some(body) {
+        let expected = format!("{} in {body} bytes", body / layout.block_size as u64);
+        return Err(Error::field("number of blocks", expected, totals.blocks));
+    }
+    Ok((layout, totals))
+}

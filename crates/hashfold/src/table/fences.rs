@@ -1,0 +1,330 @@
+//! Fences: from a hash to its block, for a byte or so of memory a block.
+//!
+//! After the measured proposal that beats the paper's sparse tries for small entries; the idea is
+//! a B+ tree's separators, squeezed because hashes are uniform. A block's *fence* is a hash above
+//! all those in the blocks before and at most its own first. A hash belongs to the last block
+//! whose fence is not above it.
+//!
+//! ```text
+//! hash ── x superblocks ──> superblock, fraction
+//!         anchors[superblock]: fences before it     bytes: one a fence
+//!         m fences in it ──> evenly spaced at (j + 1/2) / m, each shifted by its byte
+//!         block = fences before + fences at or below the fraction
+//! ```
+//!
+//! A fence is rounded down, so that a key is never sent to a block before its own; about one in a
+//! hundred is sent to the block after it, which the block's head tells, at the price of a second
+//! read. A superblock whose fences stray too far from even spacing lists them in full.
+
+use super::{
+    image::{Image, Sections},
+    options::{IndexChoice, IndexStats},
+};
+use crate::{
+    codec::Decoder,
+    error::{Error, Result},
+    key::KeyHash,
+};
+use std::ops::Range;
+
+/// Fences in a superblock, on average. More take fewer bits for the anchors, but stray further
+/// and so are rounded more coarsely.
+const FENCES: u64 = 20;
+
+/// Fences in a superblock, at most; one with more lists them.
+const FENCES_MAX: usize = 96;
+
+/// Fractions of a superblock are in units of 1 / 2^30.
+const FRACTION_BITS: u32 = 30;
+
+/// Superblocks whose anchors are relative to one number.
+const EPOCH: u64 = 512;
+
+/// What a fence's byte is shifted by.
+const MIDDLE: i32 = 128;
+
+/// Half the range of a byte, in standard deviations of a fence from even spacing.
+const DEVIATIONS: f64 = 3.7;
+
+/// Builds the fences of blocks, in one pass.
+#[derive(Debug)]
+pub(super) struct FencesBuilder {
+    superblocks: u64,
+    step: u32,
+    /// The block of the last entry.
+    block: u64,
+    superblock: u64,
+    /// The first hashes of the blocks that have their fences in this superblock.
+    firsts: Vec<u64>,
+    /// For each superblock: twice the fences before it, plus 1 if it lists its fences.
+    anchors: Vec<u64>,
+    bytes: Vec<u8>,
+    explicit: Vec<(u64, u64)>,
+    explicit_fences: Vec<u64>,
+}
+
+impl FencesBuilder {
+    /// For about so many entries in so many blocks.
+    pub(super) fn new(entries: u64, blocks: u64) -> FencesBuilder {
+        let superblocks = (blocks / FENCES).max(1);
+        FencesBuilder {
+            superblocks,
+            step: step(entries.max(1) as f64, blocks.max(1) as f64, superblocks as f64),
+            block: 0,
+            superblock: 0,
+            firsts: Vec::new(),
+            anchors: Vec::new(),
+            bytes: Vec::new(),
+            explicit: Vec::new(),
+            explicit_fences: Vec::new(),
+        }
+    }
+
+    /// Adds the next entry's hash and block.
+    #[inline]
+    pub(super) fn push(&mut self, hash: KeyHash, block: u64) {
+        if block > self.block {
+            self.begin(hash.high(), block);
+        }
+    }
+
+    fn begin(&mut self, first: u64, block: u64) {
+        let superblock = superblock(first, self.superblocks).0;
+        while self.superblock < superblock {
+            self.close();
+        }
+        // Blocks in which no entry starts get the fence of the next one in which one does.
+        self.firsts.extend((self.block..block).map(|_| first));
+        self.block = block;
+    }
+
+    fn close(&mut self) {
+        let before = (self.bytes.len() as u64) << 1;
+        let start = self.bytes.len();
+        let fits = self.firsts.len() <= FENCES_MAX && self.round();
+        if fits {
+            self.anchors.push(before);
+        } else {
+            self.anchors.push(before | 1);
+            self.explicit.push((self.superblock, self.explicit_fences.len() as u64));
+            self.explicit_fences.extend(&self.firsts);
+            self.bytes.resize(start + self.firsts.len(), 0);
+        }
+        self.firsts.clear();
+        self.superblock += 1;
+    }
+
+    /// Appends a byte for each fence, or says that one does not fit. The largest byte with a fence
+    /// not above the block's first hash is the best: if any is above the hash before, this one is.
+    fn round(&mut self) -> bool {
+        let spacing = Spacing::of(self.firsts.len());
+        let start = self.bytes.len();
+        for (j, &first) in self.firsts.iter().enumerate() {
+            let first = superblock(first, self.superblocks).1;
+            let byte = (first - spacing.at(j)).div_euclid(self.step as i32) + MIDDLE;
+            // A byte that is too small by a little only sends some keys a block too far.
+            let byte = if byte > 255 && byte < 255 + MIDDLE / 2 { 255 } else { byte };
+            let Ok(byte) = u8::try_from(byte) else {
+                self.bytes.truncate(start);
+                return false;
+            };
+            self.bytes.push(byte);
+        }
+        true
+    }
+
+    /// Adds the fences to an index: their fields and their five sections.
+    pub(super) fn finish(mut self, image: &mut Image) {
+        while self.superblock < self.superblocks {
+            self.close();
+        }
+        self.anchors.push((self.bytes.len() as u64) << 1);
+        let (epochs, anchors, width) = pack(&self.anchors);
+        image.field(self.superblocks);
+        image.field(u64::from(self.step));
+        image.field(self.bytes.len() as u64);
+        image.field(width);
+        let bytes = |words: Vec<u64>| words.into_iter().flat_map(u64::to_le_bytes).collect();
+        image.section(bytes(epochs));
+        image.section(anchors);
+        image.section(self.bytes);
+        let explicit = self.explicit.iter().flat_map(|&(superblock, first)| [superblock, first]);
+        image.section(bytes(explicit.collect()));
+        image.section(bytes(self.explicit_fences));
+    }
+}
+
+/// A byte's unit, in fractions of a superblock: so that a byte spans [`DEVIATIONS`] standard
+/// deviations either way. A fence is an order statistic of the superblock's hashes, at a random
+/// phase of the even spacing.
+fn step(entries: f64, blocks: f64, superblocks: f64) -> u32 {
+    let (keys, fences) = ((entries / superblocks).max(1.0), (blocks / superblocks).max(1.0));
+    let deviation = (0.25 / keys + 1.0 / (12.0 * fences * fences)).sqrt();
+    let unit = 2.0 * DEVIATIONS * deviation / 256.0;
+    ((unit * f64::from(1_u32 << FRACTION_BITS)) as u32).clamp(1, 1 << 22)
+}
+
+/// The superblock of a hash's high bits, and the fraction in it.
+#[inline(always)]
+fn superblock(hash: u64, superblocks: u64) -> (u64, i32) {
+    let product = u128::from(hash) * u128::from(superblocks);
+    ((product >> 64) as u64, (product as u64 >> (64 - FRACTION_BITS)) as i32)
+}
+
+/// The middles of equal parts of a superblock.
+#[derive(Clone, Copy)]
+struct Spacing {
+    first: i32,
+    part: i32,
+}
+
+impl Spacing {
+    #[inline(always)]
+    fn of(count: usize) -> Spacing {
+        let part = (1 << FRACTION_BITS) / (count as u32).max(1);
+        Spacing { first: (part / 2) as i32, part: part as i32 }
+    }
+
+    #[inline(always)]
+    fn at(self, j: usize) -> i32 {
+        self.first.wrapping_add((j as i32).wrapping_mul(self.part))
+    }
+}
+
+/// Anchors relative to those of their epochs and to even growth, in two bytes each; or, where
+/// that does not fit, as they are.
+fn pack(anchors: &[u64]) -> (Vec<u64>, Vec<u8>, u64) {
+    let epochs: Vec<u64> = anchors.iter().copied().step_by(EPOCH as usize).collect();
+    let narrow: Option<Vec<u8>> = anchors
+        .iter()
+        .enumerate()
+        .map(|(i, &anchor)| {
+            let even = even(epochs[i / EPOCH as usize], i as u64);
+            i16::try_from(anchor as i64 - even as i64).ok().map(i16::to_le_bytes)
+        })
+        .collect::<Option<Vec<_>>>()
+        .map(|rows| rows.concat());
+    match narrow {
+        Some(narrow) => (epochs, narrow, 2),
+        None => (epochs, anchors.iter().flat_map(|a| a.to_le_bytes()).collect(), 8),
+    }
+}
+
+#[inline(always)]
+fn even(epoch: u64, superblock: u64) -> u64 {
+    (epoch & !1).wrapping_add(2 * FENCES * (superblock % EPOCH))
+}
+
+/// Fences in memory.
+#[derive(Debug)]
+pub(super) struct Fences {
+    superblocks: u64,
+    step: i32,
+    narrow: bool,
+    epochs: Box<[u64]>,
+    anchors: Range<usize>,
+    bytes: Range<usize>,
+    explicit: Box<[(u64, u64)]>,
+    explicit_fences: Range<usize>,
+}
+
+impl Fences {
+    /// Reads the fields and finds the sections that [`FencesBuilder::finish`] wrote.
+    pub(super) fn open(fields: &mut Decoder<'_>, sections: &mut Sections<'_>) -> Result<Fences> {
+        let superblocks = fields.u64()?;
+        let step = fields.u64()?;
+        let fences = fields.u64()?;
+        let width = fields.u64()?;
+        if superblocks == 0 || superblocks >= 1 << 56 {
+            return Err(Error::field("superblocks", "1 to 2^56 - 1", superblocks));
+        }
+        if step > 1 << 22 {
+            return Err(Error::field("step of fences", "at most 2^22", step));
+        }
+        if width != 2 && width != 8 {
+            return Err(Error::field("width of anchors", "2 or 8", width));
+        }
+        let epochs_size = 8 * (superblocks + 1).div_ceil(EPOCH);
+        let epochs = sections.next_of_size("epochs", epochs_size)?;
+        let anchors = sections.next_of_size("anchors", (superblocks + 1) * width)?;
+        let bytes = sections.next_of_size("fences", fences)?;
+        let (explicit, explicit_fences) = (sections.next_section()?, sections.next_section()?);
+        let all = sections.bytes();
+        let (rows, _) = all[explicit].as_chunks::<16>();
+        let row = |row: &[u8; 16]| {
+            let mut row = Decoder::new(row);
+            Ok((row.u64()?, row.u64()?))
+        };
+        Ok(Fences {
+            superblocks,
+            step: step as i32,
+            narrow: width == 2,
+            epochs: all[epochs].as_chunks().0.iter().map(|e| u64::from_le_bytes(*e)).collect(),
+            anchors,
+            bytes,
+            explicit: rows.iter().map(row).collect::<Result<_>>()?,
+            explicit_fences,
+        })
+    }
+
+    /// What they are made of.
+    pub(super) fn stats(&self) -> IndexStats {
+        let fences = self.bytes.len() + self.explicit.len() * 16 + self.explicit_fences.len();
+        IndexStats {
+            choice: IndexChoice::Fences,
+            coded_bytes: fences as u64,
+            directory_bytes: (self.anchors.len() + self.epochs.len() * 8) as u64,
+            explicit_superblocks: self.explicit.len() as u64,
+            ..IndexStats::default()
+        }
+    }
+
+    /// The block where keys with this hash are, or the one after it. `bytes` are those of the
+    /// index.
+    #[inline]
+    pub(super) fn block(&self, bytes: &[u8], hash: KeyHash) -> u64 {
+        let (superblock, fraction) = superblock(hash.high(), self.superblocks);
+        let anchor = self.anchor(bytes, superblock);
+        let (before, next) = (anchor >> 1, self.anchor(bytes, superblock + 1) >> 1);
+        if anchor & 1 == 1 {
+            return before + self.listed(bytes, superblock, hash.high());
+        }
+        let fences = &bytes[self.bytes.clone()];
+        let fences = fences.get(before as usize..next as usize).unwrap_or(&[]);
+        before + u64::from(self.count(fences, fraction))
+    }
+
+    /// How many fences are at or below the fraction. Compiles to vector code.
+    #[inline(always)]
+    fn count(&self, fences: &[u8], fraction: i32) -> u32 {
+        let spacing = Spacing::of(fences.len());
+        let mut fence = spacing.first - MIDDLE * self.step;
+        let mut count = 0;
+        for &byte in fences {
+            count += u32::from(i32::from(byte) * self.step + fence <= fraction);
+            fence = fence.wrapping_add(spacing.part);
+        }
+        count
+    }
+
+    #[inline(always)]
+    fn anchor(&self, bytes: &[u8], superblock: u64) -> u64 {
+        let anchors = &bytes[self.anchors.clone()];
+        let i = superblock as usize;
+        if self.narrow {
+            let shift = i16::from_le_bytes(anchors.as_chunks().0[i]);
+            let even = even(self.epochs[i / EPOCH as usize], superblock);
+            return even.wrapping_add_signed(i64::from(shift));
+        }
+        u64::from_le_bytes(anchors.as_chunks().0[i])
+    }
+
+    #[cold]
+    fn listed(&self, bytes: &[u8], superblock: u64, hash: u64) -> u64 {
+        let Ok(at) = self.explicit.binary_search_by_key(&superblock, |&(s, _)| s) else { return 0 };
+        let (fences, _) = bytes[self.explicit_fences.clone()].as_chunks::<8>();
+        let end = self.explicit.get(at + 1).map_or(fences.len(), |&(_, first)| first as usize);
+        let fences = fences.get(self.explicit[at].1 as usize..end).unwrap_or(&[]);
+        fences.partition_point(|fence| u64::from_le_bytes(*fence) <= hash) as u64
+    }
+}

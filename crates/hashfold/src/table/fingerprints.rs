@@ -1,0 +1,102 @@
+//! A few bits of each entry's hash, by rank: most keys that are not in the table are told from
+//! the one whose rank they get, without reading it. A key that is not there passes with a
+//! probability of 2^-bits.
+
+use super::image::{Image, Sections};
+use crate::{
+    codec::Decoder,
+    error::{Error, Result},
+    key::KeyHash,
+};
+use std::ops::Range;
+
+/// The longest fingerprint, in bits.
+pub const ABSENT_BITS_MAX: u32 = 32;
+
+/// Zero bytes at the end, so that eight bytes can be read anywhere.
+const PADDING: usize = 8;
+
+/// Collects fingerprints in the order of ranks.
+#[derive(Debug)]
+pub(super) struct FingerprintsBuilder {
+    bits: u32,
+    bytes: Vec<u8>,
+    /// Bits that do not fill a byte yet, and how many.
+    rest: u64,
+    rest_len: u32,
+}
+
+impl FingerprintsBuilder {
+    /// Of 1 to [`ABSENT_BITS_MAX`] bits.
+    pub(super) fn new(bits: u32) -> FingerprintsBuilder {
+        debug_assert!((1..=ABSENT_BITS_MAX).contains(&bits));
+        FingerprintsBuilder { bits, bytes: Vec::new(), rest: 0, rest_len: 0 }
+    }
+
+    pub(super) fn push(&mut self, hash: KeyHash) {
+        self.rest |= fingerprint(hash, self.bits) << self.rest_len;
+        self.rest_len += self.bits;
+        while self.rest_len >= 8 {
+            self.bytes.push(self.rest as u8);
+            self.rest >>= 8;
+            self.rest_len -= 8;
+        }
+    }
+
+    /// Adds the fingerprints to an index: a field and a section.
+    pub(super) fn finish(mut self, image: &mut Image) {
+        self.bytes.push(self.rest as u8);
+        self.bytes.extend([0; PADDING]);
+        image.field(u64::from(self.bits));
+        image.section(self.bytes);
+    }
+}
+
+/// Bits that ranks do not depend on.
+fn fingerprint(hash: KeyHash, bits: u32) -> u64 {
+    hash.low() >> (64 - bits)
+}
+
+/// Fingerprints in memory.
+#[derive(Debug)]
+pub(super) struct Fingerprints {
+    bits: u32,
+    bytes: Range<usize>,
+}
+
+impl Fingerprints {
+    /// Reads the field and finds the section that [`FingerprintsBuilder::finish`] wrote.
+    pub(super) fn open(
+        fields: &mut Decoder<'_>,
+        sections: &mut Sections<'_>,
+        entries: u64,
+    ) -> Result<Fingerprints> {
+        let bits = fields.u64()?;
+        if !(1..=u64::from(ABSENT_BITS_MAX)).contains(&bits) {
+            let expected = format!("1 to {ABSENT_BITS_MAX}");
+            return Err(Error::field("fingerprint bits", expected, bits));
+        }
+        let size = entries.checked_mul(bits).map(|bits| bits / 8 + 1 + PADDING as u64);
+        let bytes = sections.next_of_size("fingerprints", size.unwrap_or(u64::MAX))?;
+        Ok(Fingerprints { bits: bits as u32, bytes })
+    }
+
+    /// Whether the entry of this rank may have this hash.
+    pub(super) fn may_be(&self, bytes: &[u8], rank: u64, hash: KeyHash) -> bool {
+        let bit = rank * u64::from(self.bits);
+        let bytes = bytes[self.bytes.clone()].get((bit / 8) as usize..);
+        let Some(word) = bytes.and_then(|bytes| bytes.first_chunk()) else { return true };
+        let found = u64::from_le_bytes(*word) >> (bit % 8) & ((1 << self.bits) - 1);
+        found == fingerprint(hash, self.bits)
+    }
+
+    /// The length of a fingerprint, in bits.
+    pub(super) fn bits(&self) -> u32 {
+        self.bits
+    }
+
+    /// Bytes in memory.
+    pub(super) fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+}

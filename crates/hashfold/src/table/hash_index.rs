@@ -1,0 +1,181 @@
+//! An index over sorted hashes alone, without a table: to number keys densely, and to measure.
+
+use super::{
+    fences::{Fences, FencesBuilder},
+    image::{Image, Sections},
+    options::{IndexChoice, IndexOptions, IndexStats},
+    trie::{self, CODING_LIMIT_MAX, Marks, Trie, TrieBuilder},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    key::KeyHash,
+};
+use std::ops::Range;
+
+/// From hashes to their ranks among all hashes, or to blocks of equally many.
+///
+/// ```
+/// use hashfold::{KeyHash, Seed, table::{HashIndex, IndexOptions}};
+/// let mut hashes: Vec<KeyHash> =
+///     (0..1000_u32).map(|key| KeyHash::of(&key.to_le_bytes(), Seed(1))).collect();
+/// hashes.sort();
+/// let index = HashIndex::dense(hashes.iter().copied(), 1000, &IndexOptions::default())?;
+/// assert_eq!(index.ranks(hashes[123]), 123..124);
+/// # Ok::<(), hashfold::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct HashIndex {
+    parts: Parts,
+    body: Vec<u8>,
+    entries_per_block: u64,
+}
+
+#[derive(Debug)]
+enum Parts {
+    Dense(Trie),
+    Sparse(Trie),
+    Fences(Fences),
+}
+
+impl HashIndex {
+    /// The rank of every hash. `count` is about how many there are.
+    pub fn dense(
+        hashes: impl IntoIterator<Item = KeyHash>,
+        count: u64,
+        options: &IndexOptions,
+    ) -> Result<HashIndex> {
+        HashIndex::build(IndexChoice::Dense, hashes, count, 1, options)
+    }
+
+    /// The block of every hash, exactly.
+    pub fn sparse(
+        hashes: impl IntoIterator<Item = KeyHash>,
+        count: u64,
+        entries_per_block: u64,
+        options: &IndexOptions,
+    ) -> Result<HashIndex> {
+        HashIndex::build(IndexChoice::Sparse, hashes, count, entries_per_block, options)
+    }
+
+    /// The block of every hash, or the one after it.
+    pub fn fences(
+        hashes: impl IntoIterator<Item = KeyHash>,
+        count: u64,
+        entries_per_block: u64,
+    ) -> Result<HashIndex> {
+        let options = IndexOptions::default();
+        HashIndex::build(IndexChoice::Fences, hashes, count, entries_per_block, &options)
+    }
+
+    fn build(
+        choice: IndexChoice,
+        hashes: impl IntoIterator<Item = KeyHash>,
+        count: u64,
+        entries_per_block: u64,
+        options: &IndexOptions,
+    ) -> Result<HashIndex> {
+        options.check()?;
+        if entries_per_block == 0 {
+            return Err(Error::argument("entries per block", "at least 1", 0));
+        }
+        let mut image = Image::default();
+        if choice == IndexChoice::Fences {
+            let mut fences = FencesBuilder::new(count, count.div_ceil(entries_per_block));
+            feed(hashes, entries_per_block, |hash, block| fences.push(hash, block))?;
+            fences.finish(&mut image);
+        } else {
+            let mut trie = TrieBuilder::new(options.trie(), count, choice == IndexChoice::Sparse);
+            feed(hashes, entries_per_block, |hash, block| trie.push(hash, block))?;
+            trie.finish(&mut image);
+        }
+        let (fields, parts) = image.into_parts();
+        let body = parts.concat();
+        let (mut fields, mut sections) = Sections::split(&fields, &body)?;
+        let parts = match choice {
+            IndexChoice::Fences => Parts::Fences(Fences::open(&mut fields, &mut sections)?),
+            IndexChoice::Sparse => Parts::Sparse(Trie::open(&mut fields, &mut sections)?),
+            _ => Parts::Dense(Trie::open(&mut fields, &mut sections)?),
+        };
+        Ok(HashIndex { parts, body, entries_per_block })
+    }
+
+    /// The ranks that the hash may have: one, or several if it comes several times; with a sparse
+    /// index all in one block; none if it is certainly not there. A hash that is not there may
+    /// get some rank. With fences: the ranks of a block.
+    #[inline]
+    pub fn ranks(&self, hash: KeyHash) -> Range<u64> {
+        match &self.parts {
+            Parts::Dense(trie) => trie.ranks(&self.body, hash),
+            Parts::Sparse(trie) => {
+                let per_block = self.entries_per_block;
+                trie.span(&self.body, hash, |ranks: Range<u64>, marks: &mut Marks| {
+                    let mut start = (ranks.start / per_block + 1) * per_block;
+                    while start < ranks.end {
+                        marks.add(start);
+                        start += per_block;
+                    }
+                })
+            }
+            Parts::Fences(fences) => {
+                let block = fences.block(&self.body, hash);
+                block * self.entries_per_block..(block + 1) * self.entries_per_block
+            }
+        }
+    }
+
+    /// Appends [`HashIndex::ranks`] of each hash to `out`. With a dense index, cache misses of many
+    /// lookups are waited for together.
+    pub fn ranks_many(&self, hashes: &[KeyHash], out: &mut Vec<Range<u64>>) {
+        match &self.parts {
+            Parts::Dense(trie) => trie.ranks_many(&self.body, hashes, out),
+            _ => out.extend(hashes.iter().map(|hash| self.ranks(*hash))),
+        }
+    }
+
+    /// What the index is made of.
+    pub fn stats(&self) -> IndexStats {
+        match &self.parts {
+            Parts::Dense(trie) => trie.stats(IndexChoice::Dense),
+            Parts::Sparse(trie) => trie.stats(IndexChoice::Sparse),
+            Parts::Fences(fences) => fences.stats(),
+        }
+    }
+
+    /// Its size in memory, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.body.len() as u64
+    }
+}
+
+fn feed(
+    hashes: impl IntoIterator<Item = KeyHash>,
+    entries_per_block: u64,
+    mut push: impl FnMut(KeyHash, u64),
+) -> Result<()> {
+    let mut last = KeyHash::from_bits(0);
+    let (mut block, mut left) = (0, entries_per_block);
+    for hash in hashes {
+        if hash < last {
+            return Err(ErrorKind::Order { previous: last, got: hash }.into());
+        }
+        if left == 0 {
+            (block, left) = (block + 1, entries_per_block);
+        }
+        push(hash, block);
+        left -= 1;
+        last = hash;
+    }
+    Ok(())
+}
+
+/// The expected size of one dense trie of `keys` uniform hashes in bits, the number of keys not
+/// counted: what the paper's Figure 3 shows.
+pub fn expected_trie_bits(keys: u32, coding_limit: u32) -> Result<f64> {
+    /// The largest trie that there is.
+    const KEYS_MAX: u32 = 1023;
+    if coding_limit > CODING_LIMIT_MAX || keys > KEYS_MAX {
+        let expected = format!("at most {KEYS_MAX} keys and limit {CODING_LIMIT_MAX}");
+        return Err(Error::argument("trie", expected, format!("{keys} and {coding_limit}")));
+    }
+    Ok(trie::expected_bits(keys as usize, coding_limit))
+}

@@ -1,0 +1,369 @@
+//! The three indexes of a table's data file, behind one face: from a hash to where its entry is.
+
+use super::{
+    fences::{Fences, FencesBuilder},
+    fingerprints::{Fingerprints, FingerprintsBuilder},
+    image::{Bytes, Image, Sections},
+    layout::{Layout, Position},
+    locations::{Locations, LocationsBuilder},
+    options::{IndexChoice, IndexOptions},
+    trie::{Marks, Trie, TrieBuilder},
+};
+use crate::{
+    error::{Error, Result},
+    key::KeyHash,
+};
+use std::{ops::Range, sync::Arc};
+
+/// What a builder knows of the data before it is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Expected {
+    pub(super) layout: Layout,
+    pub(super) entries: u64,
+    pub(super) blocks: u64,
+}
+
+impl Expected {
+    /// The index that fits these data: fences where a block holds many entries.
+    pub(super) fn choose(&self, options: &IndexOptions) -> IndexChoice {
+        /// Below this, the dense trie takes little more memory and never reads a second block.
+        const ENTRIES_A_BLOCK_FOR_FENCES: u64 = 8;
+        match options.choice {
+            IndexChoice::Auto if options.absent_bits > 0 => IndexChoice::Dense,
+            IndexChoice::Auto if self.entries >= ENTRIES_A_BLOCK_FOR_FENCES * self.blocks => {
+                IndexChoice::Fences
+            }
+            IndexChoice::Auto => IndexChoice::Dense,
+            choice => choice,
+        }
+    }
+
+    fn locations(&self) -> Option<LocationsBuilder> {
+        let arithmetic = self.layout.entry_size().is_some();
+        (!arithmetic).then(|| LocationsBuilder::new(self.entries, self.blocks))
+    }
+}
+
+/// Builds an index, entry by entry.
+#[derive(Debug)]
+pub(super) enum IndexBuilder {
+    Dense {
+        trie: Box<TrieBuilder>,
+        locations: Option<LocationsBuilder>,
+        fingerprints: Option<FingerprintsBuilder>,
+    },
+    Sparse {
+        trie: Box<TrieBuilder>,
+        locations: Option<LocationsBuilder>,
+    },
+    Fences(FencesBuilder),
+}
+
+impl IndexBuilder {
+    pub(super) fn new(options: &IndexOptions, expected: &Expected) -> IndexBuilder {
+        let trie = |sparse| Box::new(TrieBuilder::new(options.trie(), expected.entries, sparse));
+        let locations = expected.locations();
+        match expected.choose(options) {
+            IndexChoice::Sparse => IndexBuilder::Sparse { trie: trie(true), locations },
+            IndexChoice::Fences => {
+                IndexBuilder::Fences(FencesBuilder::new(expected.entries, expected.blocks))
+            }
+            IndexChoice::Dense | IndexChoice::Auto => IndexBuilder::Dense {
+                trie: trie(false),
+                locations,
+                fingerprints: (options.absent_bits > 0)
+                    .then(|| FingerprintsBuilder::new(options.absent_bits)),
+            },
+        }
+    }
+
+    /// Adds the next entry, which starts in this block.
+    #[inline]
+    pub(super) fn push(&mut self, hash: KeyHash, block: u64) {
+        match self {
+            IndexBuilder::Fences(fences) => fences.push(hash, block),
+            IndexBuilder::Sparse { trie, locations } => {
+                trie.push(hash, block);
+                locations.iter_mut().for_each(|locations| locations.push(block));
+            }
+            IndexBuilder::Dense { trie, locations, fingerprints } => {
+                trie.push(hash, block);
+                locations.iter_mut().for_each(|locations| locations.push(block));
+                fingerprints.iter_mut().for_each(|fingerprints| fingerprints.push(hash));
+            }
+        }
+    }
+
+    pub(super) fn finish(self) -> Image {
+        let mut image = Image::default();
+        match self {
+            IndexBuilder::Dense { trie, locations, fingerprints } => {
+                image.field(DENSE);
+                image.field(u64::from(locations.is_some()));
+                image.field(u64::from(fingerprints.is_some()));
+                trie.finish(&mut image);
+                locations.into_iter().for_each(|locations| locations.finish(&mut image));
+                fingerprints.into_iter().for_each(|fingerprints| fingerprints.finish(&mut image));
+            }
+            IndexBuilder::Sparse { trie, locations } => {
+                image.field(SPARSE);
+                image.field(u64::from(locations.is_some()));
+                trie.finish(&mut image);
+                locations.into_iter().for_each(|locations| locations.finish(&mut image));
+            }
+            IndexBuilder::Fences(fences) => {
+                image.field(FENCES);
+                fences.finish(&mut image);
+            }
+        }
+        image
+    }
+}
+
+const DENSE: u64 = 1;
+const SPARSE: u64 = 2;
+const FENCES: u64 = 3;
+
+/// What is known of the data file that an index is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Indexed {
+    pub(super) layout: Layout,
+    pub(super) entries: u64,
+    pub(super) blocks: u64,
+    /// Whether any entry goes on in a second block.
+    pub(super) straddles: bool,
+}
+
+/// Where to look for a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// It is not in the table.
+    Nowhere,
+    /// If it is in the table, then in the entry that starts here and lies in these blocks.
+    At(Position, Range<u64>),
+    /// If it is in the table, then among the entries that start in these blocks.
+    In(Range<u64>),
+    /// If it is in the table, then in this block or the ones before.
+    UpTo(u64),
+}
+
+/// An index in memory.
+#[derive(Debug)]
+pub(super) struct Index {
+    pub(super) parts: Parts,
+    bytes: Arc<dyn Bytes>,
+    data: Indexed,
+}
+
+#[derive(Debug)]
+pub(super) enum Parts {
+    Dense { trie: Trie, locations: Option<Locations>, fingerprints: Option<Fingerprints> },
+    Sparse { trie: Trie, locations: Option<Locations> },
+    Fences(Fences),
+}
+
+impl Index {
+    /// Reads an index from its file's fields and body.
+    pub(super) fn open(fields: &[u8], bytes: Arc<dyn Bytes>, data: Indexed) -> Result<Index> {
+        let (mut fields, mut sections) = Sections::split(fields, bytes.bytes())?;
+        let kind = fields.u64()?;
+        let parts = match kind {
+            DENSE => {
+                let (has_locations, has_fingerprints) = (flag(&mut fields)?, flag(&mut fields)?);
+                let trie = open_trie(&mut fields, &mut sections, &data)?;
+                let locations = has_locations
+                    .then(|| Locations::open(&mut fields, &mut sections))
+                    .transpose()?;
+                let fingerprints = has_fingerprints
+                    .then(|| Fingerprints::open(&mut fields, &mut sections, data.entries))
+                    .transpose()?;
+                Parts::Dense { trie, locations, fingerprints }
+            }
+            SPARSE => {
+                let has_locations = flag(&mut fields)?;
+                let trie = open_trie(&mut fields, &mut sections, &data)?;
+                let locations = has_locations
+                    .then(|| Locations::open(&mut fields, &mut sections))
+                    .transpose()?;
+                Parts::Sparse { trie, locations }
+            }
+            FENCES => Parts::Fences(Fences::open(&mut fields, &mut sections)?),
+            other => return Err(Error::field("kind of index", "1 to 3", other)),
+        };
+        fields.end()?;
+        let index = Index { parts, bytes, data };
+        index.check_locations()?;
+        Ok(index)
+    }
+
+    fn check_locations(&self) -> Result<()> {
+        let (Parts::Dense { locations, .. } | Parts::Sparse { locations, .. }) = &self.parts else {
+            return Ok(());
+        };
+        let needed = self.data.layout.entry_size().is_none();
+        if locations.is_some() == needed {
+            return Ok(());
+        }
+        Err(Error::field("locations", format!("{needed}"), format!("{}", locations.is_some())))
+    }
+
+    /// Where a key with this hash is.
+    pub(super) fn target(&self, hash: KeyHash) -> Target {
+        if self.data.entries == 0 {
+            return Target::Nowhere;
+        }
+        let bytes = self.bytes.bytes();
+        match &self.parts {
+            Parts::Dense { trie, .. } => self.dense_target(hash, trie.ranks(bytes, hash)),
+            Parts::Sparse { trie, locations } => {
+                let mark = |ranks: Range<u64>, marks: &mut Marks| {
+                    self.mark(locations.as_ref(), ranks, marks);
+                };
+                self.blocks_of(locations.as_ref(), trie.span(bytes, hash, mark))
+            }
+            Parts::Fences(fences) => self.fenced(fences.block(bytes, hash)),
+        }
+    }
+
+    /// The targets of many keys, with cache misses waited for together.
+    pub(super) fn targets(&self, hashes: &[KeyHash]) -> Vec<Target> {
+        match &self.parts {
+            Parts::Dense { trie, .. } if self.data.entries > 0 => {
+                let mut ranks = Vec::with_capacity(hashes.len());
+                trie.ranks_many(self.bytes.bytes(), hashes, &mut ranks);
+                let both = hashes.iter().zip(ranks);
+                both.map(|(hash, ranks)| self.dense_target(*hash, ranks)).collect()
+            }
+            _ => hashes.iter().map(|hash| self.target(*hash)).collect(),
+        }
+    }
+
+    fn fenced(&self, block: u64) -> Target {
+        Target::UpTo(block.min(self.data.blocks.saturating_sub(1)))
+    }
+
+    fn dense_target(&self, hash: KeyHash, ranks: Range<u64>) -> Target {
+        let Parts::Dense { locations, fingerprints, .. } = &self.parts else {
+            unreachable!("only a dense index gives single ranks")
+        };
+        if ranks.is_empty() {
+            return Target::Nowhere;
+        }
+        if ranks.end - ranks.start > 1 {
+            return self.blocks_of(locations.as_ref(), ranks);
+        }
+        let rank = ranks.start;
+        if let Some(fingerprints) = fingerprints
+            && !fingerprints.may_be(self.bytes.bytes(), rank, hash)
+        {
+            return Target::Nowhere;
+        }
+        match (self.data.layout.position(rank), self.data.layout.entry_size()) {
+            (Some(position), Some(size)) => {
+                let last = self.data.layout.step(position, size as u64 - 1).block;
+                Target::At(position, position.block..last + 1)
+            }
+            _ => self.blocks_of(locations.as_ref(), ranks),
+        }
+    }
+
+    /// The blocks in which these entries lie.
+    fn blocks_of(&self, locations: Option<&Locations>, ranks: Range<u64>) -> Target {
+        if ranks.is_empty() {
+            return Target::Nowhere;
+        }
+        let start = self.block(locations, ranks.start);
+        let last_start = self.block(locations, ranks.end - 1);
+        // The last of the entries ends before the next one starts, in that block or before it.
+        let last = if !self.data.straddles {
+            last_start
+        } else if ranks.end < self.data.entries {
+            self.block(locations, ranks.end)
+        } else {
+            self.data.blocks.saturating_sub(1)
+        };
+        let end = (last + 1).min(self.data.blocks);
+        if start < end { Target::In(start..end) } else { Target::Nowhere }
+    }
+
+    /// The block in which the entry of this rank starts.
+    fn block(&self, locations: Option<&Locations>, rank: u64) -> u64 {
+        match locations {
+            Some(locations) => locations.block(self.bytes.bytes(), rank),
+            None => self.data.layout.position(rank).map_or(0, |position| position.block),
+        }
+    }
+
+    fn mark(&self, locations: Option<&Locations>, ranks: Range<u64>, marks: &mut Marks) {
+        if ranks.is_empty() {
+            return;
+        }
+        if let Some(locations) = locations {
+            let first = ranks.start;
+            locations.starts(self.bytes.bytes(), ranks, |rank| {
+                if rank > first {
+                    marks.add(rank);
+                }
+            });
+            return;
+        }
+        if let Some(count) = self.data.layout.entries_per_block() {
+            let mut start = (ranks.start / count + 1) * count;
+            while start < ranks.end {
+                marks.add(start);
+                start += count;
+            }
+            return;
+        }
+        let mut last = self.block(None, ranks.start);
+        for rank in ranks.start + 1..ranks.end {
+            let block = self.block(None, rank);
+            if block != last {
+                marks.add(rank);
+            }
+            last = block;
+        }
+    }
+
+    /// Whether the entry with this rank, hash and position is where the index says.
+    pub(super) fn agrees(&self, rank: u64, hash: KeyHash, at: Position) -> bool {
+        match self.target(hash) {
+            Target::Nowhere => false,
+            Target::At(position, _) => position == at,
+            Target::In(blocks) => {
+                blocks.contains(&at.block)
+                    && match &self.parts {
+                        Parts::Dense { trie, .. } => {
+                            trie.ranks(self.bytes.bytes(), hash).contains(&rank)
+                        }
+                        _ => true,
+                    }
+            }
+            Target::UpTo(block) => at.block <= block,
+        }
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.bytes.bytes().len() as u64
+    }
+}
+
+fn flag(fields: &mut crate::codec::Decoder<'_>) -> Result<bool> {
+    match fields.u64()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(Error::field("flag", "0 or 1", other)),
+    }
+}
+
+fn open_trie(
+    fields: &mut crate::codec::Decoder<'_>,
+    sections: &mut Sections<'_>,
+    data: &Indexed,
+) -> Result<Trie> {
+    let trie = Trie::open(fields, sections)?;
+    if trie.keys() != data.entries {
+        return Err(Error::field("keys of the index", data.entries.to_string(), trie.keys()));
+    }
+    Ok(trie)
+}

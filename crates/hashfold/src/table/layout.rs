@@ -1,0 +1,258 @@
+//! How entries lie in the data file: blocks, and where in them an entry starts.
+//!
+//! The same tables stand in `docs/formats/table.md`. After the header block of
+//! [`crate::io::frame`] come blocks of equal size, numbered from 0, then the footer.
+//!
+//! A block:
+//!
+//! | offset | size | field    |                                                                     |
+//! |-------:|-----:|----------|---------------------------------------------------------------------|
+//! |      0 |    4 | checksum | CRC-32C of the rest of the block, then of its number and the file's id |
+//! |      4 |    2 | first    | where the first entry that starts here starts, in bytes             |
+//! |      6 |    2 | count    | how many entries start here                                         |
+//! |      8 |    8 | before   | the high 64 bits of the last hash that started before this block    |
+//! |     16 |    … | payload  | entries, then zeros                                                 |
+//!
+//! An entry:
+//!
+//! | field      |                                                                |
+//! |------------|----------------------------------------------------------------|
+//! | key_size   | a variable-length integer, unless all keys have one size       |
+//! | value_size | a variable-length integer, unless all values have one size     |
+//! | key        | key_size bytes                                                 |
+//! | value      | value_size bytes                                               |
+//!
+//! Entries stand in ascending order of (hash, key). One that does not fit in what is left of a
+//! block starts the next one if it is small (at most an eighth of a payload), so that small
+//! entries are read with one block; a larger one goes on in the payloads of the next blocks, so
+//! that no more than an eighth is wasted. If all keys have one size and all values too, large
+//! entries follow each other without any gap, and the place of an entry is plain arithmetic.
+//! Otherwise a large entry does not start where its two sizes do not fit.
+
+use crate::{
+    checksum::{crc32c, crc32c_append},
+    codec::{Decoder, VARINT_BYTES_MAX, varint_len},
+    error::{Error, ErrorKind, Result},
+    io::ALIGNMENT,
+    run::{KEY_BYTES_MAX, SizeRange, Summary, VALUE_BYTES_MAX},
+};
+
+/// The part of a block that is not payload, in bytes.
+pub(super) const BLOCK_HEAD: usize = 16;
+
+/// The largest block, in bytes.
+pub const BLOCK_SIZE_MAX: usize = 1 << 16;
+
+/// The two sizes in front of an entry, at most, in bytes.
+const SIZES_MAX: usize = varint_len(KEY_BYTES_MAX as u64) + varint_len(VALUE_BYTES_MAX as u64);
+const _: () = assert!(SIZES_MAX < VARINT_BYTES_MAX);
+
+/// Entries of more than this part of a payload go on in the next block.
+const SMALL_PART: usize = 8;
+
+/// Stands for sizes that differ.
+const VARIABLE: u64 = u64::MAX;
+
+/// The sizes that decide where entries lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// In bytes: a power of two, [`ALIGNMENT`] to [`BLOCK_SIZE_MAX`].
+    pub(crate) block_size: usize,
+    /// The size of each key, if they have one size, in bytes.
+    pub(crate) key_size: Option<usize>,
+    /// The size of each value, likewise.
+    pub(crate) value_size: Option<usize>,
+}
+
+/// A byte in the blocks; a block's head is counted in the offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Position {
+    pub(crate) block: u64,
+    pub(crate) offset: usize,
+}
+
+/// Refuses block sizes that are not a power of two in range.
+pub(super) fn check_block_size(block_size: usize) -> Result<()> {
+    if block_size.is_power_of_two() && (ALIGNMENT..=BLOCK_SIZE_MAX).contains(&block_size) {
+        return Ok(());
+    }
+    let expected = format!("a power of two from {ALIGNMENT} to {BLOCK_SIZE_MAX}");
+    Err(Error::argument("block size", expected, block_size))
+}
+
+impl Layout {
+    /// The layout for entries such as these.
+    pub(super) fn of(summary: &Summary, block_size: usize) -> Layout {
+        let one = |range: SizeRange| (range.min == range.max).then_some(range.max as usize);
+        Layout { block_size, key_size: one(summary.keys), value_size: one(summary.values) }
+    }
+
+    /// Bytes of a block that hold entries.
+    #[inline]
+    pub(super) fn payload(self) -> usize {
+        self.block_size - BLOCK_HEAD
+    }
+
+    /// The largest entry that never goes on in a second block, in bytes.
+    #[inline]
+    fn small_max(self) -> usize {
+        self.payload() / SMALL_PART
+    }
+
+    /// The size of each entry, if they have one size, in bytes; at least 1.
+    #[inline]
+    pub(super) fn entry_size(self) -> Option<usize> {
+        Some((self.key_size? + self.value_size?).max(1))
+    }
+
+    /// The entries of a block, if each has that many.
+    pub(super) fn entries_per_block(self) -> Option<u64> {
+        let size = self.entry_size().filter(|&size| size <= self.small_max())?;
+        Some((self.payload() / size) as u64)
+    }
+
+    /// Where the entry of this rank starts, if that is plain arithmetic.
+    #[inline]
+    pub(super) fn position(self, rank: u64) -> Option<Position> {
+        let size = self.entry_size()?;
+        if let Some(count) = self.entries_per_block() {
+            let offset = BLOCK_HEAD + (rank % count) as usize * size;
+            return Some(Position { block: rank / count, offset });
+        }
+        Some(self.step(Position { block: 0, offset: BLOCK_HEAD }, rank.saturating_mul(size as u64)))
+    }
+
+    /// The bytes of an entry with its sizes.
+    #[inline]
+    pub(super) fn encoded_size(self, key: usize, value: usize) -> usize {
+        self.sizes_size(key, value) + key + value
+    }
+
+    #[inline]
+    fn sizes_size(self, key: usize, value: usize) -> usize {
+        let key = if self.key_size.is_some() { 0 } else { varint_len(key as u64) };
+        key + if self.value_size.is_some() { 0 } else { varint_len(value as u64) }
+    }
+
+    /// Where an entry of `size` encoded bytes goes when `next` is the first free byte.
+    #[inline]
+    pub(super) fn start(self, next: Position, size: usize) -> Position {
+        let left = self.block_size - next.offset;
+        let fits = if size <= self.small_max() {
+            size <= left
+        } else {
+            self.entry_size().is_some() || left >= SIZES_MAX
+        };
+        if fits && left > 0 {
+            return next;
+        }
+        Position { block: next.block + 1, offset: BLOCK_HEAD }
+    }
+
+    /// The position `len` payload bytes on.
+    #[inline]
+    pub(super) fn step(self, from: Position, len: u64) -> Position {
+        let offset = from.offset as u64 + len;
+        if offset < self.block_size as u64 {
+            return Position { block: from.block, offset: offset as usize };
+        }
+        let (payload, from_start) = (self.payload() as u64, offset - BLOCK_HEAD as u64);
+        Position {
+            block: from.block + from_start / payload,
+            offset: BLOCK_HEAD + (from_start % payload) as usize,
+        }
+    }
+
+    /// Reads an entry's sizes: its key's, its value's, and the bytes that they took. The sizes
+    /// stand in one block.
+    #[inline]
+    pub(super) fn decode_sizes(self, bytes: &[u8]) -> Result<(usize, usize, usize)> {
+        let mut fields = Decoder::new(bytes);
+        let key = match self.key_size {
+            Some(size) => size,
+            None => limited(&mut fields, "key size", KEY_BYTES_MAX)?,
+        };
+        let value = match self.value_size {
+            Some(size) => size,
+            None => limited(&mut fields, "value size", VALUE_BYTES_MAX)?,
+        };
+        Ok((key, value, bytes.len() - fields.rest().len()))
+    }
+
+    /// The fields of a file's footer.
+    pub(super) fn encode(self) -> [u64; 3] {
+        let size = |size: Option<usize>| size.map_or(VARIABLE, |size| size as u64);
+        [self.block_size as u64, size(self.key_size), size(self.value_size)]
+    }
+
+    /// Reads the fields of a file's footer.
+    pub(super) fn decode(fields: &mut Decoder<'_>) -> Result<Layout> {
+        let block_size = fields.u64()?;
+        let block_size = usize::try_from(block_size).unwrap_or(usize::MAX);
+        check_block_size(block_size)
+            .map_err(|_| Error::field("block size", "a power of two in range", block_size))?;
+        let mut size = |what, max: usize| match fields.u64()? {
+            VARIABLE => Ok(None),
+            size if size <= max as u64 => Ok(Some(size as usize)),
+            size => Err(Error::field(what, format!("at most {max}"), size)),
+        };
+        let key_size = size("key size", KEY_BYTES_MAX)?;
+        let value_size = size("value size", VALUE_BYTES_MAX)?;
+        Ok(Layout { block_size, key_size, value_size })
+    }
+}
+
+#[inline]
+fn limited(fields: &mut Decoder<'_>, what: &'static str, max: usize) -> Result<usize> {
+    let value = fields.varint()?;
+    if value <= max as u64 {
+        return Ok(value as usize);
+    }
+    Err(Error::field(what, format!("at most {max}"), value))
+}
+
+/// A block's head.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Head {
+    /// Where the first entry that starts here starts.
+    pub(super) first: usize,
+    /// How many entries start here.
+    pub(super) count: usize,
+    /// The high bits of the last hash before this block: a key with a hash above it and below
+    /// those that start here is not in the file.
+    pub(super) before: u64,
+}
+
+/// Writes the head of a block that is otherwise complete.
+pub(super) fn seal(block: &mut [u8], head: Head, number: u64, id: u64) {
+    block[4..6].copy_from_slice(&(head.first as u16).to_le_bytes());
+    block[6..8].copy_from_slice(&(head.count as u16).to_le_bytes());
+    block[8..16].copy_from_slice(&head.before.to_le_bytes());
+    let sum = checksum(block, number, id);
+    block[..4].copy_from_slice(&sum.to_le_bytes());
+}
+
+fn checksum(block: &[u8], number: u64, id: u64) -> u32 {
+    let mut place = [0; 16];
+    place[..8].copy_from_slice(&number.to_le_bytes());
+    place[8..].copy_from_slice(&id.to_le_bytes());
+    crc32c_append(crc32c(&block[4..]), &place)
+}
+
+/// Checks a block's checksum and reads its head.
+#[inline]
+pub(super) fn unseal(block: &[u8], number: u64, id: u64) -> Result<Head> {
+    let mut fields = Decoder::new(block);
+    let expected = fields.u32()?;
+    let got = checksum(block, number, id);
+    if got != expected {
+        return Err(ErrorKind::Checksum { expected, got }.into());
+    }
+    let (first, count) = (usize::from(fields.u16()?), usize::from(fields.u16()?));
+    let before = fields.u64()?;
+    if count > 0 && !(BLOCK_HEAD..block.len()).contains(&first) {
+        let expected = format!("{BLOCK_HEAD} to {}", block.len() - 1);
+        return Err(Error::field("first entry of the block", expected, first));
+    }
+    Ok(Head { first, count, before })
+}

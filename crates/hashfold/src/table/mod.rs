@@ -1,0 +1,65 @@
+//! An immutable table from keys to values: one device read a lookup, 0.1 to 2.6 bits of memory a
+//! key.
+//!
+//! After Lim, Andersen and Kaminsky, *Practical Batch-Updatable External Hashing with Sorting*
+//! (2013): see `docs/papers/ect.md`. A table is built from one run and never changes; an update
+//! merges the table's own run with another and builds a new table. File format:
+//! `docs/formats/table.md`.
+//!
+//! ```text
+//! key ─hash→ index in memory ─→ block number ─read→ block: sizes key value sizes key value …
+//! ```
+//!
+//! Three indexes can be built over one data file: a dense trie (the rank of every entry), the
+//! paper's sparse trie (its block, exactly) and fences (its block, nearly): see [`IndexChoice`].
+//!
+//! ```
+//! use hashfold::{Seed, io::{Disk, MemoryDisk}, table::{OpenOptions, Table, TableBuilder, TableOptions}};
+//! use hashfold::{run::SortOptions, work::Inline};
+//! use std::{path::Path, sync::Arc};
+//!
+//! let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+//! let folder = Path::new("colours");
+//! let builder = TableBuilder::create(disk.clone(), folder, TableOptions::new(Seed(1), 1), Arc::new(Inline))?;
+//! let mut sorter = builder.sorter(SortOptions::default())?;
+//! sorter.push(b"sky", Some(b"blue"))?;
+//! sorter.push(b"grass", Some(b"green"))?;
+//! let mut run = sorter.finish()?;
+//! let summary = *run.summary();
+//! builder.build(&mut run, &summary)?;
+//!
+//! let table = Table::open(&disk, folder, OpenOptions::default())?;
+//! assert_eq!(table.get(b"sky")?.as_deref(), Some(&b"blue"[..]));
+//! assert_eq!(table.get(b"sea")?, None);
+//! # Ok::<(), hashfold::Error>(())
+//! ```
+
+mod blocks;
+mod build;
+mod data;
+mod fences;
+mod fingerprints;
+mod hash_index;
+mod image;
+mod index;
+mod layout;
+mod locations;
+mod options;
+mod read;
+mod scan;
+#[cfg(test)]
+mod tests;
+mod trie;
+mod verify;
+
+pub use self::{
+    build::{TableBuilder, reindex},
+    fingerprints::ABSENT_BITS_MAX,
+    hash_index::{HashIndex, expected_trie_bits},
+    layout::BLOCK_SIZE_MAX,
+    options::{IndexChoice, IndexOptions, IndexStats, OpenOptions, TableOptions, TableStats},
+    read::{Table, VisitValue},
+    scan::TableScan,
+    trie::{BUCKET_SIZES, CODING_LIMIT_MAX},
+    verify::{DAMAGE_MAX, VerifyReport},
+};

@@ -1,0 +1,320 @@
+//! Looking up keys.
+
+use super::{
+    blocks::{Blocks, Found},
+    build::{DATA_ROLE, INDEX_ROLE},
+    data::{DataFile, check_header},
+    fingerprints::Fingerprints,
+    image::{Bytes, check_body},
+    index::{Index, Indexed, Parts, Target},
+    layout::Position,
+    locations::Locations,
+    options::{IndexChoice, IndexStats, OpenOptions, TableStats},
+    scan::TableScan,
+    verify::{self, VerifyReport},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    io::{
+        ALIGNMENT, Access, BlockFile, Buffer, Disk, Extent,
+        frame::{FileKind, Footer, Header},
+    },
+    key::KeyHash,
+    manifest::{FileEntry, Manifest},
+};
+use std::{ops::Range, path::Path, sync::Arc};
+
+/// Takes the index of a key and its value, if there is one.
+pub type VisitValue<'a> = dyn FnMut(usize, Option<&[u8]>) -> Result<()> + 'a;
+
+/// An open table: its index in memory, its entries on the device.
+///
+/// A table stays as it was when it was opened, also if it is replaced meanwhile. Lookups can be
+/// made from many threads at once.
+#[derive(Debug)]
+pub struct Table {
+    data: TableData,
+    index: Index,
+    stats: TableStats,
+    attributes: Vec<(String, Vec<u8>)>,
+}
+
+/// A table without its index.
+#[derive(Debug)]
+pub(super) struct TableData {
+    pub(super) file: DataFile,
+}
+
+impl TableData {
+    pub(super) fn scan(&self) -> TableScan {
+        TableScan::new(self.file.file.clone(), &self.file.context)
+    }
+
+    pub(super) fn indexed(&self) -> Indexed {
+        self.file.indexed()
+    }
+
+    /// Where blocks are in the file.
+    fn extent(&self, blocks: &Range<u64>) -> Extent {
+        let block_size = self.file.context.layout.block_size;
+        Extent {
+            offset: ALIGNMENT as u64 + blocks.start * block_size as u64,
+            len: (blocks.end - blocks.start) as usize * block_size,
+        }
+    }
+}
+
+/// Bytes of a mapped index file.
+#[derive(Debug)]
+struct MappedBody {
+    file: Arc<dyn BlockFile>,
+    body: Range<usize>,
+}
+
+impl Bytes for MappedBody {
+    fn bytes(&self) -> &[u8] {
+        self.file.mapped().and_then(|bytes| bytes.get(self.body.clone())).unwrap_or(&[])
+    }
+}
+
+impl Table {
+    /// Opens the table in a folder. Its index is read and checked, its data are not.
+    pub fn open(disk: &Arc<dyn Disk>, folder: &Path, options: OpenOptions) -> Result<Table> {
+        let manifest = Manifest::read(disk.as_ref(), folder)?;
+        let data = Table::open_data(disk, folder, &manifest, options.data)?;
+        let entry = manifest.file(INDEX_ROLE)?;
+        let file = open_file(disk, folder, entry, options.index)?;
+        let header = Header::read(file.as_ref(), FileKind::TableIndex)?;
+        check_header(&header, manifest.id, manifest.seed)
+            .map_err(|error| error.at(file.place()))?;
+        let index = read_index(file.clone(), data.indexed())
+            .map_err(|error| error.at(&file.place().offset(ALIGNMENT as u64)))?;
+        let stats = stats(&manifest, &data.file, &index)?;
+        Ok(Table { data, index, stats, attributes: manifest.attributes })
+    }
+
+    /// Opens the data file that a manifest names.
+    pub(super) fn open_data(
+        disk: &Arc<dyn Disk>,
+        folder: &Path,
+        manifest: &Manifest,
+        access: Access,
+    ) -> Result<TableData> {
+        let file = open_file(disk, folder, manifest.file(DATA_ROLE)?, access)?;
+        Ok(TableData { file: DataFile::open(file, manifest.id, manifest.seed)? })
+    }
+
+    /// The value of a key, with at most one device read if the index is a trie.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = None;
+        self.get_with(key, &mut |found| value = found.map(<[u8]>::to_vec))?;
+        Ok(value)
+    }
+
+    /// Whether a key is in the table. Reads as much as [`Table::get`] does.
+    pub fn contains(&self, key: &[u8]) -> Result<bool> {
+        let mut contains = false;
+        self.get_with(key, &mut |found| contains = found.is_some())?;
+        Ok(contains)
+    }
+
+    /// Shows the value of a key, or its absence, to `visit`, once.
+    pub fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        let hash = KeyHash::of(key, self.stats.seed);
+        let mut lookup = Some(Lookup { index: 0, hash, target: self.index.target(hash) });
+        let mut scratch = Vec::new();
+        while let Some(now) = lookup.take() {
+            let Some(blocks) = now.blocks() else {
+                visit(None);
+                break;
+            };
+            let extents = [self.data.extent(&blocks)];
+            self.data.file.file.read_many(&extents, &mut |_, bytes| {
+                match self.search(&now, key, bytes, &mut scratch)? {
+                    Outcome::Done(value) => visit(value),
+                    Outcome::Again(target) => lookup = Some(Lookup { target, ..now.clone() }),
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Shows the value of each key, or its absence, to `visit`, with the key's index, in any
+    /// order. Device reads are in flight together.
+    pub fn get_many<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        visit: &mut VisitValue<'_>,
+    ) -> Result<()> {
+        let seed = self.stats.seed;
+        let hashes: Vec<KeyHash> = keys.iter().map(|key| KeyHash::of(key.as_ref(), seed)).collect();
+        let targets = self.index.targets(&hashes);
+        let mut lookups: Vec<Lookup> = Vec::with_capacity(keys.len());
+        for (index, (hash, target)) in hashes.into_iter().zip(targets).enumerate() {
+            match target {
+                Target::Nowhere => visit(index, None)?,
+                target => lookups.push(Lookup { index, hash, target }),
+            }
+        }
+        let mut scratch = Vec::new();
+        while !lookups.is_empty() {
+            let mut again = Vec::new();
+            let blocks = lookups.iter().map(|lookup| lookup.blocks().unwrap_or(0..0));
+            let extents: Vec<Extent> = blocks.map(|blocks| self.data.extent(&blocks)).collect();
+            self.data.file.file.read_many(&extents, &mut |i, bytes| {
+                let lookup = &lookups[i];
+                let key = keys[lookup.index].as_ref();
+                match self.search(lookup, key, bytes, &mut scratch)? {
+                    Outcome::Done(value) => visit(lookup.index, value)?,
+                    Outcome::Again(target) => again.push(Lookup { target, ..lookup.clone() }),
+                }
+                Ok(())
+            })?;
+            lookups = again;
+        }
+        Ok(())
+    }
+
+    fn search<'s>(
+        &'s self,
+        lookup: &Lookup,
+        key: &[u8],
+        bytes: &'s [u8],
+        scratch: &'s mut Vec<u8>,
+    ) -> Result<Outcome<'s>> {
+        let Some(range) = lookup.blocks() else { return Ok(Outcome::Done(None)) };
+        let blocks = Blocks::new(&self.data.file.context, range.start, bytes);
+        let found = match lookup.target {
+            Target::At(position, _) => blocks.search_at(position, key, scratch)?,
+            _ => blocks.search(lookup.hash, key, scratch)?,
+        };
+        Ok(match (found, &lookup.target) {
+            (Found::Value(value), _) => Outcome::Done(Some(value)),
+            (Found::Before, Target::UpTo(block)) if *block > 0 => {
+                Outcome::Again(Target::UpTo(block - 1))
+            }
+            (Found::More(blocks), Target::At(position, _)) => {
+                Outcome::Again(Target::At(*position, blocks))
+            }
+            (Found::More(blocks), _) => Outcome::Again(Target::In(blocks)),
+            (Found::Absent | Found::Before, _) => Outcome::Done(None),
+        })
+    }
+
+    /// All entries, in the order of their hashes.
+    pub fn scan(&self) -> TableScan {
+        self.data.scan()
+    }
+
+    /// Reads the whole table and checks every block, the order of entries, and that the index
+    /// finds each. `progress` is told of blocks done and blocks in all; its error ends the check.
+    /// What is damaged is listed in the report.
+    pub fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<VerifyReport> {
+        verify::verify(&self.data.file, &self.index, progress)
+    }
+
+    /// What there is to know without reading entries.
+    pub fn stats(&self) -> &TableStats {
+        &self.stats
+    }
+
+    /// What was kept with the table under this name.
+    pub fn attribute(&self, name: &str) -> Option<&[u8]> {
+        let found = self.attributes.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_slice())
+    }
+}
+
+/// A key that is being looked for.
+#[derive(Clone, Debug)]
+struct Lookup {
+    index: usize,
+    hash: KeyHash,
+    target: Target,
+}
+
+impl Lookup {
+    /// The blocks to read next.
+    fn blocks(&self) -> Option<Range<u64>> {
+        match &self.target {
+            Target::Nowhere => None,
+            Target::At(Position { .. }, blocks) | Target::In(blocks) => Some(blocks.clone()),
+            Target::UpTo(block) => Some(*block..block + 1),
+        }
+    }
+}
+
+enum Outcome<'a> {
+    Done(Option<&'a [u8]>),
+    Again(Target),
+}
+
+/// Opens a file of which the manifest knows the size.
+fn open_file(
+    disk: &Arc<dyn Disk>,
+    folder: &Path,
+    entry: &FileEntry,
+    access: Access,
+) -> Result<Arc<dyn BlockFile>> {
+    let file = disk.open(&folder.join(&entry.name), access)?;
+    let size = file.size()?;
+    if size == entry.size {
+        return Ok(file);
+    }
+    let error = match size < entry.size {
+        true => Error::new(ErrorKind::Truncated { expected: entry.size, got: size }),
+        false => Error::field("file size", entry.size.to_string(), size),
+    };
+    Err(error.at(file.place()))
+}
+
+fn read_index(file: Arc<dyn BlockFile>, data: Indexed) -> Result<Index> {
+    let (footer, footer_start) = Footer::read(file.as_ref())?;
+    let body = ALIGNMENT..footer_start as usize;
+    let bytes: Arc<dyn Bytes> = if file.mapped().is_some() {
+        Arc::new(MappedBody { file, body })
+    } else {
+        let mut bytes = Buffer::zeroed(body.len());
+        file.read_at(body.start as u64, &mut bytes)?;
+        Arc::new(bytes)
+    };
+    check_body(bytes.bytes(), footer.body_sum)?;
+    Index::open(&footer.fields, bytes, data)
+}
+
+fn stats(manifest: &Manifest, data: &DataFile, index: &Index) -> Result<TableStats> {
+    Ok(TableStats {
+        seed: manifest.seed,
+        id: manifest.id,
+        generation: manifest.generation,
+        entries: data.totals.entries,
+        blocks: data.totals.blocks,
+        block_size: data.context.layout.block_size,
+        key_size: data.context.layout.key_size,
+        value_size: data.context.layout.value_size,
+        key_bytes: data.totals.key_bytes,
+        value_bytes: data.totals.value_bytes,
+        data_bytes: data.file.size()?,
+        index_bytes: index.size(),
+        index: index_stats(index),
+    })
+}
+
+fn index_stats(index: &Index) -> IndexStats {
+    let location_bytes =
+        |locations: &Option<Locations>| locations.as_ref().map_or(0, Locations::size);
+    match &index.parts {
+        Parts::Dense { trie, locations, fingerprints } => IndexStats {
+            absent_bits: fingerprints.as_ref().map_or(0, Fingerprints::bits),
+            location_bytes: location_bytes(locations),
+            fingerprint_bytes: fingerprints.as_ref().map_or(0, Fingerprints::size),
+            ..trie.stats(IndexChoice::Dense)
+        },
+        Parts::Sparse { trie, locations } => IndexStats {
+            location_bytes: location_bytes(locations),
+            ..trie.stats(IndexChoice::Sparse)
+        },
+        Parts::Fences(fences) => fences.stats(),
+    }
+}

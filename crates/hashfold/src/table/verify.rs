@@ -1,0 +1,110 @@
+//! Checking a whole table.
+
+use super::{data::DataFile, index::Index, layout::Position, scan::TableScan};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    io::ALIGNMENT,
+    key::KeyHash,
+    run::Run,
+};
+
+/// Damage that is listed in a report, at most.
+pub const DAMAGE_MAX: usize = 1000;
+
+/// What a check found.
+#[derive(Debug, Default)]
+pub struct VerifyReport {
+    /// Blocks that were read.
+    pub blocks: u64,
+    /// Entries that were read.
+    pub entries: u64,
+    /// What is wrong, in the order of the file; the first [`DAMAGE_MAX`] finds.
+    pub damage: Vec<Error>,
+}
+
+impl VerifyReport {
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.damage.is_empty()
+    }
+
+    fn add(&mut self, damage: Error) {
+        if self.damage.len() < DAMAGE_MAX {
+            self.damage.push(damage);
+        }
+    }
+}
+
+/// Blocks between two calls of `progress`.
+const PROGRESS_BLOCKS: u64 = 1024;
+
+pub(super) fn verify(
+    file: &DataFile,
+    index: &Index,
+    progress: &mut dyn FnMut(u64, u64) -> Result<()>,
+) -> Result<VerifyReport> {
+    let blocks = file.totals.blocks;
+    let mut report = VerifyReport::default();
+    let mut scan = TableScan::new(file.file.clone(), &file.context);
+    let mut check = Check { file, index, last: (KeyHash::from_bits(0), Vec::new()) };
+    let mut told = 0;
+    loop {
+        match scan.advance() {
+            Ok(true) => check.entry(&scan, &mut report),
+            Ok(false) => break,
+            // The device's own errors end the check: nothing can be said of the data.
+            Err(error) if matches!(error.kind(), ErrorKind::Io { .. }) => return Err(error),
+            Err(error) => {
+                report.add(error);
+                let next = scan.next_block();
+                scan.resume_at(next);
+            }
+        }
+        if scan.next_block() >= told + PROGRESS_BLOCKS {
+            told = scan.next_block();
+            progress(told, blocks)?;
+        }
+    }
+    report.blocks = scan.next_block();
+    if report.is_sound() && report.entries != file.totals.entries {
+        let expected = file.totals.entries.to_string();
+        report.add(Error::field("entries", expected, report.entries).at(file.file.place()));
+    }
+    progress(blocks, blocks)?;
+    Ok(report)
+}
+
+struct Check<'a> {
+    file: &'a DataFile,
+    index: &'a Index,
+    last: (KeyHash, Vec<u8>),
+}
+
+impl Check<'_> {
+    fn entry(&mut self, scan: &TableScan, report: &mut VerifyReport) {
+        let entry = scan.entry();
+        let at = scan.position();
+        let place = self.place(at);
+        let (last_hash, last_key) = &mut self.last;
+        if report.entries > 0 && (*last_hash, last_key.as_slice()) >= (entry.hash, entry.key) {
+            let kind = ErrorKind::Order { previous: *last_hash, got: entry.hash };
+            report.add(Error::new(kind).at(&place));
+        }
+        *last_hash = entry.hash;
+        last_key.clear();
+        last_key.extend(entry.key);
+        // After damage ranks are not known any more.
+        if report.is_sound() && !self.index.agrees(report.entries, entry.hash, at) {
+            let got = "elsewhere; build the index again";
+            let error = Error::field("place of the entry in the index", "here", got);
+            report.add(error.at(&place));
+        }
+        report.entries += 1;
+    }
+
+    fn place(&self, at: Position) -> crate::error::Place {
+        let block_size = self.file.context.layout.block_size as u64;
+        let offset = ALIGNMENT as u64 + at.block * block_size + at.offset as u64;
+        self.file.file.place().offset(offset)
+    }
+}
