@@ -157,7 +157,10 @@ impl Header {
         }
         let mut block = Buffer::zeroed(ALIGNMENT);
         file.read_at(0, &mut block)?;
-        Header::decode(&block, kind).map_err(|error| error.at(&place.offset(0)))
+        let header = Header::decode(&block, kind).map_err(|error| error.at(&place.offset(0)))?;
+        check_zeros(&block[HEADER_SIZE..])
+            .map_err(|error| error.at(&place.offset(HEADER_SIZE as u64)))?;
+        Ok(header)
     }
 }
 
@@ -221,7 +224,17 @@ impl Footer {
             let kind = ErrorKind::Checksum { expected: tail.checksum, got };
             return Err(Error::new(kind).at(&tail_place));
         }
+        check_zeros(&block[..fields_end - tail.fields_size])
+            .map_err(|error| error.at(&file.place().offset(start)))?;
         Ok((Footer { fields: fields.to_vec(), body_sum: tail.body_sum }, start))
+    }
+}
+
+/// No checksum covers padding: it must be zeros.
+fn check_zeros(padding: &[u8]) -> Result<()> {
+    match padding.iter().find(|&&byte| byte != 0) {
+        None => Ok(()),
+        Some(byte) => Err(Error::field("padding", "zeros", byte)),
     }
 }
 

@@ -86,8 +86,8 @@ impl Merge {
     }
 
     fn start(&mut self) -> Result<Option<Head>> {
-        // Each place in the tournament goes to the first who
-        // comes by, and only the last one gets through to the root.
+        // Each place in the tournament goes to the first who comes by, and only the last one gets
+        // through to the root.
         let nobody = Head { hash: KeyHash::from_bits(0), run: usize::MAX };
         self.losers.resize(self.runs.len(), nobody);
         let mut winner = None;

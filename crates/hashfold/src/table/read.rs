@@ -142,11 +142,7 @@ impl Table {
 
     /// Shows the value of each key, or its absence, to `visit`, with the key's index, in any
     /// order. Device reads are in flight together.
-    pub fn get_many<K: AsRef<[u8]>>(
-        &self,
-        keys: &[K],
-        visit: &mut VisitValue<'_>,
-    ) -> Result<()> {
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K], visit: &mut VisitValue<'_>) -> Result<()> {
         let seed = self.stats.seed;
         let hashes: Vec<KeyHash> = keys.iter().map(|key| KeyHash::of(key.as_ref(), seed)).collect();
         let targets = self.index.targets(&hashes);

@@ -1,9 +1,8 @@
 use super::*;
 use crate::{
-    error::{ErrorKind, Result},
-    io::{Access, Disk, MemoryDisk, OsDisk},
+    io::{Disk, MemoryDisk},
     key::{KeyHash, Seed},
-    run::{Entry, Run, SortOptions, Summary, VecRun},
+    run::{Run, SortOptions},
     work::Inline,
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};

@@ -79,7 +79,7 @@ struct Plan {
 
 /// Smaller chunks would lose too much memory to their alignment.
 const CHUNK_BYTES_MIN: usize = 4 * ALIGNMENT;
-/// Larger chunks make no faster writes.
+/// Still larger chunks make no faster writes.
 const CHUNK_BYTES_MAX: usize = 1 << 18;
 /// More buckets than this cost more cache and TLB misses than they save.
 const BUCKET_BITS_MAX: u32 = 9;
@@ -93,8 +93,9 @@ impl Plan {
             let expected = format!("at least {MEMORY_BYTES_MIN}");
             return Err(Error::argument("memory for sorting in bytes", expected, memory_bytes));
         }
+        // Large chunks make fast writes, and the allocator gives large ones back to the system.
         let chunk_bytes =
-            (1 << (memory_bytes / 4096).ilog2()).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+            (1 << (memory_bytes / 256).ilog2()).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
         // The rest is for the buckets that are being loaded, sorted and emitted.
         let chunk_count = memory_bytes / 5 * 3 / chunk_bytes;
         // Each bucket holds one chunk that is not full.

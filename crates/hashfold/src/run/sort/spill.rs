@@ -25,6 +25,8 @@ pub(super) struct Spill {
     executor: Arc<dyn Executor>,
     /// Created with the first write.
     file: Option<SpillFile>,
+    /// Whether the file still has its name.
+    named: bool,
     /// The length of the file, in chunks.
     file_chunks: u32,
     /// Numbers of chunks in the file that can be overwritten.
@@ -56,6 +58,7 @@ impl Spill {
             plan,
             executor,
             file: None,
+            named: false,
             file_chunks: 0,
             holes: Vec::new(),
             free: Vec::new(),
@@ -167,6 +170,10 @@ impl Spill {
             return Ok(file.clone());
         }
         let file = self.disk.create(&self.path, self.access)?;
+        // Without a name the file ends with its last handle, also if this process is killed.
+        self.named = true;
+        self.disk.remove(&self.path)?;
+        self.named = false;
         Ok(self.file.insert(SpillFile { file, chunk_bytes: self.plan.chunk_bytes }).clone())
     }
 
@@ -200,9 +207,13 @@ impl Drop for Spill {
         while let Some(write) = self.writes.pop_front() {
             let _ = write.wait();
         }
-        if self.file.take().is_some() {
+        if self.named {
             // Nobody is left who could be told of an error.
             let _ = self.disk.remove(&self.path);
+        }
+        if let Some(file) = self.file.take() {
+            // Freeing the blocks of a large file can take the device seconds.
+            self.executor.spawn(Box::new(move || drop(file)));
         }
     }
 }

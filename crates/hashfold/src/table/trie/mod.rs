@@ -367,7 +367,7 @@ impl Trie {
             Machine::V3 => v3::rank(self, bytes, address),
         };
         match rank {
-            Some(rank) => rank..rank + 1,
+            Some(rank) => rank..(rank + 1).min(self.keys),
             None => self.listed(bytes, hash, address),
         }
     }
@@ -434,7 +434,7 @@ impl Trie {
                 Some(bucket.first_rank.wrapping_add(rank).min(self.keys.saturating_sub(1)))
             });
             out.push(match rank {
-                Some(rank) => rank..rank + 1,
+                Some(rank) => rank..(rank + 1).min(self.keys),
                 None => self.listed(bytes, *hash, addresses[i]),
             });
         }

@@ -152,12 +152,7 @@ impl Tables {
     fn build(limit: u32) -> Tables {
         assert!(limit <= CODING_LIMIT_MAX);
         let book = CodeBook::new(limit);
-        let forward = one_way(&book);
-        let backward = OneWay {
-            step: forward.step.iter().map(mirrored).collect(),
-            skip: forward.skip.iter().map(mirrored).collect(),
-            leaf: forward.leaf.iter().map(mirrored).collect(),
-        };
+        let (forward, backward) = (one_way::<false>(&book), one_way::<true>(&book));
         Tables { book, forward, backward }
     }
 
@@ -179,17 +174,23 @@ impl Tables {
     }
 }
 
-/// The same table for bits that come in the other order.
-fn mirrored<T: Copy, const N: usize>(row: &[T; N]) -> [T; N] {
-    let bits = N.ilog2();
-    std::array::from_fn(|i| row[i.reverse_bits() >> (usize::BITS - bits)])
+/// A row of a table, whose entries are found from bits with the first one lowest; backward the
+/// first one comes highest.
+fn row<T, const BACKWARD: bool, const N: usize>(entry: impl Fn(usize) -> T) -> [T; N] {
+    let mirrored = |i: usize| i.reverse_bits() >> (usize::BITS - N.ilog2());
+    std::array::from_fn(|i| entry(if BACKWARD { mirrored(i) } else { i }))
 }
 
-fn one_way(book: &CodeBook) -> OneWay {
-    let step: Vec<_> = (0..).map_while(|keys| book.huffman(keys)).map(step_row).collect();
-    let skip = (1..=SMALL_MAX).map(|keys| skip_row(book, keys));
-    let leaf = (0..8).map(|keys| leaf_row(book, keys));
-    OneWay { step, skip: skip.collect(), leaf: leaf.collect() }
+fn one_way<const BACKWARD: bool>(book: &CodeBook) -> OneWay {
+    let step = (0..).map_while(|keys| book.huffman(keys)).map(|words| {
+        let plain = step_row(words);
+        row::<_, BACKWARD, NODE_ROW>(|bits| plain[bits])
+    });
+    let skip = (1..=SMALL_MAX)
+        .map(|keys| row::<_, BACKWARD, NODE_ROW>(|bits| skip_entry::<BACKWARD>(book, keys, bits)));
+    let leaf = (0..8)
+        .map(|keys| row::<_, BACKWARD, LEAF_ROW>(|bits| leaf_entry::<BACKWARD>(book, keys, bits)));
+    OneWay { step: step.collect(), skip: skip.collect(), leaf: leaf.collect() }
 }
 
 fn step_row(words: &[Word]) -> [Step; NODE_ROW] {
@@ -202,12 +203,18 @@ fn step_row(words: &[Word]) -> [Step; NODE_ROW] {
     row
 }
 
-/// Reads one plain node from `bits`, of which `len` are known, first one lowest.
-fn read(book: &CodeBook, keys: usize, bits: usize, len: u32) -> Option<Decoded> {
+/// Reads one node from `bits`, of which `len` are known, first one lowest.
+fn read<const BACKWARD: bool>(
+    book: &CodeBook,
+    keys: usize,
+    bits: usize,
+    len: u32,
+) -> Option<Decoded> {
     if !book.is_plain_huffman(keys) {
         // Above the known bits come ones, which end a unary part; what used them did not fit.
         let window = bits as u64 | u64::MAX << len;
-        let found = decode_rice::<false>(window, book.rice_parameter(keys), keys);
+        let window = if BACKWARD { window.reverse_bits() } else { window };
+        let found = decode_rice::<BACKWARD>(window, book.rice_parameter(keys), keys);
         return (found.len <= len && found.symbol < keys).then_some(found);
     }
     let words = book.huffman(keys)?;
@@ -216,17 +223,16 @@ fn read(book: &CodeBook, keys: usize, bits: usize, len: u32) -> Option<Decoded> 
     Some(Decoded { symbol, len: words[symbol].len })
 }
 
-fn skip_row(book: &CodeBook, keys: usize) -> [Skip; NODE_ROW] {
-    std::array::from_fn(
-        |bits| if keys < 2 { Skip::default() } else { skip_entry(book, keys, bits) },
-    )
-}
-
-fn skip_entry(book: &CodeBook, keys: usize, bits: usize) -> Skip {
+fn skip_entry<const BACKWARD: bool>(book: &CodeBook, keys: usize, bits: usize) -> Skip {
+    if keys < 2 {
+        return Skip::default();
+    }
     let mut pending = vec![keys];
     let mut used = 0;
     while let Some(&size) = pending.last() {
-        let Some(node) = read(book, size, bits >> used, NODE_BITS - used) else { break };
+        let Some(node) = read::<BACKWARD>(book, size, bits >> used, NODE_BITS - used) else {
+            break;
+        };
         let mut after = pending.clone();
         if node.symbol > 0 {
             after.pop();
@@ -245,12 +251,6 @@ fn skip_entry(book: &CodeBook, keys: usize, bits: usize) -> Skip {
     Skip(packed | (SIZE_BITS * pending.len() as u32) << 20 | used << 25)
 }
 
-fn leaf_row(book: &CodeBook, keys: usize) -> [Leaf; LEAF_ROW] {
-    std::array::from_fn(|bits| {
-        if (2..=LEAF_KEYS_MAX).contains(&keys) { leaf_entry(book, keys, bits) } else { Leaf(0) }
-    })
-}
-
 /// A node of a small trie: keys below it, its depth, and its children's places if it splits.
 struct LeafNode {
     depth: u32,
@@ -259,9 +259,12 @@ struct LeafNode {
     right: Option<Box<LeafNode>>,
 }
 
-fn leaf_entry(book: &CodeBook, keys: usize, bits: usize) -> Leaf {
+fn leaf_entry<const BACKWARD: bool>(book: &CodeBook, keys: usize, bits: usize) -> Leaf {
+    if !(2..=LEAF_KEYS_MAX).contains(&keys) {
+        return Leaf(0);
+    }
     let mut used = 0;
-    let Some(root) = leaf_node(book, keys, 0, bits, &mut used) else { return Leaf(0) };
+    let Some(root) = leaf_node::<BACKWARD>(book, keys, 0, bits, &mut used) else { return Leaf(0) };
     let mut mask = 0_u64;
     collect_depths(&root, &mut mask);
     if mask.count_ones() > LEAF_MASK_BITS {
@@ -274,7 +277,7 @@ fn leaf_entry(book: &CodeBook, keys: usize, bits: usize) -> Leaf {
     Leaf(entry)
 }
 
-fn leaf_node(
+fn leaf_node<const BACKWARD: bool>(
     book: &CodeBook,
     keys: usize,
     mut depth: u32,
@@ -282,7 +285,7 @@ fn leaf_node(
     used: &mut u32,
 ) -> Option<Box<LeafNode>> {
     let left_keys = loop {
-        let node = read(book, keys, bits >> *used, LEAF_BITS - *used)?;
+        let node = read::<BACKWARD>(book, keys, bits >> *used, LEAF_BITS - *used)?;
         *used += node.len;
         if node.symbol > 0 {
             break node.symbol;
@@ -294,7 +297,7 @@ fn leaf_node(
     }
     let mut child = |keys: usize| match keys {
         1 => Some(None),
-        _ => leaf_node(book, keys, depth + 1, bits, used).map(Some),
+        _ => leaf_node::<BACKWARD>(book, keys, depth + 1, bits, used).map(Some),
     };
     let (left, right) = (child(left_keys)?, child(keys - left_keys)?);
     Some(Box::new(LeafNode { depth, left_keys: left_keys as u64, left, right }))

@@ -1,0 +1,161 @@
+//! What the device can do: the measure of builds and cold lookups.
+
+use super::measure::wall_seconds;
+use hashfold::{
+    Place, Result,
+    io::{Access, BlockFile, Disk, Extent, Lock, OsDisk, Visit, Writer},
+    work::Executor,
+};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// Sequential rates of the device, in bytes a second.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rates {
+    pub(crate) write: f64,
+    pub(crate) read: f64,
+}
+
+impl Rates {
+    /// The rate at which bytes move if half of them are written and half of them are read.
+    pub(crate) fn mixed(self) -> f64 {
+        2.0 / (1.0 / self.write + 1.0 / self.read)
+    }
+}
+
+/// Writes and reads a file past the page cache, in large units, several of them under way.
+pub(crate) fn sequential(path: &Path, size: u64, executor: &Arc<dyn Executor>) -> Result<Rates> {
+    const UNIT: usize = 1 << 20;
+    let noise: Vec<u8> = super::table::noise(UNIT as u64, 1).collect();
+    let file = OsDisk.create(path, Access::Direct)?;
+    let (write, written) = wall_seconds(|| -> Result<()> {
+        let mut writer = Writer::new(file.clone(), executor.clone());
+        for _ in 0..size / UNIT as u64 {
+            writer.append(&noise)?;
+        }
+        writer.finish()?;
+        file.sync()
+    });
+    written?;
+    let extents: Vec<Extent> =
+        (0..size / UNIT as u64).map(|i| Extent { offset: i * UNIT as u64, len: UNIT }).collect();
+    let (read, done) = wall_seconds(|| {
+        extents.chunks(4).try_for_each(|some| file.read_many(some, &mut |_, _| Ok(())))
+    });
+    done?;
+    OsDisk.remove(path)?;
+    Ok(Rates { write: size as f64 / write, read: size as f64 / read })
+}
+
+/// Random reads of 4 KiB a second, as many under way as a batch of lookups has.
+pub(crate) fn random_reads(file: &dyn BlockFile, count: u64, seed: u64) -> Result<f64> {
+    const BLOCK: u64 = 4096;
+    let blocks = file.size()? / BLOCK;
+    let extents: Vec<Extent> = (0..count)
+        .map(|i| Extent { offset: super::table::pick(i, seed, blocks) * BLOCK, len: 4096 })
+        .collect();
+    let (seconds, done) = wall_seconds(|| {
+        extents
+            .chunks(super::table::BATCH)
+            .try_for_each(|batch| file.read_many(batch, &mut |_, _| Ok(())))
+    });
+    done?;
+    Ok(count as f64 / seconds)
+}
+
+/// A disk that counts reads.
+#[derive(Debug, Default)]
+pub(crate) struct CountingDisk {
+    pub(crate) reads: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct CountingFile {
+    file: Arc<dyn BlockFile>,
+    reads: Arc<AtomicU64>,
+}
+
+impl CountingDisk {
+    fn wrap(&self, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
+        Arc::new(CountingFile { file, reads: self.reads.clone() })
+    }
+}
+
+impl Disk for CountingDisk {
+    fn create(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
+        Ok(self.wrap(OsDisk.create(path, access)?))
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
+        Ok(self.wrap(OsDisk.open(path, access)?))
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        OsDisk.exists(path)
+    }
+
+    fn list(&self, folder: &Path) -> Result<Vec<String>> {
+        OsDisk.list(folder)
+    }
+
+    fn create_folder(&self, folder: &Path) -> Result<()> {
+        OsDisk.create_folder(folder)
+    }
+
+    fn remove_folder(&self, folder: &Path) -> Result<()> {
+        OsDisk.remove_folder(folder)
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        OsDisk.remove(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        OsDisk.rename(from, to)
+    }
+
+    fn sync_folder(&self, folder: &Path) -> Result<()> {
+        OsDisk.sync_folder(folder)
+    }
+
+    fn lock(&self, folder: &Path) -> Result<Box<dyn Lock>> {
+        OsDisk.lock(folder)
+    }
+}
+
+impl BlockFile for CountingFile {
+    fn place(&self) -> &Place {
+        self.file.place()
+    }
+
+    fn size(&self) -> Result<u64> {
+        self.file.size()
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.file.read_at(offset, bytes)
+    }
+
+    fn read_many(&self, extents: &[Extent], visit: &mut Visit<'_>) -> Result<()> {
+        self.reads.fetch_add(extents.len() as u64, Ordering::Relaxed);
+        self.file.read_many(extents, visit)
+    }
+
+    fn mapped(&self) -> Option<&[u8]> {
+        self.file.mapped()
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_at(offset, bytes)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+}

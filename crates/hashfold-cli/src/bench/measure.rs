@@ -1,0 +1,107 @@
+//! Measurements: how they are taken and how they are printed.
+
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::json;
+use std::{fs, time::Instant};
+
+/// Where and on what was measured; prints one line a measurement.
+#[derive(Debug)]
+pub(crate) struct Report {
+    json: bool,
+    seed: u64,
+    threads: usize,
+    device: String,
+}
+
+impl Report {
+    /// A report of measurements made on this machine.
+    pub(crate) fn new(json: bool, seed: u64, threads: usize) -> Report {
+        let report = Report { json, seed, threads, device: machine() };
+        if !json {
+            println!("{}, commit {}", report.device, commit());
+        }
+        report
+    }
+
+    /// Prints one measurement over so many items and bytes.
+    pub(crate) fn add(&self, name: &str, value: f64, unit: &str, items: u64, bytes: u64) {
+        if self.json {
+            let line = json!({
+                "name": name, "value": rounded(value), "unit": unit, "items": items, "bytes": bytes,
+                "seed": self.seed, "threads": self.threads, "device": self.device,
+                "commit": commit(),
+            });
+            println!("{line}");
+        } else {
+            println!("{name:<44} {:>14} {unit}", shown(value));
+        }
+    }
+}
+
+/// Six significant digits.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.5e}").parse().unwrap_or(value)
+}
+
+fn shown(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        large if large >= 1000.0 => format!("{value:.0}"),
+        large if large >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+/// The commit that this program was built from.
+fn commit() -> &'static str {
+    option_env!("HASHFOLD_COMMIT").unwrap_or("unknown")
+}
+
+fn machine() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = info.lines().find(|line| line.starts_with(name));
+        line.and_then(|line| line.split(": ").nth(1)).unwrap_or("unknown").to_owned()
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("{} (family {}), {cores} cores", field("model name"), field("cpu family"))
+}
+
+/// The CPU time of this thread, in seconds: less disturbed by what else the machine does.
+pub(crate) fn thread_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+/// The CPU time of `work` on this thread, in seconds.
+pub(crate) fn cpu_seconds(work: impl FnOnce()) -> f64 {
+    let start = thread_seconds();
+    work();
+    thread_seconds() - start
+}
+
+/// The wall-clock time of `work`, in seconds, and its result.
+pub(crate) fn wall_seconds<T>(work: impl FnOnce() -> T) -> (f64, T) {
+    let start = Instant::now();
+    let result = work();
+    (start.elapsed().as_secs_f64(), result)
+}
+
+/// The smallest of several measurements.
+pub(crate) fn best_of(rounds: usize, mut measure: impl FnMut() -> f64) -> f64 {
+    (0..rounds).map(|_| measure()).fold(f64::INFINITY, f64::min)
+}
+
+/// Starts a new high-water mark of resident memory.
+pub(crate) fn reset_peak_rss() {
+    // Where the kernel refuses, the mark of the whole process is reported: larger, never smaller.
+    let _ = fs::write("/proc/self/clear_refs", "5");
+}
+
+/// The high-water mark of resident memory, in MiB.
+pub(crate) fn peak_rss_mib() -> f64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok());
+    kib.unwrap_or(f64::NAN) / 1024.0
+}

@@ -1,0 +1,84 @@
+//! `hashfold bench`: our own speed, measured where the command runs. Answers are checked before a
+//! time is reported.
+
+mod device;
+mod measure;
+mod table;
+
+use crate::{
+    failure::{Exit, Failure, Result},
+    units,
+};
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Measure this machine: speeds and sizes of Hashfold's parts
+///
+/// Answers are checked before a time is printed.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    part: Part,
+}
+
+#[derive(Debug, Subcommand)]
+enum Part {
+    /// The static table: its indexes in memory, whole builds, cold lookups.
+    Table(TableBench),
+}
+
+/// Sizes of the table's measurements.
+#[derive(Debug, Args)]
+pub(crate) struct TableBench {
+    /// Keys in the indexes that are measured in memory.
+    #[arg(long, default_value_t = 16_000_000, value_name = "N")]
+    pub(crate) keys: u64,
+
+    /// Key and value bytes of each whole build.
+    #[arg(long, default_value = "2GiB", value_parser = units::parse_bytes, value_name = "SIZE")]
+    pub(crate) data: usize,
+
+    /// Memory of the builds that are to be larger than memory.
+    #[arg(long, default_value = "256MiB", value_parser = units::parse_bytes, value_name = "SIZE")]
+    pub(crate) memory: usize,
+
+    /// Folder for the data, on the device to be measured; three times --data must be free there.
+    #[arg(long, default_value = "hashfold-bench", value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+
+    /// Also sweep the bucket size and the coding limit.
+    #[arg(long)]
+    pub(crate) sweep: bool,
+
+    /// Measure only this: trie, fence, sparse, build or cold. May be repeated.
+    #[arg(long, value_name = "GROUP", value_parser = ["trie", "fence", "sparse", "build", "cold"])]
+    pub(crate) only: Vec<String>,
+
+    /// Seed of the generated keys.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) seed: u64,
+
+    /// Threads besides the main one.
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pub(crate) threads: usize,
+
+    /// One JSON object a measurement.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Runs the measurements and prints each as it is done.
+pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
+    match &args.part {
+        Part::Table(bench) => table::run(bench)?,
+    }
+    Ok(Exit::Done)
+}
+
+/// A benchmark's answers must be right.
+fn ensure(right: bool, wrong: impl FnOnce() -> String) -> Result<()> {
+    if right {
+        return Ok(());
+    }
+    Err(Failure { exit: Exit::Damage, message: wrong() })
+}

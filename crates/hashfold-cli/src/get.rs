@@ -1,0 +1,204 @@
+//! `hashfold get`: keys in, values out, in the order asked.
+
+use crate::{
+    device,
+    failure::{Exit, Failure, Result},
+    options::AccessName,
+    output::{EntryWriter, OutputFormat, write_bytes},
+    schema::Schema,
+};
+use clap::Args;
+use hashfold::{
+    io::Access,
+    table::{OpenOptions, Table},
+};
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{self, BufRead, BufReader},
+    ops::Range,
+    os::unix::ffi::OsStringExt as _,
+    path::{Path, PathBuf},
+};
+
+/// Look keys up
+///
+/// Values are written in the order of the keys: as JSON Lines, an object with the columns of the
+/// value for each key; as CSV with a header; or raw, the bytes of the value alone if one KEY is
+/// given, else length-prefixed entries as `build --format raw` reads them.
+///
+/// An absent key is {"KEY COLUMN":"key","found":false} in JSON Lines and is left out of CSV and
+/// raw output; the command then ends with exit code 1. Bytes that are not UTF-8 are written as
+/// {"base64":"..."} in JSON.
+#[derive(Args, Debug)]
+pub(crate) struct GetArgs {
+    /// The folder of the table
+    #[arg(value_name = "DIR")]
+    table: PathBuf,
+    /// Keys
+    #[arg(value_name = "KEY", required_unless_present = "keys", allow_negative_numbers = true)]
+    key: Vec<OsString>,
+    /// A file with a key a line; '-' is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "key")]
+    keys: Option<PathBuf>,
+    /// What to write
+    #[arg(long, default_value = "json")]
+    format: OutputFormat,
+    /// How the data are read
+    #[arg(long, default_value = "cached")]
+    access: AccessName,
+}
+
+/// Keys that are looked up at once, at most.
+const BATCH_KEYS: usize = 4096;
+
+/// Values that wait to be written in order, in bytes, as far as sizes can be foreseen.
+const BATCH_BYTES: u64 = 64 << 20;
+
+pub(crate) fn run(args: &GetArgs) -> Result<Exit> {
+    // A map is there at once; an index that is read as a whole serves many look-ups better.
+    let index = if args.keys.is_some() { Access::Cached } else { Access::Mapped };
+    let options = OpenOptions { data: args.access.into(), index };
+    let table = Table::open(&device::disk(), &args.table, options)?;
+    if let (OutputFormat::Raw, [key]) = (args.format, &args.key[..]) {
+        return get_bytes(&table, key.as_encoded_bytes());
+    }
+    let writer = EntryWriter::new(args.format, Schema::of(&table)?)?;
+    let mut lookup = Lookup::new(&table, writer);
+    match &args.keys {
+        None => {
+            for key in &args.key {
+                lookup.push(key.clone().into_vec())?;
+            }
+        }
+        Some(path) => for_each_line(path, |key| lookup.push(key))?,
+    }
+    lookup.finish()
+}
+
+fn get_bytes(table: &Table, key: &[u8]) -> Result<Exit> {
+    match table.get(key)? {
+        Some(value) => write_bytes(&value).map(|()| Exit::Done),
+        None => Err(absent(1, 1, key)),
+    }
+}
+
+/// The file's lines, without their ends.
+fn for_each_line(path: &Path, mut take: impl FnMut(Vec<u8>) -> Result<()>) -> Result<()> {
+    let failure = |error| Failure::io(path.display(), "read", &error);
+    let mut file: Box<dyn BufRead> = if path.as_os_str() == "-" {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(BufReader::new(File::open(path).map_err(failure)?))
+    };
+    loop {
+        let mut line = Vec::new();
+        if file.read_until(b'\n', &mut line).map_err(failure)? == 0 {
+            return Ok(());
+        }
+        for end in [b'\n', b'\r'] {
+            line.pop_if(|last| *last == end);
+        }
+        take(line)?;
+    }
+}
+
+/// Looks keys up in batches.
+struct Lookup<'a> {
+    table: &'a Table,
+    writer: EntryWriter,
+    keys: Vec<Vec<u8>>,
+    /// The values of a batch, in the order in which they came.
+    bytes: Vec<u8>,
+    /// Where the value of each key is in `bytes`.
+    values: Vec<Option<Range<usize>>>,
+    batch_keys: usize,
+    asked: u64,
+    absent: u64,
+    first_absent: Vec<u8>,
+}
+
+impl<'a> Lookup<'a> {
+    fn new(table: &'a Table, writer: EntryWriter) -> Lookup<'a> {
+        let stats = table.stats();
+        let mean_bytes = stats.value_bytes / stats.entries.max(1);
+        Lookup {
+            table,
+            writer,
+            keys: Vec::new(),
+            bytes: Vec::new(),
+            values: Vec::new(),
+            batch_keys: batch_keys(mean_bytes),
+            asked: 0,
+            absent: 0,
+            first_absent: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, key: Vec<u8>) -> Result<()> {
+        self.keys.push(key);
+        if self.keys.len() >= self.batch_keys { self.flush() } else { Ok(()) }
+    }
+
+    /// Looks the waiting keys up, and writes what was found in their order.
+    fn flush(&mut self) -> Result<()> {
+        let Lookup { bytes, values, .. } = self;
+        bytes.clear();
+        values.clear();
+        values.resize(self.keys.len(), None);
+        let mut largest = 0;
+        self.table.get_many(&self.keys, &mut |i, value| {
+            if let Some(value) = value {
+                let start = bytes.len();
+                bytes.extend_from_slice(value);
+                values[i] = Some(start..bytes.len());
+                largest = largest.max(value.len() as u64);
+            }
+            Ok(())
+        })?;
+        self.batch_keys = self.batch_keys.min(batch_keys(largest));
+        self.write()
+    }
+
+    fn write(&mut self) -> Result<()> {
+        for (key, value) in self.keys.iter().zip(&self.values) {
+            match value {
+                Some(range) => self.writer.entry(key, &self.bytes[range.clone()])?,
+                None => {
+                    if self.absent == 0 {
+                        self.first_absent.clone_from(key);
+                    }
+                    self.absent += 1;
+                    self.writer.absent(key)?;
+                }
+            }
+        }
+        self.asked += self.keys.len() as u64;
+        self.keys.clear();
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Exit> {
+        self.flush()?;
+        self.writer.finish()?;
+        match self.absent {
+            0 => Ok(Exit::Done),
+            count => Err(absent(count, self.asked, &self.first_absent)),
+        }
+    }
+}
+
+/// Keys in a batch whose values are so large.
+fn batch_keys(value_bytes: u64) -> usize {
+    ((BATCH_BYTES / value_bytes.max(1)) as usize).clamp(1, BATCH_KEYS)
+}
+
+fn absent(count: u64, asked: u64, first: &[u8]) -> Failure {
+    let first = String::from_utf8_lossy(first);
+    let message = match (count, asked) {
+        (1, 1) => format!("key {first:?} is absent"),
+        (1, _) => format!("1 of {asked} keys is absent: {first:?}"),
+        _ => format!("{count} of {asked} keys are absent, the first is {first:?}"),
+    };
+    Failure { exit: Exit::No, message }
+}

@@ -1,0 +1,91 @@
+//! Arrow IPC: streams, and files (Feather), which are a stream between two magics.
+
+use super::{
+    Reader,
+    columnar::Columnar,
+    selection::Selection,
+    sink::Sink,
+    source::{Bytes, Meter, open},
+};
+use crate::{
+    failure::{Failure, Result},
+    schema::Schema,
+};
+use arrow_ipc::reader::StreamReader;
+use std::io::{self, BufReader, Chain, Cursor, Read as _};
+
+const MAGIC: &[u8] = b"ARROW1";
+
+/// The magic at the start of a file is filled up with zeros to a multiple of this, in bytes.
+const WORD_BYTES: usize = 8;
+
+const BUFFER_BYTES: usize = 1 << 18;
+
+type Stream = BufReader<Chain<Cursor<Vec<u8>>, Bytes>>;
+
+/// Reads one input.
+pub(crate) struct ArrowReader {
+    file: String,
+    columnar: Columnar,
+    batches: StreamReader<Stream>,
+    /// Whether the stream is inside of a file, which ends with a magic.
+    in_file: bool,
+}
+
+impl ArrowReader {
+    pub(crate) fn open(path: &str, selection: &Selection, meter: &Meter) -> Result<ArrowReader> {
+        let unreadable = |error| Failure::input(path, format_args!("not whole Arrow IPC: {error}"));
+        let mut bytes = open(path, meter)?;
+        let mut take = || take_word(&mut bytes).map_err(|error| unreadable(error.into()));
+        let mut word = take()?;
+        let in_file = word.starts_with(MAGIC);
+        if in_file {
+            word = take()?;
+            while word == [0; WORD_BYTES] {
+                word = take()?;
+            }
+        }
+        let bytes = BufReader::with_capacity(BUFFER_BYTES, Cursor::new(word).chain(bytes));
+        let batches = StreamReader::try_new(bytes, None).map_err(unreadable)?;
+        let columnar = Columnar::new(path, &batches.schema(), selection)?;
+        Ok(ArrowReader { file: path.into(), columnar, batches, in_file })
+    }
+}
+
+impl Reader for ArrowReader {
+    fn schema(&self) -> &Schema {
+        &self.columnar.schema
+    }
+
+    fn read(mut self: Box<Self>, sink: &mut Sink) -> Result<()> {
+        for batch in &mut self.batches {
+            let batch = batch.map_err(|error| Failure::input(&self.file, error))?;
+            self.columnar.take(&batch, sink)?;
+        }
+        // A stream may end anywhere between two batches, a file only with its footer.
+        if self.in_file && !ends_with_magic(self.batches.get_mut()).is_ok_and(|ends| ends) {
+            return Err(Failure::input(&self.file, "not whole Arrow IPC: the file was cut short"));
+        }
+        Ok(())
+    }
+}
+
+/// The next bytes, fewer only at the end.
+fn take_word(bytes: &mut Bytes) -> io::Result<Vec<u8>> {
+    let mut word = Vec::with_capacity(WORD_BYTES);
+    bytes.take(WORD_BYTES as u64).read_to_end(&mut word)?;
+    Ok(word)
+}
+
+fn ends_with_magic(bytes: &mut Stream) -> io::Result<bool> {
+    let mut tail = Vec::new();
+    let mut chunk = [0; 4096];
+    loop {
+        let count = bytes.read(&mut chunk)?;
+        if count == 0 {
+            return Ok(tail == MAGIC);
+        }
+        tail.extend_from_slice(&chunk[..count]);
+        tail.drain(..tail.len().saturating_sub(MAGIC.len()));
+    }
+}

@@ -1,0 +1,106 @@
+//! Entries on their way from the thread that reads to the thread that sorts.
+
+use crate::failure::{Failure, Result};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+
+/// A batch is sent when it holds this much, in bytes or in entries.
+const BATCH_BYTES: usize = 1 << 18;
+const BATCH_ENTRIES: usize = 1 << 13;
+
+/// Batches that wait at most, so that a slow sorter holds the reader back.
+const BATCHES_WAITING_MAX: usize = 4;
+
+/// Some keys and values, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    bytes: Vec<u8>,
+    ends: Vec<Ends>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    key: usize,
+    value: usize,
+}
+
+impl Batch {
+    /// The entries, in the order of the input.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut start = 0;
+        self.ends.iter().map(move |ends| {
+            let entry = (&self.bytes[start..ends.key], &self.bytes[ends.key..ends.value]);
+            start = ends.value;
+            entry
+        })
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes.len() >= BATCH_BYTES || self.ends.len() >= BATCH_ENTRIES
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+}
+
+/// The end at which the reader puts entries in.
+#[derive(Debug)]
+pub(crate) struct BatchSender {
+    batch: Batch,
+    full: SyncSender<Batch>,
+    empty: Receiver<Batch>,
+}
+
+/// The end at which the sorter takes batches out, and gives the empty ones back.
+#[derive(Debug)]
+pub(crate) struct BatchReceiver {
+    pub(crate) full: Receiver<Batch>,
+    pub(crate) empty: Sender<Batch>,
+}
+
+/// A bounded queue of batches.
+pub(crate) fn queue() -> (BatchSender, BatchReceiver) {
+    let (full_in, full_out) = sync_channel(BATCHES_WAITING_MAX);
+    let (empty_in, empty_out) = channel();
+    let sender = BatchSender { batch: Batch::default(), full: full_in, empty: empty_out };
+    (sender, BatchReceiver { full: full_out, empty: empty_in })
+}
+
+impl BatchSender {
+    /// Appends an entry whose value `write` appends; `check` may refuse it when it is whole.
+    #[inline]
+    pub(super) fn push<E>(
+        &mut self,
+        key: &[u8],
+        write: impl FnOnce(&mut Vec<u8>),
+        check: impl FnOnce(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Batch { bytes, ends } = &mut self.batch;
+        let start = bytes.len();
+        bytes.extend_from_slice(key);
+        let key_end = bytes.len();
+        write(bytes);
+        if let Err(error) = check(&bytes[key_end..]) {
+            bytes.truncate(start);
+            return Err(error);
+        }
+        ends.push(Ends { key: key_end, value: bytes.len() });
+        Ok(())
+    }
+
+    /// Sends the batch on if it is full.
+    #[inline]
+    pub(super) fn turn(&mut self) -> Result<()> {
+        if self.batch.is_full() { self.flush() } else { Ok(()) }
+    }
+
+    /// Sends what there is.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        let mut next = self.empty.try_recv().unwrap_or_default();
+        next.clear();
+        let batch = std::mem::replace(&mut self.batch, next);
+        // The sorter has left; it says why itself.
+        self.full.send(batch).map_err(|_| Failure::stopped())
+    }
+}

@@ -1,0 +1,269 @@
+//! Rows out of Arrow batches, for Parquet and Arrow files.
+//!
+//! Numbers, dates and timestamps keep their types, text and bytes their bytes. Decimals, times
+//! and durations become text, lists, structs and maps JSON.
+
+use super::{
+    selection::{Picked, Selection},
+    sink::{Flaw, Sink},
+};
+use crate::{
+    failure::{Failure, Result},
+    row::{RowEncoder, fixed_cell},
+    schema::{Column, Form, Kind, Schema, Unit},
+};
+use arrow_array::{Array, ArrayRef, RecordBatch, cast::AsArray};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
+use arrow_cast::{can_cast_types, cast};
+use arrow_json::writer::{EncoderOptions, NullableEncoder, make_encoder};
+use arrow_schema::{ArrowError, DataType, FieldRef, SchemaRef, TimeUnit};
+
+const _: () = assert!(cfg!(target_endian = "little"), "rows take the bytes of Arrow's numbers");
+
+type Arrow<T> = Result<T, ArrowError>;
+
+/// Turns the batches of one file into rows.
+pub(super) struct Columnar {
+    /// For messages.
+    file: String,
+    pub(super) schema: Schema,
+    /// Where the columns are in the file's schema.
+    pub(super) picked: Picked,
+    names: Vec<String>,
+    key_kind: Kind,
+    options: EncoderOptions,
+    /// The number of the next row, from 1 on.
+    row: u64,
+}
+
+impl Columnar {
+    pub(super) fn new(path: &str, arrow: &SchemaRef, selection: &Selection) -> Result<Columnar> {
+        let names: Vec<String> = arrow.fields().iter().map(|field| field.name().clone()).collect();
+        let picked = selection.pick(path, &names)?;
+        let kind = |i: usize| kind(arrow.field(i).data_type());
+        let column = |&i: &usize| Column { name: names[i].clone(), kind: kind(i) };
+        let schema = Schema::new(&names[picked.key], picked.values.iter().map(column).collect());
+        let key_kind = kind(picked.key);
+        if key_kind == Kind::Json {
+            let key = arrow.field(picked.key);
+            return Err(Failure::input(
+                path,
+                format_args!(
+                    "column \"{}\" is a {}, and a key must be text, bytes or a number",
+                    key.name(),
+                    key.data_type()
+                ),
+            ));
+        }
+        let options = EncoderOptions::default().with_explicit_nulls(true);
+        Ok(Columnar { file: path.into(), schema, picked, names, key_kind, options, row: 1 })
+    }
+
+    /// Takes all rows of a batch.
+    pub(super) fn take(&mut self, batch: &RecordBatch, sink: &mut Sink) -> Result<()> {
+        let unreadable = |error: ArrowError| Failure::input(&self.file, error);
+        let key = Prepared::new(batch, &self.names[self.picked.key]).map_err(unreadable)?;
+        let key = key.values(&self.options).map_err(unreadable)?;
+        let prepared = self.schema.columns.iter().map(|column| Prepared::new(batch, &column.name));
+        let prepared: Vec<_> = prepared.collect::<Arrow<_>>().map_err(unreadable)?;
+        let values = prepared.iter().map(|column| column.values(&self.options));
+        let mut values: Vec<_> = values.collect::<Arrow<_>>().map_err(unreadable)?;
+        let mut scratch = Vec::new();
+        for i in 0..batch.num_rows() {
+            let outcome = self.take_row(i, &key, &mut values, &mut scratch, sink);
+            sink.end_row(&self.file, self.row + i as u64, outcome, b"")?;
+        }
+        self.row += batch.num_rows() as u64;
+        Ok(())
+    }
+
+    fn take_row(
+        &self,
+        i: usize,
+        key: &Values<'_>,
+        values: &mut [Values<'_>],
+        scratch: &mut Vec<u8>,
+        sink: &mut Sink,
+    ) -> Result<(), Flaw> {
+        if key.is_null(i) {
+            let reason = format!("the key \"{}\" is null", self.schema.key);
+            return Err(Flaw::new(reason).at(self.picked.key + 1));
+        }
+        let mut key = key.stored(i);
+        if self.key_kind.width().is_some() {
+            scratch.clear();
+            fixed_cell(self.key_kind, key).write_text(scratch);
+            key = scratch;
+        }
+        sink.push(key, |out| match self.schema.form {
+            Form::Plain => values[0].put_plain(i, out),
+            Form::Row | Form::Object => {
+                let mut row = RowEncoder::new(out, values.len());
+                values.iter_mut().for_each(|column| column.put(i, &mut row));
+            }
+        })
+    }
+}
+
+/// A column of a batch, in one of the few types in which values are stored.
+struct Prepared {
+    array: ArrayRef,
+    field: FieldRef,
+    kind: Kind,
+}
+
+/// The values of a column.
+struct Values<'a> {
+    nulls: Option<NullBuffer>,
+    storage: Storage<'a>,
+}
+
+enum Storage<'a> {
+    /// Little-endian, one after the other.
+    Fixed { bytes: Buffer, width: usize },
+    /// Value i is between offsets i and i + 1.
+    Variable { bytes: Buffer, offsets: OffsetBuffer<i64> },
+    /// Written one by one.
+    Json(NullableEncoder<'a>),
+}
+
+impl Prepared {
+    fn new(batch: &RecordBatch, name: &str) -> Arrow<Prepared> {
+        let (i, field) = batch.schema_ref().fields().find(name).ok_or_else(|| {
+            ArrowError::SchemaError(format!("column \"{name}\" is missing in a batch"))
+        })?;
+        let kind = kind(field.data_type());
+        let array = cast(batch.column(i), &stored_type(field.data_type(), kind))?;
+        Ok(Prepared { array, field: field.clone(), kind })
+    }
+
+    fn values<'a>(&'a self, options: &'a EncoderOptions) -> Arrow<Values<'a>> {
+        let storage = match (self.kind, self.kind.width()) {
+            (Kind::Json, _) => Storage::Json(make_encoder(&self.field, &self.array, options)?),
+            (Kind::Text, _) => {
+                let array = self.array.as_string::<i64>();
+                Storage::Variable {
+                    bytes: array.values().clone(),
+                    offsets: array.offsets().clone(),
+                }
+            }
+            (_, None) => {
+                let array = self.array.as_binary::<i64>();
+                Storage::Variable {
+                    bytes: array.values().clone(),
+                    offsets: array.offsets().clone(),
+                }
+            }
+            (_, Some(width)) => {
+                let data = self.array.to_data();
+                let bytes = data.buffers()[0].slice(data.offset() * width);
+                Storage::Fixed { bytes, width }
+            }
+        };
+        Ok(Values { nulls: self.array.logical_nulls(), storage })
+    }
+}
+
+impl Values<'_> {
+    #[inline]
+    fn is_null(&self, i: usize) -> bool {
+        self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(i))
+    }
+
+    /// The bytes of a value that is not JSON.
+    #[inline]
+    fn stored(&self, i: usize) -> &[u8] {
+        match &self.storage {
+            Storage::Fixed { bytes, width } => &bytes[i * width..][..*width],
+            Storage::Variable { bytes, offsets } => {
+                &bytes[offsets[i] as usize..offsets[i + 1] as usize]
+            }
+            Storage::Json(_) => unreachable!("JSON is not stored before it is written"),
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, i: usize, row: &mut RowEncoder<'_>) {
+        if self.is_null(i) {
+            return row.null();
+        }
+        match &mut self.storage {
+            Storage::Fixed { .. } => row.fixed(self.stored(i)),
+            Storage::Variable { .. } => row.bytes(self.stored(i)),
+            Storage::Json(encoder) => {
+                let mut json = Vec::new();
+                encoder.encode(i, &mut json);
+                row.bytes(&json);
+            }
+        }
+    }
+
+    /// Appends the value without its length. There is no null beside text and bytes: it is empty.
+    #[inline]
+    fn put_plain(&mut self, i: usize, out: &mut Vec<u8>) {
+        let is_null = self.is_null(i);
+        match &mut self.storage {
+            Storage::Json(_) if is_null => out.extend_from_slice(b"null"),
+            Storage::Json(encoder) => encoder.encode(i, out),
+            _ if is_null => {}
+            _ => out.extend_from_slice(self.stored(i)),
+        }
+    }
+}
+
+/// How a column of an Arrow type is stored.
+fn kind(data_type: &DataType) -> Kind {
+    match data_type {
+        DataType::Boolean => Kind::Bool,
+        DataType::Int8 => Kind::Int8,
+        DataType::Int16 => Kind::Int16,
+        DataType::Int32 => Kind::Int32,
+        DataType::Int64 => Kind::Int64,
+        DataType::UInt8 => Kind::Uint8,
+        DataType::UInt16 => Kind::Uint16,
+        DataType::UInt32 => Kind::Uint32,
+        DataType::UInt64 => Kind::Uint64,
+        DataType::Float16 | DataType::Float32 => Kind::Float32,
+        DataType::Float64 => Kind::Float64,
+        DataType::Date32 => Kind::Date,
+        DataType::Date64 => Kind::Timestamp { unit: Unit::Millisecond, utc: false },
+        DataType::Timestamp(unit, zone) => {
+            Kind::Timestamp { unit: (*unit).into(), utc: zone.is_some() }
+        }
+        DataType::Binary
+        | DataType::LargeBinary
+        | DataType::BinaryView
+        | DataType::FixedSizeBinary(_) => Kind::Binary,
+        DataType::Dictionary(_, values) => kind(values),
+        DataType::RunEndEncoded(_, values) => kind(values.data_type()),
+        other if !other.is_nested() && can_cast_types(other, &DataType::LargeUtf8) => Kind::Text,
+        _ => Kind::Json,
+    }
+}
+
+/// The Arrow type whose bytes are stored for a column of this kind.
+fn stored_type(data_type: &DataType, kind: Kind) -> DataType {
+    match (kind, data_type) {
+        (_, DataType::Dictionary(_, values)) => stored_type(values, kind),
+        (_, DataType::RunEndEncoded(_, values)) => stored_type(values.data_type(), kind),
+        (Kind::Bool, _) => DataType::UInt8,
+        (Kind::Float32, _) => DataType::Float32,
+        (Kind::Timestamp { .. }, DataType::Date64) => {
+            DataType::Timestamp(TimeUnit::Millisecond, None)
+        }
+        (Kind::Text, _) => DataType::LargeUtf8,
+        (Kind::Binary, _) => DataType::LargeBinary,
+        (_, same) => same.clone(),
+    }
+}
+
+impl From<TimeUnit> for Unit {
+    fn from(unit: TimeUnit) -> Unit {
+        match unit {
+            TimeUnit::Second => Unit::Second,
+            TimeUnit::Millisecond => Unit::Millisecond,
+            TimeUnit::Microsecond => Unit::Microsecond,
+            TimeUnit::Nanosecond => Unit::Nanosecond,
+        }
+    }
+}

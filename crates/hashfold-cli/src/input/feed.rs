@@ -1,0 +1,102 @@
+//! The thread that reads: all inputs, one after the other, into one queue.
+
+use super::{
+    ReadOptions, Reader,
+    batch::{Batch, BatchReceiver, queue},
+    guard::guard,
+    sink::{BadRowPolicy, Sink},
+    source::Meter,
+};
+use crate::{
+    failure::{Failure, Result},
+    schema::Schema,
+    stop::Stop,
+};
+use std::{
+    panic::resume_unwind,
+    sync::mpsc::RecvTimeoutError,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// How long a wait for input may be before the stop flag is looked at again.
+const STOP_CHECK: Duration = Duration::from_millis(100);
+
+/// Inputs of which the first is open.
+pub(crate) struct Inputs {
+    path: String,
+    first: Box<dyn Reader>,
+    others: Vec<String>,
+    options: ReadOptions,
+    pub(crate) schema: Schema,
+    pub(crate) meter: Meter,
+}
+
+impl Inputs {
+    /// Opens the first of `paths`, which decides what the columns are.
+    pub(crate) fn open(paths: &[String], mut options: ReadOptions) -> Result<Inputs> {
+        options.selection.check_distinct()?;
+        let meter = Meter::default();
+        let (path, others) = paths.split_first().expect("there is at least one input");
+        let first = guard(path, || options.open(path, &meter))?;
+        let schema = first.schema().clone();
+        options.selection.first = Some(schema.clone());
+        let (path, others) = (path.clone(), others.to_vec());
+        Ok(Inputs { path, first, others, options, schema, meter })
+    }
+
+    /// Starts to read.
+    pub(crate) fn start(self, policy: BadRowPolicy) -> Result<Feed> {
+        let (sender, batches) = queue();
+        let sink = Sink::new(sender, policy)?;
+        let thread = thread::Builder::new()
+            .name("hashfold-read".into())
+            .spawn(move || self.read(sink))
+            .map_err(|error| Failure::io("a thread", "start", &error))?;
+        Ok(Feed { batches, thread })
+    }
+
+    /// Reads all inputs; returns the number of bad rows.
+    fn read(self, mut sink: Sink) -> Result<u64> {
+        guard(&self.path, || self.first.read(&mut sink))?;
+        for path in &self.others {
+            guard(path, || self.options.open(path, &self.meter)?.read(&mut sink))?;
+        }
+        sink.finish()
+    }
+}
+
+/// Batches as they are read. Dropped early, it leaves the reading thread to itself: that may wait
+/// for standard input for ever.
+pub(crate) struct Feed {
+    batches: BatchReceiver,
+    thread: JoinHandle<Result<u64>>,
+}
+
+impl Feed {
+    /// The next batch; `None` at the end of the input, or at a failure that `finish` tells.
+    pub(crate) fn next(&mut self, stop: &Stop) -> Result<Option<Batch>> {
+        loop {
+            stop.check()?;
+            match self.batches.full.recv_timeout(STOP_CHECK) {
+                Ok(batch) => return Ok(Some(batch)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+            }
+        }
+    }
+
+    /// Gives an empty batch back, to be filled again.
+    pub(crate) fn give_back(&self, batch: Batch) {
+        // At the end of the input nobody takes it, which is fine.
+        let _ = self.batches.empty.send(batch);
+    }
+
+    /// Ends the reading; returns the number of bad rows.
+    pub(crate) fn finish(self) -> Result<u64> {
+        match self.thread.join() {
+            Ok(outcome) => outcome,
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+}

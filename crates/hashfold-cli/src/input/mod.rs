@@ -1,0 +1,128 @@
+//! Inputs: files of rows, which become entries.
+//!
+//! ```text
+//!            source            csv, json_lines, raw          sink             batch
+//!  file ─ bytes, counted ─┬─ window ─ records ────────┬─ good rows ─ batches ─ queue ─→ sorter
+//!   or '-'  decompressed  └─ columnar: Arrow batches ─┘  bad rows ─→ --bad-rows
+//!                              parquet, arrow
+//! ```
+//!
+//! All of it runs in one thread beside the sorter's, so that reading and sorting overlap and the
+//! order of the rows stays. Each format makes a [`Reader`]: its schema is known when it is open,
+//! its rows come when it is read.
+
+mod arrow;
+mod batch;
+mod columnar;
+mod csv;
+mod feed;
+mod guard;
+mod json_lines;
+mod parquet;
+mod raw;
+mod selection;
+mod sink;
+mod source;
+mod window;
+
+pub(crate) use self::{
+    feed::{Feed, Inputs},
+    selection::Selection,
+    sink::BadRowPolicy,
+    source::{Meter, size},
+};
+
+use self::{
+    arrow::ArrowReader,
+    csv::{CsvReader, Dialect},
+    json_lines::JsonReader,
+    parquet::ParquetReader,
+    raw::RawReader,
+    sink::Sink,
+};
+use crate::{
+    failure::{Failure, Result},
+    schema::Schema,
+};
+use clap::ValueEnum;
+
+/// What the rows of an input look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Comma-separated values
+    Csv,
+    /// Tab-separated values
+    Tsv,
+    /// A JSON object a line
+    Jsonl,
+    /// Apache Parquet
+    Parquet,
+    /// Apache Arrow IPC, as a stream or a file (Feather)
+    Arrow,
+    /// Key length and value length as little-endian u32, key, value
+    Raw,
+}
+
+/// An open input.
+trait Reader: Send {
+    /// What the rows become.
+    fn schema(&self) -> &Schema;
+
+    /// Puts all rows into the sink.
+    fn read(self: Box<Self>, sink: &mut Sink) -> Result<()>;
+}
+
+/// How inputs are read.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadOptions {
+    /// By the file's name, if it is not given.
+    pub(crate) format: Option<Format>,
+    /// By the format, if it is not given.
+    pub(crate) delimiter: Option<u8>,
+    pub(crate) header: bool,
+    pub(crate) quotes: bool,
+    pub(crate) selection: Selection,
+}
+
+impl ReadOptions {
+    /// Opens a file, or standard input for `-`.
+    fn open(&self, path: &str, meter: &Meter) -> Result<Box<dyn Reader>> {
+        let selection = &self.selection;
+        let dialect = |delimiter| Dialect {
+            delimiter: self.delimiter.unwrap_or(delimiter),
+            header: self.header,
+            quotes: self.quotes,
+        };
+        let reader: Box<dyn Reader> = match self.format.map_or_else(|| format_of(path), Ok)? {
+            Format::Csv => Box::new(CsvReader::open(path, dialect(b','), selection, meter)?),
+            Format::Tsv => Box::new(CsvReader::open(path, dialect(b'\t'), selection, meter)?),
+            Format::Jsonl => Box::new(JsonReader::open(path, selection, meter)?),
+            Format::Parquet => Box::new(ParquetReader::open(path, selection, meter)?),
+            Format::Arrow => Box::new(ArrowReader::open(path, selection, meter)?),
+            Format::Raw => Box::new(RawReader::open(path, selection, meter)?),
+        };
+        selection.check(path, reader.schema())?;
+        Ok(reader)
+    }
+}
+
+/// The format that a file's name promises.
+fn format_of(path: &str) -> Result<Format> {
+    if path == "-" {
+        return Err(Failure::usage("which format has standard input? Name it with --format"));
+    }
+    let lower = path.to_lowercase();
+    let name = [".gz", ".zst", ".zstd"].iter().find_map(|end| lower.strip_suffix(end));
+    match name.unwrap_or(&lower).rsplit_once('.').map(|(_, extension)| extension) {
+        Some("csv") => Ok(Format::Csv),
+        Some("tsv" | "tab") => Ok(Format::Tsv),
+        Some("jsonl" | "ndjson") => Ok(Format::Jsonl),
+        Some("parquet" | "pq") => Ok(Format::Parquet),
+        Some("arrow" | "arrows" | "feather" | "ipc") => Ok(Format::Arrow),
+        Some("raw") => Ok(Format::Raw),
+        _ => Err(Failure::usage(format!(
+            "{path}: its name does not tell its format; give --format csv, tsv, jsonl, parquet, \
+             arrow or raw"
+        ))),
+    }
+}

@@ -1,0 +1,78 @@
+//! Parquet files. Only the columns that are needed are read.
+
+use super::{
+    Reader,
+    columnar::Columnar,
+    selection::Selection,
+    sink::Sink,
+    source::{Meter, open_seekable},
+};
+use crate::{
+    failure::{Failure, Result},
+    schema::Schema,
+};
+use parquet::arrow::{
+    ProjectionMask,
+    arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder},
+};
+
+/// Rows read at once.
+const BATCH_ROWS: usize = 4096;
+
+/// Reads one input.
+pub(crate) struct ParquetReader {
+    file: String,
+    columnar: Columnar,
+    batches: ParquetRecordBatchReader,
+    rows: u64,
+    /// The size of the file, for the meter, which sees nothing of reads in any order.
+    bytes: u64,
+    meter: Meter,
+}
+
+impl ParquetReader {
+    pub(crate) fn open(path: &str, selection: &Selection, meter: &Meter) -> Result<ParquetReader> {
+        let before = meter.bytes();
+        let file = open_seekable(path, meter)?;
+        let size = file.metadata().map_err(|error| Failure::io(path, "read", &error))?.len();
+        // What was unpacked into a temporary file has been counted.
+        let bytes = if meter.bytes() > before { 0 } else { size };
+        let unreadable = |error| Failure::input(path, format_args!("not whole Parquet: {error}"));
+        let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(unreadable)?;
+        let columnar = Columnar::new(path, builder.schema(), selection)?;
+        let picked = &columnar.picked;
+        let roots = picked.values.iter().copied().chain([picked.key]);
+        let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
+        let rows = builder.metadata().file_metadata().num_rows().max(0) as u64;
+        let builder = builder.with_projection(mask).with_batch_size(BATCH_ROWS);
+        let batches = builder.build().map_err(unreadable)?;
+        Ok(ParquetReader {
+            file: path.into(),
+            columnar,
+            batches,
+            rows,
+            bytes,
+            meter: meter.clone(),
+        })
+    }
+}
+
+impl Reader for ParquetReader {
+    fn schema(&self) -> &Schema {
+        &self.columnar.schema
+    }
+
+    fn read(mut self: Box<Self>, sink: &mut Sink) -> Result<()> {
+        let (mut rows, mut counted) = (0, 0);
+        for batch in self.batches {
+            let batch = batch.map_err(|error| Failure::input(&self.file, error))?;
+            self.columnar.take(&batch, sink)?;
+            rows += batch.num_rows() as u64;
+            let share = rows.min(self.rows) as f64 / self.rows.max(1) as f64;
+            let now = (self.bytes as f64 * share) as u64;
+            self.meter.add(now - counted);
+            counted = now;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! Length-prefixed entries: key length and value length as little-endian `u32`, key, value.
+
+use super::{
+    Reader,
+    selection::Selection,
+    sink::{Flaw, Sink},
+    source::Meter,
+    window::Window,
+};
+use crate::{
+    failure::{Failure, Result},
+    schema::Schema,
+};
+use hashfold::{
+    codec::Decoder,
+    run::{KEY_BYTES_MAX, VALUE_BYTES_MAX},
+};
+
+/// Reads one input.
+pub(crate) struct RawReader {
+    window: Window,
+    schema: Schema,
+    /// The number of the next record, from 1 on.
+    record: u64,
+}
+
+const HEAD_BYTES: usize = 8;
+
+impl RawReader {
+    pub(crate) fn open(path: &str, selection: &Selection, meter: &Meter) -> Result<RawReader> {
+        if selection.key.is_some() || !selection.values.is_empty() {
+            let what = "raw input has no columns; leave --key and --value out";
+            return Err(Failure::usage(format!("{path}: {what}")));
+        }
+        let window = Window::open(path, meter)?;
+        Ok(RawReader { window, schema: Schema::unnamed(), record: 1 })
+    }
+
+    /// Reads the whole records in the window; returns their length.
+    fn read_window(&mut self, sink: &mut Sink) -> Result<usize> {
+        let mut decoder = Decoder::new(self.window.bytes());
+        let mut used = 0;
+        while let Some((key, value)) = take_record(&mut decoder) {
+            let outcome = sink.push(key, |out| out.extend_from_slice(value));
+            sink.end_row(&self.window.file, self.record, outcome, b"")?;
+            self.record += 1;
+            used = self.window.bytes().len() - decoder.rest().len();
+        }
+        Ok(used)
+    }
+
+    /// Refuses a record that is not wholly there, or that is too long to be waited for. What
+    /// comes after it cannot be read: its lengths cannot be trusted.
+    fn check_rest(&mut self, sink: &mut Sink) -> Result<()> {
+        let rest = self.window.bytes();
+        let reason = match Decoder::new(rest).array::<HEAD_BYTES>().map(lengths) {
+            Ok((key, _)) if key > KEY_BYTES_MAX => {
+                format!("the key is {key} bytes long, the longest accepted is {KEY_BYTES_MAX}")
+            }
+            Ok((_, value)) if value > VALUE_BYTES_MAX => format!(
+                "the value is {value} bytes long, the longest accepted is {VALUE_BYTES_MAX}"
+            ),
+            _ if rest.is_empty() || !self.window.at_end => return Ok(()),
+            _ => "the record is cut short".to_string(),
+        };
+        let shown = &rest[..rest.len().min(HEAD_BYTES)];
+        sink.end_row(&self.window.file, self.record, Err(Flaw::new(reason)), shown)?;
+        self.window.close();
+        Ok(())
+    }
+}
+
+impl Reader for RawReader {
+    fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    fn read(mut self: Box<Self>, sink: &mut Sink) -> Result<()> {
+        loop {
+            let used = self.read_window(sink)?;
+            self.window.consume(used);
+            self.check_rest(sink)?;
+            if !self.window.fill(self.record)? {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Takes the next record, if all of it is there.
+fn take_record<'a>(decoder: &mut Decoder<'a>) -> Option<(&'a [u8], &'a [u8])> {
+    let mut ahead = decoder.clone();
+    let (key, value) = lengths(ahead.array().ok()?);
+    let record = (ahead.bytes(key as u64).ok()?, ahead.bytes(value as u64).ok()?);
+    *decoder = ahead;
+    Some(record)
+}
+
+fn lengths(head: [u8; HEAD_BYTES]) -> (usize, usize) {
+    let (key, value) = head.split_at(HEAD_BYTES / 2);
+    let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("half of the head"));
+    (number(key) as usize, number(value) as usize)
+}

@@ -1,0 +1,153 @@
+//! Where readers put rows: good ones into batches, bad ones where `--bad-rows` says.
+
+use super::batch::BatchSender;
+use crate::failure::{Failure, Result};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use hashfold::run::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use serde_json::json;
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write as _},
+    path::{Path, PathBuf},
+};
+
+/// What to do with a row that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum BadRowPolicy {
+    /// End the build.
+    Stop,
+    /// Count it.
+    Skip,
+    /// Count it and write it to this file.
+    Collect(PathBuf),
+}
+
+/// What is wrong with a row.
+#[derive(Debug)]
+pub(crate) struct Flaw {
+    /// Where in the row: a character of a line or a column of a batch, from 1 on.
+    pub(crate) column: Option<usize>,
+    pub(crate) reason: String,
+}
+
+impl Flaw {
+    pub(crate) fn new(reason: impl Into<String>) -> Flaw {
+        Flaw { column: None, reason: reason.into() }
+    }
+
+    #[must_use]
+    pub(crate) fn at(mut self, column: usize) -> Flaw {
+        self.column.get_or_insert(column);
+        self
+    }
+}
+
+/// Takes the rows of all inputs.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    batches: BatchSender,
+    policy: BadRowPolicy,
+    /// Where bad rows go under the policy `Collect`.
+    collected: Option<Collected>,
+    bad_rows: u64,
+}
+
+impl Sink {
+    /// A sink into `batches`.
+    pub(crate) fn new(batches: BatchSender, policy: BadRowPolicy) -> Result<Sink> {
+        let collected = match &policy {
+            BadRowPolicy::Collect(path) => Some(Collected::create(path)?),
+            BadRowPolicy::Stop | BadRowPolicy::Skip => None,
+        };
+        Ok(Sink { batches, policy, collected, bad_rows: 0 })
+    }
+
+    /// Takes a row: its key, and what appends its value. One that is too long is refused.
+    #[inline]
+    pub(super) fn push(
+        &mut self,
+        key: &[u8],
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), Flaw> {
+        if key.len() > KEY_BYTES_MAX {
+            return Err(too_long("key", key.len(), KEY_BYTES_MAX));
+        }
+        self.batches.push(key, write, |value| match value.len() {
+            0..=VALUE_BYTES_MAX => Ok(()),
+            len => Err(too_long("value", len, VALUE_BYTES_MAX)),
+        })
+    }
+
+    /// Ends a row of `file`, the `row`th line or row from 1 on, with what came of it.
+    #[inline]
+    pub(super) fn end_row(
+        &mut self,
+        file: &str,
+        row: u64,
+        outcome: Result<(), Flaw>,
+        text: &[u8],
+    ) -> Result<()> {
+        match outcome {
+            Ok(()) => self.batches.turn(),
+            Err(flaw) => self.refuse(file, row, &flaw, text),
+        }
+    }
+
+    #[cold]
+    fn refuse(&mut self, file: &str, row: u64, flaw: &Flaw, text: &[u8]) -> Result<()> {
+        self.bad_rows += 1;
+        if self.policy == BadRowPolicy::Stop {
+            let column = flaw.column.map(|column| format!(":{column}")).unwrap_or_default();
+            return Err(Failure::input(format_args!("{file}:{row}{column}"), &flaw.reason));
+        }
+        match &mut self.collected {
+            Some(collected) => collected.write(file, row, flaw, text),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends the last rows on; returns the number of bad ones.
+    pub(crate) fn finish(mut self) -> Result<u64> {
+        self.batches.flush()?;
+        self.collected.map_or(Ok(()), Collected::finish)?;
+        Ok(self.bad_rows)
+    }
+}
+
+/// The file of bad rows: a JSON object for each.
+#[derive(Debug)]
+struct Collected {
+    path: PathBuf,
+    out: BufWriter<File>,
+}
+
+impl Collected {
+    fn create(path: &Path) -> Result<Collected> {
+        let file =
+            File::create(path).map_err(|error| Failure::io(path.display(), "create", &error))?;
+        Ok(Collected { path: path.into(), out: BufWriter::new(file) })
+    }
+
+    fn write(&mut self, file: &str, row: u64, flaw: &Flaw, text: &[u8]) -> Result<()> {
+        let text = match std::str::from_utf8(text) {
+            Ok(text) => json!(text),
+            Err(_) => json!({ "base64": BASE64_STANDARD.encode(text) }),
+        };
+        let line = json!({
+            "file": file, "line": row, "column": flaw.column, "reason": flaw.reason, "row": text,
+        });
+        writeln!(self.out, "{line}").map_err(|error| self.failure(&error))
+    }
+
+    fn finish(mut self) -> Result<()> {
+        self.out.flush().map_err(|error| self.failure(&error))
+    }
+
+    fn failure(&self, error: &io::Error) -> Failure {
+        Failure::io(self.path.display(), "write", error)
+    }
+}
+
+fn too_long(what: &str, len: usize, limit: usize) -> Flaw {
+    Flaw::new(format!("the {what} is {len} bytes long, the longest accepted is {limit}"))
+}

@@ -1,0 +1,74 @@
+//! Options that several verbs share.
+
+use clap::{Args, ValueEnum};
+use hashfold::{
+    io::Access,
+    table::{IndexChoice, IndexOptions},
+};
+
+/// The index of a table.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct IndexArgs {
+    /// Which index to build
+    #[arg(long, default_value = "auto")]
+    index: IndexName,
+    /// Keys in a bucket of the index, on average: more take less memory and more time
+    #[arg(long, default_value_t = 64, value_name = "KEYS")]
+    bucket_size: u32,
+    /// Tries of up to so many keys are coded as a whole: more take less memory and more time
+    #[arg(long, default_value_t = 32, value_name = "KEYS")]
+    coding_limit: u32,
+    /// Bits a key that tell, mostly without a read, that a key is absent
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    absent_bits: u32,
+}
+
+/// An index, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum IndexName {
+    /// By the size of the entries
+    Auto,
+    /// The rank of every entry
+    Dense,
+    /// The block of every entry
+    Sparse,
+    /// The first hash of every block
+    Fences,
+}
+
+impl IndexArgs {
+    pub(crate) fn options(&self) -> IndexOptions {
+        IndexOptions {
+            choice: match self.index {
+                IndexName::Auto => IndexChoice::Auto,
+                IndexName::Dense => IndexChoice::Dense,
+                IndexName::Sparse => IndexChoice::Sparse,
+                IndexName::Fences => IndexChoice::Fences,
+            },
+            bucket_size: self.bucket_size,
+            coding_limit: self.coding_limit,
+            absent_bits: self.absent_bits,
+        }
+    }
+}
+
+/// How data are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AccessName {
+    /// Past the page cache, many reads at once
+    Direct,
+    /// Through the page cache
+    Cached,
+    /// Through a memory map
+    Mapped,
+}
+
+impl From<AccessName> for Access {
+    fn from(name: AccessName) -> Access {
+        match name {
+            AccessName::Direct => Access::Direct,
+            AccessName::Cached => Access::Cached,
+            AccessName::Mapped => Access::Mapped,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Entries on their way out: JSON Lines, CSV or raw.
+//!
+//! A JSON line is an object with the key's column first. Bytes that are not UTF-8 are written as
+//! `{"base64":"..."}`; in CSV and raw output they stand as they are.
+
+use crate::{
+    cell::{Cell, is_json, write_json_bytes},
+    failure::{Exit, Failure, Result},
+    row,
+    schema::{Form, Kind, Schema},
+};
+use clap::ValueEnum;
+use std::{
+    fmt,
+    io::{self, BufWriter, StdoutLock, Write as _},
+};
+
+/// What entries are written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputFormat {
+    /// A JSON object a line
+    Json,
+    /// Comma-separated values, with a header
+    Csv,
+    /// Key length and value length as little-endian u32, key, value
+    Raw,
+}
+
+/// Writes entries to standard output.
+pub(crate) struct EntryWriter {
+    schema: Schema,
+    out: Out,
+    /// The record being made.
+    record: Vec<u8>,
+}
+
+enum Out {
+    Json(BufWriter<StdoutLock<'static>>),
+    Csv(Box<csv::Writer<StdoutLock<'static>>>),
+    Raw(BufWriter<StdoutLock<'static>>),
+}
+
+impl EntryWriter {
+    /// Starts the output; CSV with its header.
+    pub(crate) fn new(format: OutputFormat, schema: Schema) -> Result<EntryWriter> {
+        let stdout = io::stdout().lock();
+        let out = match format {
+            OutputFormat::Json => Out::Json(BufWriter::new(stdout)),
+            OutputFormat::Raw => Out::Raw(BufWriter::new(stdout)),
+            OutputFormat::Csv => Out::Csv(Box::new(csv_writer(stdout, &schema)?)),
+        };
+        Ok(EntryWriter { schema, out, record: Vec::new() })
+    }
+
+    /// Writes an entry.
+    pub(crate) fn entry(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let record = &mut self.record;
+        record.clear();
+        match &mut self.out {
+            Out::Json(out) => {
+                put_json(&self.schema, key, value, record)?;
+                out.write_all(record).map_err(|error| Failure::output(&error))
+            }
+            Out::Raw(out) => {
+                put_raw(key, value, record);
+                out.write_all(record).map_err(|error| Failure::output(&error))
+            }
+            Out::Csv(out) => write_csv(&self.schema, key, value, record, out),
+        }
+    }
+
+    /// Says that a key is absent, where the format has a way to.
+    pub(crate) fn absent(&mut self, key: &[u8]) -> Result<()> {
+        let Out::Json(out) = &mut self.out else { return Ok(()) };
+        self.record.clear();
+        start_json(&self.schema, key, &mut self.record);
+        self.record.extend_from_slice(b",\"found\":false}\n");
+        out.write_all(&self.record).map_err(|error| Failure::output(&error))
+    }
+
+    /// Writes what is still in memory.
+    pub(crate) fn finish(self) -> Result<()> {
+        match self.out {
+            Out::Json(mut out) | Out::Raw(mut out) => out.flush(),
+            Out::Csv(mut out) => out.flush(),
+        }
+        .map_err(|error| Failure::output(&error))
+    }
+}
+
+/// Writes a line.
+pub(crate) fn write_line(line: impl fmt::Display) -> Result<()> {
+    writeln!(io::stdout(), "{line}").map_err(|error| Failure::output(&error))
+}
+
+/// Writes bytes as they are.
+pub(crate) fn write_bytes(bytes: &[u8]) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| Failure::output(&error))
+}
+
+fn put_raw(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    for bytes in [key, value] {
+        let len = u32::try_from(bytes.len()).expect("keys and values are shorter than 4 GiB");
+        out.extend_from_slice(&len.to_le_bytes());
+    }
+    out.extend_from_slice(key);
+    out.extend_from_slice(value);
+}
+
+/// `{"name":"key"`: the rest of the object follows.
+fn start_json(schema: &Schema, key: &[u8], out: &mut Vec<u8>) {
+    out.push(b'{');
+    write_json_bytes(schema.key.as_bytes(), out);
+    out.push(b':');
+    write_json_bytes(key, out);
+}
+
+fn put_json(schema: &Schema, key: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    start_json(schema, key, out);
+    if schema.form == Form::Object {
+        let fields = value.strip_prefix(b"{").filter(|_| is_json(value));
+        let fields = fields.ok_or_else(|| damaged(key, &"it is no JSON object"))?;
+        if fields != b"}" {
+            out.push(b',');
+        }
+        out.extend_from_slice(fields);
+        out.push(b'\n');
+        return Ok(());
+    }
+    for (column, cell) in schema.columns.iter().zip(cells(schema, key, value)?) {
+        out.push(b',');
+        write_json_bytes(column.name.as_bytes(), out);
+        out.push(b':');
+        cell.write_json(out);
+    }
+    out.extend_from_slice(b"}\n");
+    Ok(())
+}
+
+fn csv_writer<W: io::Write>(out: W, schema: &Schema) -> Result<csv::Writer<W>> {
+    let mut writer = csv::Writer::from_writer(out);
+    let columns = schema.columns.iter().map(|column| &column.name[..]);
+    let object = (schema.form == Form::Object).then_some("value");
+    let names = [&schema.key[..]].into_iter().chain(columns).chain(object);
+    writer.write_record(names).map_err(csv_failure)?;
+    Ok(writer)
+}
+
+fn write_csv<W: io::Write>(
+    schema: &Schema,
+    key: &[u8],
+    value: &[u8],
+    text: &mut Vec<u8>,
+    out: &mut csv::Writer<W>,
+) -> Result<()> {
+    out.write_field(key).map_err(csv_failure)?;
+    for cell in cells(schema, key, value)? {
+        text.clear();
+        cell.write_text(text);
+        out.write_field(&text).map_err(csv_failure)?;
+    }
+    out.write_record(None::<&[u8]>).map_err(csv_failure)
+}
+
+/// The columns of a value; an object counts as one.
+fn cells<'a>(schema: &Schema, key: &[u8], value: &'a [u8]) -> Result<Vec<Cell<'a>>> {
+    match schema.form {
+        Form::Row => row::decode(&schema.columns, value).map_err(|error| damaged(key, &error)),
+        Form::Object => Ok(vec![Cell::Json(value)]),
+        Form::Plain if schema.columns.iter().any(|column| column.kind == Kind::Json) => {
+            Ok(vec![Cell::Json(value)])
+        }
+        Form::Plain => Ok(vec![Cell::Bytes(value)]),
+    }
+}
+
+fn damaged(key: &[u8], why: &dyn fmt::Display) -> Failure {
+    let key = key.escape_ascii();
+    let message = format!("the value of key \"{key}\" does not fit the table's schema: {why}");
+    Failure { exit: Exit::Damage, message }
+}
+
+fn csv_failure(error: csv::Error) -> Failure {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => Failure::output(&error),
+        other => unreachable!("records of any length can be written: {other:?}"),
+    }
+}

@@ -1,0 +1,8 @@
+//! The command from outside: every format, every exit code, every output.
+
+mod bad_rows;
+mod formats;
+mod misuse;
+mod output;
+mod signals;
+mod support;

@@ -1,0 +1,118 @@
+//! Wrong calls and wrong inputs: the exit code, and a message that helps.
+
+use crate::support::{Work, gzip};
+use std::fs;
+
+fn work() -> Work {
+    let work = Work::new();
+    work.write("a.csv", "k,v,w\n1,a,b\n1,c,d\n");
+    work.write("b.csv", "k,v\n1,a\n");
+    work.write("twice.csv", "k,v,v\n1,a,b\n");
+    work.write("empty.csv", "");
+    work.write("not.gz", "k,v\n");
+    let mut broken = gzip("k,v\n".repeat(10_000).as_bytes());
+    let middle = broken.len() / 2;
+    broken[middle..middle + 8].fill(0xff);
+    work.write("broken.csv.gz", broken);
+    fs::create_dir(work.path("folder.csv")).unwrap();
+    work.ok("build b.csv --key k --out t");
+    work
+}
+
+#[track_caller]
+fn check(work: &Work, line: &str, code: i32, message: &str) {
+    let outcome = work.run(line);
+    assert_eq!(outcome.code, code, "{line}: {outcome:?}");
+    assert_eq!(outcome.stderr, format!("hashfold: {message}\n"), "{line}");
+}
+
+#[test]
+fn wrong_calls_say_what_to_do() {
+    let work = work();
+    let no_format = "its name does not tell its format; \
+                     give --format csv, tsv, jsonl, parquet, arrow or raw";
+    check(&work, "build not.gz --key k --out n", 2, &format!("not.gz: {no_format}"));
+    check(
+        &work,
+        "build - --key k --out n",
+        2,
+        "which format has standard input? Name it with --format",
+    );
+    check(
+        &work,
+        "build a.csv --out n",
+        2,
+        "a.csv: which column is the key? Name it with --key COL",
+    );
+    check(
+        &work,
+        "build b.csv --format raw --key k --out n",
+        2,
+        "b.csv: raw input has no columns; leave --key and --value out",
+    );
+    check(
+        &work,
+        "build b.csv --key k --value v --value k --out n",
+        2,
+        "column \"k\" is asked for twice",
+    );
+    check(&work, "build b.csv --key k --out t", 2, "t: already exists; --replace builds it anew");
+    check(&work, "get nowhere k", 2, "nowhere: there is no data set here");
+    for line in ["", "build", "get t", "get t k --keys f", "build a.csv --out n --memory 1x"] {
+        assert_eq!(work.run(line).code, 2, "{line}");
+    }
+    assert!(!work.path("n").exists());
+}
+
+#[test]
+fn wrong_inputs_are_named() {
+    let work = work();
+    check(
+        &work,
+        "build a.csv --key x --out n",
+        3,
+        "a.csv: has no column \"x\"; its columns are k, v, w",
+    );
+    check(
+        &work,
+        "build twice.csv --key k --value v --out n",
+        3,
+        "twice.csv: has several columns \"v\"",
+    );
+    check(
+        &work,
+        "build empty.csv --key k --out n",
+        3,
+        "empty.csv: is empty; expected lines of fields",
+    );
+    check(&work, "build folder.csv --key k --out n", 3, "folder.csv: is a folder, expected a file");
+    check(
+        &work,
+        "build a.csv --unique --key k --out n",
+        3,
+        "key \"1\" comes more than once; without --unique the last one wins",
+    );
+    check(
+        &work,
+        "build a.csv b.csv --key k --out n",
+        3,
+        "b.csv: has the columns k, v text; those of the first input are k, v text, w text",
+    );
+    let broken = work.run("build broken.csv.gz --key k --out n");
+    assert_eq!(broken.code, 3, "{broken:?}");
+    assert!(broken.stderr.starts_with("hashfold: broken.csv.gz: cannot be decompressed: "));
+    let missing = work.run("build a.csv missing.csv --key k --out n");
+    assert_eq!(missing.code, 5);
+    assert!(missing.stderr.starts_with("hashfold: missing.csv: cannot open: "));
+    assert!(!work.path("n").exists());
+}
+
+#[test]
+fn a_table_that_is_there_survives_a_build_that_fails() {
+    let work = work();
+    let before = work.entries("t");
+    assert_eq!(work.run("build a.csv --key k --unique --out t --replace").code, 3);
+    assert_eq!(work.entries("t"), before);
+    work.ok("build a.csv --key k --out t --replace");
+    assert_eq!(work.entries("t"), [r#"{"k":"1","v":"c","w":"d"}"#]);
+}

@@ -1,0 +1,139 @@
+//! A folder to work in, the command, and rows to feed it with.
+
+use arrow_array::RecordBatch;
+use arrow_ipc::writer::FileWriter;
+use parquet::arrow::ArrowWriter;
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+use tempfile::TempDir;
+
+/// A folder that is removed at the end.
+pub(crate) struct Work(TempDir);
+
+/// What a command did.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) code: i32,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
+}
+
+impl Outcome {
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.stdout).unwrap()
+    }
+}
+
+impl Work {
+    pub(crate) fn new() -> Work {
+        Work(TempDir::new().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Makes a file.
+    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> &Work {
+        fs::write(self.path(name), bytes).unwrap();
+        self
+    }
+
+    /// The command in this folder.
+    pub(crate) fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hashfold"));
+        command.args(line.split_whitespace()).current_dir(self.0.path());
+        command
+    }
+
+    /// Runs the command with bytes on standard input.
+    #[track_caller]
+    pub(crate) fn feed(&self, line: &str, input: &[u8]) -> Outcome {
+        let mut command = self.command(line);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_vec();
+        // The command may end before it has read all.
+        let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
+        let output = child.wait_with_output().unwrap();
+        feeder.join().unwrap();
+        Outcome {
+            code: output.status.code().unwrap_or(-1),
+            stdout: output.stdout,
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// Runs the command without input.
+    #[track_caller]
+    pub(crate) fn run(&self, line: &str) -> Outcome {
+        self.feed(line, b"")
+    }
+
+    /// Runs the command, which must succeed.
+    #[track_caller]
+    pub(crate) fn ok(&self, line: &str) -> Outcome {
+        let outcome = self.run(line);
+        assert_eq!(outcome.code, 0, "{line}: {outcome:?}");
+        outcome
+    }
+
+    /// The table's entries as JSON Lines, in the order of their text.
+    #[track_caller]
+    pub(crate) fn entries(&self, table: &str) -> Vec<String> {
+        let scan = self.ok(&format!("scan {table}"));
+        let mut lines: Vec<_> = scan.text().lines().map(String::from).collect();
+        lines.sort();
+        lines
+    }
+}
+
+/// Raw records.
+pub(crate) fn raw(entries: &[(&[u8], &[u8])]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (key, value) in entries {
+        out.extend((key.len() as u32).to_le_bytes());
+        out.extend((value.len() as u32).to_le_bytes());
+        out.extend(*key);
+        out.extend(*value);
+    }
+    out
+}
+
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    out.write_all(bytes).unwrap();
+    out.finish().unwrap()
+}
+
+pub(crate) fn zstd(bytes: &[u8]) -> Vec<u8> {
+    zstd::encode_all(bytes, 1).unwrap()
+}
+
+/// A Parquet file.
+pub(crate) fn parquet_file(batch: &RecordBatch) -> Vec<u8> {
+    let mut out = ArrowWriter::try_new(Vec::new(), batch.schema(), None).unwrap();
+    out.write(batch).unwrap();
+    out.into_inner().unwrap()
+}
+
+/// An Arrow file of two batches.
+pub(crate) fn arrow_file(batch: &RecordBatch) -> Vec<u8> {
+    let mut out = FileWriter::try_new(Vec::new(), batch.schema_ref()).unwrap();
+    let half = batch.num_rows() / 2;
+    out.write(&batch.slice(0, half)).unwrap();
+    out.write(&batch.slice(half, batch.num_rows() - half)).unwrap();
+    out.finish().unwrap();
+    out.into_inner().unwrap()
+}
+
+/// The names in a folder that does not have to be there.
+pub(crate) fn list(folder: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
