@@ -146,7 +146,7 @@ fn verify_names_each_damage() {
         damaged[offset] ^= 4;
         fs::write(&path, &damaged).unwrap();
         let outcome = work.run("verify fruit");
-        assert_eq!(outcome.code, 4, "{outcome:?}");
+        assert_eq!(outcome.code, 1, "{outcome:?}");
         assert!(outcome.text().starts_with(&format!("fruit/{name} at byte ")), "{outcome:?}");
         assert!(outcome.stderr.starts_with("hashfold: fruit: 1 damage found; "), "{outcome:?}");
         let json = work.run("verify fruit --json");
