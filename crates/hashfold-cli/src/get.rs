@@ -45,7 +45,7 @@ pub(crate) struct GetArgs {
     #[arg(long, default_value = "json")]
     format: OutputFormat,
     /// How the data are read
-    #[arg(long, default_value = "cached")]
+    #[arg(long, default_value = "direct")]
     access: AccessName,
 }
 

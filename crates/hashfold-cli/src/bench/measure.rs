@@ -69,7 +69,16 @@ fn machine() -> String {
 
 /// The CPU time of this thread, in seconds: less disturbed by what else the machine does.
 pub(crate) fn thread_seconds() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
+    seconds(ClockId::ThreadCPUTime)
+}
+
+/// The CPU time of all threads, in seconds.
+pub(crate) fn process_seconds() -> f64 {
+    seconds(ClockId::ProcessCPUTime)
+}
+
+fn seconds(clock: ClockId) -> f64 {
+    let time = clock_gettime(clock);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 

@@ -2,6 +2,7 @@
 //! time is reported.
 
 mod device;
+mod input;
 mod measure;
 mod table;
 
@@ -50,8 +51,8 @@ pub(crate) struct TableBench {
     #[arg(long)]
     pub(crate) sweep: bool,
 
-    /// Measure only this: trie, fence, sparse, build or cold. May be repeated.
-    #[arg(long, value_name = "GROUP", value_parser = ["trie", "fence", "sparse", "build", "cold"])]
+    /// Measure only this; may be repeated
+    #[arg(long, value_name = "GROUP", value_parser = ["trie", "fence", "sparse", "locations", "input", "build", "cold"])]
     pub(crate) only: Vec<String>,
 
     /// Seed of the generated keys.

@@ -4,15 +4,17 @@ use super::{
     TableBench,
     device::{CountingDisk, Rates, random_reads, sequential},
     ensure,
-    measure::{Report, best_of, cpu_seconds, peak_rss_mib, reset_peak_rss, wall_seconds},
+    measure::{
+        Report, best_of, cpu_seconds, peak_rss_mib, process_seconds, reset_peak_rss, wall_seconds,
+    },
 };
 use crate::failure::{Exit, Failure, Result};
 use hashfold::{
     KeyHash, Seed,
-    io::{Access, Buffer, Disk, OsDisk, Writer},
+    io::{Access, Buffer, Disk, MemoryDisk, OsDisk, Writer},
     run::SortOptions,
     table::{HashIndex, IndexChoice, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions},
-    work::{Executor, Pending, Threads},
+    work::{Executor, Inline, Pending, Threads},
 };
 use std::{
     path::{Path, PathBuf},
@@ -40,9 +42,16 @@ pub(crate) fn run(bench: &TableBench) -> Result<()> {
             [8, 16].into_iter().try_for_each(|k| sparse(&report, &hashes, k))?;
         }
     }
-    if wants("build") || wants("cold") {
+    if wants("locations") {
+        locations(&report, bench.seed)?;
+    }
+    if wants("input") || wants("build") || wants("cold") {
         OsDisk.create_folder(&bench.dir)?;
-        let done = on_disk(bench, &report, wants("build"), wants("cold"));
+        let done = if wants("input") { super::input::run(bench, &report) } else { Ok(()) };
+        let done = done.and_then(|()| match wants("build") || wants("cold") {
+            true => on_disk(bench, &report, wants("build"), wants("cold")),
+            false => Ok(()),
+        });
         // Leaves the folder if it was there before with something in it.
         let _ = OsDisk.remove_folder(&bench.dir);
         done?;
@@ -210,6 +219,35 @@ fn sparse(report: &Report, hashes: &Hashes, per_block: u64) -> Result<()> {
     Ok(())
 }
 
+/// What it costs to know the blocks of entries that differ in size: values of 0 to twice the mean.
+fn locations(report: &Report, seed: u64) -> Result<()> {
+    const COUNT: u64 = 200_000;
+    for (name, mean) in [("100b", 84), ("1kib", 1008), ("16kib", 16_368)] {
+        let count = COUNT.min((256 << 20) / mean);
+        let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+        let index = IndexOptions { choice: IndexChoice::Dense, ..IndexOptions::default() };
+        let options = TableOptions { index, ..TableOptions::new(Seed(seed), 1) };
+        let folder = Path::new("table");
+        let builder = TableBuilder::create(disk, folder, options, Arc::new(Inline))?;
+        let mut sorter = builder.sorter(SortOptions::default())?;
+        let value = vec![0; 2 * mean as usize + 1];
+        for i in 0..count {
+            let size = pick(i, seed, 2 * mean + 1) as usize;
+            sorter.push(
+                &KeyHash::of(&i.to_le_bytes(), Seed(seed)).bits().to_le_bytes(),
+                Some(&value[..size]),
+            )?;
+        }
+        let mut run = sorter.finish()?;
+        let summary = *run.summary();
+        let stats = builder.build(&mut run, &summary)?;
+        let bits = stats.index.location_bytes as f64 * 8.0 / count as f64;
+        let name = format!("table.locations.{name}.bits_per_key");
+        report.add(&name, bits, "bits", count, stats.data_bytes);
+    }
+    Ok(())
+}
+
 /// Pairs of a key of 16 bytes and a value.
 #[derive(Clone, Copy, Debug)]
 struct Pairs {
@@ -220,6 +258,9 @@ struct Pairs {
 }
 
 const KEY_SIZE: usize = 16;
+
+/// The input is read in units of about this size, in bytes.
+const UNIT_SIZE: usize = 1 << 20;
 
 /// Takes a key and its value.
 type PushPair<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
@@ -251,32 +292,48 @@ impl Pairs {
     }
 }
 
+/// Pairs are small or large: a name, and their size in bytes.
+const PAIR_SIZES: [(&str, u64); 2] = [("64b", 64), ("1kib", 1024)];
+
 fn on_disk(bench: &TableBench, report: &Report, build: bool, cold: bool) -> Result<()> {
     let executor: Arc<dyn Executor> = Arc::new(Threads::new(bench.threads));
     let rates = sequential(&bench.dir.join("device"), bench.data as u64, &executor)?;
+    drop(executor);
     report.add("device.sequential.write", rates.write / 1e6, "MB/s", 1, bench.data as u64);
     report.add("device.sequential.read", rates.read / 1e6, "MB/s", 1, bench.data as u64);
-    for (name, size) in [("64b", 64), ("1kib", 1024)] {
-        let pairs = Pairs::new(name, size, bench);
-        let table = bench.dir.join(name);
-        let scene = Scene { bench, report, executor: &executor, pairs, table: &table };
-        let input = scene.write_input()?;
-        let built = scene.build(&input, rates, build);
-        OsDisk.remove(&input)?;
-        built?;
-        if cold {
-            scene.cold()?;
+    // The builds in little memory come first: their peak is not to be that of the others.
+    let memories = [Memory::Small, Memory::Ample];
+    for memory in memories.into_iter().take(if build { 2 } else { 1 }) {
+        for (name, size) in PAIR_SIZES {
+            let pairs = Pairs::new(name, size, bench);
+            let table = bench.dir.join(name);
+            let scene = Scene { bench, report, pairs, table: &table };
+            let input = scene.write_input()?;
+            let built = scene.build(&input, rates, memory, build);
+            OsDisk.remove(&input)?;
+            built?;
+            if cold && memory == Memory::Small {
+                scene.cold()?;
+            }
+            scene.remove()?;
         }
-        scene.remove()?;
     }
     Ok(())
+}
+
+/// How much memory a build has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Memory {
+    /// Less than the data: each byte moves four times.
+    Small,
+    /// More than the data: each byte moves twice.
+    Ample,
 }
 
 /// One set of pairs on disk.
 struct Scene<'a> {
     bench: &'a TableBench,
     report: &'a Report,
-    executor: &'a Arc<dyn Executor>,
     pairs: Pairs,
     table: &'a Path,
 }
@@ -286,7 +343,8 @@ impl Scene<'_> {
     fn write_input(&self) -> Result<PathBuf> {
         let path = self.bench.dir.join("input");
         let file = OsDisk.create(&path, Access::Direct)?;
-        let mut writer = Writer::new(file.clone(), self.executor.clone());
+        let executor = Arc::new(Threads::new(self.bench.threads));
+        let mut writer = Writer::new(file.clone(), executor);
         let noise: Vec<u8> = noise(1 << 20, self.pairs.seed).collect();
         let mut pair = vec![0; self.pairs.size()];
         for i in 0..self.pairs.count {
@@ -300,82 +358,97 @@ impl Scene<'_> {
         Ok(path)
     }
 
-    fn build(&self, input: &Path, rates: Rates, measured: bool) -> Result<()> {
-        let fits = self.pairs.bytes() * 3;
-        let cases = [("", self.bench.memory as u64, 4.0), (".fits", fits, 2.0)];
-        for (suffix, memory, moves) in cases.into_iter().take(if measured { 2 } else { 1 }) {
-            reset_peak_rss();
-            let (seconds, built) = wall_seconds(|| self.build_once(input, memory));
-            built?;
-            let Pairs { name, count, .. } = self.pairs;
-            let bytes = self.pairs.bytes();
-            let say = |what: &str, value, unit| {
-                let name = format!("table.build.{name}{suffix}.{what}");
-                self.report.add(&name, value, unit, count, bytes);
-            };
-            let share = rates.mixed() / moves;
-            say("items_per_s", count as f64 / seconds, "1/s");
-            say("disk_fraction", bytes as f64 / seconds / share, "of the device's rate");
-            say("peak_rss_mib", peak_rss_mib(), "MiB");
+    fn build(&self, input: &Path, rates: Rates, memory: Memory, told: bool) -> Result<()> {
+        let Pairs { name, count, .. } = self.pairs;
+        let bytes = self.pairs.bytes();
+        let (suffix, memory, moves) = match memory {
+            Memory::Small => ("", self.bench.memory as u64, 4.0),
+            Memory::Ample => (".fits", bytes * 3, 2.0),
+        };
+        reset_peak_rss();
+        let executor: Arc<dyn Executor> = Arc::new(Threads::new(self.bench.threads));
+        let cpu = process_seconds();
+        let (seconds, built) = wall_seconds(|| self.build_once(input, memory, &executor));
+        built?;
+        let cpu = process_seconds() - cpu;
+        let peak = peak_rss_mib();
+        // Freeing the spill file's blocks goes on after the table is published.
+        let (cleanup, ()) = wall_seconds(|| drop(executor));
+        if !told {
+            return Ok(());
         }
+        let say = |what: &str, value, unit| {
+            let name = format!("table.build.{name}{suffix}.{what}");
+            self.report.add(&name, value, unit, count, bytes);
+        };
+        let share = rates.mixed() / moves;
+        say("items_per_s", count as f64 / seconds, "1/s");
+        say("cpu_ns_per_item", cpu / count as f64 * 1e9, "ns");
+        say("disk_fraction", bytes as f64 / seconds / share, "of the device's rate");
+        say("peak_rss_mib", peak, "MiB");
+        say("cleanup_s", cleanup, "s");
         Ok(())
     }
 
-    fn build_once(&self, input: &Path, memory: u64) -> Result<()> {
+    fn build_once(&self, input: &Path, memory: u64, executor: &Arc<dyn Executor>) -> Result<()> {
         let options = TableOptions {
             access: Access::Direct,
             replace: true,
             ..TableOptions::new(Seed(self.pairs.seed), 1)
         };
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-        let executor = self.executor.clone();
-        let builder = TableBuilder::create(disk, self.table, options, executor)?;
+        let builder = TableBuilder::create(disk, self.table, options, executor.clone())?;
         let sort = SortOptions {
             memory_bytes: memory as usize,
             access: Access::Direct,
             ..SortOptions::default()
         };
         let mut sorter = builder.sorter(sort)?;
-        self.read_input(input, &mut |key, value| Ok(sorter.push(key, Some(value))?))?;
+        self.read_input(input, executor, &mut |key, value| Ok(sorter.push(key, Some(value))?))?;
         let mut run = sorter.finish()?;
         let summary = *run.summary();
         let stats = builder.build(&mut run, &summary)?;
         ensure(stats.entries == self.pairs.count, || {
             format!("{} entries were built", stats.entries)
-        })?;
-        Ok(())
+        })
     }
 
     /// Reads the input in large units, one ahead.
-    fn read_input(&self, path: &Path, push: &mut PushPair<'_>) -> Result<()> {
+    fn read_input(
+        &self,
+        path: &Path,
+        executor: &Arc<dyn Executor>,
+        push: &mut PushPair<'_>,
+    ) -> Result<()> {
         let size = self.pairs.size();
-        let unit = 4096 * size;
+        let unit = (UNIT_SIZE / size * size).next_multiple_of(4096 * size);
         let file = OsDisk.open(path, Access::Direct)?;
-        let start = |offset: u64| {
+        let file_size = file.size()?;
+        let start = |offset: u64, mut bytes: Buffer| {
             let file = file.clone();
-            let len = unit.min((file.size().unwrap_or(0) - offset) as usize);
-            Pending::start(self.executor.as_ref(), move || {
-                let mut bytes = Buffer::zeroed(len);
-                file.read_at(offset, &mut bytes).map(|()| bytes)
+            Pending::start(executor.as_ref(), move || {
+                let len = bytes.len().min((file_size - offset) as usize);
+                file.read_at(offset, &mut bytes[..len]).map(|()| bytes)
             })
         };
-        let mut ahead = Some(start(0));
-        let mut left = self.pairs.count;
+        let mut ahead = Some(start(0, Buffer::zeroed(unit)));
+        let mut spare = Buffer::zeroed(unit);
+        let mut left = self.pairs.count as usize;
         let mut offset = 0;
         while let Some(pending) = ahead.take() {
-            offset += unit as u64;
-            if offset < file.size()? {
-                ahead = Some(start(offset));
-            }
             let bytes = pending.wait()?;
-            for pair in bytes.chunks_exact(size).take(left as usize) {
+            offset += unit as u64;
+            if offset < file_size {
+                ahead = Some(start(offset, spare));
+            }
+            for pair in bytes.chunks_exact(size).take(left) {
                 let (key, value) = pair.split_at(KEY_SIZE);
                 push(key, value)?;
-                left -= 1;
             }
+            left -= left.min(unit / size);
+            spare = bytes;
         }
-        ensure(left == 0, || format!("the input is short by {left} pairs"))?;
-        Ok(())
+        ensure(left == 0, || format!("the input is short by {left} pairs"))
     }
 
     fn cold(&self) -> Result<()> {

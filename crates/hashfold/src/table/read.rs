@@ -7,7 +7,7 @@ use super::{
     fingerprints::Fingerprints,
     image::{Bytes, check_body},
     index::{Index, Indexed, Parts, Target},
-    layout::Position,
+    layout::{Layout, Position},
     locations::Locations,
     options::{IndexChoice, IndexStats, OpenOptions, TableStats},
     scan::TableScan,
@@ -21,6 +21,7 @@ use crate::{
     },
     key::KeyHash,
     manifest::{FileEntry, Manifest},
+    run::{KEY_BYTES_MAX, SizeRange, Summary, VALUE_BYTES_MAX},
 };
 use std::{ops::Range, path::Path, sync::Arc};
 
@@ -52,6 +53,23 @@ impl TableData {
 
     pub(super) fn indexed(&self) -> Indexed {
         self.file.indexed()
+    }
+
+    /// What there is to know of the entries without reading them.
+    fn summary(&self) -> Summary {
+        let totals = &self.file.totals;
+        let Layout { key_size, value_size, .. } = self.file.context.layout;
+        let range = |size: Option<usize>, max: usize| match size {
+            _ if totals.entries == 0 => SizeRange::EMPTY,
+            Some(size) => SizeRange { min: size as u64, max: size as u64 },
+            None => SizeRange { min: 0, max: max as u64 },
+        };
+        Summary {
+            entries_max: totals.entries,
+            keys: range(key_size, KEY_BYTES_MAX),
+            values: range(value_size, VALUE_BYTES_MAX),
+            bytes_max: totals.key_bytes + totals.value_bytes,
+        }
     }
 
     /// Where blocks are in the file.
@@ -201,6 +219,17 @@ impl Table {
     /// All entries, in the order of their hashes.
     pub fn scan(&self) -> TableScan {
         self.data.scan()
+    }
+
+    /// What a builder must know of a scan's run.
+    pub fn summary(&self) -> Summary {
+        self.data.summary()
+    }
+
+    /// Whether a lookup of this key would read a block.
+    #[cfg(test)]
+    pub(super) fn would_read(&self, key: &[u8]) -> bool {
+        self.index.target(KeyHash::of(key, self.stats.seed)) != Target::Nowhere
     }
 
     /// Reads the whole table and checks every block, the order of entries, and that the index

@@ -1,0 +1,429 @@
+//! Whatever goes wrong while a table is built, and whenever: what was there is there, or what was
+//! to be there, whole; and the next build succeeds.
+
+use crate::fixture::{
+    CHOICES, FOLDER, Pairs, check_holds, file_of, fixed, folder, index, open, options, pairs,
+    scanned, try_build, try_build_on, variable,
+};
+use hashfold::{
+    Error, ErrorClass, ErrorKind, Result,
+    io::{Access, BlockFile, Disk, Fault, FaultPlan, FaultyDisk, Lock, MemoryDisk},
+    run::{Duplicates, MEMORY_BYTES_MIN, SortOptions},
+    table::{IndexChoice, OpenOptions, Table, TableOptions, reindex},
+    work::{Executor, Threads},
+};
+use std::{
+    io,
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+/// Power cuts of the same moment that are tried with different luck.
+const SEEDS: u64 = 5;
+
+const SMALL_SORT: SortOptions = SortOptions {
+    memory_bytes: MEMORY_BYTES_MIN,
+    duplicates: Duplicates::KeepLast,
+    access: Access::Cached,
+};
+
+type Act = dyn Fn(&Arc<dyn Disk>) -> Result<()>;
+
+/// Something that changes a folder.
+struct Change {
+    before: MemoryDisk,
+    /// What the table holds before and after, if it is there.
+    old: Option<Pairs>,
+    new: Pairs,
+    act: Box<Act>,
+}
+
+fn replacing(choice: IndexChoice, id: u64) -> TableOptions {
+    TableOptions { replace: true, ..options(choice, id) }
+}
+
+fn disk_with(pairs: &Pairs) -> MemoryDisk {
+    let disk = MemoryDisk::default();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let options = options(IndexChoice::Dense, 1);
+    try_build(&shared, folder(), pairs, options, SortOptions::default()).unwrap();
+    disk
+}
+
+fn building(new: Pairs, sort: SortOptions, choice: IndexChoice) -> Change {
+    let pairs = new.clone();
+    let act = move |disk: &Arc<dyn Disk>| {
+        try_build(disk, folder(), &pairs, options(choice, 2), sort).map(|_| ())
+    };
+    Change { before: MemoryDisk::default(), old: None, new, act: Box::new(act) }
+}
+
+fn replacing_a_table(new: Pairs, sort: SortOptions, id: u64) -> Change {
+    let old = variable(90, 2);
+    let pairs = new.clone();
+    let act = move |disk: &Arc<dyn Disk>| {
+        let options = replacing(IndexChoice::Fences, id);
+        try_build(disk, folder(), &pairs, options, sort).map(|_| ())
+    };
+    Change { before: disk_with(&old), old: Some(old), new, act: Box::new(act) }
+}
+
+fn reindexing() -> Change {
+    let pairs = variable(120, 3);
+    let act =
+        |disk: &Arc<dyn Disk>| reindex(disk, folder(), &index(IndexChoice::Sparse)).map(|_| ());
+    Change { before: disk_with(&pairs), old: Some(pairs.clone()), new: pairs, act: Box::new(act) }
+}
+
+/// Each way to change a folder, with little data.
+fn changes() -> Vec<Change> {
+    let mut changes: Vec<Change> = CHOICES
+        .iter()
+        .map(|&choice| building(variable(100, 1), SortOptions::default(), choice))
+        .collect();
+    changes.push(replacing_a_table(fixed(200, 4), SortOptions::default(), 2));
+    // As in builds that are to be reproducible.
+    changes.push(replacing_a_table(fixed(200, 4), SortOptions::default(), 1));
+    changes.push(reindexing());
+    changes
+}
+
+/// Ways that need more memory than they have.
+fn large_changes() -> Vec<Change> {
+    let large = || pairs(1100, 5, |_| 8, |i| 1000 + (i % 50) as usize);
+    vec![
+        building(large(), SMALL_SORT, IndexChoice::Dense),
+        replacing_a_table(large(), SMALL_SORT, 2),
+    ]
+}
+
+impl Change {
+    fn faulty(&self, fault: Fault) -> (FaultyDisk, Result<()>) {
+        let faulty = FaultyDisk::over(&self.before, FaultPlan::from(fault));
+        let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
+        let result = (self.act)(&disk);
+        (faulty, result)
+    }
+
+    /// The folder holds what it held or what it is to hold; returns which.
+    #[track_caller]
+    fn check_old_or_new(&self, disk: &Arc<dyn Disk>) -> Option<Pairs> {
+        let table = match open(disk, folder()) {
+            Ok(table) => table,
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::Absent), "{error}");
+                assert!(self.old.is_none(), "the old table is lost");
+                return None;
+            }
+        };
+        let held = scanned(&table).unwrap();
+        let is_new = held == self.new;
+        assert!(is_new || self.old.as_ref() == Some(&held), "neither the old nor the new");
+        check_holds(&table, &held);
+        Some(held)
+    }
+
+    /// After whatever happened, a build succeeds and leaves nothing but its own three files.
+    #[track_caller]
+    fn check_next_build(&self, disk: &Arc<dyn Disk>) {
+        let next = fixed(50, 9);
+        let options = replacing(IndexChoice::Dense, 3);
+        try_build(disk, folder(), &next, options, SortOptions::default()).unwrap();
+        check_holds(&open(disk, folder()).unwrap(), &next);
+        assert_eq!(disk.list(folder()).unwrap().len(), 3);
+    }
+
+    /// Only the files of the table that is there, or no folder at all.
+    #[track_caller]
+    fn check_no_leftovers(&self, disk: &Arc<dyn Disk>) {
+        if !disk.exists(folder()).unwrap() {
+            assert!(self.old.is_none());
+            return;
+        }
+        let names = disk.list(folder()).unwrap();
+        assert_eq!(names.len(), 3, "{names:?}");
+    }
+
+    /// What must hold after a build that failed on a device that then works again.
+    #[track_caller]
+    fn check_after_error(&self, faulty: &FaultyDisk) -> Arc<dyn Disk> {
+        faulty.heal();
+        let disk: Arc<dyn Disk> = Arc::new(faulty.snapshot());
+        self.check_old_or_new(&disk);
+        disk
+    }
+}
+
+/// Cuts the power at every operation in turn, until the change gets through.
+fn cut_everywhere(change: &Change, seeds: u64) {
+    for operation in 0.. {
+        let (faulty, result) = change.faulty(Fault::PowerCut { operation });
+        for seed in operation * seeds..(operation + 1) * seeds {
+            let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(seed));
+            let held = change.check_old_or_new(&disk);
+            if result.is_ok() {
+                assert!(held.as_ref() == Some(&change.new), "what was acknowledged is lost");
+            }
+            change.check_next_build(&disk);
+        }
+        if let Err(error) = result {
+            assert_eq!(error.class(), ErrorClass::Io, "{error}");
+        }
+        if operation >= faulty.operations() {
+            assert!(operation > 5, "a build does more than that");
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_moment_leaves_the_old_table_or_the_new() {
+    changes().iter().for_each(|change| cut_everywhere(change, SEEDS));
+}
+
+#[test]
+fn a_power_cut_in_a_build_that_spills_leaves_the_old_table_or_the_new() {
+    large_changes().iter().for_each(|change| cut_everywhere(change, 1));
+}
+
+/// A build makes the folders above the table too, and they must last as long as the table.
+#[test]
+fn a_table_in_new_folders_survives_a_power_cut() {
+    let path = Path::new("new/folders").join(FOLDER);
+    let pairs = fixed(20, 1);
+    let faulty = FaultyDisk::new(FaultPlan::default());
+    let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
+    let options = options(IndexChoice::Dense, 1);
+    try_build(&disk, &path, &pairs, options, SortOptions::default()).unwrap();
+    for seed in 0..50 {
+        let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(seed));
+        check_holds(&open(&disk, &path).unwrap(), &pairs);
+    }
+}
+
+/// Somebody else may have made the folder, and not synced it.
+#[test]
+fn a_table_in_a_folder_that_was_just_made_survives_a_power_cut() {
+    let pairs = fixed(20, 1);
+    let faulty = FaultyDisk::new(FaultPlan::default());
+    let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
+    disk.create_folder(folder()).unwrap();
+    let options = options(IndexChoice::Dense, 1);
+    try_build(&disk, folder(), &pairs, options, SortOptions::default()).unwrap();
+    for seed in 0..50 {
+        let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(seed));
+        check_holds(&open(&disk, folder()).unwrap(), &pairs);
+    }
+}
+
+/// The error of a call that the disk refused: with the system's own error and the file.
+#[track_caller]
+fn check_refused(error: &Error, kind: io::ErrorKind) {
+    let ErrorKind::Io { source, .. } = error.kind() else { panic!("{error}") };
+    assert_eq!(source.kind(), kind, "{error}");
+    let place = error.place().unwrap_or_else(|| panic!("no place: {error}"));
+    assert!(place.file.starts_with(FOLDER), "{error}");
+}
+
+#[track_caller]
+fn check_full(change: &Change, fault: Fault) -> bool {
+    let (faulty, result) = change.faulty(fault);
+    let Err(error) = result else { return false };
+    check_refused(&error, io::ErrorKind::StorageFull);
+    let disk = change.check_after_error(&faulty);
+    change.check_no_leftovers(&disk);
+    true
+}
+
+#[test]
+fn a_disk_that_is_full_at_any_write_loses_nothing() {
+    for change in changes().iter().chain(&large_changes()) {
+        let refused = (0..).take_while(|&write| check_full(change, Fault::Full { write })).count();
+        assert!(refused > 2, "an index and two pieces of a manifest are written");
+    }
+}
+
+#[test]
+fn a_disk_that_fills_up_in_the_midst_of_a_write_loses_nothing() {
+    for change in &changes() {
+        for bytes in (0..).step_by(1777) {
+            if !check_full(change, Fault::FullAfter { bytes }) {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_read_that_fails_loses_nothing() {
+    for change in changes().iter().chain(&large_changes()) {
+        for read in 0.. {
+            let (faulty, result) = change.faulty(Fault::ReadFailure { read });
+            let disk = change.check_after_error(&faulty);
+            let Err(error) = result else { break };
+            check_refused(&error, io::Error::from_raw_os_error(5).kind());
+            change.check_no_leftovers(&disk);
+        }
+    }
+}
+
+/// What cannot be read now may well be there.
+#[test]
+fn a_read_that_fails_before_the_disk_is_full_loses_nothing() {
+    for change in &changes() {
+        for (read, write) in (0..6).flat_map(|read| (0..3).map(move |write| (read, write))) {
+            for first in
+                [Fault::ReadFailure { read }, Fault::ShortRead { read }, Fault::FlippedBit { read }]
+            {
+                let plan = FaultPlan { seed: read, faults: vec![first, Fault::Full { write }] };
+                let faulty = FaultyDisk::over(&change.before, plan);
+                let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
+                let error = (change.act)(&disk).unwrap_err();
+                assert!(error.place().is_some(), "{error}");
+                let disk = change.check_after_error(&faulty);
+                change.check_next_build(&disk);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_read_that_comes_short_or_with_a_flipped_bit_loses_nothing() {
+    let small = changes().into_iter().map(|change| (change, 16, 3));
+    let large = large_changes().into_iter().map(|change| (change, 60, 1));
+    for (change, reads, seeds) in small.chain(large) {
+        for (read, seed) in (0..reads).flat_map(|read| (0..seeds).map(move |seed| (read, seed))) {
+            for fault in [Fault::ShortRead { read }, Fault::FlippedBit { read }] {
+                let plan = FaultPlan { seed, faults: vec![fault] };
+                let faulty = FaultyDisk::over(&change.before, plan);
+                let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
+                if let Err(error) = (change.act)(&disk) {
+                    assert_eq!(error.class(), ErrorClass::Damage, "{error}");
+                    assert!(file_of(&error).contains(['-', 'M']), "{error}");
+                }
+                change.check_after_error(&faulty);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_operation_that_fails_once_loses_nothing() {
+    for change in &changes() {
+        for operation in 0.. {
+            let (faulty, result) = change.faulty(Fault::Failure { operation });
+            let disk = change.check_after_error(&faulty);
+            change.check_next_build(&disk);
+            if result.is_ok() && operation >= faulty.operations() {
+                break;
+            }
+        }
+    }
+}
+
+/// Writes in the background fail later, and all the same.
+#[test]
+fn a_disk_that_is_full_loses_nothing_however_many_threads_write() {
+    let executor: Arc<dyn Executor> = Arc::new(Threads::new(2));
+    let old = variable(90, 2);
+    let new = pairs(5000, 5, |_| 8, |i| 1000 + (i % 50) as usize);
+    let pairs = new.clone();
+    let act = move |disk: &Arc<dyn Disk>| {
+        let options = replacing(IndexChoice::Fences, 2);
+        try_build_on(executor.clone(), disk, folder(), &pairs, options, SMALL_SORT).map(|_| ())
+    };
+    let change = Change { before: disk_with(&old), old: Some(old), new, act: Box::new(act) };
+    for write in (0..30).chain((30..500).step_by(31)) {
+        check_full(&change, Fault::Full { write });
+    }
+    assert!(check_full(&change, Fault::FullAfter { bytes: 6 << 20 }));
+}
+
+/// A handle that was open before goes on while the table is replaced, and after.
+#[test]
+fn readers_of_the_old_table_go_on_through_a_replacement() {
+    let change = replacing_a_table(fixed(200, 4), SortOptions::default(), 2);
+    let disk: Arc<dyn Disk> = Arc::new(change.before.clone());
+    let old = Table::open(&disk, folder(), OpenOptions::default()).unwrap();
+    (change.act)(&disk).unwrap();
+    check_holds(&old, change.old.as_ref().unwrap());
+    check_holds(&open(&disk, folder()).unwrap(), &change.new);
+}
+
+/// A disk on which something happens just before the first file of some name is opened.
+struct Meanwhile {
+    disk: MemoryDisk,
+    name: &'static str,
+    act: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl std::fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Meanwhile").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Disk for Meanwhile {
+    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
+        if path.file_name().unwrap().to_str().unwrap().starts_with(self.name)
+            && let Some(act) = self.act.lock().unwrap().take()
+        {
+            act();
+        }
+        self.disk.open(path, access)
+    }
+
+    fn create(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
+        self.disk.create(path, access)
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.disk.exists(path)
+    }
+
+    fn list(&self, folder: &Path) -> Result<Vec<String>> {
+        self.disk.list(folder)
+    }
+
+    fn create_folder(&self, folder: &Path) -> Result<()> {
+        self.disk.create_folder(folder)
+    }
+
+    fn remove_folder(&self, folder: &Path) -> Result<()> {
+        self.disk.remove_folder(folder)
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.disk.remove(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn sync_folder(&self, folder: &Path) -> Result<()> {
+        self.disk.sync_folder(folder)
+    }
+
+    fn lock(&self, folder: &Path) -> Result<Box<dyn Lock>> {
+        self.disk.lock(folder)
+    }
+}
+
+/// Between reading the manifest and opening what it names, another may be published.
+#[test]
+fn a_table_that_is_replaced_while_it_is_opened_opens() {
+    for name in ["data", "index"] {
+        let (old, new) = (fixed(40, 1), fixed(60, 2));
+        let disk = disk_with(&old);
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let pairs = new.clone();
+        let act = move || {
+            let options = replacing(IndexChoice::Dense, 2);
+            try_build(&shared, folder(), &pairs, options, SortOptions::default()).unwrap();
+        };
+        let act: Box<dyn FnOnce() + Send> = Box::new(act);
+        let disk: Arc<dyn Disk> = Arc::new(Meanwhile { disk, name, act: Mutex::new(Some(act)) });
+        check_holds(&open(&disk, folder()).unwrap(), &new);
+    }
+}

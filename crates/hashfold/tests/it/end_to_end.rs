@@ -1,0 +1,177 @@
+//! Everything at once, on the real file system.
+
+use crate::fixture::{Pairs, absent, check_holds, fixed, open, options, pairs};
+use hashfold::{
+    ErrorKind,
+    io::{Access, Disk, OsDisk},
+    run::{Run, SortOptions},
+    table::{IndexChoice, OpenOptions, Table, TableBuilder, TableOptions, TableStats},
+    work::{Executor, Threads},
+};
+use std::{path::Path, sync::Arc};
+
+const ACCESSES: [Access; 3] = [Access::Cached, Access::Mapped, Access::Direct];
+
+fn build(folder: &Path, pairs: &Pairs, options: TableOptions) -> TableStats {
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    let executor: Arc<dyn Executor> = Arc::new(Threads::new(2));
+    let access = options.access;
+    let builder = TableBuilder::create(disk, folder, options, executor).unwrap();
+    let sort = SortOptions { memory_bytes: 4 << 20, access, ..SortOptions::default() };
+    let mut sorter = builder.sorter(sort).unwrap();
+    for (key, value) in pairs {
+        sorter.push(key, Some(value)).unwrap();
+    }
+    let mut run = sorter.finish().unwrap();
+    let summary = *run.summary();
+    let stats = builder.build(&mut run, &summary).unwrap();
+    assert!(run.spilled_bytes() > 0, "the sort had too much memory");
+    stats
+}
+
+/// Every key is found, in batches and some alone; a scan and a check go through all.
+#[track_caller]
+fn check_large(table: &Table, pairs: &Pairs) {
+    let all: Vec<(&Vec<u8>, &Vec<u8>)> = pairs.iter().collect();
+    for batch in all.chunks(1000) {
+        let keys: Vec<&Vec<u8>> = batch.iter().map(|(key, _)| *key).collect();
+        let mut shown = 0;
+        let mut visit = |i: usize, value: Option<&[u8]>| {
+            assert_eq!(value, Some(batch[i].1.as_slice()));
+            shown += 1;
+            Ok(())
+        };
+        table.get_many(&keys, &mut visit).unwrap();
+        assert_eq!(shown, batch.len());
+    }
+    for (key, value) in all.iter().step_by(97) {
+        assert_eq!(table.get(key).unwrap().as_ref(), Some(*value));
+    }
+    for key in absent(500) {
+        assert!(!table.contains(&key).unwrap());
+    }
+    let mut scan = table.scan();
+    let mut count = 0;
+    while scan.advance().unwrap() {
+        let entry = scan.entry();
+        assert_eq!(pairs.get(entry.key).map(Vec::as_slice), entry.value);
+        count += 1;
+    }
+    assert_eq!(count, pairs.len());
+    let report = table.verify(&mut |_, _| Ok(())).unwrap();
+    assert!(report.is_sound(), "{}", report.damage[0]);
+}
+
+fn check_all_ways(folder: &Path, pairs: &Pairs) {
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    for data in ACCESSES {
+        for index in ACCESSES {
+            let table = Table::open(&disk, folder, OpenOptions { data, index }).unwrap();
+            check_large(&table, pairs);
+        }
+    }
+}
+
+#[test]
+fn two_hundred_thousand_entries_come_back_whichever_way_bytes_travel() {
+    let home = tempfile::tempdir().unwrap();
+    let pairs = pairs(200_000, 1, |i| 8 + (i % 9) as usize, |i| (i % 70) as usize);
+    for (i, access) in ACCESSES.into_iter().enumerate() {
+        let folder = home.path().join(format!("table-{i}"));
+        let choice = [IndexChoice::Dense, IndexChoice::Sparse, IndexChoice::Fences][i];
+        build(&folder, &pairs, TableOptions { access, ..options(choice, i as u64) });
+        if access == Access::Direct {
+            check_all_ways(&folder, &pairs);
+        } else {
+            let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+            check_large(&open(&disk, &folder).unwrap(), &pairs);
+        }
+    }
+}
+
+#[test]
+fn a_table_stays_readable_through_an_open_handle_while_it_is_replaced() {
+    let home = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    let (old, new) = (fixed(150_000, 2), fixed(160_000, 3));
+    build(home.path(), &old, options(IndexChoice::Dense, 1));
+    let open_all = || {
+        ACCESSES
+            .map(|data| Table::open(&disk, home.path(), OpenOptions { data, index: data }).unwrap())
+    };
+    let before = open_all();
+    let options = TableOptions { replace: true, ..options(IndexChoice::Fences, 2) };
+    let stats = build(home.path(), &new, options);
+    assert_eq!(stats.generation, 2);
+    before.iter().for_each(|table| check_large(table, &old));
+    open_all().iter().for_each(|table| check_large(table, &new));
+    assert_eq!(OsDisk.list(home.path()).unwrap().len(), 3, "the old files are gone by name");
+}
+
+#[test]
+fn many_threads_look_up_in_one_table() {
+    let home = tempfile::tempdir().unwrap();
+    let pairs = fixed(120_000, 4);
+    build(home.path(), &pairs, options(IndexChoice::Dense, 1));
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    for data in ACCESSES {
+        let options = OpenOptions { data, index: Access::Cached };
+        let table = Table::open(&disk, home.path(), options).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (table, pairs) = (&table, &pairs);
+                scope.spawn(move || {
+                    for (key, value) in pairs.iter().skip(thread).step_by(50) {
+                        assert_eq!(table.get(key).unwrap().as_ref(), Some(value));
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_batch_may_be_empty_name_a_key_twice_or_be_stopped() {
+    let home = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    let pairs = pairs(3000, 5, |_| 8, |i| if i % 100 == 0 { 20_000 } else { 30 });
+    crate::fixture::build(&disk, home.path(), &pairs, options(IndexChoice::Dense, 1));
+    for data in ACCESSES {
+        let options = OpenOptions { data, index: Access::Cached };
+        let table = Table::open(&disk, home.path(), options).unwrap();
+        table.get_many(&[] as &[&[u8]], &mut |_, _| panic!("nothing to show")).unwrap();
+        let (key, value) = pairs.first_key_value().unwrap();
+        let mut shown = [false; 300];
+        let mut visit = |i: usize, found: Option<&[u8]>| {
+            assert_eq!(found, Some(value.as_slice()));
+            shown[i] = true;
+            Ok(())
+        };
+        table.get_many(&[key; 300], &mut visit).unwrap();
+        assert_eq!(shown, [true; 300]);
+        let keys: Vec<&Vec<u8>> = pairs.keys().collect();
+        for count in [1, 2, 200, 2000] {
+            let mut left = count;
+            let mut visit = |_: usize, _: Option<&[u8]>| {
+                left -= 1;
+                if left == 0 { Err(ErrorKind::Stopped.into()) } else { Ok(()) }
+            };
+            let error = table.get_many(&keys, &mut visit).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Stopped), "{error}");
+            assert_eq!(left, 0, "nothing is shown after an error");
+        }
+        let error = table.verify(&mut |_, _| Err(ErrorKind::Stopped.into())).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Stopped), "{error}");
+    }
+}
+
+#[test]
+fn an_empty_table_is_a_table() {
+    let home = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    crate::fixture::build(&disk, home.path(), &Pairs::new(), options(IndexChoice::Auto, 1));
+    for data in ACCESSES {
+        let options = OpenOptions { data, index: data };
+        check_holds(&Table::open(&disk, home.path(), options).unwrap(), &Pairs::new());
+    }
+}

@@ -1,0 +1,194 @@
+//! What all modules share: small tables, and the truth about them.
+
+use hashfold::{
+    Error, KeyHash, Result, Seed,
+    io::{Access, Disk, MemoryDisk},
+    run::{Run, SortOptions},
+    table::{
+        IndexChoice, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions, TableStats,
+    },
+    work::{Executor, Inline},
+};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+/// What a table holds.
+pub(crate) type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Where tests build, unless they say otherwise.
+pub(crate) const FOLDER: &str = "table";
+
+pub(crate) const SEED: Seed = Seed(7);
+
+pub(crate) const CHOICES: [IndexChoice; 3] =
+    [IndexChoice::Dense, IndexChoice::Sparse, IndexChoice::Fences];
+
+pub(crate) fn folder() -> &'static Path {
+    Path::new(FOLDER)
+}
+
+pub(crate) fn memory() -> Arc<dyn Disk> {
+    Arc::new(MemoryDisk::default())
+}
+
+pub(crate) fn index(choice: IndexChoice) -> IndexOptions {
+    IndexOptions { choice, ..IndexOptions::default() }
+}
+
+pub(crate) fn options(choice: IndexChoice, id: u64) -> TableOptions {
+    TableOptions { index: index(choice), ..TableOptions::new(SEED, id) }
+}
+
+/// Numbers that look random and are the same in each test run.
+pub(crate) fn random(seed: u64) -> impl FnMut() -> u64 {
+    let mut i = 0_u64;
+    move || {
+        i += 1;
+        KeyHash::of(&i.to_le_bytes(), Seed(seed)).low()
+    }
+}
+
+/// `count` pairs whose sizes follow from their number and whose bytes follow from `seed`.
+pub(crate) fn pairs(
+    count: u64,
+    seed: u64,
+    key_size: impl Fn(u64) -> usize,
+    value_size: impl Fn(u64) -> usize,
+) -> Pairs {
+    let mut random = random(seed);
+    let mut bytes = move |size: usize| -> Vec<u8> { (0..size).map(|_| random() as u8).collect() };
+    (0..count)
+        .map(|i| {
+            let mut key = i.to_le_bytes().to_vec();
+            key.resize(key_size(i).max(8), 0);
+            key[8..].copy_from_slice(&bytes(key_size(i).max(8) - 8));
+            (key, bytes(value_size(i)))
+        })
+        .collect()
+}
+
+/// Pairs of one size.
+pub(crate) fn fixed(count: u64, seed: u64) -> Pairs {
+    pairs(count, seed, |_| 8, |_| 24)
+}
+
+/// Pairs of many sizes, one of them larger than a block.
+pub(crate) fn variable(count: u64, seed: u64) -> Pairs {
+    let value_size = |i| if i == count / 2 { 5000 } else { (i * 7 % 61) as usize };
+    pairs(count, seed, |i| 8 + (i % 5) as usize, value_size)
+}
+
+/// Keys that are in no table of this module.
+pub(crate) fn absent(count: u64) -> impl Iterator<Item = Vec<u8>> {
+    (0..count).map(|i| format!("an absent key, {i}").into_bytes())
+}
+
+/// Builds a table, sorting with `sort`.
+pub(crate) fn try_build(
+    disk: &Arc<dyn Disk>,
+    folder: &Path,
+    pairs: &Pairs,
+    options: TableOptions,
+    sort: SortOptions,
+) -> Result<TableStats> {
+    try_build_on(Arc::new(Inline), disk, folder, pairs, options, sort)
+}
+
+/// The same with the work done by `executor`.
+pub(crate) fn try_build_on(
+    executor: Arc<dyn Executor>,
+    disk: &Arc<dyn Disk>,
+    folder: &Path,
+    pairs: &Pairs,
+    options: TableOptions,
+    sort: SortOptions,
+) -> Result<TableStats> {
+    let builder = TableBuilder::create(disk.clone(), folder, options, executor)?;
+    let mut sorter = builder.sorter(sort)?;
+    for (key, value) in pairs {
+        sorter.push(key, Some(value))?;
+    }
+    let mut run = sorter.finish()?;
+    let summary = *run.summary();
+    builder.build(&mut run, &summary)
+}
+
+#[track_caller]
+pub(crate) fn build(disk: &Arc<dyn Disk>, folder: &Path, pairs: &Pairs, options: TableOptions) {
+    try_build(disk, folder, pairs, options, SortOptions::default()).unwrap();
+}
+
+pub(crate) fn open(disk: &Arc<dyn Disk>, folder: &Path) -> Result<Table> {
+    Table::open(disk, folder, OpenOptions::default())
+}
+
+/// All entries of a table, by a scan.
+pub(crate) fn scanned(table: &Table) -> Result<Pairs> {
+    let mut pairs = Pairs::new();
+    let mut scan = table.scan();
+    while scan.advance()? {
+        let entry = scan.entry();
+        let value = entry.value.expect("a table holds no tombstones");
+        let old = pairs.insert(entry.key.to_vec(), value.to_vec());
+        assert!(old.is_none(), "a key comes once");
+    }
+    Ok(pairs)
+}
+
+/// Every way to read the table agrees with the pairs; a check finds nothing wrong.
+#[track_caller]
+pub(crate) fn check_holds(table: &Table, pairs: &Pairs) {
+    assert_eq!(table.stats().entries, pairs.len() as u64);
+    let keys: Vec<Vec<u8>> = pairs.keys().cloned().chain(absent(50)).collect();
+    for key in &keys {
+        assert_eq!(table.get(key).unwrap().as_ref(), pairs.get(key), "{}", key.escape_ascii());
+        assert_eq!(table.contains(key).unwrap(), pairs.contains_key(key));
+    }
+    let mut found = vec![None; keys.len()];
+    let mut visit = |i: usize, value: Option<&[u8]>| {
+        assert!(found[i].is_none(), "each key is shown once");
+        found[i] = Some(value.map(<[u8]>::to_vec));
+        Ok(())
+    };
+    table.get_many(&keys, &mut visit).unwrap();
+    for (key, found) in keys.iter().zip(found) {
+        assert_eq!(found.expect("each key is shown").as_ref(), pairs.get(key));
+    }
+    assert!(scanned(table).unwrap() == *pairs, "a scan shows all pairs");
+    let report = table.verify(&mut |_, _| Ok(())).unwrap();
+    assert!(report.is_sound(), "{}", report.damage[0]);
+    assert_eq!(report.entries, pairs.len() as u64);
+}
+
+/// The files of a folder, with their bytes.
+pub(crate) type Files = BTreeMap<String, Vec<u8>>;
+
+/// Reads all files of a folder.
+pub(crate) fn read_files(disk: &dyn Disk, folder: &Path) -> Files {
+    let read = |name: String| {
+        let file = disk.open(&folder.join(&name), Access::Cached).unwrap();
+        let bytes = hashfold::io::read_all(file.as_ref(), 1 << 30).unwrap().to_vec();
+        (name, bytes)
+    };
+    disk.list(folder).unwrap().into_iter().map(read).collect()
+}
+
+/// Writes files to a folder, which is made.
+pub(crate) fn write_files(disk: &dyn Disk, folder: &Path, files: &Files) {
+    disk.create_folder(folder).unwrap();
+    for (name, bytes) in files {
+        let file = disk.create(&folder.join(name), Access::Cached).unwrap();
+        file.write_at(0, bytes).unwrap();
+    }
+}
+
+/// The name of the file with this role.
+pub(crate) fn name_of(files: &Files, role: &str) -> String {
+    let found = files.keys().find(|name| name.starts_with(role));
+    found.expect("the table has a file for each role").clone()
+}
+
+/// The file that an error names.
+pub(crate) fn file_of(error: &Error) -> &str {
+    let place = error.place().unwrap_or_else(|| panic!("no place: {error}"));
+    place.file.file_name().and_then(|name| name.to_str()).expect("names of ours are UTF-8")
+}

@@ -1,0 +1,196 @@
+//! The arrows between modules are those that `ARCHITECTURE.md` draws; `unsafe` is where it may be.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The core: each module may use those before it, and itself.
+const CORE: [&str; 8] = ["key", "error", "codec", "checksum", "work", "io", "run", "manifest"];
+
+/// The parts, and what each may use besides the core.
+const PARTS: [(&str, &[&str]); 1] = [("table", &[])];
+
+/// Files and folders with `unsafe` code.
+const UNSAFE: [&str; 4] = ["io/", "run/prefetch.rs", "table/trie/kernel.rs", "table/trie/mod.rs"];
+
+struct Source {
+    /// Relative to `src`.
+    path: PathBuf,
+    text: String,
+}
+
+impl Source {
+    fn name(&self) -> &str {
+        self.path.to_str().expect("source files have plain names")
+    }
+
+    /// The module at the crate's root that the file belongs to.
+    fn module(&self) -> &str {
+        let name = self.name();
+        name.split_once('/').map_or(name.trim_end_matches(".rs"), |(folder, _)| folder)
+    }
+}
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut folders = vec![root.clone()];
+    let mut sources = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let text = fs::read_to_string(&path).unwrap();
+                sources.push(Source { path: path.strip_prefix(&root).unwrap().into(), text });
+            }
+        }
+    }
+    assert!(sources.len() > 20, "the sources are in {}", root.display());
+    sources.sort_by(|a, b| a.path.cmp(&b.path));
+    sources
+}
+
+/// What a module may use.
+fn allowed(module: &str) -> BTreeSet<&str> {
+    let mut allowed = BTreeSet::from([module]);
+    if let Some(position) = CORE.iter().position(|core| *core == module) {
+        allowed.extend(&CORE[..position]);
+        return allowed;
+    }
+    let part = PARTS.iter().find(|(part, _)| *part == module);
+    let (_, others) = part.unwrap_or_else(|| panic!("the module {module} is in no layer"));
+    allowed.extend(CORE);
+    allowed.extend(*others);
+    allowed
+}
+
+/// The first names of all `crate::` paths in a text, with the numbers of their lines.
+fn crate_paths(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (at, word) in text.match_indices("crate::") {
+        let line = text[..at].matches('\n').count() + 1;
+        let rest = &text[at + word.len()..];
+        let Some(group) = rest.strip_prefix('{') else {
+            found.push((line, first_name(rest)));
+            continue;
+        };
+        let mut depth = 1;
+        let mut starts = true;
+        for (i, character) in group.char_indices() {
+            match character {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 1 => starts = true,
+                _ if character.is_whitespace() => {}
+                _ if starts => {
+                    let line = line + group[..i].matches('\n').count();
+                    found.push((line, first_name(&group[i..])));
+                    starts = false;
+                }
+                _ => {}
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+    }
+    found
+}
+
+fn first_name(text: &str) -> String {
+    text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+}
+
+/// The line without what follows `//`.
+fn code(line: &str) -> &str {
+    line.split_once("//").map_or(line, |(code, _)| code)
+}
+
+fn has_word(line: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(at, _)| {
+        !line[..at].ends_with(is_part) && !line[at + word.len()..].starts_with(is_part)
+    })
+}
+
+#[track_caller]
+fn check(offences: &[String]) {
+    assert!(offences.is_empty(), "\n{}\n", offences.join("\n"));
+}
+
+#[test]
+fn every_path_leads_to_a_lower_layer() {
+    let mut offences = Vec::new();
+    for source in sources().iter().filter(|source| source.name() != "lib.rs") {
+        let allowed = allowed(source.module());
+        for (line, target) in crate_paths(&source.text) {
+            if !allowed.contains(target.as_str()) {
+                let (name, module) = (source.name(), source.module());
+                offences.push(format!("src/{name}:{line}: {module} must not use {target}"));
+            }
+        }
+    }
+    check(&offences);
+}
+
+#[test]
+fn unsafe_code_is_where_it_may_be() {
+    let mut offences = Vec::new();
+    for source in sources() {
+        let may = UNSAFE.iter().any(|place| match place.ends_with('/') {
+            true => source.name().starts_with(place),
+            false => source.name() == *place,
+        });
+        for (i, line) in source.text.lines().enumerate() {
+            if !may && has_word(code(line), "unsafe") {
+                offences.push(format!("src/{}:{}: unsafe code", source.name(), i + 1));
+            }
+        }
+    }
+    check(&offences);
+}
+
+#[test]
+fn the_front_page_holds_no_code() {
+    let sources = sources();
+    let front = sources.iter().find(|source| source.name() == "lib.rs").unwrap();
+    let words = ["fn", "struct", "enum", "impl", "trait", "const", "static"];
+    let offences = front.text.lines().enumerate().filter_map(|(i, line)| {
+        let word = words.iter().find(|word| has_word(code(line), word))?;
+        Some(format!("src/lib.rs:{}: `{word}` belongs in a module", i + 1))
+    });
+    check(&offences.collect::<Vec<_>>());
+}
+
+#[test]
+fn every_file_is_part_of_the_library() {
+    let sources = sources();
+    let mut offences = Vec::new();
+    for source in sources.iter().filter(|source| source.name() != "lib.rs") {
+        let is_front = source.path.ends_with("mod.rs");
+        let own = if is_front { source.path.parent().unwrap() } else { &source.path };
+        let module = own.file_stem().and_then(|stem| stem.to_str()).unwrap();
+        let folder = own.parent().unwrap();
+        let declares = |parent: &Source| {
+            let declared = format!("mod {module};");
+            parent.text.lines().any(|line| code(line).contains(&declared))
+        };
+        let parents = [folder.join("lib.rs"), folder.join("mod.rs"), folder.with_extension("rs")];
+        let parent = sources.iter().find(|other| parents.contains(&other.path));
+        if !parent.is_some_and(declares) {
+            offences.push(format!("src/{}: no `mod {module};` names it", source.name()));
+        }
+    }
+    check(&offences);
+}
+
+#[test]
+fn paths_in_groups_are_found() {
+    let text = "use crate::{\n    a::{b, c},\n    d,\n};\nfn f() { crate::e::g(); }";
+    let found = crate_paths(text);
+    let expected = [(2, "a"), (3, "d"), (5, "e")];
+    assert_eq!(found, expected.map(|(line, name)| (line, name.to_owned())));
+}

@@ -1,0 +1,167 @@
+//! Hostile bytes for every decoder: each must answer with an error or with something, without a
+//! panic, without a loop that does not end and without memory that the bytes asked for.
+//!
+//! A target is a plain function of bytes. `fuzz_targets/` hands them to libFuzzer; the test
+//! `short` runs them on stable with a fixed number of inputs that follow from a seed.
+//!
+//! Checksums would keep nearly all inputs from the decoders behind them, so [`table`] and
+//! [`manifest`] write the right ones after they have done their damage.
+
+mod forge;
+mod model;
+
+pub use self::model::model;
+
+use self::forge::{Forgery, goldens};
+use hashfold::{
+    Error, Result,
+    codec::{Decoder, VARINT_BYTES_MAX, put_varint, varint_len},
+    io::{
+        Access, Disk, MemoryDisk,
+        frame::{FileKind, Footer, Header},
+    },
+    manifest::{self, Manifest},
+    run::Run,
+    table::{IndexChoice, IndexOptions, OpenOptions, Table, reindex},
+};
+use std::{path::Path, sync::Arc};
+
+const FOLDER: &str = "table";
+
+const KINDS: [FileKind; 3] = [FileKind::Manifest, FileKind::TableData, FileKind::TableIndex];
+
+/// Variable-length integers and fields of fixed size.
+pub fn varint(bytes: &[u8]) {
+    let mut decoder = Decoder::new(bytes);
+    while let Ok(value) = decoder.varint() {
+        let mut again = Vec::new();
+        put_varint(&mut again, value);
+        assert!(again.len() == varint_len(value) && again.len() <= VARINT_BYTES_MAX);
+        assert_eq!(Decoder::new(&again).varint().expect("it was just written"), value);
+    }
+    let mut decoder = Decoder::new(bytes);
+    while let Ok(len) = decoder.u64() {
+        let left = decoder.rest().len() as u64;
+        assert_eq!(decoder.bytes(len).is_ok(), len <= left);
+    }
+}
+
+/// The header of a file, as it is and with the right checksum.
+pub fn header(bytes: &[u8]) {
+    let mut sealed = bytes.to_vec();
+    if sealed.len() >= forge::HEADER_SIZE {
+        forge::seal_header(&mut sealed);
+    }
+    for bytes in [bytes, &sealed] {
+        for kind in KINDS {
+            if let Ok(header) = Header::decode(bytes, kind) {
+                let again = Header::decode(&header.encode(), kind);
+                assert_eq!(again.expect("it was just written"), header);
+            }
+        }
+    }
+}
+
+/// The footer of a file of these bytes.
+pub fn footer(bytes: &[u8]) {
+    let disk = MemoryDisk::default();
+    for bytes in [bytes, &forge::padded(bytes)] {
+        let file = disk.create(Path::new("file"), Access::Cached).expect("RAM does not fail");
+        file.write_at(0, bytes).expect("RAM does not fail");
+        if let Ok((footer, start)) = Footer::read(file.as_ref()) {
+            assert!(start as usize + footer.fields.len() <= bytes.len());
+        }
+    }
+}
+
+/// A manifest with these bytes as its fields, and with these bytes as its file.
+pub fn manifest(bytes: &[u8]) {
+    for file in [forge::framed(bytes), bytes.to_vec()] {
+        let disk = disk_of(&[(manifest::NAME.to_owned(), file)]);
+        if let Ok(manifest) = Manifest::read(disk.as_ref(), Path::new(FOLDER)) {
+            manifest.publish(disk.as_ref(), Path::new(FOLDER)).expect("RAM does not fail");
+            let again = Manifest::read(disk.as_ref(), Path::new(FOLDER));
+            assert_eq!(again.expect("it was just written"), manifest);
+        }
+        use_table(&disk, &[b"key".to_vec()]);
+    }
+}
+
+/// The files of a table cut from these bytes as they are.
+pub fn files(bytes: &[u8]) {
+    let golden = &goldens()[0];
+    let part = bytes.len() / 3;
+    for changed in 1..8 {
+        let mut files = golden.files.clone();
+        for (i, (_, file)) in files.iter_mut().enumerate() {
+            if changed >> i & 1 == 1 {
+                *file = bytes[i * part..][..part].to_vec();
+            }
+        }
+        use_table(&disk_of(&files), &golden.keys);
+    }
+}
+
+/// A golden table, changed as these bytes say, with all sizes and checksums right.
+pub fn table(bytes: &[u8]) {
+    let Some((first, edits)) = bytes.split_first() else { return };
+    let golden = &goldens()[usize::from(*first) % goldens().len()];
+    let mut forgery = Forgery::of(golden);
+    edits.chunks_exact(forge::EDIT_SIZE).for_each(|edit| forgery.edit(edit));
+    use_table(&disk_of(&forgery.files()), &golden.keys);
+}
+
+fn disk_of(files: &[(String, Vec<u8>)]) -> Arc<dyn Disk> {
+    let disk = MemoryDisk::default();
+    disk.create_folder(Path::new(FOLDER)).expect("RAM does not fail");
+    for (name, bytes) in files {
+        let path = Path::new(FOLDER).join(name);
+        let file = disk.create(&path, Access::Cached).expect("RAM does not fail");
+        file.write_at(0, bytes).expect("RAM does not fail");
+    }
+    Arc::new(disk)
+}
+
+/// Does with a table whatever can be done.
+fn use_table(disk: &Arc<dyn Disk>, keys: &[Vec<u8>]) {
+    told(look_up_everywhere(disk, keys));
+    for choice in [IndexChoice::Dense, IndexChoice::Sparse, IndexChoice::Fences] {
+        let options = IndexOptions { choice, ..IndexOptions::default() };
+        if told(reindex(disk, Path::new(FOLDER), &options).map(|_| ())) {
+            told(look_up_everywhere(disk, keys));
+        }
+    }
+}
+
+/// An error must be able to tell what it is; returns whether there was none.
+fn told(result: Result<()>) -> bool {
+    let tell = |error: Error| assert!(!error.to_string().is_empty());
+    result.map_err(tell).is_ok()
+}
+
+fn look_up_everywhere(disk: &Arc<dyn Disk>, keys: &[Vec<u8>]) -> Result<()> {
+    let table = Table::open(disk, Path::new(FOLDER), OpenOptions::default())?;
+    assert!(table.stats().index_bits_per_key() >= 0.0);
+    let absent = (0..20_u64).map(|i| i.to_be_bytes().to_vec());
+    let keys: Vec<Vec<u8>> = keys.iter().step_by(5).cloned().chain(absent).collect();
+    for key in &keys {
+        if let Ok(found) = table.get(key) {
+            assert_eq!(table.contains(key).ok(), Some(found.is_some()));
+        }
+    }
+    let mut shown = vec![false; keys.len()];
+    let all = table.get_many(&keys, &mut |i, _| {
+        assert!(!std::mem::replace(&mut shown[i], true), "each key is shown once");
+        Ok(())
+    });
+    assert!(all.is_err() || shown.iter().all(|shown| *shown));
+    let mut scan = table.scan();
+    while let Ok(true) = scan.advance() {
+        assert!(scan.entry().value.is_some());
+    }
+    let report = table.verify(&mut |_, _| Ok(()))?;
+    report.damage.into_iter().for_each(|error| {
+        told(Err(error));
+    });
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! A fixed number of inputs for each target, the same in each run.
+//!
+//! `HASHFOLD_FUZZ_ROUNDS` makes it that many times as many, `HASHFOLD_FUZZ_SEED` others.
+#![expect(unsafe_code, reason = "an allocator is")]
+
+use hashfold_fuzz::{files, footer, header, manifest, model, table, varint};
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    env,
+    panic::catch_unwind,
+};
+
+/// The files are smaller than 64 KiB: whoever asks for more than this believed a number in them.
+const ALLOCATION_MAX: usize = 8 << 20;
+
+/// Refuses large allocations, which ends the process.
+struct Bounded;
+
+// SAFETY: what is not refused goes to the system's allocator as it comes.
+unsafe impl GlobalAlloc for Bounded {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.size() > ALLOCATION_MAX {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: the caller's promises are those that the system asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as above; all memory comes from the system.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if layout.size() > ALLOCATION_MAX {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Bounded = Bounded;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    /// Bytes that are random, small, or all alike.
+    fn bytes(&mut self, len_max: usize) -> Vec<u8> {
+        let len = match self.below(4) {
+            0 => len_max,
+            _ => self.below(len_max + 1),
+        };
+        let mask = [0xff, 0xff, 0x0f, 0x81][self.below(4)];
+        (0..len).map(|_| self.next() as u8 & mask).collect()
+    }
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    env::var(name).ok().map_or(default, |text| text.parse().expect("it is a number"))
+}
+
+fn run(target: fn(&[u8]), inputs: u64, input: impl Fn(&mut Random) -> Vec<u8>) {
+    let inputs = inputs * number("HASHFOLD_FUZZ_ROUNDS", 1);
+    let seed = number("HASHFOLD_FUZZ_SEED", 1);
+    for i in 0..inputs {
+        let bytes = input(&mut Random(seed << 40 | i));
+        if catch_unwind(|| target(&bytes)).is_err() {
+            panic!("input {i} of seed {seed}: {bytes:?}");
+        }
+    }
+}
+
+#[test]
+fn varints() {
+    run(varint, 100_000, |random| random.bytes(40));
+}
+
+#[test]
+fn headers() {
+    run(header, 100_000, |random| {
+        let mut bytes = random.bytes(80);
+        if random.below(4) > 0 {
+            let head = b"HASHFOLD\x01\0\x01\0";
+            let len = head.len().min(bytes.len());
+            bytes[..len].copy_from_slice(&head[..len]);
+        }
+        bytes
+    });
+}
+
+#[test]
+fn footers() {
+    run(footer, 5_000, |random| {
+        let len_max = [30, 200, 9000][random.below(3)];
+        random.bytes(len_max)
+    });
+}
+
+#[test]
+fn manifests() {
+    run(manifest, 10_000, |random| {
+        let mut bytes = random.bytes(100);
+        for byte in &mut bytes {
+            // Sizes that fit, and letters for names.
+            if random.below(3) > 0 {
+                *byte = [1, 2, 3, 4, b'd', b'a', b't', b'/'][random.below(8)];
+            }
+        }
+        bytes
+    });
+}
+
+#[test]
+fn raw_files() {
+    run(files, 500, |random| random.bytes(30_000));
+}
+
+#[test]
+fn forged_tables() {
+    run(table, 6_000, |random| {
+        let edits = 1 + random.below(6) * random.below(6);
+        let table = random.next() as u8;
+        (0..1 + 8 * edits).map(|i| if i == 0 { table } else { random.next() as u8 }).collect()
+    });
+}
+
+#[test]
+fn models() {
+    run(model, 150, |random| random.bytes(800));
+}
