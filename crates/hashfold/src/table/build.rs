@@ -10,11 +10,12 @@ use super::{
 };
 use crate::{
     checksum::crc32c_append,
-    error::{Error, ErrorKind, Place, Result},
+    error::{Error, ErrorClass, ErrorKind, Place, Result},
     io::{
         Access, Disk, Lock, Writer,
         frame::{FileKind, Footer, Header},
     },
+    key::KeyHash,
     manifest::{self, FileEntry, Manifest},
     run::{Run, SortOptions, Sorter, Summary},
     work::Executor,
@@ -38,8 +39,8 @@ pub struct TableBuilder {
     folder: LockedFolder,
     options: TableOptions,
     executor: Arc<dyn Executor>,
-    /// What is there already.
-    old: Option<Manifest>,
+    /// How often the table will have been published.
+    generation: u64,
 }
 
 impl TableBuilder {
@@ -53,17 +54,22 @@ impl TableBuilder {
     ) -> Result<TableBuilder> {
         options.check()?;
         let folder = LockedFolder::create(disk, folder)?;
-        let old = match folder.manifest() {
-            Ok(old) => old,
-            // A table to be replaced may be damaged.
-            Err(_) if options.replace => None,
+        let generation = match folder.manifest() {
+            Ok(Some(_)) if !options.replace => {
+                return Err(Error::new(ErrorKind::Exists).at(&Place::file(&folder.path)));
+            }
+            Ok(old) => {
+                folder.sweep(old.as_ref())?;
+                old.map_or(Ok(1), |old| after(old.generation))?
+            }
+            // A table to be replaced may be damaged. Nobody knows which files it consists of, so
+            // all stay until the new one is there, under names that are not theirs.
+            Err(error) if options.replace && error.class() == ErrorClass::Damage => after(
+                folder.before.iter().filter_map(|name| generation_of(name)).max().unwrap_or(0),
+            )?,
             Err(error) => return Err(error),
         };
-        if old.is_some() && !options.replace {
-            return Err(Error::new(ErrorKind::Exists).at(&Place::file(&folder.path)));
-        }
-        folder.sweep(old.as_ref())?;
-        Ok(TableBuilder { folder, options, executor, old })
+        Ok(TableBuilder { folder, options, executor, generation })
     }
 
     /// A sorter for the table's entries, which spills into its folder.
@@ -79,8 +85,8 @@ impl TableBuilder {
 
     /// Writes the table in one pass over its run and publishes it. Tombstones are left out.
     /// `summary` must hold for the run: all keys or values of one size only if it says so.
-    pub fn build(self, run: &mut dyn Run, summary: &Summary) -> Result<TableStats> {
-        let generation = self.old.as_ref().map_or(0, |old| old.generation) + 1;
+    pub fn build(mut self, run: &mut dyn Run, summary: &Summary) -> Result<TableStats> {
+        let generation = self.generation;
         let data = self.write_data(run, summary, generation)?;
         let index = write_index(&self.folder, &self.header(), data.index, generation)?;
         let manifest = Manifest {
@@ -187,7 +193,7 @@ pub fn reindex(disk: &Arc<dyn Disk>, folder: &Path, options: &IndexOptions) -> R
     if !disk.exists(&folder.join(manifest::NAME))? {
         return Err(Error::new(ErrorKind::Absent).at(&Place::file(folder)));
     }
-    let folder = LockedFolder::create(disk.clone(), folder)?;
+    let mut folder = LockedFolder::create(disk.clone(), folder)?;
     let mut manifest = Manifest::read(disk.as_ref(), &folder.path)?;
     folder.sweep(Some(&manifest))?;
     let table = Table::open_data(disk, &folder.path, &manifest, Access::Cached)?;
@@ -195,10 +201,22 @@ pub fn reindex(disk: &Arc<dyn Disk>, folder: &Path, options: &IndexOptions) -> R
     let expected = Expected { layout: data.layout, entries: data.entries, blocks: data.blocks };
     let mut index = IndexBuilder::new(options, &expected);
     let mut scan = table.scan();
+    let mut last = KeyHash::from_bits(0);
+    let mut entries = 0;
     while scan.advance()? {
-        index.push(scan.entry().hash, scan.position().block);
+        let hash = scan.entry().hash;
+        if hash < last {
+            let kind = ErrorKind::Order { previous: last, got: hash };
+            return Err(Error::new(kind).at(table.file.file.place()));
+        }
+        index.push(hash, scan.position().block);
+        (last, entries) = (hash, entries + 1);
     }
-    manifest.generation += 1;
+    if entries != data.entries {
+        let error = Error::field("number of entries", data.entries.to_string(), entries);
+        return Err(error.at(table.file.file.place()));
+    }
+    manifest.generation = after(manifest.generation)?;
     let header = Header::new(FileKind::TableData, manifest.seed, manifest.id);
     let file = write_index(&folder, &header, index, manifest.generation)?;
     manifest.files.retain(|file| file.role != INDEX_ROLE);
@@ -212,15 +230,26 @@ fn file_name(role: &str, id: u64, generation: u64) -> String {
     format!("{role}-{id:016x}-{generation}")
 }
 
-/// Whether a file has such a name, so that it may be removed.
-fn is_ours(name: &str) -> bool {
-    if name == manifest::NEW_NAME {
-        return true;
-    }
+/// The generation in a name that [`file_name`] made.
+fn generation_of(name: &str) -> Option<u64> {
     let mut parts = name.splitn(3, '-');
-    let role = parts.next().is_some_and(|r| [DATA_ROLE, INDEX_ROLE, SPILL_ROLE].contains(&r));
-    let id = parts.next().is_some_and(|id| id.len() == 16 && u64::from_str_radix(id, 16).is_ok());
-    role && id && parts.next().is_some_and(|generation| generation.parse::<u64>().is_ok())
+    let role = parts.next()?;
+    let id = parts.next()?;
+    let is_ours = [DATA_ROLE, INDEX_ROLE, SPILL_ROLE].contains(&role)
+        && id.len() == 16
+        && u64::from_str_radix(id, 16).is_ok();
+    parts.next()?.parse().ok().filter(|_| is_ours)
+}
+
+/// Whether a file may be removed.
+fn is_ours(name: &str) -> bool {
+    name == manifest::NEW_NAME || generation_of(name).is_some()
+}
+
+/// The generation after this one, which may come from a damaged file.
+fn after(generation: u64) -> Result<u64> {
+    let next = generation.checked_add(1);
+    next.ok_or_else(|| Error::field("generation", "below 2^64 - 1", generation))
 }
 
 /// A folder in which only this process writes. When it is dropped, files that no manifest names
@@ -230,15 +259,30 @@ struct LockedFolder {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     made_here: bool,
+    /// The names that were there when it was locked.
+    before: Vec<String>,
+    /// The folders above it in which names may be new.
+    above: Vec<PathBuf>,
+    /// A manifest may name files that were made here.
+    is_published: bool,
     _lock: Box<dyn Lock>,
 }
 
 impl LockedFolder {
     fn create(disk: Arc<dyn Disk>, path: &Path) -> Result<LockedFolder> {
         let made_here = !disk.exists(path)?;
+        let mut above = Vec::new();
+        for folder in path.ancestors().skip(1) {
+            above.push(folder.to_owned());
+            if disk.exists(folder)? {
+                break;
+            }
+        }
         disk.create_folder(path)?;
         let lock = disk.lock(path)?;
-        Ok(LockedFolder { disk, path: path.to_owned(), made_here, _lock: lock })
+        let before = disk.list(path)?;
+        let path = path.to_owned();
+        Ok(LockedFolder { disk, path, made_here, before, above, is_published: false, _lock: lock })
     }
 
     /// The manifest that is there, if any.
@@ -251,19 +295,28 @@ impl LockedFolder {
     }
 
     /// Makes the manifest current, and the folder's own name permanent.
-    fn publish(&self, manifest: &Manifest) -> Result<()> {
-        manifest.publish(self.disk.as_ref(), &self.path)?;
-        if self.made_here {
-            self.disk.sync_folder(self.path.parent().unwrap_or(Path::new("")))?;
+    fn publish(&mut self, manifest: &Manifest) -> Result<()> {
+        for folder in &self.above {
+            match self.disk.sync_folder(folder) {
+                // Whoever may not even read it has made no name in it.
+                Err(error) if !self.made_here && is_denied(&error) => {}
+                synced => synced?,
+            }
         }
+        self.is_published = true;
+        manifest.publish(self.disk.as_ref(), &self.path)?;
         self.sweep(Some(manifest))
     }
 
     /// Removes what a crash or an earlier manifest left behind.
     fn sweep(&self, manifest: Option<&Manifest>) -> Result<()> {
+        self.remove(|name| !manifest.is_some_and(|m| m.files.iter().any(|file| file.name == name)))
+    }
+
+    /// Removes those of our files.
+    fn remove(&self, which: impl Fn(&str) -> bool) -> Result<()> {
         for name in self.disk.list(&self.path)? {
-            let named = manifest.is_some_and(|m| m.files.iter().any(|file| file.name == name));
-            if is_ours(&name) && !named {
+            if is_ours(&name) && which(&name) {
                 self.disk.remove(&self.path.join(&name))?;
             }
         }
@@ -271,10 +324,20 @@ impl LockedFolder {
     }
 }
 
+fn is_denied(error: &Error) -> bool {
+    let denied = std::io::ErrorKind::PermissionDenied;
+    matches!(error.kind(), ErrorKind::Io { source, .. } if source.kind() == denied)
+}
+
 impl Drop for LockedFolder {
     fn drop(&mut self) {
         // Errors have no one to go to here; what stays is removed by the next builder.
-        let Ok(manifest) = self.manifest() else { return };
+        let Ok(manifest) = self.manifest() else {
+            if !self.is_published {
+                let _ = self.remove(|name| !self.before.iter().any(|before| before == name));
+            }
+            return;
+        };
         let _ = self.sweep(manifest.as_ref());
         if manifest.is_none() && self.made_here {
             let _ = self.disk.remove_folder(&self.path);

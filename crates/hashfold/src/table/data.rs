@@ -26,7 +26,7 @@ use crate::{
         frame::{FileKind, Footer, Header},
     },
     key::{KeyHash, Seed},
-    run::Entry,
+    run::{Entry, check_sizes},
     work::Executor,
 };
 use std::sync::Arc;
@@ -52,6 +52,7 @@ pub(super) struct DataWriter {
     /// The first free byte.
     next: Position,
     last: Option<KeyHash>,
+    last_key: Vec<u8>,
     totals: Totals,
 }
 
@@ -72,6 +73,7 @@ impl DataWriter {
             head: Head::default(),
             next: Position { block: 0, offset: BLOCK_HEAD },
             last: None,
+            last_key: Vec::new(),
             totals: Totals::default(),
         })
     }
@@ -80,10 +82,12 @@ impl DataWriter {
     #[inline]
     pub(super) fn push(&mut self, entry: &Entry<'_>, value: &[u8]) -> Result<u64> {
         if let Some(last) = self.last
-            && last > entry.hash
+            && (last, self.last_key.as_slice()) >= (entry.hash, entry.key)
         {
             return Err(ErrorKind::Order { previous: last, got: entry.hash }.into());
         }
+        // What is longer could be written, but not read again.
+        check_sizes(entry.key, Some(value))?;
         let size = self.layout.encoded_size(entry.key.len(), value.len());
         let start = self.layout.start(self.next, size);
         if start.block > self.next.block {
@@ -94,6 +98,8 @@ impl DataWriter {
         }
         self.head.count += 1;
         self.last = Some(entry.hash);
+        self.last_key.clear();
+        self.last_key.extend_from_slice(entry.key);
         self.write_sizes(entry.key.len(), value.len())?;
         self.write(entry.key)?;
         self.write(value)?;
@@ -229,6 +235,12 @@ fn decode(fields: &[u8], footer_start: u64) -> Result<(Layout, Totals)> {
     if totals.blocks.checked_mul(layout.block_size as u64) != Some(body) {
         let expected = format!("{} in {body} bytes", body / layout.block_size as u64);
         return Err(Error::field("number of blocks", expected, totals.blocks));
+    }
+    let entries_max =
+        totals.blocks * layout.payload() as u64 / layout.entry_size().unwrap_or(1) as u64;
+    if totals.entries > entries_max {
+        let expected = format!("at most {entries_max} in {body} bytes");
+        return Err(Error::field("number of entries", expected, totals.entries));
     }
     Ok((layout, totals))
 }

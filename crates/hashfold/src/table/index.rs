@@ -282,7 +282,7 @@ impl Index {
         } else {
             self.data.blocks.saturating_sub(1)
         };
-        let end = (last + 1).min(self.data.blocks);
+        let end = last.saturating_add(1).min(self.data.blocks);
         if start < end { Target::In(start..end) } else { Target::Nowhere }
     }
 

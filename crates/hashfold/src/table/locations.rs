@@ -153,6 +153,11 @@ impl Locations {
         let low_words = count.saturating_mul(u64::from(low_bits)).div_ceil(64);
         let low = sections.next_of_size("low bits of locations", low_words.saturating_mul(8))?;
         let (high, samples) = (sections.next_section()?, sections.next_section()?);
+        // Each value has its one in the high bits.
+        if count > high.len() as u64 * 8 {
+            let expected = format!("at most {}", high.len() * 8);
+            return Err(Error::field("number of locations", expected, count));
+        }
         Ok(Locations { sequence, count, low_bits, low, high, samples })
     }
 

@@ -57,7 +57,10 @@ pub use self::{
     fingerprints::ABSENT_BITS_MAX,
     hash_index::{HashIndex, expected_trie_bits},
     layout::BLOCK_SIZE_MAX,
-    options::{IndexChoice, IndexOptions, IndexStats, OpenOptions, TableOptions, TableStats},
+    options::{
+        ATTRIBUTES_SIZE_MAX, IndexChoice, IndexOptions, IndexStats, OpenOptions, TableOptions,
+        TableStats,
+    },
     read::{Table, VisitValue},
     scan::TableScan,
     trie::{BUCKET_SIZES, CODING_LIMIT_MAX},

@@ -6,11 +6,14 @@ use super::{
     trie::{CODING_LIMIT_DEFAULT, TrieOptions},
 };
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     io::{ALIGNMENT, Access},
     key::Seed,
 };
 use std::fmt;
+
+/// All names and values that are kept with a table, at most, in bytes.
+pub const ATTRIBUTES_SIZE_MAX: u64 = 1 << 20;
 
 /// Which index a table has. Any can be built over the same data file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,6 +124,12 @@ impl TableOptions {
     /// Refuses options outside their ranges.
     pub fn check(&self) -> Result<()> {
         self.index.check()?;
+        let size = |(name, value): &(String, Vec<u8>)| name.len() + value.len();
+        let got = self.attributes.iter().map(size).sum::<usize>() as u64;
+        if got > ATTRIBUTES_SIZE_MAX {
+            let what = "size of the attributes in bytes";
+            return Err(ErrorKind::Limit { what, limit: ATTRIBUTES_SIZE_MAX, got }.into());
+        }
         check_block_size(self.block_size)
     }
 }

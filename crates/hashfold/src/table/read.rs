@@ -25,6 +25,9 @@ use crate::{
 };
 use std::{ops::Range, path::Path, sync::Arc};
 
+/// A table that is replaced this often while it is being opened is not opened.
+const ATTEMPTS_MAX: usize = 8;
+
 /// Takes the index of a key and its value, if there is one.
 pub type VisitValue<'a> = dyn FnMut(usize, Option<&[u8]>) -> Result<()> + 'a;
 
@@ -98,8 +101,30 @@ impl Bytes for MappedBody {
 impl Table {
     /// Opens the table in a folder. Its index is read and checked, its data are not.
     pub fn open(disk: &Arc<dyn Disk>, folder: &Path, options: OpenOptions) -> Result<Table> {
-        let manifest = Manifest::read(disk.as_ref(), folder)?;
-        let data = Table::open_data(disk, folder, &manifest, options.data)?;
+        let mut manifest = Manifest::read(disk.as_ref(), folder)?;
+        let mut attempts = 0;
+        loop {
+            let error = match Table::open_named(disk, folder, &manifest, options) {
+                Ok(table) => return Ok(table),
+                Err(error) => error,
+            };
+            // What this manifest names may be gone because another one has been published.
+            attempts += 1;
+            match Manifest::read(disk.as_ref(), folder) {
+                Ok(newer) if newer != manifest && attempts < ATTEMPTS_MAX => manifest = newer,
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// Opens the table that consists of the files that a manifest names.
+    fn open_named(
+        disk: &Arc<dyn Disk>,
+        folder: &Path,
+        manifest: &Manifest,
+        options: OpenOptions,
+    ) -> Result<Table> {
+        let data = Table::open_data(disk, folder, manifest, options.data)?;
         let entry = manifest.file(INDEX_ROLE)?;
         let file = open_file(disk, folder, entry, options.index)?;
         let header = Header::read(file.as_ref(), FileKind::TableIndex)?;
@@ -107,8 +132,8 @@ impl Table {
             .map_err(|error| error.at(file.place()))?;
         let index = read_index(file.clone(), data.indexed())
             .map_err(|error| error.at(&file.place().offset(ALIGNMENT as u64)))?;
-        let stats = stats(&manifest, &data.file, &index)?;
-        Ok(Table { data, index, stats, attributes: manifest.attributes })
+        let stats = stats(manifest, &data.file, &index)?;
+        Ok(Table { data, index, stats, attributes: manifest.attributes.clone() })
     }
 
     /// Opens the data file that a manifest names.

@@ -55,7 +55,10 @@ pub(super) fn verify(
             // The device's own errors end the check: nothing can be said of the data.
             Err(error) if matches!(error.kind(), ErrorKind::Io { .. }) => return Err(error),
             Err(error) => {
-                report.add(error);
+                // An entry that goes on in a damaged block has told of it already.
+                if report.damage.last().is_none_or(|last| last.place() != error.place()) {
+                    report.add(error);
+                }
                 let next = scan.next_block();
                 scan.resume_at(next);
             }

@@ -95,7 +95,8 @@ pub(super) struct Scale {
 impl Scale {
     #[inline(always)]
     fn predicted(self, keys: u64) -> i64 {
-        ((keys * u64::from(self.slope)) >> 8) as i64
+        // Keys from a damaged file may be too many.
+        (keys.wrapping_mul(u64::from(self.slope)) >> 8) as i64
     }
 }
 

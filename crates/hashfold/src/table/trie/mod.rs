@@ -104,6 +104,8 @@ pub(crate) struct TrieBuilder {
     sparse: bool,
     superblocks: u64,
     scale: Option<Scale>,
+    /// Whether a superblock has told how many keys there are in a bucket.
+    is_measured: bool,
     /// Keys in the superblocks before this one.
     rank: u64,
     superblock: u64,
@@ -133,6 +135,7 @@ impl TrieBuilder {
             sparse,
             superblocks,
             scale: None,
+            is_measured: false,
             rank: 0,
             superblock: 0,
             counts: [0; BUCKETS],
@@ -147,12 +150,32 @@ impl TrieBuilder {
             scratch: BitVec::default(),
         };
         if !sparse {
-            let bits = builder.tables.book.expected_bits(mean as usize);
-            builder.scale_to(bits / f64::from(mean));
-            builder.code =
-                BitVec::with_capacity((bits / f64::from(mean) * 1.02 * keys as f64) as u64);
+            let bits_per_key = builder.scale_to_bucket_size();
+            builder.code = BitVec::with_capacity((bits_per_key * 1.02 * keys as f64) as u64);
         }
         builder
+    }
+
+    /// For dense tries; returns the bits of code a key.
+    fn scale_to_bucket_size(&mut self) -> f64 {
+        let mean = self.options.bucket_size;
+        let bits_per_key = self.tables.book.expected_bits(mean as usize) / f64::from(mean);
+        self.scale_to(bits_per_key);
+        bits_per_key
+    }
+
+    /// Fewer keys may come than were promised, as in an update that overwrites most of them. Then
+    /// the first superblock tells, so that the counts of all fit their lines.
+    fn measure(&mut self) {
+        let promised = self.options.bucket_size;
+        let mean = (self.hashes.len() as f64 / BUCKETS as f64).round() as u32;
+        if mean.abs_diff(promised) > 2 + promised / 64 {
+            self.options.bucket_size = mean.clamp(1, BUCKET_SIZE_MAX);
+            if !self.sparse {
+                self.scale_to_bucket_size();
+            }
+        }
+        self.is_measured = true;
     }
 
     fn scale_to(&mut self, bits_per_key: f64) {
@@ -178,6 +201,9 @@ impl TrieBuilder {
     }
 
     fn close(&mut self) {
+        if !self.is_measured && !self.hashes.is_empty() {
+            self.measure();
+        }
         if self.superblock.is_multiple_of(EPOCH) {
             self.epochs.push((self.rank, self.code.len()));
         }
