@@ -42,6 +42,35 @@ impl Slot {
     }
 }
 
+/// Memory for loading a bucket. New memory costs the system as much as the sort, so what one
+/// bucket leaves is used for another.
+#[derive(Debug)]
+pub(super) struct Room {
+    bytes: Buffer,
+    slots: Vec<Slot>,
+}
+
+impl Room {
+    pub(super) fn empty() -> Room {
+        Room { bytes: Buffer::zeroed(0), slots: Vec::new() }
+    }
+
+    /// So much room for bytes and slots: what there is, unless that is too little or far too much.
+    fn fit(self, bytes: usize, slots: usize) -> Room {
+        let fits = |have: usize, want: usize| want <= have && have / 2 <= want;
+        Room {
+            bytes: match fits(self.bytes.len(), bytes) {
+                true => self.bytes,
+                false => Buffer::zeroed(bytes),
+            },
+            slots: match fits(self.slots.capacity(), slots) {
+                true => self.slots,
+                false => Vec::with_capacity(slots),
+            },
+        }
+    }
+}
+
 /// A bucket in memory, sorted.
 #[derive(Debug)]
 pub(super) struct Loaded {
@@ -58,20 +87,28 @@ pub(super) struct Loaded {
 
 impl Loaded {
     pub(super) fn empty(hasher: Hasher) -> Loaded {
-        let (bytes, slots) = (Buffer::zeroed(0), Vec::new());
+        let Room { bytes, slots } = Room::empty();
         Loaded { bytes, slots, duplicates: 0, hasher, next: 0, current: None }
+    }
+
+    /// The memory of a bucket that has been emitted.
+    pub(super) fn into_room(self) -> Room {
+        Room { bytes: self.bytes, slots: self.slots }
     }
 
     /// Loads and sorts a bucket.
     pub(super) fn load(
         bucket: Bucket,
         file: Option<&SpillFile>,
+        room: Room,
         hasher: Hasher,
         duplicates: Duplicates,
     ) -> Result<Loaded> {
         let (len, entries) = (bucket.bytes as usize, bucket.entries as usize);
-        let bytes = gather(bucket, file)?;
-        let slots = index(&bytes[..len], entries, hasher)?;
+        let room = room.fit(gathered_bytes(&bucket, file), entries);
+        let (mut bytes, mut slots) = (room.bytes, room.slots);
+        gather(bucket, file, &mut bytes)?;
+        index(&bytes[..len], entries, hasher, &mut slots)?;
         let mut loaded = Loaded { bytes, slots, ..Loaded::empty(hasher) };
         loaded.slots.sort_unstable();
         loaded.resolve(duplicates)?;
@@ -91,7 +128,8 @@ impl Loaded {
             entry.write(room);
             rest = behind;
         }
-        let mut slots = index(&bytes, keys, hasher)?;
+        let mut slots = Vec::with_capacity(keys);
+        index(&bytes, keys, hasher, &mut slots)?;
         slots.sort_unstable();
         let duplicates = count - keys as u64 - left;
         Ok(Loaded { bytes, slots, duplicates, ..Loaded::empty(hasher) })
@@ -160,14 +198,22 @@ impl Loaded {
     }
 }
 
-/// All bytes of a bucket, in one piece.
-fn gather(bucket: Bucket, file: Option<&SpillFile>) -> Result<Buffer> {
-    let chunk_bytes = match (file, bucket.chunks.front()) {
+/// The size of a bucket's chunks together.
+fn gathered_bytes(bucket: &Bucket, file: Option<&SpillFile>) -> usize {
+    (bucket.spilled.len() + bucket.chunks.len()) * chunk_bytes(bucket, file)
+}
+
+fn chunk_bytes(bucket: &Bucket, file: Option<&SpillFile>) -> usize {
+    match (file, bucket.chunks.front()) {
         (_, Some(chunk)) => chunk.len(),
         (Some(file), None) => file.chunk_bytes(),
         (None, None) => unreachable!("a bucket's bytes are somewhere"),
-    };
-    let mut bytes = Buffer::zeroed((bucket.spilled.len() + bucket.chunks.len()) * chunk_bytes);
+    }
+}
+
+/// Puts all bytes of a bucket together.
+fn gather(bucket: Bucket, file: Option<&SpillFile>, bytes: &mut [u8]) -> Result<()> {
+    let chunk_bytes = chunk_bytes(&bucket, file);
     let (spilled, resident) = bytes.split_at_mut(bucket.spilled.len() * chunk_bytes);
     if let Some(file) = file {
         file.read(&bucket.spilled, spilled)?;
@@ -175,12 +221,12 @@ fn gather(bucket: Bucket, file: Option<&SpillFile>) -> Result<Buffer> {
     for (chunk, to) in bucket.chunks.into_iter().zip(resident.chunks_exact_mut(chunk_bytes)) {
         to.copy_from_slice(&chunk);
     }
-    Ok(bytes)
+    Ok(())
 }
 
 /// Where the entries are, with their hashes.
-fn index(bytes: &[u8], entries: usize, hasher: Hasher) -> Result<Vec<Slot>> {
-    let mut slots = Vec::with_capacity(entries);
+fn index(bytes: &[u8], entries: usize, hasher: Hasher, slots: &mut Vec<Slot>) -> Result<()> {
+    slots.clear();
     let mut offset = 0;
     while offset < bytes.len() {
         let shape = Shape::read(bytes, offset)?;
@@ -188,5 +234,5 @@ fn index(bytes: &[u8], entries: usize, hasher: Hasher) -> Result<Vec<Slot>> {
         offset = shape.end;
     }
     assert_eq!(slots.len(), entries);
-    Ok(slots)
+    Ok(())
 }

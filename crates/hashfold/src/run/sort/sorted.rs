@@ -2,7 +2,7 @@ use super::{
     Plan,
     bucket::Bucket,
     distribute::Distributor,
-    load::{Loaded, SLOT_BYTES},
+    load::{Loaded, Room, SLOT_BYTES},
 };
 use crate::{
     error::Result,
@@ -26,6 +26,8 @@ pub struct Sorted {
     current_bytes: usize,
     /// The buckets after it.
     ahead: VecDeque<Ahead>,
+    /// The memory of the bucket emitted last, until the next one is loaded into it.
+    room: Room,
     duplicates: u64,
 }
 
@@ -46,6 +48,7 @@ impl Sorted {
             policy,
             current_bytes: 0,
             ahead: VecDeque::new(),
+            room: Room::empty(),
             duplicates: 0,
         }
     }
@@ -67,7 +70,8 @@ impl Sorted {
 
     /// Makes the next bucket the current one; `false` at the end.
     fn next_bucket(&mut self) -> Result<bool> {
-        self.current = Loaded::empty(self.buckets.hasher);
+        let emitted = std::mem::replace(&mut self.current, Loaded::empty(self.buckets.hasher));
+        self.room = emitted.into_room();
         self.current_bytes = 0;
         if self.ahead.is_empty() {
             self.load_next()?;
@@ -75,6 +79,7 @@ impl Sorted {
         let Some(next) = self.ahead.pop_front() else { return Ok(false) };
         self.current_bytes = next.memory_bytes;
         self.load_ahead();
+        self.room = Room::empty();
         self.current = next.loaded.wait()?;
         self.duplicates += self.current.duplicates;
         Ok(true)
@@ -124,8 +129,9 @@ impl Sorted {
         let spill = &mut self.buckets.spill;
         spill.give_away(bucket.chunks.len());
         let file = spill.file().cloned();
+        let room = std::mem::replace(&mut self.room, Room::empty());
         let loaded = Pending::start(&**spill.executor(), move || {
-            Loaded::load(bucket, file.as_ref(), hasher, policy)
+            Loaded::load(bucket, file.as_ref(), room, hasher, policy)
         });
         self.ahead.push_back(Ahead { loaded, memory_bytes });
     }

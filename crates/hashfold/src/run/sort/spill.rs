@@ -7,6 +7,9 @@ use crate::{
 };
 use std::{collections::VecDeque, io, path::PathBuf, sync::Arc};
 
+/// How much memory the pool grows by.
+const SLAB_BYTES: usize = 4 << 20;
+
 /// A chunk in the spill file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
@@ -106,8 +109,12 @@ impl Spill {
                 return Ok(chunk);
             }
             if self.chunks < self.plan.chunk_count {
-                self.chunks += 1;
-                return Ok(Buffer::zeroed(self.plan.chunk_bytes));
+                // Several at once, which costs the system less.
+                let slab = SLAB_BYTES / self.plan.chunk_bytes;
+                let count = slab.min(self.plan.chunk_count - self.chunks);
+                self.free = Buffer::many(count, self.plan.chunk_bytes);
+                self.chunks += count;
+                continue;
             }
             self.wait()?;
         }
