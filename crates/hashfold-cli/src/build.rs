@@ -110,8 +110,16 @@ pub(crate) fn run(args: &BuildArgs) -> Result<Exit> {
     let builder = TableBuilder::create(device::disk(), &args.out, options, executor)?;
     let mut sorter = builder.sorter(args.sort_options())?;
     let feed = inputs.start(args.bad_rows.clone())?;
-    let push = |key: &[u8], value: &[u8]| Ok(sorter.push(key, Some(value))?);
+    let mut digest = args.seed.map(Digest::new);
+    let push = |key: &[u8], value: &[u8]| {
+        digest.iter_mut().for_each(|digest| digest.add(key, value));
+        Ok(sorter.push(key, Some(value))?)
+    };
     let bad_rows = args.read(feed, &meter, &stop, push)?;
+    let builder = match digest {
+        Some(digest) => builder.with_id(digest.id),
+        None => builder,
+    };
     let sorted = sorter.finish()?;
     let summary = *sorted.summary();
     let progress =
@@ -127,6 +135,24 @@ pub(crate) fn run(args: &BuildArgs) -> Result<Exit> {
     drop(watched);
     args.report(&stats, &outcome)?;
     Ok(Exit::Done)
+}
+
+/// What an id is made from in builds that can be repeated: all that goes into the table, in order,
+/// so that different tables have different ids.
+struct Digest {
+    seed: Seed,
+    id: u64,
+}
+
+impl Digest {
+    fn new(seed: Seed) -> Digest {
+        Digest { seed, id: seed.0 }
+    }
+
+    fn add(&mut self, key: &[u8], value: &[u8]) {
+        let key = KeyHash::of(key, self.seed).low();
+        self.id = KeyHash::of(value, Seed(self.id ^ key)).low();
+    }
 }
 
 impl BuildArgs {

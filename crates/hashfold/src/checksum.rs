@@ -1,13 +1,40 @@
 //! CRC-32C (Castagnoli), the checksum of everything on disk.
 
+use crc_fast::{CrcAlgorithm::Crc32Iscsi, Digest, checksum};
+
 /// The CRC-32C of `bytes`.
 #[inline]
 pub fn crc32c(bytes: &[u8]) -> u32 {
-    crc32c::crc32c(bytes)
+    checksum(Crc32Iscsi, bytes) as u32
 }
 
 /// The CRC-32C of what was summed up before, followed by `bytes`.
 #[inline]
 pub fn crc32c_append(sum: u32, bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(sum, bytes)
+    // The state is the sum before its bits are flipped at the end.
+    let mut digest = Digest::new_with_init_state(Crc32Iscsi, u64::from(!sum));
+    digest.update(bytes);
+    digest.finalize() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The check value of the algorithm (RFC 3720, appendix B.4: 32 zeros, and the usual digits).
+    #[test]
+    fn known_sums_come_out() {
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(b""), 0);
+    }
+
+    #[test]
+    fn a_sum_can_be_taken_in_parts() {
+        let bytes: Vec<u8> = (0..5000_u32).map(|i| ((i * i) >> 3) as u8).collect();
+        for cut in [0, 1, 7, 16, 255, 256, 1000, 4999, 5000] {
+            let (front, back) = bytes.split_at(cut);
+            assert_eq!(crc32c_append(crc32c(front), back), crc32c(&bytes));
+        }
+    }
 }

@@ -27,7 +27,7 @@ pub use self::{
     faulty::{Fault, FaultPlan, FaultyDisk},
     memory::MemoryDisk,
     os::OsDisk,
-    writer::{RESERVE_SIZE_MAX, Writer},
+    writer::{Prepare, RESERVE_SIZE_MAX, UNIT_SIZE, Writer},
 };
 
 use crate::error::{Error, ErrorKind, Place, Result};

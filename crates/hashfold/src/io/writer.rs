@@ -5,10 +5,10 @@ use crate::{
     error::{Error, Result},
     work::{Executor, Pending},
 };
-use std::{collections::VecDeque, io, mem, sync::Arc};
+use std::{collections::VecDeque, fmt, io, mem, sync::Arc};
 
 /// A file is written in pieces of this size, in bytes.
-const UNIT_SIZE: usize = 1 << 20;
+pub const UNIT_SIZE: usize = 1 << 20;
 /// Units being written at once, at most.
 const UNITS_IN_FLIGHT_MAX: usize = 3;
 /// The most that can be reserved at once, in bytes.
@@ -21,7 +21,6 @@ const _: () = assert!(UNIT_SIZE.is_multiple_of(RESERVE_SIZE_MAX));
 ///
 /// An error of a write in the background comes out of a later call, at the latest of
 /// [`Writer::finish`]; so does every call after it fail.
-#[derive(Debug)]
 pub struct Writer {
     file: Arc<dyn BlockFile>,
     executor: Arc<dyn Executor>,
@@ -34,22 +33,39 @@ pub struct Writer {
     /// Buffers of units that were written.
     spare: Vec<Buffer>,
     failed: bool,
+    prepare: Prepare,
 }
+
+/// Completes a unit in the background before it is written, such as with checksums: takes its
+/// offset in the file, and its bytes.
+pub type Prepare = Arc<dyn Fn(u64, &mut [u8]) + Send + Sync>;
 
 type Written = (Buffer, Result<()>);
 
 impl Writer {
     /// A writer at the start of `file`; its writes run on `executor`.
     pub fn new(file: Arc<dyn BlockFile>, executor: Arc<dyn Executor>) -> Writer {
+        Writer::starting_at(0, file, executor, Arc::new(|_, _| {}))
+    }
+
+    /// A writer from this byte of `file` on. Units that are written are [`UNIT_SIZE`] long, but
+    /// for the last one.
+    pub fn starting_at(
+        start: u64,
+        file: Arc<dyn BlockFile>,
+        executor: Arc<dyn Executor>,
+        prepare: Prepare,
+    ) -> Writer {
         Writer {
             file,
             executor,
             unit: Buffer::zeroed(UNIT_SIZE + RESERVE_SIZE_MAX),
             filled: 0,
-            unit_start: 0,
+            unit_start: start,
             in_flight: VecDeque::with_capacity(UNITS_IN_FLIGHT_MAX + 1),
             spare: Vec::new(),
             failed: false,
+            prepare,
         }
     }
 
@@ -120,7 +136,9 @@ impl Writer {
     /// Writes the first `len` bytes of `unit` in the background.
     fn start(&mut self, unit: Buffer, len: usize) {
         let (file, offset) = (self.file.clone(), self.unit_start);
+        let (prepare, mut unit) = (self.prepare.clone(), unit);
         self.in_flight.push_back(Pending::start(&*self.executor, move || {
+            prepare(offset, &mut unit[..len]);
             let result = file.write_at(offset, &unit[..len]);
             (unit, result)
         }));
@@ -138,5 +156,11 @@ impl Writer {
             first_error = first_error.and(result);
         }
         first_error
+    }
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Writer({} at byte {})", self.file.place(), self.position())
     }
 }

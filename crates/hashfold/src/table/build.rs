@@ -72,6 +72,13 @@ impl TableBuilder {
         Ok(TableBuilder { folder, options, executor, generation })
     }
 
+    /// The same builder of a table with another id: one that follows from the entries, say.
+    #[must_use]
+    pub fn with_id(mut self, id: u64) -> TableBuilder {
+        self.options.id = id;
+        self
+    }
+
     /// A sorter for the table's entries, which spills into its folder.
     pub fn sorter(&self, options: SortOptions) -> Result<Sorter> {
         Sorter::new(
@@ -305,7 +312,9 @@ impl LockedFolder {
         }
         self.is_published = true;
         manifest.publish(self.disk.as_ref(), &self.path)?;
-        self.sweep(Some(manifest))
+        // The new files are there whether or not the old ones can be removed now.
+        let _ = self.sweep(Some(manifest));
+        Ok(())
     }
 
     /// Removes what a crash or an earlier manifest left behind.

@@ -16,13 +16,13 @@
 use super::{
     blocks::Context,
     index::Indexed,
-    layout::{BLOCK_HEAD, Head, Layout, Position, seal},
+    layout::{BLOCK_HEAD, BLOCK_SIZE_MAX, Head, Layout, Position, seal},
 };
 use crate::{
     codec::{Decoder, write_varint},
     error::{Error, ErrorKind, Result},
     io::{
-        ALIGNMENT, BlockFile, Writer,
+        ALIGNMENT, BlockFile, Buffer, UNIT_SIZE, Writer,
         frame::{FileKind, Footer, Header},
     },
     key::{KeyHash, Seed},
@@ -30,6 +30,9 @@ use crate::{
     work::Executor,
 };
 use std::sync::Arc;
+
+// Units hold whole blocks.
+const _: () = assert!(UNIT_SIZE.is_multiple_of(BLOCK_SIZE_MAX));
 
 /// Sums over a data file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +48,8 @@ pub(super) struct Totals {
 #[derive(Debug)]
 pub(super) struct DataWriter {
     layout: Layout,
-    id: u64,
+    file: Arc<dyn BlockFile>,
+    /// Of the blocks; their checksums are computed in the background.
     writer: Writer,
     block: Vec<u8>,
     head: Head,
@@ -63,11 +67,21 @@ impl DataWriter {
         layout: Layout,
         header: &Header,
     ) -> Result<DataWriter> {
-        let mut writer = Writer::new(file, executor);
-        writer.append(&header.encode())?;
+        let mut block = Buffer::zeroed(ALIGNMENT);
+        block.copy_from_slice(&header.encode());
+        file.write_at(0, &block)?;
+        let (id, block_size) = (header.id, layout.block_size);
+        let seal_all = move |offset: u64, unit: &mut [u8]| {
+            let first = (offset - ALIGNMENT as u64) / block_size as u64;
+            for (number, block) in (first..).zip(unit.chunks_exact_mut(block_size)) {
+                seal(block, number, id);
+            }
+        };
+        let start = ALIGNMENT as u64;
+        let writer = Writer::starting_at(start, file.clone(), executor, Arc::new(seal_all));
         Ok(DataWriter {
             layout,
-            id: header.id,
+            file,
             writer,
             block: vec![0; layout.block_size],
             head: Head::default(),
@@ -152,7 +166,7 @@ impl DataWriter {
     /// Writes out the block, zeros after its entries, and begins the next one.
     fn end_block(&mut self) -> Result<()> {
         self.block[self.next.offset..].fill(0);
-        seal(&mut self.block, self.head, self.next.block, self.id);
+        self.head.write(&mut self.block);
         self.writer.append(&self.block)?;
         self.head = Head { before: self.last.map_or(0, KeyHash::high), ..Head::default() };
         self.next = Position { block: self.next.block + 1, offset: BLOCK_HEAD };
@@ -169,9 +183,12 @@ impl DataWriter {
         let totals = [entries, blocks, key_bytes, value_bytes, straddling];
         let fields = self.layout.encode().into_iter().chain(totals);
         let footer = Footer { fields: fields.flat_map(u64::to_le_bytes).collect(), body_sum: 0 };
-        let footer = footer.encode(self.writer.position());
-        self.writer.append(&footer)?;
+        let start = self.writer.position();
+        let footer = footer.encode(start);
+        let mut block = Buffer::zeroed(footer.len());
+        block.copy_from_slice(&footer);
         self.writer.finish()?;
+        self.file.write_at(start, &block)?;
         Ok(self.totals)
     }
 }

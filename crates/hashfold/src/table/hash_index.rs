@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
+    io::Buffer,
     key::KeyHash,
 };
 use std::ops::Range;
@@ -26,7 +27,7 @@ use std::ops::Range;
 #[derive(Debug)]
 pub struct HashIndex {
     parts: Parts,
-    body: Vec<u8>,
+    body: Buffer,
     entries_per_block: u64,
 }
 
@@ -89,7 +90,12 @@ impl HashIndex {
             trie.finish(&mut image);
         }
         let (fields, parts) = image.into_parts();
-        let body = parts.concat();
+        let mut body = Buffer::zeroed(parts.iter().map(Vec::len).sum());
+        let mut start = 0;
+        for part in parts {
+            body[start..][..part.len()].copy_from_slice(&part);
+            start += part.len();
+        }
         let (mut fields, mut sections) = Sections::split(&fields, &body)?;
         let parts = match choice {
             IndexChoice::Fences => Parts::Fences(Fences::open(&mut fields, &mut sections)?),

@@ -223,11 +223,17 @@ pub(super) struct Head {
     pub(super) before: u64,
 }
 
-/// Writes the head of a block that is otherwise complete.
-pub(super) fn seal(block: &mut [u8], head: Head, number: u64, id: u64) {
-    block[4..6].copy_from_slice(&(head.first as u16).to_le_bytes());
-    block[6..8].copy_from_slice(&(head.count as u16).to_le_bytes());
-    block[8..16].copy_from_slice(&head.before.to_le_bytes());
+impl Head {
+    /// Writes the head of a block, but for the checksum.
+    pub(super) fn write(self, block: &mut [u8]) {
+        block[4..6].copy_from_slice(&(self.first as u16).to_le_bytes());
+        block[6..8].copy_from_slice(&(self.count as u16).to_le_bytes());
+        block[8..16].copy_from_slice(&self.before.to_le_bytes());
+    }
+}
+
+/// Writes the checksum of a block that is otherwise complete.
+pub(super) fn seal(block: &mut [u8], number: u64, id: u64) {
     let sum = checksum(block, number, id);
     block[..4].copy_from_slice(&sum.to_le_bytes());
 }

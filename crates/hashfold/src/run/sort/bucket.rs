@@ -84,7 +84,7 @@ impl Bucket {
         spill: &mut Spill,
     ) -> impl Iterator<Item = (Piece, Buffer)> {
         self.chunks.drain(..count).map(|chunk| {
-            let piece = spill.place(&chunk);
+            let piece = spill.place();
             self.spilled.push(piece);
             (piece, chunk)
         })

@@ -5,18 +5,17 @@ use crate::{
     io::{Access, BlockFile, Buffer, Disk},
     work::{Executor, Pending},
 };
-use std::{collections::VecDeque, io, path::PathBuf, sync::Arc};
+use std::{
+    collections::VecDeque,
+    io,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard},
+};
 
-/// How much memory the pool grows by.
-const SLAB_BYTES: usize = 4 << 20;
-
-/// A chunk in the spill file.
+/// A chunk in the spill file: its place there, in chunks. Enough for a petabyte in chunks of
+/// 256 KiB.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
-    /// Its place in the file, in chunks: enough for a petabyte in chunks of 256 KiB.
-    number: u32,
-    checksum: u32,
-}
+pub(super) struct Piece(u32);
 
 /// The pool of chunks, and the file that takes what does not fit into the pool.
 #[derive(Debug)]
@@ -109,12 +108,8 @@ impl Spill {
                 return Ok(chunk);
             }
             if self.chunks < self.plan.chunk_count {
-                // Several at once, which costs the system less.
-                let slab = SLAB_BYTES / self.plan.chunk_bytes;
-                let count = slab.min(self.plan.chunk_count - self.chunks);
-                self.free = Buffer::many(count, self.plan.chunk_bytes);
-                self.chunks += count;
-                continue;
+                self.chunks += 1;
+                return Ok(Buffer::zeroed(self.plan.chunk_bytes));
             }
             self.wait()?;
         }
@@ -137,13 +132,13 @@ impl Spill {
     }
 
     /// Finds a place in the file for a chunk, which the caller will write.
-    pub(super) fn place(&mut self, chunk: &Buffer) -> Piece {
+    pub(super) fn place(&mut self) -> Piece {
         let number = self.holes.pop().unwrap_or_else(|| {
             let end = self.file_chunks;
             self.file_chunks = end.checked_add(1).expect("no disk has room for so many chunks");
             end
         });
-        Piece { number, checksum: crc32c(chunk) }
+        Piece(number)
     }
 
     /// Starts to write chunks to their places.
@@ -168,7 +163,7 @@ impl Spill {
     pub(super) fn take_back(&mut self, piece: Piece) -> Result<Buffer> {
         let mut chunk = self.chunk()?;
         self.file.as_ref().expect("it holds the piece").read(&[piece], &mut chunk)?;
-        self.holes.push(piece.number);
+        self.holes.push(piece.0);
         Ok(chunk)
     }
 
@@ -181,7 +176,10 @@ impl Spill {
         self.named = true;
         self.disk.remove(&self.path)?;
         self.named = false;
-        Ok(self.file.insert(SpillFile { file, chunk_bytes: self.plan.chunk_bytes }).clone())
+        Ok(self
+            .file
+            .insert(SpillFile { file, chunk_bytes: self.plan.chunk_bytes, sums: Arc::default() })
+            .clone())
     }
 
     /// Waits for the oldest write.
@@ -230,6 +228,8 @@ impl Drop for Spill {
 pub(super) struct SpillFile {
     file: Arc<dyn BlockFile>,
     chunk_bytes: usize,
+    /// The checksum of each chunk in the file.
+    sums: Arc<Mutex<Vec<u32>>>,
 }
 
 impl SpillFile {
@@ -240,6 +240,7 @@ impl SpillFile {
     /// Writes chunks and returns their memory.
     fn write(&self, batch: Vec<(Piece, Buffer)>) -> Result<Vec<Buffer>> {
         for (piece, chunk) in &batch {
+            self.note(*piece, crc32c(chunk));
             self.file.write_at(self.offset(*piece), chunk)?;
         }
         Ok(batch.into_iter().map(|(_, chunk)| chunk).collect())
@@ -248,7 +249,7 @@ impl SpillFile {
     /// Reads chunks, one after the other, to the front of `bytes`.
     pub(super) fn read(&self, pieces: &[Piece], bytes: &mut [u8]) -> Result<()> {
         let mut rest = bytes;
-        for adjacent in pieces.chunk_by(|a, b| a.number.checked_add(1) == Some(b.number)) {
+        for adjacent in pieces.chunk_by(|a, b| a.0.checked_add(1) == Some(b.0)) {
             let (front, back) = rest.split_at_mut(adjacent.len() * self.chunk_bytes);
             self.file.read_at(self.offset(adjacent[0]), front)?;
             for (piece, chunk) in adjacent.iter().zip(front.chunks_exact(self.chunk_bytes)) {
@@ -259,8 +260,20 @@ impl SpillFile {
         Ok(())
     }
 
+    fn note(&self, piece: Piece, sum: u32) {
+        let (mut sums, at) = (self.sums(), piece.0 as usize);
+        if sums.len() <= at {
+            sums.resize(at + 1, 0);
+        }
+        sums[at] = sum;
+    }
+
+    fn sums(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.sums.lock().expect("nothing panics under this lock")
+    }
+
     fn verify(&self, piece: Piece, chunk: &[u8]) -> Result<()> {
-        let (expected, got) = (piece.checksum, crc32c(chunk));
+        let (expected, got) = (self.sums()[piece.0 as usize], crc32c(chunk));
         if expected == got {
             return Ok(());
         }
@@ -269,6 +282,6 @@ impl SpillFile {
     }
 
     fn offset(&self, piece: Piece) -> u64 {
-        u64::from(piece.number) * self.chunk_bytes as u64
+        u64::from(piece.0) * self.chunk_bytes as u64
     }
 }

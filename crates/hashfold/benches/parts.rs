@@ -1,0 +1,122 @@
+//! The speed of the library's parts, one by one, in RAM: `cargo bench -p hashfold`.
+//!
+//! Answers are checked before a time is printed. `cargo test` runs it with few entries.
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
+use hashfold::{
+    KeyHash, Seed,
+    checksum::crc32c,
+    io::{Disk, MemoryDisk},
+    run::{Merge, Run, SortOptions, Sorter, Tombstones, VecRun},
+    table::{HashIndex, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions},
+    work::Inline,
+};
+use std::{hint::black_box, path::Path, sync::Arc, time::Instant};
+
+const SEED: Seed = Seed(1);
+const ROUNDS: usize = 5;
+const VALUE: &[u8] = &[7; 48];
+
+/// Prints the time of one of `items` in the fastest of some rounds.
+fn measure(name: &str, items: u64, mut work: impl FnMut()) {
+    let round = |_| {
+        let start = Instant::now();
+        work();
+        start.elapsed().as_secs_f64()
+    };
+    let best = (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min);
+    println!("{name:<28} {:>8.1} ns", best * 1e9 / items as f64);
+}
+
+fn key(i: u64) -> [u8; 16] {
+    KeyHash::of(&i.to_le_bytes(), Seed(2)).bits().to_le_bytes()
+}
+
+fn count(run: &mut dyn Run) -> u64 {
+    let mut count = 0;
+    while run.advance().unwrap() {
+        count += 1;
+    }
+    count
+}
+
+fn sorter(entries: u64) -> Sorter {
+    let (disk, executor) = (Arc::new(MemoryDisk::default()), Arc::new(Inline));
+    let mut sorter =
+        Sorter::new(disk, "spill".into(), SEED, SortOptions::default(), executor).unwrap();
+    for i in 0..entries {
+        sorter.push(&key(i), Some(VALUE)).unwrap();
+    }
+    sorter
+}
+
+fn runs(entries: u64) {
+    measure("sort, 64-byte entry", entries, || {
+        assert_eq!(count(&mut sorter(entries).finish().unwrap()), entries);
+    });
+    let part = |first: u64| {
+        let keys = (first..entries).step_by(2);
+        VecRun::new(keys.map(|i| (key(i).to_vec(), Some(VALUE.to_vec()))).collect(), SEED)
+    };
+    let parts = [part(0), part(1)];
+    measure("merge of two runs, entry", entries, || {
+        let runs = parts.iter().map(|run| Box::new(run.clone()) as Box<dyn Run>).collect();
+        assert_eq!(count(&mut Merge::new(runs, Tombstones::Drop)), entries);
+    });
+}
+
+fn indexes(entries: u64) {
+    let mut hashes: Vec<KeyHash> = (0..entries).map(|i| KeyHash::of(&key(i), SEED)).collect();
+    let asked = hashes.clone();
+    hashes.sort_unstable();
+    let options = IndexOptions::default();
+    let dense = || HashIndex::dense(hashes.iter().copied(), entries, &options).unwrap();
+    measure("dense index, build a key", entries, || drop(black_box(dense())));
+    let index = dense();
+    assert!(hashes.iter().zip(0..).all(|(hash, rank)| index.ranks(*hash) == (rank..rank + 1)));
+    measure("dense index, rank", entries, || {
+        black_box(asked.iter().fold(0, |sum, hash| sum ^ index.ranks(*hash).start));
+    });
+    measure("dense index, rank in batch", entries, || {
+        let mut ranks = Vec::with_capacity(asked.len());
+        index.ranks_many(&asked, &mut ranks);
+        assert_eq!(ranks.len(), asked.len());
+    });
+    let fences = HashIndex::fences(hashes.iter().copied(), entries, 16).unwrap();
+    measure("fences, block", entries, || {
+        black_box(asked.iter().fold(0, |sum, hash| sum ^ fences.ranks(*hash).start));
+    });
+}
+
+fn tables(entries: u64) {
+    let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+    let folder = Path::new("table");
+    let options = TableOptions::new(SEED, 1);
+    let builder = TableBuilder::create(disk.clone(), folder, options, Arc::new(Inline)).unwrap();
+    let mut run = sorter(entries).finish().unwrap();
+    let summary = *run.summary();
+    builder.build(&mut run, &summary).unwrap();
+    let table = Table::open(&disk, folder, OpenOptions::default()).unwrap();
+    measure("table in RAM, get", entries, || {
+        let found = |i: &u64| table.get(&key(*i)).unwrap().is_some_and(|value| value == VALUE);
+        assert_eq!((0..entries).filter(found).count() as u64, entries);
+    });
+    measure("table in RAM, scan an entry", entries, || {
+        assert_eq!(count(&mut table.scan()), entries);
+    });
+}
+
+fn main() {
+    let is_bench = std::env::args().any(|argument| argument == "--bench");
+    let entries = if is_bench { 1 << 20 } else { 1 << 10 };
+    measure("hash of a 16-byte key", entries, || {
+        black_box((0..entries).fold(0, |sum, i| sum ^ KeyHash::of(&key(i), SEED).low()));
+    });
+    let block = [7; 4096];
+    measure("checksum of a block", entries / 8, || {
+        black_box((0..entries / 8).fold(0, |sum, _| sum ^ crc32c(black_box(&block))));
+    });
+    runs(entries);
+    indexes(entries);
+    tables(entries);
+}

@@ -1,0 +1,94 @@
+//! What the documents say of the repository is so.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn text(path: &str) -> String {
+    fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The paths, from the repository on, of the files in a folder and the folders in it.
+fn files(folder: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(repository().join(folder)).unwrap() {
+        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+        let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+        if repository().join(&path).is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn documents() -> Vec<String> {
+    let mut found = files("docs");
+    found.extend(files("examples"));
+    found
+        .extend(["README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG"].map(|n| format!("{n}.md")));
+    found.retain(|path| path.ends_with(".md"));
+    found
+}
+
+#[test]
+fn the_example_in_the_readme_is_the_one_that_runs() {
+    let example = text("crates/hashfold/examples/build_and_get.rs");
+    let (_, code) = example.split_once("\n\n").expect("a front page, then code");
+    assert!(text("README.md").contains(&format!("```rust\n{code}```\n")));
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    for path in documents() {
+        let document = text(&path);
+        let targets = document.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for target in targets.filter(|target| !target.contains("://")) {
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let folder = Path::new(&path).parent().expect("a file is in a folder");
+            let file = match file {
+                "" => path.clone(),
+                file => folder.join(file).to_string_lossy().into_owned(),
+            };
+            assert!(repository().join(&file).exists(), "{path}: there is no {target}");
+            let anchor = |line: &str| line.trim_start_matches('#').trim().to_lowercase();
+            let anchors = |document: String| {
+                let headings = document.lines().filter(|line| line.starts_with('#'));
+                headings.map(|line| anchor(line).replace(' ', "-")).collect::<Vec<_>>()
+            };
+            let known = heading.is_empty() || anchors(text(&file)).iter().any(|a| a == heading);
+            assert!(known, "{path}: there is no heading {target}");
+        }
+    }
+}
+
+#[test]
+fn the_map_names_every_source_file_and_fits_its_page() {
+    let map = text("ARCHITECTURE.md");
+    assert!(map.lines().count() <= 300, "a map that is too long is not read");
+    for folder in ["crates/hashfold/src", "crates/hashfold-cli/src"] {
+        for path in files(folder) {
+            let name = path.strip_prefix(folder).expect("it is in the folder");
+            let name = &name[1..];
+            assert!(map.contains(&format!("`{name}`")), "ARCHITECTURE.md does not name {path}");
+        }
+    }
+    let named = map.split('`').skip(1).step_by(2);
+    for path in named.filter(|name| name.ends_with(".rs") && *name != "tests.rs") {
+        let roots = [
+            "",
+            "crates/hashfold/",
+            "crates/hashfold/src/",
+            "crates/hashfold/tests/it/",
+            "crates/hashfold-cli/src/",
+        ];
+        let known = roots.iter().any(|root| repository().join(root).join(path).exists());
+        assert!(known, "ARCHITECTURE.md names {path}, which is not there");
+    }
+}

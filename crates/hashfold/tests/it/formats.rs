@@ -1,0 +1,154 @@
+//! `docs/formats` says what the code does: the byte tables are the same, word for word, and the
+//! worked example is what a build writes.
+
+use hashfold::{
+    Seed,
+    io::{Access, Disk, MemoryDisk, read_all},
+    run::{Summary, VecRun},
+    table::{TableBuilder, TableOptions},
+    work::Inline,
+};
+use std::{
+    collections::BTreeSet,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// All files below `folder` whose names end like this.
+fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path, ending));
+        } else if path.to_string_lossy().ends_with(ending) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// The tables in a file's front page.
+fn tables(source: &str) -> Vec<String> {
+    let mut tables: Vec<String> = Vec::new();
+    let mut inside = false;
+    for line in source.lines().map_while(|line| line.strip_prefix("//!")) {
+        let row = line.trim_start();
+        match (row.starts_with('|'), inside) {
+            (true, false) => tables.push(row.to_owned()),
+            (true, true) => {
+                let table = tables.last_mut().expect("a row before this one made it");
+                table.push('\n');
+                table.push_str(row);
+            }
+            (false, _) => {}
+        }
+        inside = row.starts_with('|');
+    }
+    tables
+}
+
+/// The format pages that a file's front page names.
+fn pages(source: &str) -> BTreeSet<String> {
+    let front = source.lines().take_while(|line| line.starts_with("//!"));
+    let words = front.flat_map(str::split_whitespace).filter_map(|word| {
+        let (page, _) = word.split_once("docs/formats/")?.1.split_once(".md")?;
+        Some(page.to_owned())
+    });
+    words.collect()
+}
+
+#[test]
+fn the_byte_tables_of_the_sources_stand_in_the_pages_that_they_name() {
+    let mut checked = BTreeSet::new();
+    for source in ["crates/hashfold/src", "crates/hashfold-cli/src"] {
+        for path in files(&repository().join(source), ".rs") {
+            let source = text(&path);
+            for page in pages(&source) {
+                let document = text(&repository().join(format!("docs/formats/{page}.md")));
+                for table in tables(&source) {
+                    assert!(
+                        document.contains(&table),
+                        "docs/formats/{page}.md lacks this table of {}:\n{table}",
+                        path.display()
+                    );
+                    checked.insert(page.clone());
+                }
+            }
+        }
+    }
+    for path in files(&repository().join("docs/formats"), ".md") {
+        let page = path.file_stem().unwrap().to_string_lossy().into_owned();
+        assert!(checked.contains(&page), "no source file has a table of docs/formats/{page}.md");
+    }
+}
+
+/// A row for 16 bytes; rows of zeros are left out.
+fn hexdump(bytes: &[u8], start: usize) -> String {
+    let mut out = String::new();
+    for (i, row) in bytes.chunks(16).enumerate() {
+        if row.iter().all(|&byte| byte == 0) {
+            continue;
+        }
+        let hex = |half: &[u8]| {
+            half.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+        };
+        let letter = |&byte: &u8| if (b' '..=b'~').contains(&byte) { byte as char } else { '.' };
+        let letters: String = row.iter().map(letter).collect();
+        let (offset, left, right) = (start + 16 * i, hex(&row[..8]), hex(&row[8..]));
+        writeln!(out, "{offset:06x}  {left}  {right}  {letters}").unwrap();
+    }
+    out
+}
+
+/// The table of the worked example: its manifest, data file and index file.
+fn example() -> [Vec<u8>; 3] {
+    let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+    let folder = Path::new("colours");
+    let options = TableOptions::new(Seed(1), 1);
+    let builder = TableBuilder::create(disk.clone(), folder, options, Arc::new(Inline)).unwrap();
+    let entries = [("sky", "blue"), ("grass", "green")];
+    let owned = |text: &str| text.as_bytes().to_vec();
+    let mut run =
+        VecRun::new(entries.map(|(key, value)| (owned(key), Some(owned(value)))).to_vec(), Seed(1));
+    let summary: Summary = *run.summary();
+    builder.build(&mut run, &summary).unwrap();
+    ["MANIFEST", "data-0000000000000001-1", "index-0000000000000001-1"].map(|name| {
+        let file = disk.open(&folder.join(name), Access::Cached).unwrap();
+        read_all(file.as_ref(), 1 << 20).unwrap().to_vec()
+    })
+}
+
+#[test]
+fn the_worked_example_is_what_a_build_writes() {
+    const BLOCK: usize = 4096;
+    let [manifest, data, index] = example();
+    let examples = [
+        ("frame", &data, 0),
+        ("manifest", &manifest, BLOCK),
+        ("table", &data, BLOCK),
+        ("table", &data, 2 * BLOCK),
+        ("table", &index, BLOCK),
+        ("table", &index, 2 * BLOCK),
+    ];
+    let mut missing = String::new();
+    for (page, file, start) in examples {
+        let document = text(&repository().join(format!("docs/formats/{page}.md")));
+        let dump = hexdump(&file[start..start + BLOCK], start);
+        if !document.contains(&format!("```text\n{dump}```\n")) {
+            writeln!(missing, "docs/formats/{page}.md lacks this example:\n{dump}").unwrap();
+        }
+    }
+    assert!(missing.is_empty(), "{missing}");
+    assert!([manifest.len(), data.len(), index.len()] == [2 * BLOCK, 3 * BLOCK, 3 * BLOCK]);
+}
