@@ -78,6 +78,8 @@ pub(super) struct Loaded {
     slots: Vec<Slot>,
     /// Entries dropped because a later one had the same key.
     pub(super) duplicates: u64,
+    /// The bucket's chunks, of which nothing is needed any more.
+    pub(super) chunks: Vec<Buffer>,
     hasher: Hasher,
     /// The index of the next slot.
     next: usize,
@@ -88,7 +90,8 @@ pub(super) struct Loaded {
 impl Loaded {
     pub(super) fn empty(hasher: Hasher) -> Loaded {
         let Room { bytes, slots } = Room::empty();
-        Loaded { bytes, slots, duplicates: 0, hasher, next: 0, current: None }
+        let chunks = Vec::new();
+        Loaded { bytes, slots, duplicates: 0, chunks, hasher, next: 0, current: None }
     }
 
     /// The memory of a bucket that has been emitted.
@@ -107,9 +110,9 @@ impl Loaded {
         let (len, entries) = (bucket.bytes as usize, bucket.entries as usize);
         let room = room.fit(gathered_bytes(&bucket, file), entries);
         let (mut bytes, mut slots) = (room.bytes, room.slots);
-        gather(bucket, file, &mut bytes)?;
+        let chunks = gather(bucket, file, &mut bytes)?;
         index(&bytes[..len], entries, hasher, &mut slots)?;
-        let mut loaded = Loaded { bytes, slots, ..Loaded::empty(hasher) };
+        let mut loaded = Loaded { bytes, slots, chunks, ..Loaded::empty(hasher) };
         loaded.slots.sort_unstable();
         loaded.resolve(duplicates)?;
         Ok(loaded)
@@ -211,17 +214,17 @@ fn chunk_bytes(bucket: &Bucket, file: Option<&SpillFile>) -> usize {
     }
 }
 
-/// Puts all bytes of a bucket together.
-fn gather(bucket: Bucket, file: Option<&SpillFile>, bytes: &mut [u8]) -> Result<()> {
+/// Puts all bytes of a bucket together; returns its chunks.
+fn gather(bucket: Bucket, file: Option<&SpillFile>, bytes: &mut [u8]) -> Result<Vec<Buffer>> {
     let chunk_bytes = chunk_bytes(&bucket, file);
     let (spilled, resident) = bytes.split_at_mut(bucket.spilled.len() * chunk_bytes);
     if let Some(file) = file {
         file.read(&bucket.spilled, spilled)?;
     }
-    for (chunk, to) in bucket.chunks.into_iter().zip(resident.chunks_exact_mut(chunk_bytes)) {
-        to.copy_from_slice(&chunk);
+    for (chunk, to) in bucket.chunks.iter().zip(resident.chunks_exact_mut(chunk_bytes)) {
+        to.copy_from_slice(chunk);
     }
-    Ok(())
+    Ok(bucket.chunks.into())
 }
 
 /// Where the entries are, with their hashes.

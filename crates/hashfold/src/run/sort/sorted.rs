@@ -81,6 +81,7 @@ impl Sorted {
         self.load_ahead();
         self.room = Room::empty();
         self.current = next.loaded.wait()?;
+        self.current.chunks.drain(..).for_each(|chunk| self.buckets.spill.put_back(chunk));
         self.duplicates += self.current.duplicates;
         Ok(true)
     }
@@ -89,8 +90,10 @@ impl Sorted {
     /// made smaller first.
     fn load_next(&mut self) -> Result<()> {
         while let Some(bucket) = self.buckets.pop() {
-            let memory_bytes = memory_bytes(&bucket);
-            if memory_bytes <= self.unused_bytes(&bucket) || bucket.entries == 1 {
+            if memory_bytes(&bucket) > self.unused_bytes() {
+                self.buckets.spill.shrink();
+            }
+            if memory_bytes(&bucket) <= self.unused_bytes() || bucket.entries == 1 {
                 self.start(bucket);
                 return Ok(());
             }
@@ -116,7 +119,7 @@ impl Sorted {
         let ahead_max = self.buckets.spill.executor().width().min(AHEAD_MAX);
         while self.ahead.len() < ahead_max
             && let Some(bucket) = self.buckets.peek()
-            && memory_bytes(bucket) <= self.unused_bytes(bucket)
+            && memory_bytes(bucket) <= self.unused_bytes()
             && let Some(bucket) = self.buckets.pop()
         {
             self.start(bucket);
@@ -126,8 +129,7 @@ impl Sorted {
     fn start(&mut self, bucket: Bucket) {
         let memory_bytes = memory_bytes(&bucket);
         let (hasher, policy) = (self.buckets.hasher, self.policy);
-        let spill = &mut self.buckets.spill;
-        spill.give_away(bucket.chunks.len());
+        let spill = &self.buckets.spill;
         let file = spill.file().cloned();
         let room = std::mem::replace(&mut self.room, Room::empty());
         let loaded = Pending::start(&**spill.executor(), move || {
@@ -136,17 +138,16 @@ impl Sorted {
         self.ahead.push_back(Ahead { loaded, memory_bytes });
     }
 
-    /// The memory that nobody uses, apart from the chunks of `bucket`.
-    fn unused_bytes(&self, bucket: &Bucket) -> usize {
+    /// The memory that nobody uses. Chunks count as used, also those that are free: giving memory
+    /// back to the system is slow, so it is done only when there is too little.
+    fn unused_bytes(&self) -> usize {
         let ahead_bytes: usize = self.ahead.iter().map(|ahead| ahead.memory_bytes).sum();
-        let chunk_bytes = self.buckets.spill.memory_bytes()
-            - bucket.chunks.len() * self.buckets.spill.chunk_bytes();
-        self.plan.memory_bytes.saturating_sub(self.current_bytes + ahead_bytes + chunk_bytes)
+        let used = self.current_bytes + ahead_bytes + self.buckets.spill.memory_bytes();
+        self.plan.memory_bytes.saturating_sub(used)
     }
 }
 
-/// The memory that a bucket takes while it is loaded, its chunks included: they are freed one by
-/// one as their copy grows.
+/// The memory that a bucket takes when it is loaded, besides its chunks.
 fn memory_bytes(bucket: &Bucket) -> usize {
     bucket.bytes as usize + bucket.entries as usize * SLOT_BYTES
 }

@@ -120,11 +120,6 @@ impl Spill {
         self.free.push(chunk);
     }
 
-    /// Leaves `count` chunks to the caller for good.
-    pub(super) fn give_away(&mut self, count: usize) {
-        self.chunks -= count;
-    }
-
     /// Frees all chunks that nobody uses.
     pub(super) fn shrink(&mut self) {
         self.chunks -= self.free.len();
