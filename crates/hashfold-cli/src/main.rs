@@ -1,7 +1,7 @@
 //! The `hashfold` command. One file a verb; each parses, calls the library, and prints.
 //!
 //! Entry points: [`build`], [`get`], [`scan`], [`stat`], [`verify`], [`reindex`],
-//! [`bench`]. What comes in
+//! [`mod@bench`]. What comes in
 //! goes through [`input`], what goes out through [`output`].
 
 mod bench;

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 /// Read all of a table and check it
 ///
-/// Each damage is told on its own line, and the command then ends with exit code 4.
+/// Each damage is told on its own line, and the command then ends with exit code 1.
 #[derive(Args, Debug)]
 pub(crate) struct VerifyArgs {
     /// The folder of the table

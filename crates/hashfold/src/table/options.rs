@@ -175,9 +175,11 @@ pub struct TableStats {
 }
 
 impl TableStats {
-    /// Bits of memory a key.
+    /// Bits of memory a key; padding, which counts where entries are few, is left out.
     pub fn index_bits_per_key(&self) -> f64 {
-        bits_per_key(self.index_bytes, self.entries)
+        let IndexStats { coded_bytes, directory_bytes, location_bytes, .. } = self.index;
+        let bytes = coded_bytes + directory_bytes + location_bytes + self.index.fingerprint_bytes;
+        bits_per_key(bytes, self.entries)
     }
 }
 

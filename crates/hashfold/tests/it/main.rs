@@ -2,8 +2,10 @@
 
 mod crash;
 mod damage;
+mod documents;
 mod end_to_end;
 mod fixture;
+mod formats;
 mod golden;
 mod index;
 mod layers;

@@ -2,7 +2,8 @@
 //!
 //! Hashes are uniform, so the left size of a node with C keys is binomial(C, 1/2). A node is one
 //! *symbol*: its left size, where 0 stands for "all keys on one side" (the paper's merged code of
-//! 0 and C: which side it is does not change the rank of any key that is there).
+//! 0 and C: which side it is does not change the rank of any key that is there). The same table
+//! stands in `docs/formats/table.md`.
 //!
 //! | keys in the node        | code                                                              |
 //! |-------------------------|-------------------------------------------------------------------|

@@ -1,0 +1,352 @@
+//! Curves and bars, as SVG.
+
+use crate::{Result, measure::Rounds, sheet::thousands};
+use plotters::{
+    coord::{
+        Shift,
+        ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter},
+    },
+    element::DashedPathElement,
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
+use std::{ops::Range, path::Path};
+
+/// Colours that are told apart also by those who do not see red and green.
+pub const BLUE: RGBColor = RGBColor(0, 90, 181);
+pub const SKY: RGBColor = RGBColor(60, 160, 230);
+pub const TEAL: RGBColor = RGBColor(0, 140, 120);
+pub const PURPLE: RGBColor = RGBColor(125, 75, 170);
+pub const ORANGE: RGBColor = RGBColor(217, 95, 2);
+pub const AMBER: RGBColor = RGBColor(230, 159, 0);
+pub const GREY: RGBColor = RGBColor(120, 120, 120);
+pub const INK: RGBColor = RGBColor(40, 40, 40);
+
+const SIZE: (u32, u32) = (1060, 580);
+const TITLE_HEIGHT: u32 = 46;
+const LEGEND_WIDTH: u32 = 300;
+const LEGEND_LINE: i32 = 26;
+
+/// How an axis turns numbers into places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    Linear,
+    Logarithmic,
+}
+
+/// One side of a chart.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    /// With its unit.
+    pub label: &'static str,
+    pub scale: Scale,
+    /// Where lines and numbers are, in ascending order; the first and the last one are its ends.
+    pub ticks: Vec<f64>,
+}
+
+impl Axis {
+    pub fn linear(label: &'static str, start: f64, end: f64, step: f64) -> Axis {
+        let count = ((end - start) / step).round() as u32;
+        let ticks = (0..=count).map(|i| start + f64::from(i) * step).collect();
+        Axis { label, scale: Scale::Linear, ticks }
+    }
+
+    /// From 0 to a round number above `max`.
+    pub fn from_zero(label: &'static str, max: f64) -> Axis {
+        let magnitude = 10_f64.powf(max.log10().floor());
+        let steps = [0.1, 0.2, 0.25, 0.5, 1.0, 2.0].map(|step| step * magnitude);
+        let step = steps.into_iter().find(|step| max / step <= 8.0).unwrap_or(max);
+        Axis::linear(label, 0.0, (max * 1.04 / step).ceil() * step, step)
+    }
+
+    /// Powers of two around these numbers.
+    pub fn powers_of_two(label: &'static str, min: f64, max: f64) -> Axis {
+        let powers = min.log2().floor() as i32..=max.log2().ceil() as i32;
+        let ticks = powers.map(|power| 2_f64.powi(power)).collect();
+        Axis { label, scale: Scale::Logarithmic, ticks }
+    }
+
+    /// 1, 2, 5, 10 and so on around these numbers.
+    pub fn logarithmic(label: &'static str, min: f64, max: f64) -> Axis {
+        let decades = min.log10().floor() as i32..=max.log10().ceil() as i32;
+        let all: Vec<f64> =
+            decades.flat_map(|d| [1.0, 2.0, 5.0].map(|digit| digit * 10_f64.powi(d))).collect();
+        let first = all.iter().rposition(|&tick| tick <= min).unwrap_or(0);
+        let last = all.iter().position(|&tick| tick >= max).unwrap_or(all.len() - 1);
+        Axis { label, scale: Scale::Logarithmic, ticks: all[first..=last].to_vec() }
+    }
+
+    fn place(&self, value: f64) -> f64 {
+        match self.scale {
+            Scale::Linear => value,
+            Scale::Logarithmic => value.log2(),
+        }
+    }
+
+    fn ends(&self) -> (f64, f64) {
+        (self.ticks[0], self.ticks[self.ticks.len() - 1])
+    }
+}
+
+impl Ranged for Axis {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, pixels: (i32, i32)) -> i32 {
+        let (start, end) = self.ends();
+        let share =
+            (self.place(*value) - self.place(start)) / (self.place(end) - self.place(start));
+        pixels.0 + (share * f64::from(pixels.1 - pixels.0)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.ticks.clone()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.ends().0..self.ends().1
+    }
+}
+
+impl ValueFormatter<f64> for Axis {
+    fn format_ext(&self, value: &f64) -> String {
+        let fits = |decimals: u32| {
+            let unit = 10_f64.powi(decimals as i32);
+            self.ticks.iter().all(|tick| (tick * unit - (tick * unit).round()).abs() < 1e-6)
+        };
+        match (0..3).find(|&decimals| fits(decimals)) {
+            Some(0) => thousands(*value),
+            decimals => format!("{value:.0$}", decimals.unwrap_or(3) as usize),
+        }
+    }
+}
+
+/// What stands at a place.
+#[derive(Clone, Debug)]
+pub struct Point {
+    pub x: f64,
+    pub y: f64,
+    /// Of the rounds, from the smallest to the largest y.
+    pub range: Option<(f64, f64)>,
+    pub label: Option<String>,
+}
+
+impl Point {
+    pub fn new(x: f64, y: f64) -> Point {
+        Point { x, y, range: None, label: None }
+    }
+
+    /// A point with the range of its rounds.
+    pub fn of(x: f64, y: f64, rounds: &Rounds) -> Point {
+        Point { range: Some((rounds.min(), rounds.max())), ..Point::new(x, y) }
+    }
+
+    pub fn labelled(self, label: impl Into<String>) -> Point {
+        Point { label: Some(label.into()), ..self }
+    }
+}
+
+/// How a series looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// What is computed.
+    Line,
+    Dashed,
+    /// What is measured.
+    Dots,
+    DottedLine,
+    /// What the paper states.
+    Squares,
+}
+
+#[derive(Clone, Debug)]
+pub struct Series {
+    pub name: String,
+    pub look: Look,
+    pub colour: RGBColor,
+    pub points: Vec<Point>,
+}
+
+/// A chart of curves.
+#[derive(Clone, Debug)]
+pub struct Chart {
+    pub title: String,
+    pub x: Axis,
+    pub y: Axis,
+    pub series: Vec<Series>,
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+impl Chart {
+    pub fn draw(&self, path: &Path) -> Result<()> {
+        let root = SVGBackend::new(path, SIZE).into_drawing_area();
+        root.fill(&WHITE)?;
+        let (head, body) = root.split_vertically(TITLE_HEIGHT);
+        head.draw(&Text::new(
+            self.title.clone(),
+            (16, 14),
+            ("sans-serif", 21).into_font().color(&INK),
+        ))?;
+        let (plot, legend) = body.split_horizontally(SIZE.0 - LEGEND_WIDTH);
+        let mut context = ChartBuilder::on(&plot)
+            .margin(14)
+            .margin_right(24)
+            .x_label_area_size(56)
+            .y_label_area_size(84)
+            .build_cartesian_2d(self.x.clone(), self.y.clone())?;
+        context
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(RGBColor(222, 222, 222))
+            .axis_style(INK)
+            .label_style(("sans-serif", 15).into_font().color(&INK))
+            .axis_desc_style(("sans-serif", 17).into_font().color(&INK))
+            .x_desc(self.x.label)
+            .y_desc(self.y.label)
+            .x_labels(self.x.ticks.len())
+            .y_labels(self.y.ticks.len())
+            .draw()?;
+        let area = context.plotting_area().strip_coord_spec();
+        let place = |x: f64, y: f64| {
+            let (x, y) = context.backend_coord(&(x, y));
+            let (left, top) = area.get_base_pixel();
+            (x - left, y - top)
+        };
+        for series in &self.series {
+            series.draw(&area, &place)?;
+        }
+        for (i, series) in self.series.iter().enumerate() {
+            series.draw_legend(&legend, 24 + i as i32 * LEGEND_LINE)?;
+        }
+        Ok(root.present()?)
+    }
+}
+
+impl Series {
+    fn draw(&self, area: &Area<'_>, place: &dyn Fn(f64, f64) -> (i32, i32)) -> Result<()> {
+        let places: Vec<(i32, i32)> =
+            self.points.iter().map(|point| place(point.x, point.y)).collect();
+        self.draw_line(area, &places)?;
+        for (point, &(x, y)) in self.points.iter().zip(&places) {
+            if let Some((low, high)) = point.range {
+                let ends = [place(point.x, low), place(point.x, high)];
+                area.draw(&PathElement::new(ends, self.colour.stroke_width(1)))?;
+                for (x, y) in ends {
+                    area.draw(&PathElement::new([(x - 4, y), (x + 4, y)], self.colour))?;
+                }
+            }
+            self.draw_mark(area, (x, y))?;
+            if let Some(label) = &point.label {
+                let style = ("sans-serif", 14).into_font().color(&self.colour);
+                area.draw(&Text::new(label.clone(), (x + 8, y - 17), style))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn draw_line(&self, area: &Area<'_>, places: &[(i32, i32)]) -> Result<()> {
+        let style = self.colour.stroke_width(2);
+        match self.look {
+            Look::Line | Look::DottedLine => {
+                area.draw(&PathElement::new(places.to_vec(), style))?;
+            }
+            Look::Dashed => {
+                area.draw(&DashedPathElement::new(places.iter().copied(), 7, 5, style))?;
+            }
+            Look::Dots | Look::Squares => {}
+        }
+        Ok(())
+    }
+
+    fn draw_mark(&self, area: &Area<'_>, (x, y): (i32, i32)) -> Result<()> {
+        match self.look {
+            Look::Dots | Look::DottedLine => {
+                area.draw(&Circle::new((x, y), 4, self.colour.filled()))?;
+            }
+            Look::Squares => {
+                let corners = [(x - 5, y - 5), (x + 5, y + 5)];
+                area.draw(&Rectangle::new(corners, WHITE.filled()))?;
+                area.draw(&Rectangle::new(corners, self.colour.stroke_width(2)))?;
+            }
+            Look::Line | Look::Dashed => {}
+        }
+        Ok(())
+    }
+
+    fn draw_legend(&self, area: &Area<'_>, y: i32) -> Result<()> {
+        self.draw_line(area, &[(4, y), (36, y)])?;
+        self.draw_mark(area, (20, y))?;
+        let style = TextStyle::from(("sans-serif", 15).into_font()).color(&INK);
+        let style = style.pos(Pos::new(HPos::Left, VPos::Center));
+        Ok(area.draw(&Text::new(self.name.clone(), (46, y), style))?)
+    }
+}
+
+/// A bar of a panel.
+#[derive(Clone, Debug)]
+pub struct Bar {
+    pub name: String,
+    pub value: f64,
+    pub range: Option<(f64, f64)>,
+    /// Not the paper's.
+    pub ours: bool,
+}
+
+/// Bars of one unit.
+#[derive(Clone, Debug)]
+pub struct Panel {
+    /// With the unit.
+    pub title: &'static str,
+    pub decimals: usize,
+    pub bars: Vec<Bar>,
+}
+
+const BAR_LINE: u32 = 30;
+const BAR_START: i32 = 330;
+const BAR_WIDTH_MAX: f64 = 520.0;
+
+/// Draws panels of bars, one below the other: ours blue, the paper's orange.
+pub fn draw_bars(path: &Path, title: &str, panels: &[Panel]) -> Result<()> {
+    let height = |panel: &Panel| TITLE_HEIGHT + BAR_LINE * panel.bars.len() as u32;
+    let total = TITLE_HEIGHT + panels.iter().map(height).sum::<u32>() + 16;
+    let root = SVGBackend::new(path, (SIZE.0, total)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let (head, mut rest) = root.split_vertically(TITLE_HEIGHT);
+    head.draw(&Text::new(title.to_owned(), (16, 14), ("sans-serif", 21).into_font().color(&INK)))?;
+    for panel in panels {
+        let (area, below) = rest.split_vertically(height(panel));
+        panel.draw(&area)?;
+        rest = below;
+    }
+    Ok(root.present()?)
+}
+
+impl Panel {
+    fn draw(&self, area: &Area<'_>) -> Result<()> {
+        let style = ("sans-serif", 17).into_font().color(&INK);
+        area.draw(&Text::new(self.title, (16, 16), style))?;
+        let top = |bar: &Bar| bar.range.map_or(bar.value, |(_, high)| high.max(bar.value));
+        let max = self.bars.iter().map(top).fold(f64::MIN_POSITIVE, f64::max);
+        let x = |value: f64| BAR_START + (value / max * BAR_WIDTH_MAX) as i32;
+        let text = TextStyle::from(("sans-serif", 15).into_font()).color(&INK);
+        let left = text.pos(Pos::new(HPos::Right, VPos::Center));
+        let right = text.pos(Pos::new(HPos::Left, VPos::Center));
+        for (i, bar) in self.bars.iter().enumerate() {
+            let y = (TITLE_HEIGHT + BAR_LINE * i as u32 + BAR_LINE / 2) as i32;
+            area.draw(&Text::new(bar.name.clone(), (BAR_START - 10, y), left.clone()))?;
+            let colour = if bar.ours { BLUE } else { ORANGE };
+            let corners = [(BAR_START, y - 10), (x(bar.value), y + 10)];
+            area.draw(&Rectangle::new(corners, colour.filled()))?;
+            if let Some((low, high)) = bar.range {
+                area.draw(&PathElement::new([(x(low), y), (x(high), y)], INK.stroke_width(2)))?;
+            }
+            let number = match self.decimals {
+                0 => thousands(bar.value),
+                decimals => format!("{:.decimals$}", bar.value),
+            };
+            area.draw(&Text::new(number, (x(top(bar)) + 8, y), right.clone()))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,194 @@
+//! The figures and tables of the paper on entropy-coded tries, from Hashfold's own code.
+//!
+//! Lim, Andersen and Kaminsky, *Practical Batch-Updatable External Hashing with Sorting* (2013).
+//! Each command writes a CSV and an SVG; the values that the paper states stand beside ours. Where
+//! it only draws a curve, no value is made up: expected sizes are computed by its formulas, other
+//! curves are left out. Answers are checked before a time is reported.
+//!
+//! ```text
+//! theory ──────────────┐
+//! hashes (indexes) ────┤→ one function a figure → sheet (CSV), chart (SVG)
+//! items ── builds ─────┤
+//! paper ───────────────┘
+//! ```
+
+mod builds;
+mod chart;
+mod construction;
+mod hashes;
+mod items;
+mod machine;
+mod measure;
+mod paper;
+mod queries;
+mod sheet;
+mod sizes;
+#[cfg(test)]
+mod tests;
+mod theory;
+mod tradeoff;
+mod urls;
+
+use clap::{Args, Parser, Subcommand};
+use std::{error::Error, path::PathBuf, process::ExitCode};
+
+/// Errors end the program: any will do.
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+#[derive(Debug, Parser)]
+#[command(version, about = "The figures and tables of the paper on entropy-coded tries")]
+struct Cli {
+    #[command(flatten)]
+    options: Options,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What all commands take.
+#[derive(Args, Clone, Debug)]
+struct Options {
+    /// Where CSV and SVG go.
+    #[arg(long, global = true, default_value = "results/ect", value_name = "DIR")]
+    out: PathBuf,
+    /// For tables and their inputs, on the device to be measured: a folder in this one, removed
+    /// at the end.
+    #[arg(long, global = true, default_value = "target", value_name = "DIR")]
+    dir: PathBuf,
+    /// Of all keys, values and queries.
+    #[arg(long, global = true, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// How often each time is taken.
+    #[arg(long, global = true, default_value_t = 3, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Tiny sizes: to see that everything works, not to measure.
+    #[arg(long, global = true)]
+    quick: bool,
+}
+
+impl Options {
+    /// A size that was asked for, else the default one or the tiny one.
+    fn size<T>(&self, asked: Option<T>, default: T, tiny: T) -> T {
+        asked.unwrap_or(if self.quick { tiny } else { default })
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Expected bits of one trie, by its number of keys.
+    Fig3(Keys),
+    /// Expected bits of sparse tries and fences, by the number of items in a block.
+    Fig6(Keys),
+    /// Build throughput by memory: URL-like keys with values of 1000 bytes. Also writes Table 3.
+    #[command(visible_alias = "table3")]
+    Fig7(Sweep),
+    /// Build throughput by the number of items.
+    Fig8(Growth),
+    /// Index size against lookup time, by bucket size.
+    Fig10(Keys),
+    /// Index size against lookup time, by the limit on Huffman coding.
+    Fig11(Keys),
+    /// Build throughput by memory: keys of 12 bytes with values of 4. Also writes Table 5.
+    #[command(visible_alias = "table5")]
+    Fig12(Sweep),
+    /// Summary: bits a key and lookup time.
+    Table1(Keys),
+    /// Random lookups on the device.
+    Table4(Queries),
+    /// Every figure and table.
+    All,
+    /// URL-like keys and their values to standard output, for `hashfold build - --format raw`.
+    Urls(Urls),
+}
+
+#[derive(Args, Clone, Debug, Default)]
+struct Keys {
+    /// Keys in the indexes that are measured.
+    #[arg(long, value_name = "N")]
+    keys: Option<u64>,
+}
+
+#[derive(Args, Clone, Debug, Default)]
+struct Sweep {
+    /// Items in the table.
+    #[arg(long, value_name = "N")]
+    items: Option<u64>,
+    /// Memory of the builds in MiB, separated by commas.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    memory: Option<Vec<u64>>,
+    /// Cores of the builds, separated by commas.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    cores: Option<Vec<usize>>,
+}
+
+#[derive(Args, Clone, Debug, Default)]
+struct Growth {
+    /// Items in the tables, separated by commas.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    items: Option<Vec<u64>>,
+    /// Memory of the builds, in MiB.
+    #[arg(long, value_name = "N")]
+    memory: Option<u64>,
+    /// Cores of the builds, separated by commas.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    cores: Option<Vec<usize>>,
+}
+
+#[derive(Args, Clone, Debug, Default)]
+struct Queries {
+    /// Items in the table.
+    #[arg(long, value_name = "N")]
+    items: Option<u64>,
+    /// Random lookups, of keys that are there.
+    #[arg(long, value_name = "N")]
+    queries: Option<u64>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct Urls {
+    /// How many.
+    #[arg(long, value_name = "N")]
+    count: u64,
+    /// The size of each value, in bytes.
+    #[arg(long, default_value_t = items::URL_VALUE_SIZE, value_name = "N")]
+    values: usize,
+}
+
+fn run(cli: &Cli) -> Result<()> {
+    let options = &cli.options;
+    match &cli.command {
+        Command::Fig3(keys) => sizes::figure_3(options, keys),
+        Command::Fig6(keys) => sizes::figure_6(options, keys),
+        Command::Fig7(sweep) => construction::figure_7(options, sweep),
+        Command::Fig8(growth) => construction::figure_8(options, growth),
+        Command::Fig10(keys) => tradeoff::figure_10(options, keys),
+        Command::Fig11(keys) => tradeoff::figure_11(options, keys),
+        Command::Fig12(sweep) => construction::figure_12(options, sweep),
+        Command::Table1(keys) => tradeoff::table_1(options, keys),
+        Command::Table4(queries) => queries::table_4(options, queries),
+        Command::All => all(options),
+        Command::Urls(urls) => items::write_urls(urls.count, urls.values, options.seed),
+    }
+}
+
+fn all(options: &Options) -> Result<()> {
+    sizes::figure_3(options, &Keys::default())?;
+    sizes::figure_6(options, &Keys::default())?;
+    tradeoff::figure_10(options, &Keys::default())?;
+    tradeoff::figure_11(options, &Keys::default())?;
+    tradeoff::table_1(options, &Keys::default())?;
+    construction::figure_7(options, &Sweep::default())?;
+    construction::figure_8(options, &Growth::default())?;
+    construction::figure_12(options, &Sweep::default())?;
+    queries::table_4(options, &Queries::default())
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("figures: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Every command with tiny sizes, its sheet, and the formulas against independently known values.
+
+use crate::{
+    Cli, Result,
+    items::{Items, Kind},
+    run, sheet, theory,
+    theory::{Code, Nodes},
+    urls,
+};
+use clap::{CommandFactory, Parser};
+use std::{collections::HashSet, fs, path::Path};
+
+/// Rows of a CSV, comment lines left out, by the names of its columns.
+struct Table {
+    columns: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    fn read(path: &Path) -> Table {
+        let text = fs::read_to_string(path).unwrap();
+        for note in ["machine", "commit", "data", "seed", "rounds", "threads"] {
+            assert!(text.contains(&format!("# {note}: ")), "{}: no {note}", path.display());
+        }
+        let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+        let columns: Vec<String> = lines.next().unwrap().split(',').map(str::to_owned).collect();
+        let rows: Vec<Vec<String>> = lines.map(cells).collect();
+        assert!(rows.iter().all(|row| row.len() == columns.len()));
+        Table { columns, rows }
+    }
+
+    fn cell(&self, row: &[String], name: &str) -> String {
+        row[self.columns.iter().position(|column| column == name).unwrap()].clone()
+    }
+
+    /// A column of the rows with this source.
+    fn numbers(&self, source: &str, name: &str) -> Vec<f64> {
+        let rows = self.rows.iter().filter(|row| self.cell(row, "source") == source);
+        rows.map(|row| self.cell(row, name).parse().unwrap()).collect()
+    }
+}
+
+/// The cells of a line, in which a quoted one may have commas.
+fn cells(line: &str) -> Vec<String> {
+    let mut cells = vec![String::new()];
+    let mut quoted = false;
+    for c in line.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            ',' if !quoted => cells.push(String::new()),
+            c => cells.last_mut().unwrap().push(c),
+        }
+    }
+    cells
+}
+
+/// Runs a command with tiny sizes, and reads what it wrote.
+fn figures(folder: &Path, command: &str) -> Result<()> {
+    let folder = folder.to_str().unwrap();
+    let fixed = ["figures", "--quick", "--rounds", "1", "--out", folder, "--dir", folder];
+    run(&Cli::try_parse_from(fixed.into_iter().chain(command.split(' ')))?)
+}
+
+#[track_caller]
+fn check(command: &str, names: &[&str], ours: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    figures(folder.path(), command).unwrap();
+    for name in names {
+        let table = Table::read(&folder.path().join(format!("{name}.csv")));
+        let source = table.columns.iter().position(|column| column == "source").unwrap();
+        let count = |source_name| table.rows.iter().filter(|r| r[source] == source_name).count();
+        assert!(count(sheet::OURS) >= ours, "{name}");
+        assert!(count(sheet::PAPER) >= 1, "{name}");
+        let svg = fs::read_to_string(folder.path().join(format!("{name}.svg"))).unwrap();
+        assert!(svg.contains("paper") && svg.contains("ours"), "{name}");
+        assert!(!svg.contains("NaN"), "{name}");
+    }
+    // What was built is gone.
+    for entry in fs::read_dir(folder.path()).unwrap() {
+        assert!(entry.unwrap().path().is_file());
+    }
+}
+
+#[test]
+fn the_commands_are_sound() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn figure_3_is_drawn_and_measured_sizes_are_the_expected_ones() {
+    check("fig3", &["fig3"], 6);
+}
+
+#[test]
+fn figure_6_is_drawn_and_measured_sizes_are_the_expected_ones() {
+    check("fig6", &["fig6"], 7);
+}
+
+#[test]
+fn figure_7_and_table_3_are_drawn() {
+    check("fig7 --cores 1", &["fig7"], 2);
+    check("table3 --cores 1", &["table3"], 1);
+}
+
+#[test]
+fn figure_8_is_drawn() {
+    check("fig8 --cores 1", &["fig8"], 2);
+}
+
+#[test]
+fn figures_10_and_11_are_drawn() {
+    check("fig10", &["fig10"], 9);
+    check("fig11", &["fig11"], 9);
+}
+
+#[test]
+fn figure_12_and_table_5_are_drawn() {
+    check("fig12 --cores 1", &["fig12", "table5"], 1);
+}
+
+#[test]
+fn tables_1_and_4_are_drawn() {
+    check("table1", &["table1"], 4);
+    check("table4", &["table4"], 2);
+}
+
+#[test]
+fn larger_buckets_take_fewer_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    figures(folder.path(), "fig10").unwrap();
+    let bits =
+        Table::read(&folder.path().join("fig10.csv")).numbers(sheet::OURS, "trie_bits_per_key");
+    let expected = [(64, 2.302), (128, 2.339), (256, 2.359)];
+    for (size, (g, expected)) in [bits[4], bits[6], bits[7]].into_iter().zip(expected) {
+        assert!((size / expected - 1.0).abs() < 0.01, "g = {g}: {size}, not {expected}");
+    }
+}
+
+#[test]
+fn bad_sizes_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |command| figures(folder.path(), command).unwrap_err().to_string();
+    assert!(refused("fig7 --cores 100000").contains("100000 cores are asked for"));
+    assert!(refused("urls --count 1 --values 9999999").contains("values of less than"));
+    assert!(refused("fig10 --keys x").contains("invalid value"));
+}
+
+/// Bits a key as computed by others, or by programs of their own.
+#[test]
+fn expected_sizes_are_the_known_ones() {
+    let check = |code, sizes: [f64; 3]| {
+        let tries = Nodes::new(code, 256).unwrap().dense();
+        for (keys, bits) in [64, 128, 256].into_iter().zip(sizes) {
+            let got = tries[keys] / keys as f64;
+            assert!((got - bits).abs() < 0.001, "{code:?}, {keys} keys: {got}, not {bits}");
+        }
+    };
+    check(Code::EntropyDistinct, [2.697, 2.732, 2.752]);
+    check(Code::Entropy, [2.254, 2.289, 2.309]);
+    check(Code::Paper { coding_limit: 16 }, [2.357, 2.404, 2.430]);
+    check(Code::Paper { coding_limit: 64 }, [2.299, 2.353, 2.379]);
+    check(Code::Ours { coding_limit: 32 }, [2.302, 2.339, 2.359]);
+}
+
+#[test]
+fn expected_sizes_of_sparse_tries_are_the_known_ones() {
+    let nodes = Nodes::new(theory::PAPER, 256).unwrap();
+    let exact = [(1, 2.379), (2, 2.019), (4, 1.583), (8, 1.153), (16, 0.793), (64, 0.333)];
+    for (block, bits) in exact {
+        let got = nodes.sparse(block)[256] / 256.0;
+        assert!((got - bits).abs() < 0.001, "blocks of {block}: {got}, not {bits}");
+    }
+    for (block, bits) in [(2, 2.019), (4, 1.506), (8, 1.004), (16, 0.626)] {
+        let got = nodes.sparse_as_if_independent(block)[256] / 256.0;
+        assert!((got - bits).abs() < 0.001, "blocks of {block}: {got}, not {bits}");
+    }
+}
+
+#[test]
+fn urls_are_distinct_and_of_111_bytes_on_average() {
+    const COUNT: u64 = 50_000;
+    let mut distinct = HashSet::new();
+    let mut key = Vec::new();
+    let mut bytes = 0;
+    for i in 0..COUNT {
+        urls::url(i, 7, &mut key);
+        assert!(key.starts_with(b"http://www.") && key.is_ascii());
+        bytes += key.len();
+        assert!(distinct.insert(key.clone()), "{i}");
+    }
+    let mean: f64 = bytes as f64 / COUNT as f64;
+    assert!((mean - urls::MEAN_SIZE as f64).abs() < 1.0, "{mean}");
+    urls::url(urls::COUNT_MAX - 1, 7, &mut key);
+    assert!(distinct.insert(key));
+}
+
+#[test]
+fn items_come_back_from_their_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("items");
+    for kind in [Kind::Urls { value_size: 1000 }, Kind::Small] {
+        // More than two units of reading.
+        let items = Items::new(kind, if kind == Kind::Small { 130_000 } else { 9000 }, 3);
+        let executor = std::sync::Arc::new(hashfold::work::Inline);
+        items.write(&path, executor.clone()).unwrap();
+        let mut i = 0;
+        let mut expected = Vec::new();
+        let push = &mut |key: &[u8], value: &[u8]| {
+            items.key(i, &mut expected);
+            assert_eq!(key, expected);
+            assert!(value.starts_with(&items.number(i)));
+            i += 1;
+            Ok(())
+        };
+        items.read(&path, executor.as_ref(), push).unwrap();
+        assert_eq!(i, items.count);
+    }
+}
+
+#[test]
+fn thousands_are_set_apart() {
+    for (number, text) in
+        [(0.0, "0"), (999.0, "999"), (1000.0, "1,000"), (-1234567.0, "-1,234,567")]
+    {
+        assert_eq!(sheet::thousands(number), text);
+    }
+}

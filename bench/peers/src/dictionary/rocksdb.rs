@@ -1,0 +1,421 @@
+//! RocksDB, through its C interface: sorted table files, written on all threads and ingested.
+//!
+//! The tree is as good as it can be for gets: one level, no overlap, index and filter in memory,
+//! direct reads. Blocks are not cached: a second get of a block is rare in random gets.
+
+use super::{
+    Budget, Dictionary, Getter, Reader, Visit,
+    sort::{self, BUCKETS, SortedBuckets},
+};
+use crate::{
+    Result,
+    data::{Data, KEY_SIZE, Key},
+};
+use std::{
+    ffi::{CStr, CString, c_char, c_int, c_uchar, c_void},
+    fs,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    ptr, slice, thread,
+};
+
+pub(super) fn dictionaries() -> Vec<Box<dyn Dictionary>> {
+    vec![Box::new(Rocks::NoFilter), Box::new(Rocks::Ribbon)]
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Rocks {
+    NoFilter,
+    /// A Ribbon filter as good as 10 bits of Bloom filter: about 7 bits a key.
+    Ribbon,
+}
+
+impl Dictionary for Rocks {
+    fn name(&self) -> String {
+        match self {
+            Rocks::NoFilter => "RocksDB ingest".to_owned(),
+            Rocks::Ribbon => "RocksDB + Ribbon".to_owned(),
+        }
+    }
+
+    fn note(&self) -> String {
+        "sorted, one SST file a thread, no compression, 4 KiB blocks, direct reads; Debian's build \
+         has no io_uring: a MultiGet reads one block after the other"
+            .to_owned()
+    }
+
+    fn build(&self, data: &Data, budget: Budget, folder: &Path) -> Result<()> {
+        let buckets = sort::sort(data, budget, folder)?;
+        let options = Options::new(*self);
+        let per_file = BUCKETS.div_ceil(budget.threads);
+        let writers: Vec<Result<PathBuf>> = thread::scope(|scope| {
+            let (buckets, options) = (&buckets, &options);
+            let starts = (0..BUCKETS).step_by(per_file);
+            let write = |start: usize| {
+                let path = folder.join(format!("{start}.new"));
+                move || {
+                    let numbers = start..(start + per_file).min(BUCKETS);
+                    write_file(options, buckets, numbers, &path).map(|()| path)
+                }
+            };
+            let threads: Vec<_> = starts.map(|start| scope.spawn(write(start))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no thread panics")).collect()
+        });
+        let files = writers.into_iter().collect::<Result<Vec<PathBuf>>>()?;
+        drop(buckets);
+        ingest(&options, folder, &files)
+    }
+
+    fn open(&self, folder: &Path) -> Result<Box<dyn Reader>> {
+        Ok(Box::new(Database::open(Options::new(*self), folder)?))
+    }
+}
+
+fn write_file(
+    options: &Options,
+    buckets: &SortedBuckets,
+    numbers: std::ops::Range<usize>,
+    path: &Path,
+) -> Result<()> {
+    let path = c_path(path)?;
+    // SAFETY: the options outlive the writer, which is used by this thread alone, and the library
+    // copies keys and values.
+    unsafe {
+        let environment = rocksdb_envoptions_create();
+        let writer = rocksdb_sstfilewriter_create(environment, options.options);
+        let mut result = call(|error| rocksdb_sstfilewriter_open(writer, path.as_ptr(), error));
+        for bucket in numbers {
+            if result.is_ok() {
+                result = put_bucket(writer, buckets, bucket);
+            }
+        }
+        let result =
+            result.and_then(|()| call(|error| rocksdb_sstfilewriter_finish(writer, error)));
+        rocksdb_sstfilewriter_destroy(writer);
+        rocksdb_envoptions_destroy(environment);
+        result
+    }
+}
+
+/// # Safety
+/// The writer must be open.
+unsafe fn put_bucket(writer: Handle, buckets: &SortedBuckets, bucket: usize) -> Result<()> {
+    for (key, value) in buckets.load(bucket)?.iter() {
+        let (key_at, value_at) = (key.as_ptr().cast(), value.as_ptr().cast());
+        // SAFETY: both slices are valid during the call.
+        call(|error| unsafe {
+            rocksdb_sstfilewriter_put(writer, key_at, key.len(), value_at, value.len(), error);
+        })?;
+    }
+    Ok(())
+}
+
+fn ingest(options: &Options, folder: &Path, files: &[PathBuf]) -> Result<()> {
+    let paths = files.iter().map(|file| c_path(file)).collect::<Result<Vec<CString>>>()?;
+    let pointers: Vec<*const c_char> = paths.iter().map(|path| path.as_ptr()).collect();
+    let folder = c_path(folder)?;
+    // SAFETY: all strings outlive the calls that take them, and nobody else has the database.
+    unsafe {
+        let mut database = ptr::null_mut();
+        call(|error| database = rocksdb_open(options.options, folder.as_ptr(), error))?;
+        let how = rocksdb_ingestexternalfileoptions_create();
+        rocksdb_ingestexternalfileoptions_set_move_files(how, 1);
+        let count = pointers.len();
+        let result = call(|error| {
+            rocksdb_ingest_external_file(database, pointers.as_ptr(), count, how, error);
+        });
+        rocksdb_ingestexternalfileoptions_destroy(how);
+        rocksdb_close(database);
+        result?;
+    }
+    for file in files {
+        // It has been moved, or linked.
+        if file.exists() {
+            fs::remove_file(file)?;
+        }
+    }
+    Ok(())
+}
+
+fn c_path(path: &Path) -> Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
+/// Opaque, as all types of the library are here.
+type Handle = *mut c_void;
+/// Where a call puts a message, if it fails.
+type ErrorPlace = *mut *mut c_char;
+
+// From `rocksdb/c.h`.
+unsafe extern "C" {
+    fn rocksdb_options_create() -> Handle;
+    fn rocksdb_options_destroy(options: Handle);
+    fn rocksdb_options_set_create_if_missing(options: Handle, value: c_uchar);
+    fn rocksdb_options_set_compression(options: Handle, kind: c_int);
+    fn rocksdb_options_set_use_direct_reads(options: Handle, value: c_uchar);
+    fn rocksdb_options_set_max_open_files(options: Handle, count: c_int);
+    fn rocksdb_options_set_disable_auto_compactions(options: Handle, value: c_int);
+    fn rocksdb_options_set_block_based_table_factory(options: Handle, table: Handle);
+    fn rocksdb_block_based_options_create() -> Handle;
+    fn rocksdb_block_based_options_destroy(table: Handle);
+    fn rocksdb_block_based_options_set_block_size(table: Handle, size: usize);
+    fn rocksdb_block_based_options_set_no_block_cache(table: Handle, value: c_uchar);
+    fn rocksdb_block_based_options_set_cache_index_and_filter_blocks(table: Handle, value: c_uchar);
+    fn rocksdb_block_based_options_set_format_version(table: Handle, version: c_int);
+    fn rocksdb_block_based_options_set_index_block_restart_interval(table: Handle, count: c_int);
+    fn rocksdb_block_based_options_set_filter_policy(table: Handle, policy: Handle);
+    fn rocksdb_filterpolicy_create_ribbon(bloom_bits: f64) -> Handle;
+    fn rocksdb_envoptions_create() -> Handle;
+    fn rocksdb_envoptions_destroy(environment: Handle);
+    fn rocksdb_sstfilewriter_create(environment: Handle, options: Handle) -> Handle;
+    fn rocksdb_sstfilewriter_open(writer: Handle, path: *const c_char, error: ErrorPlace);
+    fn rocksdb_sstfilewriter_put(
+        writer: Handle,
+        key: *const c_char,
+        key_len: usize,
+        value: *const c_char,
+        value_len: usize,
+        error: ErrorPlace,
+    );
+    fn rocksdb_sstfilewriter_finish(writer: Handle, error: ErrorPlace);
+    fn rocksdb_sstfilewriter_destroy(writer: Handle);
+    fn rocksdb_ingestexternalfileoptions_create() -> Handle;
+    fn rocksdb_ingestexternalfileoptions_set_move_files(how: Handle, value: c_uchar);
+    fn rocksdb_ingestexternalfileoptions_destroy(how: Handle);
+    fn rocksdb_ingest_external_file(
+        database: Handle,
+        files: *const *const c_char,
+        count: usize,
+        how: Handle,
+        error: ErrorPlace,
+    );
+    fn rocksdb_open(options: Handle, path: *const c_char, error: ErrorPlace) -> Handle;
+    fn rocksdb_open_for_read_only_column_families(
+        options: Handle,
+        path: *const c_char,
+        count: c_int,
+        names: *const *const c_char,
+        family_options: *const Handle,
+        families: *mut Handle,
+        error_if_wal_file_exists: c_uchar,
+        error: ErrorPlace,
+    ) -> Handle;
+    fn rocksdb_column_family_handle_destroy(family: Handle);
+    fn rocksdb_close(database: Handle);
+    fn rocksdb_property_int(database: Handle, name: *const c_char, value: *mut u64) -> c_int;
+    fn rocksdb_readoptions_create() -> Handle;
+    fn rocksdb_readoptions_destroy(read: Handle);
+    fn rocksdb_get_pinned(
+        database: Handle,
+        read: Handle,
+        key: *const c_char,
+        key_len: usize,
+        error: ErrorPlace,
+    ) -> Handle;
+    fn rocksdb_batched_multi_get_cf(
+        database: Handle,
+        read: Handle,
+        family: Handle,
+        count: usize,
+        keys: *const *const c_char,
+        key_lens: *const usize,
+        values: *mut Handle,
+        errors: *mut *mut c_char,
+        sorted: bool,
+    );
+    fn rocksdb_pinnableslice_value(slice: Handle, len: *mut usize) -> *const c_char;
+    fn rocksdb_pinnableslice_destroy(slice: Handle);
+    fn rocksdb_free(memory: *mut c_void);
+}
+
+/// Makes a call that may put an error somewhere.
+fn call(work: impl FnOnce(ErrorPlace)) -> Result<()> {
+    let mut error = ptr::null_mut();
+    work(&raw mut error);
+    take_error(error)
+}
+
+fn take_error(error: *mut c_char) -> Result<()> {
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the library puts a string that ends in NUL there, which is ours to free.
+    unsafe {
+        let text = CStr::from_ptr(error).to_string_lossy().into_owned();
+        rocksdb_free(error.cast());
+        Err(text.into())
+    }
+}
+
+/// For files and for the database.
+struct Options {
+    options: Handle,
+    table: Handle,
+}
+
+// SAFETY: options are not changed any more when they are shared.
+unsafe impl Sync for Options {}
+
+impl Options {
+    fn new(kind: Rocks) -> Options {
+        /// Entries of the index for each restart point: more make it smaller.
+        const INDEX_RESTART_INTERVAL: c_int = 16;
+        const BLOOM_BITS: f64 = 10.0;
+        // SAFETY: the handles are fresh; the table's options own the filter policy.
+        unsafe {
+            let table = rocksdb_block_based_options_create();
+            rocksdb_block_based_options_set_block_size(table, 4096);
+            rocksdb_block_based_options_set_no_block_cache(table, 1);
+            rocksdb_block_based_options_set_cache_index_and_filter_blocks(table, 0);
+            rocksdb_block_based_options_set_format_version(table, 5);
+            rocksdb_block_based_options_set_index_block_restart_interval(
+                table,
+                INDEX_RESTART_INTERVAL,
+            );
+            if let Rocks::Ribbon = kind {
+                let policy = rocksdb_filterpolicy_create_ribbon(BLOOM_BITS);
+                rocksdb_block_based_options_set_filter_policy(table, policy);
+            }
+            let options = rocksdb_options_create();
+            rocksdb_options_set_create_if_missing(options, 1);
+            rocksdb_options_set_compression(options, 0);
+            rocksdb_options_set_use_direct_reads(options, 1);
+            rocksdb_options_set_max_open_files(options, -1);
+            rocksdb_options_set_disable_auto_compactions(options, 1);
+            rocksdb_options_set_block_based_table_factory(options, table);
+            Options { options, table }
+        }
+    }
+}
+
+impl Drop for Options {
+    fn drop(&mut self) {
+        // SAFETY: nobody uses them any more.
+        unsafe {
+            rocksdb_options_destroy(self.options);
+            rocksdb_block_based_options_destroy(self.table);
+        }
+    }
+}
+
+struct Database {
+    database: Handle,
+    family: Handle,
+    read: Handle,
+    _options: Options,
+}
+
+// SAFETY: the library's gets may come from many threads at once.
+unsafe impl Sync for Database {}
+
+impl Database {
+    fn open(options: Options, folder: &Path) -> Result<Database> {
+        let folder = c_path(folder)?;
+        let name = c"default".as_ptr();
+        let mut family = ptr::null_mut();
+        let mut database = ptr::null_mut();
+        call(|error| {
+            // SAFETY: all arrays have one item, and outlive the call.
+            database = unsafe {
+                rocksdb_open_for_read_only_column_families(
+                    options.options,
+                    folder.as_ptr(),
+                    1,
+                    &raw const name,
+                    &raw const options.options,
+                    &raw mut family,
+                    0,
+                    error,
+                )
+            };
+        })?;
+        // SAFETY: it takes nothing.
+        let read = unsafe { rocksdb_readoptions_create() };
+        Ok(Database { database, family, read, _options: options })
+    }
+
+    /// Shows the value in `slice`, which may be null, and frees it.
+    fn show(&self, i: usize, slice: Handle, visit: &mut Visit<'_>) -> Result<()> {
+        if slice.is_null() {
+            return visit(i, None);
+        }
+        let mut len = 0;
+        // SAFETY: the slice came from a get and is not freed before it has been visited.
+        unsafe {
+            let value = rocksdb_pinnableslice_value(slice, &raw mut len);
+            let result = visit(i, Some(slice::from_raw_parts(value.cast::<u8>(), len)));
+            rocksdb_pinnableslice_destroy(slice);
+            result
+        }
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        // SAFETY: nobody uses them any more: getters borrow this.
+        unsafe {
+            rocksdb_readoptions_destroy(self.read);
+            rocksdb_column_family_handle_destroy(self.family);
+            rocksdb_close(self.database);
+        }
+    }
+}
+
+impl Reader for Database {
+    fn index_bytes(&self) -> Result<Option<u64>> {
+        let name = c"rocksdb.estimate-table-readers-mem".as_ptr();
+        let mut bytes = 0;
+        // SAFETY: the database is open, and `bytes` is a place for the number.
+        let status = unsafe { rocksdb_property_int(self.database, name, &raw mut bytes) };
+        if status == 0 { Ok(Some(bytes)) } else { Err("RocksDB hides its memory".into()) }
+    }
+
+    fn has_batches(&self) -> bool {
+        true
+    }
+
+    fn getter(&self) -> Result<Box<dyn Getter + '_>> {
+        Ok(Box::new(self))
+    }
+}
+
+impl Getter for &Database {
+    fn get(&mut self, key: &Key, visit: &mut Visit<'_>) -> Result<()> {
+        let mut slice = ptr::null_mut();
+        call(|error| {
+            // SAFETY: the database is open, and the key outlives the call.
+            slice = unsafe {
+                let key = key.as_ptr().cast();
+                rocksdb_get_pinned(self.database, self.read, key, KEY_SIZE, error)
+            };
+        })?;
+        self.show(0, slice, visit)
+    }
+
+    fn get_many(&mut self, keys: &[Key], visit: &mut Visit<'_>) -> Result<()> {
+        let pointers: Vec<*const c_char> = keys.iter().map(|key| key.as_ptr().cast()).collect();
+        let lens = vec![KEY_SIZE; keys.len()];
+        let mut values = vec![ptr::null_mut(); keys.len()];
+        let mut errors = vec![ptr::null_mut(); keys.len()];
+        // SAFETY: the database is open, and all arrays have an item for each key.
+        unsafe {
+            rocksdb_batched_multi_get_cf(
+                self.database,
+                self.read,
+                self.family,
+                keys.len(),
+                pointers.as_ptr(),
+                lens.as_ptr(),
+                values.as_mut_ptr(),
+                errors.as_mut_ptr(),
+                false,
+            );
+        }
+        let mut result = Ok(());
+        for (i, (value, error)) in values.into_iter().zip(errors).enumerate() {
+            let shown = take_error(error).and_then(|()| self.show(i, value, visit));
+            result = result.and(shown);
+        }
+        result
+    }
+}

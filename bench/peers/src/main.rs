@@ -1,0 +1,83 @@
+//! The same work done by Hashfold and by its peers, side by side: same keys, one process, rounds
+//! interleaved, every answer checked before a time is reported.
+//!
+//! `peers index` compares the structures in memory, `peers dictionary` whole dictionaries on the
+//! device. Standard output is JSON Lines, standard error a table for people; CSV and SVG go to a
+//! folder. What the columns mean: `bench/README.md`.
+
+mod chart;
+mod data;
+mod dictionary;
+mod index;
+mod machine;
+mod measure;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use clap::{Args, Parser, Subcommand};
+use std::{error::Error, path::PathBuf, process::ExitCode};
+
+/// Errors end the program: any will do.
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+#[derive(Parser)]
+#[command(version, about = "The same work done by Hashfold and by its peers, side by side")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Indexes in memory: bits and nanoseconds a key.
+    Index(index::Options),
+    /// Whole dictionaries: build and cold gets.
+    Dictionary(dictionary::Options),
+}
+
+/// What both commands take.
+#[derive(Args, Clone, Debug)]
+struct Common {
+    /// Of keys, values and queries.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Each round runs every peer once.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Only peers whose name contains this; may be given several times.
+    #[arg(long)]
+    only: Vec<String>,
+    /// Where CSV and SVG go.
+    #[arg(long, default_value = "results")]
+    out: PathBuf,
+    /// For temporary files: a new folder in this one, removed at the end.
+    #[arg(long, default_value = "target")]
+    dir: PathBuf,
+}
+
+impl Common {
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
+    }
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Index(options) => index::run(&options).and_then(|report| {
+            report.print();
+            report.save(&options.common.out, "index")
+        }),
+        Command::Dictionary(options) => dictionary::run(&options).and_then(|report| {
+            report.print();
+            report.save(&options.common.out, "dictionary")
+        }),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("peers: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

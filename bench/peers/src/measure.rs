@@ -1,0 +1,117 @@
+//! Clocks and counters of this process.
+
+use crate::Result;
+use std::{
+    fs::{self, File},
+    io,
+    os::{fd::AsRawFd, unix::fs::MetadataExt},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// What a piece of work cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cost {
+    pub wall: Duration,
+    /// Of all threads of the process, user and system. The kernel's own threads, which write
+    /// dirty pages back, are not in it.
+    pub cpu: Duration,
+    /// Fetched from the device.
+    pub read_bytes: u64,
+}
+
+/// Does `work` and says what it cost.
+pub fn measure<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Cost)> {
+    let read_bytes = read_bytes()?;
+    let cpu = cpu_time();
+    let start = Instant::now();
+    let result = work()?;
+    let wall = start.elapsed();
+    let cost = Cost { wall, cpu: cpu_time() - cpu, read_bytes: self::read_bytes()? - read_bytes };
+    Ok((result, cost))
+}
+
+/// CPU time of the process.
+pub fn cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for a timespec.
+    let status = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    assert_eq!(status, 0, "Linux has this clock");
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+fn read_bytes() -> Result<u64> {
+    status_field("/proc/self/io", "read_bytes:")
+}
+
+/// Gives freed memory back to the system and forgets the peak so far.
+pub fn reset_peak_memory() -> Result<()> {
+    // SAFETY: no argument and no state of ours is involved.
+    unsafe { libc::malloc_trim(0) };
+    Ok(fs::write("/proc/self/clear_refs", "5")?)
+}
+
+/// The largest resident set since the last reset, mapped files included, in bytes.
+pub fn peak_memory() -> Result<u64> {
+    Ok(status_field("/proc/self/status", "VmHWM:")? * 1024)
+}
+
+fn status_field(file: &str, name: &str) -> Result<u64> {
+    let text = fs::read_to_string(file)?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|rest| rest.split_whitespace().next());
+    Ok(number.ok_or_else(|| format!("{file} has no field {name}"))?.parse()?)
+}
+
+/// Takes the files of a folder out of the page cache.
+pub fn drop_cache(folder: &Path) -> Result<()> {
+    for path in files(folder)? {
+        let file = File::open(&path)?;
+        file.sync_all()?;
+        // SAFETY: the descriptor is open.
+        let code =
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        if code != 0 {
+            return Err(io::Error::from_raw_os_error(code).into());
+        }
+    }
+    Ok(())
+}
+
+/// What the files of a folder take on the device, in bytes; holes are not counted.
+pub fn disk_bytes(folder: &Path) -> Result<u64> {
+    /// The unit of `st_blocks`.
+    const SECTOR: u64 = 512;
+    files(folder)?.iter().try_fold(0, |sum, file| Ok(sum + fs::metadata(file)?.blocks() * SECTOR))
+}
+
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_file() {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
+/// A folder that is removed, with all that is in it, when this is dropped.
+#[derive(Debug)]
+pub struct TemporaryFolder {
+    pub path: PathBuf,
+}
+
+impl TemporaryFolder {
+    pub fn create(parent: &Path, name: &str) -> Result<TemporaryFolder> {
+        let path = parent.join(format!("{name}-{}", std::process::id()));
+        fs::create_dir_all(&path)?;
+        Ok(TemporaryFolder { path })
+    }
+}
+
+impl Drop for TemporaryFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}

@@ -1,0 +1,54 @@
+//! All peers on a few thousand keys, so that the benchmark cannot rot. Wrong answers are errors of
+//! the commands themselves.
+
+use crate::{Cli, Command, dictionary, index, report::Report};
+use clap::Parser;
+use std::path::Path;
+
+#[track_caller]
+fn run(command: &[&str], folder: &Path) -> Report {
+    let folder = folder.to_str().expect("the folder's name is UTF-8");
+    let common = ["--rounds", "2", "--dir", folder, "--out", folder];
+    let arguments = ["peers"].iter().chain(command).chain(&common);
+    let report = match Cli::parse_from(arguments).command {
+        Command::Index(options) => index::run(&options),
+        Command::Dictionary(options) => dictionary::run(&options),
+    };
+    report.unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn every_index_answers_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = run(&["index", "--keys", "20000", "--gets", "2000"], folder.path());
+    let native = if cfg!(feature = "cmph") { 2 } else { 0 };
+    assert_eq!(report.rows.len(), 9 + native);
+    report.save(folder.path(), "index").unwrap();
+    assert!(folder.path().join("index.csv").exists());
+    assert!(folder.path().join("index-1.svg").exists());
+}
+
+#[test]
+fn every_dictionary_answers_right_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let sizes = ["dictionary", "--sizes", "30000x84,3000x1008", "--gets", "1000"];
+    let report = run(&[&sizes[..], &["--memory", "1"]].concat(), folder.path());
+    let native = [
+        (cfg!(feature = "rocksdb"), 2),
+        (cfg!(feature = "lmdb"), 1),
+        (cfg!(feature = "cdb"), 1),
+        (cfg!(feature = "sparkey"), 1),
+    ];
+    let native: usize = native.iter().filter(|(on, _)| *on).map(|(_, count)| count).sum();
+    assert_eq!(report.rows.len(), 2 * (3 + native));
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn a_peer_can_be_chosen_by_a_part_of_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = ["index", "--keys", "1000", "--gets", "10", "--only", "fences"];
+    let report = run(&command, folder.path());
+    assert!(report.rows.iter().all(|row| row.peer.contains("fences")));
+    assert_eq!(report.rows.len(), 2);
+}
