@@ -237,10 +237,28 @@ impl Series {
                 }
             }
             self.draw_mark(area, (x, y))?;
-            if let Some(label) = &point.label {
-                let style = ("sans-serif", 14).into_font().color(&self.colour);
-                area.draw(&Text::new(label.clone(), (x + 8, y - 17), style))?;
+        }
+        self.draw_labels(area, place)
+    }
+
+    /// Labels stand above their points and ranges, or as far above as there is room.
+    fn draw_labels(&self, area: &Area<'_>, place: &dyn Fn(f64, f64) -> (i32, i32)) -> Result<()> {
+        const SIZE: (i32, i32) = (60, 16);
+        let mut labelled: Vec<&Point> = self.points.iter().filter(|p| p.label.is_some()).collect();
+        labelled.sort_by(|a, b| a.y.total_cmp(&b.y));
+        let mut taken: Vec<(i32, i32)> = Vec::new();
+        for point in labelled {
+            let (x, mut y) = place(point.x, point.range.map_or(point.y, |(_, high)| high));
+            let hits = |y: i32, other: &(i32, i32)| {
+                (other.0 - x).abs() < SIZE.0 && (other.1 - y).abs() < SIZE.1
+            };
+            while taken.iter().any(|other| hits(y, other)) {
+                y -= 1;
             }
+            taken.push((x, y));
+            let style = ("sans-serif", 14).into_font().color(&self.colour);
+            let label = point.label.clone().unwrap_or_default();
+            area.draw(&Text::new(label, (x + 8, y - 17), style))?;
         }
         Ok(())
     }
