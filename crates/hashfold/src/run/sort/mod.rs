@@ -83,9 +83,9 @@ const CHUNK_BYTES_MIN: usize = 4 * ALIGNMENT;
 const CHUNK_BYTES_MAX: usize = 1 << 18;
 /// More buckets than this cost more cache and TLB misses than they save.
 const BUCKET_BITS_MAX: u32 = 9;
-const BATCH_CHUNKS_MAX: usize = 8;
+const BATCH_CHUNKS_MAX: usize = 4;
 /// Chunks are spilled so early that this many batches are free or on their way to the file.
-const SPARE_BATCHES: usize = 4;
+const SPARE_BATCHES: usize = 8;
 
 impl Plan {
     fn new(memory_bytes: usize) -> Result<Plan> {

@@ -2,7 +2,7 @@ use super::Plan;
 use crate::{
     checksum::crc32c,
     error::{Error, ErrorKind, Place, Result},
-    io::{Access, BlockFile, Buffer, Disk},
+    io::{Access, BlockFile, Buffer, Disk, Extent},
     work::{Executor, Pending},
 };
 use std::{
@@ -11,6 +11,9 @@ use std::{
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard},
 };
+
+/// Chunks that are read at once; each takes its size in memory besides the place it is read to.
+const READS_AT_ONCE: usize = 8;
 
 /// A chunk in the spill file: its place there, in chunks. Enough for a petabyte in chunks of
 /// 256 KiB.
@@ -241,16 +244,20 @@ impl SpillFile {
         Ok(batch.into_iter().map(|(_, chunk)| chunk).collect())
     }
 
-    /// Reads chunks, one after the other, to the front of `bytes`.
+    /// Reads chunks, one after the other, to the front of `bytes`. Several reads are under way at
+    /// once: a device is far from its rate with one.
     pub(super) fn read(&self, pieces: &[Piece], bytes: &mut [u8]) -> Result<()> {
-        let mut rest = bytes;
-        for adjacent in pieces.chunk_by(|a, b| a.0.checked_add(1) == Some(b.0)) {
-            let (front, back) = rest.split_at_mut(adjacent.len() * self.chunk_bytes);
-            self.file.read_at(self.offset(adjacent[0]), front)?;
-            for (piece, chunk) in adjacent.iter().zip(front.chunks_exact(self.chunk_bytes)) {
-                self.verify(*piece, chunk)?;
-            }
-            rest = back;
+        let groups = bytes.chunks_mut(READS_AT_ONCE * self.chunk_bytes);
+        for (pieces, bytes) in pieces.chunks(READS_AT_ONCE).zip(groups) {
+            let extents: Vec<Extent> = pieces
+                .iter()
+                .map(|&piece| Extent { offset: self.offset(piece), len: self.chunk_bytes })
+                .collect();
+            self.file.read_many(&extents, &mut |i, chunk| {
+                self.verify(pieces[i], chunk)?;
+                bytes[i * self.chunk_bytes..][..self.chunk_bytes].copy_from_slice(chunk);
+                Ok(())
+            })?;
         }
         Ok(())
     }
