@@ -22,6 +22,12 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
+    /// The rates over both measurements.
+    pub(crate) fn and(self, other: Rates) -> Rates {
+        let mean = |a: f64, b: f64| 2.0 / (1.0 / a + 1.0 / b);
+        Rates { write: mean(self.write, other.write), read: mean(self.read, other.read) }
+    }
+
     /// The rate at which bytes move if half of them are written and half of them are read.
     pub(crate) fn mixed(self) -> f64 {
         2.0 / (1.0 / self.write + 1.0 / self.read)

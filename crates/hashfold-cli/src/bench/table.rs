@@ -296,11 +296,6 @@ impl Pairs {
 const PAIR_SIZES: [(&str, u64); 2] = [("64b", 64), ("1kib", 1024)];
 
 fn on_disk(bench: &TableBench, report: &Report, build: bool, cold: bool) -> Result<()> {
-    let executor: Arc<dyn Executor> = Arc::new(Threads::new(bench.threads));
-    let rates = sequential(&bench.dir.join("device"), bench.data as u64, &executor)?;
-    drop(executor);
-    report.add("device.sequential.write", rates.write / 1e6, "MB/s", 1, bench.data as u64);
-    report.add("device.sequential.read", rates.read / 1e6, "MB/s", 1, bench.data as u64);
     // The builds in little memory come first: their peak is not to be that of the others.
     let memories = [Memory::Small, Memory::Ample];
     for memory in memories.into_iter().take(if build { 2 } else { 1 }) {
@@ -309,7 +304,7 @@ fn on_disk(bench: &TableBench, report: &Report, build: bool, cold: bool) -> Resu
             let table = bench.dir.join(name);
             let scene = Scene { bench, report, pairs, table: &table };
             let input = scene.write_input()?;
-            let built = scene.build(&input, rates, memory, build);
+            let built = scene.build(&input, memory, build);
             OsDisk.remove(&input)?;
             built?;
             if cold && memory == Memory::Small {
@@ -358,13 +353,14 @@ impl Scene<'_> {
         Ok(path)
     }
 
-    fn build(&self, input: &Path, rates: Rates, memory: Memory, told: bool) -> Result<()> {
+    fn build(&self, input: &Path, memory: Memory, told: bool) -> Result<()> {
         let Pairs { name, count, .. } = self.pairs;
         let bytes = self.pairs.bytes();
         let (suffix, memory, moves) = match memory {
             Memory::Small => ("", self.bench.memory as u64, 4.0),
             Memory::Ample => (".fits", bytes * 3, 2.0),
         };
+        let before = if told { Some(self.device_rates()?) } else { None };
         reset_peak_rss();
         let executor: Arc<dyn Executor> = Arc::new(Threads::new(self.bench.threads));
         let cpu = process_seconds();
@@ -374,20 +370,27 @@ impl Scene<'_> {
         let peak = peak_rss_mib();
         // Freeing the spill file's blocks goes on after the table is published.
         let (cleanup, ()) = wall_seconds(|| drop(executor));
-        if !told {
-            return Ok(());
-        }
+        let Some(before) = before else { return Ok(()) };
+        let rate = before.and(self.device_rates()?).mixed();
         let say = |what: &str, value, unit| {
             let name = format!("table.build.{name}{suffix}.{what}");
             self.report.add(&name, value, unit, count, bytes);
         };
-        let share = rates.mixed() / moves;
+        let share = rate / moves;
+        say("device_mb_per_s", rate / 1e6, "MB/s");
         say("items_per_s", count as f64 / seconds, "1/s");
         say("cpu_ns_per_item", cpu / count as f64 * 1e9, "ns");
         say("disk_fraction", bytes as f64 / seconds / share, "of the device's rate");
         say("peak_rss_mib", peak, "MiB");
         say("cleanup_s", cleanup, "s");
         Ok(())
+    }
+
+    /// The device's rates now: on a shared one they change.
+    fn device_rates(&self) -> Result<Rates> {
+        let executor: Arc<dyn Executor> = Arc::new(Threads::new(self.bench.threads));
+        let size = (self.bench.data as u64 / 4).next_multiple_of(1 << 20);
+        Ok(sequential(&self.bench.dir.join("device"), size, &executor)?)
     }
 
     fn build_once(&self, input: &Path, memory: u64, executor: &Arc<dyn Executor>) -> Result<()> {
