@@ -27,7 +27,7 @@ pub use self::{
     faulty::{Fault, FaultPlan, FaultyDisk},
     memory::MemoryDisk,
     os::OsDisk,
-    writer::{Prepare, RESERVE_SIZE_MAX, UNIT_SIZE, Writer},
+    writer::{Prepare, UNIT_SIZE, Writer},
 };
 
 use crate::error::{Error, ErrorKind, Place, Result};

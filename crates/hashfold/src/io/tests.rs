@@ -385,24 +385,16 @@ mod writing {
         [Arc::new(Inline), Arc::new(Threads::new(1)), Arc::new(Threads::new(3))]
     }
 
-    /// Appends or reserves pieces of these sizes in turn; the file must be them, one by one.
-    fn check(executor: Arc<dyn Executor>, sizes: &[(bool, usize)]) {
+    /// Appends pieces of these sizes; the file must be them, one after the other.
+    fn check(executor: Arc<dyn Executor>, sizes: &[usize]) {
         let disk = MemoryDisk::default();
         let file = disk.create(Path::new("file"), Access::Cached).unwrap();
         let mut writer = Writer::new(file, executor);
         let mut expected = Vec::new();
-        for (i, &(is_reserved, size)) in sizes.iter().enumerate() {
+        for (i, &size) in sizes.iter().enumerate() {
             let piece = vec![i as u8 + 1; size];
-            if is_reserved {
-                let place = writer.reserve(size).unwrap();
-                assert!(place.iter().all(|byte| *byte == 0));
-                place[..size / 2].copy_from_slice(&piece[..size / 2]);
-                expected.extend(&piece[..size / 2]);
-                expected.resize(expected.len() + size - size / 2, 0);
-            } else {
-                writer.append(&piece).unwrap();
-                expected.extend(&piece);
-            }
+            writer.append(&piece).unwrap();
+            expected.extend(&piece);
             assert_eq!(writer.position(), expected.len() as u64);
         }
         writer.finish().unwrap();
@@ -411,21 +403,40 @@ mod writing {
     }
 
     #[test]
-    fn the_file_is_what_was_appended_and_reserved() {
-        const MIB: usize = 1 << 20;
+    fn the_file_is_what_was_appended() {
         for executor in executors() {
             check(executor.clone(), &[]);
-            check(executor.clone(), &[(false, MIB)]);
-            check(executor.clone(), &[(false, MIB - 1), (true, 2), (false, 5 * MIB), (true, 0)]);
-            check(executor.clone(), &[(true, RESERVE_SIZE_MAX); 70]);
-            check(executor.clone(), &[(false, MIB - 1), (true, RESERVE_SIZE_MAX), (true, 7)]);
-            check(executor.clone(), &[(false, 1 << 19), (true, 4096), (false, 77_777)].repeat(9));
+            check(executor.clone(), &[UNIT_SIZE]);
+            check(executor.clone(), &[UNIT_SIZE - 1, 2, 5 * UNIT_SIZE, 0]);
+            check(executor.clone(), &[UNIT_SIZE / 2, 4096, 77_777].repeat(9));
+        }
+    }
+
+    /// Each byte of a unit is prepared once, at its place in the file.
+    #[test]
+    fn units_are_prepared_before_they_are_written() {
+        const START: u64 = 4096;
+        for executor in executors() {
+            let disk = MemoryDisk::default();
+            let file = disk.create(Path::new("file"), Access::Cached).unwrap();
+            let add = |offset: u64, unit: &mut [u8]| {
+                for (place, byte) in (offset..).zip(unit) {
+                    *byte += (place % 7) as u8;
+                }
+            };
+            let mut writer = Writer::starting_at(START, file, executor, Arc::new(add));
+            writer.append(&vec![100; 2 * UNIT_SIZE + 5]).unwrap();
+            assert_eq!(writer.position(), START + 2 * UNIT_SIZE as u64 + 5);
+            writer.finish().unwrap();
+            let written = contents(&disk, Path::new("file")).unwrap();
+            let prepared = |(i, byte): (usize, &u8)| *byte == 100 + (i % 7) as u8;
+            assert!(written.iter().enumerate().skip(START as usize).all(prepared));
         }
     }
 
     #[test]
     fn random_pieces_make_the_file() {
-        let pieces = prop::collection::vec((any::<bool>(), 0..=RESERVE_SIZE_MAX), 0..100);
+        let pieces = prop::collection::vec(0..=UNIT_SIZE / 10, 0..100);
         let config = ProptestConfig { cases: 20, failure_persistence: None, ..Default::default() };
         proptest!(config, |(sizes in pieces)| check(Arc::new(Threads::new(2)), &sizes));
     }

@@ -11,10 +11,7 @@ use std::{collections::VecDeque, fmt, io, mem, sync::Arc};
 pub const UNIT_SIZE: usize = 1 << 20;
 /// Units being written at once, at most.
 const UNITS_IN_FLIGHT_MAX: usize = 3;
-/// The most that can be reserved at once, in bytes.
-pub const RESERVE_SIZE_MAX: usize = 64 << 10;
 const _: () = assert!(UNIT_SIZE.is_multiple_of(super::ALIGNMENT));
-const _: () = assert!(UNIT_SIZE.is_multiple_of(RESERVE_SIZE_MAX));
 
 /// Writes a new file from its start to its end, in large aligned units, while the caller prepares
 /// the next unit.
@@ -24,8 +21,7 @@ const _: () = assert!(UNIT_SIZE.is_multiple_of(RESERVE_SIZE_MAX));
 pub struct Writer {
     file: Arc<dyn BlockFile>,
     executor: Arc<dyn Executor>,
-    /// The next bytes of the file: a unit, and room behind it so that whatever is reserved is in
-    /// one piece. What stands there moves to the front of the next unit.
+    /// The next bytes of the file.
     unit: Buffer,
     filled: usize,
     unit_start: u64,
@@ -59,7 +55,7 @@ impl Writer {
         Writer {
             file,
             executor,
-            unit: Buffer::zeroed(UNIT_SIZE + RESERVE_SIZE_MAX),
+            unit: Buffer::zeroed(UNIT_SIZE),
             filled: 0,
             unit_start: start,
             in_flight: VecDeque::with_capacity(UNITS_IN_FLIGHT_MAX + 1),
@@ -87,20 +83,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes `len` zeros next and returns them, to be overwritten in place.
-    ///
-    /// # Panics
-    /// If `len` is above [`RESERVE_SIZE_MAX`].
-    pub fn reserve(&mut self, len: usize) -> Result<&mut [u8]> {
-        assert!(len <= RESERVE_SIZE_MAX);
-        self.make_room()?;
-        let reserved = &mut self.unit[self.filled..][..len];
-        // The buffer may have been used before.
-        reserved.fill(0);
-        self.filled += len;
-        Ok(reserved)
-    }
-
     /// Waits until all is written. The caller syncs the file.
     pub fn finish(mut self) -> Result<()> {
         self.make_room()?;
@@ -120,11 +102,8 @@ impl Writer {
         if self.filled < UNIT_SIZE {
             return Ok(());
         }
-        let new = || Buffer::zeroed(UNIT_SIZE + RESERVE_SIZE_MAX);
-        let mut next = self.spare.pop().unwrap_or_else(new);
-        let rest = &self.unit[UNIT_SIZE..self.filled];
-        next[..rest.len()].copy_from_slice(rest);
-        self.filled = rest.len();
+        let next = self.spare.pop().unwrap_or_else(|| Buffer::zeroed(UNIT_SIZE));
+        self.filled = 0;
         let full = mem::replace(&mut self.unit, next);
         self.start(full, UNIT_SIZE);
         self.unit_start += UNIT_SIZE as u64;
