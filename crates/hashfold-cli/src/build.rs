@@ -16,7 +16,7 @@ use clap::Args;
 use hashfold::{
     Error, ErrorKind, KeyHash, Seed,
     io::Access,
-    run::{Duplicates, Entry, Run, SortOptions},
+    run::{Duplicates, Entry, MEMORY_BYTES_MIN, Run, SortOptions},
     table::{TableBuilder, TableOptions, TableStats},
 };
 use serde_json::json;
@@ -52,10 +52,10 @@ pub(crate) struct BuildArgs {
     /// Refuse input in which a key comes twice
     #[arg(long)]
     unique: bool,
-    /// What to do with a row that cannot be used: stop, skip, or a FILE to collect it in
+    /// What to do with a row that cannot be used: stop, skip, or a new FILE to collect it in
     #[arg(long, default_value = "stop", value_name = "stop|skip|FILE", value_parser = parse_policy)]
     bad_rows: BadRowPolicy,
-    /// The memory to use
+    /// The memory to use, 1MiB at least; values of many mebibytes take more
     #[arg(long, default_value = "1GiB", value_parser = units::parse_bytes)]
     memory: usize,
     /// The seed of the hash, for builds that can be repeated [default: random]
@@ -99,8 +99,9 @@ struct Outcome {
 
 pub(crate) fn run(args: &BuildArgs) -> Result<Exit> {
     let start = Instant::now();
-    let stop = Stop::on_signals()?;
+    // Until the input is there, which may be never, a signal ends the command as ever.
     let inputs = Inputs::open(&args.inputs, args.read_options())?;
+    let stop = Stop::on_signals()?;
     let (schema, meter) = (inputs.schema.clone(), inputs.meter.clone());
     if args.dry_run {
         return args.dry_run(inputs, &stop, start);
@@ -189,7 +190,7 @@ impl BuildArgs {
     fn sort_options(&self) -> SortOptions {
         SortOptions {
             // The rest is for the input and for the blocks that are being written.
-            memory_bytes: self.memory - self.memory / 16,
+            memory_bytes: (self.memory - self.memory / 16).max(self.memory.min(MEMORY_BYTES_MIN)),
             duplicates: if self.unique { Duplicates::Refuse } else { Duplicates::KeepLast },
             access: Access::Direct,
         }

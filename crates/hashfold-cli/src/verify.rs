@@ -9,7 +9,7 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{
-    Error,
+    Error, ErrorClass,
     io::Access,
     table::{OpenOptions, Table, VerifyReport},
 };
@@ -31,7 +31,15 @@ pub(crate) struct VerifyArgs {
 
 pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
     let options = OpenOptions { data: Access::Direct, index: Access::Cached };
-    let table = Table::open(&device::disk(), &args.table, options)?;
+    let table = match Table::open(&device::disk(), &args.table, options) {
+        Ok(table) => table,
+        // What is damaged so that nothing can be looked up is a find like any other.
+        Err(error) if error.class() == ErrorClass::Damage => {
+            let report = VerifyReport { damage: vec![error], ..VerifyReport::default() };
+            return args.conclude(&report);
+        }
+        Err(error) => return Err(error.into()),
+    };
     let show = if args.json { Show::Json } else { Show::Text };
     let mut progress = None;
     let report = table.verify(&mut |done, total| {
@@ -41,21 +49,25 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
         Ok(())
     })?;
     drop(progress);
-    args.print(&report)?;
-    match report.damage.len() as u64 {
-        0 => Ok(Exit::Done),
-        count => Err(Failure {
-            exit: Exit::No,
-            message: format!(
-                "{}: {} found; restore the table from a copy or build it anew",
-                args.table.display(),
-                units::counted(count, "damage", "damages")
-            ),
-        }),
-    }
+    args.conclude(&report)
 }
 
 impl VerifyArgs {
+    fn conclude(&self, report: &VerifyReport) -> Result<Exit> {
+        self.print(report)?;
+        match report.damage.len() as u64 {
+            0 => Ok(Exit::Done),
+            count => Err(Failure {
+                exit: Exit::No,
+                message: format!(
+                    "{}: {} found; restore the table from a copy or build it anew",
+                    self.table.display(),
+                    units::counted(count, "damage", "damages")
+                ),
+            }),
+        }
+    }
+
     fn print(&self, report: &VerifyReport) -> Result<()> {
         for damage in &report.damage {
             if self.json {

@@ -155,7 +155,11 @@ fn read_names(window: &mut Window, dialect: Dialect) -> Result<(Vec<String>, u64
     let line = 2 + line_ends(without_line_end(record));
     let text = if quoted { &fields.text } else { record };
     let name = |range: &Range<usize>| String::from_utf8_lossy(&text[range.clone()]).into_owned();
-    let names = fields.ranges.iter().map(name).collect();
+    let names: Vec<String> = fields.ranges.iter().map(name).collect();
+    if !quoted && names.iter().any(|name| name.contains('\r')) {
+        let what = "the lines end with carriage returns alone; expected line feeds";
+        return Err(Failure::input(format_args!("{}:1", window.file), what));
+    }
     window.consume(len);
     Ok((names, line))
 }

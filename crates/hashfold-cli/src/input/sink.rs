@@ -123,8 +123,8 @@ struct Collected {
 
 impl Collected {
     fn create(path: &Path) -> Result<Collected> {
-        let file =
-            File::create(path).map_err(|error| Failure::io(path.display(), "create", &error))?;
+        let file = File::create_new(path)
+            .map_err(|error| Failure::io(path.display(), "create", &error))?;
         Ok(Collected { path: path.into(), out: BufWriter::new(file) })
     }
 

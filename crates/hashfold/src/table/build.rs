@@ -58,15 +58,17 @@ impl TableBuilder {
             Ok(Some(_)) if !options.replace => {
                 return Err(Error::new(ErrorKind::Exists).at(&Place::file(&folder.path)));
             }
-            Ok(old) => {
-                folder.sweep(old.as_ref())?;
-                old.map_or(Ok(1), |old| after(old.generation))?
+            Ok(Some(old)) => {
+                folder.sweep(Some(&old))?;
+                after(old.generation)?
             }
-            // A table to be replaced may be damaged. Nobody knows which files it consists of, so
-            // all stay until the new one is there, under names that are not theirs.
-            Err(error) if options.replace && error.class() == ErrorClass::Damage => after(
-                folder.before.iter().filter_map(|name| generation_of(name)).max().unwrap_or(0),
-            )?,
+            // A manifest may be lost, or damaged in a table that is to be replaced. Nobody knows
+            // then which files are of a table and which were left by a crash, so all stay until
+            // the new table is there, under names that are not theirs.
+            Ok(None) => folder.unused_generation()?,
+            Err(error) if options.replace && error.class() == ErrorClass::Damage => {
+                folder.unused_generation()?
+            }
             Err(error) => return Err(error),
         };
         Ok(TableBuilder { folder, options, executor, generation })
@@ -301,6 +303,11 @@ impl LockedFolder {
         }
     }
 
+    /// A generation that no file here is of.
+    fn unused_generation(&self) -> Result<u64> {
+        after(self.before.iter().filter_map(|name| generation_of(name)).max().unwrap_or(0))
+    }
+
     /// Makes the manifest current, and the folder's own name permanent.
     fn publish(&mut self, manifest: &Manifest) -> Result<()> {
         for folder in &self.above {
@@ -341,15 +348,16 @@ fn is_denied(error: &Error) -> bool {
 impl Drop for LockedFolder {
     fn drop(&mut self) {
         // Errors have no one to go to here; what stays is removed by the next builder.
-        let Ok(manifest) = self.manifest() else {
-            if !self.is_published {
-                let _ = self.remove(|name| !self.before.iter().any(|before| before == name));
-            }
-            return;
+        let remove_new = || self.remove(|name| !self.before.iter().any(|before| before == name));
+        let _ = match self.manifest() {
+            Ok(Some(manifest)) => self.sweep(Some(&manifest)),
+            Ok(None) => remove_new().and_then(|()| match self.made_here {
+                true => self.disk.remove_folder(&self.path),
+                false => Ok(()),
+            }),
+            // It cannot be read, and may name what was made here.
+            Err(_) if self.is_published => Ok(()),
+            Err(_) => remove_new(),
         };
-        let _ = self.sweep(manifest.as_ref());
-        if manifest.is_none() && self.made_here {
-            let _ = self.disk.remove_folder(&self.path);
-        }
     }
 }

@@ -387,3 +387,25 @@ fn a_merge_of_a_scan_and_a_change_is_as_good_as_a_new_build() {
     builder.build(&mut merge, &summary).unwrap();
     check_table(&open(&disk, folder), &new);
 }
+
+#[test]
+fn a_build_that_fails_leaves_the_files_of_a_table_that_lost_its_manifest() {
+    let (disk, folder) = (memory(), Path::new(FOLDER));
+    let old = pairs(100, |_| 8, |_| 8);
+    build(&disk, folder, &old, options(IndexChoice::Auto));
+    let (manifest, saved) = (folder.join(crate::manifest::NAME), Path::new("saved"));
+    disk.rename(&manifest, saved).unwrap();
+    let before = disk.list(folder).unwrap();
+    for end_early in [true, false] {
+        let new = options(IndexChoice::Auto);
+        let builder = TableBuilder::create(disk.clone(), folder, new, Arc::new(Inline)).unwrap();
+        if !end_early {
+            let run = VecRun::new(vec![(b"key".to_vec(), Some(b"value".to_vec()))], SEED);
+            let summary = *run.summary();
+            builder.build(&mut Broken(run, 1), &summary).unwrap_err();
+        }
+        assert_eq!(disk.list(folder).unwrap(), before);
+    }
+    disk.rename(saved, &manifest).unwrap();
+    check_table(&open(&disk, folder), &old);
+}
