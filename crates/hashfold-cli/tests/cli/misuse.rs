@@ -116,3 +116,32 @@ fn a_table_that_is_there_survives_a_build_that_fails() {
     work.ok("build a.csv --key k --out t --replace");
     assert_eq!(work.entries("t"), [r#"{"k":"1","v":"c","w":"d"}"#]);
 }
+
+#[test]
+fn bad_rows_never_overwrite_a_file() {
+    let work = Work::new();
+    work.write("in.csv", b"k,v\n1,a\n");
+    let outcome = work.run("build in.csv --key k --out t --bad-rows in.csv");
+    assert_eq!(outcome.code, 5, "{outcome:?}");
+    assert!(outcome.stderr.starts_with("hashfold: in.csv: cannot create: "), "{outcome:?}");
+    assert_eq!(fs::read(work.path("in.csv")).unwrap(), b"k,v\n1,a\n");
+}
+
+#[test]
+fn lines_that_end_with_carriage_returns_alone_are_refused() {
+    let work = Work::new();
+    work.write("old.csv", b"k,v\rx,1\ry,2\r");
+    let outcome = work.run("build old.csv --key k --out t");
+    assert_eq!(outcome.code, 3, "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("old.csv:1: the lines end with carriage returns"),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn the_least_memory_is_enough() {
+    let work = Work::new();
+    work.write("in.csv", b"k,v\n1,a\n");
+    work.ok("build in.csv --key k --out t --memory 1MiB");
+}
