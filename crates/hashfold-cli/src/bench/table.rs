@@ -25,7 +25,7 @@ use std::{
 pub(crate) const BATCH: usize = 16384;
 
 const ROUNDS: usize = 5;
-const LOOKUPS: u64 = 2_000_000;
+const LOOKUPS_MAX: u64 = 2_000_000;
 
 pub(crate) fn run(bench: &TableBench) -> Result<()> {
     let report = Report::new(bench.json, bench.seed, bench.threads);
@@ -43,7 +43,7 @@ pub(crate) fn run(bench: &TableBench) -> Result<()> {
         }
     }
     if wants("locations") {
-        locations(&report, bench.seed)?;
+        locations(bench, &report)?;
     }
     if wants("input") || wants("build") || wants("cold") {
         OsDisk.create_folder(&bench.dir)?;
@@ -71,7 +71,8 @@ impl Hashes {
         let mut sorted: Vec<KeyHash> =
             (0..count).map(|i| KeyHash::of(&i.to_le_bytes(), Seed(seed))).collect();
         sorted.sort_unstable();
-        let ranks: Vec<u64> = (0..LOOKUPS).map(|i| pick(i, seed, count)).collect();
+        let lookups = LOOKUPS_MAX.min(10 * count);
+        let ranks: Vec<u64> = (0..lookups).map(|i| pick(i, seed, count)).collect();
         let lookups = ranks.iter().map(|&rank| sorted[rank as usize]).collect();
         Hashes { sorted, lookups, ranks }
     }
@@ -152,7 +153,7 @@ fn single_ns(index: &HashIndex, hashes: &Hashes) -> Result<f64> {
         })
     });
     ensure(wrong == 0, || format!("{wrong} lookups gave a wrong rank"))?;
-    Ok(seconds / LOOKUPS as f64 * 1e9)
+    Ok(seconds / hashes.lookups.len() as f64 * 1e9)
 }
 
 fn batch_ns(index: &HashIndex, hashes: &Hashes) -> Result<f64> {
@@ -169,7 +170,7 @@ fn batch_ns(index: &HashIndex, hashes: &Hashes) -> Result<f64> {
         })
     });
     ensure(wrong == 0, || format!("{wrong} lookups in batches gave a wrong rank"))?;
-    Ok(seconds / LOOKUPS as f64 * 1e9)
+    Ok(seconds / hashes.lookups.len() as f64 * 1e9)
 }
 
 fn fences(report: &Report, hashes: &Hashes, per_block: u64) -> Result<()> {
@@ -200,7 +201,7 @@ fn fences(report: &Report, hashes: &Hashes, per_block: u64) -> Result<()> {
         report.add(&name, value, unit, count, index.bytes());
     };
     say("bits_per_key", bits(&index, hashes), "bits");
-    say("get_ns", seconds / LOOKUPS as f64 * 1e9, "ns");
+    say("get_ns", seconds / hashes.lookups.len() as f64 * 1e9, "ns");
     say("second_read_fraction", second as f64 / count as f64, "of lookups");
     Ok(())
 }
@@ -220,10 +221,11 @@ fn sparse(report: &Report, hashes: &Hashes, per_block: u64) -> Result<()> {
 }
 
 /// What it costs to know the blocks of entries that differ in size: values of 0 to twice the mean.
-fn locations(report: &Report, seed: u64) -> Result<()> {
-    const COUNT: u64 = 200_000;
+fn locations(bench: &TableBench, report: &Report) -> Result<()> {
+    const COUNT_MAX: u64 = 200_000;
+    let seed = bench.seed;
     for (name, mean) in [("100b", 84), ("1kib", 1008), ("16kib", 16_368)] {
-        let count = COUNT.min((256 << 20) / mean);
+        let count = COUNT_MAX.min(bench.keys).min((256 << 20) / mean);
         let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
         let index = IndexOptions { choice: IndexChoice::Dense, ..IndexOptions::default() };
         let options = TableOptions { index, ..TableOptions::new(Seed(seed), 1) };
@@ -473,7 +475,7 @@ impl Scene<'_> {
     fn cold_gets(&self, table: &Table, suffix: &str, reads: &dyn Fn() -> u64) -> Result<()> {
         /// Rounds of lookups and of plain reads, in turns.
         const TURNS: u64 = 5;
-        let count = 20 * BATCH as u64;
+        let count = (20 * BATCH as u64).min(self.pairs.count);
         let file = self.data_file()?;
         let (mut seconds, mut device_reads, mut plain) = (0.0, 0, 0.0);
         for turn in 0..TURNS {
@@ -490,7 +492,8 @@ impl Scene<'_> {
         }
         let gets = TURNS * count;
         let say = |what: &str, value, unit| {
-            let name = format!("table.cold{suffix}.{}.{what}", self.pairs.name);
+            let size = if self.pairs.name == "64b" { "" } else { ".1kib" };
+            let name = format!("table.cold{size}{suffix}.{what}");
             self.report.add(&name, value, unit, gets, self.pairs.bytes());
         };
         say("reads_per_get", device_reads as f64 / gets as f64, "reads");

@@ -1,6 +1,7 @@
 //! The command from outside: every format, every exit code, every output.
 
 mod bad_rows;
+mod bench;
 mod formats;
 mod misuse;
 mod output;
