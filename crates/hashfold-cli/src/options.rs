@@ -15,7 +15,7 @@ pub(crate) struct IndexArgs {
     /// Keys in a bucket of the index, on average: more take less memory and more time
     #[arg(long, default_value_t = 64, value_name = "KEYS")]
     bucket_size: u32,
-    /// Tries of up to so many keys are coded as a whole: more take less memory and more time
+    /// Nodes of up to so many keys have Huffman codes, larger ones Rice codes
     #[arg(long, default_value_t = 32, value_name = "KEYS")]
     coding_limit: u32,
     /// Bits a key that tell, mostly without a read, that a key is absent
@@ -30,9 +30,9 @@ enum IndexName {
     Auto,
     /// The rank of every entry
     Dense,
-    /// The block of every entry
+    /// The block of every entry, exactly
     Sparse,
-    /// The first hash of every block
+    /// The block of every entry, nearly: some look-ups read the block before it too
     Fences,
 }
 

@@ -29,32 +29,47 @@ const LOOKUPS_MAX: u64 = 2_000_000;
 
 pub(crate) fn run(bench: &TableBench) -> Result<()> {
     let report = Report::new(bench.json, bench.seed, bench.threads);
-    let wants = |group: &str| bench.only.is_empty() || bench.only.iter().any(|only| only == group);
-    if wants("trie") || wants("fence") || wants("sparse") {
-        let hashes = Hashes::new(bench.keys, bench.seed);
-        if wants("trie") {
-            tries(bench, &report, &hashes)?;
-        }
-        if wants("fence") {
-            [16, 64].into_iter().try_for_each(|k| fences(&report, &hashes, k))?;
-        }
-        if wants("sparse") {
-            [8, 16].into_iter().try_for_each(|k| sparse(&report, &hashes, k))?;
-        }
-    }
-    if wants("locations") {
-        locations(bench, &report)?;
-    }
-    if wants("input") || wants("build") || wants("cold") {
+    // Builds come first: the peak of their memory is not to be that of anything before.
+    if ["build", "cold", "input"].into_iter().any(|group| wants(bench, group)) {
         OsDisk.create_folder(&bench.dir)?;
-        let done = if wants("input") { super::input::run(bench, &report) } else { Ok(()) };
-        let done = done.and_then(|()| match wants("build") || wants("cold") {
-            true => on_disk(bench, &report, wants("build"), wants("cold")),
-            false => Ok(()),
-        });
+        let done = in_folder(bench, &report);
         // Leaves the folder if it was there before with something in it.
         let _ = OsDisk.remove_folder(&bench.dir);
         done?;
+    }
+    in_memory(bench, &report)
+}
+
+fn wants(bench: &TableBench, group: &str) -> bool {
+    bench.only.is_empty() || bench.only.iter().any(|only| only == group)
+}
+
+fn in_folder(bench: &TableBench, report: &Report) -> Result<()> {
+    let (build, cold) = (wants(bench, "build"), wants(bench, "cold"));
+    if build || cold {
+        on_disk(bench, report, build, cold)?;
+    }
+    if wants(bench, "input") {
+        super::input::run(bench, report)?;
+    }
+    Ok(())
+}
+
+fn in_memory(bench: &TableBench, report: &Report) -> Result<()> {
+    if wants(bench, "locations") {
+        locations(bench, report)?;
+    }
+    if ["trie", "fence", "sparse"].into_iter().any(|group| wants(bench, group)) {
+        let hashes = Hashes::new(bench.keys, bench.seed);
+        if wants(bench, "trie") {
+            tries(bench, report, &hashes)?;
+        }
+        if wants(bench, "fence") {
+            [16, 64].into_iter().try_for_each(|k| fences(report, &hashes, k))?;
+        }
+        if wants(bench, "sparse") {
+            [8, 16].into_iter().try_for_each(|k| sparse(report, &hashes, k))?;
+        }
     }
     Ok(())
 }

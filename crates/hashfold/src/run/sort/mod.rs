@@ -93,7 +93,7 @@ impl Plan {
             let expected = format!("at least {MEMORY_BYTES_MIN}");
             return Err(Error::argument("memory for sorting in bytes", expected, memory_bytes));
         }
-        // Large chunks make fast writes, and the allocator gives large ones back to the system.
+        // Large chunks make fast writes, and large ones come straight from the system.
         let chunk_bytes =
             (1 << (memory_bytes / 256).ilog2()).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
         // The rest is for the buckets that are being loaded, sorted and emitted.

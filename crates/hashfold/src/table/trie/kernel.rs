@@ -61,7 +61,7 @@ mod x86 {
         _mm256_setzero_si256, _pext_u64,
     };
 
-    /// With AVX2 and BMI2. Only to be called where the processor has them: see `Trie::new`.
+    /// With AVX2 and BMI2. Only to be called where the processor has them: see `Machine::best`.
     pub(in super::super) struct V3;
 
     /// Reading from place `SUMMED - count` gives `count` bytes of ones, then zeros.
