@@ -69,11 +69,7 @@ impl Site {
             TableOptions { access: Access::Direct, ..TableOptions::new(Seed(items.seed), 1) };
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
         let builder = TableBuilder::create(disk, &self.table, options, executor.clone())?;
-        let sort = SortOptions {
-            memory_bytes: (means.memory_mib << 20) as usize,
-            access: Access::Direct,
-            ..SortOptions::default()
-        };
+        let sort = SortOptions::within((means.memory_mib << 20) as usize);
         let mut sorter = builder.sorter(sort)?;
         let push = &mut |key: &[u8], value: &[u8]| Ok(sorter.push(key, Some(value))?);
         items.read(&self.input, executor.as_ref(), push)?;
@@ -135,7 +131,7 @@ pub fn device_rates(folder: &Path, size: u64) -> Result<String> {
         (0..units).map(|i| Extent { offset: i * UNIT as u64, len: UNIT }).collect();
     let (read, ()) = cost(|| {
         let mut chunks = extents.chunks(UNITS_AT_ONCE);
-        Ok(chunks.try_for_each(|some| file.read_many(some, &mut |_, _| Ok(())))?)
+        Ok(chunks.try_for_each(|some| file.read_many(&mut some.iter().copied(), &mut |_, _| Ok(())))?)
     })?;
     OsDisk.remove(&path)?;
     let rate = |seconds: f64| size as f64 / seconds / 1e6;

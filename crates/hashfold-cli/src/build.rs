@@ -188,12 +188,10 @@ impl BuildArgs {
     }
 
     fn sort_options(&self) -> SortOptions {
-        SortOptions {
-            // The rest is for the input and for the blocks that are being written.
-            memory_bytes: (self.memory - self.memory / 16).max(self.memory.min(MEMORY_BYTES_MIN)),
-            duplicates: if self.unique { Duplicates::Refuse } else { Duplicates::KeepLast },
-            access: Access::Direct,
-        }
+        // The rest is for the input and for the blocks that are being written.
+        let memory_bytes = (self.memory - self.memory / 16).max(self.memory.min(MEMORY_BYTES_MIN));
+        let duplicates = if self.unique { Duplicates::Refuse } else { Duplicates::KeepLast };
+        SortOptions { duplicates, ..SortOptions::within(memory_bytes) }
     }
 
     fn show(&self) -> Show {

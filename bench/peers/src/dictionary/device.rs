@@ -88,9 +88,9 @@ impl Getter for BlockGetter<'_> {
     }
 
     fn get_many(&mut self, keys: &[Key], visit: &mut Visit<'_>) -> Result<()> {
-        let extents: Vec<Extent> = keys.iter().map(|key| self.blocks.extent(key)).collect();
+        let mut extents = keys.iter().map(|key| self.blocks.extent(key));
         let mut result = Ok(());
-        self.blocks.file.read_many(&extents, &mut |i, bytes| {
+        self.blocks.file.read_many(&mut extents, &mut |i, bytes| {
             let visited = visit(i, Some(bytes));
             if visited.is_err() {
                 result = visited;

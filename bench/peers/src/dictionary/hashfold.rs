@@ -35,11 +35,7 @@ impl Dictionary for Hashfold {
         let options = TableOptions { index, access: Access::Direct, ..TableOptions::new(seed, 1) };
         let threads = Arc::new(Threads::new(budget.threads));
         let builder = TableBuilder::create(Arc::new(OsDisk), folder, options, threads)?;
-        let mut sorter = builder.sorter(SortOptions {
-            memory_bytes: budget.memory_bytes,
-            access: Access::Direct,
-            ..SortOptions::default()
-        })?;
+        let mut sorter = builder.sorter(SortOptions::within(budget.memory_bytes))?;
         let mut value = Vec::new();
         for i in 0..data.count {
             data.fill_value(i, &mut value);

@@ -2,7 +2,7 @@
 //! by hash, so that nobody is slowed down by a bad sort.
 //!
 //! Pairs go to one of [`BUCKETS`] buckets by their first bits; what does not fit into memory is
-//! spilled past the page cache, in the background. Random keys fill the buckets evenly.
+//! spilled through the page cache, in the background. Random keys fill the buckets evenly.
 
 use super::Budget;
 use crate::{
@@ -114,7 +114,8 @@ impl SortedBuckets {
         let mut chunks =
             std::mem::take(&mut self.kept.lock().expect("nothing panics under this lock")[bucket]);
         let full = CHUNK_SIZE / self.pair_size * self.pair_size;
-        self.file.read_many(&self.spilled[bucket], &mut |_, bytes| {
+        let mut extents = self.spilled[bucket].iter().copied();
+        self.file.read_many(&mut extents, &mut |_, bytes| {
             let mut chunk = Chunk { len: full, ..Chunk::new() };
             chunk.bytes.copy_from_slice(bytes);
             chunks.push(chunk);
@@ -181,7 +182,7 @@ impl Spill {
     /// The file has no name: it is gone when it is closed.
     fn create(folder: &Path) -> Result<Spill> {
         let path = folder.join("spill");
-        let file = OsDisk.create(&path, Access::Direct)?;
+        let file = OsDisk.create(&path, Access::Cached)?;
         OsDisk.remove(&path)?;
         Ok(Spill { file, end: 0, pool: Threads::new(1), writes: VecDeque::new() })
     }

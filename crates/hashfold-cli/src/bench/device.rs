@@ -3,7 +3,7 @@
 use super::measure::wall_seconds;
 use hashfold::{
     Place, Result,
-    io::{Access, BlockFile, Disk, Extent, Lock, OsDisk, Visit, Writer},
+    io::{Access, BlockFile, Disk, Extent, Extents, Lock, OsDisk, Visit, Writer},
     work::Executor,
 };
 use std::{
@@ -50,9 +50,8 @@ pub(crate) fn sequential(path: &Path, size: u64, executor: &Arc<dyn Executor>) -
     written?;
     let extents: Vec<Extent> =
         (0..size / UNIT as u64).map(|i| Extent { offset: i * UNIT as u64, len: UNIT }).collect();
-    let (read, done) = wall_seconds(|| {
-        extents.chunks(4).try_for_each(|some| file.read_many(some, &mut |_, _| Ok(())))
-    });
+    let read_some = |some: &[Extent]| file.read_many(&mut some.iter().copied(), &mut |_, _| Ok(()));
+    let (read, done) = wall_seconds(|| extents.chunks(4).try_for_each(read_some));
     done?;
     OsDisk.remove(path)?;
     Ok(Rates { write: size as f64 / write, read: size as f64 / read })
@@ -66,9 +65,8 @@ pub(crate) fn random_reads(file: &dyn BlockFile, count: u64, seed: u64) -> Resul
         .map(|i| Extent { offset: super::table::pick(i, seed, blocks) * BLOCK, len: 4096 })
         .collect();
     let (seconds, done) = wall_seconds(|| {
-        extents
-            .chunks(super::table::BATCH)
-            .try_for_each(|batch| file.read_many(batch, &mut |_, _| Ok(())))
+        let mut batches = extents.chunks(super::table::BATCH);
+        batches.try_for_each(|batch| file.read_many(&mut batch.iter().copied(), &mut |_, _| Ok(())))
     });
     done?;
     Ok(count as f64 / seconds)
@@ -148,9 +146,11 @@ impl BlockFile for CountingFile {
         self.file.read_at(offset, bytes)
     }
 
-    fn read_many(&self, extents: &[Extent], visit: &mut Visit<'_>) -> Result<()> {
-        self.reads.fetch_add(extents.len() as u64, Ordering::Relaxed);
-        self.file.read_many(extents, visit)
+    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
+        let counted = &mut extents.inspect(|_| {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+        });
+        self.file.read_many(counted, visit)
     }
 
     fn mapped(&self) -> Option<&[u8]> {

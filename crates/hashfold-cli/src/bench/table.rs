@@ -418,12 +418,7 @@ impl Scene<'_> {
         };
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
         let builder = TableBuilder::create(disk, self.table, options, executor.clone())?;
-        let sort = SortOptions {
-            memory_bytes: memory as usize,
-            access: Access::Direct,
-            ..SortOptions::default()
-        };
-        let mut sorter = builder.sorter(sort)?;
+        let mut sorter = builder.sorter(SortOptions::within(memory as usize))?;
         self.read_input(input, executor, &mut |key, value| Ok(sorter.push(key, Some(value))?))?;
         let mut run = sorter.finish()?;
         let summary = *run.summary();

@@ -1,7 +1,7 @@
 //! Memory that every access mode takes without a copy.
 
 use super::ALIGNMENT;
-use memmap2::MmapMut;
+use memmap2::{MmapMut, MmapOptions};
 use std::{
     fmt,
     ops::{Deref, DerefMut},
@@ -37,6 +37,21 @@ impl Buffer {
         {
             return Buffer { room: Room::Mapped(map), len };
         }
+        Buffer::on_heap(len)
+    }
+
+    /// The same, with all of its memory there already: the caller pays for that, and not whoever
+    /// writes to it first.
+    pub fn resident(len: usize) -> Buffer {
+        if len >= MAPPED_MIN
+            && let Ok(map) = MmapOptions::new().len(len).populate().map_anon()
+        {
+            return Buffer { room: Room::Mapped(map), len };
+        }
+        Buffer::on_heap(len)
+    }
+
+    fn on_heap(len: usize) -> Buffer {
         let bytes = vec![0_u8; len + ALIGNMENT - 1];
         let address = bytes.as_ptr().addr();
         let start = address.next_multiple_of(ALIGNMENT) - address;

@@ -1,7 +1,8 @@
 //! Files read and written past the page cache.
 
 use super::{
-    ALIGNMENT, BlockFile, Buffer, Extent, Visit, os::OsFile, past_end, read_each, uring::Ring,
+    ALIGNMENT, BlockFile, Buffer, Extent, Extents, Visit, os::OsFile, past_end, read_each,
+    uring::Ring,
 };
 use crate::error::{Place, Result};
 use std::sync::Mutex;
@@ -66,7 +67,7 @@ impl BlockFile for DirectFile {
         }
     }
 
-    fn read_many(&self, extents: &[Extent], visit: &mut Visit<'_>) -> Result<()> {
+    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
         let idle = self.rings.lock().expect("nothing panics under this lock").pop();
         // Old kernels and sandboxes refuse rings.
         let Some(mut ring) = idle.or_else(|| Ring::new().ok()) else {

@@ -12,7 +12,7 @@
 //! as on file systems with a journal; a rename happens whole or not at all.
 
 use super::{
-    Access, BlockFile, Disk, Extent, Lock, MemoryDisk, Visit,
+    Access, BlockFile, Disk, Extent, Extents, Lock, MemoryDisk, Visit,
     memory::{Content, read_slice, write_slice},
     names::{Answer, Change, Locks, Names, clean},
     past_end, read_each, refused,
@@ -257,7 +257,7 @@ impl BlockFile for FaultyFile {
         Ok(())
     }
 
-    fn read_many(&self, extents: &[Extent], visit: &mut Visit<'_>) -> Result<()> {
+    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
         read_each(self, extents, visit)
     }
 

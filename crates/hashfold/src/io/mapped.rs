@@ -1,7 +1,7 @@
 //! Files read through a memory map.
 #![allow(unsafe_code)]
 
-use super::{BlockFile, Extent, Visit, os::OsFile, refused};
+use super::{BlockFile, Extent, Extents, Visit, os::OsFile, refused};
 use crate::error::{Place, Result};
 use memmap2::{Advice, Mmap};
 
@@ -48,11 +48,14 @@ impl BlockFile for MappedFile {
         }
     }
 
-    fn read_many(&self, extents: &[Extent], visit: &mut Visit<'_>) -> Result<()> {
-        for (i, &extent) in extents.iter().enumerate() {
+    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
+        for (i, extent) in extents.enumerate() {
             match self.slice(extent) {
                 Some(mapped) => visit(i, mapped)?,
-                None => self.file.read_many(&[extent], &mut |_, bytes| visit(i, bytes))?,
+                None => {
+                    let mut one = std::iter::once(extent);
+                    self.file.read_many(&mut one, &mut |_, bytes| visit(i, bytes))?;
+                }
             }
         }
         Ok(())

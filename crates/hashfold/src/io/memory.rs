@@ -1,7 +1,7 @@
 //! A disk in RAM: for tests, and for data that need not last.
 
 use super::{
-    Access, BlockFile, Disk, Extent, Lock, Visit,
+    Access, BlockFile, Disk, Extent, Extents, Lock, Visit,
     names::{Locks, Names},
     past_end, read_each, refused,
 };
@@ -107,7 +107,7 @@ impl BlockFile for MemoryFile {
         Ok(())
     }
 
-    fn read_many(&self, extents: &[Extent], visit: &mut Visit<'_>) -> Result<()> {
+    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
         read_each(self, extents, visit)
     }
 

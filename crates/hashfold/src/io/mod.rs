@@ -58,6 +58,9 @@ pub struct Extent {
     pub len: usize,
 }
 
+/// Extents to be read; their indexes count from 0.
+pub type Extents<'a> = dyn Iterator<Item = Extent> + 'a;
+
 /// Takes the bytes of the extent with this index, in any order of extents.
 pub type Visit<'a> = dyn FnMut(usize, &[u8]) -> Result<()> + 'a;
 
@@ -73,8 +76,9 @@ pub trait BlockFile: Debug + Send + Sync {
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()>;
 
     /// Reads all `extents`, as many at once as the back end can, and shows each to `visit` when
-    /// it is there. Stops at the first error.
-    fn read_many(&self, extents: &[Extent], visit: &mut Visit<'_>) -> Result<()>;
+    /// it is there. Takes extents only as it needs them, so that what it takes to find the next
+    /// ones is done while others are being read. Stops at the first error.
+    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()>;
 
     /// The bytes of the file, if it is mapped.
     fn mapped(&self) -> Option<&[u8]> {
@@ -138,10 +142,12 @@ pub fn read_all(file: &dyn BlockFile, size_max: u64) -> Result<Buffer> {
 }
 
 /// [`BlockFile::read_many`] for a back end that reads one extent at a time.
-fn read_each(file: &dyn BlockFile, extents: &[Extent], visit: &mut Visit<'_>) -> Result<()> {
-    let len_max = extents.iter().map(|extent| extent.len).max();
-    let mut buffer = Buffer::zeroed(len_max.unwrap_or(0));
-    for (i, extent) in extents.iter().enumerate() {
+fn read_each(file: &dyn BlockFile, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
+    let mut buffer = Buffer::zeroed(0);
+    for (i, extent) in extents.enumerate() {
+        if buffer.len() < extent.len {
+            buffer = Buffer::zeroed(extent.len);
+        }
         let bytes = &mut buffer[..extent.len];
         file.read_at(extent.offset, bytes)?;
         visit(i, bytes)?;

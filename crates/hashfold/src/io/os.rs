@@ -2,8 +2,8 @@
 #![expect(clippy::disallowed_methods, reason = "all file access goes through this module")]
 
 use super::{
-    Access, BlockFile, Disk, Extent, Lock, Visit, direct::DirectFile, mapped::MappedFile, past_end,
-    read_each, refused,
+    Access, BlockFile, Disk, Extent, Extents, Lock, Visit, direct::DirectFile, mapped::MappedFile,
+    past_end, read_each, refused,
 };
 use crate::error::{Error, ErrorKind, Place, Result};
 use rustix::{
@@ -189,7 +189,7 @@ impl BlockFile for OsFile {
         Ok(())
     }
 
-    fn read_many(&self, extents: &[Extent], visit: &mut Visit<'_>) -> Result<()> {
+    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
         read_each(self, extents, visit)
     }
 

@@ -105,10 +105,14 @@ fn reading_past_the_end_says_where_and_how_much_is_there() {
         check_past_end(file.read_at(4096, &mut block), (4096, 8192, 904));
         check_past_end(file.read_at(4990, &mut [0; 20]), (4990, 20, 10));
         let extents = [Extent { offset: 0, len: 4096 }, Extent { offset: 4096, len: 4096 }];
-        check_past_end(file.read_many(&extents, &mut |_, _| Ok(())), (4096, 4096, 904));
+        check_past_end(
+            file.read_many(&mut extents.iter().copied(), &mut |_, _| Ok(())),
+            (4096, 4096, 904),
+        );
         for offset in [9001, 1 << 62, i64::MAX as u64 - 10, 1 << 63, u64::MAX - 4095, u64::MAX] {
             check_past_end(file.read_at(offset, &mut [0; 20]), (offset, 20, 0));
-            let read = file.read_many(&[Extent { offset, len: 4096 }], &mut |_, _| Ok(()));
+            let read =
+                file.read_many(&mut [Extent { offset, len: 4096 }].into_iter(), &mut |_, _| Ok(()));
             check_past_end(read, (offset, 4096, 0));
         }
         assert_eq!(&*file.place().file, folder.join("file"));
@@ -206,7 +210,7 @@ fn check_read_many(file: &dyn BlockFile, bytes: &[u8], extents: &[(usize, usize)
         .map(|&(start, len)| Extent { offset: (start * ALIGNMENT) as u64, len: len * ALIGNMENT })
         .collect();
     let mut shown = vec![0; extents.len()];
-    file.read_many(&extents, &mut |i, got| {
+    file.read_many(&mut extents.iter().copied(), &mut |i, got| {
         shown[i] += 1;
         assert!(got == &bytes[extents[i].offset as usize..][..extents[i].len], "extent {i}");
         Ok(())
@@ -245,7 +249,7 @@ fn read_many_takes_extents_that_are_not_aligned() {
             assert_eq!(got, &bytes[i * 150..][..i * 7]);
             Ok(())
         };
-        file.read_many(&extents, visit).unwrap();
+        file.read_many(&mut extents.iter().copied(), visit).unwrap();
     });
 }
 
@@ -259,7 +263,7 @@ fn read_many_stops_at_an_error_or_a_panic_and_works_afterwards() {
         let file = file_of(disk, access, &folder.join("file"), &bytes);
         for stop in [1, 2, 130, 1000] {
             let mut shown = 0;
-            let result = file.read_many(&extents, &mut |_, _| {
+            let result = file.read_many(&mut extents.iter().copied(), &mut |_, _| {
                 shown += 1;
                 if shown == stop { Err(ErrorKind::Stopped.into()) } else { Ok(()) }
             });
@@ -268,7 +272,7 @@ fn read_many_stops_at_an_error_or_a_panic_and_works_afterwards() {
             check_read_many(&*file, &bytes, &all);
         }
         let mut panics = |_: usize, _: &[u8]| std::panic::resume_unwind(Box::new("on purpose"));
-        let read = AssertUnwindSafe(|| file.read_many(&extents, &mut panics));
+        let read = AssertUnwindSafe(|| file.read_many(&mut extents.iter().copied(), &mut panics));
         assert!(catch_unwind(read).is_err());
         check_read_many(&*file, &bytes, &all);
     });
@@ -289,7 +293,7 @@ fn batches_run_side_by_side_and_inside_each_other() {
             check_read_many(&*file, &bytes, &all[..10]);
             Ok(())
         };
-        file.read_many(&[Extent { offset: 0, len: ALIGNMENT }; 20], inner).unwrap();
+        file.read_many(&mut [Extent { offset: 0, len: ALIGNMENT }; 20].into_iter(), inner).unwrap();
     });
 }
 

@@ -5,7 +5,7 @@
 //! a ring that is dropped, for whatever reason, first waits for all that is in flight.
 #![allow(unsafe_code)]
 
-use super::{BlockFile, Buffer, Extent, Visit};
+use super::{BlockFile, Buffer, Extent, Extents, Visit};
 use crate::error::{Error, Result};
 use io_uring::{IoUring, opcode, types::Fd};
 use std::{
@@ -68,14 +68,13 @@ impl Ring {
         &mut self,
         file: &dyn BlockFile,
         os_file: &File,
-        extents: &[Extent],
+        extents: &mut Extents<'_>,
         visit: &mut Visit<'_>,
     ) -> Result<()> {
-        let mut next = 0;
+        let mut extents = extents.enumerate().peekable();
         loop {
-            while next < extents.len() && self.has_room(extents[next].len) {
-                self.start(os_file, next, extents[next]);
-                next += 1;
+            while let Some((index, extent)) = extents.next_if(|next| self.has_room(next.1.len)) {
+                self.start(os_file, index, extent);
             }
             if self.in_flight() == 0 {
                 return Ok(());

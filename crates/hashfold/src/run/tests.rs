@@ -1,7 +1,7 @@
 use super::{sort::testing::sorter_with_hash, *};
 use crate::{
     error::ErrorClass,
-    io::{Access, Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
+    io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     key::Seed,
     work::{Executor, Inline, Threads},
 };
@@ -90,8 +90,8 @@ fn entries(count: usize, keys: u64, value_size_max: u64, seed: u64) -> Vec<Owned
 
 const OPTIONS: SortOptions = SortOptions {
     memory_bytes: MEMORY_BYTES_MIN,
+    cached_bytes: MEMORY_BYTES_MIN,
     duplicates: Duplicates::KeepLast,
-    access: Access::Cached,
 };
 
 fn executors() -> [Arc<dyn Executor>; 3] {

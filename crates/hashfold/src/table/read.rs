@@ -23,10 +23,13 @@ use crate::{
     manifest::{FileEntry, Manifest},
     run::{KEY_BYTES_MAX, SizeRange, Summary, VALUE_BYTES_MAX},
 };
-use std::{ops::Range, path::Path, sync::Arc};
+use std::{cell::RefCell, iter, ops::Range, path::Path, sync::Arc};
 
 /// A table that is replaced this often while it is being opened is not opened.
 const ATTEMPTS_MAX: usize = 8;
+
+/// So many keys are looked up in the index together, while blocks of others are being read.
+const TARGETS_AT_ONCE: usize = 64;
 
 /// Takes the index of a key and its value, if there is one.
 pub type VisitValue<'a> = dyn FnMut(usize, Option<&[u8]>) -> Result<()> + 'a;
@@ -171,8 +174,8 @@ impl Table {
                 visit(None);
                 break;
             };
-            let extents = [self.data.extent(&blocks)];
-            self.data.file.file.read_many(&extents, &mut |_, bytes| {
+            let mut extent = iter::once(self.data.extent(&blocks));
+            self.data.file.file.read_many(&mut extent, &mut |_, bytes| {
                 match self.search(&now, key, bytes, &mut scratch)? {
                     Outcome::Done(value) => visit(value),
                     Outcome::Again(target) => lookup = Some(Lookup { target, ..now.clone() }),
@@ -186,33 +189,55 @@ impl Table {
     /// Shows the value of each key, or its absence, to `visit`, with the key's index, in any
     /// order. Device reads are in flight together.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K], visit: &mut VisitValue<'_>) -> Result<()> {
+        let mut absent = Vec::new();
+        let groups = keys.chunks(TARGETS_AT_ONCE).enumerate();
+        let lookups = groups.flat_map(|(i, keys)| self.lookups(i * TARGETS_AT_ONCE, keys));
+        let mut to_read = lookups.filter(|lookup| {
+            let is_absent = lookup.target == Target::Nowhere;
+            absent.extend(is_absent.then_some(lookup.index));
+            !is_absent
+        });
+        let mut again = self.read_round(&mut to_read, keys, visit)?;
+        absent.into_iter().try_for_each(|index| visit(index, None))?;
+        while !again.is_empty() {
+            again = self.read_round(&mut again.into_iter(), keys, visit)?;
+        }
+        Ok(())
+    }
+
+    /// What to read for keys, the first of which has this index.
+    fn lookups<K: AsRef<[u8]>>(&self, first: usize, keys: &[K]) -> Vec<Lookup> {
         let seed = self.stats.seed;
         let hashes: Vec<KeyHash> = keys.iter().map(|key| KeyHash::of(key.as_ref(), seed)).collect();
         let targets = self.index.targets(&hashes);
-        let mut lookups: Vec<Lookup> = Vec::with_capacity(keys.len());
-        for (index, (hash, target)) in hashes.into_iter().zip(targets).enumerate() {
-            match target {
-                Target::Nowhere => visit(index, None)?,
-                target => lookups.push(Lookup { index, hash, target }),
+        let both = hashes.into_iter().zip(targets).zip(first..);
+        both.map(|((hash, target), index)| Lookup { index, hash, target }).collect()
+    }
+
+    /// One read for each lookup. Returns what must be read after that.
+    fn read_round<K: AsRef<[u8]>>(
+        &self,
+        lookups: &mut dyn Iterator<Item = Lookup>,
+        keys: &[K],
+        visit: &mut VisitValue<'_>,
+    ) -> Result<Vec<Lookup>> {
+        let started = RefCell::new(Vec::new());
+        let mut extents = lookups.map(|lookup| {
+            let extent = self.data.extent(&lookup.blocks().unwrap_or(0..0));
+            started.borrow_mut().push(lookup);
+            extent
+        });
+        let (mut again, mut scratch) = (Vec::new(), Vec::new());
+        self.data.file.file.read_many(&mut extents, &mut |i, bytes| {
+            let lookup = &started.borrow()[i];
+            let key = keys[lookup.index].as_ref();
+            match self.search(lookup, key, bytes, &mut scratch)? {
+                Outcome::Done(value) => visit(lookup.index, value)?,
+                Outcome::Again(target) => again.push(Lookup { target, ..lookup.clone() }),
             }
-        }
-        let mut scratch = Vec::new();
-        while !lookups.is_empty() {
-            let mut again = Vec::new();
-            let blocks = lookups.iter().map(|lookup| lookup.blocks().unwrap_or(0..0));
-            let extents: Vec<Extent> = blocks.map(|blocks| self.data.extent(&blocks)).collect();
-            self.data.file.file.read_many(&extents, &mut |i, bytes| {
-                let lookup = &lookups[i];
-                let key = keys[lookup.index].as_ref();
-                match self.search(lookup, key, bytes, &mut scratch)? {
-                    Outcome::Done(value) => visit(lookup.index, value)?,
-                    Outcome::Again(target) => again.push(Lookup { target, ..lookup.clone() }),
-                }
-                Ok(())
-            })?;
-            lookups = again;
-        }
-        Ok(())
+            Ok(())
+        })?;
+        Ok(again)
     }
 
     fn search<'s>(

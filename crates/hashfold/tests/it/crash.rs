@@ -23,8 +23,8 @@ const SEEDS: u64 = 5;
 
 const SMALL_SORT: SortOptions = SortOptions {
     memory_bytes: MEMORY_BYTES_MIN,
+    cached_bytes: MEMORY_BYTES_MIN,
     duplicates: Duplicates::KeepLast,
-    access: Access::Cached,
 };
 
 type Act = dyn Fn(&Arc<dyn Disk>) -> Result<()>;

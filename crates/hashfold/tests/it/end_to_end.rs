@@ -15,9 +15,9 @@ const ACCESSES: [Access; 3] = [Access::Cached, Access::Mapped, Access::Direct];
 fn build(folder: &Path, pairs: &Pairs, options: TableOptions) -> TableStats {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let executor: Arc<dyn Executor> = Arc::new(Threads::new(2));
-    let access = options.access;
+    let cached_bytes = if options.access == Access::Direct { 0 } else { 6 << 20 };
     let builder = TableBuilder::create(disk, folder, options, executor).unwrap();
-    let sort = SortOptions { memory_bytes: 4 << 20, access, ..SortOptions::default() };
+    let sort = SortOptions { cached_bytes, ..SortOptions::within(4 << 20) };
     let mut sorter = builder.sorter(sort).unwrap();
     for (key, value) in pairs {
         sorter.push(key, Some(value)).unwrap();

@@ -1,5 +1,6 @@
 use super::{
     encode::{KeyValue, Shape},
+    load::SLOT_BYTES,
     spill::{Piece, Spill},
 };
 use crate::{
@@ -36,6 +37,11 @@ impl Bucket {
         self.entries += 1;
         let first = *self.first.get_or_insert(hash);
         self.differing |= first.bits() ^ hash.bits();
+    }
+
+    /// The memory that it takes when it is loaded, besides its chunks.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.bytes as usize + self.entries as usize * SLOT_BYTES
     }
 
     /// The number of leading bits that all hashes share.

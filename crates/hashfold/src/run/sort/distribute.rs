@@ -2,6 +2,7 @@ use super::{
     Plan,
     bucket::{Bucket, Drain},
     encode::{Encoded, Hasher},
+    sorted::AHEAD_MAX,
     spill::Spill,
 };
 use crate::{
@@ -72,7 +73,7 @@ impl Distributor {
         for part in entry.parts() {
             let mut rest = self.open[index].fill(part);
             while !rest.is_empty() {
-                if self.spill.is_low() {
+                if self.spill.is_low(self.reserve_bytes()) {
                     self.spill_batch()?;
                 }
                 let chunk = self.spill.chunk()?;
@@ -81,6 +82,13 @@ impl Distributor {
             }
         }
         Ok(())
+    }
+
+    /// What it takes to load one bucket while the next ones are loaded too.
+    fn reserve_bytes(&self) -> usize {
+        let buckets = self.open.iter().chain(&self.closed);
+        let largest = buckets.map(Bucket::memory_bytes).max().unwrap_or(0);
+        (1 + AHEAD_MAX) * largest
     }
 
     /// Spills the chunks that will be needed last.

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A bucket is a list of chunks from a pool. When the pool runs dry, full chunks of the buckets
-//! that will be emitted last are written to the spill file. So nothing is written when all fits
+//! that will be emitted last are written to the spill. So nothing is written when all fits
 //! into memory, and beyond that the traffic is less by what stays in memory. The hash is not
 //! stored: computing it again costs less than writing and reading its 16 bytes.
 //!
@@ -32,7 +32,7 @@ use self::{distribute::Distributor, encode::Hasher, spill::Spill};
 use super::{Duplicates, Summary, check_sizes};
 use crate::{
     error::{Error, Result},
-    io::{ALIGNMENT, Access, Disk},
+    io::{ALIGNMENT, Disk},
     key::Seed,
     work::Executor,
 };
@@ -48,18 +48,23 @@ pub struct SortOptions {
     pub memory_bytes: usize,
     /// What to do with a key that comes twice.
     pub duplicates: Duplicates,
-    /// How the bytes of the spill file travel.
-    pub access: Access,
+    /// The part of a spill that may go through the page cache, in bytes; what is read back soon
+    /// may then never have to be written. The rest goes past it.
+    pub cached_bytes: usize,
 }
 
 impl Default for SortOptions {
-    /// 1 GiB of memory, the last of equal keys stays, spill through the page cache.
+    /// 1 GiB of memory, and as much of the page cache; the last of equal keys stays.
     fn default() -> SortOptions {
-        SortOptions {
-            memory_bytes: 1 << 30,
-            duplicates: Duplicates::default(),
-            access: Access::default(),
-        }
+        SortOptions::within(1 << 30)
+    }
+}
+
+impl SortOptions {
+    /// So much memory, in bytes, and as much of the page cache; the last of equal keys stays.
+    pub fn within(memory_bytes: usize) -> SortOptions {
+        let duplicates = Duplicates::default();
+        SortOptions { memory_bytes, cached_bytes: memory_bytes, duplicates }
     }
 }
 
@@ -67,14 +72,16 @@ impl Default for SortOptions {
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     memory_bytes: usize,
-    /// The unit of memory and of the spill file.
+    /// The unit of memory and of the spill.
     chunk_bytes: usize,
-    /// The size of the pool.
+    /// The size of the pool, at least.
     chunk_count: usize,
     /// The logarithm of the number of buckets that a distribution fills.
     bucket_bits: u32,
     /// The number of chunks that are written by one job.
     batch_chunks: usize,
+    /// The number of chunks of the spill that go through the page cache.
+    near_chunks: u32,
 }
 
 /// Smaller chunks would lose too much memory to their alignment.
@@ -84,11 +91,12 @@ const CHUNK_BYTES_MAX: usize = 1 << 18;
 /// More buckets than this cost more cache and TLB misses than they save.
 const BUCKET_BITS_MAX: u32 = 9;
 const BATCH_CHUNKS_MAX: usize = 4;
-/// Chunks are spilled so early that this many batches are free or on their way to the file.
+/// Chunks are spilled so early that this many batches are free or on their way to a file.
 const SPARE_BATCHES: usize = 8;
 
 impl Plan {
-    fn new(memory_bytes: usize) -> Result<Plan> {
+    fn new(options: &SortOptions) -> Result<Plan> {
+        let memory_bytes = options.memory_bytes;
         if memory_bytes < MEMORY_BYTES_MIN {
             let expected = format!("at least {MEMORY_BYTES_MIN}");
             return Err(Error::argument("memory for sorting in bytes", expected, memory_bytes));
@@ -96,17 +104,26 @@ impl Plan {
         // Large chunks make fast writes, and large ones come straight from the system.
         let chunk_bytes =
             (1 << (memory_bytes / 256).ilog2()).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
-        // The rest is for the buckets that are being loaded, sorted and emitted.
+        // The rest is for the buckets that are being loaded, sorted and emitted; if these turn
+        // out small, the pool gets more.
         let chunk_count = memory_bytes / 5 * 3 / chunk_bytes;
         // Each bucket holds one chunk that is not full.
         let bucket_bits = (chunk_count / 4).ilog2().min(BUCKET_BITS_MAX);
         let batch_chunks = (chunk_count / 32).min(BATCH_CHUNKS_MAX);
-        let plan = Plan { memory_bytes, chunk_bytes, chunk_count, bucket_bits, batch_chunks };
+        let near_chunks = u32::try_from(options.cached_bytes / chunk_bytes).unwrap_or(u32::MAX);
+        let plan =
+            Plan { memory_bytes, chunk_bytes, chunk_count, bucket_bits, batch_chunks, near_chunks };
         assert!(batch_chunks > 0);
         // Half of the pool may belong to a bucket that is being split. In the other half, a chunk
         // that can be spilled is always found.
         assert!(plan.bucket_count() + plan.spare_chunks() + batch_chunks < chunk_count / 2);
         Ok(plan)
+    }
+
+    /// The size of the pool if `reserve_bytes` are enough for all else that grows with the data.
+    fn chunks_beside(&self, reserve_bytes: usize) -> usize {
+        let pool = (self.memory_bytes / 8 * 7).saturating_sub(reserve_bytes);
+        self.chunk_count.max(pool / self.chunk_bytes)
     }
 
     fn bucket_count(&self) -> usize {
@@ -145,8 +162,8 @@ pub struct Sorter {
 }
 
 impl Sorter {
-    /// A sorter that spills to the file `spill` on `disk` if it must. The file is made when it
-    /// is first needed and removed with the sorter or its run. Writing, loading and sorting go
+    /// A sorter that spills to `disk` if it must, to files that are made when they are first
+    /// needed, under the name `spill`, and have no name from then on. Writing, loading and sorting go
     /// to `executor`.
     pub fn new(
         disk: Arc<dyn Disk>,
@@ -165,8 +182,8 @@ impl Sorter {
         options: SortOptions,
         executor: Arc<dyn Executor>,
     ) -> Result<Sorter> {
-        let plan = Plan::new(options.memory_bytes)?;
-        let spill = Spill::new(disk, spill, options.access, plan, executor);
+        let plan = Plan::new(&options)?;
+        let spill = Spill::new(disk, spill, plan, executor);
         Ok(Sorter {
             buckets: Distributor::new(spill, hasher, plan),
             summary: Summary::EMPTY,

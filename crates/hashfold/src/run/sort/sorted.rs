@@ -2,7 +2,7 @@ use super::{
     Plan,
     bucket::Bucket,
     distribute::Distributor,
-    load::{Loaded, Room, SLOT_BYTES},
+    load::{Loaded, Room},
 };
 use crate::{
     error::Result,
@@ -12,7 +12,7 @@ use crate::{
 use std::collections::VecDeque;
 
 /// The most buckets that are loaded and sorted in the background at once.
-const AHEAD_MAX: usize = 2;
+pub(super) const AHEAD_MAX: usize = 2;
 
 /// The run that a [`Sorter`](super::Sorter) makes.
 #[derive(Debug)]
@@ -90,10 +90,10 @@ impl Sorted {
     /// made smaller first.
     fn load_next(&mut self) -> Result<()> {
         while let Some(bucket) = self.buckets.pop() {
-            if memory_bytes(&bucket) > self.unused_bytes() {
+            if bucket.memory_bytes() > self.unused_bytes() {
                 self.buckets.spill.shrink();
             }
-            if memory_bytes(&bucket) <= self.unused_bytes() || bucket.entries == 1 {
+            if bucket.memory_bytes() <= self.unused_bytes() || bucket.entries == 1 {
                 self.start(bucket);
                 return Ok(());
             }
@@ -119,7 +119,7 @@ impl Sorted {
         let ahead_max = self.buckets.spill.executor().width().min(AHEAD_MAX);
         while self.ahead.len() < ahead_max
             && let Some(bucket) = self.buckets.peek()
-            && memory_bytes(bucket) <= self.unused_bytes()
+            && bucket.memory_bytes() <= self.unused_bytes()
             && let Some(bucket) = self.buckets.pop()
         {
             self.start(bucket);
@@ -127,7 +127,7 @@ impl Sorted {
     }
 
     fn start(&mut self, bucket: Bucket) {
-        let memory_bytes = memory_bytes(&bucket);
+        let memory_bytes = bucket.memory_bytes();
         let (hasher, policy) = (self.buckets.hasher, self.policy);
         let spill = &self.buckets.spill;
         let file = spill.file().cloned();
@@ -145,11 +145,6 @@ impl Sorted {
         let used = self.current_bytes + ahead_bytes + self.buckets.spill.memory_bytes();
         self.plan.memory_bytes.saturating_sub(used)
     }
-}
-
-/// The memory that a bucket takes when it is loaded, besides its chunks.
-fn memory_bytes(bucket: &Bucket) -> usize {
-    bucket.bytes as usize + bucket.entries as usize * SLOT_BYTES
 }
 
 impl Run for Sorted {

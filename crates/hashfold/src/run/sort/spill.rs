@@ -15,31 +15,37 @@ use std::{
 /// Chunks that are read at once; each takes its size in memory besides the place it is read to.
 const READS_AT_ONCE: usize = 8;
 
-/// A chunk in the spill file: its place there, in chunks. Enough for a petabyte in chunks of
+/// Chunks that are made at once, in the background.
+const MADE_AT_ONCE: usize = 16;
+
+/// A chunk in the spill: its place there, in chunks. Enough for a petabyte in chunks of
 /// 256 KiB.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece(u32);
 
-/// The pool of chunks, and the file that takes what does not fit into the pool.
+/// The pool of chunks, and the files that take what does not fit into the pool.
 #[derive(Debug)]
 pub(super) struct Spill {
     disk: Arc<dyn Disk>,
     path: PathBuf,
-    access: Access,
     plan: Plan,
     executor: Arc<dyn Executor>,
     /// Created with the first write.
     file: Option<SpillFile>,
-    /// Whether the file still has its name.
+    /// Whether a file still has its name.
     named: bool,
-    /// The length of the file, in chunks.
+    /// The length of the files together, in chunks.
     file_chunks: u32,
-    /// Numbers of chunks in the file that can be overwritten.
+    /// Numbers of chunks in the files that can be overwritten.
     holes: Vec<u32>,
     /// Chunks in memory that nobody uses.
     free: Vec<Buffer>,
-    /// All chunks of the pool that are in memory: free, in buckets, or being written.
+    /// New chunks that are being made.
+    coming: Option<Pending<Vec<Buffer>>>,
+    /// All chunks of the pool that are in memory: free, coming, in buckets, or being written.
     chunks: usize,
+    /// How many may be.
+    chunks_max: usize,
     /// Chunks being written.
     writing: usize,
     writes: VecDeque<Pending<Result<Vec<Buffer>>>>,
@@ -52,14 +58,12 @@ impl Spill {
     pub(super) fn new(
         disk: Arc<dyn Disk>,
         path: PathBuf,
-        access: Access,
         plan: Plan,
         executor: Arc<dyn Executor>,
     ) -> Spill {
         Spill {
             disk,
             path,
-            access,
             plan,
             executor,
             file: None,
@@ -67,7 +71,9 @@ impl Spill {
             file_chunks: 0,
             holes: Vec::new(),
             free: Vec::new(),
+            coming: None,
             chunks: 0,
+            chunks_max: plan.chunk_count,
             writing: 0,
             writes: VecDeque::new(),
             spilled_bytes: 0,
@@ -97,10 +103,12 @@ impl Spill {
         self.spilled_bytes
     }
 
-    /// Whether it is time to write a batch, so that the pool does not run dry.
-    pub(super) fn is_low(&self) -> bool {
-        let spare = self.plan.chunk_count - self.chunks + self.free.len() + self.writing;
-        spare < self.plan.spare_chunks()
+    /// Whether it is time to write a batch, so that the pool does not run dry when it is to leave
+    /// `reserve_bytes` of the memory to others.
+    pub(super) fn is_low(&mut self, reserve_bytes: usize) -> bool {
+        self.chunks_max = self.plan.chunks_beside(reserve_bytes);
+        let used = self.chunks - self.free.len() - self.writing;
+        used + self.plan.spare_chunks() > self.chunks_max
     }
 
     /// A chunk with arbitrary bytes. Waits for a write if the pool is dry.
@@ -110,11 +118,25 @@ impl Spill {
             if let Some(chunk) = self.free.pop() {
                 return Ok(chunk);
             }
-            if self.chunks < self.plan.chunk_count {
-                self.chunks += 1;
-                return Ok(Buffer::zeroed(self.plan.chunk_bytes));
+            if let Some(coming) = self.coming.take() {
+                self.free = coming.wait();
+            } else if self.chunks >= self.chunks_max {
+                self.wait()?;
             }
-            self.wait()?;
+            self.make_chunks();
+        }
+    }
+
+    /// Starts to make new chunks, if there may be more. It is the system that takes its time.
+    fn make_chunks(&mut self) {
+        let at_once = if self.executor.width() == 0 { 1 } else { MADE_AT_ONCE };
+        let count = at_once.min(self.chunks_max.saturating_sub(self.chunks));
+        if count > 0 {
+            self.chunks += count;
+            let size = self.plan.chunk_bytes;
+            self.coming = Some(Pending::start(&*self.executor, move || {
+                (0..count).map(|_| Buffer::resident(size)).collect()
+            }));
         }
     }
 
@@ -125,6 +147,7 @@ impl Spill {
 
     /// Frees all chunks that nobody uses.
     pub(super) fn shrink(&mut self) {
+        self.free.extend(self.coming.take().into_iter().flat_map(Pending::wait));
         self.chunks -= self.free.len();
         self.free = Vec::new();
     }
@@ -169,15 +192,19 @@ impl Spill {
         if let Some(file) = &self.file {
             return Ok(file.clone());
         }
-        let file = self.disk.create(&self.path, self.access)?;
-        // Without a name the file ends with its last handle, also if this process is killed.
+        let (near, far) = (self.unnamed(Access::Cached)?, self.unnamed(Access::Direct)?);
+        let Plan { chunk_bytes, near_chunks, .. } = self.plan;
+        let file = SpillFile { near, far, near_chunks, chunk_bytes, sums: Arc::default() };
+        Ok(self.file.insert(file).clone())
+    }
+
+    /// Creates a file that ends with its last handle, also if this process is killed.
+    fn unnamed(&mut self, access: Access) -> Result<Arc<dyn BlockFile>> {
+        let file = self.disk.create(&self.path, access)?;
         self.named = true;
         self.disk.remove(&self.path)?;
         self.named = false;
-        Ok(self
-            .file
-            .insert(SpillFile { file, chunk_bytes: self.plan.chunk_bytes, sums: Arc::default() })
-            .clone())
+        Ok(file)
     }
 
     /// Waits for the oldest write.
@@ -221,12 +248,16 @@ impl Drop for Spill {
     }
 }
 
-/// The spill file, seen by the jobs that write and read it.
+/// The spill files, seen by the jobs that write and read them.
 #[derive(Clone, Debug)]
 pub(super) struct SpillFile {
-    file: Arc<dyn BlockFile>,
+    /// Goes through the page cache. The first chunks are here.
+    near: Arc<dyn BlockFile>,
+    /// Goes past it. All other chunks are here.
+    far: Arc<dyn BlockFile>,
+    near_chunks: u32,
     chunk_bytes: usize,
-    /// The checksum of each chunk in the file.
+    /// The checksum of each chunk.
     sums: Arc<Mutex<Vec<u32>>>,
 }
 
@@ -239,7 +270,8 @@ impl SpillFile {
     fn write(&self, batch: Vec<(Piece, Buffer)>) -> Result<Vec<Buffer>> {
         for (piece, chunk) in &batch {
             self.note(*piece, crc32c(chunk));
-            self.file.write_at(self.offset(*piece), chunk)?;
+            let (file, offset) = self.find(*piece);
+            file.write_at(offset, chunk)?;
         }
         Ok(batch.into_iter().map(|(_, chunk)| chunk).collect())
     }
@@ -247,19 +279,26 @@ impl SpillFile {
     /// Reads chunks, one after the other, to the front of `bytes`. Several reads are under way at
     /// once: a device is far from its rate with one.
     pub(super) fn read(&self, pieces: &[Piece], bytes: &mut [u8]) -> Result<()> {
-        let groups = bytes.chunks_mut(READS_AT_ONCE * self.chunk_bytes);
-        for (pieces, bytes) in pieces.chunks(READS_AT_ONCE).zip(groups) {
-            let extents: Vec<Extent> = pieces
-                .iter()
-                .map(|&piece| Extent { offset: self.offset(piece), len: self.chunk_bytes })
-                .collect();
-            self.file.read_many(&extents, &mut |i, chunk| {
-                self.verify(pieces[i], chunk)?;
-                bytes[i * self.chunk_bytes..][..self.chunk_bytes].copy_from_slice(chunk);
-                Ok(())
-            })?;
+        let mut rest = bytes;
+        for pieces in pieces.chunk_by(|&a, &b| self.is_near(a) == self.is_near(b)) {
+            for pieces in pieces.chunks(READS_AT_ONCE) {
+                let (now, later) = rest.split_at_mut(pieces.len() * self.chunk_bytes);
+                self.read_some(pieces, now)?;
+                rest = later;
+            }
         }
         Ok(())
+    }
+
+    /// The same for pieces that are in one file, with all reads under way at once.
+    fn read_some(&self, pieces: &[Piece], bytes: &mut [u8]) -> Result<()> {
+        let Some(&first) = pieces.first() else { return Ok(()) };
+        let extent = |&piece| Extent { offset: self.find(piece).1, len: self.chunk_bytes };
+        self.find(first).0.read_many(&mut pieces.iter().map(extent), &mut |i, chunk| {
+            self.verify(pieces[i], chunk)?;
+            bytes[i * self.chunk_bytes..][..self.chunk_bytes].copy_from_slice(chunk);
+            Ok(())
+        })
     }
 
     fn note(&self, piece: Piece, sum: u32) {
@@ -279,11 +318,21 @@ impl SpillFile {
         if expected == got {
             return Ok(());
         }
-        let place = self.file.place().offset(self.offset(piece));
+        let (file, offset) = self.find(piece);
+        let place = file.place().offset(offset);
         Err(Error::new(ErrorKind::Checksum { expected, got }).at(&place))
     }
 
-    fn offset(&self, piece: Piece) -> u64 {
-        u64::from(piece.0) * self.chunk_bytes as u64
+    fn is_near(&self, piece: Piece) -> bool {
+        piece.0 < self.near_chunks
+    }
+
+    /// The file that a piece is in, and its offset there.
+    fn find(&self, piece: Piece) -> (&Arc<dyn BlockFile>, u64) {
+        let (file, number) = match self.is_near(piece) {
+            true => (&self.near, piece.0),
+            false => (&self.far, piece.0 - self.near_chunks),
+        };
+        (file, u64::from(number) * self.chunk_bytes as u64)
     }
 }
