@@ -131,7 +131,8 @@ pub fn device_rates(folder: &Path, size: u64) -> Result<String> {
         (0..units).map(|i| Extent { offset: i * UNIT as u64, len: UNIT }).collect();
     let (read, ()) = cost(|| {
         let mut chunks = extents.chunks(UNITS_AT_ONCE);
-        Ok(chunks.try_for_each(|some| file.read_many(&mut some.iter().copied(), &mut |_, _| Ok(())))?)
+        Ok(chunks
+            .try_for_each(|some| file.read_many(&mut some.iter().copied(), &mut |_, _| Ok(())))?)
     })?;
     OsDisk.remove(&path)?;
     let rate = |seconds: f64| size as f64 / seconds / 1e6;

@@ -78,6 +78,17 @@ pub fn drop_cache(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Waits until the file system of a folder has done all it was asked for: what one peer removed
+/// must not slow the next one down.
+pub fn settle(folder: &Path) -> Result<()> {
+    let folder = File::open(folder)?;
+    // SAFETY: the descriptor is open.
+    match unsafe { libc::syncfs(folder.as_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error().into()),
+    }
+}
+
 /// What the files of a folder take on the device, in bytes; holes are not counted.
 pub fn disk_bytes(folder: &Path) -> Result<u64> {
     /// The unit of `st_blocks`.

@@ -16,7 +16,7 @@ mod sparkey;
 use crate::{
     Common, Result,
     data::{Data, Key},
-    measure::{TemporaryFolder, disk_bytes, measure, peak_memory, reset_peak_memory},
+    measure::{TemporaryFolder, disk_bytes, measure, peak_memory, reset_peak_memory, settle},
     report::{Column, Report, Row},
 };
 use std::{fs, path::Path, thread::available_parallelism, time::Duration};
@@ -27,7 +27,7 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', default_values_t = [Size { count: 10_000_000, value: 84 }, Size { count: 2_000_000, value: 1008 }])]
     pub sizes: Vec<Size>,
     /// Memory for sorting, in mebibytes.
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value_t = 4096)]
     pub memory: usize,
     /// Threads of a build.
     #[arg(long, default_value_t = available_parallelism().map_or(1, |cores| cores.get()))]
@@ -36,7 +36,7 @@ pub struct Options {
     #[arg(long, default_value_t = 32)]
     pub get_threads: usize,
     /// Keys in a batch, likewise.
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 4096)]
     pub batch: usize,
     /// Gets that are timed, at most, for each way of getting.
     #[arg(long, default_value_t = 50_000)]
@@ -179,6 +179,7 @@ pub fn run(options: &Options) -> Result<Report> {
                 eprintln!("{size}, round {round}: {}", peer.name());
                 let folder = folder.path.join("data");
                 fs::create_dir_all(&folder)?;
+                settle(&folder)?;
                 rounds.push(self::round(peer.as_ref(), &data, options, &folder)?);
                 fs::remove_dir_all(&folder)?;
             }
