@@ -17,6 +17,12 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+/// Appends the size of `bytes` as a variable-length integer, and `bytes`.
+pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.extend(bytes);
+}
+
 /// Writes `value` at the start of `out` as [`put_varint`] does; returns the bytes used.
 ///
 /// # Panics
@@ -77,6 +83,18 @@ impl<'a> Decoder<'a> {
             }
             None => Err(truncated(len, self.0.len())),
         }
+    }
+
+    /// Takes what [`put_bytes`] wrote.
+    pub fn sized_bytes(&mut self) -> Result<&'a [u8]> {
+        let len = self.varint()?;
+        self.bytes(len)
+    }
+
+    /// The same if it is text.
+    pub fn text(&mut self) -> Result<String> {
+        let text = std::str::from_utf8(self.sized_bytes()?);
+        text.map(str::to_owned).map_err(|error| Error::field("text", "UTF-8", error))
     }
 
     /// Takes a `u8`.

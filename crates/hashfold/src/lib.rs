@@ -11,6 +11,7 @@ pub mod io;
 pub mod key;
 pub mod manifest;
 pub mod run;
+pub mod store;
 pub mod table;
 pub mod work;
 

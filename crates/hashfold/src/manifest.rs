@@ -14,7 +14,7 @@
 //! | attributes |    … | count, then for each: name (size, bytes), value (size, bytes)       |
 
 use crate::{
-    codec::{Decoder, put_varint},
+    codec::{Decoder, put_bytes, put_varint},
     error::{Error, ErrorKind, Place, Result},
     io::{
         Access, Disk,
@@ -115,7 +115,7 @@ fn decode(header: &Header, fields: &[u8]) -> Result<Manifest> {
     let generation = fields.u64()?;
     let mut files = Vec::new();
     for _ in 0..fields.varint()? {
-        let (role, name) = (take_text(&mut fields)?, take_text(&mut fields)?);
+        let (role, name) = (fields.text()?, fields.text()?);
         // A name with a path in it would lead out of the folder.
         if name.is_empty() || name.contains('/') || name == ".." {
             return Err(Error::field("file name", "a name without a folder", name));
@@ -124,24 +124,8 @@ fn decode(header: &Header, fields: &[u8]) -> Result<Manifest> {
     }
     let mut attributes = Vec::new();
     for _ in 0..fields.varint()? {
-        attributes.push((take_text(&mut fields)?, take_bytes(&mut fields)?.to_vec()));
+        attributes.push((fields.text()?, fields.sized_bytes()?.to_vec()));
     }
     fields.end()?;
     Ok(Manifest { seed: header.seed, id: header.id, generation, files, attributes })
-}
-
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    put_varint(out, bytes.len() as u64);
-    out.extend(bytes);
-}
-
-fn take_bytes<'a>(fields: &mut Decoder<'a>) -> Result<&'a [u8]> {
-    let len = fields.varint()?;
-    fields.bytes(len)
-}
-
-fn take_text(fields: &mut Decoder<'_>) -> Result<String> {
-    let bytes = take_bytes(fields)?;
-    let text = std::str::from_utf8(bytes);
-    text.map(str::to_owned).map_err(|error| Error::field("text", "UTF-8", error))
 }

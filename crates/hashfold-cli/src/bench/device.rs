@@ -127,8 +127,16 @@ impl Disk for CountingDisk {
         OsDisk.sync_folder(folder)
     }
 
-    fn lock(&self, folder: &Path) -> Result<Box<dyn Lock>> {
-        OsDisk.lock(folder)
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        OsDisk.lock(path)
+    }
+
+    fn share(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        OsDisk.share(path)
+    }
+
+    fn free_bytes(&self, folder: &Path) -> Result<u64> {
+        OsDisk.free_bytes(folder)
     }
 }
 

@@ -222,9 +222,19 @@ impl Disk for FaultyDisk {
         self.state().operate(sync).map_err(refused("sync", folder))
     }
 
-    fn lock(&self, folder: &Path) -> Result<Box<dyn Lock>> {
-        self.ask("lock", folder, |state| state.names.folder(folder))?;
-        self.locks.take(folder)
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        self.ask("lock", path, |state| state.names.node(path))?;
+        self.locks.take(path)
+    }
+
+    fn share(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        self.ask("lock", path, |state| state.names.node(path))?;
+        Ok(self.locks.share(path))
+    }
+
+    fn free_bytes(&self, folder: &Path) -> Result<u64> {
+        self.ask("measure", folder, |state| state.names.folder(folder))?;
+        Ok(u64::MAX)
     }
 }
 

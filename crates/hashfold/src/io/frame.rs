@@ -8,7 +8,8 @@
 //! | offset | size | field    |                                                                |
 //! |-------:|-----:|----------|----------------------------------------------------------------|
 //! |      0 |    8 | magic    | `HASHFOLD`                                                     |
-//! |      8 |    2 | kind     | 1 manifest, 2 table data, 3 table index                        |
+//! |      8 |    2 | kind     | 1 manifest, 2 table data, 3 table index, 4 store version,      |
+//! |        |      |          | 5 current version, 6 block tree, 7 delta                       |
 //! |     10 |    2 | version  | the format version of that kind                                |
 //! |     12 |    4 | zero     |                                                                |
 //! |     16 |    8 | seed     | of the data set's hashes                                       |
@@ -58,16 +59,36 @@ pub enum FileKind {
     TableData,
     /// The index of a table.
     TableIndex,
+    /// Says what a version of a store consists of.
+    Version,
+    /// Says which version of a store is current.
+    Pointer,
+    /// The checksums of a table's files, piece by piece.
+    Tree,
+    /// What leads from one version of a store to another.
+    Delta,
 }
 
 impl FileKind {
-    const ALL: [FileKind; 3] = [FileKind::Manifest, FileKind::TableData, FileKind::TableIndex];
+    const ALL: [FileKind; 7] = [
+        FileKind::Manifest,
+        FileKind::TableData,
+        FileKind::TableIndex,
+        FileKind::Version,
+        FileKind::Pointer,
+        FileKind::Tree,
+        FileKind::Delta,
+    ];
 
     fn number(self) -> u16 {
         match self {
             FileKind::Manifest => 1,
             FileKind::TableData => 2,
             FileKind::TableIndex => 3,
+            FileKind::Version => 4,
+            FileKind::Pointer => 5,
+            FileKind::Tree => 6,
+            FileKind::Delta => 7,
         }
     }
 
@@ -77,6 +98,10 @@ impl FileKind {
             FileKind::Manifest => "manifest",
             FileKind::TableData => "table data",
             FileKind::TableIndex => "table index",
+            FileKind::Version => "store version",
+            FileKind::Pointer => "current version",
+            FileKind::Tree => "block tree",
+            FileKind::Delta => "delta",
         }
     }
 

@@ -76,9 +76,19 @@ impl Disk for MemoryDisk {
         self.names().folder(folder).map_err(refused("sync", folder))
     }
 
-    fn lock(&self, folder: &Path) -> Result<Box<dyn Lock>> {
-        self.names().folder(folder).map_err(refused("lock", folder))?;
-        self.locks.take(folder)
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        self.names().node(path).map_err(refused("lock", path))?;
+        self.locks.take(path)
+    }
+
+    fn share(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        self.names().node(path).map_err(refused("lock", path))?;
+        Ok(self.locks.share(path))
+    }
+
+    fn free_bytes(&self, folder: &Path) -> Result<u64> {
+        self.names().folder(folder).map_err(refused("measure", folder))?;
+        Ok(u64::MAX)
     }
 }
 

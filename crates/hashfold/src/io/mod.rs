@@ -125,8 +125,16 @@ pub trait Disk: Debug + Send + Sync {
     /// Returns when all names made, changed and removed in the folder are on the device.
     fn sync_folder(&self, folder: &Path) -> Result<()>;
 
-    /// Takes an exclusive lock on a folder; `Busy` if another process or handle holds it.
-    fn lock(&self, folder: &Path) -> Result<Box<dyn Lock>>;
+    /// Takes an exclusive lock on a file or folder; `Busy` if another process or handle holds one,
+    /// shared or not.
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>>;
+
+    /// Takes a shared lock on a file or folder: others can hold one too. Waits while somebody
+    /// holds an exclusive one.
+    fn share(&self, path: &Path) -> Result<Box<dyn Lock>>;
+
+    /// The room that is left on the device for new files, in bytes.
+    fn free_bytes(&self, folder: &Path) -> Result<u64>;
 }
 
 /// Reads a whole file, which may be as long as `size_max` bytes, into an aligned buffer.

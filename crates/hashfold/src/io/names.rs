@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Component, Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{Arc, Condvar, Mutex},
 };
 
 /// What a call to a disk in RAM comes to; the caller adds the place.
@@ -75,6 +75,11 @@ impl<F: Clone> Names<F> {
             None if clean(path).parent().is_none() => Ok(()),
             None => Err(Errno::NOENT),
         }
+    }
+
+    /// Succeeds if `path` is a file or a folder.
+    pub(super) fn node(&self, path: &Path) -> Answer<()> {
+        if self.exists(path) { Ok(()) } else { Err(Errno::NOENT) }
     }
 
     pub(super) fn list(&self, folder: &Path) -> Answer<Vec<String>> {
@@ -166,18 +171,51 @@ impl<F: Clone> Names<F> {
     }
 }
 
-/// The files that are locked now.
+/// The names that are locked now.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Locks(Arc<Mutex<BTreeSet<PathBuf>>>);
+pub(super) struct Locks(Arc<LockTable>);
+
+#[derive(Debug, Default)]
+struct LockTable {
+    held: Mutex<BTreeMap<PathBuf, Hold>>,
+    /// Somebody has let a lock go.
+    released: Condvar,
+}
+
+/// How a name is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    Exclusive,
+    /// By so many.
+    Shared(usize),
+}
+
+const NO_PANIC: &str = "nothing panics under this lock";
 
 impl Locks {
-    /// Locks `path` until the answer is dropped.
+    /// Locks `path` until the answer is dropped; `Busy` if somebody has.
     pub(super) fn take(&self, path: &Path) -> Result<Box<dyn Lock>> {
         let name = clean(path);
-        if !self.0.lock().expect("nothing panics under this lock").insert(name.clone()) {
+        let mut held = self.0.held.lock().expect(NO_PANIC);
+        if held.contains_key(&name) {
             return Err(Error::new(ErrorKind::Busy).at(&Place::file(path)));
         }
+        held.insert(name.clone(), Hold::Exclusive);
         Ok(Box::new(Held { name, locks: self.clone() }))
+    }
+
+    /// The same with others who share it.
+    pub(super) fn share(&self, path: &Path) -> Box<dyn Lock> {
+        let name = clean(path);
+        let held = self.0.held.lock().expect(NO_PANIC);
+        let is_exclusive = |held: &mut BTreeMap<_, _>| held.get(&name) == Some(&Hold::Exclusive);
+        let mut held = self.0.released.wait_while(held, is_exclusive).expect(NO_PANIC);
+        let hold = held.entry(name.clone()).or_insert(Hold::Shared(0));
+        if let Hold::Shared(count) = hold {
+            *count += 1;
+        }
+        drop(held);
+        Box::new(Held { name, locks: self.clone() })
     }
 }
 
@@ -191,7 +229,14 @@ impl Lock for Held {}
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.locks.0.lock().expect("nothing panics under this lock").remove(&self.name);
+        let mut held = self.locks.0.held.lock().expect(NO_PANIC);
+        match held.get_mut(&self.name) {
+            Some(Hold::Shared(count)) if *count > 1 => *count -= 1,
+            _ => {
+                held.remove(&self.name);
+            }
+        }
+        self.locks.0.released.notify_all();
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::error::{Error, ErrorKind, Place, Result};
 use rustix::{
-    fs::{Advice, FlockOperation, OFlags, fadvise, fcntl_getfl, fcntl_setfl, flock},
+    fs::{Advice, FlockOperation, OFlags, fadvise, fcntl_getfl, fcntl_setfl, flock, statvfs},
     io::Errno,
 };
 use std::{
@@ -96,13 +96,29 @@ impl Disk for OsDisk {
         open.and_then(|folder| folder.sync_all()).map_err(refused("sync", folder))
     }
 
-    fn lock(&self, folder: &Path) -> Result<Box<dyn Lock>> {
-        let file = open_folder(folder).map_err(refused("lock", folder))?;
+    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        let file = File::open(or_here(path)).map_err(refused("lock", path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Box::new(OsLock(file))),
-            Err(Errno::WOULDBLOCK) => Err(Error::new(ErrorKind::Busy).at(&Place::file(folder))),
-            Err(errno) => Err(refused("lock", folder)(errno)),
+            Err(Errno::WOULDBLOCK) => Err(Error::new(ErrorKind::Busy).at(&Place::file(path))),
+            Err(errno) => Err(refused("lock", path)(errno)),
         }
+    }
+
+    fn share(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        let file = File::open(or_here(path)).map_err(refused("lock", path))?;
+        loop {
+            match flock(&file, FlockOperation::LockShared) {
+                Ok(()) => return Ok(Box::new(OsLock(file))),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(refused("lock", path)(errno)),
+            }
+        }
+    }
+
+    fn free_bytes(&self, folder: &Path) -> Result<u64> {
+        let stat = statvfs(or_here(folder)).map_err(refused("measure", folder))?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 }
 
@@ -116,7 +132,7 @@ fn or_here(folder: &Path) -> &Path {
     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
-/// The kernel holds the lock for as long as the folder is open.
+/// The kernel holds the lock for as long as the file or folder is open.
 #[derive(Debug)]
 struct OsLock(#[expect(dead_code, reason = "held, not used")] File);
 

@@ -271,6 +271,12 @@ impl Table {
         self.data.scan()
     }
 
+    /// Shows `visit` the keys of about `count` entries, spread evenly over the table: at most one
+    /// for each block.
+    pub fn sample(&self, count: u64, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        self.data.scan().sample(count, visit)
+    }
+
     /// What a builder must know of a scan's run.
     pub fn summary(&self) -> Summary {
         self.data.summary()

@@ -12,7 +12,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// How much is read at once, in bytes; more where one entry is larger.
+/// How much is read at once by those who read all of it, in bytes.
 const CHUNK_SIZE: usize = 1 << 20;
 
 /// A table's entries, in the order of their hashes.
@@ -20,6 +20,8 @@ const CHUNK_SIZE: usize = 1 << 20;
 pub struct TableScan {
     file: Arc<dyn BlockFile>,
     context: Context,
+    /// How much is read at once, in bytes; more where one entry is larger.
+    chunk_size: usize,
     /// Blocks in memory, and the number of the first one.
     chunk: Buffer,
     first: u64,
@@ -47,6 +49,7 @@ impl TableScan {
         TableScan {
             file,
             context: context.clone(),
+            chunk_size: CHUNK_SIZE,
             chunk: Buffer::zeroed(0),
             first: 0,
             next_block: 0,
@@ -56,6 +59,28 @@ impl TableScan {
             key: Vec::new(),
             value: Vec::new(),
         }
+    }
+
+    /// Shows `visit` the keys of about `count` entries, spread evenly, with a read for each.
+    pub(super) fn sample(
+        mut self,
+        count: u64,
+        visit: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.chunk_size = self.context.layout.block_size;
+        let blocks = u128::from(self.context.blocks);
+        for i in 0..u128::from(count) {
+            let block = (i * blocks / u128::from(count)) as u64;
+            if block < self.next_block {
+                continue;
+            }
+            self.resume_at(block);
+            if !self.advance()? {
+                break;
+            }
+            visit(self.entry().key)?;
+        }
+        Ok(())
     }
 
     /// Where the current entry starts.
@@ -88,7 +113,7 @@ impl TableScan {
         if self.first <= start && end <= loaded {
             return Ok(());
         }
-        let end = end.max(start + (CHUNK_SIZE / block_size) as u64).min(self.context.blocks);
+        let end = end.max(start + (self.chunk_size / block_size) as u64).min(self.context.blocks);
         let size = (end - start) as usize * block_size;
         if self.chunk.len() != size {
             self.chunk = Buffer::zeroed(size);

@@ -408,6 +408,14 @@ impl Disk for Meanwhile {
     fn lock(&self, folder: &Path) -> Result<Box<dyn Lock>> {
         self.disk.lock(folder)
     }
+
+    fn share(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        self.disk.share(path)
+    }
+
+    fn free_bytes(&self, folder: &Path) -> Result<u64> {
+        self.disk.free_bytes(folder)
+    }
 }
 
 /// Between reading the manifest and opening what it names, another may be published.

@@ -1,0 +1,69 @@
+//! A batch: puts and deletions for all chunks, in any order.
+
+use super::slot::SlotMap;
+use crate::{
+    error::Result,
+    io::Disk,
+    key::Seed,
+    run::{MEMORY_BYTES_MIN, Run, SortOptions, Sorter, Summary},
+    work::{Executor, Inline},
+};
+use std::{path::Path, sync::Arc};
+
+/// Takes puts and deletions in any order; of one key the last one counts.
+#[derive(Debug)]
+pub struct Batch {
+    slots: SlotMap,
+    sorters: Vec<Sorter>,
+}
+
+impl Batch {
+    pub(super) fn new(
+        disk: &Arc<dyn Disk>,
+        spill: &Path,
+        seed: Seed,
+        slots: SlotMap,
+        options: SortOptions,
+        executor: Arc<dyn Executor>,
+    ) -> Result<Batch> {
+        let chunks = slots.chunks() as usize;
+        let share = |bytes: usize| bytes / chunks;
+        let options = SortOptions {
+            memory_bytes: share(options.memory_bytes)
+                .max(MEMORY_BYTES_MIN.min(options.memory_bytes)),
+            cached_bytes: share(options.cached_bytes),
+            ..options
+        };
+        // Chunks are built side by side, by jobs that must not wait for other jobs.
+        let executor = if chunks == 1 { executor } else { Arc::new(Inline) };
+        let sorter =
+            |_| Sorter::new(disk.clone(), spill.to_owned(), seed, options, executor.clone());
+        let sorters: Result<Vec<Sorter>> = (0..chunks).map(sorter).collect();
+        Ok(Batch { slots, sorters: sorters? })
+    }
+
+    /// Puts a key, or deletes it if there is no value.
+    #[inline]
+    pub fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        self.sorters[self.slots.chunk_of(key) as usize].push(key, value)
+    }
+
+    /// How many puts and deletions there are so far.
+    pub fn entries(&self) -> u64 {
+        self.sorters.iter().map(|sorter| sorter.summary().entries_max).sum()
+    }
+
+    pub(super) fn slots(&self) -> SlotMap {
+        self.slots
+    }
+
+    /// The sorted entries of each chunk.
+    pub(super) fn finish(self) -> Result<Vec<(Box<dyn Run>, Summary)>> {
+        let finish = |sorter: Sorter| {
+            let run = sorter.finish()?;
+            let summary = *run.summary();
+            Ok((Box::new(run) as Box<dyn Run>, summary))
+        };
+        self.sorters.into_iter().map(finish).collect()
+    }
+}

@@ -1,0 +1,207 @@
+//! Verifying versions piece by piece, and mending them from another copy of the store.
+
+use super::{
+    layer::folder_of,
+    publish::is_absent,
+    read::{TABLES, VERSIONS},
+    tree::{self, FileTree, Tree, check_pieces},
+    version::{Layer, VersionInfo},
+    write::StoreWriter,
+};
+use crate::{
+    error::{Error, ErrorClass, ErrorKind, Place, Result},
+    io::{Access, Buffer, Disk},
+};
+use std::path::{Path, PathBuf};
+
+/// What a check found.
+#[derive(Debug, Default)]
+pub struct StoreReport {
+    /// Tables that were read.
+    pub tables: u64,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// What is wrong, each with its file and, where it is a piece of one, its offset.
+    pub damage: Vec<Error>,
+    /// Pieces and files that were mended.
+    pub mended: u64,
+}
+
+/// Reads all files of a version and compares them with what was written. `progress` is told of
+/// bytes done and bytes in all; its error ends the check.
+pub fn verify(
+    disk: &dyn Disk,
+    folder: &Path,
+    number: u64,
+    progress: &mut dyn FnMut(u64, u64) -> Result<()>,
+) -> Result<StoreReport> {
+    let mut report = StoreReport::default();
+    let info = match VersionInfo::read(disk, &folder.join(VERSIONS), number) {
+        Err(error) if is_damage(&error) => {
+            report.damage.push(error);
+            return Ok(report);
+        }
+        info => info?,
+    };
+    let (total, mut done) = (info.bytes(), 0);
+    for layer in info.layers() {
+        let table = folder_of(&folder.join(TABLES), layer.table);
+        report.tables += 1;
+        let tree = match Tree::read(disk, &table, layer.table, &layer.root) {
+            Ok(tree) => tree,
+            Err(error) => {
+                report.damage.push(as_damage(error)?);
+                continue;
+            }
+        };
+        for file in &tree.files {
+            check_file(disk, &table, file, &mut report, &mut |bytes| {
+                done += bytes;
+                progress(done, total)
+            })?;
+        }
+    }
+    progress(total, total)?;
+    Ok(report)
+}
+
+fn check_file(
+    disk: &dyn Disk,
+    table: &Path,
+    tree: &FileTree,
+    report: &mut StoreReport,
+    progress: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<()> {
+    let path = table.join(&tree.name);
+    let file = match disk.open(&path, Access::Direct) {
+        Ok(file) => file,
+        Err(error) => {
+            report.damage.push(as_damage(error)?);
+            return Ok(());
+        }
+    };
+    let size = file.size()?;
+    if size != tree.size() {
+        let error = Error::field("file size", tree.size().to_string(), size);
+        report.damage.push(error.at(file.place()));
+    }
+    let StoreReport { damage, bytes, .. } = report;
+    check_pieces(file.as_ref(), tree, &mut |piece, good| {
+        *bytes += piece.bytes.end - piece.bytes.start;
+        if good.is_none() && piece.bytes.end <= size {
+            let len = piece.bytes.end - piece.bytes.start;
+            let error = Error::field("BLAKE3 of a piece", tree::hex(&piece.hash), "another");
+            let error = error.at(&file.place().offset(piece.bytes.start));
+            damage.push(error);
+            return progress(len);
+        }
+        progress(piece.bytes.end - piece.bytes.start)
+    })
+}
+
+/// What is not there, or not what it was, is a find; all else ends the check.
+fn as_damage(error: Error) -> Result<Error> {
+    let is_gone = match error.kind() {
+        ErrorKind::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
+        _ => is_absent(&error),
+    };
+    if is_gone || is_damage(&error) { Ok(error) } else { Err(error) }
+}
+
+fn is_damage(error: &Error) -> bool {
+    error.class() == ErrorClass::Damage
+}
+
+impl StoreWriter {
+    /// Mends the tables of a version from another copy of the store, in the folder `other`:
+    /// whatever is missing or damaged here and whole there is copied, piece by piece. Returns
+    /// what was wrong, and how much of it was mended.
+    pub fn repair(
+        &mut self,
+        number: u64,
+        other: &Path,
+        progress: &mut dyn FnMut(u64, u64) -> Result<()>,
+    ) -> Result<StoreReport> {
+        let info = self.version(number)?;
+        let mut report = verify(self.disk.as_ref(), &self.folder, number, progress)?;
+        if report.damage.is_empty() {
+            return Ok(report);
+        }
+        for layer in info.layers() {
+            report.mended += self.repair_table(&info, layer, other)?;
+        }
+        Ok(report)
+    }
+
+    fn repair_table(&self, info: &VersionInfo, layer: &Layer, other: &Path) -> Result<u64> {
+        let disk = self.disk.as_ref();
+        let table = folder_of(&self.tables(), layer.table);
+        let source = folder_of(&other.join(TABLES), layer.table);
+        let mut mended = 0;
+        let tree = match Tree::read(disk, &table, layer.table, &layer.root) {
+            Ok(tree) => tree,
+            Err(error) => {
+                as_damage(error)?;
+                let tree = Tree::read(disk, &source, layer.table, &layer.root)?;
+                disk.create_folder(&table)?;
+                tree.write(disk, &table, info.seed, layer.table)?;
+                mended += 1;
+                tree
+            }
+        };
+        for file in &tree.files {
+            mended += self.repair_file(&table, &source, file)?;
+        }
+        disk.sync_folder(&table)?;
+        disk.sync_folder(&self.tables())?;
+        Ok(mended)
+    }
+
+    /// Writes a file anew if any of it is damaged: the good pieces from here, the others from the
+    /// other store. Returns how many were mended.
+    fn repair_file(&self, table: &Path, source: &Path, tree: &FileTree) -> Result<u64> {
+        let disk = self.disk.as_ref();
+        let (path, new): (PathBuf, PathBuf) =
+            (table.join(&tree.name), table.join(format!("{}.mended", tree.name)));
+        let here = match disk.open(&path, Access::Cached) {
+            Ok(file) => Some(file),
+            Err(error) => as_damage(error).map(|_| None)?,
+        };
+        let mut bad = Vec::new();
+        match &here {
+            Some(file) => check_pieces(file.as_ref(), tree, &mut |piece, good| {
+                bad.extend(good.is_none().then(|| piece.clone()));
+                Ok(())
+            })?,
+            None => bad.extend(tree.pieces.iter().cloned()),
+        }
+        let is_long = here.as_ref().map(|file| file.size()).transpose()? > Some(tree.size());
+        if bad.is_empty() && !is_long {
+            return Ok(0);
+        }
+        let there = disk.open(&source.join(&tree.name), Access::Cached)?;
+        let file = disk.create(&new, Access::Cached)?;
+        let mut bytes = Buffer::zeroed(0);
+        for piece in &tree.pieces {
+            let (start, len) = (piece.bytes.start, (piece.bytes.end - piece.bytes.start) as usize);
+            if bytes.len() != len {
+                bytes = Buffer::zeroed(len);
+            }
+            let is_bad = bad.contains(piece);
+            match &here {
+                Some(here) if !is_bad => here.read_at(start, &mut bytes)?,
+                _ => there.read_at(start, &mut bytes)?,
+            }
+            if tree::hash(&bytes) != piece.hash {
+                let expected = tree::hex(&piece.hash);
+                let error = Error::field("BLAKE3 of a piece", expected, "another, as here");
+                return Err(error.at(&Place::file(&source.join(&tree.name)).offset(start)));
+            }
+            file.write_at(start, &bytes)?;
+        }
+        file.sync()?;
+        drop(file);
+        disk.rename(&new, &path)?;
+        Ok(bad.len() as u64 + u64::from(is_long))
+    }
+}

@@ -1,0 +1,327 @@
+//! Deltas: deletions among a table's entries, and deltas as files.
+//!
+//! A delta layer is a table whose values begin with a byte: 0 for a deletion, with nothing behind
+//! it, 1 for a value. A delta file holds the same entries for another store, to be read once from
+//! front to back. It is a frame; its header has the store's seed and the id of the version that
+//! the delta leads to. The body is a sequence of sections, filled up with zeros; the fields of the
+//! footer say what it leads from (the same tables stand in `docs/formats/store.md`):
+//!
+//! | section       | size |                                                                  |
+//! |---------------|-----:|------------------------------------------------------------------|
+//! | size          |    4 | of its entries, in bytes; 0 after the last section               |
+//! | checksum      |    4 | CRC-32C of its entries                                           |
+//! | entries       |    … | in the order of chunks, then hashes                              |
+//!
+//! | entry         | size |                                                                  |
+//! |---------------|-----:|------------------------------------------------------------------|
+//! | key_size      |    … | in bytes                                                         |
+//! | value_tag     |    … | 0 for a deletion, else the value's size plus 1                   |
+//! | key, value    |    … |                                                                  |
+//!
+//! | field         | size |                                                                  |
+//! |---------------|-----:|------------------------------------------------------------------|
+//! | store         |    8 | the store's id                                                   |
+//! | chunks        |    8 | of the store                                                     |
+//! | parent        |    8 | the id of the version that it leads from                         |
+//! | entries       |    8 | deletions included                                               |
+//! | deletions     |    8 |                                                                  |
+
+use crate::{
+    checksum::crc32c,
+    codec::{Decoder, put_varint},
+    error::{Error, ErrorKind, Result},
+    io::{
+        ALIGNMENT, Access, BlockFile, Disk, Writer,
+        frame::{FileKind, Footer, Header},
+    },
+    key::Seed,
+    run::{Entry, KEY_BYTES_MAX, Run, Summary, VALUE_BYTES_MAX},
+    work::Executor,
+};
+use std::{path::Path, sync::Arc};
+
+const DELETED: u8 = 0;
+const PUT: u8 = 1;
+
+/// The value in the bytes of a delta's entry; `None` if the key is deleted.
+pub(super) fn untag(tagged: &[u8]) -> Result<Option<&[u8]>> {
+    match tagged {
+        [DELETED] => Ok(None),
+        [PUT, value @ ..] => Ok(Some(value)),
+        _ => {
+            let got = format!("{:02x?} of {}", tagged.first(), tagged.len());
+            Err(Error::field("first byte of a delta's value", "0 alone, or 1", got))
+        }
+    }
+}
+
+/// What the entries of a delta come to in a table.
+pub(super) struct Tagged<R> {
+    run: R,
+    value: Vec<u8>,
+}
+
+impl<R: Run> Tagged<R> {
+    pub(super) fn new(run: R) -> Tagged<R> {
+        Tagged { run, value: Vec::new() }
+    }
+}
+
+impl<R: Run> Run for Tagged<R> {
+    fn advance(&mut self) -> Result<bool> {
+        if !self.run.advance()? {
+            return Ok(false);
+        }
+        self.value.clear();
+        match self.run.entry().value {
+            None => self.value.push(DELETED),
+            Some(value) => {
+                if value.len() == VALUE_BYTES_MAX {
+                    let (limit, got) = (VALUE_BYTES_MAX as u64 - 1, value.len() as u64);
+                    return Err(
+                        ErrorKind::Limit { what: "value size in a delta", limit, got }.into()
+                    );
+                }
+                self.value.push(PUT);
+                self.value.extend_from_slice(value);
+            }
+        }
+        Ok(true)
+    }
+
+    fn entry(&self) -> Entry<'_> {
+        Entry { value: Some(&self.value), ..self.run.entry() }
+    }
+}
+
+/// What is known of a run after [`Tagged`], or nothing of the sizes if there are deletions.
+pub(super) fn tagged_summary(summary: &Summary) -> Summary {
+    let mut tagged = *summary;
+    tagged.values.min = 1;
+    tagged.values.max = summary.values.max.saturating_add(1);
+    tagged.bytes_max += summary.entries_max;
+    tagged
+}
+
+/// The entries of a delta out of its table.
+pub(super) struct Untagged<R>(pub(super) R);
+
+impl<R: Run> Run for Untagged<R> {
+    fn advance(&mut self) -> Result<bool> {
+        Ok(match self.0.advance()? {
+            true => {
+                untag(self.0.entry().value.unwrap_or_default())?;
+                true
+            }
+            false => false,
+        })
+    }
+
+    fn entry(&self) -> Entry<'_> {
+        let entry = self.0.entry();
+        let value = untag(entry.value.unwrap_or_default()).expect("it was untagged before");
+        Entry { value, ..entry }
+    }
+}
+
+/// What a delta file says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeltaInfo {
+    /// Of the store's hashes.
+    pub seed: Seed,
+    /// The store's id.
+    pub store: u64,
+    /// The chunks of the store.
+    pub chunks: u64,
+    /// The id of the version that it leads from.
+    pub parent: u64,
+    /// The id of the version that it leads to.
+    pub target: u64,
+    /// Deletions included.
+    pub entries: u64,
+    /// Keys that the new version does not have.
+    pub deletions: u64,
+}
+
+const FIELDS_SIZE: usize = 40;
+/// Entries are collected to sections of this size, in bytes, if they are not larger themselves.
+const SECTION_SIZE: usize = 1 << 16;
+/// The largest section: one entry of the largest size.
+const SECTION_SIZE_MAX: usize = SECTION_SIZE + KEY_BYTES_MAX + VALUE_BYTES_MAX + 16;
+
+/// Writes a delta file.
+pub(super) struct DeltaWriter {
+    file: Arc<dyn BlockFile>,
+    writer: Writer,
+    section: Vec<u8>,
+    info: DeltaInfo,
+}
+
+impl DeltaWriter {
+    /// `info` counts no entries yet.
+    pub(super) fn create(
+        disk: &dyn Disk,
+        path: &Path,
+        info: DeltaInfo,
+        executor: Arc<dyn Executor>,
+    ) -> Result<DeltaWriter> {
+        let file = disk.create(path, Access::Cached)?;
+        let mut writer = Writer::new(file.clone(), executor);
+        writer.append(&Header::new(FileKind::Delta, info.seed, info.target).encode())?;
+        Ok(DeltaWriter { file, writer, section: Vec::new(), info })
+    }
+
+    pub(super) fn push(&mut self, entry: &Entry<'_>) -> Result<()> {
+        put_varint(&mut self.section, entry.key.len() as u64);
+        put_varint(&mut self.section, entry.value.map_or(0, |value| value.len() as u64 + 1));
+        self.section.extend_from_slice(entry.key);
+        self.section.extend_from_slice(entry.value.unwrap_or_default());
+        self.info.entries += 1;
+        self.info.deletions += u64::from(entry.value.is_none());
+        if self.section.len() >= SECTION_SIZE { self.end_section() } else { Ok(()) }
+    }
+
+    fn end_section(&mut self) -> Result<()> {
+        self.writer.append(&(self.section.len() as u32).to_le_bytes())?;
+        self.writer.append(&crc32c(&self.section).to_le_bytes())?;
+        self.writer.append(&self.section)?;
+        self.section.clear();
+        Ok(())
+    }
+
+    /// Ends the file, synced.
+    pub(super) fn finish(mut self) -> Result<DeltaInfo> {
+        if !self.section.is_empty() {
+            self.end_section()?;
+        }
+        self.end_section()?;
+        let end = self.writer.position();
+        let padding = end.next_multiple_of(ALIGNMENT as u64) - end;
+        self.writer.append(&vec![0; padding as usize])?;
+        let DeltaInfo { store, chunks, parent, entries, deletions, .. } = self.info;
+        let fields = [store, chunks, parent, entries, deletions].map(u64::to_le_bytes).concat();
+        let footer = Footer { fields, body_sum: 0 }.encode(self.writer.position());
+        self.writer.append(&footer)?;
+        self.writer.finish()?;
+        self.file.sync()?;
+        Ok(self.info)
+    }
+}
+
+/// Takes a key, and its value unless it is deleted.
+pub type VisitChange<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<()> + 'a;
+
+/// The entries of a delta file, chunk after chunk.
+#[derive(Debug)]
+pub struct DeltaReader {
+    file: Arc<dyn BlockFile>,
+    info: DeltaInfo,
+    /// The next section starts here.
+    next: u64,
+    footer_start: u64,
+    section: Vec<u8>,
+    /// Where the next entry starts in the section.
+    taken: usize,
+    entries: u64,
+}
+
+impl DeltaReader {
+    /// Checks the header and the footer.
+    pub fn open(disk: &dyn Disk, path: &Path) -> Result<DeltaReader> {
+        let file = disk.open(path, Access::Cached)?;
+        let header = Header::read(file.as_ref(), FileKind::Delta)?;
+        let (footer, footer_start) = Footer::read(file.as_ref())?;
+        let mut fields = Decoder::new(&footer.fields);
+        let mut next = || fields.u64().map_err(|error| error.at(file.place()));
+        let info = DeltaInfo {
+            seed: header.seed,
+            store: next()?,
+            chunks: next()?,
+            parent: next()?,
+            target: header.id,
+            entries: next()?,
+            deletions: next()?,
+        };
+        if footer.fields.len() != FIELDS_SIZE {
+            let error =
+                Error::field("fields of the footer", FIELDS_SIZE.to_string(), footer.fields.len());
+            return Err(error.at(file.place()));
+        }
+        Ok(DeltaReader {
+            next: ALIGNMENT as u64,
+            footer_start,
+            info,
+            section: Vec::new(),
+            taken: 0,
+            entries: 0,
+            file,
+        })
+    }
+
+    /// What the file says of itself.
+    pub fn info(&self) -> &DeltaInfo {
+        &self.info
+    }
+
+    /// Shows the next key, and its value unless it is deleted, to `visit`; `false` at the end.
+    pub fn next(&mut self, visit: &mut VisitChange<'_>) -> Result<bool> {
+        while self.taken == self.section.len() {
+            if !self.read_section()? {
+                return Ok(false);
+            }
+        }
+        let place = self.file.place().offset(self.next);
+        let mut fields = Decoder::new(&self.section[self.taken..]);
+        let mut take = || {
+            let (key_size, value_tag) = (fields.varint()?, fields.varint()?);
+            let key = fields.bytes(key_size)?;
+            let value = match value_tag {
+                0 => None,
+                size => Some(fields.bytes(size - 1)?),
+            };
+            Ok((key, value))
+        };
+        let (key, value) = take().map_err(|error: Error| error.at(&place))?;
+        visit(key, value)?;
+        self.taken = self.section.len() - fields.rest().len();
+        self.entries += 1;
+        Ok(true)
+    }
+
+    /// Steps to the next section; `false` after the last one.
+    fn read_section(&mut self) -> Result<bool> {
+        let place = self.file.place().offset(self.next);
+        let mut head = [0; 8];
+        if self.next + head.len() as u64 > self.footer_start {
+            let (expected, got) = (head.len() as u64, self.footer_start - self.next);
+            return Err(Error::new(ErrorKind::Truncated { expected, got }).at(&place));
+        }
+        self.file.read_at(self.next, &mut head)?;
+        let (size, sum) = head.split_at(4);
+        let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
+        let (size, expected) = (number(size) as usize, number(sum));
+        if size == 0 {
+            return match self.entries == self.info.entries {
+                true => Ok(false),
+                false => {
+                    let expected = self.info.entries.to_string();
+                    Err(Error::field("number of entries", expected, self.entries).at(&place))
+                }
+            };
+        }
+        let room = self.footer_start - self.next - head.len() as u64;
+        if size > SECTION_SIZE_MAX || size as u64 > room {
+            let expected = format!("at most {}", room.min(SECTION_SIZE_MAX as u64));
+            return Err(Error::field("size of a section", expected, size).at(&place));
+        }
+        self.section.resize(size, 0);
+        self.taken = 0;
+        self.file.read_at(self.next + head.len() as u64, &mut self.section)?;
+        let got = crc32c(&self.section);
+        if got != expected {
+            return Err(Error::new(ErrorKind::Checksum { expected, got }).at(&place));
+        }
+        self.next += (head.len() + size) as u64;
+        Ok(true)
+    }
+}

@@ -1,0 +1,205 @@
+//! Gates: what a version must be like before it is published.
+
+use super::{
+    read::Version,
+    version::{Changes, VersionName},
+};
+use crate::error::Result;
+use std::{fmt, ops::RangeInclusive};
+
+/// Keys that are looked up together.
+const BATCH: usize = 1024;
+
+/// What a version must be like. No gate is closed by default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Gates {
+    /// So many entries at least.
+    pub entries_min: Option<u64>,
+    /// This part of the current version's keys may be added, changed or removed at most: 0.1 for
+    /// a tenth.
+    pub change_max: Option<f64>,
+    /// These keys must be there.
+    pub required_keys: Vec<Vec<u8>>,
+    /// So many keys of the current version are looked up in the new one.
+    pub sample: u64,
+}
+
+/// Something that a version is not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Objection {
+    /// What the gate is about.
+    pub what: &'static str,
+    /// What would have passed.
+    pub expected: String,
+    /// What is.
+    pub got: String,
+}
+
+impl fmt::Display for Objection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: expected {}, got {}", self.what, self.expected, self.got)
+    }
+}
+
+/// Keys of the current version that were looked up in the new one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// How many.
+    pub keys: u64,
+    /// Those that the new version does not have.
+    pub removed: u64,
+    /// Those that have another value there.
+    pub changed: u64,
+}
+
+impl Sample {
+    /// The part that differs.
+    pub fn differing(&self) -> f64 {
+        (self.removed + self.changed) as f64 / self.keys.max(1) as f64
+    }
+}
+
+/// How a version compares with the current one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// The version.
+    pub version: VersionName,
+    /// The current one, if there is one.
+    pub current: Option<VersionName>,
+    /// Its entries; a range if it has deltas.
+    pub entries: RangeInclusive<u64>,
+    /// Those of the current version.
+    pub current_entries: Option<RangeInclusive<u64>>,
+    /// How it differs from the current version, if it was made from that and this was counted.
+    pub changes: Option<Changes>,
+    /// What a sample of keys tells, if one was asked for.
+    pub sample: Option<Sample>,
+    /// The gates that it does not pass.
+    pub objections: Vec<Objection>,
+}
+
+impl Report {
+    /// Whether it passes all gates.
+    pub fn passes(&self) -> bool {
+        self.objections.is_empty()
+    }
+}
+
+impl Gates {
+    pub(super) fn check(&self, current: Option<&Version>, new: &Version) -> Result<Report> {
+        let info = new.info();
+        let is_child = current.is_some_and(|current| info.parent == Some(current.info().name));
+        let mut report = Report {
+            version: info.name,
+            current: current.map(|current| current.info().name),
+            entries: info.entries(),
+            current_entries: current.map(|current| current.info().entries()),
+            changes: info.changes.filter(|_| is_child),
+            sample: None,
+            objections: Vec::new(),
+        };
+        if let Some(current) = current
+            && self.sample > 0
+        {
+            report.sample = Some(sample(current, new, self.sample)?);
+        }
+        self.check_counts(&mut report);
+        let mut missing = Vec::new();
+        new.get_many(&self.required_keys, &mut |i, value| {
+            missing.extend(value.is_none().then_some(i));
+            Ok(())
+        })?;
+        missing.sort_unstable();
+        report.objections.extend(missing.into_iter().map(|i| Objection {
+            what: "required key",
+            expected: format!("{:?}", String::from_utf8_lossy(&self.required_keys[i])),
+            got: "no such key".to_owned(),
+        }));
+        Ok(report)
+    }
+
+    fn check_counts(&self, report: &mut Report) {
+        if let Some(least) = self.entries_min
+            && *report.entries.start() < least
+        {
+            report.objections.push(Objection {
+                what: "entries",
+                expected: format!("at least {least}"),
+                got: counted(&report.entries),
+            });
+        }
+        let Some(most) = self.change_max else { return };
+        for (what, part) in [
+            ("part of the keys that changed", counted_change(report)),
+            (
+                "part of the sampled keys that changed",
+                report.sample.map(|sample| sample.differing()),
+            ),
+        ] {
+            if let Some(part) = part
+                && part > most
+            {
+                let (expected, got) = (format!("at most {most}"), format!("{part:.6}"));
+                report.objections.push(Objection { what, expected, got });
+            }
+        }
+    }
+}
+
+/// A number, or its bounds.
+fn counted(range: &RangeInclusive<u64>) -> String {
+    match range.start() == range.end() {
+        true => range.start().to_string(),
+        false => format!("{} to {}", range.start(), range.end()),
+    }
+}
+
+/// The part of the current version's keys that differ, or what is known of it at least.
+fn counted_change(report: &Report) -> Option<f64> {
+    let before = report.current_entries.as_ref()?;
+    let total = match report.changes {
+        Some(changes) => changes.total(),
+        None => {
+            let shrunk = before.start().saturating_sub(*report.entries.end());
+            shrunk.max(report.entries.start().saturating_sub(*before.end()))
+        }
+    };
+    Some(total as f64 / (*before.end()).max(1) as f64)
+}
+
+/// Looks about `count` keys of one version up in another: keys that are spread evenly.
+fn sample(current: &Version, new: &Version, count: u64) -> Result<Sample> {
+    let mut sample = Sample::default();
+    let mut keys = Vec::new();
+    current.sample(count, &mut |key| {
+        keys.push(key.to_vec());
+        if keys.len() == BATCH { compare(current, new, &mut keys, &mut sample) } else { Ok(()) }
+    })?;
+    compare(current, new, &mut keys, &mut sample)?;
+    Ok(sample)
+}
+
+/// Compares the values of some keys.
+fn compare(
+    current: &Version,
+    new: &Version,
+    keys: &mut Vec<Vec<u8>>,
+    sample: &mut Sample,
+) -> Result<()> {
+    let mut values = vec![None; keys.len()];
+    current.get_many(keys, &mut |i, value| {
+        values[i] = value.map(<[u8]>::to_vec);
+        Ok(())
+    })?;
+    new.get_many(keys, &mut |i, value| {
+        // A key that a delta deleted is not one of the current version's.
+        if let Some(before) = &values[i] {
+            sample.keys += 1;
+            sample.removed += u64::from(value.is_none());
+            sample.changed += u64::from(value.is_some_and(|value| value != before));
+        }
+        Ok(())
+    })?;
+    keys.clear();
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! Two runs side by side: what is in the old one, in the new one, or in both.
+//!
+//! ```text
+//!         old    new       overlay    replace    difference
+//!  a      1      -         1          -          a is deleted
+//!  b      1      2         2          2          2
+//!  c      1      1         1          1          -
+//!  d      -      1         1          1          1
+//!  e      1      deleted   -          -          e is deleted
+//! ```
+
+use super::version::Changes;
+use crate::{
+    error::{ErrorKind, Result},
+    key::KeyHash,
+    run::{Entry, Run},
+};
+use std::cmp::Ordering;
+
+/// What comes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// The old entries with the new ones put over them: an update.
+    Overlay,
+    /// The new entries alone.
+    Replace,
+    /// What leads from the old entries to the new ones; deletions are tombstones.
+    Difference,
+}
+
+/// Joins two runs into one and counts how they differ.
+pub(super) struct Join<O, N> {
+    old: Side<O>,
+    new: Side<N>,
+    keep: Keep,
+    changes: Changes,
+    /// What the join stands on.
+    current: Current,
+}
+
+/// A run and whether it stands on an entry that was not taken yet.
+struct Side<R> {
+    run: R,
+    state: SideState,
+    /// The hash of that entry.
+    hash: KeyHash,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SideState {
+    /// The entry was taken, or there was none yet.
+    Behind,
+    Ready,
+    Ended,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Current {
+    Nothing,
+    Old,
+    New,
+    /// The old side's entry, without its value.
+    Deleted,
+}
+
+impl<R: Run> Side<R> {
+    fn new(run: R) -> Side<R> {
+        Side { run, state: SideState::Behind, hash: KeyHash::from_bits(0) }
+    }
+
+    /// Stands on the next entry, if there is one.
+    #[inline]
+    fn make_ready(&mut self) -> Result<()> {
+        if self.state != SideState::Behind {
+            return Ok(());
+        }
+        let last = self.hash;
+        if self.run.advance()? {
+            self.hash = self.run.entry().hash;
+            if self.hash < last {
+                return Err(ErrorKind::Order { previous: last, got: self.hash }.into());
+            }
+            self.state = SideState::Ready;
+        } else {
+            self.state = SideState::Ended;
+        }
+        Ok(())
+    }
+}
+
+impl<O: Run, N: Run> Join<O, N> {
+    pub(super) fn new(old: O, new: N, keep: Keep) -> Join<O, N> {
+        Join {
+            old: Side::new(old),
+            new: Side::new(new),
+            keep,
+            changes: Changes::default(),
+            current: Current::Nothing,
+        }
+    }
+
+    /// How the runs differ, as far as they were read.
+    pub(super) fn changes(&self) -> Changes {
+        self.changes
+    }
+
+    /// Which side comes first; `None` at the end.
+    #[inline]
+    fn order(&self) -> Option<Ordering> {
+        match (self.old.state, self.new.state) {
+            (SideState::Ready, SideState::Ready) => Some(match self.old.hash.cmp(&self.new.hash) {
+                Ordering::Equal => self.old.run.entry().key.cmp(self.new.run.entry().key),
+                other => other,
+            }),
+            (SideState::Ready, _) => Some(Ordering::Less),
+            (_, SideState::Ready) => Some(Ordering::Greater),
+            _ => None,
+        }
+    }
+
+    /// Takes the next key of either side; what it comes to, `Nothing` if it falls away.
+    #[inline]
+    fn step(&mut self) -> Result<Option<Current>> {
+        self.old.make_ready()?;
+        self.new.make_ready()?;
+        let Some(order) = self.order() else { return Ok(None) };
+        if order != Ordering::Greater {
+            self.old.state = SideState::Behind;
+        }
+        if order != Ordering::Less {
+            self.new.state = SideState::Behind;
+        }
+        Ok(Some(match order {
+            Ordering::Less => self.only_old(),
+            Ordering::Greater => self.only_new(),
+            Ordering::Equal => self.both(),
+        }))
+    }
+
+    #[inline]
+    fn only_old(&mut self) -> Current {
+        if self.keep == Keep::Overlay {
+            self.changes.unchanged += 1;
+            return Current::Old;
+        }
+        self.changes.removed += 1;
+        if self.keep == Keep::Difference { Current::Deleted } else { Current::Nothing }
+    }
+
+    fn only_new(&mut self) -> Current {
+        // A tombstone for a key that is not there changes nothing.
+        if self.new.run.entry().value.is_none() {
+            return Current::Nothing;
+        }
+        self.changes.added += 1;
+        Current::New
+    }
+
+    fn both(&mut self) -> Current {
+        let (old, new) = (self.old.run.entry().value, self.new.run.entry().value);
+        if new.is_none() {
+            self.changes.removed += 1;
+            return if self.keep == Keep::Difference { Current::Deleted } else { Current::Nothing };
+        }
+        if old == new {
+            self.changes.unchanged += 1;
+            return if self.keep == Keep::Difference { Current::Nothing } else { Current::New };
+        }
+        self.changes.changed += 1;
+        Current::New
+    }
+}
+
+impl<O: Run, N: Run> Run for Join<O, N> {
+    fn advance(&mut self) -> Result<bool> {
+        loop {
+            match self.step()? {
+                None => return Ok(false),
+                Some(Current::Nothing) => {}
+                Some(current) => {
+                    self.current = current;
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn entry(&self) -> Entry<'_> {
+        match self.current {
+            Current::Nothing => panic!("the last advance returned true"),
+            Current::Old => self.old.run.entry(),
+            Current::New => self.new.run.entry(),
+            Current::Deleted => Entry { value: None, ..self.old.run.entry() },
+        }
+    }
+}
+
+/// A run in which nothing is.
+pub(super) struct Empty;
+
+impl Run for Empty {
+    fn advance(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn entry(&self) -> Entry<'_> {
+        unreachable!("an empty run has no entry")
+    }
+}

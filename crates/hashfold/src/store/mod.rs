@@ -1,0 +1,56 @@
+//! A data set that changes by whole versions, without stopping its readers.
+//!
+//! ```text
+//! DIR/CURRENT              which version is current: replaced by a rename, and nothing else is
+//!     versions/0000000001  what a version consists of: its chunks and their tables
+//!     versions/0000000002
+//!     tables/5d0b…/        an immutable table, part of one version or of many
+//! ```
+//!
+//! A version is a set of chunks, each the keys of a range of Redis Cluster slots. A chunk is a
+//! table, its base, or a base and deltas over it, the newest first. An update sorts its batch only
+//! and merges it with what is there in one pass; chunks that it does not touch are shared with the
+//! version before. File formats: `docs/formats/store.md`. What was taken from Voldemort's
+//! read-only stores, and what was not, is in `docs/papers/voldemort.md`.
+//!
+//! - A version is complete and on the device, or it is not there; it never changes.
+//! - Publishing and rolling back write the pointer, whatever the size of the data.
+//! - A reader has one version for its whole life, and its files stay for as long as it has it,
+//!   also across processes: [`Version`]. A [`Follower`] goes from one to the next and never waits.
+//! - One writer at a time: [`StoreWriter`].
+
+mod batch;
+mod check;
+mod delta;
+mod gates;
+mod join;
+mod layer;
+mod pointer;
+mod publish;
+mod read;
+mod retain;
+mod slot;
+#[cfg(test)]
+mod tests;
+mod transfer;
+mod tree;
+mod version;
+mod write;
+
+pub use self::{
+    batch::Batch,
+    check::{StoreReport, verify},
+    delta::{DeltaInfo, DeltaReader, VisitChange},
+    gates::{Gates, Objection, Report, Sample},
+    layer::Watch,
+    pointer::{NAME, Pointer},
+    publish::Pin,
+    read::{Follower, Version, versions},
+    retain::{Reason, Removed, Retention},
+    slot::{SLOTS, SlotMap, slot_of},
+    transfer::diff,
+    version::{
+        Attributes, Changes, Chunk, DELTAS_MAX, Layer, Root, Shape, VersionInfo, VersionName,
+    },
+    write::{Mode, StoreOptions, StoreWriter, VersionFacts},
+};

@@ -1,0 +1,91 @@
+//! Publishing, rolling back, pinning: what only changes the pointer.
+
+use super::{
+    gates::{Gates, Report},
+    read::Version,
+    write::StoreWriter,
+};
+use crate::{
+    error::{Error, ErrorKind, Place, Result},
+    table::OpenOptions,
+};
+
+impl StoreWriter {
+    /// Compares a version with the current one, and says which gates it does not pass.
+    pub fn report(&self, number: u64, gates: &Gates) -> Result<Report> {
+        let open = |number| Version::open(&self.disk, &self.folder, number, OpenOptions::default());
+        let new = open(number)?;
+        let current = self.pointer.current.filter(|current| *current != number);
+        gates.check(current.map(open).transpose()?.as_ref(), &new)
+    }
+
+    /// Makes a version current, whatever gates would say. Readers see it from then on. One that
+    /// is marked bad is refused until [`StoreWriter::forgive`].
+    ///
+    /// Takes as long whatever the size of the data: the pointer is written, and nothing else.
+    pub fn publish(&mut self, number: u64) -> Result<()> {
+        self.version(number)?;
+        if self.pointer.bad.contains(&number) {
+            let expected = "one that is not marked bad";
+            return Err(Error::argument("version to publish", expected, number));
+        }
+        let mut pointer = self.pointer.clone();
+        pointer.publish(number);
+        self.replace(pointer)
+    }
+
+    /// Makes the version current that was so before, and marks the one that is current now as
+    /// bad. Returns the version that is current then.
+    pub fn roll_back(&mut self) -> Result<u64> {
+        let numbers = self.numbers()?;
+        let Some(previous) = self.pointer.previous(|number| numbers.contains(&number)) else {
+            let error = Error::argument("version to go back to", "one that was current", "none");
+            return Err(error.at(&Place::file(&self.folder)));
+        };
+        self.version(previous)?;
+        let mut pointer = self.pointer.clone();
+        pointer.bad.extend(pointer.current);
+        pointer.publish(previous);
+        self.replace(pointer)?;
+        Ok(previous)
+    }
+
+    /// Lets a version that was marked bad be published again.
+    pub fn forgive(&mut self, number: u64) -> Result<()> {
+        let mut pointer = self.pointer.clone();
+        pointer.bad.retain(|bad| *bad != number);
+        self.replace(pointer)
+    }
+
+    /// Keeps a version whatever the rules say, or no longer.
+    pub fn pin(&mut self, number: u64, pin: Pin) -> Result<()> {
+        self.version(number)?;
+        let mut pointer = self.pointer.clone();
+        pointer.pinned.retain(|pinned| *pinned != number);
+        match pin {
+            Pin::Keep => pointer.pinned.push(number),
+            Pin::Release => {}
+        }
+        self.replace(pointer)
+    }
+
+    fn replace(&mut self, mut pointer: super::Pointer) -> Result<()> {
+        pointer.replace(self.disk.as_ref(), &self.folder)?;
+        self.pointer = pointer;
+        Ok(())
+    }
+}
+
+/// Whether a version is kept whatever the rules say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pin {
+    /// It is.
+    Keep,
+    /// It is no longer.
+    Release,
+}
+
+/// Whether an error says that something is not there.
+pub(super) fn is_absent(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Absent)
+}

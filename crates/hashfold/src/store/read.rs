@@ -1,0 +1,308 @@
+//! Reading a version, and following the current one.
+
+use super::{
+    delta::{Untagged, untag},
+    layer::folder_of,
+    pointer::Pointer,
+    version::{Chunk, Layer, VersionInfo, file_name},
+    write::numbers,
+};
+use crate::{
+    error::{Error, ErrorKind, Place, Result},
+    io::{Disk, Lock},
+    run::{Merge, Run, Tombstones},
+    table::{OpenOptions, Table, VisitValue},
+};
+use arc_swap::ArcSwap;
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+/// The folder of version files in a store's folder.
+pub(super) const VERSIONS: &str = "versions";
+/// The folder of tables in a store's folder.
+pub(super) const TABLES: &str = "tables";
+
+/// A pointer that is replaced this often while its version is being opened is not followed.
+const ATTEMPTS_MAX: usize = 8;
+
+/// An open version: its indexes in memory, its entries on the device.
+///
+/// It stays as it is, whatever is published meanwhile, and its files stay on the device for as
+/// long as anybody has it open. Lookups can be made from many threads at once.
+#[derive(Debug)]
+pub struct Version {
+    info: VersionInfo,
+    /// For each chunk the newest layer first.
+    chunks: Vec<Vec<Arc<Table>>>,
+    /// Tells everybody that the version is in use.
+    _share: Box<dyn Lock>,
+}
+
+impl Version {
+    /// Opens a version of the store in a folder.
+    pub fn open(
+        disk: &Arc<dyn Disk>,
+        folder: &Path,
+        number: u64,
+        options: OpenOptions,
+    ) -> Result<Version> {
+        Version::open_beside(disk, folder, number, options, None)
+    }
+
+    /// The same, with tables that `other` has open already.
+    fn open_beside(
+        disk: &Arc<dyn Disk>,
+        folder: &Path,
+        number: u64,
+        options: OpenOptions,
+        other: Option<&Version>,
+    ) -> Result<Version> {
+        let versions = folder.join(VERSIONS);
+        let path = versions.join(file_name(number));
+        let absent = || Error::new(ErrorKind::Absent).at(&Place::file(&path));
+        if !disk.exists(&path)? {
+            return Err(absent());
+        }
+        let share = disk.share(&path)?;
+        // It may have gone while the lock was waited for; from here on it stays.
+        if !disk.exists(&path)? {
+            return Err(absent());
+        }
+        let info = VersionInfo::read(disk.as_ref(), &versions, number)?;
+        let open: HashMap<u64, &Arc<Table>> = other.map(Version::tables).unwrap_or_default();
+        let tables = folder.join(TABLES);
+        let layer = |layer: &Layer| match open.get(&layer.table) {
+            Some(table) => Ok((*table).clone()),
+            None => open_layer(disk, &tables, &info, layer, options).map(Arc::new),
+        };
+        let chunk = |chunk: &Chunk| chunk.layers.iter().map(layer).collect();
+        let chunks: Result<Vec<Vec<Arc<Table>>>> = info.chunks.iter().map(chunk).collect();
+        Ok(Version { chunks: chunks?, info, _share: share })
+    }
+
+    fn tables(&self) -> HashMap<u64, &Arc<Table>> {
+        self.chunks.iter().flatten().map(|table| (table.stats().id, table)).collect()
+    }
+
+    /// Which version this is, and what it consists of.
+    pub fn info(&self) -> &VersionInfo {
+        &self.info
+    }
+
+    /// The memory of all indexes, in bytes.
+    pub fn index_bytes(&self) -> u64 {
+        self.chunks.iter().flatten().map(|table| table.stats().index_bytes).sum()
+    }
+
+    /// What was kept with the version under this name.
+    pub fn attribute(&self, name: &str) -> Option<&[u8]> {
+        let found = self.info.attributes.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_slice())
+    }
+
+    /// The value of a key: one device read, and one more for about one in 256 keys and deltas.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = None;
+        self.get_with(key, &mut |found| value = found.map(<[u8]>::to_vec))?;
+        Ok(value)
+    }
+
+    /// Whether a key is in the version. Reads as much as [`Version::get`] does.
+    pub fn contains(&self, key: &[u8]) -> Result<bool> {
+        let mut contains = false;
+        self.get_with(key, &mut |found| contains = found.is_some())?;
+        Ok(contains)
+    }
+
+    /// Shows the value of a key, or its absence, to `visit`, once.
+    pub fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        let chunk = &self.chunks[self.info.shape.slots.chunk_of(key) as usize];
+        let (base, deltas) = chunk.split_last().expect("a chunk has a base");
+        for delta in deltas {
+            let mut found = None;
+            delta.get_with(key, &mut |tagged| {
+                found = tagged.map(|tagged| untag(tagged).map(&mut *visit));
+            })?;
+            if let Some(found) = found {
+                return found;
+            }
+        }
+        base.get_with(key, visit)
+    }
+
+    /// Shows the value of each key, or its absence, to `visit`, with the key's index, in any
+    /// order. Device reads are in flight together.
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K], visit: &mut VisitValue<'_>) -> Result<()> {
+        let slots = &self.info.shape.slots;
+        if slots.chunks() == 1 {
+            return get_many_in(&self.chunks[0], keys, (0..keys.len()).collect(), visit);
+        }
+        let mut by_chunk = vec![Vec::new(); self.chunks.len()];
+        for (i, key) in keys.iter().enumerate() {
+            by_chunk[slots.chunk_of(key.as_ref()) as usize].push(i);
+        }
+        let both = self.chunks.iter().zip(by_chunk);
+        both.filter(|(_, indexes)| !indexes.is_empty())
+            .try_for_each(|(chunk, indexes)| get_many_in(chunk, keys, indexes, visit))
+    }
+
+    /// Shows `visit` about `count` keys, spread evenly; some may be deleted by a delta.
+    pub fn sample(&self, count: u64, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let chunks = self.chunks.len() as u64;
+        for (chunk, layers) in (0..chunks).zip(&self.chunks) {
+            let share = count / chunks + u64::from(chunk < count % chunks);
+            layers.last().expect("a chunk has a base").sample(share, visit)?;
+        }
+        Ok(())
+    }
+
+    /// All entries of a chunk, in the order of their hashes.
+    pub fn scan(&self, chunk: u32) -> Box<dyn Run> {
+        merged(&self.chunks[chunk as usize])
+    }
+}
+
+/// Looks up the keys with these indexes, which belong to one chunk.
+fn get_many_in<K: AsRef<[u8]>>(
+    chunk: &[Arc<Table>],
+    keys: &[K],
+    mut indexes: Vec<usize>,
+    visit: &mut VisitValue<'_>,
+) -> Result<()> {
+    let (base, deltas) = chunk.split_last().expect("a chunk has a base");
+    for delta in deltas {
+        let some: Vec<&[u8]> = indexes.iter().map(|&i| keys[i].as_ref()).collect();
+        let mut left = Vec::with_capacity(indexes.len());
+        delta.get_many(&some, &mut |i, tagged| match tagged {
+            Some(tagged) => visit(indexes[i], untag(tagged)?),
+            None => {
+                left.push(indexes[i]);
+                Ok(())
+            }
+        })?;
+        indexes = left;
+    }
+    let some: Vec<&[u8]> = indexes.iter().map(|&i| keys[i].as_ref()).collect();
+    base.get_many(&some, &mut |i, value| visit(indexes[i], value))
+}
+
+/// The entries of a chunk's layers, the newest first, as one run without deletions.
+pub(super) fn merged(layers: &[Arc<Table>]) -> Box<dyn Run> {
+    let (base, deltas) = layers.split_last().expect("a chunk has a base");
+    if deltas.is_empty() {
+        return Box::new(base.scan());
+    }
+    let mut runs: Vec<Box<dyn Run>> = Vec::with_capacity(layers.len());
+    runs.extend(deltas.iter().map(|delta| Box::new(Untagged(delta.scan())) as Box<dyn Run>));
+    runs.push(Box::new(base.scan()));
+    Box::new(Merge::new(runs, Tombstones::Drop))
+}
+
+/// Opens the table of a layer, which must be the one that the version file speaks of.
+pub(super) fn open_layer(
+    disk: &Arc<dyn Disk>,
+    tables: &Path,
+    info: &VersionInfo,
+    layer: &Layer,
+    options: OpenOptions,
+) -> Result<Table> {
+    let folder = folder_of(tables, layer.table);
+    let table = Table::open(disk, &folder, options)?;
+    let stats = table.stats();
+    let pairs = [
+        ("table id", layer.table, stats.id),
+        ("seed", info.seed.0, stats.seed.0),
+        ("number of entries", layer.entries, stats.entries),
+    ];
+    for (what, expected, got) in pairs {
+        if expected != got {
+            let kind = ErrorKind::Mismatch { what, expected, got };
+            return Err(Error::new(kind).at(&Place::file(&folder)));
+        }
+    }
+    Ok(table)
+}
+
+/// What all versions of the store in a folder consist of, in the order of their numbers; errors
+/// for those that cannot be read.
+pub fn versions(disk: &dyn Disk, folder: &Path) -> Result<Vec<(u64, Result<VersionInfo>)>> {
+    let read = |number| (number, VersionInfo::read(disk, &folder.join(VERSIONS), number));
+    Ok(numbers(disk, folder)?.into_iter().map(read).collect())
+}
+
+/// A reader of the current version, whichever that is.
+///
+/// [`Follower::version`] never waits. Whoever has a follower calls [`Follower::refresh`] now and
+/// then, from one thread or another; several times a second cost next to nothing.
+#[derive(Debug)]
+pub struct Follower {
+    disk: Arc<dyn Disk>,
+    folder: PathBuf,
+    options: OpenOptions,
+    current: ArcSwap<Version>,
+    /// Versions that were current before. The last one to let go of a version frees its memory,
+    /// and that is not to be a lookup.
+    retired: Mutex<Vec<Arc<Version>>>,
+}
+
+impl Follower {
+    /// Opens the current version of the store in a folder. `Absent` if none was published.
+    pub fn open(disk: Arc<dyn Disk>, folder: &Path, options: OpenOptions) -> Result<Follower> {
+        let (version, _) = open_current(&disk, folder, options, None)?;
+        Ok(Follower {
+            disk,
+            folder: folder.to_owned(),
+            options,
+            current: ArcSwap::new(Arc::new(version)),
+            retired: Mutex::default(),
+        })
+    }
+
+    /// The version that was current at the last refresh.
+    pub fn version(&self) -> Arc<Version> {
+        self.current.load_full()
+    }
+
+    /// Opens the version that is current now, if it is another one. Returns whether it is. After
+    /// an error the old version stays.
+    pub fn refresh(&self) -> Result<bool> {
+        let mut retired = self.retired.lock().expect("nothing panics under this lock");
+        retired.retain(|version| Arc::strong_count(version) > 1);
+        let held = self.version();
+        let pointer = Pointer::read(self.disk.as_ref(), &self.folder)?;
+        if pointer.current == Some(held.info.name.number) {
+            return Ok(false);
+        }
+        let (version, _) = open_current(&self.disk, &self.folder, self.options, Some(&held))?;
+        retired.push(self.current.swap(Arc::new(version)));
+        Ok(true)
+    }
+}
+
+/// Opens the current version, and returns it with the pointer that named it.
+pub(super) fn open_current(
+    disk: &Arc<dyn Disk>,
+    folder: &Path,
+    options: OpenOptions,
+    other: Option<&Version>,
+) -> Result<(Version, Pointer)> {
+    let mut pointer = Pointer::read(disk.as_ref(), folder)?;
+    for attempt in 1.. {
+        let Some(number) = pointer.current else {
+            return Err(Error::new(ErrorKind::Absent).at(&Place::file(folder)));
+        };
+        let error = match Version::open_beside(disk, folder, number, options, other) {
+            Ok(version) => return Ok((version, pointer)),
+            Err(error) => error,
+        };
+        // What this pointer names may be gone because another version was published.
+        match Pointer::read(disk.as_ref(), folder) {
+            Ok(newer) if newer != pointer && attempt < ATTEMPTS_MAX => pointer = newer,
+            _ => return Err(error),
+        }
+    }
+    unreachable!("attempts are bounded")
+}

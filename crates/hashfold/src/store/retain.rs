@@ -1,0 +1,160 @@
+//! Which versions are kept, and removing the others.
+
+use super::{
+    read::VERSIONS,
+    version::file_name,
+    write::{StoreWriter, remove_table},
+};
+use crate::{
+    error::{ErrorKind, Result},
+    io::Lock,
+};
+use std::collections::HashSet;
+
+/// Which versions are kept. The current one, pinned ones, those in use, and those that were never
+/// published are kept whatever the rules say, unless the last are marked bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// The newest versions besides the current one, so many.
+    pub keep: usize,
+    /// Versions younger than this, in seconds.
+    pub age_s_min: u64,
+    /// The time now, in seconds since 1970. A version from the future is young.
+    pub now_s: u64,
+    /// With less than this free on the device, older versions go that the other rules would
+    /// keep, but for the one before the current one; in bytes.
+    pub free_bytes_min: u64,
+}
+
+/// Why a version is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It is the current one.
+    Current,
+    /// Somebody pinned it.
+    Pinned,
+    /// Somebody has it open.
+    InUse,
+    /// It was not published yet.
+    Unpublished,
+    /// It is one of the newest.
+    New,
+    /// It is younger than versions must be to go.
+    Young,
+    /// It cannot be read, and may be needed to find out what is wrong.
+    Damaged,
+}
+
+/// What was removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Numbers of versions.
+    pub versions: Vec<u64>,
+    /// Tables.
+    pub tables: u64,
+    /// Of their files, in bytes.
+    pub bytes: u64,
+    /// The versions that stay, and why.
+    pub kept: Vec<(u64, Reason)>,
+}
+
+impl StoreWriter {
+    /// Removes versions that no rule keeps, and tables that no version needs. `pace` is told how
+    /// many bytes were freed since the last call, before it goes on: it can take its time. Its
+    /// error ends the work; what was not removed is removed the next time.
+    pub fn collect(
+        &mut self,
+        rules: &Retention,
+        pace: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Removed> {
+        let mut removed = Removed::default();
+        let mut spare = Vec::new();
+        for (number, reason) in self.judge(rules)? {
+            match reason {
+                None => self.remove_version(number, &mut removed, pace)?,
+                Some(reason @ (Reason::New | Reason::Young)) => spare.push((number, reason)),
+                Some(reason) => removed.kept.push((number, reason)),
+            }
+        }
+        let previous = self.pointer.previous(|_| true);
+        for (number, reason) in spare {
+            let is_full = self.disk.free_bytes(&self.folder)? < rules.free_bytes_min;
+            match is_full && previous != Some(number) {
+                true => self.remove_version(number, &mut removed, pace)?,
+                false => removed.kept.push((number, reason)),
+            }
+        }
+        removed.kept.sort_unstable_by_key(|(number, _)| *number);
+        // What was left by an earlier end in the middle.
+        removed.bytes += self.sweep()?;
+        Ok(removed)
+    }
+
+    /// What the rules say of each version, the oldest first; `None`: it can go.
+    fn judge(&self, rules: &Retention) -> Result<Vec<(u64, Option<Reason>)>> {
+        let pointer = &self.pointer;
+        let mut left = rules.keep;
+        let mut judged = Vec::new();
+        for number in self.numbers()?.into_iter().rev() {
+            let is_bad = pointer.bad.contains(&number);
+            let was_current = pointer.published.contains(&number);
+            let reason = match self.version(number) {
+                _ if pointer.current == Some(number) => Some(Reason::Current),
+                Err(_) => Some(Reason::Damaged),
+                _ if pointer.pinned.contains(&number) => Some(Reason::Pinned),
+                _ if !was_current && !is_bad => Some(Reason::Unpublished),
+                _ if !is_bad && left > 0 => {
+                    left -= 1;
+                    Some(Reason::New)
+                }
+                Ok(info) if rules.now_s.saturating_sub(info.created_s) < rules.age_s_min => {
+                    Some(Reason::Young)
+                }
+                Ok(_) => None,
+            };
+            judged.push((number, reason));
+        }
+        judged.reverse();
+        Ok(judged)
+    }
+
+    /// Removes a version that nobody uses, and the tables that only it needs.
+    fn remove_version(
+        &mut self,
+        number: u64,
+        removed: &mut Removed,
+        pace: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        let path = self.folder.join(VERSIONS).join(file_name(number));
+        let _lock: Box<dyn Lock> = match self.disk.lock(&path) {
+            Ok(lock) => lock,
+            Err(error) if matches!(error.kind(), ErrorKind::Busy) => {
+                removed.kept.push((number, Reason::InUse));
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let mut tables: HashSet<u64> = self.version(number)?.layers().map(|l| l.table).collect();
+        for other in self.numbers()?.into_iter().filter(|other| *other != number) {
+            match self.version(other) {
+                Ok(info) => info.layers().for_each(|layer| {
+                    tables.remove(&layer.table);
+                }),
+                // Nobody knows which tables it needs.
+                Err(_) => tables.clear(),
+            }
+        }
+        // The name goes first, for good: a version that is there is whole.
+        self.disk.remove(&path)?;
+        self.disk.sync_folder(&self.versions())?;
+        removed.versions.push(number);
+        for table in tables {
+            let folder = super::layer::folder_of(&self.tables(), table);
+            let bytes = remove_table(self.disk.as_ref(), &folder)?;
+            removed.tables += 1;
+            removed.bytes += bytes;
+            pace(bytes)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,136 @@
+//! Which chunk a key belongs to: by its slot, as in Redis Cluster.
+//!
+//! A slot is CRC-16 of the key modulo 16384. Where a key has braces with something in between,
+//! only that counts: `{user1}.name` and `{user1}.age` are in one slot. Chunk `i` of C holds the
+//! slots from ⌈i · 16384 / C⌉ up to, but not including, ⌈(i + 1) · 16384 / C⌉.
+
+use crate::error::{Error, Result};
+use std::ops::Range;
+
+/// The number of slots.
+pub const SLOTS: u32 = 1 << 14;
+
+/// CRC-16 with the polynomial x¹⁶ + x¹² + x⁵ + 1, high bits first, from 0: the remainder of each
+/// byte.
+const CRC16: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = (byte as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| crc << 8 ^ CRC16[usize::from(crc >> 8) ^ usize::from(*byte)])
+}
+
+/// The slot of a key, below [`SLOTS`].
+///
+/// ```
+/// use hashfold::store::slot_of;
+/// assert_eq!(slot_of(b"foo"), 12182);
+/// assert_eq!(slot_of(b"{foo}.bar"), 12182);
+/// ```
+pub fn slot_of(key: &[u8]) -> u32 {
+    u32::from(crc16(tag(key))) % SLOTS
+}
+
+/// What of a key decides its slot: what stands between its first `{` and the next `}`, if that
+/// is anything.
+fn tag(key: &[u8]) -> &[u8] {
+    let Some(open) = key.iter().position(|byte| *byte == b'{') else { return key };
+    let inside = &key[open + 1..];
+    match inside.iter().position(|byte| *byte == b'}') {
+        None | Some(0) => key,
+        Some(close) => &inside[..close],
+    }
+}
+
+/// How the slots are divided into chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotMap {
+    chunks: u32,
+}
+
+impl SlotMap {
+    /// Equal ranges for so many chunks, 1 to [`SLOTS`].
+    pub fn new(chunks: u32) -> Result<SlotMap> {
+        if !(1..=SLOTS).contains(&chunks) {
+            return Err(Error::argument("number of chunks", format!("1 to {SLOTS}"), chunks));
+        }
+        Ok(SlotMap { chunks })
+    }
+
+    /// The number of chunks.
+    pub fn chunks(&self) -> u32 {
+        self.chunks
+    }
+
+    /// The chunk of a key.
+    #[inline]
+    pub fn chunk_of(&self, key: &[u8]) -> u32 {
+        if self.chunks == 1 { 0 } else { slot_of(key) * self.chunks / SLOTS }
+    }
+
+    /// The slots of a chunk.
+    pub fn slots(&self, chunk: u32) -> Range<u32> {
+        let start = |chunk: u32| (chunk * SLOTS).div_ceil(self.chunks);
+        start(chunk)..start(chunk + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_redis() {
+        // The check value of this CRC.
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        // As `CLUSTER KEYSLOT` answers.
+        for (key, slot) in [("", 0), ("foo", 12182), ("bar", 5061), ("somekey", 11058)] {
+            assert_eq!(slot_of(key.as_bytes()), slot, "{key}");
+        }
+    }
+
+    #[test]
+    fn what_is_in_the_first_braces_counts_if_it_is_anything() {
+        let same =
+            [("{user1000}.following", "user1000"), ("foo{{bar}}zap", "{bar"), ("a{b}{c}", "b")];
+        for (key, tag) in same {
+            assert_eq!(slot_of(key.as_bytes()), u32::from(crc16(tag.as_bytes())) % SLOTS, "{key}");
+        }
+        for whole in ["foo{}{bar}", "foo{bar", "foo}bar{", "{}"] {
+            let slot = u32::from(crc16(whole.as_bytes())) % SLOTS;
+            assert_eq!(slot_of(whole.as_bytes()), slot, "{whole}");
+        }
+    }
+
+    #[test]
+    fn every_slot_is_in_one_chunk() {
+        for chunks in (1..200).chain([1000, 4096, 5000, SLOTS - 1, SLOTS]) {
+            let map = SlotMap::new(chunks).unwrap();
+            let mut next = 0;
+            for chunk in 0..chunks {
+                let slots = map.slots(chunk);
+                assert_eq!(slots.start, next);
+                assert!(!slots.is_empty());
+                for slot in slots.clone() {
+                    assert_eq!(slot * chunks / SLOTS, chunk);
+                }
+                next = slots.end;
+            }
+            assert_eq!(next, SLOTS);
+        }
+        assert!(SlotMap::new(0).is_err());
+        assert!(SlotMap::new(SLOTS + 1).is_err());
+    }
+}

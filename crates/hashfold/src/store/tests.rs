@@ -1,0 +1,427 @@
+use super::{
+    join::{Join, Keep},
+    *,
+};
+use crate::{
+    KeyHash, Result, Seed,
+    error::ErrorKind,
+    io::{Access, Disk, MemoryDisk},
+    run::{Run, SortOptions, VecRun},
+    table::{IndexOptions, OpenOptions},
+    work::{Executor, Inline, Threads},
+};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+const SEED: Seed = Seed(7);
+const FOLDER: &str = "store";
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn shape(chunks: u32) -> Shape {
+    let slots = SlotMap::new(chunks).unwrap();
+    Shape { slots, index: IndexOptions::default(), block_size: 4096 }
+}
+
+fn create(disk: &Arc<dyn Disk>, chunks: u32, executor: Arc<dyn Executor>) -> StoreWriter {
+    let attributes = vec![("schema".to_owned(), b"none".to_vec())];
+    let options = StoreOptions { seed: SEED, id: 99, shape: shape(chunks), attributes };
+    StoreWriter::create(disk.clone(), Path::new(FOLDER), options, executor).unwrap()
+}
+
+fn memory_disk() -> Arc<dyn Disk> {
+    Arc::new(MemoryDisk::default())
+}
+
+/// Random numbers from a seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (x ^ (x >> 27)) % n
+    }
+}
+
+fn facts(id: u64) -> VersionFacts {
+    VersionFacts { id, created_s: id, provenance: Vec::new() }
+}
+
+/// Puts and deletions of keys below `keys`.
+fn random_batch(random: &mut Random, keys: u64, size: u64) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+    let entry = |random: &mut Random| {
+        let key = format!("key {}", random.below(keys)).into_bytes();
+        let value = (random.below(4) > 0)
+            .then(|| vec![random.below(256) as u8; random.below(300) as usize]);
+        (key, value)
+    };
+    (0..size).map(|_| entry(random)).collect()
+}
+
+fn write(
+    writer: &mut StoreWriter,
+    entries: &[(Vec<u8>, Option<Vec<u8>>)],
+    mode: Mode,
+    id: u64,
+) -> Result<VersionInfo> {
+    let mut batch = writer.batch(SortOptions::within(1 << 20))?;
+    for (key, value) in entries {
+        batch.push(key, value.as_deref())?;
+    }
+    writer.write(batch, mode, facts(id))
+}
+
+fn update(map: &mut Map, entries: &[(Vec<u8>, Option<Vec<u8>>)]) {
+    for (key, value) in entries {
+        match value {
+            Some(value) => map.insert(key.clone(), value.clone()),
+            None => map.remove(key),
+        };
+    }
+}
+
+fn open(disk: &Arc<dyn Disk>, number: u64) -> Version {
+    Version::open(disk, Path::new(FOLDER), number, OpenOptions::default()).unwrap()
+}
+
+fn scan_all(version: &Version) -> Map {
+    let mut map = Map::new();
+    for chunk in 0..version.info().chunks.len() as u32 {
+        let mut run = version.scan(chunk);
+        let mut last = KeyHash::from_bits(0);
+        while run.advance().unwrap() {
+            let entry = run.entry();
+            assert!(entry.hash >= last);
+            assert_eq!(version.info().shape.slots.chunk_of(entry.key), chunk);
+            last = entry.hash;
+            assert!(map.insert(entry.key.to_vec(), entry.value.unwrap().to_vec()).is_none());
+        }
+    }
+    map
+}
+
+/// A version holds exactly what a map does, whichever way it is asked.
+#[track_caller]
+fn check(version: &Version, map: &Map, keys: u64) {
+    assert!(scan_all(version) == *map);
+    let asked: Vec<Vec<u8>> = (0..keys + 5).map(|i| format!("key {i}").into_bytes()).collect();
+    let mut seen = 0;
+    version
+        .get_many(&asked, &mut |i, value| {
+            assert_eq!(value, map.get(&asked[i]).map(Vec::as_slice), "{i}");
+            seen += 1;
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(seen, asked.len());
+    for key in &asked {
+        assert_eq!(version.get(key).unwrap().as_ref(), map.get(key));
+        assert_eq!(version.contains(key).unwrap(), map.contains_key(key));
+    }
+    assert!(version.info().entries().contains(&(map.len() as u64)));
+}
+
+/// Random batches in all ways, against maps; every version stays what it was.
+fn agree_with_maps(chunks: u32, executor: &Arc<dyn Executor>, seed: u64) {
+    const KEYS: u64 = 400;
+    let disk = memory_disk();
+    let random = &mut Random(seed);
+    let mut writer = create(&disk, chunks, executor.clone());
+    let mut maps: Vec<Map> = Vec::new();
+    for i in 0..14 {
+        let size = [0, 3, 40, 600][random.below(4) as usize];
+        let entries = random_batch(random, KEYS, size);
+        let mode = [Mode::Auto, Mode::Merge, Mode::Delta, Mode::Delta, Mode::Replace]
+            [random.below(5) as usize];
+        let before = maps.last().cloned().unwrap_or_default();
+        let mut after = if mode == Mode::Replace { Map::new() } else { before.clone() };
+        update(&mut after, &entries);
+        let info = write(&mut writer, &entries, mode, 1000 + i).unwrap();
+        assert_eq!(info.name.number, i + 1);
+        if let Some(changes) = info.changes {
+            assert_eq!(changes, count(&before, &after), "version {}, {mode:?}", i + 1);
+        }
+        writer.publish(info.name.number).unwrap();
+        maps.push(after);
+    }
+    for (number, map) in (1..).zip(&maps) {
+        check(&open(&disk, number), map, KEYS);
+        let mut read = |_, _| Ok(());
+        let report = verify(disk.as_ref(), Path::new(FOLDER), number, &mut read).unwrap();
+        assert!(report.damage.is_empty(), "{:?}", report.damage);
+    }
+}
+
+fn count(before: &Map, after: &Map) -> Changes {
+    let mut changes = Changes::default();
+    for (key, value) in after {
+        match before.get(key) {
+            None => changes.added += 1,
+            Some(old) if old == value => changes.unchanged += 1,
+            Some(_) => changes.changed += 1,
+        }
+    }
+    changes.removed = before.keys().filter(|key| !after.contains_key(*key)).count() as u64;
+    changes
+}
+
+#[test]
+fn versions_agree_with_maps() {
+    for seed in 0..12 {
+        agree_with_maps(1, &(Arc::new(Inline) as _), seed);
+        agree_with_maps(5, &(Arc::new(Inline) as _), seed);
+    }
+    let threads: Arc<dyn Executor> = Arc::new(Threads::new(2));
+    agree_with_maps(1, &threads, 100);
+    agree_with_maps(7, &threads, 101);
+}
+
+/// All pairs of runs over three keys, each absent, put in two ways or, in the new one, deleted.
+#[test]
+fn every_small_join_agrees_with_a_map() {
+    let keys: [&[u8]; 3] = [b"a", b"b", b"c"];
+    let values: [Option<&[u8]>; 3] = [Some(b"1"), Some(b"2"), None];
+    let run = |mut code: usize, states: usize| {
+        let mut entries = Vec::new();
+        for key in keys {
+            let state = code % states;
+            code /= states;
+            if state > 0 {
+                entries.push((key.to_vec(), values[state - 1].map(<[u8]>::to_vec)));
+            }
+        }
+        entries
+    };
+    for (old, new) in (0..27).flat_map(|old| (0..64).map(move |new| (old, new))) {
+        let (old, new) = (run(old, 3), run(new, 4));
+        let mut before = Map::new();
+        update(&mut before, &old);
+        for keep in [Keep::Overlay, Keep::Replace, Keep::Difference] {
+            let mut after = if keep == Keep::Overlay { before.clone() } else { Map::new() };
+            update(&mut after, &new);
+            let sorted = |entries: &Vec<_>| VecRun::new(entries.clone(), SEED);
+            let mut join = Join::new(sorted(&old), sorted(&new), keep);
+            let mut out = Vec::new();
+            while join.advance().unwrap() {
+                let entry = join.entry();
+                out.push((entry.key.to_vec(), entry.value.map(<[u8]>::to_vec)));
+            }
+            // A difference leads from the old state to the new one.
+            let mut result = if keep == Keep::Difference { before.clone() } else { Map::new() };
+            update(&mut result, &out);
+            assert_eq!(result, after, "{old:?} {new:?} {keep:?}");
+            assert_eq!(join.changes(), count(&before, &after), "{old:?} {new:?} {keep:?}");
+            let differing = out.len() as u64;
+            assert!(keep != Keep::Difference || differing == join.changes().total());
+        }
+    }
+}
+
+#[test]
+fn a_version_that_was_rolled_back_is_not_published_by_accident() {
+    let disk = memory_disk();
+    let mut writer = create(&disk, 1, Arc::new(Inline));
+    assert!(writer.roll_back().is_err());
+    for id in 1..=3 {
+        let entry = (b"key".to_vec(), Some(vec![id as u8]));
+        write(&mut writer, &[entry], Mode::Merge, id).unwrap();
+        writer.publish(id).unwrap();
+    }
+    let follower = Follower::open(disk.clone(), Path::new(FOLDER), OpenOptions::default()).unwrap();
+    let third = follower.version();
+    assert_eq!(third.get(b"key").unwrap(), Some(vec![3]));
+    assert!(!follower.refresh().unwrap());
+    assert_eq!(writer.roll_back().unwrap(), 2);
+    assert!(follower.refresh().unwrap());
+    assert_eq!(follower.version().get(b"key").unwrap(), Some(vec![2]));
+    assert_eq!(third.get(b"key").unwrap(), Some(vec![3]));
+    assert!(matches!(writer.publish(3).unwrap_err().kind(), ErrorKind::Argument { .. }));
+    assert_eq!(writer.roll_back().unwrap(), 1);
+    assert!(writer.roll_back().is_err());
+    writer.forgive(3).unwrap();
+    writer.publish(3).unwrap();
+    assert_eq!(writer.pointer().current, Some(3));
+    // A number is never given twice.
+    let entry = (b"key".to_vec(), Some(vec![9]));
+    assert_eq!(write(&mut writer, &[entry], Mode::Auto, 9).unwrap().name.number, 4);
+}
+
+#[test]
+fn a_delta_file_makes_the_same_version_elsewhere() {
+    for chunks in [1, 4] {
+        let (here, there) = (memory_disk(), memory_disk());
+        let random = &mut Random(5);
+        let first = random_batch(random, 300, 500);
+        let second = random_batch(random, 300, 100);
+        for disk in [&here, &there] {
+            let mut writer = create(disk, chunks, Arc::new(Inline));
+            write(&mut writer, &first, Mode::Merge, 1).unwrap();
+            writer.publish(1).unwrap();
+        }
+        let mut writer =
+            StoreWriter::open(here.clone(), Path::new(FOLDER), Arc::new(Inline)).unwrap();
+        write(&mut writer, &second, Mode::Delta, 2).unwrap();
+        let (old, new) = (open(&here, 1), open(&here, 2));
+        let path = PathBuf::from("file.delta");
+        let (info, changes) =
+            diff(there.as_ref(), &old, &new, &path, Arc::new(Inline), &mut |_| Ok(())).unwrap();
+        assert_eq!(changes, count(&scan_all(&old), &scan_all(&new)));
+        assert_eq!((info.entries, info.deletions), (changes.total(), changes.removed));
+        let mut writer =
+            StoreWriter::open(there.clone(), Path::new(FOLDER), Arc::new(Inline)).unwrap();
+        let sort = SortOptions::within(1 << 20);
+        let made = writer.apply(&path, sort, Mode::Merge, facts(77)).unwrap();
+        assert_eq!(made.name.id, 2);
+        writer.publish(made.name.number).unwrap();
+        assert!(scan_all(&open(&there, made.name.number)) == scan_all(&new));
+        // It does not lead from the version that is current now.
+        let error = writer.apply(&path, sort, Mode::Merge, facts(78)).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Mismatch { .. }), "{error}");
+    }
+}
+
+#[test]
+fn what_is_needed_stays_and_what_is_not_goes() {
+    let disk = memory_disk();
+    let mut writer = create(&disk, 1, Arc::new(Inline));
+    for id in 1..=6 {
+        let mode = if id == 2 { Mode::Delta } else { Mode::Merge };
+        write(&mut writer, &[(vec![id as u8], Some(vec![1]))], mode, id).unwrap();
+        if id != 5 {
+            writer.publish(id).unwrap();
+        }
+    }
+    let held = open(&disk, 3);
+    writer.pin(2, Pin::Keep).unwrap();
+    let rules = Retention { keep: 0, age_s_min: 0, now_s: 100, free_bytes_min: 0 };
+    let removed = writer.collect(&rules, &mut |_| Ok(())).unwrap();
+    assert_eq!(removed.versions, [1, 4]);
+    assert_eq!(
+        removed.kept,
+        [(2, Reason::Pinned), (3, Reason::InUse), (5, Reason::Unpublished), (6, Reason::Current)]
+    );
+    // The base of version 1 is that of version 2 too.
+    assert_eq!(removed.tables, 1);
+    assert_eq!(scan_all(&open(&disk, 2)).len(), 2);
+    assert_eq!(scan_all(&held).len(), 3);
+    drop(held);
+    writer.pin(2, Pin::Release).unwrap();
+    let young = Retention { age_s_min: 98, ..rules };
+    let removed = writer.collect(&young, &mut |_| Ok(())).unwrap();
+    assert_eq!((removed.versions, removed.tables), (vec![2], 2));
+    // A clock that went back makes everything young.
+    let early = Retention { now_s: 0, age_s_min: 1, ..rules };
+    assert!(writer.collect(&early, &mut |_| Ok(())).unwrap().versions.is_empty());
+    let removed = writer.collect(&rules, &mut |_| Ok(())).unwrap();
+    assert_eq!(removed.versions, [3]);
+    let mut tables = disk.list(&Path::new(FOLDER).join("tables")).unwrap();
+    tables.retain(|name| name.len() == 16);
+    assert_eq!(tables.len(), 2);
+}
+
+#[test]
+fn gates_object_to_what_they_are_told_to() {
+    let disk = memory_disk();
+    let mut writer = create(&disk, 1, Arc::new(Inline));
+    let numbers = |range: std::ops::Range<u64>| {
+        range.map(|i| (i.to_le_bytes().to_vec(), Some(vec![1]))).collect::<Vec<_>>()
+    };
+    write(&mut writer, &numbers(0..10_000), Mode::Merge, 1).unwrap();
+    writer.publish(1).unwrap();
+    write(&mut writer, &numbers(0..5000), Mode::Replace, 2).unwrap();
+    let open_gates = writer.report(2, &Gates::default()).unwrap();
+    assert!(open_gates.passes());
+    assert_eq!(open_gates.changes.unwrap().removed, 5000);
+    let gates = Gates {
+        entries_min: Some(6000),
+        change_max: Some(0.1),
+        required_keys: vec![7u64.to_le_bytes().to_vec(), 9000u64.to_le_bytes().to_vec()],
+        sample: 30,
+    };
+    let report = writer.report(2, &gates).unwrap();
+    let what: Vec<_> = report.objections.iter().map(|objection| objection.what).collect();
+    assert_eq!(
+        what,
+        [
+            "entries",
+            "part of the keys that changed",
+            "part of the sampled keys that changed",
+            "required key"
+        ]
+    );
+    let sample = report.sample.unwrap();
+    assert!(sample.keys > 10 && sample.removed > 0 && sample.changed == 0, "{sample:?}");
+}
+
+#[test]
+fn damage_is_named_and_mended_from_another_copy() {
+    let (disk, copy) = (Arc::new(MemoryDisk::default()), "copy");
+    let shared: Arc<dyn Disk> = disk.clone();
+    let mut writer = create(&shared, 3, Arc::new(Inline));
+    let entries = random_batch(&mut Random(8), 3000, 3000);
+    write(&mut writer, &entries, Mode::Merge, 1).unwrap();
+    writer.publish(1).unwrap();
+    let whole = scan_all(&open(&shared, 1));
+    copy_folder(&*shared, Path::new(FOLDER), Path::new(copy));
+    let tables = Path::new(FOLDER).join("tables");
+    let names = shared.list(&tables).unwrap();
+    let files: Vec<PathBuf> = names
+        .iter()
+        .filter(|name| name.len() == 16)
+        .flat_map(|name| {
+            let folder = tables.join(name);
+            shared.list(&folder).unwrap().into_iter().map(move |file| folder.join(file))
+        })
+        .collect();
+    assert_eq!(files.len(), 12);
+    for (i, path) in files.iter().enumerate() {
+        for damage in ["gone", "short", "flipped", "long"] {
+            harm(&*shared, path, damage, i);
+            let check = || verify(&*shared, Path::new(FOLDER), 1, &mut |_, _| Ok(())).unwrap();
+            let report = check();
+            assert!(!report.damage.is_empty(), "{} {damage}", path.display());
+            for error in &report.damage {
+                let place = error.place().expect("damage has a place");
+                assert_eq!(&*place.file, path, "{damage}: {error}");
+            }
+            let mended = writer.repair(1, Path::new(copy), &mut |_, _| Ok(())).unwrap();
+            assert!(mended.mended > 0, "{} {damage}", path.display());
+            assert!(check().damage.is_empty(), "{} {damage}", path.display());
+        }
+    }
+    assert!(scan_all(&open(&shared, 1)) == whole);
+}
+
+fn copy_folder(disk: &dyn Disk, from: &Path, to: &Path) {
+    disk.create_folder(to).unwrap();
+    for name in disk.list(from).unwrap() {
+        let (from, to) = (from.join(&name), to.join(&name));
+        match disk.open(&from, Access::Cached) {
+            Ok(file) => {
+                let bytes = crate::io::read_all(file.as_ref(), u64::MAX).unwrap();
+                disk.create(&to, Access::Cached).unwrap().write_at(0, &bytes).unwrap();
+            }
+            Err(_) => copy_folder(disk, &from, &to),
+        }
+    }
+}
+
+fn harm(disk: &dyn Disk, path: &Path, damage: &str, i: usize) {
+    let file = disk.open(path, Access::Cached).unwrap();
+    let mut bytes = crate::io::read_all(file.as_ref(), u64::MAX).unwrap().to_vec();
+    disk.remove(path).unwrap();
+    match damage {
+        "gone" => return,
+        "short" => bytes.truncate(bytes.len() - 1 - i * 100),
+        "long" => bytes.extend([0; 4096]),
+        _ => {
+            let at = bytes.len() / 2 + i;
+            bytes[at] ^= 1;
+        }
+    }
+    disk.create(path, Access::Cached).unwrap().write_at(0, &bytes).unwrap();
+}

@@ -1,0 +1,86 @@
+//! Deltas between versions, as files: made here, applied there.
+
+use super::{
+    delta::{DeltaInfo, DeltaReader, DeltaWriter},
+    join::{Join, Keep},
+    read::Version,
+    version::{Changes, VersionInfo},
+    write::{Mode, StoreWriter, VersionFacts},
+};
+use crate::{
+    error::{Error, ErrorKind, Place, Result},
+    io::Disk,
+    run::{Run as _, SortOptions},
+    work::Executor,
+};
+use std::{path::Path, sync::Arc};
+
+/// Writes what leads from one version to another into a file, synced. `watch` is told how many
+/// keys of both were compared, now and then; its error ends the work.
+pub fn diff(
+    disk: &dyn Disk,
+    old: &Version,
+    new: &Version,
+    path: &Path,
+    executor: Arc<dyn Executor>,
+    watch: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<(DeltaInfo, Changes)> {
+    check_same("store", old.info().store, new.info().store)?;
+    check_same("seed", old.info().seed.0, new.info().seed.0)?;
+    let chunks = old.info().chunks.len() as u64;
+    check_same("number of chunks", chunks, new.info().chunks.len() as u64)?;
+    let info = DeltaInfo {
+        seed: old.info().seed,
+        store: old.info().store,
+        chunks,
+        parent: old.info().name.id,
+        target: new.info().name.id,
+        entries: 0,
+        deletions: 0,
+    };
+    let mut writer = DeltaWriter::create(disk, path, info, executor)?;
+    let mut changes = Changes::default();
+    for chunk in 0..chunks as u32 {
+        if old.info().chunks[chunk as usize] == new.info().chunks[chunk as usize] {
+            changes.unchanged += old.info().chunks[chunk as usize].base().entries;
+            continue;
+        }
+        let mut join = Join::new(old.scan(chunk), new.scan(chunk), Keep::Difference);
+        while join.advance()? {
+            writer.push(&join.entry())?;
+            watch(changes.total() + join.changes().total() + join.changes().unchanged)?;
+        }
+        changes.add(join.changes());
+    }
+    Ok((writer.finish()?, changes))
+}
+
+impl StoreWriter {
+    /// Makes a version of the current one and a delta file, which must lead from that version.
+    /// The new version has the id that it has where the delta was made.
+    pub fn apply(
+        &mut self,
+        path: &Path,
+        sort: SortOptions,
+        mode: Mode,
+        facts: VersionFacts,
+    ) -> Result<VersionInfo> {
+        let mut delta = DeltaReader::open(self.disk.as_ref(), path)?;
+        let info = *delta.info();
+        let at = |error: Error| error.at(&Place::file(path));
+        check_same("store", self.pointer.store, info.store).map_err(at)?;
+        check_same("seed", self.pointer.seed.0, info.seed.0).map_err(at)?;
+        let parent = self.parent()?.map_or(0, |parent| parent.name.id);
+        check_same("version that the delta leads from", parent, info.parent).map_err(at)?;
+        let mut batch = self.batch(sort)?;
+        while delta.next(&mut |key, value| batch.push(key, value))? {}
+        self.write(batch, mode, VersionFacts { id: info.target, ..facts })
+    }
+}
+
+fn check_same(what: &'static str, expected: u64, got: u64) -> Result<()> {
+    match expected == got {
+        true => Ok(()),
+        false => Err(ErrorKind::Mismatch { what, expected, got }.into()),
+    }
+}

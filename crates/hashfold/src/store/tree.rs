@@ -1,0 +1,320 @@
+//! The block tree of a table: a hash of every piece of its files, in the file `TREE` beside them.
+//!
+//! With it, each piece of a table can be checked, fetched and mended by itself. The hash of the
+//! tree, its root, stands in the version file, so that a version names exact bytes.
+//!
+//! The file is a frame. Its header has the table's seed and id, and its footer no fields. The body
+//! (the same table stands in `docs/formats/store.md`; counts and sizes are variable-length
+//! integers), filled up with zeros; the root is the BLAKE3 hash of the body without these:
+//!
+//! | field         | size |                                                                  |
+//! |---------------|-----:|------------------------------------------------------------------|
+//! | body_size     |    8 | of the following, in bytes                                       |
+//! | files         |    … | count, then for each: name, count of pieces, then the pieces     |
+//!
+//! | piece         | size |                                                                  |
+//! |---------------|-----:|------------------------------------------------------------------|
+//! | size          |    … | in bytes; each piece starts where the one before it ends         |
+//! | hash          |   32 | BLAKE3                                                           |
+
+use super::version::Root;
+use crate::{
+    checksum::crc32c,
+    codec::{Decoder, put_bytes, put_varint},
+    error::{Error, ErrorKind, Place, Result},
+    io::{
+        ALIGNMENT, Access, BlockFile, Buffer, Disk, Extents, Lock, Visit,
+        frame::{FileKind, Footer, Header},
+        read_all,
+    },
+    key::Seed,
+};
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+/// The name of a table's block tree in its folder.
+pub(super) const NAME: &str = "TREE";
+
+/// The longest piece, in bytes. Others are as long as the write that made them.
+const PIECE_SIZE_MAX: u64 = 1 << 26;
+/// The largest tree that is read, in bytes: of a table of 30 TB.
+const TREE_SIZE_MAX: u64 = 1 << 30;
+
+/// The hash of a piece.
+pub(super) type PieceHash = [u8; 32];
+
+/// A part of a file, and the hash of its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) bytes: Range<u64>,
+    pub(super) hash: PieceHash,
+}
+
+/// The pieces of a file, one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FileTree {
+    pub(super) name: String,
+    pub(super) pieces: Vec<Piece>,
+}
+
+impl FileTree {
+    /// In bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.pieces.last().map_or(0, |piece| piece.bytes.end)
+    }
+}
+
+/// The pieces of all files of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tree {
+    pub(super) files: Vec<FileTree>,
+}
+
+pub(super) fn hash(bytes: &[u8]) -> PieceHash {
+    blake3::hash(bytes).into()
+}
+
+impl Tree {
+    pub(super) fn root(&self) -> Root {
+        hash(&self.encode())
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_varint(&mut out, self.files.len() as u64);
+        for file in &self.files {
+            put_bytes(&mut out, file.name.as_bytes());
+            put_varint(&mut out, file.pieces.len() as u64);
+            for Piece { bytes, hash } in &file.pieces {
+                put_varint(&mut out, bytes.end - bytes.start);
+                out.extend(hash);
+            }
+        }
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Tree> {
+        let mut fields = Decoder::new(bytes);
+        let mut files = Vec::new();
+        for _ in 0..fields.varint()? {
+            let name = fields.text()?;
+            if name.is_empty() || name.contains('/') || name == ".." {
+                return Err(Error::field("file name", "a name without a folder", name));
+            }
+            let (mut pieces, mut start) = (Vec::new(), 0);
+            for _ in 0..fields.varint()? {
+                let size = fields.varint()?;
+                if !(1..=PIECE_SIZE_MAX).contains(&size) {
+                    let expected = format!("1 to {PIECE_SIZE_MAX}");
+                    return Err(Error::field("size of a piece in bytes", expected, size));
+                }
+                pieces.push(Piece { bytes: start..start + size, hash: fields.array()? });
+                start += size;
+            }
+            files.push(FileTree { name, pieces });
+        }
+        fields.end()?;
+        Ok(Tree { files })
+    }
+
+    /// Writes the file into the table's folder, synced.
+    pub(super) fn write(&self, disk: &dyn Disk, folder: &Path, seed: Seed, id: u64) -> Result<()> {
+        let body = self.encode();
+        let mut bytes = Header::new(FileKind::Tree, seed, id).encode().to_vec();
+        bytes.extend((body.len() as u64).to_le_bytes());
+        bytes.extend(body);
+        bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+        let body_sum = crc32c(&bytes[ALIGNMENT..]);
+        let footer = Footer { fields: Vec::new(), body_sum }.encode(bytes.len() as u64);
+        bytes.extend(footer);
+        let file = disk.create(&folder.join(NAME), Access::Cached)?;
+        file.write_at(0, &bytes)?;
+        file.sync()?;
+        disk.sync_folder(folder)
+    }
+
+    /// Reads the tree of the table `id`, which must have this root.
+    pub(super) fn read(disk: &dyn Disk, folder: &Path, id: u64, root: &Root) -> Result<Tree> {
+        let file = disk.open(&folder.join(NAME), Access::Cached)?;
+        let header = Header::read(file.as_ref(), FileKind::Tree)?;
+        let (footer, footer_start) = Footer::read(file.as_ref())?;
+        let at = |error: Error| error.at(&file.place().offset(ALIGNMENT as u64));
+        let bytes = read_all(file.as_ref(), TREE_SIZE_MAX)?;
+        let bytes = &bytes[ALIGNMENT..footer_start as usize];
+        let (expected, got) = (footer.body_sum, crc32c(bytes));
+        if expected != got {
+            return Err(at(ErrorKind::Checksum { expected, got }.into()));
+        }
+        let mut fields = Decoder::new(bytes);
+        let size = fields.u64().map_err(at)?;
+        let body = fields.bytes(size).map_err(at)?;
+        if header.id != id || hash(body) != *root {
+            let expected = format!("{} of table {id:016x}", hex(root));
+            let got = format!("{} of table {:016x}", hex(&hash(body)), header.id);
+            return Err(at(Error::field("root of the block tree", expected, got)));
+        }
+        Tree::decode(body).map_err(at)
+    }
+}
+
+/// As text.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A disk that hashes what is written through it, in whichever thread writes.
+#[derive(Debug)]
+pub(super) struct HashingDisk {
+    disk: Arc<dyn Disk>,
+    files: Mutex<BTreeMap<String, Arc<Hashes>>>,
+}
+
+/// The pieces written to a file, by their first bytes.
+#[derive(Debug, Default)]
+struct Hashes(Mutex<BTreeMap<u64, Piece>>);
+
+#[derive(Debug)]
+struct HashingFile {
+    file: Arc<dyn BlockFile>,
+    hashes: Arc<Hashes>,
+}
+
+const NO_PANIC: &str = "nothing panics under this lock";
+
+impl HashingDisk {
+    pub(super) fn new(disk: Arc<dyn Disk>) -> HashingDisk {
+        HashingDisk { disk, files: Mutex::default() }
+    }
+
+    /// The tree of these files, which were written through this disk, each byte once.
+    pub(super) fn tree(&self, names: impl Iterator<Item = String>) -> Tree {
+        let files = self.files.lock().expect(NO_PANIC);
+        let file = |name: String| {
+            let written = files[&name].0.lock().expect(NO_PANIC);
+            let pieces: Vec<Piece> = written.values().cloned().collect();
+            assert!(pieces.first().is_none_or(|first| first.bytes.start == 0));
+            assert!(pieces.is_sorted_by(|a, b| a.bytes.end == b.bytes.start));
+            FileTree { name, pieces }
+        };
+        Tree { files: names.map(file).collect() }
+    }
+}
+
+impl Disk for HashingDisk {
+    fn create(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
+        let file = self.disk.create(path, access)?;
+        let hashes = Arc::new(Hashes::default());
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        self.files.lock().expect(NO_PANIC).insert(name, hashes.clone());
+        Ok(Arc::new(HashingFile { file, hashes }))
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
+        self.disk.open(path, access)
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.disk.exists(path)
+    }
+
+    fn list(&self, folder: &Path) -> Result<Vec<String>> {
+        self.disk.list(folder)
+    }
+
+    fn create_folder(&self, folder: &Path) -> Result<()> {
+        self.disk.create_folder(folder)
+    }
+
+    fn remove_folder(&self, folder: &Path) -> Result<()> {
+        self.disk.remove_folder(folder)
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.disk.remove(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let name =
+            |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut files = self.files.lock().expect(NO_PANIC);
+        if let Some(hashes) = files.remove(&name(from)) {
+            files.insert(name(to), hashes);
+        }
+        self.disk.rename(from, to)
+    }
+
+    fn sync_folder(&self, folder: &Path) -> Result<()> {
+        self.disk.sync_folder(folder)
+    }
+
+    fn lock(&self, folder: &Path) -> Result<Box<dyn Lock>> {
+        self.disk.lock(folder)
+    }
+
+    fn share(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        self.disk.share(path)
+    }
+
+    fn free_bytes(&self, folder: &Path) -> Result<u64> {
+        self.disk.free_bytes(folder)
+    }
+}
+
+impl BlockFile for HashingFile {
+    fn place(&self) -> &Place {
+        self.file.place()
+    }
+
+    fn size(&self) -> Result<u64> {
+        self.file.size()
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.file.read_at(offset, bytes)
+    }
+
+    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
+        self.file.read_many(extents, visit)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let piece = Piece { bytes: offset..offset + bytes.len() as u64, hash: hash(bytes) };
+        self.hashes.0.lock().expect(NO_PANIC).insert(offset, piece);
+        self.file.write_at(offset, bytes)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+}
+
+/// Takes a piece, and its bytes if they have its hash.
+pub(super) type VisitPiece<'a> = dyn FnMut(&Piece, Option<&[u8]>) -> Result<()> + 'a;
+
+/// Reads a file piece by piece; tells `visit` of each whether its bytes have its hash. A file that
+/// is too short has pieces that are damaged.
+pub(super) fn check_pieces(
+    file: &dyn BlockFile,
+    tree: &FileTree,
+    visit: &mut VisitPiece<'_>,
+) -> Result<()> {
+    let size = file.size()?;
+    let mut buffer = Buffer::zeroed(0);
+    for piece in &tree.pieces {
+        let len = (piece.bytes.end - piece.bytes.start) as usize;
+        if piece.bytes.end > size {
+            visit(piece, None)?;
+            continue;
+        }
+        if buffer.len() < len {
+            buffer = Buffer::zeroed(len);
+        }
+        file.read_at(piece.bytes.start, &mut buffer[..len])?;
+        visit(piece, (hash(&buffer[..len]) == piece.hash).then_some(&buffer[..len]))?;
+    }
+    Ok(())
+}

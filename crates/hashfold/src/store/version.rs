@@ -1,0 +1,388 @@
+//! What a version consists of: the file that says so.
+//!
+//! A version file is a frame without a body, named by the version's number in ten digits in the
+//! folder `versions`. Its header has the store's seed and the version's id. The fields of its
+//! footer (the same tables stand in `docs/formats/store.md`; counts are variable-length integers,
+//! texts and bytes have their sizes in front):
+//!
+//! | field         | size |                                                                  |
+//! |---------------|-----:|------------------------------------------------------------------|
+//! | store         |    8 | the store's id                                                   |
+//! | number        |    8 | 1 for a store's first version                                    |
+//! | parent        |   16 | number and id of the version that it was made from, or zeros     |
+//! | created       |    8 | seconds since 1970                                               |
+//! | block_size    |    4 | of its tables, in bytes                                          |
+//! | bucket_size   |    4 | of its tables' indexes                                           |
+//! | coding_limit  |    4 | likewise                                                         |
+//! | absent_bits   |    4 | likewise                                                         |
+//! | index         |    1 | 0 auto, 1 dense, 2 sparse, 3 fences                              |
+//! | changes       |    1 | 1 if these are known, 0 and then zeros if not                    |
+//! | added         |    8 | keys that the parent does not have                               |
+//! | changed       |    8 | keys that have another value there                               |
+//! | removed       |    8 | keys that only the parent has                                    |
+//! | unchanged     |    8 | keys that have the same value there                              |
+//! | chunks        |    … | count, then for each: count of layers, then the layers           |
+//! | attributes    |    … | count, then for each: name, value                                |
+//! | provenance    |    … | likewise                                                         |
+//!
+//! A layer, the newest of a chunk first; the last one is the base, the others are deltas:
+//!
+//! | field         | size |                                                                  |
+//! |---------------|-----:|------------------------------------------------------------------|
+//! | table         |    8 | the table's id, which names its folder                           |
+//! | entries       |    8 | deletions included                                               |
+//! | deletions     |    8 | 0 in a base                                                      |
+//! | first, last   |   32 | the hashes of its first and last entry, or zeros                 |
+//! | key sizes     |   16 | of the shortest and the longest, in bytes                        |
+//! | value sizes   |   16 | likewise, deletions left out                                     |
+//! | payload       |    8 | of keys and values together, in bytes                            |
+//! | bytes         |    8 | of its files together                                            |
+//! | root          |   32 | the BLAKE3 hash of its block tree's pieces                       |
+
+use super::slot::{SLOTS, SlotMap};
+use crate::{
+    codec::{Decoder, put_bytes, put_varint},
+    error::{Error, ErrorKind, Place, Result},
+    io::{
+        Access, BlockFile, Disk,
+        frame::{FileKind, Footer, Header},
+    },
+    key::{KeyHash, Seed},
+    run::{SizeRange, Summary},
+    table::{IndexChoice, IndexOptions},
+};
+use std::{ops::RangeInclusive, path::Path};
+
+/// Deltas over a base, at most.
+pub const DELTAS_MAX: usize = 64;
+
+/// The hash that a block tree's pieces come to.
+pub type Root = [u8; 32];
+
+/// Names and values that the library keeps and does not read.
+pub type Attributes = Vec<(String, Vec<u8>)>;
+
+/// A version's number and id. Numbers count up within one store folder; the id is the same
+/// wherever the version is copied to, and no other version's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VersionName {
+    /// 1 for a store's first version.
+    pub number: u64,
+    /// Of its contents.
+    pub id: u64,
+}
+
+/// How a version's tables are built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// How keys are divided into chunks.
+    pub slots: SlotMap,
+    /// Of the bases; a delta's is always dense.
+    pub index: IndexOptions,
+    /// The unit of reading in bytes.
+    pub block_size: usize,
+}
+
+/// How a version differs from its parent, in keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Keys that the parent does not have.
+    pub added: u64,
+    /// Keys that have another value there.
+    pub changed: u64,
+    /// Keys that only the parent has.
+    pub removed: u64,
+    /// Keys that have the same value there.
+    pub unchanged: u64,
+}
+
+impl Changes {
+    /// The keys that differ.
+    pub fn total(&self) -> u64 {
+        self.added + self.changed + self.removed
+    }
+
+    pub(super) fn add(&mut self, other: Changes) {
+        self.added += other.added;
+        self.changed += other.changed;
+        self.removed += other.removed;
+        self.unchanged += other.unchanged;
+    }
+}
+
+/// One table of a chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layer {
+    /// The table's id, which names its folder.
+    pub table: u64,
+    /// Entries, deletions included.
+    pub entries: u64,
+    /// Entries that say that a key is deleted; 0 in a base.
+    pub deletions: u64,
+    /// The first hash and the last one, if there are entries.
+    pub hashes: Option<RangeInclusive<KeyHash>>,
+    /// The sizes of its keys and values, deletions left out.
+    pub sizes: Summary,
+    /// Of its files together, in bytes.
+    pub bytes: u64,
+    /// The hash of its block tree.
+    pub root: Root,
+}
+
+/// The keys of some slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// The newest first; the last one is the base, the others are deltas.
+    pub layers: Vec<Layer>,
+}
+
+impl Chunk {
+    /// The layer that the others change.
+    pub fn base(&self) -> &Layer {
+        self.layers.last().expect("a chunk has a base")
+    }
+
+    /// The changes to the base, the newest first.
+    pub fn deltas(&self) -> &[Layer] {
+        &self.layers[..self.layers.len() - 1]
+    }
+}
+
+/// A version: which tables it consists of, and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionInfo {
+    /// Of all hashes in the store.
+    pub seed: Seed,
+    /// The store's id.
+    pub store: u64,
+    /// Its number and id.
+    pub name: VersionName,
+    /// What it was made from.
+    pub parent: Option<VersionName>,
+    /// When, in seconds since 1970, by the clock of whoever made it.
+    pub created_s: u64,
+    /// How its tables are built.
+    pub shape: Shape,
+    /// How it differs from its parent, where that was counted: not for deltas.
+    pub changes: Option<Changes>,
+    /// In the order of their slots.
+    pub chunks: Vec<Chunk>,
+    /// What the user keeps with the data, such as their schema.
+    pub attributes: Attributes,
+    /// What the user notes about this version: inputs, commands.
+    pub provenance: Attributes,
+}
+
+impl VersionInfo {
+    /// All layers of all chunks.
+    pub fn layers(&self) -> impl Iterator<Item = &Layer> {
+        self.chunks.iter().flat_map(|chunk| &chunk.layers)
+    }
+
+    /// How many entries there are, exactly if there are no deltas: a delta's entry may be new or
+    /// in the place of an older one, and a deletion may delete nothing.
+    pub fn entries(&self) -> RangeInclusive<u64> {
+        let (mut least, mut most) = (0, 0);
+        for chunk in &self.chunks {
+            let base = chunk.base().entries;
+            let puts = |layer: &Layer| layer.entries - layer.deletions;
+            let deleted: u64 = chunk.deltas().iter().map(|layer| layer.deletions).sum();
+            let newest_puts = chunk.deltas().first().map_or(0, puts);
+            most += base + chunk.deltas().iter().map(puts).sum::<u64>();
+            least += base.saturating_sub(deleted).max(newest_puts);
+        }
+        least..=most
+    }
+
+    /// The deltas of the chunk that has the most.
+    pub fn deltas(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.deltas().len()).max().unwrap_or(0)
+    }
+
+    /// Of all its files together, shared ones included, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.layers().map(|layer| layer.bytes).sum()
+    }
+
+    /// Reads the version with this number out of the folder `versions`.
+    pub(super) fn read(disk: &dyn Disk, folder: &Path, number: u64) -> Result<VersionInfo> {
+        let path = folder.join(file_name(number));
+        if !disk.exists(&path)? {
+            return Err(Error::new(ErrorKind::Absent).at(&Place::file(&path)));
+        }
+        let info = VersionInfo::read_file(disk.open(&path, Access::Cached)?.as_ref())?;
+        match info.name.number == number {
+            true => Ok(info),
+            false => Err(Error::field("version number", number.to_string(), info.name.number)
+                .at(&Place::file(&path))),
+        }
+    }
+
+    fn read_file(file: &dyn BlockFile) -> Result<VersionInfo> {
+        let header = Header::read(file, FileKind::Version)?;
+        let (footer, start) = Footer::read(file)?;
+        decode(&header, &footer.fields).map_err(|error| error.at(&file.place().offset(start)))
+    }
+
+    /// The whole version file.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let header = Header::new(FileKind::Version, self.seed, self.name.id).encode();
+        let footer = Footer { fields: self.encode_fields(), body_sum: 0 };
+        [header.as_slice(), &footer.encode(header.len() as u64)].concat()
+    }
+
+    fn encode_fields(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let parent = self.parent.unwrap_or(VersionName { number: 0, id: 0 });
+        let numbers = [self.store, self.name.number, parent.number, parent.id, self.created_s];
+        out.extend(numbers.into_iter().flat_map(u64::to_le_bytes));
+        let index = &self.shape.index;
+        let sizes = [self.shape.block_size as u32, index.bucket_size, index.coding_limit];
+        out.extend(sizes.into_iter().chain([index.absent_bits]).flat_map(u32::to_le_bytes));
+        out.push(index_number(index.choice));
+        out.push(u8::from(self.changes.is_some()));
+        let changes = self.changes.unwrap_or_default();
+        let counts = [changes.added, changes.changed, changes.removed, changes.unchanged];
+        out.extend(counts.into_iter().flat_map(u64::to_le_bytes));
+        put_varint(&mut out, self.chunks.len() as u64);
+        for chunk in &self.chunks {
+            put_varint(&mut out, chunk.layers.len() as u64);
+            chunk.layers.iter().for_each(|layer| encode_layer(layer, &mut out));
+        }
+        for attributes in [&self.attributes, &self.provenance] {
+            put_varint(&mut out, attributes.len() as u64);
+            for (name, value) in attributes {
+                put_bytes(&mut out, name.as_bytes());
+                put_bytes(&mut out, value);
+            }
+        }
+        out
+    }
+}
+
+/// The name of a version's file.
+pub(super) fn file_name(number: u64) -> String {
+    format!("{number:010}")
+}
+
+/// The number in a name that [`file_name`] made.
+pub(super) fn number_of(name: &str) -> Option<u64> {
+    name.parse().ok().filter(|number| file_name(*number) == name)
+}
+
+fn encode_layer(layer: &Layer, out: &mut Vec<u8>) {
+    out.extend(
+        [layer.table, layer.entries, layer.deletions].into_iter().flat_map(u64::to_le_bytes),
+    );
+    let hash = |hash: Option<&KeyHash>| hash.map_or(0, |hash| hash.bits()).to_le_bytes();
+    out.extend(hash(layer.hashes.as_ref().map(RangeInclusive::start)));
+    out.extend(hash(layer.hashes.as_ref().map(RangeInclusive::end)));
+    let Summary { keys, values, bytes_max, .. } = layer.sizes;
+    let sizes = [keys.min, keys.max, values.min, values.max, bytes_max, layer.bytes];
+    out.extend(sizes.into_iter().flat_map(u64::to_le_bytes));
+    out.extend(layer.root);
+}
+
+fn decode(header: &Header, fields: &[u8]) -> Result<VersionInfo> {
+    let mut fields = Decoder::new(fields);
+    let (store, number) = (fields.u64()?, fields.u64()?);
+    let parent = VersionName { number: fields.u64()?, id: fields.u64()? };
+    let created_s = fields.u64()?;
+    let block_size = fields.u32()? as usize;
+    let mut index = IndexOptions {
+        bucket_size: fields.u32()?,
+        coding_limit: fields.u32()?,
+        absent_bits: fields.u32()?,
+        choice: IndexChoice::Auto,
+    };
+    index.choice = index_choice(fields.u8()?)?;
+    index.check()?;
+    let changes = decode_changes(&mut fields)?;
+    let chunks = decode_chunks(&mut fields)?;
+    let (attributes, provenance) =
+        (decode_attributes(&mut fields)?, decode_attributes(&mut fields)?);
+    fields.end()?;
+    let slots = SlotMap::new(chunks.len() as u32)?;
+    Ok(VersionInfo {
+        seed: header.seed,
+        store,
+        name: VersionName { number, id: header.id },
+        parent: (parent.number > 0).then_some(parent),
+        created_s,
+        shape: Shape { slots, index, block_size },
+        changes,
+        chunks,
+        attributes,
+        provenance,
+    })
+}
+
+fn decode_changes(fields: &mut Decoder<'_>) -> Result<Option<Changes>> {
+    let is_known = match fields.u8()? {
+        0 => false,
+        1 => true,
+        got => return Err(Error::field("whether changes are known", "0 or 1", got)),
+    };
+    let changes = Changes {
+        added: fields.u64()?,
+        changed: fields.u64()?,
+        removed: fields.u64()?,
+        unchanged: fields.u64()?,
+    };
+    Ok(is_known.then_some(changes))
+}
+
+fn decode_chunks(fields: &mut Decoder<'_>) -> Result<Vec<Chunk>> {
+    let count = fields.varint()?;
+    if !(1..=u64::from(SLOTS)).contains(&count) {
+        return Err(Error::field("number of chunks", format!("1 to {SLOTS}"), count));
+    }
+    let mut chunks = Vec::new();
+    for _ in 0..count {
+        let count = fields.varint()?;
+        if !(1..=DELTAS_MAX as u64 + 1).contains(&count) {
+            return Err(Error::field("layers", format!("1 to {}", DELTAS_MAX + 1), count));
+        }
+        let layers: Result<Vec<Layer>> = (0..count).map(|_| decode_layer(fields)).collect();
+        chunks.push(Chunk { layers: layers? });
+    }
+    Ok(chunks)
+}
+
+fn decode_layer(fields: &mut Decoder<'_>) -> Result<Layer> {
+    let (table, entries, deletions) = (fields.u64()?, fields.u64()?, fields.u64()?);
+    if deletions > entries {
+        return Err(Error::field("deletions", format!("at most {entries}"), deletions));
+    }
+    let (first, last) =
+        (u128::from_le_bytes(fields.array()?), u128::from_le_bytes(fields.array()?));
+    let hashes = (entries > 0).then(|| KeyHash::from_bits(first)..=KeyHash::from_bits(last));
+    let sizes = Summary {
+        entries_max: entries,
+        keys: SizeRange { min: fields.u64()?, max: fields.u64()? },
+        values: SizeRange { min: fields.u64()?, max: fields.u64()? },
+        bytes_max: fields.u64()?,
+    };
+    let bytes = fields.u64()?;
+    Ok(Layer { table, entries, deletions, hashes, sizes, bytes, root: fields.array()? })
+}
+
+fn decode_attributes(fields: &mut Decoder<'_>) -> Result<Attributes> {
+    let mut attributes = Vec::new();
+    for _ in 0..fields.varint()? {
+        attributes.push((fields.text()?, fields.sized_bytes()?.to_vec()));
+    }
+    Ok(attributes)
+}
+
+const INDEXES: [IndexChoice; 4] =
+    [IndexChoice::Auto, IndexChoice::Dense, IndexChoice::Sparse, IndexChoice::Fences];
+
+fn index_number(choice: IndexChoice) -> u8 {
+    INDEXES.iter().position(|known| *known == choice).expect("all are listed") as u8
+}
+
+fn index_choice(number: u8) -> Result<IndexChoice> {
+    let known = INDEXES.get(usize::from(number)).copied();
+    known.ok_or_else(|| Error::field("index", "0 to 3", number))
+}

@@ -1,0 +1,438 @@
+//! Making versions: from nothing, from the current one and a batch, from a delta.
+
+use super::{
+    batch::Batch,
+    join::{Join, Keep},
+    layer::{Kind, LayerBuilder, Watch, table_id},
+    pointer::{self, Pointer},
+    read::{TABLES, VERSIONS, merged, open_layer},
+    version::{
+        Attributes, Changes, Chunk, DELTAS_MAX, Shape, VersionInfo, VersionName, file_name,
+        number_of,
+    },
+};
+use crate::{
+    error::{Error, ErrorKind, Place, Result},
+    io::{Access, Disk, Lock},
+    key::Seed,
+    run::{Run, SortOptions, Summary},
+    table::{OpenOptions, Table},
+    work::{Executor, Inline, Pending},
+};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Deltas of a chunk, at most, unless they are asked for: each costs every lookup of a key that it
+/// does not have 1/256 of a device read.
+const DELTAS_UNFOLDED_MAX: usize = 4;
+
+/// Deltas are folded into their base when they come to this part of it. A byte that changes is
+/// then written about twice and ten times more in folds, instead of as often as the base is larger
+/// than the batch: the size ratio between levels that LSM-trees use (LevelDB's 10; O'Neil et al.,
+/// *The Log-Structured Merge-Tree*, 1996, section 3.2).
+const FOLD_RATIO: u64 = 10;
+
+/// What a store is, from its first version on.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// Of all hashes in the store. Random, unless builds must be reproducible.
+    pub seed: Seed,
+    /// A number that no other store has.
+    pub id: u64,
+    /// How tables are built.
+    pub shape: Shape,
+    /// What to keep with every version, such as the schema.
+    pub attributes: Attributes,
+}
+
+/// How a batch becomes a version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// As a delta while that is cheap, else by merging: four deltas at most, with a tenth of the
+    /// bytes of what they change.
+    #[default]
+    Auto,
+    /// Merge it with all that is there, chunk by chunk.
+    Merge,
+    /// Write the batch alone, to be looked up first.
+    Delta,
+    /// The batch is all that there shall be.
+    Replace,
+}
+
+/// What to note about a new version.
+#[derive(Clone, Debug, Default)]
+pub struct VersionFacts {
+    /// A number that no other version has: random.
+    pub id: u64,
+    /// Seconds since 1970.
+    pub created_s: u64,
+    /// Inputs, commands, whatever may be asked for one day.
+    pub provenance: Attributes,
+}
+
+/// Changes a store, as the only one who does.
+///
+/// Versions that it makes are complete and on the device when they are returned, and nobody sees
+/// them until they are published. What a crash leaves behind is removed by the next writer.
+pub struct StoreWriter {
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) folder: PathBuf,
+    executor: Arc<dyn Executor>,
+    pub(super) pointer: Pointer,
+    /// Of a store that has no version yet.
+    options: Option<StoreOptions>,
+    watch: Watch,
+    _lock: Box<dyn Lock>,
+}
+
+impl StoreWriter {
+    /// Makes a store. `Exists` if there is one with versions already, `Busy` if somebody else is
+    /// writing there.
+    pub fn create(
+        disk: Arc<dyn Disk>,
+        folder: &Path,
+        options: StoreOptions,
+        executor: Arc<dyn Executor>,
+    ) -> Result<StoreWriter> {
+        options.shape.index.check()?;
+        for path in [folder, &folder.join(VERSIONS), &folder.join(TABLES)] {
+            disk.create_folder(path)?;
+        }
+        let lock = disk.lock(folder)?;
+        if disk.exists(&folder.join(crate::manifest::NAME))? {
+            return Err(Error::new(ErrorKind::Exists).at(&Place::file(folder)));
+        }
+        match Pointer::read(disk.as_ref(), folder) {
+            Ok(pointer) if pointer.newest > 0 => {
+                return Err(Error::new(ErrorKind::Exists).at(&Place::file(folder)));
+            }
+            Err(error) if !matches!(error.kind(), ErrorKind::Absent) => return Err(error),
+            _ => {}
+        }
+        let mut pointer = Pointer::new(options.seed, options.id);
+        pointer.replace(disk.as_ref(), folder)?;
+        if let Some(above) = folder.parent() {
+            // Whoever may not even read it has made no name in it.
+            let _ = disk.sync_folder(above);
+        }
+        let writer = StoreWriter {
+            disk,
+            folder: folder.to_owned(),
+            executor,
+            pointer,
+            options: Some(options),
+            watch: Arc::new(|_| Ok(())),
+            _lock: lock,
+        };
+        writer.sweep()?;
+        Ok(writer)
+    }
+
+    /// Opens a store to change it. `Busy` if somebody else has.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        folder: &Path,
+        executor: Arc<dyn Executor>,
+    ) -> Result<StoreWriter> {
+        Pointer::read(disk.as_ref(), folder)?;
+        let lock = disk.lock(folder)?;
+        let pointer = Pointer::read(disk.as_ref(), folder)?;
+        let writer = StoreWriter {
+            disk,
+            folder: folder.to_owned(),
+            executor,
+            pointer,
+            options: None,
+            watch: Arc::new(|_| Ok(())),
+            _lock: lock,
+        };
+        writer.sweep()?;
+        Ok(writer)
+    }
+
+    /// The same writer, telling `watch` how far it is.
+    #[must_use]
+    pub fn watched_by(mut self, watch: Watch) -> StoreWriter {
+        self.watch = watch;
+        self
+    }
+
+    /// Which version is current.
+    pub fn pointer(&self) -> &Pointer {
+        &self.pointer
+    }
+
+    /// What a version consists of.
+    pub fn version(&self, number: u64) -> Result<VersionInfo> {
+        VersionInfo::read(self.disk.as_ref(), &self.versions(), number)
+    }
+
+    /// The version that the next one is made from: the current one.
+    pub fn parent(&self) -> Result<Option<VersionInfo>> {
+        self.pointer.current.map(|number| self.version(number)).transpose()
+    }
+
+    pub(super) fn versions(&self) -> PathBuf {
+        self.folder.join(VERSIONS)
+    }
+
+    pub(super) fn tables(&self) -> PathBuf {
+        self.folder.join(TABLES)
+    }
+
+    fn shape(&self, parent: Option<&VersionInfo>) -> Result<Shape> {
+        match (parent, &self.options) {
+            (Some(parent), _) => Ok(parent.shape),
+            (None, Some(options)) => Ok(options.shape),
+            // Nothing was published yet, or it cannot be read; some version knows.
+            (None, None) => Ok(self.newest()?.shape),
+        }
+    }
+
+    /// The newest version that is there.
+    fn newest(&self) -> Result<VersionInfo> {
+        let newest = self.numbers()?.pop();
+        let absent = || Error::new(ErrorKind::Absent).at(&Place::file(&self.versions()));
+        self.version(newest.ok_or_else(absent)?)
+    }
+
+    /// The numbers of all versions, in order.
+    pub fn numbers(&self) -> Result<Vec<u64>> {
+        numbers(self.disk.as_ref(), &self.folder)
+    }
+
+    /// Takes the entries of a batch. They are sorted in so much memory, and spilled to the store's
+    /// folder if that is too little.
+    pub fn batch(&self, options: SortOptions) -> Result<Batch> {
+        let shape = self.shape(self.parent()?.as_ref())?;
+        let spill = self.tables().join("spill");
+        let (seed, executor) = (self.pointer.seed, self.executor.clone());
+        Batch::new(&self.disk, &spill, seed, shape.slots, options, executor)
+    }
+
+    /// Makes a version of the current one and a batch.
+    pub fn write(&mut self, batch: Batch, mode: Mode, facts: VersionFacts) -> Result<VersionInfo> {
+        let parent = self.parent()?;
+        let shape = self.shape(parent.as_ref())?;
+        if batch.slots() != shape.slots {
+            let expected = format!("for {} chunks", shape.slots.chunks());
+            return Err(Error::argument("batch", expected, batch.slots().chunks()));
+        }
+        let runs = batch.finish()?;
+        let attributes = match (&parent, &self.options) {
+            (Some(parent), _) => parent.attributes.clone(),
+            (None, Some(options)) => options.attributes.clone(),
+            (None, None) => self.newest()?.attributes,
+        };
+        let jobs = runs.into_iter().enumerate().map(|(chunk, (run, summary))| ChunkJob {
+            run,
+            summary,
+            mode,
+            old: parent.clone().map(|parent| (chunk, parent)),
+            builder: self.layer_builder(table_id(facts.id, chunk as u32), shape),
+        });
+        let built = match self.build_chunks(jobs.collect()) {
+            Ok(built) => built,
+            Err(error) => {
+                // What was made already is of no use. What cannot be removed now will be later.
+                let _ = self.sweep();
+                return Err(error);
+            }
+        };
+        let changes = built.iter().map(|(_, changes)| *changes).try_fold(
+            Changes::default(),
+            |mut sum, changes| {
+                sum.add(changes?);
+                Some(sum)
+            },
+        );
+        let info = VersionInfo {
+            seed: self.pointer.seed,
+            store: self.pointer.store,
+            name: VersionName { number: self.pointer.newest + 1, id: facts.id },
+            parent: parent.as_ref().map(|parent| parent.name),
+            created_s: facts.created_s,
+            shape,
+            changes,
+            chunks: built.into_iter().map(|(chunk, _)| chunk).collect(),
+            attributes,
+            provenance: facts.provenance,
+        };
+        self.add(&info)?;
+        Ok(info)
+    }
+
+    fn layer_builder(&self, id: u64, shape: Shape) -> LayerBuilder {
+        let one = shape.slots.chunks() == 1;
+        LayerBuilder {
+            disk: self.disk.clone(),
+            tables: self.tables(),
+            id,
+            seed: self.pointer.seed,
+            shape,
+            // Jobs must not wait for jobs of the same executor: many chunks run side by side
+            // instead.
+            executor: if one { self.executor.clone() } else { Arc::new(Inline) },
+            watch: self.watch.clone(),
+        }
+    }
+
+    fn build_chunks(&self, jobs: Vec<ChunkJob>) -> Result<Vec<(Chunk, Option<Changes>)>> {
+        if jobs.len() == 1 {
+            return jobs.into_iter().map(ChunkJob::run).collect();
+        }
+        let executor = self.executor.as_ref();
+        let pending: Vec<_> =
+            jobs.into_iter().map(|job| Pending::start(executor, move || job.run())).collect();
+        // All are waited for, also after an error: none may go on to write.
+        let done: Vec<_> = pending.into_iter().map(Pending::wait).collect();
+        done.into_iter().collect()
+    }
+
+    /// Writes a version's file: from here on the version is there.
+    fn add(&mut self, info: &VersionInfo) -> Result<()> {
+        let (versions, name) = (self.versions(), file_name(info.name.number));
+        let new = versions.join(format!("{name}.new"));
+        self.disk.sync_folder(&self.tables())?;
+        let file = self.disk.create(&new, Access::Cached)?;
+        file.write_at(0, &info.encode())?;
+        file.sync()?;
+        drop(file);
+        // The number is taken before the version is there: it is never given to another one.
+        self.pointer.newest = info.name.number;
+        self.pointer.replace(self.disk.as_ref(), &self.folder)?;
+        self.disk.rename(&new, &versions.join(&name))?;
+        self.disk.sync_folder(&versions)
+    }
+
+    /// Removes what a crash left behind: tables that no version consists of, and files that never
+    /// got their names. Does nothing where a version cannot be read: nobody knows what it needs.
+    pub(super) fn sweep(&self) -> Result<u64> {
+        let disk = self.disk.as_ref();
+        for (folder, name) in [(&self.folder, pointer::NEW_NAME.to_owned())] {
+            if disk.exists(&folder.join(&name))? {
+                disk.remove(&folder.join(&name))?;
+            }
+        }
+        let (versions, tables) = (self.versions(), self.tables());
+        for name in disk.list(&versions)?.iter().filter(|name| name.ends_with(".new")) {
+            disk.remove(&versions.join(name))?;
+        }
+        let mut used = HashSet::new();
+        for number in self.numbers()? {
+            let Ok(info) = self.version(number) else { return Ok(0) };
+            used.extend(info.layers().map(|layer| format!("{:016x}", layer.table)));
+        }
+        let mut removed = 0;
+        for name in disk.list(&tables)?.into_iter().filter(|name| !used.contains(name)) {
+            removed += remove_table(disk, &tables.join(name))?;
+        }
+        Ok(removed)
+    }
+}
+
+/// The numbers of all versions in a store's folder, in order.
+pub(super) fn numbers(disk: &dyn Disk, folder: &Path) -> Result<Vec<u64>> {
+    let names = disk.list(&folder.join(VERSIONS))?;
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Removes a table's folder, or a file in its place; returns how many bytes that frees.
+pub(super) fn remove_table(disk: &dyn Disk, path: &Path) -> Result<u64> {
+    let Ok(names) = disk.list(path) else {
+        disk.remove(path)?;
+        return Ok(0);
+    };
+    let mut bytes = 0;
+    for name in names {
+        let file = path.join(name);
+        bytes += disk.open(&file, Access::Cached).and_then(|file| file.size()).unwrap_or(0);
+        disk.remove(&file)?;
+    }
+    disk.remove_folder(path)?;
+    Ok(bytes)
+}
+
+/// What is done for one chunk.
+struct ChunkJob {
+    run: Box<dyn Run>,
+    summary: Summary,
+    mode: Mode,
+    /// The chunk in the parent version.
+    old: Option<(usize, VersionInfo)>,
+    builder: LayerBuilder,
+}
+
+impl ChunkJob {
+    fn run(self) -> Result<(Chunk, Option<Changes>)> {
+        let Some((number, parent)) = &self.old else { return self.build_first() };
+        let old = parent.chunks[*number].clone();
+        match self.plan(&old) {
+            Plan::Share => {
+                let unchanged = old.base().entries;
+                let is_counted = old.deltas().is_empty();
+                let changes = is_counted.then_some(Changes { unchanged, ..Changes::default() });
+                Ok((old, changes))
+            }
+            Plan::Delta => {
+                let layer = self.builder.build(Kind::Delta, self.run, &self.summary)?;
+                Ok((Chunk { layers: [vec![layer], old.layers].concat() }, None))
+            }
+            Plan::Join(keep) => self.join(keep),
+        }
+    }
+
+    fn plan(&self, old: &Chunk) -> Plan {
+        let is_empty = self.summary.entries_max == 0;
+        let deltas: u64 = old.deltas().iter().map(|layer| layer.bytes).sum();
+        let is_cheap = old.deltas().len() < DELTAS_UNFOLDED_MAX
+            && (deltas + self.summary.bytes_max) * FOLD_RATIO <= old.base().bytes;
+        match self.mode {
+            Mode::Replace => Plan::Join(Keep::Replace),
+            Mode::Merge if is_empty && old.deltas().is_empty() => Plan::Share,
+            Mode::Merge => Plan::Join(Keep::Overlay),
+            Mode::Auto | Mode::Delta if is_empty => Plan::Share,
+            Mode::Delta if old.deltas().len() < DELTAS_MAX => Plan::Delta,
+            Mode::Auto if is_cheap => Plan::Delta,
+            Mode::Auto | Mode::Delta => Plan::Join(Keep::Overlay),
+        }
+    }
+
+    fn build_first(self) -> Result<(Chunk, Option<Changes>)> {
+        let mut join = Join::new(super::join::Empty, self.run, Keep::Replace);
+        let layer = self.builder.build(Kind::Base, &mut join, &self.summary)?;
+        Ok((Chunk { layers: vec![layer] }, Some(join.changes())))
+    }
+
+    /// Reads the old chunk beside the batch.
+    fn join(self, keep: Keep) -> Result<(Chunk, Option<Changes>)> {
+        let (number, parent) = self.old.expect("only an old chunk is joined");
+        let (disk, tables) = (&self.builder.disk, &self.builder.tables);
+        let options = OpenOptions { data: Access::Direct, index: Access::Mapped };
+        let layers = &parent.chunks[number].layers;
+        let open = |layer| open_layer(disk, tables, &parent, layer, options).map(Arc::new);
+        let open: Result<Vec<Arc<Table>>> = layers.iter().map(open).collect();
+        let mut join = Join::new(merged(&open?), self.run, keep);
+        let sizes = layers.iter().map(|layer| layer.sizes);
+        let summary = match keep {
+            Keep::Replace => self.summary,
+            _ => sizes.fold(self.summary, Summary::union),
+        };
+        let layer = self.builder.build(Kind::Base, &mut join, &summary)?;
+        Ok((Chunk { layers: vec![layer] }, Some(join.changes())))
+    }
+}
+
+/// What becomes of a chunk.
+enum Plan {
+    /// It stays as it is.
+    Share,
+    Delta,
+    Join(Keep),
+}
