@@ -12,6 +12,7 @@ use crate::{
     io::{Disk, Lock},
     run::{Merge, Run, Tombstones},
     table::{OpenOptions, Table, VisitValue},
+    work::Executor,
 };
 use arc_swap::ArcSwap;
 use std::{
@@ -159,9 +160,14 @@ impl Version {
         Ok(())
     }
 
+    /// The same, with the help of `executor` to read ahead.
+    pub fn scan_ahead(&self, chunk: u32, executor: &Arc<dyn Executor>) -> Box<dyn Run> {
+        merged(&self.chunks[chunk as usize], Some(executor))
+    }
+
     /// All entries of a chunk, in the order of their hashes.
     pub fn scan(&self, chunk: u32) -> Box<dyn Run> {
-        merged(&self.chunks[chunk as usize])
+        merged(&self.chunks[chunk as usize], None)
     }
 }
 
@@ -190,14 +196,19 @@ fn get_many_in<K: AsRef<[u8]>>(
 }
 
 /// The entries of a chunk's layers, the newest first, as one run without deletions.
-pub(super) fn merged(layers: &[Arc<Table>]) -> Box<dyn Run> {
+/// Read ahead with the help of an executor, if there is one.
+pub(super) fn merged(layers: &[Arc<Table>], executor: Option<&Arc<dyn Executor>>) -> Box<dyn Run> {
     let (base, deltas) = layers.split_last().expect("a chunk has a base");
+    let scan = |table: &Arc<Table>| match executor {
+        Some(executor) => table.scan().reading_ahead(executor.clone()),
+        None => table.scan(),
+    };
     if deltas.is_empty() {
-        return Box::new(base.scan());
+        return Box::new(scan(base));
     }
     let mut runs: Vec<Box<dyn Run>> = Vec::with_capacity(layers.len());
-    runs.extend(deltas.iter().map(|delta| Box::new(Untagged(delta.scan())) as Box<dyn Run>));
-    runs.push(Box::new(base.scan()));
+    runs.extend(deltas.iter().map(|delta| Box::new(Untagged(scan(delta))) as Box<dyn Run>));
+    runs.push(Box::new(scan(base)));
     Box::new(Merge::new(runs, Tombstones::Drop))
 }
 

@@ -3,9 +3,9 @@ use super::{
     *,
 };
 use crate::{
-    KeyHash, Result, Seed,
-    error::ErrorKind,
+    error::{ErrorKind, Result},
     io::{Access, Disk, MemoryDisk},
+    key::{KeyHash, Seed},
     run::{Run, SortOptions, VecRun},
     table::{IndexOptions, OpenOptions},
     work::{Executor, Inline, Threads},
@@ -267,8 +267,9 @@ fn a_delta_file_makes_the_same_version_elsewhere() {
         write(&mut writer, &second, Mode::Delta, 2).unwrap();
         let (old, new) = (open(&here, 1), open(&here, 2));
         let path = PathBuf::from("file.delta");
+        let inline: Arc<dyn Executor> = Arc::new(Inline);
         let (info, changes) =
-            diff(there.as_ref(), &old, &new, &path, Arc::new(Inline), &mut |_| Ok(())).unwrap();
+            diff(there.as_ref(), &old, &new, &path, &inline, &mut |_| Ok(())).unwrap();
         assert_eq!(changes, count(&scan_all(&old), &scan_all(&new)));
         assert_eq!((info.entries, info.deletions), (changes.total(), changes.removed));
         let mut writer =

@@ -22,7 +22,7 @@ pub fn diff(
     old: &Version,
     new: &Version,
     path: &Path,
-    executor: Arc<dyn Executor>,
+    executor: &Arc<dyn Executor>,
     watch: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<(DeltaInfo, Changes)> {
     check_same("store", old.info().store, new.info().store)?;
@@ -38,14 +38,15 @@ pub fn diff(
         entries: 0,
         deletions: 0,
     };
-    let mut writer = DeltaWriter::create(disk, path, info, executor)?;
+    let mut writer = DeltaWriter::create(disk, path, info, executor.clone())?;
     let mut changes = Changes::default();
     for chunk in 0..chunks as u32 {
         if old.info().chunks[chunk as usize] == new.info().chunks[chunk as usize] {
             changes.unchanged += old.info().chunks[chunk as usize].base().entries;
             continue;
         }
-        let mut join = Join::new(old.scan(chunk), new.scan(chunk), Keep::Difference);
+        let (old, new) = (old.scan_ahead(chunk, executor), new.scan_ahead(chunk, executor));
+        let mut join = Join::new(old, new, Keep::Difference);
         while join.advance()? {
             writer.push(&join.entry())?;
             watch(changes.total() + join.changes().total() + join.changes().unchanged)?;

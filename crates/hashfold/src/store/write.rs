@@ -418,7 +418,7 @@ impl ChunkJob {
         let layers = &parent.chunks[number].layers;
         let open = |layer| open_layer(disk, tables, &parent, layer, options).map(Arc::new);
         let open: Result<Vec<Arc<Table>>> = layers.iter().map(open).collect();
-        let mut join = Join::new(merged(&open?), self.run, keep);
+        let mut join = Join::new(merged(&open?, Some(&self.builder.executor)), self.run, keep);
         let sizes = layers.iter().map(|layer| layer.sizes);
         let summary = match keep {
             Keep::Replace => self.summary,

@@ -51,6 +51,7 @@ mod scan;
 mod tests;
 mod trie;
 mod verify;
+mod window;
 
 pub use self::{
     build::{TableBuilder, reindex},

@@ -3,28 +3,22 @@
 use super::{
     blocks::{Blocks, Context, Located, Stretch},
     layout::Position,
+    window::Window,
 };
 use crate::{
     error::{Error, Result},
-    io::{ALIGNMENT, BlockFile, Buffer},
+    io::BlockFile,
     key::KeyHash,
     run::{Entry, Run},
+    work::Executor,
 };
 use std::sync::Arc;
-
-/// How much is read at once by those who read all of it, in bytes.
-const CHUNK_SIZE: usize = 1 << 20;
 
 /// A table's entries, in the order of their hashes.
 #[derive(Debug)]
 pub struct TableScan {
-    file: Arc<dyn BlockFile>,
     context: Context,
-    /// How much is read at once, in bytes; more where one entry is larger.
-    chunk_size: usize,
-    /// Blocks in memory, and the number of the first one.
-    chunk: Buffer,
-    first: u64,
+    window: Window,
     /// The block whose head is read next.
     next_block: u64,
     /// Entries that are left in the block before that, and the next one of them.
@@ -41,17 +35,24 @@ pub struct TableScan {
 struct Current {
     hash: KeyHash,
     start: Position,
-    entry: Located,
+    key: Part,
+    value: Part,
+}
+
+/// Where the bytes of a key or value are.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// In the window.
+    Here { start: usize, len: usize },
+    /// Put together from several blocks.
+    Gathered,
 }
 
 impl TableScan {
     pub(super) fn new(file: Arc<dyn BlockFile>, context: &Context) -> TableScan {
         TableScan {
-            file,
+            window: Window::new(file, context.layout.block_size, context.blocks),
             context: context.clone(),
-            chunk_size: CHUNK_SIZE,
-            chunk: Buffer::zeroed(0),
-            first: 0,
             next_block: 0,
             left: 0,
             next: Position { block: 0, offset: 0 },
@@ -61,13 +62,20 @@ impl TableScan {
         }
     }
 
+    /// The same scan, which has `executor` read what comes next while the caller works.
+    #[must_use]
+    pub fn reading_ahead(mut self, executor: Arc<dyn Executor>) -> TableScan {
+        self.window.read_ahead(executor);
+        self
+    }
+
     /// Shows `visit` the keys of about `count` entries, spread evenly, with a read for each.
     pub(super) fn sample(
         mut self,
         count: u64,
         visit: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        self.chunk_size = self.context.layout.block_size;
+        self.window.read_little();
         let blocks = u128::from(self.context.blocks);
         for i in 0..u128::from(count) {
             let block = (i * blocks / u128::from(count)) as u64;
@@ -103,23 +111,7 @@ impl TableScan {
     }
 
     fn blocks(&self) -> Blocks<'_> {
-        Blocks::new(&self.context, self.first, &self.chunk)
-    }
-
-    /// Has the blocks from `start` to `end` in memory.
-    fn load(&mut self, start: u64, end: u64) -> Result<()> {
-        let block_size = self.context.layout.block_size;
-        let loaded = self.first + (self.chunk.len() / block_size) as u64;
-        if self.first <= start && end <= loaded {
-            return Ok(());
-        }
-        let end = end.max(start + (self.chunk_size / block_size) as u64).min(self.context.blocks);
-        let size = (end - start) as usize * block_size;
-        if self.chunk.len() != size {
-            self.chunk = Buffer::zeroed(size);
-        }
-        self.first = start;
-        self.file.read_at(ALIGNMENT as u64 + start * block_size as u64, &mut self.chunk)
+        Blocks::new(&self.context, self.window.first(), self.window.bytes())
     }
 
     /// Steps to the next block in which entries start; `false` at the end.
@@ -130,7 +122,7 @@ impl TableScan {
                 return Ok(false);
             }
             self.next_block += 1;
-            self.load(number, number + 1)?;
+            self.window.load(number, number + 1)?;
             let head = self.blocks().head(number)?;
             self.left = head.count;
             self.next = Position { block: number, offset: head.first };
@@ -144,17 +136,83 @@ impl TableScan {
         let end = entry.end_block();
         if end > self.context.blocks {
             let expected = format!("inside the file's {} blocks", self.context.blocks);
-            return Err(Error::field("end of the entry", expected, end).at(self.file.place()));
+            return Err(
+                Error::field("end of the entry", expected, end).at(self.window.file().place())
+            );
         }
-        self.load(at.block, end)?;
+        self.window.load(at.block, end)?;
         for number in at.block + 1..end {
             self.blocks().head(number)?;
         }
         Ok(entry)
     }
 
-    fn part<'a>(&'a self, stretch: Stretch, gathered: &'a [u8]) -> &'a [u8] {
-        self.blocks().contiguous(stretch).unwrap_or(gathered)
+    /// Steps to an entry that lies in the block it starts in, and does not end it; `false` if it
+    /// does not.
+    #[inline]
+    fn step_inside_block(&mut self) -> Result<bool> {
+        let Context { layout, seed, .. } = &self.context;
+        let Position { block, offset } = self.next;
+        let base = (block - self.window.first()) as usize * layout.block_size;
+        let bytes = &self.window.bytes()[base..][..layout.block_size];
+        let Some(Ok((key, value, sizes))) = bytes.get(offset..).map(|b| layout.decode_sizes(b))
+        else {
+            return Ok(false);
+        };
+        let key_start = offset + sizes;
+        let value_start = key_start + key;
+        let end = value_start + value;
+        if end >= layout.block_size {
+            return Ok(false);
+        }
+        let hash = KeyHash::of(&bytes[key_start..value_start], *seed);
+        self.current = Some(Current {
+            hash,
+            start: self.next,
+            key: Part::Here { start: base + key_start, len: key },
+            value: Part::Here { start: base + value_start, len: value },
+        });
+        self.next.offset = end;
+        Ok(true)
+    }
+
+    /// Steps to any entry.
+    #[cold]
+    fn step_anywhere(&mut self) -> Result<()> {
+        let start = self.next;
+        let entry = self.locate(start)?;
+        let (mut key, mut value) = (std::mem::take(&mut self.key), std::mem::take(&mut self.value));
+        let key_part = self.part(entry.key, &mut key);
+        let value_part = self.part(entry.value, &mut value);
+        (self.key, self.value) = (key, value);
+        let hash = KeyHash::of(self.bytes(key_part, &self.key), self.context.seed);
+        self.current = Some(Current { hash, start, key: key_part, value: value_part });
+        self.next = entry.next;
+        Ok(())
+    }
+
+    /// Where a stretch is: in the window, or put together in `gathered`.
+    fn part(&self, stretch: Stretch, gathered: &mut Vec<u8>) -> Part {
+        let blocks = self.blocks();
+        match blocks.contiguous(stretch) {
+            Some(bytes) if !bytes.is_empty() => {
+                let start = bytes.as_ptr().addr() - self.window.bytes().as_ptr().addr();
+                Part::Here { start, len: bytes.len() }
+            }
+            Some(_) => Part::Here { start: 0, len: 0 },
+            None => {
+                blocks.gather(stretch, gathered);
+                Part::Gathered
+            }
+        }
+    }
+
+    #[inline]
+    fn bytes<'a>(&'a self, part: Part, gathered: &'a [u8]) -> &'a [u8] {
+        match part {
+            Part::Here { start, len } => &self.window.bytes()[start..][..len],
+            Part::Gathered => gathered,
+        }
     }
 }
 
@@ -164,25 +222,17 @@ impl Run for TableScan {
         if !self.step_block()? {
             return Ok(false);
         }
-        let start = self.next;
-        let entry = self.locate(start)?;
-        let (mut key, mut value) = (std::mem::take(&mut self.key), std::mem::take(&mut self.value));
-        for (stretch, out) in [(entry.key, &mut key), (entry.value, &mut value)] {
-            if self.blocks().contiguous(stretch).is_none() {
-                self.blocks().gather(stretch, out);
-            }
+        if !self.step_inside_block()? {
+            self.step_anywhere()?;
         }
-        (self.key, self.value) = (key, value);
-        let hash = KeyHash::of(self.part(entry.key, &self.key), self.context.seed);
-        self.current = Some(Current { hash, start, entry });
-        self.next = entry.next;
         self.left -= 1;
         Ok(true)
     }
 
+    #[inline]
     fn entry(&self) -> Entry<'_> {
-        let Current { hash, entry, .. } = self.current.expect("the scan stands on an entry");
-        let key = self.part(entry.key, &self.key);
-        Entry { hash, key, value: Some(self.part(entry.value, &self.value)) }
+        let Current { hash, key, value, .. } = self.current.expect("the scan stands on an entry");
+        let value = self.bytes(value, &self.value);
+        Entry { hash, key: self.bytes(key, &self.key), value: Some(value) }
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Distributor {
     open: Vec<Bucket>,
     /// A hash shifted right by this ends in the index of its open bucket.
     shift: u32,
+    /// Only a few buckets are open yet: enough for little data, which then takes little memory.
+    is_narrow: bool,
     /// Full buckets in descending order, after the open ones: a stack with the next on top.
     closed: Vec<Bucket>,
 }
@@ -29,16 +31,37 @@ pub(super) struct Distributor {
 impl Distributor {
     /// Open for entries with any hash.
     pub(super) fn new(spill: Spill, hasher: Hasher, plan: Plan) -> Distributor {
-        let closed = Vec::new();
-        let mut new = Distributor { spill, hasher, plan, open: Vec::new(), shift: 0, closed };
-        new.open(0);
+        let mut new = Distributor {
+            spill,
+            hasher,
+            plan,
+            open: Vec::new(),
+            shift: 0,
+            is_narrow: plan.first_bucket_bits() < plan.bucket_bits,
+            closed: Vec::new(),
+        };
+        new.open(0, plan.first_bucket_bits());
         new
     }
 
-    /// Opens buckets for entries whose hashes share `prefix_bits`.
-    fn open(&mut self, prefix_bits: u32) {
-        self.open.resize_with(self.plan.bucket_count(), Bucket::default);
-        self.shift = (u128::BITS - prefix_bits).saturating_sub(self.plan.bucket_bits);
+    /// Opens buckets, by so many bits, for entries whose hashes share `prefix_bits`.
+    fn open(&mut self, prefix_bits: u32, bucket_bits: u32) {
+        self.open.resize_with(1 << bucket_bits, Bucket::default);
+        self.shift = (u128::BITS - prefix_bits).saturating_sub(bucket_bits);
+    }
+
+    /// Opens all buckets that there may be, in the place of the first few.
+    fn widen(&mut self) -> Result<()> {
+        self.is_narrow = false;
+        let narrow = std::mem::take(&mut self.open);
+        self.open(0, self.plan.bucket_bits);
+        for bucket in narrow {
+            let mut entries = Drain::new(bucket);
+            while let Some((key, value)) = entries.next(&mut self.spill)? {
+                self.push(key, value)?;
+            }
+        }
+        Ok(())
     }
 
     /// Appends an entry to its bucket.
@@ -80,6 +103,9 @@ impl Distributor {
                 self.open[index].add_chunk(chunk);
                 rest = self.open[index].fill(rest);
             }
+        }
+        if self.is_narrow && self.spill.memory_bytes() >= self.plan.narrow_bytes() {
+            self.widen()?;
         }
         Ok(())
     }
@@ -147,7 +173,7 @@ impl Distributor {
     /// Puts the entries of a bucket, whose hashes differ, into buckets for longer prefixes.
     pub(super) fn split(&mut self, bucket: Bucket) -> Result<()> {
         assert!(bucket.only_hash().is_none());
-        self.open(bucket.prefix_bits());
+        self.open(bucket.prefix_bits(), self.plan.bucket_bits);
         let mut entries = self.drain(bucket)?;
         while let Some((key, value)) = entries.next(&mut self.spill)? {
             self.push(key, value)?;
@@ -167,6 +193,7 @@ impl Distributor {
         let mut settled = Settled::default();
         // Greater keys than this are left to the new bucket.
         let mut end: Option<Vec<u8>> = None;
+        self.is_narrow = false;
         self.open = vec![Bucket::default()];
         let mut entries = self.drain(bucket)?;
         while let Some((key, value)) = entries.next(&mut self.spill)? {

@@ -90,6 +90,10 @@ const CHUNK_BYTES_MIN: usize = 4 * ALIGNMENT;
 const CHUNK_BYTES_MAX: usize = 1 << 18;
 /// More buckets than this cost more cache and TLB misses than they save.
 const BUCKET_BITS_MAX: u32 = 9;
+/// As long as there is little data, there are few buckets: each takes a whole chunk of memory.
+const FIRST_BUCKET_BITS_MAX: u32 = 4;
+/// The chunks that each of the first buckets gets, on average.
+const NARROW_CHUNKS: usize = 8;
 const BATCH_CHUNKS_MAX: usize = 4;
 /// Chunks are spilled so early that this many batches are free or on their way to a file.
 const SPARE_BATCHES: usize = 8;
@@ -124,6 +128,16 @@ impl Plan {
     fn chunks_beside(&self, reserve_bytes: usize) -> usize {
         let pool = (self.memory_bytes / 8 * 7).saturating_sub(reserve_bytes);
         self.chunk_count.max(pool / self.chunk_bytes)
+    }
+
+    /// The logarithm of the number of buckets for the first entries.
+    fn first_bucket_bits(&self) -> u32 {
+        self.bucket_bits.min(FIRST_BUCKET_BITS_MAX)
+    }
+
+    /// The memory of chunks that is left to the first buckets, before all are opened, in bytes.
+    fn narrow_bytes(&self) -> usize {
+        (NARROW_CHUNKS << self.first_bucket_bits()).min(self.chunk_count / 4) * self.chunk_bytes
     }
 
     fn bucket_count(&self) -> usize {

@@ -1,0 +1,176 @@
+//! A window over a file's blocks that slides forward, and reads ahead if somebody helps.
+
+use super::layout::BLOCK_SIZE_MAX;
+use crate::{
+    error::Result,
+    io::{ALIGNMENT, BlockFile, Buffer},
+    work::{Executor, Pending},
+};
+use std::{collections::VecDeque, sync::Arc};
+
+/// How much is read at once by those who read all of a file, in bytes.
+const CHUNK_SIZE: usize = 1 << 20;
+/// Chunks that are being read while another one is used: enough to keep a fast device busy.
+const AHEAD_MAX: usize = 2;
+/// Room in front of a chunk for the last blocks of the one before: an entry may lie across both.
+const HEAD_SIZE: usize = BLOCK_SIZE_MAX;
+const _: () = assert!(HEAD_SIZE.is_multiple_of(ALIGNMENT));
+
+/// Some consecutive blocks in memory.
+pub(super) struct Window {
+    file: Arc<dyn BlockFile>,
+    block_size: usize,
+    /// In the file.
+    blocks: u64,
+    /// How much is read at once, in bytes; more where more is asked for.
+    chunk_size: usize,
+    /// The number of the first block in memory.
+    first: u64,
+    /// One past the last.
+    end: u64,
+    bytes: Buffer,
+    /// Where the first block is in `bytes`.
+    start: usize,
+    executor: Option<Arc<dyn Executor>>,
+    /// The chunks behind this one.
+    ahead: VecDeque<Ahead>,
+    /// Memory of chunks that were used.
+    spare: Vec<Buffer>,
+}
+
+/// A chunk that is being read, behind [`HEAD_SIZE`] bytes of room.
+struct Ahead {
+    first: u64,
+    end: u64,
+    read: Pending<(Buffer, Result<()>)>,
+}
+
+impl Window {
+    /// Over the blocks of a data file, with none of them in memory.
+    pub(super) fn new(file: Arc<dyn BlockFile>, block_size: usize, blocks: u64) -> Window {
+        Window {
+            file,
+            block_size,
+            blocks,
+            chunk_size: CHUNK_SIZE,
+            first: 0,
+            end: 0,
+            bytes: Buffer::zeroed(0),
+            start: 0,
+            executor: None,
+            ahead: VecDeque::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// Reads ahead with the help of `executor`.
+    pub(super) fn read_ahead(&mut self, executor: Arc<dyn Executor>) {
+        self.executor = Some(executor);
+    }
+
+    /// Reads no more at once than it is asked for.
+    pub(super) fn read_little(&mut self) {
+        self.chunk_size = self.block_size;
+    }
+
+    /// The file.
+    pub(super) fn file(&self) -> &Arc<dyn BlockFile> {
+        &self.file
+    }
+
+    /// The number of the first block in memory.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// The blocks in memory.
+    #[inline]
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[self.start..][..(self.end - self.first) as usize * self.block_size]
+    }
+
+    /// Has the blocks from `first` to `end` in memory.
+    #[inline]
+    pub(super) fn load(&mut self, first: u64, end: u64) -> Result<()> {
+        if self.first <= first && end <= self.end { Ok(()) } else { self.slide(first, end) }
+    }
+
+    fn slide(&mut self, first: u64, end: u64) -> Result<()> {
+        match self.ahead.pop_front() {
+            Some(next) if self.continues(&next, first, end) => self.take(first, next)?,
+            // Somebody went elsewhere: what is being read is of no use.
+            _ => {
+                self.ahead.clear();
+                self.read(first, end)?;
+            }
+        }
+        self.start_ahead();
+        Ok(())
+    }
+
+    /// Whether the blocks asked for are the last ones here and those of `next`.
+    fn continues(&self, next: &Ahead, first: u64, end: u64) -> bool {
+        let kept = (self.end.saturating_sub(first)) as usize;
+        (self.first..=self.end).contains(&first)
+            && kept <= HEAD_SIZE / self.block_size
+            && self.end == next.first
+            && end <= next.end
+    }
+
+    /// Goes on to the next chunk, and keeps the blocks from `first` on.
+    fn take(&mut self, first: u64, next: Ahead) -> Result<()> {
+        let (mut bytes, read) = next.read.wait();
+        read?;
+        let kept = (self.end - first) as usize * self.block_size;
+        let here = self.bytes();
+        bytes[HEAD_SIZE - kept..HEAD_SIZE].copy_from_slice(&here[here.len() - kept..]);
+        self.spare.push(std::mem::replace(&mut self.bytes, bytes));
+        (self.first, self.end, self.start) = (first, next.end, HEAD_SIZE - kept);
+        Ok(())
+    }
+
+    /// Reads a chunk, and waits for it.
+    fn read(&mut self, first: u64, end: u64) -> Result<()> {
+        let end = end.max(first + (self.chunk_size / self.block_size) as u64).min(self.blocks);
+        let size = (end - first) as usize * self.block_size;
+        // Nothing is here if the read fails.
+        (self.first, self.end, self.start) = (first, first, HEAD_SIZE);
+        if self.bytes.len() < HEAD_SIZE + size {
+            self.bytes = Buffer::zeroed(HEAD_SIZE + size);
+        }
+        self.file.read_at(offset(first, self.block_size), &mut self.bytes[HEAD_SIZE..][..size])?;
+        self.end = end;
+        Ok(())
+    }
+
+    fn start_ahead(&mut self) {
+        let Some(executor) = self.executor.clone() else { return };
+        while self.ahead.len() < AHEAD_MAX {
+            let first = self.ahead.back().map_or(self.end, |ahead| ahead.end);
+            let end = (first + (self.chunk_size / self.block_size) as u64).min(self.blocks);
+            if first == end {
+                return;
+            }
+            let (file, block_size) = (self.file.clone(), self.block_size);
+            let size = (end - first) as usize * block_size;
+            let mut spare = self.spare.pop().filter(|spare| spare.len() >= HEAD_SIZE + size);
+            let read = Pending::start(executor.as_ref(), move || {
+                let mut bytes = spare.take().unwrap_or_else(|| Buffer::zeroed(HEAD_SIZE + size));
+                let read = file.read_at(offset(first, block_size), &mut bytes[HEAD_SIZE..][..size]);
+                (bytes, read)
+            });
+            self.ahead.push_back(Ahead { first, end, read });
+        }
+    }
+}
+
+/// Where a block is in the file.
+fn offset(block: u64, block_size: usize) -> u64 {
+    ALIGNMENT as u64 + block * block_size as u64
+}
+
+impl std::fmt::Debug for Window {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Window({}, blocks {} to {})", self.file.place(), self.first, self.end)
+    }
+}
