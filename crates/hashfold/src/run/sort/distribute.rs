@@ -96,9 +96,9 @@ impl Distributor {
         for part in entry.parts() {
             let mut rest = self.open[index].fill(part);
             while !rest.is_empty() {
-                if self.spill.is_low(self.reserve_bytes()) {
-                    self.spill_batch()?;
-                }
+                let reserve_bytes = self.reserve_bytes();
+                // More than one batch where a bucket that grows needs room to be loaded.
+                while self.spill.is_low(reserve_bytes) && self.spill_batch()? {}
                 let chunk = self.spill.chunk()?;
                 self.open[index].add_chunk(chunk);
                 rest = self.open[index].fill(rest);
@@ -117,8 +117,8 @@ impl Distributor {
         (1 + AHEAD_MAX) * largest
     }
 
-    /// Spills the chunks that will be needed last.
-    fn spill_batch(&mut self) -> Result<()> {
+    /// Spills the chunks that will be needed last; `false` if there are none.
+    fn spill_batch(&mut self) -> Result<bool> {
         let closed = self.closed.iter_mut().map(|bucket| (bucket.chunks.len(), bucket));
         let open = self.open.iter_mut().rev().map(|bucket| (bucket.full_chunks(), bucket));
         let mut batch = Vec::with_capacity(self.plan.batch_chunks);
@@ -129,7 +129,9 @@ impl Distributor {
                 break;
             }
         }
-        self.spill.write(batch)
+        let is_any = !batch.is_empty();
+        self.spill.write(batch)?;
+        Ok(is_any)
     }
 
     /// Ends the input.

@@ -1,0 +1,81 @@
+//! Looks keys up in a store without pause, goes on to every new version, and checks each answer
+//! against what the version that it holds must say.
+//!
+//! `follow_store STORE EXPECTED STOP`: the folder EXPECTED has a file for each version, named by
+//! its number, with lines of a key, a tab and its value, or of a key alone that must be absent.
+//! It ends when the file STOP is there. `examples/nightly_contents.sh` uses it.
+
+use hashfold::{
+    io::{Access, Disk, OsDisk},
+    store::{Follower, Version},
+    table::OpenOptions,
+};
+use std::{
+    collections::BTreeMap, env, error::Error, fs, path::Path, sync::Arc, thread, time::Duration,
+};
+
+/// How often a new version is looked for.
+const REFRESH_EVERY: Duration = Duration::from_millis(200);
+
+/// Keys, and the values that they must have.
+type Expected = Vec<(String, Option<String>)>;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [store, expected, stop] = arguments.as_slice() else {
+        return Err("usage: follow_store STORE EXPECTED STOP".into());
+    };
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    let options = OpenOptions { data: Access::Direct, ..OpenOptions::default() };
+    let follower = Follower::open(disk, Path::new(store), options)?;
+    let is_over = || Path::new(stop).exists();
+    thread::scope(|scope| {
+        // Lookups never wait for this thread, which opens the new versions.
+        let refresh = scope.spawn(|| {
+            while !is_over() {
+                follower.refresh()?;
+                thread::sleep(REFRESH_EVERY);
+            }
+            Ok::<(), hashfold::Error>(())
+        });
+        let mut seen = BTreeMap::new();
+        while !is_over() {
+            let version = follower.version();
+            let number = version.info().name.number;
+            let expected = read(&Path::new(expected).join(number.to_string()))?;
+            *seen.entry(number).or_insert(0) += check(&version, &expected)?;
+        }
+        refresh.join().expect("refreshing does not panic")?;
+        for (number, answers) in seen {
+            println!("version {number}: {answers} answers, all of them right");
+        }
+        Ok(())
+    })
+}
+
+fn read(path: &Path) -> Result<Expected, Box<dyn Error>> {
+    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let line = |line: &str| match line.split_once('\t') {
+        Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
+        None => (line.to_owned(), None),
+    };
+    Ok(text.lines().map(line).collect())
+}
+
+/// Looks all keys up; returns how many there were.
+fn check(version: &Version, expected: &Expected) -> Result<usize, Box<dyn Error>> {
+    let keys: Vec<&str> = expected.iter().map(|(key, _)| key.as_str()).collect();
+    let mut wrong = None;
+    version.get_many(&keys, &mut |i, value| {
+        if value != expected[i].1.as_deref().map(str::as_bytes) {
+            wrong = Some(i);
+        }
+        Ok(())
+    })?;
+    match wrong {
+        None => Ok(keys.len()),
+        Some(i) => {
+            Err(format!("version {}: wrong: {:?}", version.info().name.number, expected[i]).into())
+        }
+    }
+}
