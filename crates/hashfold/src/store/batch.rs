@@ -24,7 +24,7 @@ impl Batch {
         seed: Seed,
         slots: SlotMap,
         options: SortOptions,
-        executor: Arc<dyn Executor>,
+        executor: &Arc<dyn Executor>,
     ) -> Result<Batch> {
         let chunks = slots.chunks() as usize;
         let share = |bytes: usize| bytes / chunks;
@@ -34,8 +34,6 @@ impl Batch {
             cached_bytes: share(options.cached_bytes),
             ..options
         };
-        // Chunks are built side by side, by jobs that must not wait for other jobs.
-        let executor = if chunks == 1 { executor } else { Arc::new(Inline) };
         let sorter =
             |_| Sorter::new(disk.clone(), spill.to_owned(), seed, options, executor.clone());
         let sorters: Result<Vec<Sorter>> = (0..chunks).map(sorter).collect();
@@ -59,8 +57,10 @@ impl Batch {
 
     /// The sorted entries of each chunk.
     pub(super) fn finish(self) -> Result<Vec<(Box<dyn Run>, Summary)>> {
+        let one = self.sorters.len() == 1;
         let finish = |sorter: Sorter| {
-            let run = sorter.finish()?;
+            // Chunks are built side by side, by jobs that must not wait for other jobs.
+            let run = if one { sorter.finish()? } else { sorter.finish_on(Arc::new(Inline))? };
             let summary = *run.summary();
             Ok((Box::new(run) as Box<dyn Run>, summary))
         };

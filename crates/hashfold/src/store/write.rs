@@ -210,8 +210,7 @@ impl StoreWriter {
     pub fn batch(&self, options: SortOptions) -> Result<Batch> {
         let shape = self.shape(self.parent()?.as_ref())?;
         let spill = self.tables().join("spill");
-        let (seed, executor) = (self.pointer.seed, self.executor.clone());
-        Batch::new(&self.disk, &spill, seed, shape.slots, options, executor)
+        Batch::new(&self.disk, &spill, self.pointer.seed, shape.slots, options, &self.executor)
     }
 
     /// Makes a version of the current one and a batch.
