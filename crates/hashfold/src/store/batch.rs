@@ -20,7 +20,7 @@ pub struct Batch {
 impl Batch {
     pub(super) fn new(
         disk: &Arc<dyn Disk>,
-        spill: &Path,
+        tables: &Path,
         seed: Seed,
         slots: SlotMap,
         options: SortOptions,
@@ -34,8 +34,12 @@ impl Batch {
             cached_bytes: share(options.cached_bytes),
             ..options
         };
-        let sorter =
-            |_| Sorter::new(disk.clone(), spill.to_owned(), seed, options, executor.clone());
+        // Each has a spill of its own: files of one name, made and unnamed by several threads at
+        // once, would be mixed up.
+        let sorter = |chunk| {
+            let spill = tables.join(format!("spill-{chunk}"));
+            Sorter::new(disk.clone(), spill, seed, options, executor.clone())
+        };
         let sorters: Result<Vec<Sorter>> = (0..chunks).map(sorter).collect();
         Ok(Batch { slots, sorters: sorters? })
     }

@@ -209,8 +209,8 @@ impl StoreWriter {
     /// folder if that is too little.
     pub fn batch(&self, options: SortOptions) -> Result<Batch> {
         let shape = self.shape(self.parent()?.as_ref())?;
-        let spill = self.tables().join("spill");
-        Batch::new(&self.disk, &spill, self.pointer.seed, shape.slots, options, &self.executor)
+        let (tables, seed) = (self.tables(), self.pointer.seed);
+        Batch::new(&self.disk, &tables, seed, shape.slots, options, &self.executor)
     }
 
     /// Makes a version of the current one and a batch.
