@@ -1,12 +1,13 @@
 //! Which versions are kept, and removing the others.
 
 use super::{
+    pointer,
     read::VERSIONS,
     version::file_name,
     write::{StoreWriter, remove_table},
 };
 use crate::{
-    error::{ErrorKind, Result},
+    error::{Error, ErrorKind, Place, Result},
     io::Lock,
 };
 use std::collections::HashSet;
@@ -88,6 +89,41 @@ impl StoreWriter {
         // What was left by an earlier end in the middle.
         removed.bytes += self.sweep()?;
         Ok(removed)
+    }
+
+    /// Removes a version that was never current, and the tables that only it needs. `Busy` if
+    /// somebody has it open.
+    pub fn discard(&mut self, number: u64) -> Result<Removed> {
+        self.version(number)?;
+        let pointer = &self.pointer;
+        let was_current = pointer.current == Some(number) || pointer.published.contains(&number);
+        if was_current || pointer.pinned.contains(&number) {
+            let expected = "one that was never current and is not pinned";
+            return Err(Error::argument("version to discard", expected, number));
+        }
+        let mut removed = Removed::default();
+        self.remove_version(number, &mut removed, &mut |_| Ok(()))?;
+        match removed.kept.is_empty() {
+            true => Ok(removed),
+            false => {
+                let path = self.versions().join(file_name(number));
+                Err(Error::new(ErrorKind::Busy).at(&Place::file(&path)))
+            }
+        }
+    }
+
+    /// Removes a store that has no version, as if it had never been made; its folder stays. One
+    /// that has versions stays as it is.
+    pub fn abandon(self) -> Result<()> {
+        if !self.numbers()?.is_empty() {
+            return Ok(());
+        }
+        self.sweep()?;
+        // Without its pointer it is no store; what is left then is nobody's.
+        self.disk.remove(&self.folder.join(pointer::NAME))?;
+        self.disk.remove_folder(&self.versions())?;
+        self.disk.remove_folder(&self.tables())?;
+        self.disk.sync_folder(&self.folder)
     }
 
     /// What the rules say of each version, the oldest first; `None`: it can go.

@@ -325,6 +325,46 @@ fn what_is_needed_stays_and_what_is_not_goes() {
 }
 
 #[test]
+fn a_version_that_was_never_current_can_be_discarded() {
+    let disk = memory_disk();
+    let mut writer = create(&disk, 2, Arc::new(Inline));
+    let entry = |byte| vec![(vec![byte], Some(vec![byte]))];
+    write(&mut writer, &entry(1), Mode::Merge, 1).unwrap();
+    writer.publish(1).unwrap();
+    write(&mut writer, &entry(2), Mode::Merge, 2).unwrap();
+    let tables = || disk.list(&Path::new(FOLDER).join("tables")).unwrap().len();
+    assert_eq!(tables(), 3);
+    let held = open(&disk, 2);
+    assert!(matches!(writer.discard(2).unwrap_err().kind(), ErrorKind::Busy));
+    drop(held);
+    // The chunk that the batch does not touch is version 1's too.
+    let removed = writer.discard(2).unwrap();
+    assert_eq!((removed.versions, removed.tables, tables()), (vec![2], 1, 2));
+    assert_eq!(scan_all(&open(&disk, 1)).len(), 1);
+    assert!(matches!(writer.discard(1).unwrap_err().kind(), ErrorKind::Argument { .. }));
+    assert!(matches!(writer.discard(2).unwrap_err().kind(), ErrorKind::Absent));
+    // Its number is not given again.
+    assert_eq!(write(&mut writer, &entry(3), Mode::Merge, 3).unwrap().name.number, 3);
+}
+
+#[test]
+fn a_store_without_versions_can_be_made_again_or_abandoned() {
+    let disk = memory_disk();
+    let mut writer = create(&disk, 1, Arc::new(Inline));
+    write(&mut writer, &[(vec![1], Some(vec![1]))], Mode::Merge, 1).unwrap();
+    writer.discard(1).unwrap();
+    drop(writer);
+    let writer = create(&disk, 1, Arc::new(Inline));
+    writer.abandon().unwrap();
+    assert_eq!(disk.list(Path::new(FOLDER)).unwrap(), [""; 0]);
+    let mut writer = create(&disk, 1, Arc::new(Inline));
+    write(&mut writer, &[(vec![1], Some(vec![1]))], Mode::Merge, 1).unwrap();
+    // One with versions stays.
+    writer.abandon().unwrap();
+    assert_eq!(scan_all(&open(&disk, 1)).len(), 1);
+}
+
+#[test]
 fn gates_object_to_what_they_are_told_to() {
     let disk = memory_disk();
     let mut writer = create(&disk, 1, Arc::new(Inline));

@@ -107,7 +107,8 @@ impl StoreWriter {
             return Err(Error::new(ErrorKind::Exists).at(&Place::file(folder)));
         }
         match Pointer::read(disk.as_ref(), folder) {
-            Ok(pointer) if pointer.newest > 0 => {
+            // A crash while the first version was made leaves a pointer alone.
+            Ok(_) if !numbers(disk.as_ref(), folder)?.is_empty() => {
                 return Err(Error::new(ErrorKind::Exists).at(&Place::file(folder)));
             }
             Err(error) if !matches!(error.kind(), ErrorKind::Absent) => return Err(error),
