@@ -4,13 +4,13 @@ use super::measure::wall_seconds;
 use hashfold::{
     Place, Result,
     io::{Access, BlockFile, Disk, Extent, Extents, Lock, OsDisk, Visit, Writer},
-    work::Executor,
+    work::{Executor, Threads},
 };
 use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -72,21 +72,59 @@ pub(crate) fn random_reads(file: &dyn BlockFile, count: u64, seed: u64) -> Resul
     Ok(count as f64 / seconds)
 }
 
-/// A disk that counts reads.
+/// The device's rates now, over a quarter of so many bytes: on a shared one they change.
+pub(crate) fn device_rates(folder: &Path, bytes: u64, threads: usize) -> Result<Rates> {
+    let executor: Arc<dyn Executor> = Arc::new(Threads::new(threads));
+    sequential(&folder.join("device"), (bytes / 4).next_multiple_of(1 << 20), &executor)
+}
+
+/// A disk that counts what moves.
 #[derive(Debug, Default)]
 pub(crate) struct CountingDisk {
-    pub(crate) reads: Arc<AtomicU64>,
+    pub(crate) counts: Arc<Counts>,
+}
+
+/// What moved so far.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+}
+
+/// What moved between two looks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moved {
+    pub(crate) reads: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
+}
+
+impl Counts {
+    /// What moved since the last call.
+    pub(crate) fn take(&self) -> Moved {
+        Moved {
+            reads: self.reads.swap(0, Relaxed),
+            read_bytes: self.read_bytes.swap(0, Relaxed),
+            written_bytes: self.written_bytes.swap(0, Relaxed),
+        }
+    }
+
+    fn add_read(&self, len: usize) {
+        self.reads.fetch_add(1, Relaxed);
+        self.read_bytes.fetch_add(len as u64, Relaxed);
+    }
 }
 
 #[derive(Debug)]
 struct CountingFile {
     file: Arc<dyn BlockFile>,
-    reads: Arc<AtomicU64>,
+    counts: Arc<Counts>,
 }
 
 impl CountingDisk {
     fn wrap(&self, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
-        Arc::new(CountingFile { file, reads: self.reads.clone() })
+        Arc::new(CountingFile { file, counts: self.counts.clone() })
     }
 }
 
@@ -150,14 +188,12 @@ impl BlockFile for CountingFile {
     }
 
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.counts.add_read(bytes.len());
         self.file.read_at(offset, bytes)
     }
 
     fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
-        let counted = &mut extents.inspect(|_| {
-            self.reads.fetch_add(1, Ordering::Relaxed);
-        });
+        let counted = &mut extents.inspect(|extent| self.counts.add_read(extent.len));
         self.file.read_many(counted, visit)
     }
 
@@ -166,6 +202,7 @@ impl BlockFile for CountingFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.counts.written_bytes.fetch_add(bytes.len() as u64, Relaxed);
         self.file.write_at(offset, bytes)
     }
 

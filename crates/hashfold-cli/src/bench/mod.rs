@@ -4,6 +4,8 @@
 mod device;
 mod input;
 mod measure;
+mod pairs;
+mod store;
 mod table;
 
 use crate::{
@@ -26,6 +28,8 @@ pub(crate) struct BenchArgs {
 enum Part {
     /// The static table: its indexes in memory, whole builds, cold lookups.
     Table(TableBench),
+    /// The store: updates, deltas, publishing under readers.
+    Store(StoreBench),
 }
 
 /// Sizes of the table's measurements.
@@ -68,10 +72,55 @@ pub(crate) struct TableBench {
     pub(crate) json: bool,
 }
 
+/// Sizes of the store's measurements.
+#[derive(Debug, Args)]
+pub(crate) struct StoreBench {
+    /// Key and value bytes of the version that is updated.
+    #[arg(long, default_value = "1GiB", value_parser = units::parse_bytes, value_name = "SIZE")]
+    pub(crate) data: usize,
+
+    /// Items at the end of five updates, a sixth of them in each, as in the paper's Figure 9.
+    #[arg(long, default_value_t = 1_500_000, value_name = "N")]
+    pub(crate) items: u64,
+
+    /// Publishes and rollbacks together, under readers.
+    #[arg(long, default_value_t = 1000, value_name = "N")]
+    pub(crate) publishes: u64,
+
+    /// Memory in which an input is sorted.
+    #[arg(long, default_value = "256MiB", value_parser = units::parse_bytes, value_name = "SIZE")]
+    pub(crate) memory: usize,
+
+    /// Chunks of the stores.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) chunks: u32,
+
+    /// Folder for the data, on the device to be measured; five times --data must be free there.
+    #[arg(long, default_value = "hashfold-bench", value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+
+    /// Measure only this; may be repeated
+    #[arg(long, value_name = "GROUP", value_parser = ["update", "sweep", "growth", "delta", "publish"])]
+    pub(crate) only: Vec<String>,
+
+    /// Seed of the generated keys.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) seed: u64,
+
+    /// Threads besides the main one.
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pub(crate) threads: usize,
+
+    /// One JSON object a measurement.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Runs the measurements and prints each as it is done.
 pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     match &args.part {
         Part::Table(bench) => table::run(bench)?,
+        Part::Store(bench) => store::run(bench)?,
     }
     Ok(Exit::Done)
 }

@@ -2,24 +2,22 @@
 
 use super::{
     TableBench,
-    device::{CountingDisk, Rates, random_reads, sequential},
+    device::{CountingDisk, device_rates, random_reads},
     ensure,
     measure::{
         Report, best_of, cpu_seconds, peak_rss_mib, process_seconds, reset_peak_rss, wall_seconds,
     },
+    pairs::{KEY_SIZE, PAIR_SIZES, Pairs, Row, RowFile},
 };
 use crate::failure::{Exit, Failure, Result};
 use hashfold::{
     KeyHash, Seed,
-    io::{Access, Buffer, Disk, MemoryDisk, OsDisk, Writer},
+    io::{Access, Disk, MemoryDisk, OsDisk},
     run::SortOptions,
     table::{HashIndex, IndexChoice, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions},
-    work::{Executor, Inline, Pending, Threads},
+    work::{Executor, Inline, Threads},
 };
-use std::{
-    path::{Path, PathBuf},
-    sync::{Arc, atomic::Ordering},
-};
+use std::{path::Path, sync::Arc};
 
 /// Lookups that are handed over together.
 pub(crate) const BATCH: usize = 16384;
@@ -265,64 +263,17 @@ fn locations(bench: &TableBench, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Pairs of a key of 16 bytes and a value.
-#[derive(Clone, Copy, Debug)]
-struct Pairs {
-    name: &'static str,
-    count: u64,
-    value_size: usize,
-    seed: u64,
-}
-
-const KEY_SIZE: usize = 16;
-
-/// The input is read in units of about this size, in bytes.
-const UNIT_SIZE: usize = 1 << 20;
-
-/// Takes a key and its value.
-type PushPair<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
-
-impl Pairs {
-    fn new(name: &'static str, pair_size: u64, bench: &TableBench) -> Pairs {
-        let value_size = pair_size as usize - KEY_SIZE;
-        Pairs { name, count: bench.data as u64 / pair_size, value_size, seed: bench.seed }
-    }
-
-    fn size(&self) -> usize {
-        KEY_SIZE + self.value_size
-    }
-
-    fn bytes(&self) -> u64 {
-        self.count * self.size() as u64
-    }
-
-    fn key(&self, i: u64) -> [u8; KEY_SIZE] {
-        KeyHash::of(&i.to_le_bytes(), Seed(self.seed)).bits().to_le_bytes()
-    }
-
-    /// Writes the pair with this number; its value starts with the number.
-    fn fill(&self, i: u64, noise: &[u8], pair: &mut [u8]) {
-        pair[..KEY_SIZE].copy_from_slice(&self.key(i));
-        let at = (i as usize * 16) % (noise.len() - pair.len());
-        pair[KEY_SIZE..].copy_from_slice(&noise[at..][..self.value_size]);
-        pair[KEY_SIZE..KEY_SIZE + 8].copy_from_slice(&i.to_le_bytes());
-    }
-}
-
-/// Pairs are small or large: a name, and their size in bytes.
-const PAIR_SIZES: [(&str, u64); 2] = [("64b", 64), ("1kib", 1024)];
-
 fn on_disk(bench: &TableBench, report: &Report, build: bool, cold: bool) -> Result<()> {
     // The builds in little memory come first: their peak is not to be that of the others.
     let memories = [Memory::Small, Memory::Ample];
     for memory in memories.into_iter().take(if build { 2 } else { 1 }) {
         for (name, size) in PAIR_SIZES {
-            let pairs = Pairs::new(name, size, bench);
+            let pairs = Pairs::new(name, size, bench.data as u64, bench.seed);
             let table = bench.dir.join(name);
             let scene = Scene { bench, report, pairs, table: &table };
             let input = scene.write_input()?;
             let built = scene.build(&input, memory, build);
-            OsDisk.remove(&input)?;
+            OsDisk.remove(&input.path)?;
             built?;
             if cold && memory == Memory::Small {
                 scene.cold()?;
@@ -352,32 +303,23 @@ struct Scene<'a> {
 
 impl Scene<'_> {
     /// A file of pairs in random order: the input of the builds.
-    fn write_input(&self) -> Result<PathBuf> {
-        let path = self.bench.dir.join("input");
-        let file = OsDisk.create(&path, Access::Direct)?;
-        let executor = Arc::new(Threads::new(self.bench.threads));
-        let mut writer = Writer::new(file.clone(), executor);
-        let noise: Vec<u8> = noise(1 << 20, self.pairs.seed).collect();
-        let mut pair = vec![0; self.pairs.size()];
-        for i in 0..self.pairs.count {
-            self.pairs.fill(i, &noise, &mut pair);
-            writer.append(&pair)?;
-        }
-        let padding = self.pairs.bytes().next_multiple_of(4096) - self.pairs.bytes();
-        writer.append(&vec![0; padding as usize])?;
-        writer.finish()?;
-        file.sync()?;
-        Ok(path)
+    fn write_input(&self) -> Result<RowFile> {
+        let rows = (0..self.pairs.count).map(Row::first);
+        self.pairs.write(self.bench.dir.join("input"), rows, self.bench.threads)
     }
 
-    fn build(&self, input: &Path, memory: Memory, told: bool) -> Result<()> {
+    fn build(&self, input: &RowFile, memory: Memory, told: bool) -> Result<()> {
         let Pairs { name, count, .. } = self.pairs;
         let bytes = self.pairs.bytes();
         let (suffix, memory, moves) = match memory {
             Memory::Small => ("", self.bench.memory as u64, 4.0),
             Memory::Ample => (".fits", bytes * 3, 2.0),
         };
-        let before = if told { Some(self.device_rates()?) } else { None };
+        let before = if told {
+            Some(device_rates(&self.bench.dir, self.bench.data as u64, self.bench.threads)?)
+        } else {
+            None
+        };
         reset_peak_rss();
         let executor: Arc<dyn Executor> = Arc::new(Threads::new(self.bench.threads));
         let cpu = process_seconds();
@@ -388,7 +330,9 @@ impl Scene<'_> {
         // Freeing the spill file's blocks goes on after the table is published.
         let (cleanup, ()) = wall_seconds(|| drop(executor));
         let Some(before) = before else { return Ok(()) };
-        let rate = before.and(self.device_rates()?).mixed();
+        let rate = before
+            .and(device_rates(&self.bench.dir, self.bench.data as u64, self.bench.threads)?)
+            .mixed();
         let say = |what: &str, value, unit| {
             let name = format!("table.build.{name}{suffix}.{what}");
             self.report.add(&name, value, unit, count, bytes);
@@ -403,14 +347,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// The device's rates now: on a shared one they change.
-    fn device_rates(&self) -> Result<Rates> {
-        let executor: Arc<dyn Executor> = Arc::new(Threads::new(self.bench.threads));
-        let size = (self.bench.data as u64 / 4).next_multiple_of(1 << 20);
-        Ok(sequential(&self.bench.dir.join("device"), size, &executor)?)
-    }
-
-    fn build_once(&self, input: &Path, memory: u64, executor: &Arc<dyn Executor>) -> Result<()> {
+    fn build_once(&self, input: &RowFile, memory: u64, executor: &Arc<dyn Executor>) -> Result<()> {
         let options = TableOptions {
             access: Access::Direct,
             replace: true,
@@ -419,7 +356,9 @@ impl Scene<'_> {
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
         let builder = TableBuilder::create(disk, self.table, options, executor.clone())?;
         let mut sorter = builder.sorter(SortOptions::within(memory as usize))?;
-        self.read_input(input, executor, &mut |key, value| Ok(sorter.push(key, Some(value))?))?;
+        self.pairs.read(&OsDisk, input, executor.as_ref(), &mut |key, value| {
+            Ok(sorter.push(key, value)?)
+        })?;
         let mut run = sorter.finish()?;
         let summary = *run.summary();
         let stats = builder.build(&mut run, &summary)?;
@@ -428,47 +367,9 @@ impl Scene<'_> {
         })
     }
 
-    /// Reads the input in large units, one ahead.
-    fn read_input(
-        &self,
-        path: &Path,
-        executor: &Arc<dyn Executor>,
-        push: &mut PushPair<'_>,
-    ) -> Result<()> {
-        let size = self.pairs.size();
-        let unit = (UNIT_SIZE / size * size).next_multiple_of(4096 * size);
-        let file = OsDisk.open(path, Access::Direct)?;
-        let file_size = file.size()?;
-        let start = |offset: u64, mut bytes: Buffer| {
-            let file = file.clone();
-            Pending::start(executor.as_ref(), move || {
-                let len = bytes.len().min((file_size - offset) as usize);
-                file.read_at(offset, &mut bytes[..len]).map(|()| bytes)
-            })
-        };
-        let mut ahead = Some(start(0, Buffer::zeroed(unit)));
-        let mut spare = Buffer::zeroed(unit);
-        let mut left = self.pairs.count as usize;
-        let mut offset = 0;
-        while let Some(pending) = ahead.take() {
-            let bytes = pending.wait()?;
-            offset += unit as u64;
-            if offset < file_size {
-                ahead = Some(start(offset, spare));
-            }
-            for pair in bytes.chunks_exact(size).take(left) {
-                let (key, value) = pair.split_at(KEY_SIZE);
-                push(key, value)?;
-            }
-            left -= left.min(unit / size);
-            spare = bytes;
-        }
-        ensure(left == 0, || format!("the input is short by {left} pairs"))
-    }
-
     fn cold(&self) -> Result<()> {
         let disk = CountingDisk::default();
-        let reads = disk.reads.clone();
+        let counts = disk.counts.clone();
         let disk: Arc<dyn Disk> = Arc::new(disk);
         for (suffix, choice) in [("", IndexChoice::Auto), (".dense", IndexChoice::Dense)] {
             if choice != IndexChoice::Auto {
@@ -477,7 +378,7 @@ impl Scene<'_> {
             }
             let options = OpenOptions { data: Access::Direct, ..OpenOptions::default() };
             let table = Table::open(&disk, self.table, options)?;
-            self.cold_gets(&table, suffix, &|| reads.swap(0, Ordering::Relaxed))?;
+            self.cold_gets(&table, suffix, &|| counts.take().reads)?;
         }
         Ok(())
     }

@@ -3,16 +3,30 @@
 use crate::support::Work;
 use serde_json::Value;
 
+/// What a benchmark prints: names and values.
+fn figures(work: &Work, command: &str) -> Vec<(String, f64)> {
+    let outcome = work.ok(command);
+    let text = outcome.text();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines
+        .map(|line| (line["name"].as_str().unwrap().to_owned(), line["value"].as_f64().unwrap()))
+        .collect()
+}
+
+#[track_caller]
+fn check<'a>(figures: &[(String, f64)], names: impl Iterator<Item = &'a str>) {
+    for name in names {
+        let (_, value) = figures.iter().find(|(known, _)| known == name).expect(name);
+        assert!(value.is_finite() && *value >= 0.0, "{name} is {value}");
+    }
+}
+
 #[test]
 fn the_table_benchmark_prints_each_figure() {
     let work = Work::new();
     let sizes = "--keys 20000 --data 2MiB --memory 1MiB --dir bench";
-    let outcome = work.ok(&format!("bench table {sizes} --json"));
-    let lines = outcome.text().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let figures: Vec<(String, f64)> = lines
-        .map(|line| (line["name"].as_str().unwrap().to_owned(), line["value"].as_f64().unwrap()))
-        .collect();
-    for name in [
+    let figures = figures(&work, &format!("bench table {sizes} --json"));
+    let names = [
         "table.trie.g64.bits_per_key",
         "table.trie.g64.get_ns",
         "table.trie.g64.batch_ns",
@@ -31,9 +45,50 @@ fn the_table_benchmark_prints_each_figure() {
         "table.cold.reads_per_get",
         "table.cold.gets_per_s",
         "table.cold.1kib.iops_fraction",
-    ] {
-        let (_, value) = figures.iter().find(|(known, _)| known == name).expect(name);
-        assert!(value.is_finite() && *value >= 0.0, "{name} is {value}");
+    ];
+    check(&figures, names.into_iter());
+    assert!(!work.path("bench").exists(), "nothing is left");
+}
+
+#[test]
+fn the_store_benchmark_prints_each_figure() {
+    let work = Work::new();
+    let sizes = "--data 1MiB --items 3000 --memory 1MiB --publishes 20 --chunks 2 --dir bench";
+    let figures = figures(&work, &format!("bench store {sizes} --json"));
+    let mut names: Vec<String> = [
+        "store.update.64b.disk_fraction",
+        "store.update.64b.seconds",
+        "store.update.1kib.disk_fraction",
+        "store.update.1kib.seconds",
+        "store.update.bytes_moved_ratio",
+        "store.delta.1pct.time_fraction",
+        "store.delta.reads_per_get",
+        "store.delta.gets_per_s",
+        "store.delta.1kib.1pct.time_fraction",
+        "store.delta.1kib.no_deltas.reads_per_get",
+        "store.publish.ms",
+        "store.publish.ms_max",
+        "store.publish.small.ms",
+        "store.publish.large.ms",
+        "store.publish.reader_stall_ms",
+        "store.publish.reader_p999_us",
+        "store.publish.control_stall_ms",
+        "store.publish.control_p999_us",
+        "store.publish.cached.switch_stall_ms",
+    ]
+    .map(str::to_owned)
+    .into();
+    for size in ["0p1", "1", "10", "100"] {
+        for what in ["seconds", "over_rebuild", "written_per_changed_byte"] {
+            let name = format!("store.update.batch_{size}pct.{what}");
+            names.extend(["auto", "merge"].map(|mode| format!("{name}.{mode}")));
+        }
+    }
+    check(&figures, names.iter().map(String::as_str));
+    // These can be negative.
+    for name in ["store.update.gain_over_rebuild_5_batches", "store.publish.attributable_stall_ms"]
+    {
+        assert!(figures.iter().any(|(known, value)| known == name && *value < 1e6), "{name}");
     }
     assert!(!work.path("bench").exists(), "nothing is left");
 }

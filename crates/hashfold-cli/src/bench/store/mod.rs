@@ -1,0 +1,53 @@
+//! `hashfold bench store`: versions made, updated, published.
+//!
+//! ```text
+//! pairs, night (what changes) → scene (a store on the device)
+//!     → update: one batch merged; sweep: batches of all sizes; growth: five in a row
+//!     → delta: small batches, looked up; publish: what readers notice
+//! ```
+
+mod delta;
+mod growth;
+mod night;
+mod publish;
+mod scene;
+mod stall;
+mod sweep;
+mod update;
+
+use super::{StoreBench, measure::Report, pairs::remove_all};
+use crate::failure::Result;
+use hashfold::io::{Disk, OsDisk};
+
+pub(crate) fn run(bench: &StoreBench) -> Result<()> {
+    let report = Report::new(bench.json, bench.seed, bench.threads);
+    let folder = bench.dir.join("store");
+    OsDisk.create_folder(&folder)?;
+    let done = groups(bench, &report, &folder);
+    let removed = remove_all(&folder);
+    // Stays if it was there before with something in it.
+    let _ = OsDisk.remove_folder(&bench.dir);
+    done.and(removed)
+}
+
+fn groups(bench: &StoreBench, report: &Report, folder: &std::path::Path) -> Result<()> {
+    let wants = |names: &[&str]| {
+        bench.only.is_empty() || bench.only.iter().any(|only| names.contains(&only.as_str()))
+    };
+    if wants(&["update"]) {
+        update::run(bench, report, folder)?;
+    }
+    if wants(&["update", "growth"]) {
+        growth::run(bench, report, folder)?;
+    }
+    if wants(&["update", "sweep"]) {
+        sweep::run(bench, report, folder)?;
+    }
+    if wants(&["delta"]) {
+        delta::run(bench, report, folder)?;
+    }
+    if wants(&["publish"]) {
+        publish::run(bench, report, folder)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,255 @@
+//! Publishing and rolling back, and what a reader notices of it.
+//!
+//! ```text
+//! writer       publish 2, roll back to 1, publish 2, …          nothing, for as long
+//! refresher    opens what is current, every 100 µs              the same
+//! reader       looks up, and notes the time from answer to answer    the same
+//! ```
+//!
+//! Both take turns, so that what else the machine does spreads over them.
+
+use super::{
+    super::{
+        StoreBench, ensure,
+        measure::Report,
+        pairs::{KEY_SIZE, Pairs, Row, remove_all},
+        table::pick,
+    },
+    night::{History, Night},
+    scene::Scene,
+    stall::Times,
+};
+use crate::failure::Result;
+use hashfold::{
+    io::Access,
+    store::{Follower, Mode, StoreWriter},
+    table::OpenOptions,
+};
+use std::{
+    path::Path,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    thread::{self, sleep},
+    time::{Duration, Instant},
+};
+
+/// Turns of publishing and of doing nothing.
+const TURNS: u64 = 10;
+
+/// Between two looks of the refresher, and of the writer that waits for it.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// A reader sees a new version within this time.
+const VISIBLE_MAX: Duration = Duration::from_secs(1);
+
+/// Keys that the reader looks up, so few that they stay in memory.
+const KEYS_MAX: u64 = 10_000;
+
+/// What is published: a name in figures, its pairs, and how readers read them.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    name: &'static str,
+    pairs: u64,
+    data: Access,
+}
+
+pub(super) fn run(bench: &StoreBench, report: &Report, folder: &Path) -> Result<()> {
+    let large = (bench.data as u64 / 64).min(1_000_000);
+    let cases = [
+        Case { name: ".small", pairs: large.min(10_000), data: Access::Mapped },
+        Case { name: ".large", pairs: large, data: Access::Mapped },
+        Case { name: ".cached", pairs: large, data: Access::Cached },
+    ];
+    for case in cases {
+        let pairs = Pairs::new("publish", 64, case.pairs * 64, bench.seed);
+        one_case(&Scene::new(bench, report, folder, pairs), case)?;
+    }
+    Ok(())
+}
+
+/// The two versions that are current in turns, and what they answer.
+struct Lookups {
+    keys: Vec<[u8; KEY_SIZE]>,
+    /// By version, less 1.
+    expected: [Vec<Option<Row>>; 2],
+}
+
+impl Lookups {
+    fn new(pairs: &Pairs, night: Night) -> Lookups {
+        let (old, new) = (History::of(night.base), History::of(night.base).and(night));
+        let count = KEYS_MAX.min(new.numbers());
+        let numbers: Vec<u64> = (0..count).map(|i| pick(i, pairs.seed, new.numbers())).collect();
+        let rows = |history: &History| numbers.iter().map(|&i| history.row(i)).collect();
+        let keys = numbers.iter().map(|&i| pairs.key(i)).collect();
+        Lookups { keys, expected: [rows(&old), rows(&new)] }
+    }
+}
+
+/// What is going on, for the reader's notes.
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Publishing,
+    Control,
+    Ended,
+}
+
+/// What the reader noted.
+struct Noted {
+    /// From answer to answer, while versions are published, and while they are not.
+    gaps: [Times; 2],
+    /// Those of the first group in which the version changed.
+    switches: Times,
+}
+
+fn one_case(scene: &Scene<'_>, case: Case) -> Result<()> {
+    let base = scene.pairs.count;
+    let store = scene.store("store");
+    let night = Night { base, size: (base / 100).max(1), generation: 1 };
+    let (input, batch) = (
+        scene.write_rows("input", (0..base).map(Row::first))?,
+        scene.write_rows("batch", night.rows())?,
+    );
+    scene.build(&store, &[&input])?;
+    // Merged, the new version shares no file with the old one: all of it is opened anew.
+    let made = scene.update(&store, &[&batch], Mode::Merge)?;
+    scene.check(&store, &made.info, &History::of(base).and(night))?;
+    scene.remove(&input)?;
+    scene.remove(&batch)?;
+    let mut writer = scene.open(&store)?;
+    writer.roll_back()?;
+    writer.forgive(2)?;
+    let lookups = Lookups::new(&scene.pairs, night);
+    let options = OpenOptions { data: case.data, index: case.data };
+    let follower = Follower::open(scene.disk.clone(), &store, options)?;
+    let phase = AtomicUsize::new(Phase::Control as usize);
+    let (written, noted, refreshes) = thread::scope(|scope| {
+        let reader = scope.spawn(|| read(&follower, &lookups, &phase));
+        let refresher = scope.spawn(|| refresh(&follower, &phase));
+        let written = write(scene, &mut writer, &follower, &phase);
+        phase.store(Phase::Ended as usize, Relaxed);
+        let noted = reader.join().expect("the reader does not panic");
+        (written, noted, refresher.join().expect("the refresher does not panic"))
+    });
+    let (written, noted) = (written?, noted?);
+    ensure(refreshes? >= written.publishes.total(), || "a version was never opened".to_owned())?;
+    drop((follower, writer));
+    remove_all(&store)?;
+    tell(scene, case, &written, &noted);
+    Ok(())
+}
+
+/// What the writer noted.
+struct Written {
+    publishes: Times,
+    publish_seconds: f64,
+    /// Until the follower has the version, its publishing included.
+    visible: Times,
+}
+
+fn write(
+    scene: &Scene<'_>,
+    writer: &mut StoreWriter,
+    follower: &Follower,
+    phase: &AtomicUsize,
+) -> Result<Written> {
+    let mut written =
+        Written { publishes: Times::new(), publish_seconds: 0.0, visible: Times::new() };
+    // Everything is in memory by then.
+    sleep(PAUSE * 1000);
+    for turn in 0..TURNS {
+        let share =
+            scene.bench.publishes * (turn + 1) / TURNS - scene.bench.publishes * turn / TURNS;
+        phase.store(Phase::Publishing as usize, Relaxed);
+        let start = Instant::now();
+        for i in 0..share {
+            let begin = Instant::now();
+            let number =
+                if i % 2 == 0 { writer.publish(2).map(|()| 2) } else { writer.roll_back() };
+            let (number, time) = (number?, begin.elapsed());
+            written.publishes.add(time);
+            written.publish_seconds += time.as_secs_f64();
+            wait_for(follower, number, begin)?;
+            written.visible.add(begin.elapsed());
+            if i % 2 == 1 {
+                writer.forgive(2)?;
+            }
+        }
+        if share % 2 == 1 {
+            writer.roll_back()?;
+            writer.forgive(2)?;
+        }
+        let took = start.elapsed();
+        phase.store(Phase::Control as usize, Relaxed);
+        sleep(took);
+    }
+    Ok(written)
+}
+
+fn wait_for(follower: &Follower, number: u64, since: Instant) -> Result<()> {
+    while follower.version().info().name.number != number {
+        ensure(since.elapsed() < VISIBLE_MAX, || format!("version {number} is not seen"))?;
+        sleep(PAUSE);
+    }
+    Ok(())
+}
+
+/// Opens what is current, again and again; returns how often it was another version.
+fn refresh(follower: &Follower, phase: &AtomicUsize) -> Result<u64> {
+    let mut refreshes = 0;
+    while phase.load(Relaxed) != Phase::Ended as usize {
+        refreshes += u64::from(follower.refresh()?);
+        sleep(PAUSE);
+    }
+    Ok(refreshes)
+}
+
+fn read(follower: &Follower, lookups: &Lookups, phase: &AtomicUsize) -> Result<Noted> {
+    let mut noted = Noted { gaps: [Times::new(), Times::new()], switches: Times::new() };
+    let mut i = 0;
+    let mut number = 1;
+    let mut last = Instant::now();
+    loop {
+        let now = phase.load(Relaxed);
+        let Some(gaps) = noted.gaps.get_mut(now) else { return Ok(noted) };
+        let version = follower.version();
+        let held = version.info().name.number;
+        let mut row = None;
+        version.get_with(&lookups.keys[i], &mut |value| row = value.and_then(Row::of))?;
+        let expected = lookups.expected[held as usize - 1][i];
+        ensure(row == expected, || format!("version {held} has {row:?}, not {expected:?}"))?;
+        let end = Instant::now();
+        gaps.add(end - last);
+        if held != number {
+            noted.switches.add(end - last);
+        }
+        (last, number) = (end, held);
+        i = (i + 1) % lookups.keys.len();
+    }
+}
+
+fn tell(scene: &Scene<'_>, case: Case, written: &Written, noted: &Noted) {
+    let publishes = written.publishes.total();
+    let say = |what: &str, value, unit| {
+        scene.say(&format!("store.publish{}.{what}", case.name), value, unit, scene.pairs.count);
+        if case.name == ".large" {
+            scene.say(&format!("store.publish.{what}"), value, unit, scene.pairs.count);
+        }
+    };
+    say("ms", written.publish_seconds * 1e3 / publishes as f64, "ms");
+    say("ms_max", written.publishes.max_ms(), "ms");
+    say("visible_ms_p50", written.visible.quantile_us(0.5) / 1e3, "ms");
+    say("visible_ms_max", written.visible.max_ms(), "ms");
+    say("switches", noted.switches.total() as f64, "seen by the reader");
+    say("switch_us_p50", noted.switches.quantile_us(0.5), "us");
+    say("switch_stall_ms", noted.switches.max_ms(), "ms");
+    let [publishing, control] = &noted.gaps;
+    for (name, gaps) in [("reader", publishing), ("control", control)] {
+        say(&format!("{name}_lookups"), gaps.total() as f64, "lookups");
+        say(&format!("{name}_stall_ms"), gaps.max_ms(), "ms");
+        for (suffix, part) in [("p999", 0.999), ("p9999", 0.9999), ("p99999", 0.99999)] {
+            say(&format!("{name}_{suffix}_us"), gaps.quantile_us(part), "us");
+        }
+    }
+    say("attributable_stall_ms", publishing.max_ms() - control.max_ms(), "ms");
+    let p9999 = |times: &Times| times.quantile_us(0.9999);
+    say("attributable_p9999_us", p9999(publishing) - p9999(control), "us");
+}

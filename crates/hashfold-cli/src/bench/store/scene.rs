@@ -1,0 +1,236 @@
+//! A store on the device to be measured: built, updated, taken back, checked.
+
+use super::{
+    super::{
+        StoreBench,
+        device::{CountingDisk, Counts, Moved, Rates, device_rates},
+        ensure,
+        measure::{Report, process_seconds, wall_seconds},
+        pairs::{Pairs, Row, RowFile},
+        table::pick,
+    },
+    night::History,
+};
+use crate::failure::Result;
+use hashfold::{
+    Seed,
+    io::{Access, Disk, OsDisk},
+    run::{Run, SortOptions},
+    store::{
+        Mode, Retention, Shape, SlotMap, StoreOptions, StoreWriter, Version, VersionFacts,
+        VersionInfo,
+    },
+    table::{IndexOptions, OpenOptions},
+    work::{Executor, Threads},
+};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Measurements of one kind: the middle one is reported.
+pub(super) const ROUNDS: usize = 3;
+
+/// Lookups by which a version is checked that is not read as a whole.
+const LOOKUPS: u64 = 1000;
+
+/// One store, and the pairs in it.
+pub(super) struct Scene<'a> {
+    pub(super) bench: &'a StoreBench,
+    pub(super) report: &'a Report,
+    pub(super) folder: &'a Path,
+    pub(super) pairs: Pairs,
+    /// Memory in which inputs are sorted, in bytes.
+    pub(super) memory: usize,
+    pub(super) disk: Arc<dyn Disk>,
+    counts: Arc<Counts>,
+    versions: std::cell::Cell<u64>,
+}
+
+/// What making a version took.
+pub(super) struct Made {
+    pub(super) info: VersionInfo,
+    pub(super) seconds: f64,
+    pub(super) cpu_seconds: f64,
+    pub(super) moved: Moved,
+}
+
+impl<'a> Scene<'a> {
+    pub(super) fn new(
+        bench: &'a StoreBench,
+        report: &'a Report,
+        folder: &'a Path,
+        pairs: Pairs,
+    ) -> Scene<'a> {
+        let disk = CountingDisk::default();
+        let counts = disk.counts.clone();
+        let memory = bench.memory;
+        let versions = std::cell::Cell::new(0);
+        Scene { bench, report, folder, pairs, memory, disk: Arc::new(disk), counts, versions }
+    }
+
+    /// Where a store is.
+    pub(super) fn store(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    pub(super) fn write_rows(
+        &self,
+        name: &str,
+        rows: impl Iterator<Item = Row>,
+    ) -> Result<RowFile> {
+        self.pairs.write(self.folder.join(name), rows, self.bench.threads)
+    }
+
+    pub(super) fn rates(&self) -> Result<Rates> {
+        Ok(device_rates(self.folder, self.bench.data as u64, self.bench.threads)?)
+    }
+
+    pub(super) fn executor(&self) -> Arc<dyn Executor> {
+        Arc::new(Threads::new(self.bench.threads))
+    }
+
+    /// What moved since the last call.
+    pub(super) fn moved(&self) -> Moved {
+        self.counts.take()
+    }
+
+    pub(super) fn create(&self, store: &Path, executor: Arc<dyn Executor>) -> Result<StoreWriter> {
+        let options = StoreOptions {
+            seed: Seed(self.bench.seed),
+            id: 1,
+            shape: Shape {
+                slots: SlotMap::new(self.bench.chunks)?,
+                index: IndexOptions::default(),
+                block_size: 4096,
+            },
+            attributes: Vec::new(),
+        };
+        Ok(StoreWriter::create(self.disk.clone(), store, options, executor)?)
+    }
+
+    pub(super) fn open(&self, store: &Path) -> Result<StoreWriter> {
+        Ok(StoreWriter::open(self.disk.clone(), store, self.executor())?)
+    }
+
+    pub(super) fn facts(&self) -> VersionFacts {
+        self.versions.set(self.versions.get() + 1);
+        VersionFacts { id: self.versions.get(), created_s: 1, provenance: Vec::new() }
+    }
+
+    /// Makes and publishes a store's first version.
+    pub(super) fn build(&self, store: &Path, inputs: &[&RowFile]) -> Result<Made> {
+        let executor = self.executor();
+        self.make(&executor, inputs, Mode::Replace, || self.create(store, executor.clone()))
+    }
+
+    /// Makes and publishes the next version.
+    pub(super) fn update(&self, store: &Path, inputs: &[&RowFile], mode: Mode) -> Result<Made> {
+        let executor = self.executor();
+        let open = || Ok(StoreWriter::open(self.disk.clone(), store, executor.clone())?);
+        self.make(&executor, inputs, mode, open)
+    }
+
+    /// From the first row that is read to the version that is there and published.
+    fn make(
+        &self,
+        executor: &Arc<dyn Executor>,
+        inputs: &[&RowFile],
+        mode: Mode,
+        open: impl FnOnce() -> Result<StoreWriter>,
+    ) -> Result<Made> {
+        self.moved();
+        let cpu = process_seconds();
+        let (seconds, made) = wall_seconds(|| -> Result<(StoreWriter, VersionInfo)> {
+            let mut writer = open()?;
+            let mut batch = writer.batch(SortOptions::within(self.memory))?;
+            for input in inputs {
+                let push = &mut |key: &[u8], value: Option<&[u8]>| Ok(batch.push(key, value)?);
+                self.pairs.read(self.disk.as_ref(), input, executor.as_ref(), push)?;
+            }
+            let info = writer.write(batch, mode, self.facts())?;
+            writer.publish(info.name.number)?;
+            Ok((writer, info))
+        });
+        let cpu_seconds = process_seconds() - cpu;
+        // What the writer still does in the background when it goes is not waited for above.
+        let (_, info) = made?;
+        Ok(Made { info, seconds, cpu_seconds, moved: self.moved() })
+    }
+
+    /// Goes back to the version before, and removes the one that was published.
+    pub(super) fn take_back(&self, store: &Path) -> Result<()> {
+        let mut writer = self.open(store)?;
+        writer.roll_back()?;
+        Self::collect(&mut writer)
+    }
+
+    /// Removes all versions but the current one.
+    pub(super) fn collect(writer: &mut StoreWriter) -> Result<()> {
+        let rules = Retention { keep: 0, age_s_min: 0, now_s: u64::MAX, free_bytes_min: 0 };
+        writer.collect(&rules, &mut |_| Ok(()))?;
+        let left = writer.numbers()?.len();
+        ensure(left == 1, || format!("{left} versions are left"))
+    }
+
+    pub(super) fn open_version(&self, store: &Path, number: u64, data: Access) -> Result<Version> {
+        let options = OpenOptions { data, ..OpenOptions::default() };
+        Ok(Version::open(&self.disk, store, number, options)?)
+    }
+
+    /// Looks some pairs up.
+    pub(super) fn check(&self, store: &Path, info: &VersionInfo, history: &History) -> Result<()> {
+        let version = self.open_version(store, info.name.number, Access::Cached)?;
+        for i in (0..LOOKUPS).map(|i| pick(i, self.bench.seed, history.numbers())) {
+            let value = version.get(&self.pairs.key(i))?;
+            let row = value.as_deref().and_then(Row::of);
+            let expected = history.row(i);
+            ensure(row == expected, || format!("pair {i} is {row:?}, not {expected:?}"))?;
+        }
+        Ok(())
+    }
+
+    /// Reads and compares all of a version.
+    pub(super) fn check_all(
+        &self,
+        store: &Path,
+        info: &VersionInfo,
+        history: &History,
+    ) -> Result<()> {
+        let version = self.open_version(store, info.name.number, Access::Direct)?;
+        let noise = self.pairs.noise();
+        let mut expected = vec![0; self.pairs.size()];
+        let mut count = 0;
+        for chunk in 0..self.bench.chunks {
+            let mut run = version.scan(chunk);
+            while run.advance()? {
+                let entry = run.entry();
+                let value = entry.value.unwrap_or_default();
+                let row = Row::of(value);
+                let is_there = row.is_some_and(|row| history.row(row.number) == Some(row));
+                ensure(is_there, || format!("{row:?} is no pair of this version"))?;
+                self.pairs.fill(row.expect("it is there"), &noise, &mut expected);
+                let (key, rest) = expected.split_at(entry.key.len().min(expected.len()));
+                ensure(key == entry.key && rest == value, || format!("{row:?} is damaged"))?;
+                count += 1;
+            }
+        }
+        ensure(count == history.count(), || format!("{count} pairs, not {}", history.count()))
+    }
+
+    /// Prints a figure over so many pairs.
+    pub(super) fn say(&self, name: &str, value: f64, unit: &str, count: u64) {
+        self.report.add(name, value, unit, count, count * self.pairs.size() as u64);
+    }
+
+    pub(super) fn remove(&self, rows: &RowFile) -> Result<()> {
+        Ok(OsDisk.remove(&rows.path)?)
+    }
+}
+
+/// The middle one of some numbers, or the mean of the middle two.
+pub(super) fn median(mut numbers: Vec<f64>) -> f64 {
+    assert!(!numbers.is_empty());
+    numbers.sort_by(f64::total_cmp);
+    (numbers[(numbers.len() - 1) / 2] + numbers[numbers.len() / 2]) / 2.0
+}

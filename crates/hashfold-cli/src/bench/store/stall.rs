@@ -1,0 +1,91 @@
+//! How long lookups take, each of millions: none is forgotten.
+
+use std::time::Duration;
+
+/// Parts of a power of two that are told apart.
+const PARTS: u64 = 64;
+const PARTS_LOG2: u32 = PARTS.ilog2();
+
+/// Times, counted by their size to 1 part in 64.
+#[derive(Clone, Debug)]
+pub(super) struct Times {
+    counts: Vec<u64>,
+    total: u64,
+    max_ns: u64,
+}
+
+impl Times {
+    pub(super) fn new() -> Times {
+        let buckets = PARTS * u64::from(u64::BITS - PARTS_LOG2 + 1);
+        Times { counts: vec![0; buckets as usize], total: 0, max_ns: 0 }
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.counts[bucket(ns)] += 1;
+        self.total += 1;
+        self.max_ns = self.max_ns.max(ns);
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
+    pub(super) fn max_ms(&self) -> f64 {
+        self.max_ns as f64 / 1e6
+    }
+
+    /// The time that this part of all stay within, in microseconds; 0 if there are none.
+    pub(super) fn quantile_us(&self, part: f64) -> f64 {
+        let rank = (self.total as f64 * part).ceil() as u64;
+        let mut passed = 0;
+        for (bucket, count) in self.counts.iter().enumerate() {
+            passed += count;
+            if passed >= rank && *count > 0 {
+                return least_ns(bucket) as f64 / 1e3;
+            }
+        }
+        0.0
+    }
+}
+
+fn bucket(ns: u64) -> usize {
+    let shift = (u64::BITS - ns.leading_zeros()).saturating_sub(PARTS_LOG2 + 1);
+    (u64::from(shift) * PARTS + (ns >> shift)) as usize
+}
+
+/// The least time that is counted in a bucket.
+fn least_ns(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    let shift = (bucket / PARTS).saturating_sub(1);
+    (bucket - shift * PARTS) << shift
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_in_the_bucket_of_the_least_time_that_is_close_to_it() {
+        let all = (0..5000).chain((0..64).map(|bit| 1 << bit)).chain([u64::MAX]);
+        for ns in all {
+            let least = least_ns(bucket(ns));
+            assert!(least <= ns && ns - least <= ns / PARTS, "{ns} is counted as {least}");
+            assert_eq!(bucket(least), bucket(ns));
+        }
+    }
+
+    #[test]
+    fn quantiles_are_those_of_a_sorted_list() {
+        let mut times = Times::new();
+        (1..=1000).for_each(|us| times.add(Duration::from_micros(us)));
+        for (part, us) in [(0.5, 500.0), (0.999, 999.0), (1.0, 1000.0)] {
+            let got = times.quantile_us(part);
+            assert!(got <= us && got >= us * (1.0 - 1.0 / PARTS as f64), "{part}: {got}");
+        }
+        assert_eq!(times.max_ms(), 1.0);
+        assert_eq!(times.total(), 1000);
+        assert_eq!(Times::new().quantile_us(0.5), 0.0);
+    }
+}
