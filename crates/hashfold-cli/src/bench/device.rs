@@ -57,12 +57,23 @@ pub(crate) fn sequential(path: &Path, size: u64, executor: &Arc<dyn Executor>) -
     Ok(Rates { write: size as f64 / write, read: size as f64 / read })
 }
 
-/// Random reads of 4 KiB a second, as many under way as a batch of lookups has.
-pub(crate) fn random_reads(file: &dyn BlockFile, count: u64, seed: u64) -> Result<f64> {
+/// Random reads a second, as many under way as a batch of lookups has: of 4 KiB, but for this part
+/// of them, which is of 8 KiB.
+pub(crate) fn random_reads(
+    file: &dyn BlockFile,
+    count: u64,
+    seed: u64,
+    long_part: f64,
+) -> Result<f64> {
     const BLOCK: u64 = 4096;
-    let blocks = file.size()? / BLOCK;
+    let blocks = file.size()? / BLOCK - 1;
+    // Evenly among the others.
+    let is_long = |i: u64| (i as f64 * long_part).fract() + long_part >= 1.0;
     let extents: Vec<Extent> = (0..count)
-        .map(|i| Extent { offset: super::table::pick(i, seed, blocks) * BLOCK, len: 4096 })
+        .map(|i| Extent {
+            offset: super::table::pick(i, seed, blocks) * BLOCK,
+            len: if is_long(i) { 2 } else { 1 } * BLOCK as usize,
+        })
         .collect();
     let (seconds, done) = wall_seconds(|| {
         let mut batches = extents.chunks(super::table::BATCH);

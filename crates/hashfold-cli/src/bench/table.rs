@@ -2,7 +2,7 @@
 
 use super::{
     TableBench,
-    device::{CountingDisk, device_rates, random_reads},
+    device::{CountingDisk, Moved, device_rates, random_reads},
     ensure,
     measure::{
         Report, best_of, cpu_seconds, peak_rss_mib, process_seconds, reset_peak_rss, wall_seconds,
@@ -378,28 +378,31 @@ impl Scene<'_> {
             }
             let options = OpenOptions { data: Access::Direct, ..OpenOptions::default() };
             let table = Table::open(&disk, self.table, options)?;
-            self.cold_gets(&table, suffix, &|| counts.take().reads)?;
+            self.cold_gets(&table, suffix, &|| counts.take())?;
         }
         Ok(())
     }
 
-    fn cold_gets(&self, table: &Table, suffix: &str, reads: &dyn Fn() -> u64) -> Result<()> {
+    fn cold_gets(&self, table: &Table, suffix: &str, moved: &dyn Fn() -> Moved) -> Result<()> {
         /// Rounds of lookups and of plain reads, in turns.
         const TURNS: u64 = 5;
         let count = (20 * BATCH as u64).min(self.pairs.count);
         let file = self.data_file()?;
-        let (mut seconds, mut device_reads, mut plain) = (0.0, 0, 0.0);
+        let (mut seconds, mut device_reads, mut plain, mut same_sizes) = (0.0, 0, 0.0, 0.0);
         for turn in 0..TURNS {
             let seed = self.pairs.seed + turn;
             let numbers: Vec<u64> = (0..count).map(|i| pick(i, seed, self.pairs.count)).collect();
             let keys: Vec<[u8; KEY_SIZE]> = numbers.iter().map(|&i| self.pairs.key(i)).collect();
-            reads();
+            moved();
             let (time, wrong) = wall_seconds(|| self.get_all(table, &keys, &numbers));
             let wrong = wrong?;
             ensure(wrong == 0, || format!("{wrong} lookups gave a wrong value"))?;
             seconds += time;
-            device_reads += reads();
-            plain += random_reads(file.as_ref(), count, seed)?;
+            let Moved { reads, read_bytes, .. } = moved();
+            device_reads += reads;
+            plain += random_reads(file.as_ref(), count, seed, 0.0)?;
+            let long_part = read_bytes as f64 / (reads * 4096) as f64 - 1.0;
+            same_sizes += random_reads(file.as_ref(), count, seed + TURNS, long_part)?;
         }
         let gets = TURNS * count;
         let say = |what: &str, value, unit| {
@@ -409,7 +412,13 @@ impl Scene<'_> {
         };
         say("reads_per_get", device_reads as f64 / gets as f64, "reads");
         say("gets_per_s", gets as f64 / seconds, "1/s");
-        say("iops_fraction", gets as f64 / seconds / (plain / TURNS as f64), "of plain reads");
+        let rate = gets as f64 / seconds;
+        say("iops_fraction", rate / (plain / TURNS as f64), "of plain reads");
+        say(
+            "same_sizes_fraction",
+            rate / (same_sizes / TURNS as f64),
+            "of plain reads of its sizes",
+        );
         Ok(())
     }
 
