@@ -12,7 +12,7 @@ use crate::{
     error::{Error, ErrorClass, ErrorKind, Place, Result},
     io::{Access, Buffer, Disk},
 };
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What a check found.
 #[derive(Debug, Default)]
@@ -161,19 +161,22 @@ impl StoreWriter {
     /// other store. Returns how many were mended.
     fn repair_file(&self, table: &Path, source: &Path, tree: &FileTree) -> Result<u64> {
         let disk = self.disk.as_ref();
-        let (path, new): (PathBuf, PathBuf) =
-            (table.join(&tree.name), table.join(format!("{}.mended", tree.name)));
+        let path = table.join(&tree.name);
+        // Beside the tables, where the next writer removes what it does not know.
+        let id = table.file_name().unwrap_or_default().to_string_lossy();
+        let new = self.tables().join(format!("{id}-{}.mended", tree.name));
         let here = match disk.open(&path, Access::Cached) {
             Ok(file) => Some(file),
             Err(error) => as_damage(error).map(|_| None)?,
         };
+        // Where they start, in order.
         let mut bad = Vec::new();
         match &here {
             Some(file) => check_pieces(file.as_ref(), tree, &mut |piece, good| {
-                bad.extend(good.is_none().then(|| piece.clone()));
+                bad.extend(good.is_none().then_some(piece.bytes.start));
                 Ok(())
             })?,
-            None => bad.extend(tree.pieces.iter().cloned()),
+            None => bad.extend(tree.pieces.iter().map(|piece| piece.bytes.start)),
         }
         let is_long = here.as_ref().map(|file| file.size()).transpose()? > Some(tree.size());
         if bad.is_empty() && !is_long {
@@ -187,7 +190,7 @@ impl StoreWriter {
             if bytes.len() != len {
                 bytes = Buffer::zeroed(len);
             }
-            let is_bad = bad.contains(piece);
+            let is_bad = bad.binary_search(&start).is_ok();
             match &here {
                 Some(here) if !is_bad => here.read_at(start, &mut bytes)?,
                 _ => there.read_at(start, &mut bytes)?,
