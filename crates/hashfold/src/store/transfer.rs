@@ -15,7 +15,7 @@ use crate::{
 };
 use std::{path::Path, sync::Arc};
 
-/// Writes what leads from one version to another into a file, synced. `watch` is told how many
+/// Writes what leads from one version to another into a file, synced, also its name. `watch` is told how many
 /// keys of both were compared, now and then; its error ends the work.
 pub fn diff(
     disk: &dyn Disk,
@@ -53,7 +53,11 @@ pub fn diff(
         }
         changes.add(join.changes());
     }
-    Ok((writer.finish()?, changes))
+    let info = writer.finish()?;
+    if let Some(folder) = path.parent() {
+        disk.sync_folder(folder)?;
+    }
+    Ok((info, changes))
 }
 
 impl StoreWriter {
