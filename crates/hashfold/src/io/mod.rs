@@ -31,7 +31,12 @@ pub use self::{
 };
 
 use crate::error::{Error, ErrorKind, Place, Result};
-use std::{fmt::Debug, io, path::Path, sync::Arc};
+use std::{
+    fmt::Debug,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// Offsets, lengths and buffers of [`Access::Direct`] reads and writes should be multiples of this
 /// (others work, at the price of a copy), and the size of every framed file is one, in bytes.
@@ -161,6 +166,25 @@ fn read_each(file: &dyn BlockFile, extents: &mut Extents<'_>, visit: &mut Visit<
         visit(i, bytes)?;
     }
     Ok(())
+}
+
+/// The folders above `path` that are missing, and the first one that is there: those in which
+/// names will be new when it was made.
+pub(crate) fn folders_above(disk: &dyn Disk, path: &Path) -> Result<Vec<PathBuf>> {
+    let mut above = Vec::new();
+    for folder in path.ancestors().skip(1) {
+        above.push(folder.to_owned());
+        if disk.exists(folder)? {
+            break;
+        }
+    }
+    Ok(above)
+}
+
+/// Whether an error says that the user may not do this.
+pub(crate) fn is_denied(error: &Error) -> bool {
+    let denied = io::ErrorKind::PermissionDenied;
+    matches!(error.kind(), ErrorKind::Io { source, .. } if source.kind() == denied)
 }
 
 /// The error of a call on `path` that the system refused.

@@ -2,6 +2,7 @@
 
 use super::{
     gates::{Gates, Report},
+    pointer::Pointer,
     read::Version,
     write::StoreWriter,
 };
@@ -24,6 +25,7 @@ impl StoreWriter {
     ///
     /// Takes as long whatever the size of the data: the pointer is written, and nothing else.
     pub fn publish(&mut self, number: u64) -> Result<()> {
+        self.settle()?;
         self.version(number)?;
         if self.pointer.bad.contains(&number) {
             let expected = "one that is not marked bad";
@@ -37,6 +39,7 @@ impl StoreWriter {
     /// Makes the version current that was so before, and marks the one that is current now as
     /// bad. Returns the version that is current then.
     pub fn roll_back(&mut self) -> Result<u64> {
+        self.settle()?;
         let numbers = self.numbers()?;
         let Some(previous) = self.pointer.previous(|number| numbers.contains(&number)) else {
             let error = Error::argument("version to go back to", "one that was current", "none");
@@ -52,6 +55,7 @@ impl StoreWriter {
 
     /// Lets a version that was marked bad be published again.
     pub fn forgive(&mut self, number: u64) -> Result<()> {
+        self.settle()?;
         let mut pointer = self.pointer.clone();
         pointer.bad.retain(|bad| *bad != number);
         self.replace(pointer)
@@ -59,6 +63,7 @@ impl StoreWriter {
 
     /// Keeps a version whatever the rules say, or no longer.
     pub fn pin(&mut self, number: u64, pin: Pin) -> Result<()> {
+        self.settle()?;
         self.version(number)?;
         let mut pointer = self.pointer.clone();
         pointer.pinned.retain(|pinned| *pinned != number);
@@ -69,10 +74,19 @@ impl StoreWriter {
         self.replace(pointer)
     }
 
-    fn replace(&mut self, mut pointer: super::Pointer) -> Result<()> {
-        pointer.replace(self.disk.as_ref(), &self.folder)?;
-        self.pointer = pointer;
-        Ok(())
+    pub(super) fn replace(&mut self, mut pointer: Pointer) -> Result<()> {
+        let replaced = pointer.replace(self.disk.as_ref(), &self.folder);
+        self.is_settled = replaced.is_ok();
+        match &replaced {
+            Ok(()) => self.pointer = pointer,
+            // It may have been replaced, and only not be on the device yet.
+            Err(_) => {
+                if let Ok(there) = Pointer::read(self.disk.as_ref(), &self.folder) {
+                    self.pointer = there;
+                }
+            }
+        }
+        replaced
     }
 }
 

@@ -68,6 +68,7 @@ impl StoreWriter {
         rules: &Retention,
         pace: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<Removed> {
+        self.settle()?;
         let mut removed = Removed::default();
         let mut spare = Vec::new();
         for (number, reason) in self.judge(rules)? {

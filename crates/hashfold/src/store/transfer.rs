@@ -70,6 +70,7 @@ impl StoreWriter {
         mode: Mode,
         facts: VersionFacts,
     ) -> Result<VersionInfo> {
+        self.settle()?;
         let mut delta = DeltaReader::open(self.disk.as_ref(), path)?;
         let info = *delta.info();
         let at = |error: Error| error.at(&Place::file(path));

@@ -5,6 +5,7 @@ use super::{
     join::{Join, Keep},
     layer::{Kind, LayerBuilder, Watch, table_id},
     pointer::{self, Pointer},
+    publish::is_absent,
     read::{TABLES, VERSIONS, merged, open_layer},
     version::{
         Attributes, Changes, Chunk, DELTAS_MAX, Shape, VersionInfo, VersionName, file_name,
@@ -13,7 +14,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Place, Result},
-    io::{Access, Disk, Lock},
+    io::{Access, Disk, Lock, folders_above, is_denied},
     key::Seed,
     run::{Run, SortOptions, Summary},
     table::{OpenOptions, Table},
@@ -86,6 +87,8 @@ pub struct StoreWriter {
     /// Of a store that has no version yet.
     options: Option<StoreOptions>,
     watch: Watch,
+    /// What this process knows of the folder's names is on the device.
+    pub(super) is_settled: bool,
     _lock: Box<dyn Lock>,
 }
 
@@ -99,26 +102,33 @@ impl StoreWriter {
         executor: Arc<dyn Executor>,
     ) -> Result<StoreWriter> {
         options.shape.index.check()?;
+        let was_there = disk.exists(folder)?;
+        let above = folders_above(disk.as_ref(), folder)?;
         for path in [folder, &folder.join(VERSIONS), &folder.join(TABLES)] {
             disk.create_folder(path)?;
         }
         let lock = disk.lock(folder)?;
-        if disk.exists(&folder.join(crate::manifest::NAME))? {
+        let is_table = disk.exists(&folder.join(crate::manifest::NAME))?;
+        if is_table || !numbers(disk.as_ref(), folder)?.is_empty() {
             return Err(Error::new(ErrorKind::Exists).at(&Place::file(folder)));
         }
+        let mut pointer = Pointer::new(options.seed, options.id);
         match Pointer::read(disk.as_ref(), folder) {
-            // A crash while the first version was made leaves a pointer alone.
-            Ok(_) if !numbers(disk.as_ref(), folder)?.is_empty() => {
+            Ok(old) if old.current.is_some() => {
                 return Err(Error::new(ErrorKind::Exists).at(&Place::file(folder)));
             }
-            Err(error) if !matches!(error.kind(), ErrorKind::Absent) => return Err(error),
-            _ => {}
+            // Making the first version ended before it was there. Its number is gone.
+            Ok(old) => pointer.newest = old.newest,
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(error),
         }
-        let mut pointer = Pointer::new(options.seed, options.id);
         pointer.replace(disk.as_ref(), folder)?;
-        if let Some(above) = folder.parent() {
-            // Whoever may not even read it has made no name in it.
-            let _ = disk.sync_folder(above);
+        for folder in above {
+            match disk.sync_folder(&folder) {
+                // Whoever may not even read it has made no name in it.
+                Err(error) if was_there && is_denied(&error) => {}
+                synced => synced?,
+            }
         }
         let writer = StoreWriter {
             disk,
@@ -127,6 +137,7 @@ impl StoreWriter {
             pointer,
             options: Some(options),
             watch: Arc::new(|_| Ok(())),
+            is_settled: true,
             _lock: lock,
         };
         writer.sweep()?;
@@ -139,20 +150,34 @@ impl StoreWriter {
         folder: &Path,
         executor: Arc<dyn Executor>,
     ) -> Result<StoreWriter> {
-        Pointer::read(disk.as_ref(), folder)?;
-        let lock = disk.lock(folder)?;
         let pointer = Pointer::read(disk.as_ref(), folder)?;
-        let writer = StoreWriter {
+        let lock = disk.lock(folder)?;
+        let mut writer = StoreWriter {
             disk,
             folder: folder.to_owned(),
             executor,
             pointer,
             options: None,
             watch: Arc::new(|_| Ok(())),
+            is_settled: false,
             _lock: lock,
         };
+        writer.settle()?;
         writer.sweep()?;
         Ok(writer)
+    }
+
+    /// Reads the pointer, and makes the names that are there permanent, if that is not known: a
+    /// call may have failed after it was done, and whoever wrote here before may have been killed
+    /// before the end. What a power cut could bring back must not be removed.
+    pub(super) fn settle(&mut self) -> Result<()> {
+        if !self.is_settled {
+            self.pointer = Pointer::read(self.disk.as_ref(), &self.folder)?;
+            self.disk.sync_folder(&self.folder)?;
+            self.disk.sync_folder(&self.versions())?;
+            self.is_settled = true;
+        }
+        Ok(())
     }
 
     /// The same writer, telling `watch` how far it is.
@@ -162,7 +187,8 @@ impl StoreWriter {
         self
     }
 
-    /// Which version is current.
+    /// Which version is current. This also tells, after an error, whether something was done
+    /// before it; only the next change that succeeds makes sure that it lasts.
     pub fn pointer(&self) -> &Pointer {
         &self.pointer
     }
@@ -215,7 +241,10 @@ impl StoreWriter {
     }
 
     /// Makes a version of the current one and a batch.
+    /// `Exists` if there is a version with its id.
     pub fn write(&mut self, batch: Batch, mode: Mode, facts: VersionFacts) -> Result<VersionInfo> {
+        self.settle()?;
+        self.check_new(facts.id)?;
         let parent = self.parent()?;
         let shape = self.shape(parent.as_ref())?;
         if batch.slots() != shape.slots {
@@ -253,7 +282,7 @@ impl StoreWriter {
         let info = VersionInfo {
             seed: self.pointer.seed,
             store: self.pointer.store,
-            name: VersionName { number: self.pointer.newest + 1, id: facts.id },
+            name: VersionName { number: self.next_number()?, id: facts.id },
             parent: parent.as_ref().map(|parent| parent.name),
             created_s: facts.created_s,
             shape,
@@ -293,8 +322,36 @@ impl StoreWriter {
         done.into_iter().collect()
     }
 
+    /// Tables have their ids from their version's.
+    fn check_new(&self, id: u64) -> Result<()> {
+        for number in self.numbers()? {
+            if self.version(number).is_ok_and(|info| info.name.id == id) {
+                let path = self.versions().join(file_name(number));
+                return Err(Error::new(ErrorKind::Exists).at(&Place::file(&path)));
+            }
+        }
+        Ok(())
+    }
+
+    /// A number that no version had, also if the pointer is older than the versions: it may have
+    /// been restored from a copy.
+    fn next_number(&self) -> Result<u64> {
+        Ok(self.numbers()?.pop().unwrap_or(0).max(self.pointer.newest) + 1)
+    }
+
     /// Writes a version's file: from here on the version is there.
     fn add(&mut self, info: &VersionInfo) -> Result<()> {
+        let added = self.try_add(info);
+        if added.is_err() {
+            self.is_settled = false;
+            // Whoever is told that it failed may try again, under the same id. What cannot be
+            // removed now will be later.
+            let _ = self.withdraw(info.name.number);
+        }
+        added
+    }
+
+    fn try_add(&mut self, info: &VersionInfo) -> Result<()> {
         let (versions, name) = (self.versions(), file_name(info.name.number));
         let new = versions.join(format!("{name}.new"));
         self.disk.sync_folder(&self.tables())?;
@@ -309,14 +366,23 @@ impl StoreWriter {
         self.disk.sync_folder(&versions)
     }
 
+    /// Removes a version that nobody was told of, if it got its name.
+    fn withdraw(&self, number: u64) -> Result<()> {
+        let path = self.versions().join(file_name(number));
+        if self.disk.exists(&path)? {
+            let _lock = self.disk.lock(&path)?;
+            self.disk.remove(&path)?;
+        }
+        self.sweep().map(|_| ())
+    }
+
     /// Removes what a crash left behind: tables that no version consists of, and files that never
     /// got their names. Does nothing where a version cannot be read: nobody knows what it needs.
     pub(super) fn sweep(&self) -> Result<u64> {
         let disk = self.disk.as_ref();
-        for (folder, name) in [(&self.folder, pointer::NEW_NAME.to_owned())] {
-            if disk.exists(&folder.join(&name))? {
-                disk.remove(&folder.join(&name))?;
-            }
+        let new_pointer = self.folder.join(pointer::NEW_NAME);
+        if disk.exists(&new_pointer)? {
+            disk.remove(&new_pointer)?;
         }
         let (versions, tables) = (self.versions(), self.tables());
         for name in disk.list(&versions)?.iter().filter(|name| name.ends_with(".new")) {
@@ -327,8 +393,14 @@ impl StoreWriter {
             let Ok(info) = self.version(number) else { return Ok(0) };
             used.extend(info.layers().map(|layer| format!("{:016x}", layer.table)));
         }
+        let mut spare = disk.list(&tables)?;
+        spare.retain(|name| !used.contains(name));
+        if !spare.is_empty() {
+            // A version that is gone must not come back after its tables are.
+            disk.sync_folder(&versions)?;
+        }
         let mut removed = 0;
-        for name in disk.list(&tables)?.into_iter().filter(|name| !used.contains(name)) {
+        for name in spare {
             removed += remove_table(disk, &tables.join(name))?;
         }
         Ok(removed)

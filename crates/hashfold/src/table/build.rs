@@ -12,8 +12,9 @@ use crate::{
     checksum::crc32c_append,
     error::{Error, ErrorClass, ErrorKind, Place, Result},
     io::{
-        Access, Disk, Lock, Writer,
+        Access, Disk, Lock, Writer, folders_above,
         frame::{FileKind, Footer, Header},
+        is_denied,
     },
     key::KeyHash,
     manifest::{self, FileEntry, Manifest},
@@ -280,13 +281,7 @@ struct LockedFolder {
 impl LockedFolder {
     fn create(disk: Arc<dyn Disk>, path: &Path) -> Result<LockedFolder> {
         let made_here = !disk.exists(path)?;
-        let mut above = Vec::new();
-        for folder in path.ancestors().skip(1) {
-            above.push(folder.to_owned());
-            if disk.exists(folder)? {
-                break;
-            }
-        }
+        let above = folders_above(disk.as_ref(), path)?;
         disk.create_folder(path)?;
         let lock = disk.lock(path)?;
         let before = disk.list(path)?;
@@ -338,11 +333,6 @@ impl LockedFolder {
         }
         Ok(())
     }
-}
-
-fn is_denied(error: &Error) -> bool {
-    let denied = std::io::ErrorKind::PermissionDenied;
-    matches!(error.kind(), ErrorKind::Io { source, .. } if source.kind() == denied)
 }
 
 impl Drop for LockedFolder {

@@ -10,3 +10,5 @@ mod golden;
 mod index;
 mod layers;
 mod model;
+mod store_crash;
+mod store_fixture;

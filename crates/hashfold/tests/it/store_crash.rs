@@ -1,0 +1,537 @@
+//! Whatever happens while a store is changed, and whenever: every version that is listed is whole,
+//! the current one is the old or the new, what was acknowledged lasts, and the next writer goes on.
+
+use crate::{
+    fixture::Pairs,
+    store_fixture::{
+        Change as Put, changes, copy_folder, copy_of, damage, is_absent, publish, read_file,
+        scanned, store, try_create, try_open, try_version, try_write, updated, write_file,
+    },
+};
+use hashfold::{
+    ErrorClass, ErrorKind, Result,
+    io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
+    run::SortOptions,
+    store::{
+        DeltaReader, Follower, Mode, Pin, Pointer, Retention, StoreWriter, VersionFacts, diff,
+        versions,
+    },
+    table::OpenOptions,
+    work::Inline,
+};
+use std::{collections::BTreeMap, io, path::Path, sync::Arc};
+
+/// Power cuts of the same moment that are tried with different luck.
+const SEEDS: u64 = 3;
+
+const KEYS: u64 = 40;
+
+/// Versions that no other rule keeps go.
+const ALL_GO: Retention = Retention { keep: 0, age_s_min: 0, now_s: 1 << 40, free_bytes_min: 0 };
+
+const DELTA: &str = "file.delta";
+
+/// Does something with a writer, for the first time or again.
+type Act = dyn Fn(&mut StoreWriter, u64) -> Result<()>;
+
+/// Something that changes a store.
+struct Change {
+    name: &'static str,
+    chunks: u32,
+    before: MemoryDisk,
+    /// What the current version holds before and after, if there is one.
+    old: Option<Pairs>,
+    new: Option<Pairs>,
+    /// What each version holds that may be listed at any time, by the ids of versions.
+    versions: BTreeMap<u64, Pairs>,
+    act: Box<Act>,
+}
+
+/// What came of a change on a disk with a fault.
+struct Outcome {
+    faulty: FaultyDisk,
+    /// The same disk.
+    disk: Arc<dyn Disk>,
+    /// Whoever made the change, if the store could be opened.
+    writer: Option<StoreWriter>,
+    result: Result<()>,
+}
+
+/// A store of which a few versions were published: the second is a delta.
+struct Sample {
+    disk: MemoryDisk,
+    /// From the first version on.
+    maps: Vec<Pairs>,
+}
+
+fn shared(disk: &MemoryDisk) -> Arc<dyn Disk> {
+    Arc::new(disk.clone())
+}
+
+fn sample(chunks: u32, count: u64) -> Sample {
+    let disk = MemoryDisk::default();
+    let mut writer = try_create(&shared(&disk), chunks).unwrap();
+    let mut maps = vec![Pairs::new()];
+    for id in 1..=count {
+        let mode = if id == 2 { Mode::Delta } else { Mode::Merge };
+        publish(&mut writer, &changes(id, KEYS), mode, id);
+        maps.push(updated(&maps[maps.len() - 1], &changes(id, KEYS)));
+    }
+    maps.remove(0);
+    Sample { disk, maps }
+}
+
+impl Sample {
+    /// The last version stays current.
+    fn change(&self, name: &'static str, chunks: u32, act: Box<Act>) -> Change {
+        Change {
+            name,
+            chunks,
+            before: self.disk.clone(),
+            old: self.maps.last().cloned(),
+            new: self.maps.last().cloned(),
+            versions: (1..).zip(self.maps.iter().cloned()).collect(),
+            act,
+        }
+    }
+}
+
+fn creating(chunks: u32) -> Change {
+    let act = |writer: &mut StoreWriter, attempt: u64| {
+        try_write(writer, &changes(1, KEYS), Mode::Auto, 10 + attempt).map(|_| ())
+    };
+    let map = updated(&Pairs::new(), &changes(1, KEYS));
+    Change {
+        name: "create and write",
+        chunks,
+        before: MemoryDisk::default(),
+        old: None,
+        new: None,
+        versions: (10..14).map(|id| (id, map.clone())).collect(),
+        act: Box::new(act),
+    }
+}
+
+fn writing(name: &'static str, chunks: u32, mode: Mode) -> Change {
+    let sample = sample(chunks, 2);
+    let put: Vec<Put> = changes(3, KEYS);
+    let act = move |writer: &mut StoreWriter, attempt: u64| {
+        try_write(writer, &put, mode, 10 + attempt).map(|_| ())
+    };
+    let mut change = sample.change(name, chunks, Box::new(act));
+    let before = if mode == Mode::Replace { Pairs::new() } else { sample.maps[1].clone() };
+    let map = updated(&before, &changes(3, KEYS));
+    change.versions.extend((10..14).map(|id| (id, map.clone())));
+    change
+}
+
+fn publishing(chunks: u32, count: u64) -> Change {
+    let sample = sample(chunks, count);
+    let disk = shared(&sample.disk);
+    let writer = if count == 0 { try_create(&disk, chunks) } else { try_open(&disk) };
+    let mut writer = writer.unwrap();
+    let put = changes(count + 1, KEYS);
+    let info = try_write(&mut writer, &put, Mode::Merge, count + 1).unwrap();
+    let act = move |writer: &mut StoreWriter, _| writer.publish(info.name.number);
+    let mut change = sample.change("publish", chunks, Box::new(act));
+    let map = updated(&sample.maps.last().cloned().unwrap_or_default(), &put);
+    change.new = Some(map.clone());
+    change.versions.insert(count + 1, map);
+    change
+}
+
+/// From the third version to the second, which is then published by name if it is done again.
+fn rolling_back(chunks: u32) -> Change {
+    let sample = sample(chunks, 3);
+    let act = |writer: &mut StoreWriter, _| match writer.pointer().current {
+        Some(2) => writer.publish(2),
+        _ => writer.roll_back().map(|_| ()),
+    };
+    let mut change = sample.change("roll back", chunks, Box::new(act));
+    change.new = Some(sample.maps[1].clone());
+    change
+}
+
+fn pinning(chunks: u32) -> Change {
+    let act = |writer: &mut StoreWriter, _| writer.pin(1, Pin::Keep);
+    sample(chunks, 2).change("pin", chunks, Box::new(act))
+}
+
+fn collecting(chunks: u32) -> Change {
+    let act = |writer: &mut StoreWriter, _| writer.collect(&ALL_GO, &mut |_| Ok(())).map(|_| ());
+    sample(chunks, 4).change("collect", chunks, Box::new(act))
+}
+
+fn applying(chunks: u32) -> Change {
+    let sample = sample(chunks, 3);
+    let disk = shared(&sample.disk);
+    let [old, new] = [2, 3].map(|number| try_version(&disk, number).unwrap());
+    diff(disk.as_ref(), &old, &new, Path::new(DELTA), Arc::new(Inline), &mut |_| Ok(())).unwrap();
+    let there = self::sample(chunks, 2);
+    write_file(&there.disk, Path::new(DELTA), &read_file(disk.as_ref(), Path::new(DELTA)));
+    let act = |writer: &mut StoreWriter, _| {
+        // Its maker may have been told that it is not there.
+        for number in writer.numbers()? {
+            if writer.version(number)?.name.id == 3 {
+                return writer.publish(number);
+            }
+        }
+        let sort = SortOptions::within(1 << 20);
+        let facts = VersionFacts::default();
+        let made = writer.apply(Path::new(DELTA), sort, Mode::Merge, facts)?;
+        writer.publish(made.name.number)
+    };
+    let mut change = there.change("apply", chunks, Box::new(act));
+    change.new = Some(sample.maps[2].clone());
+    change.versions.insert(3, sample.maps[2].clone());
+    change
+}
+
+/// Every way to change a store in which no version is ever damaged.
+fn all_changes() -> Vec<Change> {
+    let of = |chunks| {
+        vec![
+            creating(chunks),
+            writing("merge", chunks, Mode::Merge),
+            writing("delta", chunks, Mode::Delta),
+            writing("replace", chunks, Mode::Replace),
+            publishing(chunks, 0),
+            publishing(chunks, 2),
+            rolling_back(chunks),
+            pinning(chunks),
+            collecting(chunks),
+            applying(chunks),
+        ]
+    };
+    [1, 3].into_iter().flat_map(of).collect()
+}
+
+impl Change {
+    fn start(&self, disk: &Arc<dyn Disk>) -> Result<StoreWriter> {
+        match Pointer::read(disk.as_ref(), store()) {
+            Ok(pointer) if pointer.current.is_some() => try_open(disk),
+            Ok(_) if !versions(disk.as_ref(), store())?.is_empty() => try_open(disk),
+            Err(error) if !is_absent(&error) => Err(error),
+            _ => try_create(disk, self.chunks),
+        }
+    }
+
+    fn faulty(&self, fault: Fault) -> Outcome {
+        let faulty = FaultyDisk::over(&self.before, FaultPlan::from(fault));
+        let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
+        match self.start(&disk) {
+            Ok(mut writer) => {
+                let result = (self.act)(&mut writer, 0);
+                Outcome { faulty, disk, writer: Some(writer), result }
+            }
+            Err(error) => Outcome { faulty, disk, writer: None, result: Err(error) },
+        }
+    }
+
+    /// Every version is whole, and the current one is the old or the new; returns which.
+    #[track_caller]
+    fn check_whole(&self, disk: &Arc<dyn Disk>, moment: &str) -> Option<Pairs> {
+        let context = format!("{} of {} chunks, {moment}", self.name, self.chunks);
+        if disk.exists(&store().join("versions")).unwrap() {
+            for (number, info) in versions(disk.as_ref(), store()).unwrap() {
+                let info = info.unwrap_or_else(|error| panic!("{context}: {error}"));
+                let version = try_version(disk, number);
+                let version = version.unwrap_or_else(|error| panic!("{context}: {error}"));
+                let held = scanned(&version).unwrap();
+                assert!(held == self.versions[&info.name.id], "{context}: version {number}");
+                let damage = damage(disk.as_ref(), number);
+                assert!(damage.is_empty(), "{context}: {}", damage[0]);
+            }
+        }
+        let follower = Follower::open(disk.clone(), store(), OpenOptions::default());
+        let held = match follower {
+            Ok(follower) => Some(scanned(&follower.version()).unwrap()),
+            Err(error) if is_absent(&error) => None,
+            Err(error) => panic!("{context}: {error}"),
+        };
+        assert!(held == self.old || held == self.new, "{context}: neither the old nor the new");
+        held
+    }
+
+    /// The next writer finds nothing that it does not know, and does it again.
+    #[track_caller]
+    fn check_next(&self, disk: &Arc<dyn Disk>, attempt: u64, moment: &str) {
+        let context = format!("{} of {} chunks, {moment}", self.name, self.chunks);
+        let mut writer = self.start(disk).unwrap_or_else(|error| panic!("{context}: {error}"));
+        check_no_leftovers(disk.as_ref(), &context);
+        (self.act)(&mut writer, attempt).unwrap_or_else(|error| panic!("{context}: {error}"));
+        check_no_leftovers(disk.as_ref(), &context);
+        assert!(self.check_whole(disk, moment) == self.new, "{context}: done again");
+    }
+}
+
+/// Only what versions consist of is there.
+#[track_caller]
+fn check_no_leftovers(disk: &dyn Disk, context: &str) {
+    let mut tables = Vec::new();
+    for (number, info) in versions(disk, store()).unwrap() {
+        tables.extend(info.unwrap().layers().map(|layer| format!("{:016x}", layer.table)));
+        assert!(disk.exists(&store().join(format!("versions/{number:010}"))).unwrap());
+    }
+    tables.sort_unstable();
+    tables.dedup();
+    let sorted = |folder: &str| {
+        let mut names = disk.list(&store().join(folder)).unwrap();
+        names.sort_unstable();
+        names
+    };
+    assert_eq!(sorted("tables"), tables, "{context}");
+    assert_eq!(sorted(""), ["CURRENT", "tables", "versions"], "{context}");
+    assert_eq!(sorted("versions").len(), versions(disk, store()).unwrap().len(), "{context}");
+    for table in tables {
+        let names = sorted(&format!("tables/{table}"));
+        assert_eq!(names.len(), 4, "{context}: {names:?}");
+    }
+}
+
+/// Calls `at` with each operation of a change in turn, until the change gets through.
+fn everywhere(change: &Change, fault: fn(u64) -> Fault, mut at: impl FnMut(u64, Outcome)) {
+    for operation in 0.. {
+        let outcome = change.faulty(fault(operation));
+        let is_through = operation >= outcome.faulty.operations();
+        at(operation, outcome);
+        if is_through {
+            assert!(operation > 2, "{} does more than that", change.name);
+            return;
+        }
+    }
+}
+
+const POWER_CUT: fn(u64) -> Fault = |operation| Fault::PowerCut { operation };
+const FAILURE: fn(u64) -> Fault = |operation| Fault::Failure { operation };
+
+/// The seeds of the power cuts at a moment.
+fn seeds(operation: u64) -> std::ops::Range<u64> {
+    operation * SEEDS..(operation + 1) * SEEDS
+}
+
+#[test]
+fn a_power_cut_at_any_moment_leaves_whole_versions() {
+    for change in &all_changes() {
+        everywhere(change, POWER_CUT, |operation, Outcome { faulty, result, .. }| {
+            for seed in seeds(operation) {
+                let moment = format!("power cut at operation {operation}, seed {seed}");
+                let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(seed));
+                let held = change.check_whole(&disk, &moment);
+                if result.is_ok() {
+                    assert!(held == change.new, "{}, {moment}: it is lost", change.name);
+                }
+                change.check_next(&disk, 1, &moment);
+            }
+            if let Err(error) = result {
+                assert_eq!(error.class(), ErrorClass::Io, "{error}");
+            }
+        });
+    }
+}
+
+/// What a process that was killed had done is there, and need not be on the device; the next one
+/// removes nothing that a power cut may bring back into use.
+#[test]
+fn a_process_that_is_killed_and_a_power_cut_later_leave_whole_versions() {
+    for change in &all_changes() {
+        everywhere(change, POWER_CUT, |operation, outcome| {
+            let Outcome { faulty, disk, writer, .. } = outcome;
+            drop(writer);
+            faulty.heal();
+            let moment = format!("killed at operation {operation}");
+            change.check_whole(&disk, &moment);
+            let mut writer = change.start(&disk).unwrap();
+            collect_or_panic(&mut writer, change, &moment);
+            for seed in seeds(operation) {
+                let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(seed));
+                change.check_whole(&disk, &format!("{moment}, seed {seed}"));
+            }
+        });
+    }
+}
+
+#[track_caller]
+fn collect_or_panic(writer: &mut StoreWriter, change: &Change, moment: &str) {
+    let collected = writer.collect(&ALL_GO, &mut |_| Ok(()));
+    collected.unwrap_or_else(|error| panic!("{}, {moment}: {error}", change.name));
+}
+
+/// One call of the system fails; the same writer goes on.
+#[test]
+fn an_operation_that_fails_once_harms_no_version_and_the_writer_goes_on() {
+    for change in &all_changes() {
+        everywhere(change, FAILURE, |operation, outcome| {
+            let Outcome { faulty, disk, writer, result } = outcome;
+            let moment = format!("failure of operation {operation}");
+            change.check_whole(&disk, &moment);
+            if let Some(mut writer) = writer {
+                if let Err(error) = result {
+                    assert_eq!(error.class(), ErrorClass::Io, "{error}");
+                    let again = (change.act)(&mut writer, 1);
+                    again.unwrap_or_else(|error| panic!("{}, {moment}: {error}", change.name));
+                }
+                for seed in seeds(operation) {
+                    let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(seed));
+                    let held = change.check_whole(&disk, &format!("{moment}, seed {seed}"));
+                    assert!(held == change.new, "{}, {moment}: it is lost", change.name);
+                }
+            }
+            faulty.heal();
+            change.check_next(&disk, 2, &moment);
+        });
+    }
+}
+
+/// After an error nobody knows what is on the device; what it may need is not removed.
+#[test]
+fn a_failure_then_a_collection_then_a_power_cut_leave_whole_versions() {
+    for change in &all_changes() {
+        everywhere(change, FAILURE, |operation, outcome| {
+            let Outcome { faulty, disk, writer, result } = outcome;
+            let (Some(mut writer), Err(_)) = (writer, result) else { return };
+            let moment = format!("failure of operation {operation}");
+            collect_or_panic(&mut writer, change, &moment);
+            change.check_whole(&disk, &moment);
+            for seed in seeds(operation) {
+                let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(seed));
+                change.check_whole(&disk, &format!("{moment}, seed {seed}"));
+            }
+        });
+    }
+}
+
+#[test]
+fn a_full_disk_harms_no_version() {
+    for change in &all_changes() {
+        for write in 0.. {
+            let outcome = change.faulty(Fault::Full { write });
+            let Outcome { faulty, disk, writer, result } = outcome;
+            let moment = format!("full at write {write}");
+            change.check_whole(&disk, &moment);
+            let Err(error) = result else { break };
+            let ErrorKind::Io { source, .. } = error.kind() else { panic!("{moment}: {error}") };
+            assert_eq!(source.kind(), io::ErrorKind::StorageFull, "{moment}: {error}");
+            faulty.heal();
+            if let Some(mut writer) = writer {
+                let again = (change.act)(&mut writer, 1);
+                again.unwrap_or_else(|error| panic!("{}, {moment}: {error}", change.name));
+                assert!(change.check_whole(&disk, &moment) == change.new, "{moment}");
+            }
+            change.check_next(&disk, 2, &moment);
+        }
+    }
+}
+
+#[test]
+fn a_store_in_new_folders_survives_a_power_cut() {
+    let path = Path::new("new/folders/store");
+    let faulty = FaultyDisk::new(FaultPlan::default());
+    let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
+    let options = crate::store_fixture::store_options(1);
+    let mut writer = StoreWriter::create(disk, path, options, Arc::new(Inline)).unwrap();
+    publish(&mut writer, &changes(1, KEYS), Mode::Auto, 1);
+    for seed in 0..50 {
+        let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(seed));
+        let follower = Follower::open(disk, path, OpenOptions::default()).unwrap();
+        let expected = updated(&Pairs::new(), &changes(1, KEYS));
+        assert!(scanned(&follower.version()).unwrap() == expected);
+    }
+}
+
+#[test]
+fn a_delta_file_that_was_written_survives_a_power_cut() {
+    let sample = sample(3, 2);
+    let faulty = FaultyDisk::over(&sample.disk, FaultPlan::default());
+    let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
+    let [old, new] = [1, 2].map(|number| try_version(&disk, number).unwrap());
+    let path = Path::new(DELTA);
+    let (info, _) =
+        diff(disk.as_ref(), &old, &new, path, Arc::new(Inline), &mut |_| Ok(())).unwrap();
+    for seed in 0..50 {
+        let disk = faulty.after_power_cut(seed);
+        let mut delta = DeltaReader::open(&disk, path).unwrap();
+        let mut entries = 0;
+        while delta.next(&mut |_, _| Ok(())).unwrap() {
+            entries += 1;
+        }
+        assert_eq!(entries, info.entries);
+    }
+}
+
+/// A version of which all tables are damaged, each in another way, and a copy that is whole.
+fn damaged(chunks: u32) -> MemoryDisk {
+    let sample = sample(chunks, 2);
+    copy_folder(&sample.disk, store(), &sample.disk, Path::new("copy"));
+    let disk = shared(&sample.disk);
+    let tables = store().join("tables");
+    for (i, table) in disk.list(&tables).unwrap().iter().enumerate() {
+        let folder = tables.join(table);
+        for (j, name) in disk.list(&folder).unwrap().iter().enumerate() {
+            let path = folder.join(name);
+            let mut bytes = read_file(disk.as_ref(), &path);
+            match (i + j) % 5 {
+                0 => disk.remove(&path).unwrap(),
+                1 => bytes.truncate(bytes.len() / 2),
+                2 => bytes[4096] ^= 1,
+                3 => bytes.extend([0; 100]),
+                _ => continue,
+            }
+            if (i + j) % 5 > 0 {
+                write_file(disk.as_ref(), &path, &bytes);
+            }
+        }
+    }
+    copy_of(disk.as_ref())
+}
+
+#[track_caller]
+fn check_nothing_half_mended(disk: &dyn Disk) {
+    let tables = store().join("tables");
+    for table in disk.list(&tables).unwrap() {
+        let names = disk.list(&tables.join(&table)).unwrap();
+        assert!(names.iter().all(|name| !name.ends_with(".mended")), "{names:?}");
+    }
+}
+
+#[test]
+fn a_repair_that_is_interrupted_anywhere_can_be_done_again() {
+    let mend = |writer: &mut StoreWriter| {
+        writer.repair(2, Path::new("copy"), &mut |_, _| Ok(())).map(|report| report.mended)
+    };
+    let faults = [
+        |operation| Fault::PowerCut { operation },
+        |operation| Fault::Failure { operation },
+        |operation| Fault::Full { write: operation },
+    ];
+    for (chunks, fault) in [1, 3].into_iter().flat_map(|n| faults.map(|fault| (n, fault))) {
+        let before = damaged(chunks);
+        assert!(!damage(&before, 2).is_empty());
+        for operation in 0.. {
+            let faulty = FaultyDisk::over(&before, FaultPlan::from(fault(operation)));
+            let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
+            let result = try_open(&disk).and_then(|mut writer| mend(&mut writer));
+            for seed in operation * SEEDS..(operation + 1) * SEEDS {
+                let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(seed));
+                if result.is_ok() {
+                    assert!(damage(disk.as_ref(), 2).is_empty(), "{operation}: it is lost");
+                }
+                let mut writer = try_open(&disk).unwrap();
+                check_nothing_half_mended(disk.as_ref());
+                mend(&mut writer).unwrap();
+                assert!(damage(disk.as_ref(), 2).is_empty(), "{operation}, {seed}");
+                drop(writer);
+                try_open(&disk).unwrap();
+                check_no_leftovers(disk.as_ref(), "after a repair");
+                let expected = &sample(chunks, 2).maps[1];
+                assert!(scanned(&try_version(&disk, 2).unwrap()).unwrap() == *expected);
+            }
+            if result.is_ok() && operation >= faulty.operations() {
+                break;
+            }
+            if result.is_ok() && matches!(fault(0), Fault::Full { .. }) {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What the tests of stores share: small stores, and the truth about them.
+
+use crate::fixture::{Pairs, SEED};
+use hashfold::{
+    Error, ErrorKind, Result,
+    io::{Access, Disk, MemoryDisk},
+    run::{Run, SortOptions},
+    store::{
+        Mode, Shape, SlotMap, StoreOptions, StoreWriter, Version, VersionFacts, VersionInfo, verify,
+    },
+    table::{IndexOptions, OpenOptions},
+    work::Inline,
+};
+use std::{path::Path, sync::Arc};
+
+/// Where tests make stores.
+pub(crate) const STORE: &str = "store";
+
+/// The id of these stores.
+pub(crate) const STORE_ID: u64 = 99;
+
+/// A put, or a deletion.
+pub(crate) type Change = (Vec<u8>, Option<Vec<u8>>);
+
+pub(crate) fn store() -> &'static Path {
+    Path::new(STORE)
+}
+
+pub(crate) fn store_options(chunks: u32) -> StoreOptions {
+    let slots = SlotMap::new(chunks).unwrap();
+    let shape = Shape { slots, index: IndexOptions::default(), block_size: 4096 };
+    let attributes = vec![("schema".to_owned(), b"none".to_vec())];
+    StoreOptions { seed: SEED, id: STORE_ID, shape, attributes }
+}
+
+pub(crate) fn try_create(disk: &Arc<dyn Disk>, chunks: u32) -> Result<StoreWriter> {
+    StoreWriter::create(disk.clone(), store(), store_options(chunks), Arc::new(Inline))
+}
+
+pub(crate) fn try_open(disk: &Arc<dyn Disk>) -> Result<StoreWriter> {
+    StoreWriter::open(disk.clone(), store(), Arc::new(Inline))
+}
+
+/// Makes a version, and does not publish it.
+pub(crate) fn try_write(
+    writer: &mut StoreWriter,
+    changes: &[Change],
+    mode: Mode,
+    id: u64,
+) -> Result<VersionInfo> {
+    let mut batch = writer.batch(SortOptions::within(1 << 20))?;
+    for (key, value) in changes {
+        batch.push(key, value.as_deref())?;
+    }
+    writer.write(batch, mode, VersionFacts { id, created_s: id, provenance: Vec::new() })
+}
+
+/// Makes a version and publishes it.
+#[track_caller]
+pub(crate) fn publish(writer: &mut StoreWriter, changes: &[Change], mode: Mode, id: u64) {
+    let info = try_write(writer, changes, mode, id).unwrap();
+    writer.publish(info.name.number).unwrap();
+}
+
+/// The batch of this round: it puts most keys anew, and deletes some.
+pub(crate) fn changes(round: u64, keys: u64) -> Vec<Change> {
+    let change = |i: u64| {
+        let key = format!("key {i}").into_bytes();
+        let is_deleted = i % 7 == round % 7 && round > 1;
+        let value = format!("{round}: {}", "v".repeat((i * round % 50) as usize)).into_bytes();
+        (key, (!is_deleted).then_some(value))
+    };
+    (0..keys).filter(|i| round == 1 || i % 3 != round % 3).map(change).collect()
+}
+
+/// What a batch makes of a map.
+pub(crate) fn updated(map: &Pairs, changes: &[Change]) -> Pairs {
+    let mut map = map.clone();
+    for (key, value) in changes {
+        match value {
+            Some(value) => map.insert(key.clone(), value.clone()),
+            None => map.remove(key),
+        };
+    }
+    map
+}
+
+pub(crate) fn try_version(disk: &Arc<dyn Disk>, number: u64) -> Result<Version> {
+    Version::open(disk, store(), number, OpenOptions::default())
+}
+
+/// All entries of a version, by scans.
+pub(crate) fn scanned(version: &Version) -> Result<Pairs> {
+    let mut pairs = Pairs::new();
+    for chunk in 0..version.info().chunks.len() as u32 {
+        let mut run = version.scan(chunk);
+        while run.advance()? {
+            let entry = run.entry();
+            assert_eq!(version.info().shape.slots.chunk_of(entry.key), chunk);
+            let value = entry.value.expect("a version shows no deletions").to_vec();
+            assert!(pairs.insert(entry.key.to_vec(), value).is_none(), "a key comes once");
+        }
+    }
+    Ok(pairs)
+}
+
+/// What a check of a version finds wrong.
+#[track_caller]
+pub(crate) fn damage(disk: &dyn Disk, number: u64) -> Vec<Error> {
+    verify(disk, store(), number, &mut |_, _| Ok(())).unwrap().damage
+}
+
+pub(crate) fn is_absent(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Absent)
+}
+
+/// Copies a folder and all that is in it.
+pub(crate) fn copy_folder(from: &dyn Disk, folder: &Path, to: &dyn Disk, other: &Path) {
+    to.create_folder(other).unwrap();
+    for name in from.list(folder).unwrap() {
+        let (path, copy) = (folder.join(&name), other.join(&name));
+        match from.open(&path, Access::Cached) {
+            Ok(file) => {
+                let bytes = hashfold::io::read_all(file.as_ref(), 1 << 30).unwrap();
+                write_file(to, &copy, &bytes);
+            }
+            Err(_) => copy_folder(from, &path, to, &copy),
+        }
+    }
+}
+
+pub(crate) fn read_file(disk: &dyn Disk, path: &Path) -> Vec<u8> {
+    let file = disk.open(path, Access::Cached).unwrap();
+    hashfold::io::read_all(file.as_ref(), 1 << 30).unwrap().to_vec()
+}
+
+pub(crate) fn write_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) {
+    disk.create(path, Access::Cached).unwrap().write_at(0, bytes).unwrap();
+}
+
+/// A disk with the same files.
+pub(crate) fn copy_of(disk: &dyn Disk) -> MemoryDisk {
+    let copy = MemoryDisk::default();
+    copy_folder(disk, Path::new(""), &copy, Path::new(""));
+    copy
+}
