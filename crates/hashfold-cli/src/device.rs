@@ -5,7 +5,7 @@ use hashfold::{
     io::{Disk, OsDisk},
     work::{Executor, Threads},
 };
-use std::{num::NonZero, sync::Arc, thread};
+use std::{num::NonZero, sync::Arc, thread, time::SystemTime};
 
 /// More threads than cores, so that some can wait for the disk.
 const WAITING_THREADS: usize = 2;
@@ -19,6 +19,11 @@ pub(crate) fn disk() -> Arc<dyn Disk> {
 pub(crate) fn executor(threads: Option<usize>) -> Arc<dyn Executor> {
     let cores = || thread::available_parallelism().map_or(1, NonZero::get);
     Arc::new(Threads::new(threads.unwrap_or_else(|| cores() + WAITING_THREADS)))
+}
+
+/// The time, in seconds since 1970.
+pub(crate) fn now_s() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 /// A number that nobody can foresee.

@@ -1,24 +1,25 @@
 //! `hashfold get`: keys in, values out, in the order asked.
 
 use crate::{
-    device,
     failure::{Exit, Failure, Result},
     options::AccessName,
     output::{EntryWriter, OutputFormat, write_bytes},
-    schema::Schema,
+    source::{Source, SourceArgs},
 };
 use clap::Args;
-use hashfold::{
-    io::Access,
-    table::{OpenOptions, Table},
+use hashfold::{io::Access, table::OpenOptions};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
 };
 use std::{
     ffi::OsString,
     fs::File,
-    io::{self, BufRead, BufReader},
+    io::{self, BufRead as _, BufReader},
     ops::Range,
-    os::unix::ffi::OsStringExt as _,
+    os::{fd::AsFd as _, unix::ffi::OsStringExt as _},
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 /// Look keys up
@@ -30,11 +31,13 @@ use std::{
 /// An absent key is {"KEY COLUMN":"key","found":false} in JSON Lines and is left out of CSV and
 /// raw output; the command then ends with exit code 1. Bytes that are not UTF-8 are written as
 /// {"base64":"..."} in JSON.
+///
+/// Keys of a file or of standard input are looked up many at a time, and without delay where the
+/// input pauses. While they come, versions of a store that become current are gone on to.
 #[derive(Args, Debug)]
 pub(crate) struct GetArgs {
-    /// The folder of the table
-    #[arg(value_name = "DIR")]
-    table: PathBuf,
+    #[command(flatten)]
+    source: SourceArgs,
     /// Keys
     #[arg(value_name = "KEY", required_unless_present = "keys", allow_negative_numbers = true)]
     key: Vec<OsString>,
@@ -55,57 +58,63 @@ const BATCH_KEYS: usize = 4096;
 /// Values that wait to be written in order, in bytes, as far as sizes can be foreseen.
 const BATCH_BYTES: u64 = 64 << 20;
 
+/// Between two looks for a version that became current.
+const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
+
 pub(crate) fn run(args: &GetArgs) -> Result<Exit> {
     // A map is there at once; an index that is read as a whole serves many look-ups better.
     let index = if args.keys.is_some() { Access::Cached } else { Access::Mapped };
     let options = OpenOptions { data: args.access.into(), index };
-    let table = Table::open(&device::disk(), &args.table, options)?;
+    let source = match args.keys {
+        Some(_) => args.source.follow(options)?,
+        None => args.source.open(options)?,
+    };
     if let (OutputFormat::Raw, [key]) = (args.format, &args.key[..]) {
-        return get_bytes(&table, key.as_encoded_bytes());
+        return get_bytes(&source, key.as_encoded_bytes());
     }
-    let writer = EntryWriter::new(args.format, Schema::of(&table)?)?;
-    let mut lookup = Lookup::new(&table, writer);
+    let writer = EntryWriter::new(args.format, source.schema()?)?;
+    let mut lookup = Lookup::new(&source, writer);
     match &args.keys {
         None => {
             for key in &args.key {
                 lookup.push(key.clone().into_vec())?;
             }
         }
-        Some(path) => for_each_line(path, |key| lookup.push(key))?,
+        Some(path) => lookup.push_lines(path)?,
     }
     lookup.finish()
 }
 
-fn get_bytes(table: &Table, key: &[u8]) -> Result<Exit> {
-    match table.get(key)? {
+fn get_bytes(source: &Source, key: &[u8]) -> Result<Exit> {
+    match source.get(key)? {
         Some(value) => write_bytes(&value).map(|()| Exit::Done),
         None => Err(absent(1, 1, key)),
     }
 }
 
-/// The file's lines, without their ends.
-fn for_each_line(path: &Path, mut take: impl FnMut(Vec<u8>) -> Result<()>) -> Result<()> {
-    let failure = |error| Failure::io(path.display(), "read", &error);
-    let mut file: Box<dyn BufRead> = if path.as_os_str() == "-" {
-        Box::new(io::stdin().lock())
-    } else {
-        Box::new(BufReader::new(File::open(path).map_err(failure)?))
-    };
-    loop {
-        let mut line = Vec::new();
-        if file.read_until(b'\n', &mut line).map_err(failure)? == 0 {
-            return Ok(());
-        }
-        for end in [b'\n', b'\r'] {
-            line.pop_if(|last| *last == end);
-        }
-        take(line)?;
+/// Opens a file, or standard input for `-`.
+fn open(path: &Path) -> io::Result<File> {
+    match path.as_os_str() == "-" {
+        true => Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?)),
+        false => File::open(path),
+    }
+}
+
+/// Whether a read returns at once.
+fn is_ready(file: &File) -> io::Result<bool> {
+    const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&AT_ONCE)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(errno) => Err(errno.into()),
     }
 }
 
 /// Looks keys up in batches.
 struct Lookup<'a> {
-    table: &'a Table,
+    source: &'a Source,
+    /// When the source was last refreshed.
+    refreshed: Instant,
     writer: EntryWriter,
     keys: Vec<Vec<u8>>,
     /// The values of a batch, in the order in which they came.
@@ -119,16 +128,15 @@ struct Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    fn new(table: &'a Table, writer: EntryWriter) -> Lookup<'a> {
-        let stats = table.stats();
-        let mean_bytes = stats.value_bytes / stats.entries.max(1);
+    fn new(source: &'a Source, writer: EntryWriter) -> Lookup<'a> {
         Lookup {
-            table,
+            source,
+            refreshed: Instant::now(),
             writer,
             keys: Vec::new(),
             bytes: Vec::new(),
             values: Vec::new(),
-            batch_keys: batch_keys(mean_bytes),
+            batch_keys: batch_keys(source.mean_value_bytes()),
             asked: 0,
             absent: 0,
             first_absent: Vec::new(),
@@ -140,14 +148,44 @@ impl<'a> Lookup<'a> {
         if self.keys.len() >= self.batch_keys { self.flush() } else { Ok(()) }
     }
 
+    /// Takes the lines of a file, without their ends, as keys.
+    fn push_lines(&mut self, path: &Path) -> Result<()> {
+        let failure = |error| Failure::io(path.display(), "read", &error);
+        let mut lines = BufReader::new(open(path).map_err(failure)?);
+        loop {
+            if !lines.buffer().contains(&b'\n') && !is_ready(lines.get_ref()).map_err(failure)? {
+                // Whoever writes the keys may wait for the answers.
+                self.flush()?;
+                self.writer.flush()?;
+            }
+            let mut line = Vec::new();
+            if lines.read_until(b'\n', &mut line).map_err(failure)? == 0 {
+                return Ok(());
+            }
+            for end in [b'\n', b'\r'] {
+                line.pop_if(|last| *last == end);
+            }
+            self.push(line)?;
+        }
+    }
+
+    fn refresh(&mut self) -> Result<()> {
+        if self.refreshed.elapsed() >= REFRESH_INTERVAL {
+            self.source.refresh()?;
+            self.refreshed = Instant::now();
+        }
+        Ok(())
+    }
+
     /// Looks the waiting keys up, and writes what was found in their order.
     fn flush(&mut self) -> Result<()> {
+        self.refresh()?;
         let Lookup { bytes, values, .. } = self;
         bytes.clear();
         values.clear();
         values.resize(self.keys.len(), None);
         let mut largest = 0;
-        self.table.get_many(&self.keys, &mut |i, value| {
+        self.source.get_many(&self.keys, &mut |i, value| {
             if let Some(value) = value {
                 let start = bytes.len();
                 bytes.extend_from_slice(value);

@@ -1,27 +1,41 @@
 //! The `hashfold` command. One file a verb; each parses, calls the library, and prints.
 //!
-//! Entry points: [`build`], [`get`], [`scan`], [`stat`], [`verify`], [`reindex`],
-//! [`mod@bench`]. What comes in
-//! goes through [`input`], what goes out through [`output`].
+//! Entry points: [`build`], [`get`], [`scan`], [`stat`], [`verify`], [`reindex`] for tables;
+//! [`update`], [`merge`], [`publish`], [`rollback`], [`pin`], [`versions`], [`diff`], [`gc`] for
+//! stores; [`mod@bench`]. What comes in goes through [`input`], what goes out through [`output`].
 
 mod bench;
 mod build;
 mod cell;
 mod device;
+mod diff;
 mod failure;
+mod folder;
+mod gc;
 mod get;
 mod input;
+mod merge;
 mod options;
 mod output;
+mod pin;
 mod progress;
+mod publish;
 mod reindex;
+mod release;
+mod rollback;
 mod row;
+mod rows;
 mod scan;
 mod schema;
+mod source;
 mod stat;
 mod stop;
 mod units;
+mod update;
 mod verify;
+mod verify_store;
+mod versions;
+mod watch;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -45,6 +59,14 @@ enum Verb {
     Stat(stat::StatArgs),
     Verify(verify::VerifyArgs),
     Reindex(reindex::ReindexArgs),
+    Update(update::UpdateArgs),
+    Merge(merge::MergeArgs),
+    Versions(versions::VersionsArgs),
+    Publish(publish::PublishArgs),
+    Rollback(rollback::RollbackArgs),
+    Pin(pin::PinArgs),
+    Gc(gc::GcArgs),
+    Diff(diff::DiffArgs),
     Bench(bench::BenchArgs),
 }
 
@@ -56,6 +78,14 @@ fn main() -> ExitCode {
         Verb::Stat(args) => stat::run(&args),
         Verb::Verify(args) => verify::run(&args),
         Verb::Reindex(args) => reindex::run(&args),
+        Verb::Update(args) => update::run(&args),
+        Verb::Merge(args) => merge::run(&args),
+        Verb::Versions(args) => versions::run(&args),
+        Verb::Publish(args) => publish::run(&args),
+        Verb::Rollback(args) => rollback::run(&args),
+        Verb::Pin(args) => pin::run(&args),
+        Verb::Gc(args) => gc::run(&args),
+        Verb::Diff(args) => diff::run(&args),
         Verb::Bench(args) => bench::run(&args),
     };
     let exit = result.unwrap_or_else(|failure| {

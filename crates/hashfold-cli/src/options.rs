@@ -1,7 +1,9 @@
 //! Options that several verbs share.
 
+use crate::{device, failure::Result, units};
 use clap::{Args, ValueEnum};
 use hashfold::{
+    Seed,
     io::Access,
     table::{IndexChoice, IndexOptions},
 };
@@ -50,6 +52,37 @@ impl IndexArgs {
             absent_bits: self.absent_bits,
         }
     }
+}
+
+/// How tables are built.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct ShapeArgs {
+    /// The seed of the hash, for builds that can be repeated [default: random]
+    #[arg(long, value_name = "N", value_parser = parse_seed)]
+    pub(crate) seed: Option<Seed>,
+    #[command(flatten)]
+    pub(crate) index: IndexArgs,
+    /// The unit of reading, in bytes
+    #[arg(long, default_value = "4KiB", value_parser = units::parse_bytes)]
+    pub(crate) block_size: usize,
+}
+
+impl ShapeArgs {
+    /// The seed, one that nobody can foresee if none is given.
+    pub(crate) fn seed(&self) -> Result<Seed> {
+        match self.seed {
+            Some(seed) => Ok(seed),
+            None => Ok(Seed(device::random()?)),
+        }
+    }
+}
+
+fn parse_seed(text: &str) -> Result<Seed, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    number.map(Seed).map_err(|error| error.to_string())
 }
 
 /// How data are read.

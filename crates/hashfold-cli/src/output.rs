@@ -79,12 +79,17 @@ impl EntryWriter {
     }
 
     /// Writes what is still in memory.
-    pub(crate) fn finish(self) -> Result<()> {
-        match self.out {
-            Out::Json(mut out) | Out::Raw(mut out) => out.flush(),
-            Out::Csv(mut out) => out.flush(),
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        match &mut self.out {
+            Out::Json(out) | Out::Raw(out) => out.flush(),
+            Out::Csv(out) => out.flush(),
         }
         .map_err(|error| Failure::output(&error))
+    }
+
+    /// Ends the output.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        self.flush()
     }
 }
 

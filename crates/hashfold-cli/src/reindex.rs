@@ -3,6 +3,7 @@
 use crate::{
     device,
     failure::{Exit, Result},
+    folder,
     options::IndexArgs,
     output::write_line,
     stat, units,
@@ -26,6 +27,7 @@ pub(crate) struct ReindexArgs {
 
 pub(crate) fn run(args: &ReindexArgs) -> Result<Exit> {
     let start = Instant::now();
+    folder::refuse_store(&args.table, "its tables never change; `hashfold update` makes others")?;
     let stats = table::reindex(&device::disk(), &args.table, &args.index.options())?;
     if args.json {
         write_line(stat::to_json(&stats))?;

@@ -1,7 +1,7 @@
 //! What the columns of a table are: the table's attribute `schema`, as JSON.
 
 use crate::failure::{Exit, Failure, Result};
-use hashfold::table::Table;
+use hashfold::{store::VersionInfo, table::Table};
 use serde::{Deserialize, Serialize};
 
 /// The attribute's name.
@@ -114,12 +114,22 @@ impl Schema {
 
     /// The schema that a table was built with.
     pub(crate) fn of(table: &Table) -> Result<Schema> {
-        let Some(json) = table.attribute(ATTRIBUTE) else {
+        Schema::read(table.attribute(ATTRIBUTE))
+    }
+
+    /// The schema that a store was made with.
+    pub(crate) fn of_version(info: &VersionInfo) -> Result<Schema> {
+        let found = info.attributes.iter().find(|(name, _)| name == ATTRIBUTE);
+        Schema::read(found.map(|(_, json)| json.as_slice()))
+    }
+
+    fn read(attribute: Option<&[u8]>) -> Result<Schema> {
+        let Some(json) = attribute else {
             return Ok(Schema::unnamed());
         };
         serde_json::from_slice(json).map_err(|error| Failure {
             exit: Exit::Damage,
-            message: format!("the table's schema cannot be read: {error}; use a newer hashfold"),
+            message: format!("the schema cannot be read: {error}; use a newer hashfold"),
         })
     }
 

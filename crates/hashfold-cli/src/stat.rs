@@ -1,26 +1,25 @@
-//! `hashfold stat`: what a table is and what it costs.
+//! `hashfold stat`: what a table or a version of a store is and what it costs.
 
 use crate::{
-    device,
     failure::{Exit, Result},
+    folder,
     output::write_line,
-    schema::Schema,
-    units,
+    source::{Source, SourceArgs},
+    units, versions,
 };
 use clap::Args;
 use hashfold::{
     io::Access,
-    table::{IndexChoice, OpenOptions, Table, TableStats},
+    store::{Pointer, Version, VersionInfo},
+    table::{IndexChoice, OpenOptions, TableStats},
 };
 use serde_json::{Value, json};
-use std::path::PathBuf;
 
-/// Describe a table: entries, sizes, index, columns
+/// Describe a table or a version of a store: entries, sizes, index, columns
 #[derive(Args, Debug)]
 pub(crate) struct StatArgs {
-    /// The folder of the table
-    #[arg(value_name = "DIR")]
-    table: PathBuf,
+    #[command(flatten)]
+    source: SourceArgs,
     /// As a JSON object
     #[arg(long)]
     json: bool,
@@ -28,19 +27,86 @@ pub(crate) struct StatArgs {
 
 pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
     let options = OpenOptions { data: Access::Cached, index: Access::Mapped };
-    let table = Table::open(&device::disk(), &args.table, options)?;
-    let (stats, schema) = (table.stats(), Schema::of(&table)?);
-    if args.json {
-        let mut object = to_json(stats);
-        object["schema"] = json!(schema);
-        write_line(object)?;
-    } else {
-        let rows = rows(stats).into_iter().chain([("columns", schema.describe())]);
-        for (name, value) in rows {
-            write_line(format_args!("{name:<12} {value}"))?;
+    let source = args.source.open(options)?;
+    let schema = source.schema()?;
+    let (mut object, rows) = match &source {
+        Source::Table(table) => (to_json(table.stats()), rows(table.stats())),
+        Source::Version(version) => {
+            let pointer = folder::read_pointer(&args.source.folder)?;
+            (version_json(&pointer, version), version_rows(&pointer, version))
         }
+        Source::Current(_) => unreachable!("a source that is not followed stays the same"),
+    };
+    if args.json {
+        object["schema"] = json!(schema);
+        return write_line(object).map(|()| Exit::Done);
+    }
+    for (name, value) in rows.into_iter().chain([("columns", schema.describe())]) {
+        write_line(format_args!("{name:<12} {value}"))?;
     }
     Ok(Exit::Done)
+}
+
+/// What a version is as a JSON object.
+fn version_json(pointer: &Pointer, version: &Version) -> Value {
+    let info = version.info();
+    let mut object = versions::to_json(pointer, info);
+    let map = object.as_object_mut().expect("it is an object");
+    map.extend([
+        ("tables".into(), json!(info.layers().count())),
+        ("payload_bytes".into(), json!(payload_bytes(info))),
+        ("block_size".into(), json!(info.shape.block_size)),
+        ("index".into(), json!(info.shape.index.choice.to_string())),
+        ("index_bytes".into(), json!(version.index_bytes())),
+        ("seed".into(), json!(info.seed.to_string())),
+        ("store_id".into(), json!(format!("{:#018x}", info.store))),
+    ]);
+    object
+}
+
+/// Of keys and values, deltas included.
+fn payload_bytes(info: &VersionInfo) -> u64 {
+    info.layers().map(|layer| layer.sizes.bytes_max).sum()
+}
+
+fn version_rows(pointer: &Pointer, version: &Version) -> Vec<(&'static str, String)> {
+    let info = version.info();
+    let parent = info.parent.map_or(String::new(), |name| format!(" from {}", name.number));
+    let stored = info.layers().map(|layer| layer.entries).sum::<u64>().max(1);
+    let index_bits = version.index_bytes() as f64 * 8.0 / stored as f64;
+    vec![
+        (
+            "version",
+            format!(
+                "{}, {}, made {}{parent}",
+                info.name.number,
+                versions::state(pointer, info.name.number),
+                units::utc(info.created_s),
+            ),
+        ),
+        ("entries", units::range(&info.entries())),
+        (
+            "chunks",
+            format!(
+                "{}, with {} at most",
+                units::count(info.chunks.len() as u64),
+                units::counted(info.deltas() as u64, "delta", "deltas")
+            ),
+        ),
+        (
+            "data",
+            format!(
+                "{} of keys and values; {} in {} with blocks of {}",
+                units::bytes(payload_bytes(info)),
+                units::bytes(info.bytes()),
+                units::counted(info.layers().count() as u64, "table", "tables"),
+                units::bytes(info.shape.block_size as u64),
+            ),
+        ),
+        ("index", format!("{}, {index_bits:.3} bits a key", info.shape.index.choice)),
+        ("memory", format!("{} for the indexes", units::bytes(version.index_bytes()))),
+        ("seed", info.seed.to_string()),
+    ]
 }
 
 /// The parts of an index, with their sizes in bytes.

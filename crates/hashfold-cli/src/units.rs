@@ -1,7 +1,8 @@
-//! Numbers as people write them: `1GiB`, `64k`, `1e9`.
+//! Numbers as people write them: `1GiB`, `64k`, `1e9`, `10%`, `7d`.
 
+use crate::{cell::Cell, schema::Unit};
 use indicatif::{BinaryBytes, HumanCount};
-use std::fmt;
+use std::{fmt, ops::RangeInclusive};
 
 /// Reads a size in bytes: a number, perhaps with a fraction or an exponent, and a unit.
 pub(crate) fn parse_bytes(text: &str) -> Result<usize, String> {
@@ -28,6 +29,50 @@ pub(crate) fn parse_bytes(text: &str) -> Result<usize, String> {
     match number.parse::<f64>() {
         Ok(number) if number * factor < 2f64.powi(63) => Ok((number * factor) as usize),
         _ => Err("expected a size like 512MiB or 1e9".into()),
+    }
+}
+
+/// Reads a part of a whole: `0.1` or `10%`.
+pub(crate) fn parse_fraction(text: &str) -> Result<f64, String> {
+    let (number, unit) = match text.trim().strip_suffix('%') {
+        Some(percent) => (percent, 0.01),
+        None => (text.trim(), 1.0),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(number) if number.is_finite() && number >= 0.0 => Ok(number * unit),
+        _ => Err("expected a part like 0.1 or 10%".into()),
+    }
+}
+
+/// Reads a time in seconds: a number, and `s`, `m`, `h` or `d`.
+pub(crate) fn parse_seconds(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let factor = match unit.trim() {
+        "" | "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err("the unit is one of s, m, h, d".into()),
+    };
+    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    seconds.ok_or_else(|| "expected a time like 90s, 15m, 2h or 7d".into())
+}
+
+/// `2026-01-31T12:00:00Z`, from seconds since 1970.
+pub(crate) fn utc(seconds: u64) -> String {
+    let count = i64::try_from(seconds).unwrap_or(i64::MAX);
+    let mut text = Vec::new();
+    Cell::Timestamp { count, unit: Unit::Second, utc: true }.write_text(&mut text);
+    String::from_utf8(text).expect("times are written in ASCII")
+}
+
+/// `12`, or `12 to 15` where only bounds are known.
+pub(crate) fn range(range: &RangeInclusive<u64>) -> String {
+    match range.start() == range.end() {
+        true => count(*range.start()).to_string(),
+        false => format!("{} to {}", count(*range.start()), count(*range.end())),
     }
 }
 
@@ -67,5 +112,26 @@ mod tests {
         for text in ["", "x", "1x", "-1", "1e99", "e9", "GiB"] {
             assert!(parse_bytes(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn parts_and_times_are_read_as_people_write_them() {
+        assert_eq!(parse_fraction("0.1"), Ok(0.1));
+        assert_eq!(parse_fraction("10 %"), Ok(0.1));
+        for text in ["", "%", "-1", "nan", "ten"] {
+            assert!(parse_fraction(text).is_err(), "{text}");
+        }
+        for (text, seconds) in [("0", 0), ("90s", 90), ("15m", 900), ("2h", 7200), ("7d", 604_800)]
+        {
+            assert_eq!(parse_seconds(text), Ok(seconds), "{text}");
+        }
+        for text in ["", "h", "-1s", "1.5h", "1y", "99999999999999999999"] {
+            assert!(parse_seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_written_in_utc() {
+        assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
     }
 }

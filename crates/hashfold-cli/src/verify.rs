@@ -1,11 +1,12 @@
-//! `hashfold verify`: reads every byte of a table and says what is damaged.
+//! `hashfold verify`: reads every byte of a table or store and says what is damaged.
 
 use crate::{
     device,
     failure::{Exit, Failure, Result},
     output::write_line,
     progress::{Progress, Show, Unit},
-    units,
+    source::SourceArgs,
+    units, verify_store,
 };
 use clap::Args;
 use hashfold::{
@@ -16,22 +17,37 @@ use hashfold::{
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Read all of a table and check it
+/// Read all of a table, or of a version of a store, and check it
 ///
-/// Each damage is told on its own line, and the command then ends with exit code 1.
+/// Each damage is told on its own line, and the command then ends with exit code 1, unless it was
+/// mended.
 #[derive(Args, Debug)]
 pub(crate) struct VerifyArgs {
-    /// The folder of the table
-    #[arg(value_name = "DIR")]
-    table: PathBuf,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// Check all versions of a store
+    #[arg(long, conflicts_with = "version")]
+    pub(crate) all: bool,
+    /// Mend what is damaged from another copy of the store
+    #[arg(long, value_name = "DIR")]
+    pub(crate) repair_from: Option<PathBuf>,
     /// Progress and results as JSON objects on standard output
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
+    if args.source.is_store()? {
+        return verify_store::run(args);
+    }
+    if args.all || args.repair_from.is_some() {
+        let folder = args.source.folder.display();
+        return Err(Failure::usage(format!(
+            "{folder}: is no store; --all and --repair-from are for stores"
+        )));
+    }
     let options = OpenOptions { data: Access::Direct, index: Access::Cached };
-    let table = match Table::open(&device::disk(), &args.table, options) {
+    let table = match Table::open(&device::disk(), &args.source.folder, options) {
         Ok(table) => table,
         // What is damaged so that nothing can be looked up is a find like any other.
         Err(error) if error.class() == ErrorClass::Damage => {
@@ -40,11 +56,12 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
         }
         Err(error) => return Err(error.into()),
     };
-    let show = if args.json { Show::Json } else { Show::Text };
     let mut progress = None;
     let report = table.verify(&mut |done, total| {
         progress
-            .get_or_insert_with(|| Progress::start(show, "verifying", Unit::Blocks, Some(total)))
+            .get_or_insert_with(|| {
+                Progress::start(args.show(), "verifying", Unit::Blocks, Some(total))
+            })
             .set(done);
         Ok(())
     })?;
@@ -53,6 +70,10 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
 }
 
 impl VerifyArgs {
+    pub(crate) fn show(&self) -> Show {
+        if self.json { Show::Json } else { Show::Text }
+    }
+
     fn conclude(&self, report: &VerifyReport) -> Result<Exit> {
         self.print(report)?;
         match report.damage.len() as u64 {
@@ -61,24 +82,25 @@ impl VerifyArgs {
                 exit: Exit::No,
                 message: format!(
                     "{}: {} found; restore the table from a copy or build it anew",
-                    self.table.display(),
+                    self.source.folder.display(),
                     units::counted(count, "damage", "damages")
                 ),
             }),
         }
     }
 
+    pub(crate) fn print_damage(&self, damages: &[Error]) -> Result<()> {
+        damages.iter().try_for_each(|damage| match self.json {
+            true => write_line(damage_json(damage)),
+            false => write_line(damage),
+        })
+    }
+
     fn print(&self, report: &VerifyReport) -> Result<()> {
-        for damage in &report.damage {
-            if self.json {
-                write_line(damage_json(damage))?;
-            } else {
-                write_line(damage)?;
-            }
-        }
+        self.print_damage(&report.damage)?;
         if self.json {
             let object = json!({
-                "event": "verified", "table": self.table.to_string_lossy(),
+                "event": "verified", "table": self.source.folder.to_string_lossy(),
                 "blocks": report.blocks, "entries": report.entries,
                 "damages": report.damage.len(),
             });
@@ -86,7 +108,7 @@ impl VerifyArgs {
         } else if report.damage.is_empty() {
             write_line(format_args!(
                 "verified {}: {} in {}, no damage",
-                self.table.display(),
+                self.source.folder.display(),
                 units::counted(report.entries, "entry", "entries"),
                 units::counted(report.blocks, "block", "blocks")
             ))?;

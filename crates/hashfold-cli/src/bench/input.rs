@@ -103,7 +103,7 @@ fn measure(path: &Path, rows: u64) -> Result<(u64, f64)> {
         delimiter: None,
         header: true,
         quotes: true,
-        selection: Selection { key: Some(COLUMNS[0].into()), values: Vec::new(), first: None },
+        selection: Selection { key: Some(COLUMNS[0].into()), ..Selection::default() },
     };
     let stop = Stop::on_signals()?;
     let start = process_seconds();

@@ -20,17 +20,19 @@ pub(crate) struct Batch {
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     key: usize,
+    /// Where the key ends if it is to be deleted.
     value: usize,
+    is_deletion: bool,
 }
 
 impl Batch {
-    /// The entries, in the order of the input.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    /// The entries, in the order of the input; without a value where a key is to be deleted.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let mut start = 0;
         self.ends.iter().map(move |ends| {
-            let entry = (&self.bytes[start..ends.key], &self.bytes[ends.key..ends.value]);
+            let (key, value) = (&self.bytes[start..ends.key], &self.bytes[ends.key..ends.value]);
             start = ends.value;
-            entry
+            (key, (!ends.is_deletion).then_some(value))
         })
     }
 
@@ -85,8 +87,15 @@ impl BatchSender {
             bytes.truncate(start);
             return Err(error);
         }
-        ends.push(Ends { key: key_end, value: bytes.len() });
+        ends.push(Ends { key: key_end, value: bytes.len(), is_deletion: false });
         Ok(())
+    }
+
+    /// Appends the deletion of a key.
+    pub(super) fn delete(&mut self, key: &[u8]) {
+        let Batch { bytes, ends } = &mut self.batch;
+        bytes.extend_from_slice(key);
+        ends.push(Ends { key: bytes.len(), value: bytes.len(), is_deletion: true });
     }
 
     /// Sends the batch on if it is full.

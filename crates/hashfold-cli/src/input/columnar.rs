@@ -30,7 +30,6 @@ pub(super) struct Columnar {
     /// Where the columns are in the file's schema.
     pub(super) picked: Picked,
     names: Vec<String>,
-    key_kind: Kind,
     options: EncoderOptions,
     /// The number of the next row, from 1 on.
     row: u64,
@@ -43,8 +42,7 @@ impl Columnar {
         let kind = |i: usize| kind(arrow.field(i).data_type());
         let column = |&i: &usize| Column { name: names[i].clone(), kind: kind(i) };
         let schema = Schema::new(&names[picked.key], picked.values.iter().map(column).collect());
-        let key_kind = kind(picked.key);
-        if key_kind == Kind::Json {
+        if kind(picked.key) == Kind::Json {
             let key = arrow.field(picked.key);
             return Err(Failure::input(
                 path,
@@ -56,45 +54,65 @@ impl Columnar {
             ));
         }
         let options = EncoderOptions::default().with_explicit_nulls(true);
-        Ok(Columnar { file: path.into(), schema, picked, names, key_kind, options, row: 1 })
+        Ok(Columnar { file: path.into(), schema, picked, names, options, row: 1 })
     }
 
     /// Takes all rows of a batch.
     pub(super) fn take(&mut self, batch: &RecordBatch, sink: &mut Sink) -> Result<()> {
-        let unreadable = |error: ArrowError| Failure::input(&self.file, error);
-        let key = Prepared::new(batch, &self.names[self.picked.key]).map_err(unreadable)?;
-        let key = key.values(&self.options).map_err(unreadable)?;
-        let prepared = self.schema.columns.iter().map(|column| Prepared::new(batch, &column.name));
-        let prepared: Vec<_> = prepared.collect::<Arrow<_>>().map_err(unreadable)?;
-        let values = prepared.iter().map(|column| column.values(&self.options));
-        let mut values: Vec<_> = values.collect::<Arrow<_>>().map_err(unreadable)?;
-        let mut scratch = Vec::new();
-        for i in 0..batch.num_rows() {
-            let outcome = self.take_row(i, &key, &mut values, &mut scratch, sink);
-            sink.end_row(&self.file, self.row + i as u64, outcome, b"")?;
-        }
+        self.take_rows(batch, sink)?;
         self.row += batch.num_rows() as u64;
         Ok(())
     }
 
-    fn take_row(
-        &self,
-        i: usize,
-        key: &Values<'_>,
-        values: &mut [Values<'_>],
-        scratch: &mut Vec<u8>,
-        sink: &mut Sink,
-    ) -> Result<(), Flaw> {
+    fn take_rows(&self, batch: &RecordBatch, sink: &mut Sink) -> Result<()> {
+        let unreadable = |error: ArrowError| Failure::input(&self.file, error);
+        let prepare = |i: usize| Prepared::new(batch, &self.names[i]).map_err(unreadable);
+        let key = prepare(self.picked.key)?;
+        let values = self.picked.values.iter().map(|&i| prepare(i));
+        let values: Vec<_> = values.collect::<Result<_>>()?;
+        let markers = self.picked.markers.iter().map(|(i, _)| prepare(*i));
+        let markers: Vec<_> = markers.collect::<Result<_>>()?;
+        let open = |column| self.open(column);
+        let mut columns = Columns {
+            key: open(&key)?,
+            values: values.iter().map(open).collect::<Result<_>>()?,
+            markers: markers.iter().map(open).collect::<Result<_>>()?,
+            text: Vec::new(),
+        };
+        for i in 0..batch.num_rows() {
+            let outcome = self.take_row(i, &mut columns, sink);
+            sink.end_row(&self.file, self.row + i as u64, outcome, b"")?;
+        }
+        Ok(())
+    }
+
+    fn open<'a>(&'a self, column: &'a Prepared) -> Result<Values<'a>> {
+        column.values(&self.options).map_err(|error| Failure::input(&self.file, error))
+    }
+
+    fn take_row(&self, i: usize, columns: &mut Columns<'_>, sink: &mut Sink) -> Result<(), Flaw> {
+        let Columns { key, values, markers, text } = columns;
         if key.is_null(i) {
             let reason = format!("the key \"{}\" is null", self.schema.key);
             return Err(Flaw::new(reason).at(self.picked.key + 1));
         }
-        let mut key = key.stored(i);
-        if self.key_kind.width().is_some() {
-            scratch.clear();
-            fixed_cell(self.key_kind, key).write_text(scratch);
-            key = scratch;
+        for ((_, mark), column) in self.picked.markers.iter().zip(markers) {
+            text.clear();
+            column.put_text(i, text);
+            if mark.is_in(text) {
+                text.clear();
+                key.put_text(i, text);
+                return sink.delete(text);
+            }
         }
+        let key = match key.kind.width() {
+            None => key.stored(i),
+            Some(_) => {
+                text.clear();
+                key.put_text(i, text);
+                text
+            }
+        };
         sink.push(key, |out| match self.schema.form {
             Form::Plain => values[0].put_plain(i, out),
             Form::Row | Form::Object => {
@@ -103,6 +121,15 @@ impl Columnar {
             }
         })
     }
+}
+
+/// The columns of a batch that are needed.
+struct Columns<'a> {
+    key: Values<'a>,
+    values: Vec<Values<'a>>,
+    markers: Vec<Values<'a>>,
+    /// One value as text.
+    text: Vec<u8>,
 }
 
 /// A column of a batch, in one of the few types in which values are stored.
@@ -114,6 +141,7 @@ struct Prepared {
 
 /// The values of a column.
 struct Values<'a> {
+    kind: Kind,
     nulls: Option<NullBuffer>,
     storage: Storage<'a>,
 }
@@ -160,7 +188,7 @@ impl Prepared {
                 Storage::Fixed { bytes, width }
             }
         };
-        Ok(Values { nulls: self.array.logical_nulls(), storage })
+        Ok(Values { kind: self.kind, nulls: self.array.logical_nulls(), storage })
     }
 }
 
@@ -195,6 +223,18 @@ impl Values<'_> {
                 encoder.encode(i, &mut json);
                 row.bytes(&json);
             }
+        }
+    }
+
+    /// Appends the value as text; nothing for null.
+    fn put_text(&mut self, i: usize, out: &mut Vec<u8>) {
+        if self.is_null(i) {
+            return;
+        }
+        match &mut self.storage {
+            Storage::Json(encoder) => encoder.encode(i, out),
+            Storage::Variable { .. } => out.extend_from_slice(self.stored(i)),
+            Storage::Fixed { .. } => fixed_cell(self.kind, self.stored(i)).write_text(out),
         }
     }
 

@@ -106,6 +106,9 @@ impl CsvReader {
             return Err(wrong_width(self.width, ranges));
         }
         let field = |i: usize| &text[ranges[i].clone()];
+        if self.picked.deletes(field) {
+            return sink.delete(field(self.picked.key));
+        }
         sink.push(field(self.picked.key), |out| match self.schema.form {
             Form::Plain => out.extend_from_slice(field(self.picked.values[0])),
             Form::Row | Form::Object => {

@@ -4,6 +4,7 @@ use super::{
     ReadOptions, Reader,
     batch::{Batch, BatchReceiver, queue},
     guard::guard,
+    selection::Expected,
     sink::{BadRowPolicy, Sink},
     source::Meter,
 };
@@ -40,7 +41,8 @@ impl Inputs {
         let (path, others) = paths.split_first().expect("there is at least one input");
         let first = guard(path, || options.open(path, &meter))?;
         let schema = first.schema().clone();
-        options.selection.first = Some(schema.clone());
+        let of_first = || Expected { schema: schema.clone(), whose: "the first input" };
+        options.selection.expected.get_or_insert_with(of_first);
         let (path, others) = (path.clone(), others.to_vec());
         Ok(Inputs { path, first, others, options, schema, meter })
     }

@@ -5,12 +5,13 @@
 
 use super::{
     Reader,
-    selection::Selection,
+    selection::{Expected, Marker, Selection},
     sink::{Flaw, Sink},
     source::Meter,
     window::Window,
 };
 use crate::{
+    cell::Cell,
     failure::Result,
     row::RowEncoder,
     schema::{Column, Form, Kind, Schema},
@@ -28,6 +29,9 @@ use std::{borrow::Cow, fmt};
 pub(crate) struct JsonReader {
     window: Window,
     schema: Schema,
+    markers: Vec<Marker>,
+    /// Names of fields that only say which lines delete their key.
+    not_values: Vec<String>,
     /// The number of the next line, from 1 on.
     line: u64,
 }
@@ -44,16 +48,35 @@ impl JsonReader {
         let schema = if selection.is_of_objects() {
             Schema::objects(key)
         } else {
-            let names = match &selection.first {
-                Some(first) => first.columns.iter().map(|column| column.name.clone()).collect(),
-                None => selection.values.clone(),
+            let names = match &selection.expected {
+                Some(Expected { schema, .. }) if selection.values.is_empty() => {
+                    schema.columns.iter().map(|column| column.name.clone()).collect()
+                }
+                _ => selection.values.clone(),
             };
             let column = |name| Column { name, kind: Kind::Json };
             Schema::new(key, names.into_iter().map(column).collect())
         };
         let mut window = Window::open(path, meter)?;
         window.skip_byte_order_mark();
-        Ok(JsonReader { window, schema, line: 1 })
+        let markers = selection.markers.clone();
+        let names = markers.iter().map(|marker| marker.column.clone());
+        let not_values = names.filter(|name| selection.is_marker_alone(name)).collect();
+        Ok(JsonReader { window, schema, markers, not_values, line: 1 })
+    }
+
+    /// Whether the fields say that the key is to be deleted.
+    fn deletes(&self, fields: &[(Name<'_>, &RawValue)]) -> bool {
+        let mut text = Vec::new();
+        self.markers.iter().any(|Marker { column, mark }| {
+            find(fields, column).is_some_and(|json| {
+                let json = json.get();
+                let cell = if json == "null" { Cell::Null } else { Cell::Json(json.as_bytes()) };
+                text.clear();
+                cell.write_text(&mut text);
+                mark.is_in(&text)
+            })
+        })
     }
 
     /// Reads the whole lines in the window; returns their length.
@@ -84,8 +107,14 @@ impl JsonReader {
             })?,
             None => return Err(Flaw::new(format!("there is no key \"{}\"", self.schema.key))),
         };
+        if self.deletes(&fields) {
+            return sink.delete(&key);
+        }
+        let is_value = |name: &str| {
+            name != self.schema.key && !self.not_values.iter().any(|other| other == name)
+        };
         sink.push(&key, |out| match self.schema.form {
-            Form::Object => put_object(&fields, &self.schema.key, out),
+            Form::Object => put_object(&fields, is_value, out),
             Form::Plain => {
                 let json = find(&fields, &self.schema.columns[0].name);
                 out.extend_from_slice(json.map_or("null", RawValue::get).as_bytes());
@@ -124,11 +153,15 @@ fn find<'a>(fields: &[(Name<'_>, &'a RawValue)], name: &str) -> Option<&'a RawVa
     fields.iter().rev().find(|(field, _)| field.0 == name).map(|(_, json)| *json)
 }
 
-/// The object without its key.
-fn put_object(fields: &[(Name<'_>, &RawValue)], key: &str, out: &mut Vec<u8>) {
+/// The object, with those of its fields whose names are of the value.
+fn put_object(
+    fields: &[(Name<'_>, &RawValue)],
+    is_value: impl Fn(&str) -> bool,
+    out: &mut Vec<u8>,
+) {
     out.push(b'{');
     let start = out.len();
-    for (name, json) in fields.iter().filter(|(name, _)| name.0 != key) {
+    for (name, json) in fields.iter().filter(|(name, _)| is_value(&name.0)) {
         if out.len() > start {
             out.push(b',');
         }
@@ -246,7 +279,7 @@ mod tests {
         let line = r#"{ "k" : 1, "a\"\u0062" : [ 1,  2 ], "x":null}"#;
         let Fields(fields) = serde_json::from_str(line).unwrap();
         let mut out = Vec::new();
-        put_object(&fields, "k", &mut out);
+        put_object(&fields, |name| name != "k", &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), r#"{"a\"b":[ 1,  2 ],"x":null}"#);
     }
 }

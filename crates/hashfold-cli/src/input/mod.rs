@@ -27,7 +27,7 @@ mod window;
 
 pub(crate) use self::{
     feed::{Feed, Inputs},
-    selection::Selection,
+    selection::{Mark, Marker, Selection},
     sink::BadRowPolicy,
     source::{Meter, size},
 };

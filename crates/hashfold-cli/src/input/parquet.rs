@@ -41,7 +41,8 @@ impl ParquetReader {
         let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(unreadable)?;
         let columnar = Columnar::new(path, builder.schema(), selection)?;
         let picked = &columnar.picked;
-        let roots = picked.values.iter().copied().chain([picked.key]);
+        let markers = picked.markers.iter().map(|(i, _)| *i);
+        let roots = picked.values.iter().copied().chain([picked.key]).chain(markers);
         let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
         let rows = builder.metadata().file_metadata().num_rows().max(0) as u64;
         let builder = builder.with_projection(mask).with_batch_size(BATCH_ROWS);

@@ -28,12 +28,14 @@ const HEAD_BYTES: usize = 8;
 
 impl RawReader {
     pub(crate) fn open(path: &str, selection: &Selection, meter: &Meter) -> Result<RawReader> {
-        if selection.key.is_some() || !selection.values.is_empty() {
+        let schema = Schema::unnamed();
+        selection.check(path, &schema)?;
+        if selection.names_columns() {
             let what = "raw input has no columns; leave --key and --value out";
             return Err(Failure::usage(format!("{path}: {what}")));
         }
         let window = Window::open(path, meter)?;
-        Ok(RawReader { window, schema: Schema::unnamed(), record: 1 })
+        Ok(RawReader { window, schema, record: 1 })
     }
 
     /// Reads the whole records in the window; returns their length.

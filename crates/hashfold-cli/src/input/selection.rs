@@ -1,8 +1,8 @@
-//! Which columns of an input are the key and the value.
+//! Which columns of an input are the key and the value, and which rows delete their key.
 
 use crate::{
     failure::{Failure, Result},
-    schema::{Form, Schema},
+    schema::{Column, Form, Schema},
 };
 use std::collections::HashSet;
 
@@ -12,8 +12,46 @@ pub(crate) struct Selection {
     pub(crate) key: Option<String>,
     /// All others, if it is empty.
     pub(crate) values: Vec<String>,
-    /// The schema of the first input, which those after it must have too.
-    pub(crate) first: Option<Schema>,
+    /// What rows say that delete their key.
+    pub(crate) markers: Vec<Marker>,
+    /// What all inputs must have.
+    pub(crate) expected: Option<Expected>,
+}
+
+/// The schema that inputs must have.
+#[derive(Clone, Debug)]
+pub(crate) struct Expected {
+    pub(crate) schema: Schema,
+    /// Who has it, for messages.
+    pub(crate) whose: &'static str,
+}
+
+/// What a row says that deletes its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Marker {
+    pub(crate) column: String,
+    pub(crate) mark: Mark,
+}
+
+/// What stands in a marker's column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// This text.
+    Text(String),
+    /// One of several words for yes.
+    Yes,
+}
+
+impl Mark {
+    /// Whether a column with this text deletes the key of its row.
+    pub(super) fn is_in(&self, text: &[u8]) -> bool {
+        match self {
+            Mark::Text(mark) => text == mark.as_bytes(),
+            Mark::Yes => ["true", "1", "t", "yes"]
+                .iter()
+                .any(|yes| text.eq_ignore_ascii_case(yes.as_bytes())),
+        }
+    }
 }
 
 /// The columns of one input, by position.
@@ -21,14 +59,51 @@ pub(crate) struct Selection {
 pub(crate) struct Picked {
     pub(crate) key: usize,
     pub(crate) values: Vec<usize>,
+    /// Columns that say, in the rows with these marks, that the key is to be deleted.
+    pub(crate) markers: Vec<(usize, Mark)>,
+}
+
+impl Picked {
+    /// Whether a row with these columns deletes its key.
+    #[inline]
+    pub(super) fn deletes<'a>(&self, text: impl Fn(usize) -> &'a [u8]) -> bool {
+        self.markers.iter().any(|(i, mark)| mark.is_in(text(*i)))
+    }
 }
 
 impl Selection {
+    /// Rows are for a store with this schema: where no columns are named they are the store's.
+    pub(crate) fn follow(&mut self, schema: &Schema) {
+        if *schema != Schema::unnamed() {
+            self.key.get_or_insert_with(|| schema.key.clone());
+            if self.values.is_empty() {
+                self.values.extend(schema.columns.iter().map(|column| column.name.clone()));
+            }
+        }
+        self.expected = Some(Expected { schema: schema.clone(), whose: "the store" });
+    }
+
+    fn expected_columns(&self) -> &[Column] {
+        self.expected.as_ref().map_or(&[], |expected| &expected.schema.columns)
+    }
+
+    /// Whether a column only says which rows delete their key.
+    pub(super) fn is_marker_alone(&self, name: &str) -> bool {
+        self.markers.iter().any(|marker| marker.column == name)
+            && !self.values.iter().any(|value| value == name)
+            && !self.expected_columns().iter().any(|column| column.name == name)
+    }
+
     /// The name of the key's column.
     pub(crate) fn key(&self, file: &str) -> Result<&str> {
         self.key.as_deref().ok_or_else(|| {
             Failure::usage(format!("{file}: which column is the key? Name it with --key COL"))
         })
+    }
+
+    /// Whether any column was named.
+    pub(super) fn names_columns(&self) -> bool {
+        self.key.is_some() || !self.values.is_empty() || !self.markers.is_empty()
     }
 
     /// Refuses a column that is asked for twice: the key is part of each entry anyway.
@@ -43,32 +118,39 @@ impl Selection {
     /// Finds the columns among the `names` that a file has.
     pub(crate) fn pick(&self, file: &str, names: &[String]) -> Result<Picked> {
         let key = position(file, names, self.key(file)?)?;
-        let values: Vec<usize> = match &self.first {
-            _ if !self.values.is_empty() => {
-                let values = self.values.iter().map(|name| position(file, names, name));
-                values.collect::<Result<_>>()?
+        let others = names.iter().enumerate();
+        let others = others.filter(|&(i, name)| i != key && !self.is_marker_alone(name));
+        let others: Vec<&String> = others.map(|(_, name)| name).collect();
+        let expected = self.expected_columns();
+        let wanted: Vec<&String> = match &self.expected {
+            _ if !self.values.is_empty() => self.values.iter().collect(),
+            Some(_) if others.len() == expected.len() => {
+                expected.iter().map(|column| &column.name).collect()
             }
-            Some(first) if names.len() == first.columns.len() + 1 => {
-                let columns = first.columns.iter();
-                columns.map(|column| position(file, names, &column.name)).collect::<Result<_>>()?
-            }
-            _ => {
-                let others = names.iter().enumerate().filter(|&(i, _)| i != key);
-                others.map(|(_, name)| position(file, names, name)).collect::<Result<_>>()?
-            }
+            _ => others,
         };
-        Ok(Picked { key, values })
+        let values = wanted.into_iter().map(|name| position(file, names, name));
+        let markers = self
+            .markers
+            .iter()
+            .map(|Marker { column, mark }| Ok((position(file, names, column)?, mark.clone())));
+        Ok(Picked {
+            key,
+            values: values.collect::<Result<_>>()?,
+            markers: markers.collect::<Result<_>>()?,
+        })
     }
 
-    /// Refuses an input whose columns are not those of the first.
+    /// Refuses an input whose columns are not those that are expected.
     pub(crate) fn check(&self, file: &str, schema: &Schema) -> Result<()> {
-        match &self.first {
-            Some(first) if first != schema => Err(Failure::input(
+        match &self.expected {
+            Some(expected) if expected.schema != *schema => Err(Failure::input(
                 file,
                 format_args!(
-                    "has the columns {}; those of the first input are {}",
+                    "has the columns {}; those of {} are {}",
                     schema.describe(),
-                    first.describe()
+                    expected.whose,
+                    expected.schema.describe()
                 ),
             )),
             _ => Ok(()),
@@ -77,9 +159,9 @@ impl Selection {
 
     /// The schema of JSON Lines: of the columns asked for, or of whole objects.
     pub(crate) fn is_of_objects(&self) -> bool {
-        match &self.first {
+        match &self.expected {
             _ if !self.values.is_empty() => false,
-            Some(first) => first.form == Form::Object,
+            Some(expected) => expected.schema.form == Form::Object,
             None => true,
         }
     }
@@ -107,10 +189,10 @@ mod tests {
     fn check(key: &str, values: &[&str], expected: Result<(usize, &[usize]), &str>) {
         let names = ["a", "b", "c", "d", "c"].map(String::from);
         let values = values.iter().map(ToString::to_string).collect();
-        let selection = Selection { key: Some(key.into()), values, first: None };
+        let selection = Selection { key: Some(key.into()), values, ..Selection::default() };
         match (selection.pick("f", &names), expected) {
             (Ok(picked), Ok((key, values))) => {
-                assert_eq!(picked, Picked { key, values: values.into() });
+                assert_eq!(picked, Picked { key, values: values.into(), markers: Vec::new() });
             }
             (Err(failure), Err(message)) => assert_eq!(failure.message, message),
             (picked, _) => panic!("{picked:?}"),
@@ -124,5 +206,33 @@ mod tests {
         check("e", &[], Err("f: has no column \"e\"; its columns are a, b, c, d, c"));
         check("a", &[], Err("f: has several columns \"c\""));
         check("a", &["c"], Err("f: has several columns \"c\""));
+    }
+
+    #[test]
+    fn a_marker_is_no_part_of_the_value_unless_the_store_has_it() {
+        let names = ["k", "v", "gone"].map(String::from);
+        let marker = Marker { column: "gone".into(), mark: Mark::Yes };
+        let mut selection =
+            Selection { key: Some("k".into()), markers: vec![marker], ..Selection::default() };
+        let picked = selection.pick("f", &names).unwrap();
+        assert_eq!((picked.values, picked.markers), (vec![1], vec![(2, Mark::Yes)]));
+        let column = |name: &str| Column { name: name.into(), kind: crate::schema::Kind::Text };
+        selection.follow(&Schema::new("k", vec![column("gone"), column("v")]));
+        assert_eq!(selection.pick("f", &names).unwrap().values, [2, 1]);
+    }
+
+    #[test]
+    fn marks_are_texts_or_words_for_yes() {
+        let check = |mark: &Mark, text: &str, expected| {
+            assert_eq!(mark.is_in(text.as_bytes()), expected, "{text}");
+        };
+        for (text, is_yes) in
+            [("true", true), ("1", true), ("T", true), ("Yes", true), ("", false), ("no", false)]
+        {
+            check(&Mark::Yes, text, is_yes);
+        }
+        check(&Mark::Text("D".into()), "D", true);
+        check(&Mark::Text("D".into()), "d", false);
+        check(&Mark::Text(String::new()), "", true);
     }
 }

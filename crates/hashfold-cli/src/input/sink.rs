@@ -69,13 +69,18 @@ impl Sink {
         key: &[u8],
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), Flaw> {
-        if key.len() > KEY_BYTES_MAX {
-            return Err(too_long("key", key.len(), KEY_BYTES_MAX));
-        }
+        check_key(key)?;
         self.batches.push(key, write, |value| match value.len() {
             0..=VALUE_BYTES_MAX => Ok(()),
             len => Err(too_long("value", len, VALUE_BYTES_MAX)),
         })
+    }
+
+    /// Takes a row that deletes its key.
+    pub(super) fn delete(&mut self, key: &[u8]) -> Result<(), Flaw> {
+        check_key(key)?;
+        self.batches.delete(key);
+        Ok(())
     }
 
     /// Ends a row of `file`, the `row`th line or row from 1 on, with what came of it.
@@ -145,6 +150,14 @@ impl Collected {
 
     fn failure(&self, error: &io::Error) -> Failure {
         Failure::io(self.path.display(), "write", error)
+    }
+}
+
+#[inline]
+fn check_key(key: &[u8]) -> Result<(), Flaw> {
+    match key.len() {
+        0..=KEY_BYTES_MAX => Ok(()),
+        len => Err(too_long("key", len, KEY_BYTES_MAX)),
     }
 }
 

@@ -1,0 +1,122 @@
+//! `hashfold diff`: what leads from one version to another, as a file.
+
+use crate::{
+    device,
+    failure::{Exit, Result},
+    folder,
+    output::write_line,
+    progress::{Progress, Show, Unit},
+    release::{changes_json, changes_text},
+    stop::Stop,
+    units,
+};
+use clap::Args;
+use hashfold::{
+    Error, ErrorKind,
+    io::Access,
+    store::{self, Changes, DeltaInfo, Version},
+    table::OpenOptions,
+};
+use serde_json::json;
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+/// Write what leads from one version of a store to another into a file
+///
+/// `hashfold update DIR --delta FILE` makes the second version of a copy of the store that has the
+/// first one.
+#[derive(Args, Debug)]
+pub(crate) struct DiffArgs {
+    /// The folder of the store
+    #[arg(value_name = "DIR")]
+    store: PathBuf,
+    /// The version to lead from
+    #[arg(value_name = "A")]
+    from: u64,
+    /// The version to lead to [default: the current one]
+    #[arg(value_name = "B")]
+    to: Option<u64>,
+    /// The file to write; one of that name is replaced when the new one is whole
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Progress and summary as JSON objects on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Keys between two looks at the clock and at the stop flag.
+const KEYS_BETWEEN_LOOKS: u64 = 1 << 12;
+
+pub(crate) fn run(args: &DiffArgs) -> Result<Exit> {
+    let start = Instant::now();
+    let current = folder::current(&args.store)?;
+    let stop = Stop::on_signals()?;
+    let (from, to) = (args.open(args.from)?, args.open(args.to.unwrap_or(current))?);
+    let mut new = OsString::from(&args.out);
+    new.push(".new");
+    let new = PathBuf::from(new);
+    let made = args.write(&from, &to, &new, &stop).and_then(|made| {
+        let disk = device::disk();
+        disk.rename(&new, &args.out)?;
+        disk.sync_folder(args.out.parent().unwrap_or(Path::new("")))?;
+        Ok(made)
+    });
+    if made.is_err() {
+        // It may not be there yet.
+        let _ = fs::remove_file(&new);
+    }
+    let (info, changes) = made?;
+    let bytes = fs::metadata(&args.out).map_or(0, |metadata| metadata.len());
+    let seconds = start.elapsed().as_secs_f64();
+    let (from, to) = (from.info().name.number, to.info().name.number);
+    if args.json {
+        write_line(json!({
+            "event": "compared", "store": args.store.to_string_lossy(), "from": from, "to": to,
+            "out": args.out.to_string_lossy(), "entries": info.entries,
+            "deletions": info.deletions, "changes": changes_json(&changes), "bytes": bytes,
+            "seconds": seconds,
+        }))?;
+    } else {
+        write_line(format_args!(
+            "wrote {}: from version {from} to {to}: {}; {}; {seconds:.1} s",
+            args.out.display(),
+            changes_text(&changes),
+            units::bytes(bytes),
+        ))?;
+    }
+    Ok(Exit::Done)
+}
+
+impl DiffArgs {
+    fn open(&self, number: u64) -> Result<Version> {
+        let options = OpenOptions { data: Access::Cached, index: Access::Mapped };
+        Version::open(&device::disk(), &self.store, number, options)
+            .map_err(folder::about_version(&self.store, number))
+    }
+
+    fn write(
+        &self,
+        from: &Version,
+        to: &Version,
+        path: &Path,
+        stop: &Stop,
+    ) -> Result<(DeltaInfo, Changes)> {
+        let show = if self.json { Show::Json } else { Show::Text };
+        let total = Some(*to.info().entries().end());
+        let mut progress = Progress::start(show, "comparing", Unit::Entries, total);
+        let mut looked = 0;
+        let mut watch = |done| {
+            if done - looked >= KEYS_BETWEEN_LOOKS {
+                looked = done;
+                progress.set(done);
+            }
+            if stop.is_asked() { Err(Error::new(ErrorKind::Stopped)) } else { Ok(()) }
+        };
+        let (disk, executor) = (device::disk(), device::executor(None));
+        Ok(store::diff(disk.as_ref(), from, to, path, executor, &mut watch)?)
+    }
+}

@@ -1,0 +1,89 @@
+//! `hashfold merge`: the deltas of a store folded into its bases.
+
+use crate::{
+    device,
+    failure::{Exit, Result},
+    folder,
+    output::write_line,
+    progress::{Progress, Show, Unit},
+    stop::Stop,
+    units,
+    watch::Watcher,
+};
+use clap::Args;
+use hashfold::{
+    run::SortOptions,
+    store::{Mode, VersionFacts, VersionInfo},
+};
+use serde_json::json;
+use std::{path::PathBuf, time::Instant};
+
+/// Fold the deltas of a store into its bases, as a new version, and make it current
+///
+/// It has the same entries; a look-up no longer has to ask the deltas first.
+#[derive(Args, Debug)]
+pub(crate) struct MergeArgs {
+    /// The folder of the store
+    #[arg(value_name = "DIR")]
+    store: PathBuf,
+    /// Threads that help to write [default: the cores and two more]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Progress and summary as JSON objects on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &MergeArgs) -> Result<Exit> {
+    let start = Instant::now();
+    let current = folder::current(&args.store)?;
+    let watcher = Watcher::new(&Stop::on_signals()?);
+    let executor = device::executor(args.threads);
+    let mut writer = folder::open_store(&args.store, executor)?.watched_by(watcher.watch());
+    let old = writer.version(current)?;
+    if old.deltas() == 0 {
+        return args.report(&old, None);
+    }
+    let show = if args.json { Show::Json } else { Show::Text };
+    let total = Some(*old.entries().end());
+    watcher.show(Some(Progress::start(show, "writing", Unit::Entries, total)));
+    let batch = writer.batch(SortOptions::default())?;
+    let facts = VersionFacts {
+        id: device::random()?,
+        created_s: device::now_s(),
+        provenance: vec![("command".into(), b"merge".into())],
+    };
+    let info = writer.write(batch, Mode::Merge, facts)?;
+    watcher.show(None);
+    writer.publish(info.name.number)?;
+    args.report(&info, Some((old.deltas(), start)))
+}
+
+impl MergeArgs {
+    /// Prints the version that is current now; `made` from how many deltas a chunk, since when.
+    fn report(&self, info: &VersionInfo, made: Option<(usize, Instant)>) -> Result<Exit> {
+        let (number, deltas) = (info.name.number, made.map_or(0, |(deltas, _)| deltas));
+        let seconds = made.map_or(0.0, |(_, start)| start.elapsed().as_secs_f64());
+        if self.json {
+            write_line(json!({
+                "event": "merged", "store": self.store.to_string_lossy(), "version": number,
+                "entries": info.entries().start(), "deltas_merged": deltas,
+                "bytes": info.bytes(), "seconds": seconds,
+            }))?;
+        } else if made.is_none() {
+            write_line(format_args!(
+                "merged {}: version {number} has no deltas; nothing was changed",
+                self.store.display()
+            ))?;
+        } else {
+            write_line(format_args!(
+                "merged {}: version {number}, published: {} entries, {} folded; {}; {seconds:.1} s",
+                self.store.display(),
+                units::range(&info.entries()),
+                units::counted(deltas as u64, "delta", "deltas"),
+                units::bytes(info.bytes()),
+            ))?;
+        }
+        Ok(Exit::Done)
+    }
+}

@@ -1,0 +1,47 @@
+//! `hashfold pin`: versions that stay.
+
+use crate::{
+    device,
+    failure::{Exit, Result},
+    folder,
+    output::write_line,
+};
+use clap::Args;
+use hashfold::store::Pin;
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Keep a version of a store whatever `hashfold gc` is told, or no longer
+#[derive(Args, Debug)]
+pub(crate) struct PinArgs {
+    /// The folder of the store
+    #[arg(value_name = "DIR")]
+    store: PathBuf,
+    /// The version
+    #[arg(value_name = "N")]
+    version: u64,
+    /// No longer
+    #[arg(long)]
+    release: bool,
+    /// The summary as a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &PinArgs) -> Result<Exit> {
+    let mut writer = folder::open_store(&args.store, device::executor(None))?;
+    let pin = if args.release { Pin::Release } else { Pin::Keep };
+    let number = args.version;
+    writer.pin(number, pin).map_err(folder::about_version(&args.store, number))?;
+    let is_pinned = pin == Pin::Keep;
+    if args.json {
+        write_line(json!({
+            "event": "pinned", "store": args.store.to_string_lossy(), "version": number,
+            "pinned": is_pinned,
+        }))?;
+    } else {
+        let state = if is_pinned { "is pinned" } else { "is no longer pinned" };
+        write_line(format_args!("pinned {}: version {number} {state}", args.store.display()))?;
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,77 @@
+//! `hashfold publish`: another version becomes the current one.
+
+use crate::{
+    device,
+    failure::{Exit, Failure, Result},
+    folder,
+    output::write_line,
+    release::{GateArgs, Intent, Lines, Release},
+};
+use clap::Args;
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Make a version of a store the current one
+///
+/// It takes as long whatever the size of the data: one small file is replaced. A version that does
+/// not pass a gate is not published; the command then ends with exit code 1.
+#[derive(Args, Debug)]
+pub(crate) struct PublishArgs {
+    /// The folder of the store
+    #[arg(value_name = "DIR")]
+    store: PathBuf,
+    /// The version [default: the newest]
+    #[arg(value_name = "N")]
+    version: Option<u64>,
+    #[command(flatten, next_help_heading = "Gates")]
+    gates: GateArgs,
+    /// Only say how the version compares with the current one
+    #[arg(long)]
+    dry_run: bool,
+    /// Publish a version that was rolled back all the same
+    #[arg(long)]
+    force: bool,
+    /// The summary as a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &PublishArgs) -> Result<Exit> {
+    let mut writer = folder::open_store(&args.store, device::executor(None))?;
+    let newest = writer.numbers()?.pop();
+    let number = args.version.or(newest).ok_or_else(|| {
+        Failure::usage(format!("{}: there is no version yet", args.store.display()))
+    })?;
+    let info = writer.version(number).map_err(folder::about_version(&args.store, number))?;
+    if writer.pointer().bad.contains(&number) && !args.dry_run {
+        if !args.force {
+            return Err(Failure {
+                exit: Exit::No,
+                message: format!(
+                    "{}: version {number} was rolled back; --force publishes it all the same",
+                    args.store.display()
+                ),
+            });
+        }
+        writer.forgive(number)?;
+    }
+    let intent = if args.dry_run { Intent::Keep } else { Intent::Publish };
+    let release = Release::decide(&mut writer, info, &args.gates, intent)?;
+    if args.json {
+        let mut object = json!({ "event": "published" });
+        let map = object.as_object_mut().expect("it is an object");
+        map.extend(release.to_json(&args.store));
+        map.insert("dry_run".into(), json!(args.dry_run));
+        write_line(object)?;
+    } else {
+        write_line(format_args!(
+            "{} {}: version {number}, {}: {}",
+            if args.dry_run { "compared" } else { "published" },
+            args.store.display(),
+            release.state(),
+            release.describe(),
+        ))?;
+    }
+    let state = if args.dry_run { "would not be published" } else { "is not published" };
+    release.conclude(&args.store, state, if args.json { Lines::Json } else { Lines::Text })
+}

@@ -1,0 +1,178 @@
+//! From a version that is there to one that is current: gates, dry runs, and what is printed.
+
+use crate::{
+    failure::{Exit, Failure, Result},
+    output::write_line,
+    units,
+};
+use clap::Args;
+use hashfold::store::{Changes, Gates, Report, StoreWriter, VersionInfo};
+use serde_json::{Map, Value, json};
+use std::{collections::HashSet, ffi::OsString, path::Path};
+
+/// What a version must be like to be published.
+#[derive(Args, Debug)]
+pub(crate) struct GateArgs {
+    /// So many entries at least
+    #[arg(long, value_name = "N")]
+    min_entries: Option<u64>,
+    /// This part of the current version's keys added, changed or removed at most: 0.1 or 10%
+    #[arg(long, value_name = "FRACTION", value_parser = units::parse_fraction)]
+    max_change: Option<f64>,
+    /// This key must be there; may be given several times
+    #[arg(long, value_name = "KEY")]
+    require_key: Vec<OsString>,
+    /// Look so many of the current version's keys up in the new one, and count those that differ
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    sample: u64,
+}
+
+impl GateArgs {
+    fn gates(&self) -> Gates {
+        let bytes = |key: &OsString| key.as_encoded_bytes().to_vec();
+        Gates {
+            entries_min: self.min_entries,
+            change_max: self.max_change,
+            required_keys: self.require_key.iter().map(bytes).collect(),
+            sample: self.sample,
+        }
+    }
+}
+
+/// What becomes of a version that passes all gates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    Publish,
+    /// Leave it as it is.
+    Keep,
+}
+
+/// A version, and what became of it.
+pub(crate) struct Release {
+    pub(crate) info: VersionInfo,
+    report: Report,
+    /// Bytes of tables that the current version does not have.
+    new_bytes: u64,
+    is_published: bool,
+}
+
+impl Release {
+    /// Checks a version, and publishes it if that is the intent and no gate objects.
+    pub(crate) fn decide(
+        writer: &mut StoreWriter,
+        info: VersionInfo,
+        gates: &GateArgs,
+        intent: Intent,
+    ) -> Result<Release> {
+        let report = writer.report(info.name.number, &gates.gates())?;
+        let current = writer.parent()?;
+        let old: HashSet<u64> =
+            current.iter().flat_map(VersionInfo::layers).map(|layer| layer.table).collect();
+        let new = info.layers().filter(|layer| !old.contains(&layer.table));
+        let new_bytes = new.map(|layer| layer.bytes).sum();
+        let is_published = intent == Intent::Publish && report.passes();
+        if is_published {
+            writer.publish(info.name.number)?;
+        }
+        Ok(Release { info, report, new_bytes, is_published })
+    }
+
+    /// The facts as a JSON object, without the event's name.
+    pub(crate) fn to_json(&self, folder: &Path) -> Map<String, Value> {
+        let Release { info, report, .. } = self;
+        let objections = report.objections.iter().map(|objection| {
+            json!({
+                "what": objection.what, "expected": objection.expected, "got": objection.got,
+            })
+        });
+        let sample = report.sample.map(|sample| {
+            json!({ "keys": sample.keys, "removed": sample.removed, "changed": sample.changed })
+        });
+        let object = json!({
+            "store": folder.to_string_lossy(), "version": info.name.number,
+            "id": format!("{:#018x}", info.name.id),
+            "parent": info.parent.map(|parent| parent.number),
+            "published": self.is_published,
+            "entries_min": report.entries.start(), "entries_max": report.entries.end(),
+            "changes": info.changes.as_ref().map(changes_json),
+            "sample": sample, "objections": objections.collect::<Vec<_>>(),
+            "chunks": info.chunks.len(), "deltas": info.deltas(),
+            "bytes": info.bytes(), "new_bytes": self.new_bytes,
+        });
+        let Value::Object(map) = object else { unreachable!("it is an object") };
+        map
+    }
+
+    /// `13 entries: 3 added, 1 changed, 0 removed, 9 unchanged; 1.00 MiB, 4.00 KiB of them new`.
+    pub(crate) fn describe(&self) -> String {
+        let Release { info, report, .. } = self;
+        let mut text = format!("{} entries", units::range(&report.entries));
+        if let Some(changes) = &info.changes {
+            text += &format!(": {}", changes_text(changes));
+        }
+        let (bytes, new) = (units::bytes(info.bytes()), units::bytes(self.new_bytes));
+        text += &format!("; {bytes}, {new} of them new");
+        if let Some(sample) = &report.sample {
+            text += &format!(
+                "; of {} in the sample {} changed, {} removed",
+                units::counted(sample.keys, "key", "keys"),
+                units::count(sample.changed),
+                units::count(sample.removed),
+            );
+        }
+        text
+    }
+
+    /// `published`, or what it is instead.
+    pub(crate) fn state(&self) -> &'static str {
+        if self.is_published { "published" } else { "not published" }
+    }
+
+    /// Prints what the gates object to, each on its own line, and fails if they do; `state` says
+    /// what the version is then.
+    pub(crate) fn conclude(&self, folder: &Path, state: &str, lines: Lines) -> Result<Exit> {
+        let objections = &self.report.objections;
+        if lines == Lines::Text {
+            for objection in objections {
+                write_line(format_args!("objection: {objection}"))?;
+            }
+        }
+        match objections.len() as u64 {
+            0 => Ok(Exit::Done),
+            count => Err(Failure {
+                exit: Exit::No,
+                message: format!(
+                    "{}: version {} {state}: {}",
+                    folder.display(),
+                    self.info.name.number,
+                    units::counted(count, "objection", "objections")
+                ),
+            }),
+        }
+    }
+}
+
+/// What is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lines {
+    Text,
+    /// The objections are in an object that was printed.
+    Json,
+}
+
+pub(crate) fn changes_json(changes: &Changes) -> Value {
+    let &Changes { added, changed, removed, unchanged } = changes;
+    json!({ "added": added, "changed": changed, "removed": removed, "unchanged": unchanged })
+}
+
+/// `3 added, 1 changed, 0 removed, 9 unchanged`.
+pub(crate) fn changes_text(changes: &Changes) -> String {
+    let count = units::count;
+    format!(
+        "{} added, {} changed, {} removed, {} unchanged",
+        count(changes.added),
+        count(changes.changed),
+        count(changes.removed),
+        count(changes.unchanged)
+    )
+}

@@ -1,0 +1,118 @@
+//! Options of the verbs that read rows, and the loop that takes them.
+
+use crate::{
+    failure::Result,
+    input::{BadRowPolicy, Feed, Format, Meter, ReadOptions, Selection, size},
+    progress::{Progress, Show, Unit},
+    stop::Stop,
+    units,
+};
+use clap::Args;
+use hashfold::run::{Duplicates, MEMORY_BYTES_MIN, SortOptions};
+
+/// How rows are read.
+#[derive(Args, Debug)]
+pub(crate) struct RowArgs {
+    /// The column with the keys: text, numbers (as decimal text) or bytes
+    #[arg(long, value_name = "COL")]
+    pub(crate) key: Option<String>,
+    /// A column of the value; may be given several times [default: all others]
+    #[arg(long = "value", value_name = "COL")]
+    pub(crate) values: Vec<String>,
+    /// The format of all inputs [default: by their names]
+    #[arg(long)]
+    format: Option<Format>,
+    /// Refuse input in which a key comes twice
+    #[arg(long)]
+    unique: bool,
+    /// What to do with a row that cannot be used: stop, skip, or a new FILE to collect it in
+    #[arg(long, default_value = "stop", value_name = "stop|skip|FILE", value_parser = parse_policy)]
+    pub(crate) bad_rows: BadRowPolicy,
+    /// The memory to use, 1MiB at least; values of many mebibytes take more
+    #[arg(long, default_value = "1GiB", value_parser = units::parse_bytes)]
+    memory: usize,
+    /// The first line of CSV and TSV files is a row; columns are named 1, 2, 3 ...
+    #[arg(long)]
+    no_header: bool,
+    /// The character between the fields of CSV and TSV files [default: by the format]
+    #[arg(long, value_name = "CHAR", value_parser = parse_delimiter)]
+    delimiter: Option<u8>,
+    /// Quotes in CSV and TSV files are text like any other
+    #[arg(long)]
+    no_quotes: bool,
+}
+
+impl RowArgs {
+    pub(crate) fn read_options(&self) -> ReadOptions {
+        ReadOptions {
+            format: self.format,
+            delimiter: self.delimiter,
+            header: !self.no_header,
+            quotes: !self.no_quotes,
+            selection: Selection {
+                key: self.key.clone(),
+                values: self.values.clone(),
+                ..Selection::default()
+            },
+        }
+    }
+
+    pub(crate) fn sort_options(&self) -> SortOptions {
+        // The rest is for the input and for the blocks that are being written.
+        let memory_bytes = (self.memory - self.memory / 16).max(self.memory.min(MEMORY_BYTES_MIN));
+        let duplicates = if self.unique { Duplicates::Refuse } else { Duplicates::KeepLast };
+        SortOptions { duplicates, ..SortOptions::within(memory_bytes) }
+    }
+
+    /// `, 3 bad rows skipped`, or nothing.
+    pub(crate) fn bad_rows_note(&self, count: u64) -> String {
+        let what = match &self.bad_rows {
+            _ if count == 0 => return String::new(),
+            BadRowPolicy::Collect(_) => "collected",
+            BadRowPolicy::Stop | BadRowPolicy::Skip => "skipped",
+        };
+        format!(", {} {what}", units::counted(count, "bad row", "bad rows"))
+    }
+}
+
+/// Starts to show how far the reading of these inputs is.
+pub(crate) fn progress(inputs: &[String], show: Show) -> Progress {
+    let total = inputs.iter().map(|path| size(path)).sum();
+    Progress::start(show, "reading", Unit::Bytes, total)
+}
+
+/// Takes all rows; returns the number of bad ones.
+pub(crate) fn take_all(
+    mut feed: Feed,
+    meter: &Meter,
+    mut progress: Progress,
+    stop: &Stop,
+    mut take: impl FnMut(&[u8], Option<&[u8]>) -> Result<()>,
+) -> Result<u64> {
+    while let Some(batch) = feed.next(stop)? {
+        for (key, value) in batch.entries() {
+            take(key, value)?;
+        }
+        feed.give_back(batch);
+        progress.set(meter.bytes());
+    }
+    feed.finish()
+}
+
+fn parse_policy(text: &str) -> Result<BadRowPolicy, String> {
+    Ok(match text {
+        "" => return Err("expected stop, skip or a file".into()),
+        "stop" => BadRowPolicy::Stop,
+        "skip" => BadRowPolicy::Skip,
+        file => BadRowPolicy::Collect(file.into()),
+    })
+}
+
+fn parse_delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        _ if text == "\\t" => Ok(b'\t'),
+        [b'"' | b'\n' | b'\r'] => Err("quotes and line ends have their own meaning".into()),
+        [byte] => Ok(*byte),
+        _ => Err("expected one ASCII character, or \\t".into()),
+    }
+}

@@ -1,0 +1,147 @@
+//! What is read from: a table, or a version of a store.
+
+use crate::{
+    device,
+    failure::Result,
+    folder::{self, Holds},
+    schema::Schema,
+};
+use clap::Args;
+use hashfold::{
+    run::Run,
+    store::{Follower, Version},
+    table::{OpenOptions, Table, VisitValue},
+};
+use std::{path::PathBuf, sync::Arc};
+
+/// A data set, and which version of it.
+#[derive(Args, Debug)]
+pub(crate) struct SourceArgs {
+    /// The folder of the table or store
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+    /// The version of a store to read [default: the current one]
+    #[arg(long, value_name = "N")]
+    pub(crate) version: Option<u64>,
+}
+
+/// An open data set.
+pub(crate) enum Source {
+    Table(Box<Table>),
+    /// A version, for as long as it is open.
+    Version(Arc<Version>),
+    /// The version that is current at the last refresh.
+    Current(Follower),
+}
+
+impl SourceArgs {
+    /// Opens the table or version, which stays the same.
+    pub(crate) fn open(&self, options: OpenOptions) -> Result<Source> {
+        Ok(match self.follow(options)? {
+            Source::Current(follower) => Source::Version(follower.version()),
+            other => other,
+        })
+    }
+
+    /// Opens the table or version; if no version was asked for, [`Source::refresh`] goes on to
+    /// those that become current.
+    pub(crate) fn follow(&self, options: OpenOptions) -> Result<Source> {
+        let disk = device::disk();
+        Ok(match self.version_asked()? {
+            Asked::Table => Source::Table(Box::new(Table::open(&disk, &self.folder, options)?)),
+            Asked::Version(number) => {
+                let version = Version::open(&disk, &self.folder, number, options);
+                let version = version.map_err(folder::about_version(&self.folder, number))?;
+                Source::Version(Arc::new(version))
+            }
+            Asked::Current => {
+                folder::current(&self.folder)?;
+                Source::Current(Follower::open(disk, &self.folder, options)?)
+            }
+        })
+    }
+
+    /// Whether it is a store's folder. A version cannot be asked for elsewhere.
+    pub(crate) fn is_store(&self) -> Result<bool> {
+        Ok(!matches!(self.version_asked()?, Asked::Table))
+    }
+
+    fn version_asked(&self) -> Result<Asked> {
+        if folder::holds(&self.folder)? != Holds::Store {
+            if self.version.is_some() {
+                folder::refuse_table(&self.folder)?;
+            }
+            // An empty folder is no table either, as opening it says.
+            return Ok(Asked::Table);
+        }
+        Ok(self.version.map_or(Asked::Current, Asked::Version))
+    }
+}
+
+enum Asked {
+    Table,
+    Current,
+    Version(u64),
+}
+
+impl Source {
+    /// Goes on to the version that is current now.
+    pub(crate) fn refresh(&self) -> Result<()> {
+        match self {
+            Source::Table(_) | Source::Version(_) => Ok(()),
+            Source::Current(follower) => Ok(follower.refresh().map(drop)?),
+        }
+    }
+
+    pub(crate) fn schema(&self) -> Result<Schema> {
+        match self {
+            Source::Table(table) => Schema::of(table),
+            Source::Version(version) => Schema::of_version(version.info()),
+            Source::Current(follower) => Schema::of_version(follower.version().info()),
+        }
+    }
+
+    /// The size of a value, on average, in bytes.
+    pub(crate) fn mean_value_bytes(&self) -> u64 {
+        let of_version = |version: &Version| {
+            let layers = || version.info().layers().map(|layer| layer.sizes);
+            let entries: u64 = layers().map(|sizes| sizes.entries_max).sum();
+            layers().map(|sizes| sizes.bytes_max).sum::<u64>() / entries.max(1)
+        };
+        match self {
+            Source::Table(table) => table.stats().value_bytes / table.stats().entries.max(1),
+            Source::Version(version) => of_version(version),
+            Source::Current(follower) => of_version(&follower.version()),
+        }
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(match self {
+            Source::Table(table) => table.get(key)?,
+            Source::Version(version) => version.get(key)?,
+            Source::Current(follower) => follower.version().get(key)?,
+        })
+    }
+
+    /// Shows the value of each key, or its absence, to `visit`, with the key's index, in any order.
+    pub(crate) fn get_many(&self, keys: &[Vec<u8>], visit: &mut VisitValue<'_>) -> Result<()> {
+        match self {
+            Source::Table(table) => table.get_many(keys, visit)?,
+            Source::Version(version) => version.get_many(keys, visit)?,
+            Source::Current(follower) => follower.version().get_many(keys, visit)?,
+        }
+        Ok(())
+    }
+
+    /// All entries: those of a table, or of each chunk of a version.
+    pub(crate) fn scans(&self) -> Vec<Box<dyn Run + '_>> {
+        let of_version = |version: &Version| {
+            (0..version.info().shape.slots.chunks()).map(|chunk| version.scan(chunk) as _).collect()
+        };
+        match self {
+            Source::Table(table) => vec![Box::new(table.scan())],
+            Source::Version(version) => of_version(version),
+            Source::Current(follower) => of_version(&follower.version()),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! `hashfold verify` of a store: version by version, mended from another copy if there is one.
+
+use crate::{
+    device,
+    failure::{Exit, Failure, Result},
+    folder,
+    output::write_line,
+    progress::{Progress, Unit},
+    stop::Stop,
+    units,
+    verify::VerifyArgs,
+};
+use hashfold::{
+    Error, ErrorClass, ErrorKind,
+    store::{self, Pointer, StoreReport, StoreWriter},
+};
+use serde_json::json;
+use std::path::Path;
+
+/// What was found in all versions that were read.
+#[derive(Default)]
+struct Found {
+    versions: Vec<u64>,
+    tables: u64,
+    bytes: u64,
+    damages: u64,
+    mended: u64,
+    /// What is still damaged.
+    left: u64,
+}
+
+impl Found {
+    fn add(&mut self, report: &StoreReport) {
+        self.tables += report.tables;
+        self.bytes += report.bytes;
+        self.damages += report.damage.len() as u64;
+        self.mended += report.mended;
+    }
+}
+
+pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
+    let folder = &args.source.folder;
+    let stop = Stop::on_signals()?;
+    let mut found = Found::default();
+    // Without the pointer nothing can be looked up; that is a find like any other.
+    if let Err(error) = Pointer::read(device::disk().as_ref(), folder) {
+        if error.class() != ErrorClass::Damage {
+            return Err(error.into());
+        }
+        args.print_damage(&[error])?;
+        (found.damages, found.left) = (1, 1);
+        return conclude(args, &found);
+    }
+    let numbers = match (args.all, args.source.version) {
+        (true, _) => all(folder)?,
+        (false, Some(number)) => vec![number],
+        (false, None) => vec![folder::current(folder)?],
+    };
+    let mut writer = match &args.repair_from {
+        None => None,
+        Some(_) => Some(folder::open_store(folder, device::executor(None))?),
+    };
+    for number in numbers {
+        check(args, number, &stop, writer.as_mut(), &mut found)?;
+    }
+    conclude(args, &found)
+}
+
+fn all(folder: &Path) -> Result<Vec<u64>> {
+    let versions = store::versions(device::disk().as_ref(), folder)?;
+    Ok(versions.into_iter().map(|(number, _)| number).collect())
+}
+
+/// Reads a version, mends it with a writer if there is one, and reads it again then.
+fn check(
+    args: &VerifyArgs,
+    number: u64,
+    stop: &Stop,
+    writer: Option<&mut StoreWriter>,
+    found: &mut Found,
+) -> Result<()> {
+    let (disk, folder) = (device::disk(), &args.source.folder);
+    let verify = || {
+        store::verify(disk.as_ref(), folder, number, &mut shown(args, "verifying", stop))
+            .map_err(folder::about_version(folder, number))
+    };
+    let mut report = match (writer, &args.repair_from) {
+        (Some(writer), Some(other)) => {
+            writer.repair(number, other, &mut shown(args, "mending", stop))?
+        }
+        _ => verify()?,
+    };
+    args.print_damage(&report.damage)?;
+    found.versions.push(number);
+    found.add(&report);
+    if report.mended > 0 {
+        report = verify()?;
+    }
+    found.left += report.damage.len() as u64;
+    Ok(())
+}
+
+/// Shows progress, and ends the work when the user asks to stop.
+fn shown(
+    args: &VerifyArgs,
+    phase: &'static str,
+    stop: &Stop,
+) -> impl FnMut(u64, u64) -> hashfold::Result<()> {
+    let (show, mut progress) = (args.show(), None);
+    move |done, total| {
+        if stop.is_asked() {
+            return Err(Error::new(ErrorKind::Stopped));
+        }
+        progress
+            .get_or_insert_with(|| Progress::start(show, phase, Unit::Bytes, Some(total)))
+            .set(done);
+        Ok(())
+    }
+}
+
+fn conclude(args: &VerifyArgs, found: &Found) -> Result<Exit> {
+    let folder = args.source.folder.display();
+    if args.json {
+        write_line(json!({
+            "event": "verified", "store": args.source.folder.to_string_lossy(),
+            "versions": found.versions, "tables": found.tables, "bytes": found.bytes,
+            "damages": found.damages, "mended": found.mended, "damages_left": found.left,
+        }))?;
+    } else if found.left == 0 {
+        let numbers: Vec<String> = found.versions.iter().map(u64::to_string).collect();
+        let what = match found.damages {
+            0 => "no damage".into(),
+            _ => format!("{} mended", units::counted(found.mended, "piece", "pieces")),
+        };
+        write_line(format_args!(
+            "verified {folder}: version {}: {} in {}, {what}",
+            numbers.join(", "),
+            units::bytes(found.bytes),
+            units::counted(found.tables, "table", "tables"),
+        ))?;
+    }
+    match found.left {
+        0 => Ok(Exit::Done),
+        count => Err(Failure {
+            exit: Exit::No,
+            message: format!(
+                "{folder}: {} found; mend the store with --repair-from, go back to another \
+                 version, or build this one anew",
+                units::counted(count, "damage", "damages")
+            ),
+        }),
+    }
+}

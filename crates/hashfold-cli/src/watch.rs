@@ -1,0 +1,54 @@
+//! What a store's writer tells while it works: shown, and answered when the user asks to stop.
+
+use crate::{progress::Progress, stop::Stop};
+use hashfold::{Error, ErrorKind, store};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Shows how far a writer is, from one phase to the next.
+#[derive(Clone)]
+pub(crate) struct Watcher {
+    stop: Stop,
+    phase: Arc<Mutex<Option<Phase>>>,
+}
+
+struct Phase {
+    progress: Progress,
+    done: u64,
+}
+
+impl Watcher {
+    pub(crate) fn new(stop: &Stop) -> Watcher {
+        Watcher { stop: stop.clone(), phase: Arc::default() }
+    }
+
+    pub(crate) fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
+    /// What a writer is to call.
+    pub(crate) fn watch(&self) -> store::Watch {
+        let this = self.clone();
+        Arc::new(move |more| this.advance(more))
+    }
+
+    /// Starts a phase, or ends the last one.
+    pub(crate) fn show(&self, progress: Option<Progress>) {
+        *self.lock() = progress.map(|progress| Phase { progress, done: 0 });
+    }
+
+    fn advance(&self, more: u64) -> hashfold::Result<()> {
+        if self.stop.is_asked() {
+            return Err(Error::new(ErrorKind::Stopped));
+        }
+        if let Some(phase) = self.lock().as_mut() {
+            phase.done += more;
+            phase.progress.set(phase.done);
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Phase>> {
+        // What is shown is for people, and may be a little wrong after a panic.
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
