@@ -117,6 +117,6 @@ impl DiffArgs {
             if stop.is_asked() { Err(Error::new(ErrorKind::Stopped)) } else { Ok(()) }
         };
         let (disk, executor) = (device::disk(), device::executor(None));
-        Ok(store::diff(disk.as_ref(), from, to, path, executor, &mut watch)?)
+        Ok(store::diff(disk.as_ref(), from, to, path, &executor, &mut watch)?)
     }
 }
