@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Nights of a data set that changes under its readers: the file lists of Debian, path -> packages.
 #
-# A store is made of one suite's lists. The next night brings what another suite changes; then a
-# bad night brings half of the rows, is refused, is published all the same and taken back; and the
-# last night brings everything anew. Meanwhile a reader looks paths up all the time, and checks
-# every answer against what the version that it holds must say.
+# A store is made of all packages but the games. The next night brings the games, and takes the
+# packages for radio amateurs away; then a bad night brings half of the rows, is refused, is
+# published all the same and taken back; and the last night brings everything anew. Meanwhile a
+# reader looks paths up all the time, and checks every answer against what the version that it
+# holds must say.
 #
 # Usage: examples/nightly_contents.sh [FOLDER]       (default: target/nightly-contents)
 #
-# Needs a Debian machine with the lists of a suite and its updates:
-#     apt-get install apt-file && apt-file update
+# Needs a Debian or Ubuntu machine with the lists:  apt-get install apt-file && apt-file update
 set -euo pipefail
 cd "$(dirname "$0")/.."
 store=${1:-target/nightly-contents}
@@ -19,14 +19,10 @@ fail() { echo "nightly_contents.sh: $*" >&2; exit 1; }
 [[ ! -e $store ]] || fail "$store is there already; remove it first"
 apt_helper=/usr/lib/apt/apt-helper
 [[ -x $apt_helper ]] || fail "this machine has no apt ($apt_helper); run it on Debian"
-# Release and file of each list.
-lists() {
-    apt-get indextargets --format '$(RELEASE) $(FILENAME)' 'Created-By: Contents-deb' |
-        while read -r release list; do [[ ! -s $list ]] || echo "$release $list"; done
-}
-suite=$(lists | awk '$1 !~ /-/ { print $1; exit }')
-[[ -n $suite ]] && lists | grep -q "^$suite-updates " ||
-    fail "there are no lists of a suite and its updates; get them with: apt-file update"
+mapfile -t lists < <(apt-get indextargets --format '$(FILENAME)' 'Created-By: Contents-deb' |
+    while read -r list; do [[ -s $list ]] && echo "$list" || true; done)
+[[ ${#lists[@]} -gt 0 ]] ||
+    fail "there are no file lists; get them with: apt-get install apt-file && apt-file update"
 
 cargo build --release --quiet --package hashfold-cli
 cargo build --release --quiet --package hashfold --example follow_store
@@ -36,16 +32,18 @@ work=$(mktemp -d)
 reader=
 trap 'touch "$work/stop"; [[ -z $reader ]] || wait $reader || true; rm -rf "$work"' EXIT
 
-# The rows of all lists whose release matches, sorted, one a path.
-snapshot() {
-    lists | awk -v pattern="$1" '$1 ~ pattern { print $2 }' |
-        while read -r list; do "$apt_helper" cat-file "$list"; done |
+# The rows of all lists, sorted, one a path: path, tab, packages such as games/chess,math/bc.
+rows() {
+    for list in "${lists[@]}"; do "$apt_helper" cat-file "$list"; done |
         sed -E 's/[ \t]+([^ \t]+)$/\t\1/' | sort --field-separator=$'\t' --key=1,1 |
         awk -F '\t' -v OFS='\t' '
-            $1 == path { packages = packages "," $2; next }
-            { if (NR > 1) print path, packages; path = $1; packages = $2 }
+            $1 != path { if (NR > 1) print path, packages; path = $1; packages = $2; next }
+            index("," packages ",", "," $2 ",") == 0 { packages = packages "," $2 }
             END { print path, packages }'
 }
+
+# The rows without those that have only packages of one section.
+without() { awk -F '\t' -v all="^(([a-z-]+/)?$1/[^,]+,?)+\$" '$2 !~ all' "$work/rows.tsv"; }
 
 # What the reader will expect of a version: random paths of both snapshots, with their packages.
 expect() {
@@ -59,9 +57,11 @@ update() { "$hashfold" update "$store" "$@" --format tsv --no-quotes; }
 # Makes a version current once the reader knows what to expect of it.
 publish() { expect "$(number)" "$1"; "$hashfold" publish "$store" "$(number)"; sleep 2; }
 
-night "the lists of $suite, and those with its updates"
-snapshot "^$suite\$" > "$work/one.tsv"
-snapshot "^$suite(-updates)?\$" > "$work/two.tsv"
+night "${#lists[@]} lists: without the games, and without amateur radio"
+rows > "$work/rows.tsv"
+without games > "$work/one.tsv"
+without hamradio > "$work/two.tsv"
+rm "$work/rows.tsv"
 wc -l "$work/one.tsv" "$work/two.tsv" | sed "s|$work/||"
 { comm -13 "$work/one.tsv" "$work/two.tsv" | cut -f 1 | shuf -n 1000 --random-source=<(yes)
   cat "$work/one.tsv" "$work/two.tsv" | cut -f 1 | shuf -n 4000 --random-source=<(yes)
@@ -69,13 +69,13 @@ wc -l "$work/one.tsv" "$work/two.tsv" | sed "s|$work/||"
 mkdir "$work/expected"
 header=$'path\tpackages'
 
-night "first night: all of $suite"
+night "first night: all but the games"
 { echo "$header"; cat "$work/one.tsv"; } > "$work/night.tsv"
 update "$work/night.tsv" --key path --value packages --no-publish
 publish "$work/one.tsv"
 "$target/release/examples/follow_store" "$store" "$work/expected" "$work/stop" & reader=$!
 
-night "second night: only what the updates change"
+night "second night: the games come, amateur radio goes"
 { printf 'path\tpackages\tgone\n'
   comm -13 "$work/one.tsv" "$work/two.tsv" | sed 's/$/\tno/'
   join -t $'\t' -v 1 "$work/one.tsv" "$work/two.tsv" | sed 's/$/\tyes/'
