@@ -5,7 +5,7 @@ use super::{
     publish::is_absent,
     read::{TABLES, VERSIONS},
     tree::{self, FileTree, Tree, check_pieces},
-    version::{Layer, VersionInfo},
+    version::{Layer, VersionInfo, file_name},
     write::StoreWriter,
 };
 use crate::{
@@ -36,6 +36,12 @@ pub fn verify(
     progress: &mut dyn FnMut(u64, u64) -> Result<()>,
 ) -> Result<StoreReport> {
     let mut report = StoreReport::default();
+    let path = folder.join(VERSIONS).join(file_name(number));
+    // While it is read nobody removes it: what is gone is damage.
+    let _share = match disk.exists(&path)? {
+        true => disk.share(&path)?,
+        false => return Err(Error::new(ErrorKind::Absent).at(&Place::file(&path))),
+    };
     let info = match VersionInfo::read(disk, &folder.join(VERSIONS), number) {
         Err(error) if is_damage(&error) => {
             report.damage.push(error);

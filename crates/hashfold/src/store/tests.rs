@@ -437,6 +437,23 @@ fn damage_is_named_and_mended_from_another_copy() {
     assert!(scan_all(&open(&shared, 1)) == whole);
 }
 
+#[test]
+fn a_version_stays_while_it_is_verified() {
+    let disk = memory_disk();
+    let mut writer = create(&disk, 1, Arc::new(Inline));
+    write(&mut writer, &[(vec![1], Some(vec![1]))], Mode::Merge, 1).unwrap();
+    let mut calls = 0;
+    let report = verify(&*disk, Path::new(FOLDER), 1, &mut |_, _| {
+        calls += 1;
+        assert!(matches!(writer.discard(1).unwrap_err().kind(), ErrorKind::Busy));
+        Ok(())
+    });
+    assert!(calls > 0 && report.unwrap().damage.is_empty());
+    writer.discard(1).unwrap();
+    let error = verify(&*disk, Path::new(FOLDER), 1, &mut |_, _| Ok(())).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Absent), "{error}");
+}
+
 fn copy_folder(disk: &dyn Disk, from: &Path, to: &Path) {
     disk.create_folder(to).unwrap();
     for name in disk.list(from).unwrap() {
