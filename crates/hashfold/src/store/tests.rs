@@ -365,6 +365,30 @@ fn a_store_without_versions_can_be_made_again_or_abandoned() {
 }
 
 #[test]
+fn a_sample_is_as_large_as_was_asked_for() {
+    for chunks in [1, 3] {
+        let disk = memory_disk();
+        let mut writer = create(&disk, chunks, Arc::new(Inline));
+        let entry = |i: u64| (i.to_le_bytes().to_vec(), Some(vec![0; 100]));
+        write(&mut writer, &(0..1000).map(entry).collect::<Vec<_>>(), Mode::Merge, 1).unwrap();
+        let version = open(&disk, 1);
+        for count in [0, 1, 7, 30, 100, 300] {
+            let mut keys = std::collections::BTreeSet::new();
+            let mut shown = 0;
+            version
+                .sample(count, &mut |key| {
+                    shown += 1;
+                    keys.insert(key.to_vec());
+                    Ok(())
+                })
+                .unwrap();
+            assert_eq!(keys.len(), shown, "a key comes once");
+            assert!((count * 9 / 10..=count).contains(&(shown as u64)), "{shown} of {count}");
+        }
+    }
+}
+
+#[test]
 fn gates_object_to_what_they_are_told_to() {
     let disk = memory_disk();
     let mut writer = create(&disk, 1, Arc::new(Inline));

@@ -271,8 +271,8 @@ impl Table {
         self.data.scan()
     }
 
-    /// Shows `visit` the keys of about `count` entries, spread evenly over the table: at most one
-    /// for each block.
+    /// Shows `visit` the keys of about `count` entries, spread evenly over the table: one of a
+    /// block, or the first few where there are fewer blocks than that.
     pub fn sample(&self, count: u64, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         self.data.scan().sample(count, visit)
     }

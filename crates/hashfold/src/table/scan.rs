@@ -69,24 +69,31 @@ impl TableScan {
         self
     }
 
-    /// Shows `visit` the keys of about `count` entries, spread evenly, with a read for each.
+    /// Shows `visit` the keys of about `count` entries: the first ones of blocks that are spread
+    /// evenly, one read for each block.
     pub(super) fn sample(
         mut self,
         count: u64,
         visit: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         self.window.read_little();
-        let blocks = u128::from(self.context.blocks);
-        for i in 0..u128::from(count) {
-            let block = (i * blocks / u128::from(count)) as u64;
+        let blocks = self.context.blocks;
+        let stops = count.min(blocks);
+        for i in 0..stops {
+            let block = (u128::from(i) * u128::from(blocks) / u128::from(stops)) as u64;
             if block < self.next_block {
                 continue;
             }
             self.resume_at(block);
-            if !self.advance()? {
-                break;
+            for _ in 0..count / stops + u64::from(i < count % stops) {
+                if !self.advance()? {
+                    return Ok(());
+                }
+                visit(self.entry().key)?;
+                if self.left == 0 {
+                    break;
+                }
             }
-            visit(self.entry().key)?;
         }
         Ok(())
     }
