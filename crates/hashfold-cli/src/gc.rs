@@ -6,12 +6,12 @@ use crate::{
     folder,
     output::write_line,
     stop::Stop,
-    units,
+    units, versions,
 };
 use clap::Args;
 use hashfold::{
     Error, ErrorKind,
-    store::{Reason, Removed, Retention},
+    store::{Reason, Removed, Retention, StoreWriter},
 };
 use serde_json::json;
 use std::{
@@ -23,7 +23,7 @@ use std::{
 /// Remove old versions of a store
 ///
 /// The current version stays, and so do those that are pinned, that somebody reads, or that were
-/// never published.
+/// never published, unless --unpublished says otherwise.
 #[derive(Args, Debug)]
 pub(crate) struct GcArgs {
     /// The folder of the store
@@ -35,6 +35,9 @@ pub(crate) struct GcArgs {
     /// Keep versions that are younger than this: 90s, 15m, 2h, 7d
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = units::parse_seconds)]
     min_age: u64,
+    /// Remove versions that were never published too, as those are that did not pass a gate
+    #[arg(long)]
+    unpublished: bool,
     /// While less than this is free on the device, remove what the two rules above would keep, but
     /// not the version before the current one
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = units::parse_bytes)]
@@ -60,7 +63,18 @@ pub(crate) fn run(args: &GcArgs) -> Result<Exit> {
         now_s: device::now_s(),
         free_bytes_min: args.free as u64,
     };
-    let removed = writer.collect(&rules, &mut |bytes| args.pause(bytes, &stop));
+    let mut pause = |bytes| args.pause(bytes, &stop);
+    let discarded = match args.unpublished {
+        true => discard(&mut writer, &rules, &mut pause),
+        false => Ok(Removed::default()),
+    };
+    let removed = discarded.and_then(|discarded| {
+        let mut removed = writer.collect(&rules, &mut pause)?;
+        removed.versions.splice(0..0, discarded.versions);
+        removed.tables += discarded.tables;
+        removed.bytes += discarded.bytes;
+        Ok(removed)
+    });
     let removed = removed.map_err(|error| match error.kind() {
         ErrorKind::Stopped => Failure {
             exit: Exit::Stopped,
@@ -70,6 +84,36 @@ pub(crate) fn run(args: &GcArgs) -> Result<Exit> {
     })?;
     args.report(&removed, start.elapsed().as_secs_f64())?;
     Ok(Exit::Done)
+}
+
+/// Removes the versions that were never published, unless they are young, pinned or read.
+fn discard(
+    writer: &mut StoreWriter,
+    rules: &Retention,
+    pause: &mut dyn FnMut(u64) -> hashfold::Result<()>,
+) -> hashfold::Result<Removed> {
+    let mut removed = Removed::default();
+    for number in writer.numbers()? {
+        let pointer = writer.pointer();
+        let is_pinned = pointer.pinned.contains(&number);
+        // A version that cannot be read may be needed to find out why.
+        let Ok(info) = writer.version(number) else { continue };
+        let is_young = rules.now_s.saturating_sub(info.created_s) < rules.age_s_min;
+        if versions::state(pointer, number) != "unpublished" || is_pinned || is_young {
+            continue;
+        }
+        match writer.discard(number) {
+            Ok(one) => {
+                removed.versions.extend(one.versions);
+                removed.tables += one.tables;
+                removed.bytes += one.bytes;
+                pause(one.bytes)?;
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Busy) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(removed)
 }
 
 impl GcArgs {

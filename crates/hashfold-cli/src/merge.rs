@@ -77,9 +77,9 @@ impl MergeArgs {
             ))?;
         } else {
             write_line(format_args!(
-                "merged {}: version {number}, published: {} entries, {} folded; {}; {seconds:.1} s",
+                "merged {}: version {number}, published: {}, {} folded; {}; {seconds:.1} s",
                 self.store.display(),
-                units::range(&info.entries()),
+                units::entries(&info.entries()),
                 units::counted(deltas as u64, "delta", "deltas"),
                 units::bytes(info.bytes()),
             ))?;

@@ -23,8 +23,6 @@ pub(crate) struct PublishArgs {
     /// The version [default: the newest]
     #[arg(value_name = "N")]
     version: Option<u64>,
-    #[command(flatten, next_help_heading = "Gates")]
-    gates: GateArgs,
     /// Only say how the version compares with the current one
     #[arg(long)]
     dry_run: bool,
@@ -34,6 +32,8 @@ pub(crate) struct PublishArgs {
     /// The summary as a JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten, next_help_heading = "Gates")]
+    gates: GateArgs,
 }
 
 pub(crate) fn run(args: &PublishArgs) -> Result<Exit> {

@@ -106,7 +106,7 @@ impl Release {
     /// `13 entries: 3 added, 1 changed, 0 removed, 9 unchanged; 1.00 MiB, 4.00 KiB of them new`.
     pub(crate) fn describe(&self) -> String {
         let Release { info, report, .. } = self;
-        let mut text = format!("{} entries", units::range(&report.entries));
+        let mut text = units::entries(&report.entries);
         if let Some(changes) = &info.changes {
             text += &format!(": {}", changes_text(changes));
         }

@@ -76,6 +76,14 @@ pub(crate) fn range(range: &RangeInclusive<u64>) -> String {
     }
 }
 
+/// `12 entries`, `1 entry`, `12 to 15 entries`.
+pub(crate) fn entries(number: &RangeInclusive<u64>) -> String {
+    match number.start() == number.end() {
+        true => counted(*number.start(), "entry", "entries"),
+        false => format!("{} entries", range(number)),
+    }
+}
+
 /// `1.50 GiB`.
 pub(crate) fn bytes(count: u64) -> impl fmt::Display {
     BinaryBytes(count)

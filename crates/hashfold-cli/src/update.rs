@@ -57,13 +57,6 @@ pub(crate) struct UpdateArgs {
     tombstone: Vec<String>,
     #[command(flatten)]
     rows: RowArgs,
-    /// Parts of the keys, built side by side, when the store is made [default: 1]
-    #[arg(long, value_name = "N")]
-    chunks: Option<u32>,
-    #[command(flatten, next_help_heading = "When the store is made")]
-    shape: ShapeArgs,
-    #[command(flatten, next_help_heading = "Gates")]
-    gates: GateArgs,
     /// Make the version and do not make it current
     #[arg(long)]
     no_publish: bool,
@@ -79,6 +72,13 @@ pub(crate) struct UpdateArgs {
     /// Progress and summary as JSON objects on standard output
     #[arg(long)]
     json: bool,
+    /// Parts of the keys, which are built side by side [default: 1]
+    #[arg(long, value_name = "N", help_heading = "When the store is made")]
+    chunks: Option<u32>,
+    #[command(flatten, next_help_heading = "When the store is made")]
+    shape: ShapeArgs,
+    #[command(flatten, next_help_heading = "Gates")]
+    gates: GateArgs,
 }
 
 /// How a batch becomes part of a store.

@@ -30,9 +30,15 @@ impl RawReader {
     pub(crate) fn open(path: &str, selection: &Selection, meter: &Meter) -> Result<RawReader> {
         let schema = Schema::unnamed();
         selection.check(path, &schema)?;
-        if selection.names_columns() {
-            let what = "raw input has no columns; leave --key and --value out";
-            return Err(Failure::usage(format!("{path}: {what}")));
+        let what = match () {
+            () if selection.key.is_some() || !selection.values.is_empty() => {
+                "leave --key and --value out"
+            }
+            () if !selection.markers.is_empty() => "none can say which keys are to be deleted",
+            () => "",
+        };
+        if !what.is_empty() {
+            return Err(Failure::usage(format!("{path}: raw input has no columns; {what}")));
         }
         let window = Window::open(path, meter)?;
         Ok(RawReader { window, schema, record: 1 })

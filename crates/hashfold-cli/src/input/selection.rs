@@ -76,7 +76,7 @@ impl Selection {
     pub(crate) fn follow(&mut self, schema: &Schema) {
         if *schema != Schema::unnamed() {
             self.key.get_or_insert_with(|| schema.key.clone());
-            if self.values.is_empty() {
+            if self.values.is_empty() && self.key.as_ref() == Some(&schema.key) {
                 self.values.extend(schema.columns.iter().map(|column| column.name.clone()));
             }
         }
@@ -99,11 +99,6 @@ impl Selection {
         self.key.as_deref().ok_or_else(|| {
             Failure::usage(format!("{file}: which column is the key? Name it with --key COL"))
         })
-    }
-
-    /// Whether any column was named.
-    pub(super) fn names_columns(&self) -> bool {
-        self.key.is_some() || !self.values.is_empty() || !self.markers.is_empty()
     }
 
     /// Refuses a column that is asked for twice: the key is part of each entry anyway.

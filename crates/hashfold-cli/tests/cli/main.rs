@@ -6,4 +6,6 @@ mod formats;
 mod misuse;
 mod output;
 mod signals;
+mod stores;
 mod support;
+mod update;

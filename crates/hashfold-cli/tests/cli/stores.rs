@@ -1,0 +1,307 @@
+//! Stores from version to version: publishing, rolling back, removing, verifying, reading along.
+
+use crate::{
+    support::{Work, list},
+    update::copy_folder,
+};
+use serde_json::Value;
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    process::{Child, ChildStdin, Command, Stdio},
+    thread::sleep,
+    time::Duration,
+};
+
+/// A store `s` whose version N has N as the value of all its keys.
+fn store(versions: u64) -> Work {
+    let work = Work::new();
+    for number in 1..=versions {
+        let rows: String = (0..100).map(|key| format!("{key},{number}\n")).collect();
+        work.write("a.csv", format!("k,v\n{rows}"));
+        work.ok("update s a.csv --key k --mode merge");
+    }
+    work
+}
+
+#[track_caller]
+fn check(work: &Work, line: &str, code: i32, stdout: &str, message: &str) {
+    let outcome = work.run(line);
+    assert_eq!(outcome.code, code, "{line}: {outcome:?}");
+    assert_eq!(outcome.text(), stdout, "{line}: {outcome:?}");
+    let stderr = if message.is_empty() { String::new() } else { format!("hashfold: {message}\n") };
+    assert_eq!(outcome.stderr, stderr, "{line}");
+}
+
+/// The value of a key in the current version is the number of that.
+#[track_caller]
+fn check_current(work: &Work, number: u64) {
+    check(work, "get s 7 --format raw", 0, &number.to_string(), "");
+}
+
+fn json(work: &Work, line: &str) -> Vec<Value> {
+    work.ok(line).text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_version_that_was_rolled_back_is_published_only_by_force() {
+    let work = store(3);
+    check_current(&work, 3);
+    let rolled = "rolled s back: version 2 is current again, version 3 is marked bad\n";
+    check(&work, "rollback s", 0, rolled, "");
+    check_current(&work, 2);
+    let bad = "s: version 3 was rolled back; --force publishes it all the same";
+    check(&work, "publish s", 1, "", bad);
+    check(&work, "publish s 3", 1, "", bad);
+    check_current(&work, 2);
+    work.ok("publish s --force");
+    check_current(&work, 3);
+    work.ok("publish s 1");
+    check_current(&work, 1);
+    work.ok("rollback s");
+    check_current(&work, 3);
+    work.ok("rollback s");
+    check_current(&work, 2);
+    let none = "s: there is no version to go back to: none that was current before, is there and \
+                is not marked bad";
+    check(&work, "rollback s", 1, "", none);
+    let absent = "s: there is no version 9; `hashfold versions` lists what is there";
+    for line in ["publish s 9", "pin s 9", "get s 1 --version 9", "diff s 9 --out d"] {
+        check(&work, line, 2, "", absent);
+    }
+    assert_eq!(list(&work.path("")).len(), 2);
+}
+
+#[test]
+fn a_dry_run_of_publishing_only_compares() {
+    let work = store(1);
+    work.write("b.csv", "k,v\n7,2\n");
+    work.ok("update s b.csv --mode replace --no-publish");
+    check_current(&work, 1);
+    let text = work.ok("publish s --dry-run --sample 10").text().to_owned();
+    let start = "compared s: version 2, not published: 1 entry: 0 added, 1 changed, 99 removed, \
+                 0 unchanged; ";
+    assert!(text.starts_with(start) && text.contains("of 10 keys in the sample "), "{text}");
+    check_current(&work, 1);
+    assert_eq!(work.run("publish s --dry-run --max-change 0.5").code, 1);
+    work.ok("publish s --json");
+    check_current(&work, 2);
+}
+
+#[test]
+fn versions_are_listed() {
+    let work = store(2);
+    work.ok("update s a.csv --mode delta --no-publish");
+    work.ok("rollback s");
+    work.ok("pin s 2");
+    let text = work.ok("versions s").text().to_owned();
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split("  ").collect()).collect();
+    let words = |i: usize| -> Vec<&str> {
+        lines[i].iter().map(|word| word.trim()).filter(|word| !word.is_empty()).collect()
+    };
+    assert_eq!(
+        words(0),
+        ["number", "state", "entries", "chunks", "deltas", "size", "created", "parent"]
+    );
+    assert_eq!(words(1)[..5], ["1", "current", "100", "1", "0"]);
+    assert_eq!(words(2)[..5], ["2", "bad, pinned", "100", "1", "0"]);
+    assert_eq!(words(3)[..5], ["3", "unpublished", "100 to 200", "1", "1"]);
+    assert_eq!(words(3)[7], "2");
+    let versions = json(&work, "versions s --json");
+    assert_eq!(versions.len(), 3);
+    assert_eq!(versions[1]["changes"]["changed"], 100);
+    assert!(versions[2]["created"].as_str().unwrap().starts_with("20"));
+}
+
+#[test]
+fn stat_says_which_version() {
+    let work = store(2);
+    let text = work.ok("stat s").text().to_owned();
+    assert!(text.starts_with("version      2, current, made 20"), "{text}");
+    assert!(text.ends_with("columns      k, v text\n"), "{text}");
+    let first = &json(&work, "stat s --version 1 --json")[0];
+    assert_eq!((&first["number"], &first["state"]), (&1.into(), &"published".into()));
+    assert_eq!(first["schema"]["key"], "k");
+    check(&work, "get s 7 --version 1", 0, "{\"k\":\"7\",\"v\":\"1\"}\n", "");
+    assert_eq!(work.ok("scan s --version 1 --limit 3").text().lines().count(), 3);
+    assert_eq!(work.ok("scan s --format csv").text().lines().count(), 101);
+}
+
+#[test]
+fn merging_folds_deltas_and_changes_no_entry() {
+    let work = store(1);
+    work.write("b.csv", "k,v\n7,2\nx,2\n");
+    work.ok("update s b.csv --mode delta");
+    work.ok("update s b.csv --mode delta");
+    let before = work.entries("s");
+    let merged = &json(&work, "merge s --json")[0];
+    assert_eq!((&merged["version"], &merged["deltas_merged"]), (&4.into(), &2.into()));
+    assert_eq!(work.entries("s"), before);
+    let nothing = "merged s: version 4 has no deltas; nothing was changed\n";
+    check(&work, "merge s", 0, nothing, "");
+}
+
+#[test]
+fn what_nobody_needs_is_removed() {
+    let work = store(5);
+    work.ok("update s a.csv --mode merge --no-publish");
+    work.ok("pin s 1");
+    let young = work.ok("gc s --keep 0 --min-age 1h").text().to_owned();
+    assert!(young.contains("kept version 2: it is young\n"), "{young}");
+    let text = work.ok("gc s --rate 1GB").text().to_owned();
+    let expected = "removed version 2\nremoved version 3\nkept version 1: it is pinned\n\
+                    kept version 4: it is one of the newest\nkept version 5: it is current\n\
+                    kept version 6: it was never published\n\
+                    collected s: 2 tables of 2 versions removed, ";
+    assert!(text.starts_with(expected), "{text}");
+    check(&work, "pin s 1 --release", 0, "pinned s: version 1 is no longer pinned\n", "");
+    // A device is never as empty as this.
+    let removed = &json(&work, "gc s --unpublished --keep 9 --free 1000TiB --json")[0];
+    assert_eq!(removed["removed"].to_string(), "[6,1]");
+    assert_eq!(list(&work.path("s/tables")).len(), 2);
+    check_current(&work, 5);
+    work.ok("rollback s");
+    check_current(&work, 4);
+}
+
+#[test]
+fn damage_is_named_and_mended_from_another_copy() {
+    let work = store(2);
+    copy_folder(&work.path("s"), &work.path("copy"));
+    let verified = work.ok("verify s").text().to_owned();
+    assert!(verified.starts_with("verified s: version 2: "), "{verified}");
+    let tables = work.path("s/tables");
+    let version = &json(&work, "versions s --json")[1];
+    assert_eq!(version["number"], 2);
+    // The table of the current version is the one that version 1 does not have.
+    let damaged = list(&tables).into_iter().find_map(|table| {
+        let name = list(&tables.join(&table)).into_iter().find(|name| name.starts_with("data"))?;
+        let path = tables.join(&table).join(&name);
+        let good = fs::read(&path).unwrap();
+        let mut bad = good.clone();
+        bad[5000] ^= 1;
+        fs::write(&path, bad).unwrap();
+        let outcome = work.run("verify s");
+        if outcome.code == 0 {
+            fs::write(&path, good).unwrap();
+            return None;
+        }
+        assert_eq!(outcome.code, 1, "{outcome:?}");
+        let start = format!("s/tables/{table}/{name} at byte 4096: BLAKE3 of a piece is ");
+        assert!(outcome.text().starts_with(&start), "{outcome:?}");
+        Some(path)
+    });
+    assert!(damaged.is_some());
+    assert_eq!(work.run("verify s --all").code, 1);
+    assert_eq!(work.run("verify s --version 1").code, 0);
+    let found =
+        serde_json::from_str::<Value>(work.run("verify s --json").text().lines().next().unwrap());
+    assert_eq!(found.unwrap()["event"], "damage");
+    let mended = work.ok("verify s --repair-from copy").text().to_owned();
+    assert!(mended.contains("1 piece mended"), "{mended}");
+    work.ok("verify s --all");
+    assert_eq!(work.ok("scan s").stdout, work.ok("scan copy").stdout);
+    fs::write(work.path("s/CURRENT"), "nothing of the kind").unwrap();
+    assert_eq!(work.run("verify s").code, 1);
+    assert_eq!(work.run("get s 7").code, 4);
+}
+
+/// A command that waits for more on standard input.
+fn start(work: &Work, line: &str) -> (Child, ChildStdin) {
+    let mut command = work.command(line);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let stdin = child.stdin.take().unwrap();
+    (child, stdin)
+}
+
+#[test]
+fn get_answers_at_once_and_follows_what_others_publish() {
+    let work = store(1);
+    let (mut child, mut stdin) = start(&work, "get s --keys -");
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut ask = |key: &str| {
+        writeln!(stdin, "{key}").unwrap();
+        lines.next().unwrap().unwrap()
+    };
+    assert_eq!(ask("7"), r#"{"k":"7","v":"1"}"#);
+    work.write("b.csv", "k,v\n7,2\n");
+    work.ok("update s b.csv");
+    sleep(Duration::from_millis(250));
+    assert_eq!(ask("7"), r#"{"k":"7","v":"2"}"#);
+    assert_eq!(ask("8"), r#"{"k":"8","v":"1"}"#);
+    work.ok("rollback s");
+    sleep(Duration::from_millis(250));
+    assert_eq!(ask("7"), r#"{"k":"7","v":"1"}"#);
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn versions_that_are_read_stay() {
+    let work = store(1);
+    let (mut child, mut stdin) = start(&work, "get s --keys - --version 1");
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    writeln!(stdin, "7").unwrap();
+    lines.next().unwrap().unwrap();
+    work.ok("update s a.csv --mode merge");
+    let kept = json(&work, "gc s --keep 0 --json")[0]["kept"].to_string();
+    let expected = r#"[{"number":1,"why":"somebody reads it"},{"number":2,"why":"it is current"}]"#;
+    assert_eq!(kept, expected);
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+    let removed = &json(&work, "gc s --keep 0 --json")[0];
+    assert_eq!((&removed["removed"].to_string()[..], &removed["tables"]), ("[1]", &1.into()));
+}
+
+/// An update that has begun and waits for more rows.
+fn start_update(work: &Work) -> (Child, ChildStdin) {
+    let (child, mut stdin) = start(work, "update s - --format csv --key k");
+    // More than the command reads at once.
+    let rows = "7,some value\n".repeat(200_000);
+    stdin.write_all(format!("k,v\n{rows}").as_bytes()).unwrap();
+    (child, stdin)
+}
+
+fn interrupt(child: Child) {
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    assert_eq!(output.stderr, b"hashfold: stopped; nothing was changed\n");
+}
+
+#[test]
+fn of_two_writers_the_first_goes_on_and_ctrl_c_leaves_the_old_version() {
+    let work = store(1);
+    let tables = list(&work.path("s/tables"));
+    let (child, stdin) = start_update(&work);
+    let busy = loop {
+        let outcome = work.run("pin s 1");
+        if outcome.code != 0 {
+            break outcome;
+        }
+        sleep(Duration::from_millis(5));
+    };
+    assert_eq!(busy.code, 5, "{busy:?}");
+    assert!(busy.stderr.contains("another process is writing here"), "{busy:?}");
+    assert_eq!(work.run("update s a.csv").code, 5);
+    check_current(&work, 1);
+    interrupt(child);
+    drop(stdin);
+    check_current(&work, 1);
+    assert_eq!(list(&work.path("s/versions")), ["0000000001"]);
+    assert_eq!(list(&work.path("s/tables")), tables);
+}
+
+#[test]
+fn a_first_update_that_is_stopped_leaves_nothing() {
+    let work = Work::new();
+    let (child, stdin) = start_update(&work);
+    while !work.path("s/CURRENT").exists() {
+        sleep(Duration::from_millis(5));
+    }
+    interrupt(child);
+    drop(stdin);
+    assert_eq!(list(&work.path("s")), [""; 0]);
+}
