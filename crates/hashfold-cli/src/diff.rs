@@ -9,10 +9,10 @@ use crate::{
     release::{changes_json, changes_text},
     stop::Stop,
     units,
+    watch::Watcher,
 };
 use clap::Args;
 use hashfold::{
-    Error, ErrorKind,
     io::Access,
     store::{self, Changes, DeltaInfo, Version},
     table::OpenOptions,
@@ -47,9 +47,6 @@ pub(crate) struct DiffArgs {
     #[arg(long)]
     json: bool,
 }
-
-/// Keys between two looks at the clock and at the stop flag.
-const KEYS_BETWEEN_LOOKS: u64 = 1 << 12;
 
 pub(crate) fn run(args: &DiffArgs) -> Result<Exit> {
     let start = Instant::now();
@@ -106,17 +103,10 @@ impl DiffArgs {
         stop: &Stop,
     ) -> Result<(DeltaInfo, Changes)> {
         let show = if self.json { Show::Json } else { Show::Text };
-        let total = Some(*to.info().entries().end());
-        let mut progress = Progress::start(show, "comparing", Unit::Entries, total);
-        let mut looked = 0;
-        let mut watch = |done| {
-            if done - looked >= KEYS_BETWEEN_LOOKS {
-                looked = done;
-                progress.set(done);
-            }
-            if stop.is_asked() { Err(Error::new(ErrorKind::Stopped)) } else { Ok(()) }
-        };
+        let total = [from, to].map(|version| *version.info().entries().end()).iter().sum();
+        let watcher = Watcher::new(stop);
+        watcher.show(Some(Progress::start(show, "comparing", Unit::Entries, Some(total))));
         let (disk, executor) = (device::disk(), device::executor(None));
-        Ok(store::diff(disk.as_ref(), from, to, path, &executor, &mut watch)?)
+        Ok(store::diff(disk.as_ref(), from, to, path, &executor, &watcher.watch())?)
     }
 }

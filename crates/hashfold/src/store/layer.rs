@@ -19,7 +19,7 @@ use std::{
     sync::Arc,
 };
 
-/// Told how many more entries were written; its error ends the work.
+/// Told how many more entries were written or read; its error ends the work.
 pub type Watch = Arc<dyn Fn(u64) -> Result<()> + Send + Sync>;
 
 /// Bits a key by which a delta tells, without a read, that it does not have a key: all but one in
@@ -27,7 +27,7 @@ pub type Watch = Arc<dyn Fn(u64) -> Result<()> + Send + Sync>;
 const DELTA_ABSENT_BITS: u32 = 8;
 
 /// Entries between two calls of a [`Watch`].
-const WATCH_EVERY: u64 = 1 << 12;
+pub(super) const WATCH_EVERY: u64 = 1 << 12;
 
 /// What a layer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,10 @@ use crate::{
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 const SEED: Seed = Seed(7);
@@ -268,8 +271,8 @@ fn a_delta_file_makes_the_same_version_elsewhere() {
         let (old, new) = (open(&here, 1), open(&here, 2));
         let path = PathBuf::from("file.delta");
         let inline: Arc<dyn Executor> = Arc::new(Inline);
-        let (info, changes) =
-            diff(there.as_ref(), &old, &new, &path, &inline, &mut |_| Ok(())).unwrap();
+        let unwatched: Watch = Arc::new(|_| Ok(()));
+        let (info, changes) = diff(there.as_ref(), &old, &new, &path, &inline, &unwatched).unwrap();
         assert_eq!(changes, count(&scan_all(&old), &scan_all(&new)));
         assert_eq!((info.entries, info.deletions), (changes.total(), changes.removed));
         let mut writer =
@@ -283,6 +286,34 @@ fn a_delta_file_makes_the_same_version_elsewhere() {
         let error = writer.apply(&path, sort, Mode::Merge, facts(78)).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Mismatch { .. }), "{error}");
     }
+}
+
+#[test]
+fn a_diff_tells_how_far_it_is_and_can_be_stopped() {
+    let disk = memory_disk();
+    let mut writer = create(&disk, 3, Arc::new(Inline));
+    let entry = |i: u64| (i.to_le_bytes().to_vec(), Some(vec![0]));
+    write(&mut writer, &(0..50_000).map(entry).collect::<Vec<_>>(), Mode::Merge, 1).unwrap();
+    writer.publish(1).unwrap();
+    write(&mut writer, &(49_900..50_100).map(entry).collect::<Vec<_>>(), Mode::Merge, 2).unwrap();
+    let (old, new) = (open(&disk, 1), open(&disk, 2));
+    let diff = |watch: &Watch| {
+        diff(disk.as_ref(), &old, &new, Path::new("d"), Arc::new(Inline), watch).map(drop)
+    };
+    let told = Arc::new(AtomicU64::new(0));
+    let teller = told.clone();
+    diff(
+        &(Arc::new(move |more| {
+            teller.fetch_add(more, Relaxed);
+            Ok(())
+        }) as Watch),
+    )
+    .unwrap();
+    let told = told.load(Relaxed);
+    assert!((80_000..=100_100).contains(&told), "{told}");
+    // Nothing differs for a long time.
+    let error = diff(&(Arc::new(|_| Err(ErrorKind::Stopped.into())) as Watch)).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Stopped), "{error}");
 }
 
 #[test]

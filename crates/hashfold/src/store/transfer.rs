@@ -3,6 +3,7 @@
 use super::{
     delta::{DeltaInfo, DeltaReader, DeltaWriter},
     join::{Join, Keep},
+    layer::{WATCH_EVERY, Watch},
     read::Version,
     version::{Changes, VersionInfo},
     write::{Mode, StoreWriter, VersionFacts},
@@ -10,20 +11,20 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Place, Result},
     io::Disk,
-    run::{Run as _, SortOptions},
+    run::{Entry, Run, SortOptions},
     work::Executor,
 };
 use std::{path::Path, sync::Arc};
 
-/// Writes what leads from one version to another into a file, synced, also its name. `watch` is told how many
-/// keys of both were compared, now and then; its error ends the work.
+/// Writes what leads from one version to another into a file, synced, also its name. `watch` is
+/// told how many more entries of both versions were read; its error ends the work.
 pub fn diff(
     disk: &dyn Disk,
     old: &Version,
     new: &Version,
     path: &Path,
     executor: &Arc<dyn Executor>,
-    watch: &mut dyn FnMut(u64) -> Result<()>,
+    watch: &Watch,
 ) -> Result<(DeltaInfo, Changes)> {
     check_same("store", old.info().store, new.info().store)?;
     check_same("seed", old.info().seed.0, new.info().seed.0)?;
@@ -45,11 +46,12 @@ pub fn diff(
             changes.unchanged += old.info().chunks[chunk as usize].base().entries;
             continue;
         }
-        let (old, new) = (old.scan_ahead(chunk, executor), new.scan_ahead(chunk, executor));
+        let counted = |run| Counted { run, watch: watch.clone(), untold: 0 };
+        let old = counted(old.scan_ahead(chunk, executor));
+        let new = counted(new.scan_ahead(chunk, executor));
         let mut join = Join::new(old, new, Keep::Difference);
         while join.advance()? {
             writer.push(&join.entry())?;
-            watch(changes.total() + join.changes().total() + join.changes().unchanged)?;
         }
         changes.add(join.changes());
     }
@@ -58,6 +60,28 @@ pub fn diff(
         disk.sync_folder(folder)?;
     }
     Ok((info, changes))
+}
+
+/// A run whose entries are counted: also those that a join leaves out.
+struct Counted<R> {
+    run: R,
+    watch: Watch,
+    /// Entries that the watch was not told of.
+    untold: u64,
+}
+
+impl<R: Run> Run for Counted<R> {
+    fn advance(&mut self) -> Result<bool> {
+        if self.untold == WATCH_EVERY {
+            (self.watch)(std::mem::take(&mut self.untold))?;
+        }
+        self.untold += 1;
+        self.run.advance()
+    }
+
+    fn entry(&self) -> Entry<'_> {
+        self.run.entry()
+    }
 }
 
 impl StoreWriter {

@@ -166,7 +166,8 @@ fn applying(chunks: u32) -> Change {
     let sample = sample(chunks, 3);
     let disk = shared(&sample.disk);
     let [old, new] = [2, 3].map(|number| try_version(&disk, number).unwrap());
-    diff(disk.as_ref(), &old, &new, Path::new(DELTA), &(Arc::new(Inline) as _), &mut |_| Ok(())).unwrap();
+    diff(disk.as_ref(), &old, &new, Path::new(DELTA), &(Arc::new(Inline) as _), &mut |_| Ok(()))
+        .unwrap();
     let there = self::sample(chunks, 2);
     write_file(&there.disk, Path::new(DELTA), &read_file(disk.as_ref(), Path::new(DELTA)));
     let act = |writer: &mut StoreWriter, _| {
