@@ -16,16 +16,21 @@ pub(crate) struct GateArgs {
     /// So many entries at least
     #[arg(long, value_name = "N")]
     min_entries: Option<u64>,
-    /// This part of the current version's keys added, changed or removed at most: 0.1 or 10%
+    /// This part of the current version's keys added, changed or removed at most: 0.1 or 10%. In a
+    /// delta, where changes are not counted, the number of entries and a sample tell
     #[arg(long, value_name = "FRACTION", value_parser = units::parse_fraction)]
     max_change: Option<f64>,
     /// This key must be there; may be given several times
     #[arg(long, value_name = "KEY")]
     require_key: Vec<OsString>,
     /// Look so many of the current version's keys up in the new one, and count those that differ
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    sample: u64,
+    /// [default: 1000 with --max-change, else none]
+    #[arg(long, value_name = "N")]
+    sample: Option<u64>,
 }
+
+/// Keys that are looked up to find out how much changed: a tenth is found to one part in a hundred.
+const SAMPLE: u64 = 1000;
 
 impl GateArgs {
     fn gates(&self) -> Gates {
@@ -34,7 +39,7 @@ impl GateArgs {
             entries_min: self.min_entries,
             change_max: self.max_change,
             required_keys: self.require_key.iter().map(bytes).collect(),
-            sample: self.sample,
+            sample: self.sample.unwrap_or(if self.max_change.is_some() { SAMPLE } else { 0 }),
         }
     }
 }
