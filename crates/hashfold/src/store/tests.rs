@@ -396,6 +396,26 @@ fn a_store_without_versions_can_be_made_again_or_abandoned() {
 }
 
 #[test]
+fn a_version_that_is_gone_can_come_back_under_its_id() {
+    let disk = memory_disk();
+    let mut writer = create(&disk, 2, Arc::new(Inline));
+    let entry = |i: u64| (i.to_le_bytes().to_vec(), Some(vec![0; 100]));
+    let entries: Vec<_> = (0..100).map(entry).collect();
+    write(&mut writer, &entries, Mode::Merge, 1).unwrap();
+    writer.publish(1).unwrap();
+    write(&mut writer, &[(entries[0].0.clone(), None)], Mode::Delta, 2).unwrap();
+    writer.publish(2).unwrap();
+    let rules = Retention { keep: 0, age_s_min: 0, now_s: 100, free_bytes_min: 0 };
+    let removed = writer.collect(&rules, &mut |_| Ok(())).unwrap();
+    // Its tables are the bases of version 2.
+    assert_eq!((removed.versions, removed.tables), (vec![1], 0));
+    let again = write(&mut writer, &entries[..1], Mode::Merge, 1).unwrap();
+    assert_eq!((again.name.number, again.entries()), (3, 100..=100));
+    assert_eq!(scan_all(&open(&disk, 2)).len(), 99);
+    assert_eq!(scan_all(&open(&disk, 3)).len(), 100);
+}
+
+#[test]
 fn a_sample_is_as_large_as_was_asked_for() {
     for chunks in [1, 3] {
         let disk = memory_disk();

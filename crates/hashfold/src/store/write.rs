@@ -3,10 +3,11 @@
 use super::{
     batch::Batch,
     join::{Join, Keep},
-    layer::{Kind, LayerBuilder, Watch, table_id},
+    layer::{Kind, LayerBuilder, Watch, folder_of, table_id},
     pointer::{self, Pointer},
     publish::is_absent,
     read::{TABLES, VERSIONS, merged, open_layer},
+    slot::SLOTS,
     version::{
         Attributes, Changes, Chunk, DELTAS_MAX, Shape, VersionInfo, VersionName, file_name,
         number_of,
@@ -257,14 +258,13 @@ impl StoreWriter {
             (None, Some(options)) => options.attributes.clone(),
             (None, None) => self.newest()?.attributes,
         };
-        let jobs = runs.into_iter().enumerate().map(|(chunk, (run, summary))| ChunkJob {
-            run,
-            summary,
-            mode,
-            old: parent.clone().map(|parent| (chunk, parent)),
-            builder: self.layer_builder(table_id(facts.id, chunk as u32), shape),
-        });
-        let built = match self.build_chunks(jobs.collect()) {
+        let job = |(chunk, (run, summary))| {
+            let builder = self.layer_builder(self.new_table_id(facts.id, chunk as u32)?, shape);
+            let old = parent.clone().map(|parent| (chunk, parent));
+            Ok(ChunkJob { run, summary, mode, old, builder })
+        };
+        let jobs: Result<Vec<ChunkJob>> = runs.into_iter().enumerate().map(job).collect();
+        let built = match self.build_chunks(jobs?) {
             Ok(built) => built,
             Err(error) => {
                 // What was made already is of no use. What cannot be removed now will be later.
@@ -293,6 +293,19 @@ impl StoreWriter {
         };
         self.add(&info)?;
         Ok(info)
+    }
+
+    /// The id of the table of a chunk that is made for a version. The first choice may be taken:
+    /// by an earlier version of this id, which is gone and has left tables to later ones.
+    fn new_table_id(&self, version: u64, chunk: u32) -> Result<u64> {
+        let mut salted = chunk;
+        loop {
+            let id = table_id(version, salted);
+            if !self.disk.exists(&folder_of(&self.tables(), id))? {
+                return Ok(id);
+            }
+            salted += SLOTS;
+        }
     }
 
     fn layer_builder(&self, id: u64, shape: Shape) -> LayerBuilder {
