@@ -2,6 +2,7 @@
 
 use super::{
     layer::folder_of,
+    pointer::Pointer,
     publish::is_absent,
     read::{TABLES, VERSIONS},
     tree::{self, FileTree, Tree, check_pieces},
@@ -42,7 +43,8 @@ pub fn verify(
         true => disk.share(&path)?,
         false => return Err(Error::new(ErrorKind::Absent).at(&Place::file(&path))),
     };
-    let info = match VersionInfo::read(disk, &folder.join(VERSIONS), number) {
+    let of = Pointer::read(disk, folder).ok();
+    let info = match VersionInfo::read(disk, &folder.join(VERSIONS), number, of.as_ref()) {
         Err(error) if is_damage(&error) => {
             report.damage.push(error);
             return Ok(report);

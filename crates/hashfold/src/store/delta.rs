@@ -144,6 +144,8 @@ pub struct DeltaInfo {
 }
 
 const FIELDS_SIZE: usize = 40;
+/// In front of a section: its size and its checksum, in bytes.
+const SECTION_HEAD: usize = 8;
 /// Entries are collected to sections of this size, in bytes, if they are not larger themselves.
 const SECTION_SIZE: usize = 1 << 16;
 /// The largest section: one entry of the largest size.
@@ -223,6 +225,7 @@ pub struct DeltaReader {
     /// Where the next entry starts in the section.
     taken: usize,
     entries: u64,
+    deletions: u64,
 }
 
 impl DeltaReader {
@@ -254,6 +257,7 @@ impl DeltaReader {
             section: Vec::new(),
             taken: 0,
             entries: 0,
+            deletions: 0,
             file,
         })
     }
@@ -270,7 +274,8 @@ impl DeltaReader {
                 return Ok(false);
             }
         }
-        let place = self.file.place().offset(self.next);
+        // The section that was read last ends where the next one starts.
+        let place = self.file.place().offset(self.next - self.section.len() as u64);
         let mut fields = Decoder::new(&self.section[self.taken..]);
         let mut take = || {
             let (key_size, value_tag) = (fields.varint()?, fields.varint()?);
@@ -283,15 +288,43 @@ impl DeltaReader {
         };
         let (key, value) = take().map_err(|error: Error| error.at(&place))?;
         visit(key, value)?;
+        self.deletions += u64::from(value.is_none());
         self.taken = self.section.len() - fields.rest().len();
         self.entries += 1;
         Ok(true)
     }
 
+    /// After the last section, which has this checksum, there is nothing, and all was there.
+    fn check_end(&self, expected: u32) -> Result<()> {
+        let got = crc32c(&[]);
+        if expected != got {
+            return Err(ErrorKind::Checksum { expected, got }.into());
+        }
+        for (what, expected, got) in [
+            ("number of entries", self.info.entries, self.entries),
+            ("deletions", self.info.deletions, self.deletions),
+        ] {
+            if expected != got {
+                return Err(Error::field(what, expected.to_string(), got));
+            }
+        }
+        let start = self.next + SECTION_HEAD as u64;
+        let room = self.footer_start - start;
+        if room >= ALIGNMENT as u64 {
+            return Err(Error::field("bytes after the last section", "less than a block", room));
+        }
+        let mut padding = vec![0; room as usize];
+        self.file.read_at(start, &mut padding)?;
+        match padding.iter().find(|byte| **byte != 0) {
+            None => Ok(()),
+            Some(byte) => Err(Error::field("padding", "zeros", byte)),
+        }
+    }
+
     /// Steps to the next section; `false` after the last one.
     fn read_section(&mut self) -> Result<bool> {
         let place = self.file.place().offset(self.next);
-        let mut head = [0; 8];
+        let mut head = [0; SECTION_HEAD];
         if self.next + head.len() as u64 > self.footer_start {
             let (expected, got) = (head.len() as u64, self.footer_start - self.next);
             return Err(Error::new(ErrorKind::Truncated { expected, got }).at(&place));
@@ -301,13 +334,8 @@ impl DeltaReader {
         let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
         let (size, expected) = (number(size) as usize, number(sum));
         if size == 0 {
-            return match self.entries == self.info.entries {
-                true => Ok(false),
-                false => {
-                    let expected = self.info.entries.to_string();
-                    Err(Error::field("number of entries", expected, self.entries).at(&place))
-                }
-            };
+            self.check_end(expected).map_err(|error| error.at(&place))?;
+            return Ok(false);
         }
         let room = self.footer_start - self.next - head.len() as u64;
         if size > SECTION_SIZE_MAX || size as u64 > room {

@@ -12,12 +12,13 @@
 //! | bad           |    … | count, then the versions that must not be published, 8 each      |
 //! | pinned        |    … | count, then the versions that must be kept, 8 each               |
 
+use super::version::NUMBER_MAX;
 use crate::{
     codec::{Decoder, put_varint},
     error::{Error, ErrorKind, Place, Result},
     io::{
         Access, Disk,
-        frame::{FileKind, Footer, Header},
+        frame::{FIELDS_SIZE_MAX, FileKind, Footer, Header},
     },
     key::Seed,
 };
@@ -26,9 +27,6 @@ use std::path::Path;
 /// The name of the pointer in the store's folder.
 pub const NAME: &str = "CURRENT";
 pub(super) const NEW_NAME: &str = "CURRENT.new";
-
-/// Versions that were current before and are remembered, at most.
-const PUBLISHED_MAX: usize = 1000;
 
 /// Which version is current, and what is known of the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +41,7 @@ pub struct Pointer {
     pub current: Option<u64>,
     /// The highest number that a version had: none is given twice.
     pub newest: u64,
-    /// The versions that were current before, the latest last.
+    /// The versions that were current before and are there, the latest last, each once.
     pub published: Vec<u64>,
     /// Versions that were rolled back, or marked by hand: they are not published by accident.
     pub bad: Vec<u64>,
@@ -81,11 +79,15 @@ impl Pointer {
     /// Makes this the store's pointer, atomically, as the one after the last.
     pub(super) fn replace(&mut self, disk: &dyn Disk, folder: &Path) -> Result<()> {
         self.sequence += 1;
-        let excess = self.published.len().saturating_sub(PUBLISHED_MAX);
-        self.published.drain(..excess);
         let header = Header::new(FileKind::Pointer, self.seed, self.store).encode();
-        let footer = Footer { fields: encode(self), body_sum: 0 }.encode(header.len() as u64);
+        let footer = Footer { fields: encode(self), body_sum: 0 };
         let new = folder.join(NEW_NAME);
+        if footer.fields.len() > FIELDS_SIZE_MAX {
+            let (limit, got) = (FIELDS_SIZE_MAX as u64, footer.fields.len() as u64);
+            let kind = ErrorKind::Limit { what: "size of the pointer", limit, got };
+            return Err(Error::new(kind).at(&Place::file(&new)));
+        }
+        let footer = footer.encode(header.len() as u64);
         let file = disk.create(&new, Access::Cached)?;
         file.write_at(0, &[header.as_slice(), &footer].concat())?;
         file.sync()?;
@@ -96,8 +98,18 @@ impl Pointer {
 
     /// Makes a version current.
     pub(super) fn publish(&mut self, number: u64) {
-        self.published.extend(self.current.filter(|current| *current != number));
+        let before = self.current.filter(|current| *current != number);
+        // Each once, however often it was current: the list is no longer than there are versions.
+        self.published.retain(|published| *published != number && Some(*published) != before);
+        self.published.extend(before);
         self.current = Some(number);
+    }
+
+    /// Forgets versions that are gone; `there` are the others, in order.
+    pub(super) fn forget_all_but(&mut self, there: &[u64]) {
+        for list in [&mut self.published, &mut self.bad, &mut self.pinned] {
+            list.retain(|number| there.binary_search(number).is_ok());
+        }
     }
 
     /// The version to go back to: the last one that was current, is not marked bad, and is there.
@@ -125,9 +137,23 @@ fn decode(header: &Header, fields: &[u8]) -> Result<Pointer> {
     let mut pointer = Pointer::new(header.seed, header.id);
     (pointer.sequence, pointer.current) = (fields.u64()?, Some(fields.u64()?).filter(|n| *n > 0));
     pointer.newest = fields.u64()?;
+    for (what, got) in [("sequence", pointer.sequence), ("newest version", pointer.newest)] {
+        if got > NUMBER_MAX {
+            return Err(Error::field(what, format!("at most {NUMBER_MAX}"), got));
+        }
+    }
+    let newest = pointer.newest;
+    let check = |number: u64| match (1..=newest).contains(&number) {
+        true => Ok(number),
+        false => {
+            let expected = format!("1 to {newest}, the newest");
+            Err(Error::field("version number", expected, number))
+        }
+    };
+    pointer.current.map(check).transpose()?;
     for list in [&mut pointer.published, &mut pointer.bad, &mut pointer.pinned] {
         for _ in 0..fields.varint()? {
-            list.push(fields.u64()?);
+            list.push(check(fields.u64()?)?);
         }
     }
     fields.end()?;

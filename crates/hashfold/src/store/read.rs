@@ -50,7 +50,8 @@ impl Version {
         number: u64,
         options: OpenOptions,
     ) -> Result<Version> {
-        Version::open_beside(disk, folder, number, options, None)
+        let of = Pointer::read(disk.as_ref(), folder).ok();
+        Version::open_beside(disk, folder, number, options, of.as_ref(), None)
     }
 
     /// The same, with tables that `other` has open already.
@@ -59,6 +60,7 @@ impl Version {
         folder: &Path,
         number: u64,
         options: OpenOptions,
+        of: Option<&Pointer>,
         other: Option<&Version>,
     ) -> Result<Version> {
         let versions = folder.join(VERSIONS);
@@ -72,7 +74,7 @@ impl Version {
         if !disk.exists(&path)? {
             return Err(absent());
         }
-        let info = VersionInfo::read(disk.as_ref(), &versions, number)?;
+        let info = VersionInfo::read(disk.as_ref(), &versions, number, of)?;
         let open: HashMap<u64, &Arc<Table>> = other.map(Version::tables).unwrap_or_default();
         let tables = folder.join(TABLES);
         let layer = |layer: &Layer| match open.get(&layer.table) {
@@ -240,7 +242,8 @@ pub(super) fn open_layer(
 /// What all versions of the store in a folder consist of, in the order of their numbers; errors
 /// for those that cannot be read.
 pub fn versions(disk: &dyn Disk, folder: &Path) -> Result<Vec<(u64, Result<VersionInfo>)>> {
-    let read = |number| (number, VersionInfo::read(disk, &folder.join(VERSIONS), number));
+    let (versions, of) = (folder.join(VERSIONS), Pointer::read(disk, folder).ok());
+    let read = |number| (number, VersionInfo::read(disk, &versions, number, of.as_ref()));
     Ok(numbers(disk, folder)?.into_iter().map(read).collect())
 }
 
@@ -305,7 +308,8 @@ pub(super) fn open_current(
         let Some(number) = pointer.current else {
             return Err(Error::new(ErrorKind::Absent).at(&Place::file(folder)));
         };
-        let error = match Version::open_beside(disk, folder, number, options, other) {
+        let error = match Version::open_beside(disk, folder, number, options, Some(&pointer), other)
+        {
             Ok(version) => return Ok((version, pointer)),
             Err(error) => error,
         };

@@ -87,6 +87,11 @@ impl StoreWriter {
             }
         }
         removed.kept.sort_unstable_by_key(|(number, _)| *number);
+        let mut pointer = self.pointer.clone();
+        pointer.forget_all_but(&self.numbers()?);
+        if pointer != self.pointer {
+            self.replace(pointer)?;
+        }
         // What was left by an earlier end in the middle.
         removed.bytes += self.sweep()?;
         Ok(removed)

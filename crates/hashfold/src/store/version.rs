@@ -39,22 +39,32 @@
 //! | bytes         |    8 | of its files together                                            |
 //! | root          |   32 | the BLAKE3 hash of its block tree's pieces                       |
 
-use super::slot::{SLOTS, SlotMap};
+use super::{
+    pointer::Pointer,
+    slot::{SLOTS, SlotMap},
+};
 use crate::{
     codec::{Decoder, put_bytes, put_varint},
     error::{Error, ErrorKind, Place, Result},
     io::{
         Access, BlockFile, Disk,
-        frame::{FileKind, Footer, Header},
+        frame::{FIELDS_SIZE_MAX, FileKind, Footer, Header},
     },
     key::{KeyHash, Seed},
-    run::{SizeRange, Summary},
-    table::{IndexChoice, IndexOptions},
+    run::{KEY_BYTES_MAX, SizeRange, Summary, VALUE_BYTES_MAX},
+    table::{IndexChoice, IndexOptions, TableOptions},
 };
 use std::{ops::RangeInclusive, path::Path};
 
 /// Deltas over a base, at most.
 pub const DELTAS_MAX: usize = 64;
+
+/// The highest number of a version.
+pub(super) const NUMBER_MAX: u64 = u64::MAX >> 1;
+
+/// Entries, keys or bytes of a version, at most: far more than there is, and few enough that sums
+/// and small multiples of them are numbers of 64 bits.
+const COUNT_MAX: u64 = 1 << 56;
 
 /// The hash that a block tree's pieces come to.
 pub type Root = [u8; 32];
@@ -204,18 +214,33 @@ impl VersionInfo {
         self.layers().map(|layer| layer.bytes).sum()
     }
 
-    /// Reads the version with this number out of the folder `versions`.
-    pub(super) fn read(disk: &dyn Disk, folder: &Path, number: u64) -> Result<VersionInfo> {
+    /// Reads the version with this number out of the folder `versions`. It must be of the store
+    /// whose pointer this is, where that can be read.
+    pub(super) fn read(
+        disk: &dyn Disk,
+        folder: &Path,
+        number: u64,
+        of: Option<&Pointer>,
+    ) -> Result<VersionInfo> {
         let path = folder.join(file_name(number));
         if !disk.exists(&path)? {
             return Err(Error::new(ErrorKind::Absent).at(&Place::file(&path)));
         }
         let info = VersionInfo::read_file(disk.open(&path, Access::Cached)?.as_ref())?;
-        match info.name.number == number {
-            true => Ok(info),
-            false => Err(Error::field("version number", number.to_string(), info.name.number)
-                .at(&Place::file(&path))),
+        if info.name.number != number {
+            let error = Error::field("version number", number.to_string(), info.name.number);
+            return Err(error.at(&Place::file(&path)));
         }
+        let Some(of) = of else { return Ok(info) };
+        for (what, expected, got) in
+            [("store", of.store, info.store), ("seed", of.seed.0, info.seed.0)]
+        {
+            if expected != got {
+                let kind = ErrorKind::Mismatch { what, expected, got };
+                return Err(Error::new(kind).at(&Place::file(&path)));
+            }
+        }
+        Ok(info)
     }
 
     fn read_file(file: &dyn BlockFile) -> Result<VersionInfo> {
@@ -225,10 +250,14 @@ impl VersionInfo {
     }
 
     /// The whole version file.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Result<Vec<u8>> {
         let header = Header::new(FileKind::Version, self.seed, self.name.id).encode();
         let footer = Footer { fields: self.encode_fields(), body_sum: 0 };
-        [header.as_slice(), &footer.encode(header.len() as u64)].concat()
+        if footer.fields.len() > FIELDS_SIZE_MAX {
+            let (limit, got) = (FIELDS_SIZE_MAX as u64, footer.fields.len() as u64);
+            return Err(ErrorKind::Limit { what: "size of a version file", limit, got }.into());
+        }
+        Ok([header.as_slice(), &footer.encode(header.len() as u64)].concat())
     }
 
     fn encode_fields(&self) -> Vec<u8> {
@@ -267,7 +296,8 @@ pub(super) fn file_name(number: u64) -> String {
 
 /// The number in a name that [`file_name`] made.
 pub(super) fn number_of(name: &str) -> Option<u64> {
-    name.parse().ok().filter(|number| file_name(*number) == name)
+    let number = name.parse().ok()?;
+    ((1..=NUMBER_MAX).contains(&number) && file_name(number) == name).then_some(number)
 }
 
 fn encode_layer(layer: &Layer, out: &mut Vec<u8>) {
@@ -286,6 +316,9 @@ fn encode_layer(layer: &Layer, out: &mut Vec<u8>) {
 fn decode(header: &Header, fields: &[u8]) -> Result<VersionInfo> {
     let mut fields = Decoder::new(fields);
     let (store, number) = (fields.u64()?, fields.u64()?);
+    if !(1..=NUMBER_MAX).contains(&number) {
+        return Err(Error::field("version number", format!("1 to {NUMBER_MAX}"), number));
+    }
     let parent = VersionName { number: fields.u64()?, id: fields.u64()? };
     let created_s = fields.u64()?;
     let block_size = fields.u32()? as usize;
@@ -296,7 +329,7 @@ fn decode(header: &Header, fields: &[u8]) -> Result<VersionInfo> {
         choice: IndexChoice::Auto,
     };
     index.choice = index_choice(fields.u8()?)?;
-    index.check()?;
+    check_shape(header, index, block_size)?;
     let changes = decode_changes(&mut fields)?;
     let chunks = decode_chunks(&mut fields)?;
     let (attributes, provenance) =
@@ -317,6 +350,23 @@ fn decode(header: &Header, fields: &[u8]) -> Result<VersionInfo> {
     })
 }
 
+/// As whoever builds tables wants it.
+fn check_shape(header: &Header, index: IndexOptions, block_size: usize) -> Result<()> {
+    let refused = |what| move |error: Error| Error::field(what, "as tables have it", error);
+    index.check().map_err(refused("index options"))?;
+    let options = TableOptions { index, block_size, ..TableOptions::new(header.seed, header.id) };
+    options.check().map_err(refused("block size in bytes"))
+}
+
+/// Adds a number to a sum that must not become too large.
+fn add(what: &'static str, sum: &mut u64, number: u64) -> Result<()> {
+    *sum = sum.saturating_add(number);
+    match *sum <= COUNT_MAX {
+        true => Ok(()),
+        false => Err(Error::field(what, format!("at most {COUNT_MAX} in all"), number)),
+    }
+}
+
 fn decode_changes(fields: &mut Decoder<'_>) -> Result<Option<Changes>> {
     let is_known = match fields.u8()? {
         0 => false,
@@ -329,6 +379,10 @@ fn decode_changes(fields: &mut Decoder<'_>) -> Result<Option<Changes>> {
         removed: fields.u64()?,
         unchanged: fields.u64()?,
     };
+    let (mut sum, Changes { added, changed, removed, unchanged }) = (0, changes);
+    for number in [added, changed, removed, unchanged] {
+        add("number of keys", &mut sum, number)?;
+    }
     Ok(is_known.then_some(changes))
 }
 
@@ -338,13 +392,23 @@ fn decode_chunks(fields: &mut Decoder<'_>) -> Result<Vec<Chunk>> {
         return Err(Error::field("number of chunks", format!("1 to {SLOTS}"), count));
     }
     let mut chunks = Vec::new();
+    let (mut entries, mut payload, mut bytes) = (0, 0, 0);
     for _ in 0..count {
         let count = fields.varint()?;
         if !(1..=DELTAS_MAX as u64 + 1).contains(&count) {
             return Err(Error::field("layers", format!("1 to {}", DELTAS_MAX + 1), count));
         }
         let layers: Result<Vec<Layer>> = (0..count).map(|_| decode_layer(fields)).collect();
-        chunks.push(Chunk { layers: layers? });
+        let chunk = Chunk { layers: layers? };
+        if chunk.base().deletions > 0 {
+            return Err(Error::field("deletions", "0 in a base", chunk.base().deletions));
+        }
+        for layer in &chunk.layers {
+            add("number of entries", &mut entries, layer.entries)?;
+            add("payload in bytes", &mut payload, layer.sizes.bytes_max)?;
+            add("size of files in bytes", &mut bytes, layer.bytes)?;
+        }
+        chunks.push(chunk);
     }
     Ok(chunks)
 }
@@ -356,15 +420,27 @@ fn decode_layer(fields: &mut Decoder<'_>) -> Result<Layer> {
     }
     let (first, last) =
         (u128::from_le_bytes(fields.array()?), u128::from_le_bytes(fields.array()?));
+    if first > last {
+        return Err(Error::field("last hash", format!("{first:#034x} or more"), last));
+    }
     let hashes = (entries > 0).then(|| KeyHash::from_bits(first)..=KeyHash::from_bits(last));
     let sizes = Summary {
         entries_max: entries,
-        keys: SizeRange { min: fields.u64()?, max: fields.u64()? },
-        values: SizeRange { min: fields.u64()?, max: fields.u64()? },
+        keys: decode_range("size of keys in bytes", fields, KEY_BYTES_MAX)?,
+        values: decode_range("size of values in bytes", fields, VALUE_BYTES_MAX)?,
         bytes_max: fields.u64()?,
     };
     let bytes = fields.u64()?;
     Ok(Layer { table, entries, deletions, hashes, sizes, bytes, root: fields.array()? })
+}
+
+fn decode_range(what: &'static str, fields: &mut Decoder<'_>, limit: usize) -> Result<SizeRange> {
+    let range = SizeRange { min: fields.u64()?, max: fields.u64()? };
+    if range != SizeRange::EMPTY && !(range.min..=limit as u64).contains(&range.max) {
+        let got = format!("{} to {}", range.min, range.max);
+        return Err(Error::field(what, format!("at most {limit}"), got));
+    }
+    Ok(range)
 }
 
 fn decode_attributes(fields: &mut Decoder<'_>) -> Result<Attributes> {

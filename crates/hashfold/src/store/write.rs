@@ -9,8 +9,8 @@ use super::{
     read::{TABLES, VERSIONS, merged, open_layer},
     slot::SLOTS,
     version::{
-        Attributes, Changes, Chunk, DELTAS_MAX, Shape, VersionInfo, VersionName, file_name,
-        number_of,
+        Attributes, Changes, Chunk, DELTAS_MAX, NUMBER_MAX, Shape, VersionInfo, VersionName,
+        file_name, number_of,
     },
 };
 use crate::{
@@ -196,7 +196,7 @@ impl StoreWriter {
 
     /// What a version consists of.
     pub fn version(&self, number: u64) -> Result<VersionInfo> {
-        VersionInfo::read(self.disk.as_ref(), &self.versions(), number)
+        VersionInfo::read(self.disk.as_ref(), &self.versions(), number, Some(&self.pointer))
     }
 
     /// The version that the next one is made from: the current one.
@@ -349,7 +349,13 @@ impl StoreWriter {
     /// A number that no version had, also if the pointer is older than the versions: it may have
     /// been restored from a copy.
     fn next_number(&self) -> Result<u64> {
-        Ok(self.numbers()?.pop().unwrap_or(0).max(self.pointer.newest) + 1)
+        let number = self.numbers()?.pop().unwrap_or(0).max(self.pointer.newest) + 1;
+        if number > NUMBER_MAX {
+            let (what, limit) = ("version number", NUMBER_MAX);
+            let error = Error::new(ErrorKind::Limit { what, limit, got: number });
+            return Err(error.at(&Place::file(&self.versions())));
+        }
+        Ok(number)
     }
 
     /// Writes a version's file: from here on the version is there.
@@ -367,9 +373,10 @@ impl StoreWriter {
     fn try_add(&mut self, info: &VersionInfo) -> Result<()> {
         let (versions, name) = (self.versions(), file_name(info.name.number));
         let new = versions.join(format!("{name}.new"));
+        let bytes = info.encode().map_err(|error| error.at(&Place::file(&new)))?;
         self.disk.sync_folder(&self.tables())?;
         let file = self.disk.create(&new, Access::Cached)?;
-        file.write_at(0, &info.encode())?;
+        file.write_at(0, &bytes)?;
         file.sync()?;
         drop(file);
         // The number is taken before the version is there: it is never given to another one.

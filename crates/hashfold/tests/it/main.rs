@@ -11,4 +11,5 @@ mod index;
 mod layers;
 mod model;
 mod store_crash;
+mod store_damage;
 mod store_fixture;
