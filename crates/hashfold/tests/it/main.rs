@@ -13,3 +13,5 @@ mod model;
 mod store_crash;
 mod store_damage;
 mod store_fixture;
+mod store_kill;
+mod store_readers;

@@ -1,0 +1,173 @@
+//! A process that is killed while it changes a store on a real disk, again and again. By hand:
+//! `cargo test -p hashfold --test it store_kill -- --ignored --nocapture`.
+
+use crate::{
+    fixture::random,
+    store_fixture::{Change, scanned, store_options, try_write},
+};
+use hashfold::{
+    io::{Disk, OsDisk},
+    store::{Follower, Mode, Pointer, Retention, StoreWriter, Version, verify, versions},
+    table::OpenOptions,
+    work::{Executor, Threads},
+};
+use std::{
+    env,
+    io::Read,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+/// Where the process that is killed works; the seed of what it does.
+const FOLDER: &str = "HASHFOLD_KILL_FOLDER";
+const SEED: &str = "HASHFOLD_KILL_SEED";
+/// How often it is killed; 20 by default.
+const ROUNDS: &str = "HASHFOLD_KILL_ROUNDS";
+
+const KEYS: u64 = 300;
+
+fn number(name: &str, default: u64) -> u64 {
+    env::var(name).ok().map_or(default, |text| text.parse().expect("it is a number"))
+}
+
+/// All keys, with the version's id for a value.
+fn changes(id: u64) -> Vec<Change> {
+    let value = || Some(format!("of version {id}").into_bytes());
+    (0..KEYS).map(|i| (format!("key {i}").into_bytes(), value())).collect()
+}
+
+fn open_or_create(folder: &Path) -> StoreWriter {
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    let executor: Arc<dyn Executor> = Arc::new(Threads::new(2));
+    match Pointer::read(disk.as_ref(), folder) {
+        Ok(pointer) if pointer.current.is_some() => StoreWriter::open(disk, folder, executor),
+        Ok(_) if !versions(disk.as_ref(), folder).unwrap().is_empty() => {
+            StoreWriter::open(disk, folder, executor)
+        }
+        _ => StoreWriter::create(disk, folder, store_options(3), executor),
+    }
+    .unwrap()
+}
+
+/// What the process says: the version that is to be current, and then that it is.
+fn announced(number: u64, act: impl FnOnce()) {
+    println!("to {number}");
+    act();
+    println!("at {number}");
+}
+
+#[test]
+#[ignore = "is started by the other test, and killed"]
+fn work_until_killed() {
+    let Ok(folder) = env::var(FOLDER) else { return };
+    let seed = number(SEED, 0);
+    let mut random = random(seed);
+    let mut writer = open_or_create(&PathBuf::from(folder));
+    for round in 0.. {
+        let previous = writer
+            .numbers()
+            .map(|numbers| writer.pointer().previous(|number| numbers.contains(&number)));
+        match (random() % 6, previous.unwrap()) {
+            (0, Some(previous)) => {
+                announced(previous, || assert_eq!(writer.roll_back().unwrap(), previous));
+            }
+            (1, _) => {
+                let rules = Retention { keep: 2, age_s_min: 0, now_s: 0, free_bytes_min: 0 };
+                writer.collect(&rules, &mut |_| Ok(())).unwrap();
+            }
+            _ => {
+                let id = (seed << 32) + round + 1;
+                let mode = [Mode::Delta, Mode::Merge, Mode::Replace][random() as usize % 3];
+                let made = try_write(&mut writer, &changes(id), mode, id).unwrap();
+                announced(made.name.number, || writer.publish(made.name.number).unwrap());
+            }
+        }
+    }
+}
+
+/// Starts the work and kills it after so long; returns what it said.
+fn work(folder: &Path, seed: u64, time: Duration) -> String {
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "store_kill::work_until_killed", "--ignored", "--nocapture"])
+        .env(FOLDER, folder)
+        .env(SEED, seed.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    thread::sleep(time);
+    assert!(child.try_wait().unwrap().is_none(), "it ends by itself");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut said = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    said
+}
+
+/// Every version that is there is whole; returns the number of the current one.
+fn check_whole(disk: &Arc<dyn Disk>, folder: &Path) -> Option<u64> {
+    if !disk.exists(&folder.join("versions")).unwrap() {
+        return None;
+    }
+    for (number, info) in versions(disk.as_ref(), folder).unwrap() {
+        let id = info.unwrap().name.id;
+        let version = Version::open(disk, folder, number, OpenOptions::default()).unwrap();
+        let pairs = scanned(&version).unwrap();
+        assert_eq!(pairs.len() as u64, KEYS);
+        let expected = format!("of version {id}").into_bytes();
+        assert!(pairs.values().all(|value| *value == expected), "version {number}");
+        let report = verify(disk.as_ref(), folder, number, &mut |_, _| Ok(())).unwrap();
+        assert!(report.damage.is_empty(), "{}", report.damage[0]);
+    }
+    let follower = Follower::open(disk.clone(), folder, OpenOptions::default()).ok()?;
+    let number = follower.version().info().name.number;
+    Some(number)
+}
+
+#[test]
+#[ignore = "kills processes; see CONTRIBUTING.md"]
+fn a_process_that_is_killed_leaves_whole_versions() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("store");
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    let mut random = random(number(SEED, 1));
+    let mut published = 0;
+    let mut current = None;
+    for round in 1..=number(ROUNDS, 20) {
+        let time = Duration::from_millis(5 + random() % 400);
+        let said = work(&folder, round, time);
+        let numbers = |word: &str| -> Vec<u64> {
+            let lines = said.lines().filter_map(|line| line.strip_prefix(word));
+            lines.filter_map(|number| number.trim().parse().ok()).collect()
+        };
+        let (tried, done) = (numbers("to "), numbers("at "));
+        let found = check_whole(&disk, &folder);
+        // What was said to be current is, or what was being made so when the end came.
+        let last = done.last().copied().or(current);
+        let next = if tried.len() > done.len() { tried.last().copied() } else { last };
+        assert!(found == last || found == next, "{found:?} is neither {last:?} nor {next:?}");
+        current = found;
+        published += done.len();
+        drop(open_or_create(&folder));
+        assert_eq!(check_whole(&disk, &folder), found);
+        check_swept(&disk, &folder);
+        println!("killed after {time:?}: {} published, current {found:?}", done.len());
+    }
+    assert!(published > 0, "it was always killed before it did anything");
+}
+
+/// Only tables that versions consist of are there, and no file on its way to its name.
+fn check_swept(disk: &Arc<dyn Disk>, folder: &Path) {
+    let mut tables = Vec::new();
+    for (_, info) in versions(disk.as_ref(), folder).unwrap() {
+        tables.extend(info.unwrap().layers().map(|layer| format!("{:016x}", layer.table)));
+    }
+    tables.sort_unstable();
+    tables.dedup();
+    assert_eq!(disk.list(&folder.join("tables")).unwrap(), tables);
+    assert_eq!(disk.list(folder).unwrap(), ["CURRENT", "tables", "versions"]);
+    let names = disk.list(&folder.join("versions")).unwrap();
+    assert!(names.iter().all(|name| name.len() == 10), "{names:?}");
+}
