@@ -109,6 +109,10 @@ pub fn describe(items: &Items) -> String {
             "{count} keys of 64 bytes, hashed to 12 bytes at the start of the build, with values \
              of 4 bytes"
         ),
+        Kind::Numbers => format!(
+            "{count} keys that are numbers in decimal, with values of 1024 bytes that do not \
+             compress"
+        ),
     }
 }
 

@@ -76,6 +76,13 @@ impl Axis {
         Axis { label, scale: Scale::Logarithmic, ticks: all[first..=last].to_vec() }
     }
 
+    /// Powers of ten around these numbers.
+    pub fn decades(label: &'static str, min: f64, max: f64) -> Axis {
+        let decades = min.log10().floor() as i32..=max.log10().ceil() as i32;
+        let ticks = decades.map(|decade| 10_f64.powi(decade)).collect();
+        Axis { label, scale: Scale::Logarithmic, ticks }
+    }
+
     fn place(&self, value: f64) -> f64 {
         match self.scale {
             Scale::Linear => value,
@@ -112,7 +119,11 @@ impl ValueFormatter<f64> for Axis {
     fn format_ext(&self, value: &f64) -> String {
         let fits = |decimals: u32| {
             let unit = 10_f64.powi(decimals as i32);
-            self.ticks.iter().all(|tick| (tick * unit - (tick * unit).round()).abs() < 1e-6)
+            let fits = |tick: &f64| (tick * unit - (tick * unit).round()).abs() < 1e-6;
+            match self.scale {
+                Scale::Linear => self.ticks.iter().all(fits),
+                Scale::Logarithmic => fits(value),
+            }
         };
         match (0..3).find(|&decimals| fits(decimals)) {
             Some(0) => thousands(*value),

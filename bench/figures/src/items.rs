@@ -10,6 +10,7 @@ use hashfold::{
 };
 use std::{
     io::{BufWriter, Write},
+    ops::Range,
     path::Path,
     sync::Arc,
 };
@@ -18,6 +19,9 @@ use std::{
 pub const URL_VALUE_SIZE: usize = 1000;
 const SMALL_KEY_SIZE: usize = 64;
 const SMALL_VALUE_SIZE: usize = 4;
+const NUMBERS_VALUE_SIZE: usize = 1024;
+/// The digits of most keys of so many items as we measure with.
+const NUMBERS_KEY_SIZE: usize = 7;
 /// What small items keep of their keys' hashes, in bytes.
 const SMALL_HASH_SIZE: usize = 12;
 
@@ -34,6 +38,8 @@ pub enum Kind {
     Urls { value_size: usize },
     /// Keys of 64 bytes, of which the table gets 12 bytes of hash, with values of 4 bytes.
     Small,
+    /// Keys that are numbers in decimal, with values of 1024 bytes.
+    Numbers,
 }
 
 impl Kind {
@@ -42,6 +48,7 @@ impl Kind {
         match self {
             Kind::Urls { value_size } => urls::MEAN_SIZE + value_size,
             Kind::Small => SMALL_HASH_SIZE + SMALL_VALUE_SIZE,
+            Kind::Numbers => NUMBERS_KEY_SIZE + NUMBERS_VALUE_SIZE,
         }
     }
 }
@@ -74,6 +81,10 @@ impl Items {
     fn raw_key(&self, i: u64, key: &mut Vec<u8>) {
         match self.kind {
             Kind::Urls { .. } => urls::url(i, self.seed, key),
+            Kind::Numbers => {
+                key.clear();
+                key.extend(i.to_string().bytes());
+            }
             Kind::Small => {
                 key.clear();
                 let part = |j: u64| KeyHash::of(&(4 * i + j).to_le_bytes(), Seed(self.seed)).bits();
@@ -105,6 +116,7 @@ impl Items {
         match self.kind {
             Kind::Urls { value_size } => value_size,
             Kind::Small => SMALL_VALUE_SIZE,
+            Kind::Numbers => NUMBERS_VALUE_SIZE,
         }
     }
 
@@ -116,18 +128,32 @@ impl Items {
 
     /// Writes all items to a file, past the page cache.
     pub fn write(&self, path: &Path, executor: Arc<dyn Executor>) -> Result<()> {
+        self.write_some(0..self.count, path, executor)
+    }
+
+    /// Writes the items with these numbers to a file, past the page cache.
+    pub fn write_some(
+        &self,
+        numbers: Range<u64>,
+        path: &Path,
+        executor: Arc<dyn Executor>,
+    ) -> Result<()> {
         let file = OsDisk.create(path, Access::Direct)?;
         let mut writer = Writer::new(file.clone(), executor);
-        self.each_entry(&mut |entry| Ok(writer.append(entry)?))?;
+        self.each_entry(numbers, &mut |entry| Ok(writer.append(entry)?))?;
         let end = writer.position();
         writer.append(&vec![0; (end.next_multiple_of(ALIGNMENT as u64) - end) as usize])?;
         writer.finish()?;
         Ok(file.sync()?)
     }
 
-    fn each_entry(&self, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    fn each_entry(
+        &self,
+        numbers: Range<u64>,
+        visit: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
         let (mut key, mut value, mut entry) = (Vec::new(), Vec::new(), Vec::new());
-        for i in 0..self.count {
+        for i in numbers {
             self.raw_key(i, &mut key);
             self.value(i, &mut value);
             entry.clear();
@@ -180,7 +206,7 @@ impl Items {
             && let Some((key, value)) = entry(&bytes[used..])
         {
             match self.kind {
-                Kind::Urls { .. } => push(key, value)?,
+                Kind::Urls { .. } | Kind::Numbers => push(key, value)?,
                 Kind::Small => push(&stored(key), value)?,
             }
             used += HEAD_SIZE + key.len() + value.len();
@@ -218,6 +244,6 @@ pub fn write_urls(count: u64, value_size: usize, seed: u64) -> Result<()> {
     })?;
     let items = Items::new(Kind::Urls { value_size }, count, seed);
     let mut out = BufWriter::with_capacity(1 << 20, std::io::stdout().lock());
-    items.each_entry(&mut |entry| Ok(out.write_all(entry)?))?;
+    items.each_entry(0..count, &mut |entry| Ok(out.write_all(entry)?))?;
     Ok(out.flush()?)
 }

@@ -1,6 +1,8 @@
-//! The figures and tables of the paper on entropy-coded tries, from Hashfold's own code.
+//! The figures and tables of the papers, from Hashfold's own code.
 //!
 //! Lim, Andersen and Kaminsky, *Practical Batch-Updatable External Hashing with Sorting* (2013).
+//! And those of the post on Voldemort's read-only stores, *Building a terabyte-scale data cycle at
+//! LinkedIn with Hadoop and Project Voldemort* (2009).
 //! Each command writes a CSV and an SVG; the values that the paper states stand beside ours. Where
 //! it only draws a curve, no value is made up: expected sizes are computed by its formulas, other
 //! curves are left out. Answers are checked before a time is reported.
@@ -9,12 +11,14 @@
 //! theory ──────────────┐
 //! hashes (indexes) ────┤→ one function a figure → sheet (CSV), chart (SVG)
 //! items ── builds ─────┤
+//!   └───── stores ─────┤
 //! paper ───────────────┘
 //! ```
 
 mod builds;
 mod chart;
 mod construction;
+mod growth;
 mod hashes;
 mod items;
 mod machine;
@@ -23,20 +27,26 @@ mod paper;
 mod queries;
 mod sheet;
 mod sizes;
+mod stores;
 #[cfg(test)]
 mod tests;
 mod theory;
 mod tradeoff;
 mod urls;
+mod voldemort;
 
 use clap::{Args, Parser, Subcommand};
-use std::{error::Error, path::PathBuf, process::ExitCode};
+use std::{
+    error::Error,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 /// Errors end the program: any will do.
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 #[derive(Debug, Parser)]
-#[command(version, about = "The figures and tables of the paper on entropy-coded tries")]
+#[command(version, about = "The figures and tables of the papers that Hashfold is built from")]
 struct Cli {
     #[command(flatten)]
     options: Options,
@@ -47,9 +57,9 @@ struct Cli {
 /// What all commands take.
 #[derive(Args, Clone, Debug)]
 struct Options {
-    /// Where CSV and SVG go.
-    #[arg(long, global = true, default_value = "results/ect", value_name = "DIR")]
-    out: PathBuf,
+    /// Where CSV and SVG go: results/ect or results/voldemort unless told otherwise.
+    #[arg(long, global = true, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// For tables and their inputs, on the device to be measured: a folder in this one, removed
     /// at the end.
     #[arg(long, global = true, default_value = "target", value_name = "DIR")]
@@ -67,6 +77,16 @@ struct Options {
 }
 
 impl Options {
+    /// Where CSV and SVG go.
+    fn folder(&self) -> &Path {
+        self.out.as_deref().unwrap_or(Path::new("results/ect"))
+    }
+
+    /// The same, with another folder where none was asked for.
+    fn by_default_in(&self, folder: &str) -> Options {
+        Options { out: Some(self.out.clone().unwrap_or_else(|| folder.into())), ..self.clone() }
+    }
+
     /// A size that was asked for, else the default one or the tiny one.
     fn size<T>(&self, asked: Option<T>, default: T, tiny: T) -> T {
         asked.unwrap_or(if self.quick { tiny } else { default })
@@ -84,6 +104,8 @@ enum Command {
     Fig7(Sweep),
     /// Build throughput by the number of items.
     Fig8(Growth),
+    /// Updates against rebuilding, by the number of updates.
+    Fig9(Updates),
     /// Index size against lookup time, by bucket size.
     Fig10(Keys),
     /// Index size against lookup time, by the limit on Huffman coding.
@@ -95,6 +117,10 @@ enum Command {
     Table1(Keys),
     /// Random lookups on the device.
     Table4(Queries),
+    /// The post on Voldemort: how long requests take, with much more data than memory.
+    VoldemortLookups(Requests),
+    /// The post on Voldemort: build time by the size of the input.
+    VoldemortBuilds(StoreBuilds),
     /// Every figure and table.
     All,
     /// URL-like keys and their values to standard output, for `hashfold build - --format raw`.
@@ -144,6 +170,39 @@ struct Queries {
     queries: Option<u64>,
 }
 
+#[derive(Args, Clone, Debug, Default)]
+struct Updates {
+    /// Items after all updates, a sixth of them in each batch.
+    #[arg(long, value_name = "N")]
+    items: Option<u64>,
+    /// Memory in which items are sorted, in MiB.
+    #[arg(long, value_name = "N")]
+    memory: Option<u64>,
+}
+
+#[derive(Args, Clone, Debug, Default)]
+struct Requests {
+    /// Items in the store.
+    #[arg(long, value_name = "N")]
+    items: Option<u64>,
+    /// Requests in each round, of keys that are there.
+    #[arg(long, value_name = "N")]
+    requests: Option<u64>,
+    /// Threads that look up, separated by commas.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    readers: Option<Vec<usize>>,
+}
+
+#[derive(Args, Clone, Debug, Default)]
+struct StoreBuilds {
+    /// Sizes of the input in MB, separated by commas.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    sizes: Option<Vec<u64>>,
+    /// Memory of the builds, in MiB.
+    #[arg(long, value_name = "N")]
+    memory: Option<u64>,
+}
+
 #[derive(Args, Clone, Debug)]
 struct Urls {
     /// How many.
@@ -161,11 +220,14 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Fig6(keys) => sizes::figure_6(options, keys),
         Command::Fig7(sweep) => construction::figure_7(options, sweep),
         Command::Fig8(growth) => construction::figure_8(options, growth),
+        Command::Fig9(updates) => growth::figure_9(options, updates),
         Command::Fig10(keys) => tradeoff::figure_10(options, keys),
         Command::Fig11(keys) => tradeoff::figure_11(options, keys),
         Command::Fig12(sweep) => construction::figure_12(options, sweep),
         Command::Table1(keys) => tradeoff::table_1(options, keys),
         Command::Table4(queries) => queries::table_4(options, queries),
+        Command::VoldemortLookups(requests) => voldemort::lookups(options, requests),
+        Command::VoldemortBuilds(builds) => voldemort::builds(options, builds),
         Command::All => all(options),
         Command::Urls(urls) => items::write_urls(urls.count, urls.values, options.seed),
     }
@@ -180,7 +242,10 @@ fn all(options: &Options) -> Result<()> {
     construction::figure_7(options, &Sweep::default())?;
     construction::figure_8(options, &Growth::default())?;
     construction::figure_12(options, &Sweep::default())?;
-    queries::table_4(options, &Queries::default())
+    queries::table_4(options, &Queries::default())?;
+    growth::figure_9(options, &Updates::default())?;
+    voldemort::lookups(options, &Requests::default())?;
+    voldemort::builds(options, &StoreBuilds::default())
 }
 
 fn main() -> ExitCode {

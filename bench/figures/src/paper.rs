@@ -1,4 +1,4 @@
-//! What the paper states, in its text and tables.
+//! What the paper on entropy-coded tries and the post on Voldemort state, in text and tables.
 
 /// The best build of a scheme: Tables 3 and 5.
 #[derive(Clone, Copy, Debug)]
@@ -91,3 +91,49 @@ pub const SPARSE_BLOCK: usize = 8;
 /// The machine of section 4.1, for notes.
 pub const MACHINE: &str = "Intel Core i7 860 (4 cores, 2.80 GHz), 4 GiB DRAM, RAID-0 of three \
     Intel SSD 510 (each up to 265 MB/s read and 200 MB/s write)";
+
+/// Section 4.4: with five updates, updating is faster than rebuilding by more than this part.
+pub const FIGURE_9_GAIN: f64 = 0.2;
+/// The items of each batch, the first one included.
+pub const FIGURE_9_BATCH: u64 = 4_000_000;
+/// Batches that come after the first one.
+pub const FIGURE_9_UPDATES: u64 = 5;
+
+/// A million requests of a recorded stream to one node with 100 GB of data, in the post.
+#[derive(Clone, Copy, Debug)]
+pub struct Requests {
+    pub system: &'static str,
+    pub per_s: f64,
+    pub median_ms: f64,
+    pub mean_ms: f64,
+    pub p99_ms: f64,
+}
+
+pub const REQUESTS: [Requests; 2] = [
+    Requests { system: "MySQL", per_s: 727.0, median_ms: 0.23, mean_ms: 13.7, p99_ms: 127.2 },
+    Requests { system: "Voldemort", per_s: 1291.0, median_ms: 0.05, mean_ms: 7.7, p99_ms: 100.7 },
+];
+
+/// A build in the post.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreBuild {
+    pub system: &'static str,
+    pub input_gb: f64,
+    pub minutes: f64,
+    pub how: &'static str,
+}
+
+pub const STORE_BUILDS: [StoreBuild; 4] = [
+    hadoop(100.0, 28.0, "400 mappers, 90 reducers"),
+    hadoop(512.0, 136.0, "2313 mappers, 350 reducers"),
+    hadoop(1024.0, 339.0, "4608 mappers, 700 reducers"),
+    StoreBuild { system: "MySQL", input_gb: 100.0, minutes: 363.0, how: "1 machine, RAID 10" },
+];
+
+const fn hadoop(input_gb: f64, minutes: f64, how: &'static str) -> StoreBuild {
+    StoreBuild { system: "Voldemort on Hadoop", input_gb, minutes, how }
+}
+
+/// The machines of the post, for notes.
+pub const POST_MACHINE: &str = "EC2 extra large instances of 2009: 15 GB of RAM, 4 local disks in \
+    RAID 10";

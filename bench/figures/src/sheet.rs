@@ -45,15 +45,15 @@ impl Sheet {
 
     /// Writes `name.csv`, prints the table, and returns where the SVG goes.
     pub fn save(&self, options: &Options, name: &str) -> Result<PathBuf> {
-        fs::create_dir_all(&options.out)?;
-        fs::write(options.out.join(format!("{name}.csv")), self.csv())?;
+        fs::create_dir_all(options.folder())?;
+        fs::write(options.folder().join(format!("{name}.csv")), self.csv())?;
         println!("{}", self.table());
-        Ok(options.out.join(format!("{name}.svg")))
+        Ok(options.folder().join(format!("{name}.svg")))
     }
 
     /// Writes the table for people to `name.txt`.
     pub fn save_text(&self, options: &Options, name: &str) -> Result<()> {
-        Ok(fs::write(options.out.join(format!("{name}.txt")), self.table())?)
+        Ok(fs::write(options.folder().join(format!("{name}.txt")), self.table())?)
     }
 
     fn csv(&self) -> String {

@@ -108,6 +108,17 @@ fn figure_8_is_drawn() {
 }
 
 #[test]
+fn figure_9_is_drawn() {
+    check("fig9", &["fig9"], 5);
+}
+
+#[test]
+fn the_tables_of_the_post_on_voldemort_are_drawn() {
+    check("voldemort-lookups", &["voldemort-lookups"], 2);
+    check("voldemort-builds", &["voldemort-builds"], 2);
+}
+
+#[test]
 fn figures_10_and_11_are_drawn() {
     check("fig10", &["fig10"], 9);
     check("fig11", &["fig11"], 9);
@@ -198,7 +209,7 @@ fn urls_are_distinct_and_of_111_bytes_on_average() {
 fn items_come_back_from_their_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("items");
-    for kind in [Kind::Urls { value_size: 1000 }, Kind::Small] {
+    for kind in [Kind::Urls { value_size: 1000 }, Kind::Small, Kind::Numbers] {
         // More than two units of reading.
         let items = Items::new(kind, if kind == Kind::Small { 130_000 } else { 9000 }, 3);
         let executor = std::sync::Arc::new(hashfold::work::Inline);

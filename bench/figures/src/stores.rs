@@ -1,0 +1,113 @@
+//! Stores on the device: made from files of items, updated, checked.
+
+use crate::{
+    Result,
+    builds::THREADS,
+    hashes::pick,
+    items::Items,
+    measure::{Cost, cost, ensure},
+};
+use hashfold::{
+    Seed,
+    io::{Access, Disk, OsDisk},
+    run::SortOptions,
+    store::{
+        Mode, Retention, Shape, SlotMap, StoreOptions, StoreWriter, Version, VersionFacts,
+        VersionInfo,
+    },
+    table::{IndexOptions, OpenOptions},
+    work::{Executor, Threads},
+};
+use std::{path::PathBuf, sync::Arc};
+
+/// A file with some of the items.
+#[derive(Debug)]
+pub struct Part {
+    pub path: PathBuf,
+    pub count: u64,
+}
+
+/// A store of items.
+#[derive(Debug)]
+pub struct Store<'a> {
+    pub folder: PathBuf,
+    pub items: &'a Items,
+    pub memory_mib: u64,
+}
+
+fn disk() -> Arc<dyn Disk> {
+    Arc::new(OsDisk)
+}
+
+impl Store<'_> {
+    /// Makes the store and its first version of these files.
+    pub fn build(&self, parts: &[Part]) -> Result<(Cost, VersionInfo)> {
+        let shape =
+            Shape { slots: SlotMap::new(1)?, index: IndexOptions::default(), block_size: 4096 };
+        let seed = Seed(self.items.seed);
+        let options = StoreOptions { seed, id: 1, shape, attributes: Vec::new() };
+        self.make(parts, 1, |executor| {
+            Ok(StoreWriter::create(disk(), &self.folder, options, executor)?)
+        })
+    }
+
+    /// Merges these files with the current version; `id` is the new one's.
+    pub fn update(&self, parts: &[Part], id: u64) -> Result<(Cost, VersionInfo)> {
+        self.make(parts, id, |executor| Ok(StoreWriter::open(disk(), &self.folder, executor)?))
+    }
+
+    /// From the first byte that is read to the version that is there and published.
+    fn make(
+        &self,
+        parts: &[Part],
+        id: u64,
+        open: impl FnOnce(Arc<dyn Executor>) -> Result<StoreWriter>,
+    ) -> Result<(Cost, VersionInfo)> {
+        let executor: Arc<dyn Executor> = Arc::new(Threads::new(THREADS));
+        let (cost, (_writer, info)) = cost(|| {
+            let mut writer = open(executor.clone())?;
+            let sort = SortOptions::within((self.memory_mib << 20) as usize);
+            let mut batch = writer.batch(sort)?;
+            for part in parts {
+                let push = &mut |key: &[u8], value: &[u8]| Ok(batch.push(key, Some(value))?);
+                self.items.first(part.count).read(&part.path, executor.as_ref(), push)?;
+            }
+            let facts = VersionFacts { id, created_s: 1, provenance: Vec::new() };
+            let info = writer.write(batch, Mode::Merge, facts)?;
+            writer.publish(info.name.number)?;
+            Ok((writer, info))
+        })?;
+        Ok((cost, info))
+    }
+
+    /// Removes all versions but the current one.
+    pub fn collect(&self) -> Result<()> {
+        let executor = Arc::new(Threads::new(THREADS));
+        let mut writer = StoreWriter::open(disk(), &self.folder, executor)?;
+        let rules = Retention { keep: 0, age_s_min: 0, now_s: u64::MAX, free_bytes_min: 0 };
+        writer.collect(&rules, &mut |_| Ok(()))?;
+        Ok(())
+    }
+
+    /// Opens a version whose entries are read past the page cache.
+    pub fn open(&self, info: &VersionInfo) -> Result<Version> {
+        let options = OpenOptions { data: Access::Direct, ..OpenOptions::default() };
+        Ok(Version::open(&disk(), &self.folder, info.name.number, options)?)
+    }
+
+    /// Counts the entries and looks up some of the first `count` items, which all must be there.
+    pub fn check(&self, info: &VersionInfo, count: u64) -> Result<()> {
+        const LOOKUPS: u64 = 1000;
+        let entries = info.entries();
+        ensure(entries == (count..=count), || format!("{entries:?} entries of {count} items"))?;
+        let version = self.open(info)?;
+        let mut key = Vec::new();
+        for i in (0..LOOKUPS).map(|i| pick(i, self.items.seed, count)) {
+            self.items.key(i, &mut key);
+            let value = version.get(&key)?;
+            let right = value.is_some_and(|value| value.starts_with(&self.items.number(i)));
+            ensure(right, || format!("item {i} has a wrong value in the store"))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,311 @@
+//! The tables of the post on Voldemort's read-only stores: requests to one node, build times.
+
+use crate::{
+    Options, Requests, Result, StoreBuilds,
+    builds::{THREADS, describe, device_rates},
+    chart::{self, Axis, Bar, Chart, Look, Panel, Point, Series, draw_bars},
+    hashes::pick,
+    items::{Items, Kind},
+    measure::{Rounds, TemporaryFolder, ensure},
+    paper,
+    sheet::{OURS, PAPER, Sheet},
+    stores::{Part, Store},
+};
+use hashfold::{store::Version, work::Threads};
+use std::{fs, path::Path, sync::Arc, thread, time::Instant};
+
+/// By default the results are here.
+const FOLDER: &str = "results/voldemort";
+
+const REQUEST_COLUMNS: &[&str] = &[
+    "system",
+    "source",
+    "readers",
+    "requests_per_s",
+    "requests_per_s_min",
+    "requests_per_s_max",
+    "median_ms",
+    "mean_ms",
+    "p99_ms",
+    "max_ms",
+];
+
+/// What the requests of one round took.
+struct Round {
+    per_s: f64,
+    /// Of each request, in ascending order.
+    times_ms: Vec<f64>,
+}
+
+impl Round {
+    fn mean_ms(&self) -> f64 {
+        self.times_ms.iter().sum::<f64>() / self.times_ms.len() as f64
+    }
+
+    /// The time that this part of all requests stay within.
+    fn quantile_ms(&self, part: f64) -> f64 {
+        self.times_ms[((self.times_ms.len() - 1) as f64 * part) as usize]
+    }
+}
+
+/// Figures of all rounds, in the order of the columns.
+fn figures(rounds: &[Round]) -> [Rounds; 5] {
+    let of = |of: &dyn Fn(&Round) -> f64| Rounds::from(rounds.iter().map(of).collect::<Vec<_>>());
+    [
+        of(&|round| round.per_s),
+        of(&|round| round.quantile_ms(0.5)),
+        of(&Round::mean_ms),
+        of(&|round| round.quantile_ms(0.99)),
+        of(&|round| round.quantile_ms(1.0)),
+    ]
+}
+
+pub fn lookups(options: &Options, sizes: &Requests) -> Result<()> {
+    let options = &options.by_default_in(FOLDER);
+    let folder = TemporaryFolder::create(&options.dir, "voldemort-lookups")?;
+    let count = options.size(sizes.items, 4_000_000, 3000);
+    let requests = options.size(sizes.requests, 200_000, 1000);
+    let items = Items::new(Kind::Numbers, count, options.seed);
+    let parts = [write_part(&items, &folder.path)?];
+    let store = Store { folder: folder.path.join("store"), items: &items, memory_mib: 256 };
+    let (_, info) = store.build(&parts)?;
+    store.check(&info, count)?;
+    let version = store.open(&info)?;
+    let readers = sizes.readers.clone().unwrap_or_else(|| vec![1, 8, 32]);
+    let mut sheet = request_sheet(options, &items, requests);
+    let mut bars: [Vec<Bar>; 4] = Default::default();
+    for stated in &paper::REQUESTS {
+        sheet.row(stated_row(stated));
+        let values = [stated.per_s, stated.median_ms, stated.mean_ms, stated.p99_ms];
+        for (bars, value) in bars.iter_mut().zip(values) {
+            let name = format!("paper: {}", stated.system);
+            bars.push(Bar { name, value, range: None, ours: false });
+        }
+    }
+    for readers in readers {
+        let round = |i| one_round(&version, &items, requests, readers, options.seed + u64::from(i));
+        let rounds: Result<Vec<Round>> = (1..=options.rounds).map(round).collect();
+        let figures = figures(&rounds?);
+        let mut row = vec!["Hashfold".to_owned(), OURS.to_owned(), readers.to_string()];
+        let rates = [figures[0].median(), figures[0].min(), figures[0].max()];
+        row.extend(rates.map(|rate| format!("{rate:.0}")));
+        row.extend(figures[1..].iter().map(|times| format!("{:.4}", times.median())));
+        sheet.row(row);
+        for (bars, figure) in bars.iter_mut().zip(&figures) {
+            let counted =
+                if readers == 1 { "1 reader".into() } else { format!("{readers} readers") };
+            bars.push(Bar {
+                name: format!("ours: {counted}"),
+                value: figure.median(),
+                range: Some((figure.min(), figure.max())),
+                ours: true,
+            });
+        }
+    }
+    let path = sheet.save(options, "voldemort-lookups")?;
+    let titles = [
+        ("Requests a second", 0),
+        ("Median time of a request, ms", 2),
+        ("Mean time of a request, ms", 2),
+        ("99th percentile of the time of a request, ms", 2),
+    ];
+    let panels = titles.into_iter().zip(bars);
+    let panels: Vec<Panel> =
+        panels.map(|((title, decimals), bars)| Panel { title, decimals, bars }).collect();
+    draw_bars(&path, "Requests to one node, data much larger than memory", &panels)
+}
+
+fn stated_row(stated: &paper::Requests) -> Vec<String> {
+    let mut row = vec![stated.system.to_owned(), PAPER.to_owned(), String::new()];
+    row.extend([stated.per_s.to_string(), String::new(), String::new()]);
+    row.extend([stated.median_ms, stated.mean_ms, stated.p99_ms].map(|ms| ms.to_string()));
+    row.push(String::new());
+    row
+}
+
+fn request_sheet(options: &Options, items: &Items, requests: u64) -> Sheet {
+    let title = "Requests to one node, data much larger than memory";
+    let mut sheet = Sheet::new(title, options, REQUEST_COLUMNS);
+    sheet.note("data", describe(items));
+    sheet.note("threads", "as many as there are readers");
+    sheet.note(
+        "time",
+        format!(
+            "{requests} requests a round, of uniformly random keys, one after the other in each \
+             reader; page cache not used: none is answered from memory, as if the data were much \
+             larger; all values checked; medians of the rounds"
+        ),
+    );
+    sheet.note(
+        "paper",
+        "1 M requests recorded in production, which come back to some keys: half of them were \
+         answered from the page cache; 100 GB of data, 15 GB of memory; readers are not stated",
+    );
+    sheet.note("paper machine", paper::POST_MACHINE);
+    sheet
+}
+
+fn one_round(
+    version: &Version,
+    items: &Items,
+    requests: u64,
+    readers: usize,
+    seed: u64,
+) -> Result<Round> {
+    let share = requests / readers as u64;
+    let begin = Instant::now();
+    let all: Result<Vec<Vec<f64>>> = thread::scope(|scope| {
+        let start = |reader: u64| {
+            scope.spawn(move || request(version, items, reader * share..(reader + 1) * share, seed))
+        };
+        let readers: Vec<_> = (0..readers as u64).map(start).collect();
+        readers.into_iter().map(|reader| reader.join().expect("no reader panics")).collect()
+    });
+    let seconds = begin.elapsed().as_secs_f64();
+    let mut times_ms = all?.concat();
+    times_ms.sort_by(f64::total_cmp);
+    Ok(Round { per_s: times_ms.len() as f64 / seconds, times_ms })
+}
+
+/// Makes some of the requests; returns how long each of them took.
+fn request(
+    version: &Version,
+    items: &Items,
+    requests: std::ops::Range<u64>,
+    seed: u64,
+) -> Result<Vec<f64>> {
+    let mut times = Vec::new();
+    let mut key = Vec::new();
+    for i in requests.map(|i| pick(i, seed, items.count)) {
+        items.key(i, &mut key);
+        let expected = items.number(i);
+        let mut right = false;
+        let begin = Instant::now();
+        version.get_with(&key, &mut |value| {
+            right = value.is_some_and(|value| value.starts_with(&expected));
+        })?;
+        times.push(begin.elapsed().as_secs_f64() * 1e3);
+        ensure(right, || format!("item {i} has a wrong value in the store"))?;
+    }
+    Ok(times)
+}
+
+const BUILD_COLUMNS: &[&str] =
+    &["system", "source", "input_gb", "minutes", "minutes_min", "minutes_max", "mb_per_s", "how"];
+
+pub fn builds(options: &Options, sizes: &StoreBuilds) -> Result<()> {
+    let options = &options.by_default_in(FOLDER);
+    let folder = TemporaryFolder::create(&options.dir, "voldemort-builds")?;
+    let device = device_rates(&folder.path, if options.quick { 1 << 22 } else { 1 << 30 })?;
+    // The post's sizes, by 200.
+    let sizes_mb = options.size(sizes.sizes.clone(), vec![500, 2560, 5120], vec![1, 3]);
+    let memory_mib = options.size(sizes.memory, 256, 1);
+    let mut sheet = build_sheet(options, memory_mib, device);
+    for stated in &paper::STORE_BUILDS {
+        let mut row = vec![stated.system.to_owned(), PAPER.to_owned()];
+        row.extend([stated.input_gb, stated.minutes].map(|number| number.to_string()));
+        row.extend([String::new(), String::new()]);
+        row.push(format!("{:.0}", stated.input_gb * 1e3 / stated.minutes / 60.0));
+        row.push(stated.how.to_owned());
+        sheet.row(row);
+    }
+    let mut points = Vec::new();
+    for size_mb in sizes_mb {
+        let count = size_mb * 1_000_000 / Kind::Numbers.mean_size() as u64;
+        let items = Items::new(Kind::Numbers, count, options.seed);
+        let minutes = Rounds::from(build_times(&items, memory_mib, &folder.path, options.rounds)?);
+        let rate = size_mb as f64 / minutes.median() / 60.0;
+        let mut row =
+            vec!["Hashfold".to_owned(), OURS.to_owned(), format!("{}", size_mb as f64 / 1e3)];
+        row.extend([minutes.median(), minutes.min(), minutes.max()].map(|m| format!("{m:.5}")));
+        row.extend([format!("{rate:.0}"), "1 machine".to_owned()]);
+        sheet.row(row);
+        let point = Point::of(size_mb as f64 / 1e3, minutes.median(), &minutes);
+        points.push(point.labelled(format!("{rate:.0} MB/s")));
+    }
+    let path = sheet.save(options, "voldemort-builds")?;
+    draw_builds(points, &path)
+}
+
+fn write_part(items: &Items, folder: &Path) -> Result<Part> {
+    let path = folder.join("input");
+    items.write(&path, Arc::new(Threads::new(THREADS)))?;
+    Ok(Part { path, count: items.count })
+}
+
+/// The minutes of each round.
+fn build_times(items: &Items, memory_mib: u64, folder: &Path, rounds: u32) -> Result<Vec<f64>> {
+    let parts = [write_part(items, folder)?];
+    let store = Store { folder: folder.join("store"), items, memory_mib };
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        let (cost, info) = store.build(&parts)?;
+        store.check(&info, items.count)?;
+        fs::remove_dir_all(&store.folder)?;
+        times.push(cost.wall / 60.0);
+    }
+    fs::remove_file(&parts[0].path)?;
+    Ok(times)
+}
+
+fn build_sheet(options: &Options, memory_mib: u64, device: String) -> Sheet {
+    let mut sheet = Sheet::new("Build time by the size of the input", options, BUILD_COLUMNS);
+    sheet.note(
+        "data",
+        "keys that are numbers in decimal, with values of 1024 bytes, as in the post",
+    );
+    sheet.note("memory", format!("{memory_mib} MiB, in which items are sorted"));
+    sheet.note("device", device);
+    sheet.note("threads", format!("one that sorts and {THREADS} for the device"));
+    sheet.note(
+        "time",
+        "from the first byte of the input read to the version published, page cache not used; \
+         median, least and most of the rounds",
+    );
+    sheet.note(
+        "paper",
+        "Hadoop: map, shuffle and reduce for 10 nodes, on a cluster whose size is not stated; \
+         MySQL: load data infile of 100 M keys on one machine",
+    );
+    sheet.note("paper machine", paper::POST_MACHINE);
+    sheet
+}
+
+fn draw_builds(ours: Vec<Point>, path: &Path) -> Result<()> {
+    let stated = |system: &str, colour| {
+        let mine = paper::STORE_BUILDS.iter().filter(|build| build.system == system);
+        let point = |build: &paper::StoreBuild| {
+            let rate = build.input_gb * 1e3 / build.minutes / 60.0;
+            Point::new(build.input_gb, build.minutes).labelled(format!("{rate:.0} MB/s"))
+        };
+        Series {
+            name: format!("paper: {system}"),
+            look: Look::Squares,
+            colour,
+            points: mine.map(point).collect(),
+        }
+    };
+    let series = vec![
+        stated("Voldemort on Hadoop", chart::ORANGE),
+        stated("MySQL", chart::GREY),
+        Series {
+            name: "ours, 1 machine".to_owned(),
+            look: Look::DottedLine,
+            colour: chart::BLUE,
+            points: ours,
+        },
+    ];
+    let all = || series.iter().flat_map(|series| &series.points);
+    let ends = |of: &dyn Fn(&Point) -> f64| {
+        (all().map(of).fold(f64::MAX, f64::min), all().map(of).fold(0.0, f64::max))
+    };
+    let ((left, right), (low, high)) = (ends(&|point| point.x), ends(&|point| point.y));
+    Chart {
+        title: "Build time by the size of the input".to_owned(),
+        // Room for the label of the last point.
+        x: Axis::decades("input, GB", left, right * 10.0),
+        y: Axis::decades("minutes", low, high),
+        series,
+    }
+    .draw(path)
+}
