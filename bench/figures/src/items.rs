@@ -196,7 +196,7 @@ impl Items {
             rest.clear();
             rest.extend(&bytes[from + used..]);
         }
-        Err(format!("{}: {left} items are missing", path.display()).into())
+        ensure(left == 0, || format!("{}: {left} items are missing", path.display()))
     }
 
     /// Pushes the whole entries in `bytes`, `left` at most; returns their length.

@@ -32,6 +32,7 @@ mod stores;
 mod tests;
 mod theory;
 mod tradeoff;
+mod updates;
 mod urls;
 mod voldemort;
 
@@ -57,7 +58,8 @@ struct Cli {
 /// What all commands take.
 #[derive(Args, Clone, Debug)]
 struct Options {
-    /// Where CSV and SVG go: results/ect or results/voldemort unless told otherwise.
+    /// Where CSV and SVG go: results/ect, results/store or
+    /// results/voldemort unless told otherwise.
     #[arg(long, global = true, value_name = "DIR")]
     out: Option<PathBuf>,
     /// For tables and their inputs, on the device to be measured: a folder in this one, removed
@@ -117,6 +119,8 @@ enum Command {
     Table1(Keys),
     /// Random lookups on the device.
     Table4(Queries),
+    /// Update time by the size of the batch, against rebuilding; no paper has this.
+    Updates(Updates),
     /// The post on Voldemort: how long requests take, with much more data than memory.
     VoldemortLookups(Requests),
     /// The post on Voldemort: build time by the size of the input.
@@ -172,7 +176,7 @@ struct Queries {
 
 #[derive(Args, Clone, Debug, Default)]
 struct Updates {
-    /// Items after all updates, a sixth of them in each batch.
+    /// Items in the store, in the end.
     #[arg(long, value_name = "N")]
     items: Option<u64>,
     /// Memory in which items are sorted, in MiB.
@@ -226,6 +230,7 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Fig12(sweep) => construction::figure_12(options, sweep),
         Command::Table1(keys) => tradeoff::table_1(options, keys),
         Command::Table4(queries) => queries::table_4(options, queries),
+        Command::Updates(sizes) => updates::updates(options, sizes),
         Command::VoldemortLookups(requests) => voldemort::lookups(options, requests),
         Command::VoldemortBuilds(builds) => voldemort::builds(options, builds),
         Command::All => all(options),
@@ -244,6 +249,7 @@ fn all(options: &Options) -> Result<()> {
     construction::figure_12(options, &Sweep::default())?;
     queries::table_4(options, &Queries::default())?;
     growth::figure_9(options, &Updates::default())?;
+    updates::updates(options, &Updates::default())?;
     voldemort::lookups(options, &Requests::default())?;
     voldemort::builds(options, &StoreBuilds::default())
 }

@@ -46,20 +46,22 @@ impl Store<'_> {
             Shape { slots: SlotMap::new(1)?, index: IndexOptions::default(), block_size: 4096 };
         let seed = Seed(self.items.seed);
         let options = StoreOptions { seed, id: 1, shape, attributes: Vec::new() };
-        self.make(parts, 1, |executor| {
+        self.make(parts, Mode::Merge, 1, |executor| {
             Ok(StoreWriter::create(disk(), &self.folder, options, executor)?)
         })
     }
 
-    /// Merges these files with the current version; `id` is the new one's.
-    pub fn update(&self, parts: &[Part], id: u64) -> Result<(Cost, VersionInfo)> {
-        self.make(parts, id, |executor| Ok(StoreWriter::open(disk(), &self.folder, executor)?))
+    /// Makes a version of the current one and these files; `id` is the new one's.
+    pub fn update(&self, parts: &[Part], mode: Mode, id: u64) -> Result<(Cost, VersionInfo)> {
+        let open = |executor| Ok(StoreWriter::open(disk(), &self.folder, executor)?);
+        self.make(parts, mode, id, open)
     }
 
     /// From the first byte that is read to the version that is there and published.
     fn make(
         &self,
         parts: &[Part],
+        mode: Mode,
         id: u64,
         open: impl FnOnce(Arc<dyn Executor>) -> Result<StoreWriter>,
     ) -> Result<(Cost, VersionInfo)> {
@@ -73,17 +75,27 @@ impl Store<'_> {
                 self.items.first(part.count).read(&part.path, executor.as_ref(), push)?;
             }
             let facts = VersionFacts { id, created_s: 1, provenance: Vec::new() };
-            let info = writer.write(batch, Mode::Merge, facts)?;
+            let info = writer.write(batch, mode, facts)?;
             writer.publish(info.name.number)?;
             Ok((writer, info))
         })?;
         Ok((cost, info))
     }
 
+    /// Goes back to the version before, and removes the one that was published.
+    pub fn take_back(&self) -> Result<()> {
+        self.writer()?.roll_back()?;
+        self.collect()
+    }
+
+    fn writer(&self) -> Result<StoreWriter> {
+        let executor = Arc::new(Threads::new(THREADS));
+        Ok(StoreWriter::open(disk(), &self.folder, executor)?)
+    }
+
     /// Removes all versions but the current one.
     pub fn collect(&self) -> Result<()> {
-        let executor = Arc::new(Threads::new(THREADS));
-        let mut writer = StoreWriter::open(disk(), &self.folder, executor)?;
+        let mut writer = self.writer()?;
         let rules = Retention { keep: 0, age_s_min: 0, now_s: u64::MAX, free_bytes_min: 0 };
         writer.collect(&rules, &mut |_| Ok(()))?;
         Ok(())
@@ -97,9 +109,14 @@ impl Store<'_> {
 
     /// Counts the entries and looks up some of the first `count` items, which all must be there.
     pub fn check(&self, info: &VersionInfo, count: u64) -> Result<()> {
-        const LOOKUPS: u64 = 1000;
         let entries = info.entries();
         ensure(entries == (count..=count), || format!("{entries:?} entries of {count} items"))?;
+        self.check_some(info, count)
+    }
+
+    /// Looks up some of the first `count` items, which all must be there.
+    pub fn check_some(&self, info: &VersionInfo, count: u64) -> Result<()> {
+        const LOOKUPS: u64 = 1000;
         let version = self.open(info)?;
         let mut key = Vec::new();
         for i in (0..LOOKUPS).map(|i| pick(i, self.items.seed, count)) {

@@ -113,6 +113,18 @@ fn figure_9_is_drawn() {
 }
 
 #[test]
+fn updates_are_drawn_and_small_deltas_write_little() {
+    let folder = tempfile::tempdir().unwrap();
+    figures(folder.path(), "updates").unwrap();
+    let table = Table::read(&folder.path().join("updates.csv"));
+    let written = table.numbers(sheet::OURS, "written_per_changed_byte");
+    assert_eq!(written.len(), 8);
+    // A delta, and a merge, of a hundredth.
+    assert!(written[1] < 10.0 && written[5] > 50.0, "{written:?}");
+    assert!(fs::read_to_string(folder.path().join("updates.svg")).unwrap().contains("delta"));
+}
+
+#[test]
 fn the_tables_of_the_post_on_voldemort_are_drawn() {
     check("voldemort-lookups", &["voldemort-lookups"], 2);
     check("voldemort-builds", &["voldemort-builds"], 2);

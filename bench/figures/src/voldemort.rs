@@ -209,7 +209,7 @@ pub fn builds(options: &Options, sizes: &StoreBuilds) -> Result<()> {
         row.push(stated.how.to_owned());
         sheet.row(row);
     }
-    let mut points = Vec::new();
+    let (mut points, mut label) = (Vec::new(), String::new());
     for size_mb in sizes_mb {
         let count = size_mb * 1_000_000 / Kind::Numbers.mean_size() as u64;
         let items = Items::new(Kind::Numbers, count, options.seed);
@@ -220,8 +220,12 @@ pub fn builds(options: &Options, sizes: &StoreBuilds) -> Result<()> {
         row.extend([minutes.median(), minutes.min(), minutes.max()].map(|m| format!("{m:.5}")));
         row.extend([format!("{rate:.0}"), "1 machine".to_owned()]);
         sheet.row(row);
-        let point = Point::of(size_mb as f64 / 1e3, minutes.median(), &minutes);
-        points.push(point.labelled(format!("{rate:.0} MB/s")));
+        points.push(Point::of(size_mb as f64 / 1e3, minutes.median(), &minutes));
+        label = format!("{rate:.0} MB/s");
+    }
+    // The points are close: only the last one is labelled.
+    if let Some(point) = points.pop() {
+        points.push(point.labelled(label));
     }
     let path = sheet.save(options, "voldemort-builds")?;
     draw_builds(points, &path)
@@ -303,7 +307,7 @@ fn draw_builds(ours: Vec<Point>, path: &Path) -> Result<()> {
     Chart {
         title: "Build time by the size of the input".to_owned(),
         // Room for the label of the last point.
-        x: Axis::decades("input, GB", left, right * 10.0),
+        x: Axis::decades("input, GB", left, right * 2.0),
         y: Axis::decades("minutes", low, high),
         series,
     }

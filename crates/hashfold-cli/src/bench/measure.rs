@@ -101,6 +101,13 @@ pub(crate) fn best_of(rounds: usize, mut measure: impl FnMut() -> f64) -> f64 {
     (0..rounds).map(|_| measure()).fold(f64::INFINITY, f64::min)
 }
 
+/// How often this thread waited for something, other than for a core.
+pub(crate) fn thread_waits() -> u64 {
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches:"));
+    line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
+}
+
 /// Starts a new high-water mark of resident memory.
 pub(crate) fn reset_peak_rss() {
     // Where the kernel refuses, the mark of the whole process is reported: larger, never smaller.

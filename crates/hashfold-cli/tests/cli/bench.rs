@@ -71,6 +71,7 @@ fn the_store_benchmark_prints_each_figure() {
         "store.publish.small.ms",
         "store.publish.large.ms",
         "store.publish.reader_stall_ms",
+        "store.publish.reader_waited_ms",
         "store.publish.reader_p999_us",
         "store.publish.control_stall_ms",
         "store.publish.control_p999_us",

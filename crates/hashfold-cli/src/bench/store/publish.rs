@@ -11,7 +11,7 @@
 use super::{
     super::{
         StoreBench, ensure,
-        measure::Report,
+        measure::{Report, thread_waits},
         pairs::{KEY_SIZE, Pairs, Row, remove_all},
         table::pick,
     },
@@ -40,6 +40,9 @@ const PAUSE: Duration = Duration::from_micros(100);
 
 /// A reader sees a new version within this time.
 const VISIBLE_MAX: Duration = Duration::from_secs(1);
+
+/// Of a longer gap between two answers, the reader asks the system what happened.
+const GAP_LONG: Duration = Duration::from_micros(50);
 
 /// Keys that the reader looks up, so few that they stay in memory.
 const KEYS_MAX: u64 = 10_000;
@@ -102,6 +105,9 @@ enum Phase {
 struct Noted {
     /// From answer to answer, while versions are published, and while they are not.
     gaps: [Times; 2],
+    /// Those of them in which the reader waited for something: not for its turn on a core, which
+    /// other programs may have.
+    waits: [Times; 2],
     /// Those of the first group in which the version changed.
     switches: Times,
 }
@@ -208,7 +214,9 @@ fn refresh(follower: &Follower, phase: &AtomicUsize) -> Result<u64> {
 }
 
 fn read(follower: &Follower, lookups: &Lookups, phase: &AtomicUsize) -> Result<Noted> {
-    let mut noted = Noted { gaps: [Times::new(), Times::new()], switches: Times::new() };
+    let both = || [Times::new(), Times::new()];
+    let mut noted = Noted { gaps: both(), waits: both(), switches: Times::new() };
+    let mut waits = thread_waits();
     let mut i = 0;
     let mut number = 1;
     let mut last = Instant::now();
@@ -222,11 +230,19 @@ fn read(follower: &Follower, lookups: &Lookups, phase: &AtomicUsize) -> Result<N
         let expected = lookups.expected[held as usize - 1][i];
         ensure(row == expected, || format!("version {held} has {row:?}, not {expected:?}"))?;
         let end = Instant::now();
-        gaps.add(end - last);
+        let gap = end - last;
+        gaps.add(gap);
         if held != number {
-            noted.switches.add(end - last);
+            noted.switches.add(gap);
         }
         (last, number) = (end, held);
+        if gap > GAP_LONG {
+            let before = std::mem::replace(&mut waits, thread_waits());
+            if waits > before {
+                noted.waits[now].add(gap);
+            }
+            last = Instant::now();
+        }
         i = (i + 1) % lookups.keys.len();
     }
 }
@@ -247,7 +263,10 @@ fn tell(scene: &Scene<'_>, case: Case, written: &Written, noted: &Noted) {
     say("switch_us_p50", noted.switches.quantile_us(0.5), "us");
     say("switch_stall_ms", noted.switches.max_ms(), "ms");
     let [publishing, control] = &noted.gaps;
-    for (name, gaps) in [("reader", publishing), ("control", control)] {
+    for ((name, gaps), waits) in
+        [("reader", publishing), ("control", control)].iter().zip(&noted.waits)
+    {
+        say(&format!("{name}_waited_ms"), waits.max_ms(), "ms");
         say(&format!("{name}_lookups"), gaps.total() as f64, "lookups");
         say(&format!("{name}_stall_ms"), gaps.max_ms(), "ms");
         for (suffix, part) in [("p999", 0.999), ("p9999", 0.9999), ("p99999", 0.99999)] {
