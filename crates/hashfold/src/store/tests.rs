@@ -298,7 +298,7 @@ fn a_diff_tells_how_far_it_is_and_can_be_stopped() {
     write(&mut writer, &(49_900..50_100).map(entry).collect::<Vec<_>>(), Mode::Merge, 2).unwrap();
     let (old, new) = (open(&disk, 1), open(&disk, 2));
     let diff = |watch: &Watch| {
-        diff(disk.as_ref(), &old, &new, Path::new("d"), Arc::new(Inline), watch).map(drop)
+        diff(disk.as_ref(), &old, &new, Path::new("d"), &(Arc::new(Inline) as _), watch).map(drop)
     };
     let told = Arc::new(AtomicU64::new(0));
     let teller = told.clone();
