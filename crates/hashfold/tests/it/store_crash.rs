@@ -166,8 +166,15 @@ fn applying(chunks: u32) -> Change {
     let sample = sample(chunks, 3);
     let disk = shared(&sample.disk);
     let [old, new] = [2, 3].map(|number| try_version(&disk, number).unwrap());
-    diff(disk.as_ref(), &old, &new, Path::new(DELTA), &(Arc::new(Inline) as _), &mut |_| Ok(()))
-        .unwrap();
+    diff(
+        disk.as_ref(),
+        &old,
+        &new,
+        Path::new(DELTA),
+        &(Arc::new(Inline) as _),
+        &(Arc::new(|_| Ok(())) as _),
+    )
+    .unwrap();
     let there = self::sample(chunks, 2);
     write_file(&there.disk, Path::new(DELTA), &read_file(disk.as_ref(), Path::new(DELTA)));
     let act = |writer: &mut StoreWriter, _| {
@@ -447,8 +454,15 @@ fn a_delta_file_that_was_written_survives_a_power_cut() {
     let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
     let [old, new] = [1, 2].map(|number| try_version(&disk, number).unwrap());
     let path = Path::new(DELTA);
-    let (info, _) =
-        diff(disk.as_ref(), &old, &new, path, &(Arc::new(Inline) as _), &mut |_| Ok(())).unwrap();
+    let (info, _) = diff(
+        disk.as_ref(),
+        &old,
+        &new,
+        path,
+        &(Arc::new(Inline) as _),
+        &(Arc::new(|_| Ok(())) as _),
+    )
+    .unwrap();
     for seed in 0..50 {
         let disk = faulty.after_power_cut(seed);
         let mut delta = DeltaReader::open(&disk, path).unwrap();

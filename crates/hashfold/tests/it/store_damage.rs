@@ -762,7 +762,15 @@ const DELTA: &str = "file.delta";
 fn delta_file(sample: &Sample) -> (Vec<u8>, Vec<Change>) {
     let disk = sample.copy();
     let [old, new] = [1, 2].map(|number| try_version(&disk, number).unwrap());
-    diff(disk.as_ref(), &old, &new, Path::new(DELTA), Arc::new(Inline), &mut |_| Ok(())).unwrap();
+    diff(
+        disk.as_ref(),
+        &old,
+        &new,
+        Path::new(DELTA),
+        &(Arc::new(Inline) as _),
+        &(Arc::new(|_| Ok(())) as _),
+    )
+    .unwrap();
     (read_file(disk.as_ref(), Path::new(DELTA)), read_delta(disk.as_ref()).unwrap())
 }
 
@@ -858,8 +866,15 @@ fn a_difference_counts_shared_chunks_with_deltas_exactly() {
     let [old, new] = [2, 3].map(|number| try_version(&disk, number).unwrap());
     assert!(old.info().chunks.iter().any(|chunk| new.info().chunks.contains(chunk)));
     let path = Path::new(DELTA);
-    let (info, counted) =
-        diff(disk.as_ref(), &old, &new, path, Arc::new(Inline), &mut |_| Ok(())).unwrap();
+    let (info, counted) = diff(
+        disk.as_ref(),
+        &old,
+        &new,
+        path,
+        &(Arc::new(Inline) as _),
+        &(Arc::new(|_| Ok(())) as _),
+    )
+    .unwrap();
     assert_eq!((info.entries, counted.total()), (1, 1));
     let unchanged = updated(&sample.maps[1], &put).len() as u64 - 1;
     assert_eq!(counted.unchanged, unchanged);
