@@ -2,15 +2,20 @@
 //! interleaved, every answer checked before a time is reported.
 //!
 //! `peers index` compares the structures in memory, `peers dictionary` whole dictionaries on the
-//! device. Standard output is JSON Lines, standard error a table for people; CSV and SVG go to a
+//! device, `peers nightly` data sets that change under a reader, `peers damage` what readers are
+//! told of damaged files. Standard output is JSON Lines, standard error a table for people; CSV and SVG go to a
 //! folder. What the columns mean: `bench/README.md`.
 
 mod chart;
+mod damage;
 mod data;
 mod dictionary;
 mod index;
+#[cfg(feature = "rocksdb")]
+mod librocksdb;
 mod machine;
 mod measure;
+mod nightly;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -34,9 +39,13 @@ enum Command {
     Index(index::Options),
     /// Whole dictionaries: build and cold gets.
     Dictionary(dictionary::Options),
+    /// Data that change every night while they are read, and go back once.
+    Nightly(nightly::Options),
+    /// Lookups in a store with a chunk missing, and with bytes flipped.
+    Damage(damage::Options),
 }
 
-/// What both commands take.
+/// What all commands take.
 #[derive(Args, Clone, Debug)]
 struct Common {
     /// Of keys, values and queries.
@@ -63,16 +72,18 @@ impl Common {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Index(options) => index::run(&options).and_then(|report| {
-            report.print();
-            report.save(&options.common.out, "index")
-        }),
-        Command::Dictionary(options) => dictionary::run(&options).and_then(|report| {
-            report.print();
-            report.save(&options.common.out, "dictionary")
-        }),
+    let (report, out, name) = match Cli::parse().command {
+        Command::Index(options) => (index::run(&options), options.common.out, "index"),
+        Command::Dictionary(options) => {
+            (dictionary::run(&options), options.common.out, "dictionary")
+        }
+        Command::Nightly(options) => (nightly::run(&options), options.common.out, "nightly"),
+        Command::Damage(options) => (damage::run(&options), options.common.out, "damage"),
     };
+    let result = report.and_then(|report| {
+        report.print();
+        report.save(&out, name)
+    });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -2,6 +2,7 @@
 
 use crate::Result;
 use std::{
+    collections::HashMap,
     fs::{self, File},
     io,
     os::{fd::AsRawFd, unix::fs::MetadataExt},
@@ -42,6 +43,12 @@ pub fn cpu_time() -> Duration {
 
 fn read_bytes() -> Result<u64> {
     status_field("/proc/self/io", "read_bytes:")
+}
+
+/// What the process has caused to be written to devices so far, pages that are still dirty
+/// included.
+pub fn written_bytes() -> Result<u64> {
+    status_field("/proc/self/io", "write_bytes:")
 }
 
 /// Gives freed memory back to the system and forgets the peak so far.
@@ -89,11 +96,31 @@ pub fn settle(folder: &Path) -> Result<()> {
     }
 }
 
+/// The unit of `st_blocks`.
+const SECTOR: u64 = 512;
+
 /// What the files of a folder take on the device, in bytes; holes are not counted.
 pub fn disk_bytes(folder: &Path) -> Result<u64> {
-    /// The unit of `st_blocks`.
-    const SECTOR: u64 = 512;
     files(folder)?.iter().try_fold(0, |sum, file| Ok(sum + fs::metadata(file)?.blocks() * SECTOR))
+}
+
+/// The same for all that lies below a folder; a file with several names counts once.
+pub fn disk_bytes_below(folder: &Path) -> Result<u64> {
+    fn add(folder: &Path, inodes: &mut HashMap<u64, u64>) -> Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let facts = entry.metadata()?;
+            if facts.is_dir() {
+                add(&entry.path(), inodes)?;
+            } else {
+                inodes.insert(facts.ino(), facts.blocks() * SECTOR);
+            }
+        }
+        Ok(())
+    }
+    let mut inodes = HashMap::new();
+    add(folder, &mut inodes)?;
+    Ok(inodes.values().sum())
 }
 
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {

@@ -1,7 +1,7 @@
 //! All peers on a few thousand keys, so that the benchmark cannot rot. Wrong answers are errors of
 //! the commands themselves.
 
-use crate::{Cli, Command, dictionary, index, report::Report};
+use crate::{Cli, Command, damage, dictionary, index, nightly, report::Report};
 use clap::Parser;
 use std::path::Path;
 
@@ -13,6 +13,8 @@ fn run(command: &[&str], folder: &Path) -> Report {
     let report = match Cli::parse_from(arguments).command {
         Command::Index(options) => index::run(&options),
         Command::Dictionary(options) => dictionary::run(&options),
+        Command::Nightly(options) => nightly::run(&options),
+        Command::Damage(options) => damage::run(&options),
     };
     report.unwrap_or_else(|error| panic!("{error}"))
 }
@@ -51,4 +53,43 @@ fn a_peer_can_be_chosen_by_a_part_of_its_name() {
     let report = run(&command, folder.path());
     assert!(report.rows.iter().all(|row| row.peer.contains("fences")));
     assert_eq!(report.rows.len(), 2);
+}
+
+const NIGHTLY: &[&str] =
+    &["nightly", "--sizes", "20000x100", "--nights", "2", "--quiet-ms", "5", "--memory", "16"];
+
+#[test]
+fn every_store_shows_each_night_and_goes_back_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = run(NIGHTLY, folder.path());
+    let native = [(cfg!(feature = "rocksdb"), 2), (cfg!(feature = "lmdb"), 1)];
+    let native: usize = native.iter().filter(|(on, _)| *on).map(|(_, count)| count).sum();
+    assert_eq!(report.rows.len(), 2 * (2 + native));
+    for row in &report.rows {
+        assert!(row.figures.iter().all(Option::is_some), "{row:?}");
+    }
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+    report.save(folder.path(), "nightly").unwrap();
+    assert!(folder.path().join("nightly-2.svg").exists());
+}
+
+#[test]
+fn rows_of_voldemort_stand_in_the_table_if_the_data_were_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("voldemort.jsonl");
+    let check = nightly::check(&crate::data::Data::new(1, 20_000, 100));
+    let line = r#"{"entries": 20000, "value_bytes": 100, "change_percent": 1, "check": "CHECK",
+        "peer": "Voldemort read-only", "note": "", "seconds_until_live": 1.5}"#;
+    std::fs::write(&path, line.replace("CHECK", &check).replace('\n', "")).unwrap();
+    let with = ["--only", "none", "--voldemort", path.to_str().unwrap()];
+    let report = run(&[NIGHTLY, &with].concat(), folder.path());
+    assert_eq!(report.rows.len(), 1);
+    assert_eq!(report.rows[0].peer, "Voldemort read-only");
+}
+
+#[test]
+fn damage_is_never_taken_for_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = run(&["damage", "--entries", "5000"], folder.path());
+    assert_eq!(report.rows.len(), 3);
 }

@@ -1,0 +1,240 @@
+//! What readers are told of damaged files: a store of 16 chunks, one of them missing, bytes of
+//! another flipped. `bench/voldemort/run.sh damage` does the same to Voldemort's engine.
+
+use crate::{
+    Common, Result,
+    data::{Data, mix},
+    measure::TemporaryFolder,
+    report::{Column, Report, Row},
+};
+use clap::ValueEnum;
+use hashfold::{
+    Seed,
+    io::{Disk, OsDisk},
+    run::SortOptions,
+    store::{
+        Follower, Mode, Shape, SlotMap, StoreOptions, StoreWriter, VersionFacts, VersionInfo,
+        verify,
+    },
+    table::{IndexOptions, OpenOptions},
+    work::Inline,
+};
+use serde_json::Value;
+use std::{
+    collections::HashSet,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Options {
+    /// Entries, with values of 100 bytes.
+    #[arg(long, default_value_t = 40_000)]
+    pub entries: u64,
+    /// Bytes that are flipped.
+    #[arg(long, default_value_t = 100)]
+    pub flips: u64,
+    /// What `voldemort/run.sh damage` printed.
+    #[arg(long)]
+    pub voldemort: Option<PathBuf>,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+const CHUNKS: u32 = 16;
+const VALUE_SIZE: usize = 100;
+/// The chunks that are damaged.
+const DELETED: usize = 4;
+const FLIPPED: usize = 9;
+
+const COLUMNS: &[Column] = &[
+    Column { name: "opens", decimals: 0 },
+    Column { name: "lookups", decimals: 0 },
+    Column { name: "right_values", decimals: 0 },
+    Column { name: "silent_misses", decimals: 0 },
+    Column { name: "wrong_values", decimals: 0 },
+    Column { name: "errors", decimals: 0 },
+    Column { name: "damaged_places", decimals: 0 },
+    Column { name: "damaged_places_named", decimals: 0 },
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Damage {
+    Deleted,
+    Flipped,
+    Both,
+}
+
+impl Damage {
+    fn name(self, flips: u64) -> String {
+        match self {
+            Damage::Deleted => "a chunk's files deleted".to_owned(),
+            Damage::Flipped => format!("{flips} bytes of a chunk flipped"),
+            Damage::Both => format!("a chunk's files deleted and {flips} bytes of another flipped"),
+        }
+    }
+
+    fn deletes(self) -> bool {
+        self != Damage::Flipped
+    }
+
+    fn flips(self) -> bool {
+        self != Damage::Deleted
+    }
+}
+
+pub fn run(options: &Options) -> Result<Report> {
+    let facts = vec![
+        ("store", format!("{} entries of 16 + {VALUE_SIZE} bytes, 16 chunks", options.entries)),
+        ("seed", options.common.seed.to_string()),
+        ("rounds", options.common.rounds.to_string()),
+    ];
+    let mut report = Report::new(COLUMNS, facts);
+    let folder = TemporaryFolder::create(&options.common.dir, "peers-damage")?;
+    let lines = options.voldemort.as_deref().map(crate::nightly::read_lines).transpose()?;
+    for damage in Damage::value_variants() {
+        let name = damage.name(options.flips);
+        let mut rounds = Vec::new();
+        for round in 0..options.common.rounds as u64 {
+            let seed = options.common.seed + round;
+            let data = Data::new(seed, options.entries, VALUE_SIZE);
+            let folder = folder.path.join("store");
+            rounds.push(self::round(&data, *damage, options.flips, &folder)?);
+            fs::remove_dir_all(&folder)?;
+        }
+        let note = "every block read is checked; a store with a chunk missing is not opened";
+        report.rows.push(Row::new(&name, "Hashfold", note, &rounds));
+        let lines = lines.iter().flatten();
+        let theirs: Vec<&Value> = lines.filter(|line| line["damage"] == name.as_str()).collect();
+        if let Some(first) = theirs.first() {
+            let numbers = |line: &&Value| COLUMNS.iter().map(|c| line[c.name].as_f64()).collect();
+            let rounds: Vec<_> = theirs.iter().map(numbers).collect();
+            let text = |name: &str| first[name].as_str().unwrap_or_default();
+            report.rows.push(Row::new(&name, text("peer"), text("note"), &rounds));
+        }
+    }
+    Ok(report)
+}
+
+fn round(data: &Data, damage: Damage, flips: u64, folder: &Path) -> Result<Vec<Option<f64>>> {
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    let info = build(&disk, data, folder)?;
+    let mut places = HashSet::new();
+    let chunk = |chunk: usize| {
+        let table = info.chunks[chunk].base().table;
+        folder.join("tables").join(format!("{table:016x}"))
+    };
+    if damage.deletes() {
+        fs::remove_dir_all(chunk(DELETED))?;
+        places.insert(chunk(DELETED));
+    }
+    if damage.flips() {
+        places.extend(flip(&chunk(FLIPPED), data.seed, flips)?);
+    }
+    let mut named = HashSet::new();
+    let mut name = |error: &hashfold::Error| {
+        let text = error.to_string();
+        let is_named = |place: &&PathBuf| place.to_str().is_some_and(|place| text.contains(place));
+        named.extend(places.iter().filter(is_named).cloned());
+    };
+    let (opens, tally) = match Follower::open(disk.clone(), folder, OpenOptions::default()) {
+        Ok(follower) => (1.0, look_up(&follower, data, &mut name)),
+        Err(error) => {
+            name(&error);
+            (0.0, Tally { errors: data.count, ..Tally::default() })
+        }
+    };
+    let found = verify(disk.as_ref(), folder, info.name.number, &mut |_, _| Ok(()))?;
+    found.damage.iter().for_each(&mut name);
+    if tally.silent_misses + tally.wrong_values > 0 || named.len() < places.len() {
+        return Err(format!("damage was not noticed: {tally:?}, {places:?}").into());
+    }
+    let counts = [tally.right_values, tally.silent_misses, tally.wrong_values, tally.errors];
+    let sum = counts.iter().sum::<u64>();
+    let tail = [places.len() as f64, named.len() as f64];
+    let counts = counts.map(|count| count as f64);
+    Ok([&[opens, sum as f64], &counts[..], &tail].concat().into_iter().map(Some).collect())
+}
+
+fn build(disk: &Arc<dyn Disk>, data: &Data, folder: &Path) -> Result<VersionInfo> {
+    let shape =
+        Shape { slots: SlotMap::new(CHUNKS)?, index: IndexOptions::default(), block_size: 4096 };
+    let (seed, id) = (Seed(data.seed), mix(data.seed));
+    let options = StoreOptions { seed, id, shape, attributes: Vec::new() };
+    let mut writer = StoreWriter::create(disk.clone(), folder, options, Arc::new(Inline))?;
+    let mut batch = writer.batch(SortOptions::within(64 << 20))?;
+    let mut value = Vec::new();
+    for i in 0..data.count {
+        data.fill_value(i, &mut value);
+        batch.push(&data.key(i), Some(&value))?;
+    }
+    let info =
+        writer.write(batch, Mode::Replace, VersionFacts { id, ..VersionFacts::default() })?;
+    writer.publish(info.name.number)?;
+    Ok(info)
+}
+
+/// Flips a bit in so many bytes, each in another place, of a table's data and index files as if
+/// they were one; returns the files.
+fn flip(folder: &Path, seed: u64, count: u64) -> Result<HashSet<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with("data-") || name.starts_with("index-") {
+            files.push((fs::read(&path)?, path));
+        }
+    }
+    files.sort_by(|(_, a), (_, b)| a.cmp(b));
+    let total: u64 = files.iter().map(|(bytes, _)| bytes.len() as u64).sum();
+    let mut places = HashSet::new();
+    for n in 0.. {
+        if places.len() as u64 == count.min(total) {
+            break;
+        }
+        places.insert(mix(mix(seed) ^ n) % total);
+    }
+    let mut damaged = HashSet::new();
+    for mut place in places {
+        for (bytes, path) in &mut files {
+            if let Some(byte) = bytes.get_mut(place as usize) {
+                *byte ^= 1 << (mix(place) % 8);
+                damaged.insert(path.clone());
+                break;
+            }
+            place -= bytes.len() as u64;
+        }
+    }
+    for (bytes, path) in files {
+        fs::write(path, bytes)?;
+    }
+    Ok(damaged)
+}
+
+/// What lookups of all keys gave.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    right_values: u64,
+    silent_misses: u64,
+    wrong_values: u64,
+    errors: u64,
+}
+
+fn look_up(follower: &Follower, data: &Data, name: &mut dyn FnMut(&hashfold::Error)) -> Tally {
+    let mut tally = Tally::default();
+    let mut value = Vec::new();
+    for i in 0..data.count {
+        data.fill_value(i, &mut value);
+        match follower.version().get(&data.key(i)) {
+            Ok(Some(found)) if found == value => tally.right_values += 1,
+            Ok(Some(_)) => tally.wrong_values += 1,
+            Ok(None) => tally.silent_misses += 1,
+            Err(error) => {
+                tally.errors += 1;
+                name(&error);
+            }
+        }
+    }
+    tally
+}

@@ -1,0 +1,151 @@
+//! The C interface of RocksDB, as much of it as is used here.
+
+use crate::Result;
+use std::{
+    ffi::{CStr, CString, c_char, c_int, c_uchar, c_void},
+    os::unix::ffi::OsStrExt,
+    path::Path,
+    ptr,
+};
+
+pub fn c_path(path: &Path) -> Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
+/// Opaque, as all types of the library are here.
+pub type Handle = *mut c_void;
+/// Where a call puts a message, if it fails.
+pub type ErrorPlace = *mut *mut c_char;
+
+// From `rocksdb/c.h`.
+unsafe extern "C" {
+    pub fn rocksdb_options_create() -> Handle;
+    pub fn rocksdb_options_destroy(options: Handle);
+    pub fn rocksdb_options_set_create_if_missing(options: Handle, value: c_uchar);
+    pub fn rocksdb_options_set_compression(options: Handle, kind: c_int);
+    pub fn rocksdb_options_set_use_direct_reads(options: Handle, value: c_uchar);
+    pub fn rocksdb_options_set_max_open_files(options: Handle, count: c_int);
+    pub fn rocksdb_options_set_disable_auto_compactions(options: Handle, value: c_int);
+    pub fn rocksdb_options_set_block_based_table_factory(options: Handle, table: Handle);
+    pub fn rocksdb_block_based_options_create() -> Handle;
+    pub fn rocksdb_block_based_options_destroy(table: Handle);
+    pub fn rocksdb_block_based_options_set_block_size(table: Handle, size: usize);
+    pub fn rocksdb_block_based_options_set_no_block_cache(table: Handle, value: c_uchar);
+    pub fn rocksdb_block_based_options_set_cache_index_and_filter_blocks(
+        table: Handle,
+        value: c_uchar,
+    );
+    pub fn rocksdb_block_based_options_set_format_version(table: Handle, version: c_int);
+    pub fn rocksdb_block_based_options_set_index_block_restart_interval(
+        table: Handle,
+        count: c_int,
+    );
+    pub fn rocksdb_block_based_options_set_filter_policy(table: Handle, policy: Handle);
+    pub fn rocksdb_filterpolicy_create_ribbon(bloom_bits: f64) -> Handle;
+    pub fn rocksdb_envoptions_create() -> Handle;
+    pub fn rocksdb_envoptions_destroy(environment: Handle);
+    pub fn rocksdb_sstfilewriter_create(environment: Handle, options: Handle) -> Handle;
+    pub fn rocksdb_sstfilewriter_open(writer: Handle, path: *const c_char, error: ErrorPlace);
+    pub fn rocksdb_sstfilewriter_put(
+        writer: Handle,
+        key: *const c_char,
+        key_len: usize,
+        value: *const c_char,
+        value_len: usize,
+        error: ErrorPlace,
+    );
+    pub fn rocksdb_sstfilewriter_finish(writer: Handle, error: ErrorPlace);
+    pub fn rocksdb_sstfilewriter_destroy(writer: Handle);
+    pub fn rocksdb_ingestexternalfileoptions_create() -> Handle;
+    pub fn rocksdb_ingestexternalfileoptions_set_move_files(how: Handle, value: c_uchar);
+    pub fn rocksdb_ingestexternalfileoptions_destroy(how: Handle);
+    pub fn rocksdb_ingest_external_file(
+        database: Handle,
+        files: *const *const c_char,
+        count: usize,
+        how: Handle,
+        error: ErrorPlace,
+    );
+    pub fn rocksdb_open(options: Handle, path: *const c_char, error: ErrorPlace) -> Handle;
+    pub fn rocksdb_open_for_read_only_column_families(
+        options: Handle,
+        path: *const c_char,
+        count: c_int,
+        names: *const *const c_char,
+        family_options: *const Handle,
+        families: *mut Handle,
+        error_if_wal_file_exists: c_uchar,
+        error: ErrorPlace,
+    ) -> Handle;
+    pub fn rocksdb_column_family_handle_destroy(family: Handle);
+    pub fn rocksdb_close(database: Handle);
+    pub fn rocksdb_property_int(database: Handle, name: *const c_char, value: *mut u64) -> c_int;
+    pub fn rocksdb_readoptions_create() -> Handle;
+    pub fn rocksdb_readoptions_destroy(read: Handle);
+    pub fn rocksdb_get_pinned(
+        database: Handle,
+        read: Handle,
+        key: *const c_char,
+        key_len: usize,
+        error: ErrorPlace,
+    ) -> Handle;
+    pub fn rocksdb_batched_multi_get_cf(
+        database: Handle,
+        read: Handle,
+        family: Handle,
+        count: usize,
+        keys: *const *const c_char,
+        key_lens: *const usize,
+        values: *mut Handle,
+        errors: *mut *mut c_char,
+        sorted: bool,
+    );
+    pub fn rocksdb_pinnableslice_value(slice: Handle, len: *mut usize) -> *const c_char;
+    pub fn rocksdb_pinnableslice_destroy(slice: Handle);
+    pub fn rocksdb_free(memory: *mut c_void);
+    pub fn rocksdb_sstfilewriter_delete(
+        writer: Handle,
+        key: *const c_char,
+        key_len: usize,
+        error: ErrorPlace,
+    );
+    pub fn rocksdb_checkpoint_object_create(database: Handle, error: ErrorPlace) -> Handle;
+    pub fn rocksdb_checkpoint_object_destroy(checkpoint: Handle);
+    pub fn rocksdb_checkpoint_create(
+        checkpoint: Handle,
+        folder: *const c_char,
+        log_size_for_flush: u64,
+        error: ErrorPlace,
+    );
+    pub fn rocksdb_compact_range(
+        database: Handle,
+        start: *const c_char,
+        start_len: usize,
+        end: *const c_char,
+        end_len: usize,
+    );
+    pub fn rocksdb_options_set_max_background_jobs(options: Handle, count: c_int);
+    pub fn rocksdb_filterpolicy_create_bloom_full(bits: f64) -> Handle;
+    pub fn rocksdb_cache_create_lru(capacity: usize) -> Handle;
+    pub fn rocksdb_cache_destroy(cache: Handle);
+    pub fn rocksdb_block_based_options_set_block_cache(table: Handle, cache: Handle);
+}
+
+/// Makes a call that may put an error somewhere.
+pub fn call(work: impl FnOnce(ErrorPlace)) -> Result<()> {
+    let mut error = ptr::null_mut();
+    work(&raw mut error);
+    take_error(error)
+}
+
+pub fn take_error(error: *mut c_char) -> Result<()> {
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the library puts a string that ends in NUL there, which is ours to free.
+    unsafe {
+        let text = CStr::from_ptr(error).to_string_lossy().into_owned();
+        rocksdb_free(error.cast());
+        Err(text.into())
+    }
+}

@@ -1,0 +1,137 @@
+//! Hashfold's store.
+
+use super::{
+    Options, Peer, Reader, Store,
+    book::{Night, Order},
+};
+use crate::{
+    Result,
+    data::{Data, Key, mix},
+};
+use ::hashfold::{
+    Seed,
+    io::{Disk, OsDisk},
+    run::SortOptions,
+    store::{
+        Batch, Follower, Mode, Retention, Shape, SlotMap, StoreOptions, StoreWriter, VersionFacts,
+    },
+    table::{IndexOptions, OpenOptions},
+    work::Threads,
+};
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+pub(super) fn peers() -> Vec<Box<dyn Peer>> {
+    vec![Box::new(Hashfold(Mode::Auto)), Box::new(Hashfold(Mode::Merge))]
+}
+
+struct Hashfold(Mode);
+
+/// Of a table's blocks.
+const BLOCK_SIZE: usize = 4096;
+
+impl Peer for Hashfold {
+    fn name(&self) -> String {
+        format!("Hashfold {}", format!("{:?}", self.0).to_lowercase())
+    }
+
+    fn note(&self) -> String {
+        let how = match self.0 {
+            Mode::Merge => "merged with the version before",
+            _ => "a delta while that is cheap, else merged",
+        };
+        format!("{how}; synced; every block read is checked (CRC-32C)")
+    }
+
+    fn create(&self, data: &Data, options: &Options, folder: &Path) -> Result<Box<dyn Store>> {
+        let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+        let shape = Shape {
+            slots: SlotMap::new(options.chunks)?,
+            index: IndexOptions::default(),
+            block_size: BLOCK_SIZE,
+        };
+        let (seed, id) = (Seed(data.seed), mix(data.seed));
+        let create = StoreOptions { seed, id, shape, attributes: Vec::new() };
+        let threads = Arc::new(Threads::new(options.threads));
+        let sort = SortOptions::within(options.memory << 20);
+        let mut writer = StoreWriter::create(disk.clone(), folder, create, threads)?;
+        let mut batch = writer.batch(sort)?;
+        let mut value = Vec::new();
+        for i in 0..data.count {
+            data.fill_value(i, &mut value);
+            batch.push(&data.key(i), Some(&value))?;
+        }
+        let number = write(&mut writer, batch, Mode::Replace, data.seed)?;
+        writer.publish(number)?;
+        let open = OpenOptions { data: options.reads.into(), ..OpenOptions::default() };
+        let follower = Follower::open(disk, folder, open)?;
+        Ok(Box::new(Open { writer: Mutex::new((writer, number)), follower, mode: self.0, sort }))
+    }
+}
+
+fn write(writer: &mut StoreWriter, batch: Batch, mode: Mode, id: u64) -> Result<u64> {
+    let facts = VersionFacts { id: mix(id), created_s: now_s(), provenance: Vec::new() };
+    Ok(writer.write(batch, mode, facts)?.name.number)
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+struct Open {
+    /// And the version that it made last.
+    writer: Mutex<(StoreWriter, u64)>,
+    follower: Follower,
+    mode: Mode,
+    sort: SortOptions,
+}
+
+impl Open {
+    fn writer(&self) -> MutexGuard<'_, (StoreWriter, u64)> {
+        self.writer.lock().expect("nothing panics under this lock")
+    }
+}
+
+impl Store for Open {
+    fn reader(&self) -> Result<Box<dyn Reader + '_>> {
+        Ok(Box::new(&self.follower))
+    }
+
+    fn prepare(&self, data: &Data, night: &Night) -> Result<()> {
+        let (writer, number) = &mut *self.writer();
+        let mut batch = writer.batch(self.sort)?;
+        night.for_each(data, Order::Any, &mut |key, value| Ok(batch.push(key, value)?))?;
+        *number = write(writer, batch, self.mode, data.seed ^ u64::from(night.number))?;
+        Ok(())
+    }
+
+    fn switch(&self) -> Result<()> {
+        let (writer, number) = &mut *self.writer();
+        writer.publish(*number)?;
+        self.follower.refresh()?;
+        Ok(())
+    }
+
+    fn settle(&self) -> Result<()> {
+        let rules = Retention { keep: 1, age_s_min: 0, now_s: now_s(), free_bytes_min: 0 };
+        // The follower lets go of what it had before.
+        self.follower.refresh()?;
+        self.writer().0.collect(&rules, &mut |_| Ok(()))?;
+        Ok(())
+    }
+
+    fn roll_back(&self) -> Result<()> {
+        self.writer().0.roll_back()?;
+        self.follower.refresh()?;
+        Ok(())
+    }
+}
+
+impl Reader for &Follower {
+    fn get(&mut self, key: &Key, visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        Ok(self.version().get_with(key, visit)?)
+    }
+}

@@ -1,0 +1,358 @@
+//! Data that change every night, while somebody reads them.
+//!
+//! ```text
+//! quiet   prepare             switch   settle
+//! ├───────┼───────────────────┼────────┼──────────┤
+//!         │◄─ seconds_until_live ─────►│          │
+//!         │◄─ seconds_until_settled ─────────────►│
+//! ```
+//!
+//! One thread looks keys up all the time and compares every answer with the states before and
+//! after. After the last night of a kind the data go back to the night before.
+
+mod book;
+mod hashfold;
+#[cfg(feature = "lmdb")]
+mod lmdb;
+mod reader;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
+mod voldemort;
+
+#[cfg(test)]
+pub use self::book::check;
+pub use self::voldemort::read as read_lines;
+use self::{
+    book::{DELETED, Night, State},
+    reader::{Ending, Expected, Phase, Seen, Signals},
+};
+pub use crate::dictionary::Size;
+use crate::{
+    Common, Result,
+    data::{Data, Key},
+    measure::{TemporaryFolder, disk_bytes_below, settle, written_bytes},
+    report::{Column, Report, Row},
+};
+use ::hashfold::io::Access;
+use clap::ValueEnum;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, RwLock},
+    thread::{self, available_parallelism},
+    time::{Duration, Instant},
+};
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Options {
+    /// Data sets: entries x bytes of a value.
+    #[arg(long, value_delimiter = ',', default_values_t = [Size { count: 5_000_000, value: 100 }])]
+    pub sizes: Vec<Size>,
+    /// Per cent of the entries that a night changes; a tenth of these it deletes.
+    #[arg(long, value_delimiter = ',', default_values_t = [1.0, 10.0])]
+    pub changes: Vec<f64>,
+    /// Nights for each of them, one after the other.
+    #[arg(long, default_value_t = 5)]
+    pub nights: usize,
+    /// Chunks of Hashfold's store.
+    #[arg(long, default_value_t = 16)]
+    pub chunks: u32,
+    /// Memory for sorting, in mebibytes.
+    #[arg(long, default_value_t = 1024)]
+    pub memory: usize,
+    /// Threads that update.
+    #[arg(long, default_value_t = available_parallelism().map_or(1, |cores| cores.get()))]
+    pub threads: usize,
+    /// How Hashfold and RocksDB read.
+    #[arg(long, value_enum, default_value_t = Reads::Cached)]
+    pub reads: Reads,
+    /// Milliseconds of reading before each night, for comparison.
+    #[arg(long, default_value_t = 1000)]
+    pub quiet_ms: u64,
+    /// What `voldemort/run.sh nightly` printed.
+    #[arg(long)]
+    pub voldemort: Option<PathBuf>,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Reads {
+    /// Through the page cache.
+    Cached,
+    /// Past it.
+    Direct,
+}
+
+impl From<Reads> for Access {
+    fn from(reads: Reads) -> Access {
+        match reads {
+            Reads::Cached => Access::Cached,
+            Reads::Direct => Access::Direct,
+        }
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    Column { name: "seconds_until_live", decimals: 3 },
+    Column { name: "seconds_until_settled", decimals: 3 },
+    Column { name: "written_per_changed_byte", decimals: 2 },
+    Column { name: "switch_ms", decimals: 2 },
+    Column { name: "stall_ms_switch", decimals: 2 },
+    Column { name: "stall_ms_update", decimals: 2 },
+    Column { name: "stall_ms_quiet", decimals: 2 },
+    Column { name: "lookups_per_s_update", decimals: 0 },
+    Column { name: "lookups_per_s_quiet", decimals: 0 },
+    Column { name: "seconds_to_roll_back", decimals: 4 },
+    Column { name: "stall_ms_roll_back", decimals: 2 },
+    Column { name: "disk_per_payload", decimals: 3 },
+];
+
+/// A way to keep data that change.
+trait Peer {
+    fn name(&self) -> String;
+
+    fn note(&self) -> String;
+
+    /// Puts the first state into an empty folder, to be read.
+    fn create(&self, data: &Data, options: &Options, folder: &Path) -> Result<Box<dyn Store>>;
+}
+
+/// Changed by one thread, read by another.
+trait Store: Sync {
+    /// For the calling thread. Sees each new state from its switch on.
+    fn reader(&self) -> Result<Box<dyn Reader + '_>>;
+
+    /// Does all that can be done before anybody sees the new state.
+    fn prepare(&self, data: &Data, night: &Night) -> Result<()>;
+
+    /// Shows the new state to all readers; it is on the device.
+    fn switch(&self) -> Result<()>;
+
+    /// Returns when nothing is left to be done, and nothing is kept but what going back to the
+    /// state before takes.
+    fn settle(&self) -> Result<()>;
+
+    /// Shows the state before the last night to all readers.
+    fn roll_back(&self) -> Result<()>;
+}
+
+trait Reader {
+    fn get(&mut self, key: &Key, visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()>;
+}
+
+/// What readers use now, and what must be kept while they may still use it.
+struct Current<T> {
+    now: RwLock<Arc<T>>,
+    old: RwLock<Vec<Arc<T>>>,
+}
+
+impl<T> Current<T> {
+    fn new(first: T) -> Current<T> {
+        Current { now: RwLock::new(Arc::new(first)), old: RwLock::default() }
+    }
+
+    fn get(&self) -> Arc<T> {
+        self.now.read().expect("nothing panics under this lock").clone()
+    }
+
+    fn replace(&self, new: T) {
+        let mut new = Arc::new(new);
+        std::mem::swap(&mut *self.now.write().expect("nothing panics under this lock"), &mut new);
+        self.old.write().expect("nothing panics under this lock").push(new);
+    }
+
+    /// Drops, in this thread, what was replaced, when the reader has let go of it.
+    fn drop_old(&self) {
+        for mut old in std::mem::take(&mut *self.old.write().expect("nothing panics under it")) {
+            while Arc::get_mut(&mut old).is_none() {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+fn peers() -> Vec<Box<dyn Peer>> {
+    let mut all: Vec<Box<dyn Peer>> = hashfold::peers();
+    #[cfg(feature = "rocksdb")]
+    all.extend(rocksdb::peers());
+    #[cfg(feature = "lmdb")]
+    all.push(Box::new(lmdb::Lmdb));
+    all
+}
+
+/// The numbers of nights, in the order of [`COLUMNS`], for each of the changes.
+type Nights = Vec<Vec<Vec<Option<f64>>>>;
+
+pub fn run(options: &Options) -> Result<Report> {
+    if options.changes.len() * options.nights > book::NIGHTS_MAX {
+        return Err(format!("more than {} nights", book::NIGHTS_MAX).into());
+    }
+    let mut report = Report::new(COLUMNS, facts(options));
+    let folder = TemporaryFolder::create(&options.common.dir, "peers-nightly")?;
+    let voldemort = options.voldemort.as_deref().map(voldemort::read).transpose()?;
+    for size in &options.sizes {
+        let data = Data::new(options.common.seed, size.count, size.value);
+        if data.count == 0 || data.count >= book::COUNT_MAX {
+            return Err(format!("{size}: too few entries, or too many").into());
+        }
+        let mut peers = peers();
+        peers.retain(|peer| options.common.wants(&peer.name()));
+        let mut all: Vec<Nights> = vec![vec![Vec::new(); options.changes.len()]; peers.len()];
+        for round in 1..=options.common.rounds {
+            for (peer, rounds) in peers.iter().zip(&mut all) {
+                eprintln!("{size}, round {round}: {}", peer.name());
+                let folder = folder.path.join("data");
+                fs::create_dir_all(&folder)?;
+                settle(&folder)?;
+                for (nights, more) in
+                    rounds.iter_mut().zip(cycle(&**peer, &data, options, &folder)?)
+                {
+                    nights.extend(more);
+                }
+                fs::remove_dir_all(&folder)?;
+            }
+        }
+        for (i, change) in options.changes.iter().enumerate() {
+            let name =
+                format!("{} entries of 16 + {} bytes, {change} % changed", size.count, size.value);
+            for (peer, nights) in peers.iter().zip(&all) {
+                report.rows.push(Row::new(&name, &peer.name(), &peer.note(), &nights[i]));
+            }
+            if let Some(lines) = &voldemort {
+                report.rows.extend(voldemort::rows(lines, &data, *change, &name)?);
+            }
+        }
+    }
+    Ok(report)
+}
+
+fn facts(options: &Options) -> Vec<(&'static str, String)> {
+    vec![
+        ("update", format!("{} threads, {} MiB to sort in", options.threads, options.memory)),
+        ("nights", format!("{} for each change, the last one rolled back", options.nights)),
+        ("reads", format!("one thread, one at a time, {:?}", options.reads).to_lowercase()),
+        ("seed", options.common.seed.to_string()),
+        ("rounds", options.common.rounds.to_string()),
+    ]
+}
+
+/// All nights of one peer.
+fn cycle(peer: &dyn Peer, data: &Data, options: &Options, folder: &Path) -> Result<Nights> {
+    let store = peer.create(data, options, folder)?;
+    let mut states: Vec<State> = vec![0; data.count as usize];
+    let mut number = 0;
+    let mut all = Vec::new();
+    for change in &options.changes {
+        let mut nights = Vec::new();
+        for nth in 1..=options.nights {
+            number += 1;
+            let night = Night::new(data, number, change / 100.0);
+            let after = night.after(&states);
+            let expected = Expected { data, before: &states, after: &after };
+            settle(folder)?;
+            let mut numbers = self::night(&*store, &night, &expected, options)?;
+            numbers.push(Some(disk_bytes_below(folder)? as f64 / payload(data, &after)));
+            check_changes(&*store, &night, data, &after)?;
+            if nth == options.nights {
+                let (seconds, seen) = roll_back(&*store, &expected, options)?;
+                let at = numbers.len() - 3;
+                numbers[at] = Some(seconds);
+                numbers[at + 1] = Some(seen.longest_ms());
+                check_changes(&*store, &night, data, &states)?;
+                store.settle()?;
+            } else {
+                states = after;
+            }
+            nights.push(numbers);
+        }
+        all.push(nights);
+    }
+    Ok(all)
+}
+
+/// One night: the numbers of [`COLUMNS`] but for the last one.
+fn night(
+    store: &dyn Store,
+    night: &Night,
+    expected: &Expected<'_>,
+    options: &Options,
+) -> Result<Vec<Option<f64>>> {
+    let mut written = 0;
+    let ([prepare, switch, settle], seen) = read_while(store, expected, options, |signals| {
+        written = written_bytes()?;
+        let start = Instant::now();
+        signals.enter(Phase::Prepare);
+        store.prepare(expected.data, night)?;
+        let prepared = start.elapsed();
+        signals.enter(Phase::Switch);
+        store.switch()?;
+        let switched = start.elapsed();
+        signals.enter(Phase::Settle);
+        store.settle()?;
+        written = written_bytes()? - written;
+        Ok([prepared, switched, start.elapsed()])
+    })?;
+    let seen = |phase: Phase| seen[phase as usize];
+    let update = seen(Phase::Prepare).and(seen(Phase::Switch)).and(seen(Phase::Settle));
+    Ok(vec![
+        Some(switch.as_secs_f64()),
+        Some(settle.as_secs_f64()),
+        Some(written as f64 / night.bytes(expected.data) as f64),
+        Some((switch - prepare).as_secs_f64() * 1000.0),
+        Some(seen(Phase::Switch).longest_ms()),
+        Some(update.longest_ms()),
+        Some(seen(Phase::Quiet).longest_ms()),
+        update.per_second(),
+        seen(Phase::Quiet).per_second(),
+        None,
+        None,
+    ])
+}
+
+/// Goes back to the night before; returns how many seconds that took, and what a reader saw.
+fn roll_back(store: &dyn Store, expected: &Expected<'_>, options: &Options) -> Result<(f64, Seen)> {
+    let (time, seen) = read_while(store, expected, options, |signals| {
+        let start = Instant::now();
+        signals.enter(Phase::RollBack);
+        store.roll_back()?;
+        Ok(start.elapsed())
+    })?;
+    Ok((time.as_secs_f64(), seen[Phase::RollBack as usize]))
+}
+
+/// Works while another thread reads, which has some time alone before.
+fn read_while<T>(
+    store: &dyn Store,
+    expected: &Expected<'_>,
+    options: &Options,
+    work: impl FnOnce(&Signals) -> Result<T>,
+) -> Result<(T, [Seen; 5])> {
+    let signals = Signals::default();
+    let seed = options.common.seed;
+    thread::scope(|scope| {
+        let read = || reader::read(store.reader(), expected, &signals, seed);
+        let reader = scope.spawn(read);
+        let ending = Ending(&signals);
+        signals.wait_for_reader();
+        thread::sleep(Duration::from_millis(options.quiet_ms));
+        let result = work(&signals);
+        drop(ending);
+        let seen = reader.join().expect("the reader does not panic");
+        Ok((result?, seen?))
+    })
+}
+
+/// Looks up keys that the night changed: there all must be as `states` says.
+fn check_changes(store: &dyn Store, night: &Night, data: &Data, states: &[State]) -> Result<()> {
+    const LOOKUPS_MAX: usize = 10_000;
+    let step = night.changes.len().div_ceil(LOOKUPS_MAX).max(1);
+    let keys = night.changes.iter().step_by(step).map(|change| change.i);
+    reader::check(&mut *store.reader()?, data, states, keys)
+}
+
+/// Keys and values, in bytes.
+fn payload(data: &Data, states: &[State]) -> f64 {
+    let there = states.iter().filter(|state| **state != DELETED);
+    there.map(|state| book::entry_bytes(data, *state)).sum::<u64>() as f64
+}
