@@ -43,19 +43,20 @@ pub(crate) fn run(args: &PublishArgs) -> Result<Exit> {
         Failure::usage(format!("{}: there is no version yet", args.store.display()))
     })?;
     let info = writer.version(number).map_err(folder::about_version(&args.store, number))?;
-    if writer.pointer().bad.contains(&number) && !args.dry_run {
-        if !args.force {
-            return Err(Failure {
-                exit: Exit::No,
-                message: format!(
-                    "{}: version {number} was rolled back; --force publishes it all the same",
-                    args.store.display()
-                ),
-            });
-        }
-        writer.forgive(number)?;
+    let intent = match (args.dry_run, args.force) {
+        (true, _) => Intent::Keep,
+        (false, true) => Intent::Force,
+        (false, false) => Intent::Publish,
+    };
+    if intent == Intent::Publish && writer.pointer().bad.contains(&number) {
+        return Err(Failure {
+            exit: Exit::No,
+            message: format!(
+                "{}: version {number} was rolled back; --force publishes it all the same",
+                args.store.display()
+            ),
+        });
     }
-    let intent = if args.dry_run { Intent::Keep } else { Intent::Publish };
     let release = Release::decide(&mut writer, info, &args.gates, intent)?;
     if args.json {
         let mut object = json!({ "event": "published" });

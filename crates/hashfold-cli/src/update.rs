@@ -44,7 +44,7 @@ pub(crate) struct UpdateArgs {
     #[arg(required_unless_present = "delta", value_name = "BATCH")]
     batches: Vec<String>,
     /// Instead of batches: a file that `hashfold diff` wrote, which leads from the current version
-    #[arg(long, value_name = "FILE", conflicts_with = "batches")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["batches", "delete_where", "tombstone"])]
     delta: Option<PathBuf>,
     /// How the batch becomes part of the store
     #[arg(long, default_value = "auto")]

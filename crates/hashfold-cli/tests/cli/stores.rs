@@ -54,6 +54,9 @@ fn a_version_that_was_rolled_back_is_published_only_by_force() {
     check(&work, "publish s", 1, "", bad);
     check(&work, "publish s 3", 1, "", bad);
     check_current(&work, 2);
+    // It stays bad if a gate objects.
+    assert_eq!(work.run("publish s --force --min-entries 1000").code, 1);
+    check(&work, "publish s 3", 1, "", bad);
     work.ok("publish s --force");
     check_current(&work, 3);
     work.ok("publish s 1");

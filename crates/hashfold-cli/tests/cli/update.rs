@@ -210,6 +210,9 @@ fn tables_and_stores_are_not_mixed_up() {
         2,
         "full: is no store, and not empty: it has \"notes\"; name another folder",
     );
+    for line in ["update s", "update s a.csv --delta d", "update s --delta d --tombstone v"] {
+        assert_eq!(work.run(line).code, 2, "{line}");
+    }
     for line in ["versions n", "merge n", "rollback n", "gc n", "update n --delta x"] {
         refused(&work, line, 2, "n: there is no data set here");
     }
