@@ -32,8 +32,8 @@ use std::{
 /// raw output; the command then ends with exit code 1. Bytes that are not UTF-8 are written as
 /// {"base64":"..."} in JSON.
 ///
-/// Keys of a file or of standard input are looked up many at a time, and without delay where the
-/// input pauses. While they come, versions of a store that become current are gone on to.
+/// Keys of a file are looked up many at a time, those of standard input without delay where it
+/// pauses. While these come, versions of a store that become current are gone on to.
 #[derive(Args, Debug)]
 pub(crate) struct GetArgs {
     #[command(flatten)]
@@ -65,9 +65,9 @@ pub(crate) fn run(args: &GetArgs) -> Result<Exit> {
     // A map is there at once; an index that is read as a whole serves many look-ups better.
     let index = if args.keys.is_some() { Access::Cached } else { Access::Mapped };
     let options = OpenOptions { data: args.access.into(), index };
-    let source = match args.keys {
-        Some(_) => args.source.follow(options)?,
-        None => args.source.open(options)?,
+    let source = match &args.keys {
+        Some(path) if is_standard_input(path) => args.source.follow(options)?,
+        _ => args.source.open(options)?,
     };
     if let (OutputFormat::Raw, [key]) = (args.format, &args.key[..]) {
         return get_bytes(&source, key.as_encoded_bytes());
@@ -92,9 +92,13 @@ fn get_bytes(source: &Source, key: &[u8]) -> Result<Exit> {
     }
 }
 
+fn is_standard_input(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
 /// Opens a file, or standard input for `-`.
 fn open(path: &Path) -> io::Result<File> {
-    match path.as_os_str() == "-" {
+    match is_standard_input(path) {
         true => Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?)),
         false => File::open(path),
     }
