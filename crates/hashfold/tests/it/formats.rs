@@ -93,6 +93,20 @@ fn the_byte_tables_of_the_sources_stand_in_the_pages_that_they_name() {
     }
 }
 
+/// Each file kind of a store has its tables where it is encoded.
+#[test]
+fn the_byte_tables_of_stores_stand_in_their_page() {
+    let document = text(&repository().join("docs/formats/store.md"));
+    for (name, count) in [("version", 2), ("pointer", 1), ("tree", 2), ("delta", 3)] {
+        let source = text(&repository().join(format!("crates/hashfold/src/store/{name}.rs")));
+        assert_eq!(pages(&source), BTreeSet::from(["store".to_owned()]), "{name}");
+        assert_eq!(tables(&source).len(), count, "{name}");
+        for table in tables(&source) {
+            assert!(document.contains(&table), "store/{name}.rs has another table:\n{table}");
+        }
+    }
+}
+
 /// A row for 16 bytes; rows of zeros are left out.
 fn hexdump(bytes: &[u8], start: usize) -> String {
     let mut out = String::new();

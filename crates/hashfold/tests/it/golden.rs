@@ -1,14 +1,21 @@
-//! Small tables in `tests/golden/`, one folder each: every version that was ever released must be
+//! Small tables and stores in `tests/golden/`, one folder each: every version that was ever released must be
 //! read for as long as we claim to, and the same input must give the same bytes.
 
-use crate::fixture::{
-    CHOICES, Files, Pairs, check_holds, fixed, folder, open, options, read_files, try_build,
-    variable, write_files,
+use crate::{
+    fixture::{
+        CHOICES, Files, Pairs, SEED, check_holds, fixed, folder, open, options, read_files,
+        try_build, variable, write_files,
+    },
+    store_fixture::{
+        Change, STORE_ID, changes, copy_folder, publish, read_file, scanned, store, try_create,
+        try_version, updated, write_file,
+    },
 };
 use hashfold::{
-    io::{Disk, MemoryDisk, OsDisk},
+    io::{Access, Disk, MemoryDisk, OsDisk},
     run::SortOptions,
-    table::{IndexChoice, IndexOptions, TableBuilder, TableOptions},
+    store::{DeltaReader, Follower, Mode, Pin, Version, VersionFacts, VersionName, diff, verify},
+    table::{IndexChoice, IndexOptions, OpenOptions, TableBuilder, TableOptions},
     work::{Executor, Inline, Threads},
 };
 use std::{
@@ -106,6 +113,128 @@ fn the_way_of_building_does_not_show() {
     assert!(all.windows(2).all(|two| two[0] == two[1]));
 }
 
+/// The store of format version 1, in its folder beside a delta file.
+const STORE_V1: &str = "store-v1";
+const STORE_KEYS: u64 = 20;
+const STORE_CHUNKS: u32 = 2;
+
+/// What the store's versions hold.
+fn store_maps() -> [Pairs; 2] {
+    let first = updated(&Pairs::new(), &changes(1, STORE_KEYS));
+    let second = updated(&first, &changes(2, STORE_KEYS));
+    [first, second]
+}
+
+/// A disk with the folder `store`, of a base and a delta over it in two chunks, and the file
+/// `file.delta`, which leads from the first version to the second.
+fn built_store() -> MemoryDisk {
+    let disk = MemoryDisk::default();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let mut writer = try_create(&shared, STORE_CHUNKS).unwrap();
+    publish(&mut writer, &changes(1, STORE_KEYS), Mode::Merge, 1);
+    let mut batch = writer.batch(SortOptions::within(1 << 20)).unwrap();
+    for (key, value) in changes(2, STORE_KEYS) {
+        batch.push(&key, value.as_deref()).unwrap();
+    }
+    let provenance = vec![("inputs".to_owned(), b"two".to_vec())];
+    let facts = VersionFacts { id: 2, created_s: 1_700_000_000, provenance };
+    writer.write(batch, Mode::Delta, facts).unwrap();
+    writer.publish(2).unwrap();
+    writer.pin(1, Pin::Keep).unwrap();
+    let [old, new] = [1, 2].map(|number| try_version(&shared, number).unwrap());
+    let path = Path::new("file.delta");
+    diff(&disk, &old, &new, path, Arc::new(Inline), &mut |_| Ok(())).unwrap();
+    disk
+}
+
+/// All files below a folder, by their paths in it.
+fn files_below(disk: &dyn Disk, folder: &Path) -> Files {
+    let mut files = Files::new();
+    for name in disk.list(folder).unwrap() {
+        let path = folder.join(&name);
+        match disk.open(&path, Access::Cached) {
+            Ok(_) => {
+                files.insert(name, read_file(disk, &path));
+            }
+            Err(_) => {
+                let below = files_below(disk, &path).into_iter();
+                files.extend(below.map(|(below, bytes)| (format!("{name}/{below}"), bytes)));
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn a_store_of_version_1_is_read() {
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    let folder = place(STORE_V1).join(store());
+    let follower = Follower::open(disk.clone(), &folder, OpenOptions::default()).unwrap();
+    let second = follower.version();
+    let first = Version::open(&disk, &folder, 1, OpenOptions::default()).unwrap();
+    for (version, map) in [&first, second.as_ref()].into_iter().zip(store_maps()) {
+        assert!(scanned(version).unwrap() == map);
+        let number = version.info().name.number;
+        let report = verify(disk.as_ref(), &folder, number, &mut |_, _| Ok(())).unwrap();
+        assert!(report.damage.is_empty(), "{}", report.damage[0]);
+    }
+    let info = second.info();
+    assert_eq!((info.store, info.seed, info.created_s), (STORE_ID, SEED, 1_700_000_000));
+    assert_eq!(info.name, VersionName { number: 2, id: 2 });
+    assert_eq!(info.parent, Some(VersionName { number: 1, id: 1 }));
+    assert_eq!((info.shape.slots.chunks(), info.deltas()), (STORE_CHUNKS, 1));
+    assert_eq!(info.provenance, [("inputs".to_owned(), b"two".to_vec())]);
+    assert_eq!(second.attribute("schema"), Some(&b"none"[..]));
+    assert_eq!(first.info().changes.unwrap().added, STORE_KEYS);
+}
+
+#[test]
+fn a_delta_file_of_version_1_is_read_and_applied() {
+    let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+    copy_folder(&OsDisk, &place(STORE_V1), disk.as_ref(), Path::new(""));
+    let mut delta = DeltaReader::open(disk.as_ref(), Path::new("file.delta")).unwrap();
+    let mut read: Vec<Change> = Vec::new();
+    let mut visit = |key: &[u8], value: Option<&[u8]>| {
+        read.push((key.to_vec(), value.map(<[u8]>::to_vec)));
+        Ok(())
+    };
+    while delta.next(&mut visit).unwrap() {}
+    let [first, second] = store_maps();
+    assert!(updated(&first, &read) == second);
+    let there: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+    let mut writer = try_create(&there, STORE_CHUNKS).unwrap();
+    publish(&mut writer, &changes(1, STORE_KEYS), Mode::Merge, 1);
+    let bytes = read_file(disk.as_ref(), Path::new("file.delta"));
+    write_file(there.as_ref(), Path::new("file.delta"), &bytes);
+    let sort = SortOptions::within(1 << 20);
+    let path = Path::new("file.delta");
+    let made = writer.apply(path, sort, Mode::Merge, VersionFacts::default()).unwrap();
+    assert_eq!(made.name, VersionName { number: 2, id: 2 });
+    assert!(scanned(&try_version(&there, 2).unwrap()).unwrap() == second);
+}
+
+#[test]
+fn the_same_batches_give_the_same_store() {
+    let kept = files_below(&OsDisk, &place(STORE_V1));
+    let made = files_below(&built_store(), Path::new(""));
+    assert_eq!(kept.keys().collect::<Vec<_>>(), made.keys().collect::<Vec<_>>());
+    for (name, bytes) in &kept {
+        assert!(*bytes == made[name], "{STORE_V1}/{name} has other bytes now");
+    }
+}
+
+fn remove_below(folder: &Path) {
+    for name in OsDisk.list(folder).unwrap() {
+        let path = folder.join(name);
+        if OsDisk.list(&path).is_ok() {
+            remove_below(&path);
+            OsDisk.remove_folder(&path).unwrap();
+        } else {
+            OsDisk.remove(&path).unwrap();
+        }
+    }
+}
+
 /// Writes the golden files: `cargo test --test it golden -- --ignored`. For a new format version
 /// only; the files of a version that was released stay as they are.
 #[test]
@@ -120,4 +249,9 @@ fn write_golden_files() {
         }
         write_files(&OsDisk, &place, &built(&golden));
     }
+    let place = place(STORE_V1);
+    if OsDisk.exists(&place).unwrap() {
+        remove_below(&place);
+    }
+    copy_folder(&built_store(), Path::new(""), &OsDisk, &place);
 }
