@@ -13,7 +13,7 @@ use hashfold::{
     table::{OpenOptions, Table},
 };
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, LazyLock},
 };
 
@@ -220,6 +220,61 @@ impl Parts {
             self.fields[32..40].copy_from_slice(&blocks.to_le_bytes());
         }
     }
+}
+
+/// A file with its parts changed, and with the right checksums.
+pub(crate) fn reframed(
+    bytes: &[u8],
+    kind: FileKind,
+    change: impl FnOnce(&mut Vec<u8>, &mut Vec<u8>, &mut Vec<u8>),
+) -> Vec<u8> {
+    let mut parts = Parts::split("", bytes);
+    change(&mut parts.header, &mut parts.body, &mut parts.fields);
+    seal_header(&mut parts.header);
+    if kind == FileKind::Delta {
+        seal_sections(&mut parts.body);
+    }
+    let body_sum = if kind == FileKind::Tree { crc32c(&parts.body) } else { 0 };
+    let mut file = [parts.header, parts.body].concat();
+    file.extend(Footer { fields: parts.fields, body_sum }.encode(file.len() as u64));
+    file
+}
+
+/// Writes the right checksums to the sections of a delta file, as far as they can be followed.
+fn seal_sections(body: &mut [u8]) {
+    let mut rest = body;
+    while let Some((head, after)) = rest.split_first_chunk_mut::<8>() {
+        let size = u32::from_le_bytes(*head.first_chunk().expect("8 bytes")) as usize;
+        let Some((entries, after)) = after.split_at_mut_checked(size) else { return };
+        head[4..].copy_from_slice(&crc32c(entries).to_le_bytes());
+        if size == 0 {
+            return;
+        }
+        rest = after;
+    }
+}
+
+/// All files below a folder, by their paths in it.
+pub(crate) fn read_below(disk: &dyn Disk, home: &Path, folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    for name in disk.list(&home.join(folder)).expect("the folder is there") {
+        let path = folder.join(name);
+        match disk.open(&home.join(&path), Access::Cached) {
+            Ok(file) => {
+                let bytes = read_all(file.as_ref(), 1 << 20).expect("the file is small");
+                files.push((path, bytes.to_vec()));
+            }
+            Err(_) => files.extend(read_below(disk, home, &path)),
+        }
+    }
+    files
+}
+
+/// Changes bytes as [`EDIT_SIZE`] bytes say, without the first two.
+pub(crate) fn change_bytes(bytes: &mut [u8], edit: &[u8]) {
+    let [_, _, kind, offset @ .., number] = edit else { return };
+    let offset = offset.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+    change(bytes, *kind, offset, *number);
 }
 
 /// Changes one to eight bytes.

@@ -4,13 +4,17 @@
 //! A target is a plain function of bytes. `fuzz_targets/` hands them to libFuzzer; the test
 //! `short` runs them on stable with a fixed number of inputs that follow from a seed.
 //!
-//! Checksums would keep nearly all inputs from the decoders behind them, so [`table`] and
-//! [`manifest`] write the right ones after they have done their damage.
+//! Checksums would keep nearly all inputs from the decoders behind them, so [`table`],
+//! [`manifest`] and those of stores write the right ones after they have done their damage.
 
 mod forge;
 mod model;
+mod store;
 
-pub use self::model::model;
+pub use self::{
+    model::model,
+    store::{delta, pointer, tree, version},
+};
 
 use self::forge::{Forgery, goldens};
 use hashfold::{

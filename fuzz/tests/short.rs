@@ -3,7 +3,9 @@
 //! `HASHFOLD_FUZZ_ROUNDS` makes it that many times as many, `HASHFOLD_FUZZ_SEED` others.
 #![expect(unsafe_code, reason = "an allocator is")]
 
-use hashfold_fuzz::{files, footer, header, manifest, model, table, varint};
+use hashfold_fuzz::{
+    delta, files, footer, header, manifest, model, pointer, table, tree, varint, version,
+};
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     env,
@@ -142,4 +144,33 @@ fn forged_tables() {
 #[test]
 fn models() {
     run(model, 150, |random| random.bytes(800));
+}
+
+/// For the files of a store: how, and then edits, or a whole file now and then.
+fn edits(random: &mut Random) -> Vec<u8> {
+    let edits = 1 + random.below(5) * random.below(5);
+    let how = random.next() as u8;
+    let mut bytes: Vec<u8> = (0..1 + 8 * edits).map(|_| random.next() as u8).collect();
+    bytes[0] = how;
+    bytes
+}
+
+#[test]
+fn forged_versions() {
+    run(version, 1_500, edits);
+}
+
+#[test]
+fn forged_pointers() {
+    run(pointer, 1_000, edits);
+}
+
+#[test]
+fn forged_trees() {
+    run(tree, 800, edits);
+}
+
+#[test]
+fn forged_deltas() {
+    run(delta, 2_000, edits);
 }
