@@ -359,6 +359,36 @@ fn a_process_that_is_killed_and_a_power_cut_later_leave_whole_versions() {
     }
 }
 
+/// The next process may find a version whose name is not on the device yet, and publish it.
+#[test]
+fn a_version_of_a_process_that_was_killed_can_be_published_and_lasts() {
+    let changes = [1, 3].map(|chunks| [creating(chunks), writing("merge", chunks, Mode::Merge)]);
+    let mut published = 0;
+    for change in changes.as_flattened() {
+        everywhere(change, POWER_CUT, |operation, outcome| {
+            let Outcome { faulty, disk, writer, .. } = outcome;
+            drop(writer);
+            faulty.heal();
+            let mut writer = change.start(&disk).unwrap();
+            let Some(newest) = writer.numbers().unwrap().pop() else { return };
+            if writer.pointer().current == Some(newest) {
+                return;
+            }
+            writer.publish(newest).unwrap();
+            published += 1;
+            for seed in seeds(operation) {
+                let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(seed));
+                let follower = Follower::open(disk, store(), OpenOptions::default()).unwrap();
+                let info = follower.version().info().clone();
+                assert_eq!(info.name.number, newest, "{}, seed {seed}", change.name);
+                let held = scanned(&follower.version()).unwrap();
+                assert!(held == change.versions[&info.name.id]);
+            }
+        });
+    }
+    assert!(published >= 4);
+}
+
 #[track_caller]
 fn collect_or_panic(writer: &mut StoreWriter, change: &Change, moment: &str) {
     let collected = writer.collect(&ALL_GO, &mut |_| Ok(()));
