@@ -143,7 +143,7 @@ fn built_store() -> MemoryDisk {
     writer.pin(1, Pin::Keep).unwrap();
     let [old, new] = [1, 2].map(|number| try_version(&shared, number).unwrap());
     let path = Path::new("file.delta");
-    diff(&disk, &old, &new, path, Arc::new(Inline), &mut |_| Ok(())).unwrap();
+    diff(&disk, &old, &new, path, &(Arc::new(Inline) as _), &(Arc::new(|_| Ok(())) as _)).unwrap();
     disk
 }
 
