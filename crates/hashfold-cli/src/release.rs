@@ -24,7 +24,7 @@ pub(crate) struct GateArgs {
     #[arg(long, value_name = "KEY")]
     require_key: Vec<OsString>,
     /// Look so many of the current version's keys up in the new one, and count those that differ
-    /// [default: 1000 with --max-change, else none]
+    /// [default: 1000 with --max-change where changes are not counted, else none]
     #[arg(long, value_name = "N")]
     sample: Option<u64>,
 }
@@ -33,13 +33,18 @@ pub(crate) struct GateArgs {
 const SAMPLE: u64 = 1000;
 
 impl GateArgs {
-    fn gates(&self) -> Gates {
+    /// The gates for a version whose changes from the current one are known, or are not.
+    fn gates(&self, changes: Option<&Changes>) -> Gates {
         let bytes = |key: &OsString| key.as_encoded_bytes().to_vec();
+        let sample = match (self.max_change, changes) {
+            (Some(_), None) => SAMPLE,
+            _ => 0,
+        };
         Gates {
             entries_min: self.min_entries,
             change_max: self.max_change,
             required_keys: self.require_key.iter().map(bytes).collect(),
-            sample: self.sample.unwrap_or(if self.max_change.is_some() { SAMPLE } else { 0 }),
+            sample: self.sample.unwrap_or(sample),
         }
     }
 }
@@ -58,6 +63,8 @@ pub(crate) enum Intent {
 pub(crate) struct Release {
     pub(crate) info: VersionInfo,
     report: Report,
+    /// How it differs from the current version, if that was counted.
+    changes: Option<Changes>,
     /// Bytes of tables that the current version does not have.
     new_bytes: u64,
     is_published: bool,
@@ -71,8 +78,10 @@ impl Release {
         gates: &GateArgs,
         intent: Intent,
     ) -> Result<Release> {
-        let report = writer.report(info.name.number, &gates.gates())?;
         let current = writer.parent()?;
+        let is_child = info.parent == current.as_ref().map(|current| current.name);
+        let changes = info.changes.filter(|_| is_child);
+        let report = writer.report(info.name.number, &gates.gates(changes.as_ref()))?;
         let old: HashSet<u64> =
             current.iter().flat_map(VersionInfo::layers).map(|layer| layer.table).collect();
         let new = info.layers().filter(|layer| !old.contains(&layer.table));
@@ -84,7 +93,7 @@ impl Release {
             }
             writer.publish(info.name.number)?;
         }
-        Ok(Release { info, report, new_bytes, is_published })
+        Ok(Release { info, report, changes, new_bytes, is_published })
     }
 
     /// The facts as a JSON object, without the event's name.
@@ -104,7 +113,7 @@ impl Release {
             "parent": info.parent.map(|parent| parent.number),
             "published": self.is_published,
             "entries_min": report.entries.start(), "entries_max": report.entries.end(),
-            "changes": info.changes.as_ref().map(changes_json),
+            "changes": self.changes.as_ref().map(changes_json),
             "sample": sample, "objections": objections.collect::<Vec<_>>(),
             "chunks": info.chunks.len(), "deltas": info.deltas(),
             "bytes": info.bytes(), "new_bytes": self.new_bytes,
@@ -117,7 +126,7 @@ impl Release {
     pub(crate) fn describe(&self) -> String {
         let Release { info, report, .. } = self;
         let mut text = units::entries(&report.entries);
-        if let Some(changes) = &info.changes {
+        if let Some(changes) = &self.changes {
             text += &format!(": {}", changes_text(changes));
         }
         let (bytes, new) = (units::bytes(info.bytes()), units::bytes(self.new_bytes));
