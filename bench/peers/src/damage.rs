@@ -7,7 +7,6 @@ use crate::{
     measure::TemporaryFolder,
     report::{Column, Report, Row},
 };
-use clap::ValueEnum;
 use hashfold::{
     Seed,
     io::{Disk, OsDisk},
@@ -32,9 +31,10 @@ pub struct Options {
     /// Entries, with values of 100 bytes.
     #[arg(long, default_value_t = 40_000)]
     pub entries: u64,
-    /// Bytes that are flipped.
-    #[arg(long, default_value_t = 100)]
-    pub flips: u64,
+    /// Bytes that are flipped: a kind of damage for each number. The last one also with a chunk
+    /// deleted.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 100])]
+    pub flips: Vec<u64>,
     /// What `voldemort/run.sh damage` printed.
     #[arg(long)]
     pub voldemort: Option<PathBuf>,
@@ -59,28 +59,28 @@ const COLUMNS: &[Column] = &[
     Column { name: "damaged_places_named", decimals: 0 },
 ];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Damage {
-    Deleted,
-    Flipped,
-    Both,
+#[derive(Clone, Copy, Debug)]
+struct Damage {
+    deletes: bool,
+    /// Bytes that are flipped.
+    flips: u64,
 }
 
 impl Damage {
-    fn name(self, flips: u64) -> String {
+    fn name(self) -> String {
+        let flips = format!("flipped bytes: {}", self.flips);
         match self {
-            Damage::Deleted => "a chunk's files deleted".to_owned(),
-            Damage::Flipped => format!("{flips} bytes of a chunk flipped"),
-            Damage::Both => format!("a chunk's files deleted and {flips} bytes of another flipped"),
+            Damage { deletes: false, .. } => flips,
+            Damage { flips: 0, .. } => "a chunk deleted".to_owned(),
+            _ => format!("a chunk deleted and {flips}"),
         }
     }
 
-    fn deletes(self) -> bool {
-        self != Damage::Flipped
-    }
-
-    fn flips(self) -> bool {
-        self != Damage::Deleted
+    fn all(flips: &[u64]) -> Vec<Damage> {
+        let mut all = vec![Damage { deletes: true, flips: 0 }];
+        all.extend(flips.iter().map(|&flips| Damage { deletes: false, flips }));
+        all.extend(flips.last().map(|&flips| Damage { deletes: true, flips }));
+        all
     }
 }
 
@@ -93,14 +93,14 @@ pub fn run(options: &Options) -> Result<Report> {
     let mut report = Report::new(COLUMNS, facts);
     let folder = TemporaryFolder::create(&options.common.dir, "peers-damage")?;
     let lines = options.voldemort.as_deref().map(crate::nightly::read_lines).transpose()?;
-    for damage in Damage::value_variants() {
-        let name = damage.name(options.flips);
+    for damage in Damage::all(&options.flips) {
+        let name = damage.name();
         let mut rounds = Vec::new();
         for round in 0..options.common.rounds as u64 {
             let seed = options.common.seed + round;
             let data = Data::new(seed, options.entries, VALUE_SIZE);
             let folder = folder.path.join("store");
-            rounds.push(self::round(&data, *damage, options.flips, &folder)?);
+            rounds.push(self::round(&data, damage, &folder)?);
             fs::remove_dir_all(&folder)?;
         }
         let note = "every block read is checked; a store with a chunk missing is not opened";
@@ -117,7 +117,7 @@ pub fn run(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-fn round(data: &Data, damage: Damage, flips: u64, folder: &Path) -> Result<Vec<Option<f64>>> {
+fn round(data: &Data, damage: Damage, folder: &Path) -> Result<Vec<Option<f64>>> {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let info = build(&disk, data, folder)?;
     let mut places = HashSet::new();
@@ -125,12 +125,12 @@ fn round(data: &Data, damage: Damage, flips: u64, folder: &Path) -> Result<Vec<O
         let table = info.chunks[chunk].base().table;
         folder.join("tables").join(format!("{table:016x}"))
     };
-    if damage.deletes() {
+    if damage.deletes {
         fs::remove_dir_all(chunk(DELETED))?;
         places.insert(chunk(DELETED));
     }
-    if damage.flips() {
-        places.extend(flip(&chunk(FLIPPED), data.seed, flips)?);
+    if damage.flips > 0 {
+        places.extend(flip(&chunk(FLIPPED), data.seed, damage.flips)?);
     }
     let mut named = HashSet::new();
     let mut name = |error: &hashfold::Error| {

@@ -28,9 +28,9 @@ public final class Bench {
     }
 
     public static void main(String[] arguments) throws Exception {
-        Map<String, String> options = new HashMap<>(Map.of("sizes", "5000000x100", "changes", "1,10",
-                "nights", "5", "rounds", "1", "seed", "1", "quiet-ms", "1000", "entries", "40000",
-                "flips", "100", "threads", "" + Runtime.getRuntime().availableProcessors()));
+        Map<String, String> options = new HashMap<>(Map.of("rounds", "1", "sizes", "5000000x100", "changes", "1,10",
+                "nights", "5", "seed", "1", "quiet-ms", "1000", "entries", "40000", "flips", "1,100",
+                "threads", "" + Runtime.getRuntime().availableProcessors()));
         for (int i = 1; i < arguments.length; i += 2) {
             String name = arguments[i].replaceFirst("^--", "");
             if (i + 1 == arguments.length || !(options.containsKey(name) || name.equals("dir"))) {
@@ -202,16 +202,19 @@ public final class Bench {
     // Damage.
 
     private void damage() throws Exception {
-        String flips = options.get("flips") + " bytes of ";
+        String[] flips = options.get("flips").split(",");
         for (int round = 0; round < number("rounds"); round++) {
             Data data = new Data(number("seed") + round, number("entries"), DAMAGE_VALUE_SIZE);
-            damage(data, "a chunk's files deleted", true, false);
-            damage(data, flips + "a chunk flipped", false, true);
-            damage(data, "a chunk's files deleted and " + flips + "another flipped", true, true);
+            damage(data, "a chunk deleted", true, 0);
+            for (String count : flips) {
+                damage(data, "flipped bytes: " + count, false, Integer.parseInt(count));
+            }
+            String last = flips[flips.length - 1];
+            damage(data, "a chunk deleted and flipped bytes: " + last, true, Integer.parseInt(last));
         }
     }
 
-    private void damage(Data data, String name, boolean isDeleted, boolean isFlipped) throws Exception {
+    private void damage(Data data, String name, boolean isDeleted, int flips) throws Exception {
         Path path = folder.resolve("store");
         Engine engine = new Engine(path);
         byte[] states = new byte[data.count];
@@ -223,9 +226,9 @@ public final class Bench {
             Files.delete(version.resolve("1_0_0.data"));
             places++;
         }
-        if (isFlipped) {
+        if (flips > 0) {
             List<Path> files = List.of(version.resolve("2_0_1.index"), version.resolve("2_0_1.data"));
-            places += flip(files, data.seed, number("flips"));
+            places += flip(files, data.seed, flips);
         }
         int[] counts = new int[4];
         double opens = 1;
