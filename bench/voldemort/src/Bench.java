@@ -73,6 +73,8 @@ public final class Bench {
         int night = 0;
         long current = 0;
         for (String change : options.get("changes").split(",")) {
+            double written = 0;
+            double changed = 0;
             for (int nth = 1; nth <= number("nights"); nth++) {
                 night++;
                 double fraction = Double.parseDouble(change) / 100.0;
@@ -87,10 +89,12 @@ public final class Bench {
                     }
                 }
                 Map<String, Object> line = line(data, change);
-                update(engine, data, states, after, night, changedBytes, line);
+                written += update(engine, data, states, after, night, changedBytes, line);
+                changed += changedBytes;
                 line.put("disk_per_payload", diskBytes(path) / payload(data, after));
                 check(engine, data, after);
                 if (nth == number("nights")) {
+                    line.put("written_per_changed_byte_all_nights", written / changed);
                     rollBack(engine, data, states, after, current, line);
                     check(engine, data, states);
                     removeOld(path);
@@ -117,7 +121,8 @@ public final class Bench {
         return line;
     }
 
-    private void update(Engine engine, Data data, byte[] before, byte[] after, int night,
+    /** Returns how many bytes it wrote. */
+    private long update(Engine engine, Data data, byte[] before, byte[] after, int night,
             long changedBytes, Map<String, Object> line) throws Exception {
         Reader reader = new Reader(engine, data, before, after);
         reader.start();
@@ -146,6 +151,7 @@ public final class Bench {
         line.put("lookups_per_s_update",
                 reader.perSecond(Reader.PREPARE, Reader.SWITCH, Reader.SETTLE));
         line.put("lookups_per_s_quiet", reader.perSecond(Reader.QUIET));
+        return written;
     }
 
     private void rollBack(Engine engine, Data data, byte[] before, byte[] after, long version,

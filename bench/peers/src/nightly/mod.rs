@@ -97,6 +97,7 @@ const COLUMNS: &[Column] = &[
     Column { name: "seconds_until_live", decimals: 3 },
     Column { name: "seconds_until_settled", decimals: 3 },
     Column { name: "written_per_changed_byte", decimals: 2 },
+    Column { name: "written_per_changed_byte_all_nights", decimals: 2 },
     Column { name: "switch_ms", decimals: 2 },
     Column { name: "stall_ms_switch", decimals: 2 },
     Column { name: "stall_ms_update", decimals: 2 },
@@ -107,6 +108,44 @@ const COLUMNS: &[Column] = &[
     Column { name: "stall_ms_roll_back", decimals: 2 },
     Column { name: "disk_per_payload", decimals: 3 },
 ];
+
+/// What was measured in a night: the numbers of [`COLUMNS`].
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    live_s: f64,
+    settled_s: f64,
+    written_bytes: f64,
+    changed_bytes: f64,
+    switch: Duration,
+    seen_quiet: Seen,
+    seen_switch: Seen,
+    seen_update: Seen,
+    disk_per_payload: f64,
+    /// After the last night.
+    roll_back: Option<(Duration, Seen)>,
+    /// After the last night, of all nights.
+    written_all: Option<f64>,
+}
+
+impl Figures {
+    fn numbers(self) -> Vec<Option<f64>> {
+        vec![
+            Some(self.live_s),
+            Some(self.settled_s),
+            Some(self.written_bytes / self.changed_bytes),
+            self.written_all,
+            Some(self.switch.as_secs_f64() * 1000.0),
+            Some(self.seen_switch.longest_ms()),
+            Some(self.seen_update.longest_ms()),
+            Some(self.seen_quiet.longest_ms()),
+            self.seen_update.per_second(),
+            self.seen_quiet.per_second(),
+            self.roll_back.map(|(time, _)| time.as_secs_f64()),
+            self.roll_back.map(|(_, seen)| seen.longest_ms()),
+            Some(self.disk_per_payload),
+        ]
+    }
+}
 
 /// A way to keep data that change.
 trait Peer {
@@ -244,42 +283,44 @@ fn cycle(peer: &dyn Peer, data: &Data, options: &Options, folder: &Path) -> Resu
     let mut number = 0;
     let mut all = Vec::new();
     for change in &options.changes {
-        let mut nights = Vec::new();
+        let mut nights: Vec<Figures> = Vec::new();
         for nth in 1..=options.nights {
             number += 1;
             let night = Night::new(data, number, change / 100.0);
             let after = night.after(&states);
             let expected = Expected { data, before: &states, after: &after };
             settle(folder)?;
-            let mut numbers = self::night(&*store, &night, &expected, options)?;
-            numbers.push(Some(disk_bytes_below(folder)? as f64 / payload(data, &after)));
+            let mut figures = self::night(&*store, &night, &expected, options)?;
+            figures.disk_per_payload = disk_bytes_below(folder)? as f64 / payload(data, &after);
             check_changes(&*store, &night, data, &after)?;
             if nth == options.nights {
-                let (seconds, seen) = roll_back(&*store, &expected, options)?;
-                let at = numbers.len() - 3;
-                numbers[at] = Some(seconds);
-                numbers[at + 1] = Some(seen.longest_ms());
+                figures.roll_back = Some(roll_back(&*store, &expected, options)?);
                 check_changes(&*store, &night, data, &states)?;
                 store.settle()?;
             } else {
                 states = after;
             }
-            nights.push(numbers);
+            nights.push(figures);
         }
-        all.push(nights);
+        let sum = |number: fn(&Figures) -> f64| nights.iter().map(number).sum::<f64>();
+        let written_all = sum(|night| night.written_bytes) / sum(|night| night.changed_bytes);
+        if let Some(last) = nights.last_mut() {
+            last.written_all = Some(written_all);
+        }
+        all.push(nights.into_iter().map(Figures::numbers).collect());
     }
     Ok(all)
 }
 
-/// One night: the numbers of [`COLUMNS`] but for the last one.
+/// One night, but for what can be seen of it only later.
 fn night(
     store: &dyn Store,
     night: &Night,
     expected: &Expected<'_>,
     options: &Options,
-) -> Result<Vec<Option<f64>>> {
+) -> Result<Figures> {
     let mut written = 0;
-    let ([prepare, switch, settle], seen) = read_while(store, expected, options, |signals| {
+    let ([prepared, live, settled], seen) = read_while(store, expected, options, |signals| {
         written = written_bytes()?;
         let start = Instant::now();
         signals.enter(Phase::Prepare);
@@ -287,38 +328,39 @@ fn night(
         let prepared = start.elapsed();
         signals.enter(Phase::Switch);
         store.switch()?;
-        let switched = start.elapsed();
+        let live = start.elapsed();
         signals.enter(Phase::Settle);
         store.settle()?;
         written = written_bytes()? - written;
-        Ok([prepared, switched, start.elapsed()])
+        Ok([prepared, live, start.elapsed()])
     })?;
     let seen = |phase: Phase| seen[phase as usize];
-    let update = seen(Phase::Prepare).and(seen(Phase::Switch)).and(seen(Phase::Settle));
-    Ok(vec![
-        Some(switch.as_secs_f64()),
-        Some(settle.as_secs_f64()),
-        Some(written as f64 / night.bytes(expected.data) as f64),
-        Some((switch - prepare).as_secs_f64() * 1000.0),
-        Some(seen(Phase::Switch).longest_ms()),
-        Some(update.longest_ms()),
-        Some(seen(Phase::Quiet).longest_ms()),
-        update.per_second(),
-        seen(Phase::Quiet).per_second(),
-        None,
-        None,
-    ])
+    Ok(Figures {
+        live_s: live.as_secs_f64(),
+        settled_s: settled.as_secs_f64(),
+        written_bytes: written as f64,
+        changed_bytes: night.bytes(expected.data) as f64,
+        switch: live - prepared,
+        seen_quiet: seen(Phase::Quiet),
+        seen_switch: seen(Phase::Switch),
+        seen_update: seen(Phase::Prepare).and(seen(Phase::Switch)).and(seen(Phase::Settle)),
+        ..Figures::default()
+    })
 }
 
-/// Goes back to the night before; returns how many seconds that took, and what a reader saw.
-fn roll_back(store: &dyn Store, expected: &Expected<'_>, options: &Options) -> Result<(f64, Seen)> {
+/// Goes back to the night before; returns how long that took, and what a reader saw.
+fn roll_back(
+    store: &dyn Store,
+    expected: &Expected<'_>,
+    options: &Options,
+) -> Result<(Duration, Seen)> {
     let (time, seen) = read_while(store, expected, options, |signals| {
         let start = Instant::now();
         signals.enter(Phase::RollBack);
         store.roll_back()?;
         Ok(start.elapsed())
     })?;
-    Ok((time.as_secs_f64(), seen[Phase::RollBack as usize]))
+    Ok((time, seen[Phase::RollBack as usize]))
 }
 
 /// Works while another thread reads, which has some time alone before.
