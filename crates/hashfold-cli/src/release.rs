@@ -27,6 +27,9 @@ pub(crate) struct GateArgs {
     /// [default: 1000 with --max-change where changes are not counted, else none]
     #[arg(long, value_name = "N")]
     sample: Option<u64>,
+    /// Read all files of the version back, and compare them with what was written
+    #[arg(long)]
+    read_back: bool,
 }
 
 /// Keys that are looked up to find out how much changed: a tenth is found to one part in a hundred.
@@ -45,6 +48,7 @@ impl GateArgs {
             change_max: self.max_change,
             required_keys: self.require_key.iter().map(bytes).collect(),
             sample: self.sample.unwrap_or(sample),
+            read_back: self.read_back,
         }
     }
 }

@@ -22,6 +22,8 @@ pub struct Gates {
     pub required_keys: Vec<Vec<u8>>,
     /// So many keys of the current version are looked up in the new one.
     pub sample: u64,
+    /// All files are read back and compared with what was written.
+    pub read_back: bool,
 }
 
 /// Something that a version is not.

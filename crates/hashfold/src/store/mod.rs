@@ -18,6 +18,36 @@
 //! - A reader has one version for its whole life, and its files stay for as long as it has it,
 //!   also across processes: [`Version`]. A [`Follower`] goes from one to the next and never waits.
 //! - One writer at a time: [`StoreWriter`].
+//!
+//! ```
+//! use hashfold::{Seed, io::{Disk, MemoryDisk}, run::SortOptions, store::*, table::{IndexOptions, OpenOptions}, work::Inline};
+//! use std::{path::Path, sync::Arc};
+//!
+//! let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+//! let folder = Path::new("colours");
+//! let shape = Shape { slots: SlotMap::new(1)?, index: IndexOptions::default(), block_size: 4096 };
+//! let options = StoreOptions { seed: Seed(1), id: 1, shape, attributes: Vec::new() };
+//! let mut writer = StoreWriter::create(disk.clone(), folder, options, Arc::new(Inline))?;
+//!
+//! let mut batch = writer.batch(SortOptions::default())?;
+//! batch.push(b"sky", Some(b"blue"))?;
+//! let first = writer.write(batch, Mode::Auto, VersionFacts { id: 11, ..VersionFacts::default() })?;
+//! writer.publish(first.name.number)?;
+//! let reader = Follower::open(disk, folder, OpenOptions::default())?;
+//!
+//! let mut night = writer.batch(SortOptions::default())?;
+//! night.push(b"sky", Some(b"black"))?;
+//! let second = writer.write(night, Mode::Auto, VersionFacts { id: 12, ..VersionFacts::default() })?;
+//! writer.publish(second.name.number)?;
+//! assert_eq!(reader.version().get(b"sky")?.as_deref(), Some(&b"blue"[..]));
+//! reader.refresh()?;
+//! assert_eq!(reader.version().get(b"sky")?.as_deref(), Some(&b"black"[..]));
+//!
+//! writer.roll_back()?;
+//! reader.refresh()?;
+//! assert_eq!(reader.version().get(b"sky")?.as_deref(), Some(&b"blue"[..]));
+//! # Ok::<(), hashfold::Error>(())
+//! ```
 
 mod batch;
 mod check;

@@ -1,7 +1,8 @@
 //! Publishing, rolling back, pinning: what only changes the pointer.
 
 use super::{
-    gates::{Gates, Report},
+    check::verify,
+    gates::{Gates, Objection, Report},
     pointer::Pointer,
     read::Version,
     write::StoreWriter,
@@ -17,7 +18,16 @@ impl StoreWriter {
         let open = |number| Version::open(&self.disk, &self.folder, number, OpenOptions::default());
         let new = open(number)?;
         let current = self.pointer.current.filter(|current| *current != number);
-        gates.check(current.map(open).transpose()?.as_ref(), &new)
+        let mut report = gates.check(current.map(open).transpose()?.as_ref(), &new)?;
+        if gates.read_back {
+            let found = verify(self.disk.as_ref(), &self.folder, number, &mut |_, _| Ok(()))?;
+            report.objections.extend(found.damage.into_iter().map(|damage| Objection {
+                what: "bytes read back",
+                expected: "those that were written".to_owned(),
+                got: damage.to_string(),
+            }));
+        }
+        Ok(report)
     }
 
     /// Makes a version current, whatever gates would say. Readers see it from then on. One that

@@ -457,6 +457,7 @@ fn gates_object_to_what_they_are_told_to() {
         change_max: Some(0.1),
         required_keys: vec![7u64.to_le_bytes().to_vec(), 9000u64.to_le_bytes().to_vec()],
         sample: 30,
+        read_back: true,
     };
     let report = writer.report(2, &gates).unwrap();
     let what: Vec<_> = report.objections.iter().map(|objection| objection.what).collect();
@@ -471,6 +472,28 @@ fn gates_object_to_what_they_are_told_to() {
     );
     let sample = report.sample.unwrap();
     assert!(sample.keys > 10 && sample.removed > 0 && sample.changed == 0, "{sample:?}");
+}
+
+#[test]
+fn what_was_not_written_well_is_not_published() {
+    let disk = memory_disk();
+    let mut writer = create(&disk, 1, Arc::new(Inline));
+    let entries = random_batch(&mut Random(8), 300, 300);
+    let info = write(&mut writer, &entries, Mode::Merge, 1).unwrap();
+    let gates = Gates { read_back: true, ..Gates::default() };
+    assert!(writer.report(1, &gates).unwrap().passes());
+    let table = layer_folder(&info);
+    let names = disk.list(&table).unwrap();
+    let data = names.iter().find(|name| name.starts_with("data-")).unwrap();
+    harm(disk.as_ref(), &table.join(data), "flipped", 0);
+    let report = writer.report(1, &gates).unwrap();
+    assert_eq!(report.objections[0].what, "bytes read back");
+    assert!(report.objections[0].got.contains(data), "{}", report.objections[0]);
+}
+
+fn layer_folder(info: &VersionInfo) -> PathBuf {
+    let id = info.chunks[0].base().table;
+    Path::new(FOLDER).join("tables").join(format!("{id:016x}"))
 }
 
 #[test]

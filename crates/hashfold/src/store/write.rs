@@ -17,7 +17,7 @@ use crate::{
     error::{Error, ErrorKind, Place, Result},
     io::{Access, Disk, Lock, folders_above, is_denied},
     key::Seed,
-    run::{Run, SortOptions, Summary},
+    run::{Run, SortOptions, Summary, VALUE_BYTES_MAX},
     table::{OpenOptions, Table},
     work::{Executor, Inline, Pending},
 };
@@ -233,21 +233,20 @@ impl StoreWriter {
         numbers(self.disk.as_ref(), &self.folder)
     }
 
-    /// Takes the entries of a batch. They are sorted in so much memory, and spilled to the store's
-    /// folder if that is too little.
+    /// Takes the entries of a batch. They are sorted in so much memory, but a mebibyte for each
+    /// chunk at least, and spilled to the store's folder if that is too little.
     pub fn batch(&self, options: SortOptions) -> Result<Batch> {
         let shape = self.shape(self.parent()?.as_ref())?;
         let (tables, seed) = (self.tables(), self.pointer.seed);
         Batch::new(&self.disk, &tables, seed, shape.slots, options, &self.executor)
     }
 
-    /// Makes a version of the current one and a batch.
-    /// `Exists` if there is a version with its id.
+    /// Makes a version of the current one and a batch. `Exists` if there is a version with its id.
     pub fn write(&mut self, batch: Batch, mode: Mode, facts: VersionFacts) -> Result<VersionInfo> {
         self.settle()?;
         self.check_new(facts.id)?;
-        let parent = self.parent()?;
-        let shape = self.shape(parent.as_ref())?;
+        let parent = self.parent()?.map(Arc::new);
+        let shape = self.shape(parent.as_deref())?;
         if batch.slots() != shape.slots {
             let expected = format!("for {} chunks", shape.slots.chunks());
             return Err(Error::argument("batch", expected, batch.slots().chunks()));
@@ -457,7 +456,7 @@ struct ChunkJob {
     summary: Summary,
     mode: Mode,
     /// The chunk in the parent version.
-    old: Option<(usize, VersionInfo)>,
+    old: Option<(usize, Arc<VersionInfo>)>,
     builder: LayerBuilder,
 }
 
@@ -483,7 +482,9 @@ impl ChunkJob {
     fn plan(&self, old: &Chunk) -> Plan {
         let is_empty = self.summary.entries_max == 0;
         let deltas: u64 = old.deltas().iter().map(|layer| layer.bytes).sum();
+        // A delta puts a byte in front of each value.
         let is_cheap = old.deltas().len() < DELTAS_UNFOLDED_MAX
+            && self.summary.values.max < VALUE_BYTES_MAX as u64
             && (deltas + self.summary.bytes_max) * FOLD_RATIO <= old.base().bytes;
         match self.mode {
             Mode::Replace => Plan::Join(Keep::Replace),

@@ -178,6 +178,7 @@ fn change_store(disk: &Arc<dyn Disk>) -> Result<()> {
         change_max: Some(0.1),
         required_keys: vec![b"key 1".to_vec()],
         sample: 10,
+        read_back: false,
     };
     for mode in [Mode::Auto, Mode::Merge, Mode::Delta, Mode::Replace] {
         let made = try_write(&mut writer, &changes(3, KEYS), mode, 100 + mode as u64);
