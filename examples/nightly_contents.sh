@@ -55,7 +55,7 @@ number() { "$hashfold" versions "$store" --json | tail -n 1 | sed -E 's/.*"numbe
 night() { echo; echo "== $*"; }
 update() { "$hashfold" update "$store" "$@" --format tsv --no-quotes; }
 # Makes a version current once the reader knows what to expect of it.
-publish() { expect "$(number)" "$1"; "$hashfold" publish "$store" "$(number)"; sleep 2; }
+publish() { expect "$(number)" "$1"; "$hashfold" publish "$store" "$(number)" "${@:2}"; sleep 2; }
 
 night "${#lists[@]} lists: without the games, and without amateur radio"
 rows > "$work/rows.tsv"
@@ -90,7 +90,7 @@ update "$work/night.tsv" --mode replace --max-change 0.1 || status=$?
 [[ $status -eq 1 ]] || fail "the bad night was not refused (exit code $status)"
 echo "-- published all the same:"
 tail -n +2 "$work/night.tsv" > "$work/half.tsv"
-publish "$work/half.tsv"
+publish "$work/half.tsv" --force
 echo "-- and taken back:"
 "$hashfold" rollback "$store"
 sleep 2

@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 table=${1:-target/packages}
 
+echo "compiling the command: some minutes, the first time" >&2
 cargo build --release --quiet --package hashfold-cli
 hashfold=${CARGO_TARGET_DIR:-target}/release/hashfold
 show() { printf '\n$ hashfold %s\n' "$*" && "$hashfold" "$@"; }

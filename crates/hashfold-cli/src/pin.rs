@@ -11,7 +11,7 @@ use hashfold::store::Pin;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Keep a version of a store whatever `hashfold gc` is told, or no longer
+/// Protect a version of a store from `hashfold gc`, or stop protecting it
 #[derive(Args, Debug)]
 pub(crate) struct PinArgs {
     /// The folder of the store
@@ -20,7 +20,7 @@ pub(crate) struct PinArgs {
     /// The version
     #[arg(value_name = "N")]
     version: u64,
-    /// No longer
+    /// Stop protecting it
     #[arg(long)]
     release: bool,
     /// The summary as a JSON object

@@ -13,8 +13,8 @@ use std::path::PathBuf;
 
 /// Make a version of a store the current one
 ///
-/// It takes as long whatever the size of the data: one small file is replaced. A version that does
-/// not pass a gate is not published; the command then ends with exit code 1.
+/// It takes the same time whatever the size of the data: one small file is replaced. A version that
+/// does not pass a gate given here is marked bad instead; the command then ends with exit code 1.
 #[derive(Args, Debug)]
 pub(crate) struct PublishArgs {
     /// The folder of the store
@@ -26,7 +26,8 @@ pub(crate) struct PublishArgs {
     /// Only say how the version compares with the current one
     #[arg(long)]
     dry_run: bool,
-    /// Publish a version that was rolled back all the same
+    /// Publish a version all the same that is marked bad: one that was rolled back, or that did
+    /// not pass a gate
     #[arg(long)]
     force: bool,
     /// The summary as a JSON object
@@ -52,7 +53,8 @@ pub(crate) fn run(args: &PublishArgs) -> Result<Exit> {
         return Err(Failure {
             exit: Exit::No,
             message: format!(
-                "{}: version {number} was rolled back; --force publishes it all the same",
+                "{}: version {number} is marked bad: it was rolled back, or did not pass a gate; \
+                 --force publishes it all the same",
                 args.store.display()
             ),
         });

@@ -13,11 +13,11 @@ use std::{collections::HashSet, ffi::OsString, path::Path};
 /// What a version must be like to be published.
 #[derive(Args, Debug)]
 pub(crate) struct GateArgs {
-    /// So many entries at least
+    /// At least so many entries must be there
     #[arg(long, value_name = "N")]
     min_entries: Option<u64>,
-    /// This part of the current version's keys added, changed or removed at most: 0.1 or 10%. In a
-    /// delta, where changes are not counted, the number of entries and a sample tell
+    /// At most this part of the current version's keys may be added, changed or removed: 0.1 or 10%.
+    /// In a delta, where changes are not counted, all its entries count, and a sample is looked at
     #[arg(long, value_name = "FRACTION", value_parser = units::parse_fraction)]
     max_change: Option<f64>,
     /// This key must be there; may be given several times
@@ -75,7 +75,8 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    /// Checks a version, and publishes it if that is the intent and no gate objects.
+    /// Checks a version, and publishes it if that is the intent and no gate objects; if one does,
+    /// marks it as bad.
     pub(crate) fn decide(
         writer: &mut StoreWriter,
         info: VersionInfo,
@@ -96,6 +97,9 @@ impl Release {
                 writer.forgive(info.name.number)?;
             }
             writer.publish(info.name.number)?;
+        } else if intent == Intent::Publish {
+            // Whoever tries again, without the gates, is told.
+            writer.condemn(info.name.number)?;
         }
         Ok(Release { info, report, changes, new_bytes, is_published })
     }

@@ -10,10 +10,10 @@ use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Make the version current that was so before, and mark the one that is current now as bad
+/// Go back to the version that was current before, and mark the present one as bad
 ///
-/// A bad version is not published again, unless with `hashfold publish --force`. It takes as long
-/// whatever the size of the data.
+/// A bad version is not published again, unless with `hashfold publish --force`. It takes the same
+/// time whatever the size of the data.
 #[derive(Args, Debug)]
 pub(crate) struct RollbackArgs {
     /// The folder of the store

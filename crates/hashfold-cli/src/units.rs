@@ -39,7 +39,7 @@ pub(crate) fn parse_fraction(text: &str) -> Result<f64, String> {
         None => (text.trim(), 1.0),
     };
     match number.trim().parse::<f64>() {
-        Ok(number) if number.is_finite() && number >= 0.0 => Ok(number * unit),
+        Ok(number) if (0.0..=1.0).contains(&(number * unit)) => Ok(number * unit),
         _ => Err("expected a part like 0.1 or 10%".into()),
     }
 }

@@ -19,6 +19,7 @@ use hashfold::store::{
     Attributes, DeltaReader, Mode, Shape, SlotMap, StoreOptions, StoreWriter, VersionFacts,
     VersionInfo,
 };
+use hashfold::{io::ALIGNMENT, table::IndexOptions};
 use serde_json::json;
 use std::{
     fs,
@@ -33,8 +34,8 @@ use std::{
 /// with the same key the last one counts, be it a value or a deletion. Formats are those of `build`.
 ///
 /// Readers go on reading the version that they have, and see the new one when they look for it.
-/// A version that does not pass a gate is made and not published; the command then ends with exit
-/// code 1, and `hashfold publish` can publish it all the same.
+/// A version that does not pass a gate is made and marked bad; the command then ends with exit code
+/// 1, and only `hashfold publish --force` publishes the version all the same.
 #[derive(Args, Debug)]
 pub(crate) struct UpdateArgs {
     /// The folder of the store
@@ -72,7 +73,8 @@ pub(crate) struct UpdateArgs {
     /// Progress and summary as JSON objects on standard output
     #[arg(long)]
     json: bool,
-    /// Parts of the keys, which are built side by side [default: 1]
+    /// Split the keys into so many ranges of Redis Cluster slots, which are built side by side, in
+    /// 1 MiB of memory each at least [default: 1]
     #[arg(long, value_name = "N", help_heading = "When the store is made")]
     chunks: Option<u32>,
     #[command(flatten, next_help_heading = "When the store is made")]
@@ -251,6 +253,20 @@ impl UpdateArgs {
                 "--chunks is {asked}, but the store was made with {chunks}"
             )));
         }
+        let (asked, has) = (self.shape.index.options(), sample.shape.index);
+        if asked != IndexOptions::default() && asked != has {
+            return Err(Failure::usage(format!(
+                "the index is {}, but the store was made with {}; a store keeps its own",
+                describe(&asked),
+                describe(&has)
+            )));
+        }
+        let (asked, has) = (self.shape.block_size, sample.shape.block_size);
+        if asked != ALIGNMENT && asked != has {
+            return Err(Failure::usage(format!(
+                "--block-size is {asked}, but the store was made with {has}"
+            )));
+        }
         if let Some(asked) = self.shape.seed.filter(|asked| *asked != sample.seed) {
             return Err(Failure::usage(format!(
                 "--seed is {asked}, but the store was made with {}",
@@ -363,4 +379,12 @@ fn parse_pair(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
         _ => Err("expected a name, '=' and a value".into()),
     }
+}
+
+/// An index as its options: `dense, bucket size 64, coding limit 32, absent bits 0`.
+fn describe(index: &IndexOptions) -> String {
+    let IndexOptions { choice, bucket_size, coding_limit, absent_bits } = index;
+    format!(
+        "{choice}, bucket size {bucket_size}, coding limit {coding_limit}, absent bits {absent_bits}"
+    )
 }

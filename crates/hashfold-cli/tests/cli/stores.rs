@@ -50,7 +50,7 @@ fn a_version_that_was_rolled_back_is_published_only_by_force() {
     let rolled = "rolled s back: version 2 is current again, version 3 is marked bad\n";
     check(&work, "rollback s", 0, rolled, "");
     check_current(&work, 2);
-    let bad = "s: version 3 was rolled back; --force publishes it all the same";
+    let bad = "s: version 3 is marked bad: it was rolled back, or did not pass a gate; --force publishes it all the same";
     check(&work, "publish s", 1, "", bad);
     check(&work, "publish s 3", 1, "", bad);
     check_current(&work, 2);

@@ -254,15 +254,16 @@ fn a_version_that_does_not_pass_a_gate_is_kept_and_not_published() {
         ]
     );
     check(&work, &[("1", "a"), ("2", "b"), ("3", "c")]);
-    // Changes of a delta are not counted; a sample tells.
+    // Changes of a delta are not counted: its entries are, and a sample tells more.
     let outcome = work.run("update s b.csv --mode delta --max-change 10% --json");
     assert_eq!(outcome.code, 1, "{outcome:?}");
     let made: Value = serde_json::from_str(outcome.text().lines().last().unwrap()).unwrap();
     assert_eq!(made["sample"].to_string(), r#"{"keys":3,"removed":0,"changed":2}"#);
     // The next version is made of the current one, not of what was refused.
-    let outcome = work.run("publish s 2 --min-entries 3");
+    assert_eq!(work.run("publish s 2").code, 1);
+    let outcome = work.run("publish s 2 --min-entries 3 --force");
     assert_eq!((outcome.code, outcome.text().lines().count()), (1, 2), "{outcome:?}");
-    work.ok("publish s 2 --min-entries 2");
+    work.ok("publish s 2 --min-entries 2 --force");
     check(&work, &[("1", "x"), ("2", "y")]);
 }
 

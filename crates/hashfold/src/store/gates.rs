@@ -105,7 +105,7 @@ impl Gates {
         {
             report.sample = Some(sample(current, new, self.sample)?);
         }
-        self.check_counts(&mut report);
+        self.check_counts(&mut report, is_child);
         let mut missing = Vec::new();
         new.get_many(&self.required_keys, &mut |i, value| {
             missing.extend(value.is_none().then_some(i));
@@ -120,7 +120,7 @@ impl Gates {
         Ok(report)
     }
 
-    fn check_counts(&self, report: &mut Report) {
+    fn check_counts(&self, report: &mut Report, is_child: bool) {
         if let Some(least) = self.entries_min
             && *report.entries.start() < least
         {
@@ -132,7 +132,7 @@ impl Gates {
         }
         let Some(most) = self.change_max else { return };
         for (what, part) in [
-            ("part of the keys that changed", counted_change(report)),
+            ("part of the keys that changed", counted_change(report, is_child)),
             (
                 "part of the sampled keys that changed",
                 report.sample.map(|sample| sample.differing()),
@@ -156,11 +156,16 @@ fn counted(range: &RangeInclusive<u64>) -> String {
     }
 }
 
-/// The part of the current version's keys that differ, or what is known of it at least.
-fn counted_change(report: &Report) -> Option<f64> {
+/// The part of the current version's keys that differ. Where that was not counted: at most, for a
+/// delta over that version, whose entries may all be changes; else at least.
+fn counted_change(report: &Report, is_child: bool) -> Option<f64> {
     let before = report.current_entries.as_ref()?;
     let total = match report.changes {
         Some(changes) => changes.total(),
+        None if is_child => {
+            let puts = report.entries.end().saturating_sub(*before.end());
+            puts + before.start().saturating_sub(*report.entries.start())
+        }
         None => {
             let shrunk = before.start().saturating_sub(*report.entries.end());
             shrunk.max(report.entries.start().saturating_sub(*before.end()))

@@ -63,6 +63,23 @@ impl StoreWriter {
         Ok(previous)
     }
 
+    /// Marks a version that is not current as bad: it is not published by accident then, and no
+    /// rule but its age keeps it.
+    pub fn condemn(&mut self, number: u64) -> Result<()> {
+        self.settle()?;
+        self.version(number)?;
+        if self.pointer.current == Some(number) {
+            let expected = "one that is not current";
+            return Err(Error::argument("version to mark as bad", expected, number));
+        }
+        if self.pointer.bad.contains(&number) {
+            return Ok(());
+        }
+        let mut pointer = self.pointer.clone();
+        pointer.bad.push(number);
+        self.replace(pointer)
+    }
+
     /// Lets a version that was marked bad be published again.
     pub fn forgive(&mut self, number: u64) -> Result<()> {
         self.settle()?;

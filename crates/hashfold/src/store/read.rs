@@ -223,7 +223,14 @@ pub(super) fn open_layer(
     options: OpenOptions,
 ) -> Result<Table> {
     let folder = folder_of(tables, layer.table);
-    let table = Table::open(disk, &folder, options)?;
+    let table = Table::open(disk, &folder, options).map_err(|error| match error.kind() {
+        // It was there when the version was made.
+        ErrorKind::Absent => {
+            let lost = Error::field("table of the version", "a folder with a manifest", "none");
+            lost.at(&Place::file(&folder))
+        }
+        _ => error,
+    })?;
     let stats = table.stats();
     let pairs = [
         ("table id", layer.table, stats.id),

@@ -69,6 +69,8 @@ impl StoreWriter {
         pace: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<Removed> {
         self.settle()?;
+        // Where the current version is lost or damaged, any other may be needed.
+        self.parent()?;
         let mut removed = Removed::default();
         let mut spare = Vec::new();
         for (number, reason) in self.judge(rules)? {

@@ -248,6 +248,12 @@ fn a_version_that_was_rolled_back_is_not_published_by_accident() {
     writer.forgive(3).unwrap();
     writer.publish(3).unwrap();
     assert_eq!(writer.pointer().current, Some(3));
+    // One that did not please can be marked too, but not while it is current.
+    assert!(writer.condemn(3).is_err());
+    writer.forgive(2).unwrap();
+    writer.condemn(2).unwrap();
+    writer.condemn(2).unwrap();
+    assert!(matches!(writer.publish(2).unwrap_err().kind(), ErrorKind::Argument { .. }));
     // A number is never given twice.
     let entry = (b"key".to_vec(), Some(vec![9]));
     assert_eq!(write(&mut writer, &[entry], Mode::Auto, 9).unwrap().name.number, 4);
@@ -437,6 +443,49 @@ fn a_sample_is_as_large_as_was_asked_for() {
             assert!((count * 9 / 10..=count).contains(&(shown as u64)), "{shown} of {count}");
         }
     }
+}
+
+#[test]
+fn nothing_is_removed_while_the_current_version_is_lost_or_damaged() {
+    for damage in ["gone", "flipped"] {
+        let disk = memory_disk();
+        let mut writer = create(&disk, 2, Arc::new(Inline));
+        for id in 1..=2 {
+            let mode = if id == 1 { Mode::Merge } else { Mode::Delta };
+            write(&mut writer, &random_batch(&mut Random(id), 300, 300), mode, id).unwrap();
+            writer.publish(id).unwrap();
+        }
+        drop(writer);
+        let version = Path::new(FOLDER).join("versions/0000000002");
+        harm(disk.as_ref(), &version, damage, 0);
+        let mut writer =
+            StoreWriter::open(disk.clone(), Path::new(FOLDER), Arc::new(Inline)).unwrap();
+        let rules = Retention { keep: 0, age_s_min: 0, now_s: 100, free_bytes_min: 0 };
+        assert!(writer.collect(&rules, &mut |_| Ok(())).is_err(), "{damage}");
+        let tables = disk.list(&Path::new(FOLDER).join("tables")).unwrap();
+        assert_eq!(tables.len(), 4, "{damage}");
+        assert_eq!(writer.roll_back().unwrap(), 1);
+    }
+}
+
+#[test]
+fn all_entries_of_a_delta_count_as_changes() {
+    let disk = memory_disk();
+    let mut writer = create(&disk, 1, Arc::new(Inline));
+    let entries = |range: std::ops::Range<u64>, value: Option<Vec<u8>>| {
+        range.map(|i| (i.to_le_bytes().to_vec(), value.clone())).collect::<Vec<_>>()
+    };
+    write(&mut writer, &entries(0..1000, Some(vec![1])), Mode::Merge, 1).unwrap();
+    writer.publish(1).unwrap();
+    let mut check = |id, batch: &[_], passes: bool| {
+        let number = write(&mut writer, batch, Mode::Delta, id).unwrap().name.number;
+        let gates = Gates { change_max: Some(0.1), ..Gates::default() };
+        assert_eq!(writer.report(number, &gates).unwrap().passes(), passes, "{id}");
+    };
+    check(2, &entries(0..100, Some(vec![2])), true);
+    check(3, &entries(0..101, Some(vec![2])), false);
+    check(4, &entries(5000..5101, Some(vec![2])), false);
+    check(5, &entries(0..101, None), false);
 }
 
 #[test]

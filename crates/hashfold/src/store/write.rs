@@ -396,7 +396,8 @@ impl StoreWriter {
     }
 
     /// Removes what a crash left behind: tables that no version consists of, and files that never
-    /// got their names. Does nothing where a version cannot be read: nobody knows what it needs.
+    /// got their names. Removes no table where a version is lost or cannot be read: nobody knows
+    /// what it needs.
     pub(super) fn sweep(&self) -> Result<u64> {
         let disk = self.disk.as_ref();
         let new_pointer = self.folder.join(pointer::NEW_NAME);
@@ -408,7 +409,11 @@ impl StoreWriter {
             disk.remove(&versions.join(name))?;
         }
         let mut used = HashSet::new();
-        for number in self.numbers()? {
+        let numbers = self.numbers()?;
+        if self.pointer.current.is_some_and(|current| !numbers.contains(&current)) {
+            return Ok(0);
+        }
+        for number in numbers {
             let Ok(info) = self.version(number) else { return Ok(0) };
             used.extend(info.layers().map(|layer| format!("{:016x}", layer.table)));
         }
