@@ -121,24 +121,56 @@ fn is_damage(error: &Error) -> bool {
 }
 
 impl StoreWriter {
-    /// Mends the tables of a version from another copy of the store, in the folder `other`:
-    /// whatever is missing or damaged here and whole there is copied, piece by piece. Returns
-    /// what was wrong, and how much of it was mended.
+    /// Mends a version from another copy of the store, in the folder `other`: whatever is missing
+    /// or damaged here and whole there is copied, piece by piece. Returns what was wrong, and how
+    /// much of it was mended.
     pub fn repair(
         &mut self,
         number: u64,
         other: &Path,
         progress: &mut dyn FnMut(u64, u64) -> Result<()>,
     ) -> Result<StoreReport> {
-        let info = self.version(number)?;
+        self.settle()?;
+        let (info, lost) = match self.version(number) {
+            Ok(info) => (info, None),
+            Err(error) => {
+                let lost = as_damage(error)?;
+                (self.restore_version(number, other)?, Some(lost))
+            }
+        };
         let mut report = verify(self.disk.as_ref(), &self.folder, number, progress)?;
-        if report.damage.is_empty() {
-            return Ok(report);
+        if !report.damage.is_empty() {
+            for layer in info.layers() {
+                report.mended += self.repair_table(&info, layer, other)?;
+            }
         }
-        for layer in info.layers() {
-            report.mended += self.repair_table(&info, layer, other)?;
-        }
+        report.mended += u64::from(lost.is_some());
+        report.damage.extend(lost);
         Ok(report)
+    }
+
+    /// Takes the file of a version from the other copy. Its tables must be here: a copy that went
+    /// its own way may have given the number to another version.
+    fn restore_version(&self, number: u64, other: &Path) -> Result<VersionInfo> {
+        let (disk, versions) = (self.disk.as_ref(), self.versions());
+        let info = VersionInfo::read(disk, &other.join(VERSIONS), number, Some(&self.pointer))?;
+        for layer in info.layers() {
+            let table = folder_of(&self.tables(), layer.table);
+            if !disk.exists(&table)? {
+                let (expected, got) = ("one whose tables are here", "another one");
+                let error = Error::field("version of the other copy", expected, got);
+                return Err(error.at(&Place::file(&table)));
+            }
+        }
+        let name = file_name(number);
+        let new = versions.join(format!("{name}.new"));
+        let file = disk.create(&new, Access::Cached)?;
+        file.write_at(0, &info.encode()?)?;
+        file.sync()?;
+        drop(file);
+        disk.rename(&new, &versions.join(name))?;
+        disk.sync_folder(&versions)?;
+        Ok(info)
     }
 
     fn repair_table(&self, info: &VersionInfo, layer: &Layer, other: &Path) -> Result<u64> {

@@ -601,6 +601,33 @@ fn a_version_stays_while_it_is_verified() {
     assert!(matches!(error.kind(), ErrorKind::Absent), "{error}");
 }
 
+#[test]
+fn the_file_of_a_version_is_mended_too_unless_the_copy_has_another_one() {
+    let (disk, copy) = (memory_disk(), Path::new("copy"));
+    let mut writer = create(&disk, 2, Arc::new(Inline));
+    write(&mut writer, &random_batch(&mut Random(8), 300, 300), Mode::Merge, 1).unwrap();
+    writer.publish(1).unwrap();
+    let whole = scan_all(&open(&disk, 1));
+    copy_folder(disk.as_ref(), Path::new(FOLDER), copy);
+    let version = Path::new(FOLDER).join("versions/0000000001");
+    for damage in ["gone", "short", "flipped", "long"] {
+        harm(disk.as_ref(), &version, damage, 0);
+        let mended = writer.repair(1, copy, &mut |_, _| Ok(())).unwrap();
+        assert_eq!((mended.mended, mended.damage.len()), (1, 1), "{damage}");
+        assert!(scan_all(&open(&disk, 1)) == whole, "{damage}");
+    }
+    // The copy loses its version and makes another one of that number.
+    for name in ["copy/versions/0000000001", "copy/CURRENT"] {
+        disk.remove(Path::new(name)).unwrap();
+    }
+    let options = StoreOptions { seed: SEED, id: 99, shape: shape(2), attributes: Vec::new() };
+    let mut other = StoreWriter::create(disk.clone(), copy, options, Arc::new(Inline)).unwrap();
+    write(&mut other, &random_batch(&mut Random(9), 300, 300), Mode::Merge, 7).unwrap();
+    harm(disk.as_ref(), &version, "gone", 0);
+    let error = writer.repair(1, copy, &mut |_, _| Ok(())).unwrap_err();
+    assert!(error.to_string().contains("whose tables are here"), "{error}");
+}
+
 fn copy_folder(disk: &dyn Disk, from: &Path, to: &Path) {
     disk.create_folder(to).unwrap();
     for name in disk.list(from).unwrap() {
