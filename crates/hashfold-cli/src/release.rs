@@ -6,7 +6,10 @@ use crate::{
     units,
 };
 use clap::Args;
-use hashfold::store::{Changes, Gates, Report, StoreWriter, VersionInfo};
+use hashfold::{
+    Error, ErrorClass, ErrorKind,
+    store::{Changes, Gates, Report, StoreWriter, VersionInfo},
+};
 use serde_json::{Map, Value, json};
 use std::{collections::HashSet, ffi::OsString, path::Path};
 
@@ -83,7 +86,11 @@ impl Release {
         gates: &GateArgs,
         intent: Intent,
     ) -> Result<Release> {
-        let current = writer.parent()?;
+        // Without the current one there is nothing to compare with; the gates that need it object.
+        let current = match writer.parent() {
+            Err(error) if is_lost(&error) => None,
+            current => current?,
+        };
         let is_child = info.parent == current.as_ref().map(|current| current.name);
         let changes = info.changes.filter(|_| is_child);
         let report = writer.report(info.name.number, &gates.gates(changes.as_ref()))?;
@@ -177,6 +184,11 @@ impl Release {
             }),
         }
     }
+}
+
+/// Whether an error says that something is damaged or not there.
+fn is_lost(error: &Error) -> bool {
+    error.class() == ErrorClass::Damage || matches!(error.kind(), ErrorKind::Absent)
 }
 
 /// What is printed.

@@ -108,7 +108,7 @@ fn check_file(
 }
 
 /// What is not there, or not what it was, is a find; all else ends the check.
-fn as_damage(error: Error) -> Result<Error> {
+pub(super) fn as_damage(error: Error) -> Result<Error> {
     let is_gone = match error.kind() {
         ErrorKind::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
         _ => is_absent(&error),

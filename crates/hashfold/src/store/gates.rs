@@ -88,6 +88,11 @@ impl Report {
 }
 
 impl Gates {
+    /// Whether it takes the current version to decide.
+    pub(super) fn compare(&self) -> bool {
+        self.change_max.is_some() || self.sample > 0
+    }
+
     pub(super) fn check(&self, current: Option<&Version>, new: &Version) -> Result<Report> {
         let info = new.info();
         let is_child = current.is_some_and(|current| info.parent == Some(current.info().name));

@@ -1,7 +1,7 @@
 //! Publishing, rolling back, pinning: what only changes the pointer.
 
 use super::{
-    check::verify,
+    check::{as_damage, verify},
     gates::{Gates, Objection, Report},
     pointer::Pointer,
     read::Version,
@@ -18,7 +18,17 @@ impl StoreWriter {
         let open = |number| Version::open(&self.disk, &self.folder, number, OpenOptions::default());
         let new = open(number)?;
         let current = self.pointer.current.filter(|current| *current != number);
-        let mut report = gates.check(current.map(open).transpose()?.as_ref(), &new)?;
+        // One that is damaged must not stand in the way of its successor.
+        let (current, lost) = match current.map(open).transpose() {
+            Ok(current) => (current, None),
+            Err(error) => (None, Some(as_damage(error)?)),
+        };
+        let mut report = gates.check(current.as_ref(), &new)?;
+        report.objections.extend(lost.filter(|_| gates.compare()).map(|lost| Objection {
+            what: "current version",
+            expected: "one to compare with".to_owned(),
+            got: lost.to_string(),
+        }));
         if gates.read_back {
             let found = verify(self.disk.as_ref(), &self.folder, number, &mut |_, _| Ok(()))?;
             report.objections.extend(found.damage.into_iter().map(|damage| Objection {

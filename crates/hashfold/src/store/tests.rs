@@ -464,6 +464,10 @@ fn nothing_is_removed_while_the_current_version_is_lost_or_damaged() {
         assert!(writer.collect(&rules, &mut |_| Ok(())).is_err(), "{damage}");
         let tables = disk.list(&Path::new(FOLDER).join("tables")).unwrap();
         assert_eq!(tables.len(), 4, "{damage}");
+        // An earlier version can be compared with nothing, and published all the same.
+        assert!(writer.report(1, &Gates::default()).unwrap().passes(), "{damage}");
+        let gates = Gates { change_max: Some(1.0), ..Gates::default() };
+        assert!(!writer.report(1, &gates).unwrap().passes(), "{damage}");
         assert_eq!(writer.roll_back().unwrap(), 1);
     }
 }
