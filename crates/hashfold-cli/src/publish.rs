@@ -14,7 +14,8 @@ use std::path::PathBuf;
 /// Make a version of a store the current one
 ///
 /// It takes the same time whatever the size of the data: one small file is replaced. A version that
-/// does not pass a gate given here is marked bad instead; the command then ends with exit code 1.
+/// does not pass a gate given here is marked bad instead, unless it was current before; the command
+/// then ends with exit code 1.
 #[derive(Args, Debug)]
 pub(crate) struct PublishArgs {
     /// The folder of the store

@@ -79,7 +79,7 @@ pub(crate) struct Release {
 
 impl Release {
     /// Checks a version, and publishes it if that is the intent and no gate objects; if one does,
-    /// marks it as bad.
+    /// marks it as bad, unless it was current before.
     pub(crate) fn decide(
         writer: &mut StoreWriter,
         info: VersionInfo,
@@ -104,7 +104,7 @@ impl Release {
                 writer.forgive(info.name.number)?;
             }
             writer.publish(info.name.number)?;
-        } else if intent == Intent::Publish {
+        } else if intent == Intent::Publish && !was_current(writer, info.name.number) {
             // Whoever tries again, without the gates, is told.
             writer.condemn(info.name.number)?;
         }
@@ -184,6 +184,12 @@ impl Release {
             }),
         }
     }
+}
+
+/// Whether a version is current or was: then it may be gone back to, whatever gates say of it.
+fn was_current(writer: &StoreWriter, number: u64) -> bool {
+    let pointer = writer.pointer();
+    pointer.current == Some(number) || pointer.published.contains(&number)
 }
 
 /// Whether an error says that something is damaged or not there.

@@ -265,6 +265,14 @@ fn a_version_that_does_not_pass_a_gate_is_kept_and_not_published() {
     assert_eq!((outcome.code, outcome.text().lines().count()), (1, 2), "{outcome:?}");
     work.ok("publish s 2 --min-entries 2 --force");
     check(&work, &[("1", "x"), ("2", "y")]);
+    // What was current before can be gone back to, whatever gates say of it.
+    for number in [1, 2] {
+        let outcome = work.run(&format!("publish s {number} --min-entries 9"));
+        assert_eq!(outcome.code, 1, "{outcome:?}");
+        assert!(outcome.stderr.contains("1 objection"), "{outcome:?}");
+    }
+    work.ok("rollback s");
+    check(&work, &[("1", "a"), ("2", "b"), ("3", "c")]);
 }
 
 #[test]

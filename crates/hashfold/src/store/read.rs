@@ -214,6 +214,14 @@ pub(super) fn merged(layers: &[Arc<Table>], executor: Option<&Arc<dyn Executor>>
     Box::new(Merge::new(runs, Tombstones::Drop))
 }
 
+/// What is named somewhere was there once: that it is not there now is damage.
+pub(super) fn lost(what: &'static str, expected: &'static str) -> impl Fn(Error) -> Error {
+    move |error| match (error.kind(), error.place()) {
+        (ErrorKind::Absent, Some(place)) => Error::field(what, expected, "none").at(place),
+        _ => error,
+    }
+}
+
 /// Opens the table of a layer, which must be the one that the version file speaks of.
 pub(super) fn open_layer(
     disk: &Arc<dyn Disk>,
@@ -223,14 +231,8 @@ pub(super) fn open_layer(
     options: OpenOptions,
 ) -> Result<Table> {
     let folder = folder_of(tables, layer.table);
-    let table = Table::open(disk, &folder, options).map_err(|error| match error.kind() {
-        // It was there when the version was made.
-        ErrorKind::Absent => {
-            let lost = Error::field("table of the version", "a folder with a manifest", "none");
-            lost.at(&Place::file(&folder))
-        }
-        _ => error,
-    })?;
+    let table = Table::open(disk, &folder, options)
+        .map_err(lost("table of the version", "a folder with a manifest"))?;
     let stats = table.stats();
     let pairs = [
         ("table id", layer.table, stats.id),
@@ -323,7 +325,7 @@ pub(super) fn open_current(
         // What this pointer names may be gone because another version was published.
         match Pointer::read(disk.as_ref(), folder) {
             Ok(newer) if newer != pointer && attempt < ATTEMPTS_MAX => pointer = newer,
-            _ => return Err(error),
+            _ => return Err(lost("current version", "the file that CURRENT names")(error)),
         }
     }
     unreachable!("attempts are bounded")

@@ -6,7 +6,7 @@ use super::{
     layer::{Kind, LayerBuilder, Watch, folder_of, table_id},
     pointer::{self, Pointer},
     publish::is_absent,
-    read::{TABLES, VERSIONS, merged, open_layer},
+    read::{TABLES, VERSIONS, lost, merged, open_layer},
     slot::SLOTS,
     version::{
         Attributes, Changes, Chunk, DELTAS_MAX, NUMBER_MAX, Shape, VersionInfo, VersionName,
@@ -201,7 +201,8 @@ impl StoreWriter {
 
     /// The version that the next one is made from: the current one.
     pub fn parent(&self) -> Result<Option<VersionInfo>> {
-        self.pointer.current.map(|number| self.version(number)).transpose()
+        let current = self.pointer.current.map(|number| self.version(number)).transpose();
+        current.map_err(lost("current version", "the file that CURRENT names"))
     }
 
     pub(super) fn versions(&self) -> PathBuf {

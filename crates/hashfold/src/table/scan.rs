@@ -160,9 +160,13 @@ impl TableScan {
     fn step_inside_block(&mut self) -> Result<bool> {
         let Context { layout, seed, .. } = &self.context;
         let Position { block, offset } = self.next;
-        let base = (block - self.window.first()) as usize * layout.block_size;
-        let bytes = &self.window.bytes()[base..][..layout.block_size];
-        let Some(Ok((key, value, sizes))) = bytes.get(offset..).map(|b| layout.decode_sizes(b))
+        // A head that counts too many entries leads out of the blocks that are here.
+        let base = block.saturating_sub(self.window.first()) as usize * layout.block_size;
+        let bytes =
+            self.window.bytes().get(base..).and_then(|bytes| bytes.get(..layout.block_size));
+        let entry = bytes.and_then(|bytes| Some((bytes, bytes.get(offset..)?)));
+        let Some((bytes, Ok((key, value, sizes)))) =
+            entry.map(|(bytes, entry)| (bytes, layout.decode_sizes(entry)))
         else {
             return Ok(false);
         };

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     error::{ErrorKind, Result},
-    io::{Disk, MemoryDisk},
+    io::{Access, Disk, MemoryDisk, read_all},
     key::{KeyHash, Seed},
     run::{Duplicates, Entry, Merge, Run, SortOptions, Summary, Tombstones, VecRun},
     work::Inline,
@@ -408,4 +408,25 @@ fn a_build_that_fails_leaves_the_files_of_a_table_that_lost_its_manifest() {
     }
     disk.rename(saved, &manifest).unwrap();
     check_table(&open(&disk, folder), &old);
+}
+
+/// The entry fills its block: where the next one would be, there is no block.
+#[test]
+fn a_block_that_counts_too_many_entries_is_damage_and_not_the_end() {
+    let disk = memory();
+    let pairs = Pairs::from([(vec![1; 16], vec![2; 4096 - layout::BLOCK_HEAD - 16])]);
+    build(&disk, Path::new(FOLDER), &pairs, options(IndexChoice::Dense));
+    let names = disk.list(Path::new(FOLDER)).unwrap();
+    let path = Path::new(FOLDER).join(names.iter().find(|name| name.starts_with("data-")).unwrap());
+    let file = disk.open(&path, Access::Cached).unwrap();
+    let mut bytes = read_all(file.as_ref(), u64::MAX).unwrap();
+    let block = &mut bytes[4096..8192];
+    assert_eq!(block[6..8], [1, 0]);
+    block[6] = 2;
+    layout::seal(block, 0, 1);
+    disk.create(&path, Access::Cached).unwrap().write_at(0, &bytes).unwrap();
+    let table = open(&disk, Path::new(FOLDER));
+    let mut scan = table.scan();
+    assert!(scan.advance().unwrap());
+    assert!(matches!(scan.advance().unwrap_err().kind(), ErrorKind::Field { .. }));
 }

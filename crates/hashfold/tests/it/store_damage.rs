@@ -623,10 +623,9 @@ fn a_version_that_the_pointer_names_and_is_not_there_is_named() {
     let sample = sample();
     let disk = sample.copy();
     disk.remove(&version_path(2)).unwrap();
-    let error = follow(&disk).unwrap_err();
-    assert!(is_absent(&error), "{error}");
-    assert_eq!(file_of(&error), "0000000002");
+    check_damage(&follow(&disk).unwrap_err(), &version_path(2));
     let mut writer = try_open(&disk).unwrap();
+    check_damage(&try_write(&mut writer, &[], Mode::Auto, 9).unwrap_err(), &version_path(2));
     assert!(is_absent(&writer.publish(2).unwrap_err()));
     assert_eq!(writer.roll_back().unwrap(), 1);
     // Its number is gone.
