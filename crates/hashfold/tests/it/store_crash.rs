@@ -4,8 +4,9 @@
 use crate::{
     fixture::Pairs,
     store_fixture::{
-        Change as Put, changes, copy_folder, copy_of, damage, is_absent, publish, read_file,
-        scanned, store, try_create, try_open, try_version, try_write, updated, write_file,
+        Change as Put, DELTA, changes, copy_folder, copy_of, damage, is_absent, publish, read_file,
+        scanned, store, try_create, try_open, try_version, try_write, updated, write_delta,
+        write_file,
     },
 };
 use hashfold::{
@@ -13,8 +14,7 @@ use hashfold::{
     io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     run::SortOptions,
     store::{
-        DeltaReader, Follower, Mode, Pin, Pointer, Retention, StoreWriter, VersionFacts, diff,
-        versions,
+        DeltaReader, Follower, Mode, Pin, Pointer, Retention, StoreWriter, VersionFacts, versions,
     },
     table::OpenOptions,
     work::Inline,
@@ -28,8 +28,6 @@ const KEYS: u64 = 40;
 
 /// Versions that no other rule keeps go.
 const ALL_GO: Retention = Retention { keep: 0, age_s_min: 0, now_s: 1 << 40, free_bytes_min: 0 };
-
-const DELTA: &str = "file.delta";
 
 /// Does something with a writer, for the first time or again.
 type Act = dyn Fn(&mut StoreWriter, u64) -> Result<()>;
@@ -165,16 +163,7 @@ fn collecting(chunks: u32) -> Change {
 fn applying(chunks: u32) -> Change {
     let sample = sample(chunks, 3);
     let disk = shared(&sample.disk);
-    let [old, new] = [2, 3].map(|number| try_version(&disk, number).unwrap());
-    diff(
-        disk.as_ref(),
-        &old,
-        &new,
-        Path::new(DELTA),
-        &(Arc::new(Inline) as _),
-        &(Arc::new(|_| Ok(())) as _),
-    )
-    .unwrap();
+    write_delta(&disk, 2, 3);
     let there = self::sample(chunks, 2);
     write_file(&there.disk, Path::new(DELTA), &read_file(disk.as_ref(), Path::new(DELTA)));
     let act = |writer: &mut StoreWriter, _| {
@@ -482,17 +471,8 @@ fn a_delta_file_that_was_written_survives_a_power_cut() {
     let sample = sample(3, 2);
     let faulty = FaultyDisk::over(&sample.disk, FaultPlan::default());
     let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
-    let [old, new] = [1, 2].map(|number| try_version(&disk, number).unwrap());
     let path = Path::new(DELTA);
-    let (info, _) = diff(
-        disk.as_ref(),
-        &old,
-        &new,
-        path,
-        &(Arc::new(Inline) as _),
-        &(Arc::new(|_| Ok(())) as _),
-    )
-    .unwrap();
+    let (info, _) = write_delta(&disk, 1, 2);
     for seed in 0..50 {
         let disk = faulty.after_power_cut(seed);
         let mut delta = DeltaReader::open(&disk, path).unwrap();

@@ -4,8 +4,9 @@
 use crate::{
     fixture::{Pairs, SEED, absent, file_of},
     store_fixture::{
-        Change, changes, copy_folder, copy_of, damage, is_absent, publish, read_file, scanned,
-        store, store_options, try_create, try_open, try_version, try_write, updated, write_file,
+        Change, DELTA, changes, copy_folder, copy_of, damage, is_absent, publish, read_file,
+        scanned, store, store_options, try_create, try_open, try_version, try_write, updated,
+        write_delta, write_file,
     },
 };
 use hashfold::{
@@ -18,7 +19,7 @@ use hashfold::{
     run::SortOptions,
     store::{
         DeltaReader, Follower, Gates, Mode, Pin, Pointer, Reason, Retention, StoreOptions,
-        StoreWriter, Version, VersionFacts, diff, verify, versions,
+        StoreWriter, Version, VersionFacts, verify, versions,
     },
     table::OpenOptions,
     work::Inline,
@@ -756,21 +757,10 @@ fn notes_that_are_too_large_for_a_version_file_are_refused() {
     publish(&mut writer, &changes(3, KEYS), Mode::Auto, 9);
 }
 
-const DELTA: &str = "file.delta";
-
 /// The bytes of a delta file between the versions of a sample, and the file's entries.
 fn delta_file(sample: &Sample) -> (Vec<u8>, Vec<Change>) {
     let disk = sample.copy();
-    let [old, new] = [1, 2].map(|number| try_version(&disk, number).unwrap());
-    diff(
-        disk.as_ref(),
-        &old,
-        &new,
-        Path::new(DELTA),
-        &(Arc::new(Inline) as _),
-        &(Arc::new(|_| Ok(())) as _),
-    )
-    .unwrap();
+    write_delta(&disk, 1, 2);
     (read_file(disk.as_ref(), Path::new(DELTA)), read_delta(disk.as_ref()).unwrap())
 }
 
@@ -865,16 +855,7 @@ fn a_difference_counts_shared_chunks_with_deltas_exactly() {
     try_write(&mut writer, &put, Mode::Delta, 3).unwrap();
     let [old, new] = [2, 3].map(|number| try_version(&disk, number).unwrap());
     assert!(old.info().chunks.iter().any(|chunk| new.info().chunks.contains(chunk)));
-    let path = Path::new(DELTA);
-    let (info, counted) = diff(
-        disk.as_ref(),
-        &old,
-        &new,
-        path,
-        &(Arc::new(Inline) as _),
-        &(Arc::new(|_| Ok(())) as _),
-    )
-    .unwrap();
+    let (info, counted) = write_delta(&disk, 2, 3);
     assert_eq!((info.entries, counted.total()), (1, 1));
     let unchanged = updated(&sample.maps[1], &put).len() as u64 - 1;
     assert_eq!(counted.unchanged, unchanged);

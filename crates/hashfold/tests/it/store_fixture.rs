@@ -6,7 +6,8 @@ use hashfold::{
     io::{Access, Disk, MemoryDisk},
     run::{Run, SortOptions},
     store::{
-        Mode, Shape, SlotMap, StoreOptions, StoreWriter, Version, VersionFacts, VersionInfo, verify,
+        Changes, DeltaInfo, Mode, Shape, SlotMap, StoreOptions, StoreWriter, Version, VersionFacts,
+        VersionInfo, Watch, diff, verify,
     },
     table::{IndexOptions, OpenOptions},
     work::Inline,
@@ -21,6 +22,17 @@ pub(crate) const STORE_ID: u64 = 99;
 
 /// A put, or a deletion.
 pub(crate) type Change = (Vec<u8>, Option<Vec<u8>>);
+
+/// Where tests write delta files.
+pub(crate) const DELTA: &str = "file.delta";
+
+/// Writes the delta between two versions of a store to [`DELTA`] on its disk.
+pub(crate) fn write_delta(disk: &Arc<dyn Disk>, old: u64, new: u64) -> (DeltaInfo, Changes) {
+    let [old, new] = [old, new].map(|number| try_version(disk, number).unwrap());
+    let watch: Watch = Arc::new(|_| Ok(()));
+    let inline = Arc::new(Inline) as _;
+    diff(disk.as_ref(), &old, &new, Path::new(DELTA), &inline, &watch).unwrap()
+}
 
 pub(crate) fn store() -> &'static Path {
     Path::new(STORE)
