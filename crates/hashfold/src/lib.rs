@@ -7,6 +7,7 @@
 pub mod checksum;
 pub mod codec;
 pub mod error;
+pub mod filter;
 pub mod io;
 pub mod key;
 pub mod manifest;

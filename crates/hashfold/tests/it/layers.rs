@@ -10,7 +10,8 @@ use std::{
 const CORE: [&str; 8] = ["key", "error", "codec", "checksum", "work", "io", "run", "manifest"];
 
 /// The parts, and what each may use besides the core.
-const PARTS: [(&str, &[&str]); 2] = [("table", &[]), ("store", &["table"])];
+const PARTS: [(&str, &[&str]); 3] =
+    [("table", &[]), ("filter", &[]), ("store", &["table", "filter"])];
 
 /// Files and folders with `unsafe` code.
 const UNSAFE: [&str; 4] = ["io/", "run/prefetch.rs", "table/trie/kernel.rs", "table/trie/mod.rs"];

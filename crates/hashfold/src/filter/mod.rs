@@ -1,0 +1,16 @@
+//! Have I seen this key? A quotient filter in RAM and a cascade filter on flash.
+//!
+//! After Bender et al., *Don't Thrash: How to Cache your Hash on Flash* (2011): see
+//! `docs/papers/cascade.md`. A filter keeps not keys but *fingerprints* of their hashes, in the
+//! order of the hashes. A key that was inserted is always found; one that was not is found with the
+//! small probability of having another one's fingerprint.
+
+mod mode;
+mod span;
+mod universe;
+
+pub use self::{
+    mode::Mode,
+    span::{Counted, Fingerprints, Span},
+    universe::Universe,
+};

@@ -1,0 +1,133 @@
+//! From hashes to fingerprints.
+
+use crate::{
+    error::{Error, Result},
+    key::KeyHash,
+};
+
+/// The fingerprints of a filter: the numbers below its size, in the order of the hashes.
+///
+/// The fingerprint of a hash whose high 64 bits are `h` is `floor(h * size / 2^64)`. A key that is
+/// not in a set of `n` others has the fingerprint of one of them with probability
+/// `1 - (1 - 1/size)^n`, about `n / size`: the paper's *hard collision*, section 2. The size need
+/// not be a power of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Universe {
+    /// The largest fingerprint: the size need not fit 64 bits.
+    last: u64,
+}
+
+impl Universe {
+    /// All 64-bit numbers: a billion keys have an expected 0.03 collisions among all of them.
+    pub const EXACT: Universe = Universe { last: u64::MAX };
+
+    /// As large as it takes for `capacity` keys to give no more than this rate of errors: between
+    /// 0 and 1, both excluded.
+    pub fn for_capacity(capacity: u64, error_rate: f64) -> Result<Universe> {
+        if capacity == 0 {
+            return Err(Error::argument("capacity", "at least 1 key", capacity));
+        }
+        if !(error_rate > 0.0 && error_rate < 1.0) {
+            return Err(Error::argument("error rate", "between 0 and 1, excluded", error_rate));
+        }
+        let size = (capacity as f64 / error_rate).ceil();
+        if size >= 2_f64.powi(64) {
+            let expected =
+                format!("at least {:e}, or exact fingerprints", capacity as f64 / 2_f64.powi(64));
+            return Err(Error::argument("error rate", expected, error_rate));
+        }
+        Universe::with_size(size as u128)
+    }
+
+    /// With so many fingerprints: 2 to 2^64.
+    pub fn with_size(size: u128) -> Result<Universe> {
+        if !(2..=1 << 64).contains(&size) {
+            return Err(Error::argument("fingerprints", "2 to 2^64", size));
+        }
+        Ok(Universe { last: (size - 1) as u64 })
+    }
+
+    /// How many fingerprints there are: 2 to 2^64.
+    pub fn size(self) -> u128 {
+        u128::from(self.last) + 1
+    }
+
+    /// The largest fingerprint.
+    #[inline]
+    pub fn last(self) -> u64 {
+        self.last
+    }
+
+    /// The bits of the largest fingerprint: 1 to 64.
+    pub fn bits(self) -> u32 {
+        64 - self.last.leading_zeros()
+    }
+
+    /// The fingerprint of a hash.
+    #[inline]
+    pub fn fingerprint(self, hash: KeyHash) -> u64 {
+        self.scale(hash.high())
+    }
+
+    /// The fingerprint of a hash with these high 64 bits.
+    #[inline]
+    pub(super) fn scale(self, high: u64) -> u64 {
+        // high * (last + 1) is below 2^128.
+        let product = u128::from(high) * u128::from(self.last) + u128::from(high);
+        (product >> 64) as u64
+    }
+
+    /// How often a key that is not among `items` others seems to be: 0 to 1.
+    pub fn expected_error(self, items: u64) -> f64 {
+        -(items as f64 * (-1.0 / self.size() as f64).ln_1p()).exp_m1()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fingerprints_keep_the_order_and_fill_the_universe() {
+        for size in [2, 3, 1000, (1 << 40) + 7, 1 << 64] {
+            let universe = Universe::with_size(size).unwrap();
+            assert_eq!(universe.scale(0), 0);
+            assert_eq!(universe.scale(u64::MAX), universe.last());
+            let mut before = 0;
+            for i in 0..1000 {
+                let now = universe.scale(i * (u64::MAX / 1000));
+                assert!(before <= now);
+                before = now;
+            }
+        }
+        assert_eq!(Universe::EXACT.scale(12345), 12345);
+    }
+
+    #[test]
+    fn sizes_out_of_range_are_refused() {
+        for (capacity, error_rate) in [
+            (0, 0.1),
+            (1, 0.0),
+            (1, 1.0),
+            (1, f64::NAN),
+            (1, -0.1),
+            (u64::MAX, 0.5),
+            (1 << 40, 1e-9),
+        ] {
+            assert!(
+                Universe::for_capacity(capacity, error_rate).is_err(),
+                "{capacity} {error_rate}"
+            );
+        }
+        assert!(Universe::with_size(1).is_err());
+        assert!(Universe::with_size((1 << 64) + 1).is_err());
+    }
+
+    #[test]
+    fn the_error_at_capacity_is_the_one_asked_for() {
+        let universe = Universe::for_capacity(1_000_000, 0.01).unwrap();
+        assert!((universe.expected_error(1_000_000) - 0.00995).abs() < 1e-5);
+        assert!(universe.expected_error(0) == 0.0);
+        assert!(Universe::EXACT.expected_error(1_000_000_000) < 1e-9);
+    }
+}
