@@ -5,6 +5,7 @@
 //! order of the hashes. A key that was inserted is always found; one that was not is found with the
 //! small probability of having another one's fingerprint.
 
+mod cascade;
 mod mode;
 mod span;
 mod universe;

@@ -6,7 +6,7 @@
 //! The order is that of ([`KeyHash`], key): two keys with one 128-bit hash stand side by side.
 
 mod merge;
-mod prefetch;
+pub(crate) mod prefetch;
 mod sort;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,396 @@
+//! What was told last, in RAM: hashes in order, until they become a run.
+
+use super::ordered::{Ordered, PIECE_MAX, SLOTS_MIN};
+use crate::{
+    error::Result,
+    filter::{Counted, Fingerprints, Mode, Span, Universe},
+};
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+    iter::Peekable,
+    mem,
+    sync::Arc,
+    vec,
+};
+
+/// What is told of a hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Insert,
+    Remove,
+}
+
+/// Insertions and removals in memory. A hash stands for itself here, not for a fingerprint.
+///
+/// In a set a hash is in `added`, or in `removed`, or in neither, by what was told of it last. In a
+/// multiset `added` counts one, `removed` takes one away, and `more` is what comes on top.
+#[derive(Debug)]
+pub(super) struct Memtable {
+    mode: Mode,
+    slots: usize,
+    added: Ordered,
+    /// Made when the first removal comes.
+    removed: Option<Ordered>,
+    more: Counts,
+}
+
+type Counts = HashMap<u64, i64, BuildHasherDefault<Itself>>;
+
+/// The slots for removals are one in so many of those for insertions.
+const REMOVED_PART: usize = 2;
+/// Counts apart from the table: one in so many of its slots, at most.
+const MORE_PART: usize = 8;
+
+impl Memtable {
+    /// With so many slots, a power of two.
+    pub(super) fn new(mode: Mode, slots: usize) -> Memtable {
+        Memtable { mode, slots, added: Ordered::new(slots), removed: None, more: Counts::default() }
+    }
+
+    /// The memory of one with so many slots once all of it is in use, in bytes.
+    pub(super) fn bytes_max(mode: Mode, slots: usize) -> usize {
+        let more = if mode == Mode::Multiset { 32 * slots / MORE_PART } else { 0 };
+        (slots + slots / REMOVED_PART) * size_of::<u64>() + more
+    }
+
+    /// How many changes it takes before somebody must ask again.
+    pub(super) fn room(&self) -> usize {
+        let more = (self.added.capacity() / MORE_PART).saturating_sub(self.more.len());
+        let removed = self.removed.as_ref().map_or(PIECE_MAX, Ordered::room);
+        let room = self.added.room().min(removed).min(PIECE_MAX);
+        if self.mode == Mode::Multiset { room.min(more) } else { room }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.added.len() == 0 && self.removed_len() == 0 && self.more.is_empty()
+    }
+
+    /// Hashes that it knows of.
+    pub(super) fn len(&self) -> usize {
+        self.added.len() + self.removed_len() + self.more.len()
+    }
+
+    fn removed_len(&self) -> usize {
+        self.removed.as_ref().map_or(0, Ordered::len)
+    }
+
+    /// Takes no more hashes than there is [`Memtable::room`] for.
+    pub(super) fn apply(&mut self, change: Change, hashes: &[u64]) {
+        match change {
+            Change::Insert => self.insert(hashes),
+            Change::Remove => self.remove(hashes),
+        }
+    }
+
+    fn insert(&mut self, hashes: &[u64]) {
+        let (removed, more) = (&mut self.removed, &mut self.more);
+        if let Some(removed) = removed.as_mut().filter(|removed| removed.len() > 0) {
+            let mode = self.mode;
+            self.added.each(hashes, |added, hash| {
+                let was_removed = removed.remove(hash);
+                match mode {
+                    Mode::Set => _ = added.insert(hash),
+                    Mode::Multiset if was_removed => {}
+                    Mode::Multiset => add_one(added, more, hash),
+                }
+            });
+            return;
+        }
+        match self.mode {
+            Mode::Set => self.added.each(hashes, |added, hash| _ = added.insert(hash)),
+            Mode::Multiset => self.added.each(hashes, |added, hash| add_one(added, more, hash)),
+        }
+    }
+
+    fn remove(&mut self, hashes: &[u64]) {
+        let slots = (self.slots / REMOVED_PART).max(SLOTS_MIN);
+        let removed = self.removed.get_or_insert_with(|| Ordered::new(slots));
+        let (mode, more) = (self.mode, &mut self.more);
+        self.added.each(hashes, |added, hash| match mode {
+            Mode::Set => {
+                added.remove(hash);
+                removed.insert(hash);
+            }
+            Mode::Multiset if added.remove(hash) => {}
+            Mode::Multiset if removed.insert(hash) => {}
+            Mode::Multiset => change_count(more, hash, -1),
+        });
+    }
+
+    /// What it says of a hash: in a set 1 or -1 for in or not in, in a multiset a number to add; 0
+    /// if it knows nothing.
+    #[inline]
+    pub(super) fn count(&self, hash: u64) -> i64 {
+        let mut count = i64::from(self.added.contains(hash));
+        if let Some(removed) = &self.removed {
+            count -= i64::from(removed.contains(hash));
+        }
+        if !self.more.is_empty() {
+            count += self.more.get(&hash).copied().unwrap_or(0);
+        }
+        count
+    }
+
+    /// Brings what is known of a hash into the cache.
+    #[inline]
+    pub(super) fn fetch(&self, hash: u64) {
+        self.added.fetch(hash);
+    }
+
+    /// Makes it an empty one, to be used again.
+    pub(super) fn clear(&mut self) {
+        self.added.clear();
+        self.removed = None;
+        self.more.clear();
+    }
+
+    /// All it knows, as fingerprints.
+    pub(super) fn scan(self: &Arc<Self>, universe: Universe) -> MemtableScan {
+        let mut more: Vec<_> = self.more.iter().map(|(&hash, &count)| (hash, count)).collect();
+        more.sort_unstable();
+        MemtableScan {
+            universe,
+            mode: self.mode,
+            added: Cursor::default(),
+            removed: Cursor::default(),
+            more: more.into_iter().peekable(),
+            items: Vec::new(),
+            memtable: self.clone(),
+        }
+    }
+}
+
+fn add_one(added: &mut Ordered, more: &mut Counts, hash: u64) {
+    if !added.insert(hash) {
+        change_count(more, hash, 1);
+    }
+}
+
+fn change_count(more: &mut Counts, hash: u64, change: i64) {
+    let count = more.entry(hash).or_default();
+    *count += change;
+    if *count == 0 {
+        more.remove(&hash);
+    }
+}
+
+/// The hashes of a table from front to back, some at a time.
+#[derive(Debug)]
+struct Cursor {
+    /// Where the next slots are.
+    slot: Option<usize>,
+    hashes: Vec<u64>,
+    /// Of these, how many were taken.
+    taken: usize,
+}
+
+impl Default for Cursor {
+    fn default() -> Cursor {
+        Cursor { slot: Some(0), hashes: Vec::new(), taken: 0 }
+    }
+}
+
+impl Cursor {
+    /// Has at least one hash that was not taken, unless none is left.
+    fn fill(&mut self, table: &Ordered) {
+        self.hashes.drain(..self.taken);
+        self.taken = 0;
+        while let Some(slot) = self.slot
+            && self.hashes.len() < PIECE_MAX / 2
+        {
+            self.slot = table.read(slot, &mut self.hashes);
+        }
+    }
+
+    /// Takes the hashes up to a fingerprint, that included.
+    fn take(&mut self, table: &Ordered, universe: Universe, last: u64) -> &[u64] {
+        loop {
+            let there = &self.hashes[self.taken..];
+            let count = there.partition_point(|&hash| universe.scale(hash) <= last);
+            if count < there.len() || self.slot.is_none() {
+                let start = self.taken;
+                self.taken += count;
+                return &self.hashes[start..self.taken];
+            }
+            // All that are there belong to it, and perhaps more.
+            self.slot = self.slot.and_then(|slot| table.read(slot, &mut self.hashes));
+        }
+    }
+}
+
+/// A memtable as a run of fingerprints.
+#[derive(Debug)]
+pub(super) struct MemtableScan {
+    memtable: Arc<Memtable>,
+    universe: Universe,
+    mode: Mode,
+    added: Cursor,
+    removed: Cursor,
+    more: Peekable<vec::IntoIter<(u64, i64)>>,
+    items: Vec<Counted>,
+}
+
+impl Fingerprints for MemtableScan {
+    fn universe(&self) -> Universe {
+        self.universe
+    }
+
+    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
+        span.clear();
+        let universe = self.universe;
+        while span.is_empty() {
+            self.added.fill(&self.memtable.added);
+            let last = match self.added.hashes.last() {
+                Some(&hash) if self.added.slot.is_some() => universe.scale(hash),
+                _ => universe.last(),
+            };
+            let added = self.added.take(&self.memtable.added, universe, last);
+            let is_plain = self.memtable.removed.is_none() && self.memtable.more.is_empty();
+            if is_plain {
+                group_ones(added.iter().map(|&hash| universe.scale(hash)), self.mode, span);
+            } else {
+                self.items.clear();
+                let items = added.iter().map(|&hash| universe.scale(hash));
+                self.items.extend(items.map(|fingerprint| Counted { fingerprint, count: 1 }));
+                self.take_others(last);
+                self.items.sort_by_key(|item| item.fingerprint);
+                group(&self.items, self.mode, span);
+            }
+            if last == universe.last() {
+                break;
+            }
+        }
+        Ok(!span.is_empty())
+    }
+}
+
+impl MemtableScan {
+    /// Takes removals and counts up to a fingerprint, that included.
+    fn take_others(&mut self, last: u64) {
+        let universe = self.universe;
+        if let Some(removed) = &self.memtable.removed {
+            let taken = self.removed.take(removed, universe, last).iter();
+            let items = taken.map(|&hash| universe.scale(hash));
+            self.items.extend(items.map(|fingerprint| Counted { fingerprint, count: -1 }));
+            self.removed.fill(removed);
+        }
+        while let Some((hash, count)) = self.more.next_if(|next| universe.scale(next.0) <= last) {
+            self.items.push(Counted { fingerprint: universe.scale(hash), count });
+        }
+    }
+}
+
+/// Adds ascending fingerprints of one key each.
+fn group_ones(fingerprints: impl Iterator<Item = u64>, mode: Mode, span: &mut Span) {
+    span.ones.extend(fingerprints);
+    let has_equals = span.ones.windows(2).any(|pair| pair[0] == pair[1]);
+    match mode {
+        _ if !has_equals => {}
+        Mode::Set => span.ones.dedup(),
+        Mode::Multiset => {
+            let items: Vec<_> = mem::take(&mut span.ones)
+                .into_iter()
+                .map(|fingerprint| Counted { fingerprint, count: 1 })
+                .collect();
+            group(&items, mode, span);
+        }
+    }
+}
+
+/// Adds ascending fingerprints, each once. Of hashes in a set that share a fingerprint one that is
+/// in outweighs one that is not: nobody knows which came later, and nothing may be missed.
+fn group(items: &[Counted], mode: Mode, span: &mut Span) {
+    for group in items.chunk_by(|a, b| a.fingerprint == b.fingerprint) {
+        let fingerprint = group[0].fingerprint;
+        let counts = group.iter().map(|item| item.count);
+        let count = match mode {
+            Mode::Set => counts.max().unwrap_or(0),
+            Mode::Multiset => counts.fold(0, i64::saturating_add),
+        };
+        match count {
+            0 => {}
+            1 => span.ones.push(fingerprint),
+            count => span.counted.push(Counted { fingerprint, count }),
+        }
+    }
+}
+
+/// Hashes are their own hashes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Itself(u64);
+
+impl Hasher for Itself {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only numbers of 64 bits are hashed");
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // The table below takes the high bits for one purpose and the low ones for another.
+        self.0 = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(20);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// A table and its naive twin, after changes of few hashes.
+    fn check(mode: Mode, universe: Universe, changes: u64) {
+        let mut memtable = Memtable::new(mode, SLOTS_MIN);
+        let mut twin: BTreeMap<u64, i64> = BTreeMap::new();
+        for i in 0..changes {
+            let random = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+            let hash = (random % 701).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let change = if random >> 32 & 3 == 0 { Change::Remove } else { Change::Insert };
+            if memtable.room() == 0 {
+                break;
+            }
+            memtable.apply(change, &[hash]);
+            let sign = if change == Change::Insert { 1 } else { -1 };
+            let count = twin.entry(hash).or_default();
+            *count = if mode == Mode::Set { sign } else { *count + sign };
+            assert_eq!(memtable.count(hash), *count);
+        }
+        let mut expected: BTreeMap<u64, i64> = BTreeMap::new();
+        for (hash, count) in twin.into_iter().filter(|item| item.1 != 0) {
+            let slot = expected.entry(universe.scale(hash));
+            let sum = |old: &mut i64| match mode {
+                Mode::Set => *old = count.max(*old),
+                Mode::Multiset => *old += count,
+            };
+            slot.and_modify(sum).or_insert(count);
+        }
+        expected.retain(|_, count| *count != 0);
+        let memtable = Arc::new(memtable);
+        let mut scan = memtable.scan(universe);
+        let (mut span, mut got) = (Span::default(), BTreeMap::new());
+        let mut before = None;
+        while scan.next_span(&mut span).unwrap() {
+            let ones = span.ones.iter().map(|&fingerprint| (fingerprint, 1));
+            let items: BTreeMap<_, _> =
+                ones.chain(span.counted.iter().map(|item| (item.fingerprint, item.count))).collect();
+            assert_eq!(items.len(), span.len());
+            assert!(before < items.keys().next().copied());
+            before = items.keys().last().copied();
+            got.extend(items);
+        }
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn it_says_what_it_was_told() {
+        for universe in [2, 50, 1 << 20, 1 << 64] {
+            let universe = Universe::with_size(universe).unwrap();
+            for changes in [0, 1, 10, 1000, 10_000] {
+                check(Mode::Set, universe, changes);
+                check(Mode::Multiset, universe, changes);
+            }
+        }
+    }
+}

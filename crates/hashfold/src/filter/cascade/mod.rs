@@ -1,0 +1,4 @@
+//! A filter on flash.
+
+mod memtable;
+mod ordered;
