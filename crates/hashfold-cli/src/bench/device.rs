@@ -3,10 +3,11 @@
 use super::measure::wall_seconds;
 use hashfold::{
     Place, Result,
-    io::{Access, BlockFile, Disk, Extent, Extents, Lock, OsDisk, Visit, Writer},
+    io::{Access, BlockFile, Disk, Extent, Extents, FileExtents, Lock, OsDisk, Visit, Writer},
     work::{Executor, Threads},
 };
 use std::{
+    os::fd::BorrowedFd,
     path::Path,
     sync::{
         Arc,
@@ -206,6 +207,20 @@ impl BlockFile for CountingFile {
     fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
         let counted = &mut extents.inspect(|extent| self.counts.add_read(extent.len));
         self.file.read_many(counted, visit)
+    }
+
+    fn read_across(
+        &self,
+        files: &[&dyn BlockFile],
+        extents: &mut FileExtents<'_>,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
+        let counted = &mut extents.inspect(|extent| self.counts.add_read(extent.1.len));
+        self.file.read_across(files, counted, visit)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.file.descriptor()
     }
 
     fn mapped(&self) -> Option<&[u8]> {

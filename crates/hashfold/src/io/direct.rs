@@ -1,11 +1,14 @@
 //! Files read and written past the page cache.
 
 use super::{
-    ALIGNMENT, BlockFile, Buffer, Extent, Extents, Visit, os::OsFile, past_end, read_each,
-    uring::Ring,
+    ALIGNMENT, BlockFile, Buffer, Extent, Extents, FileExtents, Visit, os::OsFile, past_end,
+    read_each, uring::Ring,
 };
 use crate::error::{Place, Result};
-use std::sync::Mutex;
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    sync::Mutex,
+};
 
 /// How much of a read into unaligned memory goes through a buffer at a time, in bytes.
 const BOUNCE_SIZE: usize = 1 << 20;
@@ -68,14 +71,29 @@ impl BlockFile for DirectFile {
     }
 
     fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
+        self.read_across(&[self], &mut extents.map(|extent| (0, extent)), visit)
+    }
+
+    fn read_across(
+        &self,
+        files: &[&dyn BlockFile],
+        extents: &mut FileExtents<'_>,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
         let idle = self.rings.lock().expect("nothing panics under this lock").pop();
+        let known: Option<Vec<_>> =
+            files.iter().map(|&file| Some((file, file.descriptor()?))).collect();
         // Old kernels and sandboxes refuse rings.
-        let Some(mut ring) = idle.or_else(|| Ring::new().ok()) else {
-            return read_each(self, extents, visit);
+        let (Some(mut ring), Some(known)) = (idle.or_else(|| Ring::new().ok()), known) else {
+            return read_each(files, extents, visit);
         };
-        ring.read_many(self, &self.direct.file, extents, visit)?;
+        ring.read_across(&known, extents, visit)?;
         self.rings.lock().expect("nothing panics under this lock").push(ring);
         Ok(())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.direct.file.as_fd())
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {

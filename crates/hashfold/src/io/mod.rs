@@ -34,6 +34,7 @@ use crate::error::{Error, ErrorKind, Place, Result};
 use std::{
     fmt::Debug,
     io,
+    os::fd::BorrowedFd,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -66,6 +67,9 @@ pub struct Extent {
 /// Extents to be read; their indexes count from 0.
 pub type Extents<'a> = dyn Iterator<Item = Extent> + 'a;
 
+/// Extents of several files, each with the index of its file; their own indexes count from 0.
+pub type FileExtents<'a> = dyn Iterator<Item = (usize, Extent)> + 'a;
+
 /// Takes the bytes of the extent with this index, in any order of extents.
 pub type Visit<'a> = dyn FnMut(usize, &[u8]) -> Result<()> + 'a;
 
@@ -84,6 +88,22 @@ pub trait BlockFile: Debug + Send + Sync {
     /// it is there. Takes extents only as it needs them, so that what it takes to find the next
     /// ones is done while others are being read. Stops at the first error.
     fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()>;
+
+    /// Reads extents, each of the file with this index among `files`, as [`BlockFile::read_many`]
+    /// does of one file. This file, whose resources it uses, should be one of them.
+    fn read_across(
+        &self,
+        files: &[&dyn BlockFile],
+        extents: &mut FileExtents<'_>,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
+        read_each(files, extents, visit)
+    }
+
+    /// What the system knows the file by, if it can be read by that past the page cache.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// The bytes of the file, if it is mapped.
     fn mapped(&self) -> Option<&[u8]> {
@@ -154,18 +174,27 @@ pub fn read_all(file: &dyn BlockFile, size_max: u64) -> Result<Buffer> {
     Ok(bytes)
 }
 
-/// [`BlockFile::read_many`] for a back end that reads one extent at a time.
-fn read_each(file: &dyn BlockFile, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
+/// [`BlockFile::read_across`] for back ends that read one extent at a time.
+fn read_each(
+    files: &[&dyn BlockFile],
+    extents: &mut FileExtents<'_>,
+    visit: &mut Visit<'_>,
+) -> Result<()> {
     let mut buffer = Buffer::zeroed(0);
-    for (i, extent) in extents.enumerate() {
-        if buffer.len() < extent.len {
-            buffer = Buffer::zeroed(extent.len);
-        }
-        let bytes = &mut buffer[..extent.len];
-        file.read_at(extent.offset, bytes)?;
+    for (i, (file, extent)) in extents.enumerate() {
+        let bytes = fit(&mut buffer, extent.len);
+        files[file].read_at(extent.offset, bytes)?;
         visit(i, bytes)?;
     }
     Ok(())
+}
+
+/// The first `len` bytes of a buffer, or of a longer one in its place.
+fn fit(buffer: &mut Buffer, len: usize) -> &mut [u8] {
+    if buffer.len() < len {
+        *buffer = Buffer::zeroed(len);
+    }
+    &mut buffer[..len]
 }
 
 /// The folders above `path` that are missing, and the first one that is there: those in which

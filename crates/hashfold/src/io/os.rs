@@ -206,7 +206,7 @@ impl BlockFile for OsFile {
     }
 
     fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
-        read_each(self, extents, visit)
+        read_each(&[self], &mut extents.map(|extent| (0, extent)), visit)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {

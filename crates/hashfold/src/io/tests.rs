@@ -239,6 +239,39 @@ fn read_many_shows_every_extent_once() {
 }
 
 #[test]
+fn extents_of_several_files_are_read_together() {
+    const FILES: usize = 5;
+    const BLOCKS: usize = 300;
+    let bytes = noise(FILES * BLOCKS * ALIGNMENT);
+    every_back_end(|disk, access, folder| {
+        let files: Vec<_> = (0..FILES)
+            .map(|i| {
+                let part = &bytes[i * BLOCKS * ALIGNMENT..][..BLOCKS * ALIGNMENT];
+                file_of(disk, access, &folder.join(format!("file{i}")), part)
+            })
+            .collect();
+        let files: Vec<_> = files.iter().map(|file| &**file).collect();
+        let wanted = |i: usize| (i * 7 % FILES, i * 31 % BLOCKS);
+        let mut extents = (0..2000).map(|i| {
+            let (file, block) = wanted(i);
+            (file, Extent { offset: (block * ALIGNMENT) as u64, len: ALIGNMENT })
+        });
+        let mut seen = vec![0; 2000];
+        let visit = &mut |i: usize, got: &[u8]| {
+            let (file, block) = wanted(i);
+            assert!(got == &bytes[(file * BLOCKS + block) * ALIGNMENT..][..ALIGNMENT]);
+            seen[i] += 1;
+            Ok(())
+        };
+        files[1].read_across(&files, &mut extents, visit).unwrap();
+        assert!(seen.iter().all(|&times| times == 1));
+        let past_end = Extent { offset: (BLOCKS * ALIGNMENT) as u64, len: ALIGNMENT };
+        let visit = &mut |_: usize, _: &[u8]| Ok(());
+        assert!(files[0].read_across(&files, &mut [(3, past_end)].into_iter(), visit).is_err());
+    });
+}
+
+#[test]
 fn read_many_takes_extents_that_are_not_aligned() {
     let bytes = noise(50_000);
     every_back_end(|disk, access, folder| {

@@ -5,15 +5,14 @@
 //! a ring that is dropped, for whatever reason, first waits for all that is in flight.
 #![allow(unsafe_code)]
 
-use super::{BlockFile, Buffer, Extent, Extents, Visit};
+use super::{BlockFile, Buffer, Extent, FileExtents, Visit, fit};
 use crate::error::{Error, Result};
 use io_uring::{IoUring, opcode, types::Fd};
 use std::{
     fmt,
-    fs::File,
     io::{self, ErrorKind},
     mem,
-    os::fd::AsRawFd,
+    os::fd::{AsRawFd, BorrowedFd},
     thread,
 };
 
@@ -46,14 +45,16 @@ pub(super) struct Ring {
 /// A buffer and the extent that is read into it.
 struct Slot {
     buffer: Buffer,
+    /// The index of its file.
+    file: usize,
     extent: Extent,
     index: usize,
 }
 
 impl Ring {
     pub(super) fn new() -> io::Result<Ring> {
-        let idle =
-            || Slot { buffer: Buffer::zeroed(0), extent: Extent { offset: 0, len: 0 }, index: 0 };
+        let extent = Extent { offset: 0, len: 0 };
+        let idle = || Slot { buffer: Buffer::zeroed(0), file: 0, extent, index: 0 };
         Ok(Ring {
             uring: IoUring::new(READS_IN_FLIGHT_MAX as u32)?,
             slots: (0..READS_IN_FLIGHT_MAX).map(|_| idle()).collect(),
@@ -62,30 +63,31 @@ impl Ring {
         })
     }
 
-    /// [`BlockFile::read_many`] of `file`, whose descriptor is that of `os_file`. After an error
-    /// the ring must be dropped.
-    pub(super) fn read_many(
+    /// [`BlockFile::read_across`] of files with their descriptors. After an error the ring must be
+    /// dropped.
+    pub(super) fn read_across(
         &mut self,
-        file: &dyn BlockFile,
-        os_file: &File,
-        extents: &mut Extents<'_>,
+        files: &[(&dyn BlockFile, BorrowedFd<'_>)],
+        extents: &mut FileExtents<'_>,
         visit: &mut Visit<'_>,
     ) -> Result<()> {
         let mut extents = extents.enumerate().peekable();
         loop {
-            while let Some((index, extent)) = extents.next_if(|next| self.has_room(next.1.len)) {
-                self.start(os_file, index, extent);
+            while let Some((index, (file, extent))) =
+                extents.next_if(|next| self.has_room(next.1.1.len))
+            {
+                self.start(files[file].1, file, index, extent);
             }
             if self.in_flight() == 0 {
                 return Ok(());
             }
             let part = self.in_flight().div_ceil(PART_PER_CALL);
-            self.wait(part).map_err(|error| Error::io("read", error).at(file.place()))?;
+            self.wait(part).map_err(|error| Error::io("read", error).at(files[0].0.place()))?;
             // No more than a part, then the next reads are started: the device need not wait
             // for a slow `visit`.
             for _ in 0..part {
                 let Some((slot, read)) = self.completed() else { break };
-                self.show(file, slot, read, visit)?;
+                self.show(files, slot, read, visit)?;
             }
         }
     }
@@ -100,15 +102,13 @@ impl Ring {
     }
 
     /// Queues the read of an extent; the next `wait` submits it.
-    fn start(&mut self, file: &File, index: usize, extent: Extent) {
+    fn start(&mut self, descriptor: BorrowedFd<'_>, file: usize, index: usize, extent: Extent) {
         let i = self.free.pop().expect("has_room was asked");
         let slot = &mut self.slots[i];
-        if slot.buffer.len() < extent.len {
-            slot.buffer = Buffer::zeroed(extent.len);
-        }
-        (slot.index, slot.extent) = (index, extent);
+        fit(&mut slot.buffer, extent.len);
+        (slot.file, slot.index, slot.extent) = (file, index, extent);
         let len = extent.len.min(REQUEST_SIZE_MAX) as u32;
-        let read = opcode::Read::new(Fd(file.as_raw_fd()), slot.buffer.as_mut_ptr(), len)
+        let read = opcode::Read::new(Fd(descriptor.as_raw_fd()), slot.buffer.as_mut_ptr(), len)
             .offset(extent.offset.min(OFFSET_MAX))
             .build()
             .user_data(i as u64);
@@ -141,7 +141,7 @@ impl Ring {
 
     fn show(
         &mut self,
-        file: &dyn BlockFile,
+        files: &[(&dyn BlockFile, BorrowedFd<'_>)],
         slot: usize,
         read: i32,
         visit: &mut Visit<'_>,
@@ -151,7 +151,7 @@ impl Ring {
         // Cut short, interrupted, put off, not aligned, past the end or broken: a plain read of
         // the same bytes mends it or has the right error.
         if usize::try_from(read) != Ok(bytes.len()) {
-            file.read_at(slot.extent.offset, bytes)?;
+            files[slot.file].0.read_at(slot.extent.offset, bytes)?;
         }
         visit(slot.index, bytes)?;
         if slot.buffer.len() > KEPT_BUFFER_SIZE_MAX {

@@ -373,8 +373,9 @@ mod tests {
         let mut before = None;
         while scan.next_span(&mut span).unwrap() {
             let ones = span.ones.iter().map(|&fingerprint| (fingerprint, 1));
-            let items: BTreeMap<_, _> =
-                ones.chain(span.counted.iter().map(|item| (item.fingerprint, item.count))).collect();
+            let items: BTreeMap<_, _> = ones
+                .chain(span.counted.iter().map(|item| (item.fingerprint, item.count)))
+                .collect();
             assert_eq!(items.len(), span.len());
             assert!(before < items.keys().next().copied());
             before = items.keys().last().copied();
