@@ -9,7 +9,8 @@
 //! |-------:|-----:|----------|----------------------------------------------------------------|
 //! |      0 |    8 | magic    | `HASHFOLD`                                                     |
 //! |      8 |    2 | kind     | 1 manifest, 2 table data, 3 table index, 4 store version,      |
-//! |        |      |          | 5 current version, 6 block tree, 7 delta                       |
+//! |        |      |          | 5 current version, 6 block tree, 7 delta, 9 filter run,        |
+//! |        |      |          | 10 filter log                                                  |
 //! |     10 |    2 | version  | the format version of that kind                                |
 //! |     12 |    4 | zero     |                                                                |
 //! |     16 |    8 | seed     | of the data set's hashes                                       |
@@ -67,10 +68,14 @@ pub enum FileKind {
     Tree,
     /// What leads from one version of a store to another.
     Delta,
+    /// Fingerprints of a cascade filter.
+    FilterRun,
+    /// What a cascade filter was told last.
+    FilterLog,
 }
 
 impl FileKind {
-    const ALL: [FileKind; 7] = [
+    const ALL: [FileKind; 9] = [
         FileKind::Manifest,
         FileKind::TableData,
         FileKind::TableIndex,
@@ -78,6 +83,8 @@ impl FileKind {
         FileKind::Pointer,
         FileKind::Tree,
         FileKind::Delta,
+        FileKind::FilterRun,
+        FileKind::FilterLog,
     ];
 
     fn number(self) -> u16 {
@@ -89,6 +96,8 @@ impl FileKind {
             FileKind::Pointer => 5,
             FileKind::Tree => 6,
             FileKind::Delta => 7,
+            FileKind::FilterRun => 9,
+            FileKind::FilterLog => 10,
         }
     }
 
@@ -102,6 +111,8 @@ impl FileKind {
             FileKind::Pointer => "current version",
             FileKind::Tree => "block tree",
             FileKind::Delta => "delta",
+            FileKind::FilterRun => "filter run",
+            FileKind::FilterLog => "filter log",
         }
     }
 

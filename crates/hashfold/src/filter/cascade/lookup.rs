@@ -1,0 +1,341 @@
+//! Asking for many keys at once: first what is in memory, then all device reads in flight together.
+//!
+//! Keys are sorted by hash, so that those in one block are asked for with one read, and those in
+//! blocks side by side with one longer read: a batch that touches most of a run reads it from front
+//! to back.
+
+use super::{
+    memtable::Memtable,
+    resident::Known,
+    run::Run,
+    state::{Epoch, View},
+};
+use crate::{
+    error::Result,
+    filter::{
+        Mode, Span, Universe,
+        block::{BLOCK_SIZE, Block},
+    },
+    io::Extent,
+};
+use std::sync::Arc;
+
+/// Blocks between two that are wanted which it is cheaper to read than to leave out.
+const GAP_BLOCKS_MAX: u64 = 2;
+/// Blocks of one read, at most.
+const READ_BLOCKS_MAX: u64 = 64;
+/// From so many keys in a block on, decoding all of it is faster than looking for each.
+const DECODE_MIN: usize = 24;
+/// How far ahead of its turn what a table knows of a hash is brought into the cache, in keys.
+const AHEAD: usize = 16;
+
+/// Where to look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    pub(super) mode: Mode,
+    pub(super) universe: Universe,
+    /// The newest first.
+    pub(super) tables: &'a [Arc<Memtable>],
+    pub(super) active: Option<&'a Memtable>,
+    pub(super) view: &'a View,
+}
+
+/// A key that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Query {
+    /// The high 64 bits of its hash.
+    pub(super) hash: u64,
+    /// Its place in the batch.
+    pub(super) index: u32,
+}
+
+/// Keys in ascending order, and what was found of each.
+#[derive(Debug)]
+pub(super) struct Answers {
+    pub(super) queries: Vec<Query>,
+    /// Of each query: in a set positive if it is in, in a multiset how often.
+    pub(super) counts: Vec<i64>,
+}
+
+/// A run that has to be read, and the queries that it is read for.
+struct Reading<'a> {
+    run: &'a Arc<Run>,
+    /// The newest has 0.
+    age: u32,
+    /// With the blocks that may have it: the first, and how many.
+    wanted: Vec<Wanted>,
+}
+
+#[derive(Clone, Copy)]
+struct Wanted {
+    query: u32,
+    blocks: u32,
+    block: u64,
+}
+
+/// Adjacent blocks of a run, read together.
+struct Piece {
+    reading: usize,
+    /// The block it starts with, and how many there are.
+    first: u64,
+    count: u64,
+    /// What it is read for.
+    wanted: std::ops::Range<usize>,
+}
+
+/// What is known of a query so far.
+#[derive(Clone, Copy)]
+struct Finding {
+    count: i64,
+    /// The age of the run that says so; none yet: the largest number.
+    age: u32,
+}
+
+const NOTHING: Finding = Finding { count: 0, age: u32::MAX };
+
+/// Asks for all of `hashes`, up to 2^32 of them.
+pub(super) fn ask(place: Place<'_>, hashes: impl Iterator<Item = u64>) -> Result<Answers> {
+    let mut queries: Vec<Query> =
+        hashes.zip(0..).map(|(hash, index)| Query { hash, index }).collect();
+    queries.sort_unstable_by_key(|query| (query.hash, query.index));
+    let mut findings = vec![NOTHING; queries.len()];
+    let mut open = ask_tables(place, &queries, &mut findings);
+    let mut readings = Vec::new();
+    let mut age = 1;
+    for epoch in &place.view.epochs {
+        ask_epoch(place, epoch, &mut age, &queries, &mut open, &mut findings, &mut readings)?;
+    }
+    if place.mode == Mode::Set {
+        drop_needless(&findings, &mut readings);
+    }
+    read(place, &queries, &readings, &mut findings)?;
+    let counts = findings.into_iter().map(|finding| finding.count).collect();
+    Ok(Answers { queries, counts })
+}
+
+/// What the tables know; returns the queries that are not answered by that.
+fn ask_tables(place: Place<'_>, queries: &[Query], findings: &mut [Finding]) -> Vec<u32> {
+    let tables = place.active.into_iter().chain(place.tables.iter().map(|table| &**table));
+    let tables: Vec<&Memtable> = tables.filter(|table| !table.is_empty()).collect();
+    if tables.is_empty() {
+        return (0..queries.len() as u32).collect();
+    }
+    let mut open = Vec::with_capacity(queries.len());
+    for (i, query) in queries.iter().enumerate() {
+        if let Some(ahead) = queries.get(i + AHEAD) {
+            tables.iter().for_each(|table| table.fetch(ahead.hash));
+        }
+        for table in &tables {
+            let count = table.count(query.hash);
+            findings[i].count = findings[i].count.saturating_add(count);
+            if place.mode == Mode::Set && count != 0 {
+                findings[i].age = 0;
+                break;
+            }
+        }
+        if findings[i].age != 0 {
+            open.push(i as u32);
+        }
+    }
+    open
+}
+
+/// Asks the runs of an epoch, the newest first, as far as they are in memory; the others are noted.
+fn ask_epoch<'a>(
+    place: Place<'_>,
+    epoch: &'a Epoch<Arc<Run>>,
+    age: &mut u32,
+    queries: &[Query],
+    open: &mut Vec<u32>,
+    findings: &mut [Finding],
+    readings: &mut Vec<Reading<'a>>,
+) -> Result<()> {
+    let mut ask_run = |run: &'a Arc<Run>, from: u64, to: u64, open: &mut Vec<u32>| {
+        let fingerprint = |&i: &u32| place.universe.scale(queries[i as usize].hash);
+        let start = open.partition_point(|i| fingerprint(i) < from);
+        let end = start + open[start..].partition_point(|i| fingerprint(i) <= to);
+        let mut reading = Reading { run, age: *age, wanted: Vec::new() };
+        let resident = run.resident();
+        let mut kept = start;
+        for at in start..end {
+            let i = open[at];
+            let fingerprint = fingerprint(&i);
+            let blocks = run.index().candidates(fingerprint);
+            let known = match &resident {
+                _ if blocks.is_empty() => Known::Absent,
+                Some(resident) => resident.find(fingerprint, blocks.clone())?,
+                None => Known::Perhaps,
+            };
+            let mut is_open = true;
+            match known {
+                Known::Absent => {}
+                Known::Count(count) => {
+                    note(place.mode, &mut findings[i as usize], *age, count);
+                    is_open = place.mode == Mode::Multiset;
+                }
+                Known::Perhaps => {
+                    let count = (blocks.end - blocks.start) as u32;
+                    let block = blocks.start as u64;
+                    reading.wanted.push(Wanted { query: i, blocks: count, block });
+                }
+            }
+            if is_open {
+                open[kept] = i;
+                kept += 1;
+            }
+        }
+        open.drain(kept..end);
+        if !reading.wanted.is_empty() {
+            readings.push(reading);
+        }
+        *age += 1;
+        Ok::<(), crate::error::Error>(())
+    };
+    for upper in &epoch.uppers {
+        ask_run(&upper.run, upper.from, place.universe.last(), open)?;
+    }
+    for (i, shard) in epoch.shards.iter().enumerate() {
+        if let Some(run) = &shard.run {
+            ask_run(run, shard.start, epoch.end_of(i, place.universe), open)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes what a run of some age says of a query.
+#[inline]
+fn note(mode: Mode, finding: &mut Finding, age: u32, count: i64) {
+    match mode {
+        Mode::Multiset => finding.count = finding.count.saturating_add(count),
+        Mode::Set if age < finding.age => *finding = Finding { count, age },
+        Mode::Set => {}
+    }
+}
+
+/// Drops reads of newer runs that cannot take back what an older one in memory says.
+fn drop_needless(findings: &[Finding], readings: &mut Vec<Reading<'_>>) {
+    for reading in &mut *readings {
+        if reading.run.facts().negative == 0 {
+            reading.wanted.retain(|wanted| findings[wanted.query as usize].count <= 0);
+        }
+    }
+    readings.retain(|reading| !reading.wanted.is_empty());
+}
+
+/// Reads all that is noted, with as many reads in flight as the device takes.
+fn read(
+    place: Place<'_>,
+    queries: &[Query],
+    readings: &[Reading<'_>],
+    findings: &mut [Finding],
+) -> Result<()> {
+    let mut pieces = Vec::new();
+    for (i, reading) in readings.iter().enumerate() {
+        cut(i, reading, &mut pieces);
+    }
+    let Some(first) = readings.first() else { return Ok(()) };
+    let files: Vec<_> = readings.iter().map(|reading| &**reading.run.file()).collect();
+    let mut extents = pieces.iter().map(|piece: &Piece| {
+        let extent: Extent = readings[piece.reading].run.extent(piece.first, piece.count);
+        (piece.reading, extent)
+    });
+    let mut span = Span::default();
+    first.run.file().read_across(&files, &mut extents, &mut |i, bytes| {
+        let (piece, reading) = (&pieces[i], &readings[pieces[i].reading]);
+        search(place, piece, reading, bytes, queries, &mut span, findings)
+    })
+}
+
+/// Cuts what is wanted of a run into reads.
+fn cut(number: usize, reading: &Reading<'_>, pieces: &mut Vec<Piece>) {
+    let mut piece: Option<Piece> = None;
+    for (i, wanted) in reading.wanted.iter().enumerate() {
+        let end = wanted.block + u64::from(wanted.blocks);
+        let new = |first: u64, count: u64| Piece { reading: number, first, count, wanted: i..i + 1 };
+        match &mut piece {
+            // Only where somebody chose the hashes.
+            _ if u64::from(wanted.blocks) > READ_BLOCKS_MAX => {
+                let starts = (wanted.block..end).step_by(READ_BLOCKS_MAX as usize);
+                pieces.extend(piece.take());
+                pieces.extend(starts.map(|first| new(first, READ_BLOCKS_MAX.min(end - first))));
+            }
+            Some(piece)
+                if wanted.block <= piece.first + piece.count + GAP_BLOCKS_MAX
+                    && end - piece.first <= READ_BLOCKS_MAX =>
+            {
+                piece.count = piece.count.max(end - piece.first);
+                piece.wanted.end = i + 1;
+            }
+            _ => pieces.extend(piece.replace(new(wanted.block, u64::from(wanted.blocks)))),
+        }
+    }
+    pieces.extend(piece);
+}
+
+/// Looks for queries in blocks that were read.
+fn search(
+    place: Place<'_>,
+    piece: &Piece,
+    reading: &Reading<'_>,
+    bytes: &[u8],
+    queries: &[Query],
+    span: &mut Span,
+    findings: &mut [Finding],
+) -> Result<()> {
+    let wanted = &reading.wanted[piece.wanted.clone()];
+    for group in wanted.chunk_by(|a, b| (a.block, a.blocks) == (b.block, b.blocks)) {
+        let end = group[0].block + u64::from(group[0].blocks);
+        for number in group[0].block.max(piece.first)..end.min(piece.first + piece.count) {
+            let start = (number - piece.first) as usize * BLOCK_SIZE;
+            let block = reading.run.block(number, &bytes[start..][..BLOCK_SIZE])?;
+            let mut found = |wanted: &Wanted, count| {
+                note(place.mode, &mut findings[wanted.query as usize], reading.age, count);
+            };
+            let fingerprint = |it: &Wanted| place.universe.scale(queries[it.query as usize].hash);
+            if group.len() < DECODE_MIN {
+                for wanted in group {
+                    if let Some(count) = block.find(fingerprint(wanted))? {
+                        found(wanted, count);
+                    }
+                }
+            } else {
+                decode(&block, span)?;
+                join(span, group, fingerprint, &mut found);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn decode(block: &Block<'_>, span: &mut Span) -> Result<()> {
+    span.clear();
+    block.decode(span)
+}
+
+/// Goes through a block and those wanted side by side.
+fn join(
+    span: &Span,
+    wanted: &[Wanted],
+    fingerprint: impl Fn(&Wanted) -> u64,
+    found: &mut impl FnMut(&Wanted, i64),
+) {
+    let (mut ones, mut counted) = (&span.ones[..], &span.counted[..]);
+    for wanted in wanted {
+        let fingerprint = fingerprint(wanted);
+        while let [first, rest @ ..] = ones
+            && *first < fingerprint
+        {
+            ones = rest;
+        }
+        while let [first, rest @ ..] = counted
+            && first.fingerprint < fingerprint
+        {
+            counted = rest;
+        }
+        if ones.first() == Some(&fingerprint) {
+            found(wanted, 1);
+        } else if let Some(item) = counted.first().filter(|item| item.fingerprint == fingerprint) {
+            found(wanted, item.count);
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Merging in the background: runs above the last level into fewer ones, and these into the last
+//! level, a shard at a time.
+//!
+//! ```text
+//! flush → tier 0: ▪▪▪▪▪▪▪▪ ─→ tier 1: ▬▬▬ ─→ … ┐ when they are more than a part of the last level:
+//!                                              ├→ shard after shard of it is merged with them
+//! last level:  ▇▇▇▇▇▇▇│▇▇▇▇▇▇▇│▇▇▇▇▇▇▇ ────────┘
+//! ```
+//!
+//! Runs that go down are merged for one shard, published, and for the next one; `from` says how far
+//! they are. A shard that grows too large becomes several.
+
+use super::{
+    core::{Core, Shared},
+    flush::{create, write_run},
+    resident::Resident,
+    run::Run,
+    scan::RunScan,
+    state::{Epoch, Shard, Upper, View},
+};
+use crate::{
+    error::Result,
+    filter::{
+        Fingerprints, Span,
+        merge::{Merge, Rule},
+    },
+};
+use std::sync::Arc;
+
+/// So many runs of a tier are merged into one of the next: of tier 0, and of those above.
+const TIER_RUNS: [usize; 2] = [8, 12];
+/// Runs that are merged at once above the last level, at most.
+const MERGE_RUNS_MAX: usize = 16;
+/// The most fingerprints of a shard: merging one takes tens of milliseconds.
+const SHARD_ITEMS_MAX: u64 = 16 << 20;
+
+/// Something to do.
+#[derive(Clone, Debug)]
+enum Task {
+    /// Merge runs of one tier, the newest first.
+    Up { epoch: u64, tier: u8, runs: Vec<u64> },
+    /// Merge what goes down into the next shard.
+    Down { epoch: u64, runs: Vec<u64> },
+}
+
+/// Which of the two kinds of work: one of each is done at a time.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Up,
+    Down,
+}
+
+/// Starts what there is to do, in the background.
+pub(super) fn start(core: &Arc<Core>) {
+    for kind in [Kind::Up, Kind::Down] {
+        if let Some(task) = next(core, kind) {
+            spawn(core, kind, task);
+        }
+    }
+}
+
+fn spawn(core: &Arc<Core>, kind: Kind, task: Task) {
+    let shared = core.clone();
+    core.settings.work.spawn(Box::new(move || run(&shared, kind, task)));
+}
+
+/// Does a task, and what there is to do of its kind then.
+fn run(core: &Arc<Core>, kind: Kind, mut task: Task) {
+    loop {
+        let result = execute(core, &task);
+        let failed = result.is_err();
+        {
+            let mut shared = core.shared();
+            match kind {
+                Kind::Up => shared.merging.clear(),
+                Kind::Down => shared.is_merging_down = false,
+            }
+            if let Err(error) = result {
+                shared.merge_error = Some(error);
+                shared.is_compacting = false;
+            }
+        }
+        core.notify();
+        if failed {
+            // The next flush tries again.
+            return;
+        }
+        // What one kind did may be what the other waited for.
+        let other = match kind {
+            Kind::Up => Kind::Down,
+            Kind::Down => Kind::Up,
+        };
+        if let Some(task) = next(core, other) {
+            spawn(core, other, task);
+        }
+        match next(core, kind) {
+            None => return,
+            // Other jobs of a pool get their turn.
+            Some(next) if core.settings.work.width() > 0 => return spawn(core, kind, next),
+            Some(next) => task = next,
+        }
+    }
+}
+
+/// Something to do, marked as being done.
+fn next(core: &Core, kind: Kind) -> Option<Task> {
+    let mut shared = core.shared();
+    if shared.is_closing {
+        return None;
+    }
+    let task = match kind {
+        Kind::Up => plan_up(core, &shared),
+        Kind::Down => plan_down(core, &mut shared),
+    }?;
+    match &task {
+        Task::Up { runs, .. } => shared.merging.clone_from(runs),
+        Task::Down { .. } => shared.is_merging_down = true,
+    }
+    Some(task)
+}
+
+/// Runs of one tier, if there are enough of them.
+fn plan_up(core: &Core, shared: &Shared) -> Option<Task> {
+    if !shared.merging.is_empty() {
+        return None;
+    }
+    let view = &shared.view;
+    view.epochs.iter().find_map(|epoch| {
+        let free: Vec<&Upper<Arc<Run>>> = epoch
+            .uppers
+            .iter()
+            .filter(|upper| !shared.going_down.contains(&upper.run.number()))
+            .collect();
+        // They go down instead.
+        if shared.going_down.is_empty() && is_due(core, shared, epoch) {
+            return None;
+        }
+        free.chunk_by(|a, b| a.tier == b.tier).find_map(|runs| {
+            let tier = runs[0].tier;
+            let enough = TIER_RUNS[usize::from(tier).min(TIER_RUNS.len() - 1)];
+            if runs.len() < enough {
+                return None;
+            }
+            // The oldest of them: the order of ages stays.
+            let oldest = &runs[runs.len().saturating_sub(MERGE_RUNS_MAX)..];
+            let runs = oldest.iter().map(|upper| upper.run.number()).collect();
+            Some(Task::Up { epoch: epoch.number, tier: tier.saturating_add(1), runs })
+        })
+    })
+}
+
+/// What goes down, or what is to do so now.
+fn plan_down(core: &Core, shared: &mut Shared) -> Option<Task> {
+    if shared.is_merging_down {
+        return None;
+    }
+    let view = shared.view.clone();
+    for epoch in &view.epochs {
+        let is_going = |upper: &&Upper<Arc<Run>>| shared.going_down.contains(&upper.run.number());
+        let going: Vec<u64> =
+            epoch.uppers.iter().filter(is_going).map(|upper| upper.run.number()).collect();
+        if !going.is_empty() {
+            return Some(Task::Down { epoch: epoch.number, runs: going });
+        }
+    }
+    let epoch = view.epochs.iter().find(|epoch| is_due(core, shared, epoch))?;
+    // Only the oldest ones that nobody works with. If some were on their way when the filter was
+    // closed, just these.
+    let uppers = &epoch.uppers;
+    let is_busy = |upper: &Upper<Arc<Run>>| shared.merging.contains(&upper.run.number());
+    let first_free = uppers.iter().rposition(is_busy).map_or(0, |i| i + 1);
+    let first_started = uppers.iter().position(|upper| upper.from > 0).unwrap_or(0);
+    let runs = &uppers[first_free.max(first_started)..];
+    let runs: Vec<u64> = runs.iter().map(|upper| upper.run.number()).collect();
+    if runs.is_empty() {
+        return None;
+    }
+    shared.going_down.clone_from(&runs);
+    Some(Task::Down { epoch: epoch.number, runs })
+}
+
+/// Whether an epoch's runs are to go down.
+fn is_due(core: &Core, shared: &Shared, epoch: &Epoch<Arc<Run>>) -> bool {
+    if epoch.uppers.is_empty() {
+        return false;
+    }
+    // Nothing is added to a closed epoch any more.
+    let is_closed = epoch.number < shared.view.epochs[0].number;
+    if shared.is_compacting || is_closed || epoch.uppers.iter().any(|upper| upper.from > 0) {
+        return true;
+    }
+    let items = |run: &Arc<Run>| u128::from(run.facts().items);
+    let above: u128 = epoch.uppers.iter().map(|upper| items(&upper.run)).sum();
+    let below: u128 = epoch.shards.iter().filter_map(|shard| shard.run.as_ref()).map(items).sum();
+    let is_much = above * 100 >= below * u128::from(core.settings.upper_percent);
+    epoch.uppers.len() >= TIER_RUNS[0] && is_much
+}
+
+fn execute(core: &Core, task: &Task) -> Result<()> {
+    let view = core.shared().view.clone();
+    match task {
+        Task::Up { epoch, tier, runs } => merge_up(core, &view, *epoch, *tier, runs),
+        Task::Down { epoch, runs } => merge_down(core, &view, *epoch, runs),
+    }
+}
+
+fn find_epoch(view: &View, number: u64) -> Option<usize> {
+    view.epochs.iter().position(|epoch| epoch.number == number)
+}
+
+/// Merges runs of a tier into one of the next.
+fn merge_up(core: &Core, view: &View, epoch: u64, tier: u8, runs: &[u64]) -> Result<()> {
+    let Some(i) = find_epoch(view, epoch) else { return Ok(()) };
+    let inputs: Vec<_> =
+        view.epochs[i].uppers.iter().filter(|upper| runs.contains(&upper.run.number())).collect();
+    let items = inputs.iter().map(|upper| upper.run.facts().items).sum();
+    let universe = core.identity.universe;
+    let all = inputs.iter().map(|upper| scan(core, &upper.run, (upper.from, universe.last())));
+    let rule = Rule { mode: core.identity.mode, is_last: false };
+    let run = write_run(core, &mut Merge::new(all.collect(), rule)?, items)?;
+    let change = |view: &View| {
+        let mut view = view.clone();
+        let i = find_epoch(&view, epoch)?;
+        let uppers = &mut view.epochs[i].uppers;
+        let first = uppers.iter().position(|upper| runs.contains(&upper.run.number()))?;
+        uppers.retain(|upper| !runs.contains(&upper.run.number()));
+        uppers.insert(first, Upper { run: run.clone(), tier, from: 0 });
+        Some(view)
+    };
+    core.publish(&[run.number()], change, |_| {}).map(drop)
+}
+
+/// A stretch of a run, to be merged.
+fn scan(core: &Core, run: &Arc<Run>, stretch: (u64, u64)) -> RunScan {
+    let (universe, unit) = (core.identity.universe, core.shares.read_unit);
+    RunScan::new(run, universe, stretch, unit, &core.settings.io)
+}
+
+/// Merges what goes down into the next shard.
+fn merge_down(core: &Core, view: &View, epoch: u64, runs: &[u64]) -> Result<()> {
+    let universe = core.identity.universe;
+    let Some(i) = find_epoch(view, epoch) else {
+        core.shared().going_down.clear();
+        return Ok(());
+    };
+    let epoch_now = &view.epochs[i];
+    let inputs: Vec<_> =
+        epoch_now.uppers.iter().filter(|upper| runs.contains(&upper.run.number())).collect();
+    let from = inputs.iter().map(|upper| upper.from).max().unwrap_or(0);
+    let shard = epoch_now.shards.iter().rposition(|shard| shard.start <= from).unwrap_or(0);
+    let (start, end) = (epoch_now.shards[shard].start, epoch_now.end_of(shard, universe));
+    let mut sources: Vec<RunScan> =
+        inputs.iter().map(|upper| scan(core, &upper.run, (start, end))).collect();
+    let old = epoch_now.shards[shard].run.as_ref();
+    sources.extend(old.map(|run| scan(core, run, (start, end))));
+    // Nothing older is left that a tombstone could hide.
+    let is_last = i + 1 == view.epochs.len();
+    let rule = Rule { mode: core.identity.mode, is_last };
+    let part = (end - start) as f64 / universe.last() as f64;
+    let above: u64 = inputs.iter().map(|upper| upper.run.facts().items).sum();
+    let items = (above as f64 * part) as u64 + old.map_or(0, |run| run.facts().items);
+    let shards = write_shards(core, &mut Merge::new(sources, rule)?, start, items)?;
+    let made: Vec<u64> =
+        shards.iter().filter_map(|shard| Some(shard.run.as_ref()?.number())).collect();
+    let is_done = end == universe.last();
+    let change = |view: &View| {
+        let mut view = view.clone();
+        let i = find_epoch(&view, epoch)?;
+        let now = &mut view.epochs[i];
+        let place = now.shards.iter().position(|shard| shard.start == start)?;
+        now.shards.splice(place..=place, shards.iter().cloned());
+        if is_done {
+            now.uppers.retain(|upper| !runs.contains(&upper.run.number()));
+        } else {
+            let going = now.uppers.iter_mut().filter(|upper| runs.contains(&upper.run.number()));
+            going.for_each(|upper| upper.from = end + 1);
+        }
+        Some(view)
+    };
+    let install = |shared: &mut Shared| {
+        if is_done {
+            shared.going_down.clear();
+            shared.is_compacting &= shared.view.epochs.iter().any(|epoch| !epoch.uppers.is_empty());
+        }
+    };
+    if !core.publish(&made, change, install)? {
+        core.shared().going_down.clear();
+    }
+    Ok(())
+}
+
+/// Writes the new form of a shard: several shards, if it has become too large for one.
+fn write_shards(
+    core: &Core,
+    fingerprints: &mut dyn Fingerprints,
+    start: u64,
+    items: u64,
+) -> Result<Vec<Shard<Arc<Run>>>> {
+    let pieces = items.div_ceil(SHARD_ITEMS_MAX).max(1);
+    // A little more, so that nothing is left over for one more.
+    let piece_items = items.div_ceil(pieces) + items / 64 + 1;
+    let mut shards: Vec<Shard<Arc<Run>>> = Vec::new();
+    let mut span = Span::default();
+    let mut start = start;
+    let result = (|| {
+        let mut is_more = fingerprints.next_span(&mut span)?;
+        while is_more {
+            // Half of the room is for the runs above.
+            let spared = core.room.bytes_max() / 2;
+            let resident = Resident::plan(&core.room, piece_items, fingerprints.universe(), spared);
+            let mut writer = create(core, resident.filter(Resident::is_whole))?;
+            let number = writer.number();
+            let mut write = || {
+                while is_more && writer.items() < piece_items {
+                    writer.push(&span)?;
+                    core.add_moved(span.len() as u64);
+                    is_more = fingerprints.next_span(&mut span)?;
+                }
+                Ok(())
+            };
+            let written = write();
+            let finish = |()| writer.finish(&*core.disk, &core.folder, core.settings.access);
+            let run = written.and_then(finish).inspect_err(|_| core.discard(&[number]))?;
+            shards.push(Shard { start, run: Some(Arc::new(run)) });
+            start = span.first().unwrap_or(start);
+        }
+        Ok(())
+    })();
+    if result.is_err() {
+        let made: Vec<u64> = shards.iter().flat_map(|shard| &shard.run).map(|it| it.number()).collect();
+        core.discard(&made);
+    }
+    result?;
+    if shards.is_empty() {
+        shards.push(Shard { start, run: None });
+    }
+    Ok(shards)
+}

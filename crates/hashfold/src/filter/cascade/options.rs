@@ -1,0 +1,129 @@
+//! What a cascade filter is, and what it works with.
+
+use super::memtable::Memtable;
+use crate::{
+    error::{Error, Result},
+    filter::{Mode, Universe},
+    io::Access,
+    key::Seed,
+    work::{Executor, Inline},
+};
+use std::sync::Arc;
+
+/// The least memory that a cascade filter works in, in bytes: 16 MiB.
+pub const CASCADE_MEMORY_MIN: usize = 16 << 20;
+
+/// The memory that a cascade filter works in unless told otherwise, in bytes: 256 MiB.
+pub const CASCADE_MEMORY_DEFAULT: usize = 256 << 20;
+
+/// More slots than this cost in cache misses what they save in merges.
+const SLOTS_MAX: usize = 1 << 22;
+const SLOTS_MIN: usize = 1 << 12;
+
+/// What a new filter is, for all its life.
+#[derive(Clone, Debug)]
+pub struct CascadeOptions {
+    /// Of the hashes; drawn at random, so that nobody can choose keys that collide.
+    pub seed: Seed,
+    /// A random number, which tells the files of this filter from those of others.
+    pub id: u64,
+    /// A set or a multiset.
+    pub mode: Mode,
+    /// The keys that it is made for. It takes more, and the rate of errors grows with them.
+    pub capacity: u64,
+    /// Its fingerprints: with [`Universe::EXACT`] a filter is in effect a set of keys.
+    pub universe: Universe,
+}
+
+impl CascadeOptions {
+    /// A set for so many keys; once they are in it, a key that is not is found at this rate.
+    pub fn new(seed: Seed, id: u64, capacity: u64, error_rate: f64) -> Result<CascadeOptions> {
+        let universe = Universe::for_capacity(capacity, error_rate)?;
+        Ok(CascadeOptions { seed, id, mode: Mode::Set, capacity, universe })
+    }
+
+    /// The same with fingerprints of 64 bits.
+    pub fn exact(seed: Seed, id: u64) -> CascadeOptions {
+        let (mode, universe) = (Mode::Set, Universe::EXACT);
+        CascadeOptions { seed, id, mode, capacity: u64::MAX, universe }
+    }
+}
+
+/// What an open filter works with.
+#[derive(Clone, Debug)]
+pub struct CascadeSettings {
+    /// Memory for all it does, in bytes: [`CASCADE_MEMORY_MIN`] at least. The tables that take
+    /// what comes in get three eighths, work in the background a quarter; what is left holds as
+    /// much of the newer runs as there is room for, so that lookups need not read them. Lookups
+    /// and insertions of many keys take 24 bytes a key on top, while they run.
+    pub memory_bytes: usize,
+    /// Keys are merged into the last level when those above it are more than this part of it, in
+    /// percent. A smaller one costs more merging and leaves less to look up in memory.
+    pub upper_percent: u32,
+    /// Write what is told to a log at once, so that [`sync`](super::CascadeFilter::sync) makes it
+    /// durable without a flush.
+    pub log: bool,
+    /// How runs are read.
+    pub access: Access,
+    /// Where flushes and merges run, up to three at a time. They wait for what runs on `io`.
+    pub work: Arc<dyn Executor>,
+    /// Where single reads and writes run. Must not be the executor of `work`, whose threads would
+    /// all wait for themselves.
+    pub io: Arc<dyn Executor>,
+}
+
+impl Default for CascadeSettings {
+    /// In [`CASCADE_MEMORY_DEFAULT`], without a log, and all in the caller's thread.
+    fn default() -> CascadeSettings {
+        CascadeSettings {
+            memory_bytes: CASCADE_MEMORY_DEFAULT,
+            upper_percent: 50,
+            log: false,
+            access: Access::Direct,
+            work: Arc::new(Inline),
+            io: Arc::new(Inline),
+        }
+    }
+}
+
+/// How the memory is shared out, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shares {
+    /// The slots of each of the two tables.
+    pub(super) slots: usize,
+    /// The two tables.
+    pub(super) tables: usize,
+    /// Runs kept in memory, and the indexes of all.
+    pub(super) runs: usize,
+    /// One read of a merge.
+    pub(super) read_unit: usize,
+}
+
+impl CascadeSettings {
+    pub(super) fn check(&self) -> Result<()> {
+        if self.memory_bytes < CASCADE_MEMORY_MIN {
+            let expected = format!("at least {CASCADE_MEMORY_MIN} bytes");
+            return Err(Error::argument("memory", expected, self.memory_bytes));
+        }
+        if !(1..=1000).contains(&self.upper_percent) {
+            return Err(Error::argument("upper percent", "1 to 1000", self.upper_percent));
+        }
+        if Arc::ptr_eq(&self.work, &self.io) && self.work.width() > 0 {
+            let expected = "another executor than that of the work, which waits for it";
+            return Err(Error::argument("executor for reads and writes", expected, "the same"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn shares(&self, mode: Mode) -> Shares {
+        let memory = self.memory_bytes;
+        let fits = |slots: usize| 2 * Memtable::bytes_max(mode, slots) <= memory / 8 * 3;
+        let mut slots = SLOTS_MAX;
+        while slots > SLOTS_MIN && !fits(slots) {
+            slots /= 2;
+        }
+        let tables = 2 * Memtable::bytes_max(mode, slots);
+        let read_unit = (memory / 1024).next_power_of_two().clamp(16 << 10, 256 << 10);
+        Shares { slots, tables, runs: memory - memory / 4 - tables, read_unit }
+    }
+}

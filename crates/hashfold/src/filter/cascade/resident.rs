@@ -1,0 +1,293 @@
+//! What stays in memory of a run on flash: all of its blocks, or a summary of them.
+//!
+//! A summary is the run with the last bits of its fingerprints left out: about a byte a key. What
+//! it does not have is not in the run either.
+
+use crate::{
+    error::Result,
+    filter::{
+        Span, Universe,
+        block::{BLOCK_SIZE, Block, Bytes},
+        index::BlockIndex,
+        pack::{BlockSink, Packer},
+    },
+    io::Buffer,
+};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+/// Blocks are kept in pieces of this size, in bytes.
+const PIECE_SIZE: usize = 256 << 10;
+const PIECE_BLOCKS: usize = PIECE_SIZE / BLOCK_SIZE;
+/// Bits that a summary keeps of each fingerprint, beyond those that tell the keys of the run apart:
+/// of keys that are not in the run it lets one in so many powers of two through.
+const SUMMARY_BITS: u32 = 6;
+
+/// Memory for what is kept of runs.
+#[derive(Debug)]
+pub(super) struct Room {
+    bytes_max: usize,
+    bytes: AtomicUsize,
+}
+
+/// A part of a [`Room`], given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Claim {
+    room: Arc<Room>,
+    bytes: usize,
+}
+
+impl Room {
+    pub(super) fn new(bytes_max: usize) -> Arc<Room> {
+        Arc::new(Room { bytes_max, bytes: AtomicUsize::new(0) })
+    }
+
+    /// In use, in bytes.
+    pub(super) fn used(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    /// A part of so many bytes, if `spared` more stay free.
+    pub(super) fn claim(self: &Arc<Self>, bytes: usize, spared: usize) -> Option<Claim> {
+        let more = |used: usize| {
+            let wanted = used.checked_add(bytes)?;
+            (wanted.checked_add(spared)? <= self.bytes_max).then_some(wanted)
+        };
+        self.bytes.fetch_update(Relaxed, Relaxed, more).ok()?;
+        Some(Claim { room: self.clone(), bytes })
+    }
+
+    pub(super) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+}
+
+impl Claim {
+    /// Gives back what is not needed.
+    fn shrink_to(&mut self, bytes: usize) {
+        let spare = self.bytes.saturating_sub(bytes);
+        self.room.bytes.fetch_sub(spare, Relaxed);
+        self.bytes -= spare;
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.shrink_to(0);
+    }
+}
+
+/// Blocks in memory.
+#[derive(Debug, Default)]
+struct Blocks {
+    pieces: Vec<Buffer>,
+    len: usize,
+}
+
+impl Blocks {
+    fn push(&mut self, block: &Bytes) {
+        if self.len.is_multiple_of(PIECE_BLOCKS) {
+            self.pieces.push(Buffer::zeroed(PIECE_SIZE));
+        }
+        let start = self.len % PIECE_BLOCKS * BLOCK_SIZE;
+        let piece = self.pieces.last_mut().expect("one was just made if there was none");
+        piece[start..][..BLOCK_SIZE].copy_from_slice(block);
+        self.len += 1;
+    }
+
+    fn get(&self, i: usize) -> Option<&Bytes> {
+        let piece = self.pieces.get(i / PIECE_BLOCKS).filter(|_| i < self.len)?;
+        piece[i % PIECE_BLOCKS * BLOCK_SIZE..].first_chunk()
+    }
+
+    fn bytes(&self) -> usize {
+        self.pieces.len() * PIECE_SIZE
+    }
+}
+
+/// What is kept of a run.
+pub(super) struct Resident {
+    claim: Option<Claim>,
+    blocks: Blocks,
+    summary: Option<Box<Summary>>,
+}
+
+/// A summary while it is made, and what finds its blocks.
+struct Summary {
+    /// The bits that are left out of each fingerprint.
+    shift: u32,
+    packer: Option<Packer>,
+    sink: SummarySink,
+    span: Span,
+    /// The last one taken.
+    last: Option<u64>,
+}
+
+struct SummarySink {
+    index: BlockIndex,
+    blocks: Blocks,
+}
+
+impl BlockSink for SummarySink {
+    fn take(&mut self, first: u64, block: &mut Bytes) -> Result<()> {
+        self.index.push(first);
+        self.blocks.push(block);
+        Ok(())
+    }
+}
+
+/// What a resident says of a fingerprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// Not in the run.
+    Absent,
+    /// In the run, with this count.
+    Count(i64),
+    /// The run must be asked.
+    Perhaps,
+}
+
+/// The bytes that the blocks of so many fingerprints take, at most, if few are counted.
+fn bytes_of(items: u64, universe: Universe) -> usize {
+    let gap = universe.size() as f64 / items.max(1) as f64;
+    let bits = gap.max(1.0).log2() + 2.2;
+    (items as f64 * bits / 8.0 * 1.02) as usize + 2 * PIECE_SIZE
+}
+
+impl Resident {
+    /// For a run of so many fingerprints: all of it, or a summary, or nothing, as there is room
+    /// while `spared` bytes stay free.
+    pub(super) fn plan(
+        room: &Arc<Room>,
+        items: u64,
+        universe: Universe,
+        spared: usize,
+    ) -> Option<Resident> {
+        if let Some(claim) = room.claim(bytes_of(items, universe), spared) {
+            return Some(Resident { claim: Some(claim), blocks: Blocks::default(), summary: None });
+        }
+        let gap_bits = (universe.size() / u128::from(items.max(1))).max(1).ilog2();
+        let shift = gap_bits.saturating_sub(SUMMARY_BITS);
+        let size = u128::from(universe.last() >> shift) + 1;
+        let summarised = Universe::with_size(size).ok().filter(|_| shift > 1)?;
+        let claim = room.claim(bytes_of(items, summarised), spared)?;
+        let index = BlockIndex::new(summarised);
+        let summary = Summary {
+            shift,
+            packer: Some(Packer::new(summarised, index.cut_shift())),
+            sink: SummarySink { index, blocks: Blocks::default() },
+            span: Span::default(),
+            last: None,
+        };
+        let summary = Some(Box::new(summary));
+        Some(Resident { claim: Some(claim), blocks: Blocks::default(), summary })
+    }
+
+    /// Takes the next block of the run.
+    pub(super) fn take_block(&mut self, _: u64, block: &Bytes) {
+        if self.summary.is_none() && self.has_room(self.blocks.bytes()) {
+            self.blocks.push(block);
+        }
+    }
+
+    /// Takes the next fingerprints of the run.
+    pub(super) fn take_span(&mut self, span: &Span) -> Result<()> {
+        let Some(summary) = &mut self.summary else { return Ok(()) };
+        let bytes = summary.sink.blocks.bytes();
+        summary.take(span)?;
+        self.has_room(bytes);
+        Ok(())
+    }
+
+    /// Whether another piece may be taken; if not, nothing is kept of the run.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        let has_room = self.claim.as_ref().is_some_and(|claim| bytes + PIECE_SIZE <= claim.bytes);
+        if !has_room {
+            self.claim = None;
+            self.blocks = Blocks::default();
+        }
+        has_room
+    }
+
+    /// When all was taken. `None` if it did not fit.
+    pub(super) fn finish(mut self) -> Result<Option<Resident>> {
+        if let Some(summary) = &mut self.summary
+            && let Some(packer) = summary.packer.take()
+        {
+            packer.finish(&mut summary.sink)?;
+            summary.span = Span::default();
+        }
+        let Some(claim) = &mut self.claim else { return Ok(None) };
+        let summary = self.summary.as_ref();
+        let summary = summary.map_or(0, |it| it.sink.blocks.bytes() + it.sink.index.bytes());
+        claim.shrink_to(self.blocks.bytes() + summary);
+        Ok(Some(self))
+    }
+
+    /// A block of the run, if all of it is here.
+    #[inline]
+    pub(super) fn block(&self, i: usize) -> Option<&Bytes> {
+        self.blocks.get(i)
+    }
+
+    /// Whether all of the run is here.
+    pub(super) fn is_whole(&self) -> bool {
+        self.summary.is_none()
+    }
+
+    /// What it knows of a fingerprint, which is in one of these blocks of the run if it is in it.
+    pub(super) fn find(&self, fingerprint: u64, candidates: std::ops::Range<usize>) -> Result<Known> {
+        let Some(summary) = &self.summary else {
+            let count = find_in(&self.blocks, candidates, fingerprint)?;
+            return Ok(count.map_or(Known::Absent, Known::Count));
+        };
+        let short = fingerprint >> summary.shift;
+        let candidates = summary.sink.index.candidates(short);
+        let count = find_in(&summary.sink.blocks, candidates, short)?;
+        Ok(count.map_or(Known::Absent, |_| Known::Perhaps))
+    }
+}
+
+fn find_in(blocks: &Blocks, candidates: std::ops::Range<usize>, fingerprint: u64) -> Result<Option<i64>> {
+    for i in candidates {
+        if let Some(block) = blocks.get(i)
+            && let Some(count) = Block::new(block)?.find(fingerprint)?
+        {
+            return Ok(Some(count));
+        }
+    }
+    Ok(None)
+}
+
+impl Summary {
+    fn take(&mut self, span: &Span) -> Result<()> {
+        let (shift, short) = (self.shift, &mut self.span);
+        short.clear();
+        short.ones.extend(span.ones.iter().map(|fingerprint| fingerprint >> shift));
+        if !span.counted.is_empty() {
+            short.ones.extend(span.counted.iter().map(|item| item.fingerprint >> shift));
+            short.ones.sort_unstable();
+        }
+        short.ones.dedup();
+        if short.ones.first().is_some() && short.ones.first() == self.last.as_ref() {
+            short.ones.remove(0);
+        }
+        self.last = short.ones.last().copied().or(self.last);
+        match &mut self.packer {
+            Some(packer) => packer.push(short, &mut self.sink),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Resident {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.is_whole() { "whole" } else { "summary" };
+        write!(f, "Resident({kind}, {} bytes)", self.claim.as_ref().map_or(0, |claim| claim.bytes))
+    }
+}

@@ -1,0 +1,316 @@
+//! A run of fingerprints on flash.
+//!
+//! A framed file: blocks of 4096 bytes (`docs/formats/filter.md`), then the index, then the footer.
+//! The same tables stand in `docs/formats/cascade.md`. The file's id is that of the filter plus the
+//! run's number, wrapping. The index:
+//!
+//! | field  | size |                                                                      |
+//! |--------|-----:|----------------------------------------------------------------------|
+//! | prefix |    4 | of each block: the first 32 bits of its first fingerprint            |
+//! | zeros  |    … | up to a multiple of 4096 bytes                                       |
+//!
+//! The first bits of a fingerprint are counted in as many as the largest one has. The fields of the
+//! footer:
+//!
+//! | field     | size |                                                                       |
+//! |-----------|-----:|-----------------------------------------------------------------------|
+//! | last      |    8 | the largest fingerprint of the universe                               |
+//! | blocks    |    8 |                                                                       |
+//! | items     |    8 | fingerprints                                                          |
+//! | counted   |    8 | of these, with another count than 1                                   |
+//! | negative  |    8 | of these, with a count below 0                                        |
+//! | index_sum |    4 | CRC-32C of the index, zeros included                                  |
+
+use super::resident::Resident;
+use crate::{
+    checksum::crc32c,
+    codec::Decoder,
+    error::{Error, ErrorKind, Place, Result},
+    filter::{
+        Span, Universe,
+        block::{BLOCK_SIZE, Block, Bytes, seal, unseal},
+        index::BlockIndex,
+        pack::{BlockSink, Packer},
+    },
+    io::{
+        ALIGNMENT, Access, BlockFile, Buffer, Disk, Extent, Writer,
+        frame::{FileKind, Footer, Header},
+    },
+    key::Seed,
+    work::Executor,
+};
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+const _: () = assert!(BLOCK_SIZE == ALIGNMENT);
+
+/// The name of the run with this number.
+pub(super) fn name(number: u64) -> String {
+    format!("run-{number:010}")
+}
+
+/// What is known of all of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) blocks: u64,
+    /// Fingerprints.
+    pub(super) items: u64,
+    /// Of these, with another count than 1.
+    pub(super) counted: u64,
+    /// Of these, with a count below 0.
+    pub(super) negative: u64,
+}
+
+impl Facts {
+    fn add(&mut self, span: &Span) {
+        self.items += span.len() as u64;
+        self.counted += span.counted.len() as u64;
+        self.negative += span.counted.iter().filter(|item| item.count < 0).count() as u64;
+    }
+}
+
+/// An open run.
+#[derive(Debug)]
+pub(super) struct Run {
+    number: u64,
+    file: Arc<dyn BlockFile>,
+    file_size: u64,
+    id: u64,
+    facts: Facts,
+    index: BlockIndex,
+    resident: Mutex<Option<Arc<Resident>>>,
+}
+
+/// Which run of which filter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunName {
+    pub(super) seed: Seed,
+    /// Of the filter.
+    pub(super) id: u64,
+    pub(super) universe: Universe,
+    pub(super) number: u64,
+}
+
+impl RunName {
+    fn file_id(self) -> u64 {
+        self.id.wrapping_add(self.number)
+    }
+}
+
+impl Run {
+    /// Opens a run and reads its index.
+    pub(super) fn open(
+        disk: &dyn Disk,
+        folder: &Path,
+        name: RunName,
+        access: Access,
+    ) -> Result<Run> {
+        let file = disk.open(&folder.join(self::name(name.number)), access)?;
+        let header = Header::read(&*file, FileKind::FilterRun)?;
+        let id = name.file_id();
+        let (footer, footer_start) = Footer::read(&*file)?;
+        let (universe, facts, index_sum) =
+            decode(&footer.fields).map_err(|error| error.at(file.place()))?;
+        let both = [
+            ("seed", name.seed.0, header.seed.0),
+            ("file id", id, header.id),
+            ("largest fingerprint", name.universe.last(), universe),
+        ];
+        for (what, expected, got) in both {
+            if expected != got {
+                let error = Error::new(ErrorKind::Mismatch { what, expected, got });
+                return Err(error.at(file.place()));
+            }
+        }
+        let index_start = facts.blocks.checked_mul(BLOCK_SIZE as u64);
+        let index_start = index_start.and_then(|size| size.checked_add(ALIGNMENT as u64));
+        let index_size = (facts.blocks.saturating_mul(4)).next_multiple_of(ALIGNMENT as u64);
+        let expected = index_start.and_then(|start| start.checked_add(index_size));
+        let (Some(index_start), true) = (index_start, expected == Some(footer_start)) else {
+            let expected = format!("those before byte {footer_start}");
+            return Err(Error::field("blocks", expected, facts.blocks).at(file.place()));
+        };
+        let index = read_index(&*file, index_start, index_size, index_sum, &facts, name.universe)?;
+        let (number, file_size) = (name.number, file.size()?);
+        Ok(Run { number, file, file_size, id, facts, index, resident: Mutex::default() })
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// In bytes.
+    pub(super) fn file_size(&self) -> u64 {
+        self.file_size
+    }
+
+    pub(super) fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    pub(super) fn index(&self) -> &BlockIndex {
+        &self.index
+    }
+
+    pub(super) fn file(&self) -> &Arc<dyn BlockFile> {
+        &self.file
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        self.file.place()
+    }
+
+    /// What is kept of it in memory.
+    pub(super) fn resident(&self) -> Option<Arc<Resident>> {
+        self.resident.lock().expect("nothing panics under this lock").clone()
+    }
+
+    pub(super) fn set_resident(&self, resident: Option<Resident>) {
+        let resident = resident.map(Arc::new);
+        *self.resident.lock().expect("nothing panics under this lock") = resident;
+    }
+
+    /// Where these blocks are in the file.
+    pub(super) fn extent(&self, first: u64, count: u64) -> Extent {
+        let size = BLOCK_SIZE as u64;
+        Extent { offset: ALIGNMENT as u64 + first * size, len: (count * size) as usize }
+    }
+
+    /// A block that was read.
+    pub(super) fn block<'a>(&self, number: u64, bytes: &'a [u8]) -> Result<Block<'a>> {
+        unseal(bytes, number, self.id).map_err(|error| {
+            error.at(&self.place().offset(self.extent(number, 1).offset))
+        })
+    }
+}
+
+fn read_index(
+    file: &dyn BlockFile,
+    start: u64,
+    size: u64,
+    expected: u32,
+    facts: &Facts,
+    universe: Universe,
+) -> Result<BlockIndex> {
+    let mut bytes = Buffer::zeroed(size as usize);
+    file.read_at(start, &mut bytes)?;
+    let got = crc32c(&bytes);
+    if got != expected {
+        return Err(Error::new(ErrorKind::Checksum { expected, got }).at(&file.place().offset(start)));
+    }
+    let prefixes = bytes.as_chunks::<4>().0.iter().map(|prefix| u32::from_le_bytes(*prefix));
+    let prefixes: Vec<u32> = prefixes.take(facts.blocks as usize).collect();
+    BlockIndex::from_prefixes(universe, prefixes)
+        .map_err(|error| error.at(&file.place().offset(start)))
+}
+
+fn decode(fields: &[u8]) -> Result<(u64, Facts, u32)> {
+    let mut fields = Decoder::new(fields);
+    let last = fields.u64()?;
+    let facts = Facts {
+        blocks: fields.u64()?,
+        items: fields.u64()?,
+        counted: fields.u64()?,
+        negative: fields.u64()?,
+    };
+    let index_sum = fields.u32()?;
+    fields.end()?;
+    Ok((last, facts, index_sum))
+}
+
+/// Writes a run from front to back.
+pub(super) struct RunWriter {
+    name: RunName,
+    packer: Packer,
+    sink: Sink,
+    facts: Facts,
+}
+
+struct Sink {
+    id: u64,
+    writer: Writer,
+    file: Arc<dyn BlockFile>,
+    index: BlockIndex,
+    blocks: u64,
+    resident: Option<Resident>,
+}
+
+impl BlockSink for Sink {
+    fn take(&mut self, first: u64, block: &mut Bytes) -> Result<()> {
+        seal(block, self.blocks, self.id);
+        self.blocks += 1;
+        self.index.push(first);
+        if let Some(resident) = &mut self.resident {
+            resident.take_block(first, block);
+        }
+        self.writer.append(block)
+    }
+}
+
+impl RunWriter {
+    /// A new file; `resident` takes what is to stay in memory of the run.
+    pub(super) fn create(
+        disk: &dyn Disk,
+        folder: &Path,
+        name: RunName,
+        resident: Option<Resident>,
+        executor: Arc<dyn Executor>,
+    ) -> Result<RunWriter> {
+        let file = disk.create(&folder.join(self::name(name.number)), Access::Direct)?;
+        let id = name.file_id();
+        let mut writer = Writer::new(file.clone(), executor);
+        writer.append(&Header::new(FileKind::FilterRun, name.seed, id).encode())?;
+        let index = BlockIndex::new(name.universe);
+        let packer = Packer::new(name.universe, index.cut_shift());
+        let sink = Sink { id, writer, file, index, blocks: 0, resident };
+        Ok(RunWriter { name, packer, sink, facts: Facts::default() })
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.name.number
+    }
+
+    /// Fingerprints so far.
+    pub(super) fn items(&self) -> u64 {
+        self.facts.items
+    }
+
+    /// Takes the next fingerprints.
+    pub(super) fn push(&mut self, span: &Span) -> Result<()> {
+        self.facts.add(span);
+        if let Some(resident) = &mut self.sink.resident {
+            resident.take_span(span)?;
+        }
+        self.packer.push(span, &mut self.sink)
+    }
+
+    /// Returns when the file is on the device; its name is not yet.
+    pub(super) fn finish(mut self, disk: &dyn Disk, folder: &Path, access: Access) -> Result<Run> {
+        self.packer.finish(&mut self.sink)?;
+        let Sink { id, mut writer, file, index, blocks, resident } = self.sink;
+        let facts = Facts { blocks, ..self.facts };
+        let mut bytes: Vec<u8> =
+            index.prefixes().iter().flat_map(|prefix| prefix.to_le_bytes()).collect();
+        bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+        writer.append(&bytes)?;
+        let mut fields = Vec::new();
+        let Facts { items, counted, negative, .. } = facts;
+        for field in [self.name.universe.last(), blocks, items, counted, negative] {
+            fields.extend(field.to_le_bytes());
+        }
+        fields.extend(crc32c(&bytes).to_le_bytes());
+        let footer = Footer { fields, body_sum: 0 }.encode(writer.position());
+        writer.append(&footer)?;
+        let file_size = writer.position();
+        writer.finish()?;
+        file.sync()?;
+        drop(file);
+        let number = self.name.number;
+        let file = disk.open(&folder.join(name(number)), access)?;
+        let resident = resident.map(Resident::finish).transpose()?.flatten();
+        let resident = Mutex::new(resident.map(Arc::new));
+        Ok(Run { number, file, file_size, id, facts, index, resident })
+    }
+}

@@ -1,0 +1,143 @@
+//! A run from front to back, or a stretch of it.
+
+use super::run::Run;
+use crate::{
+    error::Result,
+    filter::{
+        Fingerprints, Span, Universe,
+        block::{BLOCK_SIZE, Block},
+    },
+    io::Buffer,
+    work::{Executor, Pending},
+};
+use std::{ops::Range, sync::Arc};
+
+/// The fingerprints of a run between two of them, read ahead.
+pub(super) struct RunScan {
+    run: Arc<Run>,
+    universe: Universe,
+    executor: Arc<dyn Executor>,
+    /// The first and the last fingerprint that is wanted.
+    from: u64,
+    to: u64,
+    /// Blocks that were not asked for yet.
+    blocks: Range<u64>,
+    /// Blocks of one read.
+    unit_blocks: u64,
+    ahead: Option<Unit<Pending<(Buffer, Result<()>)>>>,
+    unit: Option<Unit<Buffer>>,
+    spare: Option<Buffer>,
+}
+
+/// Blocks that are read together.
+struct Unit<T> {
+    content: T,
+    /// Those that were not taken yet.
+    blocks: Range<u64>,
+    first: u64,
+}
+
+impl RunScan {
+    /// The fingerprints of `run` from `from` to `to`, both included; `unit_size` bytes are read at
+    /// once, in the background.
+    pub(super) fn new(
+        run: &Arc<Run>,
+        universe: Universe,
+        (from, to): (u64, u64),
+        unit_size: usize,
+        executor: &Arc<dyn Executor>,
+    ) -> RunScan {
+        let first = run.index().candidates(from).start as u64;
+        let end = (run.index().candidates(to).end as u64).min(run.facts().blocks);
+        let mut scan = RunScan {
+            run: run.clone(),
+            universe,
+            executor: executor.clone(),
+            from,
+            to,
+            blocks: first.min(end)..end,
+            unit_blocks: (unit_size / BLOCK_SIZE).max(1) as u64,
+            ahead: None,
+            unit: None,
+            spare: None,
+        };
+        if !scan.is_resident() {
+            scan.read_ahead();
+        }
+        scan
+    }
+
+    fn is_resident(&self) -> bool {
+        self.run.resident().is_some_and(|resident| resident.is_whole())
+    }
+
+    /// Starts to read the next unit.
+    fn read_ahead(&mut self) {
+        let count = self.unit_blocks.min(self.blocks.end - self.blocks.start);
+        if count == 0 {
+            return;
+        }
+        let (first, file) = (self.blocks.start, self.run.file().clone());
+        self.blocks.start += count;
+        let extent = self.run.extent(first, count);
+        let size = self.unit_blocks as usize * BLOCK_SIZE;
+        let mut buffer = self.spare.take().unwrap_or_else(|| Buffer::zeroed(size));
+        let content = Pending::start(&*self.executor, move || {
+            let result = file.read_at(extent.offset, &mut buffer[..extent.len]);
+            (buffer, result)
+        });
+        self.ahead = Some(Unit { content, blocks: first..first + count, first });
+    }
+
+    /// Decodes the next block; `false` at the end.
+    fn next_block(&mut self, span: &mut Span) -> Result<bool> {
+        if let Some(unit) = &mut self.unit
+            && let Some(number) = unit.blocks.next()
+        {
+            let start = (number - unit.first) as usize * BLOCK_SIZE;
+            self.run.block(number, &unit.content[start..][..BLOCK_SIZE])?.decode(span)?;
+            return Ok(true);
+        }
+        if self.ahead.is_none() {
+            let Some(number) = self.blocks.next() else { return Ok(false) };
+            let resident = self.run.resident();
+            if let Some(block) = resident.as_ref().and_then(|it| it.block(number as usize)) {
+                Block::new(block)?.decode(span)?;
+                return Ok(true);
+            }
+            // It was given up meanwhile.
+            self.blocks.start = number;
+            self.read_ahead();
+        }
+        let Some(Unit { content, blocks, first }) = self.ahead.take() else { return Ok(false) };
+        let (buffer, result) = content.wait();
+        self.spare = self.unit.take().map(|unit| unit.content);
+        result?;
+        self.unit = Some(Unit { content: buffer, blocks, first });
+        self.read_ahead();
+        self.next_block(span)
+    }
+}
+
+impl Fingerprints for RunScan {
+    fn universe(&self) -> Universe {
+        self.universe
+    }
+
+    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
+        loop {
+            span.clear();
+            if !self.next_block(span)? {
+                return Ok(false);
+            }
+            let (from, to) = (self.from, self.to);
+            if span.first().is_some_and(|first| first < from) || span.last().is_some_and(|last| last > to) {
+                span.ones.retain(|fingerprint| (from..=to).contains(fingerprint));
+                span.counted.retain(|item| (from..=to).contains(&item.fingerprint));
+            }
+            if !span.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+}
