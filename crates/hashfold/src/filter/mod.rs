@@ -5,13 +5,21 @@
 //! order of the hashes. A key that was inserted is always found; one that was not is found with the
 //! small probability of having another one's fingerprint.
 
+mod block;
 mod cascade;
+mod index;
+mod machine;
+mod merge;
 mod mode;
+mod pack;
+mod packed;
 mod span;
 mod universe;
 
 pub use self::{
+    merge::Merge,
     mode::Mode,
+    packed::PackedRun,
     span::{Counted, Fingerprints, Span},
     universe::Universe,
 };

@@ -34,16 +34,45 @@ impl Span {
         self.ones.len() + self.counted.len()
     }
 
+    /// This span alone, as a run.
+    pub fn into_run(self, universe: Universe) -> impl Fingerprints {
+        OneSpan { universe, span: Some(self) }
+    }
+
     /// Takes all out.
     pub fn clear(&mut self) {
         self.ones.clear();
         self.counted.clear();
     }
 
+    /// The smallest fingerprint.
+    pub fn first(&self) -> Option<u64> {
+        let counted = self.counted.first().map(|first| first.fingerprint);
+        self.ones.first().copied().into_iter().chain(counted).min()
+    }
+
     /// The largest fingerprint.
     pub fn last(&self) -> Option<u64> {
         let counted = self.counted.last().map(|last| last.fingerprint);
         self.ones.last().copied().max(counted)
+    }
+}
+
+/// A run of one span.
+struct OneSpan {
+    universe: Universe,
+    /// Until it is given out.
+    span: Option<Span>,
+}
+
+impl Fingerprints for OneSpan {
+    fn universe(&self) -> Universe {
+        self.universe
+    }
+
+    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
+        *span = self.span.take().unwrap_or_default();
+        Ok(!span.is_empty())
     }
 }
 

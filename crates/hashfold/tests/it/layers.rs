@@ -14,7 +14,14 @@ const PARTS: [(&str, &[&str]); 3] =
     [("table", &[]), ("filter", &[]), ("store", &["table", "filter"])];
 
 /// Files and folders with `unsafe` code.
-const UNSAFE: [&str; 4] = ["io/", "run/prefetch.rs", "table/trie/kernel.rs", "table/trie/mod.rs"];
+const UNSAFE: [&str; 6] = [
+    "io/",
+    "run/prefetch.rs",
+    "table/trie/kernel.rs",
+    "table/trie/mod.rs",
+    "filter/block/kernel.rs",
+    "filter/merge/kernel.rs",
+];
 
 struct Source {
     /// Relative to `src`.

@@ -1,0 +1,276 @@
+//! From fingerprints to blocks.
+
+use super::{
+    super::{merge::count_below, span::Counted},
+    BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX, LOW_BITS_MAX, fold, kernel, low_mask,
+};
+use crate::codec::{VARINT_BYTES_MAX, varint_len, write_varint};
+
+/// What a block has taken of the fingerprints that were offered: the first ones of either kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in super::super) struct Taken {
+    pub(in super::super) ones: usize,
+    pub(in super::super) counted: usize,
+}
+
+/// What lies behind the head of a block, in bytes.
+const PAYLOAD: usize = BLOCK_SIZE - HEAD;
+
+/// Bits of the buckets at most, and a bit more, in a round number.
+pub(super) const MARKS: usize = 1 << 15;
+const _: () = assert!(PAYLOAD * 8 < MARKS);
+
+/// A byte for each bit of the buckets: bits are set by plain stores of bytes, and gathered later.
+pub(super) type Marks = [u8; MARKS];
+
+/// Packs fingerprints. Keeps the memory that it takes.
+pub(in super::super) struct Encoder {
+    /// Zeros between two blocks.
+    marks: Box<Marks>,
+    /// Both kinds in one order, where there are two kinds.
+    mixed: Vec<u64>,
+    exceptions: Vec<Exception>,
+}
+
+/// An item that does not stand for one key.
+#[derive(Clone, Copy)]
+struct Exception {
+    position: usize,
+    /// With those before it, in bytes.
+    end: usize,
+    count: i64,
+}
+
+/// How the items of a block are written.
+#[derive(Clone, Copy)]
+struct Shape {
+    items: usize,
+    low_bits: u32,
+}
+
+impl Encoder {
+    pub(in super::super) fn new() -> Encoder {
+        Encoder { marks: Box::new([0; MARKS]), mixed: Vec::new(), exceptions: Vec::new() }
+    }
+
+    /// Fills a block, but for the checksum, with as many of the smallest fingerprints as fit.
+    ///
+    /// Both kinds ascend, and there is at least one fingerprint. If not all fit, the next one has
+    /// other bits from `cut_shift` on (at most 63) than the last one in the block, unless all in
+    /// the block have the same.
+    pub(in super::super) fn encode(
+        &mut self,
+        ones: &[u64],
+        counted: &[Counted],
+        cut_shift: u32,
+        block: &mut Bytes,
+    ) -> Taken {
+        if counted.is_empty() || is_far(ones, counted) {
+            let shape = best_shape(ones, &[], cut_shift);
+            write(ones, shape, &mut self.marks, block);
+            return Taken { ones: shape.items, counted: 0 };
+        }
+        self.mix(ones, counted);
+        let shape = best_shape(&self.mixed, &self.exceptions, cut_shift);
+        let counted = exceptions_before(&self.exceptions, shape.items);
+        write(&self.mixed, shape, &mut self.marks, block);
+        write_exceptions(&self.exceptions[..counted], block);
+        Taken { ones: shape.items - counted, counted }
+    }
+
+    /// Both kinds in one order, at least one more of them than a block takes, if there are.
+    fn mix(&mut self, ones: &[u64], counted: &[Counted]) {
+        self.mixed.clear();
+        self.exceptions.clear();
+        let (mut rest, mut next, mut end) = (ones, 0, 0);
+        for item in counted {
+            let room = (ITEMS_MAX + 1).saturating_sub(self.mixed.len());
+            if room == 0 {
+                return;
+            }
+            let before = count_below(&rest[..rest.len().min(room)], item.fingerprint);
+            self.mixed.extend(&rest[..before]);
+            rest = &rest[before..];
+            let position = self.mixed.len();
+            end += varint_len((position - next) as u64) + varint_len(fold(item.count));
+            self.mixed.push(item.fingerprint);
+            self.exceptions.push(Exception { position, end, count: item.count });
+            next = position + 1;
+        }
+        let room = (ITEMS_MAX + 1).saturating_sub(self.mixed.len());
+        self.mixed.extend(&rest[..rest.len().min(room)]);
+    }
+}
+
+/// Whether no block of these ones reaches the first of the counted.
+fn is_far(ones: &[u64], counted: &[Counted]) -> bool {
+    ones.get(ITEMS_MAX).is_some_and(|&one| one < counted[0].fingerprint)
+}
+
+fn exceptions_before(exceptions: &[Exception], item: usize) -> usize {
+    exceptions.partition_point(|exception| exception.position < item)
+}
+
+/// The shape that takes most of the items.
+fn best_shape(items: &[u64], exceptions: &[Exception], cut_shift: u32) -> Shape {
+    // How dense they are depends on how many there are, which depends on how dense they are.
+    const SAMPLE: usize = 2048;
+    let guess = low_bits(items, SAMPLE);
+    let mut best = fill(items, exceptions, guess, SAMPLE);
+    let better = low_bits(items, best.items);
+    if better != guess {
+        let other = fill(items, exceptions, better, best.items);
+        best = if other.items > best.items { other } else { best };
+    }
+    Shape { items: cut(items, best.items, cut_shift), ..best }
+}
+
+/// The best number of low bits for the first `count` items.
+///
+/// An item takes `low_bits` bits and one, and a bit for each bucket that is passed: their mean is
+/// the mean distance over `2^low_bits`. One more low bit saves half of those, which is worth it as
+/// long as they are more than 2.
+#[inline]
+fn low_bits(items: &[u64], count: usize) -> u32 {
+    let last = items.len().min(count).max(2) - 1;
+    let distance = items.get(last).map_or(0, |item| item - items[0]);
+    (distance / last as u64).max(1).ilog2()
+}
+const _: () = assert!(u64::MAX.ilog2() == LOW_BITS_MAX);
+
+/// As many items as fit; `near` is a guess of their number.
+fn fill(items: &[u64], exceptions: &[Exception], low_bits: u32, near: usize) -> Shape {
+    const STEP: usize = 64;
+    let fits = |count: usize| {
+        // Numbers of buckets may be anything up to 2^64, but then they do not fit.
+        let buckets = (items[count - 1] >> low_bits) - (items[0] >> low_bits);
+        let extra = match exceptions_before(exceptions, count) {
+            0 => 0,
+            before => exceptions[before - 1].end,
+        };
+        let lows = count.div_ceil(GROUP) * low_bits as usize;
+        let room = (8 * PAYLOAD).saturating_sub(8 * (lows + extra));
+        count <= room && buckets <= (room - count) as u64
+    };
+    let most = items.len().min(ITEMS_MAX);
+    let (mut from, mut to) = (near.clamp(1, most), most + 1);
+    if fits(from) {
+        let mut step = STEP;
+        while from + step < to {
+            if fits(from + step) {
+                from += step;
+            } else {
+                to = from + step;
+            }
+            step *= 2;
+        }
+    } else {
+        let mut step = STEP;
+        to = from;
+        from = from.saturating_sub(step).max(1);
+        while from > 1 && !fits(from) {
+            (to, step) = (from, 2 * step);
+            from = from.saturating_sub(step).max(1);
+        }
+    }
+    // One item always fits: `from` items do, `to` do not or are more than there are.
+    while to - from > 1 {
+        let middle = from.midpoint(to);
+        (from, to) = if fits(middle) { (middle, to) } else { (from, middle) };
+    }
+    Shape { items: from, low_bits }
+}
+
+/// Fewer items, so that the first that is left out differs from the last one from bit `cut_shift`
+/// on; as many as before if that is not possible.
+fn cut(items: &[u64], count: usize, cut_shift: u32) -> usize {
+    let Some(next) = items.get(count) else {
+        return count;
+    };
+    let prefix = next >> cut_shift;
+    if items[count - 1] >> cut_shift != prefix {
+        return count;
+    }
+    match items[..count].partition_point(|item| item >> cut_shift < prefix) {
+        0 => count,
+        fewer => fewer,
+    }
+}
+
+/// Writes all of a block but the checksum and the exceptions.
+fn write(items: &[u64], shape: Shape, marks: &mut Marks, block: &mut Bytes) {
+    let Shape { items: count, low_bits } = shape;
+    block[..4].fill(0);
+    block[4..6].copy_from_slice(&(count as u16).to_le_bytes());
+    block[6..8].fill(0);
+    block[8..16].copy_from_slice(&(items[0] >> low_bits).to_le_bytes());
+    block[16] = low_bits as u8;
+    block[17..HEAD].fill(0);
+    let items = &items[..count];
+    kernel::pack(items, low_bits, marks, &mut block[HEAD..]);
+    let buckets = (items[count - 1] >> low_bits) - (items[0] >> low_bits);
+    let bits = count + buckets as usize;
+    let start = HEAD + count.div_ceil(GROUP) * low_bits as usize;
+    let end = start + bits.div_ceil(8);
+    kernel::gather(marks, &mut block[start..end]);
+    block[end..].fill(0);
+}
+
+fn write_exceptions(exceptions: &[Exception], block: &mut Bytes) {
+    let size = exceptions.last().map_or(0, |last| last.end);
+    block[6..8].copy_from_slice(&(size as u16).to_le_bytes());
+    let mut out = &mut block[BLOCK_SIZE - size..];
+    let mut next = 0;
+    for exception in exceptions {
+        let mut fields = [0; 2 * VARINT_BYTES_MAX];
+        let gap = write_varint(&mut fields, (exception.position - next) as u64);
+        let len = gap + write_varint(&mut fields[gap..], fold(exception.count));
+        let (here, rest) = out.split_at_mut(len);
+        here.copy_from_slice(&fields[..len]);
+        (out, next) = (rest, exception.position + 1);
+    }
+}
+
+/// Packs the low parts of items, and marks their buckets. `out` has room for the former and
+/// [`GROUP`] bytes, or for fewer than that many items.
+#[inline(always)]
+pub(super) fn pack_items<const LOW_BITS: u32>(items: &[u64], marks: &mut Marks, out: &mut [u8]) {
+    let first_bucket = items[0] >> LOW_BITS;
+    let (groups, rest) = items.as_chunks::<GROUP>();
+    let mut first = 0;
+    for (number, group) in groups.iter().enumerate() {
+        for (i, item) in group.iter().enumerate() {
+            let mark = (item >> LOW_BITS).wrapping_sub(first_bucket) as usize + first + i;
+            marks[mark % MARKS] = 0xff;
+        }
+        first += GROUP;
+        store::<LOW_BITS>(group, &mut out[number * LOW_BITS as usize..]);
+    }
+    if !rest.is_empty() {
+        let mut group = [0; GROUP];
+        group[..rest.len()].copy_from_slice(rest);
+        for (i, item) in rest.iter().enumerate() {
+            let mark = (item >> LOW_BITS).wrapping_sub(first_bucket) as usize + first + i;
+            marks[mark % MARKS] = 0xff;
+        }
+        store::<LOW_BITS>(&group, &mut out[groups.len() * LOW_BITS as usize..]);
+    }
+}
+
+/// Writes `LOW_BITS` bytes, and zeros up to a multiple of 8 bytes if there is room.
+#[inline(always)]
+fn store<const LOW_BITS: u32>(group: &[u64; GROUP], out: &mut [u8]) {
+    let mut words = [0_u64; GROUP];
+    for (i, item) in group.iter().enumerate() {
+        let low = item & low_mask(LOW_BITS);
+        let (word, shift) = (i * LOW_BITS as usize / 64, i as u32 * LOW_BITS % 64);
+        words[word] |= low << shift;
+        if shift + LOW_BITS > 64 {
+            words[word + 1] |= low >> (64 - shift);
+        }
+    }
+    let size = (LOW_BITS as usize).div_ceil(8);
+    for (out, word) in out.as_chunks_mut::<8>().0.iter_mut().zip(&words[..size]) {
+        *out = word.to_le_bytes();
+    }
+}

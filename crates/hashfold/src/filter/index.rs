@@ -1,0 +1,123 @@
+//! Which block a fingerprint is in: 4 bytes of RAM a block.
+
+use super::Universe;
+use std::ops::Range;
+
+/// The first bits of the first fingerprint of each block of a run.
+///
+/// Blocks end where these bits change, wherever that is possible: see
+/// [`super::block::Encoder::encode`]. So a fingerprint is in the last block that starts with bits at
+/// most its own; only if several start with just its bits, it may be in any of them.
+#[derive(Clone, Debug)]
+pub(super) struct BlockIndex {
+    universe: Universe,
+    prefixes: Vec<u32>,
+}
+
+impl BlockIndex {
+    /// Of a run without blocks.
+    pub(super) fn new(universe: Universe) -> BlockIndex {
+        BlockIndex { universe, prefixes: Vec::new() }
+    }
+
+    /// The bits of fingerprints that it does not look at.
+    pub(super) fn cut_shift(&self) -> u32 {
+        self.universe.bits().saturating_sub(u32::BITS)
+    }
+
+    fn prefix(&self, fingerprint: u64) -> u32 {
+        (fingerprint >> self.cut_shift()) as u32
+    }
+
+    /// Adds a block with this first fingerprint, none below those before.
+    pub(super) fn push(&mut self, first: u64) {
+        let prefix = self.prefix(first);
+        debug_assert!(self.prefixes.last().is_none_or(|&last| last <= prefix));
+        self.prefixes.push(prefix);
+    }
+
+    /// Forgets all blocks.
+    pub(super) fn clear(&mut self, universe: Universe) {
+        self.universe = universe;
+        self.prefixes.clear();
+    }
+
+    /// The blocks that may have this fingerprint.
+    pub(super) fn candidates(&self, fingerprint: u64) -> Range<usize> {
+        let last = self.prefix(self.universe.last());
+        if fingerprint > self.universe.last() {
+            return 0..0;
+        }
+        let prefix = self.prefix(fingerprint);
+        let blocks = self.prefixes.len() as u128;
+        let guess = u128::from(prefix) * blocks / (u128::from(last) + 1);
+        // Blocks that start with at most these bits.
+        let end = partition_near(&self.prefixes, guess as usize, |&it| it <= prefix);
+        let mut start = end.saturating_sub(1);
+        if self.prefixes.get(start) == Some(&prefix) {
+            while start > 0 && self.prefixes[start - 1] == prefix {
+                start -= 1;
+            }
+        }
+        start..end
+    }
+
+    /// The RAM that it takes, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.prefixes.capacity() * size_of::<u32>()
+    }
+}
+
+/// How many items, all at the front, are `below`; `guess` is about as many.
+pub(super) fn partition_near<T>(
+    items: &[T],
+    guess: usize,
+    mut below: impl FnMut(&T) -> bool,
+) -> usize {
+    let guess = guess.min(items.len());
+    let (mut from, mut to, mut step) = (guess, guess, 1);
+    while to < items.len() && below(&items[to]) {
+        from = to + 1;
+        to = (to + step).min(items.len());
+        step *= 2;
+    }
+    while from > 0 && !below(&items[from - 1]) {
+        to = from - 1;
+        from = from.saturating_sub(step);
+        step *= 2;
+    }
+    from + items[from..to.max(from)].partition_point(below)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_is_found_from_every_guess() {
+        for len in 0..40 {
+            let items: Vec<usize> = (0..len).collect();
+            for place in 0..=len {
+                for guess in 0..=len + 3 {
+                    let found = partition_near(&items, guess, |&item| item < place);
+                    assert_eq!(found, place, "{len} {guess}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_that_share_their_first_bits_are_all_candidates() {
+        let mut index = BlockIndex::new(Universe::EXACT);
+        for prefix in [0, 5, 5, 5, 9_u64] {
+            index.push(prefix << 32 | 7);
+        }
+        for (prefix, blocks) in [(0, 0..1), (4, 0..1), (5, 1..4), (6, 3..4), (9, 4..5), (99, 4..5)]
+        {
+            for low in [0, 7, u64::from(u32::MAX)] {
+                assert_eq!(index.candidates(prefix << 32 | low), blocks, "{prefix}");
+            }
+        }
+        assert_eq!(BlockIndex::new(Universe::EXACT).candidates(1), 0..0);
+    }
+}

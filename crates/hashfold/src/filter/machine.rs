@@ -1,0 +1,27 @@
+//! What the processor can do beyond what every one can.
+
+/// Proof that the processor has AVX-512 with byte permutations and compression, and what comes
+/// with it: code made for them may be called.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wide(());
+
+impl Wide {
+    /// Asks the processor.
+    #[inline]
+    pub(super) fn detect() -> Option<Wide> {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vbmi")
+            && is_x86_feature_detected!("avx512vbmi2")
+            && is_x86_feature_detected!("avx512vpopcntdq")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("popcnt")
+        {
+            return Some(Wide(()));
+        }
+        None
+    }
+}

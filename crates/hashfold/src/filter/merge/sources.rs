@@ -1,0 +1,147 @@
+//! Runs in, one run out.
+
+use super::{Merger, Rule, SpanRef};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    filter::{Fingerprints, Mode, Span, Universe, pack::check_order},
+};
+
+/// As many fingerprints of each run are at hand in each step, unless fewer are left. The more, the
+/// fewer steps; all of them and the result should fit the processor's second cache.
+const AHEAD: usize = 1 << 13;
+
+/// Several runs as one: of equal fingerprints the newest holds, or their counts are summed up.
+///
+/// ```
+/// use hashfold::filter::{Fingerprints, Merge, Mode, PackedRun, Span, Universe};
+/// # fn main() -> hashfold::Result<()> {
+/// let run = |ones: &[u64]| {
+///     let span = Span { ones: ones.to_vec(), counted: Vec::new() };
+///     PackedRun::build(&mut span.into_run(Universe::EXACT))
+/// };
+/// let (newer, older) = (run(&[2, 5])?, run(&[1, 5])?);
+/// let mut both = Merge::new(vec![newer.scan(), older.scan()], Mode::Set)?;
+/// let mut span = Span::default();
+/// assert!(both.next_span(&mut span)?);
+/// assert_eq!(span.ones, [1, 2, 5]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Merge<F> {
+    universe: Universe,
+    rule: Rule,
+    sources: Vec<Source<F>>,
+    merger: Merger,
+    /// What a source gave last.
+    given: Span,
+}
+
+/// A run, and what of it was not merged yet.
+struct Source<F> {
+    run: F,
+    buffer: Span,
+    /// Where in the buffer what is left starts.
+    ones: usize,
+    counted: usize,
+    /// The largest fingerprint so far.
+    last: Option<u64>,
+    is_done: bool,
+}
+
+impl<F: Fingerprints> Merge<F> {
+    /// Merges runs, the newest first, none of which is the oldest: tombstones and counts below
+    /// zero stay, for what they take away is in a run that is not here.
+    pub fn new(runs: Vec<F>, mode: Mode) -> Result<Merge<F>> {
+        Merge::with_rule(runs, Rule { mode, is_last: false })
+    }
+
+    /// Merges runs, the newest first, beside which there is no older one: what only takes away is
+    /// dropped.
+    pub fn last(runs: Vec<F>, mode: Mode) -> Result<Merge<F>> {
+        Merge::with_rule(runs, Rule { mode, is_last: true })
+    }
+
+    fn with_rule(runs: Vec<F>, rule: Rule) -> Result<Merge<F>> {
+        let Some(first) = runs.first() else {
+            return Err(Error::argument("runs to merge", "at least 1", 0));
+        };
+        let universe = first.universe();
+        for run in &runs {
+            let (expected, got) = (universe.last(), run.universe().last());
+            if got != expected {
+                let what = "largest fingerprint";
+                return Err(ErrorKind::Mismatch { what, expected, got }.into());
+            }
+        }
+        let sources = runs.into_iter().map(Source::new).collect();
+        Ok(Merge { universe, rule, sources, merger: Merger::default(), given: Span::default() })
+    }
+}
+
+impl<F: Fingerprints> Source<F> {
+    fn new(run: F) -> Source<F> {
+        Source { run, buffer: Span::default(), ones: 0, counted: 0, last: None, is_done: false }
+    }
+
+    fn left(&self) -> usize {
+        self.buffer.len() - self.ones - self.counted
+    }
+
+    /// Reads on until enough is at hand; `given` is room for that.
+    fn fill(&mut self, given: &mut Span) -> Result<()> {
+        if self.is_done || self.left() >= AHEAD {
+            return Ok(());
+        }
+        self.buffer.ones.drain(..self.ones);
+        self.buffer.counted.drain(..self.counted);
+        (self.ones, self.counted) = (0, 0);
+        while self.left() < AHEAD {
+            if !self.run.next_span(given)? {
+                self.is_done = true;
+                break;
+            }
+            check_order(given, self.last)?;
+            self.last = given.last().or(self.last);
+            self.buffer.ones.extend_from_slice(&given.ones);
+            self.buffer.counted.extend_from_slice(&given.counted);
+        }
+        Ok(())
+    }
+
+    /// Takes what is not above `limit`.
+    fn take(&mut self, limit: u64) -> SpanRef<'_> {
+        let (ones, counted) =
+            (&self.buffer.ones[self.ones..], &self.buffer.counted[self.counted..]);
+        let ones = &ones[..ones.partition_point(|&one| one <= limit)];
+        let counted = &counted[..counted.partition_point(|item| item.fingerprint <= limit)];
+        self.ones += ones.len();
+        self.counted += counted.len();
+        SpanRef { ones, counted }
+    }
+}
+
+impl<F: Fingerprints> Fingerprints for Merge<F> {
+    fn universe(&self) -> Universe {
+        self.universe
+    }
+
+    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
+        span.clear();
+        // What is merged may all go: then the next stretch has its turn.
+        while span.is_empty() {
+            for source in &mut self.sources {
+                source.fill(&mut self.given)?;
+            }
+            // Beyond the last fingerprint at hand of a source there may be more of it.
+            let unfinished = self.sources.iter().filter(|source| !source.is_done);
+            let limit = unfinished.filter_map(|source| source.buffer.last()).min();
+            let limit = limit.unwrap_or(u64::MAX);
+            if self.sources.iter().all(|source| source.left() == 0) {
+                return Ok(false);
+            }
+            let spans: Vec<_> = self.sources.iter_mut().map(|source| source.take(limit)).collect();
+            self.merger.merge(&spans, self.rule, span);
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,259 @@
+//! Merges against a sorted map.
+
+use super::{
+    super::{PackedRun, Universe, machine::Wide, span::Fingerprints},
+    *,
+};
+use crate::error::Result;
+use proptest::{collection::vec, prelude::*};
+use std::collections::BTreeMap;
+
+const RULES: [Rule; 4] = [
+    Rule { mode: Mode::Set, is_last: false },
+    Rule { mode: Mode::Set, is_last: true },
+    Rule { mode: Mode::Multiset, is_last: false },
+    Rule { mode: Mode::Multiset, is_last: true },
+];
+
+fn span_of(map: &BTreeMap<u64, i64>) -> Span {
+    let mut span = Span::default();
+    for (&fingerprint, &count) in map {
+        match count {
+            1 => span.ones.push(fingerprint),
+            _ => span.counted.push(Counted { fingerprint, count }),
+        }
+    }
+    span
+}
+
+fn map_of(span: &Span) -> BTreeMap<u64, i64> {
+    let counted = span.counted.iter().map(|item| (item.fingerprint, item.count));
+    span.ones.iter().map(|&one| (one, 1)).chain(counted).collect()
+}
+
+/// The rules, one fingerprint at a time.
+fn naive(spans: &[Span], rule: Rule) -> Span {
+    let mut all: BTreeMap<u64, i64> = BTreeMap::new();
+    for span in spans {
+        for (fingerprint, count) in map_of(span) {
+            let sum = all.entry(fingerprint);
+            match rule.mode {
+                Mode::Set => sum.or_insert(count),
+                Mode::Multiset => {
+                    sum.and_modify(|sum| *sum = sum.saturating_add(count)).or_insert(count)
+                }
+            };
+        }
+    }
+    all.retain(|_, count| *count != 0 && (!rule.is_last || *count > 0));
+    span_of(&all)
+}
+
+#[track_caller]
+fn check(spans: &[Span]) {
+    for rule in RULES {
+        let mut merger = Merger::default();
+        let refs: Vec<SpanRef<'_>> = spans.iter().map(SpanRef::from).collect();
+        let mut out = Span { ones: vec![1, 0], counted: Vec::new() };
+        merger.merge(&refs, rule, &mut out);
+        out.ones.drain(..2);
+        assert_eq!(out, naive(spans, rule), "{rule:?} {spans:?}");
+        // Used memory does not show.
+        let mut again = Span::default();
+        merger.merge(&refs, rule, &mut again);
+        assert_eq!(again, out);
+    }
+}
+
+fn span(counts: &[(u64, i64)]) -> Span {
+    span_of(&counts.iter().copied().collect())
+}
+
+/// All triples of spans of the fingerprints 0 and 1, each of which is away or has one of three
+/// counts.
+#[test]
+fn every_small_merge_agrees_with_a_map() {
+    let counts = [None, Some(1), Some(-1), Some(2)];
+    let mut spans = Vec::new();
+    for first in counts {
+        for second in counts {
+            let items = [(0, first), (1, second)];
+            let items = items.iter().filter_map(|&(i, count)| Some((i, count?)));
+            spans.push(span_of(&items.collect()));
+        }
+    }
+    for a in &spans {
+        for b in &spans {
+            for c in &spans {
+                check(&[a.clone(), b.clone(), c.clone()]);
+            }
+        }
+    }
+}
+
+/// All triples of sets of the fingerprints 0 to 3.
+#[test]
+fn every_small_merge_of_ones_agrees_with_a_map() {
+    let set = |bits: u64| span_of(&(0..4).filter(|i| bits >> i & 1 == 1).map(|i| (i, 1)).collect());
+    for bits in 0..1 << 12 {
+        check(&[set(bits & 15), set(bits >> 4 & 15), set(bits >> 8)]);
+    }
+}
+
+#[test]
+fn sums_stop_at_the_largest_number() {
+    check(&[span(&[(7, i64::MAX)]), span(&[(7, i64::MAX)]), span(&[(7, 1)])]);
+    check(&[span(&[(7, i64::MIN)]), span(&[(7, -1)])]);
+}
+
+#[test]
+fn counts_that_add_up_to_one_become_ones() {
+    check(&[span(&[(7, 3)]), span(&[(5, 1), (7, -2), (9, 1)])]);
+    check(&[span(&[(7, 2)]), span(&[(7, -1)])]);
+    check(&[span(&[(7, -2)]), span(&[(7, 1)]), span(&[(7, 1)]), span(&[(7, 1)])]);
+}
+
+#[test]
+fn any_number_of_spans_is_merged() {
+    for count in 0..40 {
+        let part = |i: u64| span_of(&(0..3 * i % 50).map(|j| (j * 17 + i % 3, 1)).collect());
+        check(&(0..count).map(part).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn long_lists_of_every_proportion_are_merged() {
+    for (a, b) in [(1000, 1000), (1000, 10), (3, 1000), (0, 100), (1, 1)] {
+        for (stride_a, stride_b, start_b) in [(2, 2, 1), (1, 1, 0), (1, 1, 2000), (7, 3, 500)] {
+            let first = span_of(&(0..a).map(|i| (i * stride_a, 1)).collect());
+            let second = span_of(&(0..b).map(|i| (start_b + i * stride_b, 1)).collect());
+            check(&[first.clone(), second.clone()]);
+            check(&[second, first]);
+        }
+    }
+}
+
+fn unique(wide: Option<Wide>, numbers: &[u64], mode: Mode) -> (Vec<u64>, Vec<u32>) {
+    let (mut out, mut heads) = (vec![9], vec![8]);
+    kernel::unique_on(wide, numbers, mode, &mut out, &mut heads);
+    (out, heads)
+}
+
+/// Gives spans as they are, right or wrong.
+struct Spans(Vec<Span>);
+
+impl Fingerprints for Spans {
+    fn universe(&self) -> Universe {
+        Universe::EXACT
+    }
+
+    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
+        span.clear();
+        match self.0.is_empty() {
+            true => Ok(false),
+            false => {
+                *span = self.0.remove(0);
+                Ok(true)
+            }
+        }
+    }
+}
+
+fn collect(mut run: impl Fingerprints) -> Result<Span> {
+    let (mut all, mut span) = (Span::default(), Span::default());
+    while run.next_span(&mut span)? {
+        all.ones.extend(&span.ones);
+        all.counted.extend(&span.counted);
+    }
+    Ok(all)
+}
+
+#[test]
+fn disorder_is_an_error() {
+    let ones = |ones: &[u64]| Span { ones: ones.to_vec(), counted: Vec::new() };
+    let both = |one, fingerprint, count| Span {
+        ones: vec![one],
+        counted: vec![Counted { fingerprint, count }],
+    };
+    let wrong = [
+        vec![ones(&[2, 1])],
+        vec![ones(&[1, 1])],
+        vec![ones(&[1]), ones(&[1])],
+        vec![ones(&[5]), both(9, 4, 2)],
+        vec![both(5, 5, 2)],
+        vec![both(5, 6, 1)],
+        vec![both(5, 6, 0)],
+    ];
+    for spans in wrong {
+        assert!(PackedRun::build(&mut Spans(spans.clone())).is_err(), "{spans:?}");
+        let sources = vec![Spans(spans.clone()), Spans(vec![ones(&[3])])];
+        assert!(collect(Merge::new(sources, Mode::Set).unwrap()).is_err(), "{spans:?}");
+    }
+}
+
+#[test]
+fn runs_of_different_universes_are_not_merged() {
+    let run = |size| Span::default().into_run(Universe::with_size(size).unwrap());
+    assert!(Merge::new(vec![run(10), run(11)], Mode::Set).is_err());
+    assert!(Merge::new(vec![run(10), run(10)], Mode::Set).is_ok());
+    let none: Vec<Spans> = Vec::new();
+    assert!(Merge::new(none, Mode::Set).is_err());
+}
+
+#[test]
+fn large_runs_are_merged_in_steps() {
+    let part = |i: u64| {
+        let fingerprint = |j: u64| (j * j).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24;
+        let count = |j: u64| if j % 10 == i { [-1, 2, -3][j as usize % 3] } else { 1 };
+        span_of(&(i * 4000..i * 4000 + 40_000).map(|j| (fingerprint(j), count(j))).collect())
+    };
+    let spans: Vec<Span> = (0..5).map(part).collect();
+    for rule in RULES {
+        let runs = spans.iter().map(|span| span.clone().into_run(Universe::EXACT));
+        let runs: Vec<_> = runs.map(|mut run| PackedRun::build(&mut run).unwrap()).collect();
+        let scans = runs.iter().map(PackedRun::scan).collect();
+        let merged = collect(match rule.is_last {
+            true => Merge::last(scans, rule.mode).unwrap(),
+            false => Merge::new(scans, rule.mode).unwrap(),
+        });
+        assert_eq!(merged.unwrap(), naive(&spans, rule), "{rule:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn spans_agree_with_a_map(
+        spans in vec(vec((0_u64..300, -3_i64..4), 0..200), 1..9),
+    ) {
+        let is_count = |&&(_, count): &&(u64, i64)| count != 0;
+        let spans: Vec<Span> =
+            spans.iter().map(|it| span_of(&it.iter().filter(is_count).copied().collect())).collect();
+        check(&spans);
+    }
+
+    #[test]
+    fn repetitions_are_found_alike_on_each_machine(mut numbers in vec(0_u64..200, 0..300)) {
+        numbers.sort_unstable();
+        for mode in [Mode::Set, Mode::Multiset] {
+            prop_assert_eq!(unique(None, &numbers, mode), unique(Wide::detect(), &numbers, mode));
+        }
+    }
+
+    #[test]
+    fn two_lists_become_one(
+        mut a in vec(0_u64..5000, 0..2000),
+        mut b in vec(0_u64..5000, 0..2000),
+        shift in 0_u32..13,
+    ) {
+        b.iter_mut().for_each(|it| *it >>= shift);
+        a.sort_unstable();
+        b.sort_unstable();
+        let (mut out, mut safe) = (vec![7; 3], vec![0; a.len() + b.len()]);
+        kernel::merge(&a, &b, &mut out);
+        kernel::merge_safely(&a, &b, &mut safe);
+        let mut expected = [a, b].concat();
+        expected.sort_unstable();
+        prop_assert_eq!(&out, &expected);
+        prop_assert_eq!(&safe, &expected);
+    }
+}

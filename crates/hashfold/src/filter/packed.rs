@@ -1,0 +1,239 @@
+//! A run of fingerprints in RAM, packed.
+
+use super::{
+    Fingerprints, Universe,
+    block::{Block, Bytes},
+    index::BlockIndex,
+    pack::Packer,
+    span::Span,
+};
+use crate::{error::Result, key::KeyHash};
+
+/// An immutable run of fingerprints in RAM: 2.5 bits each and the base 2 logarithm of their mean
+/// distance, in blocks of 4096 bytes.
+///
+/// The size does not depend on a load, and grows with each fingerprint alike.
+///
+/// ```
+/// use hashfold::{KeyHash, Seed, filter::{PackedRun, Span, Universe}};
+/// # fn main() -> hashfold::Result<()> {
+/// let universe = Universe::for_capacity(1000, 0.001)?;
+/// let hash = |i: u64| KeyHash::of(&i.to_le_bytes(), Seed(1));
+/// let mut ones: Vec<u64> = (0..1000).map(|i| universe.fingerprint(hash(i))).collect();
+/// ones.sort_unstable();
+/// ones.dedup();
+/// let span = Span { ones, counted: Vec::new() };
+/// let run = PackedRun::build(&mut span.into_run(universe))?;
+/// assert!((0..1000).all(|i| run.contains(hash(i))));
+/// assert!((1000..2000).filter(|&i| run.contains(hash(i))).count() < 10);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct PackedRun {
+    blocks: Vec<Bytes>,
+    index: BlockIndex,
+    universe: Universe,
+    len: u64,
+}
+
+impl PackedRun {
+    /// Packs a run, to its end.
+    pub fn build(fingerprints: &mut dyn Fingerprints) -> Result<PackedRun> {
+        let universe = fingerprints.universe();
+        let index = BlockIndex::new(universe);
+        let mut run = PackedRun { blocks: Vec::new(), index, universe, len: 0 };
+        run.rebuild(fingerprints)?;
+        Ok(run)
+    }
+
+    /// The same, in the place and in the memory of a run that is of no use any more: fresh memory
+    /// costs more time than packing does. After an error the run is empty.
+    pub fn rebuild(&mut self, fingerprints: &mut dyn Fingerprints) -> Result<()> {
+        self.universe = fingerprints.universe();
+        self.blocks.clear();
+        self.index.clear(self.universe);
+        self.len = 0;
+        let packer = Packer::new(self.universe, self.index.cut_shift());
+        let (blocks, index) = (&mut self.blocks, &mut self.index);
+        let packed = packer.pack(fingerprints, &mut |first, block: &mut Bytes| {
+            index.push(first);
+            blocks.push(*block);
+            Ok(())
+        });
+        match packed {
+            Ok(len) => self.len = len,
+            Err(_) => {
+                self.blocks.clear();
+                self.index.clear(self.universe);
+            }
+        }
+        packed.map(drop)
+    }
+
+    /// All fingerprints, in order.
+    pub fn scan(&self) -> impl Fingerprints + '_ {
+        PackedScan { run: self, next: 0 }
+    }
+
+    /// Whether it has the key, or one with the same fingerprint; a tombstone says that it has not.
+    pub fn contains(&self, hash: KeyHash) -> bool {
+        self.count(hash) > 0
+    }
+
+    /// How many keys with this one's fingerprint there are; -1 for a tombstone, and below 0 where
+    /// more were taken away than are here.
+    pub fn count(&self, hash: KeyHash) -> i64 {
+        let fingerprint = self.universe.fingerprint(hash);
+        let candidates = self.index.candidates(fingerprint);
+        let mut found = candidates.filter_map(|number| {
+            Block::new(&self.blocks[number]).and_then(|block| block.find(fingerprint)).ok()?
+        });
+        found.next().unwrap_or(0)
+    }
+
+    /// Fingerprints in it.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The RAM that it takes, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.blocks.capacity() * size_of::<Bytes>() + self.index.bytes()
+    }
+
+    /// Where the fingerprints are from.
+    pub fn universe(&self) -> Universe {
+        self.universe
+    }
+}
+
+/// The blocks of a run, one after the other.
+struct PackedScan<'a> {
+    run: &'a PackedRun,
+    /// The next block.
+    next: usize,
+}
+
+impl Fingerprints for PackedScan<'_> {
+    fn universe(&self) -> Universe {
+        self.run.universe
+    }
+
+    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
+        span.clear();
+        let Some(bytes) = self.run.blocks.get(self.next) else {
+            return Ok(false);
+        };
+        self.next += 1;
+        Block::new(bytes)?.decode(span)?;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::span::Counted, *};
+    use crate::key::Seed;
+
+    /// The hash whose fingerprint in [`Universe::EXACT`] this is.
+    fn hash(fingerprint: u64) -> KeyHash {
+        KeyHash::from_bits(u128::from(fingerprint) << 64)
+    }
+
+    /// Ascending numbers whose distances are random, of up to so many bits.
+    fn items(count: u64, bits: impl Fn(u64) -> u32) -> Vec<u64> {
+        let gap = |i: u64| KeyHash::of(&i.to_le_bytes(), Seed(0)).high() >> (64 - bits(i));
+        let sum = |sum: &mut u64, i| {
+            *sum = sum.checked_add(1 + gap(i))?;
+            Some(*sum)
+        };
+        (0..count).scan(0, sum).collect()
+    }
+
+    /// Each fingerprint is found with its count, its neighbours are not, and a scan gives all.
+    #[track_caller]
+    fn check(span: &Span) {
+        let run = PackedRun::build(&mut span.clone().into_run(Universe::EXACT)).unwrap();
+        assert_eq!(run.len(), span.len() as u64);
+        for &one in &span.ones {
+            assert_eq!(run.count(hash(one)), 1, "{one:#x}");
+        }
+        for item in &span.counted {
+            assert_eq!(run.count(hash(item.fingerprint)), item.count);
+            assert_eq!(run.contains(hash(item.fingerprint)), item.count > 0);
+        }
+        let is_there = |item: u64| {
+            let counted = span.counted.binary_search_by_key(&item, |it| it.fingerprint);
+            span.ones.binary_search(&item).is_ok() || counted.is_ok()
+        };
+        for near in span.ones.iter().flat_map(|one| [one.wrapping_sub(1), one.wrapping_add(1)]) {
+            assert_eq!(run.count(hash(near)) != 0, is_there(near));
+        }
+        let (mut all, mut some, mut scan) = (Span::default(), Span::default(), run.scan());
+        while scan.next_span(&mut some).unwrap() {
+            all.ones.extend(&some.ones);
+            all.counted.extend(&some.counted);
+        }
+        assert_eq!(&all, span);
+    }
+
+    fn ones(ones: Vec<u64>) -> Span {
+        Span { ones, counted: Vec::new() }
+    }
+
+    #[test]
+    fn no_fingerprint_is_missed() {
+        check(&ones(Vec::new()));
+        check(&ones(vec![u64::MAX]));
+        check(&ones((0..50_000).collect()));
+        check(&ones(items(50_000, |_| 49)));
+        check(&ones(items(50_000, |i| if i % 5000 == 0 { 59 } else { 3 })));
+    }
+
+    /// The index has the first 32 bits: here from 2 to 20000 fingerprints have the same.
+    #[test]
+    fn no_fingerprint_is_missed_where_many_share_their_first_bits() {
+        for bits in [31, 28, 24, 20, 18] {
+            check(&ones(items(50_000, |_| bits)));
+        }
+        check(&ones(items(60_000, |i| if i % 20_000 == 0 { 40 } else { 10 })));
+    }
+
+    #[test]
+    fn no_count_is_missed() {
+        for every in [2, 7, 300] {
+            let mut span = Span::default();
+            for (i, fingerprint) in items(30_000, |_| 40).into_iter().enumerate() {
+                match i % every {
+                    0 => span.counted.push(Counted { fingerprint, count: 2 + i as i64 }),
+                    1 if i % 3 == 0 => span.counted.push(Counted { fingerprint, count: -1 }),
+                    _ => span.ones.push(fingerprint),
+                }
+            }
+            check(&span);
+        }
+    }
+
+    #[test]
+    fn what_is_no_fingerprint_of_the_universe_is_refused() {
+        let universe = Universe::with_size(1000).unwrap();
+        assert!(PackedRun::build(&mut ones(vec![3, 999]).into_run(universe)).is_ok());
+        assert!(PackedRun::build(&mut ones(vec![3, 1000]).into_run(universe)).is_err());
+    }
+
+    #[test]
+    fn a_run_is_built_again_in_the_memory_of_another() {
+        let build = |count| ones(items(count, |_| 45)).into_run(Universe::EXACT);
+        let mut run = PackedRun::build(&mut build(60_000)).unwrap();
+        let bytes = run.bytes();
+        run.rebuild(&mut build(50_000)).unwrap();
+        assert_eq!((run.len(), run.bytes()), (50_000, bytes));
+        assert_eq!(run.count(hash(items(60_000, |_| 45)[59_999])), 0);
+    }
+}
