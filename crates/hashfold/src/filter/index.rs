@@ -1,6 +1,7 @@
 //! Which block a fingerprint is in: 4 bytes of RAM a block.
 
 use super::Universe;
+use crate::error::{Error, Result};
 use std::ops::Range;
 
 /// The first bits of the first fingerprint of each block of a run.
@@ -18,6 +19,19 @@ impl BlockIndex {
     /// Of a run without blocks.
     pub(super) fn new(universe: Universe) -> BlockIndex {
         BlockIndex { universe, prefixes: Vec::new() }
+    }
+
+    /// Of blocks with these first bits, which ascend in a run that is not damaged.
+    pub(super) fn from_prefixes(universe: Universe, prefixes: Vec<u32>) -> Result<BlockIndex> {
+        if prefixes.is_sorted() {
+            return Ok(BlockIndex { universe, prefixes });
+        }
+        Err(Error::field("index of the blocks", "ascending numbers", "others"))
+    }
+
+    /// The first bits of each block, to be kept.
+    pub(super) fn prefixes(&self) -> &[u32] {
+        &self.prefixes
     }
 
     /// The bits of fingerprints that it does not look at.

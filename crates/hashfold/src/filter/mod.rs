@@ -17,6 +17,10 @@ mod span;
 mod universe;
 
 pub use self::{
+    cascade::{
+        CASCADE_MEMORY_DEFAULT, CASCADE_MEMORY_MIN, CascadeFilter, CascadeOptions, CascadeReport,
+        CascadeSettings, CascadeStats, EpochStats, Snapshot, SnapshotScan, verify_cascade,
+    },
     merge::Merge,
     mode::Mode,
     packed::PackedRun,

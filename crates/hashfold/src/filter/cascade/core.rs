@@ -15,11 +15,12 @@ use crate::{
 };
 use std::{
     collections::BTreeSet,
-    mem,
+    io, mem,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::{
         Arc, Condvar, Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
 };
 
@@ -146,23 +147,30 @@ impl Core {
 
     /// Fingerprints that background work moved so far.
     pub(super) fn moved(&self) -> u64 {
-        self.progress.moved.load(Relaxed)
+        self.progress.moved.load(SeqCst)
     }
 
     /// Background work moved so many fingerprints.
     pub(super) fn add_moved(&self, count: u64) {
-        self.progress.moved.fetch_add(count, Relaxed);
-        if self.progress.is_awaited.swap(false, Relaxed) {
+        self.progress.moved.fetch_add(count, SeqCst);
+        if self.progress.is_awaited.swap(false, SeqCst) {
             drop(self.shared());
             self.notify();
         }
     }
 
-    /// Waits until background work moved so many fingerprints in all, or has nothing to do.
-    pub(super) fn wait_for_moved(&self, count: u64) {
+    /// Waits until background work moved so many fingerprints in all; `false` if there is none.
+    pub(super) fn wait_for_moved(&self, count: u64) -> bool {
         let mut shared = self.shared();
-        while self.moved() < count && shared.is_merging() {
-            self.progress.is_awaited.store(true, Relaxed);
+        loop {
+            // First the flag: whoever moves more from now on sees it.
+            self.progress.is_awaited.store(true, SeqCst);
+            if self.moved() >= count {
+                return true;
+            }
+            if !shared.is_merging() {
+                return false;
+            }
             shared = self.wait(shared);
         }
     }
@@ -252,6 +260,18 @@ impl Shared {
         self.is_merging() || matches!(self.flush, Flush::Running)
     }
 
+    /// Whether any runs are above the last level.
+    pub(super) fn has_uppers(&self) -> bool {
+        self.view.epochs.iter().any(|epoch| !epoch.uppers.is_empty())
+    }
+
+    /// Forgets plans for runs that are gone.
+    pub(super) fn forget_missing(&mut self) {
+        let view = self.view.clone();
+        self.going_down.retain(|number| view.runs().any(|run| run.number() == *number));
+        self.is_compacting &= self.has_uppers();
+    }
+
     /// Takes the error of a flush that failed.
     pub(super) fn take_flush_error(&mut self) -> Option<Error> {
         if !matches!(self.flush, Flush::Failed(_)) {
@@ -262,4 +282,10 @@ impl Shared {
             Flush::Idle | Flush::Running => None,
         }
     }
+}
+
+/// Does background work; a panic is an error, for those who wait for its end.
+pub(super) fn caught(what: &'static str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(Error::io(what, io::Error::other("a panic in the background"))))
 }

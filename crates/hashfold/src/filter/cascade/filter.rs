@@ -2,16 +2,16 @@
 
 use super::{
     core::{Core, Flush, Frozen, Shared},
-    flush, lookup, merges,
+    flush, lookup,
     memtable::{Change, Memtable},
+    merges,
     options::{CascadeOptions, CascadeSettings},
     ordered::PIECE_MAX,
     recovery,
-    run::Run,
     snapshot::Snapshot,
     state::{Epoch, Identity, Upper, View},
     stats::CascadeStats,
-    wal::Wal,
+    wal::{self, Wal},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -19,11 +19,7 @@ use crate::{
     io::Disk,
     key::{KeyHash, Seed},
 };
-use std::{
-    fmt, mem,
-    path::Path,
-    sync::{Arc, MutexGuard},
-};
+use std::{fmt, io, mem, path::Path, sync::Arc};
 
 /// With so many runs of the newest kind, whoever inserts waits for merges in proportion to what he
 /// inserts.
@@ -49,6 +45,10 @@ pub struct CascadeFilter {
     wal: Option<Wal>,
     /// The number of the next log.
     next_log: u64,
+    /// The log has less than the table: only a flush makes what was told durable.
+    has_gap: bool,
+    /// Too many runs: up to which move of the background work to wait.
+    owed: Option<u64>,
     hashes: Vec<u64>,
 }
 
@@ -83,13 +83,18 @@ impl CascadeFilter {
     }
 
     fn start(core: Arc<Core>) -> Result<CascadeFilter> {
-        let told = core.shared().view.told;
+        let (told, next_log) = {
+            let shared = core.shared();
+            (shared.view.told, shared.view.first_log)
+        };
         let mut filter = CascadeFilter {
             active: Memtable::new(core.identity.mode, core.shares.slots),
             told,
             logged: told,
             wal: None,
-            next_log: core.shared().view.first_log,
+            next_log,
+            has_gap: false,
+            owed: None,
             hashes: Vec::new(),
             core,
         };
@@ -100,23 +105,25 @@ impl CascadeFilter {
 
     /// Takes over what logs hold and runs do not.
     fn replay(&mut self) -> Result<()> {
-        let logs = recovery::logs(&self.core)?;
-        let Some(&last) = logs.last() else {
-            return self.new_log();
-        };
         let core = self.core.clone();
-        let Identity { seed, id, .. } = core.identity;
-        // What is flushed meanwhile does not make the logs needless before all is.
+        let logs = recovery::logs(&core)?;
+        let Some(&last) = logs.last() else { return Ok(()) };
+        // A flush meanwhile leaves the logs there: `next_log` is still the first of them.
         for &number in &logs {
-            let told = self.told;
-            super::wal::replay(&*core.disk, &core.folder, number, (seed, id), told, &mut |change, hashes| {
-                self.tell(change, hashes)
-            })?;
+            let Identity { seed, id, .. } = core.identity;
+            let (before, id) = (self.told, (seed, id));
+            let take = &mut |change, hashes: &[u64]| self.tell(change, hashes);
+            wal::replay(&*core.disk, &core.folder, number, id, before, take)?;
         }
         self.next_log = last + 1;
         self.freeze()?;
-        self.wait_for_flush()?;
-        self.new_log()
+        self.finish_flush()?;
+        self.logged = self.told;
+        if core.shared().view.first_log <= last {
+            let change = |view: &View| Some(View { first_log: last + 1, ..view.clone() });
+            core.publish(&[], change, |_| {})?;
+        }
+        Ok(())
     }
 
     /// The seed of the hashes.
@@ -260,11 +267,15 @@ impl CascadeFilter {
     /// Takes changes, and writes them to the log if there is one.
     fn tell_logged(&mut self, change: Change, mut hashes: &[u64]) -> Result<()> {
         while !hashes.is_empty() {
-            let (now, later) = hashes.split_at(hashes.len().min(self.make_room()?));
+            self.make_room()?;
+            self.open_log()?;
+            let (now, later) = hashes.split_at(hashes.len().min(self.active.room()));
             if let Some(wal) = &mut self.wal
                 && let Err(error) = wal.append(change, now)
             {
-                return Err(self.give_up_log(error));
+                // What follows goes to another log, and is durable once this table is flushed.
+                (self.wal, self.has_gap) = (None, true);
+                return Err(error);
             }
             self.take(change, now);
             hashes = later;
@@ -275,7 +286,8 @@ impl CascadeFilter {
     /// Takes changes.
     fn tell(&mut self, change: Change, mut hashes: &[u64]) -> Result<()> {
         while !hashes.is_empty() {
-            let (now, later) = hashes.split_at(hashes.len().min(self.make_room()?));
+            self.make_room()?;
+            let (now, later) = hashes.split_at(hashes.len().min(self.active.room()));
             self.take(change, now);
             hashes = later;
         }
@@ -285,21 +297,24 @@ impl CascadeFilter {
     fn take(&mut self, change: Change, hashes: &[u64]) {
         self.active.apply(change, hashes);
         self.told += hashes.len() as u64;
-    }
-
-    /// Room in the table, at least for one change.
-    fn make_room(&mut self) -> Result<usize> {
-        let room = self.active.room();
-        if room > 0 {
-            return Ok(room);
+        if let Some(owed) = &mut self.owed {
+            *owed += MOVES_OWED * hashes.len() as u64;
+            if !self.core.wait_for_moved(*owed) {
+                self.owed = None;
+            }
         }
-        self.freeze()?;
-        self.new_log()?;
-        self.owed = self.debt()?;
-        Ok(self.active.room())
     }
 
-    /// If there are too many runs, up to which move of the background work to wait.
+    /// Sees to it that the table takes at least one change.
+    fn make_room(&mut self) -> Result<()> {
+        if self.active.room() == 0 {
+            self.freeze()?;
+            self.owed = self.debt()?;
+        }
+        Ok(())
+    }
+
+    /// If there are too many runs, how far background work is: those who insert go on as it does.
     fn debt(&self) -> Result<Option<u64>> {
         let mut shared = self.core.shared();
         let uppers = shared.view.epochs[0].uppers.iter();
@@ -313,73 +328,67 @@ impl CascadeFilter {
         Ok((runs >= DEBT_RUNS).then(|| self.core.moved()))
     }
 
-    /// Waits for merges in proportion to so many changes, if there are too many runs.
-    fn pay(&mut self, changes: usize) {
-        if let Some(owed) = &mut self.owed {
-            *owed += MOVES_OWED * changes as u64;
-            if !self.core.wait_for_moved(*owed) {
-                self.owed = None;
-            }
-        }
-    }
-
     /// Hands the table to a flush in the background, and goes on with an empty one.
     ///
     /// # Errors
-    /// That of the flush before this one, if it fails for the second time: nothing is lost, and
-    /// nothing was taken.
+    /// That of the flush before this one, if it fails again: nothing is lost, and the table stays.
     fn freeze(&mut self) -> Result<()> {
-        self.retry_flush()?;
+        self.finish_flush()?;
         if self.active.is_empty() {
             return Ok(());
         }
+        if let Some(mut wal) = self.wal.take() {
+            match wal.sync() {
+                Ok(()) => self.logged = self.told,
+                Err(_) => self.has_gap = true,
+            }
+        }
         let spare = self.core.shared().spare.take();
-        let Identity { mode, .. } = self.core.identity;
-        let new = spare.unwrap_or_else(|| Memtable::new(mode, self.core.shares.slots));
+        let (mode, slots) = (self.core.identity.mode, self.core.shares.slots);
+        let new = spare.unwrap_or_else(|| Memtable::new(mode, slots));
         let table = Arc::new(mem::replace(&mut self.active, new));
-        let next_log = self.next_log;
+        let frozen = Frozen { table, told: self.told, next_log: self.next_log };
         {
             let mut shared = self.core.shared();
-            shared.frozen = Some(Frozen { table, told: self.told, next_log });
-            shared.flush = Flush::Running;
+            (shared.frozen, shared.flush) = (Some(frozen), Flush::Running);
         }
         flush::start(&self.core);
         Ok(())
     }
 
-    /// Waits until no table is frozen; starts a flush that failed once more.
-    fn retry_flush(&mut self) -> Result<()> {
-        if let Err(first) = self.wait_for_flush() {
-            drop(first);
-            self.core.shared().flush = Flush::Running;
-            flush::start(&self.core);
-            self.wait_for_flush()?;
+    /// Returns when no table is frozen. A flush that failed is tried once more.
+    fn finish_flush(&self) -> Result<()> {
+        if self.is_flushed() {
+            return Ok(());
         }
-        Ok(())
+        self.core.shared().flush = Flush::Running;
+        flush::start(&self.core);
+        if self.is_flushed() {
+            return Ok(());
+        }
+        let error = self.core.shared().take_flush_error();
+        Err(error.unwrap_or_else(|| Error::io("flush", io::Error::other("it did not end"))))
     }
 
-    fn wait_for_flush(&self) -> Result<()> {
+    /// Waits for the flush that is running; whether there is nothing more to flush.
+    fn is_flushed(&self) -> bool {
         let mut shared = self.core.shared();
         while matches!(shared.flush, Flush::Running) {
             shared = self.core.wait(shared);
         }
-        if shared.frozen.is_some() { Err(shared.flush_error()) } else { Ok(()) }
+        shared.frozen.is_none()
     }
 
-    /// Goes on with a new log, if there is to be one.
-    fn new_log(&mut self) -> Result<()> {
-        if !self.core.settings.log {
+    /// Goes on with a new log, if there is to be one and there is none.
+    fn open_log(&mut self) -> Result<()> {
+        if !self.core.settings.log || self.wal.is_some() {
             return Ok(());
         }
-        if let Some(wal) = &mut self.wal {
-            // What is in it must not be missing where what comes after it is there.
-            wal.sync()?;
-            self.logged = self.told;
-        }
+        // Its log ended early.
+        self.freeze()?;
         let core = &self.core;
         let Identity { seed, id, .. } = core.identity;
-        let io = core.settings.io.clone();
-        let number = self.next_log;
+        let (number, io) = (self.next_log, core.settings.io.clone());
         let wal = Wal::create(&*core.disk, &core.folder, number, (seed, id), self.told, io)?;
         self.next_log += 1;
         self.wal = Some(wal);
@@ -391,8 +400,7 @@ impl CascadeFilter {
         self.told
     }
 
-    /// Of the changes told, how many are there if the power goes now: those before it, in the
-    /// order told.
+    /// Of the changes told, how many will be there if the power goes now: the first ones.
     pub fn durable(&self) -> u64 {
         self.core.shared().view.told.max(self.logged)
     }
@@ -400,23 +408,146 @@ impl CascadeFilter {
     /// Returns when all that was told is durable, in a run.
     ///
     /// # Errors
-    /// Those of writing, a full disk for one: all that was told is still known, and the next call
+    /// Those of writing, such as a full disk: all that was told is still known, and the next call
     /// tries again.
     pub fn flush(&mut self) -> Result<()> {
         self.freeze()?;
-        self.retry_flush()?;
-        self.new_log_if_used()
+        self.finish_flush()?;
+        self.has_gap = false;
+        Ok(())
     }
 
-    /// Returns when all that was told is durable: in the log, if there is one, or else as of
-    /// [`CascadeFilter::flush`].
+    /// Returns when all that was told is durable: in the log, if there is one, or else in a run.
+    ///
+    /// # Errors
+    /// As of [`CascadeFilter::flush`].
     pub fn sync(&mut self) -> Result<()> {
-        let Some(wal) = &mut self.wal else { return self.flush() };
-        match wal.sync() {
-            Ok(()) => self.logged = self.told,
-            // Runs do instead.
-            Err(_) => self.flush()?,
+        if let Some(wal) = &mut self.wal
+            && !self.has_gap
+            && wal.sync().is_ok()
+        {
+            self.logged = self.told;
+            return Ok(());
         }
+        // Runs do instead.
+        self.flush()
+    }
+
+    /// Merges all into the last level, where each key takes one device read. Returns when it is
+    /// done.
+    pub fn compact(&mut self) -> Result<()> {
+        self.flush()?;
+        {
+            let mut shared = self.core.shared();
+            shared.merge_error = None;
+            shared.is_compacting = shared.has_uppers();
+        }
+        merges::start(&self.core);
+        let mut shared = self.core.shared();
+        while shared.is_merging() {
+            shared = self.core.wait(shared);
+        }
+        shared.merge_error.take().map_or(Ok(()), Err)
+    }
+
+    /// The epoch that what is told now belongs to, from 0 on.
+    pub fn epoch(&self) -> u64 {
+        self.core.shared().view.epochs[0].number
+    }
+
+    /// Begins a new epoch, and returns its number: what was told before can be expired apart from
+    /// what comes now. All that was told is durable then.
+    pub fn advance_epoch(&mut self) -> Result<u64> {
+        self.flush()?;
+        let change = |view: &View| {
+            let mut view = view.clone();
+            view.epochs.insert(0, Epoch::new(view.epochs[0].number + 1));
+            Some(view)
+        };
+        self.core.publish(&[], change, |_| {})?;
+        merges::start(&self.core);
+        Ok(self.epoch())
+    }
+
+    /// Forgets what was told in the epochs before this one, without reading or writing any of it.
+    /// The current epoch stays in any case.
+    pub fn expire_before(&mut self, epoch: u64) -> Result<()> {
+        let change = |view: &View| {
+            let mut view = view.clone();
+            let current = view.epochs[0].number;
+            view.epochs.retain(|it| it.number >= epoch || it.number == current);
+            Some(view)
+        };
+        self.core.publish(&[], change, Shared::forget_missing).map(drop)
+    }
+
+    /// Puts in all of a run: another filter's, say. It counts as told after all that was told so
+    /// far, and is durable when this returns.
+    ///
+    /// # Errors
+    /// `Mismatch` if the fingerprints are of another universe. The seeds must be the same, too:
+    /// that is up to the caller.
+    pub fn insert_run(&mut self, run: &mut dyn Fingerprints, items_max: u64) -> Result<()> {
+        let (expected, got) = (self.universe().last(), run.universe().last());
+        if expected != got {
+            let what = "largest fingerprint";
+            return Err(Error::new(ErrorKind::Mismatch { what, expected, got }));
+        }
+        self.flush()?;
+        let run = flush::write_run(&self.core, run, items_max)?;
+        let upper = Upper { run: run.clone(), tier: u8::MAX, from: 0 };
+        let change = |view: &View| {
+            let mut view = view.clone();
+            view.epochs[0].uppers.insert(0, upper);
+            Some(view)
+        };
+        self.core.publish(&[run.number()], change, |_| {})?;
+        merges::start(&self.core);
         Ok(())
+    }
+
+    /// All that was told so far, to be read from other threads while more is told. Its files stay
+    /// for as long as it is there.
+    pub fn snapshot(&mut self) -> Result<Snapshot> {
+        self.flush()?;
+        let view = self.core.shared().view.clone();
+        Ok(Snapshot::new(self.core.identity, view, Vec::new()))
+    }
+
+    /// What there is of it, as far as that is known without reading it.
+    pub fn stats(&self) -> CascadeStats {
+        let shared = self.core.shared();
+        let frozen = shared.frozen.as_ref().map_or(0, |frozen| frozen.table.len());
+        let pending = (self.active.len() + frozen) as u64;
+        let memory = self.core.shares.tables + self.core.room.used();
+        CascadeStats::new(&self.core.identity, &shared.view, pending, memory as u64)
+    }
+
+    /// Returns when all that was told is durable, and ends.
+    pub fn close(mut self) -> Result<()> {
+        self.flush()
+    }
+}
+
+impl Drop for CascadeFilter {
+    /// Waits for the background work that is under way. What was not made durable is lost.
+    fn drop(&mut self) {
+        let mut shared = self.core.shared();
+        shared.is_closing = true;
+        while shared.is_busy() {
+            shared = self.core.wait(shared);
+        }
+        drop(shared);
+        // Jobs that have said that they are done are about to let go of the core: its lock and its
+        // executors are to be dropped here, not on a thread of theirs.
+        while Arc::strong_count(&self.core) > 1 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl fmt::Debug for CascadeFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CascadeFilter({}, {} told)", self.core.folder.display(), self.told)
     }
 }

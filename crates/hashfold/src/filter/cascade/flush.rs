@@ -1,7 +1,7 @@
 //! A full table becomes a run.
 
 use super::{
-    core::{Core, Flush, Frozen},
+    core::{Core, Flush, Frozen, caught},
     merges,
     resident::Resident,
     run::{Run, RunWriter},
@@ -21,7 +21,7 @@ pub(super) fn start(core: &Arc<Core>) {
 
 fn run(core: &Arc<Core>) {
     let frozen = core.shared().frozen.clone();
-    let result = frozen.map_or(Ok(()), |frozen| flush(core, frozen));
+    let result = caught("flush", || frozen.map_or(Ok(()), |frozen| flush(core, frozen)));
     let failed = result.is_err();
     core.shared().flush = result.map_or_else(Flush::Failed, |()| Flush::Idle);
     core.notify();

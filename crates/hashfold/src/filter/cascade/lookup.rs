@@ -251,7 +251,8 @@ fn cut(number: usize, reading: &Reading<'_>, pieces: &mut Vec<Piece>) {
     let mut piece: Option<Piece> = None;
     for (i, wanted) in reading.wanted.iter().enumerate() {
         let end = wanted.block + u64::from(wanted.blocks);
-        let new = |first: u64, count: u64| Piece { reading: number, first, count, wanted: i..i + 1 };
+        let new =
+            |first: u64, count: u64| Piece { reading: number, first, count, wanted: i..i + 1 };
         match &mut piece {
             // Only where somebody chose the hashes.
             _ if u64::from(wanted.blocks) > READ_BLOCKS_MAX => {

@@ -11,19 +11,16 @@
 //! they are. A shard that grows too large becomes several.
 
 use super::{
-    core::{Core, Shared},
+    core::{Core, Shared, caught},
     flush::{create, write_run},
     resident::Resident,
-    run::Run,
+    run::{Run, RunWriter},
     scan::RunScan,
     state::{Epoch, Shard, Upper, View},
 };
 use crate::{
     error::Result,
-    filter::{
-        Fingerprints, Span,
-        merge::{Merge, Rule},
-    },
+    filter::{Fingerprints, Merge, Span},
 };
 use std::sync::Arc;
 
@@ -32,7 +29,7 @@ const TIER_RUNS: [usize; 2] = [8, 12];
 /// Runs that are merged at once above the last level, at most.
 const MERGE_RUNS_MAX: usize = 16;
 /// The most fingerprints of a shard: merging one takes tens of milliseconds.
-const SHARD_ITEMS_MAX: u64 = 16 << 20;
+const SHARD_ITEMS_MAX: u64 = if cfg!(test) { 4096 } else { 16 << 20 };
 
 /// Something to do.
 #[derive(Clone, Debug)]
@@ -50,10 +47,20 @@ enum Kind {
     Down,
 }
 
+impl Kind {
+    fn other(self) -> Kind {
+        match self {
+            Kind::Up => Kind::Down,
+            Kind::Down => Kind::Up,
+        }
+    }
+}
+
 /// Starts what there is to do, in the background.
 pub(super) fn start(core: &Arc<Core>) {
     for kind in [Kind::Up, Kind::Down] {
-        if let Some(task) = next(core, kind) {
+        let task = plan(core, &mut core.shared(), kind);
+        if let Some(task) = task {
             spawn(core, kind, task);
         }
     }
@@ -64,36 +71,16 @@ fn spawn(core: &Arc<Core>, kind: Kind, task: Task) {
     core.settings.work.spawn(Box::new(move || run(&shared, kind, task)));
 }
 
-/// Does a task, and what there is to do of its kind then.
+/// Does a task, and what there is to do then.
 fn run(core: &Arc<Core>, kind: Kind, mut task: Task) {
     loop {
-        let result = execute(core, &task);
-        let failed = result.is_err();
-        {
-            let mut shared = core.shared();
-            match kind {
-                Kind::Up => shared.merging.clear(),
-                Kind::Down => shared.is_merging_down = false,
-            }
-            if let Err(error) = result {
-                shared.merge_error = Some(error);
-                shared.is_compacting = false;
-            }
-        }
+        let result = caught("merge", || execute(core, &task));
+        let (next, others) = finish(core, kind, result);
         core.notify();
-        if failed {
-            // The next flush tries again.
-            return;
+        if let Some(task) = others {
+            spawn(core, kind.other(), task);
         }
-        // What one kind did may be what the other waited for.
-        let other = match kind {
-            Kind::Up => Kind::Down,
-            Kind::Down => Kind::Up,
-        };
-        if let Some(task) = next(core, other) {
-            spawn(core, other, task);
-        }
-        match next(core, kind) {
+        match next {
             None => return,
             // Other jobs of a pool get their turn.
             Some(next) if core.settings.work.width() > 0 => return spawn(core, kind, next),
@@ -102,15 +89,32 @@ fn run(core: &Arc<Core>, kind: Kind, mut task: Task) {
     }
 }
 
-/// Something to do, marked as being done.
-fn next(core: &Core, kind: Kind) -> Option<Task> {
+/// Ends a task; what there is to do next, of its kind and of the other.
+fn finish(core: &Core, kind: Kind, result: Result<()>) -> (Option<Task>, Option<Task>) {
     let mut shared = core.shared();
+    match kind {
+        Kind::Up => shared.merging.clear(),
+        Kind::Down => shared.is_merging_down = false,
+    }
+    if let Err(error) = result {
+        // The next flush tries again.
+        shared.merge_error = Some(error);
+        shared.is_compacting = false;
+        return (None, None);
+    }
+    // What one kind did may be what the other waited for.
+    let next = plan(core, &mut shared, kind);
+    (next, plan(core, &mut shared, kind.other()))
+}
+
+/// Something to do, marked as being done.
+fn plan(core: &Core, shared: &mut Shared, kind: Kind) -> Option<Task> {
     if shared.is_closing {
         return None;
     }
     let task = match kind {
-        Kind::Up => plan_up(core, &shared),
-        Kind::Down => plan_down(core, &mut shared),
+        Kind::Up => plan_up(core, shared),
+        Kind::Down => plan_down(core, shared),
     }?;
     match &task {
         Task::Up { runs, .. } => shared.merging.clone_from(runs),
@@ -216,8 +220,7 @@ fn merge_up(core: &Core, view: &View, epoch: u64, tier: u8, runs: &[u64]) -> Res
     let items = inputs.iter().map(|upper| upper.run.facts().items).sum();
     let universe = core.identity.universe;
     let all = inputs.iter().map(|upper| scan(core, &upper.run, (upper.from, universe.last())));
-    let rule = Rule { mode: core.identity.mode, is_last: false };
-    let run = write_run(core, &mut Merge::new(all.collect(), rule)?, items)?;
+    let run = write_run(core, &mut Merge::new(all.collect(), core.identity.mode)?, items)?;
     let change = |view: &View| {
         let mut view = view.clone();
         let i = find_epoch(&view, epoch)?;
@@ -253,13 +256,14 @@ fn merge_down(core: &Core, view: &View, epoch: u64, runs: &[u64]) -> Result<()> 
         inputs.iter().map(|upper| scan(core, &upper.run, (start, end))).collect();
     let old = epoch_now.shards[shard].run.as_ref();
     sources.extend(old.map(|run| scan(core, run, (start, end))));
-    // Nothing older is left that a tombstone could hide.
+    let mode = core.identity.mode;
+    // Below the oldest epoch there is nothing that a tombstone could hide.
     let is_last = i + 1 == view.epochs.len();
-    let rule = Rule { mode: core.identity.mode, is_last };
+    let mut merge = if is_last { Merge::last(sources, mode) } else { Merge::new(sources, mode) }?;
     let part = (end - start) as f64 / universe.last() as f64;
     let above: u64 = inputs.iter().map(|upper| upper.run.facts().items).sum();
     let items = (above as f64 * part) as u64 + old.map_or(0, |run| run.facts().items);
-    let shards = write_shards(core, &mut Merge::new(sources, rule)?, start, items)?;
+    let shards = write_shards(core, &mut merge, start, items)?;
     let made: Vec<u64> =
         shards.iter().filter_map(|shard| Some(shard.run.as_ref()?.number())).collect();
     let is_done = end == universe.last();
@@ -280,7 +284,7 @@ fn merge_down(core: &Core, view: &View, epoch: u64, runs: &[u64]) -> Result<()> 
     let install = |shared: &mut Shared| {
         if is_done {
             shared.going_down.clear();
-            shared.is_compacting &= shared.view.epochs.iter().any(|epoch| !epoch.uppers.is_empty());
+            shared.is_compacting &= shared.has_uppers();
         }
     };
     if !core.publish(&made, change, install)? {
@@ -301,38 +305,44 @@ fn write_shards(
     let piece_items = items.div_ceil(pieces) + items / 64 + 1;
     let mut shards: Vec<Shard<Arc<Run>>> = Vec::new();
     let mut span = Span::default();
-    let mut start = start;
-    let result = (|| {
-        let mut is_more = fingerprints.next_span(&mut span)?;
-        while is_more {
-            // Half of the room is for the runs above.
-            let spared = core.room.bytes_max() / 2;
-            let resident = Resident::plan(&core.room, piece_items, fingerprints.universe(), spared);
-            let mut writer = create(core, resident.filter(Resident::is_whole))?;
-            let number = writer.number();
-            let mut write = || {
-                while is_more && writer.items() < piece_items {
-                    writer.push(&span)?;
-                    core.add_moved(span.len() as u64);
-                    is_more = fingerprints.next_span(&mut span)?;
-                }
-                Ok(())
-            };
-            let written = write();
-            let finish = |()| writer.finish(&*core.disk, &core.folder, core.settings.access);
-            let run = written.and_then(finish).inspect_err(|_| core.discard(&[number]))?;
-            shards.push(Shard { start, run: Some(Arc::new(run)) });
-            start = span.first().unwrap_or(start);
-        }
-        Ok(())
-    })();
-    if result.is_err() {
-        let made: Vec<u64> = shards.iter().flat_map(|shard| &shard.run).map(|it| it.number()).collect();
-        core.discard(&made);
+    let mut result = fingerprints.next_span(&mut span).map(drop);
+    while result.is_ok() && !span.is_empty() {
+        let start = if shards.is_empty() { Some(start) } else { span.first() }.unwrap_or(start);
+        result = write_shard(core, fingerprints, &mut span, piece_items)
+            .map(|run| shards.push(Shard { start, run: Some(run) }));
     }
-    result?;
+    if let Err(error) = result {
+        let made = shards.iter().filter_map(|shard| Some(shard.run.as_ref()?.number()));
+        core.discard(&made.collect::<Vec<_>>());
+        return Err(error);
+    }
     if shards.is_empty() {
         shards.push(Shard { start, run: None });
     }
     Ok(shards)
+}
+
+/// Writes fingerprints, from those in `span` on, until there are enough; leaves the next in `span`.
+fn write_shard(
+    core: &Core,
+    fingerprints: &mut dyn Fingerprints,
+    span: &mut Span,
+    items: u64,
+) -> Result<Arc<Run>> {
+    // Half of the room is for the runs above.
+    let spared = core.room.bytes_max() / 2;
+    let resident = Resident::plan(&core.room, items, fingerprints.universe(), spared);
+    let mut writer = create(core, resident.filter(Resident::is_whole))?;
+    let number = writer.number();
+    let mut fill = |writer: &mut RunWriter| {
+        while !span.is_empty() && writer.items() < items {
+            writer.push(span)?;
+            core.add_moved(span.len() as u64);
+            fingerprints.next_span(span)?;
+        }
+        Ok(())
+    };
+    let run = fill(&mut writer)
+        .and_then(|()| writer.finish(&*core.disk, &core.folder, core.settings.access));
+    run.map(Arc::new).inspect_err(|_| core.discard(&[number]))
 }

@@ -1,4 +1,29 @@
-//! A filter on flash.
+//! A filter on flash: takes what it is told in memory, flushes it in sorted runs, merges them.
 
+mod core;
+mod filter;
+mod flush;
+mod lookup;
 mod memtable;
+mod merges;
+mod options;
 mod ordered;
+mod recovery;
+mod resident;
+mod run;
+mod scan;
+mod snapshot;
+mod state;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod verify;
+mod wal;
+
+pub use self::{
+    filter::CascadeFilter,
+    options::{CASCADE_MEMORY_DEFAULT, CASCADE_MEMORY_MIN, CascadeOptions, CascadeSettings},
+    snapshot::{Snapshot, SnapshotScan},
+    stats::{CascadeStats, EpochStats},
+    verify::{CascadeReport, verify_cascade},
+};

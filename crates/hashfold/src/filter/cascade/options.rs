@@ -17,8 +17,8 @@ pub const CASCADE_MEMORY_MIN: usize = 16 << 20;
 pub const CASCADE_MEMORY_DEFAULT: usize = 256 << 20;
 
 /// More slots than this cost in cache misses what they save in merges.
-const SLOTS_MAX: usize = 1 << 22;
-const SLOTS_MIN: usize = 1 << 12;
+const SLOTS_MAX: usize = if cfg!(test) { 1 << 10 } else { 1 << 22 };
+const SLOTS_MIN: usize = 1 << 10;
 
 /// What a new filter is, for all its life.
 #[derive(Clone, Debug)]

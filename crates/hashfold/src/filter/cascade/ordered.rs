@@ -74,11 +74,6 @@ impl Ordered {
         self.len
     }
 
-    /// In memory, in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        size_of_val(&*self.slots)
-    }
-
     #[inline]
     fn home(&self, hash: u64) -> usize {
         (hash >> self.shift) as usize

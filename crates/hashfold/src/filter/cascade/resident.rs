@@ -241,7 +241,11 @@ impl Resident {
     }
 
     /// What it knows of a fingerprint, which is in one of these blocks of the run if it is in it.
-    pub(super) fn find(&self, fingerprint: u64, candidates: std::ops::Range<usize>) -> Result<Known> {
+    pub(super) fn find(
+        &self,
+        fingerprint: u64,
+        candidates: std::ops::Range<usize>,
+    ) -> Result<Known> {
         let Some(summary) = &self.summary else {
             let count = find_in(&self.blocks, candidates, fingerprint)?;
             return Ok(count.map_or(Known::Absent, Known::Count));
@@ -253,7 +257,11 @@ impl Resident {
     }
 }
 
-fn find_in(blocks: &Blocks, candidates: std::ops::Range<usize>, fingerprint: u64) -> Result<Option<i64>> {
+fn find_in(
+    blocks: &Blocks,
+    candidates: std::ops::Range<usize>,
+    fingerprint: u64,
+) -> Result<Option<i64>> {
     for i in candidates {
         if let Some(block) = blocks.get(i)
             && let Some(count) = Block::new(block)?.find(fingerprint)?

@@ -180,9 +180,8 @@ impl Run {
 
     /// A block that was read.
     pub(super) fn block<'a>(&self, number: u64, bytes: &'a [u8]) -> Result<Block<'a>> {
-        unseal(bytes, number, self.id).map_err(|error| {
-            error.at(&self.place().offset(self.extent(number, 1).offset))
-        })
+        unseal(bytes, number, self.id)
+            .map_err(|error| error.at(&self.place().offset(self.extent(number, 1).offset)))
     }
 }
 
@@ -198,7 +197,9 @@ fn read_index(
     file.read_at(start, &mut bytes)?;
     let got = crc32c(&bytes);
     if got != expected {
-        return Err(Error::new(ErrorKind::Checksum { expected, got }).at(&file.place().offset(start)));
+        return Err(
+            Error::new(ErrorKind::Checksum { expected, got }).at(&file.place().offset(start))
+        );
     }
     let prefixes = bytes.as_chunks::<4>().0.iter().map(|prefix| u32::from_le_bytes(*prefix));
     let prefixes: Vec<u32> = prefixes.take(facts.blocks as usize).collect();

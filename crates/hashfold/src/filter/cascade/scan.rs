@@ -131,7 +131,9 @@ impl Fingerprints for RunScan {
                 return Ok(false);
             }
             let (from, to) = (self.from, self.to);
-            if span.first().is_some_and(|first| first < from) || span.last().is_some_and(|last| last > to) {
+            if span.first().is_some_and(|first| first < from)
+                || span.last().is_some_and(|last| last > to)
+            {
                 span.ones.retain(|fingerprint| (from..=to).contains(fingerprint));
                 span.counted.retain(|item| (from..=to).contains(&item.fingerprint));
             }

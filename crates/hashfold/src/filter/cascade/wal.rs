@@ -43,7 +43,6 @@ pub(super) fn name(number: u64) -> String {
 /// A log that is being written.
 #[derive(Debug)]
 pub(super) struct Wal {
-    pub(super) number: u64,
     file: Arc<dyn BlockFile>,
     id: u64,
     executor: Arc<dyn Executor>,
@@ -79,7 +78,6 @@ impl Wal {
         file.sync()?;
         disk.sync_folder(folder)?;
         Ok(Wal {
-            number,
             file,
             id,
             executor,

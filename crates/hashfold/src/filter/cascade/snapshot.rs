@@ -1,0 +1,224 @@
+//! What a filter held at one moment.
+
+use super::{
+    lookup::{self, Answers, Place},
+    memtable::Memtable,
+    recovery,
+    scan::RunScan,
+    state::{Identity, View},
+    stats::CascadeStats,
+    wal,
+};
+use crate::{
+    error::{Error, Result},
+    filter::{Fingerprints, Merge, Mode, Span, Universe},
+    io::{Access, Disk},
+    key::{KeyHash, Seed},
+    work::Executor,
+};
+use std::{path::Path, sync::Arc};
+
+/// How often a folder is read anew because its writer changed it meanwhile.
+const ATTEMPTS_MAX: usize = 100;
+/// Slots of a table that takes what is in logs.
+const LOG_SLOTS: usize = 1 << 20;
+/// One read of a scan, in bytes.
+const UNIT_SIZE: usize = 256 << 10;
+
+/// A filter as it was at one moment, to be read by any number of threads.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    identity: Identity,
+    view: Arc<View>,
+    /// What is in logs and not in runs.
+    tables: Vec<Arc<Memtable>>,
+}
+
+impl Snapshot {
+    pub(super) fn new(identity: Identity, view: Arc<View>, tables: Vec<Arc<Memtable>>) -> Snapshot {
+        Snapshot { identity, view, tables }
+    }
+
+    /// What is durable of the filter in a folder, also while another process writes to it.
+    ///
+    /// # Errors
+    /// `Absent` if there is none.
+    pub fn open(disk: &dyn Disk, folder: &Path, access: Access) -> Result<Snapshot> {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let read = Snapshot::read(disk, folder, access);
+            // Files go when they are replaced: then there is another manifest.
+            let current = recovery::read_state(disk, folder)?.1.generation;
+            match read {
+                Ok((snapshot, generation)) if generation == current => return Ok(snapshot),
+                Err((error, generation)) if generation.is_none_or(|it| it == current) => {
+                    return Err(error);
+                }
+                Err((error, _)) if attempts == ATTEMPTS_MAX => return Err(error),
+                Ok((snapshot, _)) if attempts == ATTEMPTS_MAX => return Ok(snapshot),
+                _ => {}
+            }
+        }
+    }
+
+    /// The filter, and the generation of the manifest that was read.
+    fn read(
+        disk: &dyn Disk,
+        folder: &Path,
+        access: Access,
+    ) -> std::result::Result<(Snapshot, u64), (Error, Option<u64>)> {
+        let generation = recovery::read_state(disk, folder).map_err(|error| (error, None))?.1;
+        let generation = generation.generation;
+        let opened = recovery::read(disk, folder, access).and_then(|(identity, view)| {
+            let tables = read_logs(disk, folder, &identity, &view)?;
+            Ok(Snapshot::new(identity, Arc::new(view), tables))
+        });
+        match opened {
+            Ok(snapshot) => {
+                let generation = snapshot.view.generation;
+                Ok((snapshot, generation))
+            }
+            Err(error) => Err((error, Some(generation))),
+        }
+    }
+
+    /// The seed of the hashes.
+    pub fn seed(&self) -> Seed {
+        self.identity.seed
+    }
+
+    /// The fingerprints of the filter.
+    pub fn universe(&self) -> Universe {
+        self.identity.universe
+    }
+
+    /// A set or a multiset.
+    pub fn mode(&self) -> Mode {
+        self.identity.mode
+    }
+
+    /// The hash of a key, as all calls take it.
+    pub fn hash(&self, key: &[u8]) -> KeyHash {
+        KeyHash::of(key, self.seed())
+    }
+
+    /// Whether a key was in; of keys that were not, a few seem to be: see [`Universe`].
+    pub fn contains(&self, hash: KeyHash) -> Result<bool> {
+        let mut found = [false];
+        self.contains_batch(&[hash], &mut found)?;
+        Ok(found[0])
+    }
+
+    /// The same of many; `found` has one place for each.
+    pub fn contains_batch(&self, hashes: &[KeyHash], found: &mut [bool]) -> Result<()> {
+        assert_eq!(hashes.len(), found.len());
+        let answers = self.ask(hashes)?;
+        for (query, count) in answers.queries.iter().zip(answers.counts) {
+            found[query.index as usize] = count > 0;
+        }
+        Ok(())
+    }
+
+    /// How often each key was in: 0 or 1 in a set; `counts` has one place for each.
+    pub fn count_batch(&self, hashes: &[KeyHash], counts: &mut [u64]) -> Result<()> {
+        assert_eq!(hashes.len(), counts.len());
+        let answers = self.ask(hashes)?;
+        for (query, count) in answers.queries.iter().zip(answers.counts) {
+            counts[query.index as usize] = count.max(0).cast_unsigned();
+        }
+        Ok(())
+    }
+
+    fn ask(&self, hashes: &[KeyHash]) -> Result<Answers> {
+        let Identity { mode, universe, .. } = self.identity;
+        let (tables, view) = (&self.tables[..], &*self.view);
+        let place = Place { mode, universe, tables, active: None, view };
+        lookup::ask(place, hashes.iter().map(|hash| hash.high()))
+    }
+
+    /// All fingerprints, ascending, with their counts; reads are ahead on `executor`.
+    pub fn scan(&self, executor: &Arc<dyn Executor>) -> Result<SnapshotScan> {
+        let Identity { mode, universe, .. } = self.identity;
+        let mut runs: Vec<Box<dyn Fingerprints>> = Vec::new();
+        for table in &self.tables {
+            runs.push(Box::new(table.scan(universe)));
+        }
+        let mut scan = |run, stretch| {
+            runs.push(Box::new(RunScan::new(run, universe, stretch, UNIT_SIZE, executor)));
+        };
+        for epoch in &self.view.epochs {
+            for upper in &epoch.uppers {
+                scan(&upper.run, (upper.from, universe.last()));
+            }
+            for (i, shard) in epoch.shards.iter().enumerate() {
+                if let Some(run) = &shard.run {
+                    scan(run, (shard.start, epoch.end_of(i, universe)));
+                }
+            }
+        }
+        let merge = if runs.is_empty() { None } else { Some(Merge::last(runs, mode)?) };
+        Ok(SnapshotScan { universe, merge })
+    }
+
+    /// What there was of it.
+    pub fn stats(&self) -> CascadeStats {
+        let pending = self.tables.iter().map(|table| table.len() as u64).sum();
+        CascadeStats::new(&self.identity, &self.view, pending, 0)
+    }
+}
+
+/// What logs hold that runs do not, the newest table first.
+fn read_logs(
+    disk: &dyn Disk,
+    folder: &Path,
+    identity: &Identity,
+    view: &View,
+) -> Result<Vec<Arc<Memtable>>> {
+    let mut tables: Vec<Memtable> = Vec::new();
+    let mut told = view.told;
+    for number in recovery::logs_from(disk, folder, view.first_log)? {
+        let of = (identity.seed, identity.id);
+        told = wal::replay(disk, folder, number, of, told, &mut |change, mut hashes| {
+            while !hashes.is_empty() {
+                if tables.last().is_none_or(|table| table.room() == 0) {
+                    tables.push(Memtable::new(identity.mode, LOG_SLOTS));
+                }
+                let Some(table) = tables.last_mut() else { break };
+                let (now, later) = hashes.split_at(hashes.len().min(table.room()));
+                table.apply(change, now);
+                hashes = later;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(tables.into_iter().rev().map(Arc::new).collect())
+}
+
+/// A snapshot as a run of fingerprints.
+pub struct SnapshotScan {
+    universe: Universe,
+    merge: Option<Merge<Box<dyn Fingerprints>>>,
+}
+
+impl Fingerprints for SnapshotScan {
+    fn universe(&self) -> Universe {
+        self.universe
+    }
+
+    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
+        match &mut self.merge {
+            Some(merge) => merge.next_span(span),
+            None => {
+                span.clear();
+                Ok(false)
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for SnapshotScan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SnapshotScan(of {} fingerprints)", self.universe.size())
+    }
+}

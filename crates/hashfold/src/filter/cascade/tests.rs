@@ -1,0 +1,252 @@
+//! Cascades against maps of fingerprints, with tables and shards that are small, so that few keys
+//! go through all levels.
+
+use super::*;
+use crate::{
+    error::ErrorKind,
+    filter::{Fingerprints, Mode, Span, Universe},
+    io::{Access, Disk, MemoryDisk},
+    key::{KeyHash, Seed},
+    work::{Executor, Inline, Threads},
+};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+const FOLDER: &str = "filter";
+
+/// A filter and what it should hold.
+struct Pair {
+    disk: Arc<dyn Disk>,
+    filter: CascadeFilter,
+    twin: Twin,
+    random: u64,
+}
+
+/// Counts of fingerprints, an epoch after the other, the newest first.
+struct Twin {
+    mode: Mode,
+    universe: Universe,
+    epochs: Vec<(u64, BTreeMap<u64, i64>)>,
+}
+
+impl Twin {
+    fn tell(&mut self, hash: KeyHash, change: i64) {
+        let (_, counts) = &mut self.epochs[0];
+        let count = counts.entry(self.universe.fingerprint(hash)).or_default();
+        *count = if self.mode == Mode::Set { change } else { *count + change };
+    }
+
+    fn count(&self, fingerprint: u64) -> u64 {
+        let counts = self.epochs.iter().map(|(_, counts)| counts.get(&fingerprint).copied());
+        let count = match self.mode {
+            Mode::Set => counts.flatten().find(|&count| count != 0),
+            Mode::Multiset => Some(counts.flatten().sum()),
+        };
+        count.unwrap_or(0).max(0).cast_unsigned()
+    }
+
+    /// All that is in, with its count.
+    fn all(&self) -> BTreeMap<u64, u64> {
+        let fingerprints = self.epochs.iter().flat_map(|(_, counts)| counts.keys());
+        let all = fingerprints.map(|&fingerprint| (fingerprint, self.count(fingerprint)));
+        all.filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+fn settings(threads: usize, log: bool) -> CascadeSettings {
+    let pool = |count| -> Arc<dyn Executor> {
+        if count == 0 { Arc::new(Inline) } else { Arc::new(Threads::new(count)) }
+    };
+    CascadeSettings {
+        memory_bytes: CASCADE_MEMORY_MIN,
+        log,
+        work: pool(threads),
+        io: pool(threads),
+        ..CascadeSettings::default()
+    }
+}
+
+/// The hash of a numbered key: in a universe that is not exact no two of few have one fingerprint.
+fn hash(i: u64) -> KeyHash {
+    KeyHash::of(&i.to_le_bytes(), Seed(1))
+}
+
+fn items(run: &mut dyn Fingerprints) -> BTreeMap<u64, u64> {
+    let (mut span, mut items) = (Span::default(), BTreeMap::new());
+    while run.next_span(&mut span).unwrap() {
+        items.extend(span.ones.iter().map(|&fingerprint| (fingerprint, 1)));
+        let counted = span.counted.iter();
+        items.extend(counted.map(|item| (item.fingerprint, item.count.cast_unsigned())));
+    }
+    items
+}
+
+impl Pair {
+    fn new(mode: Mode, universe: Universe, settings: CascadeSettings) -> Pair {
+        let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+        let options = CascadeOptions { mode, universe, ..CascadeOptions::exact(Seed(1), 7) };
+        let filter =
+            CascadeFilter::create(disk.clone(), Path::new(FOLDER), &options, settings).unwrap();
+        let twin = Twin { mode, universe, epochs: vec![(0, BTreeMap::new())] };
+        Pair { disk, filter, twin, random: 1 }
+    }
+
+    fn random(&mut self, below: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        hash(self.random).low() % below
+    }
+
+    /// Tells random changes of keys below `keys`; in a multiset nothing is taken out that is not in.
+    fn tell(&mut self, batches: u64, keys: u64) {
+        for _ in 0..batches {
+            let size = 1 + self.random(700);
+            let hashes: Vec<KeyHash> = (0..size).map(|_| hash(self.random(keys))).collect();
+            match self.random(8) {
+                0 | 1 => {
+                    let hashes: Vec<KeyHash> = hashes
+                        .into_iter()
+                        .filter(|&hash| {
+                            let fingerprint = self.twin.universe.fingerprint(hash);
+                            let is_in = self.twin.count(fingerprint) > 0;
+                            if self.twin.mode == Mode::Set || is_in {
+                                self.twin.tell(hash, -1);
+                            }
+                            self.twin.mode == Mode::Set || is_in
+                        })
+                        .collect();
+                    self.filter.remove_batch(&hashes).unwrap();
+                }
+                2 if self.twin.mode == Mode::Set => {
+                    let mut is_new = vec![false; hashes.len()];
+                    self.filter.insert_unique_batch(&hashes, &mut is_new).unwrap();
+                    for (&hash, is_new) in hashes.iter().zip(is_new) {
+                        let was_in = self.twin.count(self.twin.universe.fingerprint(hash)) > 0;
+                        assert_eq!(is_new, !was_in);
+                        if is_new {
+                            self.twin.tell(hash, 1);
+                        }
+                    }
+                }
+                _ => {
+                    hashes.iter().for_each(|&hash| self.twin.tell(hash, 1));
+                    self.filter.insert_batch(&hashes).unwrap();
+                }
+            }
+        }
+    }
+
+    fn check(&mut self, keys: u64) {
+        let hashes: Vec<KeyHash> = (0..keys + 1000).map(hash).collect();
+        let universe = self.twin.universe;
+        let expected: Vec<u64> =
+            hashes.iter().map(|&hash| self.twin.count(universe.fingerprint(hash))).collect();
+        let mut counts = vec![0; hashes.len()];
+        self.filter.count_batch(&hashes, &mut counts).unwrap();
+        assert_eq!(counts, expected);
+        let one = self.random(keys);
+        assert_eq!(self.filter.count(hash(one)).unwrap(), expected[one as usize]);
+        let snapshot = self.filter.snapshot().unwrap();
+        let executor: Arc<dyn Executor> = Arc::new(Inline);
+        assert_eq!(items(&mut snapshot.scan(&executor).unwrap()), self.twin.all());
+        let other = Snapshot::open(&*self.disk, Path::new(FOLDER), Access::Cached).unwrap();
+        other.count_batch(&hashes, &mut counts).unwrap();
+        assert_eq!(counts, expected);
+        let report = verify_cascade(&*self.disk, Path::new(FOLDER), &mut |_| Ok(())).unwrap();
+        assert!(report.is_sound(), "{:?}", report.damage);
+    }
+
+    fn reopen(self, settings: CascadeSettings) -> Pair {
+        let Pair { disk, filter, twin, random } = self;
+        filter.close().unwrap();
+        let filter = CascadeFilter::open(disk.clone(), Path::new(FOLDER), settings).unwrap();
+        Pair { disk, filter, twin, random }
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.disk.list(Path::new(FOLDER)).unwrap()
+    }
+}
+
+fn check(mode: Mode, universe: Universe, threads: usize, log: bool) {
+    let mut pair = Pair::new(mode, universe, settings(threads, log));
+    let keys = 20_000;
+    pair.check(keys);
+    for _ in 0..6 {
+        pair.tell(40, keys);
+        pair.check(keys);
+        pair.tell(20, keys);
+        pair = pair.reopen(settings(threads, log));
+    }
+    pair.filter.compact().unwrap();
+    assert_eq!(pair.filter.stats().upper_runs, 0);
+    assert_eq!(pair.filter.stats().items, pair.twin.all().len() as u64);
+    assert!(pair.filter.stats().shards > 1);
+    pair.check(keys);
+    let stats = pair.filter.stats();
+    let logs = pair.names().iter().filter(|name| name.starts_with("log")).count();
+    assert!(logs <= 1);
+    assert_eq!(pair.names().len() as u64, 1 + stats.upper_runs + stats.shards + logs as u64);
+}
+
+fn universe() -> Universe {
+    Universe::with_size((1 << 44) + 12_345).unwrap()
+}
+
+#[test]
+fn a_set_agrees_with_a_map() {
+    check(Mode::Set, universe(), 0, false);
+    check(Mode::Set, Universe::EXACT, 0, true);
+    check(Mode::Set, universe(), 3, true);
+}
+
+#[test]
+fn a_multiset_agrees_with_a_map() {
+    check(Mode::Multiset, universe(), 0, false);
+    check(Mode::Multiset, Universe::EXACT, 3, true);
+}
+
+#[test]
+fn epochs_expire_one_by_one() {
+    for mode in [Mode::Set, Mode::Multiset] {
+        let keys = 5000;
+        let mut pair = Pair::new(mode, universe(), settings(0, false));
+        for epoch in 1..6 {
+            pair.tell(20, keys);
+            pair.check(keys);
+            assert_eq!(pair.filter.advance_epoch().unwrap(), epoch);
+            pair.twin.epochs.insert(0, (epoch, BTreeMap::new()));
+            pair.tell(20, keys);
+            pair.filter.expire_before(epoch.saturating_sub(1)).unwrap();
+            pair.twin.epochs.retain(|(number, _)| number + 1 >= epoch);
+            if mode == Mode::Multiset {
+                // What was taken out of an epoch that is gone does not count below zero.
+                let counts = &mut pair.twin.epochs[0].1;
+                counts.retain(|_, count| *count > 0);
+                pair = Pair::new(mode, universe(), settings(0, false));
+                pair.twin.epochs[0].0 = 0;
+                break;
+            }
+            pair.check(keys);
+            pair = pair.reopen(settings(0, false));
+        }
+    }
+}
+
+#[test]
+fn what_is_there_is_not_made_again_and_what_is_not_is_not_opened() {
+    let pair = Pair::new(Mode::Set, universe(), settings(0, false));
+    let folder = Path::new(FOLDER);
+    let create = |disk: &Arc<dyn Disk>| {
+        let options = CascadeOptions::exact(Seed(1), 7);
+        CascadeFilter::create(disk.clone(), folder, &options, settings(0, false))
+    };
+    let busy = create(&pair.disk).unwrap_err();
+    assert!(matches!(busy.kind(), ErrorKind::Busy), "{busy}");
+    let busy = CascadeFilter::open(pair.disk.clone(), folder, settings(0, false)).unwrap_err();
+    assert!(matches!(busy.kind(), ErrorKind::Busy), "{busy}");
+    let Pair { disk, filter, .. } = pair;
+    filter.close().unwrap();
+    let exists = create(&disk).unwrap_err();
+    assert!(matches!(exists.kind(), ErrorKind::Exists), "{exists}");
+    let absent = CascadeFilter::open(disk, Path::new("other"), settings(0, false)).unwrap_err();
+    assert!(matches!(absent.kind(), ErrorKind::Absent), "{absent}");
+}

@@ -1,0 +1,125 @@
+//! Checking all of a filter.
+
+use super::{
+    recovery,
+    run::{Run, RunName},
+    scan::RunScan,
+    state::{Epoch, Identity},
+};
+use crate::{
+    error::{Error, ErrorClass, Result},
+    filter::{Fingerprints, Span, pack::check_order},
+    io::{Access, Disk},
+    work::{Executor, Inline},
+};
+use std::{path::Path, sync::Arc};
+
+/// One read, in bytes.
+const UNIT_SIZE: usize = 1 << 20;
+
+/// What a check of a cascade filter found.
+#[derive(Debug, Default)]
+pub struct CascadeReport {
+    /// Runs that were read.
+    pub runs: u64,
+    /// Fingerprints that were read.
+    pub items: u64,
+    /// What is wrong: one find a run.
+    pub damage: Vec<Error>,
+}
+
+impl CascadeReport {
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.damage.is_empty()
+    }
+}
+
+/// Reads all of the filter in a folder, while nobody writes to it: every checksum, the order of
+/// all fingerprints, the indexes, and whether all is where it should be. `progress` is told how many
+/// fingerprints were read, and may end the check with an error.
+///
+/// # Errors
+/// If the manifest cannot be read, or the device fails.
+pub fn verify_cascade(
+    disk: &dyn Disk,
+    folder: &Path,
+    progress: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<CascadeReport> {
+    let (identity, state) = recovery::read_state(disk, folder)?;
+    let mut report = CascadeReport::default();
+    for epoch in &state.epochs {
+        for (number, stretch) in stretches(epoch, &identity) {
+            let Identity { seed, id, universe, .. } = identity;
+            let name = RunName { seed, id, universe, number };
+            report.runs += 1;
+            let checked = Run::open(disk, folder, name, Access::Direct).and_then(|run| {
+                check(&Arc::new(run), stretch, &identity, &mut report.items, progress)
+            });
+            match checked {
+                Err(error) if error.class() == ErrorClass::Damage => report.damage.push(error),
+                // A file that is missing is damage, too; a device that fails is not.
+                Err(error) if is_missing(&error) => report.damage.push(error),
+                other => other?,
+            }
+        }
+    }
+    Ok(report)
+}
+
+fn is_missing(error: &Error) -> bool {
+    use crate::error::ErrorKind;
+    let missing = std::io::ErrorKind::NotFound;
+    matches!(error.kind(), ErrorKind::Io { source, .. } if source.kind() == missing)
+}
+
+/// The runs of an epoch, and where their fingerprints may be.
+fn stretches(epoch: &Epoch<u64>, identity: &Identity) -> Vec<(u64, (u64, u64))> {
+    let last = identity.universe.last();
+    let uppers = epoch.uppers.iter().map(|upper| (upper.run, (0, last)));
+    let shards = epoch.shards.iter().enumerate().filter_map(|(i, shard)| {
+        Some((shard.run?, (shard.start, epoch.end_of(i, identity.universe))))
+    });
+    uppers.chain(shards).collect()
+}
+
+fn check(
+    run: &Arc<Run>,
+    (from, to): (u64, u64),
+    identity: &Identity,
+    items: &mut u64,
+    progress: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<()> {
+    let executor: Arc<dyn Executor> = Arc::new(Inline);
+    let universe = identity.universe;
+    let mut scan = RunScan::new(run, universe, (0, universe.last()), UNIT_SIZE, &executor);
+    let (mut span, mut last, mut count, mut block) = (Span::default(), None, 0, 0);
+    while scan.next_span(&mut span)? {
+        let place = run.place().offset(run.extent(block, 1).offset);
+        check_order(&span, last).map_err(|error| error.at(&place))?;
+        let (first, end) = (span.first().unwrap_or(from), span.last().unwrap_or(to));
+        if first < from || end > to {
+            let expected = format!("from {from:#x} to {to:#x}");
+            let got = format!("from {first:#x} to {end:#x}");
+            return Err(Error::field("fingerprints of the block", expected, got).at(&place));
+        }
+        let is_found =
+            |fingerprint| run.index().candidates(fingerprint).contains(&(block as usize));
+        if !is_found(first) || !is_found(end) {
+            let expected = "one that leads to the block";
+            return Err(Error::field("index", expected, "another").at(&place));
+        }
+        last = span.last();
+        count += span.len() as u64;
+        *items += span.len() as u64;
+        block += 1;
+        progress(*items)?;
+    }
+    let facts = run.facts();
+    if (block, count) != (facts.blocks, facts.items) {
+        let expected = format!("{} in {} blocks", facts.items, facts.blocks);
+        let got = format!("{count} in {block} blocks");
+        return Err(Error::field("fingerprints", expected, got).at(run.place()));
+    }
+    Ok(())
+}
