@@ -32,6 +32,25 @@ pub(crate) fn parse_bytes(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Reads a count: a number, perhaps with an exponent, and `k`, `M` or `G` for thousands and more.
+pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
+    let expected = || "expected a count such as 5000, 10k, 20M or 1e9".to_owned();
+    let split = text.find(|c: char| c.is_ascii_alphabetic() && c != 'e').unwrap_or(text.len());
+    let factor = match text[split..].to_ascii_lowercase().as_str() {
+        "" => 1.0,
+        "k" => 1e3,
+        "m" => 1e6,
+        "g" => 1e9,
+        _ => return Err(expected()),
+    };
+    if let (Ok(count), true) = (text.parse::<u64>(), factor == 1.0) {
+        return Ok(count);
+    }
+    let number: f64 = text[..split].parse().map_err(|_| expected())?;
+    let count = number * factor;
+    if count >= 0.0 && count < u64::MAX as f64 { Ok(count as u64) } else { Err(expected()) }
+}
+
 /// Reads a part of a whole: `0.1` or `10%`.
 pub(crate) fn parse_fraction(text: &str) -> Result<f64, String> {
     let (number, unit) = match text.trim().strip_suffix('%') {

@@ -2,6 +2,7 @@
 //! time is reported.
 
 mod device;
+mod filter;
 mod input;
 mod measure;
 mod pairs;
@@ -30,6 +31,8 @@ enum Part {
     Table(TableBench),
     /// The store: updates, deltas, publishing under readers.
     Store(StoreBench),
+    /// The filters: runs merged in memory, the cascade on the device.
+    Filter(FilterBench),
 }
 
 /// Sizes of the table's measurements.
@@ -116,11 +119,48 @@ pub(crate) struct StoreBench {
     pub(crate) json: bool,
 }
 
+/// Sizes of the filters' measurements.
+#[derive(Debug, Args)]
+pub(crate) struct FilterBench {
+    /// Keys that go into the cascade.
+    #[arg(long, default_value = "1e9", value_parser = units::parse_count, value_name = "N")]
+    pub(crate) keys: u64,
+
+    /// Memory of the cascade.
+    #[arg(long, default_value = "256MiB", value_parser = units::parse_bytes, value_name = "SIZE")]
+    pub(crate) memory: usize,
+
+    /// Keys in the runs that are merged in memory.
+    #[arg(long, default_value = "16e6", value_parser = units::parse_count, value_name = "N")]
+    pub(crate) run_keys: u64,
+
+    /// Folder for the data, on the device to be measured; 6 bytes a key must be free there.
+    #[arg(long, default_value = "hashfold-bench", value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+
+    /// Measure only this; may be repeated
+    #[arg(long, value_name = "GROUP", value_parser = ["cascade", "lookup", "variants", "run"])]
+    pub(crate) only: Vec<String>,
+
+    /// Seed of the generated keys.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) seed: u64,
+
+    /// Threads for single reads and writes, besides the main one and three that merge.
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pub(crate) threads: usize,
+
+    /// One JSON object a measurement.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Runs the measurements and prints each as it is done.
 pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     match &args.part {
         Part::Table(bench) => table::run(bench)?,
         Part::Store(bench) => store::run(bench)?,
+        Part::Filter(bench) => filter::run(bench)?,
     }
     Ok(Exit::Done)
 }

@@ -1,0 +1,30 @@
+//! `hashfold bench filter`: runs merged in memory, and the cascade on the device.
+
+mod cascade;
+mod runs;
+
+use super::{FilterBench, measure::Report, pairs::remove_all};
+use crate::failure::Result;
+use hashfold::io::{Disk, OsDisk};
+
+pub(crate) fn run(bench: &FilterBench) -> Result<()> {
+    let report = Report::new(bench.json, bench.seed, bench.threads);
+    // The cascade comes first: the peak of its memory is not to be that of anything before.
+    if wants(bench, &["cascade", "lookup", "variants"]) {
+        let folder = bench.dir.join("filter");
+        OsDisk.create_folder(&folder)?;
+        let done = cascade::run(bench, &report, &folder);
+        let removed = remove_all(&folder);
+        // Stays if it was there before with something in it.
+        let _ = OsDisk.remove_folder(&bench.dir);
+        done.and(removed)?;
+    }
+    if wants(bench, &["run"]) {
+        runs::run(bench, &report)?;
+    }
+    Ok(())
+}
+
+fn wants(bench: &FilterBench, groups: &[&str]) -> bool {
+    bench.only.is_empty() || bench.only.iter().any(|only| groups.contains(&only.as_str()))
+}
