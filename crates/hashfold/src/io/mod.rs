@@ -20,6 +20,7 @@ mod os;
 #[cfg(test)]
 mod tests;
 mod uring;
+mod words;
 mod writer;
 
 pub use self::{
@@ -27,6 +28,7 @@ pub use self::{
     faulty::{Fault, FaultPlan, FaultyDisk},
     memory::MemoryDisk,
     os::OsDisk,
+    words::Words,
     writer::{Prepare, UNIT_SIZE, Writer},
 };
 

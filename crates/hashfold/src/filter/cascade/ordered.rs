@@ -10,7 +10,7 @@
 //! The full hash is kept, so nothing here is found by mistake, and what is taken away is what was
 //! put in.
 
-use crate::run::prefetch::prefetch;
+use crate::{io::Words, run::prefetch::prefetch};
 use std::{fmt, mem};
 
 /// Marks a free slot. The largest hash is taken for the one before it.
@@ -32,7 +32,7 @@ const LOAD_MAX: f64 = 0.7;
 /// A sorted set of 64-bit hashes. Hashes that come one by one should be evenly spread: crowded ones
 /// make it slow, never wrong.
 pub(super) struct Ordered {
-    slots: Vec<u64>,
+    slots: Words,
     /// From a hash to its home.
     shift: u32,
     len: usize,
@@ -48,7 +48,7 @@ impl Ordered {
         assert!(slots.is_power_of_two());
         assert!(slots >= SLOTS_MIN);
         Ordered {
-            slots: vec![FREE; slots + TAIL],
+            slots: Words::filled(slots + TAIL, FREE),
             shift: 64 - slots.trailing_zeros(),
             len: 0,
             len_max: (slots as f64 * LOAD_MAX) as usize,
@@ -98,10 +98,10 @@ impl Ordered {
 
     /// The first slot whose hash is not smaller.
     #[inline]
-    fn lower_bound(&self, hash: u64) -> usize {
-        let mut i = self.home(hash);
+    fn lower_bound(slots: &[u64], home: usize, hash: u64) -> usize {
         // The last slots are free: `room` sees to it.
-        while self.slots[i] < hash {
+        let mut i = home;
+        while slots[i] < hash {
             i += 1;
         }
         i
@@ -114,20 +114,21 @@ impl Ordered {
     #[inline]
     pub(super) fn insert(&mut self, hash: u64) -> bool {
         let hash = hash.min(FREE - 1);
-        let mut i = self.lower_bound(hash);
-        if self.slots[i] == hash {
+        let home = self.home(hash);
+        let slots = &mut *self.slots;
+        let mut i = Self::lower_bound(slots, home, hash);
+        if slots[i] == hash {
             return false;
         }
-        let start = self.home(hash);
         let mut moved = hash;
         loop {
-            moved = mem::replace(&mut self.slots[i], moved);
+            moved = mem::replace(&mut slots[i], moved);
             if moved == FREE {
                 break;
             }
             i += 1;
         }
-        self.is_crowded |= i - start > WALK_MAX;
+        self.is_crowded |= i - home > WALK_MAX;
         self.len += 1;
         true
     }
@@ -135,26 +136,28 @@ impl Ordered {
     #[inline]
     pub(super) fn contains(&self, hash: u64) -> bool {
         let hash = hash.min(FREE - 1);
-        self.slots[self.lower_bound(hash)] == hash
+        let slots = &*self.slots;
+        slots[Self::lower_bound(slots, self.home(hash), hash)] == hash
     }
 
     /// Takes a hash out; whether it was there.
     #[inline]
     pub(super) fn remove(&mut self, hash: u64) -> bool {
         let hash = hash.min(FREE - 1);
-        let mut i = self.lower_bound(hash);
-        if self.slots[i] != hash {
+        let (shift, slots) = (self.shift, &mut *self.slots);
+        let mut i = Self::lower_bound(slots, (hash >> shift) as usize, hash);
+        if slots[i] != hash {
             return false;
         }
         // Those behind it that are not at home move up by one.
-        while let Some(&next) = self.slots.get(i + 1)
+        while let Some(&next) = slots.get(i + 1)
             && next != FREE
-            && self.home(next) <= i
+            && (next >> shift) as usize <= i
         {
-            self.slots[i] = next;
+            slots[i] = next;
             i += 1;
         }
-        self.slots[i] = FREE;
+        slots[i] = FREE;
         self.len -= 1;
         true
     }
