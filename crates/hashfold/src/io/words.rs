@@ -48,7 +48,9 @@ impl Deref for Words {
             Room::Heap(words) => words,
             // SAFETY: The map is aligned to a page and initialised, all bit patterns are numbers,
             // and the slice ends with the whole numbers in it; it lives as long as `self`.
-            Room::Mapped(map) => unsafe { slice::from_raw_parts(map.as_ptr().cast(), map.len() / 8) },
+            Room::Mapped(map) => unsafe {
+                slice::from_raw_parts(map.as_ptr().cast(), map.len() / 8)
+            },
         }
     }
 }

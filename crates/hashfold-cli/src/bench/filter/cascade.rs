@@ -43,11 +43,31 @@ pub(super) fn run(bench: &FilterBench, report: &Report, folder: &Path) -> Result
     filter.close()?;
     if wants(bench, &["lookup"]) {
         lookups(bench, report, &folder, "")?;
+        unique(bench, report, &folder)?;
     }
     Ok(())
 }
 
-fn settings(bench: &FilterBench) -> CascadeSettings {
+/// Asks for many keys at once, half of which are in, and puts the others in.
+fn unique(bench: &FilterBench, report: &Report, folder: &Path) -> Result<()> {
+    let count = (bench.keys / 100).max(1);
+    let seed = bench.seed;
+    let first = bench.keys - count / 2;
+    let hashes: Vec<KeyHash> = (first..first + count).map(|i| hash(i, seed)).collect();
+    let mut is_new = vec![false; hashes.len()];
+    let mut filter = CascadeFilter::open(Arc::new(OsDisk), folder, settings(bench))?;
+    let (seconds, done) = wall_seconds(|| filter.insert_unique_batch(&hashes, &mut is_new));
+    done?;
+    filter.close()?;
+    let new = is_new.iter().filter(|is_new| **is_new).count() as u64;
+    let expected = count - count / 2;
+    let missed = expected.abs_diff(new) as f64 / count as f64;
+    ensure(missed < 2.0 * ERROR_RATE + 1e-3, || format!("{new} of {expected} keys are new"))?;
+    report.add("filter.cascade.unique_s", count as f64 / seconds, "keys/s", count, 0);
+    Ok(())
+}
+
+pub(super) fn settings(bench: &FilterBench) -> CascadeSettings {
     CascadeSettings {
         memory_bytes: bench.memory,
         work: Arc::new(Threads::new(3)),

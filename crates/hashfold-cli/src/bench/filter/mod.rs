@@ -2,10 +2,12 @@
 
 mod cascade;
 mod runs;
+mod variants;
 
 use super::{FilterBench, measure::Report, pairs::remove_all};
 use crate::failure::Result;
 use hashfold::io::{Disk, OsDisk};
+use std::path::Path;
 
 pub(crate) fn run(bench: &FilterBench) -> Result<()> {
     let report = Report::new(bench.json, bench.seed, bench.threads);
@@ -13,7 +15,7 @@ pub(crate) fn run(bench: &FilterBench) -> Result<()> {
     if wants(bench, &["cascade", "lookup", "variants"]) {
         let folder = bench.dir.join("filter");
         OsDisk.create_folder(&folder)?;
-        let done = cascade::run(bench, &report, &folder);
+        let done = on_device(bench, &report, &folder);
         let removed = remove_all(&folder);
         // Stays if it was there before with something in it.
         let _ = OsDisk.remove_folder(&bench.dir);
@@ -21,6 +23,18 @@ pub(crate) fn run(bench: &FilterBench) -> Result<()> {
     }
     if wants(bench, &["run"]) {
         runs::run(bench, &report)?;
+    }
+    Ok(())
+}
+
+fn on_device(bench: &FilterBench, report: &Report, folder: &Path) -> Result<()> {
+    if wants(bench, &["cascade", "lookup"]) {
+        cascade::run(bench, report, folder)?;
+        remove_all(folder)?;
+        OsDisk.create_folder(folder)?;
+    }
+    if wants(bench, &["variants"]) {
+        variants::run(bench, report, folder)?;
     }
     Ok(())
 }

@@ -42,7 +42,10 @@ pub struct CascadeFilter {
     told: u64,
     /// Of these, how many are in the log on the device.
     logged: u64,
+    /// Of what the table holds.
     wal: Option<Wal>,
+    /// Of what the frozen table holds.
+    older_wal: Option<Wal>,
     /// The number of the next log.
     next_log: u64,
     /// The log has less than the table: only a flush makes what was told durable.
@@ -92,6 +95,7 @@ impl CascadeFilter {
             told,
             logged: told,
             wal: None,
+            older_wal: None,
             next_log,
             has_gap: false,
             owed: None,
@@ -337,12 +341,8 @@ impl CascadeFilter {
         if self.active.is_empty() {
             return Ok(());
         }
-        if let Some(mut wal) = self.wal.take() {
-            match wal.sync() {
-                Ok(()) => self.logged = self.told,
-                Err(_) => self.has_gap = true,
-            }
-        }
+        // The table that the older log stood for is flushed.
+        self.older_wal = self.wal.take();
         let spare = self.core.shared().spare.take();
         let (mode, slots) = (self.core.identity.mode, self.core.shares.slots);
         let new = spare.unwrap_or_else(|| Memtable::new(mode, slots));
@@ -389,7 +389,7 @@ impl CascadeFilter {
         let core = &self.core;
         let Identity { seed, id, .. } = core.identity;
         let (number, io) = (self.next_log, core.settings.io.clone());
-        let wal = Wal::create(&*core.disk, &core.folder, number, (seed, id), self.told, io)?;
+        let wal = Wal::create(&core.disk, &core.folder, number, (seed, id), self.told, io)?;
         self.next_log += 1;
         self.wal = Some(wal);
         Ok(())
@@ -424,10 +424,14 @@ impl CascadeFilter {
     pub fn sync(&mut self) -> Result<()> {
         if let Some(wal) = &mut self.wal
             && !self.has_gap
-            && wal.sync().is_ok()
         {
-            self.logged = self.told;
-            return Ok(());
+            // What is in the older one must not be missing where what came after it is there.
+            let older = self.older_wal.as_mut().map_or(Ok(()), Wal::sync);
+            if older.and_then(|()| wal.sync()).is_ok() {
+                self.older_wal = None;
+                self.logged = self.told;
+                return Ok(());
+            }
         }
         // Runs do instead.
         self.flush()

@@ -33,6 +33,8 @@ pub(super) struct Memtable {
     /// Made when the first removal comes.
     removed: Option<Ordered>,
     more: Counts,
+    /// Room for hashes on their way from one table to the other.
+    rest: Vec<u64>,
 }
 
 type Counts = HashMap<u64, i64, BuildHasherDefault<Itself>>;
@@ -45,7 +47,14 @@ const MORE_PART: usize = 8;
 impl Memtable {
     /// With so many slots, a power of two.
     pub(super) fn new(mode: Mode, slots: usize) -> Memtable {
-        Memtable { mode, slots, added: Ordered::new(slots), removed: None, more: Counts::default() }
+        Memtable {
+            mode,
+            slots,
+            added: Ordered::new(slots),
+            removed: None,
+            more: Counts::default(),
+            rest: Vec::new(),
+        }
     }
 
     /// The memory of one with so many slots once all of it is in use, in bytes.
@@ -84,38 +93,47 @@ impl Memtable {
     }
 
     fn insert(&mut self, hashes: &[u64]) {
-        let (removed, more) = (&mut self.removed, &mut self.more);
-        if let Some(removed) = removed.as_mut().filter(|removed| removed.len() > 0) {
-            let mode = self.mode;
-            self.added.each(hashes, |added, hash| {
-                let was_removed = removed.remove(hash);
-                match mode {
-                    Mode::Set => _ = added.insert(hash),
-                    Mode::Multiset if was_removed => {}
-                    Mode::Multiset => add_one(added, more, hash),
+        let (mode, more) = (self.mode, &mut self.more);
+        let mut rest = mem::take(&mut self.rest);
+        let mut hashes = hashes;
+        if let Some(removed) = self.removed.as_mut().filter(|removed| removed.len() > 0) {
+            rest.clear();
+            removed.each(hashes, |removed, hash| {
+                // In a multiset the two make up for each other.
+                if !removed.remove(hash) || mode == Mode::Set {
+                    rest.push(hash);
                 }
             });
-            return;
+            hashes = &rest;
         }
-        match self.mode {
+        match mode {
             Mode::Set => self.added.each(hashes, |added, hash| _ = added.insert(hash)),
-            Mode::Multiset => self.added.each(hashes, |added, hash| add_one(added, more, hash)),
+            Mode::Multiset => self.added.each(hashes, |added, hash| {
+                if !added.insert(hash) {
+                    change_count(more, hash, 1);
+                }
+            }),
         }
+        self.rest = rest;
     }
 
     fn remove(&mut self, hashes: &[u64]) {
+        let (mode, more) = (self.mode, &mut self.more);
+        let mut rest = mem::take(&mut self.rest);
+        rest.clear();
+        self.added.each(hashes, |added, hash| {
+            if !added.remove(hash) || mode == Mode::Set {
+                rest.push(hash);
+            }
+        });
         let slots = (self.slots / REMOVED_PART).max(SLOTS_MIN);
         let removed = self.removed.get_or_insert_with(|| Ordered::new(slots));
-        let (mode, more) = (self.mode, &mut self.more);
-        self.added.each(hashes, |added, hash| match mode {
-            Mode::Set => {
-                added.remove(hash);
-                removed.insert(hash);
+        removed.each(&rest, |removed, hash| {
+            if !removed.insert(hash) && mode == Mode::Multiset {
+                change_count(more, hash, -1);
             }
-            Mode::Multiset if added.remove(hash) => {}
-            Mode::Multiset if removed.insert(hash) => {}
-            Mode::Multiset => change_count(more, hash, -1),
         });
+        self.rest = rest;
     }
 
     /// What it says of a hash: in a set 1 or -1 for in or not in, in a multiset a number to add; 0
@@ -141,7 +159,9 @@ impl Memtable {
     /// Makes it an empty one, to be used again.
     pub(super) fn clear(&mut self) {
         self.added.clear();
-        self.removed = None;
+        if let Some(removed) = &mut self.removed {
+            removed.clear();
+        }
         self.more.clear();
     }
 
@@ -155,15 +175,10 @@ impl Memtable {
             added: Cursor::default(),
             removed: Cursor::default(),
             more: more.into_iter().peekable(),
+            removals: Vec::new(),
             items: Vec::new(),
             memtable: self.clone(),
         }
-    }
-}
-
-fn add_one(added: &mut Ordered, more: &mut Counts, hash: u64) {
-    if !added.insert(hash) {
-        change_count(more, hash, 1);
     }
 }
 
@@ -228,6 +243,8 @@ pub(super) struct MemtableScan {
     added: Cursor,
     removed: Cursor,
     more: Peekable<vec::IntoIter<(u64, i64)>>,
+    /// Fingerprints of what was removed, in the stretch at hand.
+    removals: Vec<u64>,
     items: Vec<Counted>,
 }
 
@@ -246,16 +263,16 @@ impl Fingerprints for MemtableScan {
                 _ => universe.last(),
             };
             let added = self.added.take(&self.memtable.added, universe, last);
-            let is_plain = self.memtable.removed.is_none() && self.memtable.more.is_empty();
-            if is_plain {
-                group_ones(added.iter().map(|&hash| universe.scale(hash)), self.mode, span);
-            } else {
-                self.items.clear();
-                let items = added.iter().map(|&hash| universe.scale(hash));
-                self.items.extend(items.map(|fingerprint| Counted { fingerprint, count: 1 }));
-                self.take_others(last);
-                self.items.sort_by_key(|item| item.fingerprint);
-                group(&self.items, self.mode, span);
+            span.ones.extend(added.iter().map(|&hash| universe.scale(hash)));
+            self.removals.clear();
+            if let Some(removed) = self.memtable.removed.as_ref().filter(|it| it.len() > 0) {
+                let taken = self.removed.take(removed, universe, last).iter();
+                self.removals.extend(taken.map(|&hash| universe.scale(hash)));
+                self.removed.fill(removed);
+            }
+            match self.mode {
+                Mode::Set => self.join(span),
+                Mode::Multiset => self.sum(span, last),
             }
             if last == universe.last() {
                 break;
@@ -266,52 +283,43 @@ impl Fingerprints for MemtableScan {
 }
 
 impl MemtableScan {
-    /// Takes removals and counts up to a fingerprint, that included.
-    fn take_others(&mut self, last: u64) {
-        let universe = self.universe;
-        if let Some(removed) = &self.memtable.removed {
-            let taken = self.removed.take(removed, universe, last).iter();
-            let items = taken.map(|&hash| universe.scale(hash));
-            self.items.extend(items.map(|fingerprint| Counted { fingerprint, count: -1 }));
-            self.removed.fill(removed);
-        }
-        while let Some((hash, count)) = self.more.next_if(|next| universe.scale(next.0) <= last) {
-            self.items.push(Counted { fingerprint: universe.scale(hash), count });
-        }
-    }
-}
-
-/// Adds ascending fingerprints of one key each.
-fn group_ones(fingerprints: impl Iterator<Item = u64>, mode: Mode, span: &mut Span) {
-    span.ones.extend(fingerprints);
-    let has_equals = span.ones.windows(2).any(|pair| pair[0] == pair[1]);
-    match mode {
-        _ if !has_equals => {}
-        Mode::Set => span.ones.dedup(),
-        Mode::Multiset => {
-            let items: Vec<_> = mem::take(&mut span.ones)
-                .into_iter()
-                .map(|fingerprint| Counted { fingerprint, count: 1 })
-                .collect();
-            group(&items, mode, span);
+    /// Makes each fingerprint come once. Of hashes that share one, one that is in outweighs one that
+    /// is not: nobody knows which came later, and nothing may be missed.
+    fn join(&mut self, span: &mut Span) {
+        span.ones.dedup();
+        self.removals.dedup();
+        let mut ones = span.ones.iter().copied().peekable();
+        for &fingerprint in &self.removals {
+            while ones.next_if(|&one| one < fingerprint).is_some() {}
+            if ones.peek() != Some(&fingerprint) {
+                span.counted.push(Counted { fingerprint, count: -1 });
+            }
         }
     }
-}
 
-/// Adds ascending fingerprints, each once. Of hashes in a set that share a fingerprint one that is
-/// in outweighs one that is not: nobody knows which came later, and nothing may be missed.
-fn group(items: &[Counted], mode: Mode, span: &mut Span) {
-    for group in items.chunk_by(|a, b| a.fingerprint == b.fingerprint) {
-        let fingerprint = group[0].fingerprint;
-        let counts = group.iter().map(|item| item.count);
-        let count = match mode {
-            Mode::Set => counts.max().unwrap_or(0),
-            Mode::Multiset => counts.fold(0, i64::saturating_add),
-        };
-        match count {
-            0 => {}
-            1 => span.ones.push(fingerprint),
-            count => span.counted.push(Counted { fingerprint, count }),
+    /// Makes each fingerprint come once, with the sum of all that is told of it, up to `last`.
+    fn sum(&mut self, span: &mut Span, last: u64) {
+        let is_next = |next: &(u64, i64)| self.universe.scale(next.0) <= last;
+        let has_equals = span.ones.windows(2).any(|pair| pair[0] == pair[1]);
+        if !has_equals && self.removals.is_empty() && !self.more.peek().is_some_and(is_next) {
+            return;
+        }
+        self.items.clear();
+        let counted = |count| move |fingerprint| Counted { fingerprint, count };
+        self.items.extend(span.ones.drain(..).map(counted(1)));
+        self.items.extend(self.removals.iter().copied().map(counted(-1)));
+        while let Some((hash, count)) = self.more.next_if(is_next) {
+            self.items.push(Counted { fingerprint: self.universe.scale(hash), count });
+        }
+        // Three runs, which this sort merges.
+        self.items.sort_by_key(|item| item.fingerprint);
+        for group in self.items.chunk_by(|a, b| a.fingerprint == b.fingerprint) {
+            let fingerprint = group[0].fingerprint;
+            match group.iter().map(|item| item.count).fold(0, i64::saturating_add) {
+                0 => {}
+                1 => span.ones.push(fingerprint),
+                count => span.counted.push(Counted { fingerprint, count }),
+            }
         }
     }
 }

@@ -25,11 +25,15 @@ use crate::{
     key::Seed,
     work::{Executor, Pending},
 };
-use std::{collections::VecDeque, path::Path, sync::Arc};
+use std::{
+    collections::VecDeque,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 const RECORD_HEAD: usize = 24;
 /// Hashes of the longest record.
-const HASHES_MAX: usize = 32 * 1024 - RECORD_HEAD / 8;
+const HASHES_MAX: usize = 64 * 1024 - RECORD_HEAD / 8;
 const RECORD_MAX: usize = RECORD_HEAD + 8 * HASHES_MAX;
 const _: () = assert!(RECORD_MAX.is_multiple_of(ALIGNMENT));
 /// Records being written at once, at most.
@@ -43,6 +47,10 @@ pub(super) fn name(number: u64) -> String {
 /// A log that is being written.
 #[derive(Debug)]
 pub(super) struct Wal {
+    disk: Arc<dyn Disk>,
+    folder: PathBuf,
+    /// Its name is durable.
+    is_named: bool,
     file: Arc<dyn BlockFile>,
     id: u64,
     executor: Arc<dyn Executor>,
@@ -61,9 +69,9 @@ pub(super) struct Wal {
 }
 
 impl Wal {
-    /// A new log; `before` changes were told so far. Its name is durable when this returns.
+    /// A new log; `before` changes were told so far.
     pub(super) fn create(
-        disk: &dyn Disk,
+        disk: &Arc<dyn Disk>,
         folder: &Path,
         number: u64,
         (seed, id): (Seed, u64),
@@ -75,9 +83,10 @@ impl Wal {
         let mut block = Buffer::zeroed(ALIGNMENT);
         block.copy_from_slice(&Header::new(FileKind::FilterLog, seed, id).encode());
         file.write_at(0, &block)?;
-        file.sync()?;
-        disk.sync_folder(folder)?;
         Ok(Wal {
+            disk: disk.clone(),
+            folder: folder.to_owned(),
+            is_named: false,
             file,
             id,
             executor,
@@ -117,7 +126,12 @@ impl Wal {
     pub(super) fn sync(&mut self) -> Result<()> {
         self.write()?;
         self.wait_until(0)?;
-        self.file.sync()
+        self.file.sync()?;
+        if !self.is_named {
+            self.disk.sync_folder(&self.folder)?;
+            self.is_named = true;
+        }
+        Ok(())
     }
 
     /// Starts to write the record, if there is anything in it.
