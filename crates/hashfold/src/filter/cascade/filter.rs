@@ -42,13 +42,10 @@ pub struct CascadeFilter {
     told: u64,
     /// Of these, how many are in the log on the device.
     logged: u64,
-    /// Of what the table holds.
     wal: Option<Wal>,
-    /// Of what the frozen table holds.
-    older_wal: Option<Wal>,
     /// The number of the next log.
     next_log: u64,
-    /// The log has less than the table: only a flush makes what was told durable.
+    /// Logs lack something that was told: a new one may begin when runs have it.
     has_gap: bool,
     /// Too many runs: up to which move of the background work to wait.
     owed: Option<u64>,
@@ -95,7 +92,6 @@ impl CascadeFilter {
             told,
             logged: told,
             wal: None,
-            older_wal: None,
             next_log,
             has_gap: false,
             owed: None,
@@ -274,14 +270,14 @@ impl CascadeFilter {
             self.make_room()?;
             self.open_log()?;
             let (now, later) = hashes.split_at(hashes.len().min(self.active.room()));
-            if let Some(wal) = &mut self.wal
-                && let Err(error) = wal.append(change, now)
-            {
-                // What follows goes to another log, and is durable once this table is flushed.
+            let logged = self.wal.as_mut().map_or(Ok(()), |wal| wal.append(change, now));
+            // Also if the log fails: some of it may be there, and must not come back as what was
+            // never told.
+            self.take(change, now);
+            if let Err(error) = logged {
                 (self.wal, self.has_gap) = (None, true);
                 return Err(error);
             }
-            self.take(change, now);
             hashes = later;
         }
         Ok(())
@@ -341,8 +337,12 @@ impl CascadeFilter {
         if self.active.is_empty() {
             return Ok(());
         }
-        // The table that the older log stood for is flushed.
-        self.older_wal = self.wal.take();
+        if let Some(mut wal) = self.wal.take() {
+            match wal.sync() {
+                Ok(()) => self.logged = self.told,
+                Err(_) => self.has_gap = true,
+            }
+        }
         let spare = self.core.shared().spare.take();
         let (mode, slots) = (self.core.identity.mode, self.core.shares.slots);
         let new = spare.unwrap_or_else(|| Memtable::new(mode, slots));
@@ -384,12 +384,15 @@ impl CascadeFilter {
         if !self.core.settings.log || self.wal.is_some() {
             return Ok(());
         }
-        // Its log ended early.
-        self.freeze()?;
+        if self.has_gap {
+            // Nothing is acknowledged in a log while what was told before it may be lost.
+            self.flush()?;
+        }
+        debug_assert!(self.active.is_empty());
         let core = &self.core;
         let Identity { seed, id, .. } = core.identity;
         let (number, io) = (self.next_log, core.settings.io.clone());
-        let wal = Wal::create(&core.disk, &core.folder, number, (seed, id), self.told, io)?;
+        let wal = Wal::create(&*core.disk, &core.folder, number, (seed, id), self.told, io)?;
         self.next_log += 1;
         self.wal = Some(wal);
         Ok(())
@@ -422,16 +425,14 @@ impl CascadeFilter {
     /// # Errors
     /// As of [`CascadeFilter::flush`].
     pub fn sync(&mut self) -> Result<()> {
+        if self.durable() == self.told {
+            return Ok(());
+        }
         if let Some(wal) = &mut self.wal
-            && !self.has_gap
+            && wal.sync().is_ok()
         {
-            // What is in the older one must not be missing where what came after it is there.
-            let older = self.older_wal.as_mut().map_or(Ok(()), Wal::sync);
-            if older.and_then(|()| wal.sync()).is_ok() {
-                self.older_wal = None;
-                self.logged = self.told;
-                return Ok(());
-            }
+            self.logged = self.told;
+            return Ok(());
         }
         // Runs do instead.
         self.flush()

@@ -8,16 +8,22 @@
 //! |      0 |    4 | checksum | CRC-32C of the rest of the record without its padding, then of its offset in the file and the file's id, 8 bytes each |
 //! |      4 |    4 | change   | 1 insertions, 2 removals                                     |
 //! |      8 |    8 | before   | changes told before this record, from the filter's beginning |
-//! |     16 |    8 | count    | hashes in this record                                        |
-//! |     24 |  8 n | hashes   | the high 64 bits of each, in the order told                  |
+//! |     16 |    8 | synced   | so many bytes of the file were on the device before this record was written |
+//! |     24 |    8 | count    | hashes in this record                                        |
+//! |     32 |  8 n | hashes   | the high 64 bits of each, in the order told                  |
 //!
-//! The first record that is not whole ends the log: a crash cut it off there.
+//! The first record has no hashes: it says how much was told when the log began, and all of that is
+//! in runs or in the logs before. Another without hashes stands behind the last one after a sync,
+//! until the next record takes its place.
+//!
+//! The first record that is not whole ends the log: a crash cut it off there. If a record behind it
+//! says that it was on the device, then it is damaged.
 
 use super::memtable::Change;
 use crate::{
     checksum::{crc32c, crc32c_append},
     codec::Decoder,
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorClass, ErrorKind, Result},
     io::{
         ALIGNMENT, Access, BlockFile, Buffer, Disk,
         frame::{FileKind, Header},
@@ -25,17 +31,15 @@ use crate::{
     key::Seed,
     work::{Executor, Pending},
 };
-use std::{
-    collections::VecDeque,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{collections::VecDeque, path::Path, sync::Arc};
 
-const RECORD_HEAD: usize = 24;
+const RECORD_HEAD: usize = 32;
 /// Hashes of the longest record.
 const HASHES_MAX: usize = 64 * 1024 - RECORD_HEAD / 8;
 const RECORD_MAX: usize = RECORD_HEAD + 8 * HASHES_MAX;
 const _: () = assert!(RECORD_MAX.is_multiple_of(ALIGNMENT));
+/// The header and the first record, in bytes.
+const START: usize = 2 * ALIGNMENT;
 /// Records being written at once, at most.
 const WRITES_MAX: usize = 4;
 
@@ -47,10 +51,6 @@ pub(super) fn name(number: u64) -> String {
 /// A log that is being written.
 #[derive(Debug)]
 pub(super) struct Wal {
-    disk: Arc<dyn Disk>,
-    folder: PathBuf,
-    /// Its name is durable.
-    is_named: bool,
     file: Arc<dyn BlockFile>,
     id: u64,
     executor: Arc<dyn Executor>,
@@ -62,16 +62,19 @@ pub(super) struct Wal {
     before: u64,
     /// Where the record goes.
     offset: u64,
+    /// What is before this place is on the device.
+    synced: u64,
     writes: VecDeque<Pending<(Buffer, Result<()>)>>,
     spare: Vec<Buffer>,
-    /// A write failed: what was told since then is not in the log, and nothing after it counts.
+    /// A write or a sync failed: what was told since the last sync may not be in the log, whatever a
+    /// later sync says, and nothing after it counts.
     failed: bool,
 }
 
 impl Wal {
-    /// A new log; `before` changes were told so far.
+    /// A new log; `before` changes were told so far. Its name is durable when this returns.
     pub(super) fn create(
-        disk: &Arc<dyn Disk>,
+        disk: &dyn Disk,
         folder: &Path,
         number: u64,
         (seed, id): (Seed, u64),
@@ -80,13 +83,7 @@ impl Wal {
     ) -> Result<Wal> {
         let file = disk.create(&folder.join(name(number)), Access::Direct)?;
         let id = id.wrapping_add(number);
-        let mut block = Buffer::zeroed(ALIGNMENT);
-        block.copy_from_slice(&Header::new(FileKind::FilterLog, seed, id).encode());
-        file.write_at(0, &block)?;
-        Ok(Wal {
-            disk: disk.clone(),
-            folder: folder.to_owned(),
-            is_named: false,
+        let mut wal = Wal {
             file,
             id,
             executor,
@@ -95,10 +92,19 @@ impl Wal {
             count: 0,
             before,
             offset: ALIGNMENT as u64,
+            synced: 0,
             writes: VecDeque::new(),
             spare: Vec::new(),
             failed: false,
-        })
+        };
+        let mut start = Buffer::zeroed(START);
+        start[..ALIGNMENT].copy_from_slice(&Header::new(FileKind::FilterLog, seed, id).encode());
+        wal.complete(&mut start[ALIGNMENT..], 0);
+        wal.file.write_at(0, &start)?;
+        wal.file.sync()?;
+        disk.sync_folder(folder)?;
+        (wal.offset, wal.synced) = (START as u64, START as u64);
+        Ok(wal)
     }
 
     /// Appends changes; they are durable after the next [`Wal::sync`].
@@ -126,11 +132,16 @@ impl Wal {
     pub(super) fn sync(&mut self) -> Result<()> {
         self.write()?;
         self.wait_until(0)?;
-        self.file.sync()?;
-        if !self.is_named {
-            self.disk.sync_folder(&self.folder)?;
-            self.is_named = true;
+        if self.synced == self.offset {
+            return Ok(());
         }
+        // After a sync that failed another one may succeed, although the bytes are lost.
+        self.file.sync().inspect_err(|_| self.failed = true)?;
+        self.synced = self.offset;
+        // Nobody waits for this one to be on the device: it helps to tell damage from a crash.
+        let mut mark = Buffer::zeroed(ALIGNMENT);
+        self.complete(&mut mark, 0);
+        self.failed |= self.file.write_at(self.offset, &mark).is_err();
         Ok(())
     }
 
@@ -143,17 +154,9 @@ impl Wal {
         if self.count == 0 {
             return Ok(());
         }
-        let len = RECORD_HEAD + 8 * self.count;
-        let padded = len.next_multiple_of(ALIGNMENT);
         let next = self.spare.pop().unwrap_or_else(|| Buffer::zeroed(RECORD_MAX));
         let mut record = std::mem::replace(&mut self.record, next);
-        record[len..padded].fill(0);
-        let number: u32 = if self.change == Change::Insert { 1 } else { 2 };
-        record[4..8].copy_from_slice(&number.to_le_bytes());
-        record[8..16].copy_from_slice(&self.before.to_le_bytes());
-        record[16..24].copy_from_slice(&(self.count as u64).to_le_bytes());
-        let checksum = checksum(&record[4..len], self.offset, self.id);
-        record[..4].copy_from_slice(&checksum.to_le_bytes());
+        let padded = self.complete(&mut record, self.count);
         let (file, offset) = (self.file.clone(), self.offset);
         self.before += self.count as u64;
         self.offset += padded as u64;
@@ -163,6 +166,21 @@ impl Wal {
             (record, result)
         }));
         self.wait_until(if self.executor.width() == 0 { 0 } else { WRITES_MAX })
+    }
+
+    /// Writes the head of a record with so many hashes, and its padding; returns its size.
+    fn complete(&self, record: &mut [u8], count: usize) -> usize {
+        let len = RECORD_HEAD + 8 * count;
+        let padded = len.next_multiple_of(ALIGNMENT);
+        record[len..padded].fill(0);
+        let change: u32 = if self.change == Change::Insert { 1 } else { 2 };
+        record[4..8].copy_from_slice(&change.to_le_bytes());
+        record[8..16].copy_from_slice(&self.before.to_le_bytes());
+        record[16..24].copy_from_slice(&self.synced.to_le_bytes());
+        record[24..32].copy_from_slice(&(count as u64).to_le_bytes());
+        let checksum = checksum(&record[4..len], self.offset, self.id);
+        record[..4].copy_from_slice(&checksum.to_le_bytes());
+        padded
     }
 
     fn wait_until(&mut self, count: usize) -> Result<()> {
@@ -185,7 +203,10 @@ fn checksum(record: &[u8], offset: u64, id: u64) -> u32 {
 }
 
 /// Shows the changes of a log, from the `told`-th of the filter on, to `take`, as far as they are
-/// whole and follow on each other; returns how many were told in the end.
+/// whole; returns how many were told in the end.
+///
+/// # Errors
+/// If something that was on the device is not there any more: in this log, or before it.
 pub(super) fn replay(
     disk: &dyn Disk,
     folder: &Path,
@@ -197,14 +218,12 @@ pub(super) fn replay(
     let file = disk.open(&folder.join(name(number)), Access::Cached)?;
     let id = id.wrapping_add(number);
     let size = file.size()?;
-    if size < ALIGNMENT as u64 {
-        // The crash came before its first sync.
-        return Ok(told);
-    }
     let header = match Header::read(&*file, FileKind::FilterLog) {
         Ok(header) => header,
-        // Nothing was ever acknowledged in a log whose header is not there.
-        Err(_) if size == ALIGNMENT as u64 => return Ok(told),
+        // The crash came before its first sync, and nothing was acknowledged in it.
+        Err(error) if size <= START as u64 && error.class() == ErrorClass::Damage => {
+            return Ok(told);
+        }
         Err(error) => return Err(error),
     };
     for (what, expected, got) in [("seed", seed.0, header.seed.0), ("file id", id, header.id)] {
@@ -212,56 +231,112 @@ pub(super) fn replay(
             return Err(Error::new(ErrorKind::Mismatch { what, expected, got }).at(file.place()));
         }
     }
+    let mut log = Log { file, id, size, hashes: Vec::new() };
     let mut offset = ALIGNMENT as u64;
-    let mut hashes = Vec::new();
-    while let Some((record, len)) = read_record(&*file, offset, size)? {
-        let Some((change, before)) = decode(&record[..len], offset, id, &mut hashes) else { break };
-        // What a run holds already is passed over; a gap ends the log.
-        let Some(known) = told.checked_sub(before) else { break };
-        let new = hashes.get(known as usize..).unwrap_or_default();
-        take(change, new)?;
+    while let Some(record) = log.record(offset)? {
+        // What a run holds already is passed over.
+        let Some(known) = told.checked_sub(record.before) else {
+            let error = Error::field("changes told before", format!("{told}"), record.before);
+            return Err(error.at(&log.file.place().offset(offset)));
+        };
+        let known = usize::try_from(known).unwrap_or(usize::MAX);
+        let new = log.hashes.get(known..).unwrap_or_default();
+        take(record.change, new)?;
         told += new.len() as u64;
-        offset += (len as u64).next_multiple_of(ALIGNMENT as u64);
+        offset += record.size;
     }
     Ok(told)
 }
 
-/// The record at an offset, perhaps; with it, its length.
-fn read_record(file: &dyn BlockFile, offset: u64, size: u64) -> Result<Option<(Buffer, usize)>> {
-    if offset + ALIGNMENT as u64 > size {
-        return Ok(None);
-    }
-    let mut record = Buffer::zeroed(ALIGNMENT);
-    file.read_at(offset, &mut record)?;
-    let count = Decoder::new(&record[16..24]).u64()?;
-    if count == 0 || count > HASHES_MAX as u64 {
-        return Ok(None);
-    }
-    let len = RECORD_HEAD + 8 * count as usize;
-    if offset + len as u64 > size {
-        return Ok(None);
-    }
-    if len > record.len() {
-        record = Buffer::zeroed(len);
-        file.read_at(offset, &mut record)?;
-    }
-    Ok(Some((record, len)))
+/// A log that is read.
+struct Log {
+    file: Arc<dyn BlockFile>,
+    id: u64,
+    size: u64,
+    /// Those of the last record that was read.
+    hashes: Vec<u64>,
 }
 
-/// The changes of a record, if it is whole.
-fn decode(record: &[u8], offset: u64, id: u64, hashes: &mut Vec<u64>) -> Option<(Change, u64)> {
-    let mut fields = Decoder::new(record);
-    let expected = fields.u32().ok()?;
-    if expected != checksum(&record[4..], offset, id) {
-        return None;
+/// What is known of a record that is whole.
+struct Record {
+    change: Change,
+    before: u64,
+    synced: u64,
+    /// With its padding, in bytes.
+    size: u64,
+}
+
+impl Log {
+    /// The record at an offset; `None` where a crash ended the log.
+    fn record(&mut self, offset: u64) -> Result<Option<Record>> {
+        if let Some(record) = self.read(offset)? {
+            return Ok(Some(record));
+        }
+        let was_synced = self.was_synced(offset)?;
+        // It may have been written meanwhile, or the read went wrong.
+        match self.read(offset)? {
+            None if was_synced => {
+                let (expected, got) = ("a whole one, as it was synced", "a damaged one");
+                let error = Error::field("record of the log", expected, got);
+                Err(error.at(&self.file.place().offset(offset)))
+            }
+            record => Ok(record),
+        }
     }
-    let change = match fields.u32().ok()? {
-        1 => Change::Insert,
-        2 => Change::Remove,
-        _ => return None,
-    };
-    let (before, _) = (fields.u64().ok()?, fields.u64().ok()?);
-    hashes.clear();
-    hashes.extend(fields.rest().as_chunks::<8>().0.iter().map(|hash| u64::from_le_bytes(*hash)));
-    Some((change, before))
+
+    /// Whether a record behind this offset says that what is there was on the device.
+    fn was_synced(&mut self, offset: u64) -> Result<bool> {
+        let mut next = offset + ALIGNMENT as u64;
+        while next < self.size {
+            if let Some(record) = self.read(next)? {
+                if record.synced > offset {
+                    return Ok(true);
+                }
+                next += record.size;
+            } else {
+                next += ALIGNMENT as u64;
+            }
+        }
+        Ok(false)
+    }
+
+    /// The record at an offset, if it is whole.
+    fn read(&mut self, offset: u64) -> Result<Option<Record>> {
+        if offset + ALIGNMENT as u64 > self.size {
+            return Ok(None);
+        }
+        let mut bytes = Buffer::zeroed(ALIGNMENT);
+        self.file.read_at(offset, &mut bytes)?;
+        let count = Decoder::new(&bytes[24..RECORD_HEAD]).u64()?;
+        if count > HASHES_MAX as u64 {
+            return Ok(None);
+        }
+        let len = RECORD_HEAD + 8 * count as usize;
+        if offset + len as u64 > self.size {
+            return Ok(None);
+        }
+        if len > bytes.len() {
+            bytes = Buffer::zeroed(len);
+            self.file.read_at(offset, &mut bytes)?;
+        }
+        self.decode(&bytes[..len], offset)
+    }
+
+    fn decode(&mut self, record: &[u8], offset: u64) -> Result<Option<Record>> {
+        let mut fields = Decoder::new(record);
+        if fields.u32()? != checksum(&record[4..], offset, self.id) {
+            return Ok(None);
+        }
+        let change = match fields.u32()? {
+            1 => Change::Insert,
+            2 => Change::Remove,
+            _ => return Ok(None),
+        };
+        let (before, synced, _) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        self.hashes.clear();
+        let hashes = fields.rest().as_chunks::<8>().0.iter();
+        self.hashes.extend(hashes.map(|hash| u64::from_le_bytes(*hash)));
+        let size = (record.len() as u64).next_multiple_of(ALIGNMENT as u64);
+        Ok(Some(Record { change, before, synced, size }))
+    }
 }
