@@ -37,10 +37,21 @@ pub(super) struct Core {
     /// Something in [`Shared`] changed, or background work went on.
     changed: Condvar,
     /// Held while a manifest is written: one after the other.
-    publishing: Mutex<()>,
+    publishing: Mutex<Publishing>,
+    /// Files that could not be removed.
+    leftovers: Mutex<Vec<PathBuf>>,
     progress: Progress,
     /// Nobody else writes in the folder.
     _lock: Box<dyn Lock>,
+}
+
+/// What became of manifests before.
+#[derive(Debug, Default)]
+struct Publishing {
+    /// The highest generation that was tried.
+    generation: u64,
+    /// Runs of manifests that may be on the device, or not: publishing them failed halfway.
+    doubtful: Vec<u64>,
 }
 
 /// How far background work is.
@@ -126,6 +137,7 @@ impl Core {
             shared: Mutex::new(shared),
             changed: Condvar::new(),
             publishing: Mutex::default(),
+            leftovers: Mutex::default(),
             progress: Progress::default(),
             _lock: lock,
         }
@@ -197,7 +209,7 @@ impl Core {
         change: impl FnOnce(&View) -> Option<View>,
         install: impl FnOnce(&mut Shared),
     ) -> Result<bool> {
-        let publishing = self.publishing.lock().expect("nothing panics under this lock");
+        let mut publishing = self.publishing.lock().expect("nothing panics under this lock");
         let (old, next_number) = {
             let shared = self.shared();
             (shared.view.clone(), shared.next_number)
@@ -206,14 +218,18 @@ impl Core {
             self.discard(made);
             return Ok(false);
         };
-        new.generation = old.generation + 1;
+        // No two manifests have the same one, also if the first could not be published.
+        publishing.generation = old.generation.max(publishing.generation) + 1;
+        new.generation = publishing.generation;
         new.next_number = next_number;
         let published = new.manifest(&self.identity).publish(&*self.disk, &self.folder);
         published.inspect_err(|_| {
             // It may have become the current one for all that: then its files stay.
             let current = Manifest::read(&*self.disk, &self.folder);
-            if current.is_ok_and(|current| current.generation == old.generation) {
+            if current.is_ok_and(|current| current.generation != new.generation) {
                 self.discard(made);
+            } else {
+                publishing.doubtful.extend(made);
             }
         })?;
         let new = Arc::new(new);
@@ -222,13 +238,16 @@ impl Core {
         install(&mut shared);
         drop(shared);
         self.notify();
+        let doubtful = mem::take(&mut publishing.doubtful);
         drop(publishing);
+        let leftovers = mem::take(&mut *self.leftovers());
+        leftovers.into_iter().for_each(|path| self.remove(path));
+        self.discard(&doubtful);
         self.remove_old(&old, &new);
         Ok(true)
     }
 
-    /// Removes the files of one state that are not part of the next. Those that cannot be removed
-    /// are removed when the filter is opened again.
+    /// Removes the files of one state that are not part of the next.
     fn remove_old(&self, old: &View, new: &View) {
         let kept: BTreeSet<u64> = new.runs().map(|run| run.number()).collect();
         for run in old.runs().filter(|run| !kept.contains(&run.number())) {
@@ -237,17 +256,27 @@ impl Core {
         }
         for number in old.first_log..new.first_log {
             let path = self.folder.join(wal::name(number));
-            if self.disk.exists(&path).unwrap_or(false) {
-                let _ = self.disk.remove(&path);
+            if self.disk.exists(&path).unwrap_or(true) {
+                self.remove(path);
             }
         }
     }
 
-    /// Removes runs, as far as that is possible.
+    /// Removes runs.
     pub(super) fn discard(&self, runs: &[u64]) {
-        for &number in runs {
-            let _ = self.disk.remove(&self.folder.join(super::run::name(number)));
+        runs.iter().for_each(|&number| self.remove(self.folder.join(super::run::name(number))));
+    }
+
+    /// Removes a file; if that fails, the next state that is published tries again, or else whoever
+    /// opens the filter.
+    fn remove(&self, path: PathBuf) {
+        if self.disk.remove(&path).is_err() && self.disk.exists(&path).unwrap_or(true) {
+            self.leftovers().push(path);
         }
+    }
+
+    fn leftovers(&self) -> MutexGuard<'_, Vec<PathBuf>> {
+        self.leftovers.lock().expect("nothing panics under this lock")
     }
 }
 
