@@ -28,7 +28,7 @@ use crate::{
     error::{Error, ErrorKind, Place, Result},
     filter::{
         Span, Universe,
-        block::{BLOCK_SIZE, Block, Bytes, seal, unseal},
+        block::{BLOCK_SIZE, Block, Bytes, ITEMS_MAX, seal, unseal},
         index::BlockIndex,
         pack::{BlockSink, Packer},
     },
@@ -64,7 +64,24 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    fn add(&mut self, span: &Span) {
+    /// Whether a file of this size can have them.
+    fn check(&self, file_size: u64) -> Result<()> {
+        let blocks_max = file_size / BLOCK_SIZE as u64;
+        let bounds = [
+            ("blocks", self.blocks, 0, blocks_max),
+            ("fingerprints", self.items, self.blocks, self.blocks.saturating_mul(ITEMS_MAX as u64)),
+            ("fingerprints with counts", self.counted, 0, self.items),
+            ("fingerprints with counts below 0", self.negative, 0, self.counted),
+        ];
+        for (what, got, least, most) in bounds {
+            if !(least..=most).contains(&got) {
+                return Err(Error::field(what, format!("{least} to {most}"), got));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn add(&mut self, span: &Span) {
         self.items += span.len() as u64;
         self.counted += span.counted.len() as u64;
         self.negative += span.counted.iter().filter(|item| item.count < 0).count() as u64;
@@ -124,14 +141,13 @@ impl Run {
                 return Err(error.at(file.place()));
             }
         }
-        let index_start = facts.blocks.checked_mul(BLOCK_SIZE as u64);
-        let index_start = index_start.and_then(|size| size.checked_add(ALIGNMENT as u64));
-        let index_size = (facts.blocks.saturating_mul(4)).next_multiple_of(ALIGNMENT as u64);
-        let expected = index_start.and_then(|start| start.checked_add(index_size));
-        let (Some(index_start), true) = (index_start, expected == Some(footer_start)) else {
+        facts.check(file.size()?).map_err(|error| error.at(file.place()))?;
+        let index_start = ALIGNMENT as u64 + facts.blocks * BLOCK_SIZE as u64;
+        let index_size = (facts.blocks * 4).next_multiple_of(ALIGNMENT as u64);
+        if index_start + index_size != footer_start {
             let expected = format!("those before byte {footer_start}");
             return Err(Error::field("blocks", expected, facts.blocks).at(file.place()));
-        };
+        }
         let index = read_index(&*file, index_start, index_size, index_sum, &facts, name.universe)?;
         let (number, file_size) = (name.number, file.size()?);
         Ok(Run { number, file, file_size, id, facts, index, resident: Mutex::default() })

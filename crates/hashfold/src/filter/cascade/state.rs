@@ -29,6 +29,9 @@ use std::sync::Arc;
 pub(super) const RUN_ROLE: &str = "run";
 const ATTRIBUTE: &str = "cascade";
 
+/// No counter gets here by counting.
+const COUNTER_MAX: u64 = 1 << 62;
+
 /// What a filter is, and what never changes of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Identity {
@@ -193,9 +196,18 @@ pub(super) fn decode(manifest: &Manifest) -> Result<(Identity, State<u64>)> {
         2 => Mode::Multiset,
         mode => return Err(Error::field("mode", "1 or 2", mode)),
     };
-    let universe = Universe::with_size(u128::from(fields.u64()?) + 1)?;
+    let last = fields.u64()?;
+    let universe = Universe::with_size(u128::from(last) + 1)
+        .map_err(|_| Error::field("largest fingerprint", "at least 1", last))?;
     let (capacity, told) = (fields.u64()?, fields.u64()?);
     let (next_number, first_log) = (fields.varint()?, fields.varint()?);
+    let counters = [
+        ("changes told", told),
+        ("number of the next file", next_number),
+        ("number of the first log", first_log),
+        ("generation", manifest.generation),
+    ];
+    counters.into_iter().try_for_each(|(what, got)| check_counter(what, got))?;
     let mut epochs: Vec<Epoch<u64>> = Vec::new();
     for _ in 0..fields.varint()? {
         let epoch = decode_epoch(&mut fields, universe)?;
@@ -208,13 +220,27 @@ pub(super) fn decode(manifest: &Manifest) -> Result<(Identity, State<u64>)> {
     if epochs.is_empty() {
         return Err(Error::field("epochs", "at least 1", 0));
     }
+    // A new file would take the place of a run.
+    let highest = epochs.iter().flat_map(Epoch::runs).copied().max();
+    if let Some(run) = highest.filter(|&run| run >= next_number) {
+        return Err(Error::field("run", format!("below {next_number}, the next file"), run));
+    }
     let Manifest { seed, id, generation, .. } = *manifest;
     let identity = Identity { seed, id, mode, capacity, universe };
     Ok((identity, State { epochs, told, next_number, first_log, generation }))
 }
 
+/// What is counted up has room to go on.
+fn check_counter(what: &'static str, got: u64) -> Result<()> {
+    if got <= COUNTER_MAX {
+        return Ok(());
+    }
+    Err(Error::field(what, format!("at most {COUNTER_MAX}"), got))
+}
+
 fn decode_epoch(fields: &mut Decoder<'_>, universe: Universe) -> Result<Epoch<u64>> {
     let number = fields.varint()?;
+    check_counter("epoch", number)?;
     let mut uppers: Vec<Upper<u64>> = Vec::new();
     for _ in 0..fields.varint()? {
         let upper = Upper { run: fields.varint()?, tier: fields.u8()?, from: fields.u64()? };
