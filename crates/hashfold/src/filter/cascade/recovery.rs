@@ -41,6 +41,8 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, settings: CascadeSettings
         return Err(Error::new(ErrorKind::Absent).at(&Place::file(folder)));
     }
     let lock = disk.lock(folder)?;
+    // What is there may be from a process that was killed, and not be on the device yet.
+    disk.sync_folder(folder)?;
     let (identity, view) = read(&*disk, folder, settings.access)?;
     sweep(&*disk, folder, &view)?;
     Ok(Core::new(disk, folder.to_owned(), (identity, settings), view, lock))
@@ -65,10 +67,11 @@ pub(super) fn read_state(disk: &dyn Disk, folder: &Path) -> Result<(Identity, St
 
 /// Removes files of ours that are not part of the filter.
 fn sweep(disk: &dyn Disk, folder: &Path, view: &View) -> Result<()> {
+    let logs = logs_from(disk, folder, view.first_log)?;
     for name in disk.list(folder)? {
         let is_needless = match (number(&name, "run-"), number(&name, "log-")) {
             (Some(number), _) => !view.runs().any(|run| run.number() == number),
-            (_, Some(number)) => number < view.first_log,
+            (_, Some(number)) => !logs.contains(&number),
             _ => name == NEW_NAME,
         };
         if is_needless {
@@ -90,10 +93,18 @@ pub(super) fn logs(core: &Core) -> Result<Vec<u64>> {
     logs_from(&*core.disk, &core.folder, first)
 }
 
+/// The same of logs from this one on.
+///
+/// # Errors
+/// If one is missing: each was made when those before it were there.
 pub(super) fn logs_from(disk: &dyn Disk, folder: &Path, first: u64) -> Result<Vec<u64>> {
     let names = disk.list(folder)?;
     let mut logs: Vec<u64> = names.iter().filter_map(|name| number(name, "log-")).collect();
     logs.retain(|&number| number >= first);
     logs.sort_unstable();
+    if let Some((expected, got)) = (first..).zip(&logs).find(|(expected, got)| expected != *got) {
+        let error = Error::field("number of the next log", format!("{expected}"), got);
+        return Err(error.at(&Place::file(&folder.join(wal::name(*got)))));
+    }
     Ok(logs)
 }
