@@ -2,9 +2,10 @@
 
 use super::{
     recovery,
-    run::{Run, RunName},
+    run::{Facts, Run, RunName},
     scan::RunScan,
-    state::{Epoch, Identity},
+    state::{Epoch, Identity, State},
+    wal,
 };
 use crate::{
     error::{Error, ErrorClass, Result},
@@ -24,7 +25,9 @@ pub struct CascadeReport {
     pub runs: u64,
     /// Fingerprints that were read.
     pub items: u64,
-    /// What is wrong: one find a run.
+    /// Changes in logs that are not in runs yet.
+    pub logged: u64,
+    /// What is wrong: one find a run, and one in the logs.
     pub damage: Vec<Error>,
 }
 
@@ -32,6 +35,18 @@ impl CascadeReport {
     /// Whether nothing is wrong.
     pub fn is_sound(&self) -> bool {
         self.damage.is_empty()
+    }
+
+    /// Takes note of damage; other errors end the check.
+    fn note<T>(&mut self, checked: Result<T>) -> Result<Option<T>> {
+        match checked {
+            // A file that is missing is damage, too; a device that fails is not.
+            Err(error) if error.class() == ErrorClass::Damage || is_missing(&error) => {
+                self.damage.push(error);
+                Ok(None)
+            }
+            checked => checked.map(Some),
+        }
     }
 }
 
@@ -56,15 +71,27 @@ pub fn verify_cascade(
             let checked = Run::open(disk, folder, name, Access::Direct).and_then(|run| {
                 check(&Arc::new(run), stretch, &identity, &mut report.items, progress)
             });
-            match checked {
-                Err(error) if error.class() == ErrorClass::Damage => report.damage.push(error),
-                // A file that is missing is damage, too; a device that fails is not.
-                Err(error) if is_missing(&error) => report.damage.push(error),
-                other => other?,
-            }
+            report.note(checked)?;
         }
     }
+    let checked = check_logs(disk, folder, &identity, &state);
+    report.logged = report.note(checked)?.unwrap_or(state.told) - state.told;
     Ok(report)
+}
+
+/// Reads the logs; returns how many changes were told in the end.
+fn check_logs(
+    disk: &dyn Disk,
+    folder: &Path,
+    identity: &Identity,
+    state: &State<u64>,
+) -> Result<u64> {
+    let of = (identity.seed, identity.id);
+    let mut told = state.told;
+    for number in recovery::logs_from(disk, folder, state.first_log)? {
+        told = wal::replay(disk, folder, number, of, told, &mut |_, _| Ok(()))?;
+    }
+    Ok(told)
 }
 
 fn is_missing(error: &Error) -> bool {
@@ -93,7 +120,8 @@ fn check(
     let executor: Arc<dyn Executor> = Arc::new(Inline);
     let universe = identity.universe;
     let mut scan = RunScan::new(run, universe, (0, universe.last()), UNIT_SIZE, &executor);
-    let (mut span, mut last, mut count, mut block) = (Span::default(), None, 0, 0);
+    let (mut span, mut last, mut block) = (Span::default(), None, 0);
+    let mut got = Facts::default();
     while scan.next_span(&mut span)? {
         let place = run.place().offset(run.extent(block, 1).offset);
         check_order(&span, last).map_err(|error| error.at(&place))?;
@@ -110,16 +138,18 @@ fn check(
             return Err(Error::field("index", expected, "another").at(&place));
         }
         last = span.last();
-        count += span.len() as u64;
+        got.add(&span);
         *items += span.len() as u64;
         block += 1;
         progress(*items)?;
     }
-    let facts = run.facts();
-    if (block, count) != (facts.blocks, facts.items) {
-        let expected = format!("{} in {} blocks", facts.items, facts.blocks);
-        let got = format!("{count} in {block} blocks");
-        return Err(Error::field("fingerprints", expected, got).at(run.place()));
+    got.blocks = block;
+    if got != *run.facts() {
+        let text = |facts: &Facts| {
+            let Facts { blocks, items, counted, negative } = facts;
+            format!("{items} in {blocks} blocks, {counted} counted, {negative} of them below 0")
+        };
+        return Err(Error::field("fingerprints", text(run.facts()), text(&got)).at(run.place()));
     }
     Ok(())
 }
