@@ -212,12 +212,14 @@ fn note(mode: Mode, finding: &mut Finding, age: u32, count: i64) {
     }
 }
 
-/// Drops reads of newer runs that cannot take back what an older one in memory says.
+/// Drops reads of newer runs for what an older one in memory has, if none of them could take it
+/// back. If one could, all must be read: another may have put it in again since then.
 fn drop_needless(findings: &[Finding], readings: &mut Vec<Reading<'_>>) {
+    if readings.iter().any(|reading| reading.run.facts().negative > 0) {
+        return;
+    }
     for reading in &mut *readings {
-        if reading.run.facts().negative == 0 {
-            reading.wanted.retain(|wanted| findings[wanted.query as usize].count <= 0);
-        }
+        reading.wanted.retain(|wanted| findings[wanted.query as usize].count <= 0);
     }
     readings.retain(|reading| !reading.wanted.is_empty());
 }
