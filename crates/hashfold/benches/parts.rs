@@ -6,6 +6,7 @@
 use hashfold::{
     KeyHash, Seed,
     checksum::crc32c,
+    filter::{self, Fingerprints, Mode, PackedRun, Span, Universe},
     io::{Disk, MemoryDisk},
     run::{Merge, Run, SortOptions, Sorter, Tombstones, VecRun},
     table::{HashIndex, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions},
@@ -106,6 +107,71 @@ fn tables(entries: u64) {
     });
 }
 
+/// Prints how many of `items` a second the fastest of some rounds does.
+fn measure_rate(name: &str, items: u64, mut work: impl FnMut()) {
+    let round = |_| {
+        let start = Instant::now();
+        work();
+        start.elapsed().as_secs_f64()
+    };
+    let best = (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min);
+    println!("{name:<28} {:>8.1} M/s", items as f64 / best / 1e6);
+}
+
+/// A run of about `count` keys, others for each `part`.
+fn packed(universe: Universe, part: u64, count: u64) -> PackedRun {
+    let hash = |i: u64| KeyHash::of(&i.to_le_bytes(), Seed(part));
+    let mut ones: Vec<u64> = (0..count).map(|i| universe.fingerprint(hash(i))).collect();
+    ones.sort_unstable();
+    ones.dedup();
+    PackedRun::build(&mut Span { ones, counted: Vec::new() }.into_run(universe)).unwrap()
+}
+
+fn scan(run: &PackedRun) -> u64 {
+    let (mut scan, mut span, mut count) = (run.scan(), Span::default(), 0);
+    while scan.next_span(&mut span).unwrap() {
+        count += black_box(&span).len() as u64;
+    }
+    count
+}
+
+fn filters(entries: u64) {
+    let items = 16 * entries;
+    let universe = Universe::for_capacity(items, 1.0 / 2048.0).unwrap();
+    let run = packed(universe, 0, items);
+    let mut out = packed(universe, 0, 1);
+    measure_rate("packed run, scan", run.len(), || assert_eq!(scan(&run), run.len()));
+    measure_rate("packed run, scan and pack", run.len(), || {
+        out.rebuild(&mut run.scan()).unwrap();
+        assert_eq!(out.len(), run.len());
+    });
+    measure("packed run, contains", entries, || {
+        let hash = |i: u64| KeyHash::of(&i.to_le_bytes(), Seed(0));
+        assert!((0..entries).all(|i| run.contains(hash(i))));
+    });
+    drop(run);
+    let even = |count: u64| vec![items / count; count as usize];
+    // A base with four fifths of all, and seven small runs above it.
+    let mut lopsided = vec![items / 35; 7];
+    lopsided.push(items / 5 * 4);
+    for (name, sizes) in [
+        ("packed runs, merge 2:1", even(2)),
+        ("packed runs, merge 4:1", even(4)),
+        ("packed runs, merge 8:1", even(8)),
+        ("packed runs, 1 big + 7 small", lopsided),
+    ] {
+        let runs = (1..).zip(&sizes).map(|(part, &size)| packed(universe, part, size));
+        let runs: Vec<PackedRun> = runs.collect();
+        let len = runs.iter().map(PackedRun::len).sum();
+        measure_rate(name, len, || {
+            let scans = runs.iter().map(PackedRun::scan).collect();
+            out.rebuild(&mut filter::Merge::last(scans, Mode::Set).unwrap()).unwrap();
+            // About one in 4096 comes twice.
+            assert!((len - len / 1024..=len).contains(&out.len()));
+        });
+    }
+}
+
 fn main() {
     let is_bench = std::env::args().any(|argument| argument == "--bench");
     let entries = if is_bench { 1 << 20 } else { 1 << 10 };
@@ -119,4 +185,5 @@ fn main() {
     runs(entries);
     indexes(entries);
     tables(entries);
+    filters(entries);
 }

@@ -3,7 +3,8 @@
 use super::{
     Fingerprints, Universe,
     block::{BLOCK_SIZE, Bytes, Encoder, ITEMS_MAX},
-    span::{Counted, Span},
+    merge::{SpanRef, ascends, for_ranks},
+    span::Span,
 };
 use crate::error::{Error, Result};
 
@@ -64,24 +65,43 @@ impl Packer {
         fingerprints: &mut dyn Fingerprints,
         sink: &mut impl BlockSink,
     ) -> Result<u64> {
-        let mut span = Span::default();
-        while fingerprints.next_span(&mut span)? {
-            self.push(&span, sink)?;
+        while self.take(|pending| fingerprints.append_span(pending))? {
+            self.emit(ITEMS_MAX, sink)?;
         }
         self.finish(sink)
     }
 
     /// Takes the next fingerprints; full blocks go to `sink`.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for files of blocks, which are to come"))]
     pub(super) fn push(&mut self, span: &Span, sink: &mut impl BlockSink) -> Result<()> {
-        self.check(span)?;
-        self.pending.ones.extend_from_slice(&span.ones);
-        self.pending.counted.extend_from_slice(&span.counted);
-        self.len += span.len() as u64;
-        self.emit(ITEMS_MAX, sink)?;
-        self.pending.ones.drain(..self.done.ones);
-        self.pending.counted.drain(..self.done.counted);
-        self.done = Done::default();
-        Ok(())
+        self.take(|pending| {
+            pending.ones.extend_from_slice(&span.ones);
+            pending.counted.extend_from_slice(&span.counted);
+            Ok(true)
+        })?;
+        self.emit(ITEMS_MAX, sink)
+    }
+
+    /// Takes what `append` appends to the pending fingerprints, and checks it.
+    fn take(&mut self, append: impl FnOnce(&mut Span) -> Result<bool>) -> Result<bool> {
+        // What is left is moved to the front seldom enough.
+        if self.done.ones + self.done.counted >= 2 * ITEMS_MAX {
+            self.pending.ones.drain(..self.done.ones);
+            self.pending.counted.drain(..self.done.counted);
+            self.done = Done::default();
+        }
+        let (ones, counted) = (self.pending.ones.len(), self.pending.counted.len());
+        let is_some = append(&mut self.pending)?;
+        let (ones, counted) = (&self.pending.ones[ones..], &self.pending.counted[counted..]);
+        self.len += (ones.len() + counted.len()) as u64;
+        self.last = check_order(SpanRef { ones, counted }, self.last)?;
+        match self.last {
+            Some(last) if last > self.universe.last() => {
+                let expected = format!("at most {:#x}", self.universe.last());
+                Err(Error::field("fingerprint", expected, format!("{last:#x}")))
+            }
+            _ => Ok(is_some),
+        }
     }
 
     /// Gives out what is left, and how many fingerprints there were in all.
@@ -109,45 +129,73 @@ impl Packer {
             sink.take(first.unwrap_or_default(), &mut self.block)?;
         }
     }
-
-    /// Refuses what does not ascend.
-    fn check(&mut self, span: &Span) -> Result<()> {
-        check_order(span, self.last)?;
-        let Some(last) = span.last() else {
-            return Ok(());
-        };
-        if last > self.universe.last() {
-            let expected = format!("at most {:#x}", self.universe.last());
-            return Err(Error::field("fingerprint", expected, format!("{last:#x}")));
-        }
-        self.last = Some(last);
-        Ok(())
-    }
 }
 
 /// Refuses a span that does not ascend, or not from `previous` on, or that has a fingerprint in
-/// both of its parts, or a count that is none.
-pub(super) fn check_order(span: &Span, previous: Option<u64>) -> Result<()> {
-    let ones = span.ones.windows(2).fold(true, |ascend, pair| ascend & (pair[0] < pair[1]));
-    let counted = span.counted.windows(2);
-    let counted = counted.fold(true, |ascend, it| ascend & (it[0].fingerprint < it[1].fingerprint));
-    let first = span.first();
+/// both of its parts, or a count that is none. Returns the largest fingerprint so far.
+pub(super) fn check_order(span: SpanRef<'_>, previous: Option<u64>) -> Result<Option<u64>> {
+    let SpanRef { ones, counted } = span;
+    let [first, last] = [
+        [ones.first().copied(), counted.first().map(|item| item.fingerprint)],
+        [ones.last().copied(), counted.last().map(|item| item.fingerprint)],
+    ];
+    let first = first.into_iter().flatten().min();
     let follows = previous.is_none_or(|previous| first.is_none_or(|first| previous < first));
-    if !(ones && counted && follows && are_apart(span)) {
+    let pairs = counted.windows(2);
+    let ascend = pairs.fold(true, |ascend, it| ascend & (it[0].fingerprint < it[1].fingerprint));
+    let are_apart = for_ranks(
+        ones,
+        counted,
+        |item| item.fingerprint,
+        |item, rank| ones.get(rank) != Some(&item.fingerprint),
+    );
+    if !(follows && ascend && are_apart && ascends(ones)) {
         return Err(Error::field("fingerprint", "above the one before", "another"));
     }
-    let is_count = |item: &Counted| !matches!(item.count, 0 | 1);
-    if !span.counted.iter().all(is_count) {
+    if counted.iter().any(|item| matches!(item.count, 0 | 1)) {
         return Err(Error::field("count of a fingerprint", "neither 0 nor 1", "one of them"));
     }
-    Ok(())
+    Ok(last.into_iter().flatten().max().or(previous))
 }
 
-/// Whether no fingerprint is in both parts.
-fn are_apart(span: &Span) -> bool {
-    let mut rest = &span.ones[..];
-    span.counted.iter().all(|item| {
-        rest = &rest[super::merge::count_below(rest, item.fingerprint)..];
-        rest.first() != Some(&item.fingerprint)
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::Counted;
+
+    fn blocks_of(spans: &[Span]) -> Vec<(u64, Bytes)> {
+        let mut blocks = Vec::new();
+        let mut sink = |first, block: &mut Bytes| {
+            blocks.push((first, *block));
+            Ok(())
+        };
+        let mut packer = Packer::new(Universe::EXACT, 32);
+        for span in spans {
+            packer.push(span, &mut sink).unwrap();
+        }
+        let len = packer.finish(&mut sink).unwrap();
+        assert_eq!(len, spans.iter().map(Span::len).sum::<usize>() as u64);
+        blocks
+    }
+
+    #[test]
+    fn blocks_do_not_depend_on_the_spans_that_they_come_from() {
+        let item = |i: u64| ((i * i) << 24) | i;
+        let span_of = |range: std::ops::Range<u64>| {
+            let (ones, counted): (Vec<u64>, Vec<u64>) = range.partition(|i| i % 11 != 5);
+            let counted = counted.iter().map(|&i| Counted { fingerprint: item(i), count: -1 });
+            Span { ones: ones.into_iter().map(item).collect(), counted: counted.collect() }
+        };
+        const LEN: u64 = 70_000;
+        let whole = blocks_of(&[span_of(0..LEN)]);
+        assert!(whole.len() > 20, "{}", whole.len());
+        assert!(whole.is_sorted_by(|a, b| a.0 < b.0));
+        for step in [100, 3001, 33_333] {
+            let starts = (0..LEN).step_by(step);
+            let spans: Vec<Span> =
+                starts.map(|start| span_of(start..LEN.min(start + step as u64))).collect();
+            assert!(blocks_of(&spans) == whole, "{step}");
+        }
+        assert!(blocks_of(&[]).is_empty());
+    }
 }

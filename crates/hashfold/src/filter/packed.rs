@@ -127,6 +127,10 @@ impl Fingerprints for PackedScan<'_> {
 
     fn next_span(&mut self, span: &mut Span) -> Result<bool> {
         span.clear();
+        self.append_span(span)
+    }
+
+    fn append_span(&mut self, span: &mut Span) -> Result<bool> {
         let Some(bytes) = self.run.blocks.get(self.next) else {
             return Ok(false);
         };

@@ -86,6 +86,15 @@ pub trait Fingerprints: Send {
     /// Replaces what `span` holds by the next fingerprints, all larger than those before; `false`,
     /// with an empty span, at the end.
     fn next_span(&mut self, span: &mut Span) -> Result<bool>;
+
+    /// The same, but keeps what `span` holds, and appends to it.
+    fn append_span(&mut self, span: &mut Span) -> Result<bool> {
+        let mut next = Span::default();
+        let is_some = self.next_span(&mut next)?;
+        span.ones.append(&mut next.ones);
+        span.counted.append(&mut next.counted);
+        Ok(is_some)
+    }
 }
 
 impl<F: Fingerprints + ?Sized> Fingerprints for Box<F> {
@@ -96,6 +105,10 @@ impl<F: Fingerprints + ?Sized> Fingerprints for Box<F> {
     fn next_span(&mut self, span: &mut Span) -> Result<bool> {
         (**self).next_span(span)
     }
+
+    fn append_span(&mut self, span: &mut Span) -> Result<bool> {
+        (**self).append_span(span)
+    }
 }
 
 impl<F: Fingerprints + ?Sized> Fingerprints for &mut F {
@@ -105,5 +118,9 @@ impl<F: Fingerprints + ?Sized> Fingerprints for &mut F {
 
     fn next_span(&mut self, span: &mut Span) -> Result<bool> {
         (**self).next_span(span)
+    }
+
+    fn append_span(&mut self, span: &mut Span) -> Result<bool> {
+        (**self).append_span(span)
     }
 }

@@ -5,9 +5,10 @@ use super::{
         machine::Wide,
         span::{Counted, Span},
     },
-    Block, GROUP, HEAD, kernel, low_mask,
+    Block, GROUP, HEAD, ITEMS_MAX, kernel, low_mask,
 };
 use crate::error::{Error, Result};
+use std::ops::Range;
 
 impl Block<'_> {
     /// Appends all fingerprints, or nothing if they are not what a block may have.
@@ -42,28 +43,16 @@ impl Block<'_> {
     /// Appends the items, all as ones. Whether they are legal; if not, what was appended is of no
     /// use.
     fn decode_anywhere(&self, out: &mut Vec<u64>) -> bool {
-        let start = out.len();
-        out.resize(start + self.items, 0);
-        let items = &mut out[start..];
-        if !spread(self.buckets(), items) || !self.are_buckets_legal(items[self.items - 1]) {
+        let mut places = [0; PLACES];
+        if !spread(self.buckets(), self.items, &mut places)
+            || !self.are_buckets_legal(u64::from(places[self.items - 1]))
+        {
             return false;
         }
-        let mask = low_mask(self.low_bits);
-        for (number, group) in items.chunks_mut(GROUP).enumerate() {
-            let first = number * GROUP;
-            for (i, item) in group.iter_mut().enumerate() {
-                let bit = i * self.low_bits as usize;
-                let at = HEAD + number * self.low_bits as usize + bit / 8;
-                let low = match self.bytes[at..].first_chunk() {
-                    Some(word) if bit % 8 + self.low_bits as usize <= 64 => {
-                        u64::from_le_bytes(*word) >> (bit % 8) & mask
-                    }
-                    _ => self.low(first + i),
-                };
-                let bucket = self.first_bucket + (*item - (first + i) as u64);
-                *item = bucket << self.low_bits | low;
-            }
-        }
+        let start = out.len();
+        out.extend(places[..self.items].iter().map(|&place| u64::from(place)));
+        let items = &mut out[start..];
+        kernel::unpack(self.low_bits, self.first_bucket, &self.bytes[HEAD..], items);
         items.windows(2).fold(true, |ascend, pair| ascend & (pair[0] < pair[1]))
     }
 
@@ -90,7 +79,7 @@ impl Block<'_> {
             }
             let position = position as usize;
             span.counted.push(Counted { fingerprint: items[position], count });
-            items.copy_within(from..position, to);
+            shift(items, from..position, to);
             to += position - from;
             from = position + 1;
         }
@@ -149,22 +138,111 @@ impl Block<'_> {
     }
 }
 
-/// Writes the places of all set bits to `places`; whether there are exactly so many.
-fn spread(bytes: &[u8], places: &mut [u64]) -> bool {
-    let (mut used, mut first) = (0, 0);
-    for_words(bytes, |mut word| {
-        let count = word.count_ones() as usize;
-        let Some(places) = places.get_mut(used..used + count) else {
+/// Moves some items to `to`, which is not behind them.
+#[inline]
+fn shift(items: &mut [u64], from: Range<usize>, to: usize) {
+    // Often they are few, and a move of a fixed size costs less than finding out how many.
+    const FEW: usize = 16;
+    let is_apart = to + FEW <= from.start;
+    match items[from.start..].first_chunk::<FEW>() {
+        Some(&few) if from.len() <= FEW && is_apart => items[to..to + FEW].copy_from_slice(&few),
+        _ => items.copy_within(from, to),
+    }
+}
+
+/// Makes fingerprints of the places of the items' bits in the buckets, and of the low parts at the
+/// start of `bytes`.
+#[inline(always)]
+pub(super) fn unpack_items<const LOW_BITS: u32>(
+    first_bucket: u64,
+    bytes: &[u8],
+    items: &mut [u64],
+) {
+    let size = LOW_BITS as usize;
+    let (groups, rest) = items.as_chunks_mut::<GROUP>();
+    let mut first = first_bucket;
+    for (number, group) in groups.iter_mut().enumerate() {
+        unpack_group::<LOW_BITS>(first, &bytes[number * size..], group);
+        first = first.wrapping_sub(GROUP as u64);
+    }
+    if !rest.is_empty() {
+        let mut group = [0; GROUP];
+        group[..rest.len()].copy_from_slice(rest);
+        unpack_group::<LOW_BITS>(first, &bytes[groups.len() * size..], &mut group);
+        rest.copy_from_slice(&group[..rest.len()]);
+    }
+}
+
+#[inline(always)]
+fn unpack_group<const LOW_BITS: u32>(first: u64, bytes: &[u8], group: &mut [u64; GROUP]) {
+    let mut words = [0_u64; GROUP];
+    let used = (LOW_BITS as usize).div_ceil(8);
+    if let Some(bytes) = bytes.get(..8 * used) {
+        for (word, bytes) in words[..used].iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+    } else {
+        // At the end of a block that a stranger made.
+        for (i, byte) in bytes.iter().enumerate() {
+            words[i / 8] |= u64::from(*byte) << (8 * (i % 8));
+        }
+    }
+    for (i, item) in group.iter_mut().enumerate() {
+        let bit = i * LOW_BITS as usize;
+        let (word, shift) = (bit / 64, (bit % 64) as u32);
+        let mut low = words[word] >> shift;
+        if shift + LOW_BITS > 64 {
+            low |= words[word + 1] << (64 - shift);
+        }
+        let bucket = first.wrapping_add(*item).wrapping_sub(i as u64);
+        *item = bucket << LOW_BITS | low & low_mask(LOW_BITS);
+    }
+}
+
+/// Room for the places of all items, and of as many as a byte has bits.
+const PLACES: usize = ITEMS_MAX + 8;
+
+/// The places of the set bits of a byte, then zeros.
+static BITS: [[u16; 8]; 256] = {
+    let mut table = [[0; 8]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut bit, mut used) = (0, 0);
+        while bit < 8 {
+            if byte >> bit & 1 == 1 {
+                table[byte][used] = bit;
+                used += 1;
+            }
+            bit += 1;
+        }
+        byte += 1;
+    }
+    table
+};
+
+/// How many bits of a byte are set.
+static COUNTS: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = (byte as u8).count_ones() as u8;
+        byte += 1;
+    }
+    table
+};
+
+/// Writes the places of all set bits to `places`; whether there are `count` of them.
+fn spread(bytes: &[u8], count: usize, places: &mut [u16; PLACES]) -> bool {
+    let mut used = 0;
+    for (i, &byte) in bytes.iter().enumerate() {
+        let Some(out) = places[used..].first_chunk_mut::<8>() else {
             return false;
         };
-        for place in places {
-            *place = first + u64::from(word.trailing_zeros());
-            word &= word - 1;
-        }
-        used += count;
-        first += 64;
-        true
-    }) && used == places.len()
+        // Places of all of a block's bits fit 16 bits.
+        *out = BITS[usize::from(byte)].map(|bit| bit + 8 * i as u16);
+        used += usize::from(COUNTS[usize::from(byte)]);
+    }
+    used == count
 }
 
 /// The first bit of the items of a bucket, if any: the one behind so many zeros.

@@ -1,7 +1,11 @@
 //! From fingerprints to blocks.
 
 use super::{
-    super::{merge::count_below, span::Counted},
+    super::{
+        machine::Wide,
+        merge::{append_some, for_ranks},
+        span::Counted,
+    },
     BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX, LOW_BITS_MAX, fold, kernel, low_mask,
 };
 use crate::codec::{VARINT_BYTES_MAX, varint_len, write_varint};
@@ -25,11 +29,20 @@ pub(super) type Marks = [u8; MARKS];
 
 /// Packs fingerprints. Keeps the memory that it takes.
 pub(in super::super) struct Encoder {
-    /// Zeros between two blocks.
-    marks: Box<Marks>,
+    wide: Option<Wide>,
+    room: Box<Room>,
     /// Both kinds in one order, where there are two kinds.
     mixed: Vec<u64>,
     exceptions: Vec<Exception>,
+    /// Those of the last block.
+    items: usize,
+}
+
+/// Where the bits of the buckets are made.
+struct Room {
+    /// Zeros between two blocks.
+    marks: Marks,
+    words: kernel::Words,
 }
 
 /// An item that does not stand for one key.
@@ -50,7 +63,19 @@ struct Shape {
 
 impl Encoder {
     pub(in super::super) fn new() -> Encoder {
-        Encoder { marks: Box::new([0; MARKS]), mixed: Vec::new(), exceptions: Vec::new() }
+        Encoder::on(Wide::detect())
+    }
+
+    /// With what the processor has.
+    pub(super) fn on(wide: Option<Wide>) -> Encoder {
+        let room = Room { marks: [0; MARKS], words: [0; _] };
+        Encoder {
+            wide,
+            room: Box::new(room),
+            mixed: Vec::new(),
+            exceptions: Vec::new(),
+            items: ITEMS_MAX,
+        }
     }
 
     /// Fills a block, but for the checksum, with as many of the smallest fingerprints as fit.
@@ -67,38 +92,47 @@ impl Encoder {
     ) -> Taken {
         if counted.is_empty() || is_far(ones, counted) {
             let shape = best_shape(ones, &[], cut_shift);
-            write(ones, shape, &mut self.marks, block);
+            write(self.wide, ones, shape, &mut self.room, block);
             return Taken { ones: shape.items, counted: 0 };
         }
-        self.mix(ones, counted);
-        let shape = best_shape(&self.mixed, &self.exceptions, cut_shift);
+        let all = ones.len() + counted.len();
+        // Most blocks have about as many items as the one before.
+        self.mix(ones, counted, self.items + self.items / 8 + 64);
+        let mut shape = best_shape(&self.mixed, &self.exceptions, cut_shift);
+        if shape.items == self.mixed.len() && shape.items < all {
+            self.mix(ones, counted, ITEMS_MAX + 1);
+            shape = best_shape(&self.mixed, &self.exceptions, cut_shift);
+        }
+        self.items = shape.items;
         let counted = exceptions_before(&self.exceptions, shape.items);
-        write(&self.mixed, shape, &mut self.marks, block);
+        write(self.wide, &self.mixed, shape, &mut self.room, block);
         write_exceptions(&self.exceptions[..counted], block);
         Taken { ones: shape.items - counted, counted }
     }
 
-    /// Both kinds in one order, at least one more of them than a block takes, if there are.
-    fn mix(&mut self, ones: &[u64], counted: &[Counted]) {
+    /// Both kinds in one order: at least `count` of them, if there are.
+    fn mix(&mut self, ones: &[u64], counted: &[Counted], count: usize) {
         self.mixed.clear();
         self.exceptions.clear();
-        let (mut rest, mut next, mut end) = (ones, 0, 0);
-        for item in counted {
-            let room = (ITEMS_MAX + 1).saturating_sub(self.mixed.len());
-            if room == 0 {
-                return;
-            }
-            let before = count_below(&rest[..rest.len().min(room)], item.fingerprint);
-            self.mixed.extend(&rest[..before]);
-            rest = &rest[before..];
-            let position = self.mixed.len();
-            end += varint_len((position - next) as u64) + varint_len(fold(item.count));
-            self.mixed.push(item.fingerprint);
-            self.exceptions.push(Exception { position, end, count: item.count });
-            next = position + 1;
-        }
-        let room = (ITEMS_MAX + 1).saturating_sub(self.mixed.len());
-        self.mixed.extend(&rest[..rest.len().min(room)]);
+        let ones = &ones[..ones.len().min(count)];
+        let (mut used, mut next, mut end) = (0, 0, 0);
+        for_ranks(
+            ones,
+            counted,
+            |item| item.fingerprint,
+            |item, rank| {
+                append_some(&mut self.mixed, &ones[used..], rank - used);
+                used = rank;
+                let position = self.mixed.len();
+                end += varint_len((position - next) as u64) + varint_len(fold(item.count));
+                next = position + 1;
+                self.mixed.push(item.fingerprint);
+                self.exceptions.push(Exception { position, end, count: item.count });
+                next < count
+            },
+        );
+        let room = count.saturating_sub(self.mixed.len()).min(ones.len() - used);
+        self.mixed.extend_from_slice(&ones[used..used + room]);
     }
 }
 
@@ -197,8 +231,15 @@ fn cut(items: &[u64], count: usize, cut_shift: u32) -> usize {
     }
 }
 
+/// Where the parts of a block are.
+pub(super) struct Sizes {
+    pub(super) low_bits: u32,
+    pub(super) buckets_start: usize,
+    pub(super) buckets_end: usize,
+}
+
 /// Writes all of a block but the checksum and the exceptions.
-fn write(items: &[u64], shape: Shape, marks: &mut Marks, block: &mut Bytes) {
+fn write(wide: Option<Wide>, items: &[u64], shape: Shape, room: &mut Room, block: &mut Bytes) {
     let Shape { items: count, low_bits } = shape;
     block[..4].fill(0);
     block[4..6].copy_from_slice(&(count as u16).to_le_bytes());
@@ -207,13 +248,17 @@ fn write(items: &[u64], shape: Shape, marks: &mut Marks, block: &mut Bytes) {
     block[16] = low_bits as u8;
     block[17..HEAD].fill(0);
     let items = &items[..count];
-    kernel::pack(items, low_bits, marks, &mut block[HEAD..]);
     let buckets = (items[count - 1] >> low_bits) - (items[0] >> low_bits);
-    let bits = count + buckets as usize;
-    let start = HEAD + count.div_ceil(GROUP) * low_bits as usize;
-    let end = start + bits.div_ceil(8);
-    kernel::gather(marks, &mut block[start..end]);
-    block[end..].fill(0);
+    let buckets_start = HEAD + count.div_ceil(GROUP) * low_bits as usize;
+    let buckets_end = buckets_start + (count + buckets as usize).div_ceil(8);
+    let sizes = Sizes { low_bits, buckets_start, buckets_end };
+    match wide {
+        Some(wide) if low_bits <= kernel::LOW_BITS_MAX => {
+            kernel::pack_wide(wide, items, &sizes, &mut room.words, block);
+        }
+        _ => kernel::pack(items, &sizes, &mut room.marks, block),
+    }
+    block[buckets_end..].fill(0);
 }
 
 fn write_exceptions(exceptions: &[Exception], block: &mut Bytes) {
@@ -270,6 +315,8 @@ fn store<const LOW_BITS: u32>(group: &[u64; GROUP], out: &mut [u8]) {
         }
     }
     let size = (LOW_BITS as usize).div_ceil(8);
+    // Of a size known to the compiler, or it would call a function for a few bytes.
+    let out = &mut out[..8 * size];
     for (out, word) in out.as_chunks_mut::<8>().0.iter_mut().zip(&words[..size]) {
         *out = word.to_le_bytes();
     }

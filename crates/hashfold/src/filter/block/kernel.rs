@@ -3,47 +3,51 @@
 
 use super::{
     super::machine::Wide,
-    Block,
-    encode::{Marks, pack_items},
+    BLOCK_SIZE, Block, Bytes, HEAD,
+    decode::unpack_items,
+    encode::{Marks, Sizes, pack_items},
 };
+
+/// Words with the bits of all buckets, and one more.
+pub(super) type Words = [u64; BLOCK_SIZE / 8 + 2];
 
 /// The most low bits that [`decode`] takes: one more might lie in nine bytes.
 pub(super) const LOW_BITS_MAX: u32 = 57;
 
 /// A function for each number of low bits, which are constants in it.
 macro_rules! each_number_of_low_bits {
-    ($($low_bits:literal)*) => {
-        [$(pack_items::<$low_bits>),*]
+    ($function:ident: $($low_bits:literal)*) => {
+        [$($function::<$low_bits>),*]
+    };
+    ($function:ident) => {
+        each_number_of_low_bits!(
+            $function: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27
+            28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56
+            57 58 59 60 61 62 63
+        )
     };
 }
 
 type Pack = fn(&[u64], &mut Marks, &mut [u8]);
+static PACK: [Pack; 64] = each_number_of_low_bits!(pack_items);
 
-static PACK: [Pack; 64] = each_number_of_low_bits!(
-    0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
-    32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
-);
+type Unpack = fn(u64, &[u8], &mut [u64]);
+static UNPACK: [Unpack; 64] = each_number_of_low_bits!(unpack_items);
 
-/// Packs the low parts of items, and marks their buckets. `out` is the rest of a block that has
-/// room for both.
-#[inline]
-pub(super) fn pack(items: &[u64], low_bits: u32, marks: &mut Marks, out: &mut [u8]) {
-    PACK[low_bits as usize](items, marks, out);
+/// As [`unpack_items`].
+pub(super) fn unpack(low_bits: u32, first_bucket: u64, bytes: &[u8], items: &mut [u64]) {
+    UNPACK[low_bits as usize](first_bucket, bytes, items);
+}
+
+/// Writes the lows and the buckets of items to a block that has room for both, on any machine.
+pub(super) fn pack(items: &[u64], sizes: &Sizes, marks: &mut Marks, block: &mut Bytes) {
+    PACK[sizes.low_bits as usize](items, marks, &mut block[HEAD..]);
+    gather(marks, &mut block[sizes.buckets_start..sizes.buckets_end]);
 }
 
 /// Moves the marks to the bits of `out`.
-#[inline]
-pub(super) fn gather(marks: &mut Marks, out: &mut [u8]) {
-    match Wide::detect() {
-        #[cfg(target_arch = "x86_64")]
-        Some(wide) => x86::gather(wide, marks, out),
-        _ => gather_anywhere(marks, out),
-    }
-}
-
-/// The same, on any machine.
 #[inline(always)]
-pub(super) fn gather_anywhere(marks: &mut Marks, out: &mut [u8]) {
+fn gather(marks: &mut Marks, out: &mut [u8]) {
     let (bytes, _) = marks.as_chunks_mut::<8>();
     for (out, bytes) in out.iter_mut().zip(bytes) {
         let ones = u64::from_le_bytes(*bytes) & 0x0101_0101_0101_0101;
@@ -54,47 +58,210 @@ pub(super) fn gather_anywhere(marks: &mut Marks, out: &mut [u8]) {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::{bucket_start, decode};
+pub(super) use x86::{bucket_start, decode, pack_wide};
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86 {
     use super::{
         super::{
-            GROUP, HEAD, ITEMS_MAX,
+            BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX,
             decode::{bucket_start as bucket_start_anywhere, for_words},
             low_mask,
         },
-        Block, Marks, Wide,
+        Block, LOW_BITS_MAX, Sizes, Wide, Words,
     };
     use std::{arch::x86_64::*, mem::MaybeUninit};
 
-    /// Bits, and marks, that are taken at once.
+    /// Bytes of a register, and bits of a word.
     const LANES: usize = 64;
 
-    #[inline]
-    pub(super) fn gather(_: Wide, marks: &mut Marks, out: &mut [u8]) {
-        // SAFETY: the instructions are there, as `Wide` shows.
-        unsafe { gather_wide(marks, out) }
+    /// For each number of low bits, places of bytes in a register.
+    type Places64 = [[u8; LANES]; LOW_BITS_MAX as usize + 1];
+
+    /// Lane i, of 8 bytes, takes the bytes from the one on in which its low part starts.
+    static SPREAD: Places64 = {
+        let mut table = [[0; LANES]; LOW_BITS_MAX as usize + 1];
+        let mut low_bits = 0;
+        while low_bits <= LOW_BITS_MAX as usize {
+            let mut i = 0;
+            while i < LANES {
+                table[low_bits][i] = (i / 8 * low_bits / 8 + i % 8) as u8;
+                i += 1;
+            }
+            low_bits += 1;
+        }
+        table
+    };
+
+    /// The way back: byte j takes the lane that its bit 0 belongs to, and then the one that bit 7
+    /// does; with at least 8 low bits there is no third one.
+    const fn joined(bit: usize) -> Places64 {
+        let mut table = [[0; LANES]; LOW_BITS_MAX as usize + 1];
+        let mut low_bits = 8;
+        while low_bits <= LOW_BITS_MAX as usize {
+            let mut j = 0;
+            while j < low_bits {
+                let lane = (8 * j + bit) / low_bits;
+                table[low_bits][j] = (8 * lane + j - lane * low_bits / 8) as u8;
+                j += 1;
+            }
+            low_bits += 1;
+        }
+        table
     }
 
-    #[target_feature(enable = "avx512f,avx512bw")]
-    fn gather_wide(marks: &mut Marks, out: &mut [u8]) {
-        let (lines, _) = marks.as_chunks_mut::<LANES>();
-        let mut lines = lines.iter_mut();
-        let (words, rest) = out.as_chunks_mut::<8>();
-        let mut next = || {
-            let line = lines.next()?;
-            // SAFETY: 64 bytes are read of an array of that size.
-            let bytes = unsafe { _mm512_loadu_si512(line.as_ptr().cast()) };
-            *line = [0; LANES];
-            Some(_mm512_movepi8_mask(bytes).to_le_bytes())
-        };
-        for word in words {
-            *word = next().unwrap_or_default();
+    static JOIN_FIRST: Places64 = joined(0);
+    static JOIN_LAST: Places64 = joined(7);
+
+    /// As [`super::pack`], for at most `LOW_BITS_MAX` low bits.
+    #[inline]
+    pub(in super::super) fn pack_wide(
+        _: Wide,
+        items: &[u64],
+        sizes: &Sizes,
+        words: &mut Words,
+        block: &mut Bytes,
+    ) {
+        assert!(sizes.low_bits <= LOW_BITS_MAX);
+        // SAFETY: the instructions are there, as `Wide` shows.
+        unsafe {
+            if sizes.low_bits < 8 {
+                pack_small_lows(items, sizes.low_bits, block);
+            } else {
+                pack_lows(items, sizes.low_bits, block);
+            }
+            let used = (sizes.buckets_end - sizes.buckets_start).div_ceil(8);
+            words[..used].fill(0);
+            pack_buckets(items, sizes.low_bits, words);
         }
-        if !rest.is_empty() {
-            rest.copy_from_slice(&next().unwrap_or_default()[..rest.len()]);
+        let out = &mut block[sizes.buckets_start..sizes.buckets_end];
+        let (chunks, rest) = out.as_chunks_mut::<8>();
+        for (out, word) in chunks.iter_mut().zip(&*words) {
+            *out = word.to_le_bytes();
+        }
+        rest.copy_from_slice(&words[chunks.len()].to_le_bytes()[..rest.len()]);
+    }
+
+    /// Less than 8 bits of each item are 8 bytes, of which only those bits are kept.
+    #[target_feature(enable = "avx512f,bmi2")]
+    fn pack_small_lows(items: &[u64], low_bits: u32, block: &mut Bytes) {
+        let kept = low_mask(low_bits) * 0x0101_0101_0101_0101;
+        for (number, group) in items.chunks(GROUP).enumerate() {
+            let bytes = _mm512_cvtepi64_epi8(load(group));
+            let lows = _pext_u64(_mm_cvtsi128_si64(bytes) as u64, kept);
+            let start = HEAD + number * low_bits as usize;
+            block[start..start + 8].copy_from_slice(&lows.to_le_bytes());
+        }
+    }
+
+    /// At most 8 items, and zeros.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn load(group: &[u64]) -> __m512i {
+        let here = low_mask(group.len().min(GROUP) as u32) as u8;
+        // SAFETY: only lanes that the group has are read.
+        unsafe { _mm512_maskz_loadu_epi64(here, group.as_ptr().cast()) }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+    fn pack_lows(items: &[u64], low_bits: u32, block: &mut Bytes) {
+        let size = low_bits as usize;
+        let mask = _mm512_set1_epi64(low_mask(low_bits) as i64);
+        let shifts: [u64; GROUP] = std::array::from_fn(|i| (i * size % 8) as u64);
+        // SAFETY: 64 bytes are read of arrays of that size.
+        let (shifts, first, last) = unsafe {
+            (
+                _mm512_loadu_si512(shifts.as_ptr().cast()),
+                _mm512_loadu_si512(JOIN_FIRST[size].as_ptr().cast()),
+                _mm512_loadu_si512(JOIN_LAST[size].as_ptr().cast()),
+            )
+        };
+        let here = low_mask(low_bits);
+        let join = |group| {
+            let lows = _mm512_sllv_epi64(_mm512_and_si512(group, mask), shifts);
+            let first = _mm512_maskz_permutexvar_epi8(here, first, lows);
+            let last = _mm512_maskz_permutexvar_epi8(here, last, lows);
+            _mm512_or_si512(first, last)
+        };
+        let (groups, rest) = items.as_chunks::<GROUP>();
+        // Groups whose whole register fits in the block: what is too much of it is overwritten.
+        let plain = groups.len().min((BLOCK_SIZE - HEAD - LANES) / size);
+        let out = block[HEAD..].as_mut_ptr();
+        for (number, group) in groups[..plain].iter().enumerate() {
+            // SAFETY: the last 64 bytes written end at `(plain - 1) * size + 64`, at most the end.
+            unsafe { _mm512_storeu_si512(out.add(number * size).cast(), join(load(group))) };
+        }
+        let rest = (!rest.is_empty()).then_some(rest);
+        let others = groups[plain..].iter().map(|group| &group[..]).chain(rest);
+        for (number, group) in (plain..).zip(others) {
+            let mut bytes = [0_u8; LANES];
+            // SAFETY: 64 bytes are written to an array of that size.
+            unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), join(load(group))) };
+            block[HEAD + number * size..][..size].copy_from_slice(&bytes[..size]);
+        }
+    }
+
+    /// Sets bits from front to back, in words that are zero.
+    struct BitWriter<'a> {
+        words: &'a mut Words,
+        /// The word with the bits that came last, which are `low`; those of the next are `high`.
+        at: usize,
+        low: u64,
+        high: u64,
+    }
+
+    impl BitWriter<'_> {
+        /// Sets bits, the first of which is the lowest one, from bit `first` on.
+        ///
+        /// Whether a new word begins cannot be foretold, so there is no branch for it; and each
+        /// word is written whenever it changes, and never read back.
+        #[inline(always)]
+        fn set(&mut self, first: usize, bits: u64) {
+            let (at, shift) = (first / 64, first % 64);
+            let stays = u64::from(at == self.at).wrapping_neg();
+            let moves = u64::from(at == self.at + 1).wrapping_neg();
+            self.low = (self.low & stays) | (self.high & moves) | bits << shift;
+            self.high = (self.high & stays) | bits >> 1 >> (63 - shift);
+            self.at = at;
+            let words = &mut self.words[at..at + 2];
+            words[0] = self.low;
+            words[1] = self.high;
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2")]
+    fn pack_buckets(items: &[u64], low_bits: u32, words: &mut Words) {
+        let mut writer = BitWriter { words, at: 0, low: 0, high: 0 };
+        let up = _mm_cvtsi64_si128(i64::from(low_bits));
+        let first_bucket = (items[0] >> low_bits) as i64;
+        // The number of the item less the first bucket.
+        let mut base = _mm512_sub_epi64(
+            _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0),
+            _mm512_set1_epi64(first_bucket),
+        );
+        let (step, one) = (_mm512_set1_epi64(GROUP as i64), _mm512_set1_epi64(1));
+        let (groups, rest) = items.as_chunks::<GROUP>();
+        for group in groups {
+            let places = _mm512_add_epi64(_mm512_srl_epi64(load(group), up), base);
+            base = _mm512_add_epi64(base, step);
+            let first = _mm512_castsi512_si128(places);
+            let apart = _mm512_sub_epi64(places, _mm512_broadcastq_epi64(first));
+            let far = _mm512_cmpgt_epu64_mask(apart, _mm512_set1_epi64(63));
+            if far == 0 {
+                let bits = _mm512_reduce_or_epi64(_mm512_sllv_epi64(one, apart)) as u64;
+                writer.set(_mm_cvtsi128_si64(first) as usize, bits);
+                continue;
+            }
+            let mut each = [0_u64; GROUP];
+            // SAFETY: 64 bytes are written to an array of that size.
+            unsafe { _mm512_storeu_si512(each.as_mut_ptr().cast(), places) };
+            for place in each {
+                writer.set(place as usize, 1);
+            }
+        }
+        for (i, item) in (groups.len() * GROUP..).zip(rest) {
+            writer.set(i + ((item >> low_bits) - first_bucket as u64) as usize, 1);
         }
     }
 
@@ -114,7 +281,7 @@ mod x86 {
     /// If not, what was appended is of no use.
     #[inline]
     pub(in super::super) fn decode(_: Wide, block: &Block<'_>, out: &mut Vec<u64>) -> bool {
-        assert!(block.low_bits <= super::LOW_BITS_MAX);
+        assert!(block.low_bits <= LOW_BITS_MAX);
         // SAFETY: the instructions are there, as `Wide` shows.
         unsafe { decode_wide(block, out) }
     }
@@ -183,16 +350,13 @@ mod x86 {
     fn combine(block: &Block<'_>, places: &Places, out: &mut Vec<u64>) -> bool {
         let low_bits = block.low_bits as usize;
         let groups = block.items.div_ceil(GROUP);
-        let (mut bytes, mut shifts) = ([0_u8; LANES], [0_u64; GROUP]);
-        for i in 0..GROUP {
-            for byte in 0..8 {
-                bytes[8 * i + byte] = (i * low_bits / 8 + byte) as u8;
-            }
-            shifts[i] = (i * low_bits % 8) as u64;
-        }
+        let shifts: [u64; GROUP] = std::array::from_fn(|i| (i * low_bits % 8) as u64);
         // SAFETY: 64 bytes are read of arrays of that size.
         let (bytes, shifts) = unsafe {
-            (_mm512_loadu_si512(bytes.as_ptr().cast()), _mm512_loadu_si512(shifts.as_ptr().cast()))
+            (
+                _mm512_loadu_si512(SPREAD[low_bits].as_ptr().cast()),
+                _mm512_loadu_si512(shifts.as_ptr().cast()),
+            )
         };
         let mask = _mm512_set1_epi64(low_mask(block.low_bits) as i64);
         let up = _mm_cvtsi64_si128(low_bits as i64);
@@ -247,3 +411,7 @@ pub(super) fn decode(_: Wide, _: &Block<'_>, _: &mut Vec<u64>) -> bool {
 pub(super) fn bucket_start(_: Wide, bytes: &[u8], bucket: usize) -> Option<usize> {
     super::decode::bucket_start(bytes, bucket)
 }
+
+/// Never called: there is no [`Wide`] machine of this kind.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn pack_wide(_: Wide, _: &[u64], _: &Sizes, _: &mut Words, _: &mut Bytes) {}

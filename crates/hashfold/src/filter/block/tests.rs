@@ -23,12 +23,16 @@ fn naive_find(span: &Span, fingerprint: u64) -> Option<i64> {
 /// Packs all of a span into blocks, and checks each. Returns how many items each has.
 #[track_caller]
 fn check(span: &Span, cut_shift: u32) -> Vec<usize> {
-    let mut encoder = Encoder::new();
+    let mut encoders = machines().map(Encoder::on);
     let (mut ones, mut counted) = (&span.ones[..], &span.counted[..]);
     let mut lens = Vec::new();
     while ones.len() + counted.len() > 0 {
         let mut bytes = [0xaa; BLOCK_SIZE];
-        let taken = encoder.encode(ones, counted, cut_shift, &mut bytes);
+        let mut same = [0x55; BLOCK_SIZE];
+        let [anywhere, wide] = &mut encoders;
+        let taken = anywhere.encode(ones, counted, cut_shift, &mut bytes);
+        assert_eq!(wide.encode(ones, counted, cut_shift, &mut same), taken);
+        assert!(bytes == same, "the blocks of two machines differ");
         let here =
             Span { ones: ones[..taken.ones].to_vec(), counted: counted[..taken.counted].to_vec() };
         (ones, counted) = (&ones[taken.ones..], &counted[taken.counted..]);

@@ -9,6 +9,7 @@ mod sources;
 #[cfg(test)]
 mod tests;
 
+pub(super) use self::kernel::{append_some, ascends, for_ranks};
 pub use self::sources::Merge;
 
 use super::{
@@ -77,14 +78,15 @@ struct Edit {
 /// Ascending numbers, given or made.
 enum List<'a> {
     Given(&'a [u64]),
-    Made(Vec<u64>),
+    /// So many at the front.
+    Made(Vec<u64>, usize),
 }
 
 impl List<'_> {
     fn numbers(&self) -> &[u64] {
         match self {
             List::Given(numbers) => numbers,
-            List::Made(numbers) => numbers,
+            List::Made(numbers, len) => &numbers[..*len],
         }
     }
 }
@@ -100,9 +102,10 @@ impl Merger {
         match merged {
             // One list alone has nothing twice.
             List::Given(ones) => out.ones.extend_from_slice(ones),
-            List::Made(ones) => {
-                kernel::unique(&ones, rule.mode, &mut out.ones, &mut self.heads);
-                self.repeated.extend(self.heads.iter().map(|&head| run_at(&ones, head as usize)));
+            List::Made(ones, len) => {
+                kernel::unique(&ones[..len], rule.mode, &mut out.ones, &mut self.heads);
+                self.repeated
+                    .extend(self.heads.iter().map(|&head| run_at(&ones[..len], head as usize)));
                 self.free.push(ones);
             }
         }
@@ -123,14 +126,15 @@ impl Merger {
                 return a;
             };
             let mut out = self.free.pop().unwrap_or_default();
+            let len = a.numbers().len() + b.numbers().len();
             kernel::merge(a.numbers(), b.numbers(), &mut out);
             for list in [a, b] {
-                if let List::Made(numbers) = list {
+                if let List::Made(numbers, _) = list {
                     self.free.push(numbers);
                 }
             }
-            let place = lists.partition_point(|list| list.numbers().len() > out.len());
-            lists.insert(place, List::Made(out));
+            let place = lists.partition_point(|list| list.numbers().len() > len);
+            lists.insert(place, List::Made(out, len));
         }
         List::Given(&[])
     }
@@ -146,7 +150,9 @@ impl Merger {
             }));
         }
         // Stable: of equal ones the newest stays in front. It finds the runs that are there.
-        self.changes.sort_by_key(|change| change.fingerprint);
+        if spans.iter().filter(|span| !span.counted.is_empty()).count() > 1 {
+            self.changes.sort_by_key(|change| change.fingerprint);
+        }
         self.changes.dedup_by(|older, newer| {
             let equal = older.fingerprint == newer.fingerprint;
             if equal && mode == Mode::Multiset {
@@ -160,32 +166,37 @@ impl Merger {
     fn apply(&mut self, spans: &[SpanRef<'_>], rule: Rule, start: usize, out: &mut Span) {
         let ones = &out.ones[start..];
         self.edits.clear();
-        let (mut place, mut repeated) = (0, self.repeated.iter().peekable());
-        for change in &self.changes {
-            while let Some(item) = repeated.next_if(|it| it.fingerprint < change.fingerprint) {
-                out.counted.push(*item);
-            }
-            place += count_below(&ones[place..], change.fingerprint);
-            let is_one = ones.get(place) == Some(&change.fingerprint);
-            let mut count = change.count;
-            if rule.mode == Mode::Multiset {
-                let same = repeated.next_if(|it| it.fingerprint == change.fingerprint);
-                let keys = same.map_or(i64::from(is_one), |it| it.count);
-                count = count.saturating_add(keys);
-            } else if is_one && is_newer(&spans[..change.span], change.fingerprint) {
-                continue;
-            }
-            let Change { fingerprint, .. } = *change;
-            match (is_one, rule.settle(count)) {
-                (true, Some(1)) => continue,
-                (true, _) => self.edits.push(Edit { place, insert: None }),
-                (false, Some(1)) => self.edits.push(Edit { place, insert: Some(fingerprint) }),
-                (false, _) => {}
-            }
-            if let Some(count) = rule.settle(count).filter(|&count| count != 1) {
-                out.counted.push(Counted { fingerprint, count });
-            }
-        }
+        let mut repeated = self.repeated.iter().peekable();
+        for_ranks(
+            ones,
+            &self.changes,
+            |change| change.fingerprint,
+            |change, place| {
+                let Change { fingerprint, span, mut count } = *change;
+                while let Some(item) = repeated.next_if(|it| it.fingerprint < fingerprint) {
+                    out.counted.push(*item);
+                }
+                let is_one = ones.get(place) == Some(&fingerprint);
+                if rule.mode == Mode::Multiset {
+                    let same = repeated.next_if(|it| it.fingerprint == fingerprint);
+                    let keys = same.map_or(i64::from(is_one), |it| it.count);
+                    count = count.saturating_add(keys);
+                } else if is_one && is_newer(&spans[..span], fingerprint) {
+                    return true;
+                }
+                let count = rule.settle(count);
+                match (is_one, count) {
+                    (true, Some(1)) => return true,
+                    (true, _) => self.edits.push(Edit { place, insert: None }),
+                    (false, Some(1)) => self.edits.push(Edit { place, insert: Some(fingerprint) }),
+                    (false, _) => {}
+                }
+                if let Some(count) = count.filter(|&count| count != 1) {
+                    out.counted.push(Counted { fingerprint, count });
+                }
+                true
+            },
+        );
         out.counted.extend(repeated);
         self.edit(start, &mut out.ones);
     }
@@ -199,7 +210,7 @@ impl Merger {
         made.clear();
         let mut from = start;
         for edit in &self.edits {
-            made.extend_from_slice(&ones[from..start + edit.place]);
+            append_some(&mut made, &ones[from..], start + edit.place - from);
             from = start + edit.place;
             match edit.insert {
                 Some(fingerprint) => made.push(fingerprint),
@@ -223,16 +234,4 @@ fn run_at(numbers: &[u64], head: usize) -> Counted {
     let fingerprint = numbers[head];
     let count = numbers[head..].iter().take_while(|&&number| number == fingerprint).count();
     Counted { fingerprint, count: count as i64 }
-}
-
-/// How many numbers are below `bound`; they ascend, and it is near their front.
-#[inline]
-pub(super) fn count_below(numbers: &[u64], bound: u64) -> usize {
-    let mut to = 1;
-    while to < numbers.len() && numbers[to] < bound {
-        to *= 2;
-    }
-    let from = to / 2;
-    let to = (to + 1).min(numbers.len());
-    from + numbers[from.min(to)..to].partition_point(|&number| number < bound)
 }

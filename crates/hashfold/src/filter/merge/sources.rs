@@ -32,8 +32,6 @@ pub struct Merge<F> {
     rule: Rule,
     sources: Vec<Source<F>>,
     merger: Merger,
-    /// What a source gave last.
-    given: Span,
 }
 
 /// A run, and what of it was not merged yet.
@@ -74,7 +72,7 @@ impl<F: Fingerprints> Merge<F> {
             }
         }
         let sources = runs.into_iter().map(Source::new).collect();
-        Ok(Merge { universe, rule, sources, merger: Merger::default(), given: Span::default() })
+        Ok(Merge { universe, rule, sources, merger: Merger::default() })
     }
 }
 
@@ -87,8 +85,8 @@ impl<F: Fingerprints> Source<F> {
         self.buffer.len() - self.ones - self.counted
     }
 
-    /// Reads on until enough is at hand; `given` is room for that.
-    fn fill(&mut self, given: &mut Span) -> Result<()> {
+    /// Reads on until enough is at hand.
+    fn fill(&mut self) -> Result<()> {
         if self.is_done || self.left() >= AHEAD {
             return Ok(());
         }
@@ -96,14 +94,13 @@ impl<F: Fingerprints> Source<F> {
         self.buffer.counted.drain(..self.counted);
         (self.ones, self.counted) = (0, 0);
         while self.left() < AHEAD {
-            if !self.run.next_span(given)? {
+            let (ones, counted) = (self.buffer.ones.len(), self.buffer.counted.len());
+            if !self.run.append_span(&mut self.buffer)? {
                 self.is_done = true;
                 break;
             }
-            check_order(given, self.last)?;
-            self.last = given.last().or(self.last);
-            self.buffer.ones.extend_from_slice(&given.ones);
-            self.buffer.counted.extend_from_slice(&given.counted);
+            let (ones, counted) = (&self.buffer.ones[ones..], &self.buffer.counted[counted..]);
+            self.last = check_order(SpanRef { ones, counted }, self.last)?;
         }
         Ok(())
     }
@@ -127,10 +124,15 @@ impl<F: Fingerprints> Fingerprints for Merge<F> {
 
     fn next_span(&mut self, span: &mut Span) -> Result<bool> {
         span.clear();
+        self.append_span(span)
+    }
+
+    fn append_span(&mut self, span: &mut Span) -> Result<bool> {
+        let before = span.len();
         // What is merged may all go: then the next stretch has its turn.
-        while span.is_empty() {
+        while span.len() == before {
             for source in &mut self.sources {
-                source.fill(&mut self.given)?;
+                source.fill()?;
             }
             // Beyond the last fingerprint at hand of a source there may be more of it.
             let unfinished = self.sources.iter().filter(|source| !source.is_done);
