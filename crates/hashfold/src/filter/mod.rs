@@ -13,6 +13,7 @@ mod merge;
 mod mode;
 mod pack;
 mod packed;
+mod quotient;
 mod span;
 mod universe;
 
@@ -24,6 +25,10 @@ pub use self::{
     merge::Merge,
     mode::Mode,
     packed::PackedRun,
+    quotient::{
+        BuildOptions, Growth, InFile, Memory, QuotientFilter, QuotientOptions, QuotientView, Scan,
+        Storage,
+    },
     span::{Counted, Fingerprints, Span},
     universe::Universe,
 };

@@ -3,7 +3,7 @@
 use super::ALIGNMENT;
 use memmap2::{MmapMut, MmapOptions};
 use std::{
-    fmt,
+    fmt, io,
     ops::{Deref, DerefMut},
 };
 
@@ -49,6 +49,14 @@ impl Buffer {
             return Buffer { room: Room::Mapped(map), len };
         }
         Buffer::on_heap(len)
+    }
+
+    /// `len` zeros, or the system's error where it has no memory for them.
+    pub fn try_zeroed(len: usize) -> io::Result<Buffer> {
+        if len < MAPPED_MIN {
+            return Ok(Buffer::on_heap(len));
+        }
+        Ok(Buffer { room: Room::Mapped(MmapMut::map_anon(len)?), len })
     }
 
     fn on_heap(len: usize) -> Buffer {

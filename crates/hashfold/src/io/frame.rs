@@ -9,8 +9,8 @@
 //! |-------:|-----:|----------|----------------------------------------------------------------|
 //! |      0 |    8 | magic    | `HASHFOLD`                                                     |
 //! |      8 |    2 | kind     | 1 manifest, 2 table data, 3 table index, 4 store version,      |
-//! |        |      |          | 5 current version, 6 block tree, 7 delta, 9 filter run,        |
-//! |        |      |          | 10 filter log                                                  |
+//! |        |      |          | 5 current version, 6 block tree, 7 delta, 8 quotient filter,   |
+//! |        |      |          | 9 filter run, 10 filter log                                    |
 //! |     10 |    2 | version  | the format version of that kind                                |
 //! |     12 |    4 | zero     |                                                                |
 //! |     16 |    8 | seed     | of the data set's hashes                                       |
@@ -72,10 +72,12 @@ pub enum FileKind {
     FilterRun,
     /// What a cascade filter was told last.
     FilterLog,
+    /// A quotient filter.
+    Quotient,
 }
 
 impl FileKind {
-    const ALL: [FileKind; 9] = [
+    const ALL: [FileKind; 10] = [
         FileKind::Manifest,
         FileKind::TableData,
         FileKind::TableIndex,
@@ -85,6 +87,7 @@ impl FileKind {
         FileKind::Delta,
         FileKind::FilterRun,
         FileKind::FilterLog,
+        FileKind::Quotient,
     ];
 
     fn number(self) -> u16 {
@@ -98,6 +101,7 @@ impl FileKind {
             FileKind::Delta => 7,
             FileKind::FilterRun => 9,
             FileKind::FilterLog => 10,
+            FileKind::Quotient => 8,
         }
     }
 
@@ -113,6 +117,7 @@ impl FileKind {
             FileKind::Delta => "delta",
             FileKind::FilterRun => "filter run",
             FileKind::FilterLog => "filter log",
+            FileKind::Quotient => "quotient filter",
         }
     }
 

@@ -1,0 +1,162 @@
+//! Writing a filter from its first slot to its last, without searching.
+
+use super::{
+    block::BlockMut,
+    kernel::{Kernel, Machine, Task},
+    layout::{BLOCK_SLOTS, Layout, SHIFT_MAX},
+};
+use crate::io::Buffer;
+
+/// Takes fingerprints in ascending order, copies one after the other, and writes their blocks.
+///
+/// What it writes is, byte for byte, what inserting them one by one makes.
+#[derive(Debug)]
+pub(super) struct Appender {
+    bytes: Buffer,
+    machine: Machine,
+    state: State,
+}
+
+#[derive(Debug)]
+struct State {
+    layout: Layout,
+    /// Its slot is known when it is known whether its chain goes on.
+    pending: Option<u64>,
+    /// The first slot after those taken.
+    next: usize,
+    /// The block whose quotients come, and its occupied bits.
+    quotients: usize,
+    occupied: u64,
+    /// The block that is being filled, its ends and its remainders.
+    slots: usize,
+    ends: u64,
+    remainders: [u64; BLOCK_SLOTS],
+    overfull: bool,
+}
+
+/// A cluster got too long for the filter.
+#[derive(Debug)]
+pub(super) struct Overfull;
+
+impl Appender {
+    /// Appends to `bytes`, zeros of the layout's size.
+    pub(super) fn new(layout: Layout, bytes: Buffer, machine: Machine) -> Appender {
+        assert_eq!(bytes.len(), layout.bytes());
+        let state = State {
+            layout,
+            pending: None,
+            next: 0,
+            quotients: 0,
+            occupied: 0,
+            slots: 0,
+            ends: 0,
+            remainders: [0; BLOCK_SLOTS],
+            overfull: false,
+        };
+        Appender { bytes, machine, state }
+    }
+
+    /// Appends fingerprints of the filter's universe, none less than those before.
+    pub(super) fn append(&mut self, fingerprints: &[u64]) -> Result<(), Overfull> {
+        self.machine.run(Append { appender: self, fingerprints });
+        if self.state.overfull { Err(Overfull) } else { Ok(()) }
+    }
+
+    /// The blocks of all that was appended.
+    pub(super) fn finish(mut self) -> Result<Buffer, Overfull> {
+        self.machine.run(Finish { appender: &mut self });
+        if self.state.overfull { Err(Overfull) } else { Ok(self.bytes) }
+    }
+}
+
+struct Append<'a> {
+    appender: &'a mut Appender,
+    fingerprints: &'a [u64],
+}
+
+impl Task for Append<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<K: Kernel>(self) {
+        let Append { appender: Appender { bytes, state, .. }, fingerprints } = self;
+        let Some((&first, rest)) = fingerprints.split_first() else { return };
+        let mut pending = first;
+        if let Some(before) = state.pending {
+            state.put::<K>(bytes, before, first);
+        }
+        for &next in rest {
+            state.put::<K>(bytes, pending, next);
+            pending = next;
+        }
+        state.pending = Some(pending);
+    }
+}
+
+struct Finish<'a> {
+    appender: &'a mut Appender,
+}
+
+impl Task for Finish<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<K: Kernel>(self) {
+        let Appender { bytes, state, .. } = self.appender;
+        if let Some(pending) = state.pending.take() {
+            // Whatever has another quotient ends the chain.
+            state.put::<K>(bytes, pending, !pending);
+        }
+        state.leave_slots::<K>(bytes);
+        state.leave_quotients(bytes, state.layout.all_blocks());
+    }
+}
+
+impl State {
+    /// Puts a fingerprint in its slot, knowing the one after it.
+    #[inline(always)]
+    fn put<K: Kernel>(&mut self, bytes: &mut [u8], fingerprint: u64, next: u64) {
+        let quotient = self.layout.quotient(fingerprint);
+        if quotient / BLOCK_SLOTS != self.quotients {
+            self.leave_quotients(bytes, quotient / BLOCK_SLOTS);
+        }
+        let slot = self.next.max(quotient);
+        if slot / BLOCK_SLOTS != self.slots {
+            self.leave_slots::<K>(bytes);
+            self.slots = slot / BLOCK_SLOTS;
+        }
+        let i = slot % BLOCK_SLOTS;
+        self.remainders[i] = self.layout.remainder(fingerprint);
+        self.occupied |= 1 << (quotient % BLOCK_SLOTS);
+        self.ends |= u64::from(quotient != self.layout.quotient(next)) << i;
+        self.next = slot + 1;
+    }
+
+    /// Writes what was collected of the block that was filled.
+    #[inline(always)]
+    fn leave_slots<K: Kernel>(&mut self, bytes: &mut [u8]) {
+        if self.slots < self.layout.all_blocks() {
+            let mut block = BlockMut::of(bytes, self.layout, self.slots);
+            block.set_ends(self.ends);
+            block.set_remainders::<K>(&self.remainders);
+        } else {
+            self.overfull = true;
+        }
+        self.ends = 0;
+        self.remainders = [0; BLOCK_SLOTS];
+    }
+
+    /// Writes the occupied bits of the block whose quotients are through, and the offsets of
+    /// those after it, up to that of block `to`.
+    #[inline(always)]
+    fn leave_quotients(&mut self, bytes: &mut [u8], to: usize) {
+        BlockMut::of(bytes, self.layout, self.quotients).set_occupied(self.occupied);
+        for index in self.quotients + 1..(to + 1).min(self.layout.all_blocks()) {
+            let offset = self.next.saturating_sub(index * BLOCK_SLOTS);
+            self.overfull |= offset > SHIFT_MAX;
+            BlockMut::of(bytes, self.layout, index).set_offset(offset as u16);
+        }
+        self.quotients = to;
+        self.occupied = 0;
+    }
+}

@@ -1,0 +1,343 @@
+//! A filter as a file: its blocks as they are in memory.
+//!
+//! The fields of the footer, 8 bytes each (the same table stands in `docs/formats/quotient.md`):
+//!
+//! | field          |                                                                       |
+//! |----------------|-----------------------------------------------------------------------|
+//! | fingerprints   | the largest one that there may be                                     |
+//! | remainder_bits | of each slot: 1 to 56                                                 |
+//! | blocks         | that have quotients; `min(blocks, 64)` follow them                    |
+//! | mode           | 0 set, 1 multiset                                                     |
+//! | growth         | when it is full: 0 refuse, 1 double                                   |
+//! | items          | keys, each as often as it was inserted                                |
+//! | distinct       | different fingerprints                                                |
+//! | slots          | that are full                                                         |
+//! | slots_max      | slots that may be full                                                |
+//! | more           | fingerprints with more than four copies                               |
+
+use super::{
+    append::{Appender, Overfull},
+    filter::{COPIES_MAX, Counts, QuotientFilter, QuotientView, Rules, memory},
+    kernel::Machine,
+    layout::{BLOCK_SLOTS, Layout, REMAINDER_BITS_MAX},
+    options::Growth,
+    scan::Feed,
+    storage::{InFile, MORE_BYTES, Memory, Storage},
+};
+use crate::{
+    checksum::{crc32c, crc32c_append},
+    codec::Decoder,
+    error::{Error, ErrorKind, Result},
+    filter::{Mode, Universe},
+    io::{
+        ALIGNMENT, Access, BlockFile, Buffer, Disk,
+        frame::{FileKind, Footer, Header},
+        read_all,
+    },
+};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+/// The second section starts at a multiple of this, in bytes.
+const SECTION_ALIGNMENT: usize = 64;
+
+impl<S: Storage> QuotientFilter<S> {
+    /// Writes the filter to a file, in place of one that may have that name: under another name
+    /// first (`.new` at the end), so that a crash leaves the old file or the new one. `id` is
+    /// for the caller: it comes back from [`QuotientFilter::open`].
+    pub fn save(&self, disk: &dyn Disk, path: &Path, id: u64) -> Result<()> {
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        let new = Path::new(&new);
+        let file = disk.create(new, Access::Cached)?;
+        self.write(file.as_ref(), id)?;
+        file.sync()?;
+        drop(file);
+        let folder = path.parent().unwrap_or(Path::new(""));
+        disk.sync_folder(folder)?;
+        disk.rename(new, path)?;
+        disk.sync_folder(folder)
+    }
+
+    fn write(&self, file: &dyn BlockFile, id: u64) -> Result<()> {
+        let header = Header::new(FileKind::Quotient, self.rules.seed, id).encode();
+        let blocks = self.storage.blocks();
+        let mut rest = vec![0; blocks.len().next_multiple_of(SECTION_ALIGNMENT) - blocks.len()];
+        let mut more_count = 0;
+        for (fingerprint, more) in self.storage.all_more() {
+            rest.extend(fingerprint.to_le_bytes());
+            rest.extend(more.to_le_bytes());
+            more_count += 1;
+        }
+        let size = blocks.len() + rest.len();
+        rest.resize(rest.len() + size.next_multiple_of(ALIGNMENT) - size, 0);
+        let body_sum = crc32c_append(crc32c(blocks), &rest);
+        let footer = Footer { fields: self.fields(more_count), body_sum };
+        let mut offset = 0;
+        for part in [&header[..], blocks, &rest] {
+            file.write_at(offset, part)?;
+            offset += part.len() as u64;
+        }
+        file.write_at(offset, &footer.encode(offset))
+    }
+
+    fn fields(&self, more_count: u64) -> Vec<u8> {
+        let fields = [
+            self.universe.last(),
+            u64::from(self.layout.remainder_bits),
+            self.layout.blocks as u64,
+            match self.rules.mode {
+                Mode::Set => 0,
+                Mode::Multiset => 1,
+            },
+            match self.rules.growth {
+                Growth::Refuse => 0,
+                Growth::Double => 1,
+            },
+            self.counts.items,
+            self.counts.distinct,
+            self.counts.slots,
+            self.counts.slots_max,
+            more_count,
+        ];
+        fields.iter().flat_map(|field| field.to_le_bytes()).collect()
+    }
+}
+
+impl QuotientFilter {
+    /// Reads a filter from a file and checks all of it. Returns it with the file's id.
+    pub fn read(disk: &dyn Disk, path: &Path, access: Access) -> Result<(QuotientFilter, u64)> {
+        let view = QuotientView::open(disk, path, access)?;
+        Ok((view.to_memory()?, view.id()))
+    }
+}
+
+impl QuotientView {
+    /// Opens a filter in a file without reading all of it: with [`Access::Mapped`] only what is
+    /// looked at is ever read. What a lookup meets is not checked, [`QuotientView::verify`] does
+    /// that; damage then leads to wrong answers, and to nothing worse.
+    pub fn open(disk: &dyn Disk, path: &Path, access: Access) -> Result<QuotientView> {
+        let file = disk.open(path, access)?;
+        let header = Header::read(file.as_ref(), FileKind::Quotient)?;
+        let (footer, footer_start) = Footer::read(file.as_ref())?;
+        let open = Fields::decode(&footer.fields, header, footer.body_sum, footer_start);
+        let fields = open.map_err(|error| error.at(file.place()))?;
+        let read = match file.mapped() {
+            Some(mapped) if mapped.len() as u64 >= footer_start => None,
+            _ => Some(read_all(file.as_ref(), u64::MAX)?),
+        };
+        Ok(fields.view(file, read))
+    }
+
+    /// What the file was given when it was written.
+    pub fn id(&self) -> u64 {
+        self.storage.id
+    }
+
+    /// Checks all of the file: its checksum, and that its blocks are as this library writes them.
+    pub fn verify(&self) -> Result<()> {
+        self.to_memory().map(|_| ())
+    }
+
+    /// A copy in memory, which can be changed. Checks all of the file.
+    pub fn to_memory(&self) -> Result<QuotientFilter> {
+        let place = self.storage.file.place();
+        self.check_sum().and_then(|()| self.copy()).map_err(|error| error.at(place))
+    }
+
+    fn check_sum(&self) -> Result<()> {
+        let (expected, got) = (self.storage.body_sum, crc32c(self.storage.body()));
+        if expected == got { Ok(()) } else { Err(ErrorKind::Checksum { expected, got }.into()) }
+    }
+
+    /// Writes the fingerprints anew. There is one way to write them, so the blocks must come out
+    /// as they were.
+    fn copy(&self) -> Result<QuotientFilter> {
+        let more = self.check_more()?;
+        let mut appender = Appender::new(self.layout, memory(self.layout)?, self.machine);
+        let (mut feed, mut stretch) = (Feed::new(self), Vec::new());
+        let mut tally = Tally::default();
+        loop {
+            stretch.clear();
+            feed.read(&mut stretch)?;
+            if stretch.is_empty() {
+                break;
+            }
+            tally.add(&stretch, &more)?;
+            appender.append(&stretch).map_err(|Overfull| not_ours())?;
+        }
+        let blocks = appender.finish().map_err(|Overfull| not_ours())?;
+        if *blocks != *self.storage.blocks() {
+            return Err(not_ours());
+        }
+        tally.check(&self.counts, &more)?;
+        Ok(QuotientFilter {
+            universe: self.universe,
+            layout: self.layout,
+            machine: self.machine,
+            rules: self.rules,
+            counts: self.counts,
+            storage: Memory { blocks, more },
+        })
+    }
+
+    /// The second section, if it is in order.
+    fn check_more(&self) -> Result<BTreeMap<u64, u64>> {
+        let mut last = None;
+        let mut map = BTreeMap::new();
+        for (fingerprint, more) in self.storage.all_more() {
+            if last.is_some_and(|last| last >= fingerprint) || more == 0 {
+                let got = format!("{more} more of fingerprint {fingerprint}");
+                return Err(Error::field("counts", "ascending, none 0", got));
+            }
+            last = Some(fingerprint);
+            map.insert(fingerprint, more);
+        }
+        Ok(map)
+    }
+}
+
+fn not_ours() -> Error {
+    Error::field("blocks", "as this library writes them", "others")
+}
+
+/// Counts what is read of a file.
+#[derive(Debug, Default)]
+struct Tally {
+    slots: u64,
+    distinct: u64,
+    last: Option<u64>,
+    copies: u64,
+    /// Fingerprints that have as many copies as slots may hold and are counted beside them too.
+    with_more: usize,
+}
+
+impl Tally {
+    fn add(&mut self, stretch: &[u64], more: &BTreeMap<u64, u64>) -> Result<()> {
+        self.slots += stretch.len() as u64;
+        for &fingerprint in stretch {
+            let again = self.last == Some(fingerprint);
+            self.copies = if again { self.copies + 1 } else { 1 };
+            self.distinct += u64::from(!again);
+            self.last = Some(fingerprint);
+            if self.copies > COPIES_MAX {
+                let expected = format!("at most {COPIES_MAX}");
+                return Err(Error::field("copies of a fingerprint", expected, self.copies));
+            }
+            if self.copies == COPIES_MAX && more.contains_key(&fingerprint) {
+                self.with_more += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, counts: &Counts, more: &BTreeMap<u64, u64>) -> Result<()> {
+        let beside = more.values().try_fold(0_u64, |sum, &more| sum.checked_add(more));
+        let items = beside.and_then(|beside| beside.checked_add(self.slots));
+        for (what, expected, got) in [
+            ("full slots", counts.slots, Some(self.slots)),
+            ("different fingerprints", counts.distinct, Some(self.distinct)),
+            ("items", counts.items, items),
+            ("fingerprints with more copies", more.len() as u64, Some(self.with_more as u64)),
+        ] {
+            if got != Some(expected) {
+                let got = got.map_or("too many to count".to_owned(), |got| got.to_string());
+                return Err(Error::field(what, expected.to_string(), got));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What header and footer say.
+struct Fields {
+    universe: Universe,
+    layout: Layout,
+    rules: Rules,
+    counts: Counts,
+    more_count: usize,
+    body_sum: u32,
+    body_end: usize,
+    id: u64,
+}
+
+/// A field that must be in this range.
+fn within(what: &'static str, range: std::ops::RangeInclusive<u64>, got: u64) -> Result<u64> {
+    if range.contains(&got) {
+        return Ok(got);
+    }
+    Err(Error::field(what, format!("{} to {}", range.start(), range.end()), got))
+}
+
+impl Fields {
+    fn decode(fields: &[u8], header: Header, body_sum: u32, footer_start: u64) -> Result<Fields> {
+        let mut fields = Decoder::new(fields);
+        let universe = Universe::with_size(u128::from(fields.u64()?) + 1)
+            .map_err(|_| Error::field("largest fingerprint", "at least 1", 0))?;
+        let bits = within("remainder bits", 1..=u64::from(REMAINDER_BITS_MAX), fields.u64()?)?;
+        let blocks = within("blocks", 1..=u64::MAX / BLOCK_SLOTS as u64, fields.u64()?)?;
+        let layout = Layout::new(u128::from(blocks) * BLOCK_SLOTS as u128, bits as u32)
+            .ok_or_else(|| Error::field("blocks", "what memory can hold", blocks))?;
+        let mode = match within("mode", 0..=1, fields.u64()?)? {
+            0 => Mode::Set,
+            _ => Mode::Multiset,
+        };
+        let growth = match within("growth", 0..=1, fields.u64()?)? {
+            0 => Growth::Refuse,
+            _ => Growth::Double,
+        };
+        let (items, distinct, slots) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let slots_max = within("slots that may be full", 0..=layout.slots(), fields.u64()?)?;
+        within("full slots", 0..=slots_max, slots)?;
+        within("different fingerprints", 0..=slots, distinct)?;
+        within("items", slots..=u64::MAX, items)?;
+        let more_count = within("fingerprints with more copies", 0..=distinct, fields.u64()?)?;
+        fields.end()?;
+        let largest = (layout.slots() - 1).min(u64::MAX >> bits);
+        within("quotient of the largest fingerprint", 0..=largest, universe.last() >> bits)?;
+        let body = layout.bytes().next_multiple_of(SECTION_ALIGNMENT) as u64;
+        let body = body.checked_add(more_count.saturating_mul(MORE_BYTES as u64));
+        let body_end = body
+            .and_then(|body| body.checked_next_multiple_of(ALIGNMENT as u64))
+            .and_then(|body| body.checked_add(ALIGNMENT as u64))
+            .filter(|&body_end| body_end == footer_start);
+        let Some(body_end) = body_end else {
+            let expected = format!("of {blocks} blocks and {more_count} counts");
+            return Err(Error::field("size of the body", expected, footer_start));
+        };
+        let rules = Rules { mode, growth, seed: header.seed };
+        let counts = Counts { items, distinct, slots, slots_max };
+        let (more_count, body_end) = (more_count as usize, body_end as usize);
+        Ok(Fields {
+            universe,
+            layout,
+            rules,
+            counts,
+            more_count,
+            body_sum,
+            body_end,
+            id: header.id,
+        })
+    }
+
+    fn view(self, file: Arc<dyn BlockFile>, read: Option<Buffer>) -> QuotientView {
+        let blocks = ALIGNMENT..ALIGNMENT + self.layout.bytes();
+        let start = blocks.end.next_multiple_of(SECTION_ALIGNMENT);
+        let storage = InFile {
+            file,
+            read,
+            more: start..start + self.more_count * MORE_BYTES,
+            blocks,
+            body: ALIGNMENT..self.body_end,
+            body_sum: self.body_sum,
+            id: self.id,
+        };
+        QuotientFilter {
+            universe: self.universe,
+            layout: self.layout,
+            machine: Machine::best(),
+            rules: self.rules,
+            counts: self.counts,
+            storage,
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Two filters in, one filter out.
+
+use super::{
+    filter::QuotientFilter,
+    options::Shape,
+    resize::Collector,
+    scan::Feed,
+    storage::{Memory, Storage},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    filter::Mode,
+};
+
+/// What was read of one filter and not yet merged.
+#[derive(Debug)]
+struct Side<'a> {
+    feed: Feed<'a>,
+    stretch: Vec<u64>,
+    /// How many of the stretch are merged.
+    merged: usize,
+    at_end: bool,
+}
+
+impl<'a> Side<'a> {
+    fn new<S: Storage>(filter: &'a QuotientFilter<S>) -> Side<'a> {
+        Side { feed: Feed::new(filter), stretch: Vec::new(), merged: 0, at_end: false }
+    }
+
+    /// Reads on if nothing is left.
+    fn fill(&mut self) -> Result<()> {
+        if self.merged == self.stretch.len() && !self.at_end {
+            self.stretch.clear();
+            self.merged = 0;
+            self.feed.read(&mut self.stretch)?;
+            self.at_end = self.stretch.is_empty();
+        }
+        Ok(())
+    }
+
+    fn last(&self) -> u64 {
+        self.stretch.last().copied().unwrap_or(u64::MAX)
+    }
+
+    /// Takes what is not above `limit`.
+    fn take(&mut self, limit: u64) -> &[u64] {
+        let rest = &self.stretch[self.merged..];
+        let taken = rest.partition_point(|&fingerprint| fingerprint <= limit);
+        self.merged += taken;
+        &rest[..taken]
+    }
+}
+
+impl<S: Storage> QuotientFilter<S> {
+    /// A filter with the keys of both: the union of sets, the sum of multisets. It has the rules
+    /// of this one, and its slots, doubled until they suffice for the keys of both if they have
+    /// none in common.
+    ///
+    /// Both must be of the same universe and mode, and their hashes of one seed.
+    pub fn merge<T: Storage>(&self, other: &QuotientFilter<T>) -> Result<QuotientFilter<Memory>> {
+        self.check_alike(other)?;
+        let shape = self.shape_with(other);
+        let mode = self.rules.mode;
+        let mut collector = Collector::new(&shape, mode, self.machine)?;
+        let (mut left, mut right) = (Side::new(self), Side::new(other));
+        let mut both = Vec::new();
+        loop {
+            left.fill()?;
+            right.fill()?;
+            if left.at_end && right.at_end {
+                break;
+            }
+            let limit = left.last().min(right.last());
+            merge_into(left.take(limit), right.take(limit), &mut both);
+            collector.collect(&both)?;
+        }
+        if mode == Mode::Multiset {
+            for (fingerprint, more) in self.storage.all_more().chain(other.storage.all_more()) {
+                collector.add_more(fingerprint, more)?;
+            }
+        }
+        collector.finish(&shape, self.rules)
+    }
+
+    /// The smallest shape of this filter's universe with slots for the keys of both, if there is
+    /// one; else the largest, for they may have many in common.
+    fn shape_with<T: Storage>(&self, other: &QuotientFilter<T>) -> Shape {
+        let wanted = self.counts.slots.saturating_add(other.counts.slots);
+        let (mut layout, mut slots_max) = (self.layout, self.counts.slots_max);
+        while slots_max < wanted
+            && let Some(doubled) = layout.doubled()
+        {
+            layout = doubled;
+            slots_max *= 2;
+        }
+        Shape { layout, universe: self.universe, slots_max }
+    }
+
+    fn check_alike<T: Storage>(&self, other: &QuotientFilter<T>) -> Result<()> {
+        let differ = |what, expected, got| Err(ErrorKind::Mismatch { what, expected, got }.into());
+        let (ours, theirs) = (self.universe.last(), other.universe.last());
+        if ours != theirs {
+            return differ("largest fingerprint", ours, theirs);
+        }
+        if self.rules.seed != other.rules.seed {
+            return differ("seed", self.rules.seed.0, other.rules.seed.0);
+        }
+        if self.rules.mode != other.rules.mode {
+            let name = |mode| if mode == Mode::Set { "set" } else { "multiset" };
+            let expected = format!("a {}", name(self.rules.mode));
+            return Err(Error::argument("other filter", expected, name(other.rules.mode)));
+        }
+        Ok(())
+    }
+}
+
+/// Replaces what `out` holds by all of `a` and `b`, in order.
+fn merge_into(a: &[u64], b: &[u64], out: &mut Vec<u64>) {
+    out.clear();
+    out.resize(a.len() + b.len(), 0);
+    let (mut i, mut j) = (0, 0);
+    while i < a.len() && j < b.len() {
+        let (x, y) = (a[i], b[j]);
+        let first = usize::from(x <= y);
+        out[i + j] = x.min(y);
+        i += first;
+        j += 1 - first;
+    }
+    let rest = i + j;
+    let (left, right) = (&a[i..], &b[j..]);
+    out[rest..][..left.len()].copy_from_slice(left);
+    out[rest + left.len()..].copy_from_slice(right);
+}

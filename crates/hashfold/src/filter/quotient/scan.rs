@@ -1,0 +1,243 @@
+//! Reading a filter from its first slot to its last.
+
+use super::{
+    block::Blocks,
+    filter::{COPIES_MAX, QuotientFilter},
+    kernel::{Kernel, Machine, Task},
+    layout::BLOCK_SLOTS,
+    storage::Storage,
+};
+use crate::{
+    error::{Error, Result},
+    filter::{Counted, Fingerprints, Mode, Span, Universe},
+};
+
+/// Fingerprints that a scan takes at a time, about.
+const STRETCH: usize = 4096;
+
+/// Reads all fingerprints in ascending order, copies one after the other, and refuses what does
+/// not ascend or is outside the universe: only damaged bytes lead to that.
+#[derive(Debug)]
+pub(super) struct Feed<'a> {
+    place: Place<'a>,
+    machine: Machine,
+    universe: Universe,
+    mode: Mode,
+    last: Option<u64>,
+}
+
+/// Up to where a filter was read.
+#[derive(Debug)]
+struct Place<'a> {
+    blocks: Blocks<'a>,
+    /// The first slot not yet read.
+    slot: usize,
+    /// The block whose quotients come next, and those of them that are occupied.
+    quotients: usize,
+    occupied: u64,
+}
+
+impl<'a> Feed<'a> {
+    pub(super) fn new<S: Storage>(filter: &'a QuotientFilter<S>) -> Feed<'a> {
+        let blocks = filter.blocks();
+        let occupied = blocks.block(0).occupied();
+        Feed {
+            place: Place { blocks, slot: 0, quotients: 0, occupied },
+            machine: filter.machine,
+            universe: filter.universe,
+            mode: filter.rules.mode,
+            last: None,
+        }
+    }
+
+    /// Appends the next stretch of fingerprints to `out`; nothing at the end.
+    pub(super) fn read(&mut self, out: &mut Vec<u64>) -> Result<()> {
+        let start = out.len();
+        if !self.machine.run(Read { place: &mut self.place, out }) {
+            return Err(Error::field("chains", "as many as quotients", "fewer"));
+        }
+        let fresh = &out[start..];
+        let (Some(&first), Some(&last)) = (fresh.first(), fresh.last()) else { return Ok(()) };
+        let ascend = match self.mode {
+            Mode::Set => {
+                fresh.windows(2).fold(true, |is, pair| is & (pair[0] < pair[1]))
+                    && self.last.is_none_or(|before| before < first)
+            }
+            Mode::Multiset => {
+                fresh.windows(2).fold(true, |is, pair| is & (pair[0] <= pair[1]))
+                    && self.last.is_none_or(|before| before <= first)
+            }
+        };
+        if !ascend {
+            return Err(Error::field("order of the fingerprints", "ascending", "another one"));
+        }
+        if last > self.universe.last() {
+            let expected = format!("at most {}", self.universe.last());
+            return Err(Error::field("fingerprint", expected, last));
+        }
+        self.last = Some(last);
+        Ok(())
+    }
+}
+
+struct Read<'f, 'a> {
+    place: &'f mut Place<'a>,
+    out: &'f mut Vec<u64>,
+}
+
+impl Task for Read<'_, '_> {
+    /// `false` if the bytes are damaged: quotients are left when the slots are at an end.
+    type Output = bool;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self) -> bool {
+        let Read { place, out } = self;
+        let (blocks, layout) = (place.blocks, place.blocks.layout);
+        let enough = out.len() + STRETCH;
+        let mut remainders = [0; BLOCK_SLOTS];
+        let mut decoded = usize::MAX;
+        while out.len() < enough {
+            while place.occupied == 0 {
+                if place.quotients + 1 >= layout.blocks {
+                    return true;
+                }
+                place.quotients += 1;
+                place.occupied = blocks.block(place.quotients).occupied();
+            }
+            let first = place.quotients * BLOCK_SLOTS;
+            let slot = place.slot.max(first + place.occupied.trailing_zeros() as usize);
+            let index = slot / BLOCK_SLOTS;
+            if index >= layout.all_blocks() {
+                return false;
+            }
+            let block = blocks.block(index);
+            if index != decoded {
+                block.remainders::<K>(&mut remainders);
+                decoded = index;
+            }
+            let slots =
+                Slots { remainders: &remainders, ends: block.ends(), bits: layout.remainder_bits };
+            (place.occupied, place.slot) = slots.read(place.occupied, first, slot, out);
+        }
+        true
+    }
+}
+
+/// The slots of one block.
+struct Slots<'a> {
+    remainders: &'a [u64; BLOCK_SLOTS],
+    ends: u64,
+    /// Of a remainder.
+    bits: u32,
+}
+
+impl Slots<'_> {
+    /// Reads fingerprints from `slot` on, until the slots or the `occupied` quotients come to an
+    /// end, of which `first` is the one of the lowest bit. Returns the quotients that are left
+    /// and the slot after.
+    #[inline(always)]
+    fn read(
+        &self,
+        mut occupied: u64,
+        first: usize,
+        slot: usize,
+        out: &mut Vec<u64>,
+    ) -> (u64, usize) {
+        let start = slot / BLOCK_SLOTS * BLOCK_SLOTS;
+        // Below 0 for the quotients of an earlier block.
+        let own = first as isize - start as isize;
+        let mut i = slot % BLOCK_SLOTS;
+        let mut found = [0; BLOCK_SLOTS];
+        let mut count = 0;
+        let mut quotient = occupied.trailing_zeros() as usize;
+        while occupied != 0 && i < BLOCK_SLOTS {
+            found[count % BLOCK_SLOTS] =
+                ((first + quotient) as u64) << self.bits | self.remainders[i];
+            count += 1;
+            // The lowest quotient is through if its chain ends here.
+            occupied &= occupied.wrapping_sub(self.ends >> i & 1);
+            quotient = occupied.trailing_zeros() as usize;
+            i = (i + 1).max((own + quotient as isize).max(0) as usize);
+        }
+        out.extend_from_slice(&found[..count]);
+        (occupied, start + i)
+    }
+}
+
+/// The fingerprints of a filter as a run: see [`QuotientFilter::scan`].
+#[derive(Debug)]
+pub struct Scan<'a, S> {
+    filter: &'a QuotientFilter<S>,
+    feed: Feed<'a>,
+    stretch: Vec<u64>,
+    /// Copies of the last fingerprint, of which more may come.
+    held: Vec<u64>,
+}
+
+impl<'a, S: Storage> Scan<'a, S> {
+    pub(super) fn new(filter: &'a QuotientFilter<S>) -> Scan<'a, S> {
+        let (stretch, held) = (Vec::new(), Vec::new());
+        Scan { filter, feed: Feed::new(filter), stretch, held }
+    }
+
+    /// Reads the next stretch with all copies of what is in it.
+    fn read_whole(&mut self) -> Result<()> {
+        self.stretch.clear();
+        self.stretch.append(&mut self.held);
+        let held = self.stretch.len();
+        self.feed.read(&mut self.stretch)?;
+        let Some(&last) = self.stretch.last().filter(|_| self.stretch.len() > held) else {
+            return Ok(());
+        };
+        let whole = self.stretch.partition_point(|&fingerprint| fingerprint < last);
+        self.held.extend(self.stretch.drain(whole..));
+        if self.held.len() as u64 > COPIES_MAX {
+            return Err(too_many(self.held.len() as u64));
+        }
+        // A stretch without an end to it, of one fingerprint: the last one of the filter.
+        if self.stretch.is_empty() { self.read_whole() } else { Ok(()) }
+    }
+
+    /// Counts copies.
+    fn count(&self, span: &mut Span) -> Result<()> {
+        let mut rest = &self.stretch[..];
+        while let Some(&fingerprint) = rest.first() {
+            let copies = rest.iter().take_while(|&&next| next == fingerprint).count();
+            rest = &rest[copies..];
+            let copies = copies as u64;
+            if copies == 1 {
+                span.ones.push(fingerprint);
+                continue;
+            }
+            if copies > COPIES_MAX {
+                return Err(too_many(copies));
+            }
+            let more = if copies == COPIES_MAX { self.filter.storage.more(fingerprint) } else { 0 };
+            let count = i64::try_from(copies.saturating_add(more)).unwrap_or(i64::MAX);
+            span.counted.push(Counted { fingerprint, count });
+        }
+        Ok(())
+    }
+}
+
+fn too_many(copies: u64) -> Error {
+    Error::field("copies of a fingerprint", format!("at most {COPIES_MAX}"), copies)
+}
+
+impl<S: Storage> Fingerprints for Scan<'_, S> {
+    fn universe(&self) -> Universe {
+        self.filter.universe
+    }
+
+    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
+        span.clear();
+        match self.filter.rules.mode {
+            Mode::Set => self.feed.read(&mut span.ones)?,
+            Mode::Multiset => {
+                self.read_whole()?;
+                self.count(span)?;
+            }
+        }
+        Ok(!span.is_empty())
+    }
+}

@@ -1,0 +1,102 @@
+//! Where the bytes of a filter are: in memory, or in a file.
+
+use crate::{
+    codec::Decoder,
+    io::{BlockFile, Buffer},
+};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
+
+/// Where a filter's bytes are: in [`Memory`] or [`InFile`].
+pub trait Storage: Send + Sync {
+    /// All blocks.
+    fn blocks(&self) -> &[u8];
+
+    /// How many keys a fingerprint stands for beyond its copies in slots.
+    fn more(&self, fingerprint: u64) -> u64;
+
+    /// All fingerprints of which there are more than copies in slots, ascending, with how many.
+    fn all_more(&self) -> Box<dyn Iterator<Item = (u64, u64)> + '_>;
+}
+
+/// A filter in memory, which can be changed.
+#[derive(Debug)]
+pub struct Memory {
+    pub(super) blocks: Buffer,
+    /// Fingerprints with more copies than slots may hold: how many more.
+    pub(super) more: BTreeMap<u64, u64>,
+}
+
+impl Storage for Memory {
+    #[inline(always)]
+    fn blocks(&self) -> &[u8] {
+        &self.blocks
+    }
+
+    fn more(&self, fingerprint: u64) -> u64 {
+        self.more.get(&fingerprint).copied().unwrap_or(0)
+    }
+
+    fn all_more(&self) -> Box<dyn Iterator<Item = (u64, u64)> + '_> {
+        Box::new(self.more.iter().map(|(&fingerprint, &more)| (fingerprint, more)))
+    }
+}
+
+/// A filter in a file that is mapped, or was read where it cannot be: it never changes, and none
+/// of its bytes is believed.
+#[derive(Debug)]
+pub struct InFile {
+    pub(super) file: Arc<dyn BlockFile>,
+    /// The file's bytes, if it is not mapped.
+    pub(super) read: Option<Buffer>,
+    pub(super) blocks: Range<usize>,
+    pub(super) more: Range<usize>,
+    /// All between header and footer, and its checksum.
+    pub(super) body: Range<usize>,
+    pub(super) body_sum: u32,
+    pub(super) id: u64,
+}
+
+/// A fingerprint and how many more it has, in a file.
+pub(super) const MORE_BYTES: usize = 16;
+
+impl InFile {
+    fn part(&self, range: &Range<usize>) -> &[u8] {
+        let all = match &self.read {
+            Some(read) => read,
+            None => self.file.mapped().unwrap_or(&[]),
+        };
+        &all[range.clone()]
+    }
+
+    /// All that the checksum is of.
+    pub(super) fn body(&self) -> &[u8] {
+        self.part(&self.body)
+    }
+
+    fn entries(&self) -> &[[u8; MORE_BYTES]] {
+        self.part(&self.more).as_chunks().0
+    }
+}
+
+fn decode(entry: &[u8; MORE_BYTES]) -> (u64, u64) {
+    let mut fields = Decoder::new(entry);
+    let mut field = || fields.u64().expect("an entry has two fields");
+    (field(), field())
+}
+
+impl Storage for InFile {
+    #[inline(always)]
+    fn blocks(&self) -> &[u8] {
+        self.part(&self.blocks)
+    }
+
+    fn more(&self, fingerprint: u64) -> u64 {
+        let entries = self.entries();
+        let found = entries.binary_search_by_key(&fingerprint, |entry| decode(entry).0);
+        found.map_or(0, |i| decode(&entries[i]).1)
+    }
+
+    fn all_more(&self) -> Box<dyn Iterator<Item = (u64, u64)> + '_> {
+        Box::new(self.entries().iter().map(decode))
+    }
+}

@@ -1,0 +1,89 @@
+//! The two kernels do the same to whole filters, and blocks do not depend on their history.
+
+use super::{
+    kernel::Machine,
+    {Growth, QuotientFilter, QuotientOptions},
+};
+use crate::{
+    filter::{Fingerprints, Mode, Span},
+    key::{KeyHash, Seed},
+};
+
+fn random(seed: u64) -> impl FnMut() -> u64 {
+    let mut state = seed;
+    move || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state ^ state >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+fn filter(mode: Mode, error_rate: f64, machine: Machine) -> QuotientFilter {
+    let growth = Growth::Double;
+    // Where a remainder has few bits to give away, none is needed.
+    let capacity = if error_rate > 0.1 { 20_000 } else { 5000 };
+    let options =
+        QuotientOptions { mode, growth, ..QuotientOptions::new(capacity, error_rate, Seed(1)) };
+    let mut filter = QuotientFilter::new(&options).unwrap();
+    filter.machine = machine;
+    filter
+}
+
+/// Inserts twice what it is made for, removes some, merges and shrinks.
+fn history(mode: Mode, error_rate: f64, machine: Machine) -> (Vec<u8>, Vec<Span>, Vec<bool>) {
+    let (mut one, mut other) =
+        (filter(mode, error_rate, machine), filter(mode, error_rate, machine));
+    let mut random = random(9);
+    let hashes: Vec<KeyHash> =
+        (0..10_000).map(|_| KeyHash::from_bits(u128::from(random()) << 64)).collect();
+    let mut flags = vec![false; hashes.len()];
+    one.insert_batch(&hashes, &mut flags).unwrap();
+    other.insert_batch(&hashes[2000..5000], &mut flags[2000..5000]).unwrap();
+    one.remove_batch(&hashes[..7000], &mut flags[..7000]);
+    one.insert_batch(&hashes[3000..4000], &mut flags[3000..4000]).unwrap();
+    let mut merged = one.merge(&other).unwrap();
+    merged.machine = machine;
+    let _ = merged.shrink();
+    merged.contains_batch(&hashes, &mut flags);
+    let mut spans = Vec::new();
+    let mut run = merged.scan();
+    let mut span = Span::default();
+    while run.next_span(&mut span).unwrap() {
+        spans.push(span.clone());
+    }
+    drop(run);
+    (merged.storage.blocks.to_vec(), spans, flags)
+}
+
+#[test]
+fn the_kernels_make_the_same_filters() {
+    for mode in [Mode::Set, Mode::Multiset] {
+        for error_rate in [0.4, 0.05, 0.01, 1e-3, 1e-4, 1e-5, 1e-7, 1e-10] {
+            let portable = history(mode, error_rate, Machine::PORTABLE);
+            assert!(history(mode, error_rate, Machine::best()) == portable, "{error_rate}");
+        }
+    }
+}
+
+#[test]
+fn blocks_do_not_depend_on_the_order_of_what_was_done() {
+    let mut random = random(4);
+    let mut hashes: Vec<KeyHash> =
+        (0..4000).map(|_| KeyHash::from_bits(u128::from(random()) << 64)).collect();
+    let mut one = filter(Mode::Set, 1e-3, Machine::best());
+    let mut other = filter(Mode::Set, 1e-3, Machine::best());
+    let mut flags = vec![false; 4000];
+    one.insert_batch(&hashes, &mut flags).unwrap();
+    one.remove_batch(&hashes[..2000], &mut flags[..2000]);
+    hashes.drain(..2000);
+    hashes.sort_unstable();
+    // What shared a fingerprint with a removed key went with it.
+    hashes.retain(|&hash| one.contains(hash));
+    for &hash in hashes.iter().rev() {
+        other.insert(hash).unwrap();
+    }
+    assert!(*one.storage.blocks == *other.storage.blocks);
+    one.grow().unwrap();
+    one.shrink().unwrap();
+    assert!(*one.storage.blocks == *other.storage.blocks);
+}
