@@ -73,7 +73,13 @@ impl<S: Storage> QuotientFilter<S> {
     /// Starts to fetch the block of a key's quotient.
     #[inline(always)]
     fn fetch(&self, hash: KeyHash) {
-        let quotient = self.layout.quotient(self.universe.fingerprint(hash));
+        self.fetch_block(self.universe.fingerprint(hash));
+    }
+
+    /// Starts to fetch the block of a fingerprint's quotient, all of its cache lines at once.
+    #[inline(always)]
+    pub(super) fn fetch_block(&self, fingerprint: u64) {
+        let quotient = self.layout.quotient(fingerprint);
         let size = self.layout.block_bytes();
         let start = quotient / BLOCK_SLOTS * size;
         let blocks = self.storage.blocks();

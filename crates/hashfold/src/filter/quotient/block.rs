@@ -234,7 +234,7 @@ impl<'a> BlockMut<'a> {
         }
         for plane in 0..byte_planes {
             let bytes = self.byte_plane_mut(plane);
-            K::shift_up(bytes, low, high);
+            K::shift_up(bytes, moved & moved << 1);
             bytes[low] = (first.remainder >> (8 * plane)) as u8;
         }
         last
@@ -243,7 +243,7 @@ impl<'a> BlockMut<'a> {
     /// Moves the slots after `low`, up to `high`, down by one and puts `last` in the highest;
     /// returns what was in slot `low`.
     #[inline(always)]
-    pub(super) fn shift_down(&mut self, low: usize, high: usize, last: Slot) -> Slot {
+    pub(super) fn shift_down<K: Kernel>(&mut self, low: usize, high: usize, last: Slot) -> Slot {
         let first = self.block().slot(low);
         let moved = mask(low, high);
         let shift = |bits: u64, last: u64| {
@@ -257,7 +257,7 @@ impl<'a> BlockMut<'a> {
         }
         for plane in 0..byte_planes {
             let bytes = self.byte_plane_mut(plane);
-            bytes.copy_within(low + 1..=high, low);
+            K::shift_down(bytes, moved & moved >> 1);
             bytes[high] = (last.remainder >> (8 * plane)) as u8;
         }
         first

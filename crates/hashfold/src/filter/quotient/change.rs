@@ -127,7 +127,7 @@ impl BlocksMut<'_> {
         let mut carry = Slot::default();
         for index in (slot / BLOCK_SLOTS..=last / BLOCK_SLOTS).rev() {
             let (low, high) = part(index, slot, last);
-            carry = self.block(index).shift_down(low, high, carry);
+            carry = self.block(index).shift_down::<K>(low, high, carry);
         }
         if chain.start == chain.end {
             self.flip_occupied(quotient);

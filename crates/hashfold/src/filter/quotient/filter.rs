@@ -387,6 +387,7 @@ impl Task for Insert<'_> {
 
     #[inline(always)]
     fn run<K: Kernel>(self) -> Attempt {
+        self.filter.fetch_block(self.fingerprint);
         self.filter.insert_with::<K>(self.fingerprint)
     }
 }
@@ -401,6 +402,7 @@ impl Task for Remove<'_> {
 
     #[inline(always)]
     fn run<K: Kernel>(self) -> bool {
+        self.filter.fetch_block(self.fingerprint);
         self.filter.remove_with::<K>(self.fingerprint)
     }
 }

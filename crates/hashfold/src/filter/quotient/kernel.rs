@@ -28,8 +28,11 @@ pub(super) trait Kernel {
     /// Sets bit `bit` of those bytes whose bit of `bits` is set; it is 0 in all of them.
     fn scatter(bits: u64, bit: u32, bytes: &mut Bytes);
 
-    /// Moves the bytes at `low..high` up by one; the one at `low` stays there too.
-    fn shift_up(bytes: &mut Bytes, low: usize, high: usize);
+    /// Replaces the bytes whose bits are set in `places` by the ones below them; bit 0 is not set.
+    fn shift_up(bytes: &mut Bytes, places: u64);
+
+    /// Replaces the bytes whose bits are set in `places` by the ones above them; bit 63 is not set.
+    fn shift_down(bytes: &mut Bytes, places: u64);
 }
 
 /// Work that is compiled once for each kernel.
@@ -154,8 +157,17 @@ impl Kernel for Portable {
     }
 
     #[inline(always)]
-    fn shift_up(bytes: &mut Bytes, low: usize, high: usize) {
-        bytes.copy_within(low..high, low + 1);
+    fn shift_up(bytes: &mut Bytes, places: u64) {
+        for i in (1..BLOCK_SLOTS).rev() {
+            bytes[i] = if places >> i & 1 == 1 { bytes[i - 1] } else { bytes[i] };
+        }
+    }
+
+    #[inline(always)]
+    fn shift_down(bytes: &mut Bytes, places: u64) {
+        for i in 0..BLOCK_SLOTS - 1 {
+            bytes[i] = if places >> i & 1 == 1 { bytes[i + 1] } else { bytes[i] };
+        }
     }
 }
 
@@ -164,9 +176,10 @@ impl Kernel for Portable {
 mod x86 {
     use super::{Bytes, Compared, Kernel, Task};
     use std::arch::x86_64::{
-        __m256i, _mm_cvtsi32_si128, _mm256_and_si256, _mm256_cmpeq_epi8, _mm256_loadu_si256,
-        _mm256_min_epu8, _mm256_movemask_epi8, _mm256_or_si256, _mm256_set1_epi8,
-        _mm256_set1_epi32, _mm256_setr_epi8, _mm256_shuffle_epi8, _mm256_sll_epi16,
+        __m256i, _mm_cvtsi32_si128, _mm256_alignr_epi8, _mm256_and_si256, _mm256_blendv_epi8,
+        _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_min_epu8, _mm256_movemask_epi8,
+        _mm256_or_si256, _mm256_permute2x128_si256, _mm256_set1_epi8, _mm256_set1_epi32,
+        _mm256_set1_epi64x, _mm256_setr_epi64x, _mm256_shuffle_epi8, _mm256_sll_epi16,
         _mm256_storeu_si256, _pdep_u64,
     };
 
@@ -191,6 +204,31 @@ mod x86 {
         // SAFETY: the two loads are of the two halves of 64 bytes; the instruction is there, as
         // the type V3 promises, whose methods are the only callers.
         unsafe { [_mm256_loadu_si256(start), _mm256_loadu_si256(start.add(1))] }
+    }
+
+    /// Stores `others` in the bytes whose bits are set in `places`, and `bytes` in the others.
+    #[inline(always)]
+    fn replace(out: &mut Bytes, bytes: [__m256i; 2], others: [__m256i; 2], places: u64) {
+        let start = out.as_mut_ptr().cast::<__m256i>();
+        for i in 0..2 {
+            // SAFETY: the two stores are of the two halves of 64 bytes; the instructions are
+            // there, as the type V3 promises, whose methods are the only callers.
+            unsafe {
+                let word = _mm256_set1_epi32((places >> (32 * i)) as i32);
+                // Byte j of the half gets the byte of the word with its bit, then the bit.
+                let which = _mm256_setr_epi64x(
+                    0,
+                    0x0101_0101_0101_0101,
+                    0x0202_0202_0202_0202,
+                    0x0303_0303_0303_0303,
+                );
+                let own = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
+                let spread = _mm256_and_si256(_mm256_shuffle_epi8(word, which), own);
+                let is_set = _mm256_cmpeq_epi8(spread, own);
+                let blended = _mm256_blendv_epi8(bytes[i], others[i], is_set);
+                _mm256_storeu_si256(start.add(i), blended);
+            }
+        }
     }
 
     impl Kernel for V3 {
@@ -232,34 +270,39 @@ mod x86 {
         #[inline(always)]
         fn scatter(bits: u64, bit: u32, bytes: &mut Bytes) {
             let halves = load(bytes);
-            let start = bytes.as_mut_ptr().cast::<__m256i>();
-            for (i, half) in halves.into_iter().enumerate() {
-                // SAFETY: the two stores are of the two halves of 64 bytes; the instructions are
-                // there, as the type promises.
-                unsafe {
-                    let word = _mm256_set1_epi32((bits >> (32 * i)) as i32);
-                    // Byte i of the half has the byte of the word with its bit, then the bit.
-                    let spread = _mm256_shuffle_epi8(
-                        word,
-                        _mm256_setr_epi8(
-                            0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, //
-                            2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3,
-                        ),
-                    );
-                    let own = _mm256_setr_epi8(
-                        1, 2, 4, 8, 16, 32, 64, -128, 1, 2, 4, 8, 16, 32, 64, -128, //
-                        1, 2, 4, 8, 16, 32, 64, -128, 1, 2, 4, 8, 16, 32, 64, -128,
-                    );
-                    let set = _mm256_cmpeq_epi8(_mm256_and_si256(spread, own), own);
-                    let set = _mm256_and_si256(set, _mm256_set1_epi8((1_u8 << bit) as i8));
-                    _mm256_storeu_si256(start.add(i), _mm256_or_si256(half, set));
-                }
-            }
+            // SAFETY: the instructions are there, as the type promises.
+            let set = unsafe {
+                let value = _mm256_set1_epi8((1_u8 << bit) as i8);
+                halves.map(|half| _mm256_or_si256(half, value))
+            };
+            replace(bytes, halves, set, bits);
         }
 
         #[inline(always)]
-        fn shift_up(bytes: &mut Bytes, low: usize, high: usize) {
-            bytes.copy_within(low..high, low + 1);
+        fn shift_up(bytes: &mut Bytes, places: u64) {
+            let [low, high] = load(bytes);
+            // SAFETY: the instructions are there, as the type promises.
+            let below = unsafe {
+                let before_low = _mm256_permute2x128_si256::<0x08>(low, low);
+                let before_high = _mm256_permute2x128_si256::<0x21>(low, high);
+                [
+                    _mm256_alignr_epi8::<15>(low, before_low),
+                    _mm256_alignr_epi8::<15>(high, before_high),
+                ]
+            };
+            replace(bytes, [low, high], below, places);
+        }
+
+        #[inline(always)]
+        fn shift_down(bytes: &mut Bytes, places: u64) {
+            let [low, high] = load(bytes);
+            // SAFETY: the instructions are there, as the type promises.
+            let above = unsafe {
+                let after_low = _mm256_permute2x128_si256::<0x21>(low, high);
+                let after_high = _mm256_permute2x128_si256::<0x81>(high, high);
+                [_mm256_alignr_epi8::<1>(after_low, low), _mm256_alignr_epi8::<1>(after_high, high)]
+            };
+            replace(bytes, [low, high], above, places);
         }
     }
 }
@@ -288,11 +331,12 @@ mod tests {
                 K::scatter(word, bit, &mut out);
                 changed.push(out);
             }
-            for (low, high) in [(0, 0), (0, 63), (5, 9), (63, 63), (31, 33), (62, 63)] {
-                let mut out = bytes;
-                K::shift_up(&mut out, low, high);
-                changed.push(out);
-            }
+            let mut out = bytes;
+            K::shift_up(&mut out, word & !1);
+            changed.push(out);
+            let mut out = bytes;
+            K::shift_down(&mut out, word & !(1 << 63));
+            changed.push(out);
             (selected, compared, gathered, changed)
         }
     }
@@ -313,10 +357,9 @@ mod tests {
             let scattered = |i: usize| bytes[i] & !(1 << bit) | ((word >> i & 1) as u8) << bit;
             changed.push(std::array::from_fn(scattered));
         }
-        for (low, high) in [(0, 0), (0, 63), (5, 9), (63, 63), (31, 33), (62, 63)] {
-            let moved = |i: usize| if i > low && i <= high { bytes[i - 1] } else { bytes[i] };
-            changed.push(std::array::from_fn(moved));
-        }
+        let is_set = |i: usize| word >> i & 1 == 1;
+        changed.push(std::array::from_fn(|i| bytes[if i > 0 && is_set(i) { i - 1 } else { i }]));
+        changed.push(std::array::from_fn(|i| bytes[if i < 63 && is_set(i) { i + 1 } else { i }]));
         (selected, compared.collect(), gathered, changed)
     }
 
