@@ -27,6 +27,19 @@ pub(super) struct Found {
     pub(super) copies: u64,
 }
 
+/// Where a remainder goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Before the first slot of its chain whose remainder is not less.
+    pub(super) slot: usize,
+    /// How many copies are there.
+    pub(super) copies: u64,
+    /// Whether it becomes the last, or the only one, of its chain.
+    pub(super) is_last: bool,
+    /// Whether its quotient has a chain.
+    pub(super) is_occupied: bool,
+}
+
 /// No chain takes more blocks than this, and none starts further away.
 const BLOCKS_MAX: usize = SHIFT_MAX / BLOCK_SLOTS + 4;
 
@@ -72,6 +85,60 @@ impl Blocks<'_> {
             }
         }
         self.chain::<K>(quotient).is_some_and(|chain| self.find::<K>(chain, remainder).copies > 0)
+    }
+
+    /// Where a remainder goes. The blocks must be whole.
+    #[inline(always)]
+    pub(super) fn place<K: Kernel>(self, quotient: usize, remainder: u64) -> Place {
+        if let Some(place) = self.place_within::<K>(quotient, remainder) {
+            return place;
+        }
+        const WHOLE: &str = "chains are whole";
+        let block = self.block(quotient / BLOCK_SLOTS);
+        if block.occupied() >> (quotient % BLOCK_SLOTS) & 1 == 0 {
+            let slot = self.chain_start::<K>(quotient).expect(WHOLE);
+            return Place { slot, copies: 0, is_last: true, is_occupied: false };
+        }
+        let chain = self.chain::<K>(quotient).expect(WHOLE);
+        let Found { slot, copies } = self.find::<K>(chain, remainder);
+        Place { slot, copies, is_last: slot > chain.end, is_occupied: true }
+    }
+
+    /// The same if the chain, or the slot where it would start, is in the quotient's own block.
+    ///
+    /// Whether the quotient is occupied decides no jump here: it is as good as random, and a jump
+    /// that is guessed wrongly costs a good part of an insertion.
+    #[inline(always)]
+    fn place_within<K: Kernel>(self, quotient: usize, remainder: u64) -> Option<Place> {
+        let (index, i) = (quotient / BLOCK_SLOTS, quotient % BLOCK_SLOTS);
+        let block = self.block(index);
+        let (occupied, offset) = (block.occupied(), block.offset());
+        if offset >= BLOCK_SLOTS {
+            return None;
+        }
+        let ends = block.ends() & u64::MAX << offset;
+        let before = (occupied & below(i)).count_ones();
+        let end_before = if before == 0 { 0 } else { K::select(ends, before - 1) };
+        let start = i.max(offset).max((u64::BITS - end_before.leading_zeros()) as usize);
+        if start >= BLOCK_SLOTS || (before > 0 && end_before == 0) {
+            return None;
+        }
+        let is_occupied = occupied >> i & 1;
+        let later = ends & u64::MAX << start;
+        // The quotient's slots, if it has any: up to the next end, which must be here.
+        let up_to_end = later ^ later.wrapping_sub(1);
+        let chain = up_to_end & u64::MAX << start & 0_u64.wrapping_sub(is_occupied);
+        if chain != 0 && later == 0 {
+            return None;
+        }
+        let compared = block.compare::<K>(remainder);
+        let i = start + (compared.less & chain).count_ones() as usize;
+        Some(Place {
+            slot: index * BLOCK_SLOTS + i,
+            copies: u64::from((compared.equal & chain).count_ones()),
+            is_last: i == BLOCK_SLOTS || chain >> i & 1 == 0,
+            is_occupied: is_occupied == 1,
+        })
     }
 
     /// The chain of a quotient that is occupied. `None` only if the bytes are damaged.

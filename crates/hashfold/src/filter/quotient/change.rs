@@ -2,7 +2,7 @@
 
 use super::{
     block::{BlockMut, Blocks, Slot, Wanted},
-    chain::{Chain, Found},
+    chain::Chain,
     kernel::Kernel,
     layout::{BLOCK_SLOTS, Layout, SHIFT_MAX},
 };
@@ -59,38 +59,28 @@ impl BlocksMut<'_> {
         remainder: u64,
         copies_max: u64,
     ) -> Inserted {
-        const SOUND: &str = "chains are whole";
-        let occupied = self.occupied(quotient);
-        let (found, chain) = if occupied {
-            let chain = self.view().chain::<K>(quotient).expect(SOUND);
-            (self.view().find::<K>(chain, remainder), Some(chain))
-        } else {
-            let slot = self.view().chain_start::<K>(quotient).expect(SOUND);
-            (Found { slot, copies: 0 }, None)
-        };
-        if found.copies >= copies_max {
+        let place = self.view().place::<K>(quotient, remainder);
+        if place.copies >= copies_max {
             return Inserted::Enough;
         }
-        let free = self.view().free_slot::<K>(found.slot);
+        let free = self.view().free_slot::<K>(place.slot);
         let Some(free) = free.filter(|free| free - quotient <= SHIFT_MAX) else {
             return Inserted::NoRoom;
         };
-        // Behind the chain's last slot a remainder becomes its last; the first of a chain is both.
-        let last = chain.is_none_or(|chain| found.slot > chain.end);
-        if let Some(chain) = chain
-            && last
-        {
-            self.set_end(chain.end, 0);
-        }
-        self.shift_up::<K>(found.slot..=free, Slot { remainder, ends: last });
-        if !occupied {
-            self.flip_occupied(quotient);
-        }
-        for index in quotient / BLOCK_SLOTS + 1..=free / BLOCK_SLOTS {
+        // Behind a chain's last slot a remainder becomes its last.
+        let behind = u64::from(place.is_last & place.is_occupied);
+        let before = place.slot.saturating_sub(1);
+        let ends = self.view().block(before / BLOCK_SLOTS).ends();
+        self.block(before / BLOCK_SLOTS).set_ends(ends & !(behind << (before % BLOCK_SLOTS)));
+        self.shift_up::<K>(place.slot..=free, Slot { remainder, ends: place.is_last });
+        let (index, i) = (quotient / BLOCK_SLOTS, quotient % BLOCK_SLOTS);
+        let occupied = self.view().block(index).occupied();
+        self.block(index).set_occupied(occupied | 1 << i);
+        for index in index + 1..=free / BLOCK_SLOTS {
             let offset = self.view().block(index).offset();
             self.block(index).set_offset(offset as u16 + 1);
         }
-        Inserted::Beside(found.copies)
+        Inserted::Beside(place.copies)
     }
 
     /// Moves slots up by one, over the free one at the end, and puts `carry` in the first.
