@@ -51,12 +51,18 @@ impl Buffer {
         Buffer::on_heap(len)
     }
 
-    /// `len` zeros, or the system's error where it has no memory for them.
-    pub fn try_zeroed(len: usize) -> io::Result<Buffer> {
+    /// `len` zeros to be read and written here and there, or the system's error where it has no
+    /// memory for them. Large pages are asked for: with small ones, finding the page takes as
+    /// long as reading it.
+    pub fn for_random_access(len: usize) -> io::Result<Buffer> {
         if len < MAPPED_MIN {
             return Ok(Buffer::on_heap(len));
         }
-        Ok(Buffer { room: Room::Mapped(MmapMut::map_anon(len)?), len })
+        let map = MmapMut::map_anon(len)?;
+        #[cfg(target_os = "linux")]
+        // A system without large pages says no, and small ones do.
+        let _ = map.advise(memmap2::Advice::HugePage);
+        Ok(Buffer { room: Room::Mapped(map), len })
     }
 
     fn on_heap(len: usize) -> Buffer {

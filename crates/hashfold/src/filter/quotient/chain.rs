@@ -106,8 +106,8 @@ impl Blocks<'_> {
 
     /// The same if the chain, or the slot where it would start, is in the quotient's own block.
     ///
-    /// Whether the quotient is occupied decides no jump here: it is as good as random, and a jump
-    /// that is guessed wrongly costs a good part of an insertion.
+    /// Whether the quotient is occupied decides no jump here: it is as good as random, and the
+    /// processor would guess it wrongly every other time.
     #[inline(always)]
     fn place_within<K: Kernel>(self, quotient: usize, remainder: u64) -> Option<Place> {
         let (index, i) = (quotient / BLOCK_SLOTS, quotient % BLOCK_SLOTS);

@@ -247,7 +247,7 @@ pub(super) fn overfull() -> Error {
 
 /// Zeros for the blocks of a filter.
 pub(super) fn memory(layout: Layout) -> Result<Buffer> {
-    Buffer::try_zeroed(layout.bytes()).map_err(|error| {
+    Buffer::for_random_access(layout.bytes()).map_err(|error| {
         let expected = format!("what fits in memory ({error})");
         Error::argument("size of the filter in bytes", expected, layout.bytes())
     })
@@ -387,7 +387,8 @@ impl Task for Insert<'_> {
 
     #[inline(always)]
     fn run<K: Kernel>(self) -> Attempt {
-        self.filter.fetch_block(self.fingerprint);
+        // In a filter that is filling up, what is shifted goes on into the next block.
+        self.filter.fetch_blocks(self.fingerprint, 2);
         self.filter.insert_with::<K>(self.fingerprint)
     }
 }
@@ -402,7 +403,7 @@ impl Task for Remove<'_> {
 
     #[inline(always)]
     fn run<K: Kernel>(self) -> bool {
-        self.filter.fetch_block(self.fingerprint);
+        self.filter.fetch_blocks(self.fingerprint, 1);
         self.filter.remove_with::<K>(self.fingerprint)
     }
 }
