@@ -1,6 +1,8 @@
 //! A filter on flash: takes what it is told in memory, flushes it in sorted runs, merges them.
 
 mod core;
+#[cfg(test)]
+mod crash;
 mod filter;
 mod flush;
 mod lookup;

@@ -1,0 +1,499 @@
+//! Whatever happens while a filter is written, and whenever: what was acknowledged is there, what
+//! was not is there as far as it was told first, no file is left over, and the filter goes on.
+
+use super::{memtable::Change, *};
+use crate::{
+    error::{ErrorKind, Result},
+    filter::{Fingerprints, Mode, Span, Universe},
+    io::{Access, Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
+    key::{KeyHash, Seed},
+    work::{Executor, Inline, Threads},
+};
+use std::{path::Path, sync::Arc};
+
+const SEED: Seed = Seed(1);
+/// Keys that scripts speak of.
+const KEYS: u32 = 5000;
+/// How often something that failed is done again once the disk is whole.
+const ATTEMPTS_MAX: usize = 3;
+
+fn folder() -> &'static Path {
+    Path::new("filter")
+}
+
+fn hash(key: u32) -> KeyHash {
+    KeyHash::of(&key.to_le_bytes(), SEED)
+}
+
+/// Something that is done with a filter.
+#[derive(Clone, Debug)]
+enum Act {
+    Tell(Change, Vec<u32>),
+    Sync,
+    Flush,
+    Compact,
+    Advance,
+    /// What is older than this epoch.
+    Expire(u64),
+    /// All of a run.
+    Insert(Vec<u32>),
+    Ask,
+}
+
+/// What is done with a filter, from its beginning.
+struct Script {
+    mode: Mode,
+    universe: Universe,
+    log: bool,
+    upper_percent: u32,
+    threads: usize,
+    acts: Vec<Act>,
+}
+
+/// What a filter should hold: counts of keys, an epoch after the other, the newest first.
+struct Model {
+    mode: Mode,
+    epochs: Vec<(u64, Vec<i64>)>,
+}
+
+impl Model {
+    fn new(mode: Mode) -> Model {
+        Model { mode, epochs: vec![(0, vec![0; KEYS as usize])] }
+    }
+
+    fn tell(&mut self, change: Change, keys: &[u32]) {
+        let change = if change == Change::Insert { 1 } else { -1 };
+        for &key in keys {
+            let count = &mut self.epochs[0].1[key as usize];
+            *count = if self.mode == Mode::Set { change } else { *count + change };
+        }
+    }
+
+    /// Does all but telling.
+    fn do_other(&mut self, act: &Act) {
+        match act {
+            Act::Advance => {
+                let number = self.epochs[0].0 + 1;
+                self.epochs.insert(0, (number, vec![0; KEYS as usize]));
+            }
+            Act::Expire(first) => self.epochs.retain(|(number, _)| number >= first),
+            Act::Insert(keys) => self.tell(Change::Insert, keys),
+            Act::Tell(..) | Act::Sync | Act::Flush | Act::Compact | Act::Ask => {}
+        }
+    }
+
+    fn counts(&self) -> Vec<u64> {
+        let count = |key: usize| {
+            let mut counts = self.epochs.iter().map(|(_, counts)| counts[key]);
+            let count: i64 = match self.mode {
+                Mode::Set => counts.find(|&count| count != 0).unwrap_or(0),
+                Mode::Multiset => counts.sum(),
+            };
+            count.max(0).cast_unsigned()
+        };
+        (0..KEYS as usize).map(count).collect()
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u32) -> u32 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        (KeyHash::of(&self.0.to_le_bytes(), Seed(9)).high() % u64::from(bound)) as u32
+    }
+
+    fn keys(&mut self, count: u32) -> Vec<u32> {
+        (0..count).map(|_| self.below(KEYS)).collect()
+    }
+}
+
+/// A script that makes all kinds of files, and goes through all kinds of merges.
+fn script(mode: Mode, log: bool) -> Script {
+    let mut random = Random(u64::from(log) + 10 * (mode == Mode::Set) as u64);
+    let mut model = Model::new(mode);
+    let mut acts = Vec::new();
+    for round in 0..64 {
+        let count = if round < 12 { 900 } else { 1 + random.below(250) };
+        let mut round_acts = vec![Act::Tell(Change::Insert, random.keys(count))];
+        let mut gone = random.keys(30);
+        gone.sort_unstable();
+        gone.dedup();
+        gone.retain(|&key| mode == Mode::Set || model.epochs[0].1[key as usize] > 0);
+        round_acts.push(Act::Tell(Change::Remove, gone));
+        round_acts.extend(match round {
+            20 | 50 => Some(Act::Compact),
+            25 | 40 => Some(Act::Advance),
+            46 => Some(Act::Expire(1)),
+            15 | 43 => {
+                let mut keys = random.keys(300);
+                keys.sort_unstable();
+                keys.dedup();
+                Some(Act::Insert(keys))
+            }
+            _ => [None, Some(Act::Sync), Some(Act::Flush), Some(Act::Flush)]
+                [random.below(4) as usize]
+                .clone(),
+        });
+        if round % 8 == 5 {
+            round_acts.push(Act::Ask);
+        }
+        for act in &round_acts {
+            match act {
+                Act::Tell(change, keys) => model.tell(*change, keys),
+                other => model.do_other(other),
+            }
+        }
+        acts.extend(round_acts);
+    }
+    let universe =
+        if log { Universe::EXACT } else { Universe::with_size((1 << 44) + 12_345).unwrap() };
+    Script { mode, universe, log, upper_percent: 20, threads: 0, acts }
+}
+
+fn scripts() -> Vec<Script> {
+    let modes = [Mode::Set, Mode::Multiset];
+    modes.into_iter().flat_map(|mode| [script(mode, false), script(mode, true)]).collect()
+}
+
+/// Ascending fingerprints of keys.
+struct KeyRun {
+    universe: Universe,
+    fingerprints: Option<Vec<u64>>,
+}
+
+impl Fingerprints for KeyRun {
+    fn universe(&self) -> Universe {
+        self.universe
+    }
+
+    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
+        span.clear();
+        span.ones.extend(self.fingerprints.take().into_iter().flatten());
+        Ok(!span.is_empty())
+    }
+}
+
+impl Script {
+    fn settings(&self) -> CascadeSettings {
+        let pool = || -> Arc<dyn Executor> {
+            if self.threads == 0 { Arc::new(Inline) } else { Arc::new(Threads::new(self.threads)) }
+        };
+        CascadeSettings {
+            memory_bytes: CASCADE_MEMORY_MIN,
+            upper_percent: self.upper_percent,
+            log: self.log,
+            work: pool(),
+            io: pool(),
+            ..CascadeSettings::default()
+        }
+    }
+
+    fn create(&self, disk: &Arc<dyn Disk>) -> Result<CascadeFilter> {
+        let options = CascadeOptions {
+            mode: self.mode,
+            universe: self.universe,
+            ..CascadeOptions::exact(SEED, 7)
+        };
+        CascadeFilter::create(disk.clone(), folder(), &options, self.settings())
+    }
+
+    fn open(&self, disk: &Arc<dyn Disk>) -> Result<CascadeFilter> {
+        CascadeFilter::open(disk.clone(), folder(), self.settings())
+    }
+
+    /// What is in when the first `told` changes were told, and of other acts the first `done` done.
+    fn counts(&self, told: u64, done: usize) -> Vec<u64> {
+        let mut model = Model::new(self.mode);
+        let mut rest = told;
+        for (i, act) in self.acts.iter().enumerate() {
+            match act {
+                Act::Tell(change, keys) => {
+                    let count = keys.len().min(usize::try_from(rest).unwrap());
+                    model.tell(*change, &keys[..count]);
+                    rest -= count as u64;
+                }
+                other if i < done => model.do_other(other),
+                _ => {}
+            }
+        }
+        model.counts()
+    }
+}
+
+/// A script that is being followed, as far as that goes.
+struct Session<'a> {
+    script: &'a Script,
+    faulty: FaultyDisk,
+    disk: Arc<dyn Disk>,
+    filter: Option<CascadeFilter>,
+    /// Acts that are done.
+    done: usize,
+    /// Of those told by the next act, how many were.
+    part: usize,
+    /// Changes told that were acknowledged.
+    durable: u64,
+}
+
+impl<'a> Session<'a> {
+    fn new(script: &'a Script, fault: Option<Fault>) -> Session<'a> {
+        let faults = fault.into_iter().collect();
+        let faulty = FaultyDisk::new(FaultPlan { seed: 1, faults });
+        let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
+        Session { script, faulty, disk, filter: None, done: 0, part: 0, durable: 0 }
+    }
+
+    /// Follows the script to its end, or to the first error.
+    fn go_on(&mut self) -> Result<()> {
+        if self.filter.is_none() {
+            let is_there = self.disk.exists(&folder().join("MANIFEST"))?;
+            let made = if is_there {
+                self.script.open(&self.disk)
+            } else {
+                self.script.create(&self.disk)
+            };
+            self.filter = Some(made?);
+        }
+        while self.done < self.script.acts.len() {
+            let act = &self.script.acts[self.done];
+            let filter = self.filter.as_mut().unwrap();
+            let told = filter.told();
+            let result = perform(self.script, filter, act, self.part);
+            self.durable = self.durable.max(filter.durable());
+            assert!(self.durable <= filter.told());
+            if result.is_err() && matches!(act, Act::Tell(..)) {
+                self.part += (filter.told() - told) as usize;
+            }
+            if matches!(act, Act::Ask)
+                && let Ok(counts) = &result
+            {
+                let told = filter.told();
+                assert!(*counts == self.script.counts(told, self.done), "wrong answers");
+            }
+            result?;
+            (self.done, self.part) = (self.done + 1, 0);
+        }
+        Ok(())
+    }
+
+    /// What may be found if the filter was closed in the midst of an act.
+    #[track_caller]
+    fn check_reopened(&self, disk: MemoryDisk, moment: &str) {
+        let disk: Arc<dyn Disk> = Arc::new(disk);
+        let script = self.script;
+        let read = Snapshot::open(&*disk, folder(), Access::Cached);
+        let filter = match script.open(&disk) {
+            Ok(filter) => filter,
+            Err(error) => {
+                let is_absent = matches!(error.kind(), ErrorKind::Absent);
+                assert!(is_absent && self.filter.is_none(), "{moment}: {error}");
+                let mut filter = script.create(&disk).unwrap();
+                check_next(&disk, &mut filter, vec![0; KEYS as usize], moment);
+                return;
+            }
+        };
+        let told = filter.told();
+        assert!(told >= self.durable, "{moment}: {told} changes are left of {}", self.durable);
+        assert!(self.filter.as_ref().is_none_or(|filter| told <= filter.told()), "{moment}");
+        let counts = counts(&filter).unwrap();
+        let expected = script.counts(told, self.done);
+        let is_right = counts == expected || counts == script.counts(told, self.done + 1);
+        let wrong = counts.iter().zip(&expected).filter(|(a, b)| a != b).count();
+        assert!(is_right, "{moment}: told {told}, {wrong} keys are wrong");
+        let mut others = vec![0; KEYS as usize];
+        read.unwrap().count_batch(&hashes(), &mut others).unwrap();
+        assert!(others == counts, "{moment}: readers see something else");
+        check_files(&disk, &filter, 0, moment);
+        let mut filter = filter;
+        check_next(&disk, &mut filter, counts, moment);
+    }
+}
+
+fn perform(
+    script: &Script,
+    filter: &mut CascadeFilter,
+    act: &Act,
+    part: usize,
+) -> Result<Vec<u64>> {
+    match act {
+        Act::Tell(change, keys) => {
+            let hashes: Vec<KeyHash> = keys[part..].iter().map(|&key| hash(key)).collect();
+            match change {
+                Change::Insert => filter.insert_batch(&hashes),
+                Change::Remove => filter.remove_batch(&hashes),
+            }
+        }
+        Act::Sync => filter.sync(),
+        Act::Flush => filter.flush(),
+        Act::Compact => filter.compact(),
+        Act::Advance => filter.advance_epoch().map(drop),
+        Act::Expire(epoch) => filter.expire_before(*epoch),
+        Act::Insert(keys) => {
+            let universe = script.universe;
+            let mut fingerprints: Vec<u64> =
+                keys.iter().map(|&key| universe.fingerprint(hash(key))).collect();
+            fingerprints.sort_unstable();
+            let mut run = KeyRun { universe, fingerprints: Some(fingerprints) };
+            filter.insert_run(&mut run, keys.len() as u64)
+        }
+        Act::Ask => return counts(filter),
+    }
+    .map(|()| Vec::new())
+}
+
+fn hashes() -> Vec<KeyHash> {
+    (0..KEYS).map(hash).collect()
+}
+
+fn counts(filter: &CascadeFilter) -> Result<Vec<u64>> {
+    let mut counts = vec![0; KEYS as usize];
+    filter.count_batch(&hashes(), &mut counts)?;
+    Ok(counts)
+}
+
+/// There are the files of the filter, and no others but so many logs.
+#[track_caller]
+fn check_files(disk: &Arc<dyn Disk>, filter: &CascadeFilter, logs_max: usize, moment: &str) {
+    let names = disk.list(folder()).unwrap();
+    let stats = filter.stats();
+    let logs = names.iter().filter(|name| name.starts_with("log-")).count();
+    assert!(logs <= logs_max, "{moment}: {names:?}");
+    let runs = (stats.upper_runs + stats.shards) as usize;
+    assert_eq!(names.len(), 1 + runs + logs, "{moment}: {names:?}");
+}
+
+/// The filter goes on.
+#[track_caller]
+fn check_next(
+    disk: &Arc<dyn Disk>,
+    filter: &mut CascadeFilter,
+    mut expected: Vec<u64>,
+    moment: &str,
+) {
+    let new: Vec<u32> = (0..KEYS).filter(|&key| expected[key as usize] == 0).take(800).collect();
+    filter.insert_batch(&new.iter().map(|&key| hash(key)).collect::<Vec<_>>()).unwrap();
+    new.iter().for_each(|&key| expected[key as usize] = 1);
+    filter.sync().unwrap();
+    filter.compact().unwrap();
+    assert!(counts(filter).unwrap() == expected, "{moment}: what comes next");
+    check_files(disk, filter, 1, moment);
+    let report = verify_cascade(&**disk, folder(), &mut |_| Ok(())).unwrap();
+    assert!(report.is_sound(), "{moment}: {}", report.damage[0]);
+}
+
+/// The operations of a whole session.
+fn operations(script: &Script) -> u64 {
+    let mut session = Session::new(script, None);
+    session.go_on().unwrap();
+    session.faulty.operations()
+}
+
+fn check_power_cut(script: &Script, operation: u64) {
+    let mut session = Session::new(script, Some(Fault::PowerCut { operation }));
+    let result = session.go_on();
+    if let Some(filter) = &session.filter {
+        session.durable = session.durable.max(filter.durable());
+    }
+    for seed in 2 * operation..2 * operation + 2 {
+        let moment = format!(
+            "{:?}, log {}, power cut at {operation}, seed {seed}, at act {} {:?}",
+            script.mode,
+            script.log,
+            session.done,
+            result.as_ref().err().map(ToString::to_string)
+        );
+        session.check_reopened(session.faulty.after_power_cut(seed), &moment);
+    }
+    // A process that was killed: all that it wrote is there.
+    let moment = format!("{:?}, log {}, killed at {operation}", script.mode, script.log);
+    session.check_reopened(session.faulty.snapshot(), &moment);
+}
+
+#[test]
+fn a_power_cut_at_any_moment_loses_nothing_that_was_acknowledged() {
+    for (i, script) in scripts().iter().enumerate() {
+        let operations = operations(script);
+        println!("{operations} operations");
+        assert!(operations > 500);
+        for operation in (i as u64..operations).step_by(23) {
+            check_power_cut(script, operation);
+        }
+    }
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_power_cut_at_each_moment_loses_nothing_that_was_acknowledged() {
+    for script in &scripts() {
+        for operation in 0..operations(script) {
+            check_power_cut(script, operation);
+        }
+    }
+}
+
+/// Once the disk is whole, all of the script is done.
+fn check_recovers(session: &mut Session<'_>, moment: &str) {
+    session.faulty.heal();
+    for _ in 0..ATTEMPTS_MAX {
+        if session.go_on().is_ok() {
+            break;
+        }
+    }
+    session.go_on().unwrap_or_else(|error| panic!("{moment}: {error}"));
+    let script = session.script;
+    let filter = session.filter.as_mut().unwrap();
+    filter.flush().unwrap();
+    assert_eq!(filter.durable(), filter.told());
+    let expected = script.counts(u64::MAX >> 1, script.acts.len());
+    assert!(counts(filter).unwrap() == expected, "{moment}: all of it");
+    check_next(&session.disk, filter, expected, moment);
+}
+
+fn check_failure(script: &Script, fault: Fault) {
+    let mut session = Session::new(script, Some(fault));
+    let result = session.go_on();
+    let moment = format!(
+        "{:?}, log {}, {fault:?}, at act {} {:?}",
+        script.mode,
+        script.log,
+        session.done,
+        result.as_ref().err().map(ToString::to_string)
+    );
+    if let (Err(_), Some(_)) = (&result, &session.filter) {
+        session.check_reopened(session.faulty.after_power_cut(3), &moment);
+        session.check_reopened(session.faulty.snapshot(), &moment);
+    }
+    if matches!(fault, Fault::Full { .. } | Fault::FullAfter { .. }) && session.filter.is_some() {
+        let count = || session.disk.list(folder()).unwrap().len();
+        let files = count();
+        let mut session =
+            Session { faulty: session.faulty.clone(), disk: session.disk.clone(), ..session };
+        for _ in 0..10 {
+            let _ = session.go_on();
+        }
+        let now = session.disk.list(folder()).unwrap().len();
+        assert!(now <= files + 1, "{moment}: {now} files, {files} before");
+        check_recovers(&mut session, &moment);
+        return;
+    }
+    check_recovers(&mut session, &moment);
+}
+
+#[test]
+fn a_failure_at_any_moment_loses_nothing() {
+    for (i, script) in scripts().iter().enumerate() {
+        for operation in (i as u64..operations(script)).step_by(29) {
+            check_failure(script, Fault::Failure { operation });
+        }
+    }
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_failure_at_each_moment_loses_nothing() {
+    for script in &scripts() {
+        for operation in 0..operations(script) {
+            check_failure(script, Fault::Failure { operation });
+        }
+    }
+}
