@@ -415,7 +415,7 @@ fn a_power_cut_at_any_moment_loses_nothing_that_was_acknowledged() {
         let operations = operations(script);
         println!("{operations} operations");
         assert!(operations > 500);
-        for operation in (i as u64..operations).step_by(23) {
+        for operation in (i as u64..operations).step_by(67) {
             check_power_cut(script, operation);
         }
     }
@@ -482,7 +482,7 @@ fn check_failure(script: &Script, fault: Fault) {
 #[test]
 fn a_failure_at_any_moment_loses_nothing() {
     for (i, script) in scripts().iter().enumerate() {
-        for operation in (i as u64..operations(script)).step_by(29) {
+        for operation in (i as u64..operations(script)).step_by(71) {
             check_failure(script, Fault::Failure { operation });
         }
     }
@@ -494,6 +494,129 @@ fn a_failure_at_each_moment_loses_nothing() {
     for script in &scripts() {
         for operation in 0..operations(script) {
             check_failure(script, Fault::Failure { operation });
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_loses_nothing_and_files_do_not_pile_up() {
+    for (i, script) in scripts().iter().enumerate() {
+        let mut session = Session::new(script, None);
+        session.go_on().unwrap();
+        for write in (3 + i as u64..400).step_by(83) {
+            check_failure(script, Fault::Full { write });
+        }
+        for bytes in (40_000 + 1000 * i as u64..2_000_000).step_by(470_001) {
+            check_failure(script, Fault::FullAfter { bytes });
+        }
+    }
+}
+
+/// Without a log, a disk that takes nothing is felt only when the memory is full.
+#[test]
+fn a_full_disk_is_an_error_when_the_memory_is_full() {
+    let script = &script(Mode::Set, false);
+    let mut session = Session::new(script, None);
+    session.filter = Some(script.create(&session.disk).unwrap());
+    let full = FaultPlan::from(Fault::Full { write: 0 });
+    let faulty = FaultyDisk::over(&session.faulty.snapshot(), full);
+    session.filter = None;
+    let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
+    let mut filter = script.open(&disk).unwrap();
+    let all = hashes();
+    let mut errors = Vec::new();
+    for hash in &all {
+        if let Err(error) = filter.insert(*hash) {
+            errors.push(error);
+        }
+    }
+    // One table is full and waits to be flushed, the other one takes its place.
+    let told = filter.told() as usize;
+    assert!((1000..2000).contains(&told));
+    assert_eq!(told + errors.len(), all.len());
+    let is_full = |error: &crate::Error| error.to_string().contains("No space left");
+    assert!(errors.iter().all(is_full), "{}", errors[0]);
+    assert_eq!(filter.durable(), 0);
+    let mut found = vec![false; all.len()];
+    filter.contains_batch(&all, &mut found).unwrap();
+    assert_eq!(found.iter().filter(|found| **found).count(), told);
+    assert!(disk.list(folder()).unwrap().len() <= 2);
+    faulty.heal();
+    filter.insert_batch(&all[told..]).unwrap();
+    check_next(&disk, &mut filter, vec![1; KEYS as usize], "after a full disk");
+}
+
+/// The disk of a filter that was left with runs of all kinds, and with logs.
+fn left_behind(script: &Script) -> (MemoryDisk, Vec<u64>) {
+    let mut session = Session::new(script, None);
+    let acts = script.acts.len();
+    session.go_on().unwrap();
+    let filter = session.filter.as_mut().unwrap();
+    filter.insert_batch(&[hash(1), hash(2)]).unwrap();
+    filter.sync().unwrap();
+    let mut counts = script.counts(u64::MAX >> 1, acts);
+    for key in [1, 2] {
+        counts[key] = if script.mode == Mode::Set { 1 } else { counts[key] + 1 };
+    }
+    (session.faulty.snapshot(), counts)
+}
+
+/// A read fault while a filter is opened and used: an error, or what is right.
+fn check_read_fault(script: &Script, left: &MemoryDisk, expected: &[u64], fault: Fault) -> bool {
+    let faulty = FaultyDisk::over(left, FaultPlan { seed: 7, faults: vec![fault] });
+    let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
+    let use_it = || -> Result<()> {
+        let snapshot = Snapshot::open(&*disk, folder(), Access::Cached)?;
+        let mut others = vec![0; KEYS as usize];
+        snapshot.count_batch(&hashes(), &mut others)?;
+        assert!(others == expected, "{fault:?}: readers get a wrong answer");
+        let mut filter = script.open(&disk)?;
+        assert!(counts(&filter)? == expected, "{fault:?}: a wrong answer");
+        filter.compact()?;
+        assert!(counts(&filter)? == expected, "{fault:?}: wrong when all is merged");
+        let report = verify_cascade(&*disk, folder(), &mut |_| Ok(()))?;
+        match report.damage.into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    };
+    let failed = use_it().is_err();
+    faulty.heal();
+    let mut filter = script.open(&disk).unwrap();
+    assert!(counts(&filter).unwrap() == expected, "{fault:?}: lost");
+    check_next(&disk, &mut filter, expected.to_vec(), &format!("{fault:?}"));
+    failed
+}
+
+#[test]
+fn reads_that_go_wrong_give_an_error_or_the_right_answer() {
+    for script in &scripts() {
+        let (left, counts) = left_behind(script);
+        let faults: [fn(u64) -> Fault; 3] = [
+            |read| Fault::ReadFailure { read },
+            |read| Fault::ShortRead { read },
+            |read| Fault::FlippedBit { read },
+        ];
+        let mut failed = 0;
+        for read in 0..60 {
+            let fault = faults[(read % 3) as usize];
+            failed += usize::from(check_read_fault(script, &left, &counts, fault(read * 2)));
+        }
+        println!("{failed} failed");
+        assert!(failed >= 5);
+    }
+}
+
+/// The same with threads in the background: whatever comes first.
+#[test]
+fn nothing_is_lost_with_work_in_the_background() {
+    for mut script in scripts() {
+        let operations = operations(&script);
+        script.threads = 2;
+        for i in 1..5 {
+            let operation = operations * i / 5;
+            check_power_cut(&script, operation);
+            check_failure(&script, Fault::Failure { operation });
         }
     }
 }
