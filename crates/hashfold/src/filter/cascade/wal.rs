@@ -16,8 +16,9 @@
 //! in runs or in the logs before. Another without hashes stands behind the last one after a sync,
 //! until the next record takes its place.
 //!
-//! The first record that is not whole ends the log: a crash cut it off there. If a record behind it
-//! says that it was on the device, then it is damaged.
+//! The first record that is not whole ends the log, and so does one without hashes that is not the
+//! first: a crash cut it off there. If a record behind says that this place was synced, it is
+//! damaged.
 
 use super::memtable::Change;
 use crate::{
@@ -269,12 +270,12 @@ struct Record {
 impl Log {
     /// The record at an offset; `None` where a crash ended the log.
     fn record(&mut self, offset: u64) -> Result<Option<Record>> {
-        if let Some(record) = self.read(offset)? {
+        if let Some(record) = self.read_changes(offset)? {
             return Ok(Some(record));
         }
         let was_synced = self.was_synced(offset)?;
         // It may have been written meanwhile, or the read went wrong.
-        match self.read(offset)? {
+        match self.read_changes(offset)? {
             None if was_synced => {
                 let (expected, got) = ("a whole one, as it was synced", "a damaged one");
                 let error = Error::field("record of the log", expected, got);
@@ -298,6 +299,13 @@ impl Log {
             }
         }
         Ok(false)
+    }
+
+    /// The record at an offset, if it is whole and not one that another was to take the place of:
+    /// what is behind such a one does not follow on it.
+    fn read_changes(&mut self, offset: u64) -> Result<Option<Record>> {
+        let record = self.read(offset)?;
+        Ok(record.filter(|_| offset == ALIGNMENT as u64 || !self.hashes.is_empty()))
     }
 
     /// The record at an offset, if it is whole.
