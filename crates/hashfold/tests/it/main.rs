@@ -4,6 +4,8 @@ mod crash;
 mod damage;
 mod documents;
 mod end_to_end;
+mod filter_golden;
+mod filter_kill;
 mod fixture;
 mod formats;
 mod golden;

@@ -63,7 +63,6 @@ const _: () = assert!(BLOCK_SIZE <= u16::MAX as usize);
 pub(super) type Bytes = [u8; BLOCK_SIZE];
 
 /// Writes the checksum of a block that is otherwise complete.
-#[cfg_attr(not(test), expect(dead_code, reason = "for files of blocks, which are to come"))]
 pub(super) fn seal(block: &mut Bytes, number: u64, id: u64) {
     let sum = checksum(block, number, id);
     block[..4].copy_from_slice(&sum.to_le_bytes());
@@ -77,7 +76,6 @@ fn checksum(block: &Bytes, number: u64, id: u64) -> u32 {
 }
 
 /// Checks a block's size and checksum and reads its head.
-#[cfg_attr(not(test), expect(dead_code, reason = "for files of blocks, which are to come"))]
 pub(super) fn unseal(block: &[u8], number: u64, id: u64) -> Result<Block<'_>> {
     let Ok(bytes) = <&Bytes>::try_from(block) else {
         let (expected, got) = (BLOCK_SIZE as u64, block.len() as u64);
@@ -139,14 +137,12 @@ impl<'a> Block<'a> {
     }
 
     /// How many fingerprints it has.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for files of blocks, which are to come"))]
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.items
     }
 
     /// The first of them.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for files of blocks, which are to come"))]
     #[inline]
     pub(super) fn first(&self) -> u64 {
         self.first_bucket << self.low_bits | self.low(0)

@@ -17,7 +17,7 @@ const KEYS: u32 = 5000;
 /// How often something that failed is done again once the disk is whole.
 const ATTEMPTS_MAX: usize = 3;
 
-fn folder() -> &'static Path {
+pub(super) fn folder() -> &'static Path {
     Path::new("filter")
 }
 
@@ -41,7 +41,7 @@ enum Act {
 }
 
 /// What is done with a filter, from its beginning.
-struct Script {
+pub(super) struct Script {
     mode: Mode,
     universe: Universe,
     log: bool,
@@ -109,7 +109,7 @@ impl Random {
 }
 
 /// A script that makes all kinds of files, and goes through all kinds of merges.
-fn script(mode: Mode, log: bool) -> Script {
+pub(super) fn script(mode: Mode, log: bool) -> Script {
     let mut random = Random(u64::from(log) + 10 * (mode == Mode::Set) as u64);
     let mut model = Model::new(mode);
     let mut acts = Vec::new();
@@ -151,7 +151,7 @@ fn script(mode: Mode, log: bool) -> Script {
     Script { mode, universe, log, upper_percent: 20, threads: 0, acts }
 }
 
-fn scripts() -> Vec<Script> {
+pub(super) fn scripts() -> Vec<Script> {
     let modes = [Mode::Set, Mode::Multiset];
     modes.into_iter().flat_map(|mode| [script(mode, false), script(mode, true)]).collect()
 }
@@ -175,7 +175,7 @@ impl Fingerprints for KeyRun {
 }
 
 impl Script {
-    fn settings(&self) -> CascadeSettings {
+    pub(super) fn settings(&self) -> CascadeSettings {
         let pool = || -> Arc<dyn Executor> {
             if self.threads == 0 { Arc::new(Inline) } else { Arc::new(Threads::new(self.threads)) }
         };
@@ -198,7 +198,7 @@ impl Script {
         CascadeFilter::create(disk.clone(), folder(), &options, self.settings())
     }
 
-    fn open(&self, disk: &Arc<dyn Disk>) -> Result<CascadeFilter> {
+    pub(super) fn open(&self, disk: &Arc<dyn Disk>) -> Result<CascadeFilter> {
         CascadeFilter::open(disk.clone(), folder(), self.settings())
     }
 
@@ -341,7 +341,7 @@ fn perform(
     .map(|()| Vec::new())
 }
 
-fn hashes() -> Vec<KeyHash> {
+pub(super) fn hashes() -> Vec<KeyHash> {
     (0..KEYS).map(hash).collect()
 }
 
@@ -547,12 +547,14 @@ fn a_full_disk_is_an_error_when_the_memory_is_full() {
 }
 
 /// The disk of a filter that was left with runs of all kinds, and with logs.
-fn left_behind(script: &Script) -> (MemoryDisk, Vec<u64>) {
+pub(super) fn left_behind(script: &Script) -> (MemoryDisk, Vec<u64>) {
     let mut session = Session::new(script, None);
     let acts = script.acts.len();
     session.go_on().unwrap();
     let filter = session.filter.as_mut().unwrap();
-    filter.insert_batch(&[hash(1), hash(2)]).unwrap();
+    filter.insert_batch(&[hash(1)]).unwrap();
+    filter.sync().unwrap();
+    filter.insert_batch(&[hash(2)]).unwrap();
     filter.sync().unwrap();
     let mut counts = script.counts(u64::MAX >> 1, acts);
     for key in [1, 2] {

@@ -3,6 +3,8 @@
 mod core;
 #[cfg(test)]
 mod crash;
+#[cfg(test)]
+mod damage;
 mod filter;
 mod flush;
 mod lookup;
@@ -10,6 +12,8 @@ mod memtable;
 mod merges;
 mod options;
 mod ordered;
+#[cfg(test)]
+mod readers;
 mod recovery;
 mod resident;
 mod run;

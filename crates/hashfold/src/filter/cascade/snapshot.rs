@@ -20,8 +20,8 @@ use std::{path::Path, sync::Arc};
 
 /// How often a folder is read anew because its writer changed it meanwhile.
 const ATTEMPTS_MAX: usize = 100;
-/// Slots of a table that takes what is in logs.
-const LOG_SLOTS: usize = 1 << 20;
+/// Slots of the first table that takes what is in logs, and the most that one has.
+const LOG_SLOTS: [usize; 2] = [1 << 12, 1 << 20];
 /// One read of a scan, in bytes.
 const UNIT_SIZE: usize = 256 << 10;
 
@@ -182,7 +182,8 @@ fn read_logs(
         told = wal::replay(disk, folder, number, of, told, &mut |change, mut hashes| {
             while !hashes.is_empty() {
                 if tables.last().is_none_or(|table| table.room() == 0) {
-                    tables.push(Memtable::new(identity.mode, LOG_SLOTS));
+                    let slots = LOG_SLOTS[0] << tables.len().min(8);
+                    tables.push(Memtable::new(identity.mode, slots.min(LOG_SLOTS[1])));
                 }
                 let Some(table) = tables.last_mut() else { break };
                 let (now, later) = hashes.split_at(hashes.len().min(table.room()));

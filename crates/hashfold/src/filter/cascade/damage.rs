@@ -1,0 +1,256 @@
+//! Files that are cut short, changed, or in the place of others: a clear error, or the right answer.
+
+use super::{
+    crash::{Script, folder, hashes, left_behind, scripts},
+    *,
+};
+use crate::{
+    checksum::crc32c,
+    error::{Error, ErrorKind, Result},
+    io::{Access, Disk, MemoryDisk, read_all},
+};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+/// A device writes so many bytes whole or not at all.
+const SECTOR: usize = 512;
+
+type Files = BTreeMap<String, Vec<u8>>;
+
+fn files(disk: &dyn Disk) -> Files {
+    let read = |name: String| {
+        let file = disk.open(&folder().join(&name), Access::Cached).unwrap();
+        let bytes = read_all(&*file, 1 << 24).unwrap().to_vec();
+        (name, bytes)
+    };
+    disk.list(folder()).unwrap().into_iter().map(read).collect()
+}
+
+fn disk_of(files: &Files) -> Arc<dyn Disk> {
+    let disk = MemoryDisk::default();
+    disk.create_folder(folder()).unwrap();
+    for (name, bytes) in files {
+        disk.create(&folder().join(name), Access::Cached).unwrap().write_at(0, bytes).unwrap();
+    }
+    Arc::new(disk)
+}
+
+/// Filters that were left with runs of all kinds and with logs.
+struct Left {
+    script: Script,
+    files: Files,
+    counts: Vec<u64>,
+}
+
+fn all_left() -> Vec<Left> {
+    let left = |script: Script| {
+        let (disk, counts) = left_behind(&script);
+        Left { files: files(&disk), script, counts }
+    };
+    scripts().into_iter().map(left).collect()
+}
+
+impl Left {
+    fn runs(&self) -> Vec<&String> {
+        self.files.keys().filter(|name| name.starts_with("run-")).collect()
+    }
+
+    /// What a reader finds, and what the next writer finds when it has merged all.
+    fn ask(&self, disk: &Arc<dyn Disk>) -> [Result<Vec<u64>>; 2] {
+        let hashes = hashes();
+        let read = || {
+            let mut counts = vec![0; hashes.len()];
+            let snapshot = Snapshot::open(&**disk, folder(), Access::Cached)?;
+            snapshot.count_batch(&hashes, &mut counts)?;
+            Ok(counts)
+        };
+        let write = || {
+            let mut counts = vec![0; hashes.len()];
+            let mut filter = self.script.open(disk)?;
+            filter.compact()?;
+            filter.count_batch(&hashes, &mut counts)?;
+            Ok(counts)
+        };
+        [read(), write()]
+    }
+
+    /// With these files: nobody gets a wrong answer, errors are clear, and a check names `damaged`.
+    #[track_caller]
+    fn check(&self, files: &Files, damaged: &[&str], context: &str) {
+        let disk = disk_of(files);
+        match verify_cascade(&*disk, folder(), &mut |_| Ok(())) {
+            Ok(report) => {
+                let named: Vec<String> = report.damage.iter().map(file_name).collect();
+                assert_eq!(named, damaged, "{context}: what the check names");
+            }
+            Err(error) => assert_eq!([file_name(&error).as_str()], damaged, "{context}: {error}"),
+        }
+        for answer in self.ask(&disk) {
+            match answer {
+                Ok(counts) => assert!(counts == self.counts, "{context}: a wrong answer"),
+                Err(error) => {
+                    assert!(damaged.contains(&file_name(&error).as_str()), "{context}: {error}");
+                }
+            }
+        }
+    }
+
+    /// With one file in another form.
+    #[track_caller]
+    fn check_with(&self, name: &str, bytes: Vec<u8>, is_found: bool, context: &str) {
+        let mut files = self.files.clone();
+        files.insert(name.to_owned(), bytes);
+        let damaged: &[&str] = if is_found { &[name] } else { &[] };
+        self.check(&files, damaged, &format!("{name}, {context}"));
+    }
+}
+
+/// The file that an error names.
+fn file_name(error: &Error) -> String {
+    let place = error.place().unwrap_or_else(|| panic!("{error} names no file"));
+    place.file.file_name().unwrap().to_string_lossy().into_owned()
+}
+
+/// Where the last record of a log with hashes in it ends: a mark stands there.
+fn log_end(bytes: &[u8]) -> usize {
+    bytes.len() - 4096
+}
+
+#[test]
+fn files_that_are_cut_short_are_found() {
+    for left in &all_left()[..2] {
+        for (name, bytes) in left.files.iter().filter(|(name, _)| !name.starts_with("log-")) {
+            let step = if name == "MANIFEST" { SECTOR } else { 5 * SECTOR };
+            for size in (0..bytes.len()).step_by(step) {
+                left.check_with(name, bytes[..size].to_vec(), true, &format!("cut to {size}"));
+            }
+        }
+    }
+}
+
+/// A log that is cut is like one that a crash cut: what is left of it is there.
+#[test]
+fn a_log_that_is_cut_short_is_read_as_far_as_it_goes() {
+    let left = &all_left()[1];
+    let name = left.files.keys().find(|name| name.starts_with("log-")).unwrap();
+    let bytes = &left.files[name];
+    for size in (0..bytes.len()).step_by(SECTOR) {
+        let mut files = left.files.clone();
+        files.insert(name.clone(), bytes[..size].to_vec());
+        let [read, written] = left.ask(&disk_of(&files));
+        let (read, written) = (read.unwrap(), written.unwrap());
+        assert!(read == written);
+        let wrong = read.iter().zip(&left.counts).filter(|(a, b)| a != b).count();
+        assert!(wrong <= 2 && (size < log_end(bytes) || wrong == 0));
+    }
+}
+
+#[test]
+fn flipped_bits_are_found() {
+    for left in &all_left()[1..3] {
+        for (name, bytes) in &left.files {
+            let is_log = name.starts_with("log-");
+            let step = if is_log || name == "MANIFEST" { 97 } else { 3001 };
+            for at in (0..bytes.len()).step_by(step) {
+                let mut bytes = bytes.clone();
+                bytes[at] ^= 1 << (at % 8);
+                if is_log {
+                    check_log_flip(left, name, bytes, at);
+                } else {
+                    left.check_with(name, bytes, true, &format!("flipped at {at}"));
+                }
+            }
+        }
+    }
+}
+
+/// Padding of records and the mark at the end carry nothing; all else is checked.
+fn check_log_flip(left: &Left, name: &str, bytes: Vec<u8>, at: usize) {
+    let record = at / 4096 * 4096;
+    let count = u64::from_le_bytes(*left.files[name][record + 24..].first_chunk().unwrap());
+    let is_padding = record > 0 && at >= record + 32 + 8 * count as usize;
+    let is_mark = at >= log_end(&bytes);
+    left.check_with(name, bytes, !is_padding && !is_mark, &format!("flipped at {at}"));
+}
+
+/// Writes other fields to a header, with the right checksum.
+fn with_header(bytes: &[u8], at: usize, field: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[at..at + field.len()].copy_from_slice(field);
+    let sum = crc32c(&bytes[..60]);
+    bytes[60..64].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn files_of_another_kind_version_seed_or_filter_are_refused() {
+    type IsExpected = fn(&ErrorKind) -> bool;
+    let cases: [(usize, &[u8], IsExpected); 5] = [
+        (0, b"x", |kind| matches!(kind, ErrorKind::Magic { .. })),
+        (8, &[2, 0], |kind| matches!(kind, ErrorKind::FileKind { .. })),
+        (10, &[9, 0], |kind| matches!(kind, ErrorKind::Version { .. })),
+        (16, &[77; 8], |kind| matches!(kind, ErrorKind::Mismatch { what: "seed", .. })),
+        (24, &[77; 8], |kind| matches!(kind, ErrorKind::Mismatch { what: "file id", .. })),
+    ];
+    let left = &all_left()[1];
+    for (name, bytes) in left.files.iter().filter(|(name, _)| *name != "MANIFEST") {
+        for (at, field, is_expected) in cases {
+            let mut files = left.files.clone();
+            files.insert(name.clone(), with_header(bytes, at, field));
+            for answer in left.ask(&disk_of(&files)) {
+                let error = answer.unwrap_err();
+                assert!(is_expected(error.kind()), "{name}: {error}");
+                assert_eq!(&file_name(&error), name);
+            }
+            left.check(&files, &[name], &format!("byte {at} of the header"));
+        }
+    }
+}
+
+#[test]
+fn runs_in_each_others_places_are_all_named() {
+    for left in &all_left() {
+        let runs = left.runs();
+        let (first, last) = (runs[0], runs[runs.len() - 1]);
+        let mut files = left.files.clone();
+        files.insert(first.clone(), left.files[last].clone());
+        files.insert(last.clone(), left.files[first].clone());
+        let disk = disk_of(&files);
+        let report = verify_cascade(&*disk, folder(), &mut |_| Ok(())).unwrap();
+        let mut named: Vec<String> = report.damage.iter().map(file_name).collect();
+        named.sort();
+        assert_eq!(named, [first.clone(), last.clone()]);
+        assert!(left.ask(&disk).iter().all(Result::is_err));
+    }
+}
+
+#[test]
+fn files_that_are_missing_are_named() {
+    for left in &all_left() {
+        for name in left.runs() {
+            let mut files = left.files.clone();
+            files.remove(name);
+            let disk = disk_of(&files);
+            let report = verify_cascade(&*disk, folder(), &mut |_| Ok(())).unwrap();
+            assert_eq!(report.damage.iter().map(file_name).collect::<Vec<_>>(), [name.clone()]);
+            let errors = left.ask(&disk).map(|answer| answer.unwrap_err());
+            assert!(errors.iter().all(|error| file_name(error) == *name), "{}", errors[0]);
+        }
+        let mut files = left.files.clone();
+        files.remove("MANIFEST");
+        let errors = left.ask(&disk_of(&files)).map(|answer| answer.unwrap_err());
+        assert!(errors.iter().all(|error| matches!(error.kind(), ErrorKind::Absent)));
+    }
+}
+
+/// Files that others put there, or that have names almost like ours, are let alone.
+#[test]
+fn files_of_others_stay() {
+    let left = &all_left()[0];
+    let mut files = left.files.clone();
+    let others = ["README", "run-1", "run-00000000001", "log-", "MANIFEST.old", "run-0000000001x"];
+    others.iter().for_each(|name| _ = files.insert((*name).to_owned(), vec![1; 10]));
+    let disk = disk_of(&files);
+    let answers = left.ask(&disk).map(Result::unwrap);
+    assert!(answers.iter().all(|counts| *counts == left.counts));
+    assert!(others.iter().all(|name| disk.exists(&Path::new(folder()).join(name)).unwrap()));
+}

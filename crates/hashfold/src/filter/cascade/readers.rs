@@ -1,0 +1,112 @@
+//! Readers beside a writer that never rests: each sees the filter as it was at one moment, and not
+//! before it asked.
+
+use super::*;
+use crate::{
+    io::{Access, Disk, MemoryDisk},
+    key::{KeyHash, Seed},
+    work::{Executor, Threads},
+};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    thread,
+};
+
+const KEYS: u64 = 40_000;
+/// Keys that are in at a time: the last ones.
+const WINDOW: u64 = 6000;
+const BATCH: u64 = 40;
+
+fn folder() -> &'static Path {
+    Path::new("filter")
+}
+
+fn hashes(from: u64, to: u64) -> Vec<KeyHash> {
+    (from..to).map(|i| KeyHash::of(&i.to_le_bytes(), Seed(1))).collect()
+}
+
+/// The writer's filter: threads do its work, with or without a log.
+fn create(disk: &Arc<dyn Disk>, log: bool) -> CascadeFilter {
+    let pool = || -> Arc<dyn Executor> { Arc::new(Threads::new(2)) };
+    let settings = CascadeSettings {
+        memory_bytes: CASCADE_MEMORY_MIN,
+        log,
+        work: pool(),
+        io: pool(),
+        ..CascadeSettings::default()
+    };
+    let options = CascadeOptions::exact(Seed(1), 7);
+    CascadeFilter::create(disk.clone(), folder(), &options, settings).unwrap()
+}
+
+/// Puts keys in, one after the other, and takes out those from [`WINDOW`] before; says how many
+/// are acknowledged.
+fn write(filter: &mut CascadeFilter, acknowledged: &AtomicU64) {
+    for first in (0..KEYS).step_by(BATCH as usize) {
+        filter.insert_batch(&hashes(first, first + BATCH)).unwrap();
+        if first >= WINDOW {
+            filter.remove_batch(&hashes(first - WINDOW, first - WINDOW + BATCH)).unwrap();
+        }
+        match first / BATCH % 64 {
+            10 | 20 | 30 => filter.sync().unwrap(),
+            40 => filter.flush().unwrap(),
+            63 => filter.compact().unwrap(),
+            _ => continue,
+        }
+        acknowledged.store(first + BATCH, SeqCst);
+    }
+}
+
+/// A reader finds keys one after the other, as many as there are at a time, and none that came
+/// long before those acknowledged.
+fn read_once(disk: &dyn Disk, acknowledged: &AtomicU64) {
+    let least = acknowledged.load(SeqCst);
+    let snapshot = Snapshot::open(disk, folder(), Access::Cached).unwrap();
+    let mut found = vec![false; KEYS as usize];
+    snapshot.contains_batch(&hashes(0, KEYS), &mut found).unwrap();
+    let Some(first) = found.iter().position(|&found| found) else {
+        assert_eq!(least, 0, "what was acknowledged is not there");
+        return;
+    };
+    let count = found[first..].iter().take_while(|&&found| found).count();
+    let end = (first + count) as u64;
+    assert!(!found[first + count..].contains(&true), "a gap at {end}");
+    assert!(end >= least, "{end} of {least}");
+    let window = end.min(WINDOW);
+    let expected = window - window.min(BATCH)..=window + BATCH;
+    assert!(expected.contains(&(count as u64)), "{count} keys up to {end}");
+}
+
+fn check(log: bool) {
+    let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+    let mut filter = create(&disk, log);
+    let (acknowledged, is_done) = (AtomicU64::new(0), AtomicBool::new(false));
+    let reads = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_done.load(SeqCst) {
+                    read_once(&*disk, &acknowledged);
+                    reads.fetch_add(1, SeqCst);
+                }
+            });
+        }
+        write(&mut filter, &acknowledged);
+        is_done.store(true, SeqCst);
+    });
+    assert!(reads.into_inner() > 5);
+    read_once(&*disk, &acknowledged);
+    drop(filter);
+    let report = verify_cascade(&*disk, folder(), &mut |_| Ok(())).unwrap();
+    assert!(report.is_sound(), "{}", report.damage[0]);
+}
+
+#[test]
+fn readers_see_one_moment_of_a_filter_that_is_being_written() {
+    check(false);
+    check(true);
+}

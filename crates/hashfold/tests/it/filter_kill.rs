@@ -1,0 +1,178 @@
+//! A process that is killed while it changes a filter on a real disk, again and again. By hand:
+//! `cargo test --release -p hashfold --test it filter_kill -- --ignored --nocapture`.
+
+use crate::fixture::random;
+use hashfold::{
+    KeyHash, Seed,
+    filter::{
+        CASCADE_MEMORY_MIN, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot,
+        verify_cascade,
+    },
+    io::{Access, Disk, OsDisk},
+    work::{Executor, Threads},
+};
+use std::{
+    env,
+    io::Read,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+/// Where the process that is killed works; the seed of what it does.
+const FOLDER: &str = "HASHFOLD_KILL_FOLDER";
+const SEED: &str = "HASHFOLD_KILL_SEED";
+/// How often it is killed; 20 by default.
+const ROUNDS: &str = "HASHFOLD_KILL_ROUNDS";
+
+/// Keys are told in ascending order, and all but the last so many are taken out again.
+const WINDOW: u64 = 300_000;
+/// Keys of one call.
+const BATCH: u64 = 1000;
+
+fn number(name: &str, default: u64) -> u64 {
+    env::var(name).ok().map_or(default, |text| text.parse().expect("it is a number"))
+}
+
+fn hashes(from: u64, to: u64) -> Vec<KeyHash> {
+    (from..to).map(|key| KeyHash::of(&key.to_le_bytes(), Seed(1))).collect()
+}
+
+fn open_or_create(folder: &Path, log: bool) -> CascadeFilter {
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    let pool = || -> Arc<dyn Executor> { Arc::new(Threads::new(2)) };
+    let settings = CascadeSettings {
+        memory_bytes: CASCADE_MEMORY_MIN,
+        log,
+        work: pool(),
+        io: pool(),
+        ..CascadeSettings::default()
+    };
+    if disk.exists(&folder.join("MANIFEST")).unwrap() {
+        CascadeFilter::open(disk, folder, settings).unwrap()
+    } else {
+        let options = CascadeOptions::exact(Seed(1), 7);
+        CascadeFilter::create(disk, folder, &options, settings).unwrap()
+    }
+}
+
+/// Every change is one key put in, or one taken out that came [`WINDOW`] before: both in turns, a
+/// batch each. So the number of changes says which keys are in.
+fn next_batch(filter: &mut CascadeFilter) {
+    // What was told before the kill may have ended within a batch.
+    let told = filter.told();
+    let (batch, part) = (told / BATCH, told % BATCH);
+    let first = batch / 2 * BATCH;
+    if batch.is_multiple_of(2) {
+        filter.insert_batch(&hashes(first + part, first + BATCH)).unwrap();
+    } else if first >= WINDOW {
+        let first = first - WINDOW;
+        filter.remove_batch(&hashes(first + part, first + BATCH)).unwrap();
+    } else {
+        // Keys that never were in.
+        filter.remove_batch(&hashes(u64::MAX - BATCH + part, u64::MAX)).unwrap();
+    }
+}
+
+/// The keys that are in after so many changes.
+fn window(told: u64) -> (u64, u64) {
+    let (batch, part) = (told / BATCH, told % BATCH);
+    let first = batch / 2 * BATCH;
+    if batch.is_multiple_of(2) {
+        (first.saturating_sub(WINDOW), first + part)
+    } else {
+        let start = if first >= WINDOW { first - WINDOW + part } else { 0 };
+        (start, first + BATCH)
+    }
+}
+
+#[test]
+#[ignore = "is started by the other test, and killed"]
+fn work_until_killed() {
+    let Ok(folder) = env::var(FOLDER) else { return };
+    let seed = number(SEED, 0);
+    let mut random = random(seed);
+    let mut filter = open_or_create(&PathBuf::from(folder), seed % 2 == 1);
+    loop {
+        for _ in 0..1 + random() % 60 {
+            next_batch(&mut filter);
+        }
+        match random() % 40 {
+            0 => filter.compact().unwrap(),
+            1..10 => filter.flush().unwrap(),
+            10..30 => filter.sync().unwrap(),
+            _ => {}
+        }
+        println!("at {}", filter.durable());
+    }
+}
+
+/// Starts the work and kills it after so long; returns the last that it said was durable.
+fn work(folder: &Path, seed: u64, time: Duration) -> Option<u64> {
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "filter_kill::work_until_killed", "--ignored", "--nocapture"])
+        .env(FOLDER, folder)
+        .env(SEED, seed.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    thread::sleep(time);
+    assert!(child.try_wait().unwrap().is_none(), "it ends by itself");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut said = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    // The last line may be cut off.
+    let whole = &said[..said.rfind('\n').map_or(0, |end| end + 1)];
+    let numbers = whole.lines().filter_map(|line| line.strip_prefix("at "));
+    numbers.filter_map(|number| number.trim().parse().ok()).next_back()
+}
+
+/// The keys around the window are in or not, as they should be; returns how much was told.
+fn check_holds(folder: &Path) -> u64 {
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    let read = Snapshot::open(disk.as_ref(), folder, Access::Cached).unwrap();
+    let filter = open_or_create(folder, false);
+    let (start, end) = window(filter.told());
+    let asked = hashes(start.saturating_sub(50_000), end + 50_000);
+    let first = start - start.saturating_sub(50_000);
+    let expected = |i: usize| (first..first + end - start).contains(&(i as u64));
+    let (mut found, mut others) = (vec![false; asked.len()], vec![false; asked.len()]);
+    filter.contains_batch(&asked, &mut found).unwrap();
+    read.contains_batch(&asked, &mut others).unwrap();
+    assert!(found == others, "a reader sees something else");
+    let wrong = found.iter().enumerate().filter(|(i, found)| **found != expected(*i)).count();
+    assert_eq!(wrong, 0, "after {} changes", filter.told());
+    let stats = filter.stats();
+    let told = filter.told();
+    filter.close().unwrap();
+    let names = disk.list(folder).unwrap();
+    assert_eq!(names.len() as u64, 1 + stats.upper_runs + stats.shards, "{names:?}");
+    let report = verify_cascade(disk.as_ref(), folder, &mut |_| Ok(())).unwrap();
+    assert!(report.is_sound(), "{}", report.damage[0]);
+    told
+}
+
+#[test]
+#[ignore = "kills processes; see CONTRIBUTING.md"]
+fn a_process_that_is_killed_loses_nothing_that_was_acknowledged() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("filter");
+    let mut random = random(number(SEED, 1));
+    let mut durable = 0;
+    for round in 1..=number(ROUNDS, 20) {
+        let time = Duration::from_millis(50 + random() % 1500);
+        durable = work(&folder, round, time).unwrap_or(0).max(durable);
+        if !OsDisk.exists(&folder.join("MANIFEST")).unwrap() {
+            assert_eq!(durable, 0);
+            continue;
+        }
+        let told = check_holds(&folder);
+        assert!(told >= durable, "{told} changes are left of {durable}");
+        println!("killed after {time:?}: {durable} acknowledged, {told} there");
+        durable = told;
+    }
+    assert!(durable > 0, "it was always killed before it did anything");
+}
