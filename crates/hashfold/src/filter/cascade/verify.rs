@@ -124,7 +124,8 @@ fn check(
     let mut got = Facts::default();
     while scan.next_span(&mut span)? {
         let place = run.place().offset(run.extent(block, 1).offset);
-        check_order(&span, last).map_err(|error| error.at(&place))?;
+        let order = check_order((&span).into(), last);
+        last = order.map_err(|error| error.at(&place))?;
         let (first, end) = (span.first().unwrap_or(from), span.last().unwrap_or(to));
         if first < from || end > to {
             let expected = format!("from {from:#x} to {to:#x}");
@@ -137,7 +138,6 @@ fn check(
             let expected = "one that leads to the block";
             return Err(Error::field("index", expected, "another").at(&place));
         }
-        last = span.last();
         got.add(&span);
         *items += span.len() as u64;
         block += 1;
