@@ -82,7 +82,7 @@ pub(crate) fn run(args: &BuildArgs) -> Result<Exit> {
     let executor = device::executor(args.threads);
     let builder = TableBuilder::create(device::disk(), &args.out, options, executor)?;
     let mut sorter = builder.sorter(args.rows.sort_options())?;
-    let feed = inputs.start(args.rows.bad_rows.clone())?;
+    let feed = inputs.start(args.rows.files.bad_rows.clone())?;
     let mut digest = args.shape.seed.map(Digest::new);
     let push = |key: &[u8], value: Option<&[u8]>| {
         digest.iter_mut().for_each(|digest| digest.add(key, value.unwrap_or_default()));
@@ -151,7 +151,7 @@ impl BuildArgs {
         let (schema, meter) = (inputs.schema.clone(), inputs.meter.clone());
         let seed = self.shape.seed.unwrap_or_default();
         let (mut rows, mut hashes, mut row_bytes) = (0u64, 0, 0);
-        let feed = inputs.start(self.rows.bad_rows.clone())?;
+        let feed = inputs.start(self.rows.files.bad_rows.clone())?;
         let progress = rows::progress(&self.inputs, self.show());
         let bad_rows = rows::take_all(feed, &meter, progress, stop, |key, value| {
             rows += 1;
@@ -191,7 +191,7 @@ impl BuildArgs {
         if duplicates > 0 {
             notes += &format!(", {}", units::counted(duplicates, "duplicate", "duplicates"));
         }
-        notes += &self.rows.bad_rows_note(bad_rows);
+        notes += &self.rows.files.bad_rows_note(bad_rows);
         write_line(format_args!(
             "built {}: {}{notes}; {}, index {:.2} bits a key; {seconds:.1} s, {}/s",
             self.out.display(),

@@ -5,7 +5,8 @@ use crate::{
     failure::{Failure, Result},
 };
 use hashfold::{
-    Error, ErrorKind, manifest,
+    Error, ErrorClass, ErrorKind, filter,
+    manifest::{self, Manifest},
     store::{self, Pointer, StoreWriter, VersionInfo},
     work::Executor,
 };
@@ -18,6 +19,9 @@ pub(crate) enum Holds {
     Nothing,
     Table,
     Store,
+    Filter,
+    /// A table or a filter: what says so is damaged.
+    Unknown,
 }
 
 /// Looks for the one file that each data set has.
@@ -25,28 +29,72 @@ pub(crate) fn holds(folder: &Path) -> Result<Holds> {
     let disk = device::disk();
     Ok(match () {
         () if disk.exists(&folder.join(store::NAME))? => Holds::Store,
-        () if disk.exists(&folder.join(manifest::NAME))? => Holds::Table,
+        () if disk.exists(&folder.join(manifest::NAME))? => {
+            match Manifest::read(disk.as_ref(), folder) {
+                Ok(manifest) if filter::is_cascade(&manifest) => Holds::Filter,
+                Ok(_) => Holds::Table,
+                Err(error) if error.class() == ErrorClass::Damage => Holds::Unknown,
+                Err(error) => return Err(error.into()),
+            }
+        }
         () => Holds::Nothing,
     })
+}
+
+/// Refuses a filter's folder where something else is meant.
+pub(crate) fn refuse_filter(folder: &Path) -> Result<()> {
+    match holds(folder)? {
+        Holds::Filter => Err(Failure::usage(format!(
+            "{}: is a filter; `hashfold filter` has the verbs for it: stat, contains, verify ...",
+            folder.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a folder that is not a filter's.
+pub(crate) fn require_filter(folder: &Path) -> Result<()> {
+    let what = match holds(folder)? {
+        Holds::Filter | Holds::Unknown => return Ok(()),
+        Holds::Nothing => "there is no filter here; `hashfold filter create` makes one",
+        Holds::Table => "is a table; `hashfold stat`, `get` and `verify` are for it",
+        Holds::Store => "is a store; `hashfold stat`, `get` and `verify` are for it",
+    };
+    Err(Failure::usage(format!("{}: {what}", folder.display())))
+}
+
+/// Refuses a folder with anything in it but what is named here; `what` it is not.
+pub(crate) fn check_empty(folder: &Path, what: &str, ours: &[&str]) -> Result<()> {
+    if !device::disk().exists(folder)? {
+        return Ok(());
+    }
+    let names = device::disk().list(folder)?;
+    match names.iter().find(|name| !ours.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(Failure::usage(format!(
+            "{}: is no {what}, and not empty: it has \"{name}\"; name another folder",
+            folder.display()
+        ))),
+    }
 }
 
 /// Refuses a store's folder where a table is meant; `hint` says what can be done.
 pub(crate) fn refuse_store(folder: &Path, hint: &str) -> Result<()> {
     match holds(folder)? {
         Holds::Store => Err(Failure::usage(format!("{}: is a store; {hint}", folder.display()))),
-        Holds::Table | Holds::Nothing => Ok(()),
+        _ => refuse_filter(folder),
     }
 }
 
 /// Refuses a table's folder where a store is meant.
 pub(crate) fn refuse_table(folder: &Path) -> Result<()> {
     match holds(folder)? {
-        Holds::Table => Err(Failure::usage(format!(
+        Holds::Table | Holds::Unknown => Err(Failure::usage(format!(
             "{}: is a table, which never changes; `hashfold build` makes another one, \
              `hashfold update` a store",
             folder.display()
         ))),
-        Holds::Store | Holds::Nothing => Ok(()),
+        _ => refuse_filter(folder),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Entry points: [`build`], [`get`], [`scan`], [`stat`], [`verify`], [`reindex`] for tables;
 //! [`update`], [`merge`], [`publish`], [`rollback`], [`pin`], [`versions`], [`diff`], [`gc`] for
-//! stores; [`mod@bench`]. What comes in goes through [`input`], what goes out through [`output`].
+//! stores; [`mod@filter`]; [`mod@bench`]. What comes in goes through [`input`], what goes out through [`output`].
 
 mod bench;
 mod build;
@@ -10,6 +10,7 @@ mod cell;
 mod device;
 mod diff;
 mod failure;
+mod filter;
 mod folder;
 mod gc;
 mod get;
@@ -67,6 +68,7 @@ enum Verb {
     Pin(pin::PinArgs),
     Gc(gc::GcArgs),
     Diff(diff::DiffArgs),
+    Filter(filter::FilterArgs),
     Bench(bench::BenchArgs),
 }
 
@@ -86,6 +88,7 @@ fn main() -> ExitCode {
         Verb::Pin(args) => pin::run(&args),
         Verb::Gc(args) => gc::run(&args),
         Verb::Diff(args) => diff::run(&args),
+        Verb::Filter(args) => filter::run(&args),
         Verb::Bench(args) => bench::run(&args),
     };
     let exit = result.unwrap_or_else(|failure| {

@@ -77,7 +77,8 @@ impl ShapeArgs {
     }
 }
 
-fn parse_seed(text: &str) -> Result<Seed, String> {
+/// Reads a seed: a number, or its hexadecimal digits after `0x`.
+pub(crate) fn parse_seed(text: &str) -> Result<Seed, String> {
     let number = match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16),
         None => text.parse(),

@@ -21,6 +21,8 @@ pub(crate) enum Show {
     Text,
     /// On standard output, an object a line.
     Json,
+    /// Not at all.
+    Nothing,
 }
 
 /// What is counted.
@@ -67,7 +69,7 @@ impl Progress {
         let interval = match self.show {
             Show::Json => JSON_INTERVAL,
             Show::Text if self.bar.is_hidden() => LINE_INTERVAL,
-            Show::Text => return,
+            Show::Text | Show::Nothing => return,
         };
         let now = Instant::now();
         if now - self.shown >= interval {

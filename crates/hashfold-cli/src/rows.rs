@@ -10,27 +10,18 @@ use crate::{
 use clap::Args;
 use hashfold::run::{Duplicates, MEMORY_BYTES_MIN, SortOptions};
 
-/// How rows are read.
+/// How files of rows are read.
 #[derive(Args, Debug)]
-pub(crate) struct RowArgs {
+pub(crate) struct FileArgs {
     /// The column with the keys: text, numbers (as decimal text) or bytes
     #[arg(long, value_name = "COL")]
     pub(crate) key: Option<String>,
-    /// A column of the value; may be given several times [default: all others]
-    #[arg(long = "value", value_name = "COL")]
-    pub(crate) values: Vec<String>,
     /// The format of all inputs [default: by their names]
     #[arg(long)]
-    format: Option<Format>,
-    /// Refuse input in which a key comes twice
-    #[arg(long)]
-    unique: bool,
+    pub(crate) format: Option<Format>,
     /// What to do with a row that cannot be used: stop, skip, or a new FILE to collect it in
     #[arg(long, default_value = "stop", value_name = "stop|skip|FILE", value_parser = parse_policy)]
     pub(crate) bad_rows: BadRowPolicy,
-    /// The memory to use, 1MiB at least; values of many mebibytes take more
-    #[arg(long, default_value = "1GiB", value_parser = units::parse_bytes)]
-    memory: usize,
     /// The first line of CSV and TSV files is a row; columns are named 1, 2, 3 ...
     #[arg(long)]
     no_header: bool,
@@ -42,26 +33,31 @@ pub(crate) struct RowArgs {
     no_quotes: bool,
 }
 
-impl RowArgs {
-    pub(crate) fn read_options(&self) -> ReadOptions {
+/// How rows are read.
+#[derive(Args, Debug)]
+pub(crate) struct RowArgs {
+    #[command(flatten)]
+    pub(crate) files: FileArgs,
+    /// A column of the value; may be given several times [default: all others]
+    #[arg(long = "value", value_name = "COL")]
+    pub(crate) values: Vec<String>,
+    /// Refuse input in which a key comes twice
+    #[arg(long)]
+    unique: bool,
+    /// The memory to use, 1MiB at least; values of many mebibytes take more
+    #[arg(long, default_value = "1GiB", value_parser = units::parse_bytes)]
+    memory: usize,
+}
+
+impl FileArgs {
+    pub(crate) fn read_options(&self, selection: Selection) -> ReadOptions {
         ReadOptions {
             format: self.format,
             delimiter: self.delimiter,
             header: !self.no_header,
             quotes: !self.no_quotes,
-            selection: Selection {
-                key: self.key.clone(),
-                values: self.values.clone(),
-                ..Selection::default()
-            },
+            selection: Selection { key: self.key.clone(), ..selection },
         }
-    }
-
-    pub(crate) fn sort_options(&self) -> SortOptions {
-        // The rest is for the input and for the blocks that are being written.
-        let memory_bytes = (self.memory - self.memory / 16).max(self.memory.min(MEMORY_BYTES_MIN));
-        let duplicates = if self.unique { Duplicates::Refuse } else { Duplicates::KeepLast };
-        SortOptions { duplicates, ..SortOptions::within(memory_bytes) }
     }
 
     /// `, 3 bad rows skipped`, or nothing.
@@ -72,6 +68,19 @@ impl RowArgs {
             BadRowPolicy::Stop | BadRowPolicy::Skip => "skipped",
         };
         format!(", {} {what}", units::counted(count, "bad row", "bad rows"))
+    }
+}
+
+impl RowArgs {
+    pub(crate) fn read_options(&self) -> ReadOptions {
+        self.files.read_options(Selection { values: self.values.clone(), ..Selection::default() })
+    }
+
+    pub(crate) fn sort_options(&self) -> SortOptions {
+        // The rest is for the input and for the blocks that are being written.
+        let memory_bytes = (self.memory - self.memory / 16).max(self.memory.min(MEMORY_BYTES_MIN));
+        let duplicates = if self.unique { Duplicates::Refuse } else { Duplicates::KeepLast };
+        SortOptions { duplicates, ..SortOptions::within(memory_bytes) }
     }
 }
 

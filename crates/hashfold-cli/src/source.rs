@@ -67,6 +67,7 @@ impl SourceArgs {
     }
 
     fn version_asked(&self) -> Result<Asked> {
+        folder::refuse_filter(&self.folder)?;
         if folder::holds(&self.folder)? != Holds::Store {
             if self.version.is_some() {
                 folder::refuse_table(&self.folder)?;

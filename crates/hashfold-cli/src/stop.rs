@@ -27,6 +27,11 @@ impl Stop {
         Ok(Stop(flag))
     }
 
+    /// A flag that is never set: signals end the process as ever.
+    pub(crate) fn never() -> Stop {
+        Stop(Arc::default())
+    }
+
     /// Fails if the user has asked to stop.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {

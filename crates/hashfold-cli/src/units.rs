@@ -32,23 +32,30 @@ pub(crate) fn parse_bytes(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Reads a count: a number, perhaps with an exponent, and `k`, `M` or `G` for thousands and more.
+/// Reads a number of things: `1000`, `1e9`, `10M`, `1.5G`; at least 1.
 pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
-    let expected = || "expected a count such as 5000, 10k, 20M or 1e9".to_owned();
-    let split = text.find(|c: char| c.is_ascii_alphabetic() && c != 'e').unwrap_or(text.len());
-    let factor = match text[split..].to_ascii_lowercase().as_str() {
-        "" => 1.0,
-        "k" => 1e3,
-        "m" => 1e6,
-        "g" => 1e9,
-        _ => return Err(expected()),
-    };
-    if let (Ok(count), true) = (text.parse::<u64>(), factor == 1.0) {
+    let text = text.trim();
+    if let Ok(count @ 1..) = text.parse::<u64>() {
         return Ok(count);
     }
-    let number: f64 = text[..split].parse().map_err(|_| expected())?;
-    let count = number * factor;
-    if count >= 0.0 && count < u64::MAX as f64 { Ok(count as u64) } else { Err(expected()) }
+    let powers = [('k', 1e3), ('m', 1e6), ('g', 1e9), ('t', 1e12)];
+    let lower = text.to_lowercase();
+    let unit = powers.iter().find_map(|&(unit, power)| Some((lower.strip_suffix(unit)?, power)));
+    let (number, factor) = unit.unwrap_or((&lower, 1.0));
+    match number.trim().parse::<f64>() {
+        Ok(number) if (1.0..2f64.powi(64)).contains(&(number * factor)) => {
+            Ok((number * factor).round() as u64)
+        }
+        _ => Err("expected a number from 1 to 2^64 - 1, like 1000000, 10M or 1e9".into()),
+    }
+}
+
+/// Reads a rate: between 0 and 1, both excluded, or in percent.
+pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
+    match parse_fraction(text) {
+        Ok(rate) if rate > 0.0 && rate < 1.0 => Ok(rate),
+        _ => Err("expected a rate between 0 and 1, both excluded, like 0.0004 or 0.1%".into()),
+    }
 }
 
 /// Reads a part of a whole: `0.1` or `10%`.
@@ -138,6 +145,24 @@ mod tests {
         check("1e9", 1_000_000_000);
         for text in ["", "x", "1x", "-1", "1e99", "e9", "GiB"] {
             assert!(parse_bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn counts_and_rates_are_read_as_people_write_them() {
+        let check = |text, count| assert_eq!(parse_count(text), Ok(count), "{text}");
+        check("1", 1);
+        check("18446744073709551615", u64::MAX);
+        check("10M", 10_000_000);
+        check("1.5 k", 1500);
+        check("1e9", 1_000_000_000);
+        for text in ["", "0", "-1", "nan", "1e20", "18446744073709551616", "1x", "M", "0.4"] {
+            assert!(parse_count(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_rate("0.0004"), Ok(0.0004));
+        assert_eq!(parse_rate("50%"), Ok(0.5));
+        for text in ["", "0", "1", "100%", "nan", "-0.1", "2"] {
+            assert!(parse_rate(text).is_err(), "{text}");
         }
     }
 

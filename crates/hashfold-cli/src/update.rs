@@ -181,7 +181,7 @@ impl UpdateArgs {
         watcher: &Watcher,
     ) -> Result<Made> {
         let mut batch = writer.batch(self.rows.sort_options())?;
-        let feed = inputs.start(self.rows.bad_rows.clone())?;
+        let feed = inputs.start(self.rows.files.bad_rows.clone())?;
         let progress = rows::progress(&self.batches, self.show());
         let bad_rows = rows::take_all(feed, meter, progress, watcher.stop(), |key, value| {
             Ok(batch.push(key, value)?)
@@ -219,7 +219,7 @@ impl UpdateArgs {
                 "updated {}: version {number}, {state}: {}{}; {seconds:.1} s",
                 self.store.display(),
                 release.describe(),
-                self.rows.bad_rows_note(made.bad_rows),
+                self.rows.files.bad_rows_note(made.bad_rows),
             ))?;
         }
         let state = if self.dry_run { "would not be published" } else { "is not published" };
@@ -240,7 +240,11 @@ impl UpdateArgs {
                 self.check_shape(sample)?;
                 options.selection.follow(&Schema::of_version(sample)?);
             }
-            None => check_empty(&self.store)?,
+            None if folder::holds(&self.store)? == Holds::Store => {}
+            // What a first update leaves that was killed.
+            None => {
+                folder::check_empty(&self.store, "store", &["CURRENT.new", "tables", "versions"])?
+            }
         }
         Ok(options)
     }
@@ -314,23 +318,6 @@ impl UpdateArgs {
             }
         };
         Ok(Progress::start(self.show(), "writing", Unit::Entries, total))
-    }
-}
-
-/// Refuses a folder with files that are no store's.
-fn check_empty(folder: &Path) -> Result<()> {
-    if folder::holds(folder)? == Holds::Store || !device::disk().exists(folder)? {
-        return Ok(());
-    }
-    // What a first update leaves that was killed.
-    const OURS: [&str; 3] = ["CURRENT.new", "tables", "versions"];
-    let names = device::disk().list(folder)?;
-    match names.iter().find(|name| !OURS.contains(&name.as_str())) {
-        None => Ok(()),
-        Some(name) => Err(Failure::usage(format!(
-            "{}: is no store, and not empty: it has \"{name}\"; name another folder",
-            folder.display()
-        ))),
     }
 }
 

@@ -90,10 +90,7 @@ impl VerifyArgs {
     }
 
     pub(crate) fn print_damage(&self, damages: &[Error]) -> Result<()> {
-        damages.iter().try_for_each(|damage| match self.json {
-            true => write_line(damage_json(damage)),
-            false => write_line(damage),
-        })
+        print_damage(damages, self.json)
     }
 
     fn print(&self, report: &VerifyReport) -> Result<()> {
@@ -115,6 +112,14 @@ impl VerifyArgs {
         }
         Ok(())
     }
+}
+
+/// Prints a line for each damage.
+pub(crate) fn print_damage(damages: &[Error], json: bool) -> Result<()> {
+    damages.iter().try_for_each(|damage| match json {
+        true => write_line(damage_json(damage)),
+        false => write_line(damage),
+    })
 }
 
 fn damage_json(damage: &Error) -> serde_json::Value {

@@ -1,14 +1,14 @@
-//! Entries on their way from the thread that reads to the thread that sorts.
+//! Entries on their way from the thread that reads to the one that takes them.
 
 use crate::failure::{Failure, Result};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 /// A batch is sent when it holds this much, in bytes or in entries.
-const BATCH_BYTES: usize = 1 << 18;
+pub(crate) const BATCH_BYTES: usize = 1 << 18;
 const BATCH_ENTRIES: usize = 1 << 13;
 
-/// Batches that wait at most, so that a slow sorter holds the reader back.
-const BATCHES_WAITING_MAX: usize = 4;
+/// Batches that wait at most unless told otherwise, so that a slow sorter holds the reader back.
+pub(super) const BATCHES_WAITING: usize = 4;
 
 /// Some keys and values, one after the other.
 #[derive(Debug, Default)]
@@ -36,6 +36,16 @@ impl Batch {
         })
     }
 
+    /// How many entries there are.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The memory that the entries take, in bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.bytes.len() + self.ends.len() * size_of::<Ends>()
+    }
+
     fn is_full(&self) -> bool {
         self.bytes.len() >= BATCH_BYTES || self.ends.len() >= BATCH_ENTRIES
     }
@@ -61,9 +71,9 @@ pub(crate) struct BatchReceiver {
     pub(crate) empty: Sender<Batch>,
 }
 
-/// A bounded queue of batches.
-pub(crate) fn queue() -> (BatchSender, BatchReceiver) {
-    let (full_in, full_out) = sync_channel(BATCHES_WAITING_MAX);
+/// A queue of so many batches at most.
+pub(crate) fn queue(waiting: usize) -> (BatchSender, BatchReceiver) {
+    let (full_in, full_out) = sync_channel(waiting);
     let (empty_in, empty_out) = channel();
     let sender = BatchSender { batch: Batch::default(), full: full_in, empty: empty_out };
     (sender, BatchReceiver { full: full_out, empty: empty_in })
@@ -102,6 +112,11 @@ impl BatchSender {
     #[inline]
     pub(super) fn turn(&mut self) -> Result<()> {
         if self.batch.is_full() { self.flush() } else { Ok(()) }
+    }
+
+    /// Sends on what there is, if there is anything.
+    pub(super) fn pause(&mut self) -> Result<()> {
+        if self.batch.ends.is_empty() { Ok(()) } else { self.flush() }
     }
 
     /// Sends what there is.

@@ -2,7 +2,7 @@
 
 use super::{
     ReadOptions, Reader,
-    batch::{Batch, BatchReceiver, queue},
+    batch::{BATCHES_WAITING, Batch, BatchReceiver, queue},
     guard::guard,
     selection::Expected,
     sink::{BadRowPolicy, Sink},
@@ -29,6 +29,8 @@ pub(crate) struct Inputs {
     first: Box<dyn Reader>,
     others: Vec<String>,
     options: ReadOptions,
+    /// Batches that wait at most.
+    waiting: usize,
     pub(crate) schema: Schema,
     pub(crate) meter: Meter,
 }
@@ -44,12 +46,18 @@ impl Inputs {
         let of_first = || Expected { schema: schema.clone(), whose: "the first input" };
         options.selection.expected.get_or_insert_with(of_first);
         let (path, others) = (path.clone(), others.to_vec());
-        Ok(Inputs { path, first, others, options, schema, meter })
+        let waiting = BATCHES_WAITING;
+        Ok(Inputs { path, first, others, options, waiting, schema, meter })
+    }
+
+    /// Reads ahead by so many batches at most.
+    pub(crate) fn waiting(self, waiting: usize) -> Inputs {
+        Inputs { waiting, ..self }
     }
 
     /// Starts to read.
     pub(crate) fn start(self, policy: BadRowPolicy) -> Result<Feed> {
-        let (sender, batches) = queue();
+        let (sender, batches) = queue(self.waiting);
         let sink = Sink::new(sender, policy)?;
         let thread = thread::Builder::new()
             .name("hashfold-read".into())
@@ -86,6 +94,11 @@ impl Feed {
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
             }
         }
+    }
+
+    /// The next batch, if it comes in so short a time.
+    pub(crate) fn next_within(&mut self, time: Duration) -> Option<Batch> {
+        self.batches.full.recv_timeout(time).ok()
     }
 
     /// Gives an empty batch back, to be filled again.

@@ -1,14 +1,14 @@
 //! Inputs: files of rows, which become entries.
 //!
 //! ```text
-//!            source            csv, json_lines, raw          sink             batch
+//!            source         csv, json_lines, raw, lines      sink             batch
 //!  file ─ bytes, counted ─┬─ window ─ records ────────┬─ good rows ─ batches ─ queue ─→ sorter
 //!   or '-'  decompressed  └─ columnar: Arrow batches ─┘  bad rows ─→ --bad-rows
 //!                              parquet, arrow
 //! ```
 //!
 //! All of it runs in one thread beside the sorter's, so that reading and sorting overlap and the
-//! order of the rows stays. Each format makes a [`Reader`]: its schema is known when it is open,
+//! order of the rows stays; `filter` takes its keys from the same queue. Each format makes a [`Reader`]: its schema is known when it is open,
 //! its rows come when it is read.
 
 mod arrow;
@@ -18,6 +18,7 @@ mod csv;
 mod feed;
 mod guard;
 mod json_lines;
+mod lines;
 mod parquet;
 mod raw;
 mod selection;
@@ -26,6 +27,7 @@ mod source;
 mod window;
 
 pub(crate) use self::{
+    batch::{BATCH_BYTES, Batch},
     feed::{Feed, Inputs},
     selection::{Mark, Marker, Selection},
     sink::BadRowPolicy,
@@ -36,6 +38,7 @@ use self::{
     arrow::ArrowReader,
     csv::{CsvReader, Dialect},
     json_lines::JsonReader,
+    lines::LineReader,
     parquet::ParquetReader,
     raw::RawReader,
     sink::Sink,
@@ -61,6 +64,9 @@ pub(crate) enum Format {
     Arrow,
     /// Key length and value length as little-endian u32, key, value
     Raw,
+    /// A key a line, and no values.
+    #[value(skip)]
+    Lines,
 }
 
 /// An open input.
@@ -100,6 +106,7 @@ impl ReadOptions {
             Format::Parquet => Box::new(ParquetReader::open(path, selection, meter)?),
             Format::Arrow => Box::new(ArrowReader::open(path, selection, meter)?),
             Format::Raw => Box::new(RawReader::open(path, selection, meter)?),
+            Format::Lines => Box::new(LineReader::open(path, meter)?),
         };
         selection.check(path, reader.schema())?;
         Ok(reader)

@@ -12,6 +12,8 @@ pub(crate) struct Selection {
     pub(crate) key: Option<String>,
     /// All others, if it is empty.
     pub(crate) values: Vec<String>,
+    /// Values are not wanted.
+    pub(crate) is_of_keys: bool,
     /// What rows say that delete their key.
     pub(crate) markers: Vec<Marker>,
     /// What all inputs must have.
@@ -118,7 +120,7 @@ impl Selection {
         let others: Vec<&String> = others.map(|(_, name)| name).collect();
         let expected = self.expected_columns();
         let wanted: Vec<&String> = match &self.expected {
-            _ if !self.values.is_empty() => self.values.iter().collect(),
+            _ if self.is_of_keys || !self.values.is_empty() => self.values.iter().collect(),
             Some(_) if others.len() == expected.len() => {
                 expected.iter().map(|column| &column.name).collect()
             }
@@ -155,7 +157,7 @@ impl Selection {
     /// The schema of JSON Lines: of the columns asked for, or of whole objects.
     pub(crate) fn is_of_objects(&self) -> bool {
         match &self.expected {
-            _ if !self.values.is_empty() => false,
+            _ if self.is_of_keys || !self.values.is_empty() => false,
             Some(expected) => expected.schema.form == Form::Object,
             None => true,
         }

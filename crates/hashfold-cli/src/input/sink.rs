@@ -111,6 +111,11 @@ impl Sink {
         }
     }
 
+    /// Sends on what there is: more may come late.
+    pub(super) fn pause(&mut self) -> Result<()> {
+        self.batches.pause()
+    }
+
     /// Sends the last rows on; returns the number of bad ones.
     pub(crate) fn finish(mut self) -> Result<u64> {
         self.batches.flush()?;
@@ -161,6 +166,6 @@ fn check_key(key: &[u8]) -> Result<(), Flaw> {
     }
 }
 
-fn too_long(what: &str, len: usize, limit: usize) -> Flaw {
+pub(super) fn too_long(what: &str, len: usize, limit: usize) -> Flaw {
     Flaw::new(format!("the {what} is {len} bytes long, the longest accepted is {limit}"))
 }

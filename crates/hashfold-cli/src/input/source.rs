@@ -105,10 +105,22 @@ fn is_compressed(head: &[u8]) -> bool {
     head.starts_with(&GZIP_MAGIC) || head.starts_with(&ZSTD_MAGIC)
 }
 
-/// The first bytes, as many as a magic has if there are so many.
+/// The first bytes: as many as it takes to tell whether a magic is there, if there are so many.
 fn peek(bytes: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(ZSTD_MAGIC.len());
-    bytes.take(ZSTD_MAGIC.len() as u64).read_to_end(&mut head)?;
+    // Who writes a few bytes to a pipe and waits for an answer must not wait for ever.
+    while [&GZIP_MAGIC[..], &ZSTD_MAGIC]
+        .iter()
+        .any(|it| it.len() > head.len() && it.starts_with(&head))
+    {
+        let mut byte = [0];
+        match bytes.read(&mut byte) {
+            Ok(0) => break,
+            Ok(_) => head.extend(byte),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
     Ok(head)
 }
 

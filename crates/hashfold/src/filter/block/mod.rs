@@ -137,15 +137,13 @@ impl<'a> Block<'a> {
     }
 
     /// How many fingerprints it has.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only tests ask for it"))]
-    #[inline]
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.items
     }
 
     /// The first of them.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only tests ask for it"))]
-    #[inline]
+    #[cfg(test)]
     pub(super) fn first(&self) -> u64 {
         self.first_bucket << self.low_bits | self.low(0)
     }

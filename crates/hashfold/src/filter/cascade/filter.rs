@@ -178,20 +178,26 @@ impl CascadeFilter {
     /// Puts in the keys that are not in yet, and says which ones these were: `is_new` has one place
     /// for each. Of equal keys in the batch the first one is new.
     pub fn insert_unique_batch(&mut self, hashes: &[KeyHash], is_new: &mut [bool]) -> Result<()> {
-        assert_eq!(hashes.len(), is_new.len());
-        let answers = self.ask(hashes)?;
-        is_new.fill(false);
-        let mut before = None;
-        for (query, count) in answers.queries.iter().zip(answers.counts) {
-            is_new[query.index as usize] = count <= 0 && before != Some(query.hash);
-            before = Some(query.hash);
-        }
+        self.find_new_batch(hashes, is_new)?;
         let mut new = mem::take(&mut self.hashes);
         new.clear();
         new.extend(hashes.iter().zip(&*is_new).filter(|it| *it.1).map(|it| it.0.high()));
         let told = self.tell_logged(Change::Insert, &new);
         self.hashes = new;
         told
+    }
+
+    /// Says which keys are not in yet, and puts none in; of equal keys in the batch the first one
+    /// is new. Whoever passes new keys on, and only then inserts them, loses none in a crash.
+    pub fn find_new_batch(&self, hashes: &[KeyHash], is_new: &mut [bool]) -> Result<()> {
+        assert_eq!(hashes.len(), is_new.len());
+        let answers = self.ask(hashes)?;
+        let mut before = None;
+        for (query, count) in answers.queries.iter().zip(answers.counts) {
+            is_new[query.index as usize] = count <= 0 && before != Some(query.hash);
+            before = Some(query.hash);
+        }
+        Ok(())
     }
 
     /// Puts a key in if it is not in yet; whether that was so.

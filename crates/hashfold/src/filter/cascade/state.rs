@@ -183,6 +183,11 @@ fn encode(state: &View, identity: &Identity) -> Vec<u8> {
     out
 }
 
+/// Whether a manifest is that of a cascade filter.
+pub fn is_cascade(manifest: &Manifest) -> bool {
+    manifest.attributes.iter().any(|(name, _)| name == ATTRIBUTE)
+}
+
 /// What a manifest says, with the numbers of the runs.
 pub(super) fn decode(manifest: &Manifest) -> Result<(Identity, State<u64>)> {
     let attribute = manifest.attributes.iter().find(|(name, _)| name == ATTRIBUTE);

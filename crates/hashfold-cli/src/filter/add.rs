@@ -1,0 +1,205 @@
+//! `hashfold filter add`: keys into a filter, and out again those that are new.
+
+use super::{
+    create::{self, KindArgs},
+    keys::{self, KeyArgs, KeyBatch},
+    open::{self, MachineArgs},
+};
+use crate::{
+    cell::write_json_bytes,
+    failure::{Exit, Failure, Result},
+    folder::{self, Holds},
+    progress::Show,
+    stop::Stop,
+    units,
+};
+use clap::Args;
+use hashfold::{KeyHash, filter::CascadeFilter};
+use serde_json::json;
+use std::{
+    io::{self, BufWriter, IsTerminal as _, StdoutLock, Write as _},
+    path::PathBuf,
+    time::Instant,
+};
+
+/// Put keys into a filter, and with --unique print those that were not in
+///
+/// Without --key, each line is a key: its bytes without the line feed, or the carriage return and
+/// line feed, that end it. Files may be compressed with gzip or zstd.
+///
+/// `hashfold filter add DIR --exact --unique < lines > new-lines` is `sort -u` without sorting: for
+/// inputs larger than memory, in the order in which the lines come, and it remembers them for the
+/// next time. A filter that is not exact takes some new keys for old ones, at its rate of errors,
+/// and does not print them.
+///
+/// Keys are printed before they are put in, and all are durable at the end. After a crash or a
+/// failure do the same again: what had not become durable is taken, and printed, once more. Where
+/// standard input pauses, what came is answered at once.
+#[derive(Args, Debug)]
+pub(crate) struct AddArgs {
+    /// The folder of the filter
+    #[arg(value_name = "DIR")]
+    filter: PathBuf,
+    #[command(flatten)]
+    keys: KeyArgs,
+    /// Print the keys that were not in, each once, in the order of the input
+    #[arg(long)]
+    unique: bool,
+    #[command(flatten)]
+    machine: MachineArgs,
+    /// Progress, summary and the keys of --unique as JSON objects on standard output
+    #[arg(long)]
+    json: bool,
+    #[command(flatten, next_help_heading = "When the filter is made, because it is not there")]
+    kind: KindArgs,
+}
+
+pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
+    args.check()?;
+    // Until the input is there, which may be never, a signal ends the command as ever.
+    let inputs = args.keys.open()?;
+    let start = Instant::now();
+    let stop = Stop::on_signals()?;
+    let budget = args.machine.budget();
+    let mut filter = args.open(&budget)?;
+    let mut adder = Adder::new(args);
+    let mut keys = args.keys.start(inputs, &budget, args.show())?;
+    let mut taken = Ok(());
+    while taken.is_ok() {
+        taken = match keys.next(&stop) {
+            Ok(Some(batch)) => adder.take(batch, &mut filter),
+            Ok(None) => break,
+            Err(failure) => Err(failure),
+        };
+    }
+    let taken = taken.and_then(|()| keys.finish());
+    // What was taken before a failure stays.
+    let closed = filter.close();
+    match taken {
+        Ok(bad_rows) => {
+            closed?;
+            adder.report(bad_rows, start.elapsed().as_secs_f64())?;
+            Ok(Exit::Done)
+        }
+        Err(failure) => Err(keys::after(adder.added, "added", failure)),
+    }
+}
+
+impl AddArgs {
+    /// Refuses, before anything is read, a folder that is not a filter's.
+    fn check(&self) -> Result<()> {
+        match folder::holds(&self.filter)? {
+            Holds::Nothing if self.kind.options()?.is_some() => Ok(()),
+            Holds::Nothing => Err(Failure::usage(format!(
+                "{}: there is no filter here; --exact or --capacity N makes one",
+                self.filter.display()
+            ))),
+            _ => folder::require_filter(&self.filter),
+        }
+    }
+
+    /// Opens the filter, or makes it.
+    fn open(&self, budget: &open::Budget) -> Result<CascadeFilter> {
+        match self.kind.options()? {
+            Some(options) if folder::holds(&self.filter)? == Holds::Nothing => {
+                create::create(&self.filter, &options, budget)
+            }
+            _ => {
+                let filter = open::open(&self.filter, budget)?;
+                self.kind.check(&self.filter, &filter.stats())?;
+                Ok(filter)
+            }
+        }
+    }
+
+    fn show(&self) -> Show {
+        match self.json {
+            true => Show::Json,
+            // A bar would run into the keys.
+            false if self.unique && io::stdout().is_terminal() => Show::Nothing,
+            false => Show::Text,
+        }
+    }
+}
+
+/// Puts batches in.
+struct Adder<'a> {
+    args: &'a AddArgs,
+    hashes: Vec<KeyHash>,
+    is_new: Vec<bool>,
+    out: BufWriter<StdoutLock<'static>>,
+    line: Vec<u8>,
+    added: u64,
+    new: u64,
+}
+
+impl<'a> Adder<'a> {
+    fn new(args: &'a AddArgs) -> Adder<'a> {
+        let out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        let (hashes, is_new, line) = (Vec::new(), Vec::new(), Vec::new());
+        Adder { args, hashes, is_new, out, line, added: 0, new: 0 }
+    }
+
+    fn take(&mut self, batch: &KeyBatch, filter: &mut CascadeFilter) -> Result<()> {
+        batch.hash(filter.seed(), &mut self.hashes);
+        if self.args.unique {
+            self.is_new.clear();
+            self.is_new.resize(batch.len(), false);
+            filter.find_new_batch(&self.hashes, &mut self.is_new)?;
+            // First printed, then put in: a crash in between loses no key.
+            self.print_new(batch).map_err(|error| Failure::output(&error))?;
+            let mut is_new = self.is_new.iter();
+            self.hashes.retain(|_| is_new.next() == Some(&true));
+            self.new += self.hashes.len() as u64;
+        }
+        filter.insert_batch(&self.hashes)?;
+        self.added += batch.len() as u64;
+        Ok(())
+    }
+
+    fn print_new(&mut self, batch: &KeyBatch) -> io::Result<()> {
+        for (key, _) in batch.keys().zip(&self.is_new).filter(|(_, is_new)| **is_new) {
+            if self.args.json {
+                self.line.clear();
+                self.line.extend_from_slice(b"{\"key\":");
+                write_json_bytes(key, &mut self.line);
+                self.line.push(b'}');
+                self.out.write_all(&self.line)?;
+            } else {
+                self.out.write_all(key)?;
+            }
+            self.out.write_all(b"\n")?;
+        }
+        self.out.flush()
+    }
+
+    fn report(mut self, bad_rows: u64, seconds: f64) -> Result<()> {
+        let (args, folder) = (self.args, self.args.filter.display());
+        let rate = units::per_second(self.added, seconds);
+        if args.json {
+            let new = args.unique.then_some(self.new);
+            let object = json!({
+                "event": "added", "filter": folder.to_string(), "keys": self.added, "new": new,
+                "bad_rows": bad_rows, "seconds": seconds,
+            });
+            let written = writeln!(self.out, "{object}").and_then(|()| self.out.flush());
+            return written.map_err(|error| Failure::output(&error));
+        }
+        let new = match args.unique {
+            true => format!(", {} new", units::count(self.new)),
+            false => String::new(),
+        };
+        let summary = format!(
+            "added to {folder}: {}{new}{}; {seconds:.1} s, {} keys/s",
+            units::counted(self.added, "key", "keys"),
+            args.keys.files.bad_rows_note(bad_rows),
+            units::count(rate),
+        );
+        if args.unique {
+            eprintln!("{summary}");
+            return Ok(());
+        }
+        let written = writeln!(self.out, "{summary}").and_then(|()| self.out.flush());
+        written.map_err(|error| Failure::output(&error))
+    }
+}

@@ -1,0 +1,82 @@
+//! Filters that are opened to change them, and the memory that this takes.
+
+use crate::{device, failure::Result, folder, units};
+use clap::Args;
+use hashfold::{
+    filter::{CASCADE_MEMORY_MIN, CascadeFilter, CascadeSettings},
+    work::{Executor, Threads},
+};
+use std::{path::Path, sync::Arc};
+
+/// What changing a filter may take of the machine.
+#[derive(Args, Debug)]
+pub(crate) struct MachineArgs {
+    /// The memory to use, 32MiB at least; Parquet files may take more
+    #[arg(long, default_value = "256MiB", value_parser = parse_memory)]
+    memory: usize,
+    /// Threads that read and write the filter [default: the cores and two more]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+}
+
+/// The least memory to work in, in bytes.
+const MEMORY_MIN: usize = 32 << 20;
+
+/// What the program itself takes: its code, stacks, what is being read and written, in bytes.
+const PROGRAM_BYTES: usize = 9 << 20;
+
+/// Flushes and merges run side by side, up to three at a time.
+const WORKERS: usize = 3;
+
+/// How the memory is shared out, and the threads.
+#[derive(Debug)]
+pub(super) struct Budget {
+    /// For the filter.
+    filter: usize,
+    /// For keys that wait or are being looked up, in bytes.
+    pub(super) keys: usize,
+    threads: Option<usize>,
+}
+
+impl Budget {
+    /// What is enough to change a filter without putting keys in.
+    pub(super) fn least() -> Budget {
+        Budget { filter: CASCADE_MEMORY_MIN, keys: 0, threads: None }
+    }
+
+    /// The filter's settings.
+    pub(super) fn settings(&self) -> CascadeSettings {
+        CascadeSettings {
+            memory_bytes: self.filter,
+            work: Arc::new(Threads::new(WORKERS)),
+            io: self.io(),
+            ..CascadeSettings::default()
+        }
+    }
+
+    /// Threads that read and write.
+    pub(super) fn io(&self) -> Arc<dyn Executor> {
+        device::executor(self.threads)
+    }
+}
+
+impl MachineArgs {
+    pub(super) fn budget(&self) -> Budget {
+        let rest = self.memory - PROGRAM_BYTES;
+        let filter = (rest / 4 * 3).max(CASCADE_MEMORY_MIN);
+        Budget { filter, keys: rest - filter, threads: self.threads }
+    }
+}
+
+/// Opens the filter in a folder to change it.
+pub(super) fn open(folder: &Path, budget: &Budget) -> Result<CascadeFilter> {
+    folder::require_filter(folder)?;
+    Ok(CascadeFilter::open(device::disk(), folder, budget.settings())?)
+}
+
+fn parse_memory(text: &str) -> Result<usize, String> {
+    match units::parse_bytes(text)? {
+        bytes if bytes < MEMORY_MIN => Err("a filter works in 32MiB at least".into()),
+        bytes => Ok(bytes),
+    }
+}

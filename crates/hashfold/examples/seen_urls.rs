@@ -1,0 +1,33 @@
+//! Tells the pages that come for the first time from those that were seen, today and tomorrow.
+
+use hashfold::{Result, Seed, filter::*, io::OsDisk, work::Threads};
+use std::{path::Path, sync::Arc};
+
+fn main() -> Result<()> {
+    let (disk, folder) = (Arc::new(OsDisk), Path::new("target/seen-urls"));
+    let _ = std::fs::remove_dir_all(folder);
+    // Flushes and merges run in the background, and what they read and write beside them.
+    let settings = CascadeSettings {
+        work: Arc::new(Threads::new(3)),
+        io: Arc::new(Threads::new(2)),
+        ..CascadeSettings::default()
+    };
+    // Numbers drawn at random: then nobody can choose keys that collide, or mix two filters up.
+    let (seed, id) = (Seed(0x9e37_79b9_7f4a_7c15), 0xbf58_476d_1ce4_e5b9);
+
+    let options = CascadeOptions::exact(seed, id);
+    let mut seen = CascadeFilter::create(disk.clone(), folder, &options, settings.clone())?;
+    let urls = ["https://example.org/", "https://example.org/a", "https://example.org/"];
+    let hashes = urls.map(|url| seen.hash(url.as_bytes()));
+    let mut is_new = [false; 3];
+    seen.insert_unique_batch(&hashes, &mut is_new)?; // the larger the batch, the faster
+    assert_eq!(is_new, [true, true, false]);
+    seen.close()?; // all of it is durable
+
+    let mut seen = CascadeFilter::open(disk, folder, settings)?;
+    assert!(seen.contains(hashes[1])?);
+    let other = seen.hash(b"https://example.org/b");
+    assert!(seen.insert_unique(other)?);
+    assert!(!seen.insert_unique(other)?);
+    seen.close()
+}
