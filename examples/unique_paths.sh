@@ -3,7 +3,7 @@
 # come for the first time? `hashfold filter add --unique` and `sort -u`, in the same little memory,
 # must give the same lines.
 #
-# Usage: examples/unique_paths.sh [FOLDER] [MEMORY] [PASSES]   (default: target/unique-paths 32MiB 4)
+# Usage: examples/unique_paths.sh [FOLDER] [MEMORY] [PASSES]   (default: target/unique-paths 64MiB 4)
 #
 # Needs a Debian or Ubuntu machine with the lists, and GNU time:
 #   apt-get install time apt-file && apt-file update
@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 filter=${1:-target/unique-paths}
-memory=${2:-32MiB}
+memory=${2:-64MiB}
 passes=${3:-4}
 export LC_ALL=C
 

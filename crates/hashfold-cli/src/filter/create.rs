@@ -33,7 +33,7 @@ pub(crate) struct KindArgs {
     #[arg(long, value_name = "N", conflicts_with = "exact", value_parser = units::parse_count)]
     capacity: Option<u64>,
     /// Of keys that are not in, how many seem to be once it is full [default: 0.0004]
-    #[arg(long, value_name = "RATE", requires = "capacity", value_parser = units::parse_rate)]
+    #[arg(long, value_name = "RATE", requires = "capacity", conflicts_with = "exact", value_parser = units::parse_rate)]
     error: Option<f64>,
     /// Make it without errors, in practice, for any number of keys: 64 bits of each hash
     #[arg(long)]

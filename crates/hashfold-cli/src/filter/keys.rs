@@ -32,7 +32,7 @@ const WAIT_MAX: Duration = Duration::from_millis(250);
 /// And when it has so many keys: larger ones would hardly be faster.
 const KEYS_MAX: usize = 1 << 20;
 /// What a key takes beside its bytes while it is looked up and put in, in bytes.
-const KEY_OVERHEAD: usize = 96;
+const KEY_OVERHEAD: usize = 120;
 
 /// Keys of all inputs, batch after batch.
 pub(super) struct Keys {

@@ -11,7 +11,7 @@ use std::{path::Path, sync::Arc};
 /// What changing a filter may take of the machine.
 #[derive(Args, Debug)]
 pub(crate) struct MachineArgs {
-    /// The memory to use, 32MiB at least; Parquet files may take more
+    /// The memory to use, 64MiB at least; Parquet files may take more
     #[arg(long, default_value = "256MiB", value_parser = parse_memory)]
     memory: usize,
     /// Threads that read and write the filter [default: the cores and two more]
@@ -20,10 +20,18 @@ pub(crate) struct MachineArgs {
 }
 
 /// The least memory to work in, in bytes.
-const MEMORY_MIN: usize = 32 << 20;
+const MEMORY_MIN: usize = 64 << 20;
 
-/// What the program itself takes: its code, stacks, what is being read and written, in bytes.
+/// What the program itself takes: its code, stacks, what it reads from inputs, in bytes.
 const PROGRAM_BYTES: usize = 9 << 20;
+
+/// What is being read of the filter, in bytes: as much as the disk has in flight at most.
+const READS_BYTES: usize = 16 << 20;
+
+/// More memory than this for keys would hardly make it faster, in bytes.
+const KEYS_BYTES_MAX: usize = 256 << 20;
+
+const _: () = assert!((MEMORY_MIN - PROGRAM_BYTES - READS_BYTES) / 2 >= CASCADE_MEMORY_MIN);
 
 /// Flushes and merges run side by side, up to three at a time.
 const WORKERS: usize = 3;
@@ -62,9 +70,9 @@ impl Budget {
 
 impl MachineArgs {
     pub(super) fn budget(&self) -> Budget {
-        let rest = self.memory - PROGRAM_BYTES;
-        let filter = (rest / 4 * 3).max(CASCADE_MEMORY_MIN);
-        Budget { filter, keys: rest - filter, threads: self.threads }
+        let rest = self.memory - PROGRAM_BYTES - READS_BYTES;
+        let keys = (rest / 2).min(KEYS_BYTES_MAX);
+        Budget { filter: rest - keys, keys, threads: self.threads }
     }
 }
 
@@ -76,7 +84,7 @@ pub(super) fn open(folder: &Path, budget: &Budget) -> Result<CascadeFilter> {
 
 fn parse_memory(text: &str) -> Result<usize, String> {
     match units::parse_bytes(text)? {
-        bytes if bytes < MEMORY_MIN => Err("a filter works in 32MiB at least".into()),
+        bytes if bytes < MEMORY_MIN => Err("a filter works in 64MiB at least".into()),
         bytes => Ok(bytes),
     }
 }

@@ -136,7 +136,7 @@ fn unique_agrees_with_a_set_on_many_random_lines() {
         .collect();
     let lines: Vec<&[u8]> = lines.iter().map(Vec::as_slice).collect();
     let work = Work::new();
-    let outcome = work.feed("filter add f --exact --unique --memory 32MiB", &lines.join(&b'\n'));
+    let outcome = work.feed("filter add f --exact --unique --memory 64MiB", &lines.join(&b'\n'));
     assert!(outcome.stdout == first_times(&lines), "{}", outcome.stderr);
     let new = outcome.text().lines().count() as u64;
     let merged = json(&work.ok("filter merge f --json"));
@@ -292,7 +292,7 @@ fn what_a_filter_is_is_said_when_it_is_made() {
         refused(&work, &format!("filter add f {given}"), 2, &message);
     }
     assert_eq!(work.feed("filter add f --capacity 1M --error 0.01 --seed 7", b"a").code, 0);
-    assert_eq!(work.run("filter add f --memory 31MiB").code, 2);
+    assert_eq!(work.run("filter add f --memory 63MiB").code, 2);
     refused(
         &work,
         "filter create f --exact",
@@ -445,7 +445,7 @@ fn a_kill_loses_no_line() {
     let work = Work::new();
     let keys: Vec<String> = (0..2_000_000).map(|i| format!("some key, number {i}\n")).collect();
     let input = keys.concat();
-    let (mut child, mut stdin) = start(&work, "filter add f --exact --unique --memory 32MiB");
+    let (mut child, mut stdin) = start(&work, "filter add f --exact --unique --memory 64MiB");
     let mut stdout = child.stdout.take().unwrap();
     let reader = spawn(move || {
         let mut bytes = Vec::new();
