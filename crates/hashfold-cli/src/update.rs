@@ -243,7 +243,7 @@ impl UpdateArgs {
             None if folder::holds(&self.store)? == Holds::Store => {}
             // What a first update leaves that was killed.
             None => {
-                folder::check_empty(&self.store, "store", &["CURRENT.new", "tables", "versions"])?
+                folder::check_empty(&self.store, "store", &["CURRENT.new", "tables", "versions"])?;
             }
         }
         Ok(options)

@@ -75,14 +75,10 @@ pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
     let taken = taken.and_then(|()| keys.finish());
     // What was taken before a failure stays.
     let closed = filter.close();
-    match taken {
-        Ok(bad_rows) => {
-            closed?;
-            adder.report(bad_rows, start.elapsed().as_secs_f64())?;
-            Ok(Exit::Done)
-        }
-        Err(failure) => Err(keys::after(adder.added, "added", failure)),
-    }
+    closed?;
+    let bad_rows = taken.map_err(|failure| keys::after(adder.added, "added", failure))?;
+    adder.report(bad_rows, start.elapsed().as_secs_f64())?;
+    Ok(Exit::Done)
 }
 
 impl AddArgs {

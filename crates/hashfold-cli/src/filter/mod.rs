@@ -24,8 +24,8 @@ use clap::{Args, Subcommand};
 /// Has this key been seen? Filters of billions of keys, on flash
 ///
 /// A filter keeps a few bits of each key's hash and not the key: keys can be put in, asked for,
-/// taken out and counted, and not listed. An exact filter (--exact) takes 5 to 8 bytes a key and
-/// is a set of keys for all practical purposes. Others (--capacity) take one to two bytes, and say of
+/// taken out and counted, and not listed. An exact filter (--exact) takes 4 to 7 bytes a key and
+/// is a set of keys for all practical purposes. Others (--capacity) take about two bytes, and say of
 /// a few keys that they are in when they are not: as many as --error allows once they are full. A
 /// key that is in is always found.
 #[derive(Args, Debug)]

@@ -55,9 +55,10 @@ pub(crate) fn run(args: &RemoveArgs) -> Result<Exit> {
         Ok(())
     };
     let taken = take().and_then(|()| keys.finish());
+    // What was taken out before a failure stays so.
     let closed = filter.close();
-    let bad_rows = taken.map_err(|failure| keys::after(count, "removed", failure))?;
     closed?;
+    let bad_rows = taken.map_err(|failure| keys::after(count, "removed", failure))?;
     args.report(count, bad_rows, start.elapsed().as_secs_f64())
 }
 

@@ -282,7 +282,7 @@ impl Summary {
             short.ones.sort_unstable();
         }
         short.ones.dedup();
-        if short.ones.first().is_some() && short.ones.first() == self.last.as_ref() {
+        if !short.ones.is_empty() && short.ones.first() == self.last.as_ref() {
             short.ones.remove(0);
         }
         self.last = short.ones.last().copied().or(self.last);

@@ -24,10 +24,13 @@ pub(super) struct RunScan {
     blocks: Range<u64>,
     /// Blocks of one read.
     unit_blocks: u64,
-    ahead: Option<Unit<Pending<(Buffer, Result<()>)>>>,
+    ahead: Option<Unit<Pending<Arriving>>>,
     unit: Option<Unit<Buffer>>,
     spare: Option<Buffer>,
 }
+
+/// What a read gives: the buffer in any case.
+type Arriving = (Buffer, Result<()>);
 
 /// Blocks that are read together.
 struct Unit<T> {
