@@ -72,7 +72,6 @@ impl Packer {
     }
 
     /// Takes the next fingerprints; full blocks go to `sink`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for files of blocks, which are to come"))]
     pub(super) fn push(&mut self, span: &Span, sink: &mut impl BlockSink) -> Result<()> {
         self.take(|pending| {
             pending.ones.extend_from_slice(&span.ones);
