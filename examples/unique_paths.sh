@@ -3,7 +3,7 @@
 # come for the first time? `hashfold filter add --unique` and `sort -u`, in the same little memory,
 # must give the same lines.
 #
-# Usage: examples/unique_paths.sh [FOLDER] [MEMORY] [PASSES]   (default: target/unique-paths 64MiB 4)
+# Usage: examples/unique_paths.sh [FOLDER] [MEMORY] [PASSES]   (default: target/unique-paths 128MiB 4)
 #
 # Needs a Debian or Ubuntu machine with the lists, and GNU time:
 #   apt-get install time apt-file && apt-file update
@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 filter=${1:-target/unique-paths}
-memory=${2:-64MiB}
+memory=${2:-128MiB}
 passes=${3:-4}
 export LC_ALL=C
 
@@ -35,7 +35,7 @@ size() { du -h --apparent-size --summarize "$1" | cut -f 1; }
 # Runs a command and says what it took.
 measured() {
     /usr/bin/time --format '%e %M' --output "$work/took" "$@"
-    awk -v name="$1" '{ printf "   %s s, at most %.1f MiB of memory\n", $1, $2 / 1024 }' "$work/took" >&2
+    awk '{ printf "   %s s, at most %.1f MiB of memory\n", $1, $2 / 1024 }' "$work/took" >&2
 }
 
 echo "== ${#lists[@]} lists, $passes times over, shuffled"

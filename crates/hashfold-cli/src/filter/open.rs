@@ -22,16 +22,19 @@ pub(crate) struct MachineArgs {
 /// The least memory to work in, in bytes.
 const MEMORY_MIN: usize = 64 << 20;
 
-/// What the program itself takes: its code, stacks, what it reads from inputs, in bytes.
-const PROGRAM_BYTES: usize = 9 << 20;
+/// What the program itself takes: code, stacks, inputs, what the allocator keeps, in bytes.
+const PROGRAM_BYTES: usize = 14 << 20;
 
-/// What is being read of the filter, in bytes: as much as the disk has in flight at most.
-const READS_BYTES: usize = 16 << 20;
+/// What is being read and written of the filter, in bytes: 16 MiB of reads at most, and three files
+/// with four units of 1 MiB.
+const IN_FLIGHT_BYTES: usize = 28 << 20;
 
 /// More memory than this for keys would hardly make it faster, in bytes.
 const KEYS_BYTES_MAX: usize = 256 << 20;
+const KEYS_BYTES_MIN: usize = 6 << 20;
 
-const _: () = assert!((MEMORY_MIN - PROGRAM_BYTES - READS_BYTES) / 2 >= CASCADE_MEMORY_MIN);
+const _: () =
+    assert!(PROGRAM_BYTES + IN_FLIGHT_BYTES + KEYS_BYTES_MIN + CASCADE_MEMORY_MIN <= MEMORY_MIN);
 
 /// Flushes and merges run side by side, up to three at a time.
 const WORKERS: usize = 3;
@@ -70,8 +73,8 @@ impl Budget {
 
 impl MachineArgs {
     pub(super) fn budget(&self) -> Budget {
-        let rest = self.memory - PROGRAM_BYTES - READS_BYTES;
-        let keys = (rest / 2).min(KEYS_BYTES_MAX);
+        let rest = self.memory - PROGRAM_BYTES - IN_FLIGHT_BYTES;
+        let keys = (rest - rest.div_ceil(2).max(CASCADE_MEMORY_MIN)).min(KEYS_BYTES_MAX);
         Budget { filter: rest - keys, keys, threads: self.threads }
     }
 }
