@@ -5,13 +5,15 @@
 //! `short` runs them on stable with a fixed number of inputs that follow from a seed.
 //!
 //! Checksums would keep nearly all inputs from the decoders behind them, so [`table`],
-//! [`manifest`] and those of stores write the right ones after they have done their damage.
+//! [`manifest`] and those of stores and filters write the right ones after they have done their damage.
 
+mod cascade;
 mod forge;
 mod model;
 mod store;
 
 pub use self::{
+    cascade::{filter_block, filter_log, filter_manifest, filter_model, filter_run},
     model::model,
     store::{delta, pointer, tree, version},
 };

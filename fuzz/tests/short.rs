@@ -4,7 +4,8 @@
 #![expect(unsafe_code, reason = "an allocator is")]
 
 use hashfold_fuzz::{
-    delta, files, footer, header, manifest, model, pointer, table, tree, varint, version,
+    delta, files, filter_block, filter_log, filter_manifest, filter_model, filter_run, footer,
+    header, manifest, model, pointer, table, tree, varint, version,
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -173,4 +174,46 @@ fn forged_trees() {
 #[test]
 fn forged_deltas() {
     run(delta, 2_000, edits);
+}
+
+#[test]
+fn forged_filter_runs() {
+    run(filter_run, 1_500, edits);
+}
+
+#[test]
+fn forged_filter_blocks() {
+    run(filter_block, 1_500, |random| {
+        let mut bytes = random.bytes(4093);
+        bytes.resize(bytes.len().max(17), 0);
+        if random.below(8) > 0 {
+            // A head that makes sense: items, few exceptions, a bucket, low bits, zeros.
+            let exceptions = [0, 0, 3, 200][random.below(4)];
+            bytes[1..5].copy_from_slice(&[
+                random.next() as u8,
+                random.below(32) as u8,
+                exceptions,
+                0,
+            ]);
+            let bucket = random.next() >> random.below(64);
+            bytes[5..13].copy_from_slice(&bucket.to_le_bytes());
+            bytes[13..17].copy_from_slice(&[random.below(65) as u8, 0, 0, 0]);
+        }
+        bytes
+    });
+}
+
+#[test]
+fn forged_filter_logs() {
+    run(filter_log, 1_500, edits);
+}
+
+#[test]
+fn forged_filter_manifests() {
+    run(filter_manifest, 2_000, edits);
+}
+
+#[test]
+fn filter_models() {
+    run(filter_model, 60, |random| random.bytes(600));
 }
