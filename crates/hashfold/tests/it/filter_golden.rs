@@ -36,12 +36,12 @@ fn settings() -> CascadeSettings {
 /// How often each key is in.
 fn counts(mode: Mode) -> Vec<u64> {
     let count = |key: u64| match mode {
-        Mode::Set => u64::from(key < 1100 && key % 5 != 0 || (1200..1300).contains(&key)),
+        Mode::Set => u64::from(key < 1100 && !key.is_multiple_of(5) || (1200..1300).contains(&key)),
         Mode::Multiset => {
             let often = if key.is_multiple_of(7) { 3 } else { 1 };
             let more = u64::from((1000..1100).contains(&key) || (1200..1300).contains(&key));
             let inserted = if key < 1000 { often } else { more };
-            inserted - u64::from(key < 1100 && key % 5 == 0)
+            inserted - u64::from(key < 1100 && key.is_multiple_of(5))
         }
     };
     (0..KEYS).map(count).collect()

@@ -24,13 +24,13 @@ pub(super) struct RunScan {
     blocks: Range<u64>,
     /// Blocks of one read.
     unit_blocks: u64,
-    ahead: Option<Unit<Pending<Arriving>>>,
+    ahead: Option<Unit<Read>>,
     unit: Option<Unit<Buffer>>,
     spare: Option<Buffer>,
 }
 
-/// What a read gives: the buffer in any case.
-type Arriving = (Buffer, Result<()>);
+/// A buffer that is being filled.
+type Read = Pending<(Buffer, Result<()>)>;
 
 /// Blocks that are read together.
 struct Unit<T> {
