@@ -40,6 +40,8 @@ pub struct CascadeFilter {
     active: Memtable,
     /// Changes told so far, from the filter's beginning.
     told: u64,
+    /// Of these, how many came before the table.
+    before: u64,
     /// Of these, how many are in the log on the device.
     logged: u64,
     wal: Option<Wal>,
@@ -90,6 +92,7 @@ impl CascadeFilter {
         let mut filter = CascadeFilter {
             active: Memtable::new(core.identity.mode, core.shares.slots),
             told,
+            before: told,
             logged: told,
             wal: None,
             next_log,
@@ -340,7 +343,8 @@ impl CascadeFilter {
     /// That of the flush before this one, if it fails again: nothing is lost, and the table stays.
     fn freeze(&mut self) -> Result<()> {
         self.finish_flush()?;
-        if self.active.is_empty() {
+        // An empty table may have taken changes that cancelled each other out.
+        if self.told == self.before {
             return Ok(());
         }
         if let Some(mut wal) = self.wal.take() {
@@ -353,6 +357,7 @@ impl CascadeFilter {
         let (mode, slots) = (self.core.identity.mode, self.core.shares.slots);
         let new = spare.unwrap_or_else(|| Memtable::new(mode, slots));
         let table = Arc::new(mem::replace(&mut self.active, new));
+        self.before = self.told;
         let frozen = Frozen { table, told: self.told, next_log: self.next_log };
         {
             let mut shared = self.core.shared();
@@ -394,7 +399,7 @@ impl CascadeFilter {
             // Nothing is acknowledged in a log while what was told before it may be lost.
             self.flush()?;
         }
-        debug_assert!(self.active.is_empty());
+        debug_assert_eq!(self.told, self.before);
         let core = &self.core;
         let Identity { seed, id, .. } = core.identity;
         let (number, io) = (self.next_log, core.settings.io.clone());

@@ -262,3 +262,27 @@ fn what_is_there_is_not_made_again_and_what_is_not_is_not_opened() {
     let absent = CascadeFilter::open(disk, Path::new("other"), settings(0, false)).unwrap_err();
     assert!(matches!(absent.kind(), ErrorKind::Absent), "{absent}");
 }
+
+/// Changes that cancel each other out leave nothing in the table, and count as told for all that.
+#[test]
+fn what_comes_and_goes_is_durable_too() {
+    for log in [false, true] {
+        let mut pair = Pair::new(Mode::Multiset, universe(), settings(0, log));
+        for round in 1..4 {
+            pair.filter.insert(hash(1)).unwrap();
+            pair.filter.remove(hash(1)).unwrap();
+            pair.filter.sync().unwrap();
+            assert_eq!(pair.filter.durable(), 2 * round);
+            // Not closed: what the log has is taken over.
+            let Pair { disk, filter, twin, random } = pair;
+            drop(filter);
+            let open = || CascadeFilter::open(disk.clone(), Path::new(FOLDER), settings(0, log));
+            assert_eq!(open().unwrap().told(), 2 * round);
+            pair = Pair { filter: open().unwrap(), disk, twin, random };
+        }
+        pair.filter.insert(hash(2)).unwrap();
+        pair.filter.flush().unwrap();
+        assert_eq!(pair.filter.durable(), 7);
+        assert_eq!(pair.filter.count(hash(2)).unwrap(), 1);
+    }
+}
