@@ -45,42 +45,45 @@ impl Snapshot {
     /// `Absent` if there is none.
     pub fn open(disk: &dyn Disk, folder: &Path, access: Access) -> Result<Snapshot> {
         let mut attempts = 0;
+        let mut failed = None;
         loop {
             attempts += 1;
             let read = Snapshot::read(disk, folder, access);
-            // Files go when they are replaced: then there is another manifest.
-            let current = recovery::read_state(disk, folder)?.1.generation;
+            let current = recovery::read_state(disk, folder)?.1;
             match read {
-                Ok((snapshot, generation)) if generation == current => return Ok(snapshot),
-                Err((error, generation)) if generation.is_none_or(|it| it == current) => {
+                // Runs that were all opened are a moment's; logs may have gone before they were
+                // read.
+                Ok(snapshot) if snapshot.view.first_log == current.first_log => {
+                    return Ok(snapshot);
+                }
+                // Files go when they are replaced: then there is another manifest. Twice, because a
+                // list of logs that grows meanwhile may have holes.
+                Err((error, generation))
+                    if generation
+                        .is_none_or(|it| it == current.generation && failed == Some(it)) =>
+                {
                     return Err(error);
                 }
                 Err((error, _)) if attempts == ATTEMPTS_MAX => return Err(error),
-                Ok((snapshot, _)) if attempts == ATTEMPTS_MAX => return Ok(snapshot),
-                _ => {}
+                Ok(snapshot) if attempts == ATTEMPTS_MAX => return Ok(snapshot),
+                Err((_, generation)) => failed = generation,
+                Ok(_) => failed = None,
             }
         }
     }
 
-    /// The filter, and the generation of the manifest that was read.
+    /// The filter, or why not, and the generation of the manifest that was read.
     fn read(
         disk: &dyn Disk,
         folder: &Path,
         access: Access,
-    ) -> std::result::Result<(Snapshot, u64), (Error, Option<u64>)> {
-        let generation = recovery::read_state(disk, folder).map_err(|error| (error, None))?.1;
-        let generation = generation.generation;
+    ) -> std::result::Result<Snapshot, (Error, Option<u64>)> {
+        let state = recovery::read_state(disk, folder).map_err(|error| (error, None))?.1;
         let opened = recovery::read(disk, folder, access).and_then(|(identity, view)| {
             let tables = read_logs(disk, folder, &identity, &view)?;
             Ok(Snapshot::new(identity, Arc::new(view), tables))
         });
-        match opened {
-            Ok(snapshot) => {
-                let generation = snapshot.view.generation;
-                Ok((snapshot, generation))
-            }
-            Err(error) => Err((error, Some(generation))),
-        }
+        opened.map_err(|error| (error, Some(state.generation)))
     }
 
     /// The seed of the hashes.
