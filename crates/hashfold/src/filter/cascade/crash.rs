@@ -175,9 +175,9 @@ impl Fingerprints for KeyRun {
 }
 
 impl Script {
-    pub(super) fn settings(&self) -> CascadeSettings {
+    fn settings(&self, threads: usize) -> CascadeSettings {
         let pool = || -> Arc<dyn Executor> {
-            if self.threads == 0 { Arc::new(Inline) } else { Arc::new(Threads::new(self.threads)) }
+            if threads == 0 { Arc::new(Inline) } else { Arc::new(Threads::new(threads)) }
         };
         CascadeSettings {
             memory_bytes: CASCADE_MEMORY_MIN,
@@ -195,11 +195,12 @@ impl Script {
             universe: self.universe,
             ..CascadeOptions::exact(SEED, 7)
         };
-        CascadeFilter::create(disk.clone(), folder(), &options, self.settings())
+        CascadeFilter::create(disk.clone(), folder(), &options, self.settings(self.threads))
     }
 
+    /// Nothing goes on in the background of it.
     pub(super) fn open(&self, disk: &Arc<dyn Disk>) -> Result<CascadeFilter> {
-        CascadeFilter::open(disk.clone(), folder(), self.settings())
+        CascadeFilter::open(disk.clone(), folder(), self.settings(0))
     }
 
     /// What is in when the first `told` changes were told, and of other acts the first `done` done.
