@@ -134,12 +134,16 @@ pub(crate) struct FilterBench {
     #[arg(long, default_value = "16e6", value_parser = units::parse_count, value_name = "N")]
     pub(crate) run_keys: u64,
 
+    /// Slots of the quotient filter in memory.
+    #[arg(long, default_value_t = 1 << 26, value_name = "N")]
+    pub(crate) slots: u64,
+
     /// Folder for the data, on the device to be measured; 6 bytes a key must be free there.
     #[arg(long, default_value = "hashfold-bench", value_name = "DIR")]
     pub(crate) dir: PathBuf,
 
     /// Measure only this; may be repeated
-    #[arg(long, value_name = "GROUP", value_parser = ["cascade", "lookup", "variants", "run"])]
+    #[arg(long, value_name = "GROUP", value_parser = ["cascade", "lookup", "variants", "run", "quotient"])]
     pub(crate) only: Vec<String>,
 
     /// Seed of the generated keys.

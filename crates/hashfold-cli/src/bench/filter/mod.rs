@@ -1,6 +1,7 @@
-//! `hashfold bench filter`: runs merged in memory, and the cascade on the device.
+//! `hashfold bench filter`: the cascade on the device, runs and the quotient filter in memory.
 
 mod cascade;
+mod quotient;
 mod runs;
 mod variants;
 
@@ -23,6 +24,9 @@ pub(crate) fn run(bench: &FilterBench) -> Result<()> {
     }
     if wants(bench, &["run"]) {
         runs::run(bench, &report)?;
+    }
+    if wants(bench, &["quotient"]) {
+        quotient::run(bench, &report)?;
     }
     Ok(())
 }

@@ -1,0 +1,136 @@
+//! The quotient filter in memory: one key and many at a time, from front to back, grown and merged.
+
+use super::{FilterBench, Report};
+use crate::{
+    bench::{
+        ensure,
+        measure::{best_of, cpu_seconds},
+    },
+    failure::Result,
+};
+use hashfold::{
+    KeyHash, Seed,
+    filter::{BuildOptions, Fingerprints, Growth, Mode, QuotientFilter, QuotientOptions, Span},
+};
+
+/// Of the keys that fit: the load that the figures are for.
+const LOAD: f64 = 0.9;
+/// What remainders of 9 bits give at that load.
+const ERROR_RATE: f64 = 0.00176;
+const BATCH: usize = 4096;
+const LOOKUPS_MAX: u64 = 1 << 23;
+const ROUNDS: usize = 3;
+
+pub(super) fn run(bench: &FilterBench, report: &Report) -> Result<()> {
+    let keys = (bench.slots as f64 * LOAD) as u64;
+    let hash = |i: u64| KeyHash::of(&i.to_le_bytes(), Seed(bench.seed));
+    let inserted: Vec<KeyHash> = (0..keys).map(hash).collect();
+    let options = QuotientOptions::new(keys, ERROR_RATE, Seed(bench.seed));
+    let mut filter = QuotientFilter::new(&options)?;
+    let mut failed = Ok(true);
+    let say = |name: &str, value, unit: &str, items, bytes: u64| {
+        report.add(&format!("filter.quotient.{name}"), value, unit, items, bytes);
+    };
+    let single = cpu_seconds(|| {
+        failed = inserted.iter().try_fold(true, |_, &hash| filter.insert(hash));
+    });
+    failed?;
+    say("insert_s", keys as f64 / single, "keys/s", keys, filter.bytes());
+    drop(filter);
+    let mut filter = QuotientFilter::new(&options)?;
+    let mut is_new = vec![false; BATCH];
+    let mut done = Ok(());
+    let batch = cpu_seconds(|| {
+        done = inserted
+            .chunks(BATCH)
+            .try_for_each(|part| filter.insert_batch(part, &mut is_new[..part.len()]));
+    });
+    done?;
+    say("batch_insert_s", keys as f64 / batch, "keys/s", keys, filter.bytes());
+    say("bits_per_item", filter.bits_per_item(), "bits", keys, filter.bytes());
+    lookups(bench, report, &filter, &inserted)?;
+    streams(report, filter, &inserted)
+}
+
+fn lookups(
+    bench: &FilterBench,
+    report: &Report,
+    filter: &QuotientFilter,
+    inserted: &[KeyHash],
+) -> Result<()> {
+    let keys = inserted.len() as u64;
+    let count = LOOKUPS_MAX.min(keys);
+    let hash = |i: u64| KeyHash::of(&i.to_le_bytes(), Seed(bench.seed));
+    let absent: Vec<KeyHash> = (keys..keys + count).map(hash).collect();
+    let present = &inserted[..count as usize];
+    let mut found = vec![false; BATCH];
+    for (name, hashes, part) in [("positive", present, 1.0), ("negative", &absent, ERROR_RATE)] {
+        let mut yes = 0;
+        let single = best_of(ROUNDS, || {
+            cpu_seconds(|| yes = hashes.iter().filter(|&&hash| filter.contains(hash)).count())
+        });
+        let share = yes as f64 / count as f64;
+        let is_right = share >= part * 0.5 && share <= part * 1.5 + 0.01;
+        ensure(is_right, || format!("{name}: {share} of the keys were found"))?;
+        let batch = best_of(ROUNDS, || {
+            cpu_seconds(|| {
+                for part in hashes.chunks(BATCH) {
+                    filter.contains_batch(part, &mut found[..part.len()]);
+                }
+            })
+        });
+        let say = |kind: &str, seconds: f64| {
+            let name = format!("filter.quotient.{kind}{name}_s");
+            report.add(&name, count as f64 / seconds, "keys/s", count, filter.bytes());
+        };
+        say("", single);
+        say("batch_", batch);
+    }
+    Ok(())
+}
+
+/// What goes from the first slot to the last.
+fn streams(report: &Report, mut filter: QuotientFilter, inserted: &[KeyHash]) -> Result<()> {
+    let (items, distinct) = (filter.len(), filter.distinct());
+    let say = |name: &str, seconds: f64, bytes| {
+        let name = format!("filter.quotient.{name}_items_s");
+        report.add(&name, items as f64 / seconds, "items/s", items, bytes);
+    };
+    let mut span = Span::default();
+    let scan = best_of(ROUNDS, || {
+        let (mut scan, mut seen) = (filter.scan(), 0);
+        let seconds = cpu_seconds(|| {
+            while scan.next_span(&mut span).expect("a filter in memory is sound") {
+                seen += span.len() as u64;
+            }
+        });
+        assert_eq!(seen, distinct);
+        seconds
+    });
+    say("scan", scan, filter.bytes());
+    let options = BuildOptions {
+        capacity: items,
+        mode: Mode::Set,
+        growth: Growth::Refuse,
+        load_max: LOAD,
+        seed: filter.seed(),
+    };
+    let mut built = None;
+    let build = cpu_seconds(|| built = Some(QuotientFilter::build(&mut filter.scan(), &options)));
+    let built = built.expect("it was just done")?;
+    ensure(built.len() == items, || format!("{} of {items} items", built.len()))?;
+    say("scan_and_build", build, built.bytes());
+    let mut merged = None;
+    let merge = cpu_seconds(|| merged = Some(filter.merge(&built)));
+    let merged = merged.expect("it was just done")?;
+    ensure(merged.len() == items, || format!("{} of {items} items", merged.len()))?;
+    say("merge", merge / 2.0, merged.bytes());
+    drop((built, merged));
+    let mut grown = Ok(());
+    let grow = cpu_seconds(|| grown = filter.grow());
+    grown?;
+    let is_in = inserted.iter().step_by(1009).all(|&hash| filter.contains(hash));
+    ensure(is_in, || "a key is missing in the grown filter".to_owned())?;
+    say("grow", grow, filter.bytes());
+    Ok(())
+}
