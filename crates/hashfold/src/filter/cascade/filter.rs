@@ -522,6 +522,12 @@ impl CascadeFilter {
         Ok(())
     }
 
+    /// The state that lookups see.
+    #[cfg(test)]
+    pub(super) fn view(&self) -> Arc<View> {
+        self.core.shared().view.clone()
+    }
+
     /// All that was told so far, to be read from other threads while more is told. Its files stay
     /// for as long as it is there.
     pub fn snapshot(&mut self) -> Result<Snapshot> {

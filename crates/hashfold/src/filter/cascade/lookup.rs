@@ -212,14 +212,17 @@ fn note(mode: Mode, finding: &mut Finding, age: u32, count: i64) {
     }
 }
 
-/// Drops reads of newer runs for what an older one in memory has, if none of them could take it
-/// back. If one could, all must be read: another may have put it in again since then.
+/// Drops reads of newer runs that cannot change what an older one in memory says: it is in, and
+/// none that is read may take it back.
 fn drop_needless(findings: &[Finding], readings: &mut Vec<Reading<'_>>) {
-    if readings.iter().any(|reading| reading.run.facts().negative > 0) {
-        return;
-    }
-    for reading in &mut *readings {
-        reading.wanted.retain(|wanted| findings[wanted.query as usize].count <= 0);
+    let mut is_settled: Vec<bool> = findings.iter().map(|finding| finding.count > 0).collect();
+    // From the oldest on: one that may take it back makes all that are newer matter.
+    for reading in readings.iter_mut().rev() {
+        if reading.run.facts().negative == 0 {
+            reading.wanted.retain(|wanted| !is_settled[wanted.query as usize]);
+        } else {
+            reading.wanted.iter().for_each(|wanted| is_settled[wanted.query as usize] = false);
+        }
     }
     readings.retain(|reading| !reading.wanted.is_empty());
 }

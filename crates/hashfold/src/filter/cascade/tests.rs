@@ -70,6 +70,14 @@ fn hash(i: u64) -> KeyHash {
     KeyHash::of(&i.to_le_bytes(), Seed(1))
 }
 
+#[track_caller]
+fn check_same(counts: &[u64], expected: &[u64]) {
+    assert_eq!(counts.len(), expected.len());
+    let wrong = counts.iter().zip(expected).zip(0..).filter(|((a, b), _)| a != b);
+    let wrong: Vec<((&u64, &u64), u32)> = wrong.take(20).collect();
+    assert!(wrong.is_empty(), "counts, those expected, keys: {wrong:?}");
+}
+
 fn items(run: &mut dyn Fingerprints) -> BTreeMap<u64, u64> {
     let (mut span, mut items) = (Span::default(), BTreeMap::new());
     while run.next_span(&mut span).unwrap() {
@@ -78,15 +86,6 @@ fn items(run: &mut dyn Fingerprints) -> BTreeMap<u64, u64> {
         items.extend(counted.map(|item| (item.fingerprint, item.count.cast_unsigned())));
     }
     items
-}
-
-/// Says which keys differ, and not all of them.
-#[track_caller]
-fn agree(counts: &[u64], expected: &[u64]) {
-    let differ = |i: &usize| counts[*i] != expected[*i];
-    let wrong: Vec<usize> = (0..expected.len()).filter(differ).take(10).collect();
-    let of = |counts: &[u64]| wrong.iter().map(|&i| counts[i]).collect::<Vec<_>>();
-    assert!(wrong.is_empty(), "keys {wrong:?}: {:?}, not {:?}", of(counts), of(expected));
 }
 
 impl Pair {
@@ -150,7 +149,7 @@ impl Pair {
             hashes.iter().map(|&hash| self.twin.count(universe.fingerprint(hash))).collect();
         let mut counts = vec![0; hashes.len()];
         self.filter.count_batch(&hashes, &mut counts).unwrap();
-        agree(&counts, &expected);
+        check_same(&counts, &expected);
         let one = self.random(keys);
         assert_eq!(self.filter.count(hash(one)).unwrap(), expected[one as usize]);
         let snapshot = self.filter.snapshot().unwrap();
@@ -158,7 +157,7 @@ impl Pair {
         assert_eq!(items(&mut snapshot.scan(&executor).unwrap()), self.twin.all());
         let other = Snapshot::open(&*self.disk, Path::new(FOLDER), Access::Cached).unwrap();
         other.count_batch(&hashes, &mut counts).unwrap();
-        agree(&counts, &expected);
+        check_same(&counts, &expected);
         let report = verify_cascade(&*self.disk, Path::new(FOLDER), &mut |_| Ok(())).unwrap();
         assert!(report.is_sound(), "{:?}", report.damage);
     }
@@ -284,5 +283,37 @@ fn what_comes_and_goes_is_durable_too() {
         pair.filter.flush().unwrap();
         assert_eq!(pair.filter.durable(), 7);
         assert_eq!(pair.filter.count(hash(2)).unwrap(), 1);
+    }
+}
+
+/// All that three runs can say of a key, with and without removals, and with any of them in memory.
+#[test]
+fn the_newest_run_that_knows_a_key_is_right_wherever_it_is() {
+    for (with_removals, in_memory) in (0..64).map(|i| (i % 8, i / 8)) {
+        let mut pair = Pair::new(Mode::Set, universe(), settings(0, false));
+        for run in 0..3 {
+            for key in 0..27 {
+                match key / 3_u64.pow(run) % 3 {
+                    0 => {
+                        pair.filter.insert(hash(key)).unwrap();
+                        pair.twin.tell(hash(key), 1);
+                    }
+                    1 if with_removals >> run & 1 == 1 => {
+                        pair.filter.remove(hash(key)).unwrap();
+                        pair.twin.tell(hash(key), -1);
+                    }
+                    _ => {}
+                }
+            }
+            pair.filter.flush().unwrap();
+        }
+        let view = pair.filter.view();
+        assert_eq!(view.runs().count(), 3);
+        for (i, run) in view.runs().enumerate() {
+            if in_memory >> i & 1 == 0 {
+                run.set_resident(None);
+            }
+        }
+        pair.check(27);
     }
 }
