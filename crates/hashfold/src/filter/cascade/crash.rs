@@ -3,7 +3,7 @@
 
 use super::{memtable::Change, *};
 use crate::{
-    error::{ErrorKind, Result},
+    error::{Error, ErrorKind, Result},
     filter::{Fingerprints, Mode, Span, Universe},
     io::{Access, Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     key::{KeyHash, Seed},
@@ -535,7 +535,7 @@ fn a_full_disk_is_an_error_when_the_memory_is_full() {
     let told = filter.told() as usize;
     assert!((1000..2000).contains(&told));
     assert_eq!(told + errors.len(), all.len());
-    let is_full = |error: &crate::error::Error| error.to_string().contains("No space left");
+    let is_full = |error: &Error| error.to_string().contains("No space left");
     assert!(errors.iter().all(is_full), "{}", errors[0]);
     assert_eq!(filter.durable(), 0);
     let mut found = vec![false; all.len()];
