@@ -316,7 +316,9 @@ impl CascadeFilter {
 
     /// Sees to it that the table takes at least one change.
     fn make_room(&mut self) -> Result<()> {
-        if self.active.room() == 0 {
+        // While the table before it is being flushed, it takes more than it should.
+        let is_due = self.active.is_due() && self.core.shared().frozen.is_none();
+        if is_due || self.active.room() == 0 {
             self.freeze()?;
             self.owed = self.debt()?;
         }

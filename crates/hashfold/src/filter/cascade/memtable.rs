@@ -71,6 +71,11 @@ impl Memtable {
         if self.mode == Mode::Multiset { room.min(more) } else { room }
     }
 
+    /// Whether it should be flushed, though it has room.
+    pub(super) fn is_due(&self) -> bool {
+        self.added.is_due() || self.removed.as_ref().is_some_and(Ordered::is_due)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.added.len() == 0 && self.removed_len() == 0 && self.more.is_empty()
     }

@@ -1,5 +1,5 @@
 //! Merging in the background: runs above the last level into fewer ones, and these into the last
-//! level, a shard at a time.
+//! level, a few shards at a time.
 //!
 //! ```text
 //! flush → tier 0: ▪▪▪▪▪▪▪▪ ─→ tier 1: ▬▬▬ ─→ … ┐ when they are more than a part of the last level:
@@ -7,7 +7,7 @@
 //! last level:  ▇▇▇▇▇▇▇│▇▇▇▇▇▇▇│▇▇▇▇▇▇▇ ────────┘
 //! ```
 //!
-//! Runs that go down are merged for one shard, published, and for the next one; `from` says how far
+//! Runs that go down are merged for some shards, published, and for the next ones; `from` says how far
 //! they are. A shard that grows too large becomes several.
 
 use super::{
@@ -20,9 +20,9 @@ use super::{
 };
 use crate::{
     error::Result,
-    filter::{Fingerprints, Merge, Span},
+    filter::{Fingerprints, Merge, Span, Universe},
 };
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 /// So many runs of a tier are merged into one of the next: of tier 0, and of those above.
 const TIER_RUNS: [usize; 2] = [8, 12];
@@ -31,12 +31,15 @@ const MERGE_RUNS_MAX: usize = 16;
 /// The most fingerprints of a shard: merging one takes tens of milliseconds.
 const SHARD_ITEMS_MAX: u64 = if cfg!(test) { 4096 } else { 16 << 20 };
 
+/// Fingerprints of the last level that are merged in one step, at most: each ends with a manifest.
+const STEP_ITEMS_MAX: u64 = 4 * SHARD_ITEMS_MAX;
+
 /// Something to do.
 #[derive(Clone, Debug)]
 enum Task {
     /// Merge runs of one tier, the newest first.
     Up { epoch: u64, tier: u8, runs: Vec<u64> },
-    /// Merge what goes down into the next shard.
+    /// Merge what goes down into the next shards.
     Down { epoch: u64, runs: Vec<u64> },
 }
 
@@ -239,7 +242,44 @@ fn scan(core: &Core, run: &Arc<Run>, stretch: (u64, u64)) -> RunScan {
     RunScan::new(run, universe, stretch, unit, &core.settings.io)
 }
 
-/// Merges what goes down into the next shard.
+/// Shards one after the other.
+struct Chain(VecDeque<RunScan>);
+
+impl Fingerprints for Chain {
+    fn universe(&self) -> Universe {
+        self.0.front().map_or(Universe::EXACT, Fingerprints::universe)
+    }
+
+    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
+        while let Some(scan) = self.0.front_mut() {
+            if scan.next_span(span)? {
+                return Ok(true);
+            }
+            // The last one stays, for its universe.
+            if self.0.len() == 1 {
+                break;
+            }
+            self.0.pop_front();
+        }
+        span.clear();
+        Ok(false)
+    }
+}
+
+/// The shards that are merged in one step from the first on: with so many fingerprints at most, if
+/// it is more than one shard.
+fn step(epoch: &Epoch<Arc<Run>>, first: usize) -> &[Shard<Arc<Run>>] {
+    let shards = &epoch.shards[first..];
+    let mut items = 0;
+    let fits = |shard: &&Shard<Arc<Run>>| {
+        items += shard.run.as_ref().map_or(0, |run| run.facts().items);
+        items <= STEP_ITEMS_MAX
+    };
+    let count = shards.iter().take_while(fits).count();
+    &shards[..count.max(1)]
+}
+
+/// Merges what goes down into the next shards.
 fn merge_down(core: &Core, view: &View, epoch: u64, runs: &[u64]) -> Result<()> {
     let universe = core.identity.universe;
     let Some(i) = find_epoch(view, epoch) else {
@@ -251,18 +291,24 @@ fn merge_down(core: &Core, view: &View, epoch: u64, runs: &[u64]) -> Result<()> 
         epoch_now.uppers.iter().filter(|upper| runs.contains(&upper.run.number())).collect();
     let from = inputs.iter().map(|upper| upper.from).max().unwrap_or(0);
     let shard = epoch_now.shards.iter().rposition(|shard| shard.start <= from).unwrap_or(0);
-    let (start, end) = (epoch_now.shards[shard].start, epoch_now.end_of(shard, universe));
-    let mut sources: Vec<RunScan> =
-        inputs.iter().map(|upper| scan(core, &upper.run, (start, end))).collect();
-    let old = epoch_now.shards[shard].run.as_ref();
-    sources.extend(old.map(|run| scan(core, run, (start, end))));
+    let old = step(epoch_now, shard);
+    let (start, count) = (old[0].start, old.len());
+    let end = epoch_now.end_of(shard + count - 1, universe);
+    let above = inputs.iter().map(|upper| scan(core, &upper.run, (start, end)));
+    let mut sources: Vec<Chain> = above.map(|scan| Chain([scan].into())).collect();
+    let runs_below: Vec<&Arc<Run>> = old.iter().filter_map(|shard| shard.run.as_ref()).collect();
+    if !runs_below.is_empty() {
+        let scans = runs_below.iter().map(|run| scan(core, run, (start, end)));
+        sources.push(Chain(scans.collect()));
+    }
     let mode = core.identity.mode;
     // Below the oldest epoch there is nothing that a tombstone could hide.
     let is_last = i + 1 == view.epochs.len();
     let mut merge = if is_last { Merge::last(sources, mode) } else { Merge::new(sources, mode) }?;
     let part = (end - start) as f64 / universe.last() as f64;
     let above: u64 = inputs.iter().map(|upper| upper.run.facts().items).sum();
-    let items = (above as f64 * part) as u64 + old.map_or(0, |run| run.facts().items);
+    let below: u64 = runs_below.iter().map(|run| run.facts().items).sum();
+    let items = (above as f64 * part) as u64 + below;
     let shards = write_shards(core, &mut merge, start, items)?;
     let made: Vec<u64> =
         shards.iter().filter_map(|shard| Some(shard.run.as_ref()?.number())).collect();
@@ -272,7 +318,7 @@ fn merge_down(core: &Core, view: &View, epoch: u64, runs: &[u64]) -> Result<()> 
         let i = find_epoch(&view, epoch)?;
         let now = &mut view.epochs[i];
         let place = now.shards.iter().position(|shard| shard.start == start)?;
-        now.shards.splice(place..=place, shards.iter().cloned());
+        now.shards.splice(place..place + count, shards.iter().cloned());
         if is_done {
             now.uppers.retain(|upper| !runs.contains(&upper.run.number()));
         } else {

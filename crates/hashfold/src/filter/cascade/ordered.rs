@@ -25,9 +25,10 @@ pub(super) const PIECE_MAX: usize = 1 << 12;
 pub(super) const SLOTS_MIN: usize = 1 << 10;
 /// A hash that ends up so far from its home makes the table a full one: hashes are not spread there.
 const WALK_MAX: usize = 1 << 12;
-/// Beyond this part of the slots, walks get long: 41 million insertions a second at 0.7 became 13
-/// at 0.8 where that was measured first.
-const LOAD_MAX: f64 = 0.7;
+/// Beyond this part of the slots, walks get long.
+const LOAD: f64 = 0.7;
+/// And beyond this one much longer: a table is used up to it only while somebody waits.
+const LOAD_MAX: f64 = 0.85;
 
 /// A sorted set of 64-bit hashes. Hashes that come one by one should be evenly spread: crowded ones
 /// make it slow, never wrong.
@@ -63,6 +64,11 @@ impl Ordered {
             return 0;
         }
         self.len_max - self.len.min(self.len_max)
+    }
+
+    /// Whether it should be emptied soon, though it has room.
+    pub(super) fn is_due(&self) -> bool {
+        self.len as f64 >= self.len_max as f64 * (LOAD / LOAD_MAX)
     }
 
     /// How many it takes when it is empty.
