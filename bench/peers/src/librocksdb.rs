@@ -129,6 +129,42 @@ unsafe extern "C" {
     pub fn rocksdb_cache_create_lru(capacity: usize) -> Handle;
     pub fn rocksdb_cache_destroy(cache: Handle);
     pub fn rocksdb_block_based_options_set_block_cache(table: Handle, cache: Handle);
+    pub fn rocksdb_options_set_use_direct_io_for_flush_and_compaction(
+        options: Handle,
+        value: c_uchar,
+    );
+    pub fn rocksdb_options_set_write_buffer_size(options: Handle, bytes: usize);
+    pub fn rocksdb_options_set_max_write_buffer_number(options: Handle, count: c_int);
+    pub fn rocksdb_options_set_max_subcompactions(options: Handle, count: u32);
+    pub fn rocksdb_options_set_memtable_vector_rep(options: Handle);
+    pub fn rocksdb_options_set_allow_concurrent_memtable_write(options: Handle, value: c_uchar);
+    pub fn rocksdb_options_set_compaction_style(options: Handle, style: c_int);
+    pub fn rocksdb_writeoptions_create() -> Handle;
+    pub fn rocksdb_writeoptions_destroy(write: Handle);
+    pub fn rocksdb_writeoptions_disable_WAL(write: Handle, value: c_int);
+    pub fn rocksdb_writebatch_create() -> Handle;
+    pub fn rocksdb_writebatch_destroy(batch: Handle);
+    pub fn rocksdb_writebatch_clear(batch: Handle);
+    pub fn rocksdb_writebatch_put(
+        batch: Handle,
+        key: *const c_char,
+        key_len: usize,
+        value: *const c_char,
+        value_len: usize,
+    );
+    pub fn rocksdb_write(database: Handle, write: Handle, batch: Handle, error: ErrorPlace);
+    pub fn rocksdb_flushoptions_create() -> Handle;
+    pub fn rocksdb_flushoptions_destroy(flush: Handle);
+    pub fn rocksdb_flush(database: Handle, flush: Handle, error: ErrorPlace);
+    pub fn rocksdb_open_column_families(
+        options: Handle,
+        path: *const c_char,
+        count: c_int,
+        names: *const *const c_char,
+        family_options: *const Handle,
+        families: *mut Handle,
+        error: ErrorPlace,
+    ) -> Handle;
 }
 
 /// Makes a call that may put an error somewhere.

@@ -3,13 +3,15 @@
 //!
 //! `peers index` compares the structures in memory, `peers dictionary` whole dictionaries on the
 //! device, `peers nightly` data sets that change under a reader, `peers damage` what readers are
-//! told of damaged files. Standard output is JSON Lines, standard error a table for people; CSV and SVG go to a
+//! told of damaged files; `peers filter` compares filters in memory, `peers seen` sets of keys on the
+//! device that are larger than memory. Standard output is JSON Lines, standard error a table for people; CSV and SVG go to a
 //! folder. What the columns mean: `bench/README.md`.
 
 mod chart;
 mod damage;
 mod data;
 mod dictionary;
+mod filter;
 mod index;
 #[cfg(feature = "rocksdb")]
 mod librocksdb;
@@ -17,6 +19,7 @@ mod machine;
 mod measure;
 mod nightly;
 mod report;
+mod seen;
 #[cfg(test)]
 mod tests;
 
@@ -43,6 +46,10 @@ enum Command {
     Nightly(nightly::Options),
     /// Lookups in a store with a chunk missing, and with bytes flipped.
     Damage(damage::Options),
+    /// Filters in memory: bits and operations a second.
+    Filter(filter::Options),
+    /// Sets of keys on the device: insertions, stalls, lookups.
+    Seen(seen::Options),
 }
 
 /// What all commands take.
@@ -79,6 +86,8 @@ fn main() -> ExitCode {
         }
         Command::Nightly(options) => (nightly::run(&options), options.common.out, "nightly"),
         Command::Damage(options) => (damage::run(&options), options.common.out, "damage"),
+        Command::Filter(options) => (filter::run(&options), options.common.out, "filter"),
+        Command::Seen(options) => (seen::run(&options), options.common.out, "seen"),
     };
     let result = report.and_then(|report| {
         report.print();

@@ -1,7 +1,7 @@
 //! All peers on a few thousand keys, so that the benchmark cannot rot. Wrong answers are errors of
 //! the commands themselves.
 
-use crate::{Cli, Command, damage, dictionary, index, nightly, report::Report};
+use crate::{Cli, Command, damage, dictionary, filter, index, nightly, report::Report, seen};
 use clap::Parser;
 use std::path::Path;
 
@@ -15,6 +15,8 @@ fn run(command: &[&str], folder: &Path) -> Report {
         Command::Dictionary(options) => dictionary::run(&options),
         Command::Nightly(options) => nightly::run(&options),
         Command::Damage(options) => damage::run(&options),
+        Command::Filter(options) => filter::run(&options),
+        Command::Seen(options) => seen::run(&options),
     };
     report.unwrap_or_else(|error| panic!("{error}"))
 }
@@ -92,4 +94,26 @@ fn damage_is_never_taken_for_data() {
     let folder = tempfile::tempdir().unwrap();
     let report = run(&["damage", "--entries", "5000"], folder.path());
     assert_eq!(report.rows.len(), 4);
+}
+
+#[test]
+fn every_filter_answers_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = run(&["filter", "--log-slots", "14", "--lookups", "10000"], folder.path());
+    assert_eq!(report.rows.len(), 6);
+    report.save(folder.path(), "filter").unwrap();
+    assert!(folder.path().join("filter-1.svg").exists());
+}
+
+#[test]
+fn every_seen_set_answers_right_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let sizes = ["seen", "--keys", "300000", "--keys-rocksdb", "20000", "--keys-bloom", "2000"];
+    let more = ["--lookups", "5000", "--seconds", "5", "--memory", "16", "--bloom-mib", "32"];
+    let report = run(&[&sizes[..], &more].concat(), folder.path());
+    let native = if cfg!(feature = "rocksdb") { 2 } else { 0 };
+    assert_eq!(report.rows.len(), 4 + native);
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+    report.save(folder.path(), "seen").unwrap();
+    assert!(folder.path().join("seen-1.svg").exists());
 }

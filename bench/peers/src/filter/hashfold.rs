@@ -1,0 +1,155 @@
+//! Hashfold's quotient filter: ranks and selects, remainders in a plane of bytes and planes of bits.
+
+use super::{Keys, Measured, Peer, ask_all, batches, check, check_removed, quarter, rate};
+use crate::Result;
+use hashfold::{
+    KeyHash, Seed,
+    filter::{BuildOptions, Fingerprints, Growth, Mode, QuotientFilter, QuotientOptions, Span},
+};
+use std::hint::black_box;
+
+pub(super) struct Quotient;
+
+impl Peer for Quotient {
+    fn name(&self) -> String {
+        "Hashfold quotient".to_owned()
+    }
+
+    fn note(&self) -> String {
+        "as its options choose it for these keys at this error rate; batches of 4096".to_owned()
+    }
+
+    fn round(&self, keys: &Keys) -> Result<Measured> {
+        let (filter, batched_insert) = insert_batches(keys, &keys.all)?;
+        drop(filter);
+        let (filled, insert) = rate(keys.all.len(), || -> Result<QuotientFilter> {
+            let mut filter = new(keys)?;
+            for hash in &keys.all {
+                filter.insert(*hash)?;
+            }
+            Ok(filter)
+        });
+        let mut filter = filled?;
+        let lookups = ask_all(keys, filter.expected_error(), |hash| filter.contains(hash))?;
+        let (found, batched_present) = ask_batches(&filter, &keys.present);
+        check(found == keys.present.len() as u64, || "a batch lost a key")?;
+        let (errors, batched_absent) = ask_batches(&filter, &keys.absent);
+        let error_rate = errors as f64 / keys.absent.len() as f64;
+        check(error_rate == lookups.error_rate, || "a batch differs from single keys")?;
+        let (iterate, build) = stream(&filter)?;
+        let bits_per_item = filter.bits_per_item();
+        let merge = merge(keys)?;
+        let (removed, delete) = rate(quarter(keys).len(), || {
+            quarter(keys).iter().map(|&hash| u64::from(filter.remove(hash))).sum::<u64>()
+        });
+        check_removed(removed, keys)?;
+        drop(filter);
+        let batched_delete = delete_batches(keys)?;
+        Ok(Measured {
+            bits_per_item,
+            error_rate,
+            insert: Some(insert),
+            batched_insert: Some(batched_insert),
+            present: lookups.present,
+            batched_present: Some(batched_present),
+            absent: lookups.absent,
+            batched_absent: Some(batched_absent),
+            delete: Some(delete),
+            batched_delete: Some(batched_delete),
+            iterate: Some(iterate),
+            build: Some(build),
+            merge: Some(merge),
+        })
+    }
+}
+
+fn new(keys: &Keys) -> Result<QuotientFilter> {
+    let options = QuotientOptions::new(keys.all.len() as u64, keys.error_rate(), Seed(0));
+    let filter = QuotientFilter::new(&options)?;
+    check(filter.slots() <= 1 << keys.log_slots, || "more slots than for the others")?;
+    Ok(filter)
+}
+
+fn insert_batches(keys: &Keys, hashes: &[KeyHash]) -> Result<(QuotientFilter, f64)> {
+    let mut is_new = vec![false; super::BATCH];
+    let (filled, insert) = rate(hashes.len(), || -> Result<QuotientFilter> {
+        let mut filter = new(keys)?;
+        for batch in batches(hashes.len()) {
+            let is_new = &mut is_new[..batch.len()];
+            filter.insert_batch(&hashes[batch], is_new)?;
+        }
+        Ok(filter)
+    });
+    Ok((filled?, insert))
+}
+
+/// How many are found, and keys a second: the best of a few passes.
+fn ask_batches(filter: &QuotientFilter, hashes: &[KeyHash]) -> (u64, f64) {
+    let mut flags = vec![false; super::BATCH];
+    let mut best = (0, 0.0_f64);
+    for _ in 0..3 {
+        let (found, per_s) = rate(hashes.len(), || {
+            let mut found = 0;
+            for batch in batches(hashes.len()) {
+                let flags = &mut flags[..batch.len()];
+                filter.contains_batch(&hashes[batch], flags);
+                found += flags.iter().filter(|flag| **flag).count() as u64;
+            }
+            found
+        });
+        best = (found, best.1.max(per_s));
+    }
+    best
+}
+
+/// Items a second of reading all, and of building another filter from that.
+fn stream(filter: &QuotientFilter) -> Result<(f64, f64)> {
+    let (seen, iterate) = rate(filter.distinct() as usize, || -> Result<u64> {
+        let (mut scan, mut span, mut seen) = (filter.scan(), Span::default(), 0);
+        while scan.next_span(&mut span)? {
+            seen += span.len() as u64;
+            black_box(&span);
+        }
+        Ok(seen)
+    });
+    check(seen? == filter.distinct(), || "a scan lost an item")?;
+    let options = BuildOptions {
+        capacity: filter.capacity(),
+        mode: Mode::Set,
+        growth: Growth::Refuse,
+        load_max: 0.9,
+        seed: Seed(0),
+    };
+    let (built, build) =
+        rate(filter.distinct() as usize, || QuotientFilter::build(&mut filter.scan(), &options));
+    check(built?.len() == filter.len(), || "a built filter lost an item")?;
+    Ok((iterate, build))
+}
+
+/// Items of both halves a second.
+fn merge(keys: &Keys) -> Result<f64> {
+    let (left, right) = keys.all.split_at(keys.all.len() / 2);
+    let (left, right) = (insert_batches(keys, left)?.0, insert_batches(keys, right)?.0);
+    let (merged, merge) = rate(keys.all.len(), || left.merge(&right));
+    let merged = merged?;
+    let right = keys.present.iter().all(|&hash| merged.contains(hash));
+    check(right, || "a merge lost a key")?;
+    Ok(merge)
+}
+
+fn delete_batches(keys: &Keys) -> Result<f64> {
+    let (mut filter, _) = insert_batches(keys, &keys.all)?;
+    let mut flags = vec![false; super::BATCH];
+    let hashes = quarter(keys);
+    let (removed, delete) = rate(hashes.len(), || {
+        let mut removed = 0;
+        for batch in batches(hashes.len()) {
+            let flags = &mut flags[..batch.len()];
+            filter.remove_batch(&hashes[batch], flags);
+            removed += flags.iter().filter(|flag| **flag).count() as u64;
+        }
+        removed
+    });
+    check_removed(removed, keys)?;
+    Ok(delete)
+}

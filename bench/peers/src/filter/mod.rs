@@ -1,0 +1,247 @@
+//! Filters in memory: has this key been inserted? One thread, the same hashes for all.
+
+mod bloom;
+mod fuse;
+mod hashfold;
+pub mod paper;
+mod paper_layout;
+mod rank_select;
+
+use crate::{
+    Common, Result,
+    data::mix,
+    measure::cpu_time,
+    report::{Column, Report, Row},
+};
+use ::hashfold::KeyHash;
+use std::{hint::black_box, ops::Range};
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Options {
+    /// Slots of the quotient filters: powers of two, of which these are the logarithms.
+    #[arg(long, value_delimiter = ',', default_values_t = [22, 24, 26])]
+    pub log_slots: Vec<u32>,
+    /// Lookups of each kind that are timed, at most.
+    #[arg(long, default_value_t = 1 << 22)]
+    pub lookups: usize,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// The bits of a remainder: an error rate of about 0.17 %.
+const REMAINDER_BITS: u32 = 9;
+/// Which part of the slots the keys fill.
+const LOAD: f64 = 0.88;
+/// The same for the paper's filter, whose clusters get long beyond.
+const PAPER_LOAD: f64 = 0.75;
+/// Keys that are handed over together.
+const BATCH: usize = 4096;
+
+const COLUMNS: &[Column] = &[
+    Column { name: "bits_per_item", decimals: 2 },
+    Column { name: "error_percent", decimals: 4 },
+    Column { name: "insert_m_per_s", decimals: 1 },
+    Column { name: "batched_insert_m_per_s", decimals: 1 },
+    Column { name: "present_m_per_s", decimals: 1 },
+    Column { name: "batched_present_m_per_s", decimals: 1 },
+    Column { name: "absent_m_per_s", decimals: 1 },
+    Column { name: "batched_absent_m_per_s", decimals: 1 },
+    Column { name: "delete_m_per_s", decimals: 1 },
+    Column { name: "batched_delete_m_per_s", decimals: 1 },
+    Column { name: "iterate_m_per_s", decimals: 0 },
+    Column { name: "build_m_per_s", decimals: 0 },
+    Column { name: "merge_m_per_s", decimals: 0 },
+];
+
+/// What is put in and asked for.
+struct Keys {
+    log_slots: u32,
+    all: Vec<KeyHash>,
+    /// Some that are in, in random order, and some that are not.
+    present: Vec<KeyHash>,
+    absent: Vec<KeyHash>,
+}
+
+impl Keys {
+    fn new(log_slots: u32, options: &Options) -> Keys {
+        let salt = mix(options.common.seed);
+        let hash = |i: u64| KeyHash::from_bits(u128::from(mix(i.wrapping_add(salt))) << 64);
+        let count = ((1_u64 << log_slots) as f64 * LOAD) as u64;
+        let asked = (count as usize).min(options.lookups) as u64;
+        Keys {
+            log_slots,
+            all: (0..count).map(hash).collect(),
+            present: (0..asked).map(|i| hash(mix(i ^ salt) % count)).collect(),
+            absent: (count..count + asked).map(hash).collect(),
+        }
+    }
+
+    /// The error rate of fingerprints that are as many as slots and remainders together.
+    fn error_rate(&self) -> f64 {
+        self.all.len() as f64 / 2_f64.powi((self.log_slots + REMAINDER_BITS) as i32)
+    }
+}
+
+/// What one peer does in one round; rates in keys or items a second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Measured {
+    bits_per_item: f64,
+    error_rate: f64,
+    insert: Option<f64>,
+    batched_insert: Option<f64>,
+    present: f64,
+    batched_present: Option<f64>,
+    absent: f64,
+    batched_absent: Option<f64>,
+    delete: Option<f64>,
+    batched_delete: Option<f64>,
+    iterate: Option<f64>,
+    /// In order, or at once where there is no other way.
+    build: Option<f64>,
+    merge: Option<f64>,
+}
+
+/// A filter to be measured.
+trait Peer {
+    fn name(&self) -> String;
+
+    fn note(&self) -> String;
+
+    /// Fills filters, checks their answers, and times them.
+    fn round(&self, keys: &Keys) -> Result<Measured>;
+}
+
+fn peers() -> Vec<Box<dyn Peer>> {
+    vec![
+        Box::new(hashfold::Quotient),
+        Box::new(rank_select::Qfilter),
+        Box::new(paper_layout::Paper),
+        Box::new(bloom::FastBloom),
+        Box::new(fuse::Fuse::Bits8),
+        Box::new(fuse::Fuse::Bits16),
+    ]
+}
+
+pub fn run(options: &Options) -> Result<Report> {
+    let malloc = std::env::var("GLIBC_TUNABLES").unwrap_or_default();
+    let facts = vec![
+        ("load", format!("{LOAD}; of the paper's filter {PAPER_LOAD}")),
+        ("lookups", format!("{} of each kind, in random order", options.lookups)),
+        ("seed", options.common.seed.to_string()),
+        ("rounds", options.common.rounds.to_string()),
+        ("threads", "1; times are CPU time, from the empty memory on".to_owned()),
+        ("malloc", if malloc.is_empty() { "as it is".to_owned() } else { malloc }),
+    ];
+    let mut report = Report::new(COLUMNS, facts);
+    for &log_slots in &options.log_slots {
+        if !(10..=32).contains(&log_slots) {
+            return Err(format!("2^{log_slots} slots: expected 10 to 32").into());
+        }
+        let keys = Keys::new(log_slots, options);
+        let mut peers = peers();
+        peers.retain(|peer| options.common.wants(&peer.name()));
+        let mut rounds = vec![Vec::new(); peers.len()];
+        for round in 1..=options.common.rounds {
+            for (peer, rounds) in peers.iter().zip(&mut rounds) {
+                eprintln!("2^{log_slots} slots, round {round}: {}", peer.name());
+                rounds.push(figures(&peer.round(&keys)?));
+            }
+        }
+        let data = format!("{} keys: 2^{log_slots} slots", keys.all.len());
+        for (peer, rounds) in peers.iter().zip(&rounds) {
+            report.rows.push(Row::new(&data, &peer.name(), &peer.note(), rounds));
+        }
+    }
+    Ok(report)
+}
+
+/// In the order of [`COLUMNS`].
+fn figures(measured: &Measured) -> Vec<Option<f64>> {
+    let millions = |rate: Option<f64>| rate.map(|rate| rate / 1e6);
+    let rates = [
+        measured.insert,
+        measured.batched_insert,
+        Some(measured.present),
+        measured.batched_present,
+        Some(measured.absent),
+        measured.batched_absent,
+        measured.delete,
+        measured.batched_delete,
+        measured.iterate,
+        measured.build,
+        measured.merge,
+    ];
+    let mut all = vec![Some(measured.bits_per_item), Some(measured.error_rate * 100.0)];
+    all.extend(rates.map(millions));
+    all
+}
+
+/// Does `work` on so many items; returns what it returns, and items a second of CPU time.
+fn rate<T>(items: usize, work: impl FnOnce() -> T) -> (T, f64) {
+    let start = cpu_time();
+    let result = black_box(work());
+    (result, items as f64 / (cpu_time() - start).as_secs_f64())
+}
+
+/// Asks for each key, one after the other; returns how many are found, and keys a second: the best
+/// of a few passes.
+fn ask(hashes: &[KeyHash], contains: impl Fn(KeyHash) -> bool) -> (u64, f64) {
+    const PASSES: usize = 3;
+    let mut best = (0, 0.0_f64);
+    for _ in 0..PASSES {
+        let (found, per_s) = rate(hashes.len(), || {
+            hashes.iter().map(|&hash| u64::from(contains(hash))).sum::<u64>()
+        });
+        best = (found, best.1.max(per_s));
+    }
+    best
+}
+
+/// What lookups of both kinds gave.
+struct Lookups {
+    present: f64,
+    absent: f64,
+    error_rate: f64,
+}
+
+/// Asks for all keys, and checks the answers.
+fn ask_all(
+    keys: &Keys,
+    expected_error: f64,
+    contains: impl Fn(KeyHash) -> bool,
+) -> Result<Lookups> {
+    let (found, present) = ask(&keys.present, &contains);
+    check(found == keys.present.len() as u64, || "a key was lost")?;
+    let (errors, absent) = ask(&keys.absent, contains);
+    let error_rate = errors as f64 / keys.absent.len() as f64;
+    let spread = 6.0 * (expected_error / keys.absent.len() as f64).sqrt();
+    check(
+        (error_rate - expected_error).abs() < 0.15 * expected_error + spread,
+        || "the error rate is not the expected one",
+    )?;
+    Ok(Lookups { present, absent, error_rate })
+}
+
+/// A measurement's answers must be right.
+fn check(right: bool, wrong: impl FnOnce() -> &'static str) -> Result<()> {
+    if right { Ok(()) } else { Err(wrong().into()) }
+}
+
+/// The first quarter of the keys, which is removed.
+fn quarter(keys: &Keys) -> &[KeyHash] {
+    &keys.all[..keys.all.len() / 4]
+}
+
+/// Most of a quarter of the keys must have been in: of two with one fingerprint only the first.
+fn check_removed(removed: u64, keys: &Keys) -> Result<()> {
+    let expected = quarter(keys).len() as f64;
+    check(
+        removed as f64 > expected * 0.99 && removed as f64 <= expected,
+        || "wrong number of keys was removed",
+    )
+}
+
+/// The keys in batches.
+fn batches(count: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..count).step_by(BATCH).map(move |start| start..(start + BATCH).min(count))
+}

@@ -1,0 +1,311 @@
+//! Sets of keys on the device, larger than the memory they may use: has this key been seen?
+//!
+//! Keys of eight bytes in random order, handed over in batches; then lookups of some that are in
+//! and some that are not.
+
+mod bloom;
+mod hashfold;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
+
+use crate::{
+    Common, Result,
+    data::mix,
+    measure::{
+        Cost, TemporaryFolder, cpu_time, disk_bytes_below, measure, peak_memory, reset_peak_memory,
+        settle,
+    },
+    report::{Column, Report, Row},
+};
+use std::{
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Options {
+    /// Keys for Hashfold.
+    #[arg(long, default_value_t = 100_000_000)]
+    pub keys: u64,
+    /// Keys for RocksDB.
+    #[arg(long, default_value_t = 20_000_000)]
+    pub keys_rocksdb: u64,
+    /// Keys put into the Bloom filter in a file, beside those that it is made with.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub keys_bloom: u64,
+    /// The file of the Bloom filter, in mebibytes.
+    #[arg(long, default_value_t = 2048)]
+    pub bloom_mib: u64,
+    /// Memory of each, in mebibytes.
+    #[arg(long, default_value_t = 256)]
+    pub memory: usize,
+    /// Lookups of each kind that are timed, at most.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub lookups: u64,
+    /// Seconds for insertions, and for lookups of each kind, at most; Hashfold takes all its keys.
+    #[arg(long, default_value_t = 60.0)]
+    pub seconds: f64,
+    /// Threads that look up, of those whose own threads do not.
+    #[arg(long, default_value_t = 32)]
+    pub get_threads: usize,
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Keys that are handed over together, to be inserted.
+const BATCH: u64 = 4096;
+/// And to be looked up.
+const LOOKUP_BATCH: u64 = 16_384;
+
+const COLUMNS: &[Column] = &[
+    Column { name: "million_keys", decimals: 2 },
+    Column { name: "insert_thousand_keys_per_s", decimals: 1 },
+    Column { name: "insert_thousand_keys_per_cpu_s", decimals: 1 },
+    Column { name: "longest_stall_ms", decimals: 1 },
+    Column { name: "absent_lookups_per_s", decimals: 0 },
+    Column { name: "present_lookups_per_s", decimals: 0 },
+    Column { name: "bytes_per_key", decimals: 2 },
+    Column { name: "error_percent", decimals: 4 },
+    Column { name: "peak_memory_mib", decimals: 0 },
+];
+
+/// A kind of set.
+trait Peer {
+    fn name(&self) -> String;
+
+    fn note(&self) -> String;
+
+    /// How many keys it is given.
+    fn keys(&self, options: &Options) -> u64;
+
+    /// Whether it takes all keys, however long that lasts.
+    fn takes_all(&self) -> bool {
+        false
+    }
+
+    /// Threads that look up.
+    fn get_threads(&self, options: &Options) -> usize {
+        options.get_threads
+    }
+
+    /// How often it may find a key that is not in it, at most.
+    fn error_max(&self) -> f64;
+
+    fn create(&self, options: &Options, folder: &Path) -> Result<Box<dyn Set>>;
+}
+
+/// An open set. Lookups may come from many threads.
+trait Set: Sync {
+    fn insert(&mut self, keys: &[u64]) -> Result<()>;
+
+    /// Returns when all that was inserted is in files.
+    fn flush(&mut self) -> Result<()>;
+
+    /// Returns when no work in the background is left.
+    fn finish_work(&mut self) -> Result<()> {
+        wait_until_idle();
+        Ok(())
+    }
+
+    fn look_up(&self, keys: &[u64], found: &mut [bool]) -> Result<()>;
+
+    /// How many keys its files are for: those that were inserted, if it does not say otherwise.
+    fn room(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// The key with this number: no two are equal.
+fn key(i: u64, options: &Options) -> u64 {
+    mix(i.wrapping_add(mix(options.common.seed)))
+}
+
+fn peers() -> Vec<Box<dyn Peer>> {
+    let mut peers = hashfold::peers();
+    #[cfg(feature = "rocksdb")]
+    peers.extend(rocksdb::peers());
+    peers.extend(bloom::peers());
+    peers
+}
+
+pub fn run(options: &Options) -> Result<Report> {
+    let mut report = Report::new(COLUMNS, facts(options));
+    let folder = TemporaryFolder::create(&options.common.dir, "peers-seen")?;
+    let mut peers = peers();
+    peers.retain(|peer| options.common.wants(&peer.name()));
+    let mut rounds = vec![Vec::new(); peers.len()];
+    for round in 1..=options.common.rounds {
+        for (peer, rounds) in peers.iter().zip(&mut rounds) {
+            eprintln!("round {round}: {}", peer.name());
+            let folder = folder.path.join("set");
+            fs::create_dir_all(&folder)?;
+            settle(&folder)?;
+            rounds.push(self::round(peer.as_ref(), options, &folder)?);
+            fs::remove_dir_all(&folder)?;
+        }
+    }
+    for (peer, rounds) in peers.iter().zip(&rounds) {
+        let data = format!("keys of 8 bytes, {} MiB of memory", options.memory);
+        report.rows.push(Row::new(&data, &peer.name(), &peer.note(), rounds));
+    }
+    Ok(report)
+}
+
+fn facts(options: &Options) -> Vec<(&'static str, String)> {
+    let lookups = format!(
+        "at most {} or {} s of each kind, in batches of {LOOKUP_BATCH}; {} threads but for \
+         Hashfold, which has one",
+        options.lookups, options.seconds, options.get_threads
+    );
+    let insertions = format!(
+        "batches of {BATCH}, one thread; per s: until all is in files; per CPU s: all threads, until \
+         no work in the background is left; at most {} s, but Hashfold takes all keys",
+        options.seconds
+    );
+    vec![
+        ("memory", format!("{} MiB", options.memory)),
+        ("insertions", insertions),
+        ("lookups", lookups),
+        ("seed", options.common.seed.to_string()),
+        ("rounds", options.common.rounds.to_string()),
+    ]
+}
+
+/// What all insertions took.
+struct Inserted {
+    count: u64,
+    cost: Cost,
+    /// CPU time with the work in the background that comes after.
+    cpu: Duration,
+    longest: Duration,
+}
+
+/// One round of one peer, in the order of [`COLUMNS`].
+fn round(peer: &dyn Peer, options: &Options, folder: &Path) -> Result<Vec<Option<f64>>> {
+    let mut set = peer.create(options, folder)?;
+    reset_peak_memory()?;
+    let inserted = insert(peer, set.as_mut(), options)?;
+    let count = inserted.count;
+    let bytes = disk_bytes_below(folder)? as f64 / set.room().unwrap_or(count) as f64;
+    let look_up = |first: u64, number: &(dyn Fn(u64) -> u64 + Sync)| {
+        look_up(peer, set.as_ref(), options, |i| key(first + number(i), options))
+    };
+    let absent = look_up(peer.keys(options), &|i| i)?;
+    let error_rate = absent.found as f64 / absent.asked as f64;
+    let spread = 6.0 * (peer.error_max() / absent.asked as f64).sqrt();
+    if error_rate > peer.error_max() * 1.1 + spread {
+        return Err(format!("{} finds {error_rate} of the absent keys", peer.name()).into());
+    }
+    let present = look_up(0, &|i| mix(i ^ options.common.seed) % count)?;
+    if present.found != present.asked {
+        let Lookups { found, asked, .. } = present;
+        return Err(format!("{} finds {found} of {asked} keys", peer.name()).into());
+    }
+    let peak = peak_memory()?;
+    let per_s = |time: Duration| Some(count as f64 / time.as_secs_f64() / 1e3);
+    Ok(vec![
+        Some(count as f64 / 1e6),
+        per_s(inserted.cost.wall),
+        per_s(inserted.cpu),
+        Some(inserted.longest.as_secs_f64() * 1e3),
+        Some(absent.per_s),
+        Some(present.per_s),
+        Some(bytes),
+        Some(error_rate * 100.0),
+        Some(peak as f64 / f64::from(1 << 20)),
+    ])
+}
+
+fn insert(peer: &dyn Peer, set: &mut dyn Set, options: &Options) -> Result<Inserted> {
+    let deadline = Instant::now() + Duration::from_secs_f64(options.seconds);
+    let mut longest = Duration::ZERO;
+    let (start, total) = (cpu_time(), peer.keys(options));
+    let (count, cost) = measure(|| {
+        let mut keys = Vec::with_capacity(BATCH as usize);
+        let mut next = 0;
+        while next < total && (peer.takes_all() || Instant::now() < deadline) {
+            let end = (next + BATCH).min(total);
+            keys.clear();
+            keys.extend((next..end).map(|i| key(i, options)));
+            let before = Instant::now();
+            set.insert(&keys)?;
+            longest = longest.max(before.elapsed());
+            next = end;
+        }
+        set.flush()?;
+        Ok(next)
+    })?;
+    set.finish_work()?;
+    Ok(Inserted { count, cost, cpu: cpu_time() - start, longest })
+}
+
+/// What lookups gave.
+#[derive(Clone, Copy)]
+struct Lookups {
+    asked: u64,
+    found: u64,
+    per_s: f64,
+}
+
+/// Looks up keys, by their number, in all threads.
+fn look_up(
+    peer: &dyn Peer,
+    set: &dyn Set,
+    options: &Options,
+    key: impl Fn(u64) -> u64 + Sync,
+) -> Result<Lookups> {
+    let threads = peer.get_threads(options) as u64;
+    // Each thread has some to do.
+    let batch = LOOKUP_BATCH.min(options.lookups.div_ceil(threads));
+    let deadline = Instant::now() + Duration::from_secs_f64(options.seconds);
+    let work = |thread: u64| -> Result<(u64, u64)> {
+        let (mut asked, mut found) = (0, 0);
+        let mut answers = Vec::new();
+        for start in (thread * batch..options.lookups).step_by((threads * batch) as usize) {
+            // In pieces, so that the slow ones end in time.
+            for start in (start..(start + batch).min(options.lookups)).step_by(piece(threads)) {
+                let end = (start + piece(threads) as u64).min(options.lookups);
+                let keys: Vec<u64> = (start..end).map(&key).collect();
+                answers.clear();
+                answers.resize(keys.len(), false);
+                set.look_up(&keys, &mut answers)?;
+                asked += keys.len() as u64;
+                found += answers.iter().filter(|answer| **answer).count() as u64;
+                if Instant::now() > deadline {
+                    return Ok((asked, found));
+                }
+            }
+        }
+        Ok((asked, found))
+    };
+    let begin = Instant::now();
+    let all: Result<Vec<(u64, u64)>> = thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = (0..threads).map(|i| scope.spawn(move || work(i))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no thread panics")).collect()
+    });
+    let seconds = begin.elapsed().as_secs_f64();
+    let (asked, found) = all?.iter().fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+    Ok(Lookups { asked, found, per_s: asked as f64 / seconds })
+}
+
+/// Keys of one call: one thread has many requests in flight, many threads have few each.
+fn piece(threads: u64) -> usize {
+    if threads == 1 { LOOKUP_BATCH as usize } else { 256 }
+}
+
+/// Returns when this process has used next to no CPU time for a while: whether there is work in
+/// the background cannot be asked of everybody.
+fn wait_until_idle() {
+    const PAUSE: Duration = Duration::from_millis(50);
+    const CALM: u32 = 4;
+    let mut calm = 0;
+    while calm < CALM {
+        let before = cpu_time();
+        thread::sleep(PAUSE);
+        let is_calm = cpu_time() - before < PAUSE / 20;
+        calm = if is_calm { calm + 1 } else { 0 };
+    }
+}
