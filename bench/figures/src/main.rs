@@ -2,7 +2,8 @@
 //!
 //! Lim, Andersen and Kaminsky, *Practical Batch-Updatable External Hashing with Sorting* (2013).
 //! And those of the post on Voldemort's read-only stores, *Building a terabyte-scale data cycle at
-//! LinkedIn with Hadoop and Project Voldemort* (2009).
+//! LinkedIn with Hadoop and Project Voldemort* (2009). And those of Bender et al., *Don't Thrash:
+//! How to Cache your Hash on Flash* (2011).
 //! Each command writes a CSV and an SVG; the values that the paper states stand beside ours. Where
 //! it only draws a curve, no value is made up: expected sizes are computed by its formulas, other
 //! curves are left out. Answers are checked before a time is reported.
@@ -12,10 +13,12 @@
 //! hashes (indexes) ────┤→ one function a figure → sheet (CSV), chart (SVG)
 //! items ── builds ─────┤
 //!   └───── stores ─────┤
+//! cascade (filters) ───┤
 //! paper ───────────────┘
 //! ```
 
 mod builds;
+mod cascade;
 mod chart;
 mod construction;
 mod growth;
@@ -58,8 +61,8 @@ struct Cli {
 /// What all commands take.
 #[derive(Args, Clone, Debug)]
 struct Options {
-    /// Where CSV and SVG go: results/ect, results/store or
-    /// results/voldemort unless told otherwise.
+    /// Where CSV and SVG go: results/ect, results/store, results/voldemort or results/cascade
+    /// unless told otherwise.
     #[arg(long, global = true, value_name = "DIR")]
     out: Option<PathBuf>,
     /// For tables and their inputs, on the device to be measured: a folder in this one, removed
@@ -125,6 +128,14 @@ enum Command {
     VoldemortLookups(Requests),
     /// The post on Voldemort: build time by the size of the input.
     VoldemortBuilds(StoreBuilds),
+    /// The paper on cascade filters: insertions by time, with work in the background and inline.
+    CascadeFig3(CascadeRuns),
+    /// The same: a quotient filter against a Bloom filter, in memory.
+    CascadeQuotient(CascadeSlots),
+    /// The same: reads and lookups on the device.
+    CascadeLookups(CascadeKeys),
+    /// The same: what removals cost.
+    CascadeTombstones(CascadeKeys),
     /// Every figure and table.
     All,
     /// URL-like keys and their values to standard output, for `hashfold build - --format raw`.
@@ -207,6 +218,36 @@ struct StoreBuilds {
     memory: Option<u64>,
 }
 
+#[derive(Args, Clone, Debug, Default)]
+struct CascadeRuns {
+    /// Keys of the runs, separated by commas.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    keys: Option<Vec<u64>>,
+    /// Memory of a filter, in MiB.
+    #[arg(long, value_name = "N")]
+    memory: Option<usize>,
+}
+
+#[derive(Args, Clone, Debug, Default)]
+struct CascadeSlots {
+    /// Slots of the paper's filter: a power of two, of which this is the logarithm.
+    #[arg(long, value_name = "N")]
+    log_slots: Option<u32>,
+}
+
+#[derive(Args, Clone, Debug, Default)]
+struct CascadeKeys {
+    /// Keys in a filter.
+    #[arg(long, value_name = "N")]
+    keys: Option<u64>,
+    /// Memory of a filter, in MiB.
+    #[arg(long, value_name = "N")]
+    memory: Option<usize>,
+    /// Lookups of each kind in a round, if it is about lookups.
+    #[arg(long, value_name = "N")]
+    lookups: Option<u64>,
+}
+
 #[derive(Args, Clone, Debug)]
 struct Urls {
     /// How many.
@@ -233,6 +274,10 @@ fn run(cli: &Cli) -> Result<()> {
         Command::Updates(sizes) => updates::updates(options, sizes),
         Command::VoldemortLookups(requests) => voldemort::lookups(options, requests),
         Command::VoldemortBuilds(builds) => voldemort::builds(options, builds),
+        Command::CascadeFig3(runs) => cascade::figure_3(options, runs),
+        Command::CascadeQuotient(slots) => cascade::quotient(options, slots),
+        Command::CascadeLookups(keys) => cascade::lookups(options, keys),
+        Command::CascadeTombstones(keys) => cascade::tombstones(options, keys),
         Command::All => all(options),
         Command::Urls(urls) => items::write_urls(urls.count, urls.values, options.seed),
     }
@@ -251,7 +296,11 @@ fn all(options: &Options) -> Result<()> {
     growth::figure_9(options, &Updates::default())?;
     updates::updates(options, &Updates::default())?;
     voldemort::lookups(options, &Requests::default())?;
-    voldemort::builds(options, &StoreBuilds::default())
+    voldemort::builds(options, &StoreBuilds::default())?;
+    cascade::figure_3(options, &CascadeRuns::default())?;
+    cascade::quotient(options, &CascadeSlots::default())?;
+    cascade::lookups(options, &CascadeKeys::default())?;
+    cascade::tombstones(options, &CascadeKeys::default())
 }
 
 fn main() -> ExitCode {

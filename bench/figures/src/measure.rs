@@ -72,6 +72,13 @@ fn seconds(clock: ClockId) -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
+/// What this process fetched from devices so far, in bytes.
+pub fn read_bytes() -> Result<u64> {
+    let text = fs::read_to_string("/proc/self/io")?;
+    let field = text.lines().find_map(|line| line.strip_prefix("read_bytes:"));
+    Ok(field.ok_or("/proc/self/io has no field read_bytes")?.trim().parse()?)
+}
+
 /// A measurement's answers must be right.
 pub fn ensure(right: bool, wrong: impl FnOnce() -> String) -> Result<()> {
     if right { Ok(()) } else { Err(wrong().into()) }

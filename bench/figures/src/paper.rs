@@ -137,3 +137,55 @@ const fn hadoop(input_gb: f64, minutes: f64, how: &'static str) -> StoreBuild {
 /// The machines of the post, for notes.
 pub const POST_MACHINE: &str = "EC2 extra large instances of 2009: 15 GB of RAM, 4 local disks in \
     RAID 10";
+
+/// The machine of the paper on cascade filters, section 3, for notes.
+pub const CASCADE_MACHINE: &str = "Intel Xeon E5530 (4 cores, 2.4 GHz) booted with 0.994 GB of RAM, \
+    Intel X-25M 160 GB SATA SSD";
+
+/// Keys inserted into its cascade filter, 8.59 billion, and how fast.
+pub const CASCADE_KEYS: f64 = 8.59e9;
+pub const CASCADE_INSERTIONS_PER_S: f64 = 670e3;
+/// The same with a fourth bit for each element, for tombstones.
+pub const CASCADE_TOMBSTONES_PER_S: f64 = 630e3;
+
+/// Its quotient filter against a Bloom filter, in memory, for the same number of elements and the
+/// same error rate.
+#[derive(Clone, Copy, Debug)]
+pub struct InRam {
+    pub filter: &'static str,
+    pub million_inserts_per_s: f64,
+    pub million_lookups_per_s: f64,
+    /// Section 2: at load 3/4, against a Bloom filter with ten hash functions.
+    pub size_by_bloom: f64,
+}
+
+pub const IN_RAM: [InRam; 2] = [
+    InRam {
+        filter: "Bloom filter",
+        million_inserts_per_s: 0.69,
+        million_lookups_per_s: 1.9,
+        size_by_bloom: 1.0,
+    },
+    InRam {
+        filter: "quotient filter",
+        million_inserts_per_s: 2.4,
+        million_lookups_per_s: 2.0,
+        size_by_bloom: 1.2,
+    },
+];
+
+/// Lookups of absent keys on flash.
+#[derive(Clone, Copy, Debug)]
+pub struct FlashLookups {
+    pub filter: &'static str,
+    pub reads: f64,
+    pub lookups_per_s: f64,
+}
+
+pub const FLASH_LOOKUPS: [FlashLookups; 2] = [
+    FlashLookups { filter: "cascade filter", reads: 6.0, lookups_per_s: 530.0 },
+    FlashLookups { filter: "Bloom filter", reads: 2.0, lookups_per_s: 1609.0 },
+];
+
+/// Random reads of 4 KiB that its drive does in a second.
+pub const DEVICE_READS_PER_S: f64 = 3218.0;

@@ -45,10 +45,15 @@ impl Sheet {
 
     /// Writes `name.csv`, prints the table, and returns where the SVG goes.
     pub fn save(&self, options: &Options, name: &str) -> Result<PathBuf> {
-        fs::create_dir_all(options.folder())?;
-        fs::write(options.folder().join(format!("{name}.csv")), self.csv())?;
+        self.write(options, name)?;
         println!("{}", self.table());
         Ok(options.folder().join(format!("{name}.svg")))
+    }
+
+    /// Writes `name.csv`, and prints nothing.
+    pub fn write(&self, options: &Options, name: &str) -> Result<()> {
+        fs::create_dir_all(options.folder())?;
+        Ok(fs::write(options.folder().join(format!("{name}.csv")), self.csv())?)
     }
 
     /// Writes the table for people to `name.txt`.

@@ -148,6 +148,14 @@ fn tables_1_and_4_are_drawn() {
 }
 
 #[test]
+fn the_figures_of_the_paper_on_cascade_filters_are_drawn() {
+    check("cascade-fig3", &["cascade-fig3"], 4);
+    check("cascade-quotient", &["cascade-quotient"], 4);
+    check("cascade-lookups", &["cascade-lookups"], 5);
+    check("cascade-tombstones", &["cascade-tombstones"], 3);
+}
+
+#[test]
 fn larger_buckets_take_fewer_bits() {
     let folder = tempfile::tempdir().unwrap();
     figures(folder.path(), "fig10").unwrap();

@@ -165,7 +165,7 @@ fn facts(options: &Options) -> Vec<(&'static str, String)> {
         options.seconds
     );
     vec![
-        ("memory", format!("{} MiB", options.memory)),
+        ("memory_of_a_set", format!("{} MiB", options.memory)),
         ("insertions", insertions),
         ("lookups", lookups),
         ("seed", options.common.seed.to_string()),

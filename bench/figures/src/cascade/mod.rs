@@ -1,0 +1,85 @@
+//! The figures and numbers of Bender et al., *Don't Thrash: How to Cache your Hash on Flash*
+//! (2011), from our quotient and cascade filters.
+
+mod insertions;
+mod lookups;
+#[path = "../../../peers/src/filter/paper.rs"]
+mod paper_filter;
+mod quotient;
+mod tombstones;
+
+pub use self::{
+    insertions::figure_3, lookups::lookups, quotient::quotient, tombstones::tombstones,
+};
+
+use crate::{Options, Result, builds::THREADS, hashes::pick, measure::ensure, sheet::Sheet};
+use hashfold::{
+    KeyHash, Seed,
+    filter::{CascadeFilter, CascadeOptions, CascadeSettings},
+    io::OsDisk,
+    work::{Inline, Threads},
+};
+use std::{path::Path, sync::Arc};
+
+/// By default the results are here.
+const FOLDER: &str = "results/cascade";
+/// Of the paper, section 3.
+const ERROR_RATE: f64 = 0.0004;
+/// Keys that are handed over together.
+const BATCH: u64 = 4096;
+/// Memory of a filter in MiB, as in the paper.
+const MEMORY_MIB: usize = 256;
+/// The same if only the code is to be tried.
+const TINY_MEMORY_MIB: usize = 16;
+
+/// The hash of a numbered key.
+fn hash(i: u64, seed: u64) -> KeyHash {
+    KeyHash::of(&i.to_le_bytes(), Seed(seed))
+}
+
+/// The paper's set of so many keys.
+fn options_for(keys: u64, options: &Options) -> Result<CascadeOptions> {
+    Ok(CascadeOptions::new(Seed(options.seed), 1, keys, ERROR_RATE)?)
+}
+
+/// With work in the background, or all of it inside of the insertions that cause it.
+fn settings(memory_mib: usize, is_inline: bool) -> CascadeSettings {
+    let defaults = CascadeSettings { memory_bytes: memory_mib << 20, ..Default::default() };
+    if is_inline {
+        return CascadeSettings { work: Arc::new(Inline), io: Arc::new(Inline), ..defaults };
+    }
+    CascadeSettings {
+        work: Arc::new(Threads::new(3)),
+        io: Arc::new(Threads::new(THREADS)),
+        ..defaults
+    }
+}
+
+fn create(folder: &Path, new: &CascadeOptions, settings: CascadeSettings) -> Result<CascadeFilter> {
+    Ok(CascadeFilter::create(Arc::new(OsDisk), folder, new, settings)?)
+}
+
+/// Looks up some of the keys from `first` to `end`, which must all be in.
+fn check_present(filter: &CascadeFilter, first: u64, end: u64, seed: u64) -> Result<()> {
+    const LOOKUPS: u64 = 10_000;
+    let asked = (0..LOOKUPS).map(|i| hash(first + pick(i, seed, end - first), seed));
+    let found = count_found(filter, &asked.collect::<Vec<_>>())?;
+    ensure(found == LOOKUPS, || format!("{found} of {LOOKUPS} keys were found"))
+}
+
+fn count_found(filter: &CascadeFilter, hashes: &[KeyHash]) -> Result<u64> {
+    let mut found = vec![false; hashes.len()];
+    filter.contains_batch(hashes, &mut found)?;
+    Ok(found.iter().filter(|found| **found).count() as u64)
+}
+
+/// What all sheets about the device say.
+fn note_means(sheet: &mut Sheet, memory_mib: usize, device: String) {
+    sheet.note("memory", format!("{memory_mib} MiB"));
+    sheet.note("device", device);
+    sheet.note(
+        "threads",
+        format!("one that inserts, 3 for work in the background, {THREADS} for reads and writes"),
+    );
+    sheet.note("paper machine", crate::paper::CASCADE_MACHINE);
+}

@@ -1,0 +1,270 @@
+//! Section 3: a quotient filter against a Bloom filter in memory.
+
+use super::{FOLDER, paper_filter::PaperFilter};
+use crate::{
+    CascadeSlots, Options, Result,
+    chart::{Bar, Panel, draw_bars},
+    hashes::pick,
+    measure::{Rounds, ensure, thread_seconds},
+    paper,
+    sheet::{OURS, PAPER, Sheet},
+};
+use fastbloom::BloomFilter;
+use hashfold::{
+    KeyHash, Seed,
+    filter::{QuotientFilter, QuotientOptions},
+};
+
+const COLUMNS: &[&str] = &[
+    "filter",
+    "source",
+    "million_inserts_per_s",
+    "inserts_min",
+    "inserts_max",
+    "million_absent_lookups_per_s",
+    "million_present_lookups_per_s",
+    "bits_per_item",
+    "size_by_bloom",
+    "error_percent",
+];
+
+/// As in the paper's largest level.
+const REMAINDER_BITS: u32 = 11;
+/// The paper's.
+const LOAD: f64 = 0.75;
+const BATCH: usize = 4096;
+
+const NAMES: [&str; 4] = [
+    "the paper's layout, load 3/4",
+    "our quotient filter",
+    "our quotient filter, batched",
+    "Bloom filter (fastbloom)",
+];
+
+/// What is put in and asked for.
+struct Keys {
+    log_slots: u32,
+    all: Vec<KeyHash>,
+    present: Vec<KeyHash>,
+    absent: Vec<KeyHash>,
+}
+
+impl Keys {
+    fn new(log_slots: u32, options: &Options) -> Keys {
+        const LOOKUPS: u64 = 1 << 22;
+        let count = ((1_u64 << log_slots) as f64 * LOAD) as u64;
+        let asked = LOOKUPS.min(count);
+        let hash = |i| super::hash(i, options.seed);
+        Keys {
+            log_slots,
+            all: (0..count).map(hash).collect(),
+            present: (0..asked).map(|i| hash(pick(i, options.seed, count))).collect(),
+            absent: (count..count + asked).map(hash).collect(),
+        }
+    }
+
+    /// Of the paper's filter, which all others are made for.
+    fn error_rate(&self) -> f64 {
+        self.all.len() as f64 / 2_f64.powi((self.log_slots + REMAINDER_BITS) as i32)
+    }
+}
+
+/// One filter in one round: millions a second.
+#[derive(Clone, Copy)]
+struct Measured {
+    inserts: f64,
+    absent: f64,
+    present: f64,
+    bits_per_item: f64,
+    error_rate: f64,
+}
+
+pub fn quotient(options: &Options, sizes: &CascadeSlots) -> Result<()> {
+    let options = &options.by_default_in(FOLDER);
+    let log_slots = options.size(sizes.log_slots, 26, 14);
+    ensure((10..=32).contains(&log_slots), || "2^10 to 2^32 slots are expected".to_owned())?;
+    let keys = Keys::new(log_slots, options);
+    let mut rounds: [Vec<Measured>; 4] = Default::default();
+    for _ in 0..options.rounds {
+        rounds[0].push(papers(&keys)?);
+        let [single, batched] = ours(&keys)?;
+        rounds[1].push(single);
+        rounds[2].push(batched);
+        rounds[3].push(bloom(&keys)?);
+    }
+    let title = "A quotient filter against a Bloom filter in memory (section 3)";
+    let mut sheet = new_sheet(title, options, &keys);
+    let mut panels = [
+        ("Insertions, million a second", 2),
+        ("Lookups of absent keys, million a second", 2),
+        ("Lookups of present keys, million a second", 2),
+        ("Size, by that of a Bloom filter", 2),
+    ]
+    .map(|(title, decimals)| Panel { title, decimals, bars: Vec::new() });
+    for stated in &paper::IN_RAM {
+        paper_bars(&mut sheet, &mut panels, stated);
+    }
+    let bloom_bits = rounds[3][0].bits_per_item;
+    for (name, rounds) in NAMES.iter().zip(&rounds) {
+        let of = |of: &dyn Fn(&Measured) -> f64| {
+            Rounds::from(rounds.iter().map(of).collect::<Vec<f64>>())
+        };
+        let all = [of(&|it| it.inserts), of(&|it| it.absent), of(&|it| it.present)];
+        let Measured { bits_per_item, error_rate, .. } = rounds[0];
+        let by_bloom = bits_per_item / bloom_bits;
+        let mut row = vec![(*name).to_owned(), OURS.to_owned()];
+        row.extend([all[0].median(), all[0].min(), all[0].max()].map(|n| format!("{n:.2}")));
+        row.extend(all[1..].iter().map(|rates| format!("{:.2}", rates.median())));
+        row.extend([bits_per_item, by_bloom].map(|number| format!("{number:.3}")));
+        row.push(format!("{:.4}", error_rate * 100.0));
+        sheet.row(row);
+        for (panel, rates) in panels.iter_mut().zip(&all) {
+            let range = Some((rates.min(), rates.max()));
+            let value = rates.median();
+            panel.bars.push(Bar { name: format!("ours: {name}"), value, range, ours: true });
+        }
+        let name = format!("ours: {name}");
+        panels[3].bars.push(Bar { name, value: by_bloom, range: None, ours: true });
+    }
+    let path = sheet.save(options, "cascade-quotient")?;
+    draw_bars(&path, title, &panels)
+}
+
+fn new_sheet(title: &str, options: &Options, keys: &Keys) -> Sheet {
+    let mut sheet = Sheet::new(title, options, COLUMNS);
+    sheet.note("data", format!("{} numbered keys of 8 bytes, hashed before", keys.all.len()));
+    sheet.note("error rate", format!("{:.4} %, for all", keys.error_rate() * 100.0));
+    sheet.note("threads", "1");
+    sheet.note(
+        "time",
+        "CPU time, from the empty memory on; median of the rounds; lookups in random order; the \
+         paper's layout has 16 bits a slot in memory, so that no time goes into packing, and 14 in \
+         its size",
+    );
+    sheet.note("paper", "does not say whether the keys looked up are in; stated size ratio: 1.2");
+    sheet.note("paper machine", paper::CASCADE_MACHINE);
+    sheet
+}
+
+fn paper_bars(sheet: &mut Sheet, panels: &mut [Panel; 4], stated: &paper::InRam) {
+    let mut row = vec![stated.filter.to_owned(), PAPER.to_owned()];
+    row.push(stated.million_inserts_per_s.to_string());
+    row.extend([String::new(), String::new()]);
+    row.push(stated.million_lookups_per_s.to_string());
+    row.extend([String::new(), String::new()]);
+    row.extend([stated.size_by_bloom.to_string(), String::new()]);
+    sheet.row(row);
+    let values = [
+        (0, stated.million_inserts_per_s),
+        (1, stated.million_lookups_per_s),
+        (3, stated.size_by_bloom),
+    ];
+    for (panel, value) in values {
+        let name = format!("paper: {}", stated.filter);
+        panels[panel].bars.push(Bar { name, value, range: None, ours: false });
+    }
+}
+
+/// What a filter said, and how fast.
+fn look_up(keys: &Keys, ask: impl Fn(&[KeyHash]) -> u64) -> Result<(f64, f64, f64)> {
+    let mut found = 0;
+    let mut time = |hashes: &[KeyHash]| {
+        let seconds = thread_seconds(|| found = ask(hashes));
+        (hashes.len() as f64 / seconds / 1e6, found)
+    };
+    let (absent, errors) = time(&keys.absent);
+    let (present, found) = time(&keys.present);
+    ensure(found == keys.present.len() as u64, || "a key was lost".to_owned())?;
+    let error_rate = errors as f64 / keys.absent.len() as f64;
+    let spread = 6.0 * (keys.error_rate() / keys.absent.len() as f64).sqrt();
+    ensure((error_rate - keys.error_rate()).abs() < 0.2 * keys.error_rate() + spread, || {
+        format!("the error rate is {error_rate}")
+    })?;
+    Ok((absent, present, error_rate))
+}
+
+fn one_by_one(contains: impl Fn(KeyHash) -> bool) -> impl Fn(&[KeyHash]) -> u64 {
+    move |hashes| hashes.iter().map(|&hash| u64::from(contains(hash))).sum()
+}
+
+fn measured(
+    keys: &Keys,
+    seconds: f64,
+    bits: f64,
+    ask: impl Fn(&[KeyHash]) -> u64,
+) -> Result<Measured> {
+    let (absent, present, error_rate) = look_up(keys, ask)?;
+    let count = keys.all.len() as f64;
+    let inserts = count / seconds / 1e6;
+    Ok(Measured { inserts, absent, present, bits_per_item: bits / count, error_rate })
+}
+
+fn papers(keys: &Keys) -> Result<Measured> {
+    let mut filter = None;
+    let seconds = thread_seconds(|| {
+        let mut new = PaperFilter::new(keys.log_slots, REMAINDER_BITS);
+        for hash in &keys.all {
+            new.insert(new.fingerprint(hash.high()));
+        }
+        filter = Some(new);
+    });
+    let filter = filter.expect("it was just made");
+    let contains = |hash: KeyHash| filter.contains(filter.fingerprint(hash.high()));
+    measured(keys, seconds, filter.packed_bits() as f64, one_by_one(contains))
+}
+
+/// One by one, and in batches.
+fn ours(keys: &Keys) -> Result<[Measured; 2]> {
+    let options = QuotientOptions::new(keys.all.len() as u64, keys.error_rate(), Seed(0));
+    let mut filled = Ok(());
+    let mut filter = None;
+    let single = thread_seconds(|| {
+        filled = QuotientFilter::new(&options).and_then(|mut new| {
+            keys.all.iter().try_for_each(|&hash| new.insert(hash).map(drop))?;
+            filter = Some(new);
+            Ok(())
+        });
+    });
+    filled?;
+    let filter = filter.expect("it was just made");
+    let bits = filter.bytes() as f64 * 8.0;
+    let one = measured(keys, single, bits, one_by_one(|hash| filter.contains(hash)))?;
+    drop(filter);
+    let (mut filled, mut filter) = (Ok(()), None);
+    let batched = thread_seconds(|| {
+        filled = QuotientFilter::new(&options).and_then(|mut new| {
+            let mut is_new = [false; BATCH];
+            for batch in keys.all.chunks(BATCH) {
+                new.insert_batch(batch, &mut is_new[..batch.len()])?;
+            }
+            filter = Some(new);
+            Ok(())
+        });
+    });
+    filled?;
+    let filter = filter.expect("it was just made");
+    let many = measured(keys, batched, bits, |hashes| {
+        let mut found = [false; BATCH];
+        let batches = hashes.chunks(BATCH).map(|batch| {
+            filter.contains_batch(batch, &mut found[..batch.len()]);
+            found[..batch.len()].iter().filter(|found| **found).count() as u64
+        });
+        batches.sum()
+    })?;
+    Ok([one, many])
+}
+
+fn bloom(keys: &Keys) -> Result<Measured> {
+    let mut filter = None;
+    let seconds = thread_seconds(|| {
+        let options = BloomFilter::with_false_pos(keys.error_rate()).seed(&1);
+        let mut new = options.expected_items(keys.all.len());
+        for hash in &keys.all {
+            new.insert_hash(hash.high());
+        }
+        filter = Some(new);
+    });
+    let filter = filter.expect("it was just made");
+    let contains = |hash: KeyHash| filter.contains_hash(hash.high());
+    measured(keys, seconds, filter.num_bits() as f64, one_by_one(contains))
+}
