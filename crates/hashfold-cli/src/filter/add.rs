@@ -14,7 +14,10 @@ use crate::{
     units,
 };
 use clap::Args;
-use hashfold::{KeyHash, filter::CascadeFilter};
+use hashfold::{
+    KeyHash,
+    filter::{CascadeFilter, Mode},
+};
 use serde_json::json;
 use std::{
     io::{self, BufWriter, IsTerminal as _, StdoutLock, Write as _},
@@ -42,8 +45,8 @@ pub(crate) struct AddArgs {
     filter: PathBuf,
     #[command(flatten)]
     keys: KeyArgs,
-    /// Print the keys that were not in, each once, in the order of the input
-    #[arg(long)]
+    /// Print the keys that were not in, each once, in the order of the input; not for a multiset
+    #[arg(long, conflicts_with = "multiset")]
     unique: bool,
     #[command(flatten)]
     machine: MachineArgs,
@@ -103,6 +106,13 @@ impl AddArgs {
             _ => {
                 let filter = open::open(&self.filter, budget)?;
                 self.kind.check(&self.filter, &filter.stats())?;
+                if self.unique && filter.mode() == Mode::Multiset {
+                    return Err(Failure::usage(format!(
+                        "{}: a multiset counts keys that come again, --unique leaves them out; \
+                         use a filter that is not a --multiset",
+                        self.filter.display()
+                    )));
+                }
                 Ok(filter)
             }
         }
@@ -143,7 +153,11 @@ impl<'a> Adder<'a> {
             self.is_new.resize(batch.len(), false);
             filter.find_new_batch(&self.hashes, &mut self.is_new)?;
             // First printed, then put in: a crash in between loses no key.
-            self.print_new(batch).map_err(|error| Failure::output(&error))?;
+            self.print_new(batch).map_err(|error| match error.kind() {
+                // The rest is not remembered: that is no success, also if nobody wants to see it.
+                io::ErrorKind::BrokenPipe => Failure::io("standard output", "write", &error),
+                _ => Failure::output(&error),
+            })?;
             let mut is_new = self.is_new.iter();
             self.hashes.retain(|_| is_new.next() == Some(&true));
             self.new += self.hashes.len() as u64;

@@ -488,6 +488,7 @@ impl CascadeFilter {
     }
 
     /// Forgets what was told in the epochs before this one, without reading or writing any of it.
+    /// What was taken out later of what is forgotten then counts for nothing.
     /// The current epoch stays in any case.
     pub fn expire_before(&mut self, epoch: u64) -> Result<()> {
         let change = |view: &View| {

@@ -18,7 +18,7 @@ use crate::{
     },
     io::Extent,
 };
-use std::sync::Arc;
+use std::{slice, sync::Arc};
 
 /// Blocks between two that are wanted which it is cheaper to read than to leave out.
 const GAP_BLOCKS_MAX: u64 = 2;
@@ -98,19 +98,38 @@ pub(super) fn ask(place: Place<'_>, hashes: impl Iterator<Item = u64>) -> Result
     let mut queries: Vec<Query> =
         hashes.zip(0..).map(|(hash, index)| Query { hash, index }).collect();
     queries.sort_unstable_by_key(|query| (query.hash, query.index));
+    let epochs = &place.view.epochs;
+    if place.mode == Mode::Set || epochs.len() == 1 {
+        let counts = ask_epochs(place, epochs, &queries)?;
+        return Ok(Answers { queries, counts });
+    }
+    // From the oldest epoch on: what one takes away of something that is gone counts for nothing.
+    let mut counts = vec![0_i64; queries.len()];
+    for (i, epoch) in epochs.iter().enumerate().rev() {
+        // What is in tables belongs to the newest.
+        let place = if i == 0 { place } else { Place { tables: &[], active: None, ..place } };
+        let changes = ask_epochs(place, slice::from_ref(epoch), &queries)?;
+        for (count, change) in counts.iter_mut().zip(changes) {
+            *count = count.saturating_add(change).max(0);
+        }
+    }
+    Ok(Answers { queries, counts })
+}
+
+/// Asks the tables and some epochs, the newest first.
+fn ask_epochs(place: Place<'_>, epochs: &[Epoch<Arc<Run>>], queries: &[Query]) -> Result<Vec<i64>> {
     let mut findings = vec![NOTHING; queries.len()];
-    let mut open = ask_tables(place, &queries, &mut findings);
+    let mut open = ask_tables(place, queries, &mut findings);
     let mut readings = Vec::new();
     let mut age = 1;
-    for epoch in &place.view.epochs {
-        ask_epoch(place, epoch, &mut age, &queries, &mut open, &mut findings, &mut readings)?;
+    for epoch in epochs {
+        ask_epoch(place, epoch, &mut age, queries, &mut open, &mut findings, &mut readings)?;
     }
     if place.mode == Mode::Set {
         drop_needless(&findings, &mut readings);
     }
-    read(place, &queries, &readings, &mut findings)?;
-    let counts = findings.into_iter().map(|finding| finding.count).collect();
-    Ok(Answers { queries, counts })
+    read(place, queries, &readings, &mut findings)?;
+    Ok(findings.into_iter().map(|finding| finding.count).collect())
 }
 
 /// What the tables know; returns the queries that are not answered by that.

@@ -143,14 +143,16 @@ impl Snapshot {
     /// All fingerprints, ascending, with their counts; reads are ahead on `executor`.
     pub fn scan(&self, executor: &Arc<dyn Executor>) -> Result<SnapshotScan> {
         let Identity { mode, universe, .. } = self.identity;
-        let mut runs: Vec<Box<dyn Fingerprints>> = Vec::new();
-        for table in &self.tables {
-            runs.push(Box::new(table.scan(universe)));
-        }
-        let mut scan = |run, stretch| {
-            runs.push(Box::new(RunScan::new(run, universe, stretch, UNIT_SIZE, executor)));
-        };
-        for epoch in &self.view.epochs {
+        // From the oldest epoch on: what one takes away of something that is gone counts for nothing.
+        let mut merge: Option<Merge<Box<dyn Fingerprints>>> = None;
+        for (i, epoch) in self.view.epochs.iter().enumerate().rev() {
+            let mut runs: Vec<Box<dyn Fingerprints>> = Vec::new();
+            if i == 0 {
+                runs.extend(self.tables.iter().map(|table| Box::new(table.scan(universe)) as _));
+            }
+            let mut scan = |run, stretch| {
+                runs.push(Box::new(RunScan::new(run, universe, stretch, UNIT_SIZE, executor)));
+            };
             for upper in &epoch.uppers {
                 scan(&upper.run, (upper.from, universe.last()));
             }
@@ -159,8 +161,9 @@ impl Snapshot {
                     scan(run, (shard.start, epoch.end_of(i, universe)));
                 }
             }
+            runs.extend(merge.take().map(|older| Box::new(older) as _));
+            merge = if runs.is_empty() { None } else { Some(Merge::last(runs, mode)?) };
         }
-        let merge = if runs.is_empty() { None } else { Some(Merge::last(runs, mode)?) };
         Ok(SnapshotScan { universe, merge })
     }
 
