@@ -93,3 +93,37 @@ fn the_store_benchmark_prints_each_figure() {
     }
     assert!(!work.path("bench").exists(), "nothing is left");
 }
+
+#[test]
+fn the_filter_benchmark_prints_each_figure() {
+    let work = Work::new();
+    let sizes = "--keys 200000 --memory 16MiB --run-keys 100000 --slots 65536 --dir bench";
+    let figures = figures(&work, &format!("bench filter {sizes} --json"));
+    let names = [
+        "filter.cascade.insert_per_core_s",
+        "filter.cascade.insert_wall_s",
+        "filter.cascade.stall_ms",
+        "filter.cascade.bits_per_item",
+        "filter.cascade.peak_rss_mib",
+        "filter.cascade.unique_s",
+        "filter.cascade.lookup.per_s",
+        "filter.cascade.lookup.reads",
+        "filter.cascade.lookup.iops_fraction",
+        "filter.cascade.single.insert_per_core_s",
+        "filter.cascade.log.insert_fraction",
+        "filter.cascade.removal.fraction",
+        "filter.cascade.exact.bits_per_item",
+        "filter.run.merge2_items_s",
+        "filter.run.merge4_items_s",
+        "filter.run.merge8_items_s",
+        "filter.quotient.insert_s",
+        "filter.quotient.positive_s",
+        "filter.quotient.negative_s",
+        "filter.quotient.batch_insert_s",
+        "filter.quotient.batch_positive_s",
+        "filter.quotient.batch_negative_s",
+        "filter.quotient.bits_per_item",
+    ];
+    check(&figures, names.into_iter());
+    assert!(!work.path("bench").exists(), "nothing is left");
+}

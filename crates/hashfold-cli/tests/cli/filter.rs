@@ -471,20 +471,33 @@ fn a_kill_loses_no_line() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn a_reader_that_has_seen_enough_is_a_failure_only_where_keys_are_left_out() {
     let work = Work::new();
     let keys: String = (0..500_000).map(|i| format!("{i}\n")).collect();
     work.write("keys", &keys);
-    for line in ["filter add f --exact --unique keys", "filter contains f --keys keys"] {
+    for (line, code) in
+        [("filter add f --exact --unique keys", 5), ("filter contains f --keys keys", 0)]
+    {
         let mut command = work.command(line);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut first = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
         let mut stderr = String::new();
         child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
-        assert_eq!((child.wait().unwrap().code(), &stderr[..]), (Some(0), ""), "{line}");
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{line}");
+        assert_eq!(stderr.contains("standard output"), code == 5, "{stderr}");
         // What was not printed is not taken for seen.
         let again = work.ok("filter add f --unique keys");
         assert!(again.text().ends_with("499999\n") || line.contains("contains"));
     }
+}
+
+#[test]
+fn a_multiset_has_no_unique_keys() {
+    let work = Work::new();
+    work.ok("filter create f --exact --multiset");
+    let refused = work.feed("filter add f --unique", b"a\na\n");
+    assert_eq!(refused.code, 2);
+    let refused = work.feed("filter add g --exact --multiset --unique", b"a\na\n");
+    assert_eq!(refused.code, 2);
 }
