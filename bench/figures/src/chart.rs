@@ -140,11 +140,13 @@ pub struct Point {
     /// Of the rounds, from the smallest to the largest y.
     pub range: Option<(f64, f64)>,
     pub label: Option<String>,
+    /// The label stands below the point, where curves that go up leave room.
+    pub is_below: bool,
 }
 
 impl Point {
     pub fn new(x: f64, y: f64) -> Point {
-        Point { x, y, range: None, label: None }
+        Point { x, y, range: None, label: None, is_below: false }
     }
 
     /// A point with the range of its rounds.
@@ -154,6 +156,10 @@ impl Point {
 
     pub fn labelled(self, label: impl Into<String>) -> Point {
         Point { label: Some(label.into()), ..self }
+    }
+
+    pub fn labelled_below(self, label: impl Into<String>) -> Point {
+        Point { is_below: true, ..self.labelled(label) }
     }
 }
 
@@ -252,7 +258,7 @@ impl Series {
         self.draw_labels(area, place)
     }
 
-    /// Labels stand above their points and ranges, or as far above as there is room.
+    /// Labels stand above their points and ranges, or as far above as there is room; or below.
     fn draw_labels(&self, area: &Area<'_>, place: &dyn Fn(f64, f64) -> (i32, i32)) -> Result<()> {
         const SIZE: (i32, i32) = (60, 16);
         let mut labelled: Vec<&Point> = self.points.iter().filter(|p| p.label.is_some()).collect();
@@ -269,7 +275,13 @@ impl Series {
             taken.push((x, y));
             let style = ("sans-serif", 14).into_font().color(&self.colour);
             let label = point.label.clone().unwrap_or_default();
-            area.draw(&Text::new(label, (x + 8, y - 17), style))?;
+            let rise = if point.is_below { -4 } else { 17 };
+            if point.is_below {
+                // Curves are under it.
+                let corner = (x + 10 + 8 * label.len() as i32, y + 20);
+                area.draw(&Rectangle::new([(x + 6, y + 4), corner], WHITE.mix(0.8).filled()))?;
+            }
+            area.draw(&Text::new(label, (x + 8, y - rise), style))?;
         }
         Ok(())
     }

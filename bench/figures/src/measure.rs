@@ -5,8 +5,8 @@ use rustix::time::{ClockId, clock_gettime};
 use std::{
     fs,
     path::{Path, PathBuf},
-    process,
-    time::Instant,
+    process, thread,
+    time::{Duration, Instant},
 };
 
 /// The numbers of all rounds, in ascending order; never empty.
@@ -70,6 +70,22 @@ pub fn cost<T>(work: impl FnOnce() -> Result<T>) -> Result<(Cost, T)> {
 fn seconds(clock: ClockId) -> f64 {
     let time = clock_gettime(clock);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+/// Returns when this process has used next to no CPU time for a while, so that no work in the
+/// background is left; how much it used until then, in seconds.
+pub fn wait_until_idle() -> f64 {
+    const PAUSE: Duration = Duration::from_millis(50);
+    const CALM: u32 = 4;
+    let start = seconds(ClockId::ProcessCPUTime);
+    let (mut calm, mut last) = (0, start);
+    while calm < CALM {
+        thread::sleep(PAUSE);
+        let now = seconds(ClockId::ProcessCPUTime);
+        calm = if now - last < PAUSE.as_secs_f64() / 20.0 { calm + 1 } else { 0 };
+        last = now;
+    }
+    last - start
 }
 
 /// What this process fetched from devices so far, in bytes.

@@ -7,6 +7,8 @@ use std::{fmt::Write as _, fs, path::PathBuf};
 pub const OURS: &str = "hashfold";
 pub const PAPER: &str = "paper";
 pub const THEORY: &str = "theory";
+/// Another one's, measured here.
+pub const MEASURED: &str = "measured";
 
 /// One figure's or table's numbers.
 #[derive(Clone, Debug)]

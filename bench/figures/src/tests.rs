@@ -150,7 +150,7 @@ fn tables_1_and_4_are_drawn() {
 #[test]
 fn the_figures_of_the_paper_on_cascade_filters_are_drawn() {
     check("cascade-fig3", &["cascade-fig3"], 4);
-    check("cascade-quotient", &["cascade-quotient"], 4);
+    check("cascade-quotient", &["cascade-quotient"], 2);
     check("cascade-lookups", &["cascade-lookups"], 5);
     check("cascade-tombstones", &["cascade-tombstones"], 3);
 }

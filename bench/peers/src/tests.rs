@@ -100,7 +100,7 @@ fn damage_is_never_taken_for_data() {
 fn every_filter_answers_right() {
     let folder = tempfile::tempdir().unwrap();
     let report = run(&["filter", "--log-slots", "14", "--lookups", "10000"], folder.path());
-    assert_eq!(report.rows.len(), 6);
+    assert_eq!(report.rows.len(), 7);
     report.save(folder.path(), "filter").unwrap();
     assert!(folder.path().join("filter-1.svg").exists());
 }

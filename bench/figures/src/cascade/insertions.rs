@@ -5,7 +5,7 @@ use crate::{
     CascadeRuns, Options, Result,
     builds::device_rates,
     chart::{self, Axis, Chart, Look, Point, Series},
-    measure::{TemporaryFolder, cost},
+    measure::{TemporaryFolder, cost, wait_until_idle},
     paper,
     sheet::{OURS, PAPER, Sheet},
 };
@@ -81,6 +81,7 @@ pub fn figure_3(options: &Options, runs: &CascadeRuns) -> Result<()> {
         super::note_means(sheet, memory_mib, device.clone());
         sheet.note("data", "numbered keys of 8 bytes, hashed; error rate 0.04 %");
         let time = "until all is in runs on the device; one run for each row, whatever the rounds; \
+            CPU time: all threads, until no work in the background is left; \
             stall: a batch of 4096 keys, those together that took more than ten times the mean; \
             inline: no thread but that of the insertions";
         sheet.note("time", time);
@@ -123,6 +124,7 @@ fn insert(
         Ok(filter.flush()?)
     })?;
     let stats = filter.stats();
+    let cpu = cost.cpu + wait_until_idle();
     check_present(&filter, 0, keys, options.seed)?;
     drop(filter);
     let mean = cost.wall / times.len() as f64;
@@ -136,7 +138,7 @@ fn insert(
         is_inline,
         curve: curve(&times, keys, cost.wall),
         wall: cost.wall,
-        cpu: cost.cpu,
+        cpu,
         longest: (took(&times[longest]), (times[longest].1, inserted(longest))),
         stalled: stalls.sum(),
         upper_runs: stats.upper_runs,
@@ -212,7 +214,7 @@ fn draw(all: &[Insertions], path: &Path) -> Result<()> {
     });
     let stalls = all.iter().map(|run| {
         let (x, y) = run.place(run.longest.1);
-        Point::new(x, y).labelled(format!("{:.0} ms", run.longest.0 * 1e3))
+        Point::new(x, y).labelled_below(format!("{:.2} s", run.longest.0))
     });
     series.push(Series {
         name: "end of the longest stall".to_owned(),

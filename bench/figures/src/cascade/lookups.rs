@@ -6,7 +6,7 @@ use crate::{
     builds::device_rates,
     chart::{Bar, Panel, draw_bars},
     hashes::pick,
-    measure::{Rounds, TemporaryFolder, ensure, read_bytes},
+    measure::{Rounds, TemporaryFolder, ensure, read_bytes, wait_until_idle},
     paper,
     sheet::{OURS, PAPER, Sheet},
 };
@@ -127,6 +127,8 @@ impl Questions<'_> {
             filter.insert_batch(&hashes)?;
         }
         filter.flush()?;
+        // What is merged now would take part in the first questions only.
+        wait_until_idle();
         let mut all = Vec::new();
         let open = || Snapshot::open(&OsDisk, self.folder, Access::Direct);
         {

@@ -8,59 +8,83 @@ use hashfold::{
 };
 use std::hint::black_box;
 
-pub(super) struct Quotient;
+pub(super) enum Quotient {
+    Single,
+    Batched,
+}
 
 impl Peer for Quotient {
     fn name(&self) -> String {
-        "Hashfold quotient".to_owned()
+        match self {
+            Quotient::Single => "Hashfold quotient".to_owned(),
+            Quotient::Batched => "Hashfold quotient, batched".to_owned(),
+        }
     }
 
     fn note(&self) -> String {
-        "as its options choose it for these keys at this error rate; batches of 4096".to_owned()
+        let how = match self {
+            Quotient::Single => "one key at a time",
+            Quotient::Batched => "batches of 4096 keys",
+        };
+        format!("as its options choose it for these keys at this error rate; {how}")
     }
 
     fn round(&self, keys: &Keys) -> Result<Measured> {
-        let (filter, batched_insert) = insert_batches(keys, &keys.all)?;
-        drop(filter);
-        let (filled, insert) = rate(keys.all.len(), || -> Result<QuotientFilter> {
-            let mut filter = new(keys)?;
-            for hash in &keys.all {
-                filter.insert(*hash)?;
-            }
-            Ok(filter)
-        });
-        let mut filter = filled?;
-        let lookups = ask_all(keys, filter.expected_error(), |hash| filter.contains(hash))?;
-        let (found, batched_present) = ask_batches(&filter, &keys.present);
-        check(found == keys.present.len() as u64, || "a batch lost a key")?;
-        let (errors, batched_absent) = ask_batches(&filter, &keys.absent);
-        let error_rate = errors as f64 / keys.absent.len() as f64;
-        check(error_rate == lookups.error_rate, || "a batch differs from single keys")?;
-        let (iterate, build) = stream(&filter)?;
-        let bits_per_item = filter.bits_per_item();
-        let merge = merge(keys)?;
-        let (removed, delete) = rate(quarter(keys).len(), || {
-            quarter(keys).iter().map(|&hash| u64::from(filter.remove(hash))).sum::<u64>()
-        });
-        check_removed(removed, keys)?;
-        drop(filter);
-        let batched_delete = delete_batches(keys)?;
-        Ok(Measured {
-            bits_per_item,
-            error_rate,
-            insert: Some(insert),
-            batched_insert: Some(batched_insert),
-            present: lookups.present,
-            batched_present: Some(batched_present),
-            absent: lookups.absent,
-            batched_absent: Some(batched_absent),
-            delete: Some(delete),
-            batched_delete: Some(batched_delete),
-            iterate: Some(iterate),
-            build: Some(build),
-            merge: Some(merge),
-        })
+        match self {
+            Quotient::Single => single(keys),
+            Quotient::Batched => batched(keys),
+        }
     }
+}
+
+fn single(keys: &Keys) -> Result<Measured> {
+    let (filled, insert) = rate(keys.all.len(), || -> Result<QuotientFilter> {
+        let mut filter = new(keys)?;
+        for hash in &keys.all {
+            filter.insert(*hash)?;
+        }
+        Ok(filter)
+    });
+    let mut filter = filled?;
+    let lookups = ask_all(keys, filter.expected_error(), |hash| filter.contains(hash))?;
+    let (iterate, build) = stream(&filter)?;
+    let bits_per_item = filter.bits_per_item();
+    let merge = merge(keys)?;
+    let (removed, delete) = rate(quarter(keys).len(), || {
+        quarter(keys).iter().map(|&hash| u64::from(filter.remove(hash))).sum::<u64>()
+    });
+    check_removed(removed, keys)?;
+    Ok(Measured {
+        bits_per_item,
+        error_rate: lookups.error_rate,
+        insert: Some(insert),
+        present: lookups.present,
+        absent: lookups.absent,
+        delete: Some(delete),
+        iterate: Some(iterate),
+        build: Some(build),
+        merge: Some(merge),
+    })
+}
+
+fn batched(keys: &Keys) -> Result<Measured> {
+    let (mut filter, insert) = insert_batches(keys, &keys.all)?;
+    let (found, present) = ask_batches(&filter, &keys.present);
+    check(found == keys.present.len() as u64, || "a batch lost a key")?;
+    let (errors, absent) = ask_batches(&filter, &keys.absent);
+    let singly = keys.absent.iter().filter(|&&hash| filter.contains(hash)).count();
+    check(errors == singly as u64, || "a batch differs from single keys")?;
+    let bits_per_item = filter.bits_per_item();
+    let delete = delete_batches(&mut filter, keys)?;
+    Ok(Measured {
+        bits_per_item,
+        error_rate: errors as f64 / keys.absent.len() as f64,
+        insert: Some(insert),
+        present,
+        absent,
+        delete: Some(delete),
+        ..Measured::default()
+    })
 }
 
 fn new(keys: &Keys) -> Result<QuotientFilter> {
@@ -137,8 +161,7 @@ fn merge(keys: &Keys) -> Result<f64> {
     Ok(merge)
 }
 
-fn delete_batches(keys: &Keys) -> Result<f64> {
-    let (mut filter, _) = insert_batches(keys, &keys.all)?;
+fn delete_batches(filter: &mut QuotientFilter, keys: &Keys) -> Result<f64> {
     let mut flags = vec![false; super::BATCH];
     let hashes = quarter(keys);
     let (removed, delete) = rate(hashes.len(), || {

@@ -41,13 +41,9 @@ const COLUMNS: &[Column] = &[
     Column { name: "bits_per_item", decimals: 2 },
     Column { name: "error_percent", decimals: 4 },
     Column { name: "insert_m_per_s", decimals: 1 },
-    Column { name: "batched_insert_m_per_s", decimals: 1 },
     Column { name: "present_m_per_s", decimals: 1 },
-    Column { name: "batched_present_m_per_s", decimals: 1 },
     Column { name: "absent_m_per_s", decimals: 1 },
-    Column { name: "batched_absent_m_per_s", decimals: 1 },
     Column { name: "delete_m_per_s", decimals: 1 },
-    Column { name: "batched_delete_m_per_s", decimals: 1 },
     Column { name: "iterate_m_per_s", decimals: 0 },
     Column { name: "build_m_per_s", decimals: 0 },
     Column { name: "merge_m_per_s", decimals: 0 },
@@ -88,13 +84,9 @@ struct Measured {
     bits_per_item: f64,
     error_rate: f64,
     insert: Option<f64>,
-    batched_insert: Option<f64>,
     present: f64,
-    batched_present: Option<f64>,
     absent: f64,
-    batched_absent: Option<f64>,
     delete: Option<f64>,
-    batched_delete: Option<f64>,
     iterate: Option<f64>,
     /// In order, or at once where there is no other way.
     build: Option<f64>,
@@ -113,7 +105,8 @@ trait Peer {
 
 fn peers() -> Vec<Box<dyn Peer>> {
     vec![
-        Box::new(hashfold::Quotient),
+        Box::new(hashfold::Quotient::Single),
+        Box::new(hashfold::Quotient::Batched),
         Box::new(rank_select::Qfilter),
         Box::new(paper_layout::Paper),
         Box::new(bloom::FastBloom),
@@ -160,13 +153,9 @@ fn figures(measured: &Measured) -> Vec<Option<f64>> {
     let millions = |rate: Option<f64>| rate.map(|rate| rate / 1e6);
     let rates = [
         measured.insert,
-        measured.batched_insert,
         Some(measured.present),
-        measured.batched_present,
         Some(measured.absent),
-        measured.batched_absent,
         measured.delete,
-        measured.batched_delete,
         measured.iterate,
         measured.build,
         measured.merge,

@@ -73,7 +73,6 @@ fn round(keys: &Keys) -> Result<Measured> {
         iterate: Some(iterate),
         build: Some(build),
         merge: Some(merge),
-        ..Measured::default()
     })
 }
 

@@ -54,7 +54,6 @@ impl Peer for Qfilter {
             iterate: Some(iterate),
             build: Some(build),
             merge: Some(merge),
-            ..Measured::default()
         })
     }
 }

@@ -27,7 +27,7 @@ use std::{
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
     /// Keys for Hashfold.
-    #[arg(long, default_value_t = 100_000_000)]
+    #[arg(long, default_value_t = 1_000_000_000)]
     pub keys: u64,
     /// Keys for RocksDB.
     #[arg(long, default_value_t = 20_000_000)]
