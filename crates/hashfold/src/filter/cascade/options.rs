@@ -54,8 +54,9 @@ impl CascadeOptions {
 pub struct CascadeSettings {
     /// Memory for all it does, in bytes: [`CASCADE_MEMORY_MIN`] at least. The tables that take
     /// what comes in get three eighths, work in the background a quarter; what is left holds as
-    /// much of the newer runs as there is room for, so that lookups need not read them. Lookups
-    /// and insertions of many keys take 24 bytes a key on top, while they run.
+    /// much of the runs that are written while it is open as there is room for, so that lookups
+    /// need not read them. On top come what the device has in flight, 28 MiB at most, and about
+    /// 60 bytes a key for lookups and unique insertions of many keys, while they run.
     pub memory_bytes: usize,
     /// Keys are merged into the last level when those above it are more than this part of it, in
     /// percent. A smaller one costs more merging and leaves less to look up in memory.
