@@ -155,6 +155,15 @@ impl Map {
         }
     }
 
+    /// Takes all pages out of memory, once they are written.
+    fn drop_all(&self) {
+        // SAFETY: the whole mapping, and an open descriptor; what is dropped is in the file.
+        unsafe {
+            libc::madvise(self.start.cast(), self.bytes, libc::MADV_DONTNEED);
+            libc::posix_fadvise(self.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED);
+        }
+    }
+
     /// Takes a page out of the page cache, once it is written.
     fn drop_cached(&self, page: u32) {
         let at = i64::from(page) * PAGE as i64;
@@ -265,7 +274,13 @@ impl Set for Filter {
     }
 
     fn flush(&mut self) -> Result<()> {
-        Ok(self.map.file.sync_all()?)
+        self.map.file.sync_all()?;
+        self.map.drop_all();
+        let mut state = self.resident.lock().expect("nothing panics under this lock");
+        state.pages.clear();
+        state.leaving.clear();
+        state.is_in.fill(false);
+        Ok(())
     }
 
     fn look_up(&self, keys: &[u64], found: &mut [bool]) -> Result<()> {

@@ -100,7 +100,7 @@ trait Peer {
 trait Set: Sync {
     fn insert(&mut self, keys: &[u64]) -> Result<()>;
 
-    /// Returns when all that was inserted is in files.
+    /// Returns when all that was inserted is in files, and is not in the page cache.
     fn flush(&mut self) -> Result<()>;
 
     /// Returns when no work in the background is left.
@@ -189,16 +189,19 @@ fn round(peer: &dyn Peer, options: &Options, folder: &Path) -> Result<Vec<Option
     let inserted = insert(peer, set.as_mut(), options)?;
     let count = inserted.count;
     let bytes = disk_bytes_below(folder)? as f64 / set.room().unwrap_or(count) as f64;
-    let look_up = |first: u64, number: &(dyn Fn(u64) -> u64 + Sync)| {
-        look_up(peer, set.as_ref(), options, |i| key(first + number(i), options))
-    };
-    let absent = look_up(peer.keys(options), &|i| i)?;
+    let keys_total = peer.keys(options);
+    let absent =
+        look_up(peer, set.as_ref(), options, options.lookups, |i| key(keys_total + i, options))?;
     let error_rate = absent.found as f64 / absent.asked as f64;
     let spread = 6.0 * (peer.error_max() / absent.asked as f64).sqrt();
     if error_rate > peer.error_max() * 1.1 + spread {
         return Err(format!("{} finds {error_rate} of the absent keys", peer.name()).into());
     }
-    let present = look_up(0, &|i| mix(i ^ options.common.seed) % count)?;
+    // None twice, or it might come from memory.
+    let step = coprime(count);
+    let present = look_up(peer, set.as_ref(), options, options.lookups.min(count), |i| {
+        key((u128::from(i) * u128::from(step) % u128::from(count)) as u64, options)
+    })?;
     if present.found != present.asked {
         let Lookups { found, asked, .. } = present;
         return Err(format!("{} finds {found} of {asked} keys", peer.name()).into());
@@ -254,19 +257,20 @@ fn look_up(
     peer: &dyn Peer,
     set: &dyn Set,
     options: &Options,
+    lookups: u64,
     key: impl Fn(u64) -> u64 + Sync,
 ) -> Result<Lookups> {
     let threads = peer.get_threads(options) as u64;
     // Each thread has some to do.
-    let batch = LOOKUP_BATCH.min(options.lookups.div_ceil(threads));
+    let batch = LOOKUP_BATCH.min(lookups.div_ceil(threads));
     let deadline = Instant::now() + Duration::from_secs_f64(options.seconds);
     let work = |thread: u64| -> Result<(u64, u64)> {
         let (mut asked, mut found) = (0, 0);
         let mut answers = Vec::new();
-        for start in (thread * batch..options.lookups).step_by((threads * batch) as usize) {
+        for from in (thread * batch..lookups).step_by((threads * batch) as usize) {
             // In pieces, so that the slow ones end in time.
-            for start in (start..(start + batch).min(options.lookups)).step_by(piece(threads)) {
-                let end = (start + piece(threads) as u64).min(options.lookups);
+            for start in (from..(from + batch).min(lookups)).step_by(piece(threads)) {
+                let end = (start + piece(threads) as u64).min((from + batch).min(lookups));
                 let keys: Vec<u64> = (start..end).map(&key).collect();
                 answers.clear();
                 answers.resize(keys.len(), false);
@@ -289,6 +293,19 @@ fn look_up(
     let seconds = begin.elapsed().as_secs_f64();
     let (asked, found) = all?.iter().fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
     Ok(Lookups { asked, found, per_s: asked as f64 / seconds })
+}
+
+/// A number far from 0 whose multiples are, modulo `count`, all numbers below it.
+fn coprime(count: u64) -> u64 {
+    let have_divisor = |a: u64, b: u64| {
+        let (mut a, mut b) = (a, b);
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a > 1
+    };
+    let start = (count as f64 * 0.618) as u64;
+    (start.max(1)..).find(|&step| !have_divisor(count, step)).unwrap_or(1)
 }
 
 /// Keys of one call: one thread has many requests in flight, many threads have few each.
