@@ -98,7 +98,10 @@ impl Drop for Threads {
 
 /// The result of a job that may still be running.
 #[derive(Debug)]
-pub struct Pending<T>(Receiver<thread::Result<T>>);
+pub struct Pending<T>(
+    /// Never locked: it lets whoever has one be shared between threads.
+    Mutex<Receiver<thread::Result<T>>>,
+);
 
 impl<T: Send + 'static> Pending<T> {
     /// Hands `work` to `executor`.
@@ -107,12 +110,13 @@ impl<T: Send + 'static> Pending<T> {
         executor.spawn(Box::new(move || {
             let _ = done.send(catch_unwind(AssertUnwindSafe(work)));
         }));
-        Pending(pending)
+        Pending(Mutex::new(pending))
     }
 
     /// Waits for the result. A panic of the job goes on here.
     pub fn wait(self) -> T {
-        match self.0.recv().expect("an executor runs every job that it takes") {
+        let result = self.0.into_inner().expect("nobody locks it");
+        match result.recv().expect("an executor runs every job that it takes") {
             Ok(value) => value,
             Err(panic) => resume_unwind(panic),
         }

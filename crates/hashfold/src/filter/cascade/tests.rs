@@ -310,3 +310,10 @@ fn the_newest_run_that_knows_a_key_is_right_wherever_it_is() {
         pair.check(27);
     }
 }
+
+#[test]
+fn filters_and_snapshots_can_be_shared_between_threads() {
+    fn check<T: Send + Sync>() {}
+    check::<CascadeFilter>();
+    check::<Snapshot>();
+}
