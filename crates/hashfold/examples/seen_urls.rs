@@ -8,7 +8,7 @@ fn main() -> Result<()> {
     let _ = std::fs::remove_dir_all(folder);
     // Flushes and merges run in the background, and what they read and write beside them.
     let settings = CascadeSettings {
-        work: Arc::new(Threads::new(3)),
+        work: Arc::new(Threads::new(4)),
         io: Arc::new(Threads::new(2)),
         ..CascadeSettings::default()
     };

@@ -150,7 +150,7 @@ pub(crate) struct FilterBench {
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) seed: u64,
 
-    /// Threads for single reads and writes, besides the main one and three that merge.
+    /// Threads for single reads and writes, besides the main one and four in the background.
     #[arg(long, default_value_t = 4, value_name = "N")]
     pub(crate) threads: usize,
 

@@ -84,12 +84,16 @@ impl PackedRun {
     /// How many keys with this one's fingerprint there are; -1 for a tombstone, and below 0 where
     /// more were taken away than are here.
     pub fn count(&self, hash: KeyHash) -> i64 {
-        let fingerprint = self.universe.fingerprint(hash);
-        let candidates = self.index.candidates(fingerprint);
-        let mut found = candidates.filter_map(|number| {
+        self.find(self.universe.fingerprint(hash)).unwrap_or(0)
+    }
+
+    /// The count of a fingerprint, if it has it.
+    #[inline]
+    pub(crate) fn find(&self, fingerprint: u64) -> Option<i64> {
+        let mut candidates = self.index.candidates(fingerprint);
+        candidates.find_map(|number| {
             Block::new(&self.blocks[number]).and_then(|block| block.find(fingerprint)).ok()?
-        });
-        found.next().unwrap_or(0)
+        })
     }
 
     /// Fingerprints in it.

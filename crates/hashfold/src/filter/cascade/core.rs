@@ -2,6 +2,7 @@
 
 use super::{
     memtable::Memtable,
+    obsolete::Obsolete,
     options::{CascadeSettings, Shares},
     resident::Room,
     run::RunName,
@@ -10,6 +11,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
+    filter::PackedRun,
     io::{Disk, Lock},
     manifest::Manifest,
 };
@@ -38,8 +40,7 @@ pub(super) struct Core {
     changed: Condvar,
     /// Held while a manifest is written: one after the other.
     publishing: Mutex<Publishing>,
-    /// Files that could not be removed.
-    leftovers: Mutex<Vec<PathBuf>>,
+    pub(super) obsolete: Arc<Obsolete>,
     progress: Progress,
     /// Nobody else writes in the folder.
     _lock: Box<dyn Lock>,
@@ -61,17 +62,28 @@ struct Progress {
     moved: AtomicU64,
     /// Somebody waits for it.
     is_awaited: AtomicBool,
+    /// The table that is being packed is to be done before anything else.
+    is_pack_urgent: AtomicBool,
 }
 
 /// What changes while the filter is open.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) view: Arc<View>,
-    /// A full table that is being flushed.
+    /// A full table that is being packed.
     pub(super) frozen: Option<Frozen>,
-    pub(super) flush: Flush,
+    pub(super) pack: Errand,
+    /// The packing has begun.
+    is_packing: bool,
+    /// Runs in memory only, the newest first.
+    pub(super) packed: Arc<Vec<Packed>>,
+    pub(super) flush: Errand,
+    /// All of them are to be flushed, however few.
+    pub(super) is_flush_wanted: bool,
     /// A table to be used next.
     pub(super) spare: Option<Memtable>,
+    /// Memory for runs to be packed next.
+    pub(super) spare_packed: Vec<PackedRun>,
     pub(super) next_number: u64,
     /// Runs that are being merged above the last level.
     pub(super) merging: Vec<u64>,
@@ -87,18 +99,32 @@ pub(super) struct Shared {
     pub(super) is_closing: bool,
 }
 
-/// A table that takes nothing more, and how much was told when it was full.
+/// A table that takes nothing more.
 #[derive(Clone, Debug)]
 pub(super) struct Frozen {
     pub(super) table: Arc<Memtable>,
+    pub(super) end: End,
+}
+
+/// A run in memory only.
+#[derive(Clone, Debug)]
+pub(super) struct Packed {
+    pub(super) run: Arc<PackedRun>,
+    pub(super) end: End,
+}
+
+/// Where what a table took ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    /// Changes told up to there, from the filter's beginning.
     pub(super) told: u64,
     /// The first log that holds what came after it.
     pub(super) next_log: u64,
 }
 
-/// How the flush of the frozen table is getting on.
+/// How something that is done in the background is getting on.
 #[derive(Debug, Default)]
-pub(super) enum Flush {
+pub(super) enum Errand {
     #[default]
     Idle,
     Running,
@@ -113,11 +139,16 @@ impl Core {
         view: View,
         lock: Box<dyn Lock>,
     ) -> Core {
-        let shares = settings.shares(identity.mode);
+        let shares = settings.shares(identity.mode, identity.universe);
         let shared = Shared {
             frozen: None,
-            flush: Flush::Idle,
+            pack: Errand::Idle,
+            is_packing: false,
+            packed: Arc::default(),
+            flush: Errand::Idle,
+            is_flush_wanted: false,
             spare: None,
+            spare_packed: Vec::new(),
             next_number: view.next_number,
             merging: Vec::new(),
             is_merging_down: false,
@@ -128,7 +159,6 @@ impl Core {
             view: Arc::new(view),
         };
         Core {
-            disk,
             folder,
             identity,
             settings,
@@ -137,7 +167,8 @@ impl Core {
             shared: Mutex::new(shared),
             changed: Condvar::new(),
             publishing: Mutex::default(),
-            leftovers: Mutex::default(),
+            obsolete: Obsolete::new(disk.clone()),
+            disk,
             progress: Progress::default(),
             _lock: lock,
         }
@@ -187,6 +218,40 @@ impl Core {
         }
     }
 
+    /// Whether a table is being packed; if so, all other work waits for it from now on.
+    pub(super) fn hurry_pack(&self) -> bool {
+        let shared = self.shared();
+        self.progress.is_pack_urgent.store(shared.is_packing, SeqCst);
+        shared.frozen.is_some()
+    }
+
+    /// Lets a table that somebody waits for be packed.
+    pub(super) fn let_pack_go_first(&self) {
+        if self.progress.is_pack_urgent.load(SeqCst) {
+            let mut shared = self.shared();
+            while shared.is_packing && self.progress.is_pack_urgent.load(SeqCst) {
+                shared = self.wait(shared);
+            }
+        }
+    }
+
+    /// Begins to pack; the table to be packed.
+    pub(super) fn begin_pack(&self) -> Option<Frozen> {
+        let mut shared = self.shared();
+        shared.is_packing = true;
+        shared.frozen.clone()
+    }
+
+    /// Packing ended so.
+    pub(super) fn end_pack(&self, result: Result<()>) {
+        let mut shared = self.shared();
+        shared.is_packing = false;
+        self.progress.is_pack_urgent.store(false, SeqCst);
+        shared.pack.end(result);
+        drop(shared);
+        self.notify();
+    }
+
     /// The number of a new file.
     pub(super) fn new_number(&self) -> u64 {
         let mut shared = self.shared();
@@ -200,8 +265,8 @@ impl Core {
         RunName { seed, id, universe, number }
     }
 
-    /// Makes what `change` says the current state, on the device and then for lookups, and removes
-    /// the files that it no longer names. `change` gives `None` if it is no longer wanted; then,
+    /// Makes what `change` says the current state, on the device and then for lookups; the files
+    /// that it no longer names are removed soon. `change` gives `None` if it is no longer wanted; then,
     /// and after an error, the runs that were `made` for it are removed.
     pub(super) fn publish(
         &self,
@@ -232,51 +297,38 @@ impl Core {
                 publishing.doubtful.extend(made);
             }
         })?;
-        let new = Arc::new(new);
+        // Before anybody can wait for them to be removed.
+        self.drop_runs(&mem::take(&mut publishing.doubtful));
+        self.drop_old(&old, &new);
         let mut shared = self.shared();
-        shared.view = new.clone();
+        shared.view = Arc::new(new);
         install(&mut shared);
-        drop(shared);
+        drop((shared, publishing));
         self.notify();
-        let doubtful = mem::take(&mut publishing.doubtful);
-        drop(publishing);
-        let leftovers = mem::take(&mut *self.leftovers());
-        leftovers.into_iter().for_each(|path| self.remove(path));
-        self.discard(&doubtful);
-        self.remove_old(&old, &new);
+        self.obsolete.start_removing(&*self.settings.io);
         Ok(true)
     }
 
-    /// Removes the files of one state that are not part of the next.
-    fn remove_old(&self, old: &View, new: &View) {
+    /// Has the files removed of one state that are not part of the next.
+    fn drop_old(&self, old: &View, new: &View) {
         let kept: BTreeSet<u64> = new.runs().map(|run| run.number()).collect();
         for run in old.runs().filter(|run| !kept.contains(&run.number())) {
             run.set_resident(None);
-            self.discard(&[run.number()]);
+            self.drop_runs(&[run.number()]);
         }
-        for number in old.first_log..new.first_log {
-            let path = self.folder.join(wal::name(number));
-            if self.disk.exists(&path).unwrap_or(true) {
-                self.remove(path);
-            }
-        }
+        let logs = (old.first_log..new.first_log).map(|number| self.folder.join(wal::name(number)));
+        self.obsolete.add(logs.filter(|path| self.disk.exists(path).unwrap_or(true)));
     }
 
-    /// Removes runs.
+    fn drop_runs(&self, runs: &[u64]) {
+        let path = |&number: &u64| self.folder.join(super::run::name(number));
+        self.obsolete.add(runs.iter().map(path));
+    }
+
+    /// Removes runs of something that failed.
     pub(super) fn discard(&self, runs: &[u64]) {
-        runs.iter().for_each(|&number| self.remove(self.folder.join(super::run::name(number))));
-    }
-
-    /// Removes a file; if that fails, the next state that is published tries again, or else whoever
-    /// opens the filter.
-    fn remove(&self, path: PathBuf) {
-        if self.disk.remove(&path).is_err() && self.disk.exists(&path).unwrap_or(true) {
-            self.leftovers().push(path);
-        }
-    }
-
-    fn leftovers(&self) -> MutexGuard<'_, Vec<PathBuf>> {
-        self.leftovers.lock().expect("nothing panics under this lock")
+        self.drop_runs(runs);
+        self.obsolete.remove_all();
     }
 }
 
@@ -286,7 +338,7 @@ impl Shared {
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        self.is_merging() || matches!(self.flush, Flush::Running)
+        self.is_merging() || self.pack.is_running() || self.flush.is_running()
     }
 
     /// Whether any runs are above the last level.
@@ -301,14 +353,46 @@ impl Shared {
         self.is_compacting &= self.has_uppers();
     }
 
-    /// Takes the error of a flush that failed.
-    pub(super) fn take_flush_error(&mut self) -> Option<Error> {
-        if !matches!(self.flush, Flush::Failed(_)) {
-            return None;
-        }
-        match mem::take(&mut self.flush) {
-            Flush::Failed(error) => Some(error),
-            Flush::Idle | Flush::Running => None,
+    /// Of what is packed, in bytes.
+    pub(super) fn packed_bytes(&self) -> usize {
+        self.packed.iter().map(|packed| packed.run.bytes()).sum()
+    }
+
+    /// Whether there is memory for one more packed run.
+    pub(super) fn has_room(&self, shares: &Shares) -> bool {
+        let count = self.packed.len();
+        count == 0
+            || count < shares.packed_max && self.packed_bytes() + shares.packed_one <= shares.packed
+    }
+
+    /// Whether what is packed is to be flushed.
+    pub(super) fn is_flush_due(&self, shares: &Shares) -> bool {
+        let count = self.packed.len();
+        count > 0
+            && (self.is_flush_wanted
+                || count >= shares.packed_max.div_ceil(2)
+                || self.packed_bytes() >= shares.packed / 2)
+    }
+}
+
+impl Errand {
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self, Errand::Running)
+    }
+
+    /// It ended so.
+    pub(super) fn end(&mut self, result: Result<()>) {
+        *self = result.map_or_else(Errand::Failed, |()| Errand::Idle);
+    }
+
+    /// Takes the error, if it failed.
+    pub(super) fn take_error(&mut self) -> Option<Error> {
+        match mem::take(self) {
+            Errand::Failed(error) => Some(error),
+            other => {
+                *self = other;
+                None
+            }
         }
     }
 }

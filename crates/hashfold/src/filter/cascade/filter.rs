@@ -1,11 +1,11 @@
 //! The filter that takes what is told, and answers.
 
 use super::{
-    core::{Core, Flush, Frozen, Shared},
+    core::{Core, End, Errand, Frozen, Shared},
     flush, lookup,
     memtable::{Change, Memtable},
     merges,
-    options::{CascadeOptions, CascadeSettings},
+    options::{CascadeOptions, CascadeSettings, Shares},
     ordered::PIECE_MAX,
     recovery,
     snapshot::Snapshot,
@@ -19,13 +19,23 @@ use crate::{
     io::Disk,
     key::{KeyHash, Seed},
 };
-use std::{fmt, io, mem, path::Path, sync::Arc};
+use std::{fmt, io, mem, path::Path, sync::Arc, thread, time::Duration};
+
+/// Whoever inserts is slowed down while packed tables are being flushed and there is little memory
+/// for more: better many short waits than a long one in the end. This is for each key when there
+/// is none left.
+const DELAY_MAX: Duration = Duration::from_nanos(600);
+/// Delays are summed up until they are worth a wait.
+const DELAY_MIN: Duration = Duration::from_micros(100);
 
 /// With so many runs of the newest kind, whoever inserts waits for merges in proportion to what he
 /// inserts.
-const DEBT_RUNS: usize = 24;
+const DEBT_RUNS: usize = 16;
 /// What he waits for: so many fingerprints moved for each one inserted.
 const MOVES_OWED: u64 = 4;
+/// By so many of these he may be ahead: merges pause for tenths of a second while their result is
+/// being made durable.
+const MOVES_AHEAD: u64 = 48 << 20;
 /// With so many runs of the newest kind, an error of merging is an error of inserting.
 const DEBT_RUNS_MAX: usize = 192;
 
@@ -51,6 +61,10 @@ pub struct CascadeFilter {
     has_gap: bool,
     /// Too many runs: up to which move of the background work to wait.
     owed: Option<u64>,
+    /// Of each key.
+    delay: Duration,
+    /// What was not waited for yet.
+    delayed: Duration,
     hashes: Vec<u64>,
 }
 
@@ -98,6 +112,8 @@ impl CascadeFilter {
             next_log,
             has_gap: false,
             owed: None,
+            delay: Duration::ZERO,
+            delayed: Duration::ZERO,
             hashes: Vec::new(),
             core,
         };
@@ -119,8 +135,7 @@ impl CascadeFilter {
             wal::replay(&*core.disk, &core.folder, number, id, before, take)?;
         }
         self.next_log = last + 1;
-        self.freeze()?;
-        self.finish_flush()?;
+        self.flush()?;
         self.logged = self.told;
         if core.shared().view.first_log <= last {
             let change = |view: &View| Some(View { first_log: last + 1, ..view.clone() });
@@ -243,14 +258,15 @@ impl CascadeFilter {
     }
 
     fn ask(&self, hashes: &[KeyHash]) -> Result<lookup::Answers> {
-        let (tables, view) = {
+        let (tables, packed, view) = {
             let shared = self.core.shared();
             let frozen = shared.frozen.iter().map(|frozen| frozen.table.clone());
-            (frozen.collect::<Vec<_>>(), shared.view.clone())
+            (frozen.collect::<Vec<_>>(), shared.packed.clone(), shared.view.clone())
         };
         let Identity { mode, universe, .. } = self.core.identity;
         let active = Some(&self.active);
-        let place = lookup::Place { mode, universe, tables: &tables, active, view: &view };
+        let place =
+            lookup::Place { mode, universe, tables: &tables, active, packed: &packed, view: &view };
         lookup::ask(place, hashes.iter().map(|hash| hash.high()))
     }
 
@@ -306,21 +322,34 @@ impl CascadeFilter {
     fn take(&mut self, change: Change, hashes: &[u64]) {
         self.active.apply(change, hashes);
         self.told += hashes.len() as u64;
+        if !self.delay.is_zero() {
+            self.delayed += self.delay * hashes.len() as u32;
+            if self.delayed >= DELAY_MIN {
+                thread::sleep(mem::take(&mut self.delayed));
+                self.delay = self.delay();
+            }
+        }
         if let Some(owed) = &mut self.owed {
             *owed += MOVES_OWED * hashes.len() as u64;
-            if !self.core.wait_for_moved(*owed) {
+            let t = std::time::Instant::now();
+            if !self.core.wait_for_moved(owed.saturating_sub(MOVES_AHEAD)) {
                 self.owed = None;
+            }
+            let e = t.elapsed().as_secs_f64() * 1e3;
+            if e > 15.0 {
+                eprintln!("STALL owed {e:.1} ms");
             }
         }
     }
 
     /// Sees to it that the table takes at least one change.
     fn make_room(&mut self) -> Result<()> {
-        // While the table before it is being flushed, it takes more than it should.
-        let is_due = self.active.is_due() && self.core.shared().frozen.is_none();
+        // While the table before it is being packed, it takes more than it should.
+        let is_due = self.active.is_due() && !self.core.hurry_pack();
         if is_due || self.active.room() == 0 {
             self.freeze()?;
             self.owed = self.debt()?;
+            self.delay = self.delay();
         }
         Ok(())
     }
@@ -336,19 +365,34 @@ impl CascadeFilter {
         {
             return Err(error);
         }
-        Ok((runs >= DEBT_RUNS).then(|| self.core.moved()))
+        let owed = || self.core.moved().max(self.owed.unwrap_or(0));
+        Ok((runs >= DEBT_RUNS).then(owed))
     }
 
-    /// Hands the table to a flush in the background, and goes on with an empty one.
+    /// How much each key is delayed.
+    fn delay(&self) -> Duration {
+        let shared = self.core.shared();
+        if !shared.flush.is_running() {
+            return Duration::ZERO;
+        }
+        // Half of the memory for packed tables is being flushed.
+        let half = self.core.shares.packed_max / 2;
+        let beyond = shared.packed.len().saturating_sub(half).min(half);
+        DELAY_MAX * (beyond * beyond) as u32 / (half * half) as u32
+    }
+
+    /// Has the table packed in the background, and goes on with an empty one.
     ///
     /// # Errors
-    /// That of the flush before this one, if it fails again: nothing is lost, and the table stays.
+    /// If there is no memory for one more because packed ones cannot be flushed: nothing is lost,
+    /// and the table stays.
     fn freeze(&mut self) -> Result<()> {
-        self.finish_flush()?;
+        self.finish_pack()?;
         // An empty table may have taken changes that cancelled each other out.
         if self.told == self.before {
             return Ok(());
         }
+        self.finish_flush(|shared, shares| shared.has_room(shares))?;
         if let Some(mut wal) = self.wal.take() {
             match wal.sync() {
                 Ok(()) => self.logged = self.told,
@@ -360,36 +404,57 @@ impl CascadeFilter {
         let new = spare.unwrap_or_else(|| Memtable::new(mode, slots));
         let table = Arc::new(mem::replace(&mut self.active, new));
         self.before = self.told;
-        let frozen = Frozen { table, told: self.told, next_log: self.next_log };
+        let end = End { told: self.told, next_log: self.next_log };
         {
             let mut shared = self.core.shared();
-            (shared.frozen, shared.flush) = (Some(frozen), Flush::Running);
+            (shared.frozen, shared.pack) = (Some(Frozen { table, end }), Errand::Running);
         }
-        flush::start(&self.core);
+        flush::start_pack(&self.core);
         Ok(())
     }
 
-    /// Returns when no table is frozen. A flush that failed is tried once more.
-    fn finish_flush(&self) -> Result<()> {
-        if self.is_flushed() {
-            return Ok(());
-        }
-        self.core.shared().flush = Flush::Running;
-        flush::start(&self.core);
-        if self.is_flushed() {
-            return Ok(());
-        }
-        let error = self.core.shared().take_flush_error();
-        Err(error.unwrap_or_else(|| Error::io("flush", io::Error::other("it did not end"))))
+    /// Returns when no table is frozen.
+    fn finish_pack(&self) -> Result<()> {
+        let core = &self.core;
+        let start = || {
+            core.shared().pack = Errand::Running;
+            flush::start_pack(core);
+        };
+        self.finish(start, |shared| (shared.frozen.is_none(), &mut shared.pack))
     }
 
-    /// Waits for the flush that is running; whether there is nothing more to flush.
-    fn is_flushed(&self) -> bool {
+    /// Returns when so much was flushed that it is done. A flush that failed is tried once more.
+    fn finish_flush(&self, is_done: impl Fn(&Shared, &Shares) -> bool) -> Result<()> {
+        let core = &self.core;
+        let start = || flush::start_flush(core);
+        self.finish(start, |shared| (is_done(shared, &core.shares), &mut shared.flush))
+    }
+
+    /// Returns when something is done; if nobody is about it, it is started once.
+    fn finish(
+        &self,
+        start: impl Fn(),
+        state: impl Fn(&mut Shared) -> (bool, &mut Errand),
+    ) -> Result<()> {
+        let mut is_tried = false;
         let mut shared = self.core.shared();
-        while matches!(shared.flush, Flush::Running) {
-            shared = self.core.wait(shared);
+        loop {
+            let (is_done, errand) = state(&mut shared);
+            if is_done {
+                return Ok(());
+            }
+            if errand.is_running() {
+                shared = self.core.wait(shared);
+            } else if is_tried {
+                let unknown = || Error::io("flush", io::Error::other("it did not end"));
+                return Err(errand.take_error().unwrap_or_else(unknown));
+            } else {
+                is_tried = true;
+                drop(shared);
+                start();
+                shared = self.core.shared();
+            }
         }
-        shared.frozen.is_none()
     }
 
     /// Goes on with a new log, if there is to be one and there is none.
@@ -428,7 +493,11 @@ impl CascadeFilter {
     /// tries again.
     pub fn flush(&mut self) -> Result<()> {
         self.freeze()?;
-        self.finish_flush()?;
+        self.finish_pack()?;
+        self.core.shared().is_flush_wanted = true;
+        let flushed = self.finish_flush(|shared, _| shared.packed.is_empty());
+        self.core.shared().is_flush_wanted = false;
+        flushed?;
         self.has_gap = false;
         Ok(())
     }
@@ -465,7 +534,10 @@ impl CascadeFilter {
         while shared.is_merging() {
             shared = self.core.wait(shared);
         }
-        shared.merge_error.take().map_or(Ok(()), Err)
+        let error = shared.merge_error.take();
+        drop(shared);
+        self.core.obsolete.remove_all();
+        error.map_or(Ok(()), Err)
     }
 
     /// The epoch that what is told now belongs to, from 0 on.
@@ -497,7 +569,9 @@ impl CascadeFilter {
             view.epochs.retain(|it| it.number >= epoch || it.number == current);
             Some(view)
         };
-        self.core.publish(&[], change, Shared::forget_missing).map(drop)
+        self.core.publish(&[], change, Shared::forget_missing)?;
+        self.core.obsolete.remove_all();
+        Ok(())
     }
 
     /// Puts in all of a run: another filter's, say. It counts as told after all that was told so
@@ -517,7 +591,7 @@ impl CascadeFilter {
         let upper = Upper { run: run.clone(), tier: u8::MAX, from: 0 };
         let change = |view: &View| {
             let mut view = view.clone();
-            view.epochs[0].uppers.insert(0, upper);
+            view.epochs[0].uppers.insert(0, upper.clone());
             Some(view)
         };
         self.core.publish(&[run.number()], change, |_| {})?;
@@ -543,8 +617,9 @@ impl CascadeFilter {
     pub fn stats(&self) -> CascadeStats {
         let shared = self.core.shared();
         let frozen = shared.frozen.as_ref().map_or(0, |frozen| frozen.table.len());
-        let pending = (self.active.len() + frozen) as u64;
-        let memory = self.core.shares.tables + self.core.room.used();
+        let packed: u64 = shared.packed.iter().map(|packed| packed.run.len()).sum();
+        let pending = (self.active.len() + frozen) as u64 + packed;
+        let memory = self.core.shares.tables + shared.packed_bytes() + self.core.room.used();
         CascadeStats::new(&self.core.identity, &shared.view, pending, memory as u64)
     }
 
@@ -563,10 +638,11 @@ impl Drop for CascadeFilter {
             shared = self.core.wait(shared);
         }
         drop(shared);
+        self.core.obsolete.remove_all();
         // Jobs that have said that they are done are about to let go of the core: its lock and its
         // executors are to be dropped here, not on a thread of theirs.
         while Arc::strong_count(&self.core) > 1 {
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
 }

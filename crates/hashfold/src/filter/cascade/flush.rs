@@ -1,61 +1,116 @@
-//! A full table becomes a run.
+//! A full table is packed: it becomes a run in memory, a quarter as large or less. When there are
+//! several of those, they are merged into one on the device.
 
 use super::{
-    core::{Core, Flush, Frozen, caught},
-    merges,
+    core::{Core, Errand, Frozen, Packed, caught},
+    merges::{self, MERGE_RUNS_MAX, Polite},
     resident::Resident,
     run::{Run, RunWriter},
-    state::Upper,
+    state::{Upper, View},
 };
 use crate::{
     error::Result,
-    filter::{Fingerprints, Span},
+    filter::{Fingerprints, Merge, PackedRun, Span},
 };
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
-/// Starts the flush of the frozen table, which [`Flush::Running`] stands for already.
-pub(super) fn start(core: &Arc<Core>) {
+/// Starts to pack the frozen table, which [`Errand::Running`] stands for already.
+pub(super) fn start_pack(core: &Arc<Core>) {
     let shared = core.clone();
-    core.settings.work.spawn(Box::new(move || run(&shared)));
-}
-
-fn run(core: &Arc<Core>) {
-    let frozen = core.shared().frozen.clone();
-    let result = caught("flush", || frozen.map_or(Ok(()), |frozen| flush(core, frozen)));
-    let failed = result.is_err();
-    core.shared().flush = result.map_or_else(Flush::Failed, |()| Flush::Idle);
-    core.notify();
-    if !failed {
-        merges::start(core);
-    }
-}
-
-fn flush(core: &Core, frozen: Frozen) -> Result<()> {
-    let Frozen { table, told, next_log } = frozen;
-    let items = table.len() as u64;
-    let mut scan = table.scan(core.identity.universe);
-    let run = write_run(core, &mut scan, items)?;
-    drop(scan);
-    let mut done = None;
-    let change = |view: &super::state::View| {
-        let mut view = view.clone();
-        view.told = told;
-        view.first_log = next_log;
-        if run.facts().items > 0 {
-            view.epochs[0].uppers.insert(0, Upper { run: run.clone(), tier: 0, from: 0 });
+    core.settings.work.spawn(Box::new(move || {
+        let frozen = shared.begin_pack();
+        let result = caught("pack", || frozen.map_or(Ok(()), |frozen| pack(&shared, frozen)));
+        shared.end_pack(result);
+        let is_due = shared.shared().is_flush_due(&shared.shares);
+        if is_due {
+            start_flush(&shared);
         }
-        Some(view)
+    }));
+}
+
+/// Packs a table, and puts the run in its place.
+fn pack(core: &Core, frozen: Frozen) -> Result<()> {
+    let Frozen { table, end } = frozen;
+    let mut scan = table.scan(core.identity.universe);
+    let spare = core.shared().spare_packed.pop();
+    let run = match spare {
+        None => PackedRun::build(&mut scan)?,
+        Some(mut run) => {
+            run.rebuild(&mut scan)?;
+            run
+        }
     };
-    core.publish(&[run.number()], change, |shared| done = shared.frozen.take())?;
-    if run.facts().items == 0 {
-        core.discard(&[run.number()]);
-    }
-    drop((done, run));
+    drop(scan);
+    let done = {
+        let mut shared = core.shared();
+        Arc::make_mut(&mut shared.packed).insert(0, Packed { run: Arc::new(run), end });
+        shared.frozen.take()
+    };
+    drop(done);
     // Lookups may still have it: then it is not used again.
     if let Some(mut table) = Arc::into_inner(table) {
         table.clear();
         core.shared().spare.get_or_insert(table);
     }
+    Ok(())
+}
+
+/// Starts to flush what is packed, if nobody is about it.
+pub(super) fn start_flush(core: &Arc<Core>) {
+    if !mem::replace(&mut core.shared().flush, Errand::Running).is_running() {
+        let shared = core.clone();
+        core.settings.work.spawn(Box::new(move || flush_all(&shared)));
+    }
+}
+
+/// Flushes for as long as there is enough.
+fn flush_all(core: &Arc<Core>) {
+    loop {
+        let packed = {
+            let mut shared = core.shared();
+            if !shared.is_flush_due(&core.shares) {
+                shared.flush = Errand::Idle;
+                break;
+            }
+            // The oldest.
+            shared.packed[shared.packed.len().saturating_sub(MERGE_RUNS_MAX)..].to_vec()
+        };
+        if let Err(error) = caught("flush", || flush(core, packed)) {
+            core.shared().flush = Errand::Failed(error);
+            break;
+        }
+        merges::start(core);
+    }
+    core.notify();
+}
+
+/// Writes packed runs as one.
+fn flush(core: &Core, packed: Vec<Packed>) -> Result<()> {
+    let Some(end) = packed.first().map(|packed| packed.end) else { return Ok(()) };
+    let items = packed.iter().map(|packed| packed.run.len()).sum();
+    let all = packed.iter().map(|packed| packed.run.scan()).collect();
+    let mut merge = Polite { core, of: Merge::new(all, core.identity.mode)? };
+    let run = write_run(core, &mut merge, items)?;
+    drop(merge);
+    let change = |view: &View| {
+        let mut view = view.clone();
+        (view.told, view.first_log) = (end.told, end.next_log);
+        if run.facts().items > 0 {
+            view.epochs[0].uppers.insert(0, Upper { run: run.clone(), tier: 0, from: 0 });
+        }
+        Some(view)
+    };
+    core.publish(&[run.number()], change, |shared| {
+        let left = shared.packed.len() - packed.len();
+        Arc::make_mut(&mut shared.packed).truncate(left);
+    })?;
+    if run.facts().items == 0 {
+        core.discard(&[run.number()]);
+    }
+    // Lookups may still have some.
+    let spare: Vec<PackedRun> =
+        packed.into_iter().filter_map(|packed| Arc::into_inner(packed.run)).collect();
+    core.shared().spare_packed.extend(spare);
     Ok(())
 }
 

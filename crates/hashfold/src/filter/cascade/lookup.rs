@@ -5,6 +5,7 @@
 //! to back.
 
 use super::{
+    core::Packed,
     memtable::Memtable,
     resident::Known,
     run::Run,
@@ -13,7 +14,7 @@ use super::{
 use crate::{
     error::Result,
     filter::{
-        Mode, Span, Universe,
+        Mode, PackedRun, Span, Universe,
         block::{BLOCK_SIZE, Block},
     },
     io::Extent,
@@ -37,6 +38,8 @@ pub(super) struct Place<'a> {
     /// The newest first.
     pub(super) tables: &'a [Arc<Memtable>],
     pub(super) active: Option<&'a Memtable>,
+    /// The newest first; older than the tables.
+    pub(super) packed: &'a [Packed],
     pub(super) view: &'a View,
 }
 
@@ -106,8 +109,9 @@ pub(super) fn ask(place: Place<'_>, hashes: impl Iterator<Item = u64>) -> Result
     // From the oldest epoch on: what one takes away of something that is gone counts for nothing.
     let mut counts = vec![0_i64; queries.len()];
     for (i, epoch) in epochs.iter().enumerate().rev() {
-        // What is in tables belongs to the newest.
-        let place = if i == 0 { place } else { Place { tables: &[], active: None, ..place } };
+        // What is in memory only belongs to the newest.
+        let older = Place { tables: &[], active: None, packed: &[], ..place };
+        let place = if i == 0 { place } else { older };
         let changes = ask_epochs(place, slice::from_ref(epoch), &queries)?;
         for (count, change) in counts.iter_mut().zip(changes) {
             *count = count.saturating_add(change).max(0);
@@ -122,6 +126,10 @@ fn ask_epochs(place: Place<'_>, epochs: &[Epoch<Arc<Run>>], queries: &[Query]) -
     let mut open = ask_tables(place, queries, &mut findings);
     let mut readings = Vec::new();
     let mut age = 1;
+    for packed in place.packed {
+        ask_packed(place, &packed.run, age, queries, &mut open, &mut findings);
+        age += 1;
+    }
     for epoch in epochs {
         ask_epoch(place, epoch, &mut age, queries, &mut open, &mut findings, &mut readings)?;
     }
@@ -157,6 +165,24 @@ fn ask_tables(place: Place<'_>, queries: &[Query], findings: &mut [Finding]) -> 
         }
     }
     open
+}
+
+/// Asks a run in memory.
+fn ask_packed(
+    place: Place<'_>,
+    run: &PackedRun,
+    age: u32,
+    queries: &[Query],
+    open: &mut Vec<u32>,
+    findings: &mut [Finding],
+) {
+    open.retain(|&i| {
+        let count = run.find(place.universe.scale(queries[i as usize].hash));
+        if let Some(count) = count {
+            note(place.mode, &mut findings[i as usize], age, count);
+        }
+        count.is_none() || place.mode == Mode::Multiset
+    });
 }
 
 /// Asks the runs of an epoch, the newest first, as far as they are in memory; the others are noted.

@@ -63,6 +63,11 @@ impl Memtable {
         (slots + slots / REMOVED_PART) * size_of::<u64>() + more
     }
 
+    /// The most hashes of one with so many slots, if few are told of twice.
+    pub(super) fn len_max(slots: usize) -> u64 {
+        Ordered::len_max(slots) as u64
+    }
+
     /// How many changes it takes before somebody must ask again.
     pub(super) fn room(&self) -> usize {
         let more = (self.added.capacity() / MORE_PART).saturating_sub(self.more.len());

@@ -27,7 +27,7 @@ use std::{collections::VecDeque, sync::Arc};
 /// So many runs of a tier are merged into one of the next: of tier 0, and of those above.
 const TIER_RUNS: [usize; 2] = [8, 12];
 /// Runs that are merged at once above the last level, at most.
-const MERGE_RUNS_MAX: usize = 16;
+pub(super) const MERGE_RUNS_MAX: usize = 16;
 /// The most fingerprints of a shard: merging one takes tens of milliseconds.
 const SHARD_ITEMS_MAX: u64 = if cfg!(test) { 4096 } else { 16 << 20 };
 
@@ -223,7 +223,8 @@ fn merge_up(core: &Core, view: &View, epoch: u64, tier: u8, runs: &[u64]) -> Res
     let items = inputs.iter().map(|upper| upper.run.facts().items).sum();
     let universe = core.identity.universe;
     let all = inputs.iter().map(|upper| scan(core, &upper.run, (upper.from, universe.last())));
-    let run = write_run(core, &mut Merge::new(all.collect(), core.identity.mode)?, items)?;
+    let mut merge = Polite { core, of: Merge::new(all.collect(), core.identity.mode)? };
+    let run = write_run(core, &mut merge, items)?;
     let change = |view: &View| {
         let mut view = view.clone();
         let i = find_epoch(&view, epoch)?;
@@ -240,6 +241,23 @@ fn merge_up(core: &Core, view: &View, epoch: u64, tier: u8, runs: &[u64]) -> Res
 fn scan(core: &Core, run: &Arc<Run>, stretch: (u64, u64)) -> RunScan {
     let (universe, unit) = (core.identity.universe, core.shares.read_unit);
     RunScan::new(run, universe, stretch, unit, &core.settings.io)
+}
+
+/// A merge that pauses while the packing of a table is urgent: somebody waits for that.
+pub(super) struct Polite<'a, F> {
+    pub(super) core: &'a Core,
+    pub(super) of: F,
+}
+
+impl<F: Fingerprints> Fingerprints for Polite<'_, F> {
+    fn universe(&self) -> Universe {
+        self.of.universe()
+    }
+
+    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
+        self.core.let_pack_go_first();
+        self.of.next_span(span)
+    }
 }
 
 /// Shards one after the other.
@@ -304,7 +322,8 @@ fn merge_down(core: &Core, view: &View, epoch: u64, runs: &[u64]) -> Result<()> 
     let mode = core.identity.mode;
     // Below the oldest epoch there is nothing that a tombstone could hide.
     let is_last = i + 1 == view.epochs.len();
-    let mut merge = if is_last { Merge::last(sources, mode) } else { Merge::new(sources, mode) }?;
+    let of = if is_last { Merge::last(sources, mode) } else { Merge::new(sources, mode) }?;
+    let mut merge = Polite { core, of };
     let part = (end - start) as f64 / universe.last() as f64;
     let above: u64 = inputs.iter().map(|upper| upper.run.facts().items).sum();
     let below: u64 = runs_below.iter().map(|run| run.facts().items).sum();

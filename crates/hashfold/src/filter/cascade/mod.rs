@@ -10,6 +10,7 @@ mod flush;
 mod lookup;
 mod memtable;
 mod merges;
+mod obsolete;
 mod options;
 mod ordered;
 #[cfg(test)]

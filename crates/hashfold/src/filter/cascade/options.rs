@@ -1,6 +1,6 @@
 //! What a cascade filter is, and what it works with.
 
-use super::memtable::Memtable;
+use super::{memtable::Memtable, resident::Resident};
 use crate::{
     error::{Error, Result},
     filter::{Mode, Universe},
@@ -17,8 +17,11 @@ pub const CASCADE_MEMORY_MIN: usize = 16 << 20;
 pub const CASCADE_MEMORY_DEFAULT: usize = 256 << 20;
 
 /// More slots than this cost in cache misses what they save in merges.
-const SLOTS_MAX: usize = if cfg!(test) { 1 << 10 } else { 1 << 22 };
+const SLOTS_MAX: usize = if cfg!(test) { 1 << 10 } else { 1 << 21 };
 const SLOTS_MIN: usize = 1 << 10;
+/// Packed tables there is memory for, at least, and at most. Half of them are flushed together.
+const PACKED_MIN: usize = 4;
+const PACKED_MAX: usize = if cfg!(test) { 4 } else { 16 };
 
 /// What a new filter is, for all its life.
 #[derive(Clone, Debug)]
@@ -52,8 +55,8 @@ impl CascadeOptions {
 /// What an open filter works with.
 #[derive(Clone, Debug)]
 pub struct CascadeSettings {
-    /// Memory for all it does, in bytes: [`CASCADE_MEMORY_MIN`] at least. The tables that take
-    /// what comes in get three eighths, work in the background a quarter; what is left holds as
+    /// Memory for all it does, in bytes: [`CASCADE_MEMORY_MIN`] at least. What takes what
+    /// comes in gets half, work in the background a quarter; what is left holds as
     /// much of the runs that are written while it is open as there is room for, so that lookups
     /// need not read them. On top come what the device has in flight, 28 MiB at most, and about
     /// 60 bytes a key for lookups and unique insertions of many keys, while they run.
@@ -66,7 +69,7 @@ pub struct CascadeSettings {
     pub log: bool,
     /// How runs are read.
     pub access: Access,
-    /// Where flushes and merges run, up to three at a time. They wait for what runs on `io`.
+    /// Where flushes, commits and merges run, up to four at a time. They wait for what runs on `io`.
     pub work: Arc<dyn Executor>,
     /// Where single reads and writes run. Must not be the executor of `work`, whose threads would
     /// all wait for themselves.
@@ -94,6 +97,12 @@ pub(super) struct Shares {
     pub(super) slots: usize,
     /// The two tables.
     pub(super) tables: usize,
+    /// Tables that were packed.
+    pub(super) packed: usize,
+    /// One of these, if few of its keys are counted.
+    pub(super) packed_one: usize,
+    /// So many of them, at most.
+    pub(super) packed_max: usize,
     /// Runs kept in memory, and the indexes of all.
     pub(super) runs: usize,
     /// One read of a merge.
@@ -116,15 +125,21 @@ impl CascadeSettings {
         Ok(())
     }
 
-    pub(super) fn shares(&self, mode: Mode) -> Shares {
+    pub(super) fn shares(&self, mode: Mode, universe: Universe) -> Shares {
         let memory = self.memory_bytes;
-        let fits = |slots: usize| 2 * Memtable::bytes_max(mode, slots) <= memory / 8 * 3;
+        let tables = |slots| 2 * Memtable::bytes_max(mode, slots);
+        let packed_one = |slots| Resident::bytes_of(Memtable::len_max(slots), universe);
+        let least = |slots| tables(slots) + PACKED_MIN * packed_one(slots);
         let mut slots = SLOTS_MAX;
-        while slots > SLOTS_MIN && !fits(slots) {
+        while slots > SLOTS_MIN && least(slots) > memory / 2 {
             slots /= 2;
         }
-        let tables = 2 * Memtable::bytes_max(mode, slots);
+        let (tables, packed_one) = (tables(slots), packed_one(slots));
+        let packed_max = (memory / 2).saturating_sub(tables) / packed_one;
+        let packed_max = packed_max.clamp(PACKED_MIN, PACKED_MAX);
+        let packed = packed_max * packed_one;
         let read_unit = (memory / 1024).next_power_of_two().clamp(16 << 10, 256 << 10);
-        Shares { slots, tables, runs: memory - memory / 4 - tables, read_unit }
+        let runs = (memory - memory / 4).saturating_sub(tables + packed);
+        Shares { slots, tables, packed, packed_one, packed_max, runs, read_unit }
     }
 }

@@ -52,9 +52,14 @@ impl Ordered {
             slots: Words::filled(slots + TAIL, FREE),
             shift: 64 - slots.trailing_zeros(),
             len: 0,
-            len_max: (slots as f64 * LOAD_MAX) as usize,
+            len_max: Ordered::len_max(slots),
             is_crowded: false,
         }
+    }
+
+    /// How many hashes one with so many slots takes.
+    pub(super) fn len_max(slots: usize) -> usize {
+        (slots as f64 * LOAD_MAX) as usize
     }
 
     /// How many more it takes: up to [`PIECE_MAX`] of them, whatever they are.

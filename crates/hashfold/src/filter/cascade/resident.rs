@@ -152,14 +152,14 @@ pub(super) enum Known {
     Perhaps,
 }
 
-/// The bytes that the blocks of so many fingerprints take, at most, if few are counted.
-fn bytes_of(items: u64, universe: Universe) -> usize {
-    let gap = universe.size() as f64 / items.max(1) as f64;
-    let bits = gap.max(1.0).log2() + 2.2;
-    (items as f64 * bits / 8.0 * 1.02) as usize + 2 * PIECE_SIZE
-}
-
 impl Resident {
+    /// The bytes that the blocks of so many fingerprints take, at most, if few are counted.
+    pub(super) fn bytes_of(items: u64, universe: Universe) -> usize {
+        let gap = universe.size() as f64 / items.max(1) as f64;
+        let bits = gap.max(1.0).log2() + 2.2;
+        (items as f64 * bits / 8.0 * 1.02) as usize + 2 * PIECE_SIZE
+    }
+
     /// For a run of so many fingerprints: all of it, or a summary, or nothing, as there is room
     /// while `spared` bytes stay free.
     pub(super) fn plan(
@@ -168,14 +168,14 @@ impl Resident {
         universe: Universe,
         spared: usize,
     ) -> Option<Resident> {
-        if let Some(claim) = room.claim(bytes_of(items, universe), spared) {
+        if let Some(claim) = room.claim(Self::bytes_of(items, universe), spared) {
             return Some(Resident { claim: Some(claim), blocks: Blocks::default(), summary: None });
         }
         let gap_bits = (universe.size() / u128::from(items.max(1))).max(1).ilog2();
         let shift = gap_bits.saturating_sub(SUMMARY_BITS);
         let size = u128::from(universe.last() >> shift) + 1;
         let summarised = Universe::with_size(size).ok().filter(|_| shift > 1)?;
-        let claim = room.claim(bytes_of(items, summarised), spared)?;
+        let claim = room.claim(Self::bytes_of(items, summarised), spared)?;
         let index = BlockIndex::new(summarised);
         let summary = Summary {
             shift,

@@ -136,7 +136,7 @@ impl Snapshot {
     fn ask(&self, hashes: &[KeyHash]) -> Result<Answers> {
         let Identity { mode, universe, .. } = self.identity;
         let (tables, view) = (&self.tables[..], &*self.view);
-        let place = Place { mode, universe, tables, active: None, view };
+        let place = Place { mode, universe, tables, active: None, packed: &[], view };
         lookup::ask(place, hashes.iter().map(|hash| hash.high()))
     }
 

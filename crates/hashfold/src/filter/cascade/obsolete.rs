@@ -1,0 +1,65 @@
+//! Files that are not needed any more.
+//!
+//! They are removed in the background, one after the other: some devices take tens of milliseconds
+//! for each, and nothing else gets through while they free many at once.
+
+use crate::{io::Disk, work::Executor};
+use std::{
+    collections::VecDeque,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+/// Files that are to be removed.
+#[derive(Debug)]
+pub(super) struct Obsolete {
+    disk: Arc<dyn Disk>,
+    /// The oldest first.
+    queue: Mutex<VecDeque<PathBuf>>,
+    /// Held by whoever removes them.
+    removing: Mutex<()>,
+}
+
+impl Obsolete {
+    pub(super) fn new(disk: Arc<dyn Disk>) -> Arc<Obsolete> {
+        Arc::new(Obsolete { disk, queue: Mutex::default(), removing: Mutex::default() })
+    }
+
+    pub(super) fn add(&self, files: impl IntoIterator<Item = PathBuf>) {
+        self.queue().extend(files);
+    }
+
+    /// Starts to remove all of them, unless that is under way.
+    pub(super) fn start_removing(self: &Arc<Self>, executor: &dyn Executor) {
+        if self.queue().is_empty() {
+            return;
+        }
+        let obsolete = self.clone();
+        executor.spawn(Box::new(move || {
+            if let Ok(one) = obsolete.removing.try_lock() {
+                obsolete.remove(one);
+            }
+        }));
+    }
+
+    /// Returns when all are removed. Those that cannot be stay in the queue, or wait for whoever
+    /// opens the filter.
+    pub(super) fn remove_all(&self) {
+        self.remove(self.removing.lock().expect("nothing panics under this lock"));
+    }
+
+    fn remove(&self, _one: MutexGuard<'_, ()>) {
+        let mut stuck = Vec::new();
+        loop {
+            let Some(path) = self.queue().pop_front() else { break };
+            if self.disk.remove(&path).is_err() && self.disk.exists(&path).unwrap_or(true) {
+                stuck.push(path);
+            }
+        }
+        self.add(stuck);
+    }
+
+    fn queue(&self) -> MutexGuard<'_, VecDeque<PathBuf>> {
+        self.queue.lock().expect("nothing panics under this lock")
+    }
+}
