@@ -8,6 +8,7 @@ use crate::{
     checksum::crc32c,
     error::{Error, ErrorKind, Result},
     io::{Access, Disk, MemoryDisk, read_all},
+    key::Seed,
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -141,6 +142,49 @@ fn a_log_that_is_cut_short_is_read_as_far_as_it_goes() {
         assert!(read == written);
         let wrong = read.iter().zip(&left.counts).filter(|(a, b)| a != b).count();
         assert!(wrong <= 2 && (size < log_end(bytes) || wrong == 0));
+    }
+}
+
+/// A log whose end is missing was cut off by a crash, unless a later one says that it was synced.
+#[test]
+fn a_later_log_counts_only_if_it_was_synced() {
+    let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+    let settings = CascadeSettings { log: true, ..CascadeSettings::default() };
+    let options = CascadeOptions::exact(Seed(1), 7);
+    let mut filter =
+        CascadeFilter::create(disk.clone(), folder(), &options, settings.clone()).unwrap();
+    // More than one log takes.
+    filter.insert_batch(&hashes()[..1600]).unwrap();
+    let unsynced = files(&*disk);
+    filter.sync().unwrap();
+    assert_eq!((filter.told(), filter.durable(), filter.stats().durable), (1600, 1600, 0));
+    let whole = files(&*disk);
+    let [first, second] = [1, 2].map(wal::name);
+    assert!(unsynced.contains_key(&first) && whole.contains_key(&second));
+    let told = |files: &Files| {
+        let filter = CascadeFilter::open(disk_of(files), folder(), settings.clone())?;
+        let mut found = vec![false; 1600];
+        filter.contains_batch(&hashes()[..1600], &mut found)?;
+        let told = filter.told() as usize;
+        assert!(found.iter().enumerate().all(|(i, &found)| found == (i < told)));
+        assert_eq!(
+            verify_cascade(&*disk_of(files), folder(), &mut |_| Ok(()))?.logged,
+            told as u64
+        );
+        Ok::<_, Error>(told)
+    };
+    assert_eq!(told(&whole).unwrap(), 1600);
+    // What pads its last record does not matter.
+    let end = unsynced[&first].iter().rposition(|&byte| byte != 0).unwrap();
+    for size in (0..end).step_by(SECTOR) {
+        let mut files = whole.clone();
+        files.insert(first.clone(), whole[&first][..size].to_vec());
+        assert!(told(&files).is_err_and(|error| file_name(&error) == second), "cut to {size}");
+        // The mark at the end of the second log is all that says that it was synced.
+        let end = log_end(&whole[&second]);
+        files.insert(second.clone(), whole[&second][..end].to_vec());
+        let left = told(&files).unwrap();
+        assert!(left < 1600, "cut to {size}: {left} told");
     }
 }
 

@@ -2,7 +2,9 @@
 
 use super::{
     core::{Core, End, Errand, Frozen, Shared},
-    flush, lookup,
+    flush,
+    logs::Logs,
+    lookup,
     memtable::{Change, Memtable},
     merges,
     options::{CascadeOptions, CascadeSettings, Shares},
@@ -11,7 +13,7 @@ use super::{
     snapshot::Snapshot,
     state::{Epoch, Identity, Upper, View},
     stats::CascadeStats,
-    wal::{self, Wal},
+    wal,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -52,13 +54,7 @@ pub struct CascadeFilter {
     told: u64,
     /// Of these, how many came before the table.
     before: u64,
-    /// Of these, how many are in the log on the device.
-    logged: u64,
-    wal: Option<Wal>,
-    /// The number of the next log.
-    next_log: u64,
-    /// Logs lack something that was told: a new one may begin when runs have it.
-    has_gap: bool,
+    logs: Logs,
     /// Too many runs: up to which move of the background work to wait.
     owed: Option<u64>,
     /// Of each key.
@@ -99,7 +95,7 @@ impl CascadeFilter {
     }
 
     fn start(core: Arc<Core>) -> Result<CascadeFilter> {
-        let (told, next_log) = {
+        let (told, first_log) = {
             let shared = core.shared();
             (shared.view.told, shared.view.first_log)
         };
@@ -107,10 +103,7 @@ impl CascadeFilter {
             active: Memtable::new(core.identity.mode, core.shares.slots),
             told,
             before: told,
-            logged: told,
-            wal: None,
-            next_log,
-            has_gap: false,
+            logs: Logs::new(first_log, told),
             owed: None,
             delay: Duration::ZERO,
             delayed: Duration::ZERO,
@@ -127,16 +120,13 @@ impl CascadeFilter {
         let core = self.core.clone();
         let logs = recovery::logs(&core)?;
         let Some(&last) = logs.last() else { return Ok(()) };
-        // A flush meanwhile leaves the logs there: `next_log` is still the first of them.
-        for &number in &logs {
-            let Identity { seed, id, .. } = core.identity;
-            let (before, id) = (self.told, (seed, id));
-            let take = &mut |change, hashes: &[u64]| self.tell(change, hashes);
-            wal::replay(&*core.disk, &core.folder, number, id, before, take)?;
-        }
-        self.next_log = last + 1;
+        let Identity { seed, id, .. } = core.identity;
+        // A flush meanwhile leaves the logs there: the first one stays the first.
+        let before = self.told;
+        let take = &mut |change, hashes: &[u64]| self.tell(change, hashes);
+        wal::replay(&*core.disk, &core.folder, &logs, (seed, id), before, take)?;
         self.flush()?;
-        self.logged = self.told;
+        self.logs = Logs::new(last + 1, self.told);
         if core.shared().view.first_log <= last {
             let change = |view: &View| Some(View { first_log: last + 1, ..view.clone() });
             core.publish(&[], change, |_| {})?;
@@ -295,14 +285,11 @@ impl CascadeFilter {
             self.make_room()?;
             self.open_log()?;
             let (now, later) = hashes.split_at(hashes.len().min(self.active.room()));
-            let logged = self.wal.as_mut().map_or(Ok(()), |wal| wal.append(change, now));
+            let logged = self.logs.append(change, now);
             // Also if the log fails: some of it may be there, and must not come back as what was
             // never told.
             self.take(change, now);
-            if let Err(error) = logged {
-                (self.wal, self.has_gap) = (None, true);
-                return Err(error);
-            }
+            logged?;
             hashes = later;
         }
         Ok(())
@@ -347,7 +334,7 @@ impl CascadeFilter {
         // While the table before it is being packed, it takes more than it should.
         let is_due = self.active.is_due() && !self.core.hurry_pack();
         if is_due || self.active.room() == 0 {
-            self.freeze()?;
+            self.freeze(false)?;
             self.owed = self.debt()?;
             self.delay = self.delay();
         }
@@ -381,30 +368,26 @@ impl CascadeFilter {
         DELAY_MAX * (beyond * beyond) as u32 / (half * half) as u32
     }
 
-    /// Has the table packed in the background, and goes on with an empty one.
+    /// Has the table packed in the background, and goes on with an empty one, perhaps in another
+    /// log.
     ///
     /// # Errors
     /// If there is no memory for one more because packed ones cannot be flushed: nothing is lost,
     /// and the table stays.
-    fn freeze(&mut self) -> Result<()> {
+    fn freeze(&mut self, ends_log: bool) -> Result<()> {
         self.finish_pack()?;
         // An empty table may have taken changes that cancelled each other out.
         if self.told == self.before {
             return Ok(());
         }
         self.finish_flush(|shared, shares| shared.has_room(shares))?;
-        if let Some(mut wal) = self.wal.take() {
-            match wal.sync() {
-                Ok(()) => self.logged = self.told,
-                Err(_) => self.has_gap = true,
-            }
-        }
         let spare = self.core.shared().spare.take();
         let (mode, slots) = (self.core.identity.mode, self.core.shares.slots);
         let new = spare.unwrap_or_else(|| Memtable::new(mode, slots));
         let table = Arc::new(mem::replace(&mut self.active, new));
         self.before = self.told;
-        let end = End { told: self.told, next_log: self.next_log };
+        let next_log = self.logs.end_table(&self.core, ends_log);
+        let end = End { told: self.told, next_log };
         {
             let mut shared = self.core.shared();
             (shared.frozen, shared.pack) = (Some(Frozen { table, end }), Errand::Running);
@@ -459,21 +442,15 @@ impl CascadeFilter {
 
     /// Goes on with a new log, if there is to be one and there is none.
     fn open_log(&mut self) -> Result<()> {
-        if !self.core.settings.log || self.wal.is_some() {
+        if !self.core.settings.log || self.logs.is_open() {
             return Ok(());
         }
-        if self.has_gap {
+        if self.logs.has_gap() {
             // Nothing is acknowledged in a log while what was told before it may be lost.
             self.flush()?;
         }
         debug_assert_eq!(self.told, self.before);
-        let core = &self.core;
-        let Identity { seed, id, .. } = core.identity;
-        let (number, io) = (self.next_log, core.settings.io.clone());
-        let wal = Wal::create(&*core.disk, &core.folder, number, (seed, id), self.told, io)?;
-        self.next_log += 1;
-        self.wal = Some(wal);
-        Ok(())
+        self.logs.open(&self.core, self.told)
     }
 
     /// Changes told so far, from the filter's beginning: those of a batch count one each.
@@ -483,7 +460,7 @@ impl CascadeFilter {
 
     /// Of the changes told, how many will be there if the power goes now: the first ones.
     pub fn durable(&self) -> u64 {
-        self.core.shared().view.told.max(self.logged)
+        self.core.shared().view.told.max(self.logs.synced())
     }
 
     /// Returns when all that was told is durable, in a run.
@@ -492,13 +469,13 @@ impl CascadeFilter {
     /// Those of writing, such as a full disk: all that was told is still known, and the next call
     /// tries again.
     pub fn flush(&mut self) -> Result<()> {
-        self.freeze()?;
+        self.freeze(true)?;
         self.finish_pack()?;
         self.core.shared().is_flush_wanted = true;
         let flushed = self.finish_flush(|shared, _| shared.packed.is_empty());
         self.core.shared().is_flush_wanted = false;
         flushed?;
-        self.has_gap = false;
+        self.logs.forget(self.told);
         Ok(())
     }
 
@@ -507,13 +484,9 @@ impl CascadeFilter {
     /// # Errors
     /// As of [`CascadeFilter::flush`].
     pub fn sync(&mut self) -> Result<()> {
-        if self.durable() == self.told {
-            return Ok(());
-        }
-        if let Some(wal) = &mut self.wal
-            && wal.sync().is_ok()
-        {
-            self.logged = self.told;
+        let durable = self.core.shared().view.told;
+        self.logs.forget(durable);
+        if durable == self.told || self.logs.sync(self.told) {
             return Ok(());
         }
         // Runs do instead.
@@ -638,6 +611,8 @@ impl Drop for CascadeFilter {
             shared = self.core.wait(shared);
         }
         drop(shared);
+        let unused = self.logs.take_unused();
+        self.core.obsolete.add(unused.map(|number| self.core.folder.join(wal::name(number))));
         self.core.obsolete.remove_all();
         // Jobs that have said that they are done are about to let go of the core: its lock and its
         // executors are to be dropped here, not on a thread of theirs.

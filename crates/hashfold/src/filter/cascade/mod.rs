@@ -7,6 +7,7 @@ mod crash;
 mod damage;
 mod filter;
 mod flush;
+mod logs;
 mod lookup;
 mod memtable;
 mod merges;

@@ -182,23 +182,21 @@ fn read_logs(
     view: &View,
 ) -> Result<Vec<Arc<Memtable>>> {
     let mut tables: Vec<Memtable> = Vec::new();
-    let mut told = view.told;
-    for number in recovery::logs_from(disk, folder, view.first_log)? {
-        let of = (identity.seed, identity.id);
-        told = wal::replay(disk, folder, number, of, told, &mut |change, mut hashes| {
-            while !hashes.is_empty() {
-                if tables.last().is_none_or(|table| table.room() == 0) {
-                    let slots = LOG_SLOTS[0] << tables.len().min(8);
-                    tables.push(Memtable::new(identity.mode, slots.min(LOG_SLOTS[1])));
-                }
-                let Some(table) = tables.last_mut() else { break };
-                let (now, later) = hashes.split_at(hashes.len().min(table.room()));
-                table.apply(change, now);
-                hashes = later;
+    let logs = recovery::logs_from(disk, folder, view.first_log)?;
+    let of = (identity.seed, identity.id);
+    wal::replay(disk, folder, &logs, of, view.told, &mut |change, mut hashes| {
+        while !hashes.is_empty() {
+            if tables.last().is_none_or(|table| table.room() == 0) {
+                let slots = LOG_SLOTS[0] << tables.len().min(8);
+                tables.push(Memtable::new(identity.mode, slots.min(LOG_SLOTS[1])));
             }
-            Ok(())
-        })?;
-    }
+            let Some(table) = tables.last_mut() else { break };
+            let (now, later) = hashes.split_at(hashes.len().min(table.room()));
+            table.apply(change, now);
+            hashes = later;
+        }
+        Ok(())
+    })?;
     Ok(tables.into_iter().rev().map(Arc::new).collect())
 }
 

@@ -86,12 +86,9 @@ fn check_logs(
     identity: &Identity,
     state: &State<u64>,
 ) -> Result<u64> {
+    let logs = recovery::logs_from(disk, folder, state.first_log)?;
     let of = (identity.seed, identity.id);
-    let mut told = state.told;
-    for number in recovery::logs_from(disk, folder, state.first_log)? {
-        told = wal::replay(disk, folder, number, of, told, &mut |_, _| Ok(()))?;
-    }
-    Ok(told)
+    wal::replay(disk, folder, &logs, of, state.told, &mut |_, _| Ok(()))
 }
 
 fn is_missing(error: &Error) -> bool {

@@ -12,13 +12,13 @@
 //! |     24 |    8 | count    | hashes in this record                                        |
 //! |     32 |  8 n | hashes   | the high 64 bits of each, in the order told                  |
 //!
-//! The first record has no hashes: it says how much was told when the log began, and all of that is
-//! in runs or in the logs before. Another without hashes stands behind the last one after a sync,
-//! until the next record takes its place.
+//! A record without hashes stands behind the last one after a sync, until the next record takes its
+//! place. It ends the log, and so does the first record that is not whole: a crash cut it off there.
+//! If a record behind says that this place was synced, the log is damaged.
 //!
-//! The first record that is not whole ends the log, and so does one without hashes that is not the
-//! first: a crash cut it off there. If a record behind says that this place was synced, it is
-//! damaged.
+//! A log is synced only when all changes before it are in runs or in logs that were synced. So if a
+//! log begins with more changes told than those before it hold, either something in it was synced,
+//! and a log before it is damaged, or a crash cut off that one, and nothing in this one counts.
 
 use super::memtable::Change;
 use crate::{
@@ -39,8 +39,6 @@ const RECORD_HEAD: usize = 32;
 const HASHES_MAX: usize = 64 * 1024 - RECORD_HEAD / 8;
 const RECORD_MAX: usize = RECORD_HEAD + 8 * HASHES_MAX;
 const _: () = assert!(RECORD_MAX.is_multiple_of(ALIGNMENT));
-/// The header and the first record, in bytes.
-const START: usize = 2 * ALIGNMENT;
 /// Records being written at once, at most.
 const WRITES_MAX: usize = 4;
 
@@ -73,39 +71,62 @@ pub(super) struct Wal {
 }
 
 impl Wal {
-    /// A new log; `before` changes were told so far. Its name is durable when this returns.
+    /// A new log, which is not begun. Its name is durable when this returns.
     pub(super) fn create(
         disk: &dyn Disk,
         folder: &Path,
         number: u64,
         (seed, id): (Seed, u64),
-        before: u64,
         executor: Arc<dyn Executor>,
     ) -> Result<Wal> {
         let file = disk.create(&folder.join(name(number)), Access::Direct)?;
         let id = id.wrapping_add(number);
-        let mut wal = Wal {
+        let mut header = Buffer::zeroed(ALIGNMENT);
+        header.copy_from_slice(&Header::new(FileKind::FilterLog, seed, id).encode());
+        file.write_at(0, &header)?;
+        file.sync()?;
+        disk.sync_folder(folder)?;
+        Ok(Wal {
             file,
             id,
             executor,
             record: Buffer::zeroed(RECORD_MAX),
             change: Change::Insert,
             count: 0,
-            before,
+            before: 0,
             offset: ALIGNMENT as u64,
             synced: 0,
             writes: VecDeque::new(),
             spare: Vec::new(),
             failed: false,
-        };
-        let mut start = Buffer::zeroed(START);
-        start[..ALIGNMENT].copy_from_slice(&Header::new(FileKind::FilterLog, seed, id).encode());
-        wal.complete(&mut start[ALIGNMENT..], 0);
-        wal.file.write_at(0, &start)?;
-        wal.file.sync()?;
-        disk.sync_folder(folder)?;
-        (wal.offset, wal.synced) = (START as u64, START as u64);
-        Ok(wal)
+        })
+    }
+
+    /// So many changes were told before it.
+    pub(super) fn begin(&mut self, told: u64) {
+        self.before = told;
+    }
+
+    /// Changes told when it ends.
+    pub(super) fn told(&self) -> u64 {
+        self.before + self.count as u64
+    }
+
+    /// With what is not written yet, in bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.offset + 8 * self.count as u64
+    }
+
+    /// Whether something is missing in it.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Nothing more comes.
+    pub(super) fn end(&mut self) -> Result<()> {
+        let written = self.write();
+        (self.record, self.spare) = (Buffer::zeroed(0), Vec::new());
+        written
     }
 
     /// Appends changes; they are durable after the next [`Wal::sync`].
@@ -129,7 +150,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Returns when all that was appended is on the device.
+    /// Returns when all that was appended is on the device. So must be what was told before.
     pub(super) fn sync(&mut self) -> Result<()> {
         self.write()?;
         self.wait_until(0)?;
@@ -203,48 +224,40 @@ fn checksum(record: &[u8], offset: u64, id: u64) -> u32 {
     crc32c_append(sum, &id.to_le_bytes())
 }
 
-/// Shows the changes of a log, from the `told`-th of the filter on, to `take`, as far as they are
+/// Shows the changes of logs, from the `told`-th of the filter on, to `take`, as far as they are
 /// whole; returns how many were told in the end.
 ///
 /// # Errors
-/// If something that was on the device is not there any more: in this log, or before it.
+/// If something that was on the device is not there any more.
 pub(super) fn replay(
     disk: &dyn Disk,
     folder: &Path,
-    number: u64,
-    (seed, id): (Seed, u64),
+    numbers: &[u64],
+    of: (Seed, u64),
     mut told: u64,
     take: &mut dyn FnMut(Change, &[u64]) -> Result<()>,
 ) -> Result<u64> {
-    let file = disk.open(&folder.join(name(number)), Access::Cached)?;
-    let id = id.wrapping_add(number);
-    let size = file.size()?;
-    let header = match Header::read(&*file, FileKind::FilterLog) {
-        Ok(header) => header,
-        // The crash came before its first sync, and nothing was acknowledged in it.
-        Err(error) if size <= START as u64 && error.class() == ErrorClass::Damage => {
-            return Ok(told);
+    let mut gap = None;
+    let mut before: Option<Log> = None;
+    for &number in numbers {
+        let Some(mut log) = Log::open(disk, folder, number, of)? else { continue };
+        if gap.is_none() {
+            gap = log.replay(&mut told, take)?;
         }
-        Err(error) => return Err(error),
-    };
-    for (what, expected, got) in [("seed", seed.0, header.seed.0), ("file id", id, header.id)] {
-        if expected != got {
-            return Err(Error::new(ErrorKind::Mismatch { what, expected, got }).at(file.place()));
+        if gap.is_some()
+            && let Some(mut before) = before.take()
+        {
+            // It may have been written to meanwhile.
+            before.replay(&mut told, take)?;
+            gap = log.replay(&mut told, take)?;
         }
-    }
-    let mut log = Log { file, id, size, hashes: Vec::new() };
-    let mut offset = ALIGNMENT as u64;
-    while let Some(record) = log.record(offset)? {
-        // What a run holds already is passed over.
-        let Some(known) = told.checked_sub(record.before) else {
-            let error = Error::field("changes told before", format!("{told}"), record.before);
-            return Err(error.at(&log.file.place().offset(offset)));
+        gap = match gap {
+            // That log was on the device.
+            Some(error) if log.was_synced(0)? => return Err(error),
+            // A crash cut it off.
+            gap => gap,
         };
-        let known = usize::try_from(known).unwrap_or(usize::MAX);
-        let new = log.hashes.get(known..).unwrap_or_default();
-        take(record.change, new)?;
-        told += new.len() as u64;
-        offset += record.size;
+        before = Some(log);
     }
     Ok(told)
 }
@@ -254,6 +267,8 @@ struct Log {
     file: Arc<dyn BlockFile>,
     id: u64,
     size: u64,
+    /// Where the next record begins.
+    offset: u64,
     /// Those of the last record that was read.
     hashes: Vec<u64>,
 }
@@ -268,6 +283,52 @@ struct Record {
 }
 
 impl Log {
+    /// `None` if a crash came before its header was there: nothing was acknowledged in it.
+    fn open(
+        disk: &dyn Disk,
+        folder: &Path,
+        number: u64,
+        (seed, id): (Seed, u64),
+    ) -> Result<Option<Log>> {
+        let file = disk.open(&folder.join(name(number)), Access::Cached)?;
+        let id = id.wrapping_add(number);
+        let (size, offset) = (file.size()?, ALIGNMENT as u64);
+        let header = match Header::read(&*file, FileKind::FilterLog) {
+            Ok(header) => header,
+            Err(error) if size <= offset && error.class() == ErrorClass::Damage => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        for (what, expected, got) in [("seed", seed.0, header.seed.0), ("file id", id, header.id)] {
+            if expected != got {
+                let error = Error::new(ErrorKind::Mismatch { what, expected, got });
+                return Err(error.at(file.place()));
+            }
+        }
+        Ok(Some(Log { file, id, size, offset, hashes: Vec::new() }))
+    }
+
+    /// Shows its changes from where it is. What is wrong if it goes on with more than was told.
+    fn replay(
+        &mut self,
+        told: &mut u64,
+        take: &mut dyn FnMut(Change, &[u64]) -> Result<()>,
+    ) -> Result<Option<Error>> {
+        self.size = self.file.size()?;
+        while let Some(record) = self.record(self.offset)? {
+            let Some(known) = told.checked_sub(record.before) else {
+                let error = Error::field("changes told before", format!("{told}"), record.before);
+                return Ok(Some(error.at(&self.file.place().offset(self.offset))));
+            };
+            // What runs hold already is passed over.
+            let known = usize::try_from(known).unwrap_or(usize::MAX);
+            let new = self.hashes.get(known..).unwrap_or_default();
+            take(record.change, new)?;
+            *told += new.len() as u64;
+            self.offset += record.size;
+        }
+        Ok(None)
+    }
+
     /// The record at an offset; `None` where a crash ended the log.
     fn record(&mut self, offset: u64) -> Result<Option<Record>> {
         if let Some(record) = self.read_changes(offset)? {
@@ -305,7 +366,7 @@ impl Log {
     /// what is behind such a one does not follow on it.
     fn read_changes(&mut self, offset: u64) -> Result<Option<Record>> {
         let record = self.read(offset)?;
-        Ok(record.filter(|_| offset == ALIGNMENT as u64 || !self.hashes.is_empty()))
+        Ok(record.filter(|_| !self.hashes.is_empty()))
     }
 
     /// The record at an offset, if it is whole.

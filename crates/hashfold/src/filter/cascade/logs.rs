@@ -1,0 +1,116 @@
+//! The logs of an open filter: one that is being written, and full ones before it.
+//!
+//! A table that is full does not end its log: a log takes several. When it is long enough the next
+//! one follows, which was made in the background meanwhile. Nobody waits for the device but
+//! [`Logs::sync`], which syncs the logs in the order in which they were written.
+
+use super::{core::Core, memtable::Change, wal::Wal};
+use crate::{error::Result, work::Pending};
+
+/// A log that is so long is followed by another one, in bytes.
+const LOG_SIZE: u64 = if cfg!(test) { 10 << 10 } else { 64 << 20 };
+
+#[derive(Debug)]
+pub(super) struct Logs {
+    current: Option<Wal>,
+    /// Full ones that may not be on the device, the oldest first.
+    full: Vec<Wal>,
+    /// The one after the current one, being made.
+    next: Option<Pending<Result<Wal>>>,
+    /// The number of the next log.
+    number: u64,
+    /// Changes told that logs on the device hold, if runs do not.
+    synced: u64,
+}
+
+impl Logs {
+    /// None yet; the first one gets this number, when so many changes were told.
+    pub(super) fn new(number: u64, told: u64) -> Logs {
+        Logs { current: None, full: Vec::new(), next: None, number, synced: told }
+    }
+
+    /// Changes told that logs on the device hold, if runs do not.
+    pub(super) fn synced(&self) -> u64 {
+        self.synced
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Whether something that was told is missing in them. There is no new log until runs have it.
+    pub(super) fn has_gap(&self) -> bool {
+        self.full.iter().any(Wal::has_failed)
+    }
+
+    /// Goes on with a new log after so many changes.
+    pub(super) fn open(&mut self, core: &Core, told: u64) -> Result<()> {
+        let made = match self.next.take() {
+            Some(next) => next.wait(),
+            None => make(core, self.number)(),
+        };
+        let mut wal = made?;
+        wal.begin(told);
+        self.number += 1;
+        self.current = Some(wal);
+        Ok(())
+    }
+
+    /// Appends changes, if there is a log; they are durable after the next [`Logs::sync`].
+    ///
+    /// # Errors
+    /// Those of writing: the log ends there, and there is a gap.
+    pub(super) fn append(&mut self, change: Change, hashes: &[u64]) -> Result<()> {
+        let Some(wal) = &mut self.current else { return Ok(()) };
+        wal.append(change, hashes).inspect_err(|_| self.full.extend(self.current.take()))
+    }
+
+    /// A table is full: so is the log, if it is long enough, or if it is to be the `last` one for
+    /// now. The number of the first log that holds what comes next.
+    pub(super) fn end_table(&mut self, core: &Core, last: bool) -> u64 {
+        let Some(wal) = &mut self.current else { return self.number };
+        if last || wal.size() >= LOG_SIZE {
+            // If this fails, so does its sync.
+            let _ = wal.end();
+            self.full.extend(self.current.take());
+            return self.number;
+        }
+        if wal.size() >= LOG_SIZE / 2 && self.next.is_none() {
+            self.next = Some(Pending::start(&*core.settings.io, make(core, self.number)));
+        }
+        self.number - 1
+    }
+
+    /// Tries to make durable what is in logs; whether that is all of so many changes told.
+    pub(super) fn sync(&mut self, told: u64) -> bool {
+        let last = self.current.as_ref().or(self.full.last());
+        let has_all = last.is_some_and(|wal| wal.told() == told);
+        let mut logs = self.full.iter_mut().chain(&mut self.current);
+        let is_done = has_all && logs.all(|wal| wal.sync().is_ok());
+        if is_done {
+            self.synced = told;
+            self.full.clear();
+        }
+        is_done
+    }
+
+    /// Forgets full logs that hold nothing but what runs hold: so many changes told.
+    pub(super) fn forget(&mut self, told: u64) {
+        self.full.retain(|wal| wal.told() > told);
+    }
+
+    /// The number of a log that was made and is not needed.
+    pub(super) fn take_unused(&mut self) -> Option<u64> {
+        self.next.take().map(|next| {
+            drop(next.wait());
+            self.number
+        })
+    }
+}
+
+/// Makes a log.
+fn make(core: &Core, number: u64) -> impl FnOnce() -> Result<Wal> + Send + 'static {
+    let (disk, folder) = (core.disk.clone(), core.folder.clone());
+    let (of, io) = ((core.identity.seed, core.identity.id), core.settings.io.clone());
+    move || Wal::create(&*disk, &folder, number, of, io)
+}
