@@ -9,6 +9,7 @@ use super::{
     merges,
     options::{CascadeOptions, CascadeSettings, Shares},
     ordered::PIECE_MAX,
+    pace::Pace,
     recovery,
     snapshot::Snapshot,
     state::{Epoch, Identity, Upper, View},
@@ -21,25 +22,7 @@ use crate::{
     io::Disk,
     key::{KeyHash, Seed},
 };
-use std::{fmt, io, mem, path::Path, sync::Arc, thread, time::Duration};
-
-/// Whoever inserts is slowed down while packed tables are being flushed and there is little memory
-/// for more: better many short waits than a long one in the end. This is for each key when there
-/// is none left.
-const DELAY_MAX: Duration = Duration::from_nanos(600);
-/// Delays are summed up until they are worth a wait.
-const DELAY_MIN: Duration = Duration::from_micros(100);
-
-/// With so many runs of the newest kind, whoever inserts waits for merges in proportion to what he
-/// inserts.
-const DEBT_RUNS: usize = 16;
-/// What he waits for: so many fingerprints moved for each one inserted.
-const MOVES_OWED: u64 = 4;
-/// By so many of these he may be ahead: merges pause for tenths of a second while their result is
-/// being made durable.
-const MOVES_AHEAD: u64 = 48 << 20;
-/// With so many runs of the newest kind, an error of merging is an error of inserting.
-const DEBT_RUNS_MAX: usize = 192;
+use std::{fmt, io, mem, path::Path, sync::Arc, thread};
 
 /// A filter on flash for more keys than fit in RAM: takes tens of millions of them a second, and
 /// finds one with one device read.
@@ -55,12 +38,7 @@ pub struct CascadeFilter {
     /// Of these, how many came before the table.
     before: u64,
     logs: Logs,
-    /// Too many runs: up to which move of the background work to wait.
-    owed: Option<u64>,
-    /// Of each key.
-    delay: Duration,
-    /// What was not waited for yet.
-    delayed: Duration,
+    pace: Pace,
     hashes: Vec<u64>,
 }
 
@@ -104,9 +82,7 @@ impl CascadeFilter {
             told,
             before: told,
             logs: Logs::new(first_log, told),
-            owed: None,
-            delay: Duration::ZERO,
-            delayed: Duration::ZERO,
+            pace: Pace::default(),
             hashes: Vec::new(),
             core,
         };
@@ -309,24 +285,7 @@ impl CascadeFilter {
     fn take(&mut self, change: Change, hashes: &[u64]) {
         self.active.apply(change, hashes);
         self.told += hashes.len() as u64;
-        if !self.delay.is_zero() {
-            self.delayed += self.delay * hashes.len() as u32;
-            if self.delayed >= DELAY_MIN {
-                thread::sleep(mem::take(&mut self.delayed));
-                self.delay = self.delay();
-            }
-        }
-        if let Some(owed) = &mut self.owed {
-            *owed += MOVES_OWED * hashes.len() as u64;
-            let t = std::time::Instant::now();
-            if !self.core.wait_for_moved(owed.saturating_sub(MOVES_AHEAD)) {
-                self.owed = None;
-            }
-            let e = t.elapsed().as_secs_f64() * 1e3;
-            if e > 15.0 {
-                eprintln!("STALL owed {e:.1} ms");
-            }
-        }
+        self.pace.keep(&self.core, hashes.len());
     }
 
     /// Sees to it that the table takes at least one change.
@@ -335,37 +294,9 @@ impl CascadeFilter {
         let is_due = self.active.is_due() && !self.core.hurry_pack();
         if is_due || self.active.room() == 0 {
             self.freeze(false)?;
-            self.owed = self.debt()?;
-            self.delay = self.delay();
+            self.pace.set(&self.core)?;
         }
         Ok(())
-    }
-
-    /// If there are too many runs, how far background work is: those who insert go on as it does.
-    fn debt(&self) -> Result<Option<u64>> {
-        let mut shared = self.core.shared();
-        let uppers = shared.view.epochs[0].uppers.iter();
-        let runs = uppers.filter(|upper| upper.tier == 0 && upper.from == 0).count();
-        if runs >= DEBT_RUNS_MAX
-            && !shared.is_merging()
-            && let Some(error) = shared.merge_error.take()
-        {
-            return Err(error);
-        }
-        let owed = || self.core.moved().max(self.owed.unwrap_or(0));
-        Ok((runs >= DEBT_RUNS).then(owed))
-    }
-
-    /// How much each key is delayed.
-    fn delay(&self) -> Duration {
-        let shared = self.core.shared();
-        if !shared.flush.is_running() {
-            return Duration::ZERO;
-        }
-        // Half of the memory for packed tables is being flushed.
-        let half = self.core.shares.packed_max / 2;
-        let beyond = shared.packed.len().saturating_sub(half).min(half);
-        DELAY_MAX * (beyond * beyond) as u32 / (half * half) as u32
     }
 
     /// Has the table packed in the background, and goes on with an empty one, perhaps in another

@@ -14,6 +14,7 @@ mod merges;
 mod obsolete;
 mod options;
 mod ordered;
+mod pace;
 #[cfg(test)]
 mod readers;
 mod recovery;
