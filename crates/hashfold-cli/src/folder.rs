@@ -26,6 +26,9 @@ pub(crate) enum Holds {
 
 /// Looks for the one file that each data set has.
 pub(crate) fn holds(folder: &Path) -> Result<Holds> {
+    if folder.is_file() {
+        return Err(Failure::usage(format!("{}: is a file, not a folder", folder.display())));
+    }
     let disk = device::disk();
     Ok(match () {
         () if disk.exists(&folder.join(store::NAME))? => Holds::Store,

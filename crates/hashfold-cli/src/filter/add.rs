@@ -76,10 +76,7 @@ pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
         };
     }
     let taken = taken.and_then(|()| keys.finish());
-    // What was taken before a failure stays.
-    let closed = filter.close();
-    closed?;
-    let bad_rows = taken.map_err(|failure| keys::after(adder.added, "added", failure))?;
+    let bad_rows = keys::end(adder.added, "added", taken, filter.close())?;
     adder.report(bad_rows, start.elapsed().as_secs_f64())?;
     Ok(Exit::Done)
 }

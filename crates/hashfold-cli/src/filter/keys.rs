@@ -58,6 +58,10 @@ impl KeyArgs {
         let selection = Selection { is_of_keys: true, ..Selection::default() };
         let mut options = self.files.read_options(selection);
         if self.files.key.is_none() {
+            if !options.header && options.format.is_none() {
+                let message = "--no-header is for rows; say with --key which column has the keys";
+                return Err(Failure::usage(message));
+            }
             options.format.get_or_insert(Format::Lines);
         }
         Inputs::open(&self.inputs, options)
@@ -141,8 +145,24 @@ impl KeyBatch {
     }
 }
 
+/// What taking keys came to; failures say what stays for all that.
+pub(super) fn end(
+    keys: u64,
+    what: &str,
+    taken: Result<u64>,
+    closed: hashfold::Result<()>,
+) -> Result<u64> {
+    if let Err(error) = closed {
+        let Failure { exit, message } = error.into();
+        let count = units::counted(keys, "key was", "keys were");
+        let message = format!("{message}; {count} read, not all of them {what}");
+        return Err(Failure { exit, message });
+    }
+    taken.map_err(|failure| after(keys, what, failure))
+}
+
 /// Says in a failure what stays for all that: keys are not taken back.
-pub(super) fn after(keys: u64, what: &str, failure: Failure) -> Failure {
+fn after(keys: u64, what: &str, failure: Failure) -> Failure {
     let Failure { exit, message } = failure;
     if message.is_empty() {
         return Failure { exit, message };

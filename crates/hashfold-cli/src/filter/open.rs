@@ -44,7 +44,7 @@ const KEYS_BYTES_MIN: usize = 6 << 20;
 const _: () =
     assert!(PROGRAM_BYTES + IN_FLIGHT_BYTES + KEYS_BYTES_MIN + CASCADE_MEMORY_MIN <= MEMORY_MIN);
 
-/// Flushes, commits and merges run side by side, up to four at a time.
+/// Packing, a flush and two merges run side by side.
 const WORKERS: usize = 4;
 
 /// How the memory is shared out, and the threads.

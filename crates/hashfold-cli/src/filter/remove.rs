@@ -55,10 +55,7 @@ pub(crate) fn run(args: &RemoveArgs) -> Result<Exit> {
         Ok(())
     };
     let taken = take().and_then(|()| keys.finish());
-    // What was taken out before a failure stays so.
-    let closed = filter.close();
-    closed?;
-    let bad_rows = taken.map_err(|failure| keys::after(count, "removed", failure))?;
+    let bad_rows = keys::end(count, "removed", taken, filter.close())?;
     args.report(count, bad_rows, start.elapsed().as_secs_f64())
 }
 

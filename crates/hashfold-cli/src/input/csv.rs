@@ -12,6 +12,7 @@ use crate::{
     failure::{Failure, Result},
     row::RowEncoder,
     schema::{Column, Form, Kind, Schema},
+    units,
 };
 use memchr::{memchr, memchr_iter, memchr2};
 use std::ops::Range;
@@ -172,7 +173,8 @@ fn wrong_width(expected: usize, ranges: &[Range<usize>]) -> Flaw {
         Some(first_too_many) => first_too_many.start,
         None => ranges.last().map_or(0, |last| last.end),
     };
-    Flaw::new(format!("the line has {} fields, expected {expected}", ranges.len())).at(column + 1)
+    let fields = units::counted(ranges.len() as u64, "field", "fields");
+    Flaw::new(format!("the line has {fields}, expected {expected}")).at(column + 1)
 }
 
 fn is_blank(line: &[u8]) -> bool {

@@ -29,7 +29,7 @@ fn check(file: &str, bytes: &[u8], good: usize, message: &str) {
 
 #[test]
 fn a_csv_line_has_as_many_fields_as_the_header() {
-    check("a.csv", b"k,v\n1,a\n2\n3,c\n", 2, "a.csv:3:2: the line has 1 fields, expected 2");
+    check("a.csv", b"k,v\n1,a\n2\n3,c\n", 2, "a.csv:3:2: the line has 1 field, expected 2");
     check("a.csv", b"k,v\n1,\"a\nb\"\n2,b,c\n", 1, "a.csv:4:5: the line has 3 fields, expected 2");
 }
 

@@ -33,8 +33,8 @@ impl Universe {
         let size = (capacity as f64 / error_rate).ceil();
         if size >= 2_f64.powi(64) {
             let expected =
-                format!("at least {:e}, or exact fingerprints", capacity as f64 / 2_f64.powi(64));
-            return Err(Error::argument("error rate", expected, error_rate));
+                format!("at least {:.2e}, or exact fingerprints", capacity as f64 / 2_f64.powi(64));
+            return Err(Error::argument("error rate", expected, format!("{error_rate:e}")));
         }
         Universe::with_size(size as u128)
     }

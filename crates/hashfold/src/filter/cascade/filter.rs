@@ -311,7 +311,7 @@ impl CascadeFilter {
         if self.told == self.before {
             return Ok(());
         }
-        self.finish_flush(|shared, shares| shared.has_room(shares))?;
+        self.finish_flush(Shared::has_room)?;
         let spare = self.core.shared().spare.take();
         let (mode, slots) = (self.core.identity.mode, self.core.shares.slots);
         let new = spare.unwrap_or_else(|| Memtable::new(mode, slots));

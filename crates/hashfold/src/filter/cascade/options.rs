@@ -69,7 +69,7 @@ pub struct CascadeSettings {
     pub log: bool,
     /// How runs are read.
     pub access: Access,
-    /// Where flushes, commits and merges run, up to four at a time. They wait for what runs on `io`.
+    /// Where packing, flushes and merges run, up to four at a time. They wait for what runs on `io`.
     pub work: Arc<dyn Executor>,
     /// Where single reads and writes run. Must not be the executor of `work`, whose threads would
     /// all wait for themselves.

@@ -264,5 +264,10 @@ fn decode_epoch(fields: &mut Decoder<'_>, universe: Universe) -> Result<Epoch<u6
     if shards.is_empty() {
         return Err(Error::field("shards", "at least 1", 0));
     }
+    // Otherwise a part of a run would count twice, or not at all.
+    let is_start = |from: u64| shards.binary_search_by_key(&from, |shard| shard.start).is_ok();
+    if let Some(upper) = uppers.iter().find(|upper| !is_start(upper.from)) {
+        return Err(Error::field("start of a run's rest", "the start of a shard", upper.from));
+    }
     Ok(Epoch { number, uppers, shards })
 }
