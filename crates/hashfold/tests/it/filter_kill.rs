@@ -1,7 +1,10 @@
 //! A process that is killed while it changes a filter on a real disk, again and again. By hand:
 //! `cargo test --release -p hashfold --test it filter_kill -- --ignored --nocapture`.
 
-use crate::fixture::random;
+use crate::{
+    fixture::random,
+    kill::{self, numbers, work_and_kill},
+};
 use hashfold::{
     KeyHash, Seed,
     filter::{
@@ -11,30 +14,12 @@ use hashfold::{
     io::{Access, Disk, OsDisk},
     work::{Executor, Threads},
 };
-use std::{
-    env,
-    io::Read,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::Arc,
-    thread,
-    time::Duration,
-};
-
-/// Where the process that is killed works; the seed of what it does.
-const FOLDER: &str = "HASHFOLD_KILL_FOLDER";
-const SEED: &str = "HASHFOLD_KILL_SEED";
-/// How often it is killed; 20 by default.
-const ROUNDS: &str = "HASHFOLD_KILL_ROUNDS";
+use std::{path::Path, sync::Arc, time::Duration};
 
 /// Keys are told in ascending order, and all but the last so many are taken out again.
 const WINDOW: u64 = 300_000;
 /// Keys of one call.
 const BATCH: u64 = 1000;
-
-fn number(name: &str, default: u64) -> u64 {
-    env::var(name).ok().map_or(default, |text| text.parse().expect("it is a number"))
-}
 
 fn hashes(from: u64, to: u64) -> Vec<KeyHash> {
     (from..to).map(|key| KeyHash::of(&key.to_le_bytes(), Seed(1))).collect()
@@ -91,10 +76,9 @@ fn window(told: u64) -> (u64, u64) {
 #[test]
 #[ignore = "is started by the other test, and killed"]
 fn work_until_killed() {
-    let Ok(folder) = env::var(FOLDER) else { return };
-    let seed = number(SEED, 0);
+    let Some((folder, seed)) = kill::task() else { return };
     let mut random = random(seed);
-    let mut filter = open_or_create(&PathBuf::from(folder), seed % 2 == 1);
+    let mut filter = open_or_create(&folder, seed % 2 == 1);
     loop {
         for _ in 0..1 + random() % 60 {
             next_batch(&mut filter);
@@ -107,27 +91,6 @@ fn work_until_killed() {
         }
         println!("at {}", filter.durable());
     }
-}
-
-/// Starts the work and kills it after so long; returns the last that it said was durable.
-fn work(folder: &Path, seed: u64, time: Duration) -> Option<u64> {
-    let mut child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "filter_kill::work_until_killed", "--ignored", "--nocapture"])
-        .env(FOLDER, folder)
-        .env(SEED, seed.to_string())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    thread::sleep(time);
-    assert!(child.try_wait().unwrap().is_none(), "it ends by itself");
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let mut said = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-    // The last line may be cut off.
-    let whole = &said[..said.rfind('\n').map_or(0, |end| end + 1)];
-    let numbers = whole.lines().filter_map(|line| line.strip_prefix("at "));
-    numbers.filter_map(|number| number.trim().parse().ok()).next_back()
 }
 
 /// The keys around the window are in or not, as they should be; returns how much was told.
@@ -160,11 +123,12 @@ fn check_holds(folder: &Path) -> u64 {
 fn a_process_that_is_killed_loses_nothing_that_was_acknowledged() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("filter");
-    let mut random = random(number(SEED, 1));
+    let mut random = random(kill::seed());
     let mut durable = 0;
-    for round in 1..=number(ROUNDS, 20) {
+    for round in kill::rounds() {
         let time = Duration::from_millis(50 + random() % 1500);
-        durable = work(&folder, round, time).unwrap_or(0).max(durable);
+        let said = work_and_kill("filter_kill::work_until_killed", &folder, round, time);
+        durable = numbers(&said, "at ").last().copied().unwrap_or(0).max(durable);
         if !OsDisk.exists(&folder.join("MANIFEST")).unwrap() {
             assert_eq!(durable, 0);
             continue;

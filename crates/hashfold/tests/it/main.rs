@@ -10,6 +10,7 @@ mod fixture;
 mod formats;
 mod golden;
 mod index;
+mod kill;
 mod layers;
 mod model;
 mod paper_quotient;

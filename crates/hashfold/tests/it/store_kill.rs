@@ -3,6 +3,7 @@
 
 use crate::{
     fixture::random,
+    kill::{self, numbers, work_and_kill},
     store_fixture::{Change, scanned, store_options, try_write},
 };
 use hashfold::{
@@ -11,27 +12,9 @@ use hashfold::{
     table::OpenOptions,
     work::{Executor, Threads},
 };
-use std::{
-    env,
-    io::Read,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::Arc,
-    thread,
-    time::Duration,
-};
-
-/// Where the process that is killed works; the seed of what it does.
-const FOLDER: &str = "HASHFOLD_KILL_FOLDER";
-const SEED: &str = "HASHFOLD_KILL_SEED";
-/// How often it is killed; 20 by default.
-const ROUNDS: &str = "HASHFOLD_KILL_ROUNDS";
+use std::{path::Path, sync::Arc, time::Duration};
 
 const KEYS: u64 = 300;
-
-fn number(name: &str, default: u64) -> u64 {
-    env::var(name).ok().map_or(default, |text| text.parse().expect("it is a number"))
-}
 
 /// All keys, with the version's id for a value.
 fn changes(id: u64) -> Vec<Change> {
@@ -62,10 +45,9 @@ fn announced(number: u64, act: impl FnOnce()) {
 #[test]
 #[ignore = "is started by the other test, and killed"]
 fn work_until_killed() {
-    let Ok(folder) = env::var(FOLDER) else { return };
-    let seed = number(SEED, 0);
+    let Some((folder, seed)) = kill::task() else { return };
     let mut random = random(seed);
-    let mut writer = open_or_create(&PathBuf::from(folder));
+    let mut writer = open_or_create(&folder);
     for round in 0.. {
         let previous = writer
             .numbers()
@@ -86,24 +68,6 @@ fn work_until_killed() {
             }
         }
     }
-}
-
-/// Starts the work and kills it after so long; returns what it said.
-fn work(folder: &Path, seed: u64, time: Duration) -> String {
-    let mut child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "store_kill::work_until_killed", "--ignored", "--nocapture"])
-        .env(FOLDER, folder)
-        .env(SEED, seed.to_string())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    thread::sleep(time);
-    assert!(child.try_wait().unwrap().is_none(), "it ends by itself");
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let mut said = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-    said
 }
 
 /// Every version that is there is whole; returns the number of the current one.
@@ -132,17 +96,13 @@ fn a_process_that_is_killed_leaves_whole_versions() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("store");
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-    let mut random = random(number(SEED, 1));
+    let mut random = random(kill::seed());
     let mut published = 0;
     let mut current = None;
-    for round in 1..=number(ROUNDS, 20) {
+    for round in kill::rounds() {
         let time = Duration::from_millis(5 + random() % 400);
-        let said = work(&folder, round, time);
-        let numbers = |word: &str| -> Vec<u64> {
-            let lines = said.lines().filter_map(|line| line.strip_prefix(word));
-            lines.filter_map(|number| number.trim().parse().ok()).collect()
-        };
-        let (tried, done) = (numbers("to "), numbers("at "));
+        let said = work_and_kill("store_kill::work_until_killed", &folder, round, time);
+        let (tried, done) = (numbers(&said, "to "), numbers(&said, "at "));
         let found = check_whole(&disk, &folder);
         // What was said to be current is, or what was being made so when the end came.
         let last = done.last().copied().or(current);

@@ -1,0 +1,62 @@
+//! Processes that work until they are killed.
+
+use std::{
+    env,
+    io::Read as _,
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+/// Where the process that is killed works; the seed of what it does.
+const FOLDER: &str = "HASHFOLD_KILL_FOLDER";
+const SEED: &str = "HASHFOLD_KILL_SEED";
+/// How often it is killed; 20 by default.
+const ROUNDS: &str = "HASHFOLD_KILL_ROUNDS";
+
+fn number(name: &str, default: u64) -> u64 {
+    env::var(name).ok().map_or(default, |text| text.parse().expect("it is a number"))
+}
+
+/// The seed of the times after which it is killed.
+pub(crate) fn seed() -> u64 {
+    number(SEED, 1)
+}
+
+pub(crate) fn rounds() -> RangeInclusive<u64> {
+    1..=number(ROUNDS, 20)
+}
+
+/// The folder and the seed of the process that is to work; `None` in any other.
+pub(crate) fn task() -> Option<(PathBuf, u64)> {
+    Some((env::var(FOLDER).ok()?.into(), number(SEED, 0)))
+}
+
+/// Starts the test with this name as such a process, and kills it after so long; returns the whole
+/// lines that it said.
+pub(crate) fn work_and_kill(test: &str, folder: &Path, seed: u64, time: Duration) -> String {
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .env(FOLDER, folder)
+        .env(SEED, seed.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    thread::sleep(time);
+    assert!(child.try_wait().unwrap().is_none(), "it ends by itself");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut said = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    // The last line may be cut off.
+    said.truncate(said.rfind('\n').map_or(0, |end| end + 1));
+    said
+}
+
+/// The numbers behind a word at the beginnings of lines.
+pub(crate) fn numbers(said: &str, word: &str) -> Vec<u64> {
+    let lines = said.lines().filter_map(|line| line.strip_prefix(word));
+    lines.filter_map(|number| number.trim().parse().ok()).collect()
+}
