@@ -6,6 +6,7 @@ use crate::{
     failure::{Exit, Failure, Result},
     folder,
     output::write_line,
+    progress::{Progress, Show, Unit},
     units,
 };
 use clap::Args;
@@ -36,7 +37,7 @@ pub(crate) struct MergeArgs {
     others: Vec<PathBuf>,
     #[command(flatten)]
     machine: MachineArgs,
-    /// The summary as a JSON object
+    /// Progress and the summary as JSON objects
     #[arg(long)]
     json: bool,
 }
@@ -53,7 +54,10 @@ pub(crate) fn run(args: &MergeArgs) -> Result<Exit> {
         filter.insert_run(&mut other.scan(&io)?, other.stats().items)?;
     }
     drop(others);
-    filter.compact()?;
+    let show = if args.json { Show::Json } else { Show::Text };
+    let mut progress = Progress::start(show, "merging", Unit::Entries, None);
+    filter.compact_with(&mut |done| progress.set(done))?;
+    drop(progress);
     args.report(&filter, start)
 }
 

@@ -24,6 +24,9 @@ use crate::{
 };
 use std::{fmt, io, mem, path::Path, sync::Arc, thread};
 
+/// Whoever compacts is told after so many fingerprints.
+const PROGRESS_STEP: u64 = 4 << 20;
+
 /// A filter on flash for more keys than fit in RAM: takes tens of millions of them a second, and
 /// finds one with one device read.
 ///
@@ -427,20 +430,25 @@ impl CascadeFilter {
     /// Merges all into the last level, where each key takes one device read. Returns when it is
     /// done.
     pub fn compact(&mut self) -> Result<()> {
+        self.compact_with(&mut |_| ())
+    }
+
+    /// The same; `progress` is told how many keys were moved so far.
+    pub fn compact_with(&mut self, progress: &mut dyn FnMut(u64)) -> Result<()> {
         self.flush()?;
+        let core = &self.core;
         {
-            let mut shared = self.core.shared();
+            let mut shared = core.shared();
             shared.merge_error = None;
             shared.is_compacting = shared.has_uppers();
         }
-        merges::start(&self.core);
-        let mut shared = self.core.shared();
-        while shared.is_merging() {
-            shared = self.core.wait(shared);
+        let start = core.moved();
+        merges::start(core);
+        while core.wait_for_moved(core.moved() + PROGRESS_STEP) {
+            progress(core.moved() - start);
         }
-        let error = shared.merge_error.take();
-        drop(shared);
-        self.core.obsolete.remove_all();
+        let error = core.shared().merge_error.take();
+        core.obsolete.remove_all();
         error.map_or(Ok(()), Err)
     }
 
