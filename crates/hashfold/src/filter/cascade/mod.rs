@@ -1,4 +1,5 @@
-//! A filter on flash: takes what it is told in memory, flushes it in sorted runs, merges them.
+//! A filter on flash: takes what it is told in memory, packs it into runs there, flushes several as
+//! one, and merges those.
 
 mod core;
 #[cfg(test)]
