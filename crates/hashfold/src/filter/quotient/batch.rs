@@ -1,9 +1,10 @@
 //! Many keys in one call: while one is looked for, the blocks of those after it are fetched.
 
 use super::{
+    block::Blocks,
     filter::{Full, QuotientFilter},
-    kernel::{Kernel, Task},
-    layout::BLOCK_SLOTS,
+    kernel::{ForLayout, Kernel, LayoutTask, Task},
+    layout::{BLOCK_SLOTS, Layout},
     storage::Storage,
 };
 use crate::{
@@ -12,8 +13,8 @@ use crate::{
     run::prefetch::{CACHE_LINE_BYTES, prefetch},
 };
 
-/// How many keys ahead a block is fetched: as many operations take longer than a read from memory.
-const AHEAD: usize = 16;
+/// How many keys ahead blocks are fetched: as many operations take longer than a read from memory.
+const AHEAD: usize = 32;
 
 impl QuotientFilter {
     /// Inserts keys, as [`QuotientFilter::insert`] does one after the other, and says of each
@@ -31,7 +32,7 @@ impl QuotientFilter {
         while done < hashes.len() {
             let (hashes, new) = (&hashes[done..], &mut new[done..]);
             let insert = InsertBatch { filter: &mut *self, hashes, new };
-            let (inserted, full) = machine.run(insert);
+            let (inserted, full) = machine.run(ForLayout(insert));
             done += inserted;
             if let Some(full) = full {
                 self.make_room(full)?;
@@ -58,7 +59,7 @@ impl<S: Storage> QuotientFilter<S> {
     /// If `found` is not as long as `hashes`.
     pub fn contains_batch(&self, hashes: &[KeyHash], found: &mut [bool]) {
         assert_eq!(hashes.len(), found.len());
-        self.machine.run(ContainsBatch { filter: self, hashes, found });
+        self.machine.run(ForLayout(ContainsBatch { filter: self, hashes, found }));
     }
 
     /// Says of each key how often it is in the filter, as [`QuotientFilter::count`] does.
@@ -70,39 +71,35 @@ impl<S: Storage> QuotientFilter<S> {
         self.machine.run(CountBatch { filter: self, hashes, counts });
     }
 
-    /// Starts to fetch the block of a key's quotient.
+    /// Starts to fetch the block of a fingerprint's quotient, and the next one: in a full filter
+    /// chains are shifted into it.
+    ///
+    /// How many cache lines they take changes from block to block, and would be guessed wrongly: so
+    /// as many are fetched as they may take, the last one twice if they are fewer.
     #[inline(always)]
-    fn fetch(&self, hash: KeyHash) {
-        self.fetch_blocks(self.universe.fingerprint(hash), 1);
-    }
-
-    /// Starts to fetch so many blocks from that of a fingerprint's quotient on, all of their cache
-    /// lines at once.
-    #[inline(always)]
-    pub(super) fn fetch_blocks(&self, fingerprint: u64, count: usize) {
-        let quotient = self.layout.quotient(fingerprint);
-        let size = self.layout.block_bytes();
-        let start = quotient / BLOCK_SLOTS * size;
+    pub(super) fn fetch(&self, layout: Layout, fingerprint: u64) {
+        let size = layout.block_bytes();
+        let start = layout.quotient(fingerprint) / BLOCK_SLOTS * size;
         let blocks = self.storage.blocks();
-        let first = start / CACHE_LINE_BYTES;
-        for line in first..=(start + count * size - 1) / CACHE_LINE_BYTES {
-            prefetch(blocks, line * CACHE_LINE_BYTES);
+        for at in (0..2 * size).step_by(CACHE_LINE_BYTES) {
+            prefetch(blocks, start + at);
         }
+        prefetch(blocks, start + 2 * size - 1);
     }
 
     /// Fetches the first blocks of a batch.
     #[inline(always)]
-    fn fetch_first(&self, hashes: &[KeyHash]) {
+    fn fetch_first(&self, layout: Layout, hashes: &[KeyHash]) {
         for &hash in hashes.iter().take(AHEAD) {
-            self.fetch(hash);
+            self.fetch(layout, self.universe.fingerprint(hash));
         }
     }
 
     /// Fetches the block that is needed some keys after this one.
     #[inline(always)]
-    fn fetch_after(&self, hashes: &[KeyHash], i: usize) {
+    fn fetch_after(&self, layout: Layout, hashes: &[KeyHash], i: usize) {
         if let Some(&hash) = hashes.get(i + AHEAD) {
-            self.fetch(hash);
+            self.fetch(layout, self.universe.fingerprint(hash));
         }
     }
 }
@@ -113,17 +110,22 @@ struct InsertBatch<'a> {
     new: &'a mut [bool],
 }
 
-impl Task for InsertBatch<'_> {
+impl LayoutTask for InsertBatch<'_> {
     /// How many were inserted, and why the next one was not.
     type Output = (usize, Option<Full>);
 
     #[inline(always)]
-    fn run<K: Kernel>(self) -> Self::Output {
+    fn layout(&self) -> Layout {
+        self.filter.layout
+    }
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, layout: Layout) -> Self::Output {
         let InsertBatch { filter, hashes, new } = self;
-        filter.fetch_first(hashes);
+        filter.fetch_first(layout, hashes);
         for (i, (&hash, new)) in hashes.iter().zip(new).enumerate() {
-            filter.fetch_after(hashes, i);
-            match filter.insert_with::<K>(filter.universe.fingerprint(hash)) {
+            filter.fetch_after(layout, hashes, i);
+            match filter.insert_with::<K>(layout, filter.universe.fingerprint(hash)) {
                 Ok(is_new) => *new = is_new,
                 Err(full) => return (i, Some(full)),
             }
@@ -144,9 +146,9 @@ impl Task for RemoveBatch<'_> {
     #[inline(always)]
     fn run<K: Kernel>(self) {
         let RemoveBatch { filter, hashes, removed } = self;
-        filter.fetch_first(hashes);
+        filter.fetch_first(filter.layout, hashes);
         for (i, (&hash, removed)) in hashes.iter().zip(removed).enumerate() {
-            filter.fetch_after(hashes, i);
+            filter.fetch_after(filter.layout, hashes, i);
             *removed = filter.remove_with::<K>(filter.universe.fingerprint(hash));
         }
     }
@@ -158,16 +160,21 @@ struct ContainsBatch<'a, S> {
     found: &'a mut [bool],
 }
 
-impl<S: Storage> Task for ContainsBatch<'_, S> {
+impl<S: Storage> LayoutTask for ContainsBatch<'_, S> {
     type Output = ();
 
     #[inline(always)]
-    fn run<K: Kernel>(self) {
+    fn layout(&self) -> Layout {
+        self.filter.layout
+    }
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, layout: Layout) {
         let ContainsBatch { filter, hashes, found } = self;
-        let blocks = filter.blocks();
-        filter.fetch_first(hashes);
+        let blocks = Blocks { layout, ..filter.blocks() };
+        filter.fetch_first(layout, hashes);
         for (i, (&hash, found)) in hashes.iter().zip(found).enumerate() {
-            filter.fetch_after(hashes, i);
+            filter.fetch_after(layout, hashes, i);
             *found = blocks.contains::<K>(filter.universe.fingerprint(hash));
         }
     }
@@ -185,9 +192,9 @@ impl<S: Storage> Task for CountBatch<'_, S> {
     #[inline(always)]
     fn run<K: Kernel>(self) {
         let CountBatch { filter, hashes, counts } = self;
-        filter.fetch_first(hashes);
+        filter.fetch_first(filter.layout, hashes);
         for (i, (&hash, count)) in hashes.iter().zip(counts).enumerate() {
-            filter.fetch_after(hashes, i);
+            filter.fetch_after(filter.layout, hashes, i);
             *count = filter.count_with::<K>(filter.universe.fingerprint(hash));
         }
     }

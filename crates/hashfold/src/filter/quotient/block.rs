@@ -1,7 +1,7 @@
 //! Blocks in a run of bytes: their fields, and comparing and moving the slots of one.
 
 use super::{
-    kernel::{Bytes, Compared, Kernel},
+    kernel::{Bytes, Compared, Kernel, mask},
     layout::{BLOCK_SLOTS, ENDS, Layout, OCCUPIED, OFFSET, PLANES},
 };
 
@@ -24,74 +24,76 @@ impl<'a> Blocks<'a> {
     #[inline(always)]
     pub(super) fn block(self, index: usize) -> Block<'a> {
         let size = self.layout.block_bytes();
-        Block { bytes: &self.bytes[index * size..][..size], layout: self.layout }
+        let block = &self.bytes[index * size..][..size];
+        let (head, planes) = block.split_first_chunk().expect(HEAD_FIRST);
+        let (bit_planes, byte_planes) = planes.split_at(8 * self.layout.bit_planes());
+        Block { head, bit_planes: bit_planes.as_chunks().0, byte_planes: byte_planes.as_chunks().0 }
     }
 }
+
+const HEAD_FIRST: &str = "a block starts with its head";
+
+/// All of a block before its planes.
+type Head = [u8; PLANES];
+
+/// A bit of each slot.
+type Bits = [u8; BLOCK_SLOTS / 8];
 
 /// One block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block<'a> {
-    bytes: &'a [u8],
-    layout: Layout,
+    head: &'a Head,
+    bit_planes: &'a [Bits],
+    byte_planes: &'a [Bytes],
 }
 
-/// The bits from `low` to `high`, both included and below 64.
+/// Moves the bits of `moved` up by one: the highest one is zero, or falls out.
 #[inline(always)]
-pub(super) fn mask(low: usize, high: usize) -> u64 {
-    (u64::MAX << low) & (u64::MAX >> (BLOCK_SLOTS - 1 - high))
-}
-
-#[inline(always)]
-fn word(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+fn shift_up(bits: u64, moved: u64) -> u64 {
+    bits.wrapping_add(bits & moved)
 }
 
 #[inline(always)]
-fn byte_plane_start(layout: Layout, plane: usize) -> usize {
-    PLANES + 8 * layout.bit_planes() + BLOCK_SLOTS * plane
+fn word(head: &Head, at: usize) -> u64 {
+    u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"))
 }
 
-impl<'a> Block<'a> {
+/// The bits of a remainder that are in bit planes.
+#[inline(always)]
+fn high_bits(remainder: u64, byte_planes: &[Bytes]) -> u64 {
+    remainder >> (8 * byte_planes.len())
+}
+
+impl Block<'_> {
     #[inline(always)]
     pub(super) fn occupied(self) -> u64 {
-        word(self.bytes, OCCUPIED)
+        word(self.head, OCCUPIED)
     }
 
     #[inline(always)]
     pub(super) fn ends(self) -> u64 {
-        word(self.bytes, ENDS)
+        word(self.head, ENDS)
     }
 
     #[inline(always)]
     pub(super) fn offset(self) -> usize {
-        usize::from(u16::from_le_bytes([self.bytes[OFFSET], self.bytes[OFFSET + 1]]))
-    }
-
-    #[inline(always)]
-    fn bit_plane(self, plane: usize) -> u64 {
-        word(self.bytes, PLANES + 8 * plane)
-    }
-
-    #[inline(always)]
-    fn byte_plane(self, plane: usize) -> &'a Bytes {
-        let start = byte_plane_start(self.layout, plane);
-        self.bytes[start..start + BLOCK_SLOTS].try_into().expect("one byte a slot")
+        usize::from(u16::from_le_bytes([self.head[OFFSET], self.head[OFFSET + 1]]))
     }
 
     /// How the remainders of all slots compare with this one.
     #[inline(always)]
     pub(super) fn compare<K: Kernel>(self, remainder: u64) -> Compared {
         let (mut less, mut equal) = (0, u64::MAX);
-        let byte_bits = 8 * self.layout.byte_planes();
-        for plane in (0..self.layout.bit_planes()).rev() {
-            let bits = self.bit_plane(plane);
+        let high = high_bits(remainder, self.byte_planes);
+        for (plane, bits) in self.bit_planes.iter().enumerate().rev() {
+            let bits = u64::from_le_bytes(*bits);
             // All ones if the remainder has this bit.
-            let wanted = 0_u64.wrapping_sub(remainder >> (byte_bits + plane) & 1);
+            let wanted = (high >> plane & 1).wrapping_neg();
             less |= equal & wanted & !bits;
             equal &= !(bits ^ wanted);
         }
-        for plane in (0..self.layout.byte_planes()).rev() {
-            let compared = K::compare(self.byte_plane(plane), (remainder >> (8 * plane)) as u8);
+        for (plane, bytes) in self.byte_planes.iter().enumerate().rev() {
+            let compared = K::compare(bytes, (remainder >> (8 * plane)) as u8);
             less |= equal & compared.less;
             equal &= compared.equal;
         }
@@ -102,13 +104,12 @@ impl<'a> Block<'a> {
     #[inline(always)]
     pub(super) fn equal<K: Kernel>(self, remainder: u64) -> u64 {
         let mut equal = u64::MAX;
-        let byte_bits = 8 * self.layout.byte_planes();
-        for plane in 0..self.layout.bit_planes() {
-            let wanted = 0_u64.wrapping_sub(remainder >> (byte_bits + plane) & 1);
-            equal &= !(self.bit_plane(plane) ^ wanted);
+        let high = high_bits(remainder, self.byte_planes);
+        for (plane, bits) in self.bit_planes.iter().enumerate() {
+            equal &= !(u64::from_le_bytes(*bits) ^ (high >> plane & 1).wrapping_neg());
         }
-        for plane in 0..self.layout.byte_planes() {
-            equal &= K::compare(self.byte_plane(plane), (remainder >> (8 * plane)) as u8).equal;
+        for (plane, bytes) in self.byte_planes.iter().enumerate() {
+            equal &= K::compare(bytes, (remainder >> (8 * plane)) as u8).equal;
         }
         equal
     }
@@ -117,39 +118,40 @@ impl<'a> Block<'a> {
     #[inline(always)]
     pub(super) fn remainders<K: Kernel>(self, out: &mut [u64; BLOCK_SLOTS]) {
         let mut high = [0; BLOCK_SLOTS];
-        for plane in 0..self.layout.bit_planes() {
-            K::scatter(self.bit_plane(plane), plane as u32, &mut high);
+        for (plane, bits) in self.bit_planes.iter().enumerate() {
+            K::scatter(u64::from_le_bytes(*bits), plane as u32, &mut high);
         }
-        let byte_planes = self.layout.byte_planes();
         for (out, &high) in out.iter_mut().zip(&high) {
-            *out = u64::from(high) << (8 * byte_planes);
+            *out = u64::from(high) << (8 * self.byte_planes.len());
         }
-        for plane in 0..byte_planes {
-            for (out, &byte) in out.iter_mut().zip(self.byte_plane(plane)) {
+        for (plane, bytes) in self.byte_planes.iter().enumerate() {
+            for (out, &byte) in out.iter_mut().zip(bytes) {
                 *out |= u64::from(byte) << (8 * plane);
             }
         }
     }
 
+    /// The remainder in one slot.
     #[inline(always)]
-    fn slot(self, i: usize) -> Slot {
-        let byte_planes = self.layout.byte_planes();
-        let mut remainder = 0;
-        for plane in 0..byte_planes {
-            remainder |= u64::from(self.byte_plane(plane)[i]) << (8 * plane);
+    pub(super) fn remainder(self, i: usize) -> u64 {
+        let mut high = 0;
+        for (plane, bits) in self.bit_planes.iter().enumerate() {
+            high |= (u64::from_le_bytes(*bits) >> i & 1) << plane;
         }
-        for plane in 0..self.layout.bit_planes() {
-            remainder |= (self.bit_plane(plane) >> i & 1) << (8 * byte_planes + plane);
+        let mut remainder = high << (8 * self.byte_planes.len());
+        for (plane, bytes) in self.byte_planes.iter().enumerate() {
+            remainder |= u64::from(bytes[i]) << (8 * plane);
         }
-        Slot { remainder, ends: self.ends() >> i & 1 == 1 }
+        remainder
     }
 }
 
 /// One block, to be changed.
 #[derive(Debug)]
 pub(super) struct BlockMut<'a> {
-    bytes: &'a mut [u8],
-    layout: Layout,
+    head: &'a mut Head,
+    bit_planes: &'a mut [Bits],
+    byte_planes: &'a mut [Bytes],
 }
 
 impl<'a> BlockMut<'a> {
@@ -157,116 +159,100 @@ impl<'a> BlockMut<'a> {
     #[inline(always)]
     pub(super) fn of(bytes: &'a mut [u8], layout: Layout, index: usize) -> BlockMut<'a> {
         let size = layout.block_bytes();
-        BlockMut { bytes: &mut bytes[index * size..][..size], layout }
+        let block = &mut bytes[index * size..][..size];
+        let (head, planes) = block.split_first_chunk_mut().expect(HEAD_FIRST);
+        let (bit_planes, byte_planes) = planes.split_at_mut(8 * layout.bit_planes());
+        BlockMut {
+            head,
+            bit_planes: bit_planes.as_chunks_mut().0,
+            byte_planes: byte_planes.as_chunks_mut().0,
+        }
     }
 
     #[inline(always)]
-    fn block(&self) -> Block<'_> {
-        Block { bytes: self.bytes, layout: self.layout }
-    }
-
-    #[inline(always)]
-    fn set_word(&mut self, at: usize, word: u64) {
-        self.bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    pub(super) fn block(&self) -> Block<'_> {
+        Block { head: self.head, bit_planes: self.bit_planes, byte_planes: self.byte_planes }
     }
 
     #[inline(always)]
     pub(super) fn set_occupied(&mut self, occupied: u64) {
-        self.set_word(OCCUPIED, occupied);
+        self.head[OCCUPIED..OCCUPIED + 8].copy_from_slice(&occupied.to_le_bytes());
     }
 
     #[inline(always)]
     pub(super) fn set_ends(&mut self, ends: u64) {
-        self.set_word(ENDS, ends);
+        self.head[ENDS..ENDS + 8].copy_from_slice(&ends.to_le_bytes());
     }
 
     #[inline(always)]
     pub(super) fn set_offset(&mut self, offset: u16) {
-        self.bytes[OFFSET..OFFSET + 2].copy_from_slice(&offset.to_le_bytes());
+        self.head[OFFSET..OFFSET + 2].copy_from_slice(&offset.to_le_bytes());
     }
 
     /// Sets the remainders of all slots.
     #[inline(always)]
     pub(super) fn set_remainders<K: Kernel>(&mut self, remainders: &[u64; BLOCK_SLOTS]) {
-        let byte_planes = self.layout.byte_planes();
-        for plane in 0..byte_planes {
-            for (byte, &remainder) in self.byte_plane_mut(plane).iter_mut().zip(remainders) {
+        for (plane, bytes) in self.byte_planes.iter_mut().enumerate() {
+            for (byte, &remainder) in bytes.iter_mut().zip(remainders) {
                 *byte = (remainder >> (8 * plane)) as u8;
             }
         }
         let mut high = [0; BLOCK_SLOTS];
         for (high, &remainder) in high.iter_mut().zip(remainders) {
-            *high = (remainder >> (8 * byte_planes)) as u8;
+            *high = high_bits(remainder, self.byte_planes) as u8;
         }
-        for plane in 0..self.layout.bit_planes() {
-            self.set_word(PLANES + 8 * plane, K::gather(&high, plane as u32));
+        for (plane, bits) in self.bit_planes.iter_mut().enumerate() {
+            *bits = K::gather(&high, plane as u32).to_le_bytes();
         }
     }
 
+    /// Moves the ends of the slots from `low` on up by one and sets whether a chain ends in `low`:
+    /// 0 or 1. Slot `high` is free, or the block's last, and what was in it is lost.
     #[inline(always)]
-    fn byte_plane_mut(&mut self, plane: usize) -> &mut Bytes {
-        let start = byte_plane_start(self.layout, plane);
-        (&mut self.bytes[start..start + BLOCK_SLOTS]).try_into().expect("one byte a slot")
+    pub(super) fn shift_ends_up(&mut self, low: usize, high: usize, end: u64) {
+        self.set_ends(shift_up(self.block().ends(), mask(low, high)) | end << low);
     }
 
-    /// Moves the slots `low..high` up by one and puts `first` in the lowest; what was in slot
-    /// `high` is lost, and returned if `wanted`.
+    /// The same with remainders: puts one into `low`.
     #[inline(always)]
-    pub(super) fn shift_up<K: Kernel>(
+    pub(super) fn shift_remainders_up<K: Kernel>(
         &mut self,
         low: usize,
         high: usize,
-        first: Slot,
-        wanted: Wanted,
-    ) -> Slot {
-        let last = match wanted {
-            Wanted::Yes => self.block().slot(high),
-            Wanted::No => Slot::default(),
-        };
+        remainder: u64,
+    ) {
         let moved = mask(low, high);
-        let shift =
-            |bits: u64, first: u64| bits & !moved | bits << 1 & moved & (moved << 1) | first << low;
-        self.set_ends(shift(self.block().ends(), u64::from(first.ends)));
-        let byte_planes = self.layout.byte_planes();
-        for plane in 0..self.layout.bit_planes() {
-            let bit = first.remainder >> (8 * byte_planes + plane) & 1;
-            self.set_word(PLANES + 8 * plane, shift(self.block().bit_plane(plane), bit));
+        let high_bits = high_bits(remainder, self.byte_planes);
+        for (plane, bits) in self.bit_planes.iter_mut().enumerate() {
+            let bit = high_bits >> plane & 1;
+            let shifted = shift_up(u64::from_le_bytes(*bits), moved) | bit << low;
+            *bits = shifted.to_le_bytes();
         }
-        for plane in 0..byte_planes {
-            let bytes = self.byte_plane_mut(plane);
-            K::shift_up(bytes, moved & moved << 1);
-            bytes[low] = (first.remainder >> (8 * plane)) as u8;
+        for (plane, bytes) in self.byte_planes.iter_mut().enumerate() {
+            K::shift_up(bytes, low, high, (remainder >> (8 * plane)) as u8);
         }
-        last
     }
 
     /// Moves the slots after `low`, up to `high`, down by one and puts `last` in the highest;
     /// returns what was in slot `low`.
     #[inline(always)]
     pub(super) fn shift_down<K: Kernel>(&mut self, low: usize, high: usize, last: Slot) -> Slot {
-        let first = self.block().slot(low);
+        let first = Slot {
+            remainder: self.block().remainder(low),
+            ends: self.block().ends() >> low & 1 == 1,
+        };
         let moved = mask(low, high);
         let shift = |bits: u64, last: u64| {
             bits & !moved | (bits & (moved & moved << 1)) >> 1 | last << high
         };
         self.set_ends(shift(self.block().ends(), u64::from(last.ends)));
-        let byte_planes = self.layout.byte_planes();
-        for plane in 0..self.layout.bit_planes() {
-            let bit = last.remainder >> (8 * byte_planes + plane) & 1;
-            self.set_word(PLANES + 8 * plane, shift(self.block().bit_plane(plane), bit));
+        let high_bits = high_bits(last.remainder, self.byte_planes);
+        for (plane, bits) in self.bit_planes.iter_mut().enumerate() {
+            *bits = shift(u64::from_le_bytes(*bits), high_bits >> plane & 1).to_le_bytes();
         }
-        for plane in 0..byte_planes {
-            let bytes = self.byte_plane_mut(plane);
-            K::shift_down(bytes, moved & moved >> 1);
-            bytes[high] = (last.remainder >> (8 * plane)) as u8;
+        for (plane, bytes) in self.byte_planes.iter_mut().enumerate() {
+            K::shift_down(bytes, low, high, (last.remainder >> (8 * plane)) as u8);
         }
         first
     }
-}
-
-/// Whether a slot that is pushed out of its block is needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    Yes,
-    No,
 }

@@ -6,8 +6,8 @@
 //! lead to wrong answers here, never out of the blocks and never round in circles.
 
 use super::{
-    block::{Blocks, mask},
-    kernel::Kernel,
+    block::{Block, Blocks},
+    kernel::{Kernel, Task, mask},
     layout::{BLOCK_SLOTS, SHIFT_MAX},
 };
 
@@ -30,14 +30,35 @@ pub(super) struct Found {
 /// Where a remainder goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Before the first slot of its chain whose remainder is not less.
+    /// Where the chain of its quotient starts, or would if it had one.
+    pub(super) start: usize,
+    /// Before the first slot of the chain whose remainder is not less.
     pub(super) slot: usize,
     /// How many copies are there.
     pub(super) copies: u64,
-    /// Whether it becomes the last, or the only one, of its chain.
-    pub(super) is_last: bool,
-    /// Whether its quotient has a chain.
-    pub(super) is_occupied: bool,
+    /// Whether its quotient has a chain: 0 or 1.
+    pub(super) is_occupied: u64,
+}
+
+/// How often a remainder is in the chain of a quotient.
+struct Copies<'a> {
+    blocks: Blocks<'a>,
+    quotient: usize,
+    remainder: u64,
+}
+
+impl Task for Copies<'_> {
+    type Output = u64;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self) -> u64 {
+        let block = self.blocks.block(self.quotient / BLOCK_SLOTS);
+        if block.occupied() >> (self.quotient % BLOCK_SLOTS) & 1 == 0 {
+            return 0;
+        }
+        let chain = self.blocks.chain::<K>(self.quotient);
+        chain.map_or(0, |chain| self.blocks.find::<K>(chain, self.remainder).copies)
+    }
 }
 
 /// No chain takes more blocks than this, and none starts further away.
@@ -49,16 +70,69 @@ fn below(i: usize) -> u64 {
     (1 << i) - 1
 }
 
+/// The chains of a block's own quotients, as far as they lie in it. All of its ends from the offset
+/// on are theirs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Own {
+    /// Which quotients have chains.
+    pub(super) occupied: u64,
+    /// Where chains end.
+    ends: u64,
+    /// The first slot after the chains of earlier blocks, then those after the ends: the n-th is the
+    /// earliest in which the n-th chain may start.
+    starts: u64,
+}
+
+impl Own {
+    /// `None` if earlier blocks' chains take all of the block.
+    #[inline(always)]
+    pub(super) fn of(block: Block<'_>) -> Option<Own> {
+        let offset = block.offset();
+        if offset >= BLOCK_SLOTS {
+            return None;
+        }
+        let ends = block.ends() & u64::MAX << offset;
+        Some(Own { occupied: block.occupied(), ends, starts: ends << 1 | 1 << offset })
+    }
+
+    /// Where the chain of the i-th quotient starts, or would start: the bit of the slot, or 0 if it
+    /// is in a later block.
+    #[inline(always)]
+    pub(super) fn start<K: Kernel>(self, i: usize) -> u64 {
+        match K::select(self.starts, (self.occupied & below(i)).count_ones()) {
+            0 => 0,
+            first => first.max(1 << i),
+        }
+    }
+
+    /// The slots of the chain that starts there, as far as they are in the block.
+    #[inline(always)]
+    pub(super) fn chain(self, start: u64) -> u64 {
+        let from_start = start.wrapping_neg();
+        let later = self.ends & from_start;
+        (later ^ later.wrapping_sub(1)) & from_start
+    }
+
+    /// The first slot from `from` on that is free; 64 if none of them is.
+    #[inline(always)]
+    pub(super) fn free_slot<K: Kernel>(self, from: usize) -> usize {
+        K::gap(self.starts, self.occupied, from)
+    }
+
+    /// The first slot from `from` on that no chain of an earlier quotient reaches, a free one or the
+    /// own one of a quotient; 64 if there is none.
+    #[inline(always)]
+    pub(super) fn unshifted_slot<K: Kernel>(self, from: usize) -> usize {
+        // As if each quotient's own slot were the next one.
+        K::gap(self.starts, self.occupied << 1, from)
+    }
+}
+
 impl Blocks<'_> {
     /// How often the filter has this remainder under this quotient.
     #[inline(always)]
     pub(super) fn copies<K: Kernel>(self, quotient: usize, remainder: u64) -> u64 {
-        let block = self.block(quotient / BLOCK_SLOTS);
-        if block.occupied() >> (quotient % BLOCK_SLOTS) & 1 == 0 {
-            return 0;
-        }
-        let chain = self.chain::<K>(quotient);
-        chain.map_or(0, |chain| self.find::<K>(chain, remainder).copies)
+        K::call(Copies { blocks: self, quotient, remainder })
     }
 
     /// Whether the filter has this fingerprint.
@@ -68,77 +142,32 @@ impl Blocks<'_> {
         let remainder = self.layout.remainder(fingerprint);
         let (index, i) = (quotient / BLOCK_SLOTS, quotient % BLOCK_SLOTS);
         let block = self.block(index);
-        let occupied = block.occupied();
-        if occupied >> i & 1 == 0 {
+        if block.occupied() >> i & 1 == 0 {
             return false;
         }
         // Nearly every chain lies in its own block.
-        let offset = block.offset();
-        if offset < BLOCK_SLOTS {
-            let ends = block.ends() & u64::MAX << offset;
-            let end = K::select(ends, (occupied & below(i)).count_ones());
-            if end != 0 {
-                let before = ends & (end - 1);
-                let start = i.max(offset).max((u64::BITS - before.leading_zeros()) as usize);
-                let chain = (end | (end - 1)) & u64::MAX << start;
+        if let Some(own) = Own::of(block) {
+            let chain = own.chain(own.start::<K>(i));
+            if own.ends & chain != 0 {
                 return block.equal::<K>(remainder) & chain != 0;
             }
         }
-        self.chain::<K>(quotient).is_some_and(|chain| self.find::<K>(chain, remainder).copies > 0)
+        K::call(Copies { blocks: self, quotient, remainder }) > 0
     }
 
     /// Where a remainder goes. The blocks must be whole.
     #[inline(always)]
     pub(super) fn place<K: Kernel>(self, quotient: usize, remainder: u64) -> Place {
-        if let Some(place) = self.place_within::<K>(quotient, remainder) {
-            return place;
-        }
         const WHOLE: &str = "chains are whole";
         let block = self.block(quotient / BLOCK_SLOTS);
-        if block.occupied() >> (quotient % BLOCK_SLOTS) & 1 == 0 {
-            let slot = self.chain_start::<K>(quotient).expect(WHOLE);
-            return Place { slot, copies: 0, is_last: true, is_occupied: false };
+        let is_occupied = block.occupied() >> (quotient % BLOCK_SLOTS) & 1;
+        if is_occupied == 0 {
+            let start = self.chain_start::<K>(quotient).expect(WHOLE);
+            return Place { start, slot: start, copies: 0, is_occupied };
         }
         let chain = self.chain::<K>(quotient).expect(WHOLE);
         let Found { slot, copies } = self.find::<K>(chain, remainder);
-        Place { slot, copies, is_last: slot > chain.end, is_occupied: true }
-    }
-
-    /// The same if the chain, or the slot where it would start, is in the quotient's own block.
-    ///
-    /// Whether the quotient is occupied decides no jump here: it is as good as random, and the
-    /// processor would guess it wrongly every other time.
-    #[inline(always)]
-    fn place_within<K: Kernel>(self, quotient: usize, remainder: u64) -> Option<Place> {
-        let (index, i) = (quotient / BLOCK_SLOTS, quotient % BLOCK_SLOTS);
-        let block = self.block(index);
-        let (occupied, offset) = (block.occupied(), block.offset());
-        if offset >= BLOCK_SLOTS {
-            return None;
-        }
-        let ends = block.ends() & u64::MAX << offset;
-        let before = (occupied & below(i)).count_ones();
-        let end_before = if before == 0 { 0 } else { K::select(ends, before - 1) };
-        let start = i.max(offset).max((u64::BITS - end_before.leading_zeros()) as usize);
-        if start >= BLOCK_SLOTS || (before > 0 && end_before == 0) {
-            return None;
-        }
-        let is_occupied = occupied >> i & 1;
-        let later = ends & u64::MAX << start;
-        // The quotient's slots, if it has any: up to the next end, which must be here.
-        let up_to_end = later ^ later.wrapping_sub(1);
-        let chain = up_to_end & u64::MAX << start & 0_u64.wrapping_sub(is_occupied);
-        if chain != 0 && later == 0 {
-            return None;
-        }
-        let compared = block.compare::<K>(remainder);
-        let i = start + (compared.less & chain).count_ones() as usize;
-        Some(Place {
-            slot: index * BLOCK_SLOTS + i,
-            copies: u64::from((compared.equal & chain).count_ones()),
-            is_last: i == BLOCK_SLOTS || chain >> i & 1 == 0,
-            is_occupied: is_occupied == 1,
-        })
+        Place { start: chain.start, slot, copies, is_occupied }
     }
 
     /// The chain of a quotient that is occupied. `None` only if the bytes are damaged.
@@ -200,44 +229,26 @@ impl Blocks<'_> {
     /// The first slot from `slot` on that is free. `None` if there is none.
     #[inline(always)]
     pub(super) fn free_slot<K: Kernel>(self, slot: usize) -> Option<usize> {
-        // A quotient's own slot is taken if the quotient is occupied.
-        self.gap::<K>(slot, |occupied, i| occupied & u64::MAX >> (BLOCK_SLOTS - 1 - i))
+        self.first_slot(slot, Own::free_slot::<K>)
     }
 
     /// The first slot from `slot` on that no chain of an earlier quotient reaches: a free one, or
-    /// the own one of a quotient.
+    /// the own one of a quotient. `None` if there is none.
     #[inline(always)]
     pub(super) fn unshifted_slot<K: Kernel>(self, slot: usize) -> Option<usize> {
-        self.gap::<K>(slot, |occupied, i| occupied & below(i))
+        self.first_slot(slot, Own::unshifted_slot::<K>)
     }
 
-    /// The first slot from `slot` on that comes after the chains of the quotients up to it:
-    /// `up_to` takes the occupied quotients of a block and the slot in it, and keeps those which
-    /// count.
+    /// The first slot from `slot` on that `in_block` finds.
     #[inline(always)]
-    fn gap<K: Kernel>(self, slot: usize, up_to: impl Fn(u64, usize) -> u64) -> Option<usize> {
-        let (first, mut i) = (slot / BLOCK_SLOTS, slot % BLOCK_SLOTS);
-        for index in first..self.layout.all_blocks() {
-            let block = self.block(index);
-            let (occupied, offset) = (block.occupied(), block.offset());
-            i = i.max(offset);
-            let ends = if i < BLOCK_SLOTS { block.ends() & u64::MAX << offset } else { 0 };
-            while i < BLOCK_SLOTS {
-                let rank = up_to(occupied, i).count_ones();
-                if rank == 0 {
-                    return Some(index * BLOCK_SLOTS + i);
-                }
-                let end = K::select(ends, rank - 1);
-                if end == 0 {
-                    break;
-                }
-                let end = end.trailing_zeros() as usize;
-                if end < i {
-                    return Some(index * BLOCK_SLOTS + i);
-                }
-                i = end + 1;
+    fn first_slot(self, slot: usize, in_block: impl Fn(Own, usize) -> usize) -> Option<usize> {
+        let mut from = slot % BLOCK_SLOTS;
+        for index in slot / BLOCK_SLOTS..self.layout.all_blocks() {
+            let found = Own::of(self.block(index)).map(|own| in_block(own, from));
+            if let Some(i) = found.filter(|&i| i < BLOCK_SLOTS) {
+                return Some(index * BLOCK_SLOTS + i);
             }
-            i = 0;
+            from = 0;
         }
         None
     }

@@ -1,12 +1,12 @@
 //! Putting a remainder into its chain, and taking it out again.
 
 use super::{
-    block::{BlockMut, Blocks, Slot, Wanted},
-    chain::Chain,
-    kernel::Kernel,
+    block::{BlockMut, Blocks, Slot},
+    chain::{Chain, Own},
+    kernel::{Kernel, Task},
     layout::{BLOCK_SLOTS, Layout, SHIFT_MAX},
 };
-use std::ops::RangeInclusive;
+use std::{mem, ops::RangeInclusive};
 
 /// The blocks of a filter, to be changed: what this library wrote, not bytes from outside.
 #[derive(Debug)]
@@ -34,6 +34,53 @@ fn part(index: usize, first: usize, last: usize) -> (usize, usize) {
     (low, high)
 }
 
+/// An insertion that moves slots of more than one block.
+struct InsertAcross<'a> {
+    blocks: BlocksMut<'a>,
+    quotient: usize,
+    remainder: u64,
+    copies_max: u64,
+}
+
+impl Task for InsertAcross<'_> {
+    type Output = Inserted;
+
+    #[inline(always)]
+    fn run<K: Kernel>(mut self) -> Inserted {
+        self.blocks.insert_across::<K>(self.quotient, self.remainder, self.copies_max)
+    }
+}
+
+impl BlockMut<'_> {
+    /// Inserts a remainder under the i-th quotient, if that takes no other block: there is a free
+    /// slot at or after the quotient's own one, and so all of its chain is here.
+    ///
+    /// Whether the quotient is occupied decides no jump here: it is as good as random, and the
+    /// processor would guess it wrongly every other time.
+    #[inline(always)]
+    fn insert<K: Kernel>(&mut self, i: usize, remainder: u64, copies_max: u64) -> Option<Inserted> {
+        let own = Own::of(self.block())?;
+        let free = own.free_slot::<K>(i);
+        if free == BLOCK_SLOTS {
+            return None;
+        }
+        let is_occupied = own.occupied >> i & 1;
+        let start = own.start::<K>(i);
+        let chain = own.chain(start) & is_occupied.wrapping_neg();
+        let compared = self.block().compare::<K>(remainder);
+        let copies = u64::from((compared.equal & chain).count_ones());
+        if copies >= copies_max {
+            return Some(Inserted::Enough);
+        }
+        let start = start.trailing_zeros() as usize;
+        let slot = start + (compared.less & chain).count_ones() as usize;
+        self.set_occupied(own.occupied | 1 << i);
+        self.shift_ends_up(start, free, 1 - is_occupied);
+        self.shift_remainders_up::<K>(slot, free, remainder);
+        Some(Inserted::Beside(copies))
+    }
+}
+
 impl BlocksMut<'_> {
     #[inline(always)]
     fn view(&self) -> Blocks<'_> {
@@ -59,6 +106,20 @@ impl BlocksMut<'_> {
         remainder: u64,
         copies_max: u64,
     ) -> Inserted {
+        let index = quotient / BLOCK_SLOTS;
+        let within = self.block(index).insert::<K>(quotient % BLOCK_SLOTS, remainder, copies_max);
+        let blocks = BlocksMut { bytes: self.bytes, layout: self.layout };
+        within.unwrap_or_else(|| K::call(InsertAcross { blocks, quotient, remainder, copies_max }))
+    }
+
+    /// The same where slots of more than one block are moved.
+    #[inline(always)]
+    fn insert_across<K: Kernel>(
+        &mut self,
+        quotient: usize,
+        remainder: u64,
+        copies_max: u64,
+    ) -> Inserted {
         let place = self.view().place::<K>(quotient, remainder);
         if place.copies >= copies_max {
             return Inserted::Enough;
@@ -67,12 +128,8 @@ impl BlocksMut<'_> {
         let Some(free) = free.filter(|free| free - quotient <= SHIFT_MAX) else {
             return Inserted::NoRoom;
         };
-        // Behind a chain's last slot a remainder becomes its last.
-        let behind = u64::from(place.is_last & place.is_occupied);
-        let before = place.slot.saturating_sub(1);
-        let ends = self.view().block(before / BLOCK_SLOTS).ends();
-        self.block(before / BLOCK_SLOTS).set_ends(ends & !(behind << (before % BLOCK_SLOTS)));
-        self.shift_up::<K>(place.slot..=free, Slot { remainder, ends: place.is_last });
+        self.shift_ends_up(place.start..=free, 1 - place.is_occupied);
+        self.shift_remainders_up::<K>(place.slot..=free, remainder);
         let (index, i) = (quotient / BLOCK_SLOTS, quotient % BLOCK_SLOTS);
         let occupied = self.view().block(index).occupied();
         self.block(index).set_occupied(occupied | 1 << i);
@@ -83,14 +140,28 @@ impl BlocksMut<'_> {
         Inserted::Beside(place.copies)
     }
 
-    /// Moves slots up by one, over the free one at the end, and puts `carry` in the first.
+    /// Moves the ends of slots up by one, the last of which is free, and sets that of the first.
     #[inline(always)]
-    fn shift_up<K: Kernel>(&mut self, slots: RangeInclusive<usize>, mut carry: Slot) {
+    fn shift_ends_up(&mut self, slots: RangeInclusive<usize>, mut end: u64) {
         let (first, last) = slots.into_inner();
         for index in first / BLOCK_SLOTS..=last / BLOCK_SLOTS {
             let (low, high) = part(index, first, last);
-            let wanted = if index == last / BLOCK_SLOTS { Wanted::No } else { Wanted::Yes };
-            carry = self.block(index).shift_up::<K>(low, high, carry, wanted);
+            let mut block = self.block(index);
+            let pushed_out = block.block().ends() >> (BLOCK_SLOTS - 1);
+            block.shift_ends_up(low, high, mem::replace(&mut end, pushed_out));
+        }
+    }
+
+    /// Moves remainders up by one, over the free slot at the end, and puts one in the first slot.
+    #[inline(always)]
+    fn shift_remainders_up<K: Kernel>(&mut self, slots: RangeInclusive<usize>, mut remainder: u64) {
+        let (first, last) = slots.into_inner();
+        for index in first / BLOCK_SLOTS..=last / BLOCK_SLOTS {
+            let (low, high) = part(index, first, last);
+            let mut block = self.block(index);
+            let pushed_out = block.block().remainder(BLOCK_SLOTS - 1);
+            let first = mem::replace(&mut remainder, pushed_out);
+            block.shift_remainders_up::<K>(low, high, first);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{
     block::Blocks,
     change::{BlocksMut, Inserted},
-    kernel::{Kernel, Machine, Task},
+    kernel::{ForLayout, Kernel, LayoutTask, Machine, Task},
     layout::{Layout, SHIFT_MAX},
     options::{Growth, QuotientOptions, Shape},
     scan::Scan,
@@ -117,7 +117,8 @@ impl QuotientFilter {
     pub fn insert(&mut self, hash: KeyHash) -> Result<bool> {
         let (fingerprint, machine) = (self.universe.fingerprint(hash), self.machine);
         loop {
-            match machine.run(Insert { filter: &mut *self, fingerprint }) {
+            let insert = Insert { filter: &mut *self, fingerprint };
+            match machine.run(ForLayout(insert)) {
                 Ok(new) => return Ok(new),
                 Err(full) => self.make_room(full)?,
             }
@@ -150,14 +151,13 @@ impl QuotientFilter {
     }
 
     #[inline(always)]
-    fn blocks_mut(&mut self) -> BlocksMut<'_> {
-        BlocksMut { bytes: &mut self.storage.blocks, layout: self.layout }
+    fn blocks_mut(&mut self, layout: Layout) -> BlocksMut<'_> {
+        BlocksMut { bytes: &mut self.storage.blocks, layout }
     }
 
     #[inline(always)]
-    pub(super) fn insert_with<K: Kernel>(&mut self, fingerprint: u64) -> Attempt {
-        let (quotient, remainder) =
-            (self.layout.quotient(fingerprint), self.layout.remainder(fingerprint));
+    pub(super) fn insert_with<K: Kernel>(&mut self, layout: Layout, fingerprint: u64) -> Attempt {
+        let (quotient, remainder) = (layout.quotient(fingerprint), layout.remainder(fingerprint));
         let copies_max = match self.rules.mode {
             Mode::Set => 1,
             Mode::Multiset => COPIES_MAX,
@@ -167,7 +167,7 @@ impl QuotientFilter {
         {
             return Err(Full::Slots);
         }
-        match self.blocks_mut().insert::<K>(quotient, remainder, copies_max) {
+        match self.blocks_mut(layout).insert::<K>(quotient, remainder, copies_max) {
             Inserted::Beside(copies) => {
                 self.counts.slots += 1;
                 self.counts.items += 1;
@@ -176,8 +176,7 @@ impl QuotientFilter {
             }
             Inserted::Enough => {
                 if self.rules.mode == Mode::Multiset {
-                    *self.storage.more.entry(fingerprint).or_insert(0) += 1;
-                    self.counts.items += 1;
+                    self.count_more(fingerprint);
                 }
                 Ok(false)
             }
@@ -195,13 +194,20 @@ impl QuotientFilter {
         {
             return true;
         }
-        let copies = self.blocks_mut().remove::<K>(quotient, remainder);
+        let copies = self.blocks_mut(self.layout).remove::<K>(quotient, remainder);
         if copies > 0 {
             self.counts.slots -= 1;
             self.counts.items -= 1;
             self.counts.distinct -= u64::from(copies == 1);
         }
         copies > 0
+    }
+
+    /// Counts a copy that takes no slot.
+    #[cold]
+    fn count_more(&mut self, fingerprint: u64) {
+        *self.storage.more.entry(fingerprint).or_insert(0) += 1;
+        self.counts.items += 1;
     }
 
     /// Takes away a copy that is in no slot, if there is one.
@@ -257,7 +263,7 @@ impl<S: Storage> QuotientFilter<S> {
     /// Whether a key was inserted, or seems to be: see [`QuotientFilter::expected_error`].
     pub fn contains(&self, hash: KeyHash) -> bool {
         let fingerprint = self.universe.fingerprint(hash);
-        self.machine.run(Contains { blocks: self.blocks(), fingerprint })
+        self.machine.run(ForLayout(Contains { filter: self, fingerprint }))
     }
 
     /// How often the keys with this key's fingerprint are in the multiset; 0 or 1 in a set.
@@ -382,14 +388,18 @@ struct Insert<'a> {
     fingerprint: u64,
 }
 
-impl Task for Insert<'_> {
+impl LayoutTask for Insert<'_> {
     type Output = Attempt;
 
     #[inline(always)]
-    fn run<K: Kernel>(self) -> Attempt {
-        // In a filter that is filling up, what is shifted goes on into the next block.
-        self.filter.fetch_blocks(self.fingerprint, 2);
-        self.filter.insert_with::<K>(self.fingerprint)
+    fn layout(&self) -> Layout {
+        self.filter.layout
+    }
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, layout: Layout) -> Attempt {
+        self.filter.fetch(layout, self.fingerprint);
+        self.filter.insert_with::<K>(layout, self.fingerprint)
     }
 }
 
@@ -403,22 +413,28 @@ impl Task for Remove<'_> {
 
     #[inline(always)]
     fn run<K: Kernel>(self) -> bool {
-        self.filter.fetch_blocks(self.fingerprint, 1);
+        self.filter.fetch(self.filter.layout, self.fingerprint);
         self.filter.remove_with::<K>(self.fingerprint)
     }
 }
 
-struct Contains<'a> {
-    blocks: Blocks<'a>,
+struct Contains<'a, S> {
+    filter: &'a QuotientFilter<S>,
     fingerprint: u64,
 }
 
-impl Task for Contains<'_> {
+impl<S: Storage> LayoutTask for Contains<'_, S> {
     type Output = bool;
 
     #[inline(always)]
-    fn run<K: Kernel>(self) -> bool {
-        self.blocks.contains::<K>(self.fingerprint)
+    fn layout(&self) -> Layout {
+        self.filter.layout
+    }
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, layout: Layout) -> bool {
+        self.filter.fetch(layout, self.fingerprint);
+        Blocks { layout, ..self.filter.blocks() }.contains::<K>(self.fingerprint)
     }
 }
 

@@ -1,10 +1,18 @@
-//! What a lookup does to a block that has its own machine instructions, in a portable and in an
-//! x86-64-v3 version, and the choice between the two.
+//! What a lookup does to a block that has its own machine instructions, in a portable version, one
+//! with AVX2 and one with AVX-512, and the choice between them.
 
-use super::layout::BLOCK_SLOTS;
+use super::layout::{BLOCK_SLOTS, Layout};
+#[cfg(target_arch = "x86_64")]
+use crate::filter::machine::Wide;
 
 /// One plane of a block: a byte of each of its slots.
 pub(super) type Bytes = [u8; BLOCK_SLOTS];
+
+/// The bits from `low` to `high`, both included and below 64.
+#[inline(always)]
+pub(super) fn mask(low: usize, high: usize) -> u64 {
+    (u64::MAX << low) & (u64::MAX >> (BLOCK_SLOTS - 1 - high))
+}
 
 /// How slots compare with a remainder, a bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,9 +23,33 @@ pub(super) struct Compared {
 
 /// How to find bits and to compare bytes.
 pub(super) trait Kernel {
+    /// Whether [`ForLayout`] is worth the size of its code.
+    const FOR_LAYOUTS: bool;
+
+    /// Does a task in a function of its own, so that what is rare takes no registers from the rest.
+    fn call<T: Task>(task: T) -> T::Output;
+
     /// The bit of `word` that has `rank` others below it, alone; 0 if there is none. `rank` is
     /// below 64.
     fn select(word: u64, rank: u32) -> u64;
+
+    /// The first place from `from` on that lies between a bit of `starts` and the bit of `stops`
+    /// with the same rank: at or after the one, before the other. Where `stops` has no more bits
+    /// the end, 64, is the stop; it is returned too if there is no such place.
+    #[inline(always)]
+    fn gap(starts: u64, stops: u64, from: usize) -> usize {
+        let mut place = from;
+        while place < BLOCK_SLOTS {
+            let rank = (stops & mask(0, place)).count_ones();
+            let start = if rank == u64::BITS { 0 } else { Self::select(starts, rank) };
+            let start = start.trailing_zeros() as usize;
+            if start <= place {
+                return place;
+            }
+            place = start;
+        }
+        BLOCK_SLOTS
+    }
 
     /// How 64 bytes compare with one.
     fn compare(bytes: &Bytes, with: u8) -> Compared;
@@ -28,11 +60,11 @@ pub(super) trait Kernel {
     /// Sets bit `bit` of those bytes whose bit of `bits` is set; it is 0 in all of them.
     fn scatter(bits: u64, bit: u32, bytes: &mut Bytes);
 
-    /// Replaces the bytes whose bits are set in `places` by the ones below them; bit 0 is not set.
-    fn shift_up(bytes: &mut Bytes, places: u64);
+    /// Moves the bytes from `low` on up by one, over the one at `high`, and puts `first` in `low`.
+    fn shift_up(bytes: &mut Bytes, low: usize, high: usize, first: u8);
 
-    /// Replaces the bytes whose bits are set in `places` by the ones above them; bit 63 is not set.
-    fn shift_down(bytes: &mut Bytes, places: u64);
+    /// Moves the bytes up to `high` down by one, over the one at `low`, and puts `last` in `high`.
+    fn shift_down(bytes: &mut Bytes, low: usize, high: usize, last: u8);
 }
 
 /// Work that is compiled once for each kernel.
@@ -43,23 +75,62 @@ pub(super) trait Task {
     fn run<K: Kernel>(self) -> Self::Output;
 }
 
+/// Work on blocks of one layout.
+pub(super) trait LayoutTask {
+    type Output;
+
+    /// That of the blocks.
+    fn layout(&self) -> Layout;
+
+    /// Does it with that layout. Inline it always.
+    fn run<K: Kernel>(self, layout: Layout) -> Self::Output;
+}
+
+/// Work that is compiled once more for each of the usual layouts, which give one error in 70 to one
+/// in 70 000 keys. Where the number of planes is a constant an operation takes a quarter fewer
+/// instructions; and the fewer they are, the more operations after it does the processor begin
+/// while it waits for memory.
+pub(super) struct ForLayout<T>(pub(super) T);
+
+impl<T: LayoutTask> Task for ForLayout<T> {
+    type Output = T::Output;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self) -> T::Output {
+        let ForLayout(task) = self;
+        let layout = task.layout();
+        macro_rules! for_each_number_of_bits {
+            ($($remainder_bits:literal)*) => {
+                match layout.remainder_bits {
+                    $($remainder_bits if K::FOR_LAYOUTS => {
+                        task.run::<K>(Layout { remainder_bits: $remainder_bits, ..layout })
+                    })*
+                    _ => task.run::<K>(layout),
+                }
+            };
+        }
+        for_each_number_of_bits!(6 7 8 9 10 11 12 13 14 15 16)
+    }
+}
+
 /// Which kernel the processor can run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Machine(Level);
 
-/// Private, so that only [`Machine::best`] makes a V3.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Private, so that a machine is what the processor was asked for.
+#[derive(Clone, Copy, Debug)]
 enum Level {
     Portable,
     #[cfg(target_arch = "x86_64")]
     V3,
+    #[cfg(target_arch = "x86_64")]
+    V4(Wide),
 }
 
 impl Machine {
-    #[cfg(test)]
-    pub(super) const PORTABLE: Machine = Machine(Level::Portable);
-
-    pub(super) fn best() -> Machine {
+    /// All that can run, the best one last.
+    pub(super) fn all() -> Vec<Machine> {
+        let mut all = vec![Machine(Level::Portable)];
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("bmi1")
@@ -67,17 +138,24 @@ impl Machine {
             && is_x86_feature_detected!("lzcnt")
             && is_x86_feature_detected!("popcnt")
         {
-            return Machine(Level::V3);
+            all.push(Machine(Level::V3));
+            all.extend(Wide::detect().map(|wide| Machine(Level::V4(wide))));
         }
-        Machine(Level::Portable)
+        all
+    }
+
+    pub(super) fn best() -> Machine {
+        Machine::all().pop().expect("one runs everywhere")
     }
 
     #[inline(always)]
     pub(super) fn run<T: Task>(self, task: T) -> T::Output {
         match self.0 {
-            Level::Portable => task.run::<Portable>(),
+            Level::Portable => Portable::call(task),
             #[cfg(target_arch = "x86_64")]
-            Level::V3 => x86::run(task),
+            Level::V3 => x86::V3::call(task),
+            #[cfg(target_arch = "x86_64")]
+            Level::V4(Wide { .. }) => x86::V4::call(task),
         }
     }
 }
@@ -105,6 +183,13 @@ fn gather_low_bits(word: u64) -> u64 {
 }
 
 impl Kernel for Portable {
+    const FOR_LAYOUTS: bool = false;
+
+    #[inline(never)]
+    fn call<T: Task>(task: T) -> T::Output {
+        task.run::<Portable>()
+    }
+
     #[inline(always)]
     fn select(word: u64, rank: u32) -> u64 {
         let sums = ones_up_to_each_byte(word);
@@ -157,46 +242,34 @@ impl Kernel for Portable {
     }
 
     #[inline(always)]
-    fn shift_up(bytes: &mut Bytes, places: u64) {
-        for i in (1..BLOCK_SLOTS).rev() {
-            bytes[i] = if places >> i & 1 == 1 { bytes[i - 1] } else { bytes[i] };
-        }
+    fn shift_up(bytes: &mut Bytes, low: usize, high: usize, first: u8) {
+        bytes.copy_within(low..high, low + 1);
+        bytes[low] = first;
     }
 
     #[inline(always)]
-    fn shift_down(bytes: &mut Bytes, places: u64) {
-        for i in 0..BLOCK_SLOTS - 1 {
-            bytes[i] = if places >> i & 1 == 1 { bytes[i + 1] } else { bytes[i] };
-        }
+    fn shift_down(bytes: &mut Bytes, low: usize, high: usize, last: u8) {
+        bytes.copy_within(low + 1..=high, low);
+        bytes[high] = last;
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86 {
-    use super::{Bytes, Compared, Kernel, Task};
+    use super::{BLOCK_SLOTS, Bytes, Compared, Kernel, Task, mask};
     use std::arch::x86_64::{
         __m256i, _mm_cvtsi32_si128, _mm256_alignr_epi8, _mm256_and_si256, _mm256_blendv_epi8,
         _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_min_epu8, _mm256_movemask_epi8,
         _mm256_or_si256, _mm256_permute2x128_si256, _mm256_set1_epi8, _mm256_set1_epi32,
         _mm256_set1_epi64x, _mm256_setr_epi64x, _mm256_shuffle_epi8, _mm256_sll_epi16,
-        _mm256_storeu_si256, _pdep_u64,
+        _mm256_storeu_si256, _mm512_cmpeq_epu8_mask, _mm512_cmplt_epu8_mask, _mm512_loadu_si512,
+        _mm512_mask_compress_epi8, _mm512_mask_permutexvar_epi8, _mm512_mask_set1_epi8,
+        _mm512_max_epu8, _mm512_set1_epi8, _mm512_storeu_si512, _pdep_u64,
     };
 
-    /// With AVX2, BMI1, BMI2, LZCNT and POPCNT. Only `Machine::best` knows where it may run.
-    struct V3;
-
-    /// Runs a task where `Machine::best` found the instructions for it.
-    #[inline(always)]
-    pub(super) fn run<T: Task>(task: T) -> T::Output {
-        #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-        fn compiled<T: Task>(task: T) -> T::Output {
-            task.run::<V3>()
-        }
-        // SAFETY: `Machine::best` found these features; only it makes a machine of this level,
-        // and only such a machine comes here.
-        unsafe { compiled(task) }
-    }
+    /// With AVX2, BMI1, BMI2, LZCNT and POPCNT. Only `Machine` knows where it may run.
+    pub(super) struct V3;
 
     #[inline(always)]
     fn load(bytes: &Bytes) -> [__m256i; 2] {
@@ -232,6 +305,19 @@ mod x86 {
     }
 
     impl Kernel for V3 {
+        const FOR_LAYOUTS: bool = true;
+
+        #[inline(always)]
+        fn call<T: Task>(task: T) -> T::Output {
+            #[inline(never)]
+            #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+            fn compiled<T: Task>(task: T) -> T::Output {
+                task.run::<V3>()
+            }
+            // SAFETY: the instructions are there, as the type promises.
+            unsafe { compiled(task) }
+        }
+
         #[inline(always)]
         fn select(word: u64, rank: u32) -> u64 {
             // SAFETY: the instruction is there, as the type promises.
@@ -279,30 +365,146 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn shift_up(bytes: &mut Bytes, places: u64) {
-            let [low, high] = load(bytes);
+        fn shift_up(bytes: &mut Bytes, low: usize, high: usize, first: u8) {
+            let halves = load(bytes);
             // SAFETY: the instructions are there, as the type promises.
             let below = unsafe {
-                let before_low = _mm256_permute2x128_si256::<0x08>(low, low);
-                let before_high = _mm256_permute2x128_si256::<0x21>(low, high);
+                let before = [
+                    _mm256_permute2x128_si256::<0x08>(halves[0], halves[0]),
+                    _mm256_permute2x128_si256::<0x21>(halves[0], halves[1]),
+                ];
                 [
-                    _mm256_alignr_epi8::<15>(low, before_low),
-                    _mm256_alignr_epi8::<15>(high, before_high),
+                    _mm256_alignr_epi8::<15>(halves[0], before[0]),
+                    _mm256_alignr_epi8::<15>(halves[1], before[1]),
                 ]
             };
-            replace(bytes, [low, high], below, places);
+            replace(bytes, halves, below, mask(low, high));
+            bytes[low] = first;
         }
 
         #[inline(always)]
-        fn shift_down(bytes: &mut Bytes, places: u64) {
-            let [low, high] = load(bytes);
+        fn shift_down(bytes: &mut Bytes, low: usize, high: usize, last: u8) {
+            let halves = load(bytes);
             // SAFETY: the instructions are there, as the type promises.
             let above = unsafe {
-                let after_low = _mm256_permute2x128_si256::<0x21>(low, high);
-                let after_high = _mm256_permute2x128_si256::<0x81>(high, high);
-                [_mm256_alignr_epi8::<1>(after_low, low), _mm256_alignr_epi8::<1>(after_high, high)]
+                let after = [
+                    _mm256_permute2x128_si256::<0x21>(halves[0], halves[1]),
+                    _mm256_permute2x128_si256::<0x81>(halves[1], halves[1]),
+                ];
+                [
+                    _mm256_alignr_epi8::<1>(after[0], halves[0]),
+                    _mm256_alignr_epi8::<1>(after[1], halves[1]),
+                ]
             };
-            replace(bytes, [low, high], above, places);
+            replace(bytes, halves, above, mask(low, high));
+            bytes[high] = last;
+        }
+    }
+
+    /// With what [`Wide`](super::Wide) stands for, besides what V3 has. Only `Machine` knows where
+    /// it may run.
+    pub(super) struct V4;
+
+    /// The numbers of 64 bytes, those of the bytes below them and above them.
+    const NUMBERS: Bytes = numbers_from(0);
+    const BELOW: Bytes = numbers_from(BLOCK_SLOTS - 1);
+    const ABOVE: Bytes = numbers_from(1);
+
+    const fn numbers_from(first: usize) -> Bytes {
+        let mut numbers = [0; BLOCK_SLOTS];
+        let mut i = 0;
+        while i < BLOCK_SLOTS {
+            numbers[i] = ((first + i) % BLOCK_SLOTS) as u8;
+            i += 1;
+        }
+        numbers
+    }
+
+    /// Replaces the bytes whose bits are set in `places` by those whose numbers are in `from`, then
+    /// that of the bit `one` by `new`.
+    #[inline(always)]
+    fn replace_from(from: &Bytes, bytes: &mut Bytes, places: u64, new: u8, one: u64) {
+        // SAFETY: 64 bytes are read of, and written to, arrays of that size; the instructions are
+        // there, as the type V4 promises, whose methods are the only callers.
+        unsafe {
+            let before = _mm512_loadu_si512(bytes.as_ptr().cast());
+            let from = _mm512_loadu_si512(from.as_ptr().cast());
+            let moved = _mm512_mask_permutexvar_epi8(before, places, from, before);
+            let after = _mm512_mask_set1_epi8(moved, one, new as i8);
+            _mm512_storeu_si512(bytes.as_mut_ptr().cast(), after);
+        }
+    }
+
+    impl Kernel for V4 {
+        const FOR_LAYOUTS: bool = true;
+
+        #[inline(always)]
+        fn call<T: Task>(task: T) -> T::Output {
+            #[inline(never)]
+            #[target_feature(
+                enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt"
+            )]
+            fn compiled<T: Task>(task: T) -> T::Output {
+                task.run::<V4>()
+            }
+            // SAFETY: the instructions are there, as the type promises.
+            unsafe { compiled(task) }
+        }
+
+        #[inline(always)]
+        fn select(word: u64, rank: u32) -> u64 {
+            V3::select(word, rank)
+        }
+
+        #[inline(always)]
+        fn gap(starts: u64, stops: u64, from: usize) -> usize {
+            // SAFETY: the instructions are there, as the type promises; 64 bytes are read of arrays
+            // of that size.
+            unsafe {
+                let numbers = _mm512_loadu_si512(NUMBERS.as_ptr().cast());
+                let none = _mm512_set1_epi8(BLOCK_SLOTS as i8);
+                // Byte n is the place of the n-th bit.
+                let starts_at = _mm512_mask_compress_epi8(none, starts, numbers);
+                let stops_at = _mm512_mask_compress_epi8(none, stops, numbers);
+                let first = _mm512_max_epu8(starts_at, _mm512_set1_epi8(from as i8));
+                let gaps = _mm512_cmplt_epu8_mask(first, stops_at);
+                let start = _pdep_u64(gaps & gaps.wrapping_neg(), starts);
+                (start.trailing_zeros() as usize).max(from)
+            }
+        }
+
+        #[inline(always)]
+        fn compare(bytes: &Bytes, with: u8) -> Compared {
+            // SAFETY: the instructions are there, as the type promises; 64 bytes are read of an
+            // array of that size.
+            unsafe {
+                let bytes = _mm512_loadu_si512(bytes.as_ptr().cast());
+                let with = _mm512_set1_epi8(with as i8);
+                Compared {
+                    less: _mm512_cmplt_epu8_mask(bytes, with),
+                    equal: _mm512_cmpeq_epu8_mask(bytes, with),
+                }
+            }
+        }
+
+        #[inline(always)]
+        fn gather(bytes: &Bytes, bit: u32) -> u64 {
+            V3::gather(bytes, bit)
+        }
+
+        #[inline(always)]
+        fn scatter(bits: u64, bit: u32, bytes: &mut Bytes) {
+            V3::scatter(bits, bit, bytes);
+        }
+
+        #[inline(always)]
+        fn shift_up(bytes: &mut Bytes, low: usize, high: usize, first: u8) {
+            replace_from(&BELOW, bytes, mask(low, high), first, 1 << low);
+        }
+
+        #[inline(always)]
+        fn shift_down(bytes: &mut Bytes, low: usize, high: usize, last: u8) {
+            replace_from(&ABOVE, bytes, mask(low, high), last, 1 << high);
         }
     }
 }
@@ -312,17 +514,25 @@ mod tests {
     use super::*;
 
     /// All operations of one kernel on one input.
-    type Results = (Vec<u64>, Vec<Compared>, Vec<u64>, Vec<Bytes>);
+    type Results = (Vec<u64>, Vec<usize>, Vec<Compared>, Vec<u64>, Vec<Bytes>);
 
-    struct All(u64, Bytes);
+    struct All(u64, u64, Bytes);
+
+    /// Stretches of a block: from the lowest to the highest slot.
+    fn stretches() -> impl Iterator<Item = (usize, usize)> {
+        const EDGES: [usize; 7] = [0, 1, 30, 31, 32, 33, 63];
+        let pairs = EDGES.iter().flat_map(|&low| EDGES.map(|high| (low, high)));
+        pairs.filter(|(low, high)| low <= high)
+    }
 
     impl Task for All {
         type Output = Results;
 
         #[inline(always)]
         fn run<K: Kernel>(self) -> Results {
-            let All(word, bytes) = self;
+            let All(word, other, bytes) = self;
             let selected = (0..64).map(|rank| K::select(word, rank)).collect();
+            let gaps = (0..64).map(|from| K::gap(word, other, from)).collect();
             let compared = (0..=255).map(|byte| K::compare(&bytes, byte)).collect();
             let gathered = (0..8).map(|bit| K::gather(&bytes, bit)).collect();
             let mut changed = Vec::new();
@@ -331,19 +541,24 @@ mod tests {
                 K::scatter(word, bit, &mut out);
                 changed.push(out);
             }
-            let mut out = bytes;
-            K::shift_up(&mut out, word & !1);
-            changed.push(out);
-            let mut out = bytes;
-            K::shift_down(&mut out, word & !(1 << 63));
-            changed.push(out);
-            (selected, compared, gathered, changed)
+            for (low, high) in stretches() {
+                let mut out = bytes;
+                K::shift_up(&mut out, low, high, 7);
+                changed.push(out);
+                let mut out = bytes;
+                K::shift_down(&mut out, low, high, 7);
+                changed.push(out);
+            }
+            (selected, gaps, compared, gathered, changed)
         }
     }
 
-    fn naive(word: u64, bytes: Bytes) -> Results {
-        let set: Vec<u64> = (0..64).map(|i| word & 1 << i).filter(|&bit| bit != 0).collect();
-        let selected = (0..64).map(|rank| set.get(rank).copied().unwrap_or(0)).collect();
+    fn naive(word: u64, other: u64, bytes: Bytes) -> Results {
+        let places = |word: u64| (0..64).filter(move |i| word >> i & 1 == 1);
+        let selected = (0..64).map(|rank| places(word).nth(rank).map_or(0, |i| 1 << i)).collect();
+        let stops = places(other).chain(std::iter::repeat(64));
+        let gaps: Vec<_> = places(word).zip(stops).flat_map(|(start, stop)| start..stop).collect();
+        let gap = |from| gaps.iter().copied().filter(|&place| place >= from).min().unwrap_or(64);
         let mask = |is: &dyn Fn(u8) -> bool| {
             bytes.iter().enumerate().fold(0, |mask, (i, &byte)| mask | u64::from(is(byte)) << i)
         };
@@ -357,10 +572,17 @@ mod tests {
             let scattered = |i: usize| bytes[i] & !(1 << bit) | ((word >> i & 1) as u8) << bit;
             changed.push(std::array::from_fn(scattered));
         }
-        let is_set = |i: usize| word >> i & 1 == 1;
-        changed.push(std::array::from_fn(|i| bytes[if i > 0 && is_set(i) { i - 1 } else { i }]));
-        changed.push(std::array::from_fn(|i| bytes[if i < 63 && is_set(i) { i + 1 } else { i }]));
-        (selected, compared.collect(), gathered, changed)
+        for (low, high) in stretches() {
+            let mut out = bytes.to_vec();
+            out.remove(high);
+            out.insert(low, 7);
+            changed.push(out.try_into().unwrap());
+            let mut out = bytes.to_vec();
+            out.remove(low);
+            out.insert(high, 7);
+            changed.push(out.try_into().unwrap());
+        }
+        (selected, (0..64).map(gap).collect(), compared.collect(), gathered, changed)
     }
 
     #[test]
@@ -374,9 +596,12 @@ mod tests {
         words.extend((0..100).map(|_| random() & random()));
         for word in words {
             let bytes: Bytes = std::array::from_fn(|_| (random() >> 33) as u8);
-            let expected = naive(word, bytes);
-            for machine in [Machine::PORTABLE, Machine::best()] {
-                assert_eq!(machine.run(All(word, bytes)), expected, "{machine:?} {word:x}");
+            for other in [word, word << 1, !word, random()] {
+                let expected = naive(word, other, bytes);
+                for machine in Machine::all() {
+                    let got = machine.run(All(word, other, bytes));
+                    assert_eq!(got, expected, "{machine:?} {word:x} {other:x}");
+                }
             }
         }
     }
