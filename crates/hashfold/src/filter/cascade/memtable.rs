@@ -1,15 +1,17 @@
 //! What was told last, in RAM: hashes in order, until they become a run.
 
-use super::ordered::{Ordered, PIECE_MAX, SLOTS_MIN};
+use super::ordered::{Ordered, PIECE_MAX};
 use crate::{
     error::Result,
-    filter::{Counted, Fingerprints, Mode, Span, Universe},
+    filter::{
+        Counted, Fingerprints, Mode, Span, Universe,
+        merge::{ascends, for_ranks},
+    },
 };
 use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
     iter::Peekable,
-    mem,
     sync::Arc,
     vec,
 };
@@ -23,44 +25,30 @@ pub(super) enum Change {
 
 /// Insertions and removals in memory. A hash stands for itself here, not for a fingerprint.
 ///
-/// In a set a hash is in `added`, or in `removed`, or in neither, by what was told of it last. In a
-/// multiset `added` counts one, `removed` takes one away, and `more` is what comes on top.
+/// A hash in the table was inserted or, if it is marked, removed: in a set that is what was told of
+/// it last. In a multiset it counts one, or takes one away, and `more` is what comes on top.
 #[derive(Debug)]
 pub(super) struct Memtable {
     mode: Mode,
-    slots: usize,
-    added: Ordered,
-    /// Made when the first removal comes.
-    removed: Option<Ordered>,
+    table: Ordered,
     more: Counts,
-    /// Room for hashes on their way from one table to the other.
-    rest: Vec<u64>,
 }
 
 type Counts = HashMap<u64, i64, BuildHasherDefault<Itself>>;
 
-/// The slots for removals are one in so many of those for insertions.
-const REMOVED_PART: usize = 2;
 /// Counts apart from the table: one in so many of its slots, at most.
 const MORE_PART: usize = 8;
 
 impl Memtable {
     /// With so many slots, a power of two.
     pub(super) fn new(mode: Mode, slots: usize) -> Memtable {
-        Memtable {
-            mode,
-            slots,
-            added: Ordered::new(slots),
-            removed: None,
-            more: Counts::default(),
-            rest: Vec::new(),
-        }
+        Memtable { mode, table: Ordered::new(slots), more: Counts::default() }
     }
 
     /// The memory of one with so many slots once all of it is in use, in bytes.
     pub(super) fn bytes_max(mode: Mode, slots: usize) -> usize {
         let more = if mode == Mode::Multiset { 32 * slots / MORE_PART } else { 0 };
-        (slots + slots / REMOVED_PART) * size_of::<u64>() + more
+        slots * size_of::<u64>() + slots / 8 + more
     }
 
     /// The most hashes of one with so many slots, if few are told of twice.
@@ -70,90 +58,53 @@ impl Memtable {
 
     /// How many changes it takes before somebody must ask again.
     pub(super) fn room(&self) -> usize {
-        let more = (self.added.capacity() / MORE_PART).saturating_sub(self.more.len());
-        let removed = self.removed.as_ref().map_or(PIECE_MAX, Ordered::room);
-        let room = self.added.room().min(removed).min(PIECE_MAX);
+        let more = (self.table.capacity() / MORE_PART).saturating_sub(self.more.len());
+        let room = self.table.room().min(PIECE_MAX);
         if self.mode == Mode::Multiset { room.min(more) } else { room }
     }
 
     /// Whether it should be flushed, though it has room.
     pub(super) fn is_due(&self) -> bool {
-        self.added.is_due() || self.removed.as_ref().is_some_and(Ordered::is_due)
+        self.table.is_due()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.added.len() == 0 && self.removed_len() == 0 && self.more.is_empty()
+        self.len() == 0
     }
 
     /// Hashes that it knows of.
     pub(super) fn len(&self) -> usize {
-        self.added.len() + self.removed_len() + self.more.len()
-    }
-
-    fn removed_len(&self) -> usize {
-        self.removed.as_ref().map_or(0, Ordered::len)
+        self.table.len() + self.more.len()
     }
 
     /// Takes no more hashes than there is [`Memtable::room`] for.
     pub(super) fn apply(&mut self, change: Change, hashes: &[u64]) {
-        match change {
-            Change::Insert => self.insert(hashes),
-            Change::Remove => self.remove(hashes),
-        }
-    }
-
-    fn insert(&mut self, hashes: &[u64]) {
-        let (mode, more) = (self.mode, &mut self.more);
-        let mut rest = mem::take(&mut self.rest);
-        let mut hashes = hashes;
-        if let Some(removed) = self.removed.as_mut().filter(|removed| removed.len() > 0) {
-            rest.clear();
-            removed.each(hashes, |removed, hash| {
-                // In a multiset the two make up for each other.
-                if !removed.remove(hash) || mode == Mode::Set {
-                    rest.push(hash);
+        let mark = change == Change::Remove;
+        match self.mode {
+            Mode::Set => self.table.each(hashes, |table, hash| {
+                if let Some(slot) = table.insert(hash, mark) {
+                    table.mark(slot, mark);
                 }
-            });
-            hashes = &rest;
-        }
-        match mode {
-            Mode::Set => self.added.each(hashes, |added, hash| _ = added.insert(hash)),
-            Mode::Multiset => self.added.each(hashes, |added, hash| {
-                if !added.insert(hash) {
-                    change_count(more, hash, 1);
+            }),
+            Mode::Multiset => self.table.each(hashes, |table, hash| {
+                match table.insert(hash, mark) {
+                    None => {}
+                    Some(slot) if table.is_marked(slot) == mark => {
+                        change_count(&mut self.more, hash, if mark { -1 } else { 1 });
+                    }
+                    // The two make up for each other.
+                    Some(slot) => table.remove(slot),
                 }
             }),
         }
-        self.rest = rest;
-    }
-
-    fn remove(&mut self, hashes: &[u64]) {
-        let (mode, more) = (self.mode, &mut self.more);
-        let mut rest = mem::take(&mut self.rest);
-        rest.clear();
-        self.added.each(hashes, |added, hash| {
-            if !added.remove(hash) || mode == Mode::Set {
-                rest.push(hash);
-            }
-        });
-        let slots = (self.slots / REMOVED_PART).max(SLOTS_MIN);
-        let removed = self.removed.get_or_insert_with(|| Ordered::new(slots));
-        removed.each(&rest, |removed, hash| {
-            if !removed.insert(hash) && mode == Mode::Multiset {
-                change_count(more, hash, -1);
-            }
-        });
-        self.rest = rest;
     }
 
     /// What it says of a hash: in a set 1 or -1 for in or not in, in a multiset a number to add; 0
     /// if it knows nothing.
     #[inline]
     pub(super) fn count(&self, hash: u64) -> i64 {
-        let mut count = i64::from(self.added.contains(hash));
-        if let Some(removed) = &self.removed {
-            count -= i64::from(removed.contains(hash));
-        }
+        let slot = self.table.find(hash);
+        let mut count = slot.map_or(0, |slot| if self.table.is_marked(slot) { -1 } else { 1 });
         if !self.more.is_empty() {
             count += self.more.get(&hash).copied().unwrap_or(0);
         }
@@ -163,15 +114,12 @@ impl Memtable {
     /// Brings what is known of a hash into the cache.
     #[inline]
     pub(super) fn fetch(&self, hash: u64) {
-        self.added.fetch(hash);
+        self.table.fetch(hash);
     }
 
     /// Makes it an empty one, to be used again.
     pub(super) fn clear(&mut self) {
-        self.added.clear();
-        if let Some(removed) = &mut self.removed {
-            removed.clear();
-        }
+        self.table.clear();
         self.more.clear();
     }
 
@@ -180,14 +128,13 @@ impl Memtable {
         let mut more: Vec<_> = self.more.iter().map(|(&hash, &count)| (hash, count)).collect();
         more.sort_unstable();
         MemtableScan {
-            universe,
-            mode: self.mode,
-            added: Cursor::default(),
-            removed: Cursor::default(),
-            more: more.into_iter().peekable(),
-            removals: Vec::new(),
-            items: Vec::new(),
             memtable: self.clone(),
+            universe,
+            slot: Some(0),
+            added: Vec::new(),
+            removed: Vec::new(),
+            more: more.into_iter().peekable(),
+            items: Vec::new(),
         }
     }
 }
@@ -200,61 +147,17 @@ fn change_count(more: &mut Counts, hash: u64, change: i64) {
     }
 }
 
-/// The hashes of a table from front to back, some at a time.
-#[derive(Debug)]
-struct Cursor {
-    /// Where the next slots are.
-    slot: Option<usize>,
-    hashes: Vec<u64>,
-    /// Of these, how many were taken.
-    taken: usize,
-}
-
-impl Default for Cursor {
-    fn default() -> Cursor {
-        Cursor { slot: Some(0), hashes: Vec::new(), taken: 0 }
-    }
-}
-
-impl Cursor {
-    /// Has at least one hash that was not taken, unless none is left.
-    fn fill(&mut self, table: &Ordered) {
-        self.hashes.drain(..self.taken);
-        self.taken = 0;
-        while let Some(slot) = self.slot
-            && self.hashes.len() < PIECE_MAX / 2
-        {
-            self.slot = table.read(slot, &mut self.hashes);
-        }
-    }
-
-    /// Takes the hashes up to a fingerprint, that included.
-    fn take(&mut self, table: &Ordered, universe: Universe, last: u64) -> &[u64] {
-        loop {
-            let there = &self.hashes[self.taken..];
-            let count = there.partition_point(|&hash| universe.scale(hash) <= last);
-            if count < there.len() || self.slot.is_none() {
-                let start = self.taken;
-                self.taken += count;
-                return &self.hashes[start..self.taken];
-            }
-            // All that are there belong to it, and perhaps more.
-            self.slot = self.slot.and_then(|slot| table.read(slot, &mut self.hashes));
-        }
-    }
-}
-
 /// A memtable as a run of fingerprints.
 #[derive(Debug)]
 pub(super) struct MemtableScan {
     memtable: Arc<Memtable>,
     universe: Universe,
-    mode: Mode,
-    added: Cursor,
-    removed: Cursor,
+    /// Where the next slots are.
+    slot: Option<usize>,
+    /// Fingerprints of what was inserted and of what was removed, to be given out.
+    added: Vec<u64>,
+    removed: Vec<u64>,
     more: Peekable<vec::IntoIter<(u64, i64)>>,
-    /// Fingerprints of what was removed, in the stretch at hand.
-    removals: Vec<u64>,
     items: Vec<Counted>,
 }
 
@@ -265,59 +168,71 @@ impl Fingerprints for MemtableScan {
 
     fn next_span(&mut self, span: &mut Span) -> Result<bool> {
         span.clear();
-        let universe = self.universe;
-        while span.is_empty() {
-            self.added.fill(&self.memtable.added);
-            let last = match self.added.hashes.last() {
-                Some(&hash) if self.added.slot.is_some() => universe.scale(hash),
-                _ => universe.last(),
-            };
-            let added = self.added.take(&self.memtable.added, universe, last);
-            span.ones.extend(added.iter().map(|&hash| universe.scale(hash)));
-            self.removals.clear();
-            if let Some(removed) = self.memtable.removed.as_ref().filter(|it| it.len() > 0) {
-                let taken = self.removed.take(removed, universe, last).iter();
-                self.removals.extend(taken.map(|&hash| universe.scale(hash)));
-                self.removed.fill(removed);
+        while span.is_empty()
+            && let Some(slot) = self.slot
+        {
+            let (added, removed) = (self.added.len(), self.removed.len());
+            self.slot = self.memtable.table.read(slot, &mut self.added, &mut self.removed);
+            for hash in self.added[added..].iter_mut().chain(&mut self.removed[removed..]) {
+                *hash = self.universe.scale(*hash);
             }
-            match self.mode {
-                Mode::Set => self.join(span),
-                Mode::Multiset => self.sum(span, last),
+            // Hashes that come next may have the last fingerprint too, which has to wait for them.
+            let last = self.added.last().max(self.removed.last()).copied().unwrap_or(0);
+            let is_all = self.slot.is_none();
+            let is_ready = |fingerprint: u64| is_all || fingerprint < last;
+            let [added, removed] =
+                [&self.added, &self.removed].map(|it| it.partition_point(|&it| is_ready(it)));
+            match self.memtable.mode {
+                Mode::Set => join(&self.added[..added], &self.removed[..removed], span),
+                Mode::Multiset => self.sum(added, removed, is_ready, span),
             }
-            if last == universe.last() {
-                break;
-            }
+            self.added.drain(..added);
+            self.removed.drain(..removed);
         }
         Ok(!span.is_empty())
     }
 }
 
-impl MemtableScan {
-    /// Makes each fingerprint come once. Of hashes that share one, one that is in outweighs one that
-    /// is not: nobody knows which came later, and nothing may be missed.
-    fn join(&mut self, span: &mut Span) {
-        span.ones.dedup();
-        self.removals.dedup();
-        let mut ones = span.ones.iter().copied().peekable();
-        for &fingerprint in &self.removals {
-            while ones.next_if(|&one| one < fingerprint).is_some() {}
-            if ones.peek() != Some(&fingerprint) {
+/// Makes each fingerprint come once. Of hashes that share one, one that is in outweighs one that is
+/// not: nobody knows which came later, and nothing may be missed.
+fn join(added: &[u64], removed: &[u64], span: &mut Span) {
+    span.ones.extend_from_slice(added);
+    span.ones.dedup();
+    let ones = &span.ones;
+    for_ranks(
+        ones,
+        removed,
+        |&fingerprint| fingerprint,
+        |&fingerprint, rank| {
+            if ones.get(rank) != Some(&fingerprint) {
                 span.counted.push(Counted { fingerprint, count: -1 });
             }
-        }
-    }
+            true
+        },
+    );
+    span.counted.dedup();
+}
 
-    /// Makes each fingerprint come once, with the sum of all that is told of it, up to `last`.
-    fn sum(&mut self, span: &mut Span, last: u64) {
-        let is_next = |next: &(u64, i64)| self.universe.scale(next.0) <= last;
-        let has_equals = span.ones.windows(2).any(|pair| pair[0] == pair[1]);
-        if !has_equals && self.removals.is_empty() && !self.more.peek().is_some_and(is_next) {
+impl MemtableScan {
+    /// Makes each fingerprint come once, with the sum of all that is told of it: the first ones
+    /// of both lists, and those of the other counts that are ready.
+    fn sum(
+        &mut self,
+        added: usize,
+        removed: usize,
+        is_ready: impl Fn(u64) -> bool,
+        span: &mut Span,
+    ) {
+        let (added, removed) = (&self.added[..added], &self.removed[..removed]);
+        let is_next = |next: &(u64, i64)| is_ready(self.universe.scale(next.0));
+        if ascends(added) && removed.is_empty() && !self.more.peek().is_some_and(is_next) {
+            span.ones.extend_from_slice(added);
             return;
         }
         self.items.clear();
-        let counted = |count| move |fingerprint| Counted { fingerprint, count };
-        self.items.extend(span.ones.drain(..).map(counted(1)));
-        self.items.extend(self.removals.iter().copied().map(counted(-1)));
+        let counted = |count| move |&fingerprint| Counted { fingerprint, count };
+        self.items.extend(added.iter().map(counted(1)));
+        self.items.extend(removed.iter().map(counted(-1)));
         while let Some((hash, count)) = self.more.next_if(is_next) {
             self.items.push(Counted { fingerprint: self.universe.scale(hash), count });
         }
@@ -355,7 +270,7 @@ impl Hasher for Itself {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::ordered::SLOTS_MIN, *};
     use std::collections::BTreeMap;
 
     /// A table and its naive twin, after changes of few hashes.

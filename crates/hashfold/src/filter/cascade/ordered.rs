@@ -9,6 +9,9 @@
 //! memory gives them sorted; a lookup walks from the home to the first hash that is not smaller.
 //! The full hash is kept, so nothing here is found by mistake, and what is taken away is what was
 //! put in.
+//!
+//! A hash may be marked. The marks lie apart, a bit for each slot, and move along with the hashes;
+//! as long as there is none, they cost nothing.
 
 use crate::{io::Words, run::prefetch::prefetch};
 use std::{fmt, mem};
@@ -30,10 +33,12 @@ const LOAD: f64 = 0.7;
 /// And beyond this one much longer: a table is used up to it only while somebody waits.
 const LOAD_MAX: f64 = 0.85;
 
-/// A sorted set of 64-bit hashes. Hashes that come one by one should be evenly spread: crowded ones
+/// A sorted set of 64-bit hashes, marked or not. Hashes that come one by one should be evenly spread: crowded ones
 /// make it slow, never wrong.
 pub(super) struct Ordered {
     slots: Words,
+    /// A bit for each slot, never set for a free one; or nothing, as long as none is set.
+    marks: Vec<u64>,
     /// From a hash to its home.
     shift: u32,
     len: usize,
@@ -50,6 +55,7 @@ impl Ordered {
         assert!(slots >= SLOTS_MIN);
         Ordered {
             slots: Words::filled(slots + TAIL, FREE),
+            marks: Vec::new(),
             shift: 64 - slots.trailing_zeros(),
             len: 0,
             len_max: Ordered::len_max(slots),
@@ -94,6 +100,7 @@ impl Ordered {
     #[inline]
     pub(super) fn fetch(&self, hash: u64) {
         prefetch(&self.slots, self.home(hash));
+        prefetch(&self.marks, self.home(hash) / 64);
     }
 
     /// Calls `act` with each hash, whose home was brought into the cache in time.
@@ -118,20 +125,20 @@ impl Ordered {
         i
     }
 
-    /// Puts a hash in; whether it was not there.
+    /// Puts a hash in, marked or not. If it is there, it stays as it is: returns its slot.
     ///
     /// # Panics
     /// Perhaps, if it has no [`Ordered::room`].
-    #[inline]
-    pub(super) fn insert(&mut self, hash: u64) -> bool {
+    #[inline(always)]
+    pub(super) fn insert(&mut self, hash: u64, mark: bool) -> Option<usize> {
         let hash = hash.min(FREE - 1);
         let home = self.home(hash);
         let slots = &mut *self.slots;
-        let mut i = Self::lower_bound(slots, home, hash);
-        if slots[i] == hash {
-            return false;
+        let place = Self::lower_bound(slots, home, hash);
+        if slots[place] == hash {
+            return Some(place);
         }
-        let mut moved = hash;
+        let (mut i, mut moved) = (place, hash);
         loop {
             moved = mem::replace(&mut slots[i], moved);
             if moved == FREE {
@@ -139,62 +146,130 @@ impl Ordered {
             }
             i += 1;
         }
+        if mark && self.marks.is_empty() {
+            self.make_marks();
+        }
+        if !self.marks.is_empty() {
+            self.insert_mark(place, i, mark);
+        }
         self.is_crowded |= i - home > WALK_MAX;
         self.len += 1;
-        true
+        None
     }
 
+    /// Moves the marks from one slot up to a free one by a slot, and puts one into the gap.
     #[inline]
-    pub(super) fn contains(&self, hash: u64) -> bool {
+    fn insert_mark(&mut self, from: usize, free: usize, mark: bool) {
+        let (mut word, mut start, mut bit) = (from / 64, from % 64, u64::from(mark));
+        while word < free / 64 {
+            bit = insert_bit(&mut self.marks[word], start, 63, bit);
+            (word, start) = (word + 1, 0);
+        }
+        insert_bit(&mut self.marks[word], start, free % 64, bit);
+    }
+
+    /// Makes room for marks.
+    #[cold]
+    fn make_marks(&mut self) {
+        self.marks.resize(self.slots.len().div_ceil(64), 0);
+    }
+
+    /// The slot of a hash, if it is there.
+    #[inline]
+    pub(super) fn find(&self, hash: u64) -> Option<usize> {
         let hash = hash.min(FREE - 1);
         let slots = &*self.slots;
-        slots[Self::lower_bound(slots, self.home(hash), hash)] == hash
+        let slot = Self::lower_bound(slots, self.home(hash), hash);
+        (slots[slot] == hash).then_some(slot)
     }
 
-    /// Takes a hash out; whether it was there.
+    /// Whether the hash in a slot is marked.
     #[inline]
-    pub(super) fn remove(&mut self, hash: u64) -> bool {
-        let hash = hash.min(FREE - 1);
-        let (shift, slots) = (self.shift, &mut *self.slots);
-        let mut i = Self::lower_bound(slots, (hash >> shift) as usize, hash);
-        if slots[i] != hash {
-            return false;
+    pub(super) fn is_marked(&self, slot: usize) -> bool {
+        self.marks.get(slot / 64).is_some_and(|word| word >> (slot % 64) & 1 == 1)
+    }
+
+    /// Marks the hash in a slot, or takes the mark away.
+    #[inline]
+    pub(super) fn mark(&mut self, slot: usize, mark: bool) {
+        if mark && self.marks.is_empty() {
+            self.make_marks();
         }
+        if let Some(word) = self.marks.get_mut(slot / 64) {
+            *word = *word & !(1 << (slot % 64)) | u64::from(mark) << (slot % 64);
+        }
+    }
+
+    /// Takes the hash in a slot out.
+    #[inline]
+    pub(super) fn remove(&mut self, slot: usize) {
+        let mut i = slot;
         // Those behind it that are not at home move up by one.
-        while let Some(&next) = slots.get(i + 1)
+        while let Some(&next) = self.slots.get(i + 1)
             && next != FREE
-            && (next >> shift) as usize <= i
+            && self.home(next) <= i
         {
-            slots[i] = next;
+            self.slots[i] = next;
+            self.mark(i, self.is_marked(i + 1));
             i += 1;
         }
-        slots[i] = FREE;
+        self.slots[i] = FREE;
+        self.mark(i, false);
         self.len -= 1;
-        true
     }
 
-    /// Appends the hashes of the next slots from `slot` on to `out`, ascending; returns where to
-    /// go on, or `None` at the end.
-    pub(super) fn read(&self, slot: usize, out: &mut Vec<u64>) -> Option<usize> {
+    /// Appends the hashes of the next slots from `slot` on, ascending, to `plain` or, if they are
+    /// marked, to `marked`; returns where to go on, or `None` at the end.
+    pub(super) fn read(
+        &self,
+        slot: usize,
+        plain: &mut Vec<u64>,
+        marked: &mut Vec<u64>,
+    ) -> Option<usize> {
+        const { assert!(PIECE_MAX.is_multiple_of(64)) };
         let end = self.slots.len().min(slot + PIECE_MAX);
         let slots = &self.slots[slot..end];
-        let start = out.len();
-        out.resize(start + slots.len(), 0);
-        let room = &mut out[start..];
-        let mut len = 0;
-        for &hash in slots {
-            room[len] = hash;
-            len += usize::from(hash != FREE);
+        if self.marks.is_empty() {
+            append_if(slots, plain, |_, hash| hash != FREE);
+        } else {
+            let marks = &self.marks[slot / 64..];
+            let is_marked = |i: usize| marks[i / 64] >> (i % 64) & 1 == 1;
+            append_if(slots, plain, |i, hash| hash != FREE && !is_marked(i));
+            append_if(slots, marked, |i, _| is_marked(i));
         }
-        out.truncate(start + len);
         (end < self.slots.len()).then_some(end)
     }
 
     /// Takes all out.
     pub(super) fn clear(&mut self) {
         self.slots.fill(FREE);
+        self.marks.clear();
         (self.len, self.is_crowded) = (0, false);
     }
+}
+
+/// Moves the bits of a word from one up to another by a place, and puts a bit into the gap. Returns
+/// what was in the highest bit.
+#[inline]
+fn insert_bit(word: &mut u64, from: usize, to: usize, bit: u64) -> u64 {
+    let moving = u64::MAX << from & u64::MAX >> (63 - to);
+    let bits = *word & moving;
+    *word = *word & !moving | bits << 1 & moving | bit << from;
+    bits >> 63
+}
+
+/// Appends the hashes that are wanted, by place and hash.
+fn append_if(slots: &[u64], out: &mut Vec<u64>, is_wanted: impl Fn(usize, u64) -> bool) {
+    let start = out.len();
+    out.resize(start + slots.len(), 0);
+    let room = &mut out[start..];
+    let mut len = 0;
+    for (i, &hash) in slots.iter().enumerate() {
+        // No branch: nobody can foretell it.
+        room[len] = hash;
+        len += usize::from(is_wanted(i, hash));
+    }
+    out.truncate(start + len);
 }
 
 impl fmt::Debug for Ordered {
@@ -206,31 +281,47 @@ impl fmt::Debug for Ordered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
+    use std::collections::BTreeMap;
 
-    /// The same operations on a set: bit 0 of a number chooses insertion or removal.
+    /// The same operations on a map from hashes to marks: bits 0 and 1 of a number choose one.
     fn check(slots: usize, operations: impl Iterator<Item = u64>, spread: fn(u64) -> u64) {
         let mut table = Ordered::new(slots);
-        let mut set = BTreeSet::new();
+        let mut map = BTreeMap::new();
         for operation in operations {
-            let hash = spread(operation >> 1);
-            if operation & 1 == 0 {
-                assert_eq!(table.insert(hash), set.insert(hash.min(FREE - 1)));
-            } else {
-                assert_eq!(table.remove(hash), set.remove(&hash.min(FREE - 1)));
+            let hash = spread(operation >> 2);
+            let key = hash.min(FREE - 1);
+            let mark = operation & 2 != 0;
+            let found = table.find(hash);
+            assert_eq!(found.map(|slot| table.is_marked(slot)), map.get(&key).copied());
+            match found {
+                Some(slot) if operation & 1 == 0 => {
+                    assert_eq!(table.insert(hash, mark), Some(slot));
+                    table.mark(slot, mark);
+                    map.insert(key, mark);
+                }
+                Some(slot) => {
+                    table.remove(slot);
+                    map.remove(&key);
+                }
+                None if operation & 1 == 0 => {
+                    assert_eq!(table.insert(hash, mark), None);
+                    map.insert(key, mark);
+                }
+                None => {}
             }
-            assert_eq!(table.contains(hash), set.contains(&hash.min(FREE - 1)));
-            assert_eq!(table.len(), set.len());
+            assert_eq!(table.len(), map.len());
         }
-        let mut all = Vec::new();
+        let (mut plain, mut marked) = (Vec::new(), Vec::new());
         let mut slot = Some(0);
         while let Some(from) = slot {
-            slot = table.read(from, &mut all);
+            slot = table.read(from, &mut plain, &mut marked);
         }
-        assert!(all.iter().eq(&set));
+        let of_mark = |mark| map.iter().filter(move |item| *item.1 == mark).map(|item| item.0);
+        assert!(plain.iter().eq(of_mark(false)));
+        assert!(marked.iter().eq(of_mark(true)));
         table.clear();
         assert_eq!(table.len(), 0);
-        assert!(!all.iter().any(|&hash| table.contains(hash)));
+        assert!(map.keys().all(|&hash| table.find(hash).is_none()));
     }
 
     fn mixed(i: u64) -> u64 {
@@ -240,7 +331,8 @@ mod tests {
 
     #[test]
     fn hashes_come_and_go_as_in_a_set() {
-        let operations = || (0..20_000).map(|i| mixed(i) % 1400);
+        let operations = || (0..20_000).map(|i| mixed(i) % 2800);
+        check(1 << 10, operations().map(|operation| operation & !2), mixed);
         check(1 << 10, operations(), mixed);
         check(1 << 10, operations(), |i| i);
         check(1 << 10, operations(), |i| u64::MAX - i);
@@ -254,7 +346,7 @@ mod tests {
         while table.room() > 0 {
             for _ in 0..PIECE_MAX {
                 count += 1;
-                table.insert(count);
+                table.insert(count, false);
             }
         }
         assert!(count < 4 * PIECE_MAX as u64);
@@ -263,7 +355,7 @@ mod tests {
         while table.room() > 0 {
             for _ in 0..PIECE_MAX.min(table.room()) {
                 count += 1;
-                table.insert(u64::MAX - count);
+                table.insert(u64::MAX - count, count % 3 == 0);
             }
         }
         assert_eq!(table.len() as u64, count);
