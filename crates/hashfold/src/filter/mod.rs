@@ -8,6 +8,7 @@
 mod block;
 mod cascade;
 mod index;
+mod items;
 mod machine;
 mod merge;
 mod mode;
@@ -23,6 +24,7 @@ pub use self::{
         CascadeSettings, CascadeStats, EpochStats, Snapshot, SnapshotScan, is_cascade,
         verify_cascade,
     },
+    items::Items,
     merge::Merge,
     mode::Mode,
     packed::PackedRun,

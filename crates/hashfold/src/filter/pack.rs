@@ -1,10 +1,10 @@
-//! Spans in, full blocks out.
+//! Items in, full blocks out.
 
 use super::{
     Fingerprints, Universe,
     block::{BLOCK_SIZE, Bytes, Encoder, ITEMS_MAX},
-    merge::{SpanRef, ascends, for_ranks},
-    span::Span,
+    items::{Items, check_follows, disorder},
+    merge::ascends,
 };
 use crate::error::{Error, Result};
 
@@ -29,18 +29,11 @@ pub(super) struct Packer {
     encoder: Encoder,
     block: Box<Bytes>,
     /// What is not in a block yet: less than [`ITEMS_MAX`], from `done` on.
-    pending: Span,
-    done: Done,
+    pending: Items,
+    done: usize,
     /// The largest fingerprint so far.
     last: Option<u64>,
     len: u64,
-}
-
-/// Items at the front of the pending ones that are in blocks.
-#[derive(Clone, Copy, Default)]
-struct Done {
-    ones: usize,
-    counted: usize,
 }
 
 impl Packer {
@@ -52,8 +45,8 @@ impl Packer {
             cut_shift,
             encoder: Encoder::new(),
             block: Box::new([0; BLOCK_SIZE]),
-            pending: Span::default(),
-            done: Done::default(),
+            pending: Items::default(),
+            done: 0,
             last: None,
             len: 0,
         }
@@ -65,35 +58,36 @@ impl Packer {
         fingerprints: &mut dyn Fingerprints,
         sink: &mut impl BlockSink,
     ) -> Result<u64> {
-        while self.take(|pending| fingerprints.append_span(pending))? {
+        while self.take(|pending| fingerprints.append_items(pending))? {
             self.emit(ITEMS_MAX, sink)?;
         }
         self.finish(sink)
     }
 
-    /// Takes the next fingerprints; full blocks go to `sink`.
-    pub(super) fn push(&mut self, span: &Span, sink: &mut impl BlockSink) -> Result<()> {
+    /// Takes the next items; full blocks go to `sink`.
+    pub(super) fn push(&mut self, items: &Items, sink: &mut impl BlockSink) -> Result<()> {
         self.take(|pending| {
-            pending.ones.extend_from_slice(&span.ones);
-            pending.counted.extend_from_slice(&span.counted);
+            pending.append(items.all());
             Ok(true)
         })?;
         self.emit(ITEMS_MAX, sink)
     }
 
-    /// Takes what `append` appends to the pending fingerprints, and checks it.
-    fn take(&mut self, append: impl FnOnce(&mut Span) -> Result<bool>) -> Result<bool> {
+    /// Takes what `append` appends to the pending items, and checks it.
+    fn take(&mut self, append: impl FnOnce(&mut Items) -> Result<bool>) -> Result<bool> {
         // What is left is moved to the front seldom enough.
-        if self.done.ones + self.done.counted >= 2 * ITEMS_MAX {
-            self.pending.ones.drain(..self.done.ones);
-            self.pending.counted.drain(..self.done.counted);
-            self.done = Done::default();
+        if self.done >= 2 * ITEMS_MAX {
+            self.pending.remove_first(self.done);
+            self.done = 0;
         }
-        let (ones, counted) = (self.pending.ones.len(), self.pending.counted.len());
+        let start = self.pending.len();
         let is_some = append(&mut self.pending)?;
-        let (ones, counted) = (&self.pending.ones[ones..], &self.pending.counted[counted..]);
-        self.len += (ones.len() + counted.len()) as u64;
-        self.last = check_order(SpanRef { ones, counted }, self.last)?;
+        let new = &self.pending.fingerprints[start..];
+        self.len += new.len() as u64;
+        self.last = check_follows(new, self.last)?;
+        if !ascends(new) {
+            return Err(disorder());
+        }
         match self.last {
             Some(last) if last > self.universe.last() => {
                 let expected = format!("at most {:#x}", self.universe.last());
@@ -114,53 +108,20 @@ impl Packer {
     /// With as many as a block can have, it is sure that the one behind a block is known, and that
     /// the block ends where it should.
     fn emit(&mut self, rest: usize, sink: &mut impl BlockSink) -> Result<()> {
-        loop {
-            let ones = &self.pending.ones[self.done.ones..];
-            let counted = &self.pending.counted[self.done.counted..];
-            if ones.len() + counted.len() <= rest {
-                return Ok(());
-            }
-            let first = ones.first().copied().into_iter();
-            let first = first.chain(counted.first().map(|item| item.fingerprint)).min();
-            let taken = self.encoder.encode(ones, counted, self.cut_shift, &mut self.block);
-            self.done.ones += taken.ones;
-            self.done.counted += taken.counted;
-            sink.take(first.unwrap_or_default(), &mut self.block)?;
+        while self.pending.len() - self.done > rest {
+            let items = self.pending.from(self.done);
+            let first = items.fingerprints[0];
+            self.done += self.encoder.encode(items, self.cut_shift, &mut self.block);
+            sink.take(first, &mut self.block)?;
         }
+        Ok(())
     }
-}
-
-/// Refuses a span that does not ascend, or not from `previous` on, or that has a fingerprint in
-/// both of its parts, or a count that is none. Returns the largest fingerprint so far.
-pub(super) fn check_order(span: SpanRef<'_>, previous: Option<u64>) -> Result<Option<u64>> {
-    let SpanRef { ones, counted } = span;
-    let [first, last] = [
-        [ones.first().copied(), counted.first().map(|item| item.fingerprint)],
-        [ones.last().copied(), counted.last().map(|item| item.fingerprint)],
-    ];
-    let first = first.into_iter().flatten().min();
-    let follows = previous.is_none_or(|previous| first.is_none_or(|first| previous < first));
-    let pairs = counted.windows(2);
-    let ascend = pairs.fold(true, |ascend, it| ascend & (it[0].fingerprint < it[1].fingerprint));
-    let are_apart = for_ranks(
-        ones,
-        counted,
-        |item| item.fingerprint,
-        |item, rank| ones.get(rank) != Some(&item.fingerprint),
-    );
-    if !(follows && ascend && are_apart && ascends(ones)) {
-        return Err(Error::field("fingerprint", "above the one before", "another"));
-    }
-    if counted.iter().any(|item| matches!(item.count, 0 | 1)) {
-        return Err(Error::field("count of a fingerprint", "neither 0 nor 1", "one of them"));
-    }
-    Ok(last.into_iter().flatten().max().or(previous))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::Counted;
+    use crate::filter::{Counted, Span};
 
     fn blocks_of(spans: &[Span]) -> Vec<(u64, Bytes)> {
         let mut blocks = Vec::new();
@@ -170,7 +131,9 @@ mod tests {
         };
         let mut packer = Packer::new(Universe::EXACT, 32);
         for span in spans {
-            packer.push(span, &mut sink).unwrap();
+            let mut items = Items::default();
+            items.append_span(span).unwrap();
+            packer.push(&items, &mut sink).unwrap();
         }
         let len = packer.finish(&mut sink).unwrap();
         assert_eq!(len, spans.iter().map(Span::len).sum::<usize>() as u64);

@@ -4,6 +4,7 @@ use super::{
     Fingerprints, Universe,
     block::{Block, Bytes},
     index::BlockIndex,
+    items::{Items, next_span},
     pack::Packer,
     span::Span,
 };
@@ -130,16 +131,15 @@ impl Fingerprints for PackedScan<'_> {
     }
 
     fn next_span(&mut self, span: &mut Span) -> Result<bool> {
-        span.clear();
-        self.append_span(span)
+        next_span(span, |items| self.append_items(items))
     }
 
-    fn append_span(&mut self, span: &mut Span) -> Result<bool> {
+    fn append_items(&mut self, items: &mut Items) -> Result<bool> {
         let Some(bytes) = self.run.blocks.get(self.next) else {
             return Ok(false);
         };
         self.next += 1;
-        Block::new(bytes)?.decode(span)?;
+        Block::new(bytes)?.decode(items)?;
         Ok(true)
     }
 }

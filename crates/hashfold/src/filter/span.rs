@@ -1,6 +1,6 @@
 //! Fingerprints in ascending order, a stretch of them at a time.
 
-use super::Universe;
+use super::{Universe, items::Items};
 use crate::error::Result;
 
 /// A fingerprint that stands for something else than one key.
@@ -87,12 +87,11 @@ pub trait Fingerprints: Send {
     /// with an empty span, at the end.
     fn next_span(&mut self, span: &mut Span) -> Result<bool>;
 
-    /// The same, but keeps what `span` holds, and appends to it.
-    fn append_span(&mut self, span: &mut Span) -> Result<bool> {
-        let mut next = Span::default();
-        let is_some = self.next_span(&mut next)?;
-        span.ones.append(&mut next.ones);
-        span.counted.append(&mut next.counted);
+    /// The same in the form that filters use among themselves, appended to what is there.
+    fn append_items(&mut self, items: &mut Items) -> Result<bool> {
+        let mut span = Span::default();
+        let is_some = self.next_span(&mut span)?;
+        items.append_span(&span)?;
         Ok(is_some)
     }
 }
@@ -106,8 +105,8 @@ impl<F: Fingerprints + ?Sized> Fingerprints for Box<F> {
         (**self).next_span(span)
     }
 
-    fn append_span(&mut self, span: &mut Span) -> Result<bool> {
-        (**self).append_span(span)
+    fn append_items(&mut self, items: &mut Items) -> Result<bool> {
+        (**self).append_items(items)
     }
 }
 
@@ -120,7 +119,7 @@ impl<F: Fingerprints + ?Sized> Fingerprints for &mut F {
         (**self).next_span(span)
     }
 
-    fn append_span(&mut self, span: &mut Span) -> Result<bool> {
-        (**self).append_span(span)
+    fn append_items(&mut self, items: &mut Items) -> Result<bool> {
+        (**self).append_items(items)
     }
 }

@@ -2,45 +2,42 @@
 
 use super::{
     super::{
+        items::{Exception, Items},
         machine::Wide,
-        span::{Counted, Span},
     },
     Block, GROUP, HEAD, ITEMS_MAX, kernel, low_mask,
 };
 use crate::error::{Error, Result};
-use std::ops::Range;
 
 impl Block<'_> {
-    /// Appends all fingerprints, or nothing if they are not what a block may have.
-    pub(in super::super) fn decode(&self, span: &mut Span) -> Result<()> {
-        self.decode_on(Wide::detect(), span)
+    /// Appends all items, or nothing if they are not what a block may have.
+    pub(in super::super) fn decode(&self, items: &mut Items) -> Result<()> {
+        self.decode_on(Wide::detect(), items)
     }
 
     /// The same, with what the processor has.
-    pub(super) fn decode_on(&self, wide: Option<Wide>, span: &mut Span) -> Result<()> {
-        let (ones, counted) = (span.ones.len(), span.counted.len());
+    pub(super) fn decode_on(&self, wide: Option<Wide>, items: &mut Items) -> Result<()> {
+        let (start, exceptions) = (items.len(), items.exceptions.len());
         let decoded = match wide {
             Some(wide) if self.low_bits <= kernel::LOW_BITS_MAX => {
-                kernel::decode(wide, self, &mut span.ones)
+                kernel::decode(wide, self, &mut items.fingerprints)
             }
-            _ => self.decode_anywhere(&mut span.ones),
+            _ => self.decode_anywhere(&mut items.fingerprints),
         };
-        let result = if !decoded {
+        let result = if decoded {
+            self.decode_exceptions(start, &mut items.exceptions)
+        } else {
             let expected = format!("those of {} ascending items", self.items);
             Err(Error::field("buckets of the block", expected, "others"))
-        } else if self.exceptions().fields.rest().is_empty() {
-            Ok(())
-        } else {
-            self.take_exceptions(ones, span)
         };
         if result.is_err() {
-            span.ones.truncate(ones);
-            span.counted.truncate(counted);
+            items.fingerprints.truncate(start);
+            items.exceptions.truncate(exceptions);
         }
         result
     }
 
-    /// Appends the items, all as ones. Whether they are legal; if not, what was appended is of no
+    /// Appends the fingerprints. Whether they are legal; if not, what was appended is of no
     /// use.
     fn decode_anywhere(&self, out: &mut Vec<u64>) -> bool {
         let mut places = [0; PLACES];
@@ -63,12 +60,11 @@ impl Block<'_> {
         self.first_bucket.checked_add(passed).is_some_and(|it| it <= u64::MAX >> self.low_bits)
     }
 
-    /// Moves the exceptions out of the ones, which start at `start`.
-    fn take_exceptions(&self, start: usize, span: &mut Span) -> Result<()> {
-        let items = &mut span.ones[start..];
+    /// Appends the exceptions of the block, whose items start at `start`.
+    fn decode_exceptions(&self, start: usize, out: &mut Vec<Exception>) -> Result<()> {
         let mut exceptions = self.exceptions();
-        // Items up to `from` are in place, or gone.
-        let (mut from, mut to) = (0, 0);
+        // One takes two bytes at least.
+        out.reserve(exceptions.fields.rest().len() / 2);
         while let Some((position, count)) = exceptions.next()? {
             if position >= self.items as u64 {
                 let expected = format!("below {}", self.items);
@@ -77,14 +73,8 @@ impl Block<'_> {
             if matches!(count, 0 | 1) {
                 return Err(Error::field("count of an exception", "neither 0 nor 1", count));
             }
-            let position = position as usize;
-            span.counted.push(Counted { fingerprint: items[position], count });
-            shift(items, from..position, to);
-            to += position - from;
-            from = position + 1;
+            out.push(Exception { position: start + position as usize, count });
         }
-        items.copy_within(from.., to);
-        span.ones.truncate(start + self.items - (from - to));
         Ok(())
     }
 
@@ -135,18 +125,6 @@ impl Block<'_> {
             }
         }
         Ok(1)
-    }
-}
-
-/// Moves some items to `to`, which is not behind them.
-#[inline]
-fn shift(items: &mut [u64], from: Range<usize>, to: usize) {
-    // Often they are few, and a move of a fixed size costs less than finding out how many.
-    const FEW: usize = 16;
-    let is_apart = to + FEW <= from.start;
-    match items[from.start..].first_chunk::<FEW>() {
-        Some(&few) if from.len() <= FEW && is_apart => items[to..to + FEW].copy_from_slice(&few),
-        _ => items.copy_within(from, to),
     }
 }
 

@@ -2,20 +2,12 @@
 
 use super::{
     super::{
+        items::{Exception, ItemsRef},
         machine::Wide,
-        merge::{append_some, for_ranks},
-        span::Counted,
     },
     BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX, LOW_BITS_MAX, fold, kernel, low_mask,
 };
-use crate::codec::{VARINT_BYTES_MAX, varint_len, write_varint};
-
-/// What a block has taken of the fingerprints that were offered: the first ones of either kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in super::super) struct Taken {
-    pub(in super::super) ones: usize,
-    pub(in super::super) counted: usize,
-}
+use crate::codec::{varint_len, write_varint};
 
 /// What lies behind the head of a block, in bytes.
 const PAYLOAD: usize = BLOCK_SIZE - HEAD;
@@ -31,11 +23,8 @@ pub(super) type Marks = [u8; MARKS];
 pub(in super::super) struct Encoder {
     wide: Option<Wide>,
     room: Box<Room>,
-    /// Both kinds in one order, where there are two kinds.
-    mixed: Vec<u64>,
-    exceptions: Vec<Exception>,
-    /// Those of the last block.
-    items: usize,
+    /// The bytes that the exceptions up to each take, as far as somebody asked.
+    ends: Vec<usize>,
 }
 
 /// Where the bits of the buckets are made.
@@ -43,15 +32,6 @@ struct Room {
     /// Zeros between two blocks.
     marks: Marks,
     words: kernel::Words,
-}
-
-/// An item that does not stand for one key.
-#[derive(Clone, Copy)]
-struct Exception {
-    position: usize,
-    /// With those before it, in bytes.
-    end: usize,
-    count: i64,
 }
 
 /// How the items of a block are written.
@@ -69,94 +49,57 @@ impl Encoder {
     /// With what the processor has.
     pub(super) fn on(wide: Option<Wide>) -> Encoder {
         let room = Room { marks: [0; MARKS], words: [0; _] };
-        Encoder {
-            wide,
-            room: Box::new(room),
-            mixed: Vec::new(),
-            exceptions: Vec::new(),
-            items: ITEMS_MAX,
-        }
+        Encoder { wide, room: Box::new(room), ends: Vec::new() }
     }
 
-    /// Fills a block, but for the checksum, with as many of the smallest fingerprints as fit.
+    /// Fills a block, but for the checksum, with as many of the first items as fit; returns how
+    /// many.
     ///
-    /// Both kinds ascend, and there is at least one fingerprint. If not all fit, the next one has
-    /// other bits from `cut_shift` on (at most 63) than the last one in the block, unless all in
-    /// the block have the same.
+    /// There is at least one. If not all fit, the next one has other bits from `cut_shift` on (at
+    /// most 63) than the last one in the block, unless all in the block have the same.
     pub(in super::super) fn encode(
         &mut self,
-        ones: &[u64],
-        counted: &[Counted],
+        items: ItemsRef<'_>,
         cut_shift: u32,
         block: &mut Bytes,
-    ) -> Taken {
-        if counted.is_empty() || is_far(ones, counted) {
-            let shape = best_shape(ones, &[], cut_shift);
-            write(self.wide, ones, shape, &mut self.room, block);
-            return Taken { ones: shape.items, counted: 0 };
+    ) -> usize {
+        self.ends.clear();
+        let shape = best_shape(items, &mut self.ends, cut_shift);
+        write(self.wide, items.fingerprints, shape, &mut self.room, block);
+        let (taken, _) = items.split_at(shape.items);
+        if let Some(last) = taken.exceptions().len().checked_sub(1) {
+            write_exceptions(taken, self.ends[last], block);
         }
-        let all = ones.len() + counted.len();
-        // Most blocks have about as many items as the one before.
-        self.mix(ones, counted, self.items + self.items / 8 + 64);
-        let mut shape = best_shape(&self.mixed, &self.exceptions, cut_shift);
-        if shape.items == self.mixed.len() && shape.items < all {
-            self.mix(ones, counted, ITEMS_MAX + 1);
-            shape = best_shape(&self.mixed, &self.exceptions, cut_shift);
-        }
-        self.items = shape.items;
-        let counted = exceptions_before(&self.exceptions, shape.items);
-        write(self.wide, &self.mixed, shape, &mut self.room, block);
-        write_exceptions(&self.exceptions[..counted], block);
-        Taken { ones: shape.items - counted, counted }
-    }
-
-    /// Both kinds in one order: at least `count` of them, if there are.
-    fn mix(&mut self, ones: &[u64], counted: &[Counted], count: usize) {
-        self.mixed.clear();
-        self.exceptions.clear();
-        let ones = &ones[..ones.len().min(count)];
-        let (mut used, mut next, mut end) = (0, 0, 0);
-        for_ranks(
-            ones,
-            counted,
-            |item| item.fingerprint,
-            |item, rank| {
-                append_some(&mut self.mixed, &ones[used..], rank - used);
-                used = rank;
-                let position = self.mixed.len();
-                end += varint_len((position - next) as u64) + varint_len(fold(item.count));
-                next = position + 1;
-                self.mixed.push(item.fingerprint);
-                self.exceptions.push(Exception { position, end, count: item.count });
-                next < count
-            },
-        );
-        let room = count.saturating_sub(self.mixed.len()).min(ones.len() - used);
-        self.mixed.extend_from_slice(&ones[used..used + room]);
+        shape.items
     }
 }
 
-/// Whether no block of these ones reaches the first of the counted.
-fn is_far(ones: &[u64], counted: &[Counted]) -> bool {
-    ones.get(ITEMS_MAX).is_some_and(|&one| one < counted[0].fingerprint)
-}
-
-fn exceptions_before(exceptions: &[Exception], item: usize) -> usize {
-    exceptions.partition_point(|exception| exception.position < item)
+/// The bytes that the exceptions among the first `count` items take; `ends` has those up to each, as
+/// far as somebody asked.
+fn exceptions_size(items: ItemsRef<'_>, count: usize, ends: &mut Vec<usize>) -> usize {
+    let among = items.split_at(count).0.exceptions().len();
+    for number in ends.len()..among {
+        let Exception { position, count } = items.exception(number);
+        let next = number.checked_sub(1).map_or(0, |it| items.exception(it).position + 1);
+        let size = varint_len((position - next) as u64) + varint_len(fold(count));
+        ends.push(ends.last().map_or(0, |end| *end) + size);
+    }
+    among.checked_sub(1).map_or(0, |last| ends[last])
 }
 
 /// The shape that takes most of the items.
-fn best_shape(items: &[u64], exceptions: &[Exception], cut_shift: u32) -> Shape {
+fn best_shape(items: ItemsRef<'_>, ends: &mut Vec<usize>, cut_shift: u32) -> Shape {
     // How dense they are depends on how many there are, which depends on how dense they are.
     const SAMPLE: usize = 2048;
-    let guess = low_bits(items, SAMPLE);
-    let mut best = fill(items, exceptions, guess, SAMPLE);
-    let better = low_bits(items, best.items);
+    let fingerprints = items.fingerprints;
+    let guess = low_bits(fingerprints, SAMPLE);
+    let mut best = fill(items, ends, guess, SAMPLE);
+    let better = low_bits(fingerprints, best.items);
     if better != guess {
-        let other = fill(items, exceptions, better, best.items);
+        let other = fill(items, ends, better, best.items);
         best = if other.items > best.items { other } else { best };
     }
-    Shape { items: cut(items, best.items, cut_shift), ..best }
+    Shape { items: cut(fingerprints, best.items, cut_shift), ..best }
 }
 
 /// The best number of low bits for the first `count` items.
@@ -173,20 +116,18 @@ fn low_bits(items: &[u64], count: usize) -> u32 {
 const _: () = assert!(u64::MAX.ilog2() == LOW_BITS_MAX);
 
 /// As many items as fit; `near` is a guess of their number.
-fn fill(items: &[u64], exceptions: &[Exception], low_bits: u32, near: usize) -> Shape {
+fn fill(items: ItemsRef<'_>, ends: &mut Vec<usize>, low_bits: u32, near: usize) -> Shape {
     const STEP: usize = 64;
-    let fits = |count: usize| {
+    let fingerprints = items.fingerprints;
+    let mut fits = |count: usize| {
         // Numbers of buckets may be anything up to 2^64, but then they do not fit.
-        let buckets = (items[count - 1] >> low_bits) - (items[0] >> low_bits);
-        let extra = match exceptions_before(exceptions, count) {
-            0 => 0,
-            before => exceptions[before - 1].end,
-        };
+        let buckets = (fingerprints[count - 1] >> low_bits) - (fingerprints[0] >> low_bits);
+        let extra = exceptions_size(items, count, ends);
         let lows = count.div_ceil(GROUP) * low_bits as usize;
         let room = (8 * PAYLOAD).saturating_sub(8 * (lows + extra));
         count <= room && buckets <= (room - count) as u64
     };
-    let most = items.len().min(ITEMS_MAX);
+    let most = fingerprints.len().min(ITEMS_MAX);
     let (mut from, mut to) = (near.clamp(1, most), most + 1);
     if fits(from) {
         let mut step = STEP;
@@ -261,18 +202,14 @@ fn write(wide: Option<Wide>, items: &[u64], shape: Shape, room: &mut Room, block
     block[buckets_end..].fill(0);
 }
 
-fn write_exceptions(exceptions: &[Exception], block: &mut Bytes) {
-    let size = exceptions.last().map_or(0, |last| last.end);
+fn write_exceptions(items: ItemsRef<'_>, size: usize, block: &mut Bytes) {
     block[6..8].copy_from_slice(&(size as u16).to_le_bytes());
-    let mut out = &mut block[BLOCK_SIZE - size..];
-    let mut next = 0;
-    for exception in exceptions {
-        let mut fields = [0; 2 * VARINT_BYTES_MAX];
-        let gap = write_varint(&mut fields, (exception.position - next) as u64);
-        let len = gap + write_varint(&mut fields[gap..], fold(exception.count));
-        let (here, rest) = out.split_at_mut(len);
-        here.copy_from_slice(&fields[..len]);
-        (out, next) = (rest, exception.position + 1);
+    let out = &mut block[BLOCK_SIZE - size..];
+    let (mut used, mut next) = (0, 0);
+    for Exception { position, count } in items.exceptions() {
+        used += write_varint(&mut out[used..], (position - next) as u64);
+        used += write_varint(&mut out[used..], fold(count));
+        next = position + 1;
     }
 }
 

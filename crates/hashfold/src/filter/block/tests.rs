@@ -2,6 +2,7 @@
 
 use super::{
     super::{
+        items::Items,
         machine::Wide,
         span::{Counted, Span},
     },
@@ -14,44 +15,53 @@ fn machines() -> [Option<Wide>; 2] {
     [None, Wide::detect()]
 }
 
-fn naive_find(span: &Span, fingerprint: u64) -> Option<i64> {
-    let counted = span.counted.iter().find(|item| item.fingerprint == fingerprint);
-    let one = span.ones.binary_search(&fingerprint).ok().map(|_| 1);
-    counted.map(|item| item.count).or(one)
+fn items_of(span: &Span) -> Items {
+    let mut items = Items::default();
+    items.append_span(span).unwrap();
+    items
+}
+
+fn naive_find(items: &Items, fingerprint: u64) -> Option<i64> {
+    let position = items.fingerprints.binary_search(&fingerprint).ok()?;
+    let exception = items.exceptions.iter().find(|exception| exception.position == position);
+    Some(exception.map_or(1, |exception| exception.count))
 }
 
 /// Packs all of a span into blocks, and checks each. Returns how many items each has.
 #[track_caller]
 fn check(span: &Span, cut_shift: u32) -> Vec<usize> {
     let mut encoders = machines().map(Encoder::on);
-    let (mut ones, mut counted) = (&span.ones[..], &span.counted[..]);
-    let mut lens = Vec::new();
-    while ones.len() + counted.len() > 0 {
+    let all = items_of(span);
+    let mut again = Span::default();
+    all.clone().into_span(&mut again);
+    assert_eq!(&again, span);
+    let (mut start, mut lens) = (0, Vec::new());
+    while start < all.len() {
         let mut bytes = [0xaa; BLOCK_SIZE];
         let mut same = [0x55; BLOCK_SIZE];
         let [anywhere, wide] = &mut encoders;
-        let taken = anywhere.encode(ones, counted, cut_shift, &mut bytes);
-        assert_eq!(wide.encode(ones, counted, cut_shift, &mut same), taken);
+        let rest = all.from(start);
+        let taken = anywhere.encode(rest, cut_shift, &mut bytes);
+        assert_eq!(wide.encode(rest, cut_shift, &mut same), taken);
         assert!(bytes == same, "the blocks of two machines differ");
-        let here =
-            Span { ones: ones[..taken.ones].to_vec(), counted: counted[..taken.counted].to_vec() };
-        (ones, counted) = (&ones[taken.ones..], &counted[taken.counted..]);
+        let (now, later) = rest.split_at(taken);
+        start += taken;
+        let mut here = Items::default();
+        here.append(now);
         seal(&mut bytes, 3, 4);
         let block = unseal(&bytes, 3, 4).unwrap();
         assert_eq!(block.len(), here.len());
         assert_eq!(Some(block.first()), here.first());
-        let rest = Span { ones: ones.to_vec(), counted: counted.to_vec() };
-        if let Some(next) = rest.first() {
+        if let Some(next) = later.fingerprints.first() {
             let [first, last] = [here.first(), here.last()].map(|it| it.unwrap() >> cut_shift);
             assert!(last < next >> cut_shift || first == last);
         }
         for machine in machines() {
-            let mut decoded = Span { ones: vec![5, 4], counted: vec![] };
+            let mut decoded = Items { fingerprints: vec![5, 4], ..Items::default() };
             block.decode_on(machine, &mut decoded).unwrap();
-            assert_eq!(decoded.ones[2..], here.ones, "{machine:?}");
-            assert_eq!(decoded.counted, here.counted, "{machine:?}");
-            let counted = here.counted.iter().map(|item| item.fingerprint);
-            for item in here.ones.iter().copied().chain(counted) {
+            decoded.remove_first(2);
+            assert_eq!(decoded, here, "{machine:?}");
+            for &item in &here.fingerprints {
                 for near in [item, item.wrapping_add(1), item.wrapping_sub(1)] {
                     let found = block.find_on(machine, near).unwrap();
                     assert_eq!(found, naive_find(&here, near), "{machine:?} {near:#x}");
@@ -159,7 +169,7 @@ fn items_of_other_counts_cost_a_block_little() {
 
 fn sealed(span: &Span) -> Bytes {
     let mut bytes = [0; BLOCK_SIZE];
-    Encoder::new().encode(&span.ones, &span.counted, 0, &mut bytes);
+    Encoder::new().encode(items_of(span).all(), 0, &mut bytes);
     seal(&mut bytes, 3, 4);
     bytes
 }
@@ -183,21 +193,22 @@ fn use_forged(bytes: &Bytes) {
     let Ok(block) = Block::new(bytes) else {
         return;
     };
-    let mut spans = machines().map(|machine| {
-        let mut span = Span::default();
-        let result = block.decode_on(machine, &mut span);
-        assert!(result.is_ok() || span.is_empty());
+    let mut decoded = machines().map(|machine| {
+        let mut items = Items::default();
+        let result = block.decode_on(machine, &mut items);
+        assert!(result.is_ok() || items == Items::default());
         for fingerprint in [0, 1, block.first(), u64::MAX / 2, u64::MAX] {
             let _ = block.find_on(machine, fingerprint);
         }
-        result.ok().map(|()| span)
+        result.ok().map(|()| items)
     });
-    let [anywhere, wide] = spans.each_mut().map(Option::take);
+    let [anywhere, wide] = decoded.each_mut().map(Option::take);
     assert_eq!(anywhere, wide);
-    if let Some(span) = anywhere {
-        assert!(span.ones.is_sorted_by(|a, b| a < b));
-        assert!(span.counted.is_sorted_by(|a, b| a.fingerprint < b.fingerprint));
-        assert_eq!(span.len(), block.len());
+    if let Some(items) = anywhere {
+        assert!(items.fingerprints.is_sorted_by(|a, b| a < b));
+        assert!(items.exceptions.is_sorted_by(|a, b| a.position < b.position));
+        assert!(items.exceptions.iter().all(|it| it.position < items.len()));
+        assert_eq!(items.len(), block.len());
     }
 }
 
@@ -211,7 +222,7 @@ fn lows_that_do_not_ascend_are_refused() {
     seal(&mut bad, 3, 4);
     let block = unseal(&bad, 3, 4).unwrap();
     for machine in machines() {
-        assert!(block.decode_on(machine, &mut Span::default()).is_err());
+        assert!(block.decode_on(machine, &mut Items::default()).is_err());
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    filter::{Fingerprints, Merge, PackedRun, Span},
+    filter::{Fingerprints, Items, Merge, PackedRun},
 };
 use std::{mem, sync::Arc};
 
@@ -130,10 +130,11 @@ pub(super) fn write_run(
 }
 
 fn fill(core: &Core, writer: &mut RunWriter, fingerprints: &mut dyn Fingerprints) -> Result<()> {
-    let mut span = Span::default();
-    while fingerprints.next_span(&mut span)? {
-        writer.push(&span)?;
-        core.add_moved(span.len() as u64);
+    let mut items = Items::default();
+    while fingerprints.append_items(&mut items)? {
+        writer.push(&items)?;
+        core.add_moved(items.len() as u64);
+        items.clear();
     }
     Ok(())
 }

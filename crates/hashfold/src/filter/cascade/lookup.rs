@@ -13,10 +13,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    filter::{
-        Mode, PackedRun, Span, Universe,
-        block::{BLOCK_SIZE, Block},
-    },
+    filter::{Items, Mode, PackedRun, Universe, block::BLOCK_SIZE},
     io::Extent,
 };
 use std::{slice, sync::Arc};
@@ -289,10 +286,10 @@ fn read(
         let extent: Extent = readings[piece.reading].run.extent(piece.first, piece.count);
         (piece.reading, extent)
     });
-    let mut span = Span::default();
+    let mut items = Items::default();
     first.run.file().read_across(&files, &mut extents, &mut |i, bytes| {
         let (piece, reading) = (&pieces[i], &readings[pieces[i].reading]);
-        search(place, piece, reading, bytes, queries, &mut span, findings)
+        search(place, piece, reading, bytes, queries, &mut items, findings)
     })
 }
 
@@ -330,7 +327,7 @@ fn search(
     reading: &Reading<'_>,
     bytes: &[u8],
     queries: &[Query],
-    span: &mut Span,
+    items: &mut Items,
     findings: &mut [Finding],
 ) -> Result<()> {
     let wanted = &reading.wanted[piece.wanted.clone()];
@@ -350,43 +347,35 @@ fn search(
                     }
                 }
             } else {
-                decode(&block, span)?;
-                join(span, group, fingerprint, &mut found);
+                items.clear();
+                block.decode(items)?;
+                join(items, group, fingerprint, &mut found);
             }
         }
     }
     Ok(())
 }
 
-fn decode(block: &Block<'_>, span: &mut Span) -> Result<()> {
-    span.clear();
-    block.decode(span)
-}
-
 /// Goes through a block and those wanted side by side.
 fn join(
-    span: &Span,
+    items: &Items,
     wanted: &[Wanted],
     fingerprint: impl Fn(&Wanted) -> u64,
     found: &mut impl FnMut(&Wanted, i64),
 ) {
-    let (mut ones, mut counted) = (&span.ones[..], &span.counted[..]);
+    let Items { fingerprints, exceptions } = items;
+    let (mut i, mut exception) = (0, 0);
     for wanted in wanted {
         let fingerprint = fingerprint(wanted);
-        while let [first, rest @ ..] = ones
-            && *first < fingerprint
-        {
-            ones = rest;
+        while fingerprints.get(i).is_some_and(|&it| it < fingerprint) {
+            i += 1;
         }
-        while let [first, rest @ ..] = counted
-            && first.fingerprint < fingerprint
-        {
-            counted = rest;
+        while exceptions.get(exception).is_some_and(|it| it.position < i) {
+            exception += 1;
         }
-        if ones.first() == Some(&fingerprint) {
-            found(wanted, 1);
-        } else if let Some(item) = counted.first().filter(|item| item.fingerprint == fingerprint) {
-            found(wanted, item.count);
+        if fingerprints.get(i) == Some(&fingerprint) {
+            let here = exceptions.get(exception).filter(|it| it.position == i);
+            found(wanted, here.map_or(1, |it| it.count));
         }
     }
 }

@@ -4,8 +4,7 @@ use super::ordered::{Ordered, PIECE_MAX};
 use crate::{
     error::Result,
     filter::{
-        Counted, Fingerprints, Mode, Span, Universe,
-        merge::{ascends, for_ranks},
+        Counted, Fingerprints, Items, Mode, Span, Universe, items::next_span, merge::ascends,
     },
 };
 use std::{
@@ -131,10 +130,9 @@ impl Memtable {
             memtable: self.clone(),
             universe,
             slot: Some(0),
-            added: Vec::new(),
-            removed: Vec::new(),
+            read: Items::default(),
             more: more.into_iter().peekable(),
-            items: Vec::new(),
+            counted: Vec::new(),
         }
     }
 }
@@ -154,11 +152,10 @@ pub(super) struct MemtableScan {
     universe: Universe,
     /// Where the next slots are.
     slot: Option<usize>,
-    /// Fingerprints of what was inserted and of what was removed, to be given out.
-    added: Vec<u64>,
-    removed: Vec<u64>,
+    /// What was read of them.
+    read: Items,
     more: Peekable<vec::IntoIter<(u64, i64)>>,
-    items: Vec<Counted>,
+    counted: Vec<Counted>,
 }
 
 impl Fingerprints for MemtableScan {
@@ -167,84 +164,60 @@ impl Fingerprints for MemtableScan {
     }
 
     fn next_span(&mut self, span: &mut Span) -> Result<bool> {
-        span.clear();
-        while span.is_empty()
+        next_span(span, |items| self.append_items(items))
+    }
+
+    fn append_items(&mut self, items: &mut Items) -> Result<bool> {
+        let before = items.len();
+        while items.len() == before
             && let Some(slot) = self.slot
         {
-            let (added, removed) = (self.added.len(), self.removed.len());
-            self.slot = self.memtable.table.read(slot, &mut self.added, &mut self.removed);
-            for hash in self.added[added..].iter_mut().chain(&mut self.removed[removed..]) {
+            let start = self.read.len();
+            self.slot = self.memtable.table.read(slot, &mut self.read);
+            for hash in &mut self.read.fingerprints[start..] {
                 *hash = self.universe.scale(*hash);
             }
             // Hashes that come next may have the last fingerprint too, which has to wait for them.
-            let last = self.added.last().max(self.removed.last()).copied().unwrap_or(0);
-            let is_all = self.slot.is_none();
-            let is_ready = |fingerprint: u64| is_all || fingerprint < last;
-            let [added, removed] =
-                [&self.added, &self.removed].map(|it| it.partition_point(|&it| is_ready(it)));
-            match self.memtable.mode {
-                Mode::Set => join(&self.added[..added], &self.removed[..removed], span),
-                Mode::Multiset => self.sum(added, removed, is_ready, span),
+            let last = self.read.last().unwrap_or(0);
+            let end = match self.slot {
+                Some(_) => self.read.fingerprints.partition_point(|&it| it < last),
+                None => self.read.len(),
+            };
+            let is_next =
+                |&(hash, _): &(u64, i64)| self.slot.is_none() || self.universe.scale(hash) < last;
+            let ready = self.read.all().split_at(end).0;
+            if ascends(ready.fingerprints) && !self.more.peek().is_some_and(is_next) {
+                items.append(ready);
+            } else {
+                self.counted.clear();
+                ready.for_each(|fingerprint, count| {
+                    self.counted.push(Counted { fingerprint, count });
+                });
+                while let Some((hash, count)) = self.more.next_if(is_next) {
+                    let fingerprint = self.universe.scale(hash);
+                    self.counted.push(Counted { fingerprint, count });
+                }
+                join(&mut self.counted, self.memtable.mode, items);
             }
-            self.added.drain(..added);
-            self.removed.drain(..removed);
+            self.read.remove_first(end);
         }
-        Ok(!span.is_empty())
+        Ok(items.len() > before)
     }
 }
 
-/// Makes each fingerprint come once. Of hashes that share one, one that is in outweighs one that is
-/// not: nobody knows which came later, and nothing may be missed.
-fn join(added: &[u64], removed: &[u64], span: &mut Span) {
-    span.ones.extend_from_slice(added);
-    span.ones.dedup();
-    let ones = &span.ones;
-    for_ranks(
-        ones,
-        removed,
-        |&fingerprint| fingerprint,
-        |&fingerprint, rank| {
-            if ones.get(rank) != Some(&fingerprint) {
-                span.counted.push(Counted { fingerprint, count: -1 });
-            }
-            true
-        },
-    );
-    span.counted.dedup();
-}
-
-impl MemtableScan {
-    /// Makes each fingerprint come once, with the sum of all that is told of it: the first ones
-    /// of both lists, and those of the other counts that are ready.
-    fn sum(
-        &mut self,
-        added: usize,
-        removed: usize,
-        is_ready: impl Fn(u64) -> bool,
-        span: &mut Span,
-    ) {
-        let (added, removed) = (&self.added[..added], &self.removed[..removed]);
-        let is_next = |next: &(u64, i64)| is_ready(self.universe.scale(next.0));
-        if ascends(added) && removed.is_empty() && !self.more.peek().is_some_and(is_next) {
-            span.ones.extend_from_slice(added);
-            return;
-        }
-        self.items.clear();
-        let counted = |count| move |&fingerprint| Counted { fingerprint, count };
-        self.items.extend(added.iter().map(counted(1)));
-        self.items.extend(removed.iter().map(counted(-1)));
-        while let Some((hash, count)) = self.more.next_if(is_next) {
-            self.items.push(Counted { fingerprint: self.universe.scale(hash), count });
-        }
-        // Three runs, which this sort merges.
-        self.items.sort_by_key(|item| item.fingerprint);
-        for group in self.items.chunk_by(|a, b| a.fingerprint == b.fingerprint) {
-            let fingerprint = group[0].fingerprint;
-            match group.iter().map(|item| item.count).fold(0, i64::saturating_add) {
-                0 => {}
-                1 => span.ones.push(fingerprint),
-                count => span.counted.push(Counted { fingerprint, count }),
-            }
+/// Makes each fingerprint come once, with the sum of all that is told of it in a multiset. In a set
+/// an insertion outweighs a removal: nobody knows which came later, and nothing may be missed.
+fn join(counted: &mut [Counted], mode: Mode, items: &mut Items) {
+    // Two runs, which this sort merges.
+    counted.sort_by_key(|item| item.fingerprint);
+    for group in counted.chunk_by(|a, b| a.fingerprint == b.fingerprint) {
+        let counts = group.iter().map(|item| item.count);
+        let count = match mode {
+            Mode::Set => counts.fold(i64::MIN, i64::max),
+            Mode::Multiset => counts.fold(0, i64::saturating_add),
+        };
+        if count != 0 {
+            items.push(group[0].fingerprint, count);
         }
     }
 }

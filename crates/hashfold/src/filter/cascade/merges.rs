@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    filter::{Fingerprints, Merge, Span, Universe},
+    filter::{Fingerprints, Items, Merge, Span, Universe, items::next_span},
 };
 use std::{collections::VecDeque, sync::Arc};
 
@@ -258,6 +258,11 @@ impl<F: Fingerprints> Fingerprints for Polite<'_, F> {
         self.core.let_pack_go_first();
         self.of.next_span(span)
     }
+
+    fn append_items(&mut self, items: &mut Items) -> Result<bool> {
+        self.core.let_pack_go_first();
+        self.of.append_items(items)
+    }
 }
 
 /// Shards one after the other.
@@ -269,8 +274,12 @@ impl Fingerprints for Chain {
     }
 
     fn next_span(&mut self, span: &mut Span) -> Result<bool> {
+        next_span(span, |items| self.append_items(items))
+    }
+
+    fn append_items(&mut self, items: &mut Items) -> Result<bool> {
         while let Some(scan) = self.0.front_mut() {
-            if scan.next_span(span)? {
+            if scan.append_items(items)? {
                 return Ok(true);
             }
             // The last one stays, for its universe.
@@ -279,7 +288,6 @@ impl Fingerprints for Chain {
             }
             self.0.pop_front();
         }
-        span.clear();
         Ok(false)
     }
 }
@@ -369,11 +377,11 @@ fn write_shards(
     // A little more, so that nothing is left over for one more.
     let piece_items = items.div_ceil(pieces) + items / 64 + 1;
     let mut shards: Vec<Shard<Arc<Run>>> = Vec::new();
-    let mut span = Span::default();
-    let mut result = fingerprints.next_span(&mut span).map(drop);
-    while result.is_ok() && !span.is_empty() {
-        let start = if shards.is_empty() { Some(start) } else { span.first() }.unwrap_or(start);
-        result = write_shard(core, fingerprints, &mut span, piece_items)
+    let mut next = Items::default();
+    let mut result = fingerprints.append_items(&mut next).map(drop);
+    while result.is_ok() && !next.is_empty() {
+        let start = if shards.is_empty() { Some(start) } else { next.first() }.unwrap_or(start);
+        result = write_shard(core, fingerprints, &mut next, piece_items)
             .map(|run| shards.push(Shard { start, run: Some(run) }));
     }
     if let Err(error) = result {
@@ -387,11 +395,11 @@ fn write_shards(
     Ok(shards)
 }
 
-/// Writes fingerprints, from those in `span` on, until there are enough; leaves the next in `span`.
+/// Writes fingerprints, from those in `next` on, until there are enough; leaves the next there.
 fn write_shard(
     core: &Core,
     fingerprints: &mut dyn Fingerprints,
-    span: &mut Span,
+    next: &mut Items,
     items: u64,
 ) -> Result<Arc<Run>> {
     // Half of the room is for the runs above.
@@ -400,10 +408,11 @@ fn write_shard(
     let mut writer = create(core, resident.filter(Resident::is_whole))?;
     let number = writer.number();
     let mut fill = |writer: &mut RunWriter| {
-        while !span.is_empty() && writer.items() < items {
-            writer.push(span)?;
-            core.add_moved(span.len() as u64);
-            fingerprints.next_span(span)?;
+        while !next.is_empty() && writer.items() < items {
+            writer.push(next)?;
+            core.add_moved(next.len() as u64);
+            next.clear();
+            fingerprints.append_items(next)?;
         }
         Ok(())
     };

@@ -13,7 +13,11 @@
 //! A hash may be marked. The marks lie apart, a bit for each slot, and move along with the hashes;
 //! as long as there is none, they cost nothing.
 
-use crate::{io::Words, run::prefetch::prefetch};
+use crate::{
+    filter::{Items, items::Exception},
+    io::Words,
+    run::prefetch::prefetch,
+};
 use std::{fmt, mem};
 
 /// Marks a free slot. The largest hash is taken for the one before it.
@@ -218,25 +222,39 @@ impl Ordered {
         self.len -= 1;
     }
 
-    /// Appends the hashes of the next slots from `slot` on, ascending, to `plain` or, if they are
-    /// marked, to `marked`; returns where to go on, or `None` at the end.
-    pub(super) fn read(
-        &self,
-        slot: usize,
-        plain: &mut Vec<u64>,
-        marked: &mut Vec<u64>,
-    ) -> Option<usize> {
+    /// Appends the hashes of the next slots from `slot` on, ascending, to `out`, the marked ones as
+    /// tombstones; returns where to go on, or `None` at the end.
+    pub(super) fn read(&self, slot: usize, out: &mut Items) -> Option<usize> {
         const { assert!(PIECE_MAX.is_multiple_of(64)) };
         let end = self.slots.len().min(slot + PIECE_MAX);
         let slots = &self.slots[slot..end];
+        let hashes = &mut out.fingerprints;
+        let start = hashes.len();
+        hashes.resize(start + slots.len(), 0);
+        let mut len = start;
         if self.marks.is_empty() {
-            append_if(slots, plain, |_, hash| hash != FREE);
+            for &hash in slots {
+                hashes[len] = hash;
+                len += usize::from(hash != FREE);
+            }
         } else {
-            let marks = &self.marks[slot / 64..];
-            let is_marked = |i: usize| marks[i / 64] >> (i % 64) & 1 == 1;
-            append_if(slots, plain, |i, hash| hash != FREE && !is_marked(i));
-            append_if(slots, marked, |i, _| is_marked(i));
+            for (slots, &marks) in slots.chunks(64).zip(&self.marks[slot / 64..]) {
+                let (first, mut present) = (len, 0);
+                for (i, &hash) in slots.iter().enumerate() {
+                    hashes[len] = hash;
+                    len += usize::from(hash != FREE);
+                    present |= u64::from(hash != FREE) << i;
+                }
+                let mut marks = marks;
+                while marks != 0 {
+                    let below = (1 << marks.trailing_zeros()) - 1;
+                    let position = first + (present & below).count_ones() as usize;
+                    out.exceptions.push(Exception { position, count: -1 });
+                    marks &= marks - 1;
+                }
+            }
         }
+        hashes.truncate(len);
         (end < self.slots.len()).then_some(end)
     }
 
@@ -256,20 +274,6 @@ fn insert_bit(word: &mut u64, from: usize, to: usize, bit: u64) -> u64 {
     let bits = *word & moving;
     *word = *word & !moving | bits << 1 & moving | bit << from;
     bits >> 63
-}
-
-/// Appends the hashes that are wanted, by place and hash.
-fn append_if(slots: &[u64], out: &mut Vec<u64>, is_wanted: impl Fn(usize, u64) -> bool) {
-    let start = out.len();
-    out.resize(start + slots.len(), 0);
-    let room = &mut out[start..];
-    let mut len = 0;
-    for (i, &hash) in slots.iter().enumerate() {
-        // No branch: nobody can foretell it.
-        room[len] = hash;
-        len += usize::from(is_wanted(i, hash));
-    }
-    out.truncate(start + len);
 }
 
 impl fmt::Debug for Ordered {
@@ -311,14 +315,13 @@ mod tests {
             }
             assert_eq!(table.len(), map.len());
         }
-        let (mut plain, mut marked) = (Vec::new(), Vec::new());
-        let mut slot = Some(0);
+        let (mut all, mut slot) = (Items::default(), Some(0));
         while let Some(from) = slot {
-            slot = table.read(from, &mut plain, &mut marked);
+            slot = table.read(from, &mut all);
         }
-        let of_mark = |mark| map.iter().filter(move |item| *item.1 == mark).map(|item| item.0);
-        assert!(plain.iter().eq(of_mark(false)));
-        assert!(marked.iter().eq(of_mark(true)));
+        let mut expected = Items::default();
+        map.iter().for_each(|(&hash, &mark)| expected.push(hash, if mark { -1 } else { 1 }));
+        assert_eq!(all, expected);
         table.clear();
         assert_eq!(table.len(), 0);
         assert!(map.keys().all(|&hash| table.find(hash).is_none()));

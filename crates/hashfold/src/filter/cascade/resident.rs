@@ -6,7 +6,7 @@
 use crate::{
     error::Result,
     filter::{
-        Span, Universe,
+        Items, Universe,
         block::{BLOCK_SIZE, Block, Bytes},
         index::BlockIndex,
         pack::{BlockSink, Packer},
@@ -123,7 +123,7 @@ struct Summary {
     shift: u32,
     packer: Option<Packer>,
     sink: SummarySink,
-    span: Span,
+    items: Items,
     /// The last one taken.
     last: Option<u64>,
 }
@@ -181,7 +181,7 @@ impl Resident {
             shift,
             packer: Some(Packer::new(summarised, index.cut_shift())),
             sink: SummarySink { index, blocks: Blocks::default() },
-            span: Span::default(),
+            items: Items::default(),
             last: None,
         };
         let summary = Some(Box::new(summary));
@@ -195,11 +195,11 @@ impl Resident {
         }
     }
 
-    /// Takes the next fingerprints of the run.
-    pub(super) fn take_span(&mut self, span: &Span) -> Result<()> {
+    /// Takes the next items of the run.
+    pub(super) fn take_items(&mut self, items: &Items) -> Result<()> {
         let Some(summary) = &mut self.summary else { return Ok(()) };
         let bytes = summary.sink.blocks.bytes();
-        summary.take(span)?;
+        summary.take(items)?;
         self.has_room(bytes);
         Ok(())
     }
@@ -220,7 +220,7 @@ impl Resident {
             && let Some(packer) = summary.packer.take()
         {
             packer.finish(&mut summary.sink)?;
-            summary.span = Span::default();
+            summary.items = Items::default();
         }
         let Some(claim) = &mut self.claim else { return Ok(None) };
         let summary = self.summary.as_ref();
@@ -273,21 +273,17 @@ fn find_in(
 }
 
 impl Summary {
-    fn take(&mut self, span: &Span) -> Result<()> {
-        let (shift, short) = (self.shift, &mut self.span);
+    fn take(&mut self, items: &Items) -> Result<()> {
+        let short = &mut self.items.fingerprints;
         short.clear();
-        short.ones.extend(span.ones.iter().map(|fingerprint| fingerprint >> shift));
-        if !span.counted.is_empty() {
-            short.ones.extend(span.counted.iter().map(|item| item.fingerprint >> shift));
-            short.ones.sort_unstable();
+        short.extend(items.fingerprints.iter().map(|fingerprint| fingerprint >> self.shift));
+        short.dedup();
+        if !short.is_empty() && short.first() == self.last.as_ref() {
+            short.remove(0);
         }
-        short.ones.dedup();
-        if !short.ones.is_empty() && short.ones.first() == self.last.as_ref() {
-            short.ones.remove(0);
-        }
-        self.last = short.ones.last().copied().or(self.last);
+        self.last = short.last().copied().or(self.last);
         match &mut self.packer {
-            Some(packer) => packer.push(short, &mut self.sink),
+            Some(packer) => packer.push(&self.items, &mut self.sink),
             None => Ok(()),
         }
     }

@@ -27,7 +27,7 @@ use crate::{
     codec::Decoder,
     error::{Error, ErrorKind, Place, Result},
     filter::{
-        Span, Universe,
+        Items, Universe,
         block::{BLOCK_SIZE, Block, Bytes, ITEMS_MAX, seal, unseal},
         index::BlockIndex,
         pack::{BlockSink, Packer},
@@ -81,10 +81,10 @@ impl Facts {
         Ok(())
     }
 
-    pub(super) fn add(&mut self, span: &Span) {
-        self.items += span.len() as u64;
-        self.counted += span.counted.len() as u64;
-        self.negative += span.counted.iter().filter(|item| item.count < 0).count() as u64;
+    pub(super) fn add(&mut self, items: &Items) {
+        self.items += items.len() as u64;
+        self.counted += items.exceptions.len() as u64;
+        self.negative += items.exceptions.iter().filter(|it| it.count < 0).count() as u64;
     }
 }
 
@@ -294,13 +294,13 @@ impl RunWriter {
         self.facts.items
     }
 
-    /// Takes the next fingerprints.
-    pub(super) fn push(&mut self, span: &Span) -> Result<()> {
-        self.facts.add(span);
+    /// Takes the next items.
+    pub(super) fn push(&mut self, items: &Items) -> Result<()> {
+        self.facts.add(items);
         if let Some(resident) = &mut self.sink.resident {
-            resident.take_span(span)?;
+            resident.take_items(items)?;
         }
-        self.packer.push(span, &mut self.sink)
+        self.packer.push(items, &mut self.sink)
     }
 
     /// Returns when the file is on the device; its name is not yet.

@@ -4,8 +4,9 @@ use super::run::Run;
 use crate::{
     error::Result,
     filter::{
-        Fingerprints, Span, Universe,
+        Fingerprints, Items, Span, Universe,
         block::{BLOCK_SIZE, Block},
+        items::next_span,
     },
     io::Buffer,
     work::{Executor, Pending},
@@ -92,20 +93,20 @@ impl RunScan {
         self.ahead = Some(Unit { content, blocks: first..first + count, first });
     }
 
-    /// Decodes the next block; `false` at the end.
-    fn next_block(&mut self, span: &mut Span) -> Result<bool> {
+    /// Appends what is in the next block; `false` at the end.
+    fn next_block(&mut self, items: &mut Items) -> Result<bool> {
         if let Some(unit) = &mut self.unit
             && let Some(number) = unit.blocks.next()
         {
             let start = (number - unit.first) as usize * BLOCK_SIZE;
-            self.run.block(number, &unit.content[start..][..BLOCK_SIZE])?.decode(span)?;
+            self.run.block(number, &unit.content[start..][..BLOCK_SIZE])?.decode(items)?;
             return Ok(true);
         }
         if self.ahead.is_none() {
             let Some(number) = self.blocks.next() else { return Ok(false) };
             let resident = self.run.resident();
             if let Some(block) = resident.as_ref().and_then(|it| it.block(number as usize)) {
-                Block::new(block)?.decode(span)?;
+                Block::new(block)?.decode(items)?;
                 return Ok(true);
             }
             // It was given up meanwhile.
@@ -118,7 +119,7 @@ impl RunScan {
         result?;
         self.unit = Some(Unit { content: buffer, blocks, first });
         self.read_ahead();
-        self.next_block(span)
+        self.next_block(items)
     }
 }
 
@@ -128,21 +129,17 @@ impl Fingerprints for RunScan {
     }
 
     fn next_span(&mut self, span: &mut Span) -> Result<bool> {
-        loop {
-            span.clear();
-            if !self.next_block(span)? {
+        next_span(span, |items| self.append_items(items))
+    }
+
+    fn append_items(&mut self, items: &mut Items) -> Result<bool> {
+        let start = items.len();
+        while items.len() == start {
+            if !self.next_block(items)? {
                 return Ok(false);
             }
-            let (from, to) = (self.from, self.to);
-            if span.first().is_some_and(|first| first < from)
-                || span.last().is_some_and(|last| last > to)
-            {
-                span.ones.retain(|fingerprint| (from..=to).contains(fingerprint));
-                span.counted.retain(|item| (from..=to).contains(&item.fingerprint));
-            }
-            if !span.is_empty() {
-                return Ok(true);
-            }
+            items.trim(start, (self.from, self.to));
         }
+        Ok(true)
     }
 }

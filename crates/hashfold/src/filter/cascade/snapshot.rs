@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    filter::{Fingerprints, Merge, Mode, Span, Universe},
+    filter::{Fingerprints, Items, Merge, Mode, Span, Universe},
     io::{Access, Disk},
     key::{KeyHash, Seed},
     work::Executor,
@@ -219,6 +219,10 @@ impl Fingerprints for SnapshotScan {
                 Ok(false)
             }
         }
+    }
+
+    fn append_items(&mut self, items: &mut Items) -> Result<bool> {
+        self.merge.as_mut().map_or(Ok(false), |merge| merge.append_items(items))
     }
 }
 

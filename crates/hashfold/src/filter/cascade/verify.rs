@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorClass, Result},
-    filter::{Fingerprints, Span, pack::check_order},
+    filter::{Fingerprints, Items, items::check_follows},
     io::{Access, Disk},
     work::{Executor, Inline},
 };
@@ -117,13 +117,13 @@ fn check(
     let executor: Arc<dyn Executor> = Arc::new(Inline);
     let universe = identity.universe;
     let mut scan = RunScan::new(run, universe, (0, universe.last()), UNIT_SIZE, &executor);
-    let (mut span, mut last, mut block) = (Span::default(), None, 0);
+    let (mut here, mut last, mut block) = (Items::default(), None, 0);
     let mut got = Facts::default();
-    while scan.next_span(&mut span)? {
+    while scan.append_items(&mut here)? {
         let place = run.place().offset(run.extent(block, 1).offset);
-        let order = check_order((&span).into(), last);
+        let order = check_follows(&here.fingerprints, last);
         last = order.map_err(|error| error.at(&place))?;
-        let (first, end) = (span.first().unwrap_or(from), span.last().unwrap_or(to));
+        let (first, end) = (here.first().unwrap_or(from), here.last().unwrap_or(to));
         if first < from || end > to {
             let expected = format!("from {from:#x} to {to:#x}");
             let got = format!("from {first:#x} to {end:#x}");
@@ -135,8 +135,9 @@ fn check(
             let expected = "one that leads to the block";
             return Err(Error::field("index", expected, "another").at(&place));
         }
-        got.add(&span);
-        *items += span.len() as u64;
+        got.add(&here);
+        *items += here.len() as u64;
+        here.clear();
         block += 1;
         progress(*items)?;
     }

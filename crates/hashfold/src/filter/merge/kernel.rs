@@ -199,10 +199,22 @@ pub(in super::super) fn append_some(out: &mut Vec<u64>, numbers: &[u64], count: 
     }
 }
 
-/// Appends to `out` the numbers that come once in an ascending list, and in a set also the others,
-/// once. In a multiset the places where the others begin are appended to `heads`.
-pub(super) fn unique(numbers: &[u64], mode: Mode, out: &mut Vec<u64>, heads: &mut Vec<u32>) {
-    unique_on(Wide::detect(), numbers, mode, out, heads);
+/// A number that comes more than once: where the first of them is, and where it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Repeated {
+    pub(super) from: usize,
+    pub(super) to: usize,
+}
+
+/// Appends to `out` the numbers of an ascending list, each once. In a multiset those that come more
+/// than once are told apart.
+pub(super) fn unique(
+    numbers: &[u64],
+    mode: Mode,
+    out: &mut Vec<u64>,
+    repeated: &mut Vec<Repeated>,
+) {
+    unique_on(Wide::detect(), numbers, mode, out, repeated);
 }
 
 /// The same, with what the processor has.
@@ -212,12 +224,12 @@ pub(super) fn unique_on(
     numbers: &[u64],
     mode: Mode,
     out: &mut Vec<u64>,
-    heads: &mut Vec<u32>,
+    repeated: &mut Vec<Repeated>,
 ) {
     match wide {
         #[cfg(target_arch = "x86_64")]
-        Some(wide) => x86::unique(wide, numbers, mode, out, heads),
-        _ => unique_in(0..numbers.len(), numbers, mode, out, heads),
+        Some(wide) => x86::unique(wide, numbers, mode, out, repeated),
+        _ => unique_in(0..numbers.len(), numbers, mode, out, repeated),
     }
 }
 
@@ -227,28 +239,88 @@ fn unique_in(
     numbers: &[u64],
     mode: Mode,
     out: &mut Vec<u64>,
-    heads: &mut Vec<u32>,
+    repeated: &mut Vec<Repeated>,
 ) {
     for i in range {
         let number = numbers[i];
-        let is_head = i == 0 || numbers[i - 1] != number;
-        let is_tail = numbers.get(i + 1) != Some(&number);
-        if is_head && (is_tail || mode == Mode::Set) {
-            out.push(number);
-        } else if is_head {
-            heads.push(i as u32);
+        if i > 0 && numbers[i - 1] == number {
+            continue;
         }
+        if mode == Mode::Multiset && numbers.get(i + 1) == Some(&number) {
+            repeated.push(Repeated { from: i, to: out.len() });
+        }
+        out.push(number);
+    }
+}
+
+/// Writes the distances of fingerprints from `base` to the front of `out`, which is made longer if
+/// it must be, each with `tag` for its last bits.
+pub(super) fn tag(fingerprints: &[u64], base: u64, bits: u32, tag: u64, out: &mut Vec<u64>) {
+    if out.len() < fingerprints.len() {
+        out.resize(fingerprints.len(), 0);
+    }
+    for (out, fingerprint) in out.iter_mut().zip(fingerprints) {
+        *out = (fingerprint - base) << bits | tag;
+    }
+}
+
+/// Appends to `out` the fingerprints of ascending tagged numbers, each once, by the first of its
+/// numbers: if that has its last bit set, it is appended only if its place in `out` can be, to
+/// `tombstones`.
+pub(super) fn newest(
+    numbers: &[u64],
+    base: u64,
+    bits: u32,
+    out: &mut Vec<u64>,
+    tombstones: Option<&mut Vec<u32>>,
+) {
+    newest_on(Wide::detect(), numbers, base, bits, out, tombstones);
+}
+
+/// The same, with what the processor has.
+#[inline]
+pub(super) fn newest_on(
+    wide: Option<Wide>,
+    numbers: &[u64],
+    base: u64,
+    bits: u32,
+    out: &mut Vec<u64>,
+    tombstones: Option<&mut Vec<u32>>,
+) {
+    match wide {
+        #[cfg(target_arch = "x86_64")]
+        Some(wide) => x86::newest(wide, numbers, base, bits, out, tombstones),
+        _ => newest_in(0..numbers.len(), numbers, base, bits, out, tombstones),
+    }
+}
+
+/// The same on any machine, of the numbers in this range.
+fn newest_in(
+    range: Range<usize>,
+    numbers: &[u64],
+    base: u64,
+    bits: u32,
+    out: &mut Vec<u64>,
+    mut tombstones: Option<&mut Vec<u32>>,
+) {
+    for i in range {
+        let number = numbers[i];
+        if i > 0 && numbers[i - 1] >> bits == number >> bits {
+            continue;
+        }
+        if number & 1 == 1 {
+            let Some(tombstones) = &mut tombstones else { continue };
+            tombstones.push(out.len() as u32);
+        }
+        out.push((number >> bits) + base);
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86 {
-    use super::{Mode, NEAR, Wide, ascends_anywhere, for_ranks_by, unique_in};
-    use std::arch::x86_64::{
-        _mm512_cmplt_epu64_mask, _mm512_cmpneq_epu64_mask, _mm512_loadu_si512,
-        _mm512_maskz_compress_epi64, _mm512_set1_epi64, _mm512_storeu_si512,
-    };
+    use super::{Mode, NEAR, Repeated, Wide, ascends_anywhere, for_ranks_by, newest_in, unique_in};
+    use std::arch::x86_64::*;
 
     const LANES: usize = 8;
 
@@ -311,45 +383,110 @@ mod x86 {
         numbers: &[u64],
         mode: Mode,
         out: &mut Vec<u64>,
-        heads: &mut Vec<u32>,
+        repeated: &mut Vec<Repeated>,
     ) {
         // SAFETY: the instructions are there, as `Wide` shows.
-        unsafe { unique_wide(numbers, mode, out, heads) }
+        unsafe { unique_wide(numbers, mode, out, repeated) }
     }
 
     #[target_feature(enable = "avx512f,popcnt")]
-    fn unique_wide(numbers: &[u64], mode: Mode, out: &mut Vec<u64>, heads: &mut Vec<u32>) {
+    fn unique_wide(numbers: &[u64], mode: Mode, out: &mut Vec<u64>, repeated: &mut Vec<Repeated>) {
         // Numbers with one before and eight behind.
         let len = numbers.len().saturating_sub(1 + LANES) / LANES * LANES;
-        unique_in(0..numbers.len().min(1), numbers, mode, out, heads);
+        unique_in(0..numbers.len().min(1), numbers, mode, out, repeated);
         out.reserve(numbers.len() + LANES);
-        let (from, to) = (numbers.as_ptr(), out.spare_capacity_mut().as_mut_ptr());
+        let (from, start) = (numbers.as_ptr(), out.len());
+        let to = out.spare_capacity_mut().as_mut_ptr();
         let mut used = 0;
         let is_multiset = mode == Mode::Multiset;
         for i in (1..=len).step_by(LANES) {
             // SAFETY: `i + LANES < numbers.len()` by the choice of `len`; at most one number is
             // written for each that is read, and `LANES` more.
-            let heads_here = unsafe {
+            let (heads, mut repeated_here) = unsafe {
                 let here = _mm512_loadu_si512(from.add(i).cast());
                 let before = _mm512_loadu_si512(from.add(i - 1).cast());
-                let is_head = _mm512_cmpneq_epu64_mask(before, here);
-                let mut kept = is_head;
-                if is_multiset {
-                    let behind = _mm512_loadu_si512(from.add(i + 1).cast());
-                    kept &= _mm512_cmpneq_epu64_mask(here, behind);
-                }
-                let singles = _mm512_maskz_compress_epi64(kept, here);
-                _mm512_storeu_si512(to.add(used).cast(), singles);
-                used += kept.count_ones() as usize;
-                is_head & !kept
+                let heads = _mm512_cmpneq_epu64_mask(before, here);
+                let firsts = _mm512_maskz_compress_epi64(heads, here);
+                _mm512_storeu_si512(to.add(used).cast(), firsts);
+                let behind = _mm512_loadu_si512(from.add(i + 1).cast());
+                (heads, heads & !_mm512_cmpneq_epu64_mask(here, behind))
             };
-            if heads_here != 0 {
-                let places = (0..LANES).filter(|lane| heads_here >> lane & 1 == 1);
-                heads.extend(places.map(|lane| (i + lane) as u32));
+            while is_multiset && repeated_here != 0 {
+                let lane = repeated_here.trailing_zeros();
+                let before = (heads & ((1 << lane) - 1)).count_ones() as usize;
+                repeated.push(Repeated { from: i + lane as usize, to: start + used + before });
+                repeated_here &= repeated_here - 1;
+            }
+            used += heads.count_ones() as usize;
+        }
+        // SAFETY: that many have been written.
+        unsafe { out.set_len(start + used) };
+        unique_in(1 + len..numbers.len(), numbers, mode, out, repeated);
+    }
+
+    #[inline]
+    pub(super) fn newest(
+        _: Wide,
+        numbers: &[u64],
+        base: u64,
+        bits: u32,
+        out: &mut Vec<u64>,
+        tombstones: Option<&mut Vec<u32>>,
+    ) {
+        // SAFETY: the instructions are there, as `Wide` shows.
+        unsafe { newest_wide(numbers, base, bits, out, tombstones) }
+    }
+
+    #[target_feature(enable = "avx512f,avx512vl,bmi2,popcnt")]
+    fn newest_wide(
+        numbers: &[u64],
+        base: u64,
+        bits: u32,
+        out: &mut Vec<u64>,
+        mut tombstones: Option<&mut Vec<u32>>,
+    ) {
+        // Numbers with one before.
+        let len = numbers.len().saturating_sub(1) / LANES * LANES;
+        newest_in(0..numbers.len().min(1), numbers, base, bits, out, tombstones.as_deref_mut());
+        out.reserve(len + LANES);
+        let (from, start) = (numbers.as_ptr(), out.len());
+        let to = out.spare_capacity_mut().as_mut_ptr();
+        let mut none = Vec::new();
+        let keeps = if tombstones.is_some() { u8::MAX } else { 0 };
+        let places = tombstones.as_deref_mut().unwrap_or(&mut none);
+        places.reserve(len + LANES);
+        let places_to = places.spare_capacity_mut().as_mut_ptr();
+        let up = _mm_cvtsi64_si128(i64::from(bits));
+        let (bases, ones) = (_mm512_set1_epi64(base as i64), _mm512_set1_epi64(1));
+        let fingerprint_bits = _mm512_set1_epi64((u64::MAX << bits) as i64);
+        let iota = _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0);
+        let (mut used, mut places_used) = (0, 0);
+        for i in (1..=len).step_by(LANES) {
+            // SAFETY: `i + LANES <= numbers.len()` by the choice of `len`; at most one number and
+            // one place are written for each number that is read, and `LANES` more.
+            unsafe {
+                let here = _mm512_loadu_si512(from.add(i).cast());
+                let before = _mm512_loadu_si512(from.add(i - 1).cast());
+                let differ = _mm512_xor_si512(here, before);
+                let heads = _mm512_test_epi64_mask(differ, fingerprint_bits);
+                let marked = _mm512_test_epi64_mask(here, ones);
+                let kept = heads & (keeps | !marked);
+                let fingerprints = _mm512_add_epi64(_mm512_srl_epi64(here, up), bases);
+                let firsts = _mm512_maskz_compress_epi64(kept, fingerprints);
+                _mm512_storeu_si512(to.add(used).cast(), firsts);
+                let marked = _pext_u32(u32::from(marked), u32::from(kept)) as u8;
+                let place = _mm256_add_epi32(iota, _mm256_set1_epi32((start + used) as i32));
+                let place = _mm256_maskz_compress_epi32(marked, place);
+                _mm256_storeu_si256(places_to.add(places_used).cast(), place);
+                used += kept.count_ones() as usize;
+                places_used += marked.count_ones() as usize;
             }
         }
         // SAFETY: that many have been written.
-        unsafe { out.set_len(out.len() + used) };
-        unique_in(1 + len..numbers.len(), numbers, mode, out, heads);
+        unsafe {
+            out.set_len(start + used);
+            places.set_len(places.len() + places_used);
+        }
+        newest_in(1 + len..numbers.len(), numbers, base, bits, out, tombstones);
     }
 }

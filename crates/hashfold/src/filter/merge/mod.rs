@@ -1,8 +1,13 @@
 //! Fingerprints of several runs in one order, each once: the newest holds, or all are summed up.
 //!
-//! A stretch of the hash order at a time: nearly all fingerprints stand for one key each, and are
-//! merged as plain numbers, by a tree of merges of two whose loops have no branches that depend on
-//! the numbers. What stands for something else is applied to the result.
+//! A stretch of the hash order at a time. Lists of numbers are merged by a tree of merges of two,
+//! whose loops have no branches that depend on the numbers; then equal ones are neighbours. Where
+//! all fingerprints stand for one key each, these numbers are the fingerprints. Where not, each gets
+//! a *tag* for its last bits: the age of the run that it is from, and whether it is an exception.
+//!
+//! ```text
+//! fingerprint - base | age of the run | 1 if an exception
+//! ```
 
 mod kernel;
 mod sources;
@@ -12,9 +17,10 @@ mod tests;
 pub(super) use self::kernel::{append_some, ascends, for_ranks};
 pub use self::sources::Merge;
 
+use self::kernel::Repeated;
 use super::{
     Mode,
-    span::{Counted, Span},
+    items::{Exception, Items, ItemsRef},
 };
 
 /// What becomes of equal fingerprints.
@@ -34,45 +40,13 @@ impl Rule {
     }
 }
 
-/// Fingerprints that belong to someone else: see [`Span`].
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SpanRef<'a> {
-    pub(super) ones: &'a [u64],
-    pub(super) counted: &'a [Counted],
-}
-
-impl<'a> From<&'a Span> for SpanRef<'a> {
-    fn from(span: &'a Span) -> SpanRef<'a> {
-        SpanRef { ones: &span.ones, counted: &span.counted }
-    }
-}
-
-/// Merges spans. Keeps the memory that it takes.
+/// Merges items. Keeps the memory that it takes.
 #[derive(Default)]
 pub(super) struct Merger {
     /// Memory that is not in use.
     free: Vec<Vec<u64>>,
-    /// Exceptions of all spans: see [`gather`].
-    changes: Vec<Change>,
-    heads: Vec<u32>,
-    repeated: Vec<Counted>,
-    edits: Vec<Edit>,
-}
-
-/// A counted fingerprint of one of the spans, or of all.
-#[derive(Clone, Copy, Debug)]
-struct Change {
-    fingerprint: u64,
-    /// The newest span that has it counted.
-    span: usize,
-    count: i64,
-}
-
-/// A one that is taken out of the merged ones, or put in before the one at its place.
-#[derive(Clone, Copy)]
-struct Edit {
-    place: usize,
-    insert: Option<u64>,
+    repeated: Vec<Repeated>,
+    tombstones: Vec<u32>,
 }
 
 /// Ascending numbers, given or made.
@@ -91,30 +65,100 @@ impl List<'_> {
     }
 }
 
+/// Numbers made of fingerprints, the place of the part that each is from, and a bit for exceptions.
+#[derive(Clone, Copy)]
+struct Tags {
+    /// The smallest fingerprint.
+    base: u64,
+    /// The bits of a tag, at least 1.
+    bits: u32,
+}
+
+impl Tags {
+    /// The largest fingerprint that there is room for beside a tag.
+    fn last(self) -> u64 {
+        self.base.saturating_add(u64::MAX >> self.bits)
+    }
+
+    fn fingerprint(self, number: u64) -> u64 {
+        (number >> self.bits) + self.base
+    }
+
+    /// The place of the part.
+    fn part(self, number: u64) -> usize {
+        ((number & ((1 << self.bits) - 1)) >> 1) as usize
+    }
+}
+
 impl Merger {
-    /// Appends to `out` what spans of one stretch of the order make, the newest first.
-    pub(super) fn merge(&mut self, spans: &[SpanRef<'_>], rule: Rule, out: &mut Span) {
-        let start = out.ones.len();
-        let lists = spans.iter().map(|span| span.ones).filter(|ones| !ones.is_empty());
-        let merged = self.merge_lists(lists.map(List::Given).collect());
-        self.heads.clear();
-        self.repeated.clear();
-        match merged {
-            // One list alone has nothing twice.
-            List::Given(ones) => out.ones.extend_from_slice(ones),
-            List::Made(ones, len) => {
-                kernel::unique(&ones[..len], rule.mode, &mut out.ones, &mut self.heads);
-                self.repeated
-                    .extend(self.heads.iter().map(|&head| run_at(&ones[..len], head as usize)));
-                self.free.push(ones);
+    /// Appends to `out` what parts of one stretch of the order make, the newest first.
+    pub(super) fn merge(&mut self, parts: &[ItemsRef<'_>], rule: Rule, out: &mut Items) {
+        if parts.iter().all(|part| part.exceptions().len() == 0) {
+            return self.merge_ones(parts, rule.mode, out);
+        }
+        let bits = 1 + parts.len().next_power_of_two().ilog2();
+        let mut rest = parts.to_vec();
+        // Fingerprints that are too far apart to be tagged are merged in several steps.
+        while let Some(&base) = rest.iter().filter_map(|part| part.fingerprints.first()).min() {
+            let tags = Tags { base, bits };
+            let mut parts = Vec::new();
+            for part in &mut rest {
+                let near = match part.fingerprints.last() {
+                    Some(&last) if last > tags.last() => {
+                        part.fingerprints.partition_point(|&it| it <= tags.last())
+                    }
+                    _ => part.fingerprints.len(),
+                };
+                let (now, later) = part.split_at(near);
+                *part = later;
+                parts.push(now);
             }
+            self.merge_tagged(&parts, tags, rule, out);
         }
-        if spans.iter().all(|span| span.counted.is_empty()) {
-            out.counted.extend_from_slice(&self.repeated);
-            return;
+    }
+
+    /// The same if there are no exceptions.
+    fn merge_ones(&mut self, parts: &[ItemsRef<'_>], mode: Mode, out: &mut Items) {
+        let lists = parts.iter().map(|part| part.fingerprints).filter(|list| !list.is_empty());
+        let (merged, len) = match self.merge_lists(lists.map(List::Given).collect()) {
+            // One list alone has nothing twice.
+            List::Given(ones) => return out.fingerprints.extend_from_slice(ones),
+            List::Made(numbers, len) => (numbers, len),
+        };
+        let numbers = &merged[..len];
+        self.repeated.clear();
+        kernel::unique(numbers, mode, &mut out.fingerprints, &mut self.repeated);
+        out.exceptions.extend(self.repeated.iter().map(|repeated| {
+            let group = &numbers[repeated.from..];
+            let count = group.iter().take_while(|&&it| it == group[0]).count() as i64;
+            Exception { position: repeated.to, count }
+        }));
+        self.free.push(merged);
+    }
+
+    /// The same of parts whose fingerprints can be tagged.
+    fn merge_tagged(&mut self, parts: &[ItemsRef<'_>], tags: Tags, rule: Rule, out: &mut Items) {
+        let lists = parts.iter().enumerate().filter(|(_, part)| !part.fingerprints.is_empty());
+        let lists = lists.map(|(i, part)| {
+            let mut numbers = self.free.pop().unwrap_or_default();
+            kernel::tag(part.fingerprints, tags.base, tags.bits, (i as u64) << 1, &mut numbers);
+            part.exceptions().for_each(|exception| numbers[exception.position] |= 1);
+            List::Made(numbers, part.fingerprints.len())
+        });
+        let lists = lists.collect();
+        let List::Made(merged, len) = self.merge_lists(lists) else { return };
+        let numbers = &merged[..len];
+        let are_tombstones = parts.iter().all(|part| part.exceptions().all(|it| it.count == -1));
+        if rule.mode == Mode::Set && are_tombstones {
+            self.tombstones.clear();
+            let kept = if rule.is_last { None } else { Some(&mut self.tombstones) };
+            kernel::newest(numbers, tags.base, tags.bits, &mut out.fingerprints, kept);
+            let positions = self.tombstones.iter().map(|&position| position as usize);
+            out.exceptions.extend(positions.map(|position| Exception { position, count: -1 }));
+        } else {
+            settle(numbers, parts, tags, rule, out);
         }
-        self.gather_changes(spans, rule.mode);
-        self.apply(spans, rule, start, out);
+        self.free.push(merged);
     }
 
     /// One list of all; the shortest are merged first, so that a long one is merged once.
@@ -138,100 +182,22 @@ impl Merger {
         }
         List::Given(&[])
     }
+}
 
-    /// Makes one list of the counted fingerprints of all spans, each once.
-    fn gather_changes(&mut self, spans: &[SpanRef<'_>], mode: Mode) {
-        self.changes.clear();
-        for (number, span) in spans.iter().enumerate() {
-            self.changes.extend(span.counted.iter().map(|item| Change {
-                fingerprint: item.fingerprint,
-                span: number,
-                count: item.count,
-            }));
-        }
-        // Stable: of equal ones the newest stays in front. It finds the runs that are there.
-        if spans.iter().filter(|span| !span.counted.is_empty()).count() > 1 {
-            self.changes.sort_by_key(|change| change.fingerprint);
-        }
-        self.changes.dedup_by(|older, newer| {
-            let equal = older.fingerprint == newer.fingerprint;
-            if equal && mode == Mode::Multiset {
-                newer.count = newer.count.saturating_add(older.count);
-            }
-            equal
+/// Appends what groups of tagged numbers of one fingerprint make.
+fn settle(numbers: &[u64], parts: &[ItemsRef<'_>], tags: Tags, rule: Rule, out: &mut Items) {
+    // Those of a part come in their order.
+    let mut exceptions: Vec<_> = parts.iter().map(|part| part.exceptions()).collect();
+    for group in numbers.chunk_by(|a, b| a >> tags.bits == b >> tags.bits) {
+        let mut counts = group.iter().map(|&number| match number & 1 {
+            0 => 1,
+            _ => exceptions[tags.part(number)].next().map_or(1, |exception| exception.count),
         });
-    }
-
-    /// Applies the changes to the ones of `out` from `start` on, and to what came more than once.
-    fn apply(&mut self, spans: &[SpanRef<'_>], rule: Rule, start: usize, out: &mut Span) {
-        let ones = &out.ones[start..];
-        self.edits.clear();
-        let mut repeated = self.repeated.iter().peekable();
-        for_ranks(
-            ones,
-            &self.changes,
-            |change| change.fingerprint,
-            |change, place| {
-                let Change { fingerprint, span, mut count } = *change;
-                while let Some(item) = repeated.next_if(|it| it.fingerprint < fingerprint) {
-                    out.counted.push(*item);
-                }
-                let is_one = ones.get(place) == Some(&fingerprint);
-                if rule.mode == Mode::Multiset {
-                    let same = repeated.next_if(|it| it.fingerprint == fingerprint);
-                    let keys = same.map_or(i64::from(is_one), |it| it.count);
-                    count = count.saturating_add(keys);
-                } else if is_one && is_newer(&spans[..span], fingerprint) {
-                    return true;
-                }
-                let count = rule.settle(count);
-                match (is_one, count) {
-                    (true, Some(1)) => return true,
-                    (true, _) => self.edits.push(Edit { place, insert: None }),
-                    (false, Some(1)) => self.edits.push(Edit { place, insert: Some(fingerprint) }),
-                    (false, _) => {}
-                }
-                if let Some(count) = count.filter(|&count| count != 1) {
-                    out.counted.push(Counted { fingerprint, count });
-                }
-                true
-            },
-        );
-        out.counted.extend(repeated);
-        self.edit(start, &mut out.ones);
-    }
-
-    /// Makes the edits of the ones from `start` on.
-    fn edit(&mut self, start: usize, ones: &mut Vec<u64>) {
-        if self.edits.is_empty() {
-            return;
+        let newest = counts.next().unwrap_or_default();
+        let sum = counts.fold(newest, i64::saturating_add);
+        let count = if rule.mode == Mode::Set { newest } else { sum };
+        if let Some(count) = rule.settle(count) {
+            out.push(tags.fingerprint(group[0]), count);
         }
-        let mut made = self.free.pop().unwrap_or_default();
-        made.clear();
-        let mut from = start;
-        for edit in &self.edits {
-            append_some(&mut made, &ones[from..], start + edit.place - from);
-            from = start + edit.place;
-            match edit.insert {
-                Some(fingerprint) => made.push(fingerprint),
-                None => from += 1,
-            }
-        }
-        made.extend_from_slice(&ones[from..]);
-        ones.truncate(start);
-        ones.extend_from_slice(&made);
-        self.free.push(made);
     }
-}
-
-/// Whether one of the spans has this fingerprint among its ones.
-fn is_newer(spans: &[SpanRef<'_>], fingerprint: u64) -> bool {
-    spans.iter().any(|span| span.ones.binary_search(&fingerprint).is_ok())
-}
-
-/// How often the number at `head` comes in a row.
-fn run_at(numbers: &[u64], head: usize) -> Counted {
-    let fingerprint = numbers[head];
-    let count = numbers[head..].iter().take_while(|&&number| number == fingerprint).count();
-    Counted { fingerprint, count: count as i64 }
 }

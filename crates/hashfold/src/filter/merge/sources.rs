@@ -1,9 +1,12 @@
 //! Runs in, one run out.
 
-use super::{Merger, Rule, SpanRef};
+use super::{Merger, Rule};
 use crate::{
     error::{Error, ErrorKind, Result},
-    filter::{Fingerprints, Mode, Span, Universe, pack::check_order},
+    filter::{
+        Fingerprints, Items, Mode, Span, Universe,
+        items::{ItemsRef, check_follows, next_span},
+    },
 };
 
 /// As many fingerprints of each run are at hand in each step, unless fewer are left. The more, the
@@ -37,10 +40,9 @@ pub struct Merge<F> {
 /// A run, and what of it was not merged yet.
 struct Source<F> {
     run: F,
-    buffer: Span,
+    buffer: Items,
     /// Where in the buffer what is left starts.
-    ones: usize,
-    counted: usize,
+    start: usize,
     /// The largest fingerprint so far.
     last: Option<u64>,
     is_done: bool,
@@ -78,11 +80,11 @@ impl<F: Fingerprints> Merge<F> {
 
 impl<F: Fingerprints> Source<F> {
     fn new(run: F) -> Source<F> {
-        Source { run, buffer: Span::default(), ones: 0, counted: 0, last: None, is_done: false }
+        Source { run, buffer: Items::default(), start: 0, last: None, is_done: false }
     }
 
     fn left(&self) -> usize {
-        self.buffer.len() - self.ones - self.counted
+        self.buffer.len() - self.start
     }
 
     /// Reads on until enough is at hand.
@@ -90,30 +92,25 @@ impl<F: Fingerprints> Source<F> {
         if self.is_done || self.left() >= AHEAD {
             return Ok(());
         }
-        self.buffer.ones.drain(..self.ones);
-        self.buffer.counted.drain(..self.counted);
-        (self.ones, self.counted) = (0, 0);
+        self.buffer.remove_first(self.start);
+        self.start = 0;
         while self.left() < AHEAD {
-            let (ones, counted) = (self.buffer.ones.len(), self.buffer.counted.len());
-            if !self.run.append_span(&mut self.buffer)? {
+            let before = self.buffer.len();
+            if !self.run.append_items(&mut self.buffer)? {
                 self.is_done = true;
                 break;
             }
-            let (ones, counted) = (&self.buffer.ones[ones..], &self.buffer.counted[counted..]);
-            self.last = check_order(SpanRef { ones, counted }, self.last)?;
+            self.last = check_follows(&self.buffer.fingerprints[before..], self.last)?;
         }
         Ok(())
     }
 
     /// Takes what is not above `limit`.
-    fn take(&mut self, limit: u64) -> SpanRef<'_> {
-        let (ones, counted) =
-            (&self.buffer.ones[self.ones..], &self.buffer.counted[self.counted..]);
-        let ones = &ones[..ones.partition_point(|&one| one <= limit)];
-        let counted = &counted[..counted.partition_point(|item| item.fingerprint <= limit)];
-        self.ones += ones.len();
-        self.counted += counted.len();
-        SpanRef { ones, counted }
+    fn take(&mut self, limit: u64) -> ItemsRef<'_> {
+        let items = self.buffer.from(self.start);
+        let count = items.fingerprints.partition_point(|&it| it <= limit);
+        self.start += count;
+        items.split_at(count).0
     }
 }
 
@@ -123,14 +120,13 @@ impl<F: Fingerprints> Fingerprints for Merge<F> {
     }
 
     fn next_span(&mut self, span: &mut Span) -> Result<bool> {
-        span.clear();
-        self.append_span(span)
+        next_span(span, |items| self.append_items(items))
     }
 
-    fn append_span(&mut self, span: &mut Span) -> Result<bool> {
-        let before = span.len();
+    fn append_items(&mut self, items: &mut Items) -> Result<bool> {
+        let before = items.len();
         // What is merged may all go: then the next stretch has its turn.
-        while span.len() == before {
+        while items.len() == before {
             for source in &mut self.sources {
                 source.fill()?;
             }
@@ -141,8 +137,8 @@ impl<F: Fingerprints> Fingerprints for Merge<F> {
             if self.sources.iter().all(|source| source.left() == 0) {
                 return Ok(false);
             }
-            let spans: Vec<_> = self.sources.iter_mut().map(|source| source.take(limit)).collect();
-            self.merger.merge(&spans, self.rule, span);
+            let parts: Vec<_> = self.sources.iter_mut().map(|source| source.take(limit)).collect();
+            self.merger.merge(&parts, self.rule, items);
         }
         Ok(true)
     }

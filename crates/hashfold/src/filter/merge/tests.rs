@@ -1,7 +1,11 @@
 //! Merges against a sorted map.
 
 use super::{
-    super::{PackedRun, Universe, machine::Wide, span::Fingerprints},
+    super::{
+        PackedRun, Universe,
+        machine::Wide,
+        span::{Counted, Fingerprints, Span},
+    },
     *,
 };
 use crate::error::Result;
@@ -51,16 +55,27 @@ fn naive(spans: &[Span], rule: Rule) -> Span {
 
 #[track_caller]
 fn check(spans: &[Span]) {
+    let items_of = |span: &Span| {
+        let mut items = Items::default();
+        items.append_span(span).unwrap();
+        items
+    };
+    let items: Vec<Items> = spans.iter().map(items_of).collect();
     for rule in RULES {
         let mut merger = Merger::default();
-        let refs: Vec<SpanRef<'_>> = spans.iter().map(SpanRef::from).collect();
-        let mut out = Span { ones: vec![1, 0], counted: Vec::new() };
-        merger.merge(&refs, rule, &mut out);
-        out.ones.drain(..2);
-        assert_eq!(out, naive(spans, rule), "{rule:?} {spans:?}");
+        let parts: Vec<ItemsRef<'_>> = items.iter().map(Items::all).collect();
+        let mut out = Items::default();
+        out.push(3, -7);
+        out.push(4, 1);
+        merger.merge(&parts, rule, &mut out);
+        assert_eq!(out.exceptions[0], Exception { position: 0, count: -7 });
+        out.remove_first(2);
+        let mut got = Span::default();
+        out.clone().into_span(&mut got);
+        assert_eq!(got, naive(spans, rule), "{rule:?} {spans:?}");
         // Used memory does not show.
-        let mut again = Span::default();
-        merger.merge(&refs, rule, &mut again);
+        let mut again = Items::default();
+        merger.merge(&parts, rule, &mut again);
         assert_eq!(again, out);
     }
 }
@@ -133,10 +148,17 @@ fn long_lists_of_every_proportion_are_merged() {
     }
 }
 
-fn unique(wide: Option<Wide>, numbers: &[u64], mode: Mode) -> (Vec<u64>, Vec<u32>) {
-    let (mut out, mut heads) = (vec![9], vec![8]);
-    kernel::unique_on(wide, numbers, mode, &mut out, &mut heads);
-    (out, heads)
+fn unique(wide: Option<Wide>, numbers: &[u64], mode: Mode) -> (Vec<u64>, Vec<Repeated>) {
+    let (mut out, mut repeated) = (vec![9], vec![Repeated { from: 8, to: 8 }]);
+    kernel::unique_on(wide, numbers, mode, &mut out, &mut repeated);
+    (out, repeated)
+}
+
+fn newest(wide: Option<Wide>, numbers: &[u64], is_last: bool) -> (Vec<u64>, Vec<u32>) {
+    let (mut out, mut tombstones) = (vec![9], vec![8]);
+    let kept = if is_last { None } else { Some(&mut tombstones) };
+    kernel::newest_on(wide, numbers, 1000, 3, &mut out, kept);
+    (out, tombstones)
 }
 
 /// Gives spans as they are, right or wrong.
@@ -237,6 +259,26 @@ proptest! {
         for mode in [Mode::Set, Mode::Multiset] {
             prop_assert_eq!(unique(None, &numbers, mode), unique(Wide::detect(), &numbers, mode));
         }
+    }
+
+    #[test]
+    fn the_newest_are_found_alike_on_each_machine(mut numbers in vec(0_u64..900, 0..300)) {
+        numbers.sort_unstable();
+        numbers.dedup();
+        for is_last in [false, true] {
+            let [anywhere, wide] = [None, Wide::detect()].map(|it| newest(it, &numbers, is_last));
+            prop_assert_eq!(anywhere, wide);
+        }
+    }
+
+    #[test]
+    fn tombstones_agree_with_a_map(
+        spans in vec(vec((0_u64..300, any::<bool>()), 0..200), 1..9),
+        shift in 0_u32..56,
+    ) {
+        let count = |is_in: bool| if is_in { 1 } else { -1 };
+        let map = |it: &Vec<(u64, bool)>| it.iter().map(|it| (it.0 << shift, count(it.1))).collect();
+        check(&spans.iter().map(|it| span_of(&map(it))).collect::<Vec<_>>());
     }
 
     #[test]
