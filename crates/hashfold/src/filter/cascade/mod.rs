@@ -8,6 +8,7 @@ mod crash;
 mod damage;
 mod filter;
 mod flush;
+mod kernel;
 mod logs;
 mod lookup;
 mod memtable;

@@ -13,15 +13,12 @@
 //! A hash may be marked. The marks lie apart, a bit for each slot, and move along with the hashes;
 //! as long as there is none, they cost nothing.
 
-use crate::{
-    filter::{Items, items::Exception},
-    io::Words,
-    run::prefetch::prefetch,
-};
+use super::kernel;
+use crate::{filter::Items, io::Words, run::prefetch::prefetch};
 use std::{fmt, mem};
 
 /// Marks a free slot. The largest hash is taken for the one before it.
-const FREE: u64 = u64::MAX;
+pub(super) const FREE: u64 = u64::MAX;
 /// How far ahead of its turn the home of a hash is brought into the cache, in hashes.
 const AHEAD: usize = 24;
 /// Slots behind the last home, for the hashes that are pushed over it.
@@ -104,7 +101,6 @@ impl Ordered {
     #[inline]
     pub(super) fn fetch(&self, hash: u64) {
         prefetch(&self.slots, self.home(hash));
-        prefetch(&self.marks, self.home(hash) / 64);
     }
 
     /// Calls `act` with each hash, whose home was brought into the cache in time.
@@ -150,10 +146,8 @@ impl Ordered {
             }
             i += 1;
         }
-        if mark && self.marks.is_empty() {
-            self.make_marks();
-        }
-        if !self.marks.is_empty() {
+        // Mostly the slot was free, and no mark moves.
+        if mark || i > place && !self.marks.is_empty() {
             self.insert_mark(place, i, mark);
         }
         self.is_crowded |= i - home > WALK_MAX;
@@ -164,6 +158,9 @@ impl Ordered {
     /// Moves the marks from one slot up to a free one by a slot, and puts one into the gap.
     #[inline]
     fn insert_mark(&mut self, from: usize, free: usize, mark: bool) {
+        if mark && self.marks.is_empty() {
+            self.make_marks();
+        }
         let (mut word, mut start, mut bit) = (from / 64, from % 64, u64::from(mark));
         while word < free / 64 {
             bit = insert_bit(&mut self.marks[word], start, 63, bit);
@@ -228,33 +225,8 @@ impl Ordered {
         const { assert!(PIECE_MAX.is_multiple_of(64)) };
         let end = self.slots.len().min(slot + PIECE_MAX);
         let slots = &self.slots[slot..end];
-        let hashes = &mut out.fingerprints;
-        let start = hashes.len();
-        hashes.resize(start + slots.len(), 0);
-        let mut len = start;
-        if self.marks.is_empty() {
-            for &hash in slots {
-                hashes[len] = hash;
-                len += usize::from(hash != FREE);
-            }
-        } else {
-            for (slots, &marks) in slots.chunks(64).zip(&self.marks[slot / 64..]) {
-                let (first, mut present) = (len, 0);
-                for (i, &hash) in slots.iter().enumerate() {
-                    hashes[len] = hash;
-                    len += usize::from(hash != FREE);
-                    present |= u64::from(hash != FREE) << i;
-                }
-                let mut marks = marks;
-                while marks != 0 {
-                    let below = (1 << marks.trailing_zeros()) - 1;
-                    let position = first + (present & below).count_ones() as usize;
-                    out.exceptions.push(Exception { position, count: -1 });
-                    marks &= marks - 1;
-                }
-            }
-        }
-        hashes.truncate(len);
+        let marks = self.marks.get(slot / 64..).unwrap_or(&[]);
+        kernel::gather(slots, marks, out);
         (end < self.slots.len()).then_some(end)
     }
 
@@ -266,14 +238,14 @@ impl Ordered {
     }
 }
 
-/// Moves the bits of a word from one up to another by a place, and puts a bit into the gap. Returns
-/// what was in the highest bit.
+/// Moves the bits of a word from one up to another, which is 0 or the highest, by a place, and puts a
+/// bit into the gap. Returns what was in the highest bit.
 #[inline]
 fn insert_bit(word: &mut u64, from: usize, to: usize, bit: u64) -> u64 {
-    let moving = u64::MAX << from & u64::MAX >> (63 - to);
-    let bits = *word & moving;
-    *word = *word & !moving | bits << 1 & moving | bit << from;
-    bits >> 63
+    let moving = *word & (2_u64 << to).wrapping_sub(1 << from);
+    // What is added twice has moved.
+    *word = word.wrapping_add(moving).wrapping_add(bit << from);
+    moving >> 63
 }
 
 impl fmt::Debug for Ordered {

@@ -1,0 +1,131 @@
+//! The loop that reads a table with gaps, with AVX-512, beside its portable twin.
+
+use super::ordered::FREE;
+use crate::filter::{Items, items::Exception, machine::Wide};
+
+/// Slots that have their marks in one word.
+const WORD: usize = 64;
+
+/// Appends what is in slots that are not free: a tombstone if the slot is marked, by the bits of
+/// `marks`, which may be too few.
+pub(super) fn gather(slots: &[u64], marks: &[u64], out: &mut Items) {
+    gather_on(Wide::detect(), slots, marks, out);
+}
+
+/// The same, with what the processor has.
+#[inline]
+fn gather_on(wide: Option<Wide>, slots: &[u64], marks: &[u64], out: &mut Items) {
+    match wide {
+        #[cfg(target_arch = "x86_64")]
+        Some(wide) => x86::gather(wide, slots, marks, out),
+        _ => gather_anywhere(slots, marks, out),
+    }
+}
+
+/// The same, on any machine.
+fn gather_anywhere(slots: &[u64], marks: &[u64], out: &mut Items) {
+    let hashes = &mut out.fingerprints;
+    let start = hashes.len();
+    hashes.resize(start + slots.len(), 0);
+    let mut len = start;
+    for (number, slots) in slots.chunks(WORD).enumerate() {
+        let (first, mut taken) = (len, 0);
+        for (i, &hash) in slots.iter().enumerate() {
+            // No branch: nobody can foretell it.
+            hashes[len] = hash;
+            len += usize::from(hash != FREE);
+            taken |= u64::from(hash != FREE) << i;
+        }
+        let mut marks = marks.get(number).map_or(0, |marks| marks & taken);
+        while marks != 0 {
+            let before = taken & (marks & marks.wrapping_neg()).wrapping_sub(1);
+            let position = first + before.count_ones() as usize;
+            out.exceptions.push(Exception { position, count: -1 });
+            marks &= marks - 1;
+        }
+    }
+    hashes.truncate(len);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod x86 {
+    use super::{Exception, FREE, Items, WORD, Wide, gather_anywhere};
+    use std::arch::x86_64::{
+        _mm512_cmpneq_epu64_mask, _mm512_loadu_si512, _mm512_maskz_compress_epi64,
+        _mm512_set1_epi64, _mm512_storeu_si512, _pext_u64,
+    };
+
+    const LANES: usize = 8;
+
+    #[inline]
+    pub(super) fn gather(_: Wide, slots: &[u64], marks: &[u64], out: &mut Items) {
+        // SAFETY: the instructions are there, as `Wide` shows.
+        unsafe { gather_wide(slots, marks, out) }
+    }
+
+    #[target_feature(enable = "avx512f,bmi1,bmi2,popcnt")]
+    fn gather_wide(slots: &[u64], marks: &[u64], out: &mut Items) {
+        let (words, rest) = slots.as_chunks::<WORD>();
+        let free = _mm512_set1_epi64(FREE as i64);
+        let Items { fingerprints: hashes, exceptions } = out;
+        hashes.reserve(words.len() * WORD + LANES);
+        let to = hashes.spare_capacity_mut().as_mut_ptr();
+        let (start, mut used) = (hashes.len(), 0);
+        for (number, slots) in words.iter().enumerate() {
+            let (first, mut taken) = (start + used, 0);
+            for (i, line) in slots.as_chunks::<LANES>().0.iter().enumerate() {
+                // SAFETY: 64 bytes are read of an array of that size; at most one hash is written
+                // for each slot that is read, and `LANES` more.
+                let here = unsafe {
+                    let line = _mm512_loadu_si512(line.as_ptr().cast());
+                    let here = _mm512_cmpneq_epu64_mask(line, free);
+                    let line = _mm512_maskz_compress_epi64(here, line);
+                    _mm512_storeu_si512(to.add(used).cast(), line);
+                    here
+                };
+                taken |= u64::from(here) << (i * LANES);
+                used += here.count_ones() as usize;
+            }
+            let Some(&marks) = marks.get(number) else { continue };
+            let mut marks = _pext_u64(marks, taken);
+            while marks != 0 {
+                let position = first + marks.trailing_zeros() as usize;
+                exceptions.push(Exception { position, count: -1 });
+                marks &= marks - 1;
+            }
+        }
+        // SAFETY: that many have been written.
+        unsafe { hashes.set_len(start + used) };
+        let marks = marks.get(words.len()..).unwrap_or(&[]);
+        gather_anywhere(rest, marks, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{collection::vec, prelude::*};
+
+    proptest! {
+        #[test]
+        fn slots_are_read_alike_on_each_machine(
+            slots in vec(prop_oneof![any::<u64>(), Just(FREE)], 0..300),
+            marks in vec(any::<u64>(), 0..6),
+        ) {
+            let is_marked = |i: usize| marks.get(i / WORD).is_some_and(|it| it >> (i % WORD) & 1 == 1);
+            let count = |i| if is_marked(i) { -1 } else { 1 };
+            let mut expected = Items::default();
+            expected.push(7, -3);
+            for (i, &hash) in slots.iter().enumerate().filter(|slot| *slot.1 != FREE) {
+                expected.push(hash, count(i));
+            }
+            for machine in [None, Wide::detect()] {
+                let mut out = Items::default();
+                out.push(7, -3);
+                gather_on(machine, &slots, &marks, &mut out);
+                prop_assert_eq!(&out, &expected, "{:?}", machine);
+            }
+        }
+    }
+}
