@@ -5,7 +5,7 @@ use super::{
     span::{Counted, Span},
 };
 use crate::error::{Error, Result};
-use std::mem;
+use std::{mem, ops::Range};
 
 /// A stretch of a run in the form in which filters hand it on among themselves: all fingerprints in
 /// one order, as they stand in blocks, and what some of them stand for apart.
@@ -115,11 +115,12 @@ impl Items {
     pub(super) fn into_span(self, span: &mut Span) {
         let Items { fingerprints: mut ones, exceptions } = self;
         span.counted.clear();
+        span.counted.reserve(exceptions.len());
         // Those before `from` are in place, or gone.
         let (mut from, mut to) = (0, 0);
         for Exception { position, count } in exceptions {
             span.counted.push(Counted { fingerprint: ones[position], count });
-            ones.copy_within(from..position, to);
+            shift(&mut ones, from..position, to);
             (from, to) = (position + 1, to + position - from);
         }
         if from > 0 {
@@ -155,10 +156,27 @@ impl Items {
 }
 
 impl<'a> ItemsRef<'a> {
+    /// How many exceptions there are.
+    pub(super) fn exceptions_len(self) -> usize {
+        self.exceptions.len()
+    }
+
+    /// Whether all exceptions are tombstones.
+    pub(super) fn are_tombstones(self) -> bool {
+        self.exceptions.iter().fold(true, |are, exception| are & (exception.count == -1))
+    }
+
     /// The exceptions, with positions among these.
-    pub(super) fn exceptions(self) -> impl ExactSizeIterator<Item = Exception> {
+    pub(super) fn exceptions(self) -> impl Iterator<Item = Exception> {
+        self.exceptions_in(0..self.exceptions.len())
+    }
+
+    /// Some of them, by number.
+    #[inline]
+    pub(super) fn exceptions_in(self, numbers: Range<usize>) -> impl Iterator<Item = Exception> {
         let start = self.start;
-        self.exceptions.iter().map(move |it| Exception { position: it.position - start, ..*it })
+        let some = self.exceptions[numbers].iter();
+        some.map(move |it| Exception { position: it.position - start, ..*it })
     }
 
     /// Calls `each` with each fingerprint and its count.
@@ -168,12 +186,6 @@ impl<'a> ItemsRef<'a> {
             let exception = exceptions.next_if(|exception| exception.position == i);
             each(fingerprint, exception.map_or(1, |exception| exception.count));
         }
-    }
-
-    /// The exception with this number, its position among these.
-    pub(super) fn exception(self, number: usize) -> Exception {
-        let Exception { position, count } = self.exceptions[number];
-        Exception { position: position - self.start, count }
     }
 
     /// The first ones, so many, and the others.
@@ -189,6 +201,18 @@ impl<'a> ItemsRef<'a> {
             ItemsRef { fingerprints: first, exceptions: of_first, start: self.start },
             ItemsRef { fingerprints: rest, exceptions: of_rest, start: end },
         )
+    }
+}
+
+/// Moves some numbers to `to`, which is not behind them.
+#[inline]
+fn shift(numbers: &mut [u64], from: Range<usize>, to: usize) {
+    // Often they are few, and a move of a fixed size costs less than finding out how many.
+    const FEW: usize = 16;
+    let is_apart = to + FEW <= from.start;
+    match numbers[from.start..].first_chunk::<FEW>() {
+        Some(&few) if from.len() <= FEW && is_apart => numbers[to..to + FEW].copy_from_slice(&few),
+        _ => numbers.copy_within(from, to),
     }
 }
 

@@ -64,7 +64,7 @@ impl Block<'_> {
     fn decode_exceptions(&self, start: usize, out: &mut Vec<Exception>) -> Result<()> {
         let mut exceptions = self.exceptions();
         // One takes two bytes at least.
-        out.reserve(exceptions.fields.rest().len() / 2);
+        out.reserve(exceptions.bytes.len() / 2);
         while let Some((position, count)) = exceptions.next()? {
             if position >= self.items as u64 {
                 let expected = format!("below {}", self.items);

@@ -1,13 +1,10 @@
 //! From fingerprints to blocks.
 
 use super::{
-    super::{
-        items::{Exception, ItemsRef},
-        machine::Wide,
-    },
+    super::{items::ItemsRef, machine::Wide},
     BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX, LOW_BITS_MAX, fold, kernel, low_mask,
 };
-use crate::codec::{varint_len, write_varint};
+use crate::codec::put_varint;
 
 /// What lies behind the head of a block, in bytes.
 const PAYLOAD: usize = BLOCK_SIZE - HEAD;
@@ -23,8 +20,9 @@ pub(super) type Marks = [u8; MARKS];
 pub(in super::super) struct Encoder {
     wide: Option<Wide>,
     room: Box<Room>,
-    /// The bytes that the exceptions up to each take, as far as somebody asked.
-    ends: Vec<usize>,
+    exceptions: Exceptions,
+    /// Items of the last block: the next one has about as many.
+    items: usize,
 }
 
 /// Where the bits of the buckets are made.
@@ -49,7 +47,7 @@ impl Encoder {
     /// With what the processor has.
     pub(super) fn on(wide: Option<Wide>) -> Encoder {
         let room = Room { marks: [0; MARKS], words: [0; _] };
-        Encoder { wide, room: Box::new(room), ends: Vec::new() }
+        Encoder { wide, room: Box::new(room), exceptions: Exceptions::default(), items: ITEMS_MAX }
     }
 
     /// Fills a block, but for the checksum, with as many of the first items as fit; returns how
@@ -63,40 +61,71 @@ impl Encoder {
         cut_shift: u32,
         block: &mut Bytes,
     ) -> usize {
-        self.ends.clear();
-        let shape = best_shape(items, &mut self.ends, cut_shift);
+        self.exceptions.clear();
+        let shape = best_shape(items, &mut self.exceptions, self.items, cut_shift);
+        self.items = shape.items;
         write(self.wide, items.fingerprints, shape, &mut self.room, block);
-        let (taken, _) = items.split_at(shape.items);
-        if let Some(last) = taken.exceptions().len().checked_sub(1) {
-            write_exceptions(taken, self.ends[last], block);
-        }
+        let exceptions = self.exceptions.before(shape.items, items);
+        block[6..8].copy_from_slice(&(exceptions.len() as u16).to_le_bytes());
+        block[BLOCK_SIZE - exceptions.len()..].copy_from_slice(exceptions);
         shape.items
     }
 }
 
-/// The bytes that the exceptions among the first `count` items take; `ends` has those up to each, as
-/// far as somebody asked.
-fn exceptions_size(items: ItemsRef<'_>, count: usize, ends: &mut Vec<usize>) -> usize {
-    let among = items.split_at(count).0.exceptions().len();
-    for number in ends.len()..among {
-        let Exception { position, count } = items.exception(number);
-        let next = number.checked_sub(1).map_or(0, |it| items.exception(it).position + 1);
-        let size = varint_len((position - next) as u64) + varint_len(fold(count));
-        ends.push(ends.last().map_or(0, |end| *end) + size);
+/// The first exceptions, encoded: as many as somebody asked for.
+#[derive(Default)]
+struct Exceptions {
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+    /// The item behind the last one.
+    next: usize,
+}
+
+impl Exceptions {
+    /// Those among the first `count` items.
+    fn before(&mut self, count: usize, items: ItemsRef<'_>) -> &[u8] {
+        let among = items.split_at(count).0.exceptions_len();
+        let known = self.ends.len();
+        self.ends.reserve(among);
+        self.bytes.reserve(2 * among);
+        items.exceptions_in(known.min(among)..among).for_each(|it| {
+            let (gap, count) = ((it.position - self.next) as u64, fold(it.count));
+            if gap | count < 0x80 {
+                // Nearly all are of two bytes.
+                self.bytes.extend([gap as u8, count as u8]);
+            } else {
+                put_varint(&mut self.bytes, gap);
+                put_varint(&mut self.bytes, count);
+            }
+            self.ends.push(self.bytes.len());
+            self.next = it.position + 1;
+        });
+        &self.bytes[..among.checked_sub(1).map_or(0, |last| self.ends[last])]
     }
-    among.checked_sub(1).map_or(0, |last| ends[last])
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+        self.next = 0;
+    }
 }
 
 /// The shape that takes most of the items.
-fn best_shape(items: ItemsRef<'_>, ends: &mut Vec<usize>, cut_shift: u32) -> Shape {
+fn best_shape(
+    items: ItemsRef<'_>,
+    exceptions: &mut Exceptions,
+    near: usize,
+    cut_shift: u32,
+) -> Shape {
     // How dense they are depends on how many there are, which depends on how dense they are.
     const SAMPLE: usize = 2048;
     let fingerprints = items.fingerprints;
     let guess = low_bits(fingerprints, SAMPLE);
-    let mut best = fill(items, ends, guess, SAMPLE);
+    let mut best = fill(items, exceptions, guess, near);
     let better = low_bits(fingerprints, best.items);
     if better != guess {
-        let other = fill(items, ends, better, best.items);
+        let other = fill(items, exceptions, better, best.items);
         best = if other.items > best.items { other } else { best };
     }
     Shape { items: cut(fingerprints, best.items, cut_shift), ..best }
@@ -116,13 +145,13 @@ fn low_bits(items: &[u64], count: usize) -> u32 {
 const _: () = assert!(u64::MAX.ilog2() == LOW_BITS_MAX);
 
 /// As many items as fit; `near` is a guess of their number.
-fn fill(items: ItemsRef<'_>, ends: &mut Vec<usize>, low_bits: u32, near: usize) -> Shape {
-    const STEP: usize = 64;
+fn fill(items: ItemsRef<'_>, exceptions: &mut Exceptions, low_bits: u32, near: usize) -> Shape {
+    const STEP: usize = 16;
     let fingerprints = items.fingerprints;
     let mut fits = |count: usize| {
         // Numbers of buckets may be anything up to 2^64, but then they do not fit.
         let buckets = (fingerprints[count - 1] >> low_bits) - (fingerprints[0] >> low_bits);
-        let extra = exceptions_size(items, count, ends);
+        let extra = exceptions.before(count, items).len();
         let lows = count.div_ceil(GROUP) * low_bits as usize;
         let room = (8 * PAYLOAD).saturating_sub(8 * (lows + extra));
         count <= room && buckets <= (room - count) as u64
@@ -200,17 +229,6 @@ fn write(wide: Option<Wide>, items: &[u64], shape: Shape, room: &mut Room, block
         _ => kernel::pack(items, &sizes, &mut room.marks, block),
     }
     block[buckets_end..].fill(0);
-}
-
-fn write_exceptions(items: ItemsRef<'_>, size: usize, block: &mut Bytes) {
-    block[6..8].copy_from_slice(&(size as u16).to_le_bytes());
-    let out = &mut block[BLOCK_SIZE - size..];
-    let (mut used, mut next) = (0, 0);
-    for Exception { position, count } in items.exceptions() {
-        used += write_varint(&mut out[used..], (position - next) as u64);
-        used += write_varint(&mut out[used..], fold(count));
-        next = position + 1;
-    }
 }
 
 /// Packs the low parts of items, and marks their buckets. `out` has room for the former and

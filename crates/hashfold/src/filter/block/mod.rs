@@ -153,7 +153,7 @@ impl<'a> Block<'a> {
     }
 
     fn exceptions(&self) -> Exceptions<'a> {
-        Exceptions { fields: Decoder::new(&self.bytes[self.exceptions_start..]), next: 0 }
+        Exceptions { bytes: &self.bytes[self.exceptions_start..], next: 0 }
     }
 
     /// The low part of item `i`, which is below the number of items.
@@ -178,7 +178,7 @@ const fn low_mask(low_bits: u32) -> u64 {
 
 /// The items that do not stand for one key, from the first on.
 struct Exceptions<'a> {
-    fields: Decoder<'a>,
+    bytes: &'a [u8],
     /// The first item that may be the next exception.
     next: u64,
 }
@@ -187,13 +187,23 @@ impl Exceptions<'_> {
     /// Position and count of the next one. Positions ascend.
     #[inline]
     fn next(&mut self) -> Result<Option<(u64, i64)>> {
-        if self.fields.rest().is_empty() {
-            return Ok(None);
-        }
-        let (gap, count) = (self.fields.varint()?, unfold(self.fields.varint()?));
+        let (gap, count) = match self.bytes {
+            [] => return Ok(None),
+            // Nearly all are of two bytes.
+            &[gap @ 0..0x80, count @ 0..0x80, ref rest @ ..] => {
+                self.bytes = rest;
+                (u64::from(gap), u64::from(count))
+            }
+            bytes => {
+                let mut fields = Decoder::new(bytes);
+                let both = (fields.varint()?, fields.varint()?);
+                self.bytes = fields.rest();
+                both
+            }
+        };
         let position = self.next.saturating_add(gap);
         self.next = position.saturating_add(1);
-        Ok(Some((position, count)))
+        Ok(Some((position, unfold(count))))
     }
 }
 

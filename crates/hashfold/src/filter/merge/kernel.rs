@@ -1,7 +1,10 @@
-//! The two loops of merges: two lists into one, and finding what comes more than once; with
-//! portable twins.
+//! The loops of merges: two lists into one, and of what comes more than once the first; with portable
+//! twins.
 
-use super::super::{Mode, machine::Wide};
+use super::{
+    super::{Mode, machine::Wide},
+    Tags,
+};
 use std::ops::Range;
 
 /// Parts of a merge of two that go on at the same time: a step of one waits for its own last step
@@ -253,28 +256,27 @@ fn unique_in(
     }
 }
 
-/// Writes the distances of fingerprints from `base` to the front of `out`, which is made longer if
-/// it must be, each with `tag` for its last bits.
-pub(super) fn tag(fingerprints: &[u64], base: u64, bits: u32, tag: u64, out: &mut Vec<u64>) {
+/// Writes fingerprints of a part, tagged as if there were no exceptions, to the front of `out`, which
+/// is made longer if it must be.
+pub(super) fn tag(fingerprints: &[u64], tags: Tags, part: usize, out: &mut Vec<u64>) {
     if out.len() < fingerprints.len() {
         out.resize(fingerprints.len(), 0);
     }
     for (out, fingerprint) in out.iter_mut().zip(fingerprints) {
-        *out = (fingerprint - base) << bits | tag;
+        *out = (fingerprint - tags.base) << tags.bits | (part as u64) << 1;
     }
 }
 
-/// Appends to `out` the fingerprints of ascending tagged numbers, each once, by the first of its
-/// numbers: if that has its last bit set, it is appended only if its place in `out` can be, to
-/// `tombstones`.
+/// Appends to `out` the fingerprints of ascending tagged numbers, each once, for the first of its
+/// numbers. If that is an exception, its place in `out` is appended to `tombstones`; without those
+/// it is left out.
 pub(super) fn newest(
     numbers: &[u64],
-    base: u64,
-    bits: u32,
+    tags: Tags,
     out: &mut Vec<u64>,
     tombstones: Option<&mut Vec<u32>>,
 ) {
-    newest_on(Wide::detect(), numbers, base, bits, out, tombstones);
+    newest_on(Wide::detect(), numbers, tags, out, tombstones);
 }
 
 /// The same, with what the processor has.
@@ -282,15 +284,14 @@ pub(super) fn newest(
 pub(super) fn newest_on(
     wide: Option<Wide>,
     numbers: &[u64],
-    base: u64,
-    bits: u32,
+    tags: Tags,
     out: &mut Vec<u64>,
     tombstones: Option<&mut Vec<u32>>,
 ) {
     match wide {
         #[cfg(target_arch = "x86_64")]
-        Some(wide) => x86::newest(wide, numbers, base, bits, out, tombstones),
-        _ => newest_in(0..numbers.len(), numbers, base, bits, out, tombstones),
+        Some(wide) => x86::newest(wide, numbers, tags, out, tombstones),
+        _ => newest_in(0..numbers.len(), numbers, tags, out, tombstones),
     }
 }
 
@@ -298,28 +299,29 @@ pub(super) fn newest_on(
 fn newest_in(
     range: Range<usize>,
     numbers: &[u64],
-    base: u64,
-    bits: u32,
+    tags: Tags,
     out: &mut Vec<u64>,
     mut tombstones: Option<&mut Vec<u32>>,
 ) {
     for i in range {
         let number = numbers[i];
-        if i > 0 && numbers[i - 1] >> bits == number >> bits {
+        if i > 0 && tags.are_equal(numbers[i - 1], number) {
             continue;
         }
         if number & 1 == 1 {
             let Some(tombstones) = &mut tombstones else { continue };
             tombstones.push(out.len() as u32);
         }
-        out.push((number >> bits) + base);
+        out.push(tags.fingerprint(number));
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86 {
-    use super::{Mode, NEAR, Repeated, Wide, ascends_anywhere, for_ranks_by, newest_in, unique_in};
+    use super::{
+        Mode, NEAR, Repeated, Tags, Wide, ascends_anywhere, for_ranks_by, newest_in, unique_in,
+    };
     use std::arch::x86_64::*;
 
     const LANES: usize = 8;
@@ -428,26 +430,24 @@ mod x86 {
     pub(super) fn newest(
         _: Wide,
         numbers: &[u64],
-        base: u64,
-        bits: u32,
+        tags: Tags,
         out: &mut Vec<u64>,
         tombstones: Option<&mut Vec<u32>>,
     ) {
         // SAFETY: the instructions are there, as `Wide` shows.
-        unsafe { newest_wide(numbers, base, bits, out, tombstones) }
+        unsafe { newest_wide(numbers, tags, out, tombstones) }
     }
 
     #[target_feature(enable = "avx512f,avx512vl,bmi2,popcnt")]
     fn newest_wide(
         numbers: &[u64],
-        base: u64,
-        bits: u32,
+        tags: Tags,
         out: &mut Vec<u64>,
         mut tombstones: Option<&mut Vec<u32>>,
     ) {
         // Numbers with one before.
         let len = numbers.len().saturating_sub(1) / LANES * LANES;
-        newest_in(0..numbers.len().min(1), numbers, base, bits, out, tombstones.as_deref_mut());
+        newest_in(0..numbers.len().min(1), numbers, tags, out, tombstones.as_deref_mut());
         out.reserve(len + LANES);
         let (from, start) = (numbers.as_ptr(), out.len());
         let to = out.spare_capacity_mut().as_mut_ptr();
@@ -456,9 +456,9 @@ mod x86 {
         let places = tombstones.as_deref_mut().unwrap_or(&mut none);
         places.reserve(len + LANES);
         let places_to = places.spare_capacity_mut().as_mut_ptr();
-        let up = _mm_cvtsi64_si128(i64::from(bits));
-        let (bases, ones) = (_mm512_set1_epi64(base as i64), _mm512_set1_epi64(1));
-        let fingerprint_bits = _mm512_set1_epi64((u64::MAX << bits) as i64);
+        let up = _mm_cvtsi64_si128(i64::from(tags.bits));
+        let (bases, ones) = (_mm512_set1_epi64(tags.base as i64), _mm512_set1_epi64(1));
+        let fingerprint_bits = _mm512_set1_epi64((u64::MAX << tags.bits) as i64);
         let iota = _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0);
         let (mut used, mut places_used) = (0, 0);
         for i in (1..=len).step_by(LANES) {
@@ -487,6 +487,6 @@ mod x86 {
             out.set_len(start + used);
             places.set_len(places.len() + places_used);
         }
-        newest_in(1 + len..numbers.len(), numbers, base, bits, out, tombstones);
+        newest_in(1 + len..numbers.len(), numbers, tags, out, tombstones);
     }
 }

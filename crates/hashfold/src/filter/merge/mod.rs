@@ -80,8 +80,15 @@ impl Tags {
         self.base.saturating_add(u64::MAX >> self.bits)
     }
 
+    #[inline]
     fn fingerprint(self, number: u64) -> u64 {
         (number >> self.bits) + self.base
+    }
+
+    /// Whether two numbers are of one fingerprint.
+    #[inline]
+    fn are_equal(self, a: u64, b: u64) -> bool {
+        a >> self.bits == b >> self.bits
     }
 
     /// The place of the part.
@@ -93,7 +100,7 @@ impl Tags {
 impl Merger {
     /// Appends to `out` what parts of one stretch of the order make, the newest first.
     pub(super) fn merge(&mut self, parts: &[ItemsRef<'_>], rule: Rule, out: &mut Items) {
-        if parts.iter().all(|part| part.exceptions().len() == 0) {
+        if parts.iter().all(|part| part.exceptions_len() == 0) {
             return self.merge_ones(parts, rule.mode, out);
         }
         let bits = 1 + parts.len().next_power_of_two().ilog2();
@@ -141,18 +148,17 @@ impl Merger {
         let lists = parts.iter().enumerate().filter(|(_, part)| !part.fingerprints.is_empty());
         let lists = lists.map(|(i, part)| {
             let mut numbers = self.free.pop().unwrap_or_default();
-            kernel::tag(part.fingerprints, tags.base, tags.bits, (i as u64) << 1, &mut numbers);
+            kernel::tag(part.fingerprints, tags, i, &mut numbers);
             part.exceptions().for_each(|exception| numbers[exception.position] |= 1);
             List::Made(numbers, part.fingerprints.len())
         });
         let lists = lists.collect();
         let List::Made(merged, len) = self.merge_lists(lists) else { return };
         let numbers = &merged[..len];
-        let are_tombstones = parts.iter().all(|part| part.exceptions().all(|it| it.count == -1));
-        if rule.mode == Mode::Set && are_tombstones {
+        if rule.mode == Mode::Set && parts.iter().all(|part| part.are_tombstones()) {
             self.tombstones.clear();
             let kept = if rule.is_last { None } else { Some(&mut self.tombstones) };
-            kernel::newest(numbers, tags.base, tags.bits, &mut out.fingerprints, kept);
+            kernel::newest(numbers, tags, &mut out.fingerprints, kept);
             let positions = self.tombstones.iter().map(|&position| position as usize);
             out.exceptions.extend(positions.map(|position| Exception { position, count: -1 }));
         } else {
@@ -188,7 +194,7 @@ impl Merger {
 fn settle(numbers: &[u64], parts: &[ItemsRef<'_>], tags: Tags, rule: Rule, out: &mut Items) {
     // Those of a part come in their order.
     let mut exceptions: Vec<_> = parts.iter().map(|part| part.exceptions()).collect();
-    for group in numbers.chunk_by(|a, b| a >> tags.bits == b >> tags.bits) {
+    for group in numbers.chunk_by(|&a, &b| tags.are_equal(a, b)) {
         let mut counts = group.iter().map(|&number| match number & 1 {
             0 => 1,
             _ => exceptions[tags.part(number)].next().map_or(1, |exception| exception.count),

@@ -157,7 +157,8 @@ fn unique(wide: Option<Wide>, numbers: &[u64], mode: Mode) -> (Vec<u64>, Vec<Rep
 fn newest(wide: Option<Wide>, numbers: &[u64], is_last: bool) -> (Vec<u64>, Vec<u32>) {
     let (mut out, mut tombstones) = (vec![9], vec![8]);
     let kept = if is_last { None } else { Some(&mut tombstones) };
-    kernel::newest_on(wide, numbers, 1000, 3, &mut out, kept);
+    let tags = Tags { base: 1000, bits: 3 };
+    kernel::newest_on(wide, numbers, tags, &mut out, kept);
     (out, tombstones)
 }
 
