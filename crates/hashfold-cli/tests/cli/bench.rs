@@ -116,6 +116,8 @@ fn the_filter_benchmark_prints_each_figure() {
         "filter.run.merge2_items_s",
         "filter.run.merge4_items_s",
         "filter.run.merge8_items_s",
+        "filter.run.merge8_removal_items_s",
+        "filter.run.merge8_removal.fraction",
         "filter.quotient.insert_s",
         "filter.quotient.positive_s",
         "filter.quotient.negative_s",

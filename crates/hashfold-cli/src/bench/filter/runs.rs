@@ -10,19 +10,51 @@ use crate::{
 };
 use hashfold::{
     KeyHash, Seed,
-    filter::{Fingerprints, Merge, Mode, PackedRun, Span, Universe},
+    filter::{Counted, Fingerprints, Merge, Mode, PackedRun, Span, Universe},
 };
 
 const ROUNDS: usize = 5;
+/// One change in so many is a removal, where there are any.
+const REMOVAL: u64 = 8;
+
+/// What the runs that are merged tell of keys.
+#[derive(Clone, Copy)]
+enum Changes {
+    Insertions,
+    /// One in [`REMOVAL`] removes a key that the next older run has; in the oldest, one that is
+    /// nowhere.
+    WithRemovals,
+}
+
+impl Changes {
+    /// The key that change number `i` tells of, and its count.
+    fn get(self, i: u64, parts: u64) -> (u64, i64) {
+        match self {
+            Changes::WithRemovals if i / parts % REMOVAL == REMOVAL - 1 => (i + 1 - parts, -1),
+            _ => (i, 1),
+        }
+    }
+
+    /// Whether key `i` is in once all changes below `end` were told.
+    fn is_in(self, i: u64, parts: u64, end: u64) -> bool {
+        let removal = (i + parts).saturating_sub(1);
+        let is_removed = !i.is_multiple_of(parts) && removal < end;
+        self.get(i, parts).1 == 1 && !(is_removed && self.get(removal, parts) == (i, -1))
+    }
+}
 
 pub(super) fn run(bench: &FilterBench, report: &Report) -> Result<()> {
     let universe = Universe::for_capacity(bench.run_keys, 0.0004)?;
     for parts in [2, 4, 8] {
-        let runs = runs(bench, universe, parts)?;
-        let name = format!("filter.run.merge{parts}_items_s");
-        merge(bench, report, &name, &runs)?;
+        let runs = runs(bench, universe, parts, Changes::Insertions)?;
+        let plain = merge(bench, report, &runs, Changes::Insertions)?;
+        if parts == 8 {
+            let runs = self::runs(bench, universe, parts, Changes::WithRemovals)?;
+            let removing = merge(bench, report, &runs, Changes::WithRemovals)?;
+            report.add("filter.run.merge8_removal.fraction", removing / plain, "", 0, 0);
+        }
     }
-    let one = &runs(bench, universe, 1)?[0];
+    let one = &runs(bench, universe, 1, Changes::Insertions)?[0];
     let seconds = best_of(ROUNDS, || {
         let (mut scan, mut span, mut items) = (one.scan(), Span::default(), 0);
         cpu_seconds(|| {
@@ -36,36 +68,70 @@ pub(super) fn run(bench: &FilterBench, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Runs that share the keys.
-fn runs(bench: &FilterBench, universe: Universe, parts: u64) -> Result<Vec<PackedRun>> {
+/// Runs that share the changes, the newest first.
+fn runs(
+    bench: &FilterBench,
+    universe: Universe,
+    parts: u64,
+    changes: Changes,
+) -> Result<Vec<PackedRun>> {
     let mut runs = Vec::new();
     for part in 0..parts {
-        let keys = (part..bench.run_keys).step_by(parts as usize);
-        let hashes = keys.map(|i| KeyHash::of(&i.to_le_bytes(), Seed(bench.seed)));
-        let mut ones: Vec<u64> = hashes.map(|hash| universe.fingerprint(hash)).collect();
-        ones.sort_unstable();
-        ones.dedup();
-        let span = Span { ones, counted: Vec::new() };
+        let told = (part..bench.run_keys).step_by(parts as usize).map(|i| changes.get(i, parts));
+        let mut told: Vec<(u64, i64)> = told
+            .map(|(key, count)| {
+                let hash = KeyHash::of(&key.to_le_bytes(), Seed(bench.seed));
+                (universe.fingerprint(hash), count)
+            })
+            .collect();
+        // Of equal fingerprints an insertion stays.
+        told.sort_unstable_by_key(|&(fingerprint, count)| (fingerprint, -count));
+        told.dedup_by_key(|item| item.0);
+        let mut span = Span::default();
+        for (fingerprint, count) in told {
+            match count {
+                1 => span.ones.push(fingerprint),
+                _ => span.counted.push(Counted { fingerprint, count }),
+            }
+        }
         runs.push(PackedRun::build(&mut span.into_run(universe))?);
     }
     Ok(runs)
 }
 
-fn merge(bench: &FilterBench, report: &Report, name: &str, runs: &[PackedRun]) -> Result<()> {
+/// Merges runs; how many items a second.
+fn merge(
+    bench: &FilterBench,
+    report: &Report,
+    runs: &[PackedRun],
+    changes: Changes,
+) -> Result<f64> {
     let items: u64 = runs.iter().map(PackedRun::len).sum();
-    let mut merged = None;
+    let all = || Merge::new(runs.iter().map(PackedRun::scan).collect(), Mode::Set);
+    // Of the rounds after this one, none waits for fresh memory.
+    let mut merged = PackedRun::build(&mut all()?)?;
+    let mut result = Ok(());
     let seconds = best_of(ROUNDS, || {
-        cpu_seconds(|| {
-            let scans = runs.iter().map(PackedRun::scan).collect();
-            let merge = Merge::new(scans, Mode::Set);
-            merged = Some(merge.and_then(|mut merge| PackedRun::build(&mut merge)));
-        })
+        cpu_seconds(|| result = all().and_then(|mut merge| merged.rebuild(&mut merge)))
     });
-    let merged = merged.expect("`best_of` runs at least once")?;
+    result?;
+    let parts = runs.len() as u64;
+    let (mut wrong, mut asked) = (0, 0_u64);
     for i in (0..bench.run_keys).step_by(997) {
-        let is_in = merged.contains(KeyHash::of(&i.to_le_bytes(), Seed(bench.seed)));
-        ensure(is_in, || format!("key {i} is missing"))?;
+        let found = merged.contains(KeyHash::of(&i.to_le_bytes(), Seed(bench.seed)));
+        let is_in = changes.is_in(i, parts, bench.run_keys);
+        (wrong, asked) = (wrong + u64::from(found != is_in), asked + 1);
     }
-    report.add(name, items as f64 / seconds, "items/s", items, merged.bytes() as u64);
-    Ok(())
+    // Keys that share a fingerprint share what becomes of it.
+    let wrong_max = match changes {
+        Changes::Insertions => 0,
+        Changes::WithRemovals => asked / 100,
+    };
+    ensure(wrong <= wrong_max, || format!("{wrong} of {asked} keys are wrong"))?;
+    let name = match changes {
+        Changes::Insertions => format!("filter.run.merge{parts}_items_s"),
+        Changes::WithRemovals => format!("filter.run.merge{parts}_removal_items_s"),
+    };
+    report.add(&name, items as f64 / seconds, "items/s", items, merged.bytes() as u64);
+    Ok(items as f64 / seconds)
 }
