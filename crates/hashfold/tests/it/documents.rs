@@ -57,10 +57,13 @@ fn links_between_documents_lead_somewhere() {
                 file => folder.join(file).to_string_lossy().into_owned(),
             };
             assert!(repository().join(&file).exists(), "{path}: there is no {target}");
-            let anchor = |line: &str| line.trim_start_matches('#').trim().to_lowercase();
+            let anchor = |line: &str| {
+                let line = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+                line.replace(|c: char| !c.is_alphanumeric() && c != '-', "")
+            };
             let anchors = |document: String| {
                 let headings = document.lines().filter(|line| line.starts_with('#'));
-                headings.map(|line| anchor(line).replace(' ', "-")).collect::<Vec<_>>()
+                headings.map(anchor).collect::<Vec<_>>()
             };
             let known = heading.is_empty() || anchors(text(&file)).iter().any(|a| a == heading);
             assert!(known, "{path}: there is no heading {target}");

@@ -222,7 +222,7 @@ impl Core {
     pub(super) fn hurry_pack(&self) -> bool {
         let shared = self.shared();
         self.progress.is_pack_urgent.store(shared.is_packing, SeqCst);
-        shared.frozen.is_some()
+        shared.has_table_to_pack()
     }
 
     /// Lets a table that somebody waits for be packed.
@@ -351,6 +351,12 @@ impl Shared {
         let view = self.view.clone();
         self.going_down.retain(|number| view.runs().any(|run| run.number() == *number));
         self.is_compacting &= self.has_uppers();
+    }
+
+    /// Whether a table is being packed, or waits for that. Until the one that packs is done with
+    /// it, also after the packed run has taken its place.
+    pub(super) fn has_table_to_pack(&self) -> bool {
+        self.frozen.is_some() || self.pack.is_running()
     }
 
     /// Of what is packed, in bytes.

@@ -324,6 +324,7 @@ impl CascadeFilter {
         let end = End { told: self.told, next_log };
         {
             let mut shared = self.core.shared();
+            debug_assert!(!shared.has_table_to_pack());
             (shared.frozen, shared.pack) = (Some(Frozen { table, end }), Errand::Running);
         }
         flush::start_pack(&self.core);
@@ -337,7 +338,7 @@ impl CascadeFilter {
             core.shared().pack = Errand::Running;
             flush::start_pack(core);
         };
-        self.finish(start, |shared| (shared.frozen.is_none(), &mut shared.pack))
+        self.finish(start, |shared| (!shared.has_table_to_pack(), &mut shared.pack))
     }
 
     /// Returns when so much was flushed that it is done. A flush that failed is tried once more.
@@ -379,11 +380,10 @@ impl CascadeFilter {
         if !self.core.settings.log || self.logs.is_open() {
             return Ok(());
         }
-        if self.logs.has_gap() {
+        if self.logs.has_gap() || self.told != self.before {
             // Nothing is acknowledged in a log while what was told before it may be lost.
             self.flush()?;
         }
-        debug_assert_eq!(self.told, self.before);
         self.logs.open(&self.core, self.told)
     }
 
@@ -409,7 +409,7 @@ impl CascadeFilter {
         let flushed = self.finish_flush(|shared, _| shared.packed.is_empty());
         self.core.shared().is_flush_wanted = false;
         flushed?;
-        self.logs.forget(self.told);
+        self.logs.forget_all();
         Ok(())
     }
 
@@ -552,7 +552,7 @@ impl Drop for CascadeFilter {
         drop(shared);
         let unused = self.logs.take_unused();
         self.core.obsolete.add(unused.map(|number| self.core.folder.join(wal::name(number))));
-        self.core.obsolete.remove_all();
+        self.core.obsolete.close();
         // Jobs that have said that they are done are about to let go of the core: its lock and its
         // executors are to be dropped here, not on a thread of theirs.
         while Arc::strong_count(&self.core) > 1 {

@@ -4,7 +4,11 @@
 //! one follows, which was made in the background meanwhile. Nobody waits for the device but
 //! [`Logs::sync`], which syncs the logs in the order in which they were written.
 
-use super::{core::Core, memtable::Change, wal::Wal};
+use super::{
+    core::Core,
+    memtable::Change,
+    wal::{self, Wal},
+};
 use crate::{error::Result, work::Pending};
 
 /// A log that is so long is followed by another one, in bytes.
@@ -45,11 +49,9 @@ impl Logs {
 
     /// Goes on with a new log after so many changes.
     pub(super) fn open(&mut self, core: &Core, told: u64) -> Result<()> {
-        let made = match self.next.take() {
-            Some(next) => next.wait(),
-            None => make(core, self.number)(),
-        };
-        let mut wal = made?;
+        // If it could not be made ahead, that was then.
+        let ahead = self.next.take().and_then(|next| next.wait().ok());
+        let mut wal = ahead.map_or_else(|| make(core, self.number)(), Ok)?;
         wal.begin(told);
         self.number += 1;
         self.current = Some(wal);
@@ -94,17 +96,21 @@ impl Logs {
         is_done
     }
 
-    /// Forgets full logs that hold nothing but what runs hold: so many changes told.
+    /// Forgets full logs that hold nothing but what runs hold: so many changes told. Of those that
+    /// failed nobody knows what they hold.
     pub(super) fn forget(&mut self, told: u64) {
-        self.full.retain(|wal| wal.told() > told);
+        self.full.retain(|wal| wal.has_failed() || wal.told() > told);
     }
 
-    /// The number of a log that was made and is not needed.
+    /// Forgets all full logs: runs hold all that was told.
+    pub(super) fn forget_all(&mut self) {
+        self.full.clear();
+    }
+
+    /// The number of a log that was made ahead and is not needed.
     pub(super) fn take_unused(&mut self) -> Option<u64> {
-        self.next.take().map(|next| {
-            drop(next.wait());
-            self.number
-        })
+        let next = self.next.take()?.wait();
+        next.is_ok().then_some(self.number)
     }
 }
 
@@ -112,5 +118,9 @@ impl Logs {
 fn make(core: &Core, number: u64) -> impl FnOnce() -> Result<Wal> + Send + 'static {
     let (disk, folder) = (core.disk.clone(), core.folder.clone());
     let (of, io) = ((core.identity.seed, core.identity.id), core.settings.io.clone());
-    move || Wal::create(&*disk, &folder, number, of, io)
+    move || {
+        let made = Wal::create(&*disk, &folder, number, of, io);
+        // If it cannot be removed, it is an empty log.
+        made.inspect_err(|_| _ = disk.remove(&folder.join(wal::name(number))))
+    }
 }

@@ -48,6 +48,12 @@ impl Obsolete {
         self.remove(self.removing.lock().expect("nothing panics under this lock"));
     }
 
+    /// The same, for the last time: from now on somebody else may give files these names.
+    pub(super) fn close(&self) {
+        self.remove_all();
+        self.queue().clear();
+    }
+
     fn remove(&self, _one: MutexGuard<'_, ()>) {
         let mut stuck = Vec::new();
         loop {

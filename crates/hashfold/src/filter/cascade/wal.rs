@@ -244,19 +244,18 @@ pub(super) fn replay(
         if gap.is_none() {
             gap = log.replay(&mut told, take)?;
         }
-        if gap.is_some()
-            && let Some(mut before) = before.take()
-        {
-            // It may have been written to meanwhile.
-            before.replay(&mut told, take)?;
-            gap = log.replay(&mut told, take)?;
+        if gap.is_some() {
+            let was_synced = log.was_synced(0)?;
+            // The one before may have been written to meanwhile.
+            if let Some(mut before) = before.take() {
+                before.replay(&mut told, take)?;
+                gap = log.replay(&mut told, take)?;
+            }
+            // A crash cut it off, unless it was on the device.
+            if was_synced && let Some(error) = gap {
+                return Err(error);
+            }
         }
-        gap = match gap {
-            // That log was on the device.
-            Some(error) if log.was_synced(0)? => return Err(error),
-            // A crash cut it off.
-            gap => gap,
-        };
         before = Some(log);
     }
     Ok(told)
