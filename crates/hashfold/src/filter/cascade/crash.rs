@@ -547,11 +547,12 @@ fn a_full_disk_is_an_error_when_the_memory_is_full() {
     check_next(&disk, &mut filter, vec![1; KEYS as usize], "after a full disk");
 }
 
-/// A filter with a log, on a disk with these faults, that was told so many keys, and then that one of
-/// them is gone: with that its table is full.
-fn with_full_table(keys: u32, faults: Vec<Fault>) -> (FaultyDisk, CascadeFilter) {
+/// A filter with a log, on a disk with these faults, that was told one key very often, so that its
+/// first log is full before its first table, and then so many others.
+fn with_two_logs(keys: u32, faults: Vec<Fault>) -> (FaultyDisk, CascadeFilter) {
     let faulty = FaultyDisk::new(FaultPlan { seed: 1, faults });
     let mut filter = script(Mode::Set, true).create(&(Arc::new(faulty.clone()) as _)).unwrap();
+    (0..1500).for_each(|_| filter.insert(hash(KEYS)).unwrap());
     (0..keys).for_each(|key| filter.insert(hash(key)).unwrap());
     (faulty, filter)
 }
@@ -559,33 +560,35 @@ fn with_full_table(keys: u32, faults: Vec<Fault>) -> (FaultyDisk, CascadeFilter)
 /// What a log lacks is not acknowledged behind it before runs hold it, whatever else goes wrong.
 #[test]
 fn a_gap_in_a_log_stays_one_until_runs_close_it() {
-    // As many keys as two tables take, which are flushed when the next change comes.
-    let (_, mut filter) = with_full_table(0, Vec::new());
+    // Two tables are full, and flushed when the next change comes; the second log goes on.
+    let (_, mut filter) = with_two_logs(0, Vec::new());
+    let mut keys = 0;
     while filter.view().told == 0 {
-        filter.insert(hash(filter.told() as u32)).unwrap();
+        filter.insert(hash(keys)).unwrap();
+        keys += 1;
     }
-    let keys = filter.view().told as u32;
-    assert_eq!(u64::from(keys) + 1, filter.told());
-    let (faulty, mut filter) = with_full_table(keys, Vec::new());
+    assert_eq!(filter.view().told + 1, filter.told());
+    let (faulty, mut filter) = with_two_logs(keys - 1, Vec::new());
+    let before = filter.told();
     let start = faulty.operations();
     filter.remove(hash(3)).unwrap();
     let end = faulty.operations();
     // Each write of the removal fails in turn, and then each of those that are to make up for it.
     for first in start..end {
-        for second in 0..12 {
-            let failures = [first, end + second].map(|operation| Fault::Failure { operation });
-            let (faulty, mut filter) = with_full_table(keys, failures.to_vec());
+        for second in first + 1..first + 16 {
+            let failures = [first, second].map(|operation| Fault::Failure { operation });
+            let (faulty, mut filter) = with_two_logs(keys - 1, failures.to_vec());
             let removed = filter.remove(hash(3));
             let told = filter.told();
             let _ = filter.sync();
-            let _ = filter.insert(hash(KEYS));
+            let _ = filter.insert(hash(KEYS + 1));
             let _ = filter.sync();
             let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(1));
-            let moment = format!("failures at {first} and {second} after the first {removed:?}");
+            let moment = format!("failures at {first} and {second}, {removed:?}");
             let left = script(Mode::Set, true).open(&disk);
             let left = left.unwrap_or_else(|error| panic!("{moment}: {error}"));
             assert!(left.told() >= filter.durable(), "{moment}");
-            let is_gone = told > u64::from(keys) && left.told() >= told;
+            let is_gone = told > before && left.told() >= told;
             assert_eq!(left.contains(hash(3)).unwrap(), !is_gone, "{moment}");
         }
     }
