@@ -103,12 +103,12 @@ impl KindArgs {
 
     /// Refuses a filter that is not as it was said to be.
     pub(super) fn check(&self, folder: &Path, stats: &CascadeStats) -> Result<()> {
-        let Some(options) = self.options()? else { return Ok(()) };
         let is_exact = stats.universe == Universe::EXACT;
+        let is_other = |options: CascadeOptions| options.universe != stats.universe;
         let differs = match () {
             () if self.exact && !is_exact => "--exact",
             () if self.capacity.is_some_and(|it| it != stats.capacity) => "--capacity",
-            () if self.error.is_some() && options.universe != stats.universe => "--error",
+            () if self.error.is_some() && self.options()?.is_some_and(is_other) => "--error",
             () if self.multiset && stats.mode != Mode::Multiset => "--multiset",
             () if self.seed.is_some_and(|seed| seed != stats.seed) => "--seed",
             () => return Ok(()),

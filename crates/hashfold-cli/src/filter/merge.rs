@@ -1,6 +1,9 @@
 //! `hashfold filter merge`: filters into one, and all of it into its last level.
 
-use super::open::{self, MachineArgs};
+use super::{
+    open::{self, MachineArgs},
+    stat::is_merged,
+};
 use crate::{
     device,
     failure::{Exit, Failure, Result},
@@ -24,9 +27,10 @@ use std::{
 /// Put all of other filters into a filter, and merge what it has
 ///
 /// A filter keeps what comes in many sorted runs, and merges them as it goes. Afterwards each key
-/// takes one read, and `hashfold filter stat` tells their exact number. Other filters must have
-/// been made with the same --seed, and the same --capacity and --error or --exact; they stay as they
-/// are.
+/// takes one read for each epoch, and if there is one epoch, `hashfold filter stat` tells their exact
+/// number. Other filters must have been made with the same --seed, and the same --capacity and
+/// --error or --exact; they stay as they are. What they have counts as added now, to the newest
+/// epoch; in a --multiset counts add up.
 #[derive(Args, Debug)]
 pub(crate) struct MergeArgs {
     /// The folder of the filter
@@ -75,8 +79,9 @@ impl MergeArgs {
                 0 => String::new(),
                 count => format!(", {} put in", units::counted(count, "other filter", "others")),
             };
+            let at_most = if is_merged(&stats) { "" } else { " at most" };
             write_line(format_args!(
-                "merged {folder}: {}{others}; {}, {:.1} bits a key; {seconds:.1} s",
+                "merged {folder}: {}{at_most}{others}; {}, {:.1} bits a key; {seconds:.1} s",
                 units::counted(stats.items, "key", "keys"),
                 units::bytes(stats.file_bytes),
                 stats.bits_per_item(),

@@ -18,8 +18,9 @@ use std::path::PathBuf;
 /// Describe a filter: keys, how full it is, errors, sizes
 ///
 /// What is durable is described, also while another process puts keys in. A key that is in several
-/// runs counts several times, and so does one that was taken out, until runs are merged: the number
-/// of keys is exact after `hashfold filter merge`.
+/// runs counts several times, and so does one that was taken out, until runs are merged: after
+/// `hashfold filter merge` the number of fingerprints is exact, if there is one epoch. Keys that
+/// share one count once.
 #[derive(Args, Debug)]
 pub(crate) struct StatArgs {
     /// The folder of the filter
@@ -65,7 +66,7 @@ fn fullness(stats: &CascadeStats) -> Option<f64> {
 }
 
 /// Whether the number of items is exact.
-fn is_merged(stats: &CascadeStats) -> bool {
+pub(super) fn is_merged(stats: &CascadeStats) -> bool {
     stats.upper_runs == 0 && stats.pending == 0 && stats.epochs.len() == 1
 }
 

@@ -285,6 +285,8 @@ fn what_a_filter_is_is_said_when_it_is_made() {
         ("--exact", "--exact"),
         ("--capacity", "--capacity 5"),
         ("--seed", "--capacity 1e6 --error 1% --seed 8"),
+        ("--seed", "--seed 8"),
+        ("--multiset", "--multiset"),
     ] {
         let message = format!(
             "f: was not made with this {option}: {differs}; leave {option} out, or name another folder"

@@ -375,6 +375,7 @@ impl Shared {
     pub(super) fn is_flush_due(&self, shares: &Shares) -> bool {
         let count = self.packed.len();
         count > 0
+            && !self.is_closing
             && (self.is_flush_wanted
                 || count >= shares.packed_max.div_ceil(2)
                 || self.packed_bytes() >= shares.packed / 2)

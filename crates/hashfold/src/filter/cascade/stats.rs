@@ -73,9 +73,10 @@ impl CascadeStats {
         }
     }
 
-    /// How often a key that is not in seems to be, as full as the filter is now.
+    /// How often a key that is not in seems to be, as full as the filter is now: the part of all
+    /// fingerprints that are in. More than that while some count several times.
     pub fn expected_error(&self) -> f64 {
-        self.universe.expected_error(self.items)
+        (self.items as f64 / self.universe.size() as f64).min(1.0)
     }
 
     /// Bits on the device for each fingerprint in runs.
