@@ -49,7 +49,7 @@ fn settings(memory_mib: usize, is_inline: bool) -> CascadeSettings {
         return CascadeSettings { work: Arc::new(Inline), io: Arc::new(Inline), ..defaults };
     }
     CascadeSettings {
-        work: Arc::new(Threads::new(3)),
+        work: Arc::new(Threads::new(4)),
         io: Arc::new(Threads::new(THREADS)),
         ..defaults
     }
@@ -79,7 +79,7 @@ fn note_means(sheet: &mut Sheet, memory_mib: usize, device: String) {
     sheet.note("device", device);
     sheet.note(
         "threads",
-        format!("one that inserts, 3 for work in the background, {THREADS} for reads and writes"),
+        format!("one that inserts, 4 for work in the background, {THREADS} for reads and writes"),
     );
     sheet.note("paper machine", crate::paper::CASCADE_MACHINE);
 }
