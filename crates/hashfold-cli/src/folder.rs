@@ -5,49 +5,26 @@ use crate::{
     failure::{Failure, Result},
 };
 use hashfold::{
-    Error, ErrorClass, ErrorKind, filter,
-    manifest::{self, Manifest},
+    Error, ErrorKind,
+    folder::Contents,
+    manifest::Kind,
     store::{self, Pointer, StoreWriter, VersionInfo},
     work::Executor,
 };
 use std::{path::Path, sync::Arc};
 
 /// What a folder holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Holds {
-    /// No data set.
-    Nothing,
-    Table,
-    Store,
-    Filter,
-    /// A table or a filter: what says so is damaged.
-    Unknown,
-}
-
-/// Looks for the one file that each data set has.
-pub(crate) fn holds(folder: &Path) -> Result<Holds> {
+pub(crate) fn holds(folder: &Path) -> Result<Contents> {
     if folder.is_file() {
         return Err(Failure::usage(format!("{}: is a file, not a folder", folder.display())));
     }
-    let disk = device::disk();
-    Ok(match () {
-        () if disk.exists(&folder.join(store::NAME))? => Holds::Store,
-        () if disk.exists(&folder.join(manifest::NAME))? => {
-            match Manifest::read(disk.as_ref(), folder) {
-                Ok(manifest) if filter::is_cascade(&manifest) => Holds::Filter,
-                Ok(_) => Holds::Table,
-                Err(error) if error.class() == ErrorClass::Damage => Holds::Unknown,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        () => Holds::Nothing,
-    })
+    Ok(Contents::of(device::disk().as_ref(), folder)?)
 }
 
 /// Refuses a filter's folder where something else is meant.
 pub(crate) fn refuse_filter(folder: &Path) -> Result<()> {
-    match holds(folder)? {
-        Holds::Filter => Err(Failure::usage(format!(
+    match holds(folder)?.kind() {
+        Some(Kind::Filter) => Err(Failure::usage(format!(
             "{}: is a filter; `hashfold filter` has the verbs for it: stat, contains, verify ...",
             folder.display()
         ))),
@@ -57,11 +34,13 @@ pub(crate) fn refuse_filter(folder: &Path) -> Result<()> {
 
 /// Refuses a folder that is not a filter's.
 pub(crate) fn require_filter(folder: &Path) -> Result<()> {
-    let what = match holds(folder)? {
-        Holds::Filter | Holds::Unknown => return Ok(()),
-        Holds::Nothing => "there is no filter here; `hashfold filter create` makes one",
-        Holds::Table => "is a table; `hashfold stat`, `get` and `verify` are for it",
-        Holds::Store => "is a store; `hashfold stat`, `get` and `verify` are for it",
+    let contents = holds(folder)?;
+    let what = match contents.kind() {
+        Some(Kind::Filter) => return Ok(()),
+        None if contents == Contents::Unknown => return Ok(()),
+        None => "there is no filter here; `hashfold filter create` makes one",
+        Some(Kind::Table) => "is a table; `hashfold stat`, `get` and `verify` are for it",
+        Some(Kind::Store) => "is a store; `hashfold stat`, `get` and `verify` are for it",
     };
     Err(Failure::usage(format!("{}: {what}", folder.display())))
 }
@@ -83,16 +62,20 @@ pub(crate) fn check_empty(folder: &Path, what: &str, ours: &[&str]) -> Result<()
 
 /// Refuses a store's folder where a table is meant; `hint` says what can be done.
 pub(crate) fn refuse_store(folder: &Path, hint: &str) -> Result<()> {
-    match holds(folder)? {
-        Holds::Store => Err(Failure::usage(format!("{}: is a store; {hint}", folder.display()))),
+    match holds(folder)?.kind() {
+        Some(Kind::Store) => {
+            Err(Failure::usage(format!("{}: is a store; {hint}", folder.display())))
+        }
         _ => refuse_filter(folder),
     }
 }
 
 /// Refuses a table's folder where a store is meant.
 pub(crate) fn refuse_table(folder: &Path) -> Result<()> {
-    match holds(folder)? {
-        Holds::Table | Holds::Unknown => Err(Failure::usage(format!(
+    let contents = holds(folder)?;
+    match contents.kind() {
+        None if contents != Contents::Unknown => Ok(()),
+        None | Some(Kind::Table) => Err(Failure::usage(format!(
             "{}: is a table, which never changes; `hashfold build` makes another one, \
              `hashfold update` a store",
             folder.display()
@@ -101,10 +84,26 @@ pub(crate) fn refuse_table(folder: &Path) -> Result<()> {
     }
 }
 
-/// Opens the store in a folder to change it.
+/// Opens the store in a folder to change it, and says which versions `CURRENT` did not list.
 pub(crate) fn open_store(folder: &Path, executor: Arc<dyn Executor>) -> Result<StoreWriter> {
     refuse_table(folder)?;
-    Ok(StoreWriter::open(device::disk(), folder, executor)?)
+    let writer = StoreWriter::open(device::disk(), folder, executor)?;
+    note_unlisted(folder, &writer);
+    Ok(writer)
+}
+
+/// Says which versions `CURRENT` did not list: nothing is lost, and the user may have restored an
+/// old copy of it.
+pub(crate) fn note_unlisted(folder: &Path, writer: &StoreWriter) {
+    let numbers: Vec<String> = writer.unlisted().iter().map(u64::to_string).collect();
+    if !numbers.is_empty() {
+        eprintln!(
+            "hashfold: note: {}: CURRENT did not list version {}: an update was killed, or CURRENT \
+             is an older copy; the version is kept, and `hashfold publish` can make it current",
+            folder.display(),
+            numbers.join(", "),
+        );
+    }
 }
 
 /// Reads the pointer of the store in a folder.
@@ -126,7 +125,7 @@ pub(crate) fn current(folder: &Path) -> Result<u64> {
 /// The version that says what the store in a folder is: the current one, else the newest. `None`
 /// where there is no version.
 pub(crate) fn newest_or_current(folder: &Path) -> Result<Option<VersionInfo>> {
-    if holds(folder)? != Holds::Store {
+    if holds(folder)?.kind() != Some(Kind::Store) {
         return Ok(None);
     }
     let current = read_pointer(folder)?.current;

@@ -38,6 +38,9 @@ pub(crate) struct GcArgs {
     /// Remove versions that were never published too, as those are that did not pass a gate
     #[arg(long)]
     unpublished: bool,
+    /// Give up versions whose files are lost and that no copy can restore
+    #[arg(long)]
+    lost: bool,
     /// While less than this is free on the device, remove what the two rules above would keep, but
     /// not the version before the current one
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = units::parse_bytes)]
@@ -63,6 +66,9 @@ pub(crate) fn run(args: &GcArgs) -> Result<Exit> {
         now_s: device::now_s(),
         free_bytes_min: args.free as u64,
     };
+    if args.lost {
+        give_up_lost(&mut writer, args.json)?;
+    }
     let mut pause = |bytes| args.pause(bytes, &stop);
     let discarded = match args.unpublished {
         true => discard(&mut writer, &rules, &mut pause),
@@ -84,6 +90,25 @@ pub(crate) fn run(args: &GcArgs) -> Result<Exit> {
     })?;
     args.report(&removed, start.elapsed().as_secs_f64())?;
     Ok(Exit::Done)
+}
+
+/// Gives up the versions that have no file.
+fn give_up_lost(writer: &mut StoreWriter, json: bool) -> Result<()> {
+    let there = writer.numbers()?;
+    let listed: Vec<u64> = writer.pointer().versions.iter().map(|version| version.number).collect();
+    for number in listed.into_iter().filter(|number| !there.contains(number)) {
+        if writer.pointer().current == Some(number) {
+            return Err(Failure::usage(format!(
+                "version {number} is lost and current; publish another one before it is given up"
+            )));
+        }
+        writer.give_up(number)?;
+        match json {
+            true => write_line(json!({ "event": "gave up", "version": number }))?,
+            false => write_line(format_args!("gave up version {number}"))?,
+        }
+    }
+    Ok(())
 }
 
 /// Removes the versions that were never published, unless they are young, pinned or read.
@@ -169,5 +194,6 @@ fn why(reason: Reason) -> &'static str {
         Reason::New => "it is one of the newest",
         Reason::Young => "it is young",
         Reason::Damaged => "it is damaged",
+        Reason::Lost => "its file is lost; restore it from a copy, or give it up with --lost",
     }
 }

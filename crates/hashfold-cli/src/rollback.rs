@@ -26,16 +26,13 @@ pub(crate) struct RollbackArgs {
 
 pub(crate) fn run(args: &RollbackArgs) -> Result<Exit> {
     let mut writer = folder::open_store(&args.store, device::executor(None))?;
-    let numbers = writer.numbers()?;
     let pointer = writer.pointer();
-    let (Some(bad), Some(_)) =
-        (pointer.current, pointer.previous(|number| numbers.contains(&number)))
-    else {
+    let (Some(bad), Some(_)) = (pointer.current, pointer.previous()) else {
         return Err(Failure {
             exit: Exit::No,
             message: format!(
-                "{}: there is no version to go back to: none that was current before, is there \
-                 and is not marked bad",
+                "{}: there is no version to go back to: none that was current before and is not \
+                 marked bad",
                 args.store.display()
             ),
         });

@@ -1,13 +1,9 @@
 //! What is read from: a table, or a version of a store.
 
-use crate::{
-    device,
-    failure::Result,
-    folder::{self, Holds},
-    schema::Schema,
-};
+use crate::{device, failure::Result, folder, schema::Schema};
 use clap::Args;
 use hashfold::{
+    manifest::Kind,
     run::Run,
     store::{Follower, Version},
     table::{OpenOptions, Table, VisitValue},
@@ -68,7 +64,7 @@ impl SourceArgs {
 
     fn version_asked(&self) -> Result<Asked> {
         folder::refuse_filter(&self.folder)?;
-        if folder::holds(&self.folder)? != Holds::Store {
+        if folder::holds(&self.folder)?.kind() != Some(Kind::Store) {
             if self.version.is_some() {
                 folder::refuse_table(&self.folder)?;
             }

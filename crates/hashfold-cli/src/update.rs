@@ -3,7 +3,7 @@
 use crate::{
     device,
     failure::{Exit, Failure, Result},
-    folder::{self, Holds},
+    folder,
     input::{Inputs, Mark, Marker, Meter, ReadOptions},
     options::ShapeArgs,
     output::write_line,
@@ -19,7 +19,7 @@ use hashfold::store::{
     Attributes, DeltaReader, Mode, Shape, SlotMap, StoreOptions, StoreWriter, VersionFacts,
     VersionInfo,
 };
-use hashfold::{io::ALIGNMENT, table::IndexOptions};
+use hashfold::{io::ALIGNMENT, manifest::Kind, table::IndexOptions};
 use serde_json::json;
 use std::{
     fs,
@@ -240,7 +240,7 @@ impl UpdateArgs {
                 self.check_shape(sample)?;
                 options.selection.follow(&Schema::of_version(sample)?);
             }
-            None if folder::holds(&self.store)? == Holds::Store => {}
+            None if folder::holds(&self.store)?.kind() == Some(Kind::Store) => {}
             // What a first update leaves that was killed.
             None => {
                 folder::check_empty(&self.store, "store", &["CURRENT.new", "tables", "versions"])?;

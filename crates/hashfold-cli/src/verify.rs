@@ -28,8 +28,13 @@ pub(crate) struct VerifyArgs {
     /// Check all versions of a store
     #[arg(long, conflicts_with = "version")]
     pub(crate) all: bool,
-    /// Mend what is damaged from another copy of the store
-    #[arg(long, value_name = "DIR")]
+    /// Mend CURRENT from the version files if it is lost or damaged; the newest version is current
+    /// then, or that of --version
+    #[arg(long)]
+    pub(crate) repair: bool,
+    /// Mend what is lost or damaged from another copy of the store: CURRENT and all version files,
+    /// and the tables of the versions that are checked
+    #[arg(long, value_name = "DIR", conflicts_with = "repair")]
     pub(crate) repair_from: Option<PathBuf>,
     /// Progress and results as JSON objects on standard output
     #[arg(long)]
@@ -40,10 +45,10 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
     if args.source.is_store()? {
         return verify_store::run(args);
     }
-    if args.all || args.repair_from.is_some() {
+    if args.all || args.repairs() {
         let folder = args.source.folder.display();
         return Err(Failure::usage(format!(
-            "{folder}: is no store; --all and --repair-from are for stores"
+            "{folder}: is no store; --all, --repair and --repair-from are for stores"
         )));
     }
     let options = OpenOptions { data: Access::Direct, index: Access::Cached };
@@ -70,6 +75,11 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
 }
 
 impl VerifyArgs {
+    /// Whether damage is to be mended.
+    pub(crate) fn repairs(&self) -> bool {
+        self.repair || self.repair_from.is_some()
+    }
+
     pub(crate) fn show(&self) -> Show {
         if self.json { Show::Json } else { Show::Text }
     }

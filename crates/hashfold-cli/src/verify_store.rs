@@ -12,7 +12,7 @@ use crate::{
 };
 use hashfold::{
     Error, ErrorClass, ErrorKind,
-    store::{self, Pointer, StoreReport, StoreWriter},
+    store::{self, CurrentFrom, Mending, Pointer, StoreReport, StoreWriter},
 };
 use serde_json::json;
 use std::path::Path;
@@ -42,6 +42,10 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
     let folder = &args.source.folder;
     let stop = Stop::on_signals()?;
     let mut found = Found::default();
+    let mut writer = match args.repairs() {
+        true => Some(mend(args, &mut found)?),
+        false => None,
+    };
     // Without the pointer nothing can be looked up; that is a find like any other.
     if let Err(error) = Pointer::read(device::disk().as_ref(), folder) {
         if error.class() != ErrorClass::Damage {
@@ -56,13 +60,10 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
         (false, Some(number)) => vec![number],
         (false, None) => vec![folder::current(folder)?],
     };
-    let mut writer = match &args.repair_from {
-        None => None,
-        Some(_) => Some(folder::open_store(folder, device::executor(None))?),
-    };
-    for number in numbers {
+    for &number in &numbers {
         check(args, number, &stop, writer.as_mut(), &mut found)?;
     }
+    check_others(args, &numbers, &mut found)?;
     conclude(args, &found)
 }
 
@@ -71,7 +72,50 @@ fn all(folder: &Path) -> Result<Vec<u64>> {
     Ok(versions.into_iter().map(|(number, _)| number).collect())
 }
 
-/// Reads a version, mends it with a writer if there is one, and reads it again then.
+/// Mends what names all other files, and opens the store to mend these.
+fn mend(args: &VerifyArgs, found: &mut Found) -> Result<StoreWriter> {
+    let (folder, copy) = (&args.source.folder, args.repair_from.as_deref());
+    let (executor, version) = (device::executor(None), args.source.version);
+    let mending = StoreWriter::mend(device::disk(), folder, copy, version, executor)?;
+    let Mending { writer, report, current_from } = mending;
+    args.print_damage(&report.damage)?;
+    found.add(&report);
+    folder::note_unlisted(folder, &writer);
+    if let (Some(from), Some(current)) = (current_from, writer.pointer().current) {
+        let (source, doubt) = match from {
+            CurrentFrom::Copy => ("copy", ""),
+            CurrentFrom::Versions => {
+                ("version files", "; whether it had been published is not known")
+            }
+        };
+        match args.json {
+            true => write_line(json!({
+                "event": "mended CURRENT", "from": source, "version": current,
+            }))?,
+            false => write_line(format_args!(
+                "made CURRENT anew from the {source}: version {current} is current{doubt}"
+            ))?,
+        }
+    }
+    Ok(writer)
+}
+
+/// Names the other versions whose files are lost or damaged: as long as one is, no table is
+/// removed.
+fn check_others(args: &VerifyArgs, checked: &[u64], found: &mut Found) -> Result<()> {
+    for (number, info) in store::versions(device::disk().as_ref(), &args.source.folder)? {
+        if let Err(error) = info
+            && !checked.contains(&number)
+        {
+            args.print_damage(&[error])?;
+            found.damages += 1;
+            found.left += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Reads a version, mends it with a writer if there is a copy, and reads it again then.
 fn check(
     args: &VerifyArgs,
     number: u64,
@@ -144,8 +188,8 @@ fn conclude(args: &VerifyArgs, found: &Found) -> Result<Exit> {
         count => Err(Failure {
             exit: Exit::No,
             message: format!(
-                "{folder}: {} found; mend the store with --repair-from, go back to another \
-                 version, or build this one anew",
+                "{folder}: {} found; mend the store with --repair-from (or CURRENT alone with \
+                 --repair), go back to another version, or build this one anew",
                 units::counted(count, "damage", "damages")
             ),
         }),

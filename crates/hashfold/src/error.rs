@@ -135,6 +135,18 @@ pub enum ErrorKind {
         /// What was given.
         got: String,
     },
+    /// A file that the data set names, or cannot do without, is not there.
+    Missing {
+        /// What the file is for: "run of the filter", "version 3".
+        what: String,
+    },
+    /// The folder holds a data set of another kind.
+    WrongKind {
+        /// The kind that was asked for: "table", "store", "filter".
+        expected: &'static str,
+        /// The kind that is there.
+        got: &'static str,
+    },
     /// The target is already there.
     Exists,
     /// There is no such data set: the folder or its manifest is missing.
@@ -193,6 +205,35 @@ impl Error {
         Error::new(ErrorKind::Field { what, expected: expected.into(), got: got.to_string() })
     }
 
+    /// A file that must be there and is not.
+    pub fn missing(what: impl Into<String>, path: &Path) -> Error {
+        Error::new(ErrorKind::Missing { what: what.into() }).at(&Place::file(path))
+    }
+
+    /// Whether there is no data set where one was looked for.
+    pub fn is_absent(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Absent)
+    }
+
+    /// Whether another process or handle holds the lock.
+    pub fn is_busy(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Busy)
+    }
+
+    /// Whether the system found no file of that name.
+    pub fn is_not_found(&self) -> bool {
+        self.has_io_kind(io::ErrorKind::NotFound)
+    }
+
+    /// Whether the system refused a call for lack of permission.
+    pub fn is_denied(&self) -> bool {
+        self.has_io_kind(io::ErrorKind::PermissionDenied)
+    }
+
+    fn has_io_kind(&self, kind: io::ErrorKind) -> bool {
+        matches!(self.kind(), ErrorKind::Io { source, .. } if source.kind() == kind)
+    }
+
     /// Adds the place, unless a lower layer, which knows better, has named one.
     #[must_use]
     pub fn at(mut self, place: &Place) -> Error {
@@ -221,9 +262,11 @@ impl Error {
             | ErrorKind::Version { .. }
             | ErrorKind::Mismatch { .. }
             | ErrorKind::Field { .. }
+            | ErrorKind::Missing { .. }
             | ErrorKind::Order { .. } => ErrorClass::Damage,
             ErrorKind::DuplicateKey { .. } | ErrorKind::Limit { .. } => ErrorClass::Input,
             ErrorKind::Argument { .. }
+            | ErrorKind::WrongKind { .. }
             | ErrorKind::Exists
             | ErrorKind::Absent
             | ErrorKind::Stopped => ErrorClass::Usage,
@@ -295,6 +338,15 @@ impl fmt::Display for ErrorKind {
             }
             ErrorKind::Argument { what, expected, got } => {
                 write!(f, "{what} is {got}, expected {expected}")
+            }
+            ErrorKind::Missing { what } => {
+                write!(f, "the {what} is missing; restore it from a copy or rebuild the data set")
+            }
+            ErrorKind::WrongKind { expected, got } => {
+                write!(
+                    f,
+                    "is a {got}, expected a {expected}; open it as a {got} or choose another folder"
+                )
             }
             ErrorKind::Exists => f.write_str("already exists"),
             ErrorKind::Absent => f.write_str("there is no data set here"),

@@ -8,6 +8,7 @@ pub mod checksum;
 pub mod codec;
 pub mod error;
 pub mod filter;
+pub mod folder;
 pub mod io;
 pub mod key;
 pub mod manifest;

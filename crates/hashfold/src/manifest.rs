@@ -9,6 +9,7 @@
 //!
 //! | field      | size |                                                                     |
 //! |------------|-----:|---------------------------------------------------------------------|
+//! | kind       |    1 | 1 a table, 2 a filter                                               |
 //! | generation |    8 | how often this data set was published                               |
 //! | files      |    … | count, then for each: role (size, bytes), name (size, bytes), size (8) |
 //! | attributes |    … | count, then for each: name (size, bytes), value (size, bytes)       |
@@ -19,6 +20,7 @@ use crate::{
     io::{
         Access, Disk,
         frame::{FileKind, Footer, Header},
+        replace_file,
     },
     key::Seed,
 };
@@ -30,12 +32,36 @@ pub const NAME: &str = "MANIFEST";
 /// The name of a manifest that is not published yet.
 pub const NEW_NAME: &str = "MANIFEST.new";
 
+/// The kind of a data set, which has a folder of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An immutable dictionary.
+    Table,
+    /// Versions made of tables. Its folder has `CURRENT` in place of a manifest.
+    Store,
+    /// Fingerprints of keys on flash.
+    Filter,
+}
+
+impl Kind {
+    /// The kind as one word, for messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Table => "table",
+            Kind::Store => "store",
+            Kind::Filter => "filter",
+        }
+    }
+}
+
 /// Which files are current, and what the user attached to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// Of the data set's hashes.
+    /// The kind of the data set.
+    pub kind: Kind,
+    /// The seed of all hashes in the data set.
     pub seed: Seed,
-    /// Of the data that the files hold.
+    /// The id of the data that the files hold.
     pub id: u64,
     /// How often this data set was published.
     pub generation: u64,
@@ -78,23 +104,23 @@ impl Manifest {
 
     /// Makes this the folder's manifest, atomically. All its files must be synced already.
     pub fn publish(&self, disk: &dyn Disk, folder: &Path) -> Result<()> {
-        let (path, new) = (folder.join(NAME), folder.join(NEW_NAME));
         let header = Header::new(FileKind::Manifest, self.seed, self.id).encode();
         let footer = Footer { fields: encode(self), body_sum: 0 }.encode(header.len() as u64);
-        let file = disk.create(&new, Access::Cached)?;
-        file.write_at(0, &header)?;
-        file.write_at(header.len() as u64, &footer)?;
-        file.sync()?;
-        drop(file);
         // The names of the files it speaks of must be there before it is.
         disk.sync_folder(folder)?;
-        disk.rename(&new, &path)?;
-        disk.sync_folder(folder)
+        replace_file(disk, &folder.join(NAME), |file| {
+            file.write_at(0, &header)?;
+            file.write_at(header.len() as u64, &footer)
+        })
     }
 }
 
 fn encode(manifest: &Manifest) -> Vec<u8> {
-    let mut out = Vec::new();
+    let mut out = vec![match manifest.kind {
+        Kind::Table => 1,
+        Kind::Filter => 2,
+        Kind::Store => unreachable!("a store has no manifest"),
+    }];
     out.extend(manifest.generation.to_le_bytes());
     put_varint(&mut out, manifest.files.len() as u64);
     for file in &manifest.files {
@@ -112,6 +138,11 @@ fn encode(manifest: &Manifest) -> Vec<u8> {
 
 fn decode(header: &Header, fields: &[u8]) -> Result<Manifest> {
     let mut fields = Decoder::new(fields);
+    let kind = match fields.u8()? {
+        1 => Kind::Table,
+        2 => Kind::Filter,
+        kind => return Err(Error::field("kind of data set", "1 or 2", kind)),
+    };
     let generation = fields.u64()?;
     let mut files = Vec::new();
     for _ in 0..fields.varint()? {
@@ -127,5 +158,5 @@ fn decode(header: &Header, fields: &[u8]) -> Result<Manifest> {
         attributes.push((fields.text()?, fields.sized_bytes()?.to_vec()));
     }
     fields.end()?;
-    Ok(Manifest { seed: header.seed, id: header.id, generation, files, attributes })
+    Ok(Manifest { kind, seed: header.seed, id: header.id, generation, files, attributes })
 }

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     cell::write_json_bytes,
     failure::{Exit, Failure, Result},
-    folder::{self, Holds},
+    folder,
     progress::Show,
     stop::Stop,
     units,
@@ -17,6 +17,7 @@ use clap::Args;
 use hashfold::{
     KeyHash,
     filter::{CascadeFilter, Mode},
+    folder::Contents,
 };
 use serde_json::json;
 use std::{
@@ -85,8 +86,8 @@ impl AddArgs {
     /// Refuses, before anything is read, a folder that is not a filter's.
     fn check(&self) -> Result<()> {
         match folder::holds(&self.filter)? {
-            Holds::Nothing if self.kind.options()?.is_some() => Ok(()),
-            Holds::Nothing => Err(Failure::usage(format!(
+            Contents::Nothing if self.kind.options()?.is_some() => Ok(()),
+            Contents::Nothing => Err(Failure::usage(format!(
                 "{}: there is no filter here; --exact or --capacity N makes one",
                 self.filter.display()
             ))),
@@ -97,7 +98,7 @@ impl AddArgs {
     /// Opens the filter, or makes it.
     fn open(&self, budget: &open::Budget) -> Result<CascadeFilter> {
         match self.kind.options()? {
-            Some(options) if folder::holds(&self.filter)? == Holds::Nothing => {
+            Some(options) if folder::holds(&self.filter)? == Contents::Nothing => {
                 create::create(&self.filter, &options, budget)
             }
             _ => {

@@ -4,7 +4,7 @@ use super::{open::Budget, stat};
 use crate::{
     device,
     failure::{Exit, Failure, Result},
-    folder::{self, Holds},
+    folder,
     options::parse_seed,
     output::write_line,
     units,
@@ -13,6 +13,8 @@ use clap::Args;
 use hashfold::{
     Seed,
     filter::{CascadeFilter, CascadeOptions, CascadeStats, Mode, Universe},
+    folder::Contents,
+    manifest::Kind,
 };
 use std::path::{Path, PathBuf};
 
@@ -56,7 +58,7 @@ pub(crate) fn run(args: &CreateArgs) -> Result<Exit> {
              errors",
         ));
     };
-    if folder::holds(&args.filter)? == Holds::Filter {
+    if folder::holds(&args.filter)? == Contents::DataSet(Kind::Filter) {
         return Err(Failure::usage(format!(
             "{}: there is a filter here already; `hashfold filter add` puts keys in",
             args.filter.display()
@@ -74,10 +76,10 @@ pub(super) fn create(
     options: &CascadeOptions,
     budget: &Budget,
 ) -> Result<CascadeFilter> {
-    if folder::holds(folder)? != Holds::Nothing {
-        folder::require_filter(folder)?;
+    match folder::holds(folder)? {
+        Contents::Nothing => folder::check_empty(folder, "filter", &["MANIFEST.new"])?,
+        _ => folder::require_filter(folder)?,
     }
-    folder::check_empty(folder, "filter", &["MANIFEST.new"])?;
     Ok(CascadeFilter::create(device::disk(), folder, options, budget.settings())?)
 }
 

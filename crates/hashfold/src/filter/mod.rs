@@ -21,8 +21,7 @@ mod universe;
 pub use self::{
     cascade::{
         CASCADE_MEMORY_DEFAULT, CASCADE_MEMORY_MIN, CascadeFilter, CascadeOptions, CascadeReport,
-        CascadeSettings, CascadeStats, EpochStats, Snapshot, SnapshotScan, is_cascade,
-        verify_cascade,
+        CascadeSettings, CascadeStats, EpochStats, Snapshot, SnapshotScan, verify_cascade,
     },
     items::Items,
     merge::Merge,

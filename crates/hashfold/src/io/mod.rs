@@ -160,6 +160,12 @@ pub trait Disk: Debug + Send + Sync {
     /// holds an exclusive one.
     fn share(&self, path: &Path) -> Result<Box<dyn Lock>>;
 
+    /// The path from the root of the file system on, without symbolic links as far as it exists;
+    /// the path itself on disks that have no working folder.
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        Ok(path.to_owned())
+    }
+
     /// The room that is left on the device for new files, in bytes.
     fn free_bytes(&self, folder: &Path) -> Result<u64>;
 }
@@ -199,23 +205,28 @@ fn fit(buffer: &mut Buffer, len: usize) -> &mut [u8] {
     &mut buffer[..len]
 }
 
-/// The folders above `path` that are missing, and the first one that is there: those in which
-/// names will be new when it was made.
-pub(crate) fn folders_above(disk: &dyn Disk, path: &Path) -> Result<Vec<PathBuf>> {
-    let mut above = Vec::new();
-    for folder in path.ancestors().skip(1) {
-        above.push(folder.to_owned());
-        if disk.exists(folder)? {
-            break;
-        }
-    }
-    Ok(above)
+/// Replaces a small file atomically: `write` fills a new file under the same name with `.new`
+/// behind it, which is synced and renamed. After a crash the old file is there or the new one, and
+/// perhaps a file with `.new`, which can be removed.
+pub(crate) fn replace_file(
+    disk: &dyn Disk,
+    path: &Path,
+    write: impl FnOnce(&dyn BlockFile) -> Result<()>,
+) -> Result<()> {
+    let new = new_name(path);
+    let file = disk.create(&new, Access::Cached)?;
+    write(file.as_ref())?;
+    file.sync()?;
+    drop(file);
+    disk.rename(&new, path)?;
+    disk.sync_folder(path.parent().unwrap_or(Path::new("")))
 }
 
-/// Whether an error says that the user may not do this.
-pub(crate) fn is_denied(error: &Error) -> bool {
-    let denied = io::ErrorKind::PermissionDenied;
-    matches!(error.kind(), ErrorKind::Io { source, .. } if source.kind() == denied)
+/// The name under which [`replace_file`] writes.
+pub(crate) fn new_name(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
 }
 
 /// The error of a call on `path` that the system refused.

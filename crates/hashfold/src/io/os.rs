@@ -14,7 +14,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io,
     os::unix::fs::{FileExt, OpenOptionsExt},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -114,6 +114,17 @@ impl Disk for OsDisk {
                 Err(errno) => return Err(refused("lock", path)(errno)),
             }
         }
+    }
+
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        let path = std::path::absolute(or_here(path)).map_err(refused("find", path))?;
+        for above in path.ancestors() {
+            if let Ok(real) = fs::canonicalize(above) {
+                let rest = path.strip_prefix(above).expect("it is an ancestor");
+                return Ok(real.join(rest));
+            }
+        }
+        Ok(path)
     }
 
     fn free_bytes(&self, folder: &Path) -> Result<u64> {

@@ -10,6 +10,9 @@ use crate::{
 };
 use std::{path::Path, sync::Arc};
 
+/// Names of spills in the folder of tables begin so.
+pub(super) const SPILL: &str = "spill-";
+
 /// Takes puts and deletions in any order; of one key the last one counts.
 #[derive(Debug)]
 pub struct Batch {
@@ -37,7 +40,7 @@ impl Batch {
         // Each has a spill of its own: files of one name, made and unnamed by several threads at
         // once, would be mixed up.
         let sorter = |chunk| {
-            let spill = tables.join(format!("spill-{chunk}"));
+            let spill = tables.join(format!("{SPILL}{chunk}"));
             Sorter::new(disk.clone(), spill, seed, options, executor.clone())
         };
         let sorters: Result<Vec<Sorter>> = (0..chunks).map(sorter).collect();

@@ -3,17 +3,19 @@
 use super::{
     layer::folder_of,
     pointer::Pointer,
-    publish::is_absent,
-    read::{TABLES, VERSIONS},
     tree::{self, FileTree, Tree, check_pieces},
     version::{Layer, VersionInfo, file_name},
     write::StoreWriter,
 };
 use crate::{
-    error::{Error, ErrorClass, ErrorKind, Place, Result},
-    io::{Access, Buffer, Disk},
+    error::{Error, ErrorClass, Place, Result},
+    folder::{TABLES, VERSIONS},
+    io::{Access, Buffer, Disk, replace_file},
 };
 use std::path::Path;
+
+/// Files that are being mended are written beside the tables, under names that end so.
+pub(super) const MENDED: &str = ".mended";
 
 /// What a check found.
 #[derive(Debug, Default)]
@@ -38,12 +40,12 @@ pub fn verify(
 ) -> Result<StoreReport> {
     let mut report = StoreReport::default();
     let path = folder.join(VERSIONS).join(file_name(number));
+    let of = Pointer::read(disk, folder).ok();
     // While it is read nobody removes it: what is gone is damage.
     let _share = match disk.exists(&path)? {
-        true => disk.share(&path)?,
-        false => return Err(Error::new(ErrorKind::Absent).at(&Place::file(&path))),
+        true => Some(disk.share(&path)?),
+        false => None,
     };
-    let of = Pointer::read(disk, folder).ok();
     let info = match VersionInfo::read(disk, &folder.join(VERSIONS), number, of.as_ref()) {
         Err(error) if is_damage(&error) => {
             report.damage.push(error);
@@ -107,13 +109,16 @@ fn check_file(
     })
 }
 
-/// What is not there, or not what it was, is a find; all else ends the check.
+/// Tells damage, which is a find, from all else, which ends the check. A file that is named and
+/// not there is damage.
 pub(super) fn as_damage(error: Error) -> Result<Error> {
-    let is_gone = match error.kind() {
-        ErrorKind::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
-        _ => is_absent(&error),
-    };
-    if is_gone || is_damage(&error) { Ok(error) } else { Err(error) }
+    if is_damage(&error) {
+        return Ok(error);
+    }
+    match error.place() {
+        Some(place) if error.is_not_found() => Ok(Error::missing("file of the store", &place.file)),
+        _ => Err(error),
+    }
 }
 
 fn is_damage(error: &Error) -> bool {
@@ -149,27 +154,19 @@ impl StoreWriter {
         Ok(report)
     }
 
-    /// Takes the file of a version from the other copy. Its tables must be here: a copy that went
-    /// its own way may have given the number to another version.
-    fn restore_version(&self, number: u64, other: &Path) -> Result<VersionInfo> {
-        let (disk, versions) = (self.disk.as_ref(), self.versions());
-        let info = VersionInfo::read(disk, &other.join(VERSIONS), number, Some(&self.pointer))?;
-        for layer in info.layers() {
-            let table = folder_of(&self.tables(), layer.table);
-            if !disk.exists(&table)? {
-                let (expected, got) = ("one whose tables are here", "another one");
-                let error = Error::field("version of the other copy", expected, got);
-                return Err(error.at(&Place::file(&table)));
-            }
-        }
-        let name = file_name(number);
-        let new = versions.join(format!("{name}.new"));
-        let file = disk.create(&new, Access::Cached)?;
-        file.write_at(0, &info.encode()?)?;
-        file.sync()?;
-        drop(file);
-        disk.rename(&new, &versions.join(name))?;
-        disk.sync_folder(&versions)?;
+    /// Takes the file of a version from the other copy. It must be the version that `CURRENT`
+    /// lists: a copy that went its own way may have given the number to another one.
+    pub(super) fn restore_version(&self, number: u64, other: &Path) -> Result<VersionInfo> {
+        let disk = self.disk.as_ref();
+        let info = VersionInfo::read(disk, &other.join(VERSIONS), number, Some(&self.pointer))
+            .map_err(|error| match error.is_absent() {
+                true => Error::missing(format!("version {number} in the copy"), other),
+                false => error,
+            })?;
+        let bytes = info.encode()?;
+        replace_file(disk, &self.versions().join(file_name(number)), |file| {
+            file.write_at(0, &bytes)
+        })?;
         Ok(info)
     }
 
@@ -204,7 +201,7 @@ impl StoreWriter {
         let path = table.join(&tree.name);
         // Beside the tables, where the next writer removes what it does not know.
         let id = table.file_name().unwrap_or_default().to_string_lossy();
-        let new = self.tables().join(format!("{id}-{}.mended", tree.name));
+        let new = self.tables().join(format!("{id}-{}{MENDED}", tree.name));
         let here = match disk.open(&path, Access::Cached) {
             Ok(file) => Some(file),
             Err(error) => as_damage(error).map(|_| None)?,

@@ -41,6 +41,12 @@ pub(super) fn folder_of(tables: &Path, id: u64) -> PathBuf {
     tables.join(format!("{id:016x}"))
 }
 
+/// The id in a name that [`folder_of`] made.
+pub(super) fn table_of(name: &str) -> Option<u64> {
+    let id = u64::from_str_radix(name, 16).ok()?;
+    (format!("{id:016x}") == name).then_some(id)
+}
+
 /// The id of the table of a chunk that is made for a version.
 pub(super) fn table_id(version: u64, chunk: u32) -> u64 {
     KeyHash::of(&chunk.to_le_bytes(), Seed(version)).high()
@@ -64,7 +70,8 @@ impl LayerBuilder {
         let folder = folder_of(&self.tables, self.id);
         let disk = Arc::new(HashingDisk::new(self.disk.clone()));
         let executor = self.executor.clone();
-        let builder = TableBuilder::create(disk.clone(), &folder, self.options(kind), executor)?;
+        let builder =
+            TableBuilder::create_part(disk.clone(), &folder, self.options(kind), executor)?;
         let mut watched = Watched::new(run, self.watch.clone());
         match kind {
             Kind::Base => builder.build(&mut watched, summary)?,

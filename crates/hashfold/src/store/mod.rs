@@ -55,6 +55,7 @@ mod delta;
 mod gates;
 mod join;
 mod layer;
+mod mend;
 mod pointer;
 mod publish;
 mod read;
@@ -73,6 +74,7 @@ pub use self::{
     delta::{DeltaInfo, DeltaReader, VisitChange},
     gates::{Gates, Objection, Report, Sample},
     layer::Watch,
+    mend::{CurrentFrom, Mending},
     pointer::{NAME, Pointer},
     publish::Pin,
     read::{Follower, Version, versions},

@@ -8,30 +8,34 @@
 //! | sequence      |    8 | how often this file was replaced                                 |
 //! | current       |    8 | the number of the current version, or 0                          |
 //! | newest        |    8 | the highest number that a version had                            |
+//! | versions      |    … | count, then the versions that are there, ascending: number (8), id (8) |
 //! | published     |    … | count, then the versions that were current before, the latest last, 8 each |
 //! | bad           |    … | count, then the versions that must not be published, 8 each      |
 //! | pinned        |    … | count, then the versions that must be kept, 8 each               |
+//! | removing      |    … | count, then the versions that are being removed, 8 each          |
 
-use super::version::NUMBER_MAX;
+use super::version::{NUMBER_MAX, VersionName};
 use crate::{
     codec::{Decoder, put_varint},
     error::{Error, ErrorKind, Place, Result},
+    folder,
     io::{
         Access, Disk,
         frame::{FIELDS_SIZE_MAX, FileKind, Footer, Header},
+        replace_file,
     },
     key::Seed,
+    manifest::Kind,
 };
 use std::path::Path;
 
 /// The name of the pointer in the store's folder.
-pub const NAME: &str = "CURRENT";
-pub(super) const NEW_NAME: &str = "CURRENT.new";
+pub const NAME: &str = folder::CURRENT;
 
 /// Which version is current, and what is known of the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pointer {
-    /// Of all hashes in the store.
+    /// The seed of all hashes in the store.
     pub seed: Seed,
     /// The store's id.
     pub store: u64,
@@ -41,12 +45,17 @@ pub struct Pointer {
     pub current: Option<u64>,
     /// The highest number that a version had: none is given twice.
     pub newest: u64,
+    /// The versions that are there, in the order of their numbers. One whose file is missing is
+    /// lost; no table is removed then that it may need.
+    pub versions: Vec<VersionName>,
     /// The versions that were current before and are there, the latest last, each once.
     pub published: Vec<u64>,
     /// Versions that were rolled back, or marked by hand: they are not published by accident.
     pub bad: Vec<u64>,
     /// Versions that are kept whatever the rules say.
     pub pinned: Vec<u64>,
+    /// Versions that are being removed; the next writer ends what a crash interrupted.
+    pub removing: Vec<u64>,
 }
 
 impl Pointer {
@@ -58,16 +67,20 @@ impl Pointer {
             sequence: 0,
             current: None,
             newest: 0,
+            versions: Vec::new(),
             published: Vec::new(),
             bad: Vec::new(),
             pinned: Vec::new(),
+            removing: Vec::new(),
         }
     }
 
-    /// Reads the pointer of a store's folder. `Absent` if there is none.
+    /// Reads the pointer of a store's folder. `Absent` if there is no store, `Missing` if only the
+    /// pointer is gone.
     pub fn read(disk: &dyn Disk, folder: &Path) -> Result<Pointer> {
         let path = folder.join(NAME);
         if !disk.exists(&path)? {
+            folder::check_kind(disk, folder, Kind::Store)?;
             return Err(Error::new(ErrorKind::Absent).at(&Place::file(folder)));
         }
         let file = disk.open(&path, Access::Cached)?;
@@ -79,21 +92,44 @@ impl Pointer {
     /// Makes this the store's pointer, atomically, as the one after the last.
     pub(super) fn replace(&mut self, disk: &dyn Disk, folder: &Path) -> Result<()> {
         self.sequence += 1;
-        let header = Header::new(FileKind::Pointer, self.seed, self.store).encode();
-        let footer = Footer { fields: encode(self), body_sum: 0 };
-        let new = folder.join(NEW_NAME);
-        if footer.fields.len() > FIELDS_SIZE_MAX {
-            let (limit, got) = (FIELDS_SIZE_MAX as u64, footer.fields.len() as u64);
+        let header = Header::new(FileKind::Pointer, self.seed, self.store);
+        let fields = encode(self);
+        // What is written can be read again, or it is not written.
+        let path = folder.join(NAME);
+        decode(&header, &fields).map_err(|error| error.at(&Place::file(&path)))?;
+        if fields.len() > FIELDS_SIZE_MAX {
+            let (limit, got) = (FIELDS_SIZE_MAX as u64, fields.len() as u64);
             let kind = ErrorKind::Limit { what: "size of the pointer", limit, got };
-            return Err(Error::new(kind).at(&Place::file(&new)));
+            return Err(Error::new(kind).at(&Place::file(&path)));
         }
-        let footer = footer.encode(header.len() as u64);
-        let file = disk.create(&new, Access::Cached)?;
-        file.write_at(0, &[header.as_slice(), &footer].concat())?;
-        file.sync()?;
-        drop(file);
-        disk.rename(&new, &folder.join(NAME))?;
-        disk.sync_folder(folder)
+        let header = header.encode();
+        let footer = Footer { fields, body_sum: 0 }.encode(header.len() as u64);
+        let bytes = [header.as_slice(), &footer].concat();
+        replace_file(disk, &path, |file| file.write_at(0, &bytes))
+    }
+
+    /// The version that is listed with this number.
+    pub fn version(&self, number: u64) -> Option<VersionName> {
+        let at = self.versions.binary_search_by_key(&number, |version| version.number);
+        at.ok().map(|at| self.versions[at])
+    }
+
+    /// Lists a version.
+    pub(super) fn add(&mut self, name: VersionName) {
+        if let Err(at) = self.versions.binary_search_by_key(&name.number, |version| version.number)
+        {
+            self.versions.insert(at, name);
+        }
+        self.newest = self.newest.max(name.number);
+    }
+
+    /// Strikes a version, whose file is removed next.
+    pub(super) fn strike(&mut self, number: u64) {
+        self.versions.retain(|version| version.number != number);
+        for list in [&mut self.published, &mut self.bad, &mut self.pinned, &mut self.removing] {
+            list.retain(|listed| *listed != number);
+        }
+        self.removing.push(number);
     }
 
     /// Makes a version current.
@@ -105,19 +141,10 @@ impl Pointer {
         self.current = Some(number);
     }
 
-    /// Forgets versions that are gone; `there` are the others, in order.
-    pub(super) fn forget_all_but(&mut self, there: &[u64]) {
-        for list in [&mut self.published, &mut self.bad, &mut self.pinned] {
-            list.retain(|number| there.binary_search(number).is_ok());
-        }
-    }
-
-    /// The version to go back to: the last one that was current, is not marked bad, and is there.
-    pub fn previous(&self, is_there: impl Fn(u64) -> bool) -> Option<u64> {
+    /// The version to go back to: the last one that was current and is not marked bad.
+    pub fn previous(&self) -> Option<u64> {
         let mut earlier = self.published.iter().rev().copied();
-        earlier.find(|number| {
-            Some(*number) != self.current && !self.bad.contains(number) && is_there(*number)
-        })
+        earlier.find(|number| Some(*number) != self.current && !self.bad.contains(number))
     }
 }
 
@@ -125,7 +152,11 @@ fn encode(pointer: &Pointer) -> Vec<u8> {
     let mut out = Vec::new();
     let numbers = [pointer.sequence, pointer.current.unwrap_or(0), pointer.newest];
     out.extend(numbers.into_iter().flat_map(u64::to_le_bytes));
-    for list in [&pointer.published, &pointer.bad, &pointer.pinned] {
+    put_varint(&mut out, pointer.versions.len() as u64);
+    for VersionName { number, id } in &pointer.versions {
+        out.extend([number, id].into_iter().flat_map(|field| field.to_le_bytes()));
+    }
+    for list in [&pointer.published, &pointer.bad, &pointer.pinned, &pointer.removing] {
         put_varint(&mut out, list.len() as u64);
         out.extend(list.iter().flat_map(|number| number.to_le_bytes()));
     }
@@ -142,20 +173,41 @@ fn decode(header: &Header, fields: &[u8]) -> Result<Pointer> {
             return Err(Error::field(what, format!("at most {NUMBER_MAX}"), got));
         }
     }
-    let newest = pointer.newest;
-    let check = |number: u64| match (1..=newest).contains(&number) {
-        true => Ok(number),
-        false => {
-            let expected = format!("1 to {newest}, the newest");
-            Err(Error::field("version number", expected, number))
+    let mut last = 0;
+    for _ in 0..fields.varint()? {
+        let name = VersionName { number: fields.u64()?, id: fields.u64()? };
+        if !(last + 1..=pointer.newest).contains(&name.number) {
+            let expected = format!("{} to {}, the newest", last + 1, pointer.newest);
+            return Err(Error::field("number of a version", expected, name.number));
         }
-    };
-    pointer.current.map(check).transpose()?;
-    for list in [&mut pointer.published, &mut pointer.bad, &mut pointer.pinned] {
-        for _ in 0..fields.varint()? {
-            list.push(check(fields.u64()?)?);
-        }
+        pointer.versions.push(name);
+        last = name.number;
     }
+    decode_lists(&mut fields, &mut pointer)?;
     fields.end()?;
     Ok(pointer)
+}
+
+/// What is known of versions that are listed, and the numbers of those that are going.
+fn decode_lists(fields: &mut Decoder<'_>, pointer: &mut Pointer) -> Result<()> {
+    let mut lists: [Vec<u64>; 4] = Default::default();
+    for list in &mut lists {
+        for _ in 0..fields.varint()? {
+            list.push(fields.u64()?);
+        }
+    }
+    [pointer.published, pointer.bad, pointer.pinned, pointer.removing] = lists;
+    let lists = [&pointer.published, &pointer.bad, &pointer.pinned];
+    let mut known = lists.into_iter().flatten().chain(&pointer.current);
+    if let Some(number) = known.find(|number| pointer.version(**number).is_none()) {
+        return Err(Error::field("version number", "one of the versions that are listed", number));
+    }
+    let newest = pointer.newest;
+    match pointer.removing.iter().find(|number| !(1..=newest).contains(*number)) {
+        None => Ok(()),
+        Some(number) => {
+            let expected = format!("1 to {newest}, the newest");
+            Err(Error::field("version that is being removed", expected, number))
+        }
+    }
 }

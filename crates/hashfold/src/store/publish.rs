@@ -8,7 +8,7 @@ use super::{
     write::StoreWriter,
 };
 use crate::{
-    error::{Error, ErrorKind, Place, Result},
+    error::{Error, Place, Result},
     table::OpenOptions,
 };
 
@@ -58,13 +58,16 @@ impl StoreWriter {
 
     /// Makes the version current that was so before, and marks the one that is current now as
     /// bad. Returns the version that is current then.
+    ///
+    /// # Errors
+    /// `Missing` if the version is lost: [`StoreWriter::publish`] makes an older one current.
     pub fn roll_back(&mut self) -> Result<u64> {
         self.settle()?;
-        let numbers = self.numbers()?;
-        let Some(previous) = self.pointer.previous(|number| numbers.contains(&number)) else {
+        let Some(previous) = self.pointer.previous() else {
             let error = Error::argument("version to go back to", "one that was current", "none");
             return Err(error.at(&Place::file(&self.folder)));
         };
+        // One that is lost is not passed over without a word.
         self.version(previous)?;
         let mut pointer = self.pointer.clone();
         pointer.bad.extend(pointer.current);
@@ -134,9 +137,4 @@ pub enum Pin {
     Keep,
     /// It is no longer.
     Release,
-}
-
-/// Whether an error says that something is not there.
-pub(super) fn is_absent(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Absent)
 }

@@ -4,11 +4,12 @@ use super::{
     delta::{Untagged, untag},
     layer::folder_of,
     pointer::Pointer,
-    version::{Chunk, Layer, VersionInfo, file_name},
+    version::{Chunk, Layer, VersionInfo, file_name, no_file},
     write::numbers,
 };
 use crate::{
     error::{Error, ErrorKind, Place, Result},
+    folder::{TABLES, VERSIONS},
     io::{Disk, Lock},
     run::{Merge, Run, Tombstones},
     table::{OpenOptions, Table, VisitValue},
@@ -20,11 +21,6 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
-
-/// The folder of version files in a store's folder.
-pub(super) const VERSIONS: &str = "versions";
-/// The folder of tables in a store's folder.
-pub(super) const TABLES: &str = "tables";
 
 /// A pointer that is replaced this often while its version is being opened is not followed.
 const ATTEMPTS_MAX: usize = 8;
@@ -65,15 +61,11 @@ impl Version {
     ) -> Result<Version> {
         let versions = folder.join(VERSIONS);
         let path = versions.join(file_name(number));
-        let absent = || Error::new(ErrorKind::Absent).at(&Place::file(&path));
         if !disk.exists(&path)? {
-            return Err(absent());
+            return Err(no_file(of.and_then(|of| of.version(number)), &path));
         }
         let share = disk.share(&path)?;
         // It may have gone while the lock was waited for; from here on it stays.
-        if !disk.exists(&path)? {
-            return Err(absent());
-        }
         let info = VersionInfo::read(disk.as_ref(), &versions, number, of)?;
         let open: HashMap<u64, &Arc<Table>> = other.map(Version::tables).unwrap_or_default();
         let tables = folder.join(TABLES);
@@ -214,14 +206,6 @@ pub(super) fn merged(layers: &[Arc<Table>], executor: Option<&Arc<dyn Executor>>
     Box::new(Merge::new(runs, Tombstones::Drop))
 }
 
-/// What is named somewhere was there once: that it is not there now is damage.
-pub(super) fn lost(what: &'static str, expected: &'static str) -> impl Fn(Error) -> Error {
-    move |error| match (error.kind(), error.place()) {
-        (ErrorKind::Absent, Some(place)) => Error::field(what, expected, "none").at(place),
-        _ => error,
-    }
-}
-
 /// Opens the table of a layer, which must be the one that the version file speaks of.
 pub(super) fn open_layer(
     disk: &Arc<dyn Disk>,
@@ -231,8 +215,10 @@ pub(super) fn open_layer(
     options: OpenOptions,
 ) -> Result<Table> {
     let folder = folder_of(tables, layer.table);
-    let table = Table::open(disk, &folder, options)
-        .map_err(lost("table of the version", "a folder with a manifest"))?;
+    let table = Table::open(disk, &folder, options).map_err(|error| match error.is_absent() {
+        true => Error::missing("table of the version", &folder),
+        false => error,
+    })?;
     let stats = table.stats();
     let pairs = [
         ("table id", layer.table, stats.id),
@@ -249,11 +235,18 @@ pub(super) fn open_layer(
 }
 
 /// What all versions of the store in a folder consist of, in the order of their numbers; errors
-/// for those that cannot be read.
+/// for those that are lost or cannot be read.
 pub fn versions(disk: &dyn Disk, folder: &Path) -> Result<Vec<(u64, Result<VersionInfo>)>> {
     let (versions, of) = (folder.join(VERSIONS), Pointer::read(disk, folder).ok());
+    let mut all = numbers(disk, folder)?;
+    if let Some(of) = &of {
+        all.retain(|number| !of.removing.contains(number));
+        all.extend(of.versions.iter().map(|version| version.number));
+        all.sort_unstable();
+        all.dedup();
+    }
     let read = |number| (number, VersionInfo::read(disk, &versions, number, of.as_ref()));
-    Ok(numbers(disk, folder)?.into_iter().map(read).collect())
+    Ok(all.into_iter().map(read).collect())
 }
 
 /// A reader of the current version, whichever that is.
@@ -325,7 +318,7 @@ pub(super) fn open_current(
         // What this pointer names may be gone because another version was published.
         match Pointer::read(disk.as_ref(), folder) {
             Ok(newer) if newer != pointer && attempt < ATTEMPTS_MAX => pointer = newer,
-            _ => return Err(lost("current version", "the file that CURRENT names")(error)),
+            _ => return Err(error),
         }
     }
     unreachable!("attempts are bounded")

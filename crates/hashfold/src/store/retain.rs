@@ -2,12 +2,12 @@
 
 use super::{
     pointer,
-    read::VERSIONS,
     version::file_name,
     write::{StoreWriter, remove_table},
 };
 use crate::{
     error::{Error, ErrorKind, Place, Result},
+    folder::VERSIONS,
     io::Lock,
 };
 use std::collections::HashSet;
@@ -44,6 +44,8 @@ pub enum Reason {
     Young,
     /// It cannot be read, and may be needed to find out what is wrong.
     Damaged,
+    /// Its file is missing; it can be restored from a copy, or given up.
+    Lost,
 }
 
 /// What was removed.
@@ -80,7 +82,7 @@ impl StoreWriter {
                 Some(reason) => removed.kept.push((number, reason)),
             }
         }
-        let previous = self.pointer.previous(|_| true);
+        let previous = self.pointer.previous();
         for (number, reason) in spare {
             let is_full = self.disk.free_bytes(&self.folder)? < rules.free_bytes_min;
             match is_full && previous != Some(number) {
@@ -89,11 +91,6 @@ impl StoreWriter {
             }
         }
         removed.kept.sort_unstable_by_key(|(number, _)| *number);
-        let mut pointer = self.pointer.clone();
-        pointer.forget_all_but(&self.numbers()?);
-        if pointer != self.pointer {
-            self.replace(pointer)?;
-        }
         // What was left by an earlier end in the middle.
         removed.bytes += self.sweep()?;
         Ok(removed)
@@ -120,10 +117,24 @@ impl StoreWriter {
         }
     }
 
+    /// Gives up a version that is lost: its file is missing, and no copy has it. Its tables are
+    /// removed with the next collection unless other versions need them.
+    pub fn give_up(&mut self, number: u64) -> Result<()> {
+        self.settle()?;
+        let is_lost = self.pointer.version(number).is_some() && !self.numbers()?.contains(&number);
+        if !is_lost || self.pointer.current == Some(number) {
+            let expected = "one whose file is missing and that is not current";
+            return Err(Error::argument("version to give up", expected, number));
+        }
+        let mut pointer = self.pointer.clone();
+        pointer.strike(number);
+        self.replace(pointer)
+    }
+
     /// Removes a store that has no version, as if it had never been made; its folder stays. One
     /// that has versions stays as it is.
     pub fn abandon(self) -> Result<()> {
-        if !self.numbers()?.is_empty() {
+        if !self.numbers()?.is_empty() || !self.pointer.versions.is_empty() {
             return Ok(());
         }
         self.sweep()?;
@@ -139,11 +150,17 @@ impl StoreWriter {
         let pointer = &self.pointer;
         let mut left = rules.keep;
         let mut judged = Vec::new();
-        for number in self.numbers()?.into_iter().rev() {
+        let there = self.numbers()?;
+        let lost = pointer.versions.iter().map(|version| version.number);
+        let mut all: Vec<u64> = lost.filter(|number| !there.contains(number)).collect();
+        all.extend(&there);
+        all.sort_unstable();
+        for number in all.into_iter().rev() {
             let is_bad = pointer.bad.contains(&number);
             let was_current = pointer.published.contains(&number);
             let reason = match self.version(number) {
                 _ if pointer.current == Some(number) => Some(Reason::Current),
+                Err(_) if !there.contains(&number) => Some(Reason::Lost),
                 Err(_) => Some(Reason::Damaged),
                 _ if pointer.pinned.contains(&number) => Some(Reason::Pinned),
                 _ if !was_current && !is_bad => Some(Reason::Unpublished),
@@ -172,25 +189,25 @@ impl StoreWriter {
         let path = self.folder.join(VERSIONS).join(file_name(number));
         let _lock: Box<dyn Lock> = match self.disk.lock(&path) {
             Ok(lock) => lock,
-            Err(error) if matches!(error.kind(), ErrorKind::Busy) => {
+            Err(error) if error.is_busy() => {
                 removed.kept.push((number, Reason::InUse));
                 return Ok(());
             }
             Err(error) => return Err(error),
         };
         let mut tables: HashSet<u64> = self.version(number)?.layers().map(|l| l.table).collect();
-        for other in self.numbers()?.into_iter().filter(|other| *other != number) {
-            match self.version(other) {
-                Ok(info) => info.layers().for_each(|layer| {
-                    tables.remove(&layer.table);
-                }),
-                // Nobody knows which tables it needs.
-                Err(_) => tables.clear(),
-            }
+        match self.used_tables(Some(number))? {
+            Some(used) => tables.retain(|table| !used.contains(table)),
+            // Nobody knows which tables the others need.
+            None => tables.clear(),
         }
-        // The name goes first, for good: a version that is there is whole.
+        let mut pointer = self.pointer.clone();
+        pointer.strike(number);
+        self.replace(pointer)?;
+        // The name goes before the tables, for good: a version that is there is whole.
         self.disk.remove(&path)?;
         self.disk.sync_folder(&self.versions())?;
+        self.pointer.removing.retain(|removing| *removing != number);
         removed.versions.push(number);
         for table in tables {
             let folder = super::layer::folder_of(&self.tables(), table);

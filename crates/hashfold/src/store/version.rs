@@ -223,8 +223,9 @@ impl VersionInfo {
         of: Option<&Pointer>,
     ) -> Result<VersionInfo> {
         let path = folder.join(file_name(number));
+        let listed = of.and_then(|of| of.version(number));
         if !disk.exists(&path)? {
-            return Err(Error::new(ErrorKind::Absent).at(&Place::file(&path)));
+            return Err(no_file(listed, &path));
         }
         let info = VersionInfo::read_file(disk.open(&path, Access::Cached)?.as_ref())?;
         if info.name.number != number {
@@ -232,9 +233,12 @@ impl VersionInfo {
             return Err(error.at(&Place::file(&path)));
         }
         let Some(of) = of else { return Ok(info) };
-        for (what, expected, got) in
-            [("store", of.store, info.store), ("seed", of.seed.0, info.seed.0)]
-        {
+        let id = listed.map_or(info.name.id, |listed| listed.id);
+        for (what, expected, got) in [
+            ("store", of.store, info.store),
+            ("seed", of.seed.0, info.seed.0),
+            ("version id", id, info.name.id),
+        ] {
             if expected != got {
                 let kind = ErrorKind::Mismatch { what, expected, got };
                 return Err(Error::new(kind).at(&Place::file(&path)));
@@ -286,6 +290,14 @@ impl VersionInfo {
             }
         }
         out
+    }
+}
+
+/// The error of looking for a version that has no file: it is lost if it is listed.
+pub(super) fn no_file(listed: Option<VersionName>, path: &Path) -> Error {
+    match listed {
+        Some(name) => Error::missing(format!("file of version {}", name.number), path),
+        None => Error::new(ErrorKind::Absent).at(&Place::file(path)),
     }
 }
 

@@ -1,13 +1,14 @@
 //! Making versions: from nothing, from the current one and a batch, from a delta.
 
 use super::{
-    batch::Batch,
+    batch::{Batch, SPILL},
+    check::MENDED,
     join::{Join, Keep},
-    layer::{Kind, LayerBuilder, Watch, folder_of, table_id},
+    layer::{Kind, LayerBuilder, Watch, folder_of, table_id, table_of},
     pointer::{self, Pointer},
-    publish::is_absent,
-    read::{TABLES, VERSIONS, lost, merged, open_layer},
+    read::{merged, open_layer},
     slot::SLOTS,
+    tree,
     version::{
         Attributes, Changes, Chunk, DELTAS_MAX, NUMBER_MAX, Shape, VersionInfo, VersionName,
         file_name, number_of,
@@ -15,10 +16,12 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Place, Result},
-    io::{Access, Disk, Lock, folders_above, is_denied},
+    folder::{self, LockedFolder, Site, TABLES, VERSIONS},
+    io::{Access, Disk, new_name, replace_file},
     key::Seed,
+    manifest::Kind as DataSetKind,
     run::{Run, SortOptions, Summary, VALUE_BYTES_MAX},
-    table::{OpenOptions, Table},
+    table::{OpenOptions, Table, is_table_file},
     work::{Executor, Inline, Pending},
 };
 use std::{
@@ -90,7 +93,9 @@ pub struct StoreWriter {
     watch: Watch,
     /// What this process knows of the folder's names is on the device.
     pub(super) is_settled: bool,
-    _lock: Box<dyn Lock>,
+    /// Versions that the pointer on the disk does not list.
+    unlisted: Vec<u64>,
+    _lock: LockedFolder,
 }
 
 impl StoreWriter {
@@ -103,44 +108,28 @@ impl StoreWriter {
         executor: Arc<dyn Executor>,
     ) -> Result<StoreWriter> {
         options.shape.index.check()?;
-        let was_there = disk.exists(folder)?;
-        let above = folders_above(disk.as_ref(), folder)?;
-        for path in [folder, &folder.join(VERSIONS), &folder.join(TABLES)] {
-            disk.create_folder(path)?;
-        }
-        let lock = disk.lock(folder)?;
-        let is_table = disk.exists(&folder.join(crate::manifest::NAME))?;
-        if is_table || !numbers(disk.as_ref(), folder)?.is_empty() {
-            return Err(Error::new(ErrorKind::Exists).at(&Place::file(folder)));
-        }
+        let home = LockedFolder::create(disk, folder, DataSetKind::Store, Site::Own)?;
+        folder::check_kind(home.disk.as_ref(), folder, DataSetKind::Store)?;
         let mut pointer = Pointer::new(options.seed, options.id);
-        match Pointer::read(disk.as_ref(), folder) {
-            Ok(old) if old.current.is_some() => {
-                return Err(Error::new(ErrorKind::Exists).at(&Place::file(folder)));
-            }
+        match Pointer::read(home.disk.as_ref(), folder) {
             // Making the first version ended before it was there. Its number is gone.
-            Ok(old) => pointer.newest = old.newest,
-            Err(error) if is_absent(&error) => {}
+            Ok(old) if old.current.is_none() && old.versions.is_empty() => {
+                pointer.newest = old.newest;
+            }
+            Ok(_) => return Err(Error::new(ErrorKind::Exists).at(&Place::file(folder))),
+            Err(error) if error.is_absent() => {}
             Err(error) => return Err(error),
         }
-        pointer.replace(disk.as_ref(), folder)?;
-        for folder in above {
-            match disk.sync_folder(&folder) {
-                // Whoever may not even read it has made no name in it.
-                Err(error) if was_there && is_denied(&error) => {}
-                synced => synced?,
-            }
+        for path in [folder.join(VERSIONS), folder.join(TABLES)] {
+            home.disk.create_folder(&path)?;
         }
-        let writer = StoreWriter {
-            disk,
-            folder: folder.to_owned(),
-            executor,
-            pointer,
-            options: Some(options),
-            watch: Arc::new(|_| Ok(())),
-            is_settled: true,
-            _lock: lock,
-        };
+        if !numbers(home.disk.as_ref(), folder)?.is_empty() {
+            return Err(Error::new(ErrorKind::Exists).at(&Place::file(folder)));
+        }
+        pointer.replace(home.disk.as_ref(), folder)?;
+        home.sync_above()?;
+        let mut writer = StoreWriter::new(home, executor, pointer);
+        (writer.options, writer.is_settled) = (Some(options), true);
         writer.sweep()?;
         Ok(writer)
     }
@@ -152,20 +141,28 @@ impl StoreWriter {
         executor: Arc<dyn Executor>,
     ) -> Result<StoreWriter> {
         let pointer = Pointer::read(disk.as_ref(), folder)?;
-        let lock = disk.lock(folder)?;
-        let mut writer = StoreWriter {
-            disk,
-            folder: folder.to_owned(),
+        let mut writer = StoreWriter::new(LockedFolder::open(disk, folder)?, executor, pointer);
+        writer.settle()?;
+        writer.sweep()?;
+        Ok(writer)
+    }
+
+    pub(super) fn new(
+        home: LockedFolder,
+        executor: Arc<dyn Executor>,
+        pointer: Pointer,
+    ) -> StoreWriter {
+        StoreWriter {
+            disk: home.disk.clone(),
+            folder: home.path.clone(),
             executor,
             pointer,
             options: None,
             watch: Arc::new(|_| Ok(())),
             is_settled: false,
-            _lock: lock,
-        };
-        writer.settle()?;
-        writer.sweep()?;
-        Ok(writer)
+            unlisted: Vec::new(),
+            _lock: home,
+        }
     }
 
     /// Reads the pointer, and makes the names that are there permanent, if that is not known: a
@@ -176,9 +173,42 @@ impl StoreWriter {
             self.pointer = Pointer::read(self.disk.as_ref(), &self.folder)?;
             self.disk.sync_folder(&self.folder)?;
             self.disk.sync_folder(&self.versions())?;
+            self.adopt()?;
             self.is_settled = true;
         }
         Ok(())
+    }
+
+    /// Lists the versions that the pointer does not know: of a writer that was killed, or newer
+    /// than a pointer that was restored from a copy. Those that they were made from may be lost,
+    /// and are listed too.
+    fn adopt(&mut self) -> Result<()> {
+        let there = numbers(self.disk.as_ref(), &self.folder)?;
+        let known = self.pointer.newest;
+        self.pointer.removing.retain(|number| there.contains(number));
+        let listed: Vec<u64> = self.pointer.versions.iter().map(|version| version.number).collect();
+        self.unlisted.clear();
+        for number in there.into_iter().rev() {
+            self.pointer.newest = self.pointer.newest.max(number);
+            if !listed.contains(&number)
+                && !self.pointer.removing.contains(&number)
+                && let Ok(info) = self.version(number)
+            {
+                self.pointer.add(info.name);
+                self.unlisted.push(number);
+                let parent = info.parent.filter(|parent| parent.number > known);
+                parent.into_iter().for_each(|parent| self.pointer.add(parent));
+            }
+        }
+        self.unlisted.reverse();
+        Ok(())
+    }
+
+    /// Versions that `CURRENT` did not list when the writer read it: a writer was killed before it
+    /// did, or `CURRENT` was restored from an older copy. They are whole, and listed with the next
+    /// change.
+    pub fn unlisted(&self) -> &[u64] {
+        &self.unlisted
     }
 
     /// The same writer, telling `watch` how far it is.
@@ -201,8 +231,7 @@ impl StoreWriter {
 
     /// The version that the next one is made from: the current one.
     pub fn parent(&self) -> Result<Option<VersionInfo>> {
-        let current = self.pointer.current.map(|number| self.version(number)).transpose();
-        current.map_err(lost("current version", "the file that CURRENT names"))
+        self.pointer.current.map(|number| self.version(number)).transpose()
     }
 
     pub(super) fn versions(&self) -> PathBuf {
@@ -229,9 +258,11 @@ impl StoreWriter {
         self.version(newest.ok_or_else(absent)?)
     }
 
-    /// The numbers of all versions, in order.
+    /// The numbers of all versions that have files, in order.
     pub fn numbers(&self) -> Result<Vec<u64>> {
-        numbers(self.disk.as_ref(), &self.folder)
+        let mut numbers = numbers(self.disk.as_ref(), &self.folder)?;
+        numbers.retain(|number| !self.pointer.removing.contains(number));
+        Ok(numbers)
     }
 
     /// Takes the entries of a batch. They are sorted in so much memory, but a mebibyte for each
@@ -346,10 +377,9 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// A number that no version had, also if the pointer is older than the versions: it may have
-    /// been restored from a copy.
+    /// A number that no version had.
     fn next_number(&self) -> Result<u64> {
-        let number = self.numbers()?.pop().unwrap_or(0).max(self.pointer.newest) + 1;
+        let number = self.pointer.newest + 1;
         if number > NUMBER_MAX {
             let (what, limit) = ("version number", NUMBER_MAX);
             let error = Error::new(ErrorKind::Limit { what, limit, got: number });
@@ -371,23 +401,22 @@ impl StoreWriter {
     }
 
     fn try_add(&mut self, info: &VersionInfo) -> Result<()> {
-        let (versions, name) = (self.versions(), file_name(info.name.number));
-        let new = versions.join(format!("{name}.new"));
-        let bytes = info.encode().map_err(|error| error.at(&Place::file(&new)))?;
+        let path = self.versions().join(file_name(info.name.number));
+        let bytes = info.encode().map_err(|error| error.at(&Place::file(&path)))?;
         self.disk.sync_folder(&self.tables())?;
-        let file = self.disk.create(&new, Access::Cached)?;
-        file.write_at(0, &bytes)?;
-        file.sync()?;
-        drop(file);
-        // The number is taken before the version is there: it is never given to another one.
-        self.pointer.newest = info.name.number;
-        self.pointer.replace(self.disk.as_ref(), &self.folder)?;
-        self.disk.rename(&new, &versions.join(&name))?;
-        self.disk.sync_folder(&versions)
+        replace_file(self.disk.as_ref(), &path, |file| file.write_at(0, &bytes))?;
+        let mut pointer = self.pointer.clone();
+        pointer.add(info.name);
+        self.replace(pointer)
     }
 
     /// Removes a version that nobody was told of, if it got its name.
-    fn withdraw(&self, number: u64) -> Result<()> {
+    fn withdraw(&mut self, number: u64) -> Result<()> {
+        if self.pointer.version(number).is_some() {
+            let mut pointer = self.pointer.clone();
+            pointer.strike(number);
+            self.replace(pointer)?;
+        }
         let path = self.versions().join(file_name(number));
         if self.disk.exists(&path)? {
             let _lock = self.disk.lock(&path)?;
@@ -396,33 +425,58 @@ impl StoreWriter {
         self.sweep().map(|_| ())
     }
 
-    /// Removes what a crash left behind: tables that no version consists of, and files that never
-    /// got their names. Removes no table where a version is lost or cannot be read: nobody knows
-    /// what it needs.
+    /// Removes what a crash left behind: versions that were being removed, tables that no version
+    /// consists of, and files that never got their names. Removes no table where a version is lost
+    /// or cannot be read: nobody knows what it needs.
     pub(super) fn sweep(&self) -> Result<u64> {
-        let disk = self.disk.as_ref();
-        let new_pointer = self.folder.join(pointer::NEW_NAME);
+        let (disk, versions) = (self.disk.as_ref(), self.versions());
+        let new_pointer = new_name(&self.folder.join(pointer::NAME));
         if disk.exists(&new_pointer)? {
             disk.remove(&new_pointer)?;
         }
-        let (versions, tables) = (self.versions(), self.tables());
-        for name in disk.list(&versions)?.iter().filter(|name| name.ends_with(".new")) {
+        let is_new = |name: &&String| name.strip_suffix(".new").and_then(number_of).is_some();
+        for name in disk.list(&versions)?.iter().filter(is_new) {
             disk.remove(&versions.join(name))?;
         }
+        for number in &self.pointer.removing {
+            let path = versions.join(file_name(*number));
+            // Who has it open keeps it.
+            if disk.exists(&path)?
+                && let Ok(_lock) = disk.lock(&path)
+            {
+                disk.remove(&path)?;
+            }
+        }
+        match self.used_tables(None)? {
+            Some(used) => self.sweep_tables(&used),
+            None => Ok(0),
+        }
+    }
+
+    /// The tables of all versions but one; `None` if a version is lost or cannot be read.
+    pub(super) fn used_tables(&self, but: Option<u64>) -> Result<Option<HashSet<u64>>> {
+        let mut all = numbers(self.disk.as_ref(), &self.folder)?;
+        all.extend(self.pointer.versions.iter().map(|version| version.number));
         let mut used = HashSet::new();
-        let numbers = self.numbers()?;
-        if self.pointer.current.is_some_and(|current| !numbers.contains(&current)) {
-            return Ok(0);
+        for number in all.into_iter().filter(|number| Some(*number) != but) {
+            match self.version(number) {
+                Ok(info) => used.extend(info.layers().map(|layer| layer.table)),
+                Err(_) => return Ok(None),
+            }
         }
-        for number in numbers {
-            let Ok(info) = self.version(number) else { return Ok(0) };
-            used.extend(info.layers().map(|layer| format!("{:016x}", layer.table)));
-        }
+        Ok(Some(used))
+    }
+
+    fn sweep_tables(&self, used: &HashSet<u64>) -> Result<u64> {
+        let (disk, tables) = (self.disk.as_ref(), self.tables());
         let mut spare = disk.list(&tables)?;
-        spare.retain(|name| !used.contains(name));
+        spare.retain(|name| match table_of(name) {
+            Some(table) => !used.contains(&table),
+            None => name.ends_with(MENDED) || name.starts_with(SPILL),
+        });
         if !spare.is_empty() {
             // A version that is gone must not come back after its tables are.
-            disk.sync_folder(&versions)?;
+            disk.sync_folder(&self.versions())?;
         }
         let mut removed = 0;
         for name in spare {
@@ -440,19 +494,24 @@ pub(super) fn numbers(disk: &dyn Disk, folder: &Path) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// Removes a table's folder, or a file in its place; returns how many bytes that frees.
+/// Removes a table's folder, or a file in its place; returns how many bytes that frees. Files that
+/// are not of a table stay, and the folder with them.
 pub(super) fn remove_table(disk: &dyn Disk, path: &Path) -> Result<u64> {
     let Ok(names) = disk.list(path) else {
         disk.remove(path)?;
         return Ok(0);
     };
+    let (ours, others): (Vec<_>, Vec<_>) =
+        names.into_iter().partition(|name| name == tree::NAME || is_table_file(name));
     let mut bytes = 0;
-    for name in names {
+    for name in ours {
         let file = path.join(name);
         bytes += disk.open(&file, Access::Cached).and_then(|file| file.size()).unwrap_or(0);
         disk.remove(&file)?;
     }
-    disk.remove_folder(path)?;
+    if others.is_empty() {
+        disk.remove_folder(path)?;
+    }
     Ok(bytes)
 }
 

@@ -11,20 +11,17 @@ use super::{
 use crate::{
     checksum::crc32c_append,
     error::{Error, ErrorClass, ErrorKind, Place, Result},
+    folder::{self, LockedFolder, Site},
     io::{
-        Access, Disk, Lock, Writer, folders_above,
+        Access, Disk, Writer,
         frame::{FileKind, Footer, Header},
-        is_denied,
     },
     key::KeyHash,
-    manifest::{self, FileEntry, Manifest},
+    manifest::{self, FileEntry, Kind, Manifest},
     run::{Run, SortOptions, Sorter, Summary},
     work::Executor,
 };
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::Path, sync::Arc};
 
 pub(super) const DATA_ROLE: &str = "data";
 pub(super) const INDEX_ROLE: &str = "index";
@@ -37,7 +34,7 @@ const SPILL_ROLE: &str = "spill";
 /// crash leaves behind is removed by the next builder.
 #[derive(Debug)]
 pub struct TableBuilder {
-    folder: LockedFolder,
+    folder: TableFolder,
     options: TableOptions,
     executor: Arc<dyn Executor>,
     /// How often the table will have been published.
@@ -53,11 +50,31 @@ impl TableBuilder {
         options: TableOptions,
         executor: Arc<dyn Executor>,
     ) -> Result<TableBuilder> {
+        TableBuilder::create_at(disk, folder, options, executor, Site::Own)
+    }
+
+    /// Makes and locks the folder of a table that is a part of another data set.
+    pub(crate) fn create_part(
+        disk: Arc<dyn Disk>,
+        folder: &Path,
+        options: TableOptions,
+        executor: Arc<dyn Executor>,
+    ) -> Result<TableBuilder> {
+        TableBuilder::create_at(disk, folder, options, executor, Site::Part)
+    }
+
+    fn create_at(
+        disk: Arc<dyn Disk>,
+        folder: &Path,
+        options: TableOptions,
+        executor: Arc<dyn Executor>,
+        site: Site,
+    ) -> Result<TableBuilder> {
         options.check()?;
-        let folder = LockedFolder::create(disk, folder)?;
+        let folder = TableFolder::new(LockedFolder::create(disk, folder, Kind::Table, site)?)?;
         let generation = match folder.manifest() {
             Ok(Some(_)) if !options.replace => {
-                return Err(Error::new(ErrorKind::Exists).at(&Place::file(&folder.path)));
+                return Err(Error::new(ErrorKind::Exists).at(&Place::file(folder.path())));
             }
             Ok(Some(old)) => {
                 folder.sweep(Some(&old))?;
@@ -85,8 +102,8 @@ impl TableBuilder {
     /// A sorter for the table's entries, which spills into its folder.
     pub fn sorter(&self, options: SortOptions) -> Result<Sorter> {
         Sorter::new(
-            self.folder.disk.clone(),
-            self.folder.path.join(file_name(SPILL_ROLE, self.options.id, 0)),
+            self.folder.disk().clone(),
+            self.folder.path().join(file_name(SPILL_ROLE, self.options.id, 0)),
             self.options.seed,
             options,
             self.executor.clone(),
@@ -100,6 +117,7 @@ impl TableBuilder {
         let data = self.write_data(run, summary, generation)?;
         let index = write_index(&self.folder, &self.header(), data.index, generation)?;
         let manifest = Manifest {
+            kind: Kind::Table,
             seed: self.options.seed,
             id: self.options.id,
             generation,
@@ -107,7 +125,7 @@ impl TableBuilder {
             attributes: self.options.attributes.clone(),
         };
         self.folder.publish(&manifest)?;
-        let table = Table::open(&self.folder.disk, &self.folder.path, OpenOptions::default())?;
+        let table = Table::open(self.folder.disk(), self.folder.path(), OpenOptions::default())?;
         Ok(table.stats().clone())
     }
 
@@ -118,8 +136,8 @@ impl TableBuilder {
     fn write_data(&self, run: &mut dyn Run, summary: &Summary, generation: u64) -> Result<Written> {
         let layout = Layout::of(summary, self.options.block_size);
         let name = file_name(DATA_ROLE, self.options.id, generation);
-        let path = self.folder.path.join(&name);
-        let file = self.folder.disk.create(&path, self.options.access)?;
+        let path = self.folder.path().join(&name);
+        let file = self.folder.disk().create(&path, self.options.access)?;
         let place = file.place().clone();
         let mut data =
             DataWriter::new(file.clone(), self.executor.clone(), layout, &self.header())?;
@@ -173,14 +191,14 @@ fn check_shape(layout: &Layout, key: &[u8], value: &[u8]) -> Result<()> {
 }
 
 fn write_index(
-    folder: &LockedFolder,
+    folder: &TableFolder,
     data: &Header,
     index: IndexBuilder,
     generation: u64,
 ) -> Result<FileEntry> {
     let image: Image = index.finish();
     let name = file_name(INDEX_ROLE, data.id, generation);
-    let file = folder.disk.create(&folder.path.join(&name), Access::Cached)?;
+    let file = folder.disk().create(&folder.path().join(&name), Access::Cached)?;
     let (fields, parts) = image.into_parts();
     let mut writer = Writer::new(file.clone(), Arc::new(crate::work::Inline));
     writer.append(&Header::new(FileKind::TableIndex, data.seed, data.id).encode())?;
@@ -200,13 +218,11 @@ fn write_index(
 /// open go on with the old index.
 pub fn reindex(disk: &Arc<dyn Disk>, folder: &Path, options: &IndexOptions) -> Result<TableStats> {
     options.check()?;
-    if !disk.exists(&folder.join(manifest::NAME))? {
-        return Err(Error::new(ErrorKind::Absent).at(&Place::file(folder)));
-    }
-    let mut folder = LockedFolder::create(disk.clone(), folder)?;
-    let mut manifest = Manifest::read(disk.as_ref(), &folder.path)?;
+    folder::read_manifest(disk.as_ref(), folder, Kind::Table)?;
+    let mut folder = TableFolder::new(LockedFolder::open(disk.clone(), folder)?)?;
+    let mut manifest = folder::read_manifest(disk.as_ref(), folder.path(), Kind::Table)?;
     folder.sweep(Some(&manifest))?;
-    let table = Table::open_data(disk, &folder.path, &manifest, Access::Cached)?;
+    let table = Table::open_data(disk, folder.path(), &manifest, Access::Cached)?;
     let data = table.indexed();
     let expected = Expected { layout: data.layout, entries: data.entries, blocks: data.blocks };
     let mut index = IndexBuilder::new(options, &expected);
@@ -232,7 +248,7 @@ pub fn reindex(disk: &Arc<dyn Disk>, folder: &Path, options: &IndexOptions) -> R
     manifest.files.retain(|file| file.role != INDEX_ROLE);
     manifest.files.push(file);
     folder.publish(&manifest)?;
-    Ok(Table::open(disk, &folder.path, OpenOptions::default())?.stats().clone())
+    Ok(Table::open(disk, folder.path(), OpenOptions::default())?.stats().clone())
 }
 
 /// The name of a file of a table.
@@ -256,44 +272,47 @@ fn is_ours(name: &str) -> bool {
     name == manifest::NEW_NAME || generation_of(name).is_some()
 }
 
+/// Whether a file has the name of one that a table consists of.
+pub(crate) fn is_table_file(name: &str) -> bool {
+    name == manifest::NAME || is_ours(name)
+}
+
 /// The generation after this one, which may come from a damaged file.
 fn after(generation: u64) -> Result<u64> {
     let next = generation.checked_add(1);
     next.ok_or_else(|| Error::field("generation", "below 2^64 - 1", generation))
 }
 
-/// A folder in which only this process writes. When it is dropped, files that no manifest names
-/// are removed, and the folder itself if it was made for nothing.
+/// The locked folder of a table. When it is dropped, files that no manifest names are removed, and
+/// the folder itself if it was made for nothing.
 #[derive(Debug)]
-struct LockedFolder {
-    disk: Arc<dyn Disk>,
-    path: PathBuf,
-    made_here: bool,
+struct TableFolder {
+    folder: LockedFolder,
     /// The names that were there when it was locked.
     before: Vec<String>,
-    /// The folders above it in which names may be new.
-    above: Vec<PathBuf>,
     /// A manifest may name files that were made here.
     is_published: bool,
-    _lock: Box<dyn Lock>,
 }
 
-impl LockedFolder {
-    fn create(disk: Arc<dyn Disk>, path: &Path) -> Result<LockedFolder> {
-        let made_here = !disk.exists(path)?;
-        let above = folders_above(disk.as_ref(), path)?;
-        disk.create_folder(path)?;
-        let lock = disk.lock(path)?;
-        let before = disk.list(path)?;
-        let path = path.to_owned();
-        Ok(LockedFolder { disk, path, made_here, before, above, is_published: false, _lock: lock })
+impl TableFolder {
+    fn new(folder: LockedFolder) -> Result<TableFolder> {
+        let before = folder.disk.list(&folder.path)?;
+        Ok(TableFolder { folder, before, is_published: false })
+    }
+
+    fn disk(&self) -> &Arc<dyn Disk> {
+        &self.folder.disk
+    }
+
+    fn path(&self) -> &Path {
+        &self.folder.path
     }
 
     /// The manifest that is there, if any.
     fn manifest(&self) -> Result<Option<Manifest>> {
-        match Manifest::read(self.disk.as_ref(), &self.path) {
+        match Manifest::read(self.disk().as_ref(), self.path()) {
             Ok(manifest) => Ok(Some(manifest)),
-            Err(error) if matches!(error.kind(), ErrorKind::Absent) => Ok(None),
+            Err(error) if error.is_absent() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -305,15 +324,8 @@ impl LockedFolder {
 
     /// Makes the manifest current, and the folder's own name permanent.
     fn publish(&mut self, manifest: &Manifest) -> Result<()> {
-        for folder in &self.above {
-            match self.disk.sync_folder(folder) {
-                // Whoever may not even read it has made no name in it.
-                Err(error) if !self.made_here && is_denied(&error) => {}
-                synced => synced?,
-            }
-        }
         self.is_published = true;
-        manifest.publish(self.disk.as_ref(), &self.path)?;
+        self.folder.publish(manifest)?;
         // The new files are there whether or not the old ones can be removed now.
         let _ = self.sweep(Some(manifest));
         Ok(())
@@ -321,33 +333,26 @@ impl LockedFolder {
 
     /// Removes what a crash or an earlier manifest left behind.
     fn sweep(&self, manifest: Option<&Manifest>) -> Result<()> {
-        self.remove(|name| !manifest.is_some_and(|m| m.files.iter().any(|file| file.name == name)))
-    }
-
-    /// Removes those of our files.
-    fn remove(&self, which: impl Fn(&str) -> bool) -> Result<()> {
-        for name in self.disk.list(&self.path)? {
-            if is_ours(&name) && which(&name) {
-                self.disk.remove(&self.path.join(&name))?;
-            }
-        }
-        Ok(())
+        let is_named = |name: &str| {
+            manifest.is_some_and(|manifest| manifest.files.iter().any(|file| file.name == name))
+        };
+        self.folder.remove(|name| is_ours(name) && !is_named(name))
     }
 }
 
-impl Drop for LockedFolder {
+impl Drop for TableFolder {
     fn drop(&mut self) {
         // Errors have no one to go to here; what stays is removed by the next builder.
-        let remove_new = || self.remove(|name| !self.before.iter().any(|before| before == name));
+        let is_new = |name: &str| is_ours(name) && !self.before.iter().any(|old| old == name);
         let _ = match self.manifest() {
             Ok(Some(manifest)) => self.sweep(Some(&manifest)),
-            Ok(None) => remove_new().and_then(|()| match self.made_here {
-                true => self.disk.remove_folder(&self.path),
+            Ok(None) => self.folder.remove(is_new).and_then(|()| match self.folder.is_new {
+                true => self.disk().remove_folder(self.path()),
                 false => Ok(()),
             }),
             // It cannot be read, and may name what was made here.
             Err(_) if self.is_published => Ok(()),
-            Err(_) => remove_new(),
+            Err(_) => self.folder.remove(is_new),
         };
     }
 }

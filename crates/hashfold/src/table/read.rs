@@ -15,12 +15,13 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
+    folder,
     io::{
         ALIGNMENT, Access, BlockFile, Buffer, Disk, Extent,
         frame::{FileKind, Footer, Header},
     },
     key::KeyHash,
-    manifest::{FileEntry, Manifest},
+    manifest::{FileEntry, Kind, Manifest},
     run::{KEY_BYTES_MAX, SizeRange, Summary, VALUE_BYTES_MAX},
 };
 use std::{cell::RefCell, iter, ops::Range, path::Path, sync::Arc};
@@ -104,7 +105,7 @@ impl Bytes for MappedBody {
 impl Table {
     /// Opens the table in a folder. Its index is read and checked, its data are not.
     pub fn open(disk: &Arc<dyn Disk>, folder: &Path, options: OpenOptions) -> Result<Table> {
-        let mut manifest = Manifest::read(disk.as_ref(), folder)?;
+        let mut manifest = folder::read_manifest(disk.as_ref(), folder, Kind::Table)?;
         let mut attempts = 0;
         loop {
             let error = match Table::open_named(disk, folder, &manifest, options) {
@@ -338,7 +339,9 @@ fn open_file(
     entry: &FileEntry,
     access: Access,
 ) -> Result<Arc<dyn BlockFile>> {
-    let file = disk.open(&folder.join(&entry.name), access)?;
+    let path = folder.join(&entry.name);
+    let what = format!("{} file of the table", entry.role);
+    let file = folder::open_file(disk.as_ref(), &path, access, &what)?;
     let size = file.size()?;
     if size == entry.size {
         return Ok(file);

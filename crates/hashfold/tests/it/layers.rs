@@ -7,7 +7,8 @@ use std::{
 };
 
 /// The core: each module may use those before it, and itself.
-const CORE: [&str; 8] = ["key", "error", "codec", "checksum", "work", "io", "run", "manifest"];
+const CORE: [&str; 9] =
+    ["key", "error", "codec", "checksum", "work", "io", "run", "manifest", "folder"];
 
 /// The parts, and what each may use besides the core.
 const PARTS: [(&str, &[&str]); 3] =

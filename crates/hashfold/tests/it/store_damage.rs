@@ -4,9 +4,9 @@
 use crate::{
     fixture::{Pairs, SEED, absent, file_of},
     store_fixture::{
-        Change, DELTA, changes, copy_folder, copy_of, damage, is_absent, publish, read_file,
-        scanned, store, store_options, try_create, try_open, try_version, try_write, updated,
-        write_delta, write_file,
+        Change, DELTA, changes, copy_folder, copy_of, damage, publish, read_file, scanned, store,
+        store_options, try_create, try_open, try_version, try_write, updated, write_delta,
+        write_file,
     },
 };
 use hashfold::{
@@ -627,7 +627,7 @@ fn a_version_that_the_pointer_names_and_is_not_there_is_named() {
     check_damage(&follow(&disk).unwrap_err(), &version_path(2));
     let mut writer = try_open(&disk).unwrap();
     check_damage(&try_write(&mut writer, &[], Mode::Auto, 9).unwrap_err(), &version_path(2));
-    assert!(is_absent(&writer.publish(2).unwrap_err()));
+    check_damage(&writer.publish(2).unwrap_err(), &version_path(2));
     assert_eq!(writer.roll_back().unwrap(), 1);
     // Its number is gone.
     assert_eq!(try_write(&mut writer, &[], Mode::Auto, 9).unwrap().name.number, 3);
@@ -639,8 +639,8 @@ fn a_store_is_not_made_over_versions_without_a_pointer() {
     let sample = sample();
     let disk = sample.copy();
     disk.remove(&pointer_path()).unwrap();
-    assert!(is_absent(&follow(&disk).unwrap_err()));
-    assert!(is_exists(&try_create(&disk, CHUNKS).err().unwrap()));
+    check_damage(&follow(&disk).unwrap_err(), &pointer_path());
+    check_damage(&try_create(&disk, CHUNKS).err().unwrap(), &pointer_path());
     assert!(scanned(&try_version(&disk, 2).unwrap()).unwrap() == sample.maps[1]);
 }
 

@@ -12,7 +12,8 @@ use super::{
 use crate::{
     error::{Error, Result},
     filter::PackedRun,
-    io::{Disk, Lock},
+    folder::LockedFolder,
+    io::Disk,
     manifest::Manifest,
 };
 use std::{
@@ -43,7 +44,7 @@ pub(super) struct Core {
     pub(super) obsolete: Arc<Obsolete>,
     progress: Progress,
     /// Nobody else writes in the folder.
-    _lock: Box<dyn Lock>,
+    _lock: LockedFolder,
 }
 
 /// What became of manifests before.
@@ -133,11 +134,9 @@ pub(super) enum Errand {
 
 impl Core {
     pub(super) fn new(
-        disk: Arc<dyn Disk>,
-        folder: PathBuf,
+        folder: LockedFolder,
         (identity, settings): (Identity, CascadeSettings),
         view: View,
-        lock: Box<dyn Lock>,
     ) -> Core {
         let shares = settings.shares(identity.mode, identity.universe);
         let shared = Shared {
@@ -159,7 +158,8 @@ impl Core {
             view: Arc::new(view),
         };
         Core {
-            folder,
+            folder: folder.path.clone(),
+            disk: folder.disk.clone(),
             identity,
             settings,
             room: Room::new(shares.runs),
@@ -167,10 +167,9 @@ impl Core {
             shared: Mutex::new(shared),
             changed: Condvar::new(),
             publishing: Mutex::default(),
-            obsolete: Obsolete::new(disk.clone()),
-            disk,
+            obsolete: Obsolete::new(folder.disk.clone()),
             progress: Progress::default(),
-            _lock: lock,
+            _lock: folder,
         }
     }
 
@@ -261,8 +260,12 @@ impl Core {
 
     /// The run with this number.
     pub(super) fn run_name(&self, number: u64) -> RunName {
-        let Identity { seed, id, universe, .. } = self.identity;
-        RunName { seed, id, universe, number }
+        self.identity.run(number)
+    }
+
+    /// The generation of the manifest that is current, and on the device.
+    pub(super) fn generation(&self) -> u64 {
+        self.shared().view.generation
     }
 
     /// Makes what `change` says the current state, on the device and then for lookups; the files

@@ -142,7 +142,8 @@ fn fill(core: &Core, writer: &mut RunWriter, fingerprints: &mut dyn Fingerprints
 /// A new run.
 pub(super) fn create(core: &Core, resident: Option<Resident>) -> Result<RunWriter> {
     let number = core.new_number();
-    let (name, io) = (core.run_name(number), core.settings.io.clone());
+    let name = (core.run_name(number), core.generation());
+    let io = core.settings.io.clone();
     RunWriter::create(&*core.disk, &core.folder, name, resident, io)
         .inspect_err(|_| core.discard(&[number]))
 }

@@ -35,7 +35,6 @@ pub use self::{
     filter::CascadeFilter,
     options::{CASCADE_MEMORY_DEFAULT, CASCADE_MEMORY_MIN, CascadeOptions, CascadeSettings},
     snapshot::{Snapshot, SnapshotScan},
-    state::is_cascade,
     stats::{CascadeStats, EpochStats},
     verify::{CascadeReport, verify_cascade},
 };

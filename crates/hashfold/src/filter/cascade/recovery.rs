@@ -3,14 +3,15 @@
 use super::{
     core::Core,
     options::CascadeSettings,
-    run::{self, Run, RunName},
+    run::{self, Run},
     state::{self, Identity, State, View},
     wal,
 };
 use crate::{
     error::{Error, ErrorKind, Place, Result},
-    io::{Access, Disk, folders_above},
-    manifest::{Manifest, NAME, NEW_NAME},
+    folder::{self, LockedFolder, Site},
+    io::{Access, Disk},
+    manifest::{Kind, NAME, NEW_NAME},
 };
 use std::{path::Path, sync::Arc};
 
@@ -21,64 +22,76 @@ pub(super) fn create(
     identity: Identity,
     settings: CascadeSettings,
 ) -> Result<Core> {
-    let above = folders_above(&*disk, folder)?;
-    disk.create_folder(folder)?;
-    for folder in above {
-        disk.sync_folder(&folder)?;
+    let folder = LockedFolder::create(disk, folder, Kind::Filter, Site::Own)?;
+    folder.sync_above()?;
+    folder::check_kind(folder.disk.as_ref(), &folder.path, Kind::Filter)?;
+    if folder.disk.exists(&folder.path.join(NAME))? {
+        return Err(Error::new(ErrorKind::Exists).at(&Place::file(&folder.path)));
     }
-    let lock = disk.lock(folder)?;
-    if disk.exists(&folder.join(NAME))? {
-        return Err(Error::new(ErrorKind::Exists).at(&Place::file(folder)));
-    }
-    let core = Core::new(disk, folder.to_owned(), (identity, settings), State::new(), lock);
+    let core = Core::new(folder, (identity, settings), State::new());
     core.publish(&[], |view| Some(view.clone()), |_| {})?;
     Ok(core)
 }
 
 /// Opens a filter, and removes what a crash left.
 pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, settings: CascadeSettings) -> Result<Core> {
-    if !disk.exists(&folder.join(NAME))? {
-        return Err(Error::new(ErrorKind::Absent).at(&Place::file(folder)));
-    }
-    let lock = disk.lock(folder)?;
+    folder::read_manifest(disk.as_ref(), folder, Kind::Filter)?;
+    let folder = LockedFolder::open(disk, folder)?;
     // What is there may be from a process that was killed, and not be on the device yet.
-    disk.sync_folder(folder)?;
-    let (identity, view) = read(&*disk, folder, settings.access)?;
-    sweep(&*disk, folder, &view)?;
-    Ok(Core::new(disk, folder.to_owned(), (identity, settings), view, lock))
+    folder.disk.sync_folder(&folder.path)?;
+    let (identity, view) = read(&*folder.disk, &folder.path, settings.access)?;
+    sweep(&folder, &view)?;
+    Ok(Core::new(folder, (identity, settings), view))
 }
 
 /// Reads the manifest of a filter and opens its runs.
 pub(super) fn read(disk: &dyn Disk, folder: &Path, access: Access) -> Result<(Identity, View)> {
     let (identity, state) = read_state(disk, folder)?;
-    let Identity { seed, id, universe, .. } = identity;
-    let open = |&number: &u64| {
-        let name = RunName { seed, id, universe, number };
-        Run::open(disk, folder, name, access).map(Arc::new)
-    };
+    let open = |&number: &u64| Run::open(disk, folder, identity.run(number), access).map(Arc::new);
     Ok((identity, state.try_map(open)?))
 }
 
 /// Reads the manifest of a filter.
 pub(super) fn read_state(disk: &dyn Disk, folder: &Path) -> Result<(Identity, State<u64>)> {
-    let manifest = Manifest::read(disk, folder)?;
-    state::decode(&manifest).map_err(|error| error.at(&Place::file(&folder.join(NAME))))
+    let manifest = folder::read_manifest(disk, folder, Kind::Filter)?;
+    let decoded = state::decode(&manifest);
+    let (identity, state) = decoded.map_err(|error| error.at(&Place::file(&folder.join(NAME))))?;
+    check_newest(disk, folder, &identity, &state)?;
+    Ok((identity, state))
 }
 
-/// Removes files of ours that are not part of the filter.
-fn sweep(disk: &dyn Disk, folder: &Path, view: &View) -> Result<()> {
-    let logs = logs_from(disk, folder, view.first_log)?;
+/// Refuses a manifest that is older than a run: what it does not name would be forgotten, and
+/// swept up. It may have been restored from a copy. A run that a crash left is no older than the
+/// manifest: it says which one was current when it was begun.
+fn check_newest(
+    disk: &dyn Disk,
+    folder: &Path,
+    identity: &Identity,
+    state: &State<u64>,
+) -> Result<()> {
     for name in disk.list(folder)? {
-        let is_needless = match (number(&name, "run-"), number(&name, "log-")) {
-            (Some(number), _) => !view.runs().any(|run| run.number() == number),
-            (_, Some(number)) => !logs.contains(&number),
-            _ => name == NEW_NAME,
-        };
-        if is_needless {
-            disk.remove(&folder.join(name))?;
+        let Some(number) = number(&name, "run-") else { continue };
+        if state.runs().any(|&run| run == number) {
+            continue;
+        }
+        let since = run::since(disk, folder, identity.run(number));
+        if let Some(since) = since.filter(|&since| since > state.generation) {
+            let expected = format!("at least {since}, which {name} was made after");
+            let error = Error::field("generation of the manifest", expected, state.generation);
+            return Err(error.at(&Place::file(&folder.join(NAME))));
         }
     }
     Ok(())
+}
+
+/// Removes files of ours that are not part of the filter.
+fn sweep(folder: &LockedFolder, view: &View) -> Result<()> {
+    let logs = logs_from(folder.disk.as_ref(), &folder.path, view.first_log)?;
+    folder.remove(|name| match (number(name, "run-"), number(name, "log-")) {
+        (Some(number), _) => !view.runs().any(|run| run.number() == number),
+        (_, Some(number)) => !logs.contains(&number),
+        _ => name == NEW_NAME,
+    })
 }
 
 /// The number in a name that is exactly of our form.

@@ -20,6 +20,7 @@
 //! | counted   |    8 | of these, with another count than 1                                   |
 //! | negative  |    8 | of these, with a count below 0                                        |
 //! | index_sum |    4 | CRC-32C of the index, zeros included                                  |
+//! | since     |    8 | the generation of the manifest that was current when it was begun     |
 
 use super::resident::Resident;
 use crate::{
@@ -32,6 +33,7 @@ use crate::{
         index::BlockIndex,
         pack::{BlockSink, Packer},
     },
+    folder,
     io::{
         ALIGNMENT, Access, BlockFile, Buffer, Disk, Extent, Writer,
         frame::{FileKind, Footer, Header},
@@ -124,11 +126,12 @@ impl Run {
         name: RunName,
         access: Access,
     ) -> Result<Run> {
-        let file = disk.open(&folder.join(self::name(name.number)), access)?;
+        let path = folder.join(self::name(name.number));
+        let file = folder::open_file(disk, &path, access, "run of the filter")?;
         let header = Header::read(&*file, FileKind::FilterRun)?;
         let id = name.file_id();
         let (footer, footer_start) = Footer::read(&*file)?;
-        let (universe, facts, index_sum) =
+        let Fields { universe, facts, index_sum, .. } =
             decode(&footer.fields).map_err(|error| error.at(file.place()))?;
         let both = [
             ("seed", name.seed.0, header.seed.0),
@@ -223,18 +226,37 @@ fn read_index(
         .map_err(|error| error.at(&file.place().offset(start)))
 }
 
-fn decode(fields: &[u8]) -> Result<(u64, Facts, u32)> {
+/// The fields of the footer.
+struct Fields {
+    /// The largest fingerprint of the universe.
+    universe: u64,
+    facts: Facts,
+    index_sum: u32,
+    since: u64,
+}
+
+fn decode(fields: &[u8]) -> Result<Fields> {
     let mut fields = Decoder::new(fields);
-    let last = fields.u64()?;
+    let universe = fields.u64()?;
     let facts = Facts {
         blocks: fields.u64()?,
         items: fields.u64()?,
         counted: fields.u64()?,
         negative: fields.u64()?,
     };
-    let index_sum = fields.u32()?;
+    let (index_sum, since) = (fields.u32()?, fields.u64()?);
     fields.end()?;
-    Ok((last, facts, index_sum))
+    Ok(Fields { universe, facts, index_sum, since })
+}
+
+/// The generation of the manifest that was current when a run was begun; `None` if there is no
+/// whole run of the filter with this number.
+pub(super) fn since(disk: &dyn Disk, folder: &Path, name: RunName) -> Option<u64> {
+    let file = disk.open(&folder.join(self::name(name.number)), Access::Cached).ok()?;
+    let header = Header::read(&*file, FileKind::FilterRun).ok()?;
+    let (footer, _) = Footer::read(&*file).ok()?;
+    let is_ours = (header.seed, header.id) == (name.seed, name.file_id());
+    decode(&footer.fields).ok().filter(|_| is_ours).map(|fields| fields.since)
 }
 
 /// Writes a run from front to back.
@@ -243,6 +265,8 @@ pub(super) struct RunWriter {
     packer: Packer,
     sink: Sink,
     facts: Facts,
+    /// The generation of the manifest that is current when it is begun.
+    since: u64,
 }
 
 struct Sink {
@@ -267,11 +291,12 @@ impl BlockSink for Sink {
 }
 
 impl RunWriter {
-    /// A new file; `resident` takes what is to stay in memory of the run.
+    /// A new file, begun when the manifest of the generation `since` was current; `resident` takes
+    /// what is to stay in memory of the run.
     pub(super) fn create(
         disk: &dyn Disk,
         folder: &Path,
-        name: RunName,
+        (name, since): (RunName, u64),
         resident: Option<Resident>,
         executor: Arc<dyn Executor>,
     ) -> Result<RunWriter> {
@@ -282,7 +307,7 @@ impl RunWriter {
         let index = BlockIndex::new(name.universe);
         let packer = Packer::new(name.universe, index.cut_shift());
         let sink = Sink { id, writer, file, index, blocks: 0, resident };
-        Ok(RunWriter { name, packer, sink, facts: Facts::default() })
+        Ok(RunWriter { name, packer, sink, facts: Facts::default(), since })
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -318,6 +343,7 @@ impl RunWriter {
             fields.extend(field.to_le_bytes());
         }
         fields.extend(crc32c(&bytes).to_le_bytes());
+        fields.extend(self.since.to_le_bytes());
         let footer = Footer { fields, body_sum: 0 }.encode(writer.position());
         writer.append(&footer)?;
         let file_size = writer.position();

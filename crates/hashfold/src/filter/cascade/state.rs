@@ -15,13 +15,16 @@
 //! | uppers      |    … | count, then for each, the newest first: run (…), tier (1), from (8) |
 //! | shards      |    … | count, then for each, ascending: start (8), run (…), 0 for none    |
 
-use super::{options::CascadeOptions, run::Run};
+use super::{
+    options::CascadeOptions,
+    run::{Run, RunName},
+};
 use crate::{
     codec::{Decoder, put_varint},
     error::{Error, Result},
     filter::{Mode, Universe},
     key::Seed,
-    manifest::{FileEntry, Manifest},
+    manifest::{FileEntry, Kind, Manifest},
 };
 use std::sync::Arc;
 
@@ -40,6 +43,14 @@ pub(super) struct Identity {
     pub(super) mode: Mode,
     pub(super) capacity: u64,
     pub(super) universe: Universe,
+}
+
+impl Identity {
+    /// The run of the filter with this number.
+    pub(super) fn run(&self, number: u64) -> RunName {
+        let Identity { seed, id, universe, .. } = *self;
+        RunName { seed, id, universe, number }
+    }
 }
 
 impl From<&CascadeOptions> for Identity {
@@ -149,6 +160,7 @@ impl View {
             size: run.file_size(),
         });
         Manifest {
+            kind: Kind::Filter,
             seed: identity.seed,
             id: identity.id,
             generation: self.generation,
@@ -181,11 +193,6 @@ fn encode(state: &View, identity: &Identity) -> Vec<u8> {
         }
     }
     out
-}
-
-/// Whether a manifest is that of a cascade filter.
-pub fn is_cascade(manifest: &Manifest) -> bool {
-    manifest.attributes.iter().any(|(name, _)| name == ATTRIBUTE)
 }
 
 /// What a manifest says, with the numbers of the runs.

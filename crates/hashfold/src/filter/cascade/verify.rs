@@ -2,7 +2,7 @@
 
 use super::{
     recovery,
-    run::{Facts, Run, RunName},
+    run::{Facts, Run},
     scan::RunScan,
     state::{Epoch, Identity, State},
     wal,
@@ -40,8 +40,7 @@ impl CascadeReport {
     /// Takes note of damage; other errors end the check.
     fn note<T>(&mut self, checked: Result<T>) -> Result<Option<T>> {
         match checked {
-            // A file that is missing is damage, too; a device that fails is not.
-            Err(error) if error.class() == ErrorClass::Damage || is_missing(&error) => {
+            Err(error) if error.class() == ErrorClass::Damage => {
                 self.damage.push(error);
                 Ok(None)
             }
@@ -65,9 +64,8 @@ pub fn verify_cascade(
     let mut report = CascadeReport::default();
     for epoch in &state.epochs {
         for (number, stretch) in stretches(epoch, &identity) {
-            let Identity { seed, id, universe, .. } = identity;
-            let name = RunName { seed, id, universe, number };
             report.runs += 1;
+            let name = identity.run(number);
             let checked = Run::open(disk, folder, name, Access::Direct).and_then(|run| {
                 check(&Arc::new(run), stretch, &identity, &mut report.items, progress)
             });
@@ -89,12 +87,6 @@ fn check_logs(
     let logs = recovery::logs_from(disk, folder, state.first_log)?;
     let of = (identity.seed, identity.id);
     wal::replay(disk, folder, &logs, of, state.told, &mut |_, _| Ok(()))
-}
-
-fn is_missing(error: &Error) -> bool {
-    use crate::error::ErrorKind;
-    let missing = std::io::ErrorKind::NotFound;
-    matches!(error.kind(), ErrorKind::Io { source, .. } if source.kind() == missing)
 }
 
 /// The runs of an epoch, and where their fingerprints may be.

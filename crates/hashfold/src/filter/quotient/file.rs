@@ -32,7 +32,7 @@ use crate::{
     io::{
         ALIGNMENT, Access, BlockFile, Buffer, Disk,
         frame::{FileKind, Footer, Header},
-        read_all,
+        read_all, replace_file,
     },
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};
@@ -45,17 +45,7 @@ impl<S: Storage> QuotientFilter<S> {
     /// first (`.new` at the end), so that a crash leaves the old file or the new one. `id` is
     /// for the caller: it comes back from [`QuotientFilter::open`].
     pub fn save(&self, disk: &dyn Disk, path: &Path, id: u64) -> Result<()> {
-        let mut new = path.as_os_str().to_owned();
-        new.push(".new");
-        let new = Path::new(&new);
-        let file = disk.create(new, Access::Cached)?;
-        self.write(file.as_ref(), id)?;
-        file.sync()?;
-        drop(file);
-        let folder = path.parent().unwrap_or(Path::new(""));
-        disk.sync_folder(folder)?;
-        disk.rename(new, path)?;
-        disk.sync_folder(folder)
+        replace_file(disk, path, |file| self.write(file, id))
     }
 
     fn write(&self, file: &dyn BlockFile, id: u64) -> Result<()> {

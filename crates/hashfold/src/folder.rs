@@ -1,0 +1,285 @@
+//! The folder of a data set: what it holds, and changing it as the only one.
+//!
+//! A table and a filter have a `MANIFEST`, which says so; a store has a `CURRENT`. Where that file
+//! is missing, the names of the others tell the kind, so that nothing is made over a data set that
+//! only lost one file. No data set is made inside of another one: it would be swept up there.
+
+use crate::{
+    error::{Error, ErrorClass, ErrorKind, Place, Result},
+    io::{
+        Access, BlockFile, Disk, Lock,
+        frame::{FileKind, Header},
+    },
+    manifest::{self, Kind, Manifest},
+};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The name of the file that says which version of a store is current.
+pub(crate) const CURRENT: &str = "CURRENT";
+/// The folder of version files in a store's folder.
+pub(crate) const VERSIONS: &str = "versions";
+/// The folder of tables in a store's folder.
+pub(crate) const TABLES: &str = "tables";
+
+/// What a folder holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// No data set: the folder is missing or empty, or has other files.
+    Nothing,
+    /// A data set of this kind.
+    DataSet(Kind),
+    /// Files of a data set of this kind, without the one that names the others.
+    Headless(Kind),
+    /// A manifest that cannot be read, and nothing else that tells the kind.
+    Unknown,
+}
+
+impl Contents {
+    /// Looks at a folder.
+    pub fn of(disk: &dyn Disk, folder: &Path) -> Result<Contents> {
+        if disk.exists(&folder.join(CURRENT))? {
+            return Ok(Contents::DataSet(Kind::Store));
+        }
+        if !disk.exists(&folder.join(manifest::NAME))? {
+            return Ok(kind_by_names(disk, folder)?.map_or(Contents::Nothing, Contents::Headless));
+        }
+        match Manifest::read(disk, folder) {
+            Ok(manifest) => Ok(Contents::DataSet(manifest.kind)),
+            Err(error) if error.class() == ErrorClass::Damage => {
+                let kind = kind_by_names(disk, folder)?;
+                Ok(kind.map_or(Contents::Unknown, Contents::DataSet))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The kind of the data set that is there, or of which something is left.
+    pub fn kind(self) -> Option<Kind> {
+        match self {
+            Contents::DataSet(kind) | Contents::Headless(kind) => Some(kind),
+            Contents::Nothing | Contents::Unknown => None,
+        }
+    }
+}
+
+/// The kind of data set that the names in a folder tell.
+fn kind_by_names(disk: &dyn Disk, folder: &Path) -> Result<Option<Kind>> {
+    if !disk.exists(folder)? {
+        return Ok(None);
+    }
+    let names = disk.list(folder)?;
+    let is_file_of = |name: &str, role: &str, digits: fn(&str) -> bool| {
+        name.strip_prefix(role).and_then(|rest| rest.strip_prefix('-')).is_some_and(digits)
+    };
+    let decimal = |text: &str| text.len() >= 10 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let id_and_generation = |text: &str| {
+        let (id, generation) = text.split_once('-').unwrap_or((text, ""));
+        id.len() == 16 && u64::from_str_radix(id, 16).is_ok() && generation.parse::<u64>().is_ok()
+    };
+    let any = |role: &str, digits: fn(&str) -> bool| {
+        names.iter().any(|name| is_file_of(name, role, digits))
+    };
+    if any("run", decimal) || any("log", decimal) {
+        return Ok(Some(Kind::Filter));
+    }
+    // The index is written last: a build that was killed before has left no table.
+    if any("data", id_and_generation) && any("index", id_and_generation) {
+        return Ok(Some(Kind::Table));
+    }
+    let versions = folder.join(VERSIONS);
+    if names.iter().any(|name| name == VERSIONS) && names.iter().any(|name| name == TABLES) {
+        let is_version = |name: &String| decimal(name);
+        return Ok(disk.list(&versions)?.iter().any(is_version).then_some(Kind::Store));
+    }
+    Ok(None)
+}
+
+/// Reads the manifest of a data set of this kind.
+///
+/// # Errors
+/// `Absent` if nothing is there, `WrongKind` if it is something else, `Missing` if only the
+/// manifest is gone.
+pub(crate) fn read_manifest(disk: &dyn Disk, folder: &Path, kind: Kind) -> Result<Manifest> {
+    match Manifest::read(disk, folder) {
+        Ok(manifest) if manifest.kind == kind => Ok(manifest),
+        Ok(manifest) => Err(wrong_kind(folder, kind, manifest.kind)),
+        Err(error) if error.is_absent() => {
+            Err(check_kind(disk, folder, kind).err().unwrap_or(error))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Refuses a folder with a data set of another kind, or of this kind without the file that names
+/// all others.
+pub(crate) fn check_kind(disk: &dyn Disk, folder: &Path, kind: Kind) -> Result<()> {
+    match Contents::of(disk, folder)? {
+        Contents::DataSet(got) | Contents::Headless(got) if got != kind => {
+            Err(wrong_kind(folder, kind, got))
+        }
+        Contents::Headless(_) => {
+            let name = if kind == Kind::Store { CURRENT } else { manifest::NAME };
+            Err(Error::missing(format!("{name} of the {}", kind.name()), &folder.join(name)))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn wrong_kind(folder: &Path, expected: Kind, got: Kind) -> Error {
+    let kind = ErrorKind::WrongKind { expected: expected.name(), got: got.name() };
+    Error::new(kind).at(&Place::file(folder))
+}
+
+/// Opens a file that a data set consists of: if it is not there, it is lost.
+pub(crate) fn open_file(
+    disk: &dyn Disk,
+    path: &Path,
+    access: Access,
+    what: &str,
+) -> Result<Arc<dyn BlockFile>> {
+    disk.open(path, access).map_err(|error| match error.is_not_found() {
+        true => Error::missing(what, path),
+        false => error,
+    })
+}
+
+/// Where a new data set is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Site {
+    /// Where its user says: outside of all other data sets.
+    Own,
+    /// In the folder of the data set that it is a part of.
+    Part,
+}
+
+/// The folder of a data set in which only this process writes.
+#[derive(Debug)]
+pub(crate) struct LockedFolder {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) path: PathBuf,
+    /// Whether it was not there before.
+    pub(crate) is_new: bool,
+    /// The folders above it in which names may be new.
+    above: Vec<PathBuf>,
+    _lock: Box<dyn Lock>,
+}
+
+impl LockedFolder {
+    /// Makes and locks the folder of a new data set, and of a table that is to be replaced.
+    ///
+    /// # Errors
+    /// `Busy` if another process writes there, `WrongKind` if a data set of another kind is there,
+    /// `Argument` if the folder is inside of another data set.
+    pub(crate) fn create(
+        disk: Arc<dyn Disk>,
+        path: &Path,
+        kind: Kind,
+        site: Site,
+    ) -> Result<LockedFolder> {
+        if site == Site::Own {
+            check_outside(disk.as_ref(), path)?;
+        }
+        let is_new = !disk.exists(path)?;
+        let above = folders_above(disk.as_ref(), path)?;
+        disk.create_folder(path)?;
+        let lock = disk.lock(path)?;
+        if let Some(got) = Contents::of(disk.as_ref(), path)?.kind().filter(|got| *got != kind) {
+            return Err(wrong_kind(path, kind, got));
+        }
+        Ok(LockedFolder { disk, path: path.to_owned(), is_new, above, _lock: lock })
+    }
+
+    /// Locks the folder of a data set that is there.
+    ///
+    /// # Errors
+    /// `Busy` if another process writes there, `Absent` if it is not there.
+    pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path) -> Result<LockedFolder> {
+        if !disk.exists(path)? {
+            return Err(Error::new(ErrorKind::Absent).at(&Place::file(path)));
+        }
+        let lock = disk.lock(path)?;
+        let above = Vec::new();
+        Ok(LockedFolder { disk, path: path.to_owned(), is_new: false, above, _lock: lock })
+    }
+
+    /// Makes the folder's own name permanent.
+    pub(crate) fn sync_above(&self) -> Result<()> {
+        for folder in &self.above {
+            match self.disk.sync_folder(folder) {
+                // Who may not even read it has made no name in it.
+                Err(error) if !self.is_new && error.is_denied() => {}
+                synced => synced?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the manifest current, and the folder's own name permanent.
+    pub(crate) fn publish(&self, manifest: &Manifest) -> Result<()> {
+        self.sync_above()?;
+        manifest.publish(self.disk.as_ref(), &self.path)
+    }
+
+    /// Removes the files with these names.
+    pub(crate) fn remove(&self, which: impl Fn(&str) -> bool) -> Result<()> {
+        for name in self.disk.list(&self.path)? {
+            if which(&name) {
+                self.disk.remove(&self.path.join(&name))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The folders above `path` that are missing, and the first one that is there: those in which
+/// names will be new when it was made.
+fn folders_above(disk: &dyn Disk, path: &Path) -> Result<Vec<PathBuf>> {
+    let mut above = Vec::new();
+    for folder in path.ancestors().skip(1) {
+        above.push(folder.to_owned());
+        if disk.exists(folder)? {
+            break;
+        }
+    }
+    Ok(above)
+}
+
+/// Refuses a folder inside of another data set, which would sweep it up.
+fn check_outside(disk: &dyn Disk, path: &Path) -> Result<()> {
+    for folder in disk.absolute(path)?.ancestors().skip(1) {
+        if let Some(kind) = kind_above(disk, folder)? {
+            let expected = format!("one outside of the {} {}", kind.name(), folder.display());
+            return Err(Error::argument("folder of the data set", expected, path.display()));
+        }
+    }
+    Ok(())
+}
+
+/// The kind of the data set in a folder that someone else may own.
+fn kind_above(disk: &dyn Disk, folder: &Path) -> Result<Option<Kind>> {
+    // Other programs have files with these names, too.
+    let is_ours = |name: &str, kind: FileKind| -> Result<bool> {
+        let path = folder.join(name);
+        Ok(disk.exists(&path)? && is_framed(disk, &path, kind))
+    };
+    let is_store = || -> Result<bool> {
+        Ok(disk.exists(&folder.join(VERSIONS))?
+            && disk.exists(&folder.join(TABLES))?
+            && kind_by_names(disk, folder)? == Some(Kind::Store))
+    };
+    let kind = match () {
+        () if is_ours(CURRENT, FileKind::Pointer)? => Some(Kind::Store),
+        () if is_ours(manifest::NAME, FileKind::Manifest)? => Contents::of(disk, folder)?.kind(),
+        () if is_store()? => Some(Kind::Store),
+        () => None,
+    };
+    Ok(kind)
+}
+
+/// Whether a file can be read and starts as those of this kind do.
+fn is_framed(disk: &dyn Disk, path: &Path, kind: FileKind) -> bool {
+    disk.open(path, Access::Cached).and_then(|file| Header::read(file.as_ref(), kind)).is_ok()
+}

@@ -1,0 +1,158 @@
+//! Mending what names all other files of a store: `CURRENT` and the version files.
+
+use super::{
+    check::{StoreReport, as_damage},
+    pointer::Pointer,
+    version::VersionInfo,
+    write::{StoreWriter, numbers},
+};
+use crate::{
+    error::{Error, ErrorClass, ErrorKind, Place, Result},
+    folder::{LockedFolder, TABLES, VERSIONS},
+    io::Disk,
+    work::Executor,
+};
+use std::{path::Path, sync::Arc};
+
+/// What `CURRENT` was made from when it was lost or damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CurrentFrom {
+    /// The copy's: its current version is current.
+    Copy,
+    /// The version files: the one that was asked for is current, or the newest. Whether it had
+    /// been published is not known.
+    Versions,
+}
+
+/// A store that is open to be mended.
+pub struct Mending {
+    /// Changes the store; [`StoreWriter::repair`] mends the tables of a version.
+    pub writer: StoreWriter,
+    /// What was wrong with `CURRENT` and the version files, and how many were mended.
+    pub report: StoreReport,
+    /// How `CURRENT` was made anew, if it was.
+    pub current_from: Option<CurrentFrom>,
+}
+
+impl StoreWriter {
+    /// Opens a store to mend it, and mends `CURRENT` and the version files: from `copy`, the
+    /// folder of another copy of the store, or, for `CURRENT` alone, from the version files that
+    /// are there. Removes nothing. `current` is the version to make current if `CURRENT` is made
+    /// from version files; without it the newest one is.
+    ///
+    /// # Errors
+    /// `Absent` if there is no store in one of the folders, `Mismatch` if `copy` is of another store,
+    /// the damage itself if it cannot be mended.
+    pub fn mend(
+        disk: Arc<dyn Disk>,
+        folder: &Path,
+        copy: Option<&Path>,
+        current: Option<u64>,
+        executor: Arc<dyn Executor>,
+    ) -> Result<Mending> {
+        // A copy that cannot be used is said before anything is done.
+        let copied = copy.map(|copy| read_copy(disk.as_ref(), copy)).transpose()?;
+        let home = LockedFolder::open(disk.clone(), folder)?;
+        let mut report = StoreReport::default();
+        let (pointer, current_from) = match Pointer::read(disk.as_ref(), folder) {
+            Ok(pointer) => (pointer, None),
+            Err(error) => {
+                let damage = as_damage(error)?;
+                let (mut pointer, from) = match &copied {
+                    Some(Ok(copied)) => (copied.clone(), CurrentFrom::Copy),
+                    _ => match pointer_of_versions(disk.as_ref(), folder, current)? {
+                        Some(pointer) => (pointer, CurrentFrom::Versions),
+                        None => return Err(damage),
+                    },
+                };
+                for name in [VERSIONS, TABLES] {
+                    disk.create_folder(&folder.join(name))?;
+                }
+                pointer.replace(disk.as_ref(), folder)?;
+                report.damage.push(damage);
+                report.mended += 1;
+                (pointer, Some(from))
+            }
+        };
+        check_same_store(&pointer, copied.as_ref().and_then(|copied| copied.as_ref().ok()), copy)?;
+        let mut writer = StoreWriter::new(home, executor, pointer);
+        writer.settle()?;
+        if let Some(copy) = copy {
+            writer.restore_versions(copy, &mut report)?;
+        }
+        Ok(Mending { writer, report, current_from })
+    }
+
+    /// Restores the version files that are lost or damaged, as far as the copy has them.
+    fn restore_versions(&self, copy: &Path, report: &mut StoreReport) -> Result<()> {
+        for number in self.pointer.versions.iter().map(|version| version.number) {
+            if let Err(error) = self.version(number) {
+                report.damage.push(as_damage(error)?);
+                match self.restore_version(number, copy) {
+                    Ok(_) => report.mended += 1,
+                    Err(error) => report.damage.push(as_damage(error)?),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The pointer of a copy; damage of it is no reason not to use the rest.
+fn read_copy(disk: &dyn Disk, copy: &Path) -> Result<Result<Pointer>> {
+    match Pointer::read(disk, copy) {
+        Err(error) if error.class() != ErrorClass::Damage => Err(error),
+        read => Ok(read),
+    }
+}
+
+fn check_same_store(ours: &Pointer, theirs: Option<&Pointer>, copy: Option<&Path>) -> Result<()> {
+    let (Some(theirs), Some(copy)) = (theirs, copy) else { return Ok(()) };
+    for (what, expected, got) in
+        [("store", ours.store, theirs.store), ("seed", ours.seed.0, theirs.seed.0)]
+    {
+        if expected != got {
+            let kind = ErrorKind::Mismatch { what, expected, got };
+            return Err(Error::new(kind).at(&Place::file(copy)));
+        }
+    }
+    Ok(())
+}
+
+/// A pointer that lists the version files of a folder, of the store that the newest is of; `None`
+/// if none can be read. The versions that the current one was made from were current before.
+fn pointer_of_versions(
+    disk: &dyn Disk,
+    folder: &Path,
+    current: Option<u64>,
+) -> Result<Option<Pointer>> {
+    let versions = folder.join(VERSIONS);
+    if !disk.exists(&versions)? {
+        return Ok(None);
+    }
+    let there = numbers(disk, folder)?;
+    let read = |number: &u64| VersionInfo::read(disk, &versions, *number, None).ok();
+    let mut infos: Vec<VersionInfo> = there.iter().filter_map(read).collect();
+    let Some((seed, store)) = infos.last().map(|newest| (newest.seed, newest.store)) else {
+        return Ok(None);
+    };
+    infos.retain(|info| (info.seed, info.store) == (seed, store));
+    let mut pointer = Pointer::new(seed, store);
+    infos.iter().for_each(|info| pointer.add(info.name));
+    let current = current.unwrap_or(pointer.newest);
+    if pointer.version(current).is_none() {
+        return Err(Error::missing(format!("file of version {current}"), &versions));
+    }
+    pointer.current = Some(current);
+    pointer.newest = there.last().map_or(pointer.newest, |last| pointer.newest.max(*last));
+    let mut last = current;
+    while let Some(parent) =
+        infos.iter().find(|info| info.name.number == last).and_then(|i| i.parent)
+        && parent.number < last
+        && pointer.version(parent.number) == Some(parent)
+    {
+        pointer.published.insert(0, parent.number);
+        last = parent.number;
+    }
+    Ok(Some(pointer))
+}

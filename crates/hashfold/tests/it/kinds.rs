@@ -1,0 +1,204 @@
+//! Every way to open or make a data set, on a folder of every kind: an error that names both kinds
+//! and changes nothing. Issue 10, point 10; issue 11, point 1.
+
+use crate::{
+    fixture::{SEED, options, pairs, try_build},
+    store_fixture::{changes, copy_folder, copy_of, publish, read_file, store_options, try_create},
+};
+use hashfold::{
+    Error, ErrorKind, Result,
+    filter::{CascadeFilter, CascadeOptions, CascadeSettings, Snapshot, verify_cascade},
+    folder::Contents,
+    io::{Access, Disk, MemoryDisk},
+    manifest::Kind,
+    run::SortOptions,
+    store::{Follower, Mode, Pointer, StoreWriter},
+    table::{IndexChoice, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions, reindex},
+    work::Inline,
+};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+const FOLDERS: [(&str, Kind); 3] =
+    [("table", Kind::Table), ("store", Kind::Store), ("filter", Kind::Filter)];
+
+fn settings() -> CascadeSettings {
+    CascadeSettings {
+        memory_bytes: hashfold::filter::CASCADE_MEMORY_MIN,
+        work: Arc::new(Inline),
+        io: Arc::new(Inline),
+        ..CascadeSettings::default()
+    }
+}
+
+/// A disk with a table, a store and a filter, each in the folder of its name.
+fn all_kinds() -> MemoryDisk {
+    let disk = MemoryDisk::default();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let entries = pairs(20, 1, |_| 8, |_| 8);
+    let table = Path::new("table");
+    try_build(&shared, table, &entries, options(IndexChoice::Dense, 1), SortOptions::default())
+        .unwrap();
+    publish(&mut try_create(&shared, 1).unwrap(), &changes(1, 10), Mode::Merge, 1);
+    let options = CascadeOptions::exact(SEED, 1);
+    let mut filter =
+        CascadeFilter::create(shared, Path::new("filter"), &options, settings()).unwrap();
+    for key in 0..100_u64 {
+        let hash = filter.hash(&key.to_le_bytes());
+        filter.insert(hash).unwrap();
+    }
+    filter.close().unwrap();
+    disk
+}
+
+type Verb = fn(&Arc<dyn Disk>, &Path) -> Result<()>;
+
+fn build(disk: &Arc<dyn Disk>, folder: &Path, replace: bool) -> Result<()> {
+    let options = TableOptions { replace, ..TableOptions::new(SEED, 2) };
+    TableBuilder::create(disk.clone(), folder, options, Arc::new(Inline)).map(|_| ())
+}
+
+/// What is done with a folder, and the kind that it is for.
+const VERBS: [(&str, Kind, Verb); 11] = [
+    ("build", Kind::Table, |disk, folder| build(disk, folder, false)),
+    ("build --replace", Kind::Table, |disk, folder| build(disk, folder, true)),
+    ("open a table", Kind::Table, |disk, folder| {
+        Table::open(disk, folder, OpenOptions::default()).map(|_| ())
+    }),
+    ("reindex", Kind::Table, |disk, folder| {
+        reindex(disk, folder, &IndexOptions::default()).map(|_| ())
+    }),
+    ("create a store", Kind::Store, |disk, folder| {
+        StoreWriter::create(disk.clone(), folder, store_options(1), Arc::new(Inline)).map(|_| ())
+    }),
+    ("open a store", Kind::Store, |disk, folder| {
+        StoreWriter::open(disk.clone(), folder, Arc::new(Inline)).map(|_| ())
+    }),
+    ("follow a store", Kind::Store, |disk, folder| {
+        Follower::open(disk.clone(), folder, OpenOptions::default()).map(|_| ())
+    }),
+    ("create a filter", Kind::Filter, |disk, folder| {
+        let options = CascadeOptions::exact(SEED, 2);
+        CascadeFilter::create(disk.clone(), folder, &options, settings()).map(|_| ())
+    }),
+    ("open a filter", Kind::Filter, |disk, folder| {
+        CascadeFilter::open(disk.clone(), folder, settings()).map(|_| ())
+    }),
+    ("read a filter", Kind::Filter, |disk, folder| {
+        Snapshot::open(disk.as_ref(), folder, Access::Cached).map(|_| ())
+    }),
+    ("verify a filter", Kind::Filter, |disk, folder| {
+        verify_cascade(disk.as_ref(), folder, &mut |_| Ok(())).map(|_| ())
+    }),
+];
+
+fn files(disk: &dyn Disk, folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for name in disk.list(folder).unwrap() {
+        let path = folder.join(name);
+        match disk.list(&path) {
+            Ok(_) => all.extend(files(disk, &path)),
+            Err(_) => {
+                all.insert(path.clone(), read_file(disk, &path));
+            }
+        }
+    }
+    all
+}
+
+/// Does it, and returns the error; nothing may have changed.
+#[track_caller]
+fn refused(disk: &MemoryDisk, folder: &Path, verb: Verb, context: &str) -> Error {
+    let before = files(disk, Path::new(""));
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let error = verb(&shared, folder).err().unwrap_or_else(|| panic!("{context}: it was done"));
+    assert!(files(disk, Path::new("")) == before, "{context}: files changed");
+    error
+}
+
+#[test]
+fn a_data_set_of_another_kind_is_refused_by_both_names() {
+    for (name, kind) in FOLDERS {
+        for (verb_name, wanted, verb) in VERBS {
+            if wanted == kind {
+                continue;
+            }
+            let context = format!("{verb_name} on a {name}");
+            let error = refused(&all_kinds(), Path::new(name), verb, &context);
+            let ErrorKind::WrongKind { expected, got } = *error.kind() else {
+                panic!("{context}: {error}")
+            };
+            assert_eq!((expected, got), (wanted.name(), kind.name()), "{context}");
+            assert_eq!(&*error.place().unwrap().file, Path::new(name), "{context}");
+        }
+    }
+}
+
+/// A filter that lost its manifest and a store that lost `CURRENT` are not taken for free folders.
+#[test]
+fn nothing_is_made_over_a_data_set_that_lost_its_first_file() {
+    for (name, kind) in FOLDERS {
+        for (verb_name, wanted, verb) in VERBS {
+            let context = format!("{verb_name} on a {name} without its first file");
+            let disk = all_kinds();
+            let first = if kind == Kind::Store { "CURRENT" } else { "MANIFEST" };
+            disk.remove(&Path::new(name).join(first)).unwrap();
+            assert_eq!(Contents::of(&disk, Path::new(name)).unwrap(), Contents::Headless(kind));
+            if kind == Kind::Table && verb_name.starts_with("build") {
+                // What a build that was killed left looks the same, and is built anew.
+                continue;
+            }
+            let error = refused(&disk, Path::new(name), verb, &context);
+            match error.kind() {
+                ErrorKind::Missing { .. } => assert_eq!(wanted, kind, "{context}"),
+                ErrorKind::WrongKind { .. } => assert_ne!(wanted, kind, "{context}"),
+                _ => panic!("{context}: {error}"),
+            }
+        }
+    }
+    assert!(Pointer::read(&all_kinds(), Path::new("nothing")).unwrap_err().is_absent());
+}
+
+#[test]
+fn nothing_is_made_inside_of_a_data_set() {
+    for (name, _) in FOLDERS {
+        for below in ["x", "tables/x", "versions/x", "a/b/c"] {
+            for (verb_name, _, verb) in VERBS {
+                if !verb_name.starts_with("build") && !verb_name.starts_with("create") {
+                    continue;
+                }
+                let folder = Path::new(name).join(below);
+                let context = format!("{verb_name} in {}", folder.display());
+                let error = refused(&all_kinds(), &folder, verb, &context);
+                assert!(matches!(error.kind(), ErrorKind::Argument { .. }), "{context}: {error}");
+                assert!(error.to_string().contains(&format!("outside of the {name} {name}")));
+            }
+        }
+    }
+    // Beside one, and in a folder that has files of these names from another program, it is fine.
+    let disk = all_kinds();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    for name in ["CURRENT", "MANIFEST"] {
+        let folder = Path::new("other");
+        disk.create_folder(folder).unwrap();
+        let file = disk.create(&folder.join(name), Access::Cached).unwrap();
+        file.write_at(0, b"include README.md\n").unwrap();
+    }
+    for folder in ["beside", "other/table"] {
+        build(&shared, Path::new(folder), false).unwrap();
+    }
+}
+
+#[test]
+fn a_copy_of_a_data_set_is_of_its_kind() {
+    let disk = all_kinds();
+    for (name, kind) in FOLDERS {
+        let copy = copy_of(&disk);
+        copy_folder(&disk, Path::new(name), &copy, Path::new("moved"));
+        assert_eq!(Contents::of(&copy, Path::new("moved")).unwrap(), Contents::DataSet(kind));
+        assert_eq!(Contents::of(&copy, Path::new("nowhere")).unwrap(), Contents::Nothing);
+    }
+}

@@ -1,0 +1,392 @@
+//! Stores that lost a file, or got an older one back from a copy, or both: no version that is left
+//! is harmed by any verb, a check names what is lost, and a copy brings all of it back.
+//! Issue 10: points 2, 3, 9 and 10.
+
+use crate::{
+    fixture::Pairs,
+    store_fixture::{
+        changes, copy_folder, copy_of, damage, publish, read_file, scanned, store, try_create,
+        try_open, try_version, try_write, updated, write_file,
+    },
+};
+use hashfold::{
+    Error, ErrorClass, ErrorKind, Result,
+    io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
+    store::{CurrentFrom, Follower, Mending, Mode, Pin, Pointer, Retention, StoreWriter, versions},
+    table::OpenOptions,
+    work::Inline,
+};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+const KEYS: u64 = 40;
+const CHUNKS: u32 = 2;
+const COPY: &str = "copy";
+
+/// Versions that no other rule keeps go.
+const ALL_GO: Retention = Retention { keep: 0, age_s_min: 0, now_s: 1 << 40, free_bytes_min: 0 };
+
+type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+/// A store of four versions, 4 current, 1 pinned, 3 bad, whose copy is in the folder `copy`.
+struct Sample {
+    disk: MemoryDisk,
+    maps: Vec<Pairs>,
+    /// `CURRENT` as it was after each change, the oldest first.
+    pointers: Vec<Vec<u8>>,
+}
+
+fn sample() -> Sample {
+    let disk = MemoryDisk::default();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let mut writer = try_create(&shared, CHUNKS).unwrap();
+    let (mut maps, mut pointers) = (Vec::new(), Vec::new());
+    let mut map = Pairs::new();
+    for id in 1..=4 {
+        let mode = if id == 2 { Mode::Delta } else { Mode::Merge };
+        publish(&mut writer, &changes(id, KEYS), mode, id);
+        pointers.push(read_file(&disk, &pointer_path()));
+        map = updated(&map, &changes(id, KEYS));
+        maps.push(map.clone());
+    }
+    writer.pin(1, Pin::Keep).unwrap();
+    writer.condemn(3).unwrap();
+    drop(writer);
+    copy_folder(&disk, store(), &disk, Path::new(COPY));
+    Sample { disk, maps, pointers }
+}
+
+fn pointer_path() -> PathBuf {
+    store().join("CURRENT")
+}
+
+fn version_path(number: u64) -> PathBuf {
+    store().join(format!("versions/{number:010}"))
+}
+
+/// All files below a folder.
+fn files(disk: &dyn Disk, folder: &Path) -> Files {
+    let mut all = Files::new();
+    for name in disk.list(folder).unwrap() {
+        let path = folder.join(name);
+        match disk.list(&path) {
+            Ok(_) => all.extend(files(disk, &path)),
+            Err(_) => {
+                all.insert(path.clone(), read_file(disk, &path));
+            }
+        }
+    }
+    all
+}
+
+impl Sample {
+    fn copy(&self) -> Arc<dyn Disk> {
+        Arc::new(copy_of(&self.disk))
+    }
+
+    fn without(&self, path: &Path) -> Arc<dyn Disk> {
+        let disk = self.copy();
+        disk.remove(path).unwrap();
+        disk
+    }
+
+    /// Every version that can be opened holds what it held.
+    #[track_caller]
+    fn check_rest(&self, disk: &Arc<dyn Disk>, context: &str) -> usize {
+        let mut whole = 0;
+        for (number, map) in (1..).zip(&self.maps) {
+            if let Ok(version) = try_version(disk, number) {
+                match scanned(&version) {
+                    Ok(held) => assert!(held == *map, "{context}: version {number}"),
+                    Err(error) => assert_eq!(error.class(), ErrorClass::Damage, "{context}"),
+                }
+                whole += 1;
+            }
+        }
+        whole
+    }
+
+    /// All versions are there and whole.
+    #[track_caller]
+    fn check_whole(&self, disk: &Arc<dyn Disk>, context: &str) {
+        assert_eq!(self.check_rest(disk, context), self.maps.len(), "{context}");
+        for (number, info) in versions(disk.as_ref(), store()).unwrap() {
+            info.unwrap_or_else(|error| panic!("{context}: {error}"));
+            assert!(damage(disk.as_ref(), number).is_empty(), "{context}: version {number}");
+        }
+    }
+}
+
+/// What users do with a store, of which nothing removes a version; each may fail.
+const VERBS: [(&str, fn(&mut StoreWriter) -> Result<()>); 7] = [
+    ("open", |_| Ok(())),
+    ("update", |writer| {
+        let id = 100 + writer.pointer().newest;
+        let info = try_write(writer, &changes(5, KEYS), Mode::Auto, id)?;
+        writer.publish(info.name.number)
+    }),
+    ("publish", |writer| writer.publish(4)),
+    ("roll back", |writer| writer.roll_back().map(|_| ())),
+    ("pin", |writer| writer.pin(2, Pin::Keep)),
+    ("condemn", |writer| match writer.pointer().current {
+        Some(3) => writer.condemn(2),
+        _ => writer.condemn(3),
+    }),
+    ("repair", |writer| writer.repair(4, Path::new(COPY), &mut |_, _| Ok(())).map(|_| ())),
+];
+
+fn mend(disk: &Arc<dyn Disk>, copy: Option<&str>) -> Result<Mending> {
+    StoreWriter::mend(disk.clone(), store(), copy.map(Path::new), None, Arc::new(Inline))
+}
+
+/// Mends all that can be mended from the copy.
+fn mend_all(disk: &Arc<dyn Disk>) -> Result<()> {
+    let mut mending = mend(disk, Some(COPY))?;
+    for number in mending.writer.numbers()? {
+        mending.writer.repair(number, Path::new(COPY), &mut |_, _| Ok(()))?;
+    }
+    Ok(())
+}
+
+/// The error is damage, or says that the call cannot be done.
+#[track_caller]
+fn check_told(error: &Error, context: &str) {
+    assert!(error.place().is_some(), "{context}: {error}");
+    assert_ne!(error.class(), ErrorClass::Io, "{context}: {error}");
+}
+
+#[test]
+fn every_file_that_is_lost_is_named_and_no_verb_makes_it_worse() {
+    let sample = sample();
+    for path in files(&sample.disk, store()).keys() {
+        for (name, verb) in VERBS {
+            let context = format!("{} lost, {name}", path.display());
+            let disk = sample.without(path);
+            let named = versions(disk.as_ref(), store()).unwrap().iter().any(|(number, info)| {
+                info.is_err()
+                    || damage(disk.as_ref(), *number)
+                        .iter()
+                        .any(|error| *error.place().unwrap().file == **path)
+            });
+            let is_pointer = *path == pointer_path();
+            assert_eq!(named, !is_pointer, "{context}: a check names what is lost");
+            match try_open(&disk).and_then(|mut writer| verb(&mut writer)) {
+                Ok(()) => assert!(!is_pointer, "{context}"),
+                Err(error) => check_told(&error, &context),
+            }
+            sample.check_rest(&disk, &context);
+            // With the file in its place again, all versions are there: nothing else was lost.
+            let bytes = read_file(&sample.disk, path);
+            if !is_pointer {
+                write_file(disk.as_ref(), path, &bytes);
+                sample.check_whole(&disk, &context);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_file_that_is_lost_comes_back_from_a_copy() {
+    let sample = sample();
+    let before = files(&sample.disk, store());
+    for path in before.keys() {
+        let disk = sample.without(path);
+        let mended = mend_all(&disk);
+        mended.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        sample.check_whole(&disk, &path.display().to_string());
+        let pointer = Pointer::read(disk.as_ref(), store()).unwrap();
+        assert_eq!((pointer.current, &pointer.pinned[..]), (Some(4), &[1][..]));
+        assert_eq!(files(disk.as_ref(), store()).len(), before.len());
+    }
+}
+
+/// A pointer that was restored from an older copy neither bricks the store nor loses a version.
+#[test]
+fn an_older_pointer_is_raised_by_every_verb() {
+    let sample = sample();
+    for (i, old) in sample.pointers.iter().enumerate() {
+        for (name, verb) in VERBS {
+            let context = format!("CURRENT after version {}, {name}", i + 1);
+            let disk = sample.copy();
+            write_file(disk.as_ref(), &pointer_path(), old);
+            let mut writer = try_open(&disk).unwrap();
+            let unlisted: Vec<u64> = (i as u64 + 2..=4).collect();
+            assert_eq!(writer.unlisted(), unlisted, "{context}: it says so");
+            if let Err(error) = verb(&mut writer) {
+                // There may be none to go back to.
+                assert!(name == "roll back" && i == 0, "{context}: {error}");
+            }
+            drop(writer);
+            sample.check_whole(&disk, &context);
+            assert!(try_open(&disk).unwrap().numbers().unwrap().len() >= 4, "{context}");
+            Follower::open(disk, store(), OpenOptions::default()).unwrap();
+        }
+    }
+}
+
+/// Both at once: an older pointer, and another file that is gone.
+#[test]
+fn an_older_pointer_and_a_lost_file_harm_no_version() {
+    let sample = sample();
+    let all = files(&sample.disk, store());
+    for (i, old) in (1..).zip(&sample.pointers) {
+        for path in all.keys().filter(|path| **path != pointer_path()) {
+            // Nothing is left that speaks of it, but the copy.
+            if *path == version_path(4) && i < 4 {
+                continue;
+            }
+            for (name, verb) in VERBS {
+                let context = format!("older CURRENT, {} lost, {name}", path.display());
+                let disk = sample.without(path);
+                write_file(disk.as_ref(), &pointer_path(), old);
+                let before = sample.check_rest(&disk, &context);
+                if let Err(error) = try_open(&disk).and_then(|mut writer| verb(&mut writer)) {
+                    check_told(&error, &context);
+                }
+                assert!(sample.check_rest(&disk, &context) >= before, "{context}");
+                mend_all(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
+                assert!(Follower::open(disk, store(), OpenOptions::default()).is_ok(), "{context}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lost_version_stops_sweeping_until_it_is_given_up() {
+    let sample = sample();
+    let disk = sample.without(&version_path(2));
+    let mut writer = try_open(&disk).unwrap();
+    let removed = writer.collect(&ALL_GO, &mut |_| Ok(())).unwrap();
+    assert_eq!((removed.versions, removed.tables), (vec![3], 0));
+    assert!(removed.kept.contains(&(2, hashfold::store::Reason::Lost)));
+    for number in [1, 4, 9] {
+        let error = writer.give_up(number).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Argument { .. }), "{error}");
+    }
+    writer.give_up(2).unwrap();
+    let before = disk.list(&store().join("tables")).unwrap().len();
+    drop(writer);
+    let writer = try_open(&disk).unwrap();
+    assert_eq!(writer.numbers().unwrap(), [1, 4]);
+    assert!(disk.list(&store().join("tables")).unwrap().len() < before);
+}
+
+/// The version before is lost: going to an older one must be asked for.
+#[test]
+fn rolling_back_to_a_lost_version_is_refused() {
+    let sample = sample();
+    let disk = sample.without(&version_path(2));
+    let mut writer = try_open(&disk).unwrap();
+    let error = writer.roll_back().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Missing { .. }), "{error}");
+    assert_eq!(&*error.place().unwrap().file, version_path(2));
+    assert_eq!(writer.pointer().current, Some(4));
+    writer.publish(1).unwrap();
+}
+
+#[test]
+fn a_pointer_is_made_from_the_version_files_where_there_is_no_copy() {
+    let sample = sample();
+    for is_damaged in [false, true] {
+        let disk = sample.without(&pointer_path());
+        if is_damaged {
+            write_file(disk.as_ref(), &pointer_path(), b"damaged");
+        }
+        let mending = mend(&disk, None).unwrap();
+        assert_eq!(mending.current_from, Some(CurrentFrom::Versions));
+        assert_eq!((mending.report.damage.len(), mending.report.mended), (1, 1));
+        let pointer = mending.writer.pointer();
+        assert_eq!((pointer.current, pointer.newest), (Some(4), 4));
+        // Each was made from the one before.
+        assert_eq!(pointer.published, [1, 2, 3]);
+        drop(mending);
+        sample.check_whole(&disk, "mended");
+        assert_eq!(try_open(&disk).unwrap().roll_back().unwrap(), 3);
+    }
+    let disk = sample.without(&pointer_path());
+    let asked = StoreWriter::mend(disk.clone(), store(), None, Some(2), Arc::new(Inline)).unwrap();
+    assert_eq!(asked.writer.pointer().current, Some(2));
+}
+
+#[test]
+fn a_copy_that_is_no_copy_is_refused_though_nothing_is_damaged() {
+    let sample = sample();
+    let disk = sample.copy();
+    let error = mend(&disk, Some("nope")).err().unwrap();
+    assert!(error.is_absent(), "{error}");
+    let other: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+    let options = crate::store_fixture::store_options(CHUNKS);
+    let options = hashfold::store::StoreOptions { id: 7, ..options };
+    StoreWriter::create(other.clone(), store(), options, Arc::new(Inline)).unwrap();
+    copy_folder(other.as_ref(), store(), disk.as_ref(), Path::new("other"));
+    let error = mend(&disk, Some("other")).err().unwrap();
+    assert!(matches!(error.kind(), ErrorKind::Mismatch { .. }), "{error}");
+    assert_eq!(&*error.place().unwrap().file, Path::new("other"));
+}
+
+/// A power cut, a failure or a full disk in the middle of mending: the next time all is mended.
+#[test]
+fn mending_that_is_interrupted_anywhere_is_done_at_once_the_next_time() {
+    let sample = sample();
+    let broken = sample.without(&pointer_path());
+    broken.remove(&version_path(2)).unwrap();
+    let table = broken.list(&store().join("tables")).unwrap().remove(0);
+    let table = store().join("tables").join(table);
+    for name in broken.list(&table).unwrap() {
+        broken.remove(&table.join(name)).unwrap();
+    }
+    broken.remove_folder(&table).unwrap();
+    let broken = copy_of(broken.as_ref());
+    let faults = [
+        |operation| Fault::PowerCut { operation },
+        |operation| Fault::Failure { operation },
+        |operation| Fault::Full { write: operation },
+    ];
+    for fault in faults {
+        for operation in 0.. {
+            let faulty = FaultyDisk::over(&broken, FaultPlan::from(fault(operation)));
+            let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
+            let result = mend_all(&disk);
+            for seed in 0..2 {
+                let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(seed));
+                let context = format!("{:?}, seed {seed}", fault(operation));
+                mend_all(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
+                sample.check_whole(&disk, &context);
+            }
+            if result.is_ok() && (operation >= faulty.operations() || operation > 400) {
+                break;
+            }
+        }
+    }
+}
+
+/// Names that are not the store's stay, and stop nobody.
+#[test]
+fn strangers_in_a_store_are_left_alone() {
+    let sample = sample();
+    let disk = sample.copy();
+    let table = disk.list(&store().join("tables")).unwrap().remove(0);
+    let folders = ["tables/x", "tables/x/deep", "versions/x.new", "versions/y", "z"];
+    for folder in folders {
+        disk.create_folder(&store().join(folder)).unwrap();
+    }
+    let notes = ["tables/x/note", "tables/note", "versions/note", "note"];
+    let beside = format!("tables/{table}/note");
+    for note in notes.iter().copied().chain([beside.as_str()]) {
+        write_file(disk.as_ref(), &store().join(note), b"mine");
+    }
+    let mut writer = try_open(&disk).unwrap();
+    publish(&mut writer, &changes(5, KEYS), Mode::Replace, 5);
+    writer.pin(1, Pin::Release).unwrap();
+    let removed = writer.collect(&ALL_GO, &mut |_| Ok(())).unwrap();
+    assert_eq!(removed.versions, [1, 2, 3, 4]);
+    drop(writer);
+    drop(try_open(&disk).unwrap());
+    for path in folders.iter().chain(&notes).copied().chain([beside.as_str()]) {
+        assert!(disk.exists(&store().join(path)).unwrap(), "{path}");
+    }
+    assert_eq!(disk.list(&store().join("tables").join(&table)).unwrap(), ["note"]);
+}
