@@ -97,7 +97,8 @@ impl CascadeFilter {
     /// Takes over what logs hold and runs do not.
     fn replay(&mut self) -> Result<()> {
         let core = self.core.clone();
-        let logs = recovery::logs(&core)?;
+        let view = core.shared().view.clone();
+        let logs = recovery::logs(&*core.disk, &core.folder, &view)?;
         let Some(&last) = logs.last() else { return Ok(()) };
         let Identity { seed, id, .. } = core.identity;
         // A flush meanwhile leaves the logs there: the first one stays the first.
@@ -420,11 +421,21 @@ impl CascadeFilter {
     pub fn sync(&mut self) -> Result<()> {
         let durable = self.core.shared().view.told;
         self.logs.forget(durable);
-        if durable == self.told || self.logs.sync(self.told) {
+        if durable == self.told || (self.logs.sync(self.told) && self.note_log().is_ok()) {
             return Ok(());
         }
         // Runs do instead.
         self.flush()
+    }
+
+    /// Notes in the manifest that the last log holds durable changes, so that its loss is noticed.
+    fn note_log(&mut self) -> Result<()> {
+        let last = self.logs.last();
+        if self.core.shared().view.logged >= last {
+            return Ok(());
+        }
+        let change = |view: &View| Some(View { logged: last, ..view.clone() });
+        self.core.publish(&[], change, |_| {}).map(|_| ())
     }
 
     /// Merges all into the last level, where each key takes one device read. Returns when it is

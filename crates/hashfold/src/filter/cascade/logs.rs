@@ -38,6 +38,11 @@ impl Logs {
         self.synced
     }
 
+    /// The number of the last log that was begun.
+    pub(super) fn last(&self) -> u64 {
+        self.number - 1
+    }
+
     pub(super) fn is_open(&self) -> bool {
         self.current.is_some()
     }

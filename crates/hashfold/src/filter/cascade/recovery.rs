@@ -86,7 +86,7 @@ fn check_newest(
 
 /// Removes files of ours that are not part of the filter.
 fn sweep(folder: &LockedFolder, view: &View) -> Result<()> {
-    let logs = logs_from(folder.disk.as_ref(), &folder.path, view.first_log)?;
+    let logs = logs(folder.disk.as_ref(), &folder.path, view)?;
     folder.remove(|name| match (number(name, "run-"), number(name, "log-")) {
         (Some(number), _) => !view.runs().any(|run| run.number() == number),
         (_, Some(number)) => !logs.contains(&number),
@@ -101,23 +101,23 @@ fn number(name: &str, prefix: &str) -> Option<u64> {
 }
 
 /// The numbers of the logs that hold what the runs do not, ascending.
-pub(super) fn logs(core: &Core) -> Result<Vec<u64>> {
-    let first = core.shared().view.first_log;
-    logs_from(&*core.disk, &core.folder, first)
-}
-
-/// The same of logs from this one on.
 ///
 /// # Errors
-/// If one is missing: each was made when those before it were there.
-pub(super) fn logs_from(disk: &dyn Disk, folder: &Path, first: u64) -> Result<Vec<u64>> {
+/// If one is missing: each was made when those before it were there, and the manifest knows the
+/// last one in which changes were acknowledged.
+pub(super) fn logs<R>(disk: &dyn Disk, folder: &Path, state: &State<R>) -> Result<Vec<u64>> {
     let names = disk.list(folder)?;
     let mut logs: Vec<u64> = names.iter().filter_map(|name| number(name, "log-")).collect();
-    logs.retain(|&number| number >= first);
+    logs.retain(|&number| number >= state.first_log);
     logs.sort_unstable();
-    if let Some((expected, got)) = (first..).zip(&logs).find(|(expected, got)| expected != *got) {
-        let error = Error::field("number of the next log", format!("{expected}"), got);
-        return Err(error.at(&Place::file(&folder.join(wal::name(*got)))));
+    let last = logs.last().map_or(state.logged, |&last| state.logged.max(last));
+    let lost = (state.first_log..=last).zip(&logs).find(|(expected, got)| expected != *got);
+    let lost = lost.map(|(expected, _)| expected).or_else(|| {
+        let next = state.first_log + logs.len() as u64;
+        (next <= last).then_some(next)
+    });
+    match lost {
+        None => Ok(logs),
+        Some(lost) => Err(Error::missing("log of the filter", &folder.join(wal::name(lost)))),
     }
-    Ok(logs)
 }

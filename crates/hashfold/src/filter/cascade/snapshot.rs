@@ -182,7 +182,7 @@ fn read_logs(
     view: &View,
 ) -> Result<Vec<Arc<Memtable>>> {
     let mut tables: Vec<Memtable> = Vec::new();
-    let logs = recovery::logs_from(disk, folder, view.first_log)?;
+    let logs = recovery::logs(disk, folder, view)?;
     let of = (identity.seed, identity.id);
     wal::replay(disk, folder, &logs, of, view.told, &mut |change, mut hashes| {
         while !hashes.is_empty() {

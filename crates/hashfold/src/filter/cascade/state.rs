@@ -11,6 +11,7 @@
 //! | told        |    8 | changes told, from the beginning, that the runs hold               |
 //! | next_number |    … | of the next file                                                   |
 //! | first_log   |    … | the number of the first log that holds what the runs do not        |
+//! | logged      |    … | the number of the last log that is known to hold durable changes, or 0 |
 //! | epochs      |    … | count, then for each, the newest first: number (…), uppers, shards |
 //! | uppers      |    … | count, then for each, the newest first: run (…), tier (1), from (8) |
 //! | shards      |    … | count, then for each, ascending: start (8), run (…), 0 for none    |
@@ -113,6 +114,9 @@ pub(super) struct State<R> {
     pub(super) told: u64,
     pub(super) next_number: u64,
     pub(super) first_log: u64,
+    /// The number of the last log that is known to hold durable changes: it is there, unless it is
+    /// below `first_log`.
+    pub(super) logged: u64,
     /// How often a manifest was published.
     pub(super) generation: u64,
 }
@@ -123,7 +127,7 @@ pub(super) type View = State<Arc<Run>>;
 impl<R> State<R> {
     pub(super) fn new() -> State<R> {
         let epochs = vec![Epoch::new(0)];
-        State { epochs, told: 0, next_number: 1, first_log: 1, generation: 0 }
+        State { epochs, told: 0, next_number: 1, first_log: 1, logged: 0, generation: 0 }
     }
 
     /// All runs, the newest epoch first.
@@ -146,8 +150,8 @@ impl<R> State<R> {
             }
             epochs.push(new);
         }
-        let State { told, next_number, first_log, generation, .. } = *self;
-        Ok(State { epochs, told, next_number, first_log, generation })
+        let State { told, next_number, first_log, logged, generation, .. } = *self;
+        Ok(State { epochs, told, next_number, first_log, logged, generation })
     }
 }
 
@@ -177,6 +181,7 @@ fn encode(state: &View, identity: &Identity) -> Vec<u8> {
     }
     put_varint(&mut out, state.next_number);
     put_varint(&mut out, state.first_log);
+    put_varint(&mut out, state.logged);
     put_varint(&mut out, state.epochs.len() as u64);
     for epoch in &state.epochs {
         put_varint(&mut out, epoch.number);
@@ -213,10 +218,12 @@ pub(super) fn decode(manifest: &Manifest) -> Result<(Identity, State<u64>)> {
         .map_err(|_| Error::field("largest fingerprint", "at least 1", last))?;
     let (capacity, told) = (fields.u64()?, fields.u64()?);
     let (next_number, first_log) = (fields.varint()?, fields.varint()?);
+    let logged = fields.varint()?;
     let counters = [
         ("changes told", told),
         ("number of the next file", next_number),
         ("number of the first log", first_log),
+        ("number of the last log", logged),
         ("generation", manifest.generation),
     ];
     counters.into_iter().try_for_each(|(what, got)| check_counter(what, got))?;
@@ -239,7 +246,7 @@ pub(super) fn decode(manifest: &Manifest) -> Result<(Identity, State<u64>)> {
     }
     let Manifest { seed, id, generation, .. } = *manifest;
     let identity = Identity { seed, id, mode, capacity, universe };
-    Ok((identity, State { epochs, told, next_number, first_log, generation }))
+    Ok((identity, State { epochs, told, next_number, first_log, logged, generation }))
 }
 
 /// What is counted up has room to go on.

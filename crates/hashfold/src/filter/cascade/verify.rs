@@ -84,7 +84,7 @@ fn check_logs(
     identity: &Identity,
     state: &State<u64>,
 ) -> Result<u64> {
-    let logs = recovery::logs_from(disk, folder, state.first_log)?;
+    let logs = recovery::logs(disk, folder, state)?;
     let of = (identity.seed, identity.id);
     wal::replay(disk, folder, &logs, of, state.told, &mut |_, _| Ok(()))
 }
