@@ -85,8 +85,9 @@ fn kind_by_names(disk: &dyn Disk, folder: &Path) -> Result<Option<Kind>> {
     if any("run", decimal) || any("log", decimal) {
         return Ok(Some(Kind::Filter));
     }
-    // The index is written last: a build that was killed before has left no table.
-    if any("data", id_and_generation) && any("index", id_and_generation) {
+    // A first build that was killed has left no table.
+    let is_begun = names.iter().any(|name| name == manifest::FIRST_NAME);
+    if any("data", id_and_generation) && any("index", id_and_generation) && !is_begun {
         return Ok(Some(Kind::Table));
     }
     let versions = folder.join(VERSIONS);
@@ -203,6 +204,13 @@ impl LockedFolder {
         let lock = disk.lock(path)?;
         let above = Vec::new();
         Ok(LockedFolder { disk, path: path.to_owned(), is_new: false, above, _lock: lock })
+    }
+
+    /// Notes that the first manifest is still to come: files without one are then what a crash
+    /// left, not what is left of a data set.
+    pub(crate) fn begin_first(&self) -> Result<()> {
+        self.disk.create(&self.path.join(manifest::FIRST_NAME), Access::Cached)?;
+        self.disk.sync_folder(&self.path)
     }
 
     /// Makes the folder's own name permanent.

@@ -32,6 +32,10 @@ pub const NAME: &str = "MANIFEST";
 /// The name of a manifest that is not published yet.
 pub const NEW_NAME: &str = "MANIFEST.new";
 
+/// The name of an empty file that stands beside the files of a table whose first manifest is still
+/// to come.
+pub const FIRST_NAME: &str = "MANIFEST.first";
+
 /// The kind of a data set, which has a folder of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

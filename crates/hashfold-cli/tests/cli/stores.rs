@@ -65,8 +65,8 @@ fn a_version_that_was_rolled_back_is_published_only_by_force() {
     check_current(&work, 3);
     work.ok("rollback s");
     check_current(&work, 2);
-    let none = "s: there is no version to go back to: none that was current before, is there and \
-                is not marked bad";
+    let none = "s: there is no version to go back to: none that was current before and is \
+                not marked bad";
     check(&work, "rollback s", 1, "", none);
     let absent = "s: there is no version 9; `hashfold versions` lists what is there";
     for line in ["publish s 9", "pin s 9", "get s 1 --version 9", "diff s 9 --out d"] {

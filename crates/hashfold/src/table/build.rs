@@ -83,7 +83,12 @@ impl TableBuilder {
             // A manifest may be lost, or damaged in a table that is to be replaced. Nobody knows
             // then which files are of a table and which were left by a crash, so all stay until
             // the new table is there, under names that are not theirs.
-            Ok(None) => folder.unused_generation()?,
+            Ok(None) => {
+                if site == Site::Own {
+                    folder.folder.begin_first()?;
+                }
+                folder.unused_generation()?
+            }
             Err(error) if options.replace && error.class() == ErrorClass::Damage => {
                 folder.unused_generation()?
             }
@@ -269,7 +274,7 @@ fn generation_of(name: &str) -> Option<u64> {
 
 /// Whether a file may be removed.
 fn is_ours(name: &str) -> bool {
-    name == manifest::NEW_NAME || generation_of(name).is_some()
+    [manifest::NEW_NAME, manifest::FIRST_NAME].contains(&name) || generation_of(name).is_some()
 }
 
 /// Whether a file has the name of one that a table consists of.
