@@ -27,7 +27,8 @@ use std::{path::PathBuf, time::Instant};
 /// Make a table of the rows of some files
 ///
 /// The format of a file is known from its name: .csv .tsv .jsonl .ndjson .parquet .arrow .feather
-/// .raw, and those with .gz or .zst behind. Of rows with the same key the last one wins.
+/// .raw, and those with .gz, .gzip, .zst or .zstd behind. A file with such an end that is cut short
+/// or not compressed is refused. Of rows with the same key the last one wins.
 ///
 /// A value is the bytes of its column if there is one, and it is text or binary; several columns
 /// become a row with their names and types. Fields of JSON Lines keep their JSON text; without

@@ -31,7 +31,7 @@ pub(crate) use self::{
     feed::{Feed, Inputs},
     selection::{Mark, Marker, Selection},
     sink::BadRowPolicy,
-    source::{Meter, size},
+    source::{Meter, open_polled, read_failure, size},
 };
 
 use self::{
@@ -118,9 +118,7 @@ fn format_of(path: &str) -> Result<Format> {
     if path == "-" {
         return Err(Failure::usage("which format has standard input? Name it with --format"));
     }
-    let lower = path.to_lowercase();
-    let name = [".gz", ".zst", ".zstd"].iter().find_map(|end| lower.strip_suffix(end));
-    match name.unwrap_or(&lower).rsplit_once('.').map(|(_, extension)| extension) {
+    match source::unpacked_name(path).rsplit_once('.').map(|(_, extension)| extension) {
         Some("csv") => Ok(Format::Csv),
         Some("tsv" | "tab") => Ok(Format::Tsv),
         Some("jsonl" | "ndjson") => Ok(Format::Jsonl),

@@ -2,6 +2,7 @@
 
 mod bad_rows;
 mod bench;
+mod cut_files;
 mod filter;
 mod formats;
 mod misuse;
