@@ -34,6 +34,9 @@ use std::{path::PathBuf, time::Instant};
 /// become a row with their names and types. Fields of JSON Lines keep their JSON text; without
 /// --value all of the object but the key is the value.
 ///
+/// An input has at most 16,384 columns, or fields of a JSON object; a line of column names has at
+/// most 1 MiB, a row 256 MiB.
+///
 /// Raw input is a sequence of: key length and value length (u32, little-endian), key, value.
 #[derive(Args, Debug)]
 pub(crate) struct BuildArgs {

@@ -5,6 +5,7 @@ use crate::{
     input::{Meter, open_polled, read_failure},
     options::AccessName,
     output::{EntryWriter, OutputFormat, write_bytes},
+    preview,
     source::{Source, SourceArgs},
 };
 use clap::Args;
@@ -236,11 +237,11 @@ fn batch_keys(value_bytes: u64) -> usize {
 }
 
 fn absent(count: u64, asked: u64, first: &[u8]) -> Failure {
-    let first = String::from_utf8_lossy(first);
+    let first = preview::key(first);
     let message = match (count, asked) {
-        (1, 1) => format!("key {first:?} is absent"),
-        (1, _) => format!("1 of {asked} keys is absent: {first:?}"),
-        _ => format!("{count} of {asked} keys are absent, the first is {first:?}"),
+        (1, 1) => format!("key {first} is absent"),
+        (1, _) => format!("1 of {asked} keys is absent: {first}"),
+        _ => format!("{count} of {asked} keys are absent, the first is {first}"),
     };
     Failure { exit: Exit::No, message }
 }

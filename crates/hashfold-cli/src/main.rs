@@ -19,6 +19,7 @@ mod merge;
 mod options;
 mod output;
 mod pin;
+mod preview;
 mod progress;
 mod publish;
 mod reindex;

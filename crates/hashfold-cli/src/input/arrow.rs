@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     failure::{Failure, Result},
+    preview,
     schema::Schema,
 };
 use arrow_ipc::reader::StreamReader;
@@ -75,7 +76,10 @@ impl Reader for ArrowReader {
 fn unreadable(path: &str, error: &ArrowError) -> Failure {
     match error {
         ArrowError::IoError(_, source) => read_failure(path, source),
-        _ => Failure::input(path, format_args!("not whole Arrow IPC: {error}")),
+        _ => {
+            let reason = preview::reason(error);
+            Failure::input(path, format_args!("not whole Arrow IPC: {reason}"))
+        }
     }
 }
 

@@ -49,6 +49,10 @@ use crate::{
 };
 use clap::ValueEnum;
 
+/// Columns of an input, or fields of a JSON object, at most. A schema of so many columns with names
+/// of 38 bytes fits into the attributes of a table.
+const COLUMNS_MAX: usize = 1 << 14;
+
 /// What the rows of an input look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {

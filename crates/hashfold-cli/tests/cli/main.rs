@@ -5,6 +5,7 @@ mod bench;
 mod cut_files;
 mod filter;
 mod formats;
+mod limits;
 mod misuse;
 mod output;
 mod signals;
