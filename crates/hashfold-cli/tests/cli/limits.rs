@@ -1,8 +1,13 @@
 //! Inputs with too many columns and too long names, and limits that the system sets.
 
-use crate::support::{Work, arrow_file, parquet_file};
+use crate::support::{Outcome, Work, arrow_file, gzip, parquet_file};
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
-use std::{fs, process::Stdio, sync::Arc};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+};
 
 /// What a command may print on standard error, in bytes, whatever its input.
 const MESSAGE_BYTES_MAX: usize = 4096;
@@ -164,4 +169,103 @@ fn the_file_of_bad_rows_has_the_start_of_a_long_row() {
     assert_eq!(bad[0]["row_bytes"], 20_000_004);
     let start = bad[0]["row"].as_str().unwrap();
     assert!(row.starts_with(start) && (1_000_000..1_048_577).contains(&start.len()));
+}
+
+/// Runs a command that may not make a file longer than so many KiB.
+#[track_caller]
+fn with_short_files(work: &Work, kib: u32, line: &str) -> Outcome {
+    let shell = format!("ulimit -f {kib}; exec \"$0\" {line}");
+    let mut command = Command::new("bash");
+    command.args(["-c", &shell, env!("CARGO_BIN_EXE_hashfold")]).current_dir(work.path(""));
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    Outcome {
+        code: output.status.code().unwrap_or(-1),
+        stdout: output.stdout,
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Every file of a folder and of those in it, with its bytes. Lock files, which stay, are empty.
+fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(self::files(&path)),
+            false => files.push((path.display().to_string(), fs::read(&path).unwrap())),
+        }
+    }
+    files.retain(|(_, bytes)| !bytes.is_empty());
+    files.sort();
+    files
+}
+
+/// Issue 10: the signal of a file that is too long ended the command without a word.
+#[test]
+fn a_limit_of_file_sizes_is_an_io_error() {
+    let work = Work::new();
+    let rows: String = (0..100_000).map(|i| format!("key{i},value{i}\n")).collect();
+    work.write("a.csv", "k,v\n1,a\n").write("big.csv", format!("k,v\n{rows}"));
+    work.write("big.csv.gz", gzip(format!("k,v\n{rows}").as_bytes()));
+    work.ok("build a.csv --key k --out t");
+    work.ok("update s a.csv --key k");
+    work.ok("filter add f a.csv --key k --exact");
+    for (folder, line) in [
+        ("new", "build big.csv --key k --out new --memory 1MiB"),
+        ("new", "build big.csv --key k --out new"),
+        ("t", "build big.csv.gz --key k --out t --replace"),
+        ("s", "update s big.csv"),
+        ("s", "update s big.csv --mode merge --memory 1MiB"),
+        ("new", "update new big.csv --key k --chunks 4"),
+    ] {
+        let before = files(&work.path(folder));
+        let outcome = with_short_files(&work, 100, line);
+        assert_eq!(outcome.code, 5, "{line}: {outcome:?}");
+        let message = outcome.stderr;
+        assert!(message.starts_with(&format!("hashfold: {folder}/")), "{line}: {message}");
+        let end = "; raise the limit of file sizes, which `ulimit -f` shows\n";
+        assert!(message.ends_with(end) && message.lines().count() == 1, "{line}: {message}");
+        assert_eq!(files(&work.path(folder)), before, "{line}");
+    }
+    for (line, folder) in [
+        ("build big.csv --key k --out new", "new"),
+        ("build big.csv.gz --key k --out t --replace", "t"),
+        ("update s big.csv", "s"),
+    ] {
+        work.ok(line);
+        work.ok(&format!("verify {folder}"));
+    }
+}
+
+/// Issue 10: a filter keeps what it had, and takes the keys the next time.
+#[test]
+fn a_filter_survives_a_limit_of_file_sizes() {
+    let work = Work::new();
+    let lines: String = (0..300_000).map(|i| format!("key{i}\n")).collect();
+    work.write("a.txt", "a\n").write("big.txt", &lines);
+    work.ok("filter add f a.txt --exact");
+    for unique in ["", "--unique"] {
+        let line = format!("filter add f big.txt {unique} > /dev/null");
+        let outcome = with_short_files(&work, 100, &line);
+        assert_eq!(outcome.code, 5, "{outcome:?}");
+        assert!(outcome.stderr.contains("hashfold: f/"), "{outcome:?}");
+        assert!(outcome.stderr.contains("`ulimit -f`"), "{outcome:?}");
+        work.ok("filter verify f");
+        work.ok("filter contains f a");
+    }
+    work.ok("filter add f big.txt");
+    assert_eq!(work.ok("filter contains f --keys big.txt").stdout.len(), lines.len());
+}
+
+/// Issue 10: standard output may be such a file, too.
+#[test]
+fn output_may_be_too_long_for_the_limit_of_file_sizes() {
+    let work = Work::new();
+    let rows: String = (0..10_000).map(|i| format!("key{i},value{i}\n")).collect();
+    work.write("a.csv", format!("k,v\n{rows}"));
+    work.ok("build a.csv --key k --out t");
+    let outcome = with_short_files(&work, 10, "scan t > out");
+    assert_eq!(outcome.code, 5, "{outcome:?}");
+    assert!(outcome.stderr.contains("standard output: cannot write: "), "{outcome:?}");
+    assert!(outcome.stderr.contains("`ulimit -f`"), "{outcome:?}");
 }
