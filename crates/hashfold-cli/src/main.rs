@@ -78,7 +78,7 @@ fn main() -> ExitCode {
     let exit = stop::survive_long_files().and_then(|()| run(&Cli::parse().verb));
     let exit = exit.unwrap_or_else(|failure| {
         if !failure.message.is_empty() {
-            eprintln!("hashfold: {}", failure.message);
+            output::write_note(format_args!("hashfold: {}", failure.message));
         }
         failure.exit
     });

@@ -257,6 +257,16 @@ fn a_filter_survives_a_limit_of_file_sizes() {
     assert_eq!(work.ok("filter contains f --keys big.txt").stdout.len(), lines.len());
 }
 
+/// Issue 10: standard error may be such a file; a message that is lost is no panic.
+#[test]
+fn a_message_that_cannot_be_written_is_no_panic() {
+    let work = Work::new();
+    work.write("a.csv", "k,v\n1,a\n");
+    let outcome = with_short_files(&work, 0, "build a.csv --key k --out t 2> message");
+    assert_eq!(outcome.code, 5, "{outcome:?}");
+    assert_eq!(fs::read(work.path("message")).unwrap(), b"");
+}
+
 /// Issue 10: standard output may be such a file, too.
 #[test]
 fn output_may_be_too_long_for_the_limit_of_file_sizes() {
