@@ -57,7 +57,7 @@ pub(crate) struct BuildArgs {
     #[arg(long)]
     dry_run: bool,
     /// Threads that help to sort and write [default: the cores and two more]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = units::parse_threads)]
     threads: Option<usize>,
     /// Progress and summary as JSON objects on standard output
     #[arg(long)]

@@ -51,6 +51,13 @@ impl Failure {
         Failure { exit: Exit::Io, message: format!("{file}: cannot {action}: {source}{hint}") }
     }
 
+    /// The system refused to start a thread.
+    pub(crate) fn thread(what: &str, source: &io::Error) -> Failure {
+        let limits = "end other processes, or raise the limit that `ulimit -u` shows";
+        let message = format!("the thread that {what}: cannot start: {source}; {limits}");
+        Failure { exit: Exit::Io, message }
+    }
+
     /// The user asked to stop.
     pub(crate) fn stopped() -> Failure {
         Failure { exit: Exit::Stopped, message: "stopped; nothing was changed".into() }

@@ -279,3 +279,93 @@ fn output_may_be_too_long_for_the_limit_of_file_sizes() {
     assert!(outcome.stderr.contains("standard output: cannot write: "), "{outcome:?}");
     assert!(outcome.stderr.contains("`ulimit -f`"), "{outcome:?}");
 }
+
+/// Issue 10: `--threads 100000` was a panic.
+#[test]
+fn every_verb_bounds_its_threads() {
+    let work = Work::new();
+    work.write("a.csv", "k,v\n1,a\n");
+    for verb in [
+        "build a.csv --key k --out t",
+        "update s a.csv --key k",
+        "merge s",
+        "filter add f a.txt",
+        "filter remove f a.txt",
+        "bench table",
+        "bench store",
+        "bench filter",
+    ] {
+        for threads in ["0", "1025", "100000", "-1", "x"] {
+            let outcome = work.run(&format!("{verb} --threads={threads}"));
+            assert_eq!(outcome.code, 2, "{verb}: {outcome:?}");
+            let message = outcome.stderr;
+            assert!(message.contains("expected a number of threads from 1 to 1024"), "{message}");
+        }
+    }
+}
+
+/// Runs a command to which the system gives no thread: none has room for its stack.
+#[track_caller]
+fn without_threads(work: &Work, line: &str) -> Outcome {
+    let mut command = work.command(line);
+    command.env("RUST_MIN_STACK", (1u64 << 47).to_string()).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    Outcome {
+        code: output.status.code().unwrap_or(-1),
+        stdout: output.stdout,
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Issue 10: a thread that could not start was a panic.
+#[test]
+fn verbs_work_without_threads_or_say_that_they_cannot() {
+    let work = Work::new();
+    work.write("a.csv", "k,v\n1,a\n2,b\n").write("b.csv", "k,v\n2,B\n").write("a.txt", "1\n2\n");
+    work.ok("build a.csv --key k --out t");
+    work.ok("update s a.csv --key k");
+    work.ok("update s b.csv --mode delta");
+    work.ok("filter add f a.txt --exact");
+    for line in [
+        "reindex t --index dense",
+        "merge s",
+        "get t 1",
+        "get t --keys a.txt",
+        "scan s",
+        "verify s",
+        "stat s",
+        "versions s",
+        "diff s 1 2 --out delta",
+        "update s --delta delta --mode merge --dry-run",
+        "rollback s",
+        "gc s",
+        "filter create g --exact",
+        "filter merge f",
+        "filter verify f",
+        "filter stat f",
+        "filter contains f 1",
+    ] {
+        let outcome = without_threads(&work, line);
+        let is_refused = line.contains("--delta") && outcome.code == 3;
+        assert!(outcome.code == 0 || is_refused, "{line}: {outcome:?}");
+    }
+    for line in [
+        "build a.csv --key k --out new",
+        "build a.csv --key k --out new --dry-run",
+        "update s a.csv",
+        "update new a.csv --key k",
+        "filter add f a.txt",
+        "filter add new a.txt --exact",
+        "filter remove f a.txt",
+        "filter contains f --keys a.txt",
+    ] {
+        let outcome = without_threads(&work, line);
+        assert_eq!(outcome.code, 5, "{line}: {outcome:?}");
+        let start = "hashfold: the thread that reads the input: cannot start: ";
+        assert!(outcome.stderr.starts_with(start), "{line}: {outcome:?}");
+        assert!(outcome.stderr.contains("`ulimit -u`"), "{line}: {outcome:?}");
+        assert!(!work.path("new").exists(), "{line}");
+    }
+    work.ok("verify s");
+    work.ok("filter verify f");
+}
