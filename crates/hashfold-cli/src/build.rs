@@ -27,11 +27,15 @@ use std::{path::PathBuf, time::Instant};
 /// Make a table of the rows of some files
 ///
 /// The format of a file is known from its name: .csv .tsv .jsonl .ndjson .parquet .arrow .feather
-/// .raw, and those with .gz or .zst behind. Of rows with the same key the last one wins.
+/// .raw, and those with .gz, .gzip, .zst or .zstd behind. A file with such an end that is cut short
+/// or not compressed is refused. Of rows with the same key the last one wins.
 ///
 /// A value is the bytes of its column if there is one, and it is text or binary; several columns
 /// become a row with their names and types. Fields of JSON Lines keep their JSON text; without
 /// --value all of the object but the key is the value.
+///
+/// An input has at most 16,384 columns, or fields of a JSON object; a line of column names has at
+/// most 1 MiB, a row 256 MiB.
 ///
 /// Raw input is a sequence of: key length and value length (u32, little-endian), key, value.
 #[derive(Args, Debug)]
@@ -53,7 +57,7 @@ pub(crate) struct BuildArgs {
     #[arg(long)]
     dry_run: bool,
     /// Threads that help to sort and write [default: the cores and two more]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = units::parse_threads)]
     threads: Option<usize>,
     /// Progress and summary as JSON objects on standard output
     #[arg(long)]

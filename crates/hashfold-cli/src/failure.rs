@@ -1,6 +1,7 @@
 //! Why a command ends early: its exit code and one line for a person.
 
 use hashfold::{Error, ErrorClass, ErrorKind};
+use rustix::io::Errno;
 use std::{fmt, io};
 
 /// What the caller of the command sees when it ends. The numbers are promised.
@@ -46,7 +47,15 @@ impl Failure {
 
     /// The operating system refused to `action` the `file`.
     pub(crate) fn io(file: impl fmt::Display, action: &str, source: &io::Error) -> Failure {
-        Failure { exit: Exit::Io, message: format!("{file}: cannot {action}: {source}") }
+        let hint = hint(source);
+        Failure { exit: Exit::Io, message: format!("{file}: cannot {action}: {source}{hint}") }
+    }
+
+    /// The system refused to start a thread.
+    pub(crate) fn thread(what: &str, source: &io::Error) -> Failure {
+        let limits = "end other processes, or raise the limit that `ulimit -u` shows";
+        let message = format!("the thread that {what}: cannot start: {source}; {limits}");
+        Failure { exit: Exit::Io, message }
     }
 
     /// The user asked to stop.
@@ -63,6 +72,14 @@ impl Failure {
     }
 }
 
+/// What to do about an error of the operating system, where its own words do not say it.
+fn hint(source: &io::Error) -> &'static str {
+    match Errno::from_io_error(source) {
+        Some(Errno::FBIG) => "; raise the limit of file sizes, which `ulimit -f` shows",
+        _ => "",
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let exit = match (error.kind(), error.class()) {
@@ -75,6 +92,7 @@ impl From<Error> for Failure {
         let hint = match error.kind() {
             ErrorKind::Exists => "; --replace builds it anew",
             ErrorKind::DuplicateKey { .. } => "; without --unique the last one wins",
+            ErrorKind::Io { source, .. } => hint(source),
             _ => "",
         };
         Failure { exit, message: format!("{error}{hint}") }

@@ -3,6 +3,7 @@
 use crate::{
     device,
     failure::{Failure, Result},
+    output::write_note,
 };
 use hashfold::{
     Error, ErrorKind,
@@ -97,12 +98,12 @@ pub(crate) fn open_store(folder: &Path, executor: Arc<dyn Executor>) -> Result<S
 pub(crate) fn note_unlisted(folder: &Path, writer: &StoreWriter) {
     let numbers: Vec<String> = writer.unlisted().iter().map(u64::to_string).collect();
     if !numbers.is_empty() {
-        eprintln!(
+        write_note(format_args!(
             "hashfold: note: {}: CURRENT did not list version {}: an update was killed, or CURRENT \
              is an older copy; the version is kept, and `hashfold publish` can make it current",
             folder.display(),
             numbers.join(", "),
-        );
+        ));
     }
 }
 

@@ -2,12 +2,14 @@
 
 use crate::{
     failure::{Exit, Failure, Result},
+    input::{Meter, open_polled, read_failure},
     options::AccessName,
     output::{EntryWriter, OutputFormat, write_bytes},
+    preview,
     source::{Source, SourceArgs},
 };
 use clap::Args;
-use hashfold::{io::Access, table::OpenOptions};
+use hashfold::{io::Access, run::KEY_BYTES_MAX, table::OpenOptions};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -15,10 +17,9 @@ use rustix::{
 use std::{
     ffi::OsString,
     fs::File,
-    io::{self, BufRead as _, BufReader},
+    io::{self, BufRead as _, BufReader, Read as _},
     ops::Range,
-    os::{fd::AsFd as _, unix::ffi::OsStringExt as _},
-    path::{Path, PathBuf},
+    os::unix::ffi::OsStringExt as _,
     time::{Duration, Instant},
 };
 
@@ -41,9 +42,9 @@ pub(crate) struct GetArgs {
     /// Keys
     #[arg(value_name = "KEY", required_unless_present = "keys", allow_negative_numbers = true)]
     key: Vec<OsString>,
-    /// A file with a key a line; '-' is standard input
+    /// A file with a key a line, plain, .gz or .zst; '-' is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "key")]
-    keys: Option<PathBuf>,
+    keys: Option<String>,
     /// What to write
     #[arg(long, default_value = "json")]
     format: OutputFormat,
@@ -58,6 +59,9 @@ const BATCH_KEYS: usize = 4096;
 /// Values that wait to be written in order, in bytes, as far as sizes can be foreseen.
 const BATCH_BYTES: u64 = 64 << 20;
 
+/// Read of a line at most, in bytes: the longest key and its line end.
+const LINE_BYTES_MAX: u64 = KEY_BYTES_MAX as u64 + 2;
+
 /// Between two looks for a version that became current.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -66,7 +70,7 @@ pub(crate) fn run(args: &GetArgs) -> Result<Exit> {
     let index = if args.keys.is_some() { Access::Cached } else { Access::Mapped };
     let options = OpenOptions { data: args.access.into(), index };
     let source = match &args.keys {
-        Some(path) if is_standard_input(path) => args.source.follow(options)?,
+        Some(path) if path == "-" => args.source.follow(options)?,
         _ => args.source.open(options)?,
     };
     if let (OutputFormat::Raw, [key]) = (args.format, &args.key[..]) {
@@ -89,18 +93,6 @@ fn get_bytes(source: &Source, key: &[u8]) -> Result<Exit> {
     match source.get(key)? {
         Some(value) => write_bytes(&value).map(|()| Exit::Done),
         None => Err(absent(1, 1, key)),
-    }
-}
-
-fn is_standard_input(path: &Path) -> bool {
-    path.as_os_str() == "-"
-}
-
-/// Opens a file, or standard input for `-`.
-fn open(path: &Path) -> io::Result<File> {
-    match is_standard_input(path) {
-        true => Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?)),
-        false => File::open(path),
     }
 }
 
@@ -153,24 +145,33 @@ impl<'a> Lookup<'a> {
     }
 
     /// Takes the lines of a file, without their ends, as keys.
-    fn push_lines(&mut self, path: &Path) -> Result<()> {
-        let failure = |error| Failure::io(path.display(), "read", &error);
-        let mut lines = BufReader::new(open(path).map_err(failure)?);
-        loop {
-            if !lines.buffer().contains(&b'\n') && !is_ready(lines.get_ref()).map_err(failure)? {
+    fn push_lines(&mut self, path: &str) -> Result<()> {
+        let failure = |error| read_failure(path, &error);
+        let (bytes, handle) = open_polled(path, &Meter::default())?;
+        let mut lines = BufReader::new(bytes);
+        for number in 1u64.. {
+            if !lines.buffer().contains(&b'\n') && !is_ready(&handle).map_err(failure)? {
                 // Whoever writes the keys may wait for the answers.
                 self.flush()?;
                 self.writer.flush()?;
             }
             let mut line = Vec::new();
-            if lines.read_until(b'\n', &mut line).map_err(failure)? == 0 {
-                return Ok(());
+            let mut bounded = (&mut lines).take(LINE_BYTES_MAX);
+            if bounded.read_until(b'\n', &mut line).map_err(failure)? == 0 {
+                break;
             }
             for end in [b'\n', b'\r'] {
                 line.pop_if(|last| *last == end);
             }
+            if line.len() > KEY_BYTES_MAX {
+                let what = format!(
+                    "the key is longer than {KEY_BYTES_MAX} bytes, the longest that a data set has"
+                );
+                return Err(Failure::input(format_args!("{path}:{number}"), what));
+            }
             self.push(line)?;
         }
+        Ok(())
     }
 
     fn refresh(&mut self) -> Result<()> {
@@ -236,11 +237,11 @@ fn batch_keys(value_bytes: u64) -> usize {
 }
 
 fn absent(count: u64, asked: u64, first: &[u8]) -> Failure {
-    let first = String::from_utf8_lossy(first);
+    let first = preview::key(first);
     let message = match (count, asked) {
-        (1, 1) => format!("key {first:?} is absent"),
-        (1, _) => format!("1 of {asked} keys is absent: {first:?}"),
-        _ => format!("{count} of {asked} keys are absent, the first is {first:?}"),
+        (1, 1) => format!("key {first} is absent"),
+        (1, _) => format!("1 of {asked} keys is absent: {first}"),
+        _ => format!("{count} of {asked} keys are absent, the first is {first}"),
     };
     Failure { exit: Exit::No, message }
 }

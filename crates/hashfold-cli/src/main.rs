@@ -19,6 +19,7 @@ mod merge;
 mod options;
 mod output;
 mod pin;
+mod preview;
 mod progress;
 mod publish;
 mod reindex;
@@ -38,6 +39,7 @@ mod verify_store;
 mod versions;
 mod watch;
 
+use crate::failure::{Exit, Result};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -73,29 +75,33 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().verb {
-        Verb::Build(args) => build::run(&args),
-        Verb::Get(args) => get::run(&args),
-        Verb::Scan(args) => scan::run(&args),
-        Verb::Stat(args) => stat::run(&args),
-        Verb::Verify(args) => verify::run(&args),
-        Verb::Reindex(args) => reindex::run(&args),
-        Verb::Update(args) => update::run(&args),
-        Verb::Merge(args) => merge::run(&args),
-        Verb::Versions(args) => versions::run(&args),
-        Verb::Publish(args) => publish::run(&args),
-        Verb::Rollback(args) => rollback::run(&args),
-        Verb::Pin(args) => pin::run(&args),
-        Verb::Gc(args) => gc::run(&args),
-        Verb::Diff(args) => diff::run(&args),
-        Verb::Filter(args) => filter::run(&args),
-        Verb::Bench(args) => bench::run(&args),
-    };
-    let exit = result.unwrap_or_else(|failure| {
+    let exit = stop::survive_long_files().and_then(|()| run(&Cli::parse().verb));
+    let exit = exit.unwrap_or_else(|failure| {
         if !failure.message.is_empty() {
-            eprintln!("hashfold: {}", failure.message);
+            output::write_note(format_args!("hashfold: {}", failure.message));
         }
         failure.exit
     });
     ExitCode::from(exit as u8)
+}
+
+fn run(verb: &Verb) -> Result<Exit> {
+    match verb {
+        Verb::Build(args) => build::run(args),
+        Verb::Get(args) => get::run(args),
+        Verb::Scan(args) => scan::run(args),
+        Verb::Stat(args) => stat::run(args),
+        Verb::Verify(args) => verify::run(args),
+        Verb::Reindex(args) => reindex::run(args),
+        Verb::Update(args) => update::run(args),
+        Verb::Merge(args) => merge::run(args),
+        Verb::Versions(args) => versions::run(args),
+        Verb::Publish(args) => publish::run(args),
+        Verb::Rollback(args) => rollback::run(args),
+        Verb::Pin(args) => pin::run(args),
+        Verb::Gc(args) => gc::run(args),
+        Verb::Diff(args) => diff::run(args),
+        Verb::Filter(args) => filter::run(args),
+        Verb::Bench(args) => bench::run(args),
+    }
 }

@@ -27,7 +27,7 @@ pub(crate) struct MergeArgs {
     #[arg(value_name = "DIR")]
     store: PathBuf,
     /// Threads that help to write [default: the cores and two more]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = units::parse_threads)]
     threads: Option<usize>,
     /// Progress and summary as JSON objects on standard output
     #[arg(long)]

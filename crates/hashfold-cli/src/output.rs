@@ -98,6 +98,12 @@ pub(crate) fn write_line(line: impl fmt::Display) -> Result<()> {
     writeln!(io::stdout(), "{line}").map_err(|error| Failure::output(&error))
 }
 
+/// Writes a line to standard error. A line that cannot be written there is lost, which is no reason
+/// to end the work.
+pub(crate) fn write_note(line: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
 /// Writes bytes as they are.
 pub(crate) fn write_bytes(bytes: &[u8]) -> Result<()> {
     let mut stdout = io::stdout().lock();

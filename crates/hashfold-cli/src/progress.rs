@@ -1,6 +1,6 @@
 //! How long work shows that it goes on: a bar on a terminal, lines or JSON elsewhere.
 
-use crate::units;
+use crate::{output::write_note, units};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde_json::json;
 use std::{
@@ -95,7 +95,7 @@ impl Progress {
         };
         let of = self.total.map(|total| format!(" of {}", amount(total))).unwrap_or_default();
         let rate = amount(units::per_second(done, seconds));
-        eprintln!("{}: {}{of}, {rate}/s", self.phase, amount(done));
+        write_note(format_args!("{}: {}{of}, {rate}/s", self.phase, amount(done)));
     }
 }
 

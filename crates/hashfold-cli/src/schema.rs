@@ -1,6 +1,9 @@
 //! What the columns of a table are: the table's attribute `schema`, as JSON.
 
-use crate::failure::{Exit, Failure, Result};
+use crate::{
+    failure::{Exit, Failure, Result},
+    preview,
+};
 use hashfold::{store::VersionInfo, table::Table};
 use serde::{Deserialize, Serialize};
 
@@ -138,15 +141,39 @@ impl Schema {
         serde_json::to_vec(self).expect("names and numbers can be written as JSON")
     }
 
-    /// For messages: `path, package text, size int64`.
+    /// All columns, for people: `path, package text, size int64`.
     pub(crate) fn describe(&self) -> String {
-        let mut text = self.key.clone();
-        for Column { name, kind } in &self.columns {
-            text += &format!(", {name} {}", format!("{kind:?}").to_lowercase());
+        self.items().join(", ")
+    }
+
+    /// The first columns, for messages.
+    pub(crate) fn preview(&self) -> String {
+        preview::list(self.items().iter())
+    }
+
+    /// The first difference, for messages in which the lists of columns are cut; else nothing.
+    pub(crate) fn late_difference(&self, expected: &Schema) -> String {
+        let (got, expected) = (self.items(), expected.items());
+        let items = got.len().max(expected.len());
+        match (0..items).find(|&i| got.get(i) != expected.get(i)) {
+            Some(i) if !preview::is_whole(items) => {
+                let show = |item: Option<&String>| match item {
+                    Some(item) => preview::name(item).into_owned(),
+                    None => "no column".into(),
+                };
+                let (got, expected) = (show(got.get(i)), show(expected.get(i)));
+                format!("; the first difference is {got} in place of {expected}")
+            }
+            _ => String::new(),
         }
-        if self.form == Form::Object {
-            text += ", and the other fields of each line";
-        }
-        text
+    }
+
+    /// The key, each column with its kind, and a note on further fields.
+    fn items(&self) -> Vec<String> {
+        let kind = |kind: &Kind| format!("{kind:?}").to_lowercase();
+        let columns = self.columns.iter().map(|it| format!("{} {}", it.name, kind(&it.kind)));
+        let others =
+            (self.form == Form::Object).then(|| "and the other fields of each line".into());
+        [self.key.clone()].into_iter().chain(columns).chain(others).collect()
     }
 }

@@ -1,14 +1,23 @@
-//! Ctrl-C: a flag that long work looks at.
+//! Signals: Ctrl-C sets a flag that long work looks at; a file that grows too long is an error.
 
 use crate::failure::{Exit, Failure, Result};
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGINT, SIGTERM, SIGXFSZ},
     flag::{register, register_conditional_shutdown},
 };
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
+
+/// Lets a write past the limit of file sizes (`ulimit -f`) fail, instead of ending the process.
+pub(crate) fn survive_long_files() -> Result<()> {
+    // That there is a handler is enough; what it notes is of no use.
+    match register(SIGXFSZ, Arc::default()) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::io("the signal of long files", "be handled", &error)),
+    }
+}
 
 /// Whether the user has asked to stop.
 #[derive(Clone, Debug)]

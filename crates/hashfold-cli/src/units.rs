@@ -50,6 +50,15 @@ pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
     }
 }
 
+/// More threads than this make nothing faster, and systems refuse them at some number.
+const THREADS_MAX: usize = 1024;
+
+/// Reads a number of threads.
+pub(crate) fn parse_threads(text: &str) -> Result<usize, String> {
+    let threads = text.trim().parse().ok().filter(|threads| (1..=THREADS_MAX).contains(threads));
+    threads.ok_or_else(|| format!("expected a number of threads from 1 to {THREADS_MAX}"))
+}
+
 /// Reads a rate: between 0 and 1, both excluded, or in percent.
 pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
     match parse_fraction(text) {
@@ -163,6 +172,16 @@ mod tests {
         assert_eq!(parse_rate("50%"), Ok(0.5));
         for text in ["", "0", "1", "100%", "nan", "-0.1", "2"] {
             assert!(parse_rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn threads_have_bounds() {
+        for (text, threads) in [("1", 1), (" 8 ", 8), ("1024", 1024)] {
+            assert_eq!(parse_threads(text), Ok(threads));
+        }
+        for text in ["", "0", "-1", "1025", "1e3", "18446744073709551616"] {
+            assert!(parse_threads(text).is_err(), "{text}");
         }
     }
 

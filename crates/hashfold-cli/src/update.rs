@@ -12,6 +12,7 @@ use crate::{
     rows::{self, RowArgs},
     schema::{self, Schema},
     stop::Stop,
+    units,
     watch::Watcher,
 };
 use clap::{Args, ValueEnum};
@@ -68,7 +69,7 @@ pub(crate) struct UpdateArgs {
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_pair)]
     note: Vec<(String, String)>,
     /// Threads that help to sort and write [default: the cores and two more]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = units::parse_threads)]
     threads: Option<usize>,
     /// Progress and summary as JSON objects on standard output
     #[arg(long)]

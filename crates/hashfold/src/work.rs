@@ -5,7 +5,7 @@
 //! [`Threads`] is the pool that the command uses.
 
 use std::{
-    fmt,
+    fmt, io,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc, Mutex,
@@ -42,38 +42,57 @@ impl Executor for Inline {
 
 /// A fixed number of threads that take jobs from one queue. Dropping it waits for all jobs.
 pub struct Threads {
+    /// `None` if there are no threads, and while they end.
     queue: Option<Sender<Job>>,
     threads: Vec<JoinHandle<()>>,
 }
 
+/// The jobs that wait for a thread.
+type Queue = Arc<Mutex<Receiver<Job>>>;
+
 impl Threads {
-    /// A pool of `count` threads, at least one.
+    /// A pool of `count` threads, at least one, or of fewer if the system refuses to start more.
+    ///
+    /// If the system refuses even the first thread, each job runs in its caller, as with
+    /// [`Inline`]; [`width`](Executor::width) tells how many threads there are.
     pub fn new(count: usize) -> Threads {
-        let (queue, jobs) = channel::<Job>();
+        Threads::start(count, start_thread)
+    }
+
+    /// Starts threads with `start` until there are `count` or one is refused.
+    fn start(
+        count: usize,
+        mut start: impl FnMut(usize, Queue) -> io::Result<JoinHandle<()>>,
+    ) -> Threads {
+        let (queue, jobs) = channel();
         let jobs = Arc::new(Mutex::new(jobs));
-        let threads = (0..count.max(1)).map(|i| start(i, jobs.clone())).collect();
-        Threads { queue: Some(queue), threads }
+        let threads = (0..count.max(1)).map_while(|i| start(i, jobs.clone()).ok());
+        let threads: Vec<_> = threads.collect();
+        Threads { queue: (!threads.is_empty()).then_some(queue), threads }
     }
 }
 
-fn start(i: usize, jobs: Arc<Mutex<Receiver<Job>>>) -> JoinHandle<()> {
-    thread::Builder::new()
-        .name(format!("hashfold-{i}"))
-        .spawn(move || {
-            loop {
-                let job = jobs.lock().expect("no job runs under this lock").recv();
-                let Ok(job) = job else { return };
-                // A panic reaches the job's `Pending::wait`; the thread lives on.
-                let _ = catch_unwind(AssertUnwindSafe(job));
-            }
-        })
-        .expect("the system can start a thread")
+fn start_thread(i: usize, jobs: Queue) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(format!("hashfold-{i}")).spawn(move || {
+        loop {
+            let job = jobs.lock().expect("no job runs under this lock").recv();
+            let Ok(job) = job else { return };
+            run(job);
+        }
+    })
+}
+
+/// Runs a job. A panic reaches the job's `Pending::wait`; the thread lives on.
+fn run(job: Job) {
+    let _ = catch_unwind(AssertUnwindSafe(job));
 }
 
 impl Executor for Threads {
     fn spawn(&self, job: Job) {
-        let queue = self.queue.as_ref().expect("the queue is there until drop");
-        queue.send(job).expect("the threads live until drop");
+        match &self.queue {
+            Some(queue) => queue.send(job).expect("the threads live until drop"),
+            None => run(job),
+        }
     }
 
     fn width(&self) -> usize {
@@ -138,6 +157,28 @@ mod tests {
         check(&Inline);
         check(&Threads::new(1));
         check(&Threads::new(7));
+    }
+
+    /// A pool of 7 threads on a system that gives `limit`.
+    fn limited(limit: usize) -> Threads {
+        Threads::start(7, |i, jobs| match i < limit {
+            true => start_thread(i, jobs),
+            false => Err(io::ErrorKind::WouldBlock.into()),
+        })
+    }
+
+    /// Issue 10: a thread that the system refused was a panic.
+    #[test]
+    fn every_job_runs_however_few_threads_the_system_gives() {
+        for limit in [0, 1, 3, 7] {
+            let pool = limited(limit);
+            assert_eq!(pool.width(), limit);
+            check(&pool);
+            let pending = Pending::start(&pool, || panic!("on purpose"));
+            assert!(catch_unwind(AssertUnwindSafe(|| pending.wait())).is_err());
+            pool.spawn(Box::new(|| panic!("on purpose")));
+            check(&pool);
+        }
     }
 
     #[test]

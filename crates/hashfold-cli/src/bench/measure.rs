@@ -2,7 +2,11 @@
 
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
-use std::{fs, time::Instant};
+use std::{
+    fmt, fs,
+    io::{Write as _, stdout},
+    time::Instant,
+};
 
 /// Where and on what was measured; prints one line a measurement.
 #[derive(Debug)]
@@ -18,7 +22,7 @@ impl Report {
     pub(crate) fn new(json: bool, seed: u64, threads: usize) -> Report {
         let report = Report { json, seed, threads, device: machine() };
         if !json {
-            println!("{}, commit {}", report.device, commit());
+            print_line(format_args!("{}, commit {}", report.device, commit()));
         }
         report
     }
@@ -31,11 +35,16 @@ impl Report {
                 "seed": self.seed, "threads": self.threads, "device": self.device,
                 "commit": commit(),
             });
-            println!("{line}");
+            print_line(line);
         } else {
-            println!("{name:<44} {:>14} {unit}", shown(value));
+            print_line(format_args!("{name:<44} {:>14} {unit}", shown(value)));
         }
     }
+}
+
+/// Prints a line. One that cannot be printed does not end the measurements.
+fn print_line(line: impl fmt::Display) {
+    let _ = writeln!(stdout(), "{line}");
 }
 
 /// Six significant digits.

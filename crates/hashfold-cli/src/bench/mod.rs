@@ -67,7 +67,7 @@ pub(crate) struct TableBench {
     pub(crate) seed: u64,
 
     /// Threads besides the main one.
-    #[arg(long, default_value_t = 4, value_name = "N")]
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = units::parse_threads)]
     pub(crate) threads: usize,
 
     /// One JSON object a measurement.
@@ -111,7 +111,7 @@ pub(crate) struct StoreBench {
     pub(crate) seed: u64,
 
     /// Threads besides the main one.
-    #[arg(long, default_value_t = 4, value_name = "N")]
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = units::parse_threads)]
     pub(crate) threads: usize,
 
     /// One JSON object a measurement.
@@ -151,7 +151,7 @@ pub(crate) struct FilterBench {
     pub(crate) seed: u64,
 
     /// Threads for single reads and writes, besides the main one and four in the background.
-    #[arg(long, default_value_t = 4, value_name = "N")]
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = units::parse_threads)]
     pub(crate) threads: usize,
 
     /// One JSON object a measurement.

@@ -9,6 +9,7 @@ use crate::{
     cell::write_json_bytes,
     failure::{Exit, Failure, Result},
     folder,
+    output::write_note,
     progress::Show,
     stop::Stop,
     units,
@@ -204,7 +205,7 @@ impl<'a> Adder<'a> {
             units::count(rate),
         );
         if args.unique {
-            eprintln!("{summary}");
+            write_note(summary);
             return Ok(());
         }
         let written = writeln!(self.out, "{summary}").and_then(|()| self.out.flush());

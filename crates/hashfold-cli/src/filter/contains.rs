@@ -7,6 +7,7 @@ use crate::{
     failure::{Exit, Failure, Result},
     folder,
     input::BadRowPolicy,
+    preview,
     progress::{Progress, Show, Unit},
     stop::Stop,
 };
@@ -136,13 +137,13 @@ impl<'a> Asker<'a> {
     }
 
     fn finish(self) -> Result<Exit> {
-        let first = String::from_utf8_lossy(&self.first_absent);
+        let first = preview::key(&self.first_absent);
         let message = match (self.absent, self.asked) {
             (0, _) => return Ok(Exit::Done),
-            (1, 1) => format!("key {first:?} is not in"),
-            (1, asked) => format!("1 of {asked} keys is not in: {first:?}"),
+            (1, 1) => format!("key {first} is not in"),
+            (1, asked) => format!("1 of {asked} keys is not in: {first}"),
             (absent, asked) => {
-                format!("{absent} of {asked} keys are not in, the first is {first:?}")
+                format!("{absent} of {asked} keys are not in, the first is {first}")
             }
         };
         Err(Failure { exit: Exit::No, message })

@@ -15,16 +15,8 @@ pub(crate) struct MachineArgs {
     #[arg(long, default_value = "256MiB", value_parser = parse_memory)]
     memory: usize,
     /// Threads that read and write the filter [default: the cores and two more]
-    #[arg(long, value_name = "N", value_parser = parse_threads)]
+    #[arg(long, value_name = "N", value_parser = units::parse_threads)]
     threads: Option<usize>,
-}
-
-/// More threads than this help nobody, and systems refuse them at some number.
-const THREADS_MAX: usize = 1024;
-
-fn parse_threads(text: &str) -> Result<usize, String> {
-    let threads = text.parse().ok().filter(|threads| (1..=THREADS_MAX).contains(threads));
-    threads.ok_or_else(|| format!("expected 1 to {THREADS_MAX}"))
 }
 
 /// The least memory to work in, in bytes.

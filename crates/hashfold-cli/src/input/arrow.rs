@@ -5,13 +5,15 @@ use super::{
     columnar::Columnar,
     selection::Selection,
     sink::Sink,
-    source::{Bytes, Meter, open},
+    source::{Bytes, Meter, open, read_failure},
 };
 use crate::{
     failure::{Failure, Result},
+    preview,
     schema::Schema,
 };
 use arrow_ipc::reader::StreamReader;
+use arrow_schema::ArrowError;
 use std::io::{self, BufReader, Chain, Cursor, Read as _};
 
 const MAGIC: &[u8] = b"ARROW1";
@@ -34,9 +36,9 @@ pub(crate) struct ArrowReader {
 
 impl ArrowReader {
     pub(crate) fn open(path: &str, selection: &Selection, meter: &Meter) -> Result<ArrowReader> {
-        let unreadable = |error| Failure::input(path, format_args!("not whole Arrow IPC: {error}"));
+        let unreadable = |error| unreadable(path, &error);
         let mut bytes = open(path, meter)?;
-        let mut take = || take_word(&mut bytes).map_err(|error| unreadable(error.into()));
+        let mut take = || take_word(&mut bytes).map_err(|error| read_failure(path, &error));
         let mut word = take()?;
         let in_file = word.starts_with(MAGIC);
         if in_file {
@@ -59,7 +61,7 @@ impl Reader for ArrowReader {
 
     fn read(mut self: Box<Self>, sink: &mut Sink) -> Result<()> {
         for batch in &mut self.batches {
-            let batch = batch.map_err(|error| Failure::input(&self.file, error))?;
+            let batch = batch.map_err(|error| unreadable(&self.file, &error))?;
             self.columnar.take(&batch, sink)?;
         }
         // A stream may end anywhere between two batches, a file only with its footer.
@@ -67,6 +69,17 @@ impl Reader for ArrowReader {
             return Err(Failure::input(&self.file, "not whole Arrow IPC: the file was cut short"));
         }
         Ok(())
+    }
+}
+
+/// The failure of the decoder: of a read, or of bytes that are not Arrow IPC.
+fn unreadable(path: &str, error: &ArrowError) -> Failure {
+    match error {
+        ArrowError::IoError(_, source) => read_failure(path, source),
+        _ => {
+            let reason = preview::reason(error);
+            Failure::input(path, format_args!("not whole Arrow IPC: {reason}"))
+        }
     }
 }
 

@@ -50,9 +50,11 @@ impl Batch {
         self.bytes.len() >= BATCH_BYTES || self.ends.len() >= BATCH_ENTRIES
     }
 
+    /// Empties the batch, and gives back what a single long entry took.
     fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
+        self.bytes.shrink_to(2 * BATCH_BYTES);
     }
 }
 

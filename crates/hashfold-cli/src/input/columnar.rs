@@ -4,21 +4,28 @@
 //! and durations become text, lists, structs and maps JSON.
 
 use super::{
+    COLUMNS_MAX,
     selection::{Picked, Selection},
     sink::{Flaw, Sink},
 };
 use crate::{
     failure::{Failure, Result},
+    preview,
     row::{RowEncoder, fixed_cell},
     schema::{Column, Form, Kind, Schema, Unit},
+    units,
 };
 use arrow_array::{Array, ArrayRef, RecordBatch, cast::AsArray};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
 use arrow_cast::{can_cast_types, cast};
 use arrow_json::writer::{EncoderOptions, NullableEncoder, make_encoder};
 use arrow_schema::{ArrowError, DataType, FieldRef, SchemaRef, TimeUnit};
+use std::collections::HashMap;
 
 const _: () = assert!(cfg!(target_endian = "little"), "rows take the bytes of Arrow's numbers");
+
+/// Where the columns of a batch are, by name.
+type Places<'a> = HashMap<&'a str, usize>;
 
 type Arrow<T> = Result<T, ArrowError>;
 
@@ -37,6 +44,12 @@ pub(super) struct Columnar {
 
 impl Columnar {
     pub(super) fn new(path: &str, arrow: &SchemaRef, selection: &Selection) -> Result<Columnar> {
+        if arrow.fields().len() > COLUMNS_MAX {
+            let columns = units::count(arrow.fields().len() as u64);
+            let most = units::count(COLUMNS_MAX as u64);
+            let what = format!("has {columns} columns, the most accepted is {most}");
+            return Err(Failure::input(path, what));
+        }
         let names: Vec<String> = arrow.fields().iter().map(|field| field.name().clone()).collect();
         let picked = selection.pick(path, &names)?;
         let kind = |i: usize| kind(arrow.field(i).data_type());
@@ -48,8 +61,8 @@ impl Columnar {
                 path,
                 format_args!(
                     "column \"{}\" is a {}, and a key must be text, bytes or a number",
-                    key.name(),
-                    key.data_type()
+                    preview::name(key.name()),
+                    preview::reason(key.data_type())
                 ),
             ));
         }
@@ -65,8 +78,12 @@ impl Columnar {
     }
 
     fn take_rows(&self, batch: &RecordBatch, sink: &mut Sink) -> Result<()> {
-        let unreadable = |error: ArrowError| Failure::input(&self.file, error);
-        let prepare = |i: usize| Prepared::new(batch, &self.names[i]).map_err(unreadable);
+        let fields = batch.schema_ref().fields().iter();
+        let places: Places = fields.enumerate().map(|(i, field)| (&field.name()[..], i)).collect();
+        let prepare = |i: usize| {
+            let prepared = Prepared::new(batch, &places, &self.names[i]);
+            prepared.map_err(|error| self.unreadable(&error))
+        };
         let key = prepare(self.picked.key)?;
         let values = self.picked.values.iter().map(|&i| prepare(i));
         let values: Vec<_> = values.collect::<Result<_>>()?;
@@ -87,13 +104,17 @@ impl Columnar {
     }
 
     fn open<'a>(&'a self, column: &'a Prepared) -> Result<Values<'a>> {
-        column.values(&self.options).map_err(|error| Failure::input(&self.file, error))
+        column.values(&self.options).map_err(|error| self.unreadable(&error))
+    }
+
+    fn unreadable(&self, error: &ArrowError) -> Failure {
+        Failure::input(&self.file, preview::reason(error))
     }
 
     fn take_row(&self, i: usize, columns: &mut Columns<'_>, sink: &mut Sink) -> Result<(), Flaw> {
         let Columns { key, values, markers, text } = columns;
         if key.is_null(i) {
-            let reason = format!("the key \"{}\" is null", self.schema.key);
+            let reason = format!("the key \"{}\" is null", preview::name(&self.schema.key));
             return Err(Flaw::new(reason).at(self.picked.key + 1));
         }
         for ((_, mark), column) in self.picked.markers.iter().zip(markers) {
@@ -156,10 +177,11 @@ enum Storage<'a> {
 }
 
 impl Prepared {
-    fn new(batch: &RecordBatch, name: &str) -> Arrow<Prepared> {
-        let (i, field) = batch.schema_ref().fields().find(name).ok_or_else(|| {
+    fn new(batch: &RecordBatch, places: &Places<'_>, name: &str) -> Arrow<Prepared> {
+        let i = *places.get(name).ok_or_else(|| {
             ArrowError::SchemaError(format!("column \"{name}\" is missing in a batch"))
         })?;
+        let field = &batch.schema_ref().fields()[i];
         let kind = kind(field.data_type());
         let array = cast(batch.column(i), &stored_type(field.data_type(), kind))?;
         Ok(Prepared { array, field: field.clone(), kind })

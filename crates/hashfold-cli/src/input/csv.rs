@@ -2,7 +2,7 @@
 //! line end (RFC 4180).
 
 use super::{
-    Reader,
+    COLUMNS_MAX, Reader,
     selection::{Picked, Selection},
     sink::{Flaw, Sink},
     source::Meter,
@@ -16,6 +16,9 @@ use crate::{
 };
 use memchr::{memchr, memchr_iter, memchr2};
 use std::ops::Range;
+
+/// The longest line of column names, in bytes.
+const HEADER_BYTES_MAX: usize = 1 << 20;
 
 /// How the fields of a line are told apart.
 #[derive(Clone, Copy, Debug)]
@@ -42,10 +45,34 @@ pub(crate) struct CsvReader {
 /// A line cut into fields.
 #[derive(Debug, Default)]
 struct Fields {
-    /// Where the fields are: in the line, or in `text` if there are quotes.
+    /// Where the first fields are: in the line, or in `text` if there are quotes.
     ranges: Vec<Range<usize>>,
+    /// Fields that have a range at most: one more than a good line has, whose place is then known.
+    ranges_max: usize,
+    /// The number of all fields.
+    count: usize,
     /// The fields without their quotes.
     text: Vec<u8>,
+}
+
+impl Fields {
+    /// Room for the fields of lines that should have `width` of them.
+    fn of_width(width: usize) -> Fields {
+        Fields { ranges_max: width + 1, ..Fields::default() }
+    }
+
+    fn clear(&mut self) {
+        self.ranges.clear();
+        self.text.clear();
+        self.count = 0;
+    }
+
+    fn push(&mut self, field: Range<usize>) {
+        if self.count < self.ranges_max {
+            self.ranges.push(field);
+        }
+        self.count += 1;
+    }
 }
 
 /// What the first bytes of a window are.
@@ -90,7 +117,7 @@ impl CsvReader {
                 }
                 Step::Record { len, quoted } => {
                     let text = if quoted { &fields.text } else { &bytes[start..start + len] };
-                    (len, quoted, self.take(text, &fields.ranges, sink))
+                    (len, quoted, self.take(text, fields, sink))
                 }
             };
             let record = without_line_end(&bytes[start..start + len]);
@@ -102,11 +129,11 @@ impl CsvReader {
     }
 
     #[inline]
-    fn take(&self, text: &[u8], ranges: &[Range<usize>], sink: &mut Sink) -> Result<(), Flaw> {
-        if ranges.len() != self.width {
-            return Err(wrong_width(self.width, ranges));
+    fn take(&self, text: &[u8], fields: &Fields, sink: &mut Sink) -> Result<(), Flaw> {
+        if fields.count != self.width {
+            return Err(wrong_width(self.width, fields));
         }
-        let field = |i: usize| &text[ranges[i].clone()];
+        let field = |i: usize| &text[fields.ranges[i].clone()];
         if self.picked.deletes(field) {
             return sink.delete(field(self.picked.key));
         }
@@ -126,7 +153,7 @@ impl Reader for CsvReader {
     }
 
     fn read(mut self: Box<Self>, sink: &mut Sink) -> Result<()> {
-        let mut fields = Fields::default();
+        let mut fields = Fields::of_width(self.width);
         loop {
             let used = self.read_window(&mut fields, sink)?;
             self.window.consume(used);
@@ -139,7 +166,7 @@ impl Reader for CsvReader {
 
 /// The names of the columns, and the number of the line after them.
 fn read_names(window: &mut Window, dialect: Dialect) -> Result<(Vec<String>, u64)> {
-    let mut fields = Fields::default();
+    let mut fields = Fields::of_width(COLUMNS_MAX);
     let (len, quoted) = loop {
         if window.bytes().is_empty() {
             return Err(Failure::input(&window.file, "is empty; expected lines of fields"));
@@ -149,9 +176,29 @@ fn read_names(window: &mut Window, dialect: Dialect) -> Result<(Vec<String>, u64
             Step::Flaw { flaw, .. } => {
                 return Err(Failure::input(format_args!("{}:1", window.file), flaw.reason));
             }
+            Step::More if dialect.header && window.bytes().len() >= HEADER_BYTES_MAX => {
+                return Err(Failure::input(
+                    format_args!("{}:1", window.file),
+                    format_args!(
+                        "the header is longer than {} bytes; expected a line of column names, \
+                         or --no-header if the first line is a row",
+                        units::count(HEADER_BYTES_MAX as u64)
+                    ),
+                ));
+            }
             Step::More => window.fill(1).map(drop)?,
         }
     };
+    if fields.count > COLUMNS_MAX {
+        return Err(Failure::input(
+            format_args!("{}:1", window.file),
+            format_args!(
+                "the line has {} fields, the most accepted is {}",
+                units::count(fields.count as u64),
+                units::count(COLUMNS_MAX as u64)
+            ),
+        ));
+    }
     if !dialect.header {
         return Ok(((1..=fields.ranges.len()).map(|i| i.to_string()).collect(), 1));
     }
@@ -168,12 +215,12 @@ fn read_names(window: &mut Window, dialect: Dialect) -> Result<(Vec<String>, u64
     Ok((names, line))
 }
 
-fn wrong_width(expected: usize, ranges: &[Range<usize>]) -> Flaw {
-    let column = match ranges.get(expected) {
+fn wrong_width(expected: usize, fields: &Fields) -> Flaw {
+    let column = match fields.ranges.get(expected) {
         Some(first_too_many) => first_too_many.start,
-        None => ranges.last().map_or(0, |last| last.end),
+        None => fields.ranges.last().map_or(0, |last| last.end),
     };
-    let fields = units::counted(ranges.len() as u64, "field", "fields");
+    let fields = units::counted(fields.count as u64, "field", "fields");
     Flaw::new(format!("the line has {fields}, expected {expected}")).at(column + 1)
 }
 
@@ -219,7 +266,7 @@ impl Cutter {
         if self.quote < start + len {
             return self.cut_quoted(rest, len, fields);
         }
-        split(without_line_end(&rest[..len]), self.dialect.delimiter, &mut fields.ranges);
+        split(without_line_end(&rest[..len]), self.dialect.delimiter, fields);
         Step::Record { len, quoted: false }
     }
 
@@ -233,14 +280,21 @@ impl Cutter {
 }
 
 #[inline]
-fn split(line: &[u8], delimiter: u8, ranges: &mut Vec<Range<usize>>) {
+fn split(line: &[u8], delimiter: u8, fields: &mut Fields) {
+    let Fields { ranges, ranges_max, count, .. } = fields;
     ranges.clear();
     let mut start = 0;
-    for end in memchr_iter(delimiter, line) {
+    let mut ends = memchr_iter(delimiter, line);
+    for end in ends.by_ref().take(*ranges_max) {
         ranges.push(start..end);
         start = end + 1;
     }
-    ranges.push(start..line.len());
+    *count = if ranges.len() < *ranges_max {
+        ranges.push(start..line.len());
+        ranges.len()
+    } else {
+        ranges.len() + ends.count() + 1
+    };
 }
 
 /// Cuts off a record that may have quotes; returns its length, or `None` if it goes on after
@@ -251,8 +305,7 @@ fn unquote(
     at_end: bool,
     fields: &mut Fields,
 ) -> Result<Option<usize>, Flaw> {
-    fields.ranges.clear();
-    fields.text.clear();
+    fields.clear();
     let mut at = 0;
     loop {
         let start = fields.text.len();
@@ -271,7 +324,7 @@ fn unquote(
             fields.text.extend_from_slice(if is_last { without_line_end(field) } else { field });
             at += len;
         }
-        fields.ranges.push(start..fields.text.len());
+        fields.push(start..fields.text.len());
         match &bytes[at..] {
             [] if at_end => return Ok(Some(at)),
             [] | [b'\r'] if !at_end => return Ok(None),
@@ -313,7 +366,7 @@ mod tests {
     fn cut_all(bytes: &[u8]) -> Option<Vec<Vec<Vec<u8>>>> {
         let mut cutter = Cutter::new(DIALECT, true);
         let (mut start, mut records) = (0, Vec::new());
-        let mut fields = Fields::default();
+        let mut fields = Fields::of_width(bytes.len());
         while start < bytes.len() {
             let Step::Record { len, quoted } = cutter.cut(bytes, start, &mut fields) else {
                 return None;
@@ -353,13 +406,26 @@ mod tests {
         assert!(accepted > 20_000, "{accepted} inputs were accepted");
     }
 
+    /// Issue 10: a line of many fields took 16 bytes for each.
+    #[test]
+    fn fields_past_the_width_are_counted_and_not_kept() {
+        for (line, width, count) in [("a,b,c,d,e\n", 2, 5), ("a,b,c\n", 2, 3), ("a,b\n", 2, 2)] {
+            for line in [line.to_string(), line.replace('a', "\"a\"")] {
+                let mut fields = Fields::of_width(width);
+                let step = Cutter::new(DIALECT, true).cut(line.as_bytes(), 0, &mut fields);
+                assert!(matches!(step, Step::Record { len, .. } if len == line.len()));
+                assert_eq!((fields.count, fields.ranges.len()), (count, count.min(width + 1)));
+            }
+        }
+    }
+
     #[test]
     fn a_record_is_the_same_wherever_the_window_ends() {
         let bytes = b"\"a\"\"b\",\"c\r\nd\"\r\ne,f\r\n";
         let whole = cut_all(bytes).unwrap();
         assert_eq!(whole, naive(bytes));
         for cut in 1..bytes.len() - 1 {
-            let mut fields = Fields::default();
+            let mut fields = Fields::of_width(2);
             match Cutter::new(DIALECT, false).cut(&bytes[..cut], 0, &mut fields) {
                 Step::More => assert!(cut < 15, "cut at {cut}"),
                 Step::Record { len, quoted } => assert!(len == 15 && quoted, "cut at {cut}"),

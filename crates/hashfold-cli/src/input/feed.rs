@@ -15,7 +15,7 @@ use crate::{
 };
 use std::{
     panic::resume_unwind,
-    sync::mpsc::RecvTimeoutError,
+    sync::mpsc::{RecvTimeoutError, Sender, channel},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -25,20 +25,50 @@ const STOP_CHECK: Duration = Duration::from_millis(100);
 
 /// Inputs of which the first is open.
 pub(crate) struct Inputs {
-    path: String,
-    first: Box<dyn Reader>,
-    others: Vec<String>,
-    options: ReadOptions,
+    rows: Rows,
+    thread: IdleThread,
     /// Batches that wait at most.
     waiting: usize,
     pub(crate) schema: Schema,
     pub(crate) meter: Meter,
 }
 
+/// What is read: the first input, which is open, and the others.
+struct Rows {
+    path: String,
+    first: Box<dyn Reader>,
+    others: Vec<String>,
+    options: ReadOptions,
+    meter: Meter,
+}
+
+/// Reads all inputs; returns the number of bad rows.
+type Reading = Box<dyn FnOnce() -> Result<u64> + Send>;
+
+/// A thread that has nothing to do yet; it ends if nothing comes.
+struct IdleThread {
+    work: Sender<Reading>,
+    thread: JoinHandle<Result<u64>>,
+}
+
+impl IdleThread {
+    fn start() -> Result<IdleThread> {
+        let (sender, work) = channel::<Reading>();
+        let thread = thread::Builder::new()
+            .name("hashfold-read".into())
+            .spawn(move || work.recv().map_or(Ok(0), |read| read()))
+            .map_err(|error| Failure::thread("reads the input", &error))?;
+        Ok(IdleThread { work: sender, thread })
+    }
+}
+
 impl Inputs {
     /// Opens the first of `paths`, which decides what the columns are.
     pub(crate) fn open(paths: &[String], mut options: ReadOptions) -> Result<Inputs> {
         options.selection.check_distinct()?;
+        // Before a pool of threads takes the last one that the system gives: the pool can do with
+        // fewer.
+        let thread = IdleThread::start()?;
         let meter = Meter::default();
         let (path, others) = paths.split_first().expect("there is at least one input");
         let first = guard(path, || options.open(path, &meter))?;
@@ -46,8 +76,8 @@ impl Inputs {
         let of_first = || Expected { schema: schema.clone(), whose: "the first input" };
         options.selection.expected.get_or_insert_with(of_first);
         let (path, others) = (path.clone(), others.to_vec());
-        let waiting = BATCHES_WAITING;
-        Ok(Inputs { path, first, others, options, waiting, schema, meter })
+        let rows = Rows { path, first, others, options, meter: meter.clone() };
+        Ok(Inputs { rows, thread, waiting: BATCHES_WAITING, schema, meter })
     }
 
     /// Reads ahead by so many batches at most.
@@ -59,13 +89,13 @@ impl Inputs {
     pub(crate) fn start(self, policy: BadRowPolicy) -> Result<Feed> {
         let (sender, batches) = queue(self.waiting);
         let sink = Sink::new(sender, policy)?;
-        let thread = thread::Builder::new()
-            .name("hashfold-read".into())
-            .spawn(move || self.read(sink))
-            .map_err(|error| Failure::io("a thread", "start", &error))?;
+        let Inputs { rows, thread: IdleThread { work, thread }, .. } = self;
+        work.send(Box::new(move || rows.read(sink))).expect("the thread waits for work");
         Ok(Feed { batches, thread })
     }
+}
 
+impl Rows {
     /// Reads all inputs; returns the number of bad rows.
     fn read(self, mut sink: Sink) -> Result<u64> {
         guard(&self.path, || self.first.read(&mut sink))?;

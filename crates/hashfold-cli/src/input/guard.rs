@@ -2,7 +2,10 @@
 //!
 //! The decoders of Arrow files panic at some damaged bytes. To the user that is bad input.
 
-use crate::failure::{Failure, Result};
+use crate::{
+    failure::{Failure, Result},
+    preview,
+};
 use std::{
     any::Any,
     cell::Cell,
@@ -22,7 +25,8 @@ pub(super) fn guard<T>(path: &str, decode: impl FnOnce() -> Result<T>) -> Result
     let outcome = catch_unwind(AssertUnwindSafe(decode));
     GUARDED.set(false);
     outcome.unwrap_or_else(|panic| {
-        let what = format!("cannot be decoded: {}; the file is damaged", words(&*panic));
+        let reason = preview::reason(&words(&*panic));
+        let what = format!("cannot be decoded: {reason}; the file is damaged");
         Err(Failure::input(path, what))
     })
 }

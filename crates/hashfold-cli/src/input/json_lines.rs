@@ -4,7 +4,7 @@
 //! Without named values the rest of each object is the value, so that no field is lost.
 
 use super::{
-    Reader,
+    COLUMNS_MAX, Reader,
     selection::{Expected, Marker, Selection},
     sink::{Flaw, Sink},
     source::Meter,
@@ -13,8 +13,10 @@ use super::{
 use crate::{
     cell::Cell,
     failure::Result,
+    preview,
     row::RowEncoder,
     schema::{Column, Form, Kind, Schema},
+    units,
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use memchr::memchr;
@@ -37,7 +39,12 @@ pub(crate) struct JsonReader {
 }
 
 /// The fields of an object, in the order of its text. Of equal names the last one counts.
-struct Fields<'a>(Vec<(Name<'a>, &'a RawValue)>);
+struct Fields<'a> {
+    /// The first fields, [`COLUMNS_MAX`] at most.
+    kept: Vec<(Name<'a>, &'a RawValue)>,
+    /// The number of all fields.
+    count: usize,
+}
 
 /// The name of a field, without its escapes.
 struct Name<'a>(Cow<'a, str>);
@@ -99,13 +106,24 @@ impl JsonReader {
     }
 
     fn take(&self, line: &[u8], sink: &mut Sink) -> Result<(), Flaw> {
-        let Fields(fields) = serde_json::from_slice(line).map_err(|error| flaw(&error))?;
+        let Fields { kept: fields, count } =
+            serde_json::from_slice(line).map_err(|error| flaw(&error))?;
+        if count > COLUMNS_MAX {
+            return Err(Flaw::new(format!(
+                "the object has {} fields, the most accepted is {}",
+                units::count(count as u64),
+                units::count(COLUMNS_MAX as u64)
+            )));
+        }
         let key = match find(&fields, &self.schema.key) {
             Some(json) => key_bytes(json.get()).map_err(|reason| {
-                Flaw::new(format!("the key \"{}\" {reason}", self.schema.key))
+                Flaw::new(format!("the key \"{}\" {reason}", preview::name(&self.schema.key)))
                     .at(offset(line, json) + 1)
             })?,
-            None => return Err(Flaw::new(format!("there is no key \"{}\"", self.schema.key))),
+            None => {
+                let key = preview::name(&self.schema.key);
+                return Err(Flaw::new(format!("there is no key \"{key}\"")));
+            }
         };
         if self.deletes(&fields) {
             return sink.delete(&key);
@@ -204,8 +222,8 @@ fn offset(line: &[u8], json: &RawValue) -> usize {
 fn flaw(error: &serde_json::Error) -> Flaw {
     let text = error.to_string();
     // The line is the one of the file, which is not 1.
-    let text = text.split(" at line ").next().unwrap_or(&text);
-    Flaw::new(format!("not a JSON object: {text}")).at(error.column().max(1))
+    let text = text.rsplit_once(" at line ").map_or(&text[..], |(text, _)| text);
+    Flaw::new(format!("not a JSON object: {}", preview::reason(&text))).at(error.column().max(1))
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
@@ -219,11 +237,14 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
             }
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Fields<'de>, M::Error> {
-                let mut fields = Vec::with_capacity(8);
+                let (mut kept, mut count) = (Vec::with_capacity(8), 0);
                 while let Some(field) = map.next_entry()? {
-                    fields.push(field);
+                    if count < COLUMNS_MAX {
+                        kept.push(field);
+                    }
+                    count += 1;
                 }
-                Ok(Fields(fields))
+                Ok(Fields { kept, count })
             }
         }
         deserializer.deserialize_map(Object)
@@ -277,7 +298,7 @@ mod tests {
     #[test]
     fn an_object_keeps_its_other_fields_as_they_are() {
         let line = r#"{ "k" : 1, "a\"\u0062" : [ 1,  2 ], "x":null}"#;
-        let Fields(fields) = serde_json::from_str(line).unwrap();
+        let Fields { kept: fields, .. } = serde_json::from_str(line).unwrap();
         let mut out = Vec::new();
         put_object(&fields, |name| name != "k", &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), r#"{"a\"b":[ 1,  2 ],"x":null}"#);

@@ -31,7 +31,7 @@ pub(crate) use self::{
     feed::{Feed, Inputs},
     selection::{Mark, Marker, Selection},
     sink::BadRowPolicy,
-    source::{Meter, size},
+    source::{Meter, open_polled, read_failure, size},
 };
 
 use self::{
@@ -48,6 +48,10 @@ use crate::{
     schema::Schema,
 };
 use clap::ValueEnum;
+
+/// Columns of an input, or fields of a JSON object, at most. A schema of so many columns with names
+/// of 38 bytes fits into the attributes of a table.
+const COLUMNS_MAX: usize = 1 << 14;
 
 /// What the rows of an input look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -118,9 +122,7 @@ fn format_of(path: &str) -> Result<Format> {
     if path == "-" {
         return Err(Failure::usage("which format has standard input? Name it with --format"));
     }
-    let lower = path.to_lowercase();
-    let name = [".gz", ".zst", ".zstd"].iter().find_map(|end| lower.strip_suffix(end));
-    match name.unwrap_or(&lower).rsplit_once('.').map(|(_, extension)| extension) {
+    match source::unpacked_name(path).rsplit_once('.').map(|(_, extension)| extension) {
         Some("csv") => Ok(Format::Csv),
         Some("tsv" | "tab") => Ok(Format::Tsv),
         Some("jsonl" | "ndjson") => Ok(Format::Jsonl),

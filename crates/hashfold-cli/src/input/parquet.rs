@@ -9,15 +9,22 @@ use super::{
 };
 use crate::{
     failure::{Failure, Result},
+    preview,
     schema::Schema,
 };
-use parquet::arrow::{
-    ProjectionMask,
-    arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder},
+use parquet::{
+    arrow::{
+        ProjectionMask,
+        arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder},
+    },
+    errors::ParquetError,
 };
 
-/// Rows read at once.
+/// Rows read at once, at most.
 const BATCH_ROWS: usize = 4096;
+
+/// Values read at once: of files with many columns fewer rows are.
+const BATCH_VALUES: usize = 1 << 20;
 
 /// Reads one input.
 pub(crate) struct ParquetReader {
@@ -37,7 +44,9 @@ impl ParquetReader {
         let size = file.metadata().map_err(|error| Failure::io(path, "read", &error))?.len();
         // What was unpacked into a temporary file has been counted.
         let bytes = if meter.bytes() > before { 0 } else { size };
-        let unreadable = |error| Failure::input(path, format_args!("not whole Parquet: {error}"));
+        let unreadable = |error: ParquetError| {
+            Failure::input(path, format_args!("not whole Parquet: {}", preview::reason(&error)))
+        };
         let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(unreadable)?;
         let columnar = Columnar::new(path, builder.schema(), selection)?;
         let picked = &columnar.picked;
@@ -45,7 +54,9 @@ impl ParquetReader {
         let roots = picked.values.iter().copied().chain([picked.key]).chain(markers);
         let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
         let rows = builder.metadata().file_metadata().num_rows().max(0) as u64;
-        let builder = builder.with_projection(mask).with_batch_size(BATCH_ROWS);
+        let columns = picked.values.len() + picked.markers.len() + 1;
+        let rows_at_once = (BATCH_VALUES / columns).clamp(1, BATCH_ROWS);
+        let builder = builder.with_projection(mask).with_batch_size(rows_at_once);
         let batches = builder.build().map_err(unreadable)?;
         Ok(ParquetReader {
             file: path.into(),
@@ -66,7 +77,8 @@ impl Reader for ParquetReader {
     fn read(mut self: Box<Self>, sink: &mut Sink) -> Result<()> {
         let (mut rows, mut counted) = (0, 0);
         for batch in self.batches {
-            let batch = batch.map_err(|error| Failure::input(&self.file, error))?;
+            let unreadable = |error| Failure::input(&self.file, preview::reason(&error));
+            let batch = batch.map_err(unreadable)?;
             self.columnar.take(&batch, sink)?;
             rows += batch.num_rows() as u64;
             let share = rows.min(self.rows) as f64 / self.rows.max(1) as f64;

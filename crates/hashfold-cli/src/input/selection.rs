@@ -2,9 +2,10 @@
 
 use crate::{
     failure::{Failure, Result},
+    preview,
     schema::{Column, Form, Schema},
 };
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// The columns that the user asked for, by name.
 #[derive(Clone, Debug, Default)]
@@ -107,14 +108,18 @@ impl Selection {
     pub(crate) fn check_distinct(&self) -> Result<()> {
         let mut seen = HashSet::new();
         match self.key.iter().chain(&self.values).find(|&name| !seen.insert(name)) {
-            Some(name) => Err(Failure::usage(format!("column \"{name}\" is asked for twice"))),
+            Some(name) => Err(Failure::usage(format!(
+                "column \"{}\" is asked for twice",
+                preview::name(name)
+            ))),
             None => Ok(()),
         }
     }
 
     /// Finds the columns among the `names` that a file has.
     pub(crate) fn pick(&self, file: &str, names: &[String]) -> Result<Picked> {
-        let key = position(file, names, self.key(file)?)?;
+        let places = Places::new(file, names);
+        let key = places.find(self.key(file)?)?;
         let others = names.iter().enumerate();
         let others = others.filter(|&(i, name)| i != key && !self.is_marker_alone(name));
         let others: Vec<&String> = others.map(|(_, name)| name).collect();
@@ -126,11 +131,11 @@ impl Selection {
             }
             _ => others,
         };
-        let values = wanted.into_iter().map(|name| position(file, names, name));
+        let values = wanted.into_iter().map(|name| places.find(name));
         let markers = self
             .markers
             .iter()
-            .map(|Marker { column, mark }| Ok((position(file, names, column)?, mark.clone())));
+            .map(|Marker { column, mark }| Ok((places.find(column)?, mark.clone())));
         Ok(Picked {
             key,
             values: values.collect::<Result<_>>()?,
@@ -144,10 +149,11 @@ impl Selection {
             Some(expected) if expected.schema != *schema => Err(Failure::input(
                 file,
                 format_args!(
-                    "has the columns {}; those of {} are {}",
-                    schema.describe(),
+                    "has the columns {}; those of {} are {}{}",
+                    schema.preview(),
                     expected.whose,
-                    expected.schema.describe()
+                    expected.schema.preview(),
+                    schema.late_difference(&expected.schema)
                 ),
             )),
             _ => Ok(()),
@@ -164,17 +170,35 @@ impl Selection {
     }
 }
 
-fn position(file: &str, names: &[String], name: &str) -> Result<usize> {
-    let mut places = (0..names.len()).filter(|&i| names[i] == name);
-    match (places.next(), places.next()) {
-        (Some(place), None) => Ok(place),
-        (Some(_), Some(_)) => {
-            Err(Failure::input(file, format_args!("has several columns \"{name}\"")))
+/// Where each column of a file is.
+struct Places<'a> {
+    /// For messages.
+    file: &'a str,
+    names: &'a [String],
+    /// `None` for a name that several columns have.
+    by_name: HashMap<&'a str, Option<usize>>,
+}
+
+impl<'a> Places<'a> {
+    fn new(file: &'a str, names: &'a [String]) -> Places<'a> {
+        let mut by_name = HashMap::with_capacity(names.len());
+        for (i, name) in names.iter().enumerate() {
+            by_name.entry(name.as_str()).and_modify(|place| *place = None).or_insert(Some(i));
         }
-        (None, _) => Err(Failure::input(
-            file,
-            format_args!("has no column \"{name}\"; its columns are {}", names.join(", ")),
-        )),
+        Places { file, names, by_name }
+    }
+
+    fn find(&self, name: &str) -> Result<usize> {
+        let shown = preview::name(name);
+        let what = match self.by_name.get(name) {
+            Some(Some(place)) => return Ok(*place),
+            Some(None) => format!("has several columns \"{shown}\""),
+            None => format!(
+                "has no column \"{shown}\"; its columns are {}",
+                preview::list(self.names.iter())
+            ),
+        };
+        Err(Failure::input(self.file, what))
     }
 }
 

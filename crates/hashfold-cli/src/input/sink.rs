@@ -11,6 +11,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// What is written of a bad row at most, in bytes.
+const BAD_ROW_BYTES_MAX: usize = 1 << 20;
+
 /// What to do with a row that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BadRowPolicy {
@@ -139,13 +142,19 @@ impl Collected {
     }
 
     fn write(&mut self, file: &str, row: u64, flaw: &Flaw, text: &[u8]) -> Result<()> {
-        let text = match std::str::from_utf8(text) {
-            Ok(text) => json!(text),
-            Err(_) => json!({ "base64": BASE64_STANDARD.encode(text) }),
+        let shown = match std::str::from_utf8(text) {
+            Ok(text) => json!(text[..text.floor_char_boundary(BAD_ROW_BYTES_MAX)]),
+            Err(_) => {
+                let shown = &text[..text.len().min(BAD_ROW_BYTES_MAX)];
+                json!({ "base64": BASE64_STANDARD.encode(shown) })
+            }
         };
-        let line = json!({
-            "file": file, "line": row, "column": flaw.column, "reason": flaw.reason, "row": text,
+        let mut line = json!({
+            "file": file, "line": row, "column": flaw.column, "reason": flaw.reason, "row": shown,
         });
+        if text.len() > BAD_ROW_BYTES_MAX {
+            line["row_bytes"] = json!(text.len());
+        }
         writeln!(self.out, "{line}").map_err(|error| self.failure(&error))
     }
 

@@ -1,10 +1,15 @@
 //! The bytes of an input: a file or standard input, decompressed, counted.
 
-use crate::failure::{Failure, Result};
+use crate::{
+    failure::{Failure, Result},
+    units,
+};
 use flate2::read::MultiGzDecoder;
 use std::{
     fs::File,
     io::{self, Cursor, Read, Seek as _, Write as _},
+    ops::RangeInclusive,
+    os::fd::AsFd as _,
     path::Path,
     sync::{
         Arc,
@@ -15,8 +20,34 @@ use std::{
 /// Read from a compressed or plain file at once, in bytes.
 const CHUNK_BYTES: usize = 1 << 18;
 
-const GZIP_MAGIC: [u8; 3] = [0x1f, 0x8b, 8];
-const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// How the bytes of an input are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Packing {
+    Gzip,
+    Zstd,
+}
+
+/// The first bytes of a compressed file: each byte is in the range at its place.
+type Magic = [RangeInclusive<u8>];
+
+const GZIP_MAGIC: &Magic = &[0x1f..=0x1f, 0x8b..=0x8b, 8..=8];
+const ZSTD_MAGIC: &Magic = &[0x28..=0x28, 0xb5..=0xb5, 0x2f..=0x2f, 0xfd..=0xfd];
+/// A frame without data, which a decoder skips; `pzstd` starts its files with one.
+const ZSTD_SKIPPABLE_MAGIC: &Magic = &[0x50..=0x5f, 0x2a..=0x2a, 0x4d..=0x4d, 0x18..=0x18];
+
+const MAGICS: [(Packing, &Magic); 3] = [
+    (Packing::Gzip, GZIP_MAGIC),
+    (Packing::Zstd, ZSTD_MAGIC),
+    (Packing::Zstd, ZSTD_SKIPPABLE_MAGIC),
+];
+
+/// The ends of names that promise compressed bytes.
+const SUFFIXES: [(&str, Packing); 4] = [
+    (".gz", Packing::Gzip),
+    (".gzip", Packing::Gzip),
+    (".zst", Packing::Zstd),
+    (".zstd", Packing::Zstd),
+];
 
 /// The decompressed bytes of one input.
 pub(crate) type Bytes = Box<dyn Read + Send>;
@@ -50,15 +81,18 @@ impl<R: Read> Read for Metered<R> {
     }
 }
 
-/// Opens a file, or standard input for `-`. What the first bytes show to be gzip or zstd is
-/// decompressed: no format that is read here starts like that.
+/// Opens a file, or standard input for `-`, and decompresses what its first bytes show to be gzip
+/// or zstd: no format that is read here starts like that. A file whose name promises compressed
+/// bytes and that has others is refused.
 pub(crate) fn open(path: &str, meter: &Meter) -> Result<Bytes> {
-    let raw: Bytes = if path == "-" {
-        Box::new(Metered { inner: io::stdin(), meter: meter.clone() })
-    } else {
-        Box::new(Metered { inner: open_file(path)?, meter: meter.clone() })
-    };
-    decompress(raw).map_err(|error| read_failure(path, &error))
+    decompress(path, open_file(path)?, meter)
+}
+
+/// Opens an input like [`open`]. The second handle of the file shows whether a read would wait.
+pub(crate) fn open_polled(path: &str, meter: &Meter) -> Result<(Bytes, File)> {
+    let file = open_file(path)?;
+    let handle = file.try_clone().map_err(|error| Failure::io(path, "open", &error))?;
+    Ok((decompress(path, file, meter)?, handle))
 }
 
 /// Opens a file that must be read in any order: as it is, or unpacked into a temporary one.
@@ -66,7 +100,7 @@ pub(crate) fn open_seekable(path: &str, meter: &Meter) -> Result<File> {
     if path != "-" {
         let mut file = open_file(path)?;
         let head = peek(&mut file).map_err(|error| read_failure(path, &error))?;
-        if !is_compressed(&head) {
+        if Packing::find(path, &head)?.is_none() {
             file.rewind().map_err(|error| Failure::io(path, "read", &error))?;
             return Ok(file);
         }
@@ -86,9 +120,13 @@ pub(crate) fn open_seekable(path: &str, meter: &Meter) -> Result<File> {
     Ok(file)
 }
 
+/// A file, or standard input for `-`, without the buffer that the standard library puts before it.
 fn open_file(path: &str) -> Result<File> {
     let failure = |error| Failure::io(path, "open", &error);
-    let file = File::open(path).map_err(failure)?;
+    let file = match path {
+        "-" => File::from(io::stdin().as_fd().try_clone_to_owned().map_err(failure)?),
+        _ => File::open(path).map_err(failure)?,
+    };
     if file.metadata().map_err(failure)?.is_dir() {
         return Err(Failure::input(path, "is a folder, expected a file"));
     }
@@ -101,18 +139,74 @@ pub(crate) fn size(path: &str) -> Option<u64> {
     (path != "-" && metadata.is_file()).then_some(metadata.len())
 }
 
-fn is_compressed(head: &[u8]) -> bool {
-    head.starts_with(&GZIP_MAGIC) || head.starts_with(&ZSTD_MAGIC)
+/// The name of a file in lower case, without an end that promises compressed bytes.
+pub(super) fn unpacked_name(path: &str) -> String {
+    let mut name = path.to_lowercase();
+    let end = SUFFIXES.iter().find(|(end, _)| name.ends_with(end));
+    name.truncate(name.len() - end.map_or(0, |(end, _)| end.len()));
+    name
 }
 
-/// The first bytes: as many as it takes to tell whether a magic is there, if there are so many.
+impl Packing {
+    /// The packing of an input with these first bytes, as [`peek`] found them; `None` if it is not
+    /// compressed, and its name does not say that it is.
+    fn find(path: &str, head: &[u8]) -> Result<Option<Packing>> {
+        if let Some((packing, _)) = MAGICS.iter().find(|(_, magic)| is_whole(magic, head)) {
+            return Ok(Some(*packing));
+        }
+        let promised = Packing::promised_by(path);
+        // Text may start with the first byte of a magic, which is ASCII, not with the first two.
+        let is_text = promised.is_none() && (head.len() < 2 || head.is_ascii());
+        if !is_text && MAGICS.iter().any(|(_, magic)| is_start(magic, head)) {
+            let bytes = units::counted(head.len() as u64, "byte", "bytes");
+            let what = format!(
+                "has {bytes}, expected compressed data; the file was cut short, copy it again"
+            );
+            return Err(Failure::input(path, what));
+        }
+        match promised {
+            Some(packing) => Err(Failure::input(
+                path,
+                format_args!(
+                    "starts with \"{}\", expected {} data as the name says; \
+                     rename the file if it is not compressed",
+                    head.escape_ascii(),
+                    packing.name(),
+                ),
+            )),
+            None => Ok(None),
+        }
+    }
+
+    /// The packing that the name of a file promises.
+    fn promised_by(path: &str) -> Option<Packing> {
+        let lower = path.to_lowercase();
+        SUFFIXES.iter().find(|(end, _)| lower.ends_with(end)).map(|(_, packing)| *packing)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Packing::Gzip => "gzip",
+            Packing::Zstd => "zstd",
+        }
+    }
+}
+
+/// Whether `head` is a whole magic.
+fn is_whole(magic: &Magic, head: &[u8]) -> bool {
+    head.len() >= magic.len() && magic.iter().zip(head).all(|(range, byte)| range.contains(byte))
+}
+
+/// Whether `head` is the start of a magic and not all of it.
+fn is_start(magic: &Magic, head: &[u8]) -> bool {
+    head.len() < magic.len() && magic.iter().zip(head).all(|(range, byte)| range.contains(byte))
+}
+
+/// The first bytes of an input: a magic, or up to the first byte that shows that there is none.
 fn peek(bytes: &mut dyn Read) -> io::Result<Vec<u8>> {
-    let mut head = Vec::with_capacity(ZSTD_MAGIC.len());
+    let mut head = Vec::new();
     // Who writes a few bytes to a pipe and waits for an answer must not wait for ever.
-    while [&GZIP_MAGIC[..], &ZSTD_MAGIC]
-        .iter()
-        .any(|it| it.len() > head.len() && it.starts_with(&head))
-    {
+    while MAGICS.iter().any(|(_, magic)| is_start(magic, &head)) {
         let mut byte = [0];
         match bytes.read(&mut byte) {
             Ok(0) => break,
@@ -124,17 +218,16 @@ fn peek(bytes: &mut dyn Read) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-fn decompress(mut raw: Bytes) -> io::Result<Bytes> {
-    let head = peek(&mut raw)?;
-    let is_gzip = head.starts_with(&GZIP_MAGIC);
-    let is_zstd = head.starts_with(&ZSTD_MAGIC);
+fn decompress(path: &str, file: File, meter: &Meter) -> Result<Bytes> {
+    let failure = |error: io::Error| read_failure(path, &error);
+    let mut raw = Metered { inner: file, meter: meter.clone() };
+    let head = peek(&mut raw).map_err(failure)?;
+    let packing = Packing::find(path, &head)?;
     let bytes = io::BufReader::with_capacity(CHUNK_BYTES, Cursor::new(head).chain(raw));
-    Ok(if is_gzip {
-        Box::new(MultiGzDecoder::new(bytes))
-    } else if is_zstd {
-        Box::new(zstd::Decoder::with_buffer(bytes)?)
-    } else {
-        Box::new(bytes)
+    Ok(match packing {
+        Some(Packing::Gzip) => Box::new(MultiGzDecoder::new(bytes)),
+        Some(Packing::Zstd) => Box::new(zstd::Decoder::with_buffer(bytes).map_err(failure)?),
+        None => Box::new(bytes),
     })
 }
 
@@ -142,7 +235,7 @@ fn decompress(mut raw: Bytes) -> io::Result<Bytes> {
 pub(crate) fn read_failure(path: &str, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => {
-            Failure::input(path, "the compressed data end too early; the file was cut short")
+            Failure::input(path, "the data end too early; the file was cut short, copy it again")
         }
         // Decoders give no number of the operating system.
         _ if error.raw_os_error().is_none() => {

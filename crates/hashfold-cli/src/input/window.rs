@@ -1,7 +1,10 @@
 //! A window on the bytes of an input, as wide as its longest record.
 
 use super::source::{Bytes, Meter, open, read_failure};
-use crate::failure::{Failure, Result};
+use crate::{
+    failure::{Failure, Result},
+    units,
+};
 
 /// The window at the start, in bytes.
 const WINDOW_BYTES: usize = 1 << 20;
@@ -64,7 +67,8 @@ impl Window {
         self.end -= self.start;
         self.start = 0;
         if self.end == RECORD_BYTES_MAX {
-            let what = format!("what starts here is longer than {RECORD_BYTES_MAX} bytes");
+            let most = units::count(RECORD_BYTES_MAX as u64);
+            let what = format!("the row that starts here is longer than {most} bytes, the limit");
             return Err(Failure::input(format_args!("{}:{row}", self.file), what));
         }
         if self.end == self.buffer.len() {

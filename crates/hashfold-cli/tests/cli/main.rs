@@ -2,8 +2,10 @@
 
 mod bad_rows;
 mod bench;
+mod cut_files;
 mod filter;
 mod formats;
+mod limits;
 mod misuse;
 mod output;
 mod signals;

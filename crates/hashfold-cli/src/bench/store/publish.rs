@@ -19,7 +19,7 @@ use super::{
     scene::Scene,
     stall::Times,
 };
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use hashfold::{
     io::Access,
     store::{Follower, Mode, StoreWriter},
@@ -28,7 +28,7 @@ use hashfold::{
 use std::{
     path::Path,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
-    thread::{self, sleep},
+    thread::{self, Builder, sleep},
     time::{Duration, Instant},
 };
 
@@ -135,13 +135,17 @@ fn one_case(scene: &Scene<'_>, case: Case) -> Result<()> {
     let follower = Follower::open(scene.disk.clone(), &store, options)?;
     let phase = AtomicUsize::new(Phase::Control as usize);
     let (written, noted, refreshes) = thread::scope(|scope| {
-        let reader = scope.spawn(|| read(&follower, &lookups, &phase));
-        let refresher = scope.spawn(|| refresh(&follower, &phase));
-        let written = write(scene, &mut writer, &follower, &phase);
+        let no_thread = |error| Failure::thread("reads while versions are published", &error);
+        let reader = Builder::new().spawn_scoped(scope, || read(&follower, &lookups, &phase));
+        let refresher = Builder::new().spawn_scoped(scope, || refresh(&follower, &phase));
+        let are_there = reader.is_ok() && refresher.is_ok();
+        let written = are_there.then(|| write(scene, &mut writer, &follower, &phase));
         phase.store(Phase::Ended as usize, Relaxed);
-        let noted = reader.join().expect("the reader does not panic");
-        (written, noted, refresher.join().expect("the refresher does not panic"))
-    });
+        let noted = reader.map_err(no_thread)?.join().expect("the reader does not panic");
+        let refresher = refresher.map_err(no_thread)?;
+        let refreshes = refresher.join().expect("the refresher does not panic");
+        Ok::<_, Failure>((written.expect("both threads were there"), noted, refreshes))
+    })?;
     let (written, noted) = (written?, noted?);
     ensure(refreshes? >= written.publishes.total(), || "a version was never opened".to_owned())?;
     drop((follower, writer));

@@ -1,0 +1,371 @@
+//! Inputs with too many columns and too long names, and limits that the system sets.
+
+use crate::support::{Outcome, Work, arrow_file, gzip, parquet_file};
+use arrow_array::{ArrayRef, RecordBatch, StringArray};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+};
+
+/// What a command may print on standard error, in bytes, whatever its input.
+const MESSAGE_BYTES_MAX: usize = 4096;
+
+/// Runs a command; returns its exit code, its message and its peak memory in MiB.
+///
+/// The peak is read again and again while the command runs, so that the last milliseconds may be
+/// missing from it.
+#[track_caller]
+fn peak(work: &Work, line: &str) -> (i32, String, u64) {
+    let mut command = work.command(line);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let reader = std::thread::spawn(move || child.wait_with_output().unwrap());
+    let mut peak_kib = 0;
+    while !reader.is_finished() {
+        let status = fs::read_to_string(&status).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let now = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+        peak_kib = now.unwrap_or(0).max(peak_kib);
+        std::thread::sleep(std::time::Duration::from_micros(300));
+    }
+    let output = reader.join().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.len() <= MESSAGE_BYTES_MAX, "{line}: {} bytes", message.len());
+    (output.status.code().unwrap_or(-1), message, peak_kib >> 10)
+}
+
+/// Checks that `bytes` are refused with `message`, in so little memory.
+#[track_caller]
+fn refused(name: &str, bytes: &[u8], peak_mib_max: u64, message: &str) {
+    let work = Work::new();
+    work.write(name, bytes);
+    let (code, got, peak_mib) = peak(&work, &format!("build {name} --key k --out t --memory 1MiB"));
+    assert_eq!((code, got), (3, format!("hashfold: {name}{message}\n")));
+    assert!(peak_mib <= peak_mib_max, "{name}: {peak_mib} MiB");
+}
+
+/// Issue 10: 20 MB of commas took 801 MiB and made a message of 40 MB.
+#[test]
+fn a_csv_header_has_bounds() {
+    let long = ":1: the header is longer than 1,048,576 bytes; expected a line of column names, \
+                or --no-header if the first line is a row";
+    refused("a.csv", &vec![b','; 20_000_000], 48, long);
+    refused("a.csv", &[b"k,", &vec![b'x'; 20_000_000][..], b"\n"].concat(), 48, long);
+    let many = ":1: the line has 16,385 fields, the most accepted is 16,384";
+    refused("a.csv", &[b"k", &vec![b','; 16_384][..], b"\n"].concat(), 48, many);
+    let quoted = ["\"k\"", &",\"\"".repeat(16_384), "\n"].concat();
+    refused("a.csv", quoted.as_bytes(), 48, many);
+    let work = Work::new();
+    work.write("a.csv", vec![b','; 20_000_000]);
+    let (code, message, peak_mib) = peak(&work, "build a.csv --no-header --key 1 --out t");
+    assert_eq!(code, 3, "{message}");
+    assert!(message.contains("has 20,000,001 fields, the most accepted is 16,384"), "{message}");
+    assert!(peak_mib <= 80, "{peak_mib} MiB");
+}
+
+/// Issue 10: a row of commas took 16 bytes for each.
+#[test]
+fn a_row_takes_memory_in_proportion_to_its_bytes() {
+    let many = ":2:3: the line has 20,000,001 fields, expected 2";
+    refused("a.csv", &[b"k,v\n", &vec![b','; 20_000_000][..], b"\n"].concat(), 80, many);
+    let quoted = ["k,v\n", &"\"\",".repeat(7_000_000), "\n"].concat();
+    let many = ":2:1: the line has 7,000,001 fields, expected 2";
+    refused("a.csv", quoted.as_bytes(), 80, many);
+    let fields = ["{\"k\":1", &",\"\":0".repeat(4_000_000), "}"].concat();
+    let many = ":1: the object has 4,000,001 fields, the most accepted is 16,384";
+    refused("a.jsonl", fields.as_bytes(), 80, many);
+}
+
+/// Issue 10: messages quote names and values, however long those are.
+#[test]
+fn messages_cut_names_and_values() {
+    let long = "x".repeat(20_000_000);
+    let work = Work::new();
+    for (name, bytes) in [
+        ("a.jsonl", format!("\"{long}\"")),
+        ("a.jsonl", format!("{{\"{long}\":1}}")),
+        ("a.jsonl", format!("{{\"k\":{{\"{long}\":1}}}}")),
+        ("a.jsonl", format!("{{\"k\":{long}}}")),
+        ("a.csv", format!("a,{}\n", "y,".repeat(16_000))),
+        ("a.csv", format!("a,{}\n", &long[..1_000_000])),
+        ("a.parquet", long.clone()),
+        ("a.arrow", long.clone()),
+        ("a.raw", long.clone()),
+    ] {
+        work.write(name, bytes);
+        let key = if name == "a.raw" { "" } else { "--key k" };
+        let (code, message, peak_mib) = peak(&work, &format!("build {name} {key} --out t"));
+        assert_eq!(code, 3, "{message}");
+        assert!(peak_mib <= 160, "{name}: {message}: {peak_mib} MiB");
+    }
+    work.write("a.csv", "k,v\n1,a\n").ok("build a.csv --key k --out t");
+    let key = "x".repeat(60_000);
+    let absent = work.run(&format!("get t {key}"));
+    let shown = format!("hashfold: key \"{}...\" is absent\n", &key[..80]);
+    assert_eq!((absent.code, absent.stderr), (1, shown));
+    let column = work.run(&format!("build a.csv --key {key} --out u"));
+    assert!(column.stderr.len() < MESSAGE_BYTES_MAX, "{}", column.stderr.len());
+}
+
+/// Issue 10: two long lists of columns that differ late.
+#[test]
+fn columns_that_differ_late_are_named() {
+    let work = Work::new();
+    let names: Vec<_> = (0..1000).map(|i| format!("column{i}")).collect();
+    let names = names.join(",");
+    work.write("a.csv", format!("{names}\n")).write("b.csv", format!("{names},more\n"));
+    let (code, message, _) = peak(&work, "build a.csv b.csv --key column0 --out t");
+    assert_eq!(code, 3, "{message}");
+    let end = "; the first difference is more text in place of no column\n";
+    assert!(message.ends_with(end), "{message}");
+    assert!(message.contains("column19 text, ... and 980 more"), "{message}");
+}
+
+/// Issue 10: nesting is no recursion, and a value that is deep is a value.
+#[test]
+fn deep_nesting_is_no_crash() {
+    let work = Work::new();
+    let deep = ["[".repeat(5_000_000), "]".repeat(5_000_000)].concat();
+    work.write("a.jsonl", format!("{{\"k\":1,\"v\":{deep}}}"));
+    let (code, message, peak_mib) = peak(&work, "build a.jsonl --key k --out t --memory 1MiB");
+    assert_eq!((code, &message[..]), (0, ""));
+    assert!(peak_mib <= 160, "{peak_mib} MiB");
+    assert_eq!(work.ok("get t 1").stdout.len(), deep.len() + "{\"k\":\"1\",\"v\":}\n".len());
+    work.write("a.jsonl", format!("{{\"k\":{deep}}}"));
+    assert_eq!(peak(&work, "build a.jsonl --key k --out t --replace").0, 3);
+}
+
+/// Issue 10: Parquet and Arrow files have at most as many columns as CSV files.
+#[test]
+fn columnar_files_have_a_bound_of_columns() {
+    let column: ArrayRef = Arc::new(StringArray::from(vec!["1"]));
+    let columns = (0..=16_384).map(|i| (format!("c{i}"), column.clone()));
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    for (name, bytes) in [("a.arrow", arrow_file(&batch)), ("a.parquet", parquet_file(&batch))] {
+        let work = Work::new();
+        work.write(name, &bytes);
+        let (code, message, _) = peak(&work, &format!("build {name} --key c0 --out t"));
+        let expected = "has 16,385 columns, the most accepted is 16,384";
+        assert_eq!((code, message), (3, format!("hashfold: {name}: {expected}\n")));
+    }
+}
+
+/// Issue 10: the file of bad rows has the start of a long row.
+#[test]
+fn the_file_of_bad_rows_has_the_start_of_a_long_row() {
+    let work = Work::new();
+    let row = format!("1,2,{}", "\u{e9}".repeat(10_000_000));
+    work.write("a.csv", format!("k,v\n{row}\n1,2,3\n"));
+    let (code, message, peak_mib) = peak(&work, "build a.csv --key k --out t --bad-rows bad");
+    assert_eq!((code, &message[..]), (0, ""));
+    assert!(peak_mib <= 120, "{peak_mib} MiB");
+    let bad = fs::read_to_string(work.path("bad")).unwrap();
+    let bad: Vec<serde_json::Value> =
+        bad.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&bad[1]["row"], bad[1].get("row_bytes")), (&"1,2,3".into(), None));
+    assert_eq!(bad[0]["row_bytes"], 20_000_004);
+    let start = bad[0]["row"].as_str().unwrap();
+    assert!(row.starts_with(start) && (1_000_000..1_048_577).contains(&start.len()));
+}
+
+/// Runs a command that may not make a file longer than so many KiB.
+#[track_caller]
+fn with_short_files(work: &Work, kib: u32, line: &str) -> Outcome {
+    let shell = format!("ulimit -f {kib}; exec \"$0\" {line}");
+    let mut command = Command::new("bash");
+    command.args(["-c", &shell, env!("CARGO_BIN_EXE_hashfold")]).current_dir(work.path(""));
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    Outcome {
+        code: output.status.code().unwrap_or(-1),
+        stdout: output.stdout,
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Every file of a folder and of those in it, with its bytes. Lock files, which stay, are empty.
+fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(self::files(&path)),
+            false => files.push((path.display().to_string(), fs::read(&path).unwrap())),
+        }
+    }
+    files.retain(|(_, bytes)| !bytes.is_empty());
+    files.sort();
+    files
+}
+
+/// Issue 10: the signal of a file that is too long ended the command without a word.
+#[test]
+fn a_limit_of_file_sizes_is_an_io_error() {
+    let work = Work::new();
+    let rows: String = (0..100_000).map(|i| format!("key{i},value{i}\n")).collect();
+    work.write("a.csv", "k,v\n1,a\n").write("big.csv", format!("k,v\n{rows}"));
+    work.write("big.csv.gz", gzip(format!("k,v\n{rows}").as_bytes()));
+    work.ok("build a.csv --key k --out t");
+    work.ok("update s a.csv --key k");
+    work.ok("filter add f a.csv --key k --exact");
+    for (folder, line) in [
+        ("new", "build big.csv --key k --out new --memory 1MiB"),
+        ("new", "build big.csv --key k --out new"),
+        ("t", "build big.csv.gz --key k --out t --replace"),
+        ("s", "update s big.csv"),
+        ("s", "update s big.csv --mode merge --memory 1MiB"),
+        ("new", "update new big.csv --key k --chunks 4"),
+    ] {
+        let before = files(&work.path(folder));
+        let outcome = with_short_files(&work, 100, line);
+        assert_eq!(outcome.code, 5, "{line}: {outcome:?}");
+        let message = outcome.stderr;
+        assert!(message.starts_with(&format!("hashfold: {folder}/")), "{line}: {message}");
+        let end = "; raise the limit of file sizes, which `ulimit -f` shows\n";
+        assert!(message.ends_with(end) && message.lines().count() == 1, "{line}: {message}");
+        assert_eq!(files(&work.path(folder)), before, "{line}");
+    }
+    for (line, folder) in [
+        ("build big.csv --key k --out new", "new"),
+        ("build big.csv.gz --key k --out t --replace", "t"),
+        ("update s big.csv", "s"),
+    ] {
+        work.ok(line);
+        work.ok(&format!("verify {folder}"));
+    }
+}
+
+/// Issue 10: a filter keeps what it had, and takes the keys the next time.
+#[test]
+fn a_filter_survives_a_limit_of_file_sizes() {
+    let work = Work::new();
+    let lines: String = (0..300_000).map(|i| format!("key{i}\n")).collect();
+    work.write("a.txt", "a\n").write("big.txt", &lines);
+    work.ok("filter add f a.txt --exact");
+    for unique in ["", "--unique"] {
+        let line = format!("filter add f big.txt {unique} > /dev/null");
+        let outcome = with_short_files(&work, 100, &line);
+        assert_eq!(outcome.code, 5, "{outcome:?}");
+        assert!(outcome.stderr.contains("hashfold: f/"), "{outcome:?}");
+        assert!(outcome.stderr.contains("`ulimit -f`"), "{outcome:?}");
+        work.ok("filter verify f");
+        work.ok("filter contains f a");
+    }
+    work.ok("filter add f big.txt");
+    assert_eq!(work.ok("filter contains f --keys big.txt").stdout.len(), lines.len());
+}
+
+/// Issue 10: standard error may be such a file; a message that is lost is no panic.
+#[test]
+fn a_message_that_cannot_be_written_is_no_panic() {
+    let work = Work::new();
+    work.write("a.csv", "k,v\n1,a\n");
+    let outcome = with_short_files(&work, 0, "build a.csv --key k --out t 2> message");
+    assert_eq!(outcome.code, 5, "{outcome:?}");
+    assert_eq!(fs::read(work.path("message")).unwrap(), b"");
+}
+
+/// Issue 10: standard output may be such a file, too.
+#[test]
+fn output_may_be_too_long_for_the_limit_of_file_sizes() {
+    let work = Work::new();
+    let rows: String = (0..10_000).map(|i| format!("key{i},value{i}\n")).collect();
+    work.write("a.csv", format!("k,v\n{rows}"));
+    work.ok("build a.csv --key k --out t");
+    let outcome = with_short_files(&work, 10, "scan t > out");
+    assert_eq!(outcome.code, 5, "{outcome:?}");
+    assert!(outcome.stderr.contains("standard output: cannot write: "), "{outcome:?}");
+    assert!(outcome.stderr.contains("`ulimit -f`"), "{outcome:?}");
+}
+
+/// Issue 10: `--threads 100000` was a panic.
+#[test]
+fn every_verb_bounds_its_threads() {
+    let work = Work::new();
+    work.write("a.csv", "k,v\n1,a\n");
+    for verb in [
+        "build a.csv --key k --out t",
+        "update s a.csv --key k",
+        "merge s",
+        "filter add f a.txt",
+        "filter remove f a.txt",
+        "bench table",
+        "bench store",
+        "bench filter",
+    ] {
+        for threads in ["0", "1025", "100000", "-1", "x"] {
+            let outcome = work.run(&format!("{verb} --threads={threads}"));
+            assert_eq!(outcome.code, 2, "{verb}: {outcome:?}");
+            let message = outcome.stderr;
+            assert!(message.contains("expected a number of threads from 1 to 1024"), "{message}");
+        }
+    }
+}
+
+/// Runs a command to which the system gives no thread: none has room for its stack.
+#[track_caller]
+fn without_threads(work: &Work, line: &str) -> Outcome {
+    let mut command = work.command(line);
+    command.env("RUST_MIN_STACK", (1u64 << 47).to_string()).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    Outcome {
+        code: output.status.code().unwrap_or(-1),
+        stdout: output.stdout,
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Issue 10: a thread that could not start was a panic.
+#[test]
+fn verbs_work_without_threads_or_say_that_they_cannot() {
+    let work = Work::new();
+    work.write("a.csv", "k,v\n1,a\n2,b\n").write("b.csv", "k,v\n2,B\n").write("a.txt", "1\n2\n");
+    work.ok("build a.csv --key k --out t");
+    work.ok("update s a.csv --key k");
+    work.ok("update s b.csv --mode delta");
+    work.ok("filter add f a.txt --exact");
+    for line in [
+        "reindex t --index dense",
+        "merge s",
+        "get t 1",
+        "get t --keys a.txt",
+        "scan s",
+        "verify s",
+        "stat s",
+        "versions s",
+        "diff s 1 2 --out delta",
+        "update s --delta delta --mode merge --dry-run",
+        "rollback s",
+        "gc s",
+        "filter create g --exact",
+        "filter merge f",
+        "filter verify f",
+        "filter stat f",
+        "filter contains f 1",
+    ] {
+        let outcome = without_threads(&work, line);
+        let is_refused = line.contains("--delta") && outcome.code == 3;
+        assert!(outcome.code == 0 || is_refused, "{line}: {outcome:?}");
+    }
+    for line in [
+        "build a.csv --key k --out new",
+        "build a.csv --key k --out new --dry-run",
+        "update s a.csv",
+        "update new a.csv --key k",
+        "filter add f a.txt",
+        "filter add new a.txt --exact",
+        "filter remove f a.txt",
+        "filter contains f --keys a.txt",
+    ] {
+        let outcome = without_threads(&work, line);
+        assert_eq!(outcome.code, 5, "{line}: {outcome:?}");
+        let start = "hashfold: the thread that reads the input: cannot start: ";
+        assert!(outcome.stderr.starts_with(start), "{line}: {outcome:?}");
+        assert!(outcome.stderr.contains("`ulimit -u`"), "{line}: {outcome:?}");
+        assert!(!work.path("new").exists(), "{line}");
+    }
+    work.ok("verify s");
+    work.ok("filter verify f");
+}
