@@ -6,6 +6,7 @@ mod cut_files;
 mod filter;
 mod formats;
 mod limits;
+mod lost_files;
 mod misuse;
 mod output;
 mod signals;

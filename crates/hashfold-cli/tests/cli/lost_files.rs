@@ -1,0 +1,206 @@
+//! Files that were lost or restored from an older copy, and folders in folders, as a user meets them:
+//! every verb on every kind of data set. Issue 10, points 2, 3, 9 and 10.
+
+use crate::{
+    support::{Work, list},
+    update::copy_folder,
+};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+const LOST: i32 = 4;
+
+/// A store `s` whose version N has N as the value of all its keys, and a copy `c` of it.
+fn store(versions: u64) -> Work {
+    let work = Work::new();
+    for number in 1..=versions {
+        let rows: String = (0..50).map(|key| format!("{key},{number}\n")).collect();
+        work.write("a.csv", format!("k,v\n{rows}"));
+        work.ok("update s a.csv --key k --mode merge --chunks 2");
+    }
+    copy_folder(&work.path("s"), &work.path("c"));
+    work
+}
+
+/// All files below a folder, by their paths.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for name in list(folder) {
+        let path = folder.join(name);
+        match path.is_dir() {
+            true => all.extend(files(&path)),
+            false => _ = all.insert(path.clone(), fs::read(&path).unwrap()),
+        }
+    }
+    all
+}
+
+#[track_caller]
+fn check(work: &Work, line: &str, code: i32, says: &str) {
+    let outcome = work.run(line);
+    assert_eq!(outcome.code, code, "{line}: {outcome:?}");
+    let all = format!("{}{}", outcome.text(), outcome.stderr);
+    assert!(all.contains(says), "{line}: {all}");
+}
+
+#[test]
+fn a_lost_version_file_is_found_and_mended_and_never_swept() {
+    for number in [2, 3] {
+        let work = store(3);
+        let before = files(&work.path("s"));
+        let path = format!("s/versions/000000000{number}");
+        fs::remove_file(work.path(&path)).unwrap();
+        let missing = format!("{path}: the file of version {number} is missing");
+        check(&work, "verify s --all", 1, &missing);
+        check(&work, "verify s", 1, &missing);
+        check(&work, "versions s", 0, "damaged: the file of version");
+        check(&work, "gc s --keep 9", if number == 3 { LOST } else { 0 }, "");
+        if number == 2 {
+            check(&work, "rollback s", LOST, &missing);
+            work.ok("pin s 1");
+        } else {
+            check(&work, "get s 7", LOST, &missing);
+            check(&work, "update s a.csv", LOST, &missing);
+        }
+        check(&work, "verify s --all --repair-from c", 0, "1 piece mended");
+        work.ok("verify s --all");
+        let after = files(&work.path("s"));
+        assert!(before.keys().eq(after.keys()), "no file is gone");
+        work.ok("rollback s");
+        check(&work, "get s 7 --format raw", 0, "2");
+    }
+}
+
+#[test]
+fn a_lost_version_can_be_given_up() {
+    let work = store(3);
+    fs::remove_file(work.path("s/versions/0000000002")).unwrap();
+    check(&work, "gc s", 0, "kept version 2: its file is lost");
+    check(&work, "gc s --lost", 0, "gave up version 2");
+    work.ok("verify s --all");
+    check(&work, "get s 7 --format raw", 0, "3");
+}
+
+#[test]
+fn an_older_pointer_does_not_brick_the_store() {
+    for verb in [
+        "publish s",
+        "publish s 3",
+        "pin s 3",
+        "update s a.csv",
+        "update s a.csv --min-entries 999",
+    ] {
+        let work = store(2);
+        let old = fs::read(work.path("s/CURRENT")).unwrap();
+        work.ok("update s a.csv");
+        fs::write(work.path("s/CURRENT"), old).unwrap();
+        let outcome = work.run(verb);
+        assert!(outcome.code <= 1, "{verb}: {outcome:?}");
+        assert!(outcome.stderr.contains("CURRENT did not list version 3"), "{verb}: {outcome:?}");
+        for next in ["get s 7", "update s a.csv", "rollback s", "verify s --all", "gc s"] {
+            work.ok(next);
+        }
+    }
+}
+
+#[test]
+fn a_lost_pointer_is_mended_from_a_copy_or_from_the_version_files() {
+    for damage in [None, Some(&b"damaged"[..])] {
+        let work = store(3);
+        let lose = |work: &Work| match damage {
+            None => fs::remove_file(work.path("s/CURRENT")).unwrap(),
+            Some(bytes) => fs::write(work.path("s/CURRENT"), bytes).unwrap(),
+        };
+        lose(&work);
+        check(&work, "get s 7", LOST, "s/CURRENT");
+        check(&work, "update s a.csv", LOST, "s/CURRENT");
+        check(&work, "verify s", 1, "s/CURRENT");
+        check(&work, "verify s --repair-from c", 0, "made CURRENT anew from the copy: version 3");
+        check(&work, "get s 7 --format raw", 0, "3");
+        lose(&work);
+        check(
+            &work,
+            "verify s --repair --version 2",
+            0,
+            "version 2 is current; whether it had been",
+        );
+        check(&work, "get s 7 --format raw", 0, "2");
+        lose(&work);
+        check(&work, "verify s --repair", 0, "made CURRENT anew from the version files: version 3");
+        check(&work, "rollback s", 0, "version 2 is current again");
+    }
+}
+
+#[test]
+fn a_copy_that_is_not_there_is_noticed_though_nothing_is_damaged() {
+    let work = store(1);
+    check(&work, "verify s --repair-from nope", 2, "nope: there is no data set here");
+    work.write("b.csv", "k,v\n1,1\n").ok("update other b.csv --key k");
+    check(&work, "verify s --repair-from other", 4, "another data set");
+}
+
+/// Each file in turn is lost: reading ends with 4, or gives what was there; `verify` ends with 1.
+#[test]
+fn every_lost_file_is_damage_in_every_kind_of_data_set() {
+    let work = store(2);
+    work.ok("build a.csv --key k --out t");
+    let keys: String = (0..500).map(|key| format!("{key}\n")).collect();
+    work.write("keys", keys).ok("filter add f keys --exact");
+    let kinds = [
+        ("s", "get s 7", "verify s --all"),
+        ("t", "get t 7", "verify t"),
+        ("f", "filter contains f 7", "filter verify f"),
+    ];
+    for (folder, read, verify) in kinds {
+        for (path, bytes) in files(&work.path(folder)) {
+            fs::remove_file(&path).unwrap();
+            let name = path.strip_prefix(work.path("")).unwrap().display().to_string();
+            let outcome = work.run(read);
+            assert!([0, LOST].contains(&outcome.code), "{name} lost, {read}: {outcome:?}");
+            if outcome.code == LOST {
+                assert!(outcome.stderr.contains("missing"), "{name} lost, {read}: {outcome:?}");
+            }
+            check(&work, verify, 1, &name);
+            fs::write(&path, bytes).unwrap();
+            work.ok(verify);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_built_inside_of_or_over_a_data_set() {
+    let work = store(1);
+    work.write("keys", "a\nb\n").ok("filter add f keys --exact");
+    work.ok("build a.csv --key k --out t");
+    let before = files(&work.path(""));
+    for folder in ["s/tables/x", "s/x", "f/x/y", "t/x"] {
+        for verb in ["build a.csv --key k --out", "build a.csv --key k --replace --out"] {
+            check(&work, &format!("{verb} {folder}"), 2, "outside of the");
+        }
+        check(&work, &format!("update {folder} a.csv --key k"), 2, "outside of the");
+        check(&work, &format!("filter add {folder} keys --exact"), 2, "outside of the");
+    }
+    // A link does not hide where it leads.
+    std::os::unix::fs::symlink(work.path("s"), work.path("link")).unwrap();
+    check(&work, "build a.csv --key k --out link/x", 2, "outside of the");
+    fs::remove_file(work.path("link")).unwrap();
+    for (folder, first) in [("s", "CURRENT"), ("f", "MANIFEST")] {
+        let first = work.path(folder).join(first);
+        let bytes = fs::read(&first).unwrap();
+        fs::remove_file(&first).unwrap();
+        for verb in ["build a.csv --key k --out", "build a.csv --key k --replace --out"] {
+            check(&work, &format!("{verb} {folder}"), 2, "is a");
+        }
+        fs::write(&first, bytes).unwrap();
+    }
+    assert!(files(&work.path("")) == before, "files changed");
+    // A stray folder does not stop the next update.
+    fs::create_dir_all(work.path("s/tables/x/y")).unwrap();
+    fs::create_dir_all(work.path("s/versions/x.new")).unwrap();
+    work.ok("update s a.csv");
+    work.ok("gc s --keep 0");
+    assert!(work.path("s/tables/x/y").is_dir() && work.path("s/versions/x.new").is_dir());
+}
