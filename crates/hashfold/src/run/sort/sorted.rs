@@ -96,6 +96,8 @@ impl Sorted {
             if bucket.memory_bytes() <= self.unused_bytes() || bucket.entries == 1 {
                 return self.start(bucket);
             }
+            // The pool grows while a bucket is taken apart.
+            self.room = Room::empty();
             if bucket.only_hash().is_none() {
                 self.buckets.split(bucket)?;
                 continue;
@@ -127,10 +129,13 @@ impl Sorted {
     }
 
     fn start(&mut self, bucket: Bucket) -> Result<()> {
-        let memory_bytes = bucket.memory_bytes();
         let (hasher, policy) = (self.buckets.hasher, self.policy);
         let file = self.buckets.spill.written()?;
-        let room = std::mem::replace(&mut self.room, Room::empty());
+        let mut room = std::mem::replace(&mut self.room, Room::empty());
+        if room.memory_bytes() > self.unused_bytes() {
+            room = Room::empty();
+        }
+        let memory_bytes = bucket.memory_bytes().max(room.memory_bytes());
         let loaded = Pending::start(&**self.buckets.spill.executor(), move || {
             Loaded::load(bucket, file.as_ref(), room, hasher, policy)
         });
