@@ -4,6 +4,7 @@ mod bad_rows;
 mod bench;
 mod filter;
 mod formats;
+mod memory;
 mod misuse;
 mod output;
 mod signals;
