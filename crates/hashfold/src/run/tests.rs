@@ -217,7 +217,7 @@ fn mixed_entries(memory_bytes: usize, seed: u64) -> Vec<Owned> {
             _ => 300,
         };
         let size = random() % size_max;
-        let words = (0..size.div_ceil(8)).flat_map(|i| (bytes ^ i << 40 ^ i * i).to_le_bytes());
+        let words = (0..size.div_ceil(8)).flat_map(|i| (bytes ^ (i << 40) ^ (i * i)).to_le_bytes());
         let value: Vec<u8> = words.take(size as usize).collect();
         bytes += size + 20;
         (bytes < bytes_max).then_some((key, (random() & 15 > 0).then_some(value)))
@@ -388,7 +388,7 @@ fn a_sorter_that_cannot_read_its_spill_does_not_finish() {
         // So much is read back for the other buckets.
         let error = sorter.push(b"large", Some(&vec![1; 8 << 20])).unwrap_err();
         assert_eq!(error.class(), ErrorClass::Io);
-        let error = sorter.finish().err().expect("a sorter that lost entries has finished");
+        let Err(error) = sorter.finish() else { panic!("a sorter that lost entries has finished") };
         assert_eq!(error.class(), ErrorClass::Io);
     }
 }
