@@ -7,6 +7,7 @@ mod filter;
 mod formats;
 mod limits;
 mod lost_files;
+mod memory;
 mod misuse;
 mod output;
 mod signals;

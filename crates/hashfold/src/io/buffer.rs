@@ -40,10 +40,11 @@ impl Buffer {
         Buffer::on_heap(len)
     }
 
-    /// The same, with all of its memory there already: the caller pays for that, and not whoever
-    /// writes to it first.
+    /// `len` zeros with all of their memory there already: the caller pays for that, and not
+    /// whoever writes to it first. From a page on, the memory comes straight from the system: the
+    /// heap would keep some of it for itself, and lose up to a page of each buffer to alignment.
     pub fn resident(len: usize) -> Buffer {
-        if len >= MAPPED_MIN
+        if len >= ALIGNMENT
             && let Ok(map) = MmapOptions::new().len(len).populate().map_anon()
         {
             return Buffer { room: Room::Mapped(map), len };

@@ -102,14 +102,16 @@ impl Writer {
         if self.filled < UNIT_SIZE {
             return Ok(());
         }
-        let next = self.spare.pop().unwrap_or_else(|| Buffer::zeroed(UNIT_SIZE));
         self.filled = 0;
-        let full = mem::replace(&mut self.unit, next);
+        let full = mem::replace(&mut self.unit, Buffer::zeroed(0));
         self.start(full, UNIT_SIZE);
         self.unit_start += UNIT_SIZE as u64;
-        // An executor that works in the caller is done already: its errors are reported at once.
+        // An executor that works in the caller is done already: its errors are reported at once,
+        // and one unit is enough.
         let at_once = self.executor.width() == 0;
-        self.wait_until_in_flight(if at_once { 0 } else { UNITS_IN_FLIGHT_MAX })
+        let written = self.wait_until_in_flight(if at_once { 0 } else { UNITS_IN_FLIGHT_MAX });
+        self.unit = self.spare.pop().unwrap_or_else(|| Buffer::zeroed(UNIT_SIZE));
+        written
     }
 
     /// Writes the first `len` bytes of `unit` in the background.

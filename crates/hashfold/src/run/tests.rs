@@ -3,7 +3,7 @@ use crate::{
     error::ErrorClass,
     io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     key::Seed,
-    work::{Executor, Inline, Threads},
+    work::{Executor, Inline, Threads, testing::Late},
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -105,12 +105,24 @@ fn spill_exists(disk: &MemoryDisk) -> bool {
 /// Sorts with the least memory and compares with the truth; returns the bytes spilled.
 #[track_caller]
 fn check_sort_on(entries: &[Owned], hash: Hash, executor: Arc<dyn Executor>) -> u64 {
+    check_sort_within(OPTIONS, entries, hash, executor, Sorter::finish)
+}
+
+/// Sorts with any memory and compares with the truth; returns the bytes spilled.
+#[track_caller]
+fn check_sort_within(
+    options: SortOptions,
+    entries: &[Owned],
+    hash: Hash,
+    executor: Arc<dyn Executor>,
+    finish: impl FnOnce(Sorter) -> Result<Sorted>,
+) -> u64 {
     let disk = Arc::new(MemoryDisk::default());
-    let mut sorter = sorter_with_hash(disk.clone(), hash, OPTIONS, executor);
+    let mut sorter = sorter_with_hash(disk.clone(), hash, options, executor);
     for (key, value) in entries {
         sorter.push(key, value.as_deref()).unwrap();
     }
-    let mut sorted = sorter.finish().unwrap();
+    let mut sorted = finish(sorter).unwrap();
     assert_eq!(*sorted.summary(), naive::summary(entries));
     let all = collect(&mut sorted);
     // Not `assert_eq`, which would print megabytes.
@@ -188,6 +200,55 @@ fn the_largest_entries_pass_through_little_memory() {
     check_sort_on(&[large(1), large(1)], plain, Arc::new(Threads::new(1)));
 }
 
+/// Values of random bytes whose sizes differ by orders of magnitude: a few come close to
+/// `memory_bytes` or exceed it.
+fn mixed_entries(memory_bytes: usize, seed: u64) -> Vec<Owned> {
+    let mut random = random(seed);
+    let memory_bytes = memory_bytes as u64;
+    let (keys, large_one_in) = (1 << (random() % 12), 1 << (random() % 10));
+    let bytes_max = memory_bytes * (1 + random() % 3) + random() % (4 << 20);
+    let mut bytes = 0;
+    let mut entry = || {
+        let key = format!("key {}", random() % keys).into_bytes();
+        let size_max = match random() % large_one_in {
+            0 => memory_bytes * 5 / 4,
+            1 => memory_bytes / 4,
+            2..4 => 60_000,
+            _ => 300,
+        };
+        let size = random() % size_max;
+        let words = (0..size.div_ceil(8)).flat_map(|i| (bytes ^ (i << 40) ^ (i * i)).to_le_bytes());
+        let value: Vec<u8> = words.take(size as usize).collect();
+        bytes += size + 20;
+        (bytes < bytes_max).then_some((key, (random() & 15 > 0).then_some(value)))
+    };
+    std::iter::from_fn(&mut entry).collect()
+}
+
+/// Issue 10: the first buckets were read back before they had been written.
+#[test]
+fn entries_of_any_size_in_any_memory_are_sorted_however_late_jobs_run() {
+    for seed in 0..60 {
+        let mut random = random(seed ^ 10 << 32);
+        let memory_bytes = MEMORY_BYTES_MIN + (random() % (7 << 20)) as usize;
+        let cached_bytes = [0, memory_bytes][random() as usize % 2];
+        let options = SortOptions { memory_bytes, cached_bytes, ..OPTIONS };
+        let executor: Arc<dyn Executor> = match random() % 6 {
+            0 => Arc::new(Inline),
+            1 => Arc::new(Threads::new(2)),
+            _ => Arc::new(Late::new(1 + random() as usize % 3, Seed(seed))),
+        };
+        let hash: Hash =
+            [plain, plain, plain, four_hashes, alike_but_last_bits, equal][random() as usize % 6];
+        let finish = match random() % 2 {
+            0 => Sorter::finish,
+            _ => |sorter: Sorter| sorter.finish_on(Arc::new(Inline)),
+        };
+        println!("seed {seed}: {options:?}, {executor:?}");
+        check_sort_within(options, &mixed_entries(memory_bytes, seed), hash, executor, finish);
+    }
+}
+
 #[test]
 fn what_is_too_large_is_refused_and_the_sort_goes_on() {
     let disk = Arc::new(MemoryDisk::default());
@@ -211,12 +272,14 @@ fn too_little_memory_is_refused() {
 /// The plan that a sorter makes asserts its own consistency.
 #[test]
 fn any_other_memory_is_enough() {
-    for bit in MEMORY_BYTES_MIN.ilog2()..=44 {
-        for memory_bytes in [1 << bit, (1 << bit) + 12_345, 3 << (bit - 1), (2 << bit) - 1] {
-            let options = SortOptions { memory_bytes, ..OPTIONS };
-            let disk = Arc::new(MemoryDisk::default());
-            Sorter::new(disk, "spill".into(), SEED, options, Arc::new(Inline)).unwrap();
-        }
+    let powers = MEMORY_BYTES_MIN.ilog2()..=44;
+    let around = powers.flat_map(|bit| [1 << bit, (1 << bit) + 12_345, (2 << bit) - 1]);
+    // Issue 10: 1800 KiB and 3500 KiB were too little for the batches that are written.
+    let steps = (MEMORY_BYTES_MIN..128 << 20).step_by(50_000);
+    for memory_bytes in around.chain(steps) {
+        let options = SortOptions { memory_bytes, ..OPTIONS };
+        let disk = Arc::new(MemoryDisk::default());
+        Sorter::new(disk, "spill".into(), SEED, options, Arc::new(Inline)).unwrap();
     }
 }
 
@@ -314,6 +377,20 @@ fn every_failure_of_the_disk_surfaces_as_an_error() {
         check_fault(Fault::FlippedBit { read: number }, ErrorClass::Damage);
     }
     check_fault(Fault::FullAfter { bytes: 300_000 }, ErrorClass::Io);
+}
+
+#[test]
+fn a_sorter_that_cannot_read_its_spill_does_not_finish() {
+    let options = SortOptions { memory_bytes: 4 << 20, ..OPTIONS };
+    for executor in executors() {
+        let disk = FaultyDisk::new(Fault::ReadFailure { read: 0 }.into());
+        let mut sorter = sorter_with_hash(Arc::new(disk), plain, options, executor);
+        // So much is read back for the other buckets.
+        let error = sorter.push(b"large", Some(&vec![1; 8 << 20])).unwrap_err();
+        assert_eq!(error.class(), ErrorClass::Io);
+        let Err(error) = sorter.finish() else { panic!("a sorter that lost entries has finished") };
+        assert_eq!(error.class(), ErrorClass::Io);
+    }
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub(super) const SPILL: &str = "spill-";
 pub struct Batch {
     slots: SlotMap,
     sorters: Vec<Sorter>,
+    /// The memory that all sorters share.
+    memory_bytes: usize,
 }
 
 impl Batch {
@@ -30,6 +32,7 @@ impl Batch {
         executor: &Arc<dyn Executor>,
     ) -> Result<Batch> {
         let chunks = slots.chunks() as usize;
+        let memory_bytes = options.memory_bytes;
         let share = |bytes: usize| bytes / chunks;
         let options = SortOptions {
             memory_bytes: share(options.memory_bytes)
@@ -44,7 +47,7 @@ impl Batch {
             Sorter::new(disk.clone(), spill, seed, options, executor.clone())
         };
         let sorters: Result<Vec<Sorter>> = (0..chunks).map(sorter).collect();
-        Ok(Batch { slots, sorters: sorters? })
+        Ok(Batch { slots, sorters: sorters?, memory_bytes })
     }
 
     /// Puts a key, or deletes it if there is no value.
@@ -60,6 +63,10 @@ impl Batch {
 
     pub(super) fn slots(&self) -> SlotMap {
         self.slots
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.memory_bytes
     }
 
     /// The sorted entries of each chunk.

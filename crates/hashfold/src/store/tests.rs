@@ -8,7 +8,7 @@ use crate::{
     key::{KeyHash, Seed},
     run::{Run, SortOptions, VecRun},
     table::{IndexOptions, OpenOptions},
-    work::{Executor, Inline, Threads},
+    work::{Executor, Inline, Threads, testing::Late},
 };
 use std::{
     collections::BTreeMap,
@@ -126,6 +126,35 @@ fn check(version: &Version, map: &Map, keys: u64) {
         assert_eq!(version.contains(key).unwrap(), map.contains_key(key));
     }
     assert!(version.info().entries().contains(&(map.len() as u64)));
+}
+
+/// Issue 10: a sorter read what it had not written yet, and the batch was refused as damaged.
+#[test]
+fn chunks_take_values_as_large_as_the_memory_of_one() {
+    const CHUNKS: u32 = 4;
+    for (seed, mode) in (0..).zip([Mode::Merge, Mode::Delta, Mode::Replace, Mode::Auto]) {
+        let disk = memory_disk();
+        let mut random = Random(seed);
+        let mut writer = create(&disk, CHUNKS, Arc::new(Late::new(3, Seed(seed))));
+        let mut map = Map::new();
+        for id in 1..3 {
+            let mut entries = random_batch(&mut random, 100, 200);
+            for (_, value) in entries.iter_mut().step_by(20) {
+                *value = Some(vec![random.below(256) as u8; random.below(5 << 20) as usize]);
+            }
+            let mut batch = writer.batch(SortOptions::within((CHUNKS as usize) << 22)).unwrap();
+            for (key, value) in &entries {
+                batch.push(key, value.as_deref()).unwrap();
+            }
+            let info = writer.write(batch, mode, facts(id)).unwrap();
+            writer.publish(info.name.number).unwrap();
+            if mode == Mode::Replace {
+                map.clear();
+            }
+            update(&mut map, &entries);
+            check(&open(&disk, info.name.number), &map, 100);
+        }
+    }
 }
 
 /// Random batches in all ways, against maps; every version stays what it was.

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Place, Result},
     folder::{self, LockedFolder, Site, TABLES, VERSIONS},
-    io::{Access, Disk, new_name, replace_file},
+    io::{Access, Disk, UNIT_SIZE, new_name, replace_file},
     key::Seed,
     manifest::Kind as DataSetKind,
     run::{Run, SortOptions, Summary, VALUE_BYTES_MAX},
@@ -26,8 +26,9 @@ use crate::{
 };
 use std::{
     collections::HashSet,
+    iter,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex},
 };
 
 /// Deltas of a chunk, at most, unless they are asked for: each costs every lookup of a key that it
@@ -39,6 +40,10 @@ const DELTAS_UNFOLDED_MAX: usize = 4;
 /// than the batch: the size ratio between levels that LSM-trees use (LevelDB's 10; O'Neil et al.,
 /// *The Log-Structured Merge-Tree*, 1996, section 3.2).
 const FOLD_RATIO: u64 = 10;
+
+/// The memory for reading and writing chunks side by side, in bytes, beside a sixteenth of the
+/// memory for sorting.
+const SIDE_BYTES_MIN: usize = 8 << 20;
 
 /// What a store is, from its first version on.
 #[derive(Clone, Debug)]
@@ -283,6 +288,7 @@ impl StoreWriter {
             let expected = format!("for {} chunks", shape.slots.chunks());
             return Err(Error::argument("batch", expected, batch.slots().chunks()));
         }
+        let memory_bytes = batch.memory_bytes();
         let runs = batch.finish()?;
         let attributes = match (&parent, &self.options) {
             (Some(parent), _) => parent.attributes.clone(),
@@ -295,7 +301,7 @@ impl StoreWriter {
             Ok(ChunkJob { run, summary, mode, old, builder })
         };
         let jobs: Result<Vec<ChunkJob>> = runs.into_iter().enumerate().map(job).collect();
-        let built = match self.build_chunks(jobs?) {
+        let built = match self.build_chunks(jobs?, memory_bytes) {
             Ok(built) => built,
             Err(error) => {
                 // What was made already is of no use. What cannot be removed now will be later.
@@ -354,16 +360,29 @@ impl StoreWriter {
         }
     }
 
-    fn build_chunks(&self, jobs: Vec<ChunkJob>) -> Result<Vec<(Chunk, Option<Changes>)>> {
+    /// Builds chunks, several at once, beside sorters that have so much memory.
+    fn build_chunks(
+        &self,
+        jobs: Vec<ChunkJob>,
+        memory_bytes: usize,
+    ) -> Result<Vec<(Chunk, Option<Changes>)>> {
         if jobs.len() == 1 {
             return jobs.into_iter().map(ChunkJob::run).collect();
         }
         let executor = self.executor.as_ref();
-        let pending: Vec<_> =
-            jobs.into_iter().map(|job| Pending::start(executor, move || job.run())).collect();
+        let lines = side_by_side(&jobs, memory_bytes).min(executor.width().max(1));
+        let queue = Arc::new(Mutex::new(jobs.into_iter().enumerate()));
+        let line = |_| {
+            let queue = queue.clone();
+            let take = move || queue.lock().expect("nothing panics under this lock").next();
+            let built = iter::from_fn(take).map(|(number, job)| (number, job.run()));
+            Pending::start(executor, move || built.collect::<Vec<_>>())
+        };
+        let pending: Vec<_> = (0..lines).map(line).collect();
         // All are waited for, also after an error: none may go on to write.
-        let done: Vec<_> = pending.into_iter().map(Pending::wait).collect();
-        done.into_iter().collect()
+        let mut done: Vec<_> = pending.into_iter().flat_map(Pending::wait).collect();
+        done.sort_unstable_by_key(|(number, _)| *number);
+        done.into_iter().map(|(_, built)| built).collect()
     }
 
     /// Tables have their ids from their version's.
@@ -513,6 +532,15 @@ pub(super) fn remove_table(disk: &dyn Disk, path: &Path) -> Result<u64> {
         disk.remove_folder(path)?;
     }
     Ok(bytes)
+}
+
+/// The maximum number of chunks that are built at once beside sorters with `memory_bytes`.
+fn side_by_side(jobs: &[ChunkJob], memory_bytes: usize) -> usize {
+    let old = jobs.iter().filter_map(|job| job.old.as_ref());
+    let layers = old.map(|(number, parent)| parent.chunks[*number].layers.len()).max();
+    // A unit that is being written, and about as much that is read of each old layer.
+    let each_bytes = (1 + layers.unwrap_or(0)) * UNIT_SIZE;
+    ((SIDE_BYTES_MIN + memory_bytes / 16) / each_bytes).max(1)
 }
 
 /// What is done for one chunk.

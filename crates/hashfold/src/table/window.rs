@@ -63,9 +63,10 @@ impl Window {
         }
     }
 
-    /// Reads ahead with the help of `executor`.
+    /// Reads ahead with the help of `executor`. One that works in the caller is of no help, and
+    /// chunks read early would only take memory.
     pub(super) fn read_ahead(&mut self, executor: Arc<dyn Executor>) {
-        self.executor = Some(executor);
+        self.executor = Some(executor).filter(|executor| executor.width() > 0);
     }
 
     /// Reads no more at once than it is asked for.

@@ -52,14 +52,23 @@ impl Distributor {
 
     /// Opens all buckets that there may be, in the place of the first few.
     fn widen(&mut self) -> Result<()> {
+        assert!(self.closed.is_empty());
         self.is_narrow = false;
         let narrow = std::mem::take(&mut self.open);
         self.open(0, self.plan.bucket_bits);
-        for bucket in narrow {
-            let mut entries = Drain::new(bucket);
-            while let Some((key, value)) = entries.next(&mut self.spill)? {
-                self.push(key, value)?;
-            }
+        // Until its turn comes, a bucket can be spilled like others that are full.
+        self.closed.extend(narrow.into_iter().rev());
+        while let Some(bucket) = self.closed.pop() {
+            self.refill(bucket)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the entries of a bucket into the open ones.
+    fn refill(&mut self, bucket: Bucket) -> Result<()> {
+        let mut entries = self.drain(bucket)?;
+        while let Some((key, value)) = entries.next(&mut self.spill)? {
+            self.push(key, value)?;
         }
         Ok(())
     }
@@ -136,6 +145,7 @@ impl Distributor {
 
     /// Ends the input.
     pub(super) fn close(&mut self) -> Result<()> {
+        self.is_narrow = false;
         let open = std::mem::take(&mut self.open);
         self.closed.extend(open.into_iter().rev().filter(|bucket| bucket.entries > 0));
         self.spill.flush()?;
@@ -168,6 +178,7 @@ impl Distributor {
             let batch = bucket.spill_chunks(self.plan.batch_chunks, &mut self.spill).collect();
             self.spill.write(batch)?;
         }
+        // The memory of what is being written is free from here on.
         self.spill.flush()?;
         Ok(Drain::new(bucket))
     }
@@ -176,10 +187,7 @@ impl Distributor {
     pub(super) fn split(&mut self, bucket: Bucket) -> Result<()> {
         assert!(bucket.only_hash().is_none());
         self.open(bucket.prefix_bits(), self.plan.bucket_bits);
-        let mut entries = self.drain(bucket)?;
-        while let Some((key, value)) = entries.next(&mut self.spill)? {
-            self.push(key, value)?;
-        }
+        self.refill(bucket)?;
         self.close()
     }
 
@@ -195,7 +203,6 @@ impl Distributor {
         let mut settled = Settled::default();
         // Greater keys than this are left to the new bucket.
         let mut end: Option<Vec<u8>> = None;
-        self.is_narrow = false;
         self.open = vec![Bucket::default()];
         let mut entries = self.drain(bucket)?;
         while let Some((key, value)) = entries.next(&mut self.spill)? {

@@ -55,6 +55,11 @@ impl Room {
         Room { bytes: Buffer::zeroed(0), slots: Vec::new() }
     }
 
+    /// The memory that it takes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.bytes.len() + self.slots.capacity() * SLOT_BYTES
+    }
+
     /// So much room for bytes and slots: what there is, unless that is too little or far too much.
     fn fit(self, bytes: usize, slots: usize) -> Room {
         let fits = |have: usize, want: usize| want <= have && have / 2 <= want;

@@ -113,7 +113,8 @@ impl Plan {
         let chunk_count = memory_bytes / 5 * 3 / chunk_bytes;
         // Each bucket holds one chunk that is not full.
         let bucket_bits = (chunk_count / 4).ilog2().min(BUCKET_BITS_MAX);
-        let batch_chunks = (chunk_count / 32).min(BATCH_CHUNKS_MAX);
+        // The buckets take a quarter of the pool at most; so do the spare batches and one more.
+        let batch_chunks = (chunk_count / 4 / (SPARE_BATCHES + 1)).min(BATCH_CHUNKS_MAX);
         let near_chunks = u32::try_from(options.cached_bytes / chunk_bytes).unwrap_or(u32::MAX);
         let plan =
             Plan { memory_bytes, chunk_bytes, chunk_count, bucket_bits, batch_chunks, near_chunks };

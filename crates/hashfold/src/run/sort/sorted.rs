@@ -78,7 +78,7 @@ impl Sorted {
         }
         let Some(next) = self.ahead.pop_front() else { return Ok(false) };
         self.current_bytes = next.memory_bytes;
-        self.load_ahead();
+        self.load_ahead()?;
         self.room = Room::empty();
         self.current = next.loaded.wait()?;
         self.current.chunks.drain(..).for_each(|chunk| self.buckets.spill.put_back(chunk));
@@ -94,9 +94,10 @@ impl Sorted {
                 self.buckets.spill.shrink();
             }
             if bucket.memory_bytes() <= self.unused_bytes() || bucket.entries == 1 {
-                self.start(bucket);
-                return Ok(());
+                return self.start(bucket);
             }
+            // The pool grows while a bucket is taken apart.
+            self.room = Room::empty();
             if bucket.only_hash().is_none() {
                 self.buckets.split(bucket)?;
                 continue;
@@ -115,27 +116,31 @@ impl Sorted {
     }
 
     /// Starts to load more buckets, if there is someone to do it and memory to do it in.
-    fn load_ahead(&mut self) {
+    fn load_ahead(&mut self) -> Result<()> {
         let ahead_max = self.buckets.spill.executor().width().min(AHEAD_MAX);
         while self.ahead.len() < ahead_max
             && let Some(bucket) = self.buckets.peek()
             && bucket.memory_bytes() <= self.unused_bytes()
             && let Some(bucket) = self.buckets.pop()
         {
-            self.start(bucket);
+            self.start(bucket)?;
         }
+        Ok(())
     }
 
-    fn start(&mut self, bucket: Bucket) {
-        let memory_bytes = bucket.memory_bytes();
+    fn start(&mut self, bucket: Bucket) -> Result<()> {
         let (hasher, policy) = (self.buckets.hasher, self.policy);
-        let spill = &self.buckets.spill;
-        let file = spill.file().cloned();
-        let room = std::mem::replace(&mut self.room, Room::empty());
-        let loaded = Pending::start(&**spill.executor(), move || {
+        let file = self.buckets.spill.written()?;
+        let mut room = std::mem::replace(&mut self.room, Room::empty());
+        if room.memory_bytes() > self.unused_bytes() {
+            room = Room::empty();
+        }
+        let memory_bytes = bucket.memory_bytes().max(room.memory_bytes());
+        let loaded = Pending::start(&**self.buckets.spill.executor(), move || {
             Loaded::load(bucket, file.as_ref(), room, hasher, policy)
         });
         self.ahead.push_back(Ahead { loaded, memory_bytes });
+        Ok(())
     }
 
     /// The memory that nobody uses. Chunks count as used, also those that are free: giving memory

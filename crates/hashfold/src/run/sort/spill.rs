@@ -20,8 +20,16 @@ const MADE_AT_ONCE: usize = 16;
 
 /// A chunk in the spill: its place there, in chunks. Enough for a petabyte in chunks of
 /// 256 KiB.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece(u32);
+
+/// A batch on its way to the files.
+#[derive(Debug)]
+struct Write {
+    pieces: Vec<Piece>,
+    /// Gives the memory of the chunks back.
+    done: Pending<Result<Vec<Buffer>>>,
+}
 
 /// The pool of chunks, and the files that take what does not fit into the pool.
 #[derive(Debug)]
@@ -48,9 +56,12 @@ pub(super) struct Spill {
     chunks_max: usize,
     /// Chunks being written.
     writing: usize,
-    writes: VecDeque<Pending<Result<Vec<Buffer>>>>,
+    /// Invariant: a piece is written once before it is read, and read once before its place is
+    /// given to another chunk. So only [`Spill::take_back`] and [`Spill::written`] give access to
+    /// what the files hold, and both wait for these writes.
+    writes: VecDeque<Write>,
     spilled_bytes: u64,
-    /// A write has failed, so entries are lost.
+    /// A write or a read has failed, so entries are lost.
     failed: bool,
 }
 
@@ -91,8 +102,10 @@ impl Spill {
         &self.executor
     }
 
-    pub(super) fn file(&self) -> Option<&SpillFile> {
-        self.file.as_ref()
+    /// The files, if there are any, with all pieces in them: waits until these are written.
+    pub(super) fn written(&mut self) -> Result<Option<SpillFile>> {
+        self.flush()?;
+        Ok(self.file.clone())
     }
 
     pub(super) fn chunk_bytes(&self) -> usize {
@@ -174,7 +187,9 @@ impl Spill {
         let file = self.open_file().inspect_err(|_| self.failed = true)?;
         self.writing += batch.len();
         self.spilled_bytes += (batch.len() * self.plan.chunk_bytes) as u64;
-        self.writes.push_back(Pending::start(&*self.executor, move || file.write(batch)));
+        let pieces = batch.iter().map(|(piece, _)| *piece).collect();
+        let done = Pending::start(&*self.executor, move || file.write(batch));
+        self.writes.push_back(Write { pieces, done });
         Ok(())
     }
 
@@ -186,10 +201,14 @@ impl Spill {
         self.check()
     }
 
-    /// Reads a chunk back, for the last time.
+    /// Reads a chunk back, for the last time. Waits until it is written.
     pub(super) fn take_back(&mut self, piece: Piece) -> Result<Buffer> {
+        while self.writes.iter().any(|write| write.pieces.contains(&piece)) {
+            self.wait()?;
+        }
         let mut chunk = self.chunk()?;
-        self.file.as_ref().expect("it holds the piece").read(&[piece], &mut chunk)?;
+        let file = self.file.as_ref().expect("it holds the piece");
+        file.read(&[piece], &mut chunk).inspect_err(|_| self.failed = true)?;
         self.holes.push(piece.0);
         Ok(chunk)
     }
@@ -216,7 +235,7 @@ impl Spill {
     /// Waits for the oldest write.
     fn wait(&mut self) -> Result<()> {
         let write = self.writes.pop_front().expect("chunks are free or being written");
-        match write.wait() {
+        match write.done.wait() {
             Ok(chunks) => {
                 self.writing -= chunks.len();
                 self.free.extend(chunks);
@@ -233,7 +252,7 @@ impl Spill {
         if !self.failed {
             return Ok(());
         }
-        let source = io::Error::other("an earlier write failed, so entries are missing");
+        let source = io::Error::other("an earlier write or read failed, so entries are missing");
         Err(Error::io("go on sorting", source).at(&Place::file(&self.path)))
     }
 }
@@ -241,7 +260,7 @@ impl Spill {
 impl Drop for Spill {
     fn drop(&mut self) {
         while let Some(write) = self.writes.pop_front() {
-            let _ = write.wait();
+            let _ = write.done.wait();
         }
         if self.named {
             // Nobody is left who could be told of an error.
