@@ -3,6 +3,9 @@
 //! Keys are sorted by hash, so that those in one block are asked for with one read, and those in
 //! blocks side by side with one longer read: a batch that touches most of a run reads it from front
 //! to back.
+//!
+//! A batch is looked up in slices of the hash order, so that what is noted for each key and each run
+//! takes no more memory than [`LOOKUP_BYTES`], however many keys and runs there are.
 
 use super::{
     core::Packed,
@@ -26,6 +29,17 @@ const READ_BLOCKS_MAX: u64 = 64;
 const DECODE_MIN: usize = 24;
 /// How far ahead of its turn what a table knows of a hash is brought into the cache, in keys.
 const AHEAD: usize = 16;
+
+/// Notes of keys and runs that must be read for them, in one slice of a batch, at most.
+const NOTES_MAX: usize = if cfg!(test) { 64 } else { 1 << 15 };
+/// The memory of what a lookup notes, in bytes, apart from [`KEY_BYTES`] for each key of its batch.
+pub(super) const LOOKUP_BYTES: usize = NOTES_MAX * NOTE_BYTES + NOTES_MAX * SLICE_KEY_BYTES;
+/// The memory of a lookup for each key of its batch, in bytes.
+pub(super) const KEY_BYTES: usize = size_of::<Query>() + size_of::<i64>();
+/// A note, in a vector that may have twice the room that it needs, and the read that it leads to.
+const NOTE_BYTES: usize = 2 * (size_of::<Wanted>() + size_of::<Piece>());
+/// Each key of a slice: what is known of it, and its place among those that are not answered yet.
+const SLICE_KEY_BYTES: usize = size_of::<Finding>() + size_of::<u32>();
 
 /// Where to look.
 #[derive(Clone, Copy, Debug)]
@@ -99,22 +113,41 @@ pub(super) fn ask(place: Place<'_>, hashes: impl Iterator<Item = u64>) -> Result
         hashes.zip(0..).map(|(hash, index)| Query { hash, index }).collect();
     queries.sort_unstable_by_key(|query| (query.hash, query.index));
     let epochs = &place.view.epochs;
-    if place.mode == Mode::Set || epochs.len() == 1 {
-        let counts = ask_epochs(place, epochs, &queries)?;
-        return Ok(Answers { queries, counts });
+    let mut counts = Vec::with_capacity(queries.len());
+    for slice in queries.chunks(slice_len(epochs)) {
+        if place.mode == Mode::Set || epochs.len() == 1 {
+            counts.extend(ask_epochs(place, epochs, slice)?);
+        } else {
+            counts.extend(ask_each_epoch(place, slice)?);
+        }
     }
-    // From the oldest epoch on: what one takes away of something that is gone counts for nothing.
+    Ok(Answers { queries, counts })
+}
+
+/// How many keys are looked up together, so that there are no more than [`NOTES_MAX`] notes: one
+/// for each run above the last level that is not all in memory, and one for each last level.
+fn slice_len(epochs: &[Epoch<Arc<Run>>]) -> usize {
+    let uppers = epochs.iter().flat_map(|epoch| &epoch.uppers);
+    let is_read = |run: &Run| run.resident().is_none_or(|resident| !resident.is_whole());
+    let read = uppers.filter(|upper| is_read(&upper.run)).count();
+    (NOTES_MAX / (read + epochs.len())).max(1)
+}
+
+/// Asks the tables and the epochs of a multiset, from the oldest epoch on: what one takes away of
+/// something that is gone counts for nothing.
+fn ask_each_epoch(place: Place<'_>, queries: &[Query]) -> Result<Vec<i64>> {
+    let epochs = &place.view.epochs;
     let mut counts = vec![0_i64; queries.len()];
     for (i, epoch) in epochs.iter().enumerate().rev() {
         // What is in memory only belongs to the newest.
         let older = Place { tables: &[], active: None, packed: &[], ..place };
         let place = if i == 0 { place } else { older };
-        let changes = ask_epochs(place, slice::from_ref(epoch), &queries)?;
+        let changes = ask_epochs(place, slice::from_ref(epoch), queries)?;
         for (count, change) in counts.iter_mut().zip(changes) {
             *count = count.saturating_add(change).max(0);
         }
     }
-    Ok(Answers { queries, counts })
+    Ok(counts)
 }
 
 /// Asks the tables and some epochs, the newest first.
@@ -280,14 +313,19 @@ fn read(
     for (i, reading) in readings.iter().enumerate() {
         cut(i, reading, &mut pieces);
     }
-    let Some(first) = readings.first() else { return Ok(()) };
+    // One file lends its queue, and the buffers in it, to the reads of all: that of the oldest run,
+    // which stays the longest. With the queue of another run for each batch, each run would in time
+    // keep up to 16 MiB of buffers (issue 10).
+    let Some(lender) = place.view.runs().last().filter(|_| !readings.is_empty()) else {
+        return Ok(());
+    };
     let files: Vec<_> = readings.iter().map(|reading| &**reading.run.file()).collect();
     let mut extents = pieces.iter().map(|piece: &Piece| {
         let extent: Extent = readings[piece.reading].run.extent(piece.first, piece.count);
         (piece.reading, extent)
     });
     let mut items = Items::default();
-    first.run.file().read_across(&files, &mut extents, &mut |i, bytes| {
+    lender.file().read_across(&files, &mut extents, &mut |i, bytes| {
         let (piece, reading) = (&pieces[i], &readings[pieces[i].reading]);
         search(place, piece, reading, bytes, queries, &mut items, findings)
     })
