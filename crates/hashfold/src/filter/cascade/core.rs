@@ -136,7 +136,7 @@ impl Core {
         disk: Arc<dyn Disk>,
         folder: PathBuf,
         (identity, settings): (Identity, CascadeSettings),
-        view: View,
+        (view, room): (View, Arc<Room>),
         lock: Box<dyn Lock>,
     ) -> Core {
         let shares = settings.shares(identity.mode, identity.universe);
@@ -162,7 +162,7 @@ impl Core {
             folder,
             identity,
             settings,
-            room: Room::new(shares.runs),
+            room,
             shares,
             shared: Mutex::new(shared),
             changed: Condvar::new(),
@@ -369,6 +369,18 @@ impl Shared {
         let count = self.packed.len();
         count == 0
             || count < shares.packed_max && self.packed_bytes() + shares.packed_one <= shares.packed
+    }
+
+    /// Keeps packed runs that are of no use any more for their memory, as far as the share of
+    /// packed runs goes.
+    pub(super) fn spare(&mut self, runs: impl Iterator<Item = PackedRun>, shares: &Shares) {
+        self.spare_packed.extend(runs);
+        let room = shares.packed.saturating_sub(self.packed_bytes());
+        let mut bytes = 0;
+        self.spare_packed.retain(|run| {
+            bytes += run.bytes();
+            bytes <= room
+        });
     }
 
     /// Whether what is packed is to be flushed.

@@ -522,7 +522,8 @@ impl CascadeFilter {
     pub fn snapshot(&mut self) -> Result<Snapshot> {
         self.flush()?;
         let view = self.core.shared().view.clone();
-        Ok(Snapshot::new(self.core.identity, view, Vec::new()))
+        let memory_bytes = self.core.settings.memory_bytes;
+        Ok(Snapshot::new(self.core.identity, view, memory_bytes))
     }
 
     /// What there is of it, as far as that is known without reading it.

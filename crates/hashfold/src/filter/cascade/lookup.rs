@@ -5,7 +5,7 @@
 //! to back.
 //!
 //! A batch is looked up in slices of the hash order, so that what is noted for each key and each run
-//! takes no more memory than [`LOOKUP_BYTES`], however many keys and runs there are.
+//! takes no more memory than [`NOTES_BYTES`], however many keys and runs there are.
 
 use super::{
     core::Packed,
@@ -31,15 +31,17 @@ const DECODE_MIN: usize = 24;
 const AHEAD: usize = 16;
 
 /// Notes of keys and runs that must be read for them, in one slice of a batch, at most.
-const NOTES_MAX: usize = if cfg!(test) { 64 } else { 1 << 15 };
-/// The memory of what a lookup notes, in bytes, apart from [`KEY_BYTES`] for each key of its batch.
-pub(super) const LOOKUP_BYTES: usize = NOTES_MAX * NOTE_BYTES + NOTES_MAX * SLICE_KEY_BYTES;
+const NOTES_MAX: usize = if cfg!(test) { 256 } else { 1 << 14 };
+/// The memory of what a lookup notes, in bytes: the notes, the reads that they lead to, both in
+/// vectors that may have twice the room that they need, and for each key of a slice what is known
+/// of it and its place among those that are open.
+const NOTES_BYTES: usize = NOTES_MAX
+    * (2 * (size_of::<Wanted>() + size_of::<Piece>()) + size_of::<Finding>() + size_of::<u32>());
 /// The memory of a lookup for each key of its batch, in bytes.
-pub(super) const KEY_BYTES: usize = size_of::<Query>() + size_of::<i64>();
-/// A note, in a vector that may have twice the room that it needs, and the read that it leads to.
-const NOTE_BYTES: usize = 2 * (size_of::<Wanted>() + size_of::<Piece>());
-/// Each key of a slice: what is known of it, and its place among those that are not answered yet.
-const SLICE_KEY_BYTES: usize = size_of::<Finding>() + size_of::<u32>();
+const KEY_BYTES: usize = size_of::<Query>() + size_of::<i64>();
+// What `CascadeSettings::memory_bytes` promises.
+const _: () = assert!(NOTES_BYTES <= 3 << 20);
+const _: () = assert!(KEY_BYTES <= 24);
 
 /// Where to look.
 #[derive(Clone, Copy, Debug)]

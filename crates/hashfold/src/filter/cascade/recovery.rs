@@ -3,6 +3,7 @@
 use super::{
     core::Core,
     options::CascadeSettings,
+    resident::Room,
     run::{self, Run, RunName},
     state::{self, Identity, State, View},
     wal,
@@ -30,7 +31,9 @@ pub(super) fn create(
     if disk.exists(&folder.join(NAME))? {
         return Err(Error::new(ErrorKind::Exists).at(&Place::file(folder)));
     }
-    let core = Core::new(disk, folder.to_owned(), (identity, settings), State::new(), lock);
+    let room = Room::new(settings.shares(identity.mode, identity.universe).runs);
+    let parts = (State::new(), room);
+    let core = Core::new(disk, folder.to_owned(), (identity, settings), parts, lock);
     core.publish(&[], |view| Some(view.clone()), |_| {})?;
     Ok(core)
 }
@@ -43,20 +46,38 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, settings: CascadeSettings
     let lock = disk.lock(folder)?;
     // What is there may be from a process that was killed, and not be on the device yet.
     disk.sync_folder(folder)?;
-    let (identity, view) = read(&*disk, folder, settings.access)?;
+    let (identity, state) = read_state(&*disk, folder)?;
+    let room = Room::new(settings.shares(identity.mode, identity.universe).runs);
+    let view = open_runs(&*disk, folder, &identity, &state, settings.access, &room)?;
     sweep(&*disk, folder, &view)?;
-    Ok(Core::new(disk, folder.to_owned(), (identity, settings), view, lock))
+    Ok(Core::new(disk, folder.to_owned(), (identity, settings), (view, room), lock))
 }
 
-/// Reads the manifest of a filter and opens its runs.
-pub(super) fn read(disk: &dyn Disk, folder: &Path, access: Access) -> Result<(Identity, View)> {
+/// Reads the manifest of a filter and opens its runs, whose indexes take `room`.
+pub(super) fn read(
+    disk: &dyn Disk,
+    folder: &Path,
+    access: Access,
+    room: &Arc<Room>,
+) -> Result<(Identity, View)> {
     let (identity, state) = read_state(disk, folder)?;
-    let Identity { seed, id, universe, .. } = identity;
-    let open = |&number: &u64| {
+    let view = open_runs(disk, folder, &identity, &state, access, room)?;
+    Ok((identity, view))
+}
+
+fn open_runs(
+    disk: &dyn Disk,
+    folder: &Path,
+    identity: &Identity,
+    state: &State<u64>,
+    access: Access,
+    room: &Arc<Room>,
+) -> Result<View> {
+    let Identity { seed, id, universe, .. } = *identity;
+    state.try_map(|&number| {
         let name = RunName { seed, id, universe, number };
-        Run::open(disk, folder, name, access).map(Arc::new)
-    };
-    Ok((identity, state.try_map(open)?))
+        Run::open(disk, folder, name, access, room).map(Arc::new)
+    })
 }
 
 /// Reads the manifest of a filter.

@@ -28,11 +28,21 @@ const PIECE_BLOCKS: usize = PIECE_SIZE / BLOCK_SIZE;
 /// of keys that are not in the run it lets one in so many powers of two through.
 const SUMMARY_BITS: u32 = 6;
 
-/// Memory for what is kept of runs.
+/// One part in so many of the room is left to indexes that come later: other claims do not get it.
+const INDEX_RESERVE_PART: usize = 8;
+/// Indexes are made thin before all of them take more than one part in so many of the room.
+const INDEX_PART: usize = 2;
+/// Blocks that a thin index takes together, at most: a lookup reads all of them.
+const STRIDE_MAX: usize = 32;
+
+/// Memory for what is kept of runs: their indexes, which must be there, and in the rest of it as
+/// much of their blocks as there is room for.
 #[derive(Debug)]
 pub(super) struct Room {
     bytes_max: usize,
     bytes: AtomicUsize,
+    /// Of these, those of indexes.
+    index_bytes: AtomicUsize,
 }
 
 /// A part of a [`Room`], given back when it is dropped.
@@ -44,7 +54,12 @@ pub(super) struct Claim {
 
 impl Room {
     pub(super) fn new(bytes_max: usize) -> Arc<Room> {
-        Arc::new(Room { bytes_max, bytes: AtomicUsize::new(0) })
+        Arc::new(Room { bytes_max, bytes: AtomicUsize::new(0), index_bytes: AtomicUsize::new(0) })
+    }
+
+    /// One that never ends.
+    pub(super) fn unlimited() -> Arc<Room> {
+        Room::new(usize::MAX)
     }
 
     /// In use, in bytes.
@@ -54,6 +69,8 @@ impl Room {
 
     /// A part of so many bytes, if `spared` more stay free.
     pub(super) fn claim(self: &Arc<Self>, bytes: usize, spared: usize) -> Option<Claim> {
+        let reserve = self.bytes_max / INDEX_RESERVE_PART;
+        let spared = spared.max(reserve.saturating_sub(self.index_bytes.load(Relaxed)));
         let more = |used: usize| {
             let wanted = used.checked_add(bytes)?;
             (wanted.checked_add(spared)? <= self.bytes_max).then_some(wanted)
@@ -62,8 +79,51 @@ impl Room {
         Some(Claim { room: self.clone(), bytes })
     }
 
+    /// The part of an index of so many bytes: it is counted whether there is room for it or not.
+    pub(super) fn claim_index(self: &Arc<Self>, bytes: usize) -> IndexClaim {
+        let mut claim = IndexClaim { room: self.clone(), bytes: 0 };
+        claim.set(bytes);
+        claim
+    }
+
+    /// How many blocks an index takes together that has so many bytes if it is full: 1 while there
+    /// is much room. As each takes half of the room that is left for them at most, all of them
+    /// fit, until they are at [`STRIDE_MAX`].
+    pub(super) fn index_stride(&self, bytes: usize) -> usize {
+        let left = (self.bytes_max / INDEX_PART).saturating_sub(self.index_bytes.load(Relaxed)) / 2;
+        let mut stride = 1;
+        while stride < STRIDE_MAX && bytes / stride > left {
+            stride *= 2;
+        }
+        stride
+    }
+
     pub(super) fn bytes_max(&self) -> usize {
         self.bytes_max
+    }
+}
+
+/// The part of a [`Room`] that an index takes, given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct IndexClaim {
+    room: Arc<Room>,
+    bytes: usize,
+}
+
+impl IndexClaim {
+    /// The index takes so many bytes now.
+    pub(super) fn set(&mut self, bytes: usize) {
+        for counter in [&self.room.bytes, &self.room.index_bytes] {
+            counter.fetch_add(bytes, Relaxed);
+            counter.fetch_sub(self.bytes, Relaxed);
+        }
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for IndexClaim {
+    fn drop(&mut self) {
+        self.set(0);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{
     recovery,
+    resident::Room,
     run::{Facts, Run, RunName},
     scan::RunScan,
     state::{Epoch, Identity, State},
@@ -63,12 +64,14 @@ pub fn verify_cascade(
 ) -> Result<CascadeReport> {
     let (identity, state) = recovery::read_state(disk, folder)?;
     let mut report = CascadeReport::default();
+    // One run is open at a time.
+    let room = Room::unlimited();
     for epoch in &state.epochs {
         for (number, stretch) in stretches(epoch, &identity) {
             let Identity { seed, id, universe, .. } = identity;
             let name = RunName { seed, id, universe, number };
             report.runs += 1;
-            let checked = Run::open(disk, folder, name, Access::Direct).and_then(|run| {
+            let checked = Run::open(disk, folder, name, Access::Direct, &room).and_then(|run| {
                 check(&Arc::new(run), stretch, &identity, &mut report.items, progress)
             });
             report.note(checked)?;
