@@ -66,7 +66,8 @@ pub(super) struct Facts {
 impl Facts {
     /// Whether a file of this size can have them.
     fn check(&self, file_size: u64) -> Result<()> {
-        let blocks_max = file_size / BLOCK_SIZE as u64;
+        // Lookups note blocks in 32 bits.
+        let blocks_max = (file_size / BLOCK_SIZE as u64).min(u32::MAX.into());
         let bounds = [
             ("blocks", self.blocks, 0, blocks_max),
             ("fingerprints", self.items, self.blocks, self.blocks.saturating_mul(ITEMS_MAX as u64)),
