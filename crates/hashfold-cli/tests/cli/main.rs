@@ -4,6 +4,8 @@ mod bad_rows;
 mod bench;
 mod filter;
 mod formats;
+#[cfg(target_os = "linux")]
+mod memory;
 mod misuse;
 mod output;
 mod signals;

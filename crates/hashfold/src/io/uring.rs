@@ -211,3 +211,25 @@ impl fmt::Debug for Ring {
         write!(f, "Ring({} in flight)", self.in_flight())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_buffers_of_a_ring_never_take_more_than_they_should() {
+        // Sandboxes refuse rings.
+        let Ok(mut ring) = Ring::new() else { return };
+        for len in [4096, KEPT_BUFFER_SIZE_MAX, 8192, 2 * KEPT_BUFFER_SIZE_MAX, 1 << 20, 4096] {
+            for i in 0..READS_IN_FLIGHT_MAX {
+                ring.make_buffer(i, len);
+                assert!(ring.slots[i].buffer.len() >= len);
+                let bytes: usize = ring.slots.iter().map(|slot| slot.buffer.len()).sum();
+                assert_eq!(ring.buffer_bytes, bytes);
+                assert!(bytes <= BUFFER_BYTES_MAX, "{bytes} at {i} of {len}");
+            }
+        }
+        ring.make_buffer(3, 2 * BUFFER_BYTES_MAX);
+        assert_eq!(ring.buffer_bytes, 2 * BUFFER_BYTES_MAX);
+    }
+}

@@ -364,6 +364,11 @@ impl Shared {
         self.packed.iter().map(|packed| packed.run.bytes()).sum()
     }
 
+    /// Memory that is kept for runs to be packed next, in bytes.
+    pub(super) fn spare_bytes(&self) -> usize {
+        self.spare_packed.iter().map(PackedRun::bytes).sum()
+    }
+
     /// Whether there is memory for one more packed run.
     pub(super) fn has_room(&self, shares: &Shares) -> bool {
         let count = self.packed.len();

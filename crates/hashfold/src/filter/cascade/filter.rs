@@ -532,7 +532,8 @@ impl CascadeFilter {
         let frozen = shared.frozen.as_ref().map_or(0, |frozen| frozen.table.len());
         let packed: u64 = shared.packed.iter().map(|packed| packed.run.len()).sum();
         let pending = (self.active.len() + frozen) as u64 + packed;
-        let memory = self.core.shares.tables + shared.packed_bytes() + self.core.room.used();
+        let tables = self.core.shares.tables + shared.packed_bytes() + shared.spare_bytes();
+        let memory = tables + self.core.room.kept();
         CascadeStats::new(&self.core.identity, &shared.view, pending, memory as u64)
     }
 

@@ -176,3 +176,44 @@ impl CascadeSettings {
         Shares { slots, tables, packed, packed_one, packed_max, runs, merge }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Issue 10: the shares of all parts are no more than the memory.
+    #[track_caller]
+    fn check(memory_bytes: usize, log: bool) {
+        let settings = CascadeSettings { memory_bytes, log, ..CascadeSettings::default() };
+        for mode in [Mode::Set, Mode::Multiset] {
+            for universe in [Universe::EXACT, Universe::for_capacity(1 << 30, 0.0004).unwrap()] {
+                let Shares { tables, packed, runs, merge, .. } = settings.shares(mode, universe);
+                let log = if log { wal::WRITER_BYTES_MAX } else { 0 };
+                let sum = tables + packed + runs + MERGES * merge.0 + log;
+                assert!(sum <= memory_bytes, "{sum} {memory_bytes} {mode:?} {universe:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_shares_fit_in_the_memory() {
+        for memory_bytes in [CASCADE_MEMORY_MIN, 20_000_000, 107 << 20, 1 << 30, 1 << 40] {
+            check(memory_bytes, false);
+            check(memory_bytes, true);
+        }
+    }
+
+    #[test]
+    fn the_reads_of_a_merge_fit_in_half_of_its_share() {
+        for memory in [CASCADE_MEMORY_MIN, 107 << 20, 1 << 30] {
+            let share = MergeShare(memory / 4 / MERGES);
+            for runs in 0..=64 {
+                let unit = share.read_unit(runs);
+                assert!((READ_UNIT_MIN..=READ_UNIT_MAX).contains(&unit));
+                assert!(unit.is_power_of_two());
+                assert!(unit == READ_UNIT_MIN || 2 * runs * unit + share.items() <= share.0);
+            }
+        }
+        assert_eq!(MergeShare(usize::MAX).read_unit(3), READ_UNIT_MAX);
+    }
+}

@@ -30,7 +30,7 @@ const SUMMARY_BITS: u32 = 6;
 
 /// One part in so many of the room is left to indexes that come later: other claims do not get it.
 const INDEX_RESERVE_PART: usize = 8;
-/// Indexes are made thin before all of them take more than one part in so many of the room.
+/// Indexes are made thin so that all of them take about one part in so many of the room at most.
 const INDEX_PART: usize = 2;
 /// Blocks that a thin index takes together, at most: a lookup reads all of them.
 const STRIDE_MAX: usize = 32;
@@ -62,9 +62,9 @@ impl Room {
         Room::new(usize::MAX)
     }
 
-    /// In use, in bytes.
-    pub(super) fn used(&self) -> usize {
-        self.bytes.load(Relaxed)
+    /// In use for what is kept of runs, without indexes, in bytes.
+    pub(super) fn kept(&self) -> usize {
+        self.bytes.load(Relaxed).saturating_sub(self.index_bytes.load(Relaxed))
     }
 
     /// A part of so many bytes, if `spared` more stay free.
@@ -87,8 +87,8 @@ impl Room {
     }
 
     /// How many blocks an index takes together that has so many bytes if it is full: 1 while there
-    /// is much room. As each takes half of the room that is left for them at most, all of them
-    /// fit, until they are at [`STRIDE_MAX`].
+    /// is much room. Each takes half of what is left for indexes at most, or one part in
+    /// [`STRIDE_MAX`] of itself.
     pub(super) fn index_stride(&self, bytes: usize) -> usize {
         let left = (self.bytes_max / INDEX_PART).saturating_sub(self.index_bytes.load(Relaxed)) / 2;
         let mut stride = 1;
@@ -353,5 +353,52 @@ impl fmt::Debug for Resident {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.is_whole() { "whole" } else { "summary" };
         write!(f, "Resident({kind}, {} bytes)", self.claim.as_ref().map_or(0, |claim| claim.bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOM: usize = 5 << 20;
+
+    /// Indexes of so many bytes each, if they are full, fit in the room.
+    #[track_caller]
+    fn check(full_bytes: usize, count: usize) {
+        let room = Room::new(ROOM);
+        let claims =
+            (0..count).map(|_| room.claim_index(full_bytes / room.index_stride(full_bytes)));
+        let claims: Vec<_> = claims.collect();
+        assert!(room.index_bytes.load(Relaxed) <= ROOM, "{full_bytes} {count}");
+        drop(claims);
+        assert_eq!((room.bytes.load(Relaxed), room.index_bytes.load(Relaxed)), (0, 0));
+    }
+
+    /// Issue 10: indexes were not counted at all.
+    #[test]
+    fn indexes_of_40_gb_of_runs_fit_in_the_room() {
+        for (full_bytes, count) in [(4, 1), (1 << 10, 40_000), (1 << 20, 40), (8 << 20, 5)] {
+            check(full_bytes, count);
+        }
+        assert_eq!(Room::new(ROOM).index_stride(ROOM / 4), 1);
+        assert_eq!(Room::new(ROOM).index_stride(ROOM / 4 + 2), 2);
+        assert_eq!(Room::new(0).index_stride(1 << 20), STRIDE_MAX);
+        assert_eq!(Room::unlimited().index_stride(1 << 40), 1);
+    }
+
+    #[test]
+    fn what_is_kept_of_runs_leaves_room_to_indexes() {
+        let room = Room::new(ROOM);
+        let reserve = ROOM / INDEX_RESERVE_PART;
+        assert!(room.claim(ROOM - reserve + 1, 0).is_none());
+        let kept = room.claim(ROOM - reserve, 0).unwrap();
+        let mut index = room.claim_index(reserve);
+        assert_eq!(room.kept(), ROOM - reserve);
+        drop(kept);
+        // The index is counted once, where it is: nothing more is left to others.
+        assert!(room.claim(ROOM - reserve + 1, 0).is_none());
+        index.set(2 * reserve);
+        assert!(room.claim(ROOM - 2 * reserve + 1, 0).is_none());
+        assert!(room.claim(ROOM - 2 * reserve, 0).is_some());
     }
 }

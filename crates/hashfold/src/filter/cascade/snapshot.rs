@@ -49,17 +49,17 @@ struct Logged {
 
 /// How the memory of a snapshot is shared out, in bytes.
 #[derive(Clone, Copy, Debug)]
-struct SnapshotShares {
+pub(super) struct SnapshotShares {
     /// Indexes of runs: a quarter of it.
-    indexes: usize,
+    pub(super) indexes: usize,
     /// What is in logs: half.
-    logs: usize,
+    pub(super) logs: usize,
     /// A scan: an eighth. The last one is for lookups.
-    scan: MergeShare,
+    pub(super) scan: MergeShare,
 }
 
 impl SnapshotShares {
-    fn of(memory_bytes: usize) -> SnapshotShares {
+    pub(super) fn of(memory_bytes: usize) -> SnapshotShares {
         SnapshotShares {
             indexes: memory_bytes / 4,
             logs: memory_bytes / 2,
@@ -105,7 +105,7 @@ impl Snapshot {
         Snapshot::open_with(disk, folder, access, SnapshotShares::of(memory_bytes))
     }
 
-    fn open_with(
+    pub(super) fn open_with(
         disk: &dyn Disk,
         folder: &Path,
         access: Access,
