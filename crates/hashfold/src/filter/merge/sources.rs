@@ -17,7 +17,7 @@ const AHEAD_MAX: usize = 1 << 13;
 const AHEAD_MIN: usize = 1 << 8;
 /// The memory of a merge for each fingerprint that is at hand, in bytes: itself and two steps of its
 /// way through the lists of the merger, what is merged, and room to grow.
-const AHEAD_BYTES: usize = 8 * size_of::<u64>();
+const AHEAD_BYTES: usize = 64;
 
 /// Several runs as one: of equal fingerprints the newest holds, or their counts are summed up.
 ///
