@@ -1,18 +1,19 @@
 //! `hashfold filter contains`: which keys are in.
 
-use super::keys::{Keys, open_lines};
+use super::{
+    keys::{Keys, open_lines},
+    open::MemoryArgs,
+};
 use crate::{
     cell::write_json_bytes,
-    device,
     failure::{Exit, Failure, Result},
-    folder,
     input::BadRowPolicy,
     preview,
     progress::{Progress, Show, Unit},
     stop::Stop,
 };
 use clap::Args;
-use hashfold::{KeyHash, filter::Snapshot, io::Access};
+use hashfold::{KeyHash, filter::Snapshot};
 use std::{
     ffi::OsString,
     io::{self, BufWriter, StdoutLock, Write as _},
@@ -37,6 +38,8 @@ pub(crate) struct ContainsArgs {
     /// A file with a key a line; '-' is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "key")]
     keys: Option<String>,
+    #[command(flatten)]
+    memory: MemoryArgs,
     /// Print the keys that are not in instead
     #[arg(long)]
     invert: bool,
@@ -48,12 +51,8 @@ pub(crate) struct ContainsArgs {
     json: bool,
 }
 
-/// For keys that wait and are looked up, in bytes.
-const KEYS_BYTES: usize = 32 << 20;
-
 pub(crate) fn run(args: &ContainsArgs) -> Result<Exit> {
-    folder::require_filter(&args.filter)?;
-    let snapshot = Snapshot::open(device::disk().as_ref(), &args.filter, Access::Direct)?;
+    let (snapshot, keys_bytes) = args.memory.open(&args.filter)?;
     let mut asker = Asker::new(args, &snapshot);
     match &args.keys {
         None => {
@@ -63,7 +62,7 @@ pub(crate) fn run(args: &ContainsArgs) -> Result<Exit> {
         Some(path) => {
             let progress = Progress::start(Show::Nothing, "reading", Unit::Bytes, None);
             let inputs = open_lines(path)?;
-            let mut keys = Keys::start(inputs, BadRowPolicy::Stop, KEYS_BYTES, progress)?;
+            let mut keys = Keys::start(inputs, BadRowPolicy::Stop, keys_bytes, progress)?;
             while let Some(batch) = keys.next(&Stop::never())? {
                 asker.ask(&batch.keys().collect::<Vec<_>>())?;
             }

@@ -31,8 +31,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 const WAIT_MAX: Duration = Duration::from_millis(250);
 /// And when it has so many keys: larger ones would hardly be faster.
 const KEYS_MAX: usize = 1 << 20;
-/// What a key takes beside its bytes while it is looked up and put in, in bytes.
-const KEY_OVERHEAD: usize = 120;
+/// What a key takes beside its bytes while it is looked up and put in, in bytes: its hash, where it
+/// is, its answer, and 24 in the library.
+const KEY_OVERHEAD: usize = 64;
 
 /// Keys of all inputs, batch after batch.
 pub(super) struct Keys {

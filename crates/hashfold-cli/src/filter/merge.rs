@@ -1,11 +1,10 @@
 //! `hashfold filter merge`: filters into one, and all of it into its last level.
 
 use super::{
-    open::{self, MachineArgs},
+    open::{self, Budget, MachineArgs},
     stat::is_merged,
 };
 use crate::{
-    device,
     failure::{Exit, Failure, Result},
     folder,
     output::write_line,
@@ -13,10 +12,7 @@ use crate::{
     units,
 };
 use clap::Args;
-use hashfold::{
-    filter::{CascadeFilter, CascadeStats, Snapshot},
-    io::Access,
-};
+use hashfold::filter::{CascadeFilter, CascadeStats, Snapshot};
 use serde_json::json;
 use std::{
     fs,
@@ -50,14 +46,17 @@ pub(crate) fn run(args: &MergeArgs) -> Result<Exit> {
     let start = Instant::now();
     let budget = args.machine.budget();
     let mut filter = open::open(&args.filter, &budget)?;
-    // All are looked at before any of them is put in.
-    let others = args.others.iter().map(|other| open_other(&args.filter, &filter.stats(), other));
-    let others = others.collect::<Result<Vec<_>>>()?;
+    let stats = filter.stats();
+    let open = |other: &PathBuf| open_other(&args.filter, &stats, other, &budget);
+    // All are looked at before any of them is put in. They are open one at a time: each takes memory.
+    for other in &args.others {
+        open(other)?;
+    }
     let io = budget.io();
-    for other in &others {
+    for other in &args.others {
+        let other = open(other)?;
         filter.insert_run(&mut other.scan(&io)?, other.stats().items)?;
     }
-    drop(others);
     let show = if args.json { Show::Json } else { Show::Text };
     let mut progress = Progress::start(show, "merging", Unit::Entries, None);
     filter.compact_with(&mut |done| progress.set(done))?;
@@ -92,7 +91,12 @@ impl MergeArgs {
 }
 
 /// Opens another filter, whose fingerprints must be those of this one.
-fn open_other(folder: &Path, filter: &CascadeStats, other: &Path) -> Result<Snapshot> {
+fn open_other(
+    folder: &Path,
+    filter: &CascadeStats,
+    other: &Path,
+    budget: &Budget,
+) -> Result<Snapshot> {
     folder::require_filter(other)?;
     let is_same =
         matches!((fs::canonicalize(folder), fs::canonicalize(other)), (Ok(a), Ok(b)) if a == b);
@@ -100,7 +104,7 @@ fn open_other(folder: &Path, filter: &CascadeStats, other: &Path) -> Result<Snap
         let other = other.display();
         return Err(Failure::usage(format!("{other}: is the filter itself; name others")));
     }
-    let snapshot = Snapshot::open(device::disk().as_ref(), other, Access::Direct)?;
+    let snapshot = budget.open_other(other)?;
     let differs = match () {
         () if snapshot.seed() != filter.seed => "another seed; make both with the same --seed",
         () if snapshot.universe() != filter.universe => {

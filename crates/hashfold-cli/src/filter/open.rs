@@ -1,9 +1,10 @@
-//! Filters that are opened to change them, and the memory that this takes.
+//! Filters that are opened to change or read them, and the memory that this takes.
 
 use crate::{device, failure::Result, folder, units};
 use clap::Args;
 use hashfold::{
-    filter::{CASCADE_MEMORY_MIN, CascadeFilter, CascadeSettings},
+    filter::{CASCADE_MEMORY_MIN, CascadeFilter, CascadeSettings, Snapshot},
+    io::{Access, WRITER_BYTES_MAX},
     work::{Executor, Threads},
 };
 use std::{path::Path, sync::Arc};
@@ -19,22 +20,47 @@ pub(crate) struct MachineArgs {
     threads: Option<usize>,
 }
 
+/// What looking keys up may take of the machine.
+#[derive(Args, Debug)]
+pub(crate) struct MemoryArgs {
+    /// The memory to use, 64MiB at least
+    #[arg(long, default_value = "256MiB", value_parser = parse_memory)]
+    memory: usize,
+}
+
 /// The least memory to work in, in bytes.
 const MEMORY_MIN: usize = 64 << 20;
 
 /// What the program itself takes: code, stacks, inputs, what the allocator keeps, in bytes.
-const PROGRAM_BYTES: usize = 14 << 20;
+const PROGRAM_BYTES: usize = 11 << 20;
 
-/// What is being read and written of the filter, in bytes: 16 MiB of reads at most, and three files
-/// with four units of 1 MiB.
-const IN_FLIGHT_BYTES: usize = 28 << 20;
+/// What a batch of lookups takes, however many keys it has, in bytes.
+const LOOKUP_BYTES: usize = 3 << 20;
+
+/// What lookups have in flight on the device, in bytes.
+const READS_BYTES: usize = 16 << 20;
+
+/// What is being written of the filter, in bytes: a flush and two merges write a file each.
+const WRITES_BYTES: usize = 3 * WRITER_BYTES_MAX;
+
+/// What every use of a filter takes, in bytes.
+const READER_BYTES: usize = PROGRAM_BYTES + LOOKUP_BYTES + READS_BYTES;
 
 /// More memory than this for keys would hardly make it faster, in bytes.
 const KEYS_BYTES_MAX: usize = 256 << 20;
 const KEYS_BYTES_MIN: usize = 6 << 20;
 
+/// The most memory for keys that are only looked up, and the part of the memory that they get.
+const QUERY_BYTES_MAX: usize = 32 << 20;
+const QUERY_PART: usize = 3;
+
 const _: () =
-    assert!(PROGRAM_BYTES + IN_FLIGHT_BYTES + KEYS_BYTES_MIN + CASCADE_MEMORY_MIN <= MEMORY_MIN);
+    assert!(READER_BYTES + WRITES_BYTES + KEYS_BYTES_MIN + CASCADE_MEMORY_MIN <= MEMORY_MIN);
+const _: () = assert!(
+    (MEMORY_MIN - READER_BYTES) - (MEMORY_MIN - READER_BYTES) / QUERY_PART >= CASCADE_MEMORY_MIN
+);
+// Another filter takes the place of lookups and keys.
+const _: () = assert!(READS_BYTES >= CASCADE_MEMORY_MIN);
 
 /// Packing, a flush and two merges run side by side.
 const WORKERS: usize = 4;
@@ -55,6 +81,13 @@ impl Budget {
         Budget { filter: CASCADE_MEMORY_MIN, keys: 0, threads: None }
     }
 
+    /// Opens another filter, of which all is read while no keys are looked up or put in.
+    pub(super) fn open_other(&self, folder: &Path) -> Result<Snapshot> {
+        let memory_bytes = READS_BYTES + self.keys;
+        let disk = device::disk();
+        Ok(Snapshot::open_within(disk.as_ref(), folder, Access::Direct, memory_bytes)?)
+    }
+
     /// The filter's settings.
     pub(super) fn settings(&self) -> CascadeSettings {
         CascadeSettings {
@@ -73,9 +106,21 @@ impl Budget {
 
 impl MachineArgs {
     pub(super) fn budget(&self) -> Budget {
-        let rest = self.memory - PROGRAM_BYTES - IN_FLIGHT_BYTES;
+        let rest = self.memory - READER_BYTES - WRITES_BYTES;
         let keys = (rest - rest.div_ceil(2).max(CASCADE_MEMORY_MIN)).min(KEYS_BYTES_MAX);
         Budget { filter: rest - keys, keys, threads: self.threads }
+    }
+}
+
+impl MemoryArgs {
+    /// Opens a filter to look keys up in it; with the memory for the keys, in bytes.
+    pub(super) fn open(&self, folder: &Path) -> Result<(Snapshot, usize)> {
+        folder::require_filter(folder)?;
+        let rest = self.memory - READER_BYTES;
+        let keys = (rest / QUERY_PART).min(QUERY_BYTES_MAX);
+        let disk = device::disk();
+        let snapshot = Snapshot::open_within(disk.as_ref(), folder, Access::Direct, rest - keys)?;
+        Ok((snapshot, keys))
     }
 }
 

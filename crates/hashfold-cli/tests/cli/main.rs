@@ -4,6 +4,7 @@ mod bad_rows;
 mod bench;
 mod cut_files;
 mod filter;
+mod filter_memory;
 mod formats;
 mod limits;
 mod lost_files;

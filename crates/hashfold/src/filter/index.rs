@@ -1,4 +1,4 @@
-//! Which block a fingerprint is in: 4 bytes of RAM a block.
+//! Which block a fingerprint is in: 4 bytes of RAM a block, or a part of that where RAM is scarce.
 
 use super::Universe;
 use crate::error::{Error, Result};
@@ -9,29 +9,55 @@ use std::ops::Range;
 /// Blocks end where these bits change, wherever that is possible: see
 /// [`super::block::Encoder::encode`]. So a fingerprint is in the last block that starts with bits at
 /// most its own; only if several start with just its bits, it may be in any of them.
+///
+/// A *thin* index knows one block in `stride` only: it gives `stride` candidates, or a few more,
+/// where a full one gives one.
 #[derive(Clone, Debug)]
 pub(super) struct BlockIndex {
     universe: Universe,
+    /// Of the blocks whose number is a multiple of `stride`.
     prefixes: Vec<u32>,
+    stride: usize,
+    /// All blocks of the run.
+    blocks: usize,
 }
 
 impl BlockIndex {
     /// Of a run without blocks.
     pub(super) fn new(universe: Universe) -> BlockIndex {
-        BlockIndex { universe, prefixes: Vec::new() }
+        BlockIndex { universe, prefixes: Vec::new(), stride: 1, blocks: 0 }
     }
 
     /// Of blocks with these first bits, which ascend in a run that is not damaged.
     pub(super) fn from_prefixes(universe: Universe, prefixes: Vec<u32>) -> Result<BlockIndex> {
         if prefixes.is_sorted() {
-            return Ok(BlockIndex { universe, prefixes });
+            let blocks = prefixes.len();
+            return Ok(BlockIndex { universe, prefixes, stride: 1, blocks });
         }
         Err(Error::field("index of the blocks", "ascending numbers", "others"))
     }
 
     /// The first bits of each block, to be kept.
     pub(super) fn prefixes(&self) -> &[u32] {
+        assert_eq!(self.stride, 1, "a thin index does not know them");
         &self.prefixes
+    }
+
+    /// The bytes of a full index of so many blocks.
+    pub(super) fn bytes_of(blocks: usize) -> usize {
+        blocks * size_of::<u32>()
+    }
+
+    /// The index with one block in `stride` only, and without room for more.
+    pub(super) fn thin(self, stride: usize) -> BlockIndex {
+        assert!(stride.is_power_of_two());
+        assert_eq!(self.stride, 1, "it is thin already");
+        let mut prefixes = self.prefixes;
+        if stride > 1 {
+            prefixes = prefixes.into_iter().step_by(stride).collect();
+        }
+        prefixes.shrink_to_fit();
+        BlockIndex { prefixes, stride, ..self }
     }
 
     /// The bits of fingerprints that it does not look at.
@@ -45,15 +71,18 @@ impl BlockIndex {
 
     /// Adds a block with this first fingerprint, none below those before.
     pub(super) fn push(&mut self, first: u64) {
+        debug_assert_eq!(self.stride, 1);
         let prefix = self.prefix(first);
         debug_assert!(self.prefixes.last().is_none_or(|&last| last <= prefix));
         self.prefixes.push(prefix);
+        self.blocks += 1;
     }
 
     /// Forgets all blocks.
     pub(super) fn clear(&mut self, universe: Universe) {
         self.universe = universe;
         self.prefixes.clear();
+        (self.stride, self.blocks) = (1, 0);
     }
 
     /// The blocks that may have this fingerprint.
@@ -72,8 +101,12 @@ impl BlockIndex {
             while start > 0 && self.prefixes[start - 1] == prefix {
                 start -= 1;
             }
+            // Blocks before the first one that is known to start with these bits may do so, too.
+            if self.stride > 1 {
+                start = start.saturating_sub(1);
+            }
         }
-        start..end
+        start * self.stride..(end * self.stride).min(self.blocks)
     }
 
     /// The RAM that it takes, in bytes.
@@ -133,5 +166,24 @@ mod tests {
             }
         }
         assert_eq!(BlockIndex::new(Universe::EXACT).candidates(1), 0..0);
+    }
+
+    #[test]
+    fn a_thin_index_gives_all_candidates_of_a_full_one_and_few_more() {
+        for step in 0..5 {
+            let mut full = BlockIndex::new(Universe::EXACT);
+            (0..100_u64).for_each(|i| full.push((i * step / 3) << 32));
+            for stride in [2, 4, 32, 256] {
+                let thin = full.clone().thin(stride);
+                assert_eq!(thin.bytes(), BlockIndex::bytes_of(100_usize.div_ceil(stride)));
+                for prefix in 0..150 {
+                    let (few, many) =
+                        (full.candidates(prefix << 32), thin.candidates(prefix << 32));
+                    assert!(many.start <= few.start && few.end <= many.end, "{prefix} {stride}");
+                    assert!(many.end <= 100);
+                    assert!(many.len() <= few.len() + 3 * stride, "{prefix} {stride}");
+                }
+            }
+        }
     }
 }

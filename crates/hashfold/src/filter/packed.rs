@@ -9,6 +9,7 @@ use super::{
     span::Span,
 };
 use crate::{error::Result, key::KeyHash};
+use std::{ops::Deref, sync::Arc};
 
 /// An immutable run of fingerprints in RAM: 2.5 bits each and the base 2 logarithm of their mean
 /// distance, in blocks of 4096 bytes.
@@ -41,9 +42,19 @@ pub struct PackedRun {
 impl PackedRun {
     /// Packs a run, to its end.
     pub fn build(fingerprints: &mut dyn Fingerprints) -> Result<PackedRun> {
+        PackedRun::build_with_room(fingerprints, 0)
+    }
+
+    /// Packs a run, to its end, into `bytes` of memory: it takes more only if they are not enough.
+    /// A run that grows without that may take twice what it needs.
+    pub(super) fn build_with_room(
+        fingerprints: &mut dyn Fingerprints,
+        bytes: usize,
+    ) -> Result<PackedRun> {
         let universe = fingerprints.universe();
         let index = BlockIndex::new(universe);
-        let mut run = PackedRun { blocks: Vec::new(), index, universe, len: 0 };
+        let blocks = Vec::with_capacity(bytes / size_of::<Bytes>());
+        let mut run = PackedRun { blocks, index, universe, len: 0 };
         run.rebuild(fingerprints)?;
         Ok(run)
     }
@@ -74,6 +85,11 @@ impl PackedRun {
 
     /// All fingerprints, in order.
     pub fn scan(&self) -> impl Fingerprints + '_ {
+        PackedScan { run: self, next: 0 }
+    }
+
+    /// All fingerprints, in order, for as long as the scan is there.
+    pub(super) fn scan_shared(self: Arc<Self>) -> impl Fingerprints {
         PackedScan { run: self, next: 0 }
     }
 
@@ -119,13 +135,13 @@ impl PackedRun {
 }
 
 /// The blocks of a run, one after the other.
-struct PackedScan<'a> {
-    run: &'a PackedRun,
+struct PackedScan<R> {
+    run: R,
     /// The next block.
     next: usize,
 }
 
-impl Fingerprints for PackedScan<'_> {
+impl<R: Deref<Target = PackedRun> + Send> Fingerprints for PackedScan<R> {
     fn universe(&self) -> Universe {
         self.run.universe
     }

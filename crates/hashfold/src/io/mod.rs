@@ -29,7 +29,7 @@ pub use self::{
     memory::MemoryDisk,
     os::OsDisk,
     words::Words,
-    writer::{Prepare, UNIT_SIZE, Writer},
+    writer::{Prepare, UNIT_SIZE, WRITER_BYTES_MAX, Writer},
 };
 
 use crate::error::{Error, ErrorKind, Place, Result};

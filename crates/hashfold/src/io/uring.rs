@@ -5,7 +5,7 @@
 //! a ring that is dropped, for whatever reason, first waits for all that is in flight.
 #![allow(unsafe_code)]
 
-use super::{BlockFile, Buffer, Extent, FileExtents, Visit, fit};
+use super::{BlockFile, Buffer, Extent, FileExtents, Visit};
 use crate::error::{Error, Result};
 use io_uring::{IoUring, opcode, types::Fd};
 use std::{
@@ -18,10 +18,11 @@ use std::{
 
 /// Reads in flight at once, at most: enough to keep a fast device busy.
 const READS_IN_FLIGHT_MAX: usize = 128;
-/// Bytes in flight at once, at most, unless a single read is longer.
-const BYTES_IN_FLIGHT_MAX: usize = 16 << 20;
+/// Bytes of all buffers of a ring, in flight or kept for the next read, at most, unless a single
+/// read is longer.
+const BUFFER_BYTES_MAX: usize = 16 << 20;
 /// A slot keeps its buffer for the next read if it is no longer than this, in bytes.
-const KEPT_BUFFER_SIZE_MAX: usize = BYTES_IN_FLIGHT_MAX / READS_IN_FLIGHT_MAX;
+const KEPT_BUFFER_SIZE_MAX: usize = BUFFER_BYTES_MAX / READS_IN_FLIGHT_MAX;
 /// One system call submits and collects one part in so many of the reads in flight: a larger one
 /// costs fewer calls, a smaller one lets the queue run less empty.
 const PART_PER_CALL: usize = 8;
@@ -39,7 +40,10 @@ pub(super) struct Ring {
     slots: Vec<Slot>,
     /// Indexes of slots that are not in flight.
     free: Vec<usize>,
+    /// Bytes of the buffers in flight.
     bytes_in_flight: usize,
+    /// Bytes of all buffers, those in flight and those that are kept.
+    buffer_bytes: usize,
 }
 
 /// A buffer and the extent that is read into it.
@@ -60,6 +64,7 @@ impl Ring {
             slots: (0..READS_IN_FLIGHT_MAX).map(|_| idle()).collect(),
             free: (0..READS_IN_FLIGHT_MAX).collect(),
             bytes_in_flight: 0,
+            buffer_bytes: 0,
         })
     }
 
@@ -97,25 +102,47 @@ impl Ring {
     }
 
     fn has_room(&self, len: usize) -> bool {
-        let fits = self.bytes_in_flight + len <= BYTES_IN_FLIGHT_MAX;
-        !self.free.is_empty() && (fits || self.in_flight() == 0)
+        let Some(&next) = self.free.last() else { return false };
+        let len = len.max(self.slots[next].buffer.len());
+        self.bytes_in_flight + len <= BUFFER_BYTES_MAX || self.in_flight() == 0
     }
 
     /// Queues the read of an extent; the next `wait` submits it.
     fn start(&mut self, descriptor: BorrowedFd<'_>, file: usize, index: usize, extent: Extent) {
         let i = self.free.pop().expect("has_room was asked");
+        self.make_buffer(i, extent.len);
         let slot = &mut self.slots[i];
-        fit(&mut slot.buffer, extent.len);
         (slot.file, slot.index, slot.extent) = (file, index, extent);
         let len = extent.len.min(REQUEST_SIZE_MAX) as u32;
         let read = opcode::Read::new(Fd(descriptor.as_raw_fd()), slot.buffer.as_mut_ptr(), len)
             .offset(extent.offset.min(OFFSET_MAX))
             .build()
             .user_data(i as u64);
-        self.bytes_in_flight += extent.len;
+        self.bytes_in_flight += slot.buffer.len();
         // SAFETY: The buffer has `len` bytes. It is neither dropped nor touched before the read's
         // completion was seen: until then its slot is not free, and dropping the ring waits.
         unsafe { self.uring.submission().push(&read) }.expect("the queue has room for all slots");
+    }
+
+    /// Gives a slot a buffer of `len` bytes or more. Other slots lose the buffers that they keep
+    /// where all of them would take more than [`BUFFER_BYTES_MAX`].
+    fn make_buffer(&mut self, i: usize, len: usize) {
+        if self.slots[i].buffer.len() >= len {
+            return;
+        }
+        self.drop_buffer(i);
+        let mut kept = 0;
+        while self.buffer_bytes + len > BUFFER_BYTES_MAX && kept < self.free.len() {
+            self.drop_buffer(self.free[kept]);
+            kept += 1;
+        }
+        self.slots[i].buffer = Buffer::zeroed(len);
+        self.buffer_bytes += len;
+    }
+
+    fn drop_buffer(&mut self, i: usize) {
+        let buffer = mem::replace(&mut self.slots[i].buffer, Buffer::zeroed(0));
+        self.buffer_bytes -= buffer.len();
     }
 
     /// Submits what is queued and waits for `count` completions.
@@ -135,18 +162,18 @@ impl Ring {
         let completion = self.uring.completion().next()?;
         let i = completion.user_data() as usize;
         self.free.push(i);
-        self.bytes_in_flight -= self.slots[i].extent.len;
+        self.bytes_in_flight -= self.slots[i].buffer.len();
         Some((i, completion.result()))
     }
 
     fn show(
         &mut self,
         files: &[(&dyn BlockFile, BorrowedFd<'_>)],
-        slot: usize,
+        i: usize,
         read: i32,
         visit: &mut Visit<'_>,
     ) -> Result<()> {
-        let slot = &mut self.slots[slot];
+        let slot = &mut self.slots[i];
         let bytes = &mut slot.buffer[..slot.extent.len];
         // Cut short, interrupted, put off, not aligned, past the end or broken: a plain read of
         // the same bytes mends it or has the right error.
@@ -155,7 +182,7 @@ impl Ring {
         }
         visit(slot.index, bytes)?;
         if slot.buffer.len() > KEPT_BUFFER_SIZE_MAX {
-            slot.buffer = Buffer::zeroed(0);
+            self.drop_buffer(i);
         }
         Ok(())
     }
@@ -182,5 +209,27 @@ impl Drop for Ring {
 impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Ring({} in flight)", self.in_flight())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_buffers_of_a_ring_never_take_more_than_they_should() {
+        // Sandboxes refuse rings.
+        let Ok(mut ring) = Ring::new() else { return };
+        for len in [4096, KEPT_BUFFER_SIZE_MAX, 8192, 2 * KEPT_BUFFER_SIZE_MAX, 1 << 20, 4096] {
+            for i in 0..READS_IN_FLIGHT_MAX {
+                ring.make_buffer(i, len);
+                assert!(ring.slots[i].buffer.len() >= len);
+                let bytes: usize = ring.slots.iter().map(|slot| slot.buffer.len()).sum();
+                assert_eq!(ring.buffer_bytes, bytes);
+                assert!(bytes <= BUFFER_BYTES_MAX, "{bytes} at {i} of {len}");
+            }
+        }
+        ring.make_buffer(3, 2 * BUFFER_BYTES_MAX);
+        assert_eq!(ring.buffer_bytes, 2 * BUFFER_BYTES_MAX);
     }
 }

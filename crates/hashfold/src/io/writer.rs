@@ -11,6 +11,8 @@ use std::{collections::VecDeque, fmt, io, mem, sync::Arc};
 pub const UNIT_SIZE: usize = 1 << 20;
 /// Units being written at once, at most.
 const UNITS_IN_FLIGHT_MAX: usize = 3;
+/// Memory of a writer, at most, in bytes: the units that are being written, and the next one.
+pub const WRITER_BYTES_MAX: usize = (UNITS_IN_FLIGHT_MAX + 1) * UNIT_SIZE;
 const _: () = assert!(UNIT_SIZE.is_multiple_of(super::ALIGNMENT));
 
 /// Writes a new file from its start to its end, in large aligned units, while the caller prepares
@@ -106,8 +108,9 @@ impl Writer {
         let full = mem::replace(&mut self.unit, Buffer::zeroed(0));
         self.start(full, UNIT_SIZE);
         self.unit_start += UNIT_SIZE as u64;
-        // An executor that works in the caller is done already: its errors are reported at once,
-        // and one unit is enough.
+        // First the wait, then the next unit: so there are never more than WRITER_BYTES_MAX. An
+        // executor that works in the caller is done already: its errors are reported at once, and
+        // one unit is enough.
         let at_once = self.executor.width() == 0;
         let written = self.wait_until_in_flight(if at_once { 0 } else { UNITS_IN_FLIGHT_MAX });
         self.unit = self.spare.pop().unwrap_or_else(|| Buffer::zeroed(UNIT_SIZE));

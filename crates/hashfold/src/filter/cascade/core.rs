@@ -136,7 +136,7 @@ impl Core {
     pub(super) fn new(
         folder: LockedFolder,
         (identity, settings): (Identity, CascadeSettings),
-        view: View,
+        (view, room): (View, Arc<Room>),
     ) -> Core {
         let shares = settings.shares(identity.mode, identity.universe);
         let shared = Shared {
@@ -162,7 +162,7 @@ impl Core {
             disk: folder.disk.clone(),
             identity,
             settings,
-            room: Room::new(shares.runs),
+            room,
             shares,
             shared: Mutex::new(shared),
             changed: Condvar::new(),
@@ -367,11 +367,28 @@ impl Shared {
         self.packed.iter().map(|packed| packed.run.bytes()).sum()
     }
 
+    /// Memory that is kept for runs to be packed next, in bytes.
+    pub(super) fn spare_bytes(&self) -> usize {
+        self.spare_packed.iter().map(PackedRun::bytes).sum()
+    }
+
     /// Whether there is memory for one more packed run.
     pub(super) fn has_room(&self, shares: &Shares) -> bool {
         let count = self.packed.len();
         count == 0
             || count < shares.packed_max && self.packed_bytes() + shares.packed_one <= shares.packed
+    }
+
+    /// Keeps packed runs that are of no use any more for their memory, as far as the share of
+    /// packed runs goes.
+    pub(super) fn spare(&mut self, runs: impl Iterator<Item = PackedRun>, shares: &Shares) {
+        self.spare_packed.extend(runs);
+        let room = shares.packed.saturating_sub(self.packed_bytes());
+        let mut bytes = 0;
+        self.spare_packed.retain(|run| {
+            bytes += run.bytes();
+            bytes <= room
+        });
     }
 
     /// Whether what is packed is to be flushed.

@@ -533,7 +533,8 @@ impl CascadeFilter {
     pub fn snapshot(&mut self) -> Result<Snapshot> {
         self.flush()?;
         let view = self.core.shared().view.clone();
-        Ok(Snapshot::new(self.core.identity, view, Vec::new()))
+        let memory_bytes = self.core.settings.memory_bytes;
+        Ok(Snapshot::new(self.core.identity, view, memory_bytes))
     }
 
     /// What there is of it, as far as that is known without reading it.
@@ -542,7 +543,8 @@ impl CascadeFilter {
         let frozen = shared.frozen.as_ref().map_or(0, |frozen| frozen.table.len());
         let packed: u64 = shared.packed.iter().map(|packed| packed.run.len()).sum();
         let pending = (self.active.len() + frozen) as u64 + packed;
-        let memory = self.core.shares.tables + shared.packed_bytes() + self.core.room.used();
+        let tables = self.core.shares.tables + shared.packed_bytes() + shared.spare_bytes();
+        let memory = tables + self.core.room.kept();
         CascadeStats::new(&self.core.identity, &shared.view, pending, memory as u64)
     }
 

@@ -34,7 +34,7 @@ fn pack(core: &Core, frozen: Frozen) -> Result<()> {
     let mut scan = table.scan(core.identity.universe);
     let spare = core.shared().spare_packed.pop();
     let run = match spare {
-        None => PackedRun::build(&mut scan)?,
+        None => PackedRun::build_with_room(&mut scan, core.shares.packed_one)?,
         Some(mut run) => {
             run.rebuild(&mut scan)?;
             run
@@ -89,7 +89,8 @@ fn flush(core: &Core, packed: Vec<Packed>) -> Result<()> {
     let Some(end) = packed.first().map(|packed| packed.end) else { return Ok(()) };
     let items = packed.iter().map(|packed| packed.run.len()).sum();
     let all = packed.iter().map(|packed| packed.run.scan()).collect();
-    let mut merge = Polite { core, of: Merge::new(all, core.identity.mode)? };
+    let merge = Merge::new(all, core.identity.mode)?.within(core.shares.merge.items());
+    let mut merge = Polite { core, of: merge };
     let run = write_run(core, &mut merge, items)?;
     drop(merge);
     let change = |view: &View| {
@@ -108,9 +109,8 @@ fn flush(core: &Core, packed: Vec<Packed>) -> Result<()> {
         core.discard(&[run.number()]);
     }
     // Lookups may still have some.
-    let spare: Vec<PackedRun> =
-        packed.into_iter().filter_map(|packed| Arc::into_inner(packed.run)).collect();
-    core.shared().spare_packed.extend(spare);
+    let spare = packed.into_iter().filter_map(|packed| Arc::into_inner(packed.run));
+    core.shared().spare(spare, &core.shares);
     Ok(())
 }
 
@@ -144,7 +144,7 @@ pub(super) fn create(core: &Core, resident: Option<Resident>) -> Result<RunWrite
     let number = core.new_number();
     let name = (core.run_name(number), core.generation());
     let io = core.settings.io.clone();
-    RunWriter::create(&*core.disk, &core.folder, name, resident, io)
+    RunWriter::create((&*core.disk, &core.folder), name, resident, &core.room, io)
         .inspect_err(|_| core.discard(&[number]))
 }
 

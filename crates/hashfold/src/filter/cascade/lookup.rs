@@ -3,6 +3,9 @@
 //! Keys are sorted by hash, so that those in one block are asked for with one read, and those in
 //! blocks side by side with one longer read: a batch that touches most of a run reads it from front
 //! to back.
+//!
+//! A batch is looked up in slices of the hash order, so that what is noted for each key and each run
+//! takes no more memory than [`NOTES_BYTES`], however many keys and runs there are.
 
 use super::{
     core::Packed,
@@ -16,7 +19,7 @@ use crate::{
     filter::{Items, Mode, PackedRun, Universe, block::BLOCK_SIZE},
     io::Extent,
 };
-use std::{slice, sync::Arc};
+use std::{cell::RefCell, collections::HashMap, mem, slice, sync::Arc};
 
 /// Blocks between two that are wanted which it is cheaper to read than to leave out.
 const GAP_BLOCKS_MAX: u64 = 2;
@@ -26,6 +29,22 @@ const READ_BLOCKS_MAX: u64 = 64;
 const DECODE_MIN: usize = 24;
 /// How far ahead of its turn what a table knows of a hash is brought into the cache, in keys.
 const AHEAD: usize = 16;
+
+/// Notes of keys and runs that must be read for them, in one slice of a batch, at most.
+///
+/// The more, the longer the reads of neighbouring blocks are, and the less often the device runs dry.
+const NOTES_MAX: usize = if cfg!(test) { 256 } else { 3 << 16 };
+/// Keys of a slice, at most.
+const SLICE_MAX: usize = 1 << 14;
+/// The memory of what a lookup notes, in bytes: the notes, and for each key of a slice what is known
+/// of it, its place among those that are open, and its answer.
+const NOTES_BYTES: usize = NOTES_MAX * size_of::<Wanted>()
+    + SLICE_MAX * (size_of::<Finding>() + size_of::<u32>() + size_of::<i64>());
+/// The memory of a lookup for each key of its batch, in bytes.
+const KEY_BYTES: usize = size_of::<Query>() + size_of::<i64>();
+// What `CascadeSettings::memory_bytes` promises.
+const _: () = assert!(NOTES_BYTES <= 3 << 20);
+const _: () = assert!(KEY_BYTES <= 24);
 
 /// Where to look.
 #[derive(Clone, Copy, Debug)]
@@ -66,11 +85,23 @@ struct Reading<'a> {
     wanted: Vec<Wanted>,
 }
 
+/// There may be one for each key and each run: 12 bytes.
 #[derive(Clone, Copy)]
 struct Wanted {
     query: u32,
+    block: u32,
     blocks: u32,
-    block: u64,
+}
+
+impl Wanted {
+    fn start(self) -> u64 {
+        u64::from(self.block)
+    }
+
+    /// The block behind the last one.
+    fn end(self) -> u64 {
+        u64::from(self.block) + u64::from(self.blocks)
+    }
 }
 
 /// Adjacent blocks of a run, read together.
@@ -99,22 +130,41 @@ pub(super) fn ask(place: Place<'_>, hashes: impl Iterator<Item = u64>) -> Result
         hashes.zip(0..).map(|(hash, index)| Query { hash, index }).collect();
     queries.sort_unstable_by_key(|query| (query.hash, query.index));
     let epochs = &place.view.epochs;
-    if place.mode == Mode::Set || epochs.len() == 1 {
-        let counts = ask_epochs(place, epochs, &queries)?;
-        return Ok(Answers { queries, counts });
+    let mut counts = Vec::with_capacity(queries.len());
+    for slice in queries.chunks(slice_len(epochs)) {
+        if place.mode == Mode::Set || epochs.len() == 1 {
+            counts.extend(ask_epochs(place, epochs, slice)?);
+        } else {
+            counts.extend(ask_each_epoch(place, slice)?);
+        }
     }
-    // From the oldest epoch on: what one takes away of something that is gone counts for nothing.
+    Ok(Answers { queries, counts })
+}
+
+/// How many keys are looked up together, so that there are no more than [`NOTES_MAX`] notes: one
+/// for each run above the last level that is not all in memory, and one for each last level.
+fn slice_len(epochs: &[Epoch<Arc<Run>>]) -> usize {
+    let uppers = epochs.iter().flat_map(|epoch| &epoch.uppers);
+    let is_read = |run: &Run| run.resident().is_none_or(|resident| !resident.is_whole());
+    let read = uppers.filter(|upper| is_read(&upper.run)).count();
+    (NOTES_MAX / (read + epochs.len())).clamp(1, SLICE_MAX)
+}
+
+/// Asks the tables and the epochs of a multiset, from the oldest epoch on: what one takes away of
+/// something that is gone counts for nothing.
+fn ask_each_epoch(place: Place<'_>, queries: &[Query]) -> Result<Vec<i64>> {
+    let epochs = &place.view.epochs;
     let mut counts = vec![0_i64; queries.len()];
     for (i, epoch) in epochs.iter().enumerate().rev() {
         // What is in memory only belongs to the newest.
         let older = Place { tables: &[], active: None, packed: &[], ..place };
         let place = if i == 0 { place } else { older };
-        let changes = ask_epochs(place, slice::from_ref(epoch), &queries)?;
+        let changes = ask_epochs(place, slice::from_ref(epoch), queries)?;
         for (count, change) in counts.iter_mut().zip(changes) {
             *count = count.saturating_add(change).max(0);
         }
     }
-    Ok(Answers { queries, counts })
+    Ok(counts)
 }
 
 /// Asks the tables and some epochs, the newest first.
@@ -196,8 +246,10 @@ fn ask_epoch<'a>(
         let fingerprint = |&i: &u32| place.universe.scale(queries[i as usize].hash);
         let start = open.partition_point(|i| fingerprint(i) < from);
         let end = start + open[start..].partition_point(|i| fingerprint(i) <= to);
-        let mut reading = Reading { run, age: *age, wanted: Vec::new() };
         let resident = run.resident();
+        // No vector takes more than it needs; a summary answers for nearly all.
+        let wanted = Vec::with_capacity(if resident.is_none() { end - start } else { 0 });
+        let mut reading = Reading { run, age: *age, wanted };
         let mut kept = start;
         for at in start..end {
             let i = open[at];
@@ -216,9 +268,8 @@ fn ask_epoch<'a>(
                     is_open = place.mode == Mode::Multiset;
                 }
                 Known::Perhaps => {
-                    let count = (blocks.end - blocks.start) as u32;
-                    let block = blocks.start as u64;
-                    reading.wanted.push(Wanted { query: i, blocks: count, block });
+                    let (block, count) = (blocks.start as u32, (blocks.end - blocks.start) as u32);
+                    reading.wanted.push(Wanted { query: i, block, blocks: count });
                 }
             }
             if is_open {
@@ -276,48 +327,74 @@ fn read(
     readings: &[Reading<'_>],
     findings: &mut [Finding],
 ) -> Result<()> {
-    let mut pieces = Vec::new();
-    for (i, reading) in readings.iter().enumerate() {
-        cut(i, reading, &mut pieces);
-    }
-    let Some(first) = readings.first() else { return Ok(()) };
+    // One file lends its queue, and the buffers in it, to the reads of all: that of the oldest run,
+    // which stays the longest. With the queue of another run for each batch, each run would in time
+    // keep up to 16 MiB of buffers (issue 10).
+    let Some(lender) = place.view.runs().last().filter(|_| !readings.is_empty()) else {
+        return Ok(());
+    };
     let files: Vec<_> = readings.iter().map(|reading| &**reading.run.file()).collect();
-    let mut extents = pieces.iter().map(|piece: &Piece| {
+    // Only pieces in flight are kept: there may be one for each note.
+    let in_flight = RefCell::new(HashMap::new());
+    let pieces = readings.iter().enumerate().flat_map(|(i, reading)| Pieces::new(i, reading));
+    let mut extents = pieces.enumerate().map(|(i, piece)| {
         let extent: Extent = readings[piece.reading].run.extent(piece.first, piece.count);
-        (piece.reading, extent)
+        let file = piece.reading;
+        in_flight.borrow_mut().insert(i, piece);
+        (file, extent)
     });
     let mut items = Items::default();
-    first.run.file().read_across(&files, &mut extents, &mut |i, bytes| {
-        let (piece, reading) = (&pieces[i], &readings[pieces[i].reading]);
-        search(place, piece, reading, bytes, queries, &mut items, findings)
+    lender.file().read_across(&files, &mut extents, &mut |i, bytes| {
+        let piece: Piece = in_flight.borrow_mut().remove(&i).expect("each piece is read once");
+        search(place, &piece, &readings[piece.reading], bytes, queries, &mut items, findings)
     })
 }
 
-/// Cuts what is wanted of a run into reads.
-fn cut(number: usize, reading: &Reading<'_>, pieces: &mut Vec<Piece>) {
-    let mut piece: Option<Piece> = None;
-    for (i, wanted) in reading.wanted.iter().enumerate() {
-        let end = wanted.block + u64::from(wanted.blocks);
-        let new =
-            |first: u64, count: u64| Piece { reading: number, first, count, wanted: i..i + 1 };
-        match &mut piece {
-            // Only where somebody chose the hashes.
-            _ if u64::from(wanted.blocks) > READ_BLOCKS_MAX => {
-                let starts = (wanted.block..end).step_by(READ_BLOCKS_MAX as usize);
-                pieces.extend(piece.take());
-                pieces.extend(starts.map(|first| new(first, READ_BLOCKS_MAX.min(end - first))));
-            }
-            Some(piece)
-                if wanted.block <= piece.first + piece.count + GAP_BLOCKS_MAX
-                    && end - piece.first <= READ_BLOCKS_MAX =>
-            {
-                piece.count = piece.count.max(end - piece.first);
-                piece.wanted.end = i + 1;
-            }
-            _ => pieces.extend(piece.replace(new(wanted.block, u64::from(wanted.blocks)))),
-        }
+/// What is wanted of a run, cut into reads.
+struct Pieces<'a> {
+    reading: usize,
+    wanted: &'a [Wanted],
+    /// The first one that is in no piece yet.
+    next: usize,
+    /// Blocks of it that are in pieces already.
+    done: u64,
+}
+
+impl<'a> Pieces<'a> {
+    fn new(reading: usize, of: &'a Reading<'_>) -> Pieces<'a> {
+        Pieces { reading, wanted: &of.wanted, next: 0, done: 0 }
     }
-    pieces.extend(piece);
+}
+
+impl Iterator for Pieces<'_> {
+    type Item = Piece;
+
+    fn next(&mut self) -> Option<Piece> {
+        let start = self.next;
+        let wanted = self.wanted.get(start)?;
+        let (first, left) = (wanted.start() + self.done, wanted.end() - wanted.start() - self.done);
+        let count = left.min(READ_BLOCKS_MAX);
+        let mut piece = Piece { reading: self.reading, first, count, wanted: start..start + 1 };
+        // Only where somebody chose the hashes.
+        if count < left {
+            self.done += count;
+            return Some(piece);
+        }
+        let is_whole = mem::take(&mut self.done) == 0;
+        let fits = |piece: &Piece, wanted: &Wanted| {
+            wanted.start() <= piece.first + piece.count + GAP_BLOCKS_MAX
+                && wanted.end() - piece.first <= READ_BLOCKS_MAX
+        };
+        while let Some(wanted) = self.wanted.get(piece.wanted.end)
+            && is_whole
+            && fits(&piece, wanted)
+        {
+            piece.count = piece.count.max(wanted.end() - piece.first);
+            piece.wanted.end += 1;
+        }
+        self.next = piece.wanted.end;
+        Some(piece)
+    }
 }
 
 /// Looks for queries in blocks that were read.
@@ -332,8 +409,8 @@ fn search(
 ) -> Result<()> {
     let wanted = &reading.wanted[piece.wanted.clone()];
     for group in wanted.chunk_by(|a, b| (a.block, a.blocks) == (b.block, b.blocks)) {
-        let end = group[0].block + u64::from(group[0].blocks);
-        for number in group[0].block.max(piece.first)..end.min(piece.first + piece.count) {
+        let end = group[0].end().min(piece.first + piece.count);
+        for number in group[0].start().max(piece.first)..end {
             let start = (number - piece.first) as usize * BLOCK_SIZE;
             let block = reading.run.block(number, &bytes[start..][..BLOCK_SIZE])?;
             let mut found = |wanted: &Wanted, count| {

@@ -15,19 +15,21 @@ use super::{
     flush::{create, write_run},
     resident::Resident,
     run::{Run, RunWriter},
-    scan::RunScan,
+    scan::{Chain, RunScan},
     state::{Epoch, Shard, Upper, View},
 };
 use crate::{
     error::Result,
-    filter::{Fingerprints, Items, Merge, Span, Universe, items::next_span},
+    filter::{Fingerprints, Items, Merge, Span, Universe},
 };
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
 /// So many runs of a tier are merged into one of the next: of tier 0, and of those above.
 const TIER_RUNS: [usize; 2] = [8, 12];
 /// Runs that are merged at once above the last level, at most.
 pub(super) const MERGE_RUNS_MAX: usize = 16;
+/// Runs that go down together, at most, unless more are on their way: each takes memory.
+const DOWN_RUNS_MAX: usize = 64;
 /// The most fingerprints of a shard: merging one takes tens of milliseconds.
 const SHARD_ITEMS_MAX: u64 = if cfg!(test) { 4096 } else { 16 << 20 };
 
@@ -176,7 +178,8 @@ fn plan_down(core: &Core, shared: &mut Shared) -> Option<Task> {
     let uppers = &epoch.uppers;
     let is_busy = |upper: &Upper<Arc<Run>>| shared.merging.contains(&upper.run.number());
     let first_free = uppers.iter().rposition(is_busy).map_or(0, |i| i + 1);
-    let first_started = uppers.iter().position(|upper| upper.from > 0).unwrap_or(0);
+    let first_of_most = uppers.len().saturating_sub(DOWN_RUNS_MAX);
+    let first_started = uppers.iter().position(|upper| upper.from > 0).unwrap_or(first_of_most);
     let runs = &uppers[first_free.max(first_started)..];
     let runs: Vec<u64> = runs.iter().map(|upper| upper.run.number()).collect();
     if runs.is_empty() {
@@ -222,8 +225,11 @@ fn merge_up(core: &Core, view: &View, epoch: u64, tier: u8, runs: &[u64]) -> Res
         view.epochs[i].uppers.iter().filter(|upper| runs.contains(&upper.run.number())).collect();
     let items = inputs.iter().map(|upper| upper.run.facts().items).sum();
     let universe = core.identity.universe;
-    let all = inputs.iter().map(|upper| scan(core, &upper.run, (upper.from, universe.last())));
-    let mut merge = Polite { core, of: Merge::new(all.collect(), core.identity.mode)? };
+    let unit = core.shares.merge.read_unit(inputs.len());
+    let all =
+        inputs.iter().map(|upper| scan(core, &upper.run, (upper.from, universe.last()), unit));
+    let merge = Merge::new(all.collect(), core.identity.mode)?.within(core.shares.merge.items());
+    let mut merge = Polite { core, of: merge };
     let run = write_run(core, &mut merge, items)?;
     let change = |view: &View| {
         let mut view = view.clone();
@@ -237,10 +243,9 @@ fn merge_up(core: &Core, view: &View, epoch: u64, tier: u8, runs: &[u64]) -> Res
     core.publish(&[run.number()], change, |_| {}).map(drop)
 }
 
-/// A stretch of a run, to be merged.
-fn scan(core: &Core, run: &Arc<Run>, stretch: (u64, u64)) -> RunScan {
-    let (universe, unit) = (core.identity.universe, core.shares.read_unit);
-    RunScan::new(run, universe, stretch, unit, &core.settings.io)
+/// A stretch of a run, to be merged; `unit` bytes are read at once.
+fn scan(core: &Core, run: &Arc<Run>, stretch: (u64, u64), unit: usize) -> RunScan {
+    RunScan::new(run, core.identity.universe, stretch, unit, &core.settings.io)
 }
 
 /// A merge that pauses while the packing of a table is urgent: somebody waits for that.
@@ -262,33 +267,6 @@ impl<F: Fingerprints> Fingerprints for Polite<'_, F> {
     fn append_items(&mut self, items: &mut Items) -> Result<bool> {
         self.core.let_pack_go_first();
         self.of.append_items(items)
-    }
-}
-
-/// Shards one after the other.
-struct Chain(VecDeque<RunScan>);
-
-impl Fingerprints for Chain {
-    fn universe(&self) -> Universe {
-        self.0.front().map_or(Universe::EXACT, Fingerprints::universe)
-    }
-
-    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
-        next_span(span, |items| self.append_items(items))
-    }
-
-    fn append_items(&mut self, items: &mut Items) -> Result<bool> {
-        while let Some(scan) = self.0.front_mut() {
-            if scan.append_items(items)? {
-                return Ok(true);
-            }
-            // The last one stays, for its universe.
-            if self.0.len() == 1 {
-                break;
-            }
-            self.0.pop_front();
-        }
-        Ok(false)
     }
 }
 
@@ -320,18 +298,19 @@ fn merge_down(core: &Core, view: &View, epoch: u64, runs: &[u64]) -> Result<()> 
     let old = step(epoch_now, shard);
     let (start, count) = (old[0].start, old.len());
     let end = epoch_now.end_of(shard + count - 1, universe);
-    let above = inputs.iter().map(|upper| scan(core, &upper.run, (start, end)));
-    let mut sources: Vec<Chain> = above.map(|scan| Chain([scan].into())).collect();
+    let unit = core.shares.merge.read_unit(inputs.len() + 1);
+    let scan = |run: &Arc<Run>| scan(core, run, (start, end), unit);
     let runs_below: Vec<&Arc<Run>> = old.iter().filter_map(|shard| shard.run.as_ref()).collect();
+    let mut sources: Vec<Box<dyn Fingerprints + '_>> = Vec::new();
+    sources.extend(inputs.iter().map(|upper| Box::new(scan(&upper.run)) as _));
     if !runs_below.is_empty() {
-        let scans = runs_below.iter().map(|run| scan(core, run, (start, end)));
-        sources.push(Chain(scans.collect()));
+        sources.push(Box::new(Chain::new(universe, runs_below.iter().map(|run| scan(run)))));
     }
     let mode = core.identity.mode;
     // Below the oldest epoch there is nothing that a tombstone could hide.
     let is_last = i + 1 == view.epochs.len();
     let of = if is_last { Merge::last(sources, mode) } else { Merge::new(sources, mode) }?;
-    let mut merge = Polite { core, of };
+    let mut merge = Polite { core, of: of.within(core.shares.merge.items()) };
     let part = (end - start) as f64 / universe.last() as f64;
     let above: u64 = inputs.iter().map(|upper| upper.run.facts().items).sum();
     let below: u64 = runs_below.iter().map(|run| run.facts().items).sum();

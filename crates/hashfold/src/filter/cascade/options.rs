@@ -1,6 +1,6 @@
 //! What a cascade filter is, and what it works with.
 
-use super::{memtable::Memtable, resident::Resident};
+use super::{memtable::Memtable, resident::Resident, wal};
 use crate::{
     error::{Error, Result},
     filter::{Mode, Universe},
@@ -19,6 +19,11 @@ pub const CASCADE_MEMORY_DEFAULT: usize = 256 << 20;
 /// More slots than this cost in cache misses what they save in merges.
 const SLOTS_MAX: usize = if cfg!(test) { 1 << 10 } else { 1 << 21 };
 const SLOTS_MIN: usize = 1 << 10;
+/// Reads of merges, in bytes.
+const READ_UNIT_MIN: usize = 16 << 10;
+const READ_UNIT_MAX: usize = 256 << 10;
+/// Merges that run at the same time.
+const MERGES: usize = 3;
 /// Packed tables there is memory for, at least, and at most. Half of them are flushed together.
 const PACKED_MIN: usize = 4;
 const PACKED_MAX: usize = if cfg!(test) { 4 } else { 16 };
@@ -55,11 +60,14 @@ impl CascadeOptions {
 /// What an open filter works with.
 #[derive(Clone, Debug)]
 pub struct CascadeSettings {
-    /// Memory for all it does, in bytes: [`CASCADE_MEMORY_MIN`] at least. What takes what
-    /// comes in gets half, work in the background a quarter; what is left holds as
-    /// much of the runs that are written while it is open as there is room for, so that lookups
-    /// need not read them. On top come what the device has in flight, 28 MiB at most, and about
-    /// 60 bytes a key for lookups and unique insertions of many keys, while they run.
+    /// Memory for all it does, in bytes: [`CASCADE_MEMORY_MIN`] at least. Tables for what comes in
+    /// get half, merges in the background a quarter. What is left holds the indexes of runs, 4 bytes
+    /// for each 4096 bytes of them, and as much of the runs that are written while the filter is
+    /// open as there is room for, so that lookups need not read them. Where indexes take too much
+    /// of that, those of large runs are made smaller, and a lookup reads up to 32 blocks of such a
+    /// run instead of one: so 16 MiB are enough for 40 GB of runs, and larger filters need more.
+    /// On top come what the device has in flight, 28 MiB at most, and for lookups and unique
+    /// insertions of many keys, while they run, 3 MiB and 24 bytes a key.
     pub memory_bytes: usize,
     /// Keys are merged into the last level when those above it are more than this part of it, in
     /// percent. A smaller one costs more merging and leaves less to look up in memory.
@@ -105,16 +113,39 @@ pub(super) struct Shares {
     pub(super) packed_max: usize,
     /// Runs kept in memory, and the indexes of all.
     pub(super) runs: usize,
-    /// One read of a merge.
-    pub(super) read_unit: usize,
+    /// One merge: a flush, one above the last level and one into it run at the same time.
+    pub(super) merge: MergeShare,
+}
+
+/// The memory of one merge, in bytes, without the file that it writes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MergeShare(pub(super) usize);
+
+impl MergeShare {
+    /// One read, where so many runs are read at once: each of them has two, one that is being
+    /// merged and one ahead of it, and all together half of the memory.
+    pub(super) fn read_unit(self, runs: usize) -> usize {
+        let unit = self.0 / 2 / (2 * runs.max(1));
+        (1 << unit.max(1).ilog2()).clamp(READ_UNIT_MIN, READ_UNIT_MAX)
+    }
+
+    /// What is merged: the memory that the reads leave.
+    pub(super) fn items(self) -> usize {
+        self.0 - self.0 / 2
+    }
+}
+
+/// Refuses too little memory.
+pub(super) fn check_memory(bytes: usize) -> Result<()> {
+    if bytes >= CASCADE_MEMORY_MIN {
+        return Ok(());
+    }
+    Err(Error::argument("memory", format!("at least {CASCADE_MEMORY_MIN} bytes"), bytes))
 }
 
 impl CascadeSettings {
     pub(super) fn check(&self) -> Result<()> {
-        if self.memory_bytes < CASCADE_MEMORY_MIN {
-            let expected = format!("at least {CASCADE_MEMORY_MIN} bytes");
-            return Err(Error::argument("memory", expected, self.memory_bytes));
-        }
+        check_memory(self.memory_bytes)?;
         if !(1..=1000).contains(&self.upper_percent) {
             return Err(Error::argument("upper percent", "1 to 1000", self.upper_percent));
         }
@@ -138,8 +169,51 @@ impl CascadeSettings {
         let packed_max = (memory / 2).saturating_sub(tables) / packed_one;
         let packed_max = packed_max.clamp(PACKED_MIN, PACKED_MAX);
         let packed = packed_max * packed_one;
-        let read_unit = (memory / 1024).next_power_of_two().clamp(16 << 10, 256 << 10);
-        let runs = (memory - memory / 4).saturating_sub(tables + packed);
-        Shares { slots, tables, packed, packed_one, packed_max, runs, read_unit }
+        let merges = memory / 4;
+        let log = if self.log { wal::WRITER_BYTES_MAX } else { 0 };
+        let runs = (memory - merges - log).saturating_sub(tables + packed);
+        let merge = MergeShare(merges / MERGES);
+        Shares { slots, tables, packed, packed_one, packed_max, runs, merge }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Issue 10: the shares of all parts are no more than the memory.
+    #[track_caller]
+    fn check(memory_bytes: usize, log: bool) {
+        let settings = CascadeSettings { memory_bytes, log, ..CascadeSettings::default() };
+        for mode in [Mode::Set, Mode::Multiset] {
+            for universe in [Universe::EXACT, Universe::for_capacity(1 << 30, 0.0004).unwrap()] {
+                let Shares { tables, packed, runs, merge, .. } = settings.shares(mode, universe);
+                let log = if log { wal::WRITER_BYTES_MAX } else { 0 };
+                let sum = tables + packed + runs + MERGES * merge.0 + log;
+                assert!(sum <= memory_bytes, "{sum} {memory_bytes} {mode:?} {universe:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_shares_fit_in_the_memory() {
+        for memory_bytes in [CASCADE_MEMORY_MIN, 20_000_000, 107 << 20, 1 << 30, 1 << 40] {
+            check(memory_bytes, false);
+            check(memory_bytes, true);
+        }
+    }
+
+    #[test]
+    fn the_reads_of_a_merge_fit_in_half_of_its_share() {
+        for memory in [CASCADE_MEMORY_MIN, 107 << 20, 1 << 30] {
+            let share = MergeShare(memory / 4 / MERGES);
+            for runs in 0..=64 {
+                let unit = share.read_unit(runs);
+                assert!((READ_UNIT_MIN..=READ_UNIT_MAX).contains(&unit));
+                assert!(unit.is_power_of_two());
+                assert!(unit == READ_UNIT_MIN || 2 * runs * unit + share.items() <= share.0);
+            }
+        }
+        assert_eq!(MergeShare(usize::MAX).read_unit(3), READ_UNIT_MAX);
     }
 }

@@ -3,6 +3,7 @@
 use super::{
     core::Core,
     options::CascadeSettings,
+    resident::Room,
     run::{self, Run},
     state::{self, Identity, State, View},
     wal,
@@ -28,7 +29,8 @@ pub(super) fn create(
     if folder.disk.exists(&folder.path.join(NAME))? {
         return Err(Error::new(ErrorKind::Exists).at(&Place::file(&folder.path)));
     }
-    let core = Core::new(folder, (identity, settings), State::new());
+    let room = Room::new(settings.shares(identity.mode, identity.universe).runs);
+    let core = Core::new(folder, (identity, settings), (State::new(), room));
     core.publish(&[], |view| Some(view.clone()), |_| {})?;
     Ok(core)
 }
@@ -39,16 +41,37 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, settings: CascadeSettings
     let folder = LockedFolder::open(disk, folder)?;
     // What is there may be from a process that was killed, and not be on the device yet.
     folder.disk.sync_folder(&folder.path)?;
-    let (identity, view) = read(&*folder.disk, &folder.path, settings.access)?;
+    let (identity, state) = read_state(&*folder.disk, &folder.path)?;
+    let room = Room::new(settings.shares(identity.mode, identity.universe).runs);
+    let access = settings.access;
+    let view = open_runs(&*folder.disk, &folder.path, &identity, &state, access, &room)?;
     sweep(&folder, &view)?;
-    Ok(Core::new(folder, (identity, settings), view))
+    Ok(Core::new(folder, (identity, settings), (view, room)))
 }
 
-/// Reads the manifest of a filter and opens its runs.
-pub(super) fn read(disk: &dyn Disk, folder: &Path, access: Access) -> Result<(Identity, View)> {
+/// Reads the manifest of a filter and opens its runs, whose indexes take `room`.
+pub(super) fn read(
+    disk: &dyn Disk,
+    folder: &Path,
+    access: Access,
+    room: &Arc<Room>,
+) -> Result<(Identity, View)> {
     let (identity, state) = read_state(disk, folder)?;
-    let open = |&number: &u64| Run::open(disk, folder, identity.run(number), access).map(Arc::new);
-    Ok((identity, state.try_map(open)?))
+    let view = open_runs(disk, folder, &identity, &state, access, room)?;
+    Ok((identity, view))
+}
+
+fn open_runs(
+    disk: &dyn Disk,
+    folder: &Path,
+    identity: &Identity,
+    state: &State<u64>,
+    access: Access,
+    room: &Arc<Room>,
+) -> Result<View> {
+    state.try_map(|&number| {
+        Run::open(disk, folder, identity.run(number), access, room).map(Arc::new)
+    })
 }
 
 /// Reads the manifest of a filter.

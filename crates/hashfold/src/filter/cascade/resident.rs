@@ -28,11 +28,21 @@ const PIECE_BLOCKS: usize = PIECE_SIZE / BLOCK_SIZE;
 /// of keys that are not in the run it lets one in so many powers of two through.
 const SUMMARY_BITS: u32 = 6;
 
-/// Memory for what is kept of runs.
+/// One part in so many of the room is left to indexes that come later: other claims do not get it.
+const INDEX_RESERVE_PART: usize = 8;
+/// Indexes are made thin so that all of them take about one part in so many of the room at most.
+const INDEX_PART: usize = 2;
+/// Blocks that a thin index takes together, at most: a lookup reads all of them.
+const STRIDE_MAX: usize = 32;
+
+/// Memory for what is kept of runs: their indexes, which must be there, and in the rest of it as
+/// much of their blocks as there is room for.
 #[derive(Debug)]
 pub(super) struct Room {
     bytes_max: usize,
     bytes: AtomicUsize,
+    /// Of these, those of indexes.
+    index_bytes: AtomicUsize,
 }
 
 /// A part of a [`Room`], given back when it is dropped.
@@ -44,16 +54,23 @@ pub(super) struct Claim {
 
 impl Room {
     pub(super) fn new(bytes_max: usize) -> Arc<Room> {
-        Arc::new(Room { bytes_max, bytes: AtomicUsize::new(0) })
+        Arc::new(Room { bytes_max, bytes: AtomicUsize::new(0), index_bytes: AtomicUsize::new(0) })
     }
 
-    /// In use, in bytes.
-    pub(super) fn used(&self) -> usize {
-        self.bytes.load(Relaxed)
+    /// One that never ends.
+    pub(super) fn unlimited() -> Arc<Room> {
+        Room::new(usize::MAX)
+    }
+
+    /// In use for what is kept of runs, without indexes, in bytes.
+    pub(super) fn kept(&self) -> usize {
+        self.bytes.load(Relaxed).saturating_sub(self.index_bytes.load(Relaxed))
     }
 
     /// A part of so many bytes, if `spared` more stay free.
     pub(super) fn claim(self: &Arc<Self>, bytes: usize, spared: usize) -> Option<Claim> {
+        let reserve = self.bytes_max / INDEX_RESERVE_PART;
+        let spared = spared.max(reserve.saturating_sub(self.index_bytes.load(Relaxed)));
         let more = |used: usize| {
             let wanted = used.checked_add(bytes)?;
             (wanted.checked_add(spared)? <= self.bytes_max).then_some(wanted)
@@ -62,8 +79,51 @@ impl Room {
         Some(Claim { room: self.clone(), bytes })
     }
 
+    /// The part of an index of so many bytes: it is counted whether there is room for it or not.
+    pub(super) fn claim_index(self: &Arc<Self>, bytes: usize) -> IndexClaim {
+        let mut claim = IndexClaim { room: self.clone(), bytes: 0 };
+        claim.set(bytes);
+        claim
+    }
+
+    /// How many blocks an index takes together that has so many bytes if it is full: 1 while there
+    /// is much room. Each takes half of what is left for indexes at most, or one part in
+    /// [`STRIDE_MAX`] of itself.
+    pub(super) fn index_stride(&self, bytes: usize) -> usize {
+        let left = (self.bytes_max / INDEX_PART).saturating_sub(self.index_bytes.load(Relaxed)) / 2;
+        let mut stride = 1;
+        while stride < STRIDE_MAX && bytes / stride > left {
+            stride *= 2;
+        }
+        stride
+    }
+
     pub(super) fn bytes_max(&self) -> usize {
         self.bytes_max
+    }
+}
+
+/// The part of a [`Room`] that an index takes, given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct IndexClaim {
+    room: Arc<Room>,
+    bytes: usize,
+}
+
+impl IndexClaim {
+    /// The index takes so many bytes now.
+    pub(super) fn set(&mut self, bytes: usize) {
+        for counter in [&self.room.bytes, &self.room.index_bytes] {
+            counter.fetch_add(bytes, Relaxed);
+            counter.fetch_sub(self.bytes, Relaxed);
+        }
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for IndexClaim {
+    fn drop(&mut self) {
+        self.set(0);
     }
 }
 
@@ -293,5 +353,52 @@ impl fmt::Debug for Resident {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.is_whole() { "whole" } else { "summary" };
         write!(f, "Resident({kind}, {} bytes)", self.claim.as_ref().map_or(0, |claim| claim.bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOM: usize = 5 << 20;
+
+    /// Indexes of so many bytes each, if they are full, fit in the room.
+    #[track_caller]
+    fn check(full_bytes: usize, count: usize) {
+        let room = Room::new(ROOM);
+        let claims =
+            (0..count).map(|_| room.claim_index(full_bytes / room.index_stride(full_bytes)));
+        let claims: Vec<_> = claims.collect();
+        assert!(room.index_bytes.load(Relaxed) <= ROOM, "{full_bytes} {count}");
+        drop(claims);
+        assert_eq!((room.bytes.load(Relaxed), room.index_bytes.load(Relaxed)), (0, 0));
+    }
+
+    /// Issue 10: indexes were not counted at all.
+    #[test]
+    fn indexes_of_40_gb_of_runs_fit_in_the_room() {
+        for (full_bytes, count) in [(4, 1), (1 << 10, 40_000), (1 << 20, 40), (8 << 20, 5)] {
+            check(full_bytes, count);
+        }
+        assert_eq!(Room::new(ROOM).index_stride(ROOM / 4), 1);
+        assert_eq!(Room::new(ROOM).index_stride(ROOM / 4 + 2), 2);
+        assert_eq!(Room::new(0).index_stride(1 << 20), STRIDE_MAX);
+        assert_eq!(Room::unlimited().index_stride(1 << 40), 1);
+    }
+
+    #[test]
+    fn what_is_kept_of_runs_leaves_room_to_indexes() {
+        let room = Room::new(ROOM);
+        let reserve = ROOM / INDEX_RESERVE_PART;
+        assert!(room.claim(ROOM - reserve + 1, 0).is_none());
+        let kept = room.claim(ROOM - reserve, 0).unwrap();
+        let mut index = room.claim_index(reserve);
+        assert_eq!(room.kept(), ROOM - reserve);
+        drop(kept);
+        // The index is counted once, where it is: nothing more is left to others.
+        assert!(room.claim(ROOM - reserve + 1, 0).is_none());
+        index.set(2 * reserve);
+        assert!(room.claim(ROOM - 2 * reserve + 1, 0).is_none());
+        assert!(room.claim(ROOM - 2 * reserve, 0).is_some());
     }
 }

@@ -22,9 +22,9 @@
 //! | index_sum |    4 | CRC-32C of the index, zeros included                                  |
 //! | since     |    8 | the generation of the manifest that was current when it was begun     |
 
-use super::resident::Resident;
+use super::resident::{IndexClaim, Resident, Room};
 use crate::{
-    checksum::crc32c,
+    checksum::{crc32c, crc32c_append},
     codec::Decoder,
     error::{Error, ErrorKind, Place, Result},
     filter::{
@@ -68,7 +68,8 @@ pub(super) struct Facts {
 impl Facts {
     /// Whether a file of this size can have them.
     fn check(&self, file_size: u64) -> Result<()> {
-        let blocks_max = file_size / BLOCK_SIZE as u64;
+        // Lookups note blocks in 32 bits.
+        let blocks_max = (file_size / BLOCK_SIZE as u64).min(u32::MAX.into());
         let bounds = [
             ("blocks", self.blocks, 0, blocks_max),
             ("fingerprints", self.items, self.blocks, self.blocks.saturating_mul(ITEMS_MAX as u64)),
@@ -99,6 +100,8 @@ pub(super) struct Run {
     id: u64,
     facts: Facts,
     index: BlockIndex,
+    /// The memory of the index.
+    _claim: IndexClaim,
     resident: Mutex<Option<Arc<Resident>>>,
 }
 
@@ -119,12 +122,13 @@ impl RunName {
 }
 
 impl Run {
-    /// Opens a run and reads its index.
+    /// Opens a run and reads its index, or as much of it as there is `room` for.
     pub(super) fn open(
         disk: &dyn Disk,
         folder: &Path,
         name: RunName,
         access: Access,
+        room: &Arc<Room>,
     ) -> Result<Run> {
         let path = folder.join(self::name(name.number));
         let file = folder::open_file(disk, &path, access, "run of the filter")?;
@@ -153,7 +157,17 @@ impl Run {
         }
         let index = read_index(&*file, index_start, index_size, index_sum, &facts, name.universe)?;
         let (number, file_size) = (name.number, file.size()?);
-        Ok(Run { number, file, file_size, id, facts, index, resident: Mutex::default() })
+        let (index, claim) = fitted(index, room);
+        Ok(Run {
+            number,
+            file,
+            file_size,
+            id,
+            facts,
+            index,
+            _claim: claim,
+            resident: Mutex::default(),
+        })
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -202,6 +216,14 @@ impl Run {
         unseal(bytes, number, self.id)
             .map_err(|error| error.at(&self.place().offset(self.extent(number, 1).offset)))
     }
+}
+
+/// An index that is as thin as it must be for the room, and the part of the room that it takes.
+fn fitted(index: BlockIndex, room: &Arc<Room>) -> (BlockIndex, IndexClaim) {
+    let full = BlockIndex::bytes_of(index.prefixes().len());
+    let index = index.thin(room.index_stride(full));
+    let claim = room.claim_index(index.bytes());
+    (index, claim)
 }
 
 fn read_index(
@@ -274,15 +296,24 @@ struct Sink {
     writer: Writer,
     file: Arc<dyn BlockFile>,
     index: BlockIndex,
+    room: Arc<Room>,
+    /// The memory of the index while it grows.
+    claim: IndexClaim,
     blocks: u64,
     resident: Option<Resident>,
 }
+
+/// The memory of an index that grows is counted after so many blocks.
+const INDEX_STEP: u64 = 1 << 10;
 
 impl BlockSink for Sink {
     fn take(&mut self, first: u64, block: &mut Bytes) -> Result<()> {
         seal(block, self.blocks, self.id);
         self.blocks += 1;
         self.index.push(first);
+        if self.blocks.is_multiple_of(INDEX_STEP) {
+            self.claim.set(self.index.bytes());
+        }
         if let Some(resident) = &mut self.resident {
             resident.take_block(first, block);
         }
@@ -292,12 +323,12 @@ impl BlockSink for Sink {
 
 impl RunWriter {
     /// A new file, begun when the manifest of the generation `since` was current; `resident` takes
-    /// what is to stay in memory of the run.
+    /// what is to stay in memory of the run, and its index is counted in `room`.
     pub(super) fn create(
-        disk: &dyn Disk,
-        folder: &Path,
+        (disk, folder): (&dyn Disk, &Path),
         (name, since): (RunName, u64),
         resident: Option<Resident>,
+        room: &Arc<Room>,
         executor: Arc<dyn Executor>,
     ) -> Result<RunWriter> {
         let file = disk.create(&folder.join(self::name(name.number)), Access::Direct)?;
@@ -306,7 +337,8 @@ impl RunWriter {
         writer.append(&Header::new(FileKind::FilterRun, name.seed, id).encode())?;
         let index = BlockIndex::new(name.universe);
         let packer = Packer::new(name.universe, index.cut_shift());
-        let sink = Sink { id, writer, file, index, blocks: 0, resident };
+        let (room, claim) = (room.clone(), room.claim_index(0));
+        let sink = Sink { id, writer, file, index, room, claim, blocks: 0, resident };
         Ok(RunWriter { name, packer, sink, facts: Facts::default(), since })
     }
 
@@ -331,18 +363,15 @@ impl RunWriter {
     /// Returns when the file is on the device; its name is not yet.
     pub(super) fn finish(mut self, disk: &dyn Disk, folder: &Path, access: Access) -> Result<Run> {
         self.packer.finish(&mut self.sink)?;
-        let Sink { id, mut writer, file, index, blocks, resident } = self.sink;
+        let Sink { id, mut writer, file, index, room, claim, blocks, resident } = self.sink;
         let facts = Facts { blocks, ..self.facts };
-        let mut bytes: Vec<u8> =
-            index.prefixes().iter().flat_map(|prefix| prefix.to_le_bytes()).collect();
-        bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
-        writer.append(&bytes)?;
+        let index_sum = write_index(&index, &mut writer)?;
         let mut fields = Vec::new();
         let Facts { items, counted, negative, .. } = facts;
         for field in [self.name.universe.last(), blocks, items, counted, negative] {
             fields.extend(field.to_le_bytes());
         }
-        fields.extend(crc32c(&bytes).to_le_bytes());
+        fields.extend(index_sum.to_le_bytes());
         fields.extend(self.since.to_le_bytes());
         let footer = Footer { fields, body_sum: 0 }.encode(writer.position());
         writer.append(&footer)?;
@@ -354,6 +383,22 @@ impl RunWriter {
         let file = disk.open(&folder.join(name(number)), access)?;
         let resident = resident.map(Resident::finish).transpose()?.flatten();
         let resident = Mutex::new(resident.map(Arc::new));
-        Ok(Run { number, file, file_size, id, facts, index, resident })
+        drop(claim);
+        let (index, claim) = fitted(index, &room);
+        Ok(Run { number, file, file_size, id, facts, index, _claim: claim, resident })
     }
+}
+
+/// Writes an index and the zeros behind it, a piece at a time; returns their checksum.
+fn write_index(index: &BlockIndex, writer: &mut Writer) -> Result<u32> {
+    let mut sum = crc32c(b"");
+    let mut bytes = Vec::new();
+    for prefixes in index.prefixes().chunks(ALIGNMENT / size_of::<u32>()) {
+        bytes.clear();
+        bytes.extend(prefixes.iter().flat_map(|prefix| prefix.to_le_bytes()));
+        bytes.resize(ALIGNMENT, 0);
+        sum = crc32c_append(sum, &bytes);
+        writer.append(&bytes)?;
+    }
+    Ok(sum)
 }

@@ -143,3 +143,40 @@ impl Fingerprints for RunScan {
         Ok(true)
     }
 }
+
+/// Stretches of runs one after the other; each is opened, and takes memory, when its turn comes.
+pub(super) struct Chain<I> {
+    universe: Universe,
+    scans: I,
+    current: Option<RunScan>,
+}
+
+impl<I: Iterator<Item = RunScan>> Chain<I> {
+    pub(super) fn new(universe: Universe, scans: I) -> Chain<I> {
+        Chain { universe, scans, current: None }
+    }
+}
+
+impl<I: Iterator<Item = RunScan> + Send> Fingerprints for Chain<I> {
+    fn universe(&self) -> Universe {
+        self.universe
+    }
+
+    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
+        next_span(span, |items| self.append_items(items))
+    }
+
+    fn append_items(&mut self, items: &mut Items) -> Result<bool> {
+        loop {
+            if let Some(scan) = &mut self.current
+                && scan.append_items(items)?
+            {
+                return Ok(true);
+            }
+            self.current = self.scans.next();
+            if self.current.is_none() {
+                return Ok(false);
+            }
+        }
+    }
+}

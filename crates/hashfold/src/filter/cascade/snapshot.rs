@@ -1,17 +1,21 @@
 //! What a filter held at one moment.
 
 use super::{
+    core::{End, Packed},
     lookup::{self, Answers, Place},
     memtable::Memtable,
+    options::{MergeShare, check_memory},
     recovery,
-    scan::RunScan,
-    state::{Identity, View},
+    resident::Room,
+    run::Run,
+    scan::{Chain, RunScan},
+    state::{Epoch, Identity, Shard, Upper, View},
     stats::CascadeStats,
     wal,
 };
 use crate::{
     error::{Error, Result},
-    filter::{Fingerprints, Items, Merge, Mode, Span, Universe},
+    filter::{Fingerprints, Items, Merge, Mode, PackedRun, Span, Universe},
     io::{Access, Disk},
     key::{KeyHash, Seed},
     work::Executor,
@@ -21,34 +25,97 @@ use std::{path::Path, sync::Arc};
 /// How often a folder is read anew because its writer changed it meanwhile.
 const ATTEMPTS_MAX: usize = 100;
 /// Slots of the first table that takes what is in logs, and the most that one has.
-const LOG_SLOTS: [usize; 2] = [1 << 12, 1 << 20];
-/// One read of a scan, in bytes.
-const UNIT_SIZE: usize = 256 << 10;
+const LOG_SLOTS: [usize; 2] = [1 << 12, if cfg!(test) { 1 << 13 } else { 1 << 20 }];
+/// The table for what is in logs takes at most one part in so many of the memory for that.
+const LOG_TABLE_PART: usize = 4;
 
 /// A filter as it was at one moment, to be read by any number of threads.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     identity: Identity,
     view: Arc<View>,
-    /// What is in logs and not in runs.
-    tables: Vec<Arc<Memtable>>,
+    logged: Logged,
+    memory: SnapshotShares,
+}
+
+/// What is in logs and not in runs.
+#[derive(Clone, Debug, Default)]
+struct Logged {
+    /// The newest.
+    table: Option<Arc<Memtable>>,
+    /// Full tables, packed, the newest first.
+    packed: Vec<Packed>,
+}
+
+/// How the memory of a snapshot is shared out, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SnapshotShares {
+    /// Indexes of runs: a quarter of it.
+    pub(super) indexes: usize,
+    /// What is in logs: half.
+    pub(super) logs: usize,
+    /// A scan: an eighth. The last one is for lookups.
+    pub(super) scan: MergeShare,
+}
+
+impl SnapshotShares {
+    pub(super) fn of(memory_bytes: usize) -> SnapshotShares {
+        SnapshotShares {
+            indexes: memory_bytes / 4,
+            logs: memory_bytes / 2,
+            scan: MergeShare(memory_bytes / 8),
+        }
+    }
 }
 
 impl Snapshot {
-    pub(super) fn new(identity: Identity, view: Arc<View>, tables: Vec<Arc<Memtable>>) -> Snapshot {
-        Snapshot { identity, view, tables }
+    /// A snapshot of runs alone.
+    pub(super) fn new(identity: Identity, view: Arc<View>, memory_bytes: usize) -> Snapshot {
+        let (logged, memory) = (Logged::default(), SnapshotShares::of(memory_bytes));
+        Snapshot { identity, view, logged, memory }
     }
 
     /// What is durable of the filter in a folder, also while another process writes to it.
     ///
+    /// Its memory grows with the filter: four bytes for each 4096 bytes of its runs, and what its
+    /// logs hold. [`Snapshot::open_within`] takes a limit.
+    ///
     /// # Errors
     /// `Absent` if there is none.
     pub fn open(disk: &dyn Disk, folder: &Path, access: Access) -> Result<Snapshot> {
+        Snapshot::open_with(disk, folder, access, SnapshotShares::of(usize::MAX))
+    }
+
+    /// Opens a filter as [`Snapshot::open`] does, within this memory, in bytes:
+    /// [`CASCADE_MEMORY_MIN`](super::CASCADE_MEMORY_MIN) at least. Where the indexes of large runs do not fit, lookups read a
+    /// few blocks of them at once instead of one. On top come what the device has in flight, 16 MiB
+    /// at most, and 3 MiB and 24 bytes a key for lookups of many keys, while they run; each thread
+    /// that looks keys up at the same time takes as much.
+    ///
+    /// # Errors
+    /// `Absent` if there is no filter, and a bad argument if the changes that are in the filter's
+    /// logs and not in runs yet do not fit in half of the memory.
+    pub fn open_within(
+        disk: &dyn Disk,
+        folder: &Path,
+        access: Access,
+        memory_bytes: usize,
+    ) -> Result<Snapshot> {
+        check_memory(memory_bytes)?;
+        Snapshot::open_with(disk, folder, access, SnapshotShares::of(memory_bytes))
+    }
+
+    pub(super) fn open_with(
+        disk: &dyn Disk,
+        folder: &Path,
+        access: Access,
+        memory: SnapshotShares,
+    ) -> Result<Snapshot> {
         let mut attempts = 0;
         let mut failed = None;
         loop {
             attempts += 1;
-            let read = Snapshot::read(disk, folder, access);
+            let read = Snapshot::read(disk, folder, access, memory);
             let current = recovery::read_state(disk, folder)?.1;
             match read {
                 // Runs that were all opened are a moment's; logs may have gone before they were
@@ -77,11 +144,13 @@ impl Snapshot {
         disk: &dyn Disk,
         folder: &Path,
         access: Access,
+        memory: SnapshotShares,
     ) -> std::result::Result<Snapshot, (Error, Option<u64>)> {
         let state = recovery::read_state(disk, folder).map_err(|error| (error, None))?.1;
-        let opened = recovery::read(disk, folder, access).and_then(|(identity, view)| {
-            let tables = read_logs(disk, folder, &identity, &view)?;
-            Ok(Snapshot::new(identity, Arc::new(view), tables))
+        let room = Room::new(memory.indexes);
+        let opened = recovery::read(disk, folder, access, &room).and_then(|(identity, view)| {
+            let logged = read_logs(disk, folder, &identity, &view, memory.logs)?;
+            Ok(Snapshot { identity, view: Arc::new(view), logged, memory })
         });
         opened.map_err(|error| (error, Some(state.generation)))
     }
@@ -135,69 +204,124 @@ impl Snapshot {
 
     fn ask(&self, hashes: &[KeyHash]) -> Result<Answers> {
         let Identity { mode, universe, .. } = self.identity;
-        let (tables, view) = (&self.tables[..], &*self.view);
-        let place = Place { mode, universe, tables, active: None, packed: &[], view };
+        let Logged { table, packed } = &self.logged;
+        let (active, view) = (table.as_deref(), &*self.view);
+        let place = Place { mode, universe, tables: &[], active, packed, view };
         lookup::ask(place, hashes.iter().map(|hash| hash.high()))
     }
 
     /// All fingerprints, ascending, with their counts; reads are ahead on `executor`.
     pub fn scan(&self, executor: &Arc<dyn Executor>) -> Result<SnapshotScan> {
         let Identity { mode, universe, .. } = self.identity;
+        let sources: usize = self.view.epochs.iter().map(|epoch| epoch.uppers.len() + 1).sum();
+        // Those of an epoch are a source of the next one, too.
+        let sources = sources + self.view.epochs.len() + self.logged.packed.len();
+        let memory = self.memory.scan;
+        let (unit, items) = (memory.read_unit(sources), memory.items() / sources);
         // From the oldest epoch on: what one takes away of something that is gone counts for nothing.
         let mut merge: Option<Merge<Box<dyn Fingerprints>>> = None;
         for (i, epoch) in self.view.epochs.iter().enumerate().rev() {
             let mut runs: Vec<Box<dyn Fingerprints>> = Vec::new();
             if i == 0 {
-                runs.extend(self.tables.iter().map(|table| Box::new(table.scan(universe)) as _));
+                runs.extend(self.logged.scans(universe));
             }
-            let mut scan = |run, stretch| {
-                runs.push(Box::new(RunScan::new(run, universe, stretch, UNIT_SIZE, executor)));
-            };
-            for upper in &epoch.uppers {
-                scan(&upper.run, (upper.from, universe.last()));
+            for Upper { run, from, .. } in &epoch.uppers {
+                let stretch = (*from, universe.last());
+                runs.push(Box::new(RunScan::new(run, universe, stretch, unit, executor)));
             }
-            for (i, shard) in epoch.shards.iter().enumerate() {
-                if let Some(run) = &shard.run {
-                    scan(run, (shard.start, epoch.end_of(i, universe)));
-                }
-            }
+            runs.push(Box::new(shards(epoch, universe, unit, executor)));
             runs.extend(merge.take().map(|older| Box::new(older) as _));
-            merge = if runs.is_empty() { None } else { Some(Merge::last(runs, mode)?) };
+            let memory = items.saturating_mul(runs.len());
+            merge = Some(Merge::last(runs, mode)?.within(memory));
         }
         Ok(SnapshotScan { universe, merge })
     }
 
     /// What there was of it.
     pub fn stats(&self) -> CascadeStats {
-        let pending = self.tables.iter().map(|table| table.len() as u64).sum();
+        let Logged { table, packed } = &self.logged;
+        let table = table.as_ref().map_or(0, |table| table.len() as u64);
+        let pending = table + packed.iter().map(|packed| packed.run.len()).sum::<u64>();
         CascadeStats::new(&self.identity, &self.view, pending, 0)
     }
 }
 
-/// What logs hold that runs do not, the newest table first.
+impl Logged {
+    /// The runs of all of it, the newest first.
+    fn scans(&self, universe: Universe) -> impl Iterator<Item = Box<dyn Fingerprints>> {
+        let table = self.table.iter().map(move |table| Box::new(table.scan(universe)) as _);
+        table.chain(self.packed.iter().map(|it| Box::new(it.run.clone().scan_shared()) as _))
+    }
+
+    /// Packs the table.
+    ///
+    /// # Errors
+    /// If there is not enough memory for what is packed and one more table.
+    fn pack(&mut self, universe: Universe, end: End, bytes_max: usize) -> Result<()> {
+        if let Some(table) = self.table.take() {
+            let run = Arc::new(PackedRun::build(&mut table.scan(universe))?);
+            self.packed.insert(0, Packed { run, end });
+        }
+        let bytes: usize = self.packed.iter().map(|packed| packed.run.bytes()).sum();
+        if bytes <= bytes_max - bytes_max / LOG_TABLE_PART {
+            return Ok(());
+        }
+        let expected = "more: the changes in the filter's logs do not fit in half of it; close or \
+                        flush the filter, or give more";
+        Err(Error::argument("memory", expected, format!("{} bytes", 2 * bytes_max)))
+    }
+}
+
+/// The last level of an epoch as one run.
+fn shards(
+    epoch: &Epoch<Arc<Run>>,
+    universe: Universe,
+    unit: usize,
+    executor: &Arc<dyn Executor>,
+) -> impl Fingerprints + use<> {
+    let stretch = |(i, shard): (usize, &Shard<Arc<Run>>)| {
+        Some((shard.run.clone()?, (shard.start, epoch.end_of(i, universe))))
+    };
+    let stretches: Vec<_> = epoch.shards.iter().enumerate().filter_map(stretch).collect();
+    let executor = executor.clone();
+    let scan = move |(run, stretch)| RunScan::new(&run, universe, stretch, unit, &executor);
+    Chain::new(universe, stretches.into_iter().map(scan))
+}
+
+/// What logs hold that runs do not, in `bytes_max` bytes of memory.
 fn read_logs(
     disk: &dyn Disk,
     folder: &Path,
     identity: &Identity,
     view: &View,
-) -> Result<Vec<Arc<Memtable>>> {
-    let mut tables: Vec<Memtable> = Vec::new();
+    bytes_max: usize,
+) -> Result<Logged> {
+    let &Identity { seed, id, mode, universe, .. } = identity;
     let logs = recovery::logs(disk, folder, view)?;
-    let of = (identity.seed, identity.id);
-    wal::replay(disk, folder, &logs, of, view.told, &mut |change, mut hashes| {
+    let fits = |slots: &usize| Memtable::bytes_max(mode, *slots) <= bytes_max / LOG_TABLE_PART;
+    let mut next_slots = LOG_SLOTS[0];
+    let mut logged = Logged::default();
+    let mut table: Option<Memtable> = None;
+    let mut told = view.told;
+    wal::replay(disk, folder, &logs, (seed, id), view.told, &mut |change, mut hashes| {
         while !hashes.is_empty() {
-            if tables.last().is_none_or(|table| table.room() == 0) {
-                let slots = LOG_SLOTS[0] << tables.len().min(8);
-                tables.push(Memtable::new(identity.mode, slots.min(LOG_SLOTS[1])));
+            if let Some(full) = table.take_if(|table| table.room() == 0) {
+                logged.table = Some(Arc::new(full));
+                let end = End { told, next_log: view.first_log };
+                logged.pack(universe, end, bytes_max)?;
+                next_slots = Some(2 * next_slots).filter(fits).unwrap_or(next_slots);
+                next_slots = next_slots.min(LOG_SLOTS[1]);
             }
-            let Some(table) = tables.last_mut() else { break };
+            let table = table.get_or_insert_with(|| Memtable::new(mode, next_slots));
             let (now, later) = hashes.split_at(hashes.len().min(table.room()));
             table.apply(change, now);
+            told += now.len() as u64;
             hashes = later;
         }
         Ok(())
     })?;
-    Ok(tables.into_iter().rev().map(Arc::new).collect())
+    logged.table = table.map(Arc::new);
+    Ok(logged)
 }
 
 /// A snapshot as a run of fingerprints.

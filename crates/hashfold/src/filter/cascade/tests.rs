@@ -1,7 +1,7 @@
 //! Cascades against maps of fingerprints, with tables and shards that are small, so that few keys
 //! go through all levels.
 
-use super::*;
+use super::{options::MergeShare, snapshot::SnapshotShares, *};
 use crate::{
     error::ErrorKind,
     filter::{Fingerprints, Mode, Span, Universe},
@@ -159,6 +159,13 @@ impl Pair {
         let other = Snapshot::open(&*self.disk, Path::new(FOLDER), Access::Cached).unwrap();
         other.count_batch(&hashes, &mut counts).unwrap();
         check_same(&counts, &expected);
+        // With indexes that are as thin as they get, and with the smallest reads.
+        let shares = SnapshotShares { indexes: 0, logs: 1 << 20, scan: MergeShare(0) };
+        let folder = Path::new(FOLDER);
+        let thin = Snapshot::open_with(&*self.disk, folder, Access::Cached, shares).unwrap();
+        thin.count_batch(&hashes, &mut counts).unwrap();
+        check_same(&counts, &expected);
+        assert_eq!(items(&mut thin.scan(&executor).unwrap()), self.twin.all());
         let report = verify_cascade(&*self.disk, Path::new(FOLDER), &mut |_| Ok(())).unwrap();
         assert!(report.is_sound(), "{:?}", report.damage);
     }
@@ -308,6 +315,58 @@ fn the_newest_run_that_knows_a_key_is_right_wherever_it_is() {
             }
         }
         pair.check(27);
+    }
+}
+
+/// Issue 10: what a filter keeps in memory is within its share, whatever goes through it.
+#[test]
+fn what_is_kept_in_memory_fits_in_the_memory_that_was_given() {
+    for threads in [0, 2] {
+        let settings = settings(threads, false);
+        let memory_max = settings.memory_bytes as u64 * 3 / 4;
+        let mut pair = Pair::new(Mode::Set, Universe::EXACT, settings);
+        for _ in 0..200 {
+            pair.tell(3, 1 << 40);
+            let bytes = pair.filter.stats().memory_bytes;
+            assert!(bytes <= memory_max, "{bytes} of {memory_max}");
+        }
+    }
+}
+
+/// What a log holds is packed when a snapshot reads it, and refused where it does not fit.
+#[test]
+fn a_snapshot_reads_logs_in_the_memory_that_it_is_given() {
+    for mode in [Mode::Set, Mode::Multiset] {
+        let settings = CascadeSettings { memory_bytes: 64 << 20, ..settings(0, true) };
+        let mut pair = Pair::new(mode, universe(), settings);
+        let hashes: Vec<KeyHash> = (0..3000).map(hash).collect();
+        let mut expected = vec![0; hashes.len()];
+        pair.filter.insert_batch(&hashes).unwrap();
+        pair.filter.flush().unwrap();
+        pair.filter.insert_batch(&hashes[1000..]).unwrap();
+        pair.filter.remove_batch(&hashes[2000..]).unwrap();
+        pair.filter.sync().unwrap();
+        let count = u64::from(mode == Mode::Multiset);
+        for (i, expected) in expected.iter_mut().enumerate() {
+            *expected = if i < 1000 {
+                1
+            } else if i < 2000 {
+                1 + count
+            } else {
+                count
+            };
+        }
+        let open = |logs| {
+            let shares = SnapshotShares { indexes: 0, logs, scan: MergeShare(0) };
+            Snapshot::open_with(&*pair.disk, Path::new(FOLDER), Access::Cached, shares)
+        };
+        let snapshot = open(1 << 20).unwrap();
+        let mut counts = vec![0; hashes.len()];
+        snapshot.count_batch(&hashes, &mut counts).unwrap();
+        assert_eq!(counts, expected);
+        let executor: Arc<dyn Executor> = Arc::new(Inline);
+        let in_filter = expected.iter().filter(|&&count| count > 0).count();
+        assert_eq!(items(&mut snapshot.scan(&executor).unwrap()).len(), in_filter);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{
     recovery,
+    resident::Room,
     run::{Facts, Run},
     scan::RunScan,
     state::{Epoch, Identity, State},
@@ -62,11 +63,13 @@ pub fn verify_cascade(
 ) -> Result<CascadeReport> {
     let (identity, state) = recovery::read_state(disk, folder)?;
     let mut report = CascadeReport::default();
+    // One run is open at a time.
+    let room = Room::unlimited();
     for epoch in &state.epochs {
         for (number, stretch) in stretches(epoch, &identity) {
             report.runs += 1;
             let name = identity.run(number);
-            let checked = Run::open(disk, folder, name, Access::Direct).and_then(|run| {
+            let checked = Run::open(disk, folder, name, Access::Direct, &room).and_then(|run| {
                 check(&Arc::new(run), stretch, &identity, &mut report.items, progress)
             });
             report.note(checked)?;

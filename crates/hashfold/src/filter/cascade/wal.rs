@@ -41,6 +41,9 @@ const RECORD_MAX: usize = RECORD_HEAD + 8 * HASHES_MAX;
 const _: () = assert!(RECORD_MAX.is_multiple_of(ALIGNMENT));
 /// Records being written at once, at most.
 const WRITES_MAX: usize = 4;
+/// Memory of a log that is being written, in bytes: the records in flight, one more that waits for
+/// the first of them, and the one that is being filled.
+pub(super) const WRITER_BYTES_MAX: usize = (WRITES_MAX + 2) * RECORD_MAX;
 
 /// The name of a log.
 pub(super) fn name(number: u64) -> String {

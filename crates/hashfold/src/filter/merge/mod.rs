@@ -147,7 +147,7 @@ impl Merger {
     fn merge_tagged(&mut self, parts: &[ItemsRef<'_>], tags: Tags, rule: Rule, out: &mut Items) {
         let lists = parts.iter().enumerate().filter(|(_, part)| !part.fingerprints.is_empty());
         let lists = lists.map(|(i, part)| {
-            let mut numbers = self.free.pop().unwrap_or_default();
+            let mut numbers = self.take(part.fingerprints.len());
             kernel::tag(part.fingerprints, tags, i, &mut numbers);
             part.exceptions().for_each(|exception| numbers[exception.position] |= 1);
             List::Made(numbers, part.fingerprints.len())
@@ -167,6 +167,17 @@ impl Merger {
         self.free.push(merged);
     }
 
+    /// Memory for `len` numbers: the smallest that is free and large enough, or else the largest.
+    /// With any other choice all that is free would in time be as large as the largest merge.
+    fn take(&mut self, len: usize) -> Vec<u64> {
+        let size = |numbers: &Vec<u64>| match numbers.len() {
+            size if size >= len => (0, size - len),
+            size => (1, len - size),
+        };
+        let best = (0..self.free.len()).min_by_key(|&i| size(&self.free[i]));
+        best.map_or_else(Vec::new, |i| self.free.swap_remove(i))
+    }
+
     /// One list of all; the shortest are merged first, so that a long one is merged once.
     fn merge_lists<'a>(&mut self, mut lists: Vec<List<'a>>) -> List<'a> {
         // The shortest at the end.
@@ -175,8 +186,8 @@ impl Merger {
             let Some(b) = lists.pop() else {
                 return a;
             };
-            let mut out = self.free.pop().unwrap_or_default();
             let len = a.numbers().len() + b.numbers().len();
+            let mut out = self.take(len);
             kernel::merge(a.numbers(), b.numbers(), &mut out);
             for list in [a, b] {
                 if let List::Made(numbers, _) = list {

@@ -9,9 +9,15 @@ use crate::{
     },
 };
 
-/// As many fingerprints of each run are at hand in each step, unless fewer are left. The more, the
-/// fewer steps; all of them and the result should fit the processor's second cache.
-const AHEAD: usize = 1 << 13;
+/// As many fingerprints of each run are at hand in each step, unless fewer are left or there is not
+/// enough memory. The more, the fewer steps; all of them and the result should fit the processor's
+/// second cache.
+const AHEAD_MAX: usize = 1 << 13;
+/// Fewer than this would make a merge much slower.
+const AHEAD_MIN: usize = 1 << 8;
+/// The memory of a merge for each fingerprint that is at hand, in bytes: itself and two steps of its
+/// way through the lists of the merger, what is merged, and room to grow.
+const AHEAD_BYTES: usize = 64;
 
 /// Several runs as one: of equal fingerprints the newest holds, or their counts are summed up.
 ///
@@ -35,6 +41,8 @@ pub struct Merge<F> {
     rule: Rule,
     sources: Vec<Source<F>>,
     merger: Merger,
+    /// Fingerprints of each source that are at hand in each step.
+    ahead: usize,
 }
 
 /// A run, and what of it was not merged yet.
@@ -61,6 +69,12 @@ impl<F: Fingerprints> Merge<F> {
         Merge::with_rule(runs, Rule { mode, is_last: true })
     }
 
+    /// Has the merge take no more than about this memory, in bytes, beside what its runs take.
+    pub(crate) fn within(self, memory_bytes: usize) -> Merge<F> {
+        let ahead = memory_bytes / AHEAD_BYTES / self.sources.len();
+        Merge { ahead: ahead.clamp(AHEAD_MIN, AHEAD_MAX), ..self }
+    }
+
     fn with_rule(runs: Vec<F>, rule: Rule) -> Result<Merge<F>> {
         let Some(first) = runs.first() else {
             return Err(Error::argument("runs to merge", "at least 1", 0));
@@ -74,7 +88,7 @@ impl<F: Fingerprints> Merge<F> {
             }
         }
         let sources = runs.into_iter().map(Source::new).collect();
-        Ok(Merge { universe, rule, sources, merger: Merger::default() })
+        Ok(Merge { universe, rule, sources, merger: Merger::default(), ahead: AHEAD_MAX })
     }
 }
 
@@ -88,13 +102,13 @@ impl<F: Fingerprints> Source<F> {
     }
 
     /// Reads on until enough is at hand.
-    fn fill(&mut self) -> Result<()> {
-        if self.is_done || self.left() >= AHEAD {
+    fn fill(&mut self, ahead: usize) -> Result<()> {
+        if self.is_done || self.left() >= ahead {
             return Ok(());
         }
         self.buffer.remove_first(self.start);
         self.start = 0;
-        while self.left() < AHEAD {
+        while self.left() < ahead {
             let before = self.buffer.len();
             if !self.run.append_items(&mut self.buffer)? {
                 self.is_done = true;
@@ -128,7 +142,7 @@ impl<F: Fingerprints> Fingerprints for Merge<F> {
         // What is merged may all go: then the next stretch has its turn.
         while items.len() == before {
             for source in &mut self.sources {
-                source.fill()?;
+                source.fill(self.ahead)?;
             }
             // Beyond the last fingerprint at hand of a source there may be more of it.
             let unfinished = self.sources.iter().filter(|source| !source.is_done);
