@@ -51,30 +51,29 @@ impl StoreWriter {
         executor: Arc<dyn Executor>,
     ) -> Result<Mending> {
         // A copy that cannot be used is said before anything is done.
-        let copied = copy.map(|copy| read_copy(disk.as_ref(), copy)).transpose()?;
-        let home = LockedFolder::open(disk.clone(), folder)?;
+        let copied = copy.map(|copy| Copied::read(disk.as_ref(), copy)).transpose()?;
+        let home = LockedFolder::open(disk, folder)?;
+        let disk = home.disk.as_ref();
         let mut report = StoreReport::default();
-        let (pointer, current_from) = match Pointer::read(disk.as_ref(), folder) {
-            Ok(pointer) => (pointer, None),
+        let (pointer, current_from) = match Pointer::read(disk, folder) {
+            Ok(pointer) => {
+                copied.iter().try_for_each(|copied| copied.check_is_of(&pointer))?;
+                (pointer, None)
+            }
             Err(error) => {
-                let damage = as_damage(error)?;
-                let (mut pointer, from) = match &copied {
-                    Some(Ok(copied)) => (copied.clone(), CurrentFrom::Copy),
-                    _ => match pointer_of_versions(disk.as_ref(), folder, current)? {
-                        Some(pointer) => (pointer, CurrentFrom::Versions),
-                        None => return Err(damage),
-                    },
+                report.damage.push(as_damage(error)?);
+                let (mut pointer, from) = match make_pointer(disk, folder, &copied, current)? {
+                    Some(made) => made,
+                    None => return Err(report.damage.remove(0)),
                 };
                 for name in [VERSIONS, TABLES] {
                     disk.create_folder(&folder.join(name))?;
                 }
-                pointer.replace(disk.as_ref(), folder)?;
-                report.damage.push(damage);
+                pointer.replace(disk, folder)?;
                 report.mended += 1;
                 (pointer, Some(from))
             }
         };
-        check_same_store(&pointer, copied.as_ref().and_then(|copied| copied.as_ref().ok()), copy)?;
         let mut writer = StoreWriter::new(home, executor, pointer);
         writer.settle()?;
         if let Some(copy) = copy {
@@ -98,25 +97,51 @@ impl StoreWriter {
     }
 }
 
-/// The pointer of a copy; damage of it is no reason not to use the rest.
-fn read_copy(disk: &dyn Disk, copy: &Path) -> Result<Result<Pointer>> {
-    match Pointer::read(disk, copy) {
-        Err(error) if error.class() != ErrorClass::Damage => Err(error),
-        read => Ok(read),
+/// Another copy of the store.
+struct Copied<'a> {
+    folder: &'a Path,
+    /// `None` if it is damaged, which is no reason not to use the rest.
+    pointer: Option<Pointer>,
+}
+
+impl Copied<'_> {
+    fn read<'a>(disk: &dyn Disk, folder: &'a Path) -> Result<Copied<'a>> {
+        match Pointer::read(disk, folder) {
+            Ok(pointer) => Ok(Copied { folder, pointer: Some(pointer) }),
+            Err(error) if error.class() == ErrorClass::Damage => {
+                Ok(Copied { folder, pointer: None })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn check_is_of(&self, ours: &Pointer) -> Result<()> {
+        let Some(theirs) = &self.pointer else { return Ok(()) };
+        for (what, expected, got) in
+            [("store", ours.store, theirs.store), ("seed", ours.seed.0, theirs.seed.0)]
+        {
+            if expected != got {
+                let kind = ErrorKind::Mismatch { what, expected, got };
+                return Err(Error::new(kind).at(&Place::file(self.folder)));
+            }
+        }
+        Ok(())
     }
 }
 
-fn check_same_store(ours: &Pointer, theirs: Option<&Pointer>, copy: Option<&Path>) -> Result<()> {
-    let (Some(theirs), Some(copy)) = (theirs, copy) else { return Ok(()) };
-    for (what, expected, got) in
-        [("store", ours.store, theirs.store), ("seed", ours.seed.0, theirs.seed.0)]
-    {
-        if expected != got {
-            let kind = ErrorKind::Mismatch { what, expected, got };
-            return Err(Error::new(kind).at(&Place::file(copy)));
-        }
-    }
-    Ok(())
+/// A pointer in the place of one that is lost: that of a copy, or one of the version files.
+fn make_pointer(
+    disk: &dyn Disk,
+    folder: &Path,
+    copied: &Option<Copied<'_>>,
+    current: Option<u64>,
+) -> Result<Option<(Pointer, CurrentFrom)>> {
+    // A copy says itself which version is current.
+    let ours = pointer_of_versions(disk, folder, current.filter(|_| copied.is_none()))?;
+    let Some(copied) = copied else { return Ok(ours.map(|ours| (ours, CurrentFrom::Versions))) };
+    ours.iter().try_for_each(|ours| copied.check_is_of(ours))?;
+    let theirs = copied.pointer.clone().map(|theirs| (theirs, CurrentFrom::Copy));
+    Ok(theirs.or_else(|| ours.map(|ours| (ours, CurrentFrom::Versions))))
 }
 
 /// A pointer that lists the version files of a folder, of the store that the newest is of; `None`

@@ -120,8 +120,10 @@ impl Sample {
     }
 }
 
+type Verb = fn(&mut StoreWriter) -> Result<()>;
+
 /// What users do with a store, of which nothing removes a version; each may fail.
-const VERBS: [(&str, fn(&mut StoreWriter) -> Result<()>); 7] = [
+const VERBS: [(&str, Verb); 7] = [
     ("open", |_| Ok(())),
     ("update", |writer| {
         let id = 100 + writer.pointer().newest;
@@ -322,9 +324,15 @@ fn a_copy_that_is_no_copy_is_refused_though_nothing_is_damaged() {
     let options = hashfold::store::StoreOptions { id: 7, ..options };
     StoreWriter::create(other.clone(), store(), options, Arc::new(Inline)).unwrap();
     copy_folder(other.as_ref(), store(), disk.as_ref(), Path::new("other"));
-    let error = mend(&disk, Some("other")).err().unwrap();
-    assert!(matches!(error.kind(), ErrorKind::Mismatch { .. }), "{error}");
-    assert_eq!(&*error.place().unwrap().file, Path::new("other"));
+    for is_lost in [false, true] {
+        if is_lost {
+            disk.remove(&pointer_path()).unwrap();
+        }
+        let error = mend(&disk, Some("other")).err().unwrap();
+        assert!(matches!(error.kind(), ErrorKind::Mismatch { .. }), "{error}");
+        assert_eq!(&*error.place().unwrap().file, Path::new("other"));
+        assert_eq!(disk.exists(&pointer_path()).unwrap(), !is_lost);
+    }
 }
 
 /// A power cut, a failure or a full disk in the middle of mending: the next time all is mended.
