@@ -399,7 +399,9 @@ fn a_build_that_fails_leaves_the_files_of_a_table_that_lost_its_manifest() {
     for end_early in [true, false] {
         let new = options(IndexChoice::Auto);
         let builder = TableBuilder::create(disk.clone(), folder, new, Arc::new(Inline)).unwrap();
-        if !end_early {
+        if end_early {
+            drop(builder);
+        } else {
             let run = VecRun::new(vec![(b"key".to_vec(), Some(b"value".to_vec()))], SEED);
             let summary = *run.summary();
             builder.build(&mut Broken(run, 1), &summary).unwrap_err();
