@@ -50,15 +50,12 @@ const READER_BYTES: usize = PROGRAM_BYTES + LOOKUP_BYTES + READS_BYTES;
 const KEYS_BYTES_MAX: usize = 256 << 20;
 const KEYS_BYTES_MIN: usize = 6 << 20;
 
-/// The most memory for keys that are only looked up, and the part of the memory that they get.
-const QUERY_BYTES_MAX: usize = 32 << 20;
-const QUERY_PART: usize = 3;
+/// The most memory for keys that are only looked up, in bytes. The larger a batch is, the more of its
+/// keys are in one block.
+const QUERY_BYTES_MAX: usize = 96 << 20;
 
 const _: () =
     assert!(READER_BYTES + WRITES_BYTES + KEYS_BYTES_MIN + CASCADE_MEMORY_MIN <= MEMORY_MIN);
-const _: () = assert!(
-    (MEMORY_MIN - READER_BYTES) - (MEMORY_MIN - READER_BYTES) / QUERY_PART >= CASCADE_MEMORY_MIN
-);
 // Another filter takes the place of lookups and keys.
 const _: () = assert!(READS_BYTES >= CASCADE_MEMORY_MIN);
 
@@ -117,7 +114,7 @@ impl MemoryArgs {
     pub(super) fn open(&self, folder: &Path) -> Result<(Snapshot, usize)> {
         folder::require_filter(folder)?;
         let rest = self.memory - READER_BYTES;
-        let keys = (rest / QUERY_PART).min(QUERY_BYTES_MAX);
+        let keys = (rest - CASCADE_MEMORY_MIN).min(QUERY_BYTES_MAX);
         let disk = device::disk();
         let snapshot = Snapshot::open_within(disk.as_ref(), folder, Access::Direct, rest - keys)?;
         Ok((snapshot, keys))
