@@ -1,14 +1,7 @@
 //! `--memory` of the filter verbs: what a command takes at most, as the system counts it.
 
 use crate::support::Work;
-use std::{
-    fmt::Write as _,
-    fs,
-    io::{Read as _, Write as _},
-    process::Stdio,
-    thread,
-    time::Duration,
-};
+use std::fmt::Write as _;
 
 /// What every command below is given, in bytes.
 const BUDGET: u64 = 64 << 20;
@@ -16,9 +9,6 @@ const BUDGET: u64 = 64 << 20;
 /// the budget and 30 MiB for the program; the filters here are so small that the budget itself is
 /// enough.
 const PEAK_MAX: u64 = BUDGET;
-/// How often a running command is looked at.
-const LOOK: Duration = Duration::from_millis(2);
-
 /// Lines with numbers.
 fn lines(numbers: impl Iterator<Item = u64>) -> Vec<u8> {
     let mut text = String::new();
@@ -26,37 +16,11 @@ fn lines(numbers: impl Iterator<Item = u64>) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// The peak of the resident memory of a process, in bytes; `None` when it has ended.
-fn peak(process: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
-}
-
 /// Runs a command on these lines; it ends with this code and within its memory.
 #[track_caller]
 fn check(work: &Work, line: &str, input: &[u8], code: i32) {
-    let mut command = work.command(&format!("{line} --memory 64MiB"));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().unwrap();
-    let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    let process = child.id();
-    let highest = thread::scope(|scope| {
-        scope.spawn(move || drop(stdin.write_all(input)));
-        scope.spawn(move || {
-            let mut buffer = vec![0; 1 << 16];
-            while stdout.read(&mut buffer).is_ok_and(|count| count > 0) {}
-        });
-        let mut highest = 0;
-        while child.try_wait().unwrap().is_none() {
-            highest = highest.max(peak(process).unwrap_or(0));
-            thread::sleep(LOOK);
-        }
-        highest
-    });
-    assert_eq!(child.wait().unwrap().code(), Some(code), "{line}");
-    assert!(highest > 4 << 20, "{line}: {highest} bytes");
-    println!("{line}: {} MiB", highest >> 20);
+    let (outcome, highest) = work.measured(&format!("{line} --memory 64MiB"), input);
+    assert_eq!(outcome.code, code, "{line}: {}", outcome.stderr);
     assert!(highest <= PEAK_MAX, "{line}: {} MiB of {} MiB", highest >> 20, PEAK_MAX >> 20);
 }
 

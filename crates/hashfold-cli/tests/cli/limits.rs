@@ -13,28 +13,11 @@ use std::{
 const MESSAGE_BYTES_MAX: usize = 4096;
 
 /// Runs a command; returns its exit code, its message and its peak memory in MiB.
-///
-/// The peak is read again and again while the command runs, so that the last milliseconds may be
-/// missing from it.
 #[track_caller]
 fn peak(work: &Work, line: &str) -> (i32, String, u64) {
-    let mut command = work.command(line);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
-    let status = format!("/proc/{}/status", child.id());
-    let reader = std::thread::spawn(move || child.wait_with_output().unwrap());
-    let mut peak_kib = 0;
-    while !reader.is_finished() {
-        let status = fs::read_to_string(&status).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let now = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
-        peak_kib = now.unwrap_or(0).max(peak_kib);
-        std::thread::sleep(std::time::Duration::from_micros(300));
-    }
-    let output = reader.join().unwrap();
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.len() <= MESSAGE_BYTES_MAX, "{line}: {} bytes", message.len());
-    (output.status.code().unwrap_or(-1), message, peak_kib >> 10)
+    let (Outcome { code, stderr, .. }, peak) = work.measured(line, b"");
+    assert!(stderr.len() <= MESSAGE_BYTES_MAX, "{line}: {} bytes", stderr.len());
+    (code, stderr, peak >> 20)
 }
 
 /// Checks that `bytes` are refused with `message`, in so little memory.

@@ -2,41 +2,16 @@
 
 use crate::support::Work;
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{BufWriter, Write as _},
-    process::Stdio,
-    thread,
-    time::Duration,
 };
 
 const MIB: u64 = 1 << 20;
 
-/// Runs the command, which must succeed; returns the peak of its resident memory, in bytes.
-#[track_caller]
-fn peak_bytes(work: &Work, line: &str) -> u64 {
-    let mut child = work.command(line).stdout(Stdio::null()).spawn().unwrap();
-    let status_path = format!("/proc/{}/status", child.id());
-    let mut peak = 0;
-    let code = loop {
-        // A process that has ended says nothing of its memory.
-        let status = fs::read_to_string(&status_path).unwrap_or_default();
-        let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        if let Some(kib) = kib.and_then(|text| text.trim().strip_suffix(" kB")) {
-            peak = kib.parse::<u64>().unwrap() << 10;
-        }
-        if let Some(status) = child.try_wait().unwrap() {
-            break status.code();
-        }
-        thread::sleep(Duration::from_millis(2));
-    };
-    assert_eq!(code, Some(0), "{line}");
-    assert!(peak > MIB, "{line}: the peak was not measured");
-    peak
-}
-
 #[track_caller]
 fn check(work: &Work, line: &str, memory_mib: u64) {
-    let peak = peak_bytes(work, &format!("{line} --memory {memory_mib}MiB"));
+    let (outcome, peak) = work.measured(&format!("{line} --memory {memory_mib}MiB"), b"");
+    assert_eq!(outcome.code, 0, "{line}: {outcome:?}");
     let limit = memory_mib * MIB * 11 / 10 + 30 * MIB;
     println!("{line}: {} of {} MiB", peak / MIB, limit / MIB);
     assert!(peak <= limit, "{line}: {} MiB, more than {}", peak / MIB, limit / MIB);

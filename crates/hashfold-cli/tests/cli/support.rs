@@ -8,6 +8,8 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
+    time::Duration,
 };
 use tempfile::TempDir;
 
@@ -59,7 +61,7 @@ impl Work {
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_vec();
         // The command may end before it has read all.
-        let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
+        let feeder = thread::spawn(move || drop(stdin.write_all(&input)));
         let output = child.wait_with_output().unwrap();
         feeder.join().unwrap();
         Outcome {
@@ -67,6 +69,31 @@ impl Work {
             stdout: output.stdout,
             stderr: String::from_utf8(output.stderr).unwrap(),
         }
+    }
+
+    /// Runs the command with bytes on standard input; also returns the peak of its resident memory,
+    /// in bytes. The peak is read again and again while the command runs, so that the last
+    /// milliseconds may be missing from it.
+    #[track_caller]
+    pub(crate) fn measured(&self, line: &str, input: &[u8]) -> (Outcome, u64) {
+        let mut command = self.command(line);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (mut stdin, process) = (child.stdin.take().unwrap(), child.id());
+        thread::scope(|scope| {
+            scope.spawn(move || drop(stdin.write_all(input)));
+            let waiter = scope.spawn(move || child.wait_with_output().unwrap());
+            let mut peak = 0;
+            while !waiter.is_finished() {
+                peak = peak.max(peak_bytes(process).unwrap_or(0));
+                thread::sleep(Duration::from_micros(300));
+            }
+            let output = waiter.join().unwrap();
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            let code = output.status.code().unwrap_or(-1);
+            assert!(peak > 1 << 20, "{line}: the peak was not measured");
+            (Outcome { code, stdout: output.stdout, stderr }, peak)
+        })
     }
 
     /// Runs the command without input.
@@ -91,6 +118,13 @@ impl Work {
         lines.sort();
         lines
     }
+}
+
+/// The peak of the resident memory of a process so far, in bytes; `None` when it has ended.
+fn peak_bytes(process: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
 /// Raw records.
