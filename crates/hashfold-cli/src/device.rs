@@ -17,8 +17,13 @@ pub(crate) fn disk() -> Arc<dyn Disk> {
 
 /// A pool of so many threads, or of as many as suit this machine.
 pub(crate) fn executor(threads: Option<usize>) -> Arc<dyn Executor> {
+    executor_beside(0, threads)
+}
+
+/// A pool of `workers` threads for long jobs, and of others for what these wait for.
+pub(crate) fn executor_beside(workers: usize, threads: Option<usize>) -> Arc<dyn Executor> {
     let cores = || thread::available_parallelism().map_or(1, NonZero::get);
-    Arc::new(Threads::new(threads.unwrap_or_else(|| cores() + WAITING_THREADS)))
+    Arc::new(Threads::new(workers + threads.unwrap_or_else(|| cores() + WAITING_THREADS)))
 }
 
 /// The time, in seconds since 1970.

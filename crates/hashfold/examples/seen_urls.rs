@@ -6,12 +6,9 @@ use std::{path::Path, sync::Arc};
 fn main() -> Result<()> {
     let (disk, folder) = (Arc::new(OsDisk), Path::new("target/seen-urls"));
     let _ = std::fs::remove_dir_all(folder);
-    // Flushes and merges run in the background, and what they read and write beside them.
-    let settings = CascadeSettings {
-        work: Arc::new(Threads::new(4)),
-        io: Arc::new(Threads::new(2)),
-        ..CascadeSettings::default()
-    };
+    // Flushes and merges run in the background, and their reads and writes beside them.
+    let settings =
+        CascadeSettings { executor: Arc::new(Threads::new(6)), ..CascadeSettings::default() };
     // Numbers drawn at random: then nobody can choose keys that collide, or mix two filters up.
     let (seed, id) = (Seed(0x9e37_79b9_7f4a_7c15), 0xbf58_476d_1ce4_e5b9);
 

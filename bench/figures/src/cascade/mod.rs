@@ -46,13 +46,9 @@ fn options_for(keys: u64, options: &Options) -> Result<CascadeOptions> {
 fn settings(memory_mib: usize, is_inline: bool) -> CascadeSettings {
     let defaults = CascadeSettings { memory_bytes: memory_mib << 20, ..Default::default() };
     if is_inline {
-        return CascadeSettings { work: Arc::new(Inline), io: Arc::new(Inline), ..defaults };
+        return CascadeSettings { executor: Arc::new(Inline), ..defaults };
     }
-    CascadeSettings {
-        work: Arc::new(Threads::new(4)),
-        io: Arc::new(Threads::new(THREADS)),
-        ..defaults
-    }
+    CascadeSettings { executor: Arc::new(Threads::new(4 + THREADS)), ..defaults }
 }
 
 fn create(folder: &Path, new: &CascadeOptions, settings: CascadeSettings) -> Result<CascadeFilter> {

@@ -69,9 +69,8 @@ impl Peer for Cascade {
         };
         let settings = CascadeSettings {
             memory_bytes: options.memory << 20,
-            // Three kinds of work in the background, and as many transfers as there are cores.
-            work: Arc::new(Threads::new(4)),
-            io: Arc::new(Threads::new(available_parallelism().map_or(1, usize::from))),
+            // Four jobs in the background, and as many transfers as there are cores.
+            executor: Arc::new(Threads::new(4 + available_parallelism().map_or(1, usize::from))),
             ..CascadeSettings::default()
         };
         let folder = folder.join("cascade");

@@ -52,7 +52,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<Exit> {
     for other in &args.others {
         open(other)?;
     }
-    let io = budget.io();
+    let io = budget.executor();
     for other in &args.others {
         let other = open(other)?;
         filter.insert_run(&mut other.scan(&io)?, other.stats().items)?;

@@ -5,7 +5,7 @@ use clap::Args;
 use hashfold::{
     filter::{CASCADE_MEMORY_MIN, CascadeFilter, CascadeSettings, Snapshot},
     io::{Access, WRITER_BYTES_MAX},
-    work::{Executor, Threads},
+    work::Executor,
 };
 use std::{path::Path, sync::Arc};
 
@@ -89,15 +89,14 @@ impl Budget {
     pub(super) fn settings(&self) -> CascadeSettings {
         CascadeSettings {
             memory_bytes: self.filter,
-            work: Arc::new(Threads::new(WORKERS)),
-            io: self.io(),
+            executor: self.executor(),
             ..CascadeSettings::default()
         }
     }
 
-    /// Threads that read and write.
-    pub(super) fn io(&self) -> Arc<dyn Executor> {
-        device::executor(self.threads)
+    /// Threads for packing, flushes and merges, and threads that read and write beside them.
+    pub(super) fn executor(&self) -> Arc<dyn Executor> {
+        device::executor_beside(WORKERS, self.threads)
     }
 }
 

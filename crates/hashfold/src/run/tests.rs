@@ -105,7 +105,7 @@ fn spill_exists(disk: &MemoryDisk) -> bool {
 /// Sorts with the least memory and compares with the truth; returns the bytes spilled.
 #[track_caller]
 fn check_sort_on(entries: &[Owned], hash: Hash, executor: Arc<dyn Executor>) -> u64 {
-    check_sort_within(OPTIONS, entries, hash, executor, Sorter::finish)
+    check_sort_within(OPTIONS, entries, hash, executor)
 }
 
 /// Sorts with any memory and compares with the truth; returns the bytes spilled.
@@ -115,14 +115,13 @@ fn check_sort_within(
     entries: &[Owned],
     hash: Hash,
     executor: Arc<dyn Executor>,
-    finish: impl FnOnce(Sorter) -> Result<Sorted>,
 ) -> u64 {
     let disk = Arc::new(MemoryDisk::default());
     let mut sorter = sorter_with_hash(disk.clone(), hash, options, executor);
     for (key, value) in entries {
         sorter.push(key, value.as_deref()).unwrap();
     }
-    let mut sorted = finish(sorter).unwrap();
+    let mut sorted = sorter.finish().unwrap();
     assert_eq!(*sorted.summary(), naive::summary(entries));
     let all = collect(&mut sorted);
     // Not `assert_eq`, which would print megabytes.
@@ -240,12 +239,8 @@ fn entries_of_any_size_in_any_memory_are_sorted_however_late_jobs_run() {
         };
         let hash: Hash =
             [plain, plain, plain, four_hashes, alike_but_last_bits, equal][random() as usize % 6];
-        let finish = match random() % 2 {
-            0 => Sorter::finish,
-            _ => |sorter: Sorter| sorter.finish_on(Arc::new(Inline)),
-        };
         println!("seed {seed}: {options:?}, {executor:?}");
-        check_sort_within(options, &mixed_entries(memory_bytes, seed), hash, executor, finish);
+        check_sort_within(options, &mixed_entries(memory_bytes, seed), hash, executor);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{
     io::Disk,
     key::Seed,
     run::{MEMORY_BYTES_MIN, Run, SortOptions, Sorter, Summary},
-    work::{Executor, Inline},
+    work::Executor,
 };
 use std::{path::Path, sync::Arc};
 
@@ -71,10 +71,8 @@ impl Batch {
 
     /// The sorted entries of each chunk.
     pub(super) fn finish(self) -> Result<Vec<(Box<dyn Run>, Summary)>> {
-        let one = self.sorters.len() == 1;
         let finish = |sorter: Sorter| {
-            // Chunks are built side by side, by jobs that must not wait for other jobs.
-            let run = if one { sorter.finish()? } else { sorter.finish_on(Arc::new(Inline))? };
+            let run = sorter.finish()?;
             let summary = *run.summary();
             Ok((Box::new(run) as Box<dyn Run>, summary))
         };

@@ -3,6 +3,7 @@
 use super::{
     layer::folder_of,
     pointer::Pointer,
+    read::recheck,
     tree::{self, FileTree, Tree, check_pieces},
     version::{Layer, VersionInfo, file_name},
     write::StoreWriter,
@@ -46,7 +47,8 @@ pub fn verify(
         true => Some(disk.share(&path)?),
         false => None,
     };
-    let info = match VersionInfo::read(disk, &folder.join(VERSIONS), number, of.as_ref()) {
+    let info = VersionInfo::read(disk, &folder.join(VERSIONS), number, of.as_ref());
+    let info = match info.map_err(|error| recheck(error, disk, folder, number)) {
         Err(error) if is_damage(&error) => {
             report.damage.push(error);
             return Ok(report);

@@ -48,6 +48,7 @@ impl Version {
     ) -> Result<Version> {
         let of = Pointer::read(disk.as_ref(), folder).ok();
         Version::open_beside(disk, folder, number, options, of.as_ref(), None)
+            .map_err(|error| recheck(error, disk.as_ref(), folder, number))
     }
 
     /// The same, with tables that `other` has open already.
@@ -245,8 +246,23 @@ pub fn versions(disk: &dyn Disk, folder: &Path) -> Result<Vec<(u64, Result<Versi
         all.sort_unstable();
         all.dedup();
     }
-    let read = |number| (number, VersionInfo::read(disk, &versions, number, of.as_ref()));
-    Ok(all.into_iter().map(read).collect())
+    let read = |number| {
+        let read = VersionInfo::read(disk, &versions, number, of.as_ref());
+        (number, read.map_err(|error| recheck(error, disk, folder, number)))
+    };
+    let was_there = |read: &Result<VersionInfo>| !read.as_ref().is_err_and(Error::is_absent);
+    Ok(all.into_iter().map(read).filter(|(_, read)| was_there(read)).collect())
+}
+
+/// The error of looking for a version: one that a writer removed meanwhile is not lost.
+pub(super) fn recheck(error: Error, disk: &dyn Disk, folder: &Path, number: u64) -> Error {
+    let is_struck = || Pointer::read(disk, folder).is_ok_and(|now| now.version(number).is_none());
+    match (error.kind(), error.place()) {
+        (ErrorKind::Missing { .. }, Some(place)) if is_struck() => {
+            Error::new(ErrorKind::Absent).at(place)
+        }
+        _ => error,
+    }
 }
 
 /// A reader of the current version, whichever that is.

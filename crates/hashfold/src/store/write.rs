@@ -17,12 +17,12 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Place, Result},
     folder::{self, LockedFolder, Site, TABLES, VERSIONS},
-    io::{Access, Disk, UNIT_SIZE, new_name, replace_file},
+    io::{Access, Disk, WRITER_BYTES_MAX, new_name, replace_file},
     key::Seed,
     manifest::Kind as DataSetKind,
     run::{Run, SortOptions, Summary, VALUE_BYTES_MAX},
-    table::{OpenOptions, Table, is_table_file},
-    work::{Executor, Inline, Pending},
+    table::{OpenOptions, SCAN_BYTES_MAX, Table, is_table_file},
+    work::{Executor, Pending},
 };
 use std::{
     collections::HashSet,
@@ -346,16 +346,13 @@ impl StoreWriter {
     }
 
     fn layer_builder(&self, id: u64, shape: Shape) -> LayerBuilder {
-        let one = shape.slots.chunks() == 1;
         LayerBuilder {
             disk: self.disk.clone(),
             tables: self.tables(),
             id,
             seed: self.pointer.seed,
             shape,
-            // Jobs must not wait for jobs of the same executor: many chunks run side by side
-            // instead.
-            executor: if one { self.executor.clone() } else { Arc::new(Inline) },
+            executor: self.executor.clone(),
             watch: self.watch.clone(),
         }
     }
@@ -538,8 +535,7 @@ pub(super) fn remove_table(disk: &dyn Disk, path: &Path) -> Result<u64> {
 fn side_by_side(jobs: &[ChunkJob], memory_bytes: usize) -> usize {
     let old = jobs.iter().filter_map(|job| job.old.as_ref());
     let layers = old.map(|(number, parent)| parent.chunks[*number].layers.len()).max();
-    // A unit that is being written, and about as much that is read of each old layer.
-    let each_bytes = (1 + layers.unwrap_or(0)) * UNIT_SIZE;
+    let each_bytes = WRITER_BYTES_MAX + layers.unwrap_or(0) * SCAN_BYTES_MAX;
     ((SIDE_BYTES_MIN + memory_bytes / 16) / each_bytes).max(1)
 }
 

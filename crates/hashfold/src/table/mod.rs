@@ -53,7 +53,7 @@ mod trie;
 mod verify;
 mod window;
 
-pub(crate) use self::build::is_table_file;
+pub(crate) use self::{build::is_table_file, window::SCAN_BYTES_MAX};
 pub use self::{
     build::{TableBuilder, reindex},
     fingerprints::ABSENT_BITS_MAX,

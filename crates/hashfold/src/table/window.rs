@@ -15,6 +15,8 @@ const AHEAD_MAX: usize = 2;
 /// Room in front of a chunk for the last blocks of the one before: an entry may lie across both.
 const HEAD_SIZE: usize = BLOCK_SIZE_MAX;
 const _: () = assert!(HEAD_SIZE.is_multiple_of(ALIGNMENT));
+/// Memory of a scan that reads ahead, at most, in bytes, unless an entry is larger than a chunk.
+pub(crate) const SCAN_BYTES_MAX: usize = (AHEAD_MAX + 1) * (HEAD_SIZE + CHUNK_SIZE);
 
 /// Some consecutive blocks in memory.
 pub(super) struct Window {

@@ -31,8 +31,7 @@ fn open_or_create(folder: &Path, log: bool) -> CascadeFilter {
     let settings = CascadeSettings {
         memory_bytes: CASCADE_MEMORY_MIN,
         log,
-        work: pool(),
-        io: pool(),
+        executor: pool(),
         ..CascadeSettings::default()
     };
     if disk.exists(&folder.join("MANIFEST")).unwrap() {

@@ -28,8 +28,7 @@ const FOLDERS: [(&str, Kind); 3] =
 fn settings() -> CascadeSettings {
     CascadeSettings {
         memory_bytes: hashfold::filter::CASCADE_MEMORY_MIN,
-        work: Arc::new(Inline),
-        io: Arc::new(Inline),
+        executor: Arc::new(Inline),
         ..CascadeSettings::default()
     }
 }

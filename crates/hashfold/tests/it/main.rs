@@ -23,3 +23,4 @@ mod store_fixture;
 mod store_kill;
 mod store_lost;
 mod store_readers;
+mod waiting;

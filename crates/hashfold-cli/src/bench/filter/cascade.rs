@@ -70,8 +70,7 @@ fn unique(bench: &FilterBench, report: &Report, folder: &Path) -> Result<()> {
 pub(super) fn settings(bench: &FilterBench) -> CascadeSettings {
     CascadeSettings {
         memory_bytes: bench.memory,
-        work: Arc::new(Threads::new(4)),
-        io: Arc::new(Threads::new(bench.threads)),
+        executor: Arc::new(Threads::new(4 + bench.threads)),
         ..CascadeSettings::default()
     }
 }

@@ -308,7 +308,7 @@ impl Core {
         install(&mut shared);
         drop((shared, publishing));
         self.notify();
-        self.obsolete.start_removing(&*self.settings.io);
+        self.obsolete.start_removing(&*self.settings.executor);
         Ok(true)
     }
 

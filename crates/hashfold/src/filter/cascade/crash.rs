@@ -183,8 +183,7 @@ impl Script {
             memory_bytes: CASCADE_MEMORY_MIN,
             upper_percent: self.upper_percent,
             log: self.log,
-            work: pool(),
-            io: pool(),
+            executor: pool(),
             ..CascadeSettings::default()
         }
     }

@@ -17,7 +17,7 @@ use std::{mem, sync::Arc};
 /// Starts to pack the frozen table, which [`Errand::Running`] stands for already.
 pub(super) fn start_pack(core: &Arc<Core>) {
     let shared = core.clone();
-    core.settings.work.spawn(Box::new(move || {
+    core.settings.executor.spawn(Box::new(move || {
         let frozen = shared.begin_pack();
         let result = caught("pack", || frozen.map_or(Ok(()), |frozen| pack(&shared, frozen)));
         shared.end_pack(result);
@@ -59,7 +59,7 @@ fn pack(core: &Core, frozen: Frozen) -> Result<()> {
 pub(super) fn start_flush(core: &Arc<Core>) {
     if !mem::replace(&mut core.shared().flush, Errand::Running).is_running() {
         let shared = core.clone();
-        core.settings.work.spawn(Box::new(move || flush_all(&shared)));
+        core.settings.executor.spawn(Box::new(move || flush_all(&shared)));
     }
 }
 
@@ -143,7 +143,7 @@ fn fill(core: &Core, writer: &mut RunWriter, fingerprints: &mut dyn Fingerprints
 pub(super) fn create(core: &Core, resident: Option<Resident>) -> Result<RunWriter> {
     let number = core.new_number();
     let name = (core.run_name(number), core.generation());
-    let io = core.settings.io.clone();
+    let io = core.settings.executor.clone();
     RunWriter::create((&*core.disk, &core.folder), name, resident, &core.room, io)
         .inspect_err(|_| core.discard(&[number]))
 }

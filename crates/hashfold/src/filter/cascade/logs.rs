@@ -83,7 +83,7 @@ impl Logs {
             return self.number;
         }
         if wal.size() >= LOG_SIZE / 2 && self.next.is_none() {
-            self.next = Some(Pending::start(&*core.settings.io, make(core, self.number)));
+            self.next = Some(Pending::start(&*core.settings.executor, make(core, self.number)));
         }
         self.number - 1
     }
@@ -122,7 +122,7 @@ impl Logs {
 /// Makes a log.
 fn make(core: &Core, number: u64) -> impl FnOnce() -> Result<Wal> + Send + 'static {
     let (disk, folder) = (core.disk.clone(), core.folder.clone());
-    let (of, io) = ((core.identity.seed, core.identity.id), core.settings.io.clone());
+    let (of, io) = ((core.identity.seed, core.identity.id), core.settings.executor.clone());
     move || {
         let made = Wal::create(&*disk, &folder, number, of, io);
         // If it cannot be removed, it is an empty log.

@@ -73,7 +73,7 @@ pub(super) fn start(core: &Arc<Core>) {
 
 fn spawn(core: &Arc<Core>, kind: Kind, task: Task) {
     let shared = core.clone();
-    core.settings.work.spawn(Box::new(move || run(&shared, kind, task)));
+    core.settings.executor.spawn(Box::new(move || run(&shared, kind, task)));
 }
 
 /// Does a task, and what there is to do then.
@@ -88,7 +88,7 @@ fn run(core: &Arc<Core>, kind: Kind, mut task: Task) {
         match next {
             None => return,
             // Other jobs of a pool get their turn.
-            Some(next) if core.settings.work.width() > 0 => return spawn(core, kind, next),
+            Some(next) if core.settings.executor.width() > 0 => return spawn(core, kind, next),
             Some(next) => task = next,
         }
     }
@@ -245,7 +245,7 @@ fn merge_up(core: &Core, view: &View, epoch: u64, tier: u8, runs: &[u64]) -> Res
 
 /// A stretch of a run, to be merged; `unit` bytes are read at once.
 fn scan(core: &Core, run: &Arc<Run>, stretch: (u64, u64), unit: usize) -> RunScan {
-    RunScan::new(run, core.identity.universe, stretch, unit, &core.settings.io)
+    RunScan::new(run, core.identity.universe, stretch, unit, &core.settings.executor)
 }
 
 /// A merge that pauses while the packing of a table is urgent: somebody waits for that.

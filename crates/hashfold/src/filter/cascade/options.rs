@@ -77,11 +77,9 @@ pub struct CascadeSettings {
     pub log: bool,
     /// How runs are read.
     pub access: Access,
-    /// Where packing, flushes and merges run, up to four at a time. They wait for what runs on `io`.
-    pub work: Arc<dyn Executor>,
-    /// Where single reads and writes run. Must not be the executor of `work`, whose threads would
-    /// all wait for themselves.
-    pub io: Arc<dyn Executor>,
+    /// The executor of all background work: packing, flushes and merges, up to four at a time, and
+    /// their reads and writes. With fewer than six threads these wait for each other.
+    pub executor: Arc<dyn Executor>,
 }
 
 impl Default for CascadeSettings {
@@ -92,8 +90,7 @@ impl Default for CascadeSettings {
             upper_percent: 50,
             log: false,
             access: Access::Direct,
-            work: Arc::new(Inline),
-            io: Arc::new(Inline),
+            executor: Arc::new(Inline),
         }
     }
 }
@@ -148,10 +145,6 @@ impl CascadeSettings {
         check_memory(self.memory_bytes)?;
         if !(1..=1000).contains(&self.upper_percent) {
             return Err(Error::argument("upper percent", "1 to 1000", self.upper_percent));
-        }
-        if Arc::ptr_eq(&self.work, &self.io) && self.work.width() > 0 {
-            let expected = "another executor than that of the work, which waits for it";
-            return Err(Error::argument("executor for reads and writes", expected, "the same"));
         }
         Ok(())
     }

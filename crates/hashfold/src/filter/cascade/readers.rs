@@ -35,8 +35,7 @@ fn create(disk: &Arc<dyn Disk>, log: bool) -> CascadeFilter {
     let settings = CascadeSettings {
         memory_bytes: CASCADE_MEMORY_MIN,
         log,
-        work: pool(),
-        io: pool(),
+        executor: pool(),
         ..CascadeSettings::default()
     };
     let options = CascadeOptions::exact(Seed(1), 7);

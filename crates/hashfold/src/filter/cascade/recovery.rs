@@ -42,6 +42,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, settings: CascadeSettings
     // What is there may be from a process that was killed, and not be on the device yet.
     folder.disk.sync_folder(&folder.path)?;
     let (identity, state) = read_state(&*folder.disk, &folder.path)?;
+    check_newest(&*folder.disk, &folder.path, &identity, &state)?;
     let room = Room::new(settings.shares(identity.mode, identity.universe).runs);
     let access = settings.access;
     let view = open_runs(&*folder.disk, &folder.path, &identity, &state, access, &room)?;
@@ -57,6 +58,7 @@ pub(super) fn read(
     room: &Arc<Room>,
 ) -> Result<(Identity, View)> {
     let (identity, state) = read_state(disk, folder)?;
+    check_newest(disk, folder, &identity, &state)?;
     let view = open_runs(disk, folder, &identity, &state, access, room)?;
     Ok((identity, view))
 }
@@ -77,16 +79,16 @@ fn open_runs(
 /// Reads the manifest of a filter.
 pub(super) fn read_state(disk: &dyn Disk, folder: &Path) -> Result<(Identity, State<u64>)> {
     let manifest = folder::read_manifest(disk, folder, Kind::Filter)?;
-    let decoded = state::decode(&manifest);
-    let (identity, state) = decoded.map_err(|error| error.at(&Place::file(&folder.join(NAME))))?;
-    check_newest(disk, folder, &identity, &state)?;
-    Ok((identity, state))
+    state::decode(&manifest).map_err(|error| error.at(&Place::file(&folder.join(NAME))))
 }
 
 /// Refuses a manifest that is older than a run: what it does not name would be forgotten, and
 /// swept up. It may have been restored from a copy. A run that a crash left is no older than the
 /// manifest: it says which one was current when it was begun.
-fn check_newest(
+///
+/// Beside a writer a reader may see a new run and an old manifest: then the manifest has been
+/// replaced since.
+pub(super) fn check_newest(
     disk: &dyn Disk,
     folder: &Path,
     identity: &Identity,

@@ -60,8 +60,7 @@ fn settings(threads: usize, log: bool) -> CascadeSettings {
     CascadeSettings {
         memory_bytes: CASCADE_MEMORY_MIN,
         log,
-        work: pool(threads),
-        io: pool(threads),
+        executor: pool(threads),
         ..CascadeSettings::default()
     }
 }

@@ -62,6 +62,7 @@ pub fn verify_cascade(
     progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<CascadeReport> {
     let (identity, state) = recovery::read_state(disk, folder)?;
+    recovery::check_newest(disk, folder, &identity, &state)?;
     let mut report = CascadeReport::default();
     // One run is open at a time.
     let room = Room::unlimited();

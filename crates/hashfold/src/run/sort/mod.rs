@@ -225,14 +225,6 @@ impl Sorter {
         self.buckets.close()?;
         Ok(Sorted::new(self.buckets, self.summary, self.duplicates))
     }
-
-    /// The same, with loading and sorting done by another executor: [`Inline`](crate::work::Inline)
-    /// if the run is read by a job of the first one, which must not wait for other jobs.
-    pub fn finish_on(mut self, executor: Arc<dyn Executor>) -> Result<Sorted> {
-        self.buckets.close()?;
-        self.buckets.spill.go_on_with(executor);
-        Ok(Sorted::new(self.buckets, self.summary, self.duplicates))
-    }
 }
 
 #[cfg(test)]

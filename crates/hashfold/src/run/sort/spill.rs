@@ -92,12 +92,6 @@ impl Spill {
         }
     }
 
-    /// Hands work to another executor from now on. None may be under way.
-    pub(super) fn go_on_with(&mut self, executor: Arc<dyn Executor>) {
-        assert!(self.writes.is_empty() && self.coming.is_none());
-        self.executor = executor;
-    }
-
     pub(super) fn executor(&self) -> &Arc<dyn Executor> {
         &self.executor
     }

@@ -3,16 +3,28 @@
 //! The library starts no thread of its own accord: a part that can use a second core or wait for
 //! the disk in the background takes an [`Executor`]. [`Inline`] runs everything in the caller,
 //! [`Threads`] is the pool that the command uses.
+//!
+//! Waiting helps: [`Pending::wait`] runs a job that no thread has begun. So a job may wait for
+//! other jobs of its own executor, whatever the number of threads.
+
+mod pending;
+
+pub use self::pending::Pending;
 
 use std::{
     fmt, io,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex,
         mpsc::{Receiver, Sender, channel},
     },
     thread::{self, JoinHandle},
 };
+
+/// The locks of [`pending`], which a test replaces by those of a scheduler that tries all orders.
+mod sync {
+    pub(super) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+}
 
 /// A piece of work.
 pub type Job = Box<dyn FnOnce() + Send>;
@@ -115,33 +127,6 @@ impl Drop for Threads {
     }
 }
 
-/// The result of a job that may still be running.
-#[derive(Debug)]
-pub struct Pending<T>(
-    /// Never locked: it lets whoever has one be shared between threads.
-    Mutex<Receiver<thread::Result<T>>>,
-);
-
-impl<T: Send + 'static> Pending<T> {
-    /// Hands `work` to `executor`.
-    pub fn start(executor: &dyn Executor, work: impl FnOnce() -> T + Send + 'static) -> Pending<T> {
-        let (done, pending) = channel();
-        executor.spawn(Box::new(move || {
-            let _ = done.send(catch_unwind(AssertUnwindSafe(work)));
-        }));
-        Pending(Mutex::new(pending))
-    }
-
-    /// Waits for the result. A panic of the job goes on here.
-    pub fn wait(self) -> T {
-        let result = self.0.into_inner().expect("nobody locks it");
-        match result.recv().expect("an executor runs every job that it takes") {
-            Ok(value) => value,
-            Err(panic) => resume_unwind(panic),
-        }
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod testing {
     //! An executor for tests in which background work lags behind.
@@ -226,6 +211,26 @@ mod tests {
             pool.spawn(Box::new(|| panic!("on purpose")));
             check(&pool);
         }
+    }
+
+    /// A job that waits for jobs of its own executor, three levels deep, on fewer threads than that.
+    #[test]
+    fn a_job_may_wait_for_jobs_of_its_executor() {
+        fn sum(executor: &Arc<dyn Executor>, depth: u32) -> u64 {
+            if depth == 0 {
+                return 1;
+            }
+            let part = |_| {
+                let executor_of_job = executor.clone();
+                Pending::start(&**executor, move || sum(&executor_of_job, depth - 1))
+            };
+            let parts: Vec<_> = (0..5).map(part).collect();
+            parts.into_iter().map(Pending::wait).sum()
+        }
+        for threads in [1, 2, 7] {
+            assert_eq!(sum(&(Arc::new(Threads::new(threads)) as _), 3), 125);
+        }
+        assert_eq!(sum(&(Arc::new(Inline) as _), 3), 125);
     }
 
     #[test]

@@ -1,0 +1,110 @@
+//! Waiting helps, in every order in which threads can run: the real code of `Pending` on the locks
+//! and threads of a scheduler that tries them. Issue 11, point 2.
+
+use hashfold::work::{Executor, Job};
+use shuttle::{
+    sync::{Arc, Mutex, mpsc},
+    thread,
+};
+use std::{
+    fmt,
+    panic::{self, AssertUnwindSafe},
+};
+
+mod sync {
+    pub(super) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
+}
+
+#[path = "../../src/work/pending.rs"]
+#[expect(unreachable_pub, reason = "it is public where it belongs")]
+mod pending;
+
+use self::pending::Pending;
+
+/// Random orders that are tried of a case that has too many.
+const ORDERS: usize = 3000;
+/// Orders of a small case that are tried one after the other, at most.
+const ORDERS_MAX: usize = 20_000;
+
+/// The queue of a pool on threads of the scheduler, which end when nobody has it any more.
+struct Queue(Mutex<mpsc::Sender<Job>>);
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Queue")
+    }
+}
+
+impl Executor for Queue {
+    fn spawn(&self, job: Job) {
+        self.0.lock().unwrap().send(job).unwrap();
+    }
+
+    fn width(&self) -> usize {
+        1
+    }
+}
+
+/// Does it with a pool of so many threads, and waits for these to end.
+fn with_pool(count: usize, act: impl FnOnce(&Arc<Queue>)) {
+    let (queue, jobs) = mpsc::channel::<Job>();
+    let jobs = Arc::new(Mutex::new(jobs));
+    let start = |_| {
+        let jobs = jobs.clone();
+        thread::spawn(move || {
+            loop {
+                let job = jobs.lock().unwrap().recv();
+                let Ok(job) = job else { return };
+                job();
+            }
+        })
+    };
+    let threads: Vec<_> = (0..count).map(start).collect();
+    let queue = Arc::new(Queue(Mutex::new(queue)));
+    act(&queue);
+    drop(queue);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// A sum by jobs that start jobs on their own executor and wait for them.
+fn sum(executor: &Arc<Queue>, depth: u32, width: u64) -> u64 {
+    if depth == 0 {
+        return 1;
+    }
+    let start = |_| {
+        let executor_of_job = executor.clone();
+        Pending::start(&**executor, move || sum(&executor_of_job, depth - 1, width))
+    };
+    let parts: Vec<_> = (0..width).map(start).collect();
+    parts.into_iter().map(Pending::wait).sum()
+}
+
+fn run(threads: usize, depth: u32, width: u64) {
+    with_pool(threads, |pool| assert_eq!(sum(pool, depth, width), width.pow(depth)));
+}
+
+#[test]
+fn one_job_is_run_once_in_every_order() {
+    shuttle::check_dfs(|| run(1, 1, 1), Some(ORDERS_MAX));
+    shuttle::check_dfs(|| run(1, 1, 2), Some(ORDERS_MAX));
+}
+
+#[test]
+fn jobs_that_wait_for_jobs_of_their_executor_never_wait_for_ever() {
+    for (threads, depth, width) in [(1, 2, 2), (1, 3, 1), (2, 2, 2), (2, 3, 2)] {
+        shuttle::check_random(move || run(threads, depth, width), ORDERS);
+    }
+}
+
+#[test]
+fn a_panic_of_a_job_reaches_the_one_who_waits_whoever_runs_it() {
+    let check = || {
+        with_pool(1, |pool| {
+            let panic = || -> u64 { panic::resume_unwind(Box::new(7)) };
+            let pending = Pending::start(&**pool, panic);
+            let panic = panic::catch_unwind(AssertUnwindSafe(|| pending.wait())).unwrap_err();
+            assert_eq!(panic.downcast_ref(), Some(&7));
+        });
+    };
+    shuttle::check_random(check, ORDERS);
+}
