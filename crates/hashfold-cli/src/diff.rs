@@ -13,6 +13,7 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{
+    folder::check_outside,
     io::Access,
     store::{self, Changes, DeltaInfo, Version},
     table::OpenOptions,
@@ -50,6 +51,7 @@ pub(crate) struct DiffArgs {
 
 pub(crate) fn run(args: &DiffArgs) -> Result<Exit> {
     let start = Instant::now();
+    check_outside(device::disk().as_ref(), &args.out)?;
     let current = folder::current(&args.store)?;
     let stop = Stop::on_signals()?;
     let (from, to) = (args.open(args.from)?, args.open(args.to.unwrap_or(current))?);

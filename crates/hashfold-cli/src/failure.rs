@@ -19,6 +19,8 @@ pub(crate) enum Exit {
     Damage = 4,
     /// The operating system or the device failed.
     Io = 5,
+    /// Hashfold made a mistake.
+    Bug = 101,
     /// Ctrl-C, as the shell reports it.
     Stopped = 130,
 }
@@ -88,10 +90,18 @@ impl From<Error> for Failure {
             (_, ErrorClass::Input) => Exit::Input,
             (_, ErrorClass::Damage) => Exit::Damage,
             (_, ErrorClass::Io) => Exit::Io,
+            (_, ErrorClass::Bug) => Exit::Bug,
         };
         let hint = match error.kind() {
             ErrorKind::Exists => "; --replace builds it anew",
             ErrorKind::DuplicateKey { .. } => "; without --unique the last one wins",
+            ErrorKind::Missing { what } if what.starts_with("file of version") => {
+                "; `hashfold verify --repair-from COPY` restores it, `hashfold publish` makes another \
+                 version current, `hashfold gc --lost` gives it up"
+            }
+            ErrorKind::Missing { what } if what.starts_with("CURRENT") => {
+                "; `hashfold verify --repair-from COPY` makes it anew, or `--repair` without a copy"
+            }
             ErrorKind::Io { source, .. } => hint(source),
             _ => "",
         };

@@ -94,14 +94,11 @@ pub(crate) fn run(args: &GcArgs) -> Result<Exit> {
 
 /// Gives up the versions that have no file.
 fn give_up_lost(writer: &mut StoreWriter, json: bool) -> Result<()> {
+    // One that is current is not given up: an error says what can be done.
+    writer.parent()?;
     let there = writer.numbers()?;
     let listed: Vec<u64> = writer.pointer().versions.iter().map(|version| version.number).collect();
     for number in listed.into_iter().filter(|number| !there.contains(number)) {
-        if writer.pointer().current == Some(number) {
-            return Err(Failure::usage(format!(
-                "version {number} is lost and current; publish another one before it is given up"
-            )));
-        }
         writer.give_up(number)?;
         match json {
             true => write_line(json!({ "event": "gave up", "version": number }))?,

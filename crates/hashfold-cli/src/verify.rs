@@ -28,8 +28,8 @@ pub(crate) struct VerifyArgs {
     /// Check all versions of a store
     #[arg(long, conflicts_with = "version")]
     pub(crate) all: bool,
-    /// Mend CURRENT from the version files if it is lost or damaged; the newest version is current
-    /// then, or that of --version
+    /// Mend CURRENT from the version files if it is lost or damaged. The version of --version is
+    /// current then, or else the last one that is known to have been
     #[arg(long)]
     pub(crate) repair: bool,
     /// Mend what is lost or damaged from another copy of the store: CURRENT and all version files,

@@ -84,9 +84,11 @@ fn mend(args: &VerifyArgs, found: &mut Found) -> Result<StoreWriter> {
     if let (Some(from), Some(current)) = (current_from, writer.pointer().current) {
         let (source, doubt) = match from {
             CurrentFrom::Copy => ("copy", ""),
-            CurrentFrom::Versions => {
-                ("version files", "; whether it had been published is not known")
-            }
+            CurrentFrom::Versions => (
+                "version files",
+                "; all versions are pinned now, and which were pinned, bad or published is not known: \
+                 see `hashfold versions`, `hashfold publish` and `hashfold pin`",
+            ),
         };
         match args.json {
             true => write_line(json!({

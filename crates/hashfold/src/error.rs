@@ -135,6 +135,21 @@ pub enum ErrorKind {
         /// What was given.
         got: String,
     },
+    /// An earlier call failed, so that something is missing from what this one would end.
+    FailedBefore {
+        /// What was attempted now, as a verb.
+        action: &'static str,
+    },
+    /// A background job panicked: a mistake of this library.
+    Panicked {
+        /// The job: "flush", "merge".
+        job: &'static str,
+    },
+    /// A filter of a fixed size has no room for another key.
+    Full {
+        /// Slots of the filter that may be taken.
+        slots_max: u64,
+    },
     /// A file that the data set names, or cannot do without, is not there.
     Missing {
         /// What the file is for: "run of the filter", "version 3".
@@ -168,6 +183,8 @@ pub enum ErrorClass {
     Damage,
     /// The operating system or the device failed; retry when it is mended.
     Io,
+    /// This library made a mistake; report it.
+    Bug,
 }
 
 /// An error of this library, with its place.
@@ -225,6 +242,21 @@ impl Error {
         self.has_io_kind(io::ErrorKind::NotFound)
     }
 
+    /// A file that must be there and is not, if the system found none or something else than a
+    /// file in its place; other errors stay as they are. `what` it is for.
+    pub(crate) fn if_lost(self, what: &str) -> Error {
+        let no_file = [io::ErrorKind::IsADirectory, io::ErrorKind::InvalidInput];
+        let Some(place) = self.place().cloned() else { return self };
+        if self.is_not_found() {
+            return Error::missing(what, &place.file);
+        }
+        if no_file.into_iter().any(|kind| self.has_io_kind(kind)) {
+            let got = "a folder, a pipe or a device";
+            return Error::field("what is in its place", format!("the {what}"), got).at(&place);
+        }
+        self
+    }
+
     /// Whether the system refused a call for lack of permission.
     pub fn is_denied(&self) -> bool {
         self.has_io_kind(io::ErrorKind::PermissionDenied)
@@ -254,7 +286,10 @@ impl Error {
     /// The family of the error.
     pub fn class(&self) -> ErrorClass {
         match &self.0.kind {
-            ErrorKind::Io { .. } | ErrorKind::Busy => ErrorClass::Io,
+            ErrorKind::Io { .. } | ErrorKind::FailedBefore { .. } | ErrorKind::Busy => {
+                ErrorClass::Io
+            }
+            ErrorKind::Panicked { .. } => ErrorClass::Bug,
             ErrorKind::Checksum { .. }
             | ErrorKind::Truncated { .. }
             | ErrorKind::Magic { .. }
@@ -267,6 +302,7 @@ impl Error {
             ErrorKind::DuplicateKey { .. } | ErrorKind::Limit { .. } => ErrorClass::Input,
             ErrorKind::Argument { .. }
             | ErrorKind::WrongKind { .. }
+            | ErrorKind::Full { .. }
             | ErrorKind::Exists
             | ErrorKind::Absent
             | ErrorKind::Stopped => ErrorClass::Usage,
@@ -325,7 +361,11 @@ impl fmt::Display for ErrorKind {
                 "{what} is {got:#x}, expected {expected:#x}; the file belongs to another data set"
             ),
             ErrorKind::Field { what, expected, got } => {
-                write!(f, "{what} is {got}, expected {expected}; the bytes are damaged")
+                write!(
+                    f,
+                    "{what} is {got}, expected {expected}; the bytes are damaged, restore the file \
+                     from a copy or rebuild it"
+                )
             }
             ErrorKind::Order { previous, got } => {
                 write!(f, "hash {got} comes after {previous}; entries must ascend")
@@ -339,6 +379,20 @@ impl fmt::Display for ErrorKind {
             ErrorKind::Argument { what, expected, got } => {
                 write!(f, "{what} is {got}, expected {expected}")
             }
+            ErrorKind::FailedBefore { action } => {
+                write!(
+                    f,
+                    "cannot {action} after an earlier failure; begin anew from what is durable"
+                )
+            }
+            ErrorKind::Panicked { job } => {
+                write!(f, "the {job} panicked; this is a mistake of Hashfold, please report it")
+            }
+            ErrorKind::Full { slots_max } => write!(
+                f,
+                "the filter is full: all {slots_max} slots that it may fill are taken; make a larger \
+                 one, or one that grows"
+            ),
             ErrorKind::Missing { what } => {
                 write!(f, "the {what} is missing; restore it from a copy or rebuild the data set")
             }

@@ -141,10 +141,18 @@ pub(crate) fn open_file(
     access: Access,
     what: &str,
 ) -> Result<Arc<dyn BlockFile>> {
-    disk.open(path, access).map_err(|error| match error.is_not_found() {
-        true => Error::missing(what, path),
-        false => error,
-    })
+    disk.open(path, access).map_err(|error| error.if_lost(what))
+}
+
+/// Removes a file that nobody needs. A folder in its place is none of ours, and stays.
+pub(crate) fn remove_file(disk: &dyn Disk, path: &Path) -> Result<()> {
+    match disk.remove(path) {
+        Err(error) if disk.list(path).is_ok() && !disk.is_link(path)? => {
+            let _ = error;
+            Ok(())
+        }
+        removed => removed,
+    }
 }
 
 /// Where a new data set is made.
@@ -235,7 +243,7 @@ impl LockedFolder {
     pub(crate) fn remove(&self, which: impl Fn(&str) -> bool) -> Result<()> {
         for name in self.disk.list(&self.path)? {
             if which(&name) {
-                self.disk.remove(&self.path.join(&name))?;
+                remove_file(self.disk.as_ref(), &self.path.join(&name))?;
             }
         }
         Ok(())
@@ -255,12 +263,15 @@ fn folders_above(disk: &dyn Disk, path: &Path) -> Result<Vec<PathBuf>> {
     Ok(above)
 }
 
-/// Refuses a folder inside of another data set, which would sweep it up.
-fn check_outside(disk: &dyn Disk, path: &Path) -> Result<()> {
+/// Refuses a file or folder inside of a data set, which would sweep it up or be damaged by it.
+///
+/// # Errors
+/// `Argument`, which names the data set.
+pub fn check_outside(disk: &dyn Disk, path: &Path) -> Result<()> {
     for folder in disk.absolute(path)?.ancestors().skip(1) {
         if let Some(kind) = kind_above(disk, folder)? {
             let expected = format!("one outside of the {} {}", kind.name(), folder.display());
-            return Err(Error::argument("folder of the data set", expected, path.display()));
+            return Err(Error::argument("path to write to", expected, path.display()));
         }
     }
     Ok(())

@@ -1,9 +1,15 @@
 //! Where readers put rows: good ones into batches, bad ones where `--bad-rows` says.
 
 use super::batch::BatchSender;
-use crate::failure::{Failure, Result};
+use crate::{
+    device,
+    failure::{Failure, Result},
+};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use hashfold::run::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use hashfold::{
+    folder::check_outside,
+    run::{KEY_BYTES_MAX, VALUE_BYTES_MAX},
+};
 use serde_json::json;
 use std::{
     fs::File,
@@ -59,7 +65,10 @@ impl Sink {
     /// A sink into `batches`.
     pub(crate) fn new(batches: BatchSender, policy: BadRowPolicy) -> Result<Sink> {
         let collected = match &policy {
-            BadRowPolicy::Collect(path) => Some(Collected::create(path)?),
+            BadRowPolicy::Collect(path) => {
+                check_outside(device::disk().as_ref(), path)?;
+                Some(Collected::create(path)?)
+            }
             BadRowPolicy::Stop | BadRowPolicy::Skip => None,
         };
         Ok(Sink { batches, policy, collected, bad_rows: 0 })

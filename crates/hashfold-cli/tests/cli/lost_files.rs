@@ -125,12 +125,14 @@ fn a_lost_pointer_is_mended_from_a_copy_or_from_the_version_files() {
             &work,
             "verify s --repair --version 2",
             0,
-            "version 2 is current; whether it had been",
+            "version 2 is current; all versions are pinned now",
         );
         check(&work, "get s 7 --format raw", 0, "2");
         lose(&work);
-        check(&work, "verify s --repair", 0, "made CURRENT anew from the version files: version 3");
-        check(&work, "rollback s", 0, "version 2 is current again");
+        // The last one that is known to have been current: version 3 was made from it.
+        check(&work, "verify s --repair", 0, "made CURRENT anew from the version files: version 2");
+        check(&work, "gc s --keep 0", 0, "kept version 3: it is pinned");
+        check(&work, "rollback s", 0, "version 1 is current again");
     }
 }
 
@@ -168,6 +170,62 @@ fn every_lost_file_is_damage_in_every_kind_of_data_set() {
             work.ok(verify);
         }
     }
+}
+
+/// Only names are removed that a store made, and never what a link leads to.
+#[test]
+fn a_link_in_a_store_leads_nobody_astray() {
+    let work = store(1);
+    work.ok("build a.csv --key k --out t");
+    let link = work.path("s/tables/0123456789abcdef");
+    std::os::unix::fs::symlink(work.path("t"), &link).unwrap();
+    work.ok("update s a.csv");
+    assert!(!link.exists());
+    work.ok("verify t");
+    // A table that was moved to another device, with a link in its place.
+    let table = list(&work.path("s/tables")).remove(0);
+    let (here, there) = (work.path("s/tables").join(&table), work.path("moved"));
+    fs::rename(&here, &there).unwrap();
+    std::os::unix::fs::symlink(&there, &here).unwrap();
+    for line in
+        ["verify s --all", "update s a.csv --mode replace", "gc s --keep 0", "update s a.csv"]
+    {
+        work.ok(line);
+    }
+    assert!(there.is_dir() && !here.exists());
+}
+
+/// A pipe in the place of a file is not waited for.
+#[test]
+fn what_is_no_file_is_damage_and_stops_no_check() {
+    let work = store(2);
+    let version = work.path("s/versions/0000000001");
+    fs::remove_file(&version).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&version).status().unwrap();
+    assert!(made.success());
+    check(
+        &work,
+        "verify s --all",
+        1,
+        "0000000001: what is in its place is a folder, a pipe or a device",
+    );
+    check(&work, "versions s", 0, "damaged: what is in its place");
+    fs::remove_file(&version).unwrap();
+    check(&work, "verify s --all --repair-from c", 0, "1 piece mended");
+    fs::create_dir(work.path("s/versions/0000000099")).unwrap();
+    check(&work, "verify s --all", 1, "0000000099");
+}
+
+#[test]
+fn no_output_is_written_into_a_data_set() {
+    let work = store(2);
+    work.ok("build a.csv --key k --out t");
+    let before = files(&work.path(""));
+    for out in ["s/CURRENT", "s/versions/x", "t/MANIFEST", "t/x"] {
+        check(&work, &format!("diff s 1 --out {out}"), 2, "outside of the");
+        check(&work, &format!("build a.csv --key k --out u --bad-rows {out}"), 2, "outside of the");
+    }
+    assert!(files(&work.path("")) == before, "files changed");
 }
 
 #[test]

@@ -160,6 +160,12 @@ pub trait Disk: Debug + Send + Sync {
     /// holds an exclusive one.
     fn share(&self, path: &Path) -> Result<Box<dyn Lock>>;
 
+    /// Whether the name is a symbolic link, wherever it leads.
+    fn is_link(&self, path: &Path) -> Result<bool> {
+        let _ = path;
+        Ok(false)
+    }
+
     /// The path from the root of the file system on, without symbolic links as far as it exists;
     /// the path itself on disks that have no working folder.
     fn absolute(&self, path: &Path) -> Result<PathBuf> {

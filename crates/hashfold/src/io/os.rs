@@ -50,9 +50,15 @@ impl Disk for OsDisk {
     }
 
     fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
-        let file = OsFile::open("open", path, File::options().read(true))?;
-        if file.file.metadata().map_err(refused("open", path))?.is_dir() {
+        let file = open_at_once(path).map_err(refused("open", path))?;
+        let file = OsFile { file, place: Place::file(path) };
+        let kind = file.file.metadata().map_err(refused("open", path))?.file_type();
+        if kind.is_dir() {
             return Err(refused("open", path)(Errno::ISDIR));
+        }
+        if !kind.is_file() {
+            let what = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
+            return Err(refused("open", path)(what));
         }
         match access {
             Access::Mapped => Ok(Arc::new(MappedFile::new(file)?)),
@@ -97,7 +103,7 @@ impl Disk for OsDisk {
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        let file = File::open(or_here(path)).map_err(refused("lock", path))?;
+        let file = open_at_once(or_here(path)).map_err(refused("lock", path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Box::new(OsLock(file))),
             Err(Errno::WOULDBLOCK) => Err(Error::new(ErrorKind::Busy).at(&Place::file(path))),
@@ -106,7 +112,7 @@ impl Disk for OsDisk {
     }
 
     fn share(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        let file = File::open(or_here(path)).map_err(refused("lock", path))?;
+        let file = open_at_once(or_here(path)).map_err(refused("lock", path))?;
         loop {
             match flock(&file, FlockOperation::LockShared) {
                 Ok(()) => return Ok(Box::new(OsLock(file))),
@@ -114,6 +120,11 @@ impl Disk for OsDisk {
                 Err(errno) => return Err(refused("lock", path)(errno)),
             }
         }
+    }
+
+    fn is_link(&self, path: &Path) -> Result<bool> {
+        let metadata = fs::symlink_metadata(or_here(path)).map_err(refused("find", path))?;
+        Ok(metadata.is_symlink())
     }
 
     fn absolute(&self, path: &Path) -> Result<PathBuf> {
@@ -141,6 +152,13 @@ fn open_folder(folder: &Path) -> io::Result<File> {
 /// The folder that a relative name without one is in.
 fn or_here(folder: &Path) -> &Path {
     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
+}
+
+/// Opens a file or folder to read it. A pipe would be waited for without the flag, of which a file
+/// takes no notice.
+fn open_at_once(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    File::options().read(true).custom_flags(flags).open(path)
 }
 
 /// The kernel holds the lock for as long as the file or folder is open.

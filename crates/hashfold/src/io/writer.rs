@@ -2,10 +2,10 @@
 
 use super::{BlockFile, Buffer};
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     work::{Executor, Pending},
 };
-use std::{collections::VecDeque, fmt, io, mem, sync::Arc};
+use std::{collections::VecDeque, fmt, mem, sync::Arc};
 
 /// A file is written in pieces of this size, in bytes.
 pub const UNIT_SIZE: usize = 1 << 20;
@@ -98,8 +98,8 @@ impl Writer {
     /// Succeeds with less than a unit filled.
     fn make_room(&mut self) -> Result<()> {
         if self.failed {
-            let error = io::Error::other("an earlier write of this file failed");
-            return Err(Error::io("write", error).at(self.file.place()));
+            let kind = ErrorKind::FailedBefore { action: "write" };
+            return Err(Error::new(kind).at(self.file.place()));
         }
         if self.filled < UNIT_SIZE {
             return Ok(());

@@ -114,13 +114,8 @@ fn check_file(
 /// Tells damage, which is a find, from all else, which ends the check. A file that is named and
 /// not there is damage.
 pub(super) fn as_damage(error: Error) -> Result<Error> {
-    if is_damage(&error) {
-        return Ok(error);
-    }
-    match error.place() {
-        Some(place) if error.is_not_found() => Ok(Error::missing("file of the store", &place.file)),
-        _ => Err(error),
-    }
+    let error = error.if_lost("file of the store");
+    if is_damage(&error) { Ok(error) } else { Err(error) }
 }
 
 fn is_damage(error: &Error) -> bool {
@@ -142,13 +137,22 @@ impl StoreWriter {
             Ok(info) => (info, None),
             Err(error) => {
                 let lost = as_damage(error)?;
-                (self.restore_version(number, other)?, Some(lost))
+                match self.restore_version(number, other) {
+                    Ok(info) => (info, Some(lost)),
+                    Err(error) => {
+                        let damage = vec![lost, as_damage(error)?];
+                        return Ok(StoreReport { damage, ..StoreReport::default() });
+                    }
+                }
             }
         };
         let mut report = verify(self.disk.as_ref(), &self.folder, number, progress)?;
         if !report.damage.is_empty() {
             for layer in info.layers() {
-                report.mended += self.repair_table(&info, layer, other)?;
+                // What the copy does not have whole is told, and the rest is mended.
+                if let Err(error) = self.repair_table(&info, layer, other, &mut report.mended) {
+                    report.damage.push(as_damage(error)?);
+                }
             }
         }
         report.mended += u64::from(lost.is_some());
@@ -172,11 +176,16 @@ impl StoreWriter {
         Ok(info)
     }
 
-    fn repair_table(&self, info: &VersionInfo, layer: &Layer, other: &Path) -> Result<u64> {
+    fn repair_table(
+        &self,
+        info: &VersionInfo,
+        layer: &Layer,
+        other: &Path,
+        mended: &mut u64,
+    ) -> Result<()> {
         let disk = self.disk.as_ref();
         let table = folder_of(&self.tables(), layer.table);
         let source = folder_of(&other.join(TABLES), layer.table);
-        let mut mended = 0;
         let tree = match Tree::read(disk, &table, layer.table, &layer.root) {
             Ok(tree) => tree,
             Err(error) => {
@@ -184,16 +193,20 @@ impl StoreWriter {
                 let tree = Tree::read(disk, &source, layer.table, &layer.root)?;
                 disk.create_folder(&table)?;
                 tree.write(disk, &table, info.seed, layer.table)?;
-                mended += 1;
+                *mended += 1;
                 tree
             }
         };
+        let mut unmended = Ok(());
         for file in &tree.files {
-            mended += self.repair_file(&table, &source, file)?;
+            match self.repair_file(&table, &source, file) {
+                Ok(pieces) => *mended += pieces,
+                Err(error) => unmended = Err(as_damage(error)?),
+            }
         }
         disk.sync_folder(&table)?;
         disk.sync_folder(&self.tables())?;
-        Ok(mended)
+        unmended
     }
 
     /// Writes a file anew if any of it is damaged: the good pieces from here, the others from the

@@ -2,7 +2,7 @@
 
 use super::{
     check::{StoreReport, as_damage},
-    pointer::Pointer,
+    pointer::{self, Pointer},
     version::VersionInfo,
     write::{StoreWriter, numbers},
 };
@@ -19,8 +19,9 @@ use std::{path::Path, sync::Arc};
 pub enum CurrentFrom {
     /// The copy's: its current version is current.
     Copy,
-    /// The version files: the one that was asked for is current, or the newest. Whether it had
-    /// been published is not known.
+    /// The version files: the version that was asked for is current, or else the last that another
+    /// one was made from, which was current then. All are pinned; which were, which was bad and
+    /// whether a newer one had been published is not known.
     Versions,
 }
 
@@ -38,7 +39,7 @@ impl StoreWriter {
     /// Opens a store to mend it, and mends `CURRENT` and the version files: from `copy`, the
     /// folder of another copy of the store, or, for `CURRENT` alone, from the version files that
     /// are there. Removes nothing. `current` is the version to make current if `CURRENT` is made
-    /// from version files; without it the newest one is.
+    /// from version files.
     ///
     /// # Errors
     /// `Absent` if there is no store in one of the folders, `Mismatch` if `copy` is of another store,
@@ -58,7 +59,15 @@ impl StoreWriter {
         let (pointer, current_from) = match Pointer::read(disk, folder) {
             Ok(pointer) => {
                 copied.iter().try_for_each(|copied| copied.check_is_of(&pointer))?;
-                (pointer, None)
+                match copied.as_ref().and_then(|copied| copied.newer(disk, folder, &pointer)) {
+                    None => (pointer, None),
+                    Some((mut newer, damage)) => {
+                        newer.replace(disk, folder)?;
+                        report.damage.push(damage);
+                        report.mended += 1;
+                        (newer, Some(CurrentFrom::Copy))
+                    }
+                }
             }
             Err(error) => {
                 report.damage.push(as_damage(error)?);
@@ -115,6 +124,28 @@ impl Copied<'_> {
         }
     }
 
+    /// The pointer of the copy, and what is wrong with ours, if ours was restored from an older copy:
+    /// it does not fit the versions that are there, and the copy's came after it.
+    fn newer(&self, disk: &dyn Disk, folder: &Path, ours: &Pointer) -> Option<(Pointer, Error)> {
+        let theirs = self.pointer.as_ref().filter(|theirs| theirs.sequence > ours.sequence)?;
+        let there = numbers(disk, folder).ok()?;
+        let listed = ours.versions.iter().map(|version| version.number);
+        let fits = there.iter().all(|number| *number <= ours.newest)
+            && listed.into_iter().all(|number| there.contains(&number));
+        // A copy that went its own way since has other versions of these numbers.
+        let versions = folder.join(VERSIONS);
+        let is_ours = there.iter().all(|&number| {
+            let here = VersionInfo::read(disk, &versions, number, None).ok().map(|info| info.name);
+            here.zip(theirs.version(number)).is_none_or(|(here, there)| here == there)
+        });
+        if fits || !is_ours {
+            return None;
+        }
+        let expected = format!("{} or more, as in the copy", theirs.sequence);
+        let damage = Error::field("sequence of CURRENT", expected, ours.sequence);
+        Some((theirs.clone(), damage.at(&Place::file(&folder.join(pointer::NAME)))))
+    }
+
     fn check_is_of(&self, ours: &Pointer) -> Result<()> {
         let Some(theirs) = &self.pointer else { return Ok(()) };
         for (what, expected, got) in
@@ -164,11 +195,16 @@ fn pointer_of_versions(
     infos.retain(|info| (info.seed, info.store) == (seed, store));
     let mut pointer = Pointer::new(seed, store);
     infos.iter().for_each(|info| pointer.add(info.name));
-    let current = current.unwrap_or(pointer.newest);
+    // The one that another was made from was current then; a newer one may have failed its gates.
+    let was_current = infos.iter().filter_map(|info| info.parent).map(|parent| parent.number);
+    let known = was_current.filter(|number| pointer.version(*number).is_some()).max();
+    let current = current.or(known).unwrap_or(pointer.newest);
     if pointer.version(current).is_none() {
         return Err(Error::missing(format!("file of version {current}"), &versions));
     }
     pointer.current = Some(current);
+    // Which were pinned is not known: nothing is removed before the user says so.
+    pointer.pinned = pointer.versions.iter().map(|version| version.number).collect();
     pointer.newest = there.last().map_or(pointer.newest, |last| pointer.newest.max(*last));
     let mut last = current;
     while let Some(parent) =

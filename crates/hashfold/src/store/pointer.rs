@@ -83,7 +83,7 @@ impl Pointer {
             folder::check_kind(disk, folder, Kind::Store)?;
             return Err(Error::new(ErrorKind::Absent).at(&Place::file(folder)));
         }
-        let file = disk.open(&path, Access::Cached)?;
+        let file = folder::open_file(disk, &path, Access::Cached, "CURRENT of the store")?;
         let header = Header::read(file.as_ref(), FileKind::Pointer)?;
         let (footer, start) = Footer::read(file.as_ref())?;
         decode(&header, &footer.fields).map_err(|error| error.at(&file.place().offset(start)))

@@ -46,6 +46,7 @@ use super::{
 use crate::{
     codec::{Decoder, put_bytes, put_varint},
     error::{Error, ErrorKind, Place, Result},
+    folder,
     io::{
         Access, BlockFile, Disk,
         frame::{FIELDS_SIZE_MAX, FileKind, Footer, Header},
@@ -218,16 +219,18 @@ impl VersionInfo {
     /// whose pointer this is, where that can be read.
     pub(super) fn read(
         disk: &dyn Disk,
-        folder: &Path,
+        versions: &Path,
         number: u64,
         of: Option<&Pointer>,
     ) -> Result<VersionInfo> {
-        let path = folder.join(file_name(number));
+        let path = versions.join(file_name(number));
         let listed = of.and_then(|of| of.version(number));
         if !disk.exists(&path)? {
             return Err(no_file(listed, &path));
         }
-        let info = VersionInfo::read_file(disk.open(&path, Access::Cached)?.as_ref())?;
+        let info = VersionInfo::read_file(
+            folder::open_file(disk, &path, Access::Cached, "file of the version")?.as_ref(),
+        )?;
         if info.name.number != number {
             let error = Error::field("version number", number.to_string(), info.name.number);
             return Err(error.at(&Place::file(&path)));

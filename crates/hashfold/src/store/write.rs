@@ -448,11 +448,11 @@ impl StoreWriter {
         let (disk, versions) = (self.disk.as_ref(), self.versions());
         let new_pointer = new_name(&self.folder.join(pointer::NAME));
         if disk.exists(&new_pointer)? {
-            disk.remove(&new_pointer)?;
+            folder::remove_file(disk, &new_pointer)?;
         }
         let is_new = |name: &&String| name.strip_suffix(".new").and_then(number_of).is_some();
         for name in disk.list(&versions)?.iter().filter(is_new) {
-            disk.remove(&versions.join(name))?;
+            folder::remove_file(disk, &versions.join(name))?;
         }
         for number in &self.pointer.removing {
             let path = versions.join(file_name(*number));
@@ -511,8 +511,12 @@ pub(super) fn numbers(disk: &dyn Disk, folder: &Path) -> Result<Vec<u64>> {
 }
 
 /// Removes a table's folder, or a file in its place; returns how many bytes that frees. Files that
-/// are not of a table stay, and the folder with them.
+/// are not of a table stay, and the folder with them; a link goes, and what it leads to stays.
 pub(super) fn remove_table(disk: &dyn Disk, path: &Path) -> Result<u64> {
+    if disk.is_link(path)? {
+        disk.remove(path)?;
+        return Ok(0);
+    }
     let Ok(names) = disk.list(path) else {
         disk.remove(path)?;
         return Ok(0);

@@ -368,11 +368,7 @@ fn manifests_do_not_lead_out_of_their_folder() {
     }
     for name in [".", "nothing", "nul\0byte"] {
         let disk = with_manifest(&sample, |manifest| manifest.files[0].name = name.to_owned());
-        let error = refused(&disk);
-        assert!(
-            matches!(error.kind(), ErrorKind::Io { .. } | ErrorKind::Missing { .. }),
-            "{error}"
-        );
+        assert!(refused(&disk).place().is_some(), "{name}");
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
     wal,
 };
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     filter::PackedRun,
     folder::LockedFolder,
     io::Disk,
@@ -18,7 +18,7 @@ use crate::{
 };
 use std::{
     collections::BTreeSet,
-    io, mem,
+    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::{
@@ -425,7 +425,7 @@ impl Errand {
 }
 
 /// Does background work; a panic is an error, for those who wait for its end.
-pub(super) fn caught(what: &'static str, work: impl FnOnce() -> Result<()>) -> Result<()> {
-    catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|_| Err(Error::io(what, io::Error::other("a panic in the background"))))
+pub(super) fn caught(job: &'static str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let caught = catch_unwind(AssertUnwindSafe(work));
+    caught.unwrap_or_else(|_| Err(ErrorKind::Panicked { job }.into()))
 }

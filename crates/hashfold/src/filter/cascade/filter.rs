@@ -22,7 +22,7 @@ use crate::{
     io::Disk,
     key::{KeyHash, Seed},
 };
-use std::{fmt, io, mem, path::Path, sync::Arc, thread};
+use std::{fmt, mem, path::Path, sync::Arc, thread};
 
 /// Whoever compacts is told after so many fingerprints.
 const PROGRESS_STEP: u64 = 4 << 20;
@@ -365,7 +365,7 @@ impl CascadeFilter {
             if errand.is_running() {
                 shared = self.core.wait(shared);
             } else if is_tried {
-                let unknown = || Error::io("flush", io::Error::other("it did not end"));
+                let unknown = || Error::new(ErrorKind::FailedBefore { action: "flush" });
                 return Err(errand.take_error().unwrap_or_else(unknown));
             } else {
                 is_tried = true;

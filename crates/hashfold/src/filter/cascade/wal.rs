@@ -173,8 +173,8 @@ impl Wal {
     /// Starts to write the record, if there is anything in it.
     fn write(&mut self) -> Result<()> {
         if self.failed {
-            let error = std::io::Error::other("an earlier write of this log failed");
-            return Err(Error::io("write", error).at(self.file.place()));
+            let kind = ErrorKind::FailedBefore { action: "write" };
+            return Err(Error::new(kind).at(self.file.place()));
         }
         if self.count == 0 {
             return Ok(());

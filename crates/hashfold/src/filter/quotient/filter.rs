@@ -234,13 +234,7 @@ impl QuotientFilter {
 
     /// The error of a filter that is full.
     pub(super) fn too_many(&self) -> Error {
-        let Counts { slots_max, .. } = self.counts;
-        let kind = ErrorKind::Limit {
-            what: "number of full slots of the filter",
-            limit: slots_max,
-            got: slots_max + 1,
-        };
-        kind.into()
+        ErrorKind::Full { slots_max: self.counts.slots_max }.into()
     }
 }
 

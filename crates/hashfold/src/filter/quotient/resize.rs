@@ -63,9 +63,7 @@ impl Collector {
         }
         self.counts.slots += self.kept.len() as u64;
         if self.counts.slots > self.counts.slots_max {
-            let what = "number of full slots of the filter";
-            let (limit, got) = (self.counts.slots_max, self.counts.slots);
-            return Err(ErrorKind::Limit { what, limit, got }.into());
+            return Err(ErrorKind::Full { slots_max: self.counts.slots_max }.into());
         }
         self.appender.append(&self.kept).map_err(|Overfull| overfull())
     }

@@ -7,7 +7,6 @@ use crate::{
 };
 use std::{
     collections::VecDeque,
-    io,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard},
 };
@@ -246,8 +245,7 @@ impl Spill {
         if !self.failed {
             return Ok(());
         }
-        let source = io::Error::other("an earlier write or read failed, so entries are missing");
-        Err(Error::io("go on sorting", source).at(&Place::file(&self.path)))
+        Err(Error::new(ErrorKind::FailedBefore { action: "sort" }).at(&Place::file(&self.path)))
     }
 }
 
