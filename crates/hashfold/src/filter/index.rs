@@ -15,7 +15,7 @@ use std::ops::Range;
 #[derive(Clone, Debug)]
 pub(super) struct BlockIndex {
     universe: Universe,
-    /// Of the blocks whose number is a multiple of `stride`.
+    /// The prefixes of the blocks whose numbers are multiples of `stride`.
     prefixes: Vec<u32>,
     stride: usize,
     /// All blocks of the run.

@@ -3,7 +3,9 @@
 
 use crate::{
     fixture::{SEED, options, pairs, try_build},
-    store_fixture::{changes, copy_folder, copy_of, publish, read_file, store_options, try_create},
+    store_fixture::{
+        changes, copy_folder, copy_of, files_below, publish, store_options, try_create,
+    },
 };
 use hashfold::{
     Error, ErrorKind, Result,
@@ -16,11 +18,7 @@ use hashfold::{
     table::{IndexChoice, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions, reindex},
     work::Inline,
 };
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::Path, sync::Arc};
 
 const FOLDERS: [(&str, Kind); 3] =
     [("table", Kind::Table), ("store", Kind::Store), ("filter", Kind::Filter)];
@@ -94,27 +92,13 @@ const VERBS: [(&str, Kind, Verb); 11] = [
     }),
 ];
 
-fn files(disk: &dyn Disk, folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut all = BTreeMap::new();
-    for name in disk.list(folder).unwrap() {
-        let path = folder.join(name);
-        match disk.list(&path) {
-            Ok(_) => all.extend(files(disk, &path)),
-            Err(_) => {
-                all.insert(path.clone(), read_file(disk, &path));
-            }
-        }
-    }
-    all
-}
-
 /// Does it, and returns the error; nothing may have changed.
 #[track_caller]
 fn refused(disk: &MemoryDisk, folder: &Path, verb: Verb, context: &str) -> Error {
-    let before = files(disk, Path::new(""));
+    let before = files_below(disk, Path::new(""));
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let error = verb(&shared, folder).err().unwrap_or_else(|| panic!("{context}: it was done"));
-    assert!(files(disk, Path::new("")) == before, "{context}: files changed");
+    assert!(files_below(disk, Path::new("")) == before, "{context}: files changed");
     error
 }
 

@@ -12,7 +12,11 @@ use hashfold::{
     table::{IndexOptions, OpenOptions},
     work::Inline,
 };
-use std::{path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// Where tests make stores.
 pub(crate) const STORE: &str = "store";
@@ -139,6 +143,21 @@ pub(crate) fn copy_folder(from: &dyn Disk, folder: &Path, to: &dyn Disk, other: 
             Err(_) => copy_folder(from, &path, to, &copy),
         }
     }
+}
+
+/// All files below a folder, by their paths.
+pub(crate) fn files_below(disk: &dyn Disk, folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for name in disk.list(folder).unwrap() {
+        let path = folder.join(name);
+        match disk.list(&path) {
+            Ok(_) => all.extend(files_below(disk, &path)),
+            Err(_) => {
+                all.insert(path.clone(), read_file(disk, &path));
+            }
+        }
+    }
+    all
 }
 
 pub(crate) fn read_file(disk: &dyn Disk, path: &Path) -> Vec<u8> {

@@ -5,8 +5,8 @@
 use crate::{
     fixture::Pairs,
     store_fixture::{
-        changes, copy_folder, copy_of, damage, publish, read_file, scanned, store, try_create,
-        try_open, try_version, try_write, updated, write_file,
+        changes, copy_folder, copy_of, damage, files_below, publish, read_file, scanned, store,
+        try_create, try_open, try_version, try_write, updated, write_file,
     },
 };
 use hashfold::{
@@ -17,7 +17,6 @@ use hashfold::{
     work::Inline,
 };
 use std::{
-    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -28,8 +27,6 @@ const COPY: &str = "copy";
 
 /// Versions that no other rule keeps go.
 const ALL_GO: Retention = Retention { keep: 0, age_s_min: 0, now_s: 1 << 40, free_bytes_min: 0 };
-
-type Files = BTreeMap<PathBuf, Vec<u8>>;
 
 /// A store of four versions, 4 current, 1 pinned, 3 bad, whose copy is in the folder `copy`.
 struct Sample {
@@ -65,21 +62,6 @@ fn pointer_path() -> PathBuf {
 
 fn version_path(number: u64) -> PathBuf {
     store().join(format!("versions/{number:010}"))
-}
-
-/// All files below a folder.
-fn files(disk: &dyn Disk, folder: &Path) -> Files {
-    let mut all = Files::new();
-    for name in disk.list(folder).unwrap() {
-        let path = folder.join(name);
-        match disk.list(&path) {
-            Ok(_) => all.extend(files(disk, &path)),
-            Err(_) => {
-                all.insert(path.clone(), read_file(disk, &path));
-            }
-        }
-    }
-    all
 }
 
 impl Sample {
@@ -163,7 +145,7 @@ fn check_told(error: &Error, context: &str) {
 #[test]
 fn every_file_that_is_lost_is_named_and_no_verb_makes_it_worse() {
     let sample = sample();
-    for path in files(&sample.disk, store()).keys() {
+    for path in files_below(&sample.disk, store()).keys() {
         for (name, verb) in VERBS {
             let context = format!("{} lost, {name}", path.display());
             let disk = sample.without(path);
@@ -193,7 +175,7 @@ fn every_file_that_is_lost_is_named_and_no_verb_makes_it_worse() {
 #[test]
 fn every_file_that_is_lost_comes_back_from_a_copy() {
     let sample = sample();
-    let before = files(&sample.disk, store());
+    let before = files_below(&sample.disk, store());
     for path in before.keys() {
         let disk = sample.without(path);
         let mended = mend_all(&disk);
@@ -201,7 +183,7 @@ fn every_file_that_is_lost_comes_back_from_a_copy() {
         sample.check_whole(&disk, &path.display().to_string());
         let pointer = Pointer::read(disk.as_ref(), store()).unwrap();
         assert_eq!((pointer.current, &pointer.pinned[..]), (Some(4), &[1][..]));
-        assert_eq!(files(disk.as_ref(), store()).len(), before.len());
+        assert_eq!(files_below(disk.as_ref(), store()).len(), before.len());
     }
 }
 
@@ -233,7 +215,7 @@ fn an_older_pointer_is_raised_by_every_verb() {
 #[test]
 fn an_older_pointer_and_a_lost_file_harm_no_version() {
     let sample = sample();
-    let all = files(&sample.disk, store());
+    let all = files_below(&sample.disk, store());
     for (i, old) in (1..).zip(&sample.pointers) {
         for path in all.keys().filter(|path| **path != pointer_path()) {
             // Nothing is left that speaks of it, but the copy.

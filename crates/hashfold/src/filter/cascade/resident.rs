@@ -41,7 +41,7 @@ const STRIDE_MAX: usize = 32;
 pub(super) struct Room {
     bytes_max: usize,
     bytes: AtomicUsize,
-    /// Of these, those of indexes.
+    /// The bytes of these that indexes take.
     index_bytes: AtomicUsize,
 }
 
