@@ -96,8 +96,8 @@ impl From<Error> for Failure {
             ErrorKind::Exists => "; --replace builds it anew",
             ErrorKind::DuplicateKey { .. } => "; without --unique the last one wins",
             ErrorKind::Missing { what } if what.starts_with("file of version") => {
-                "; `hashfold verify --repair-from COPY` restores it, `hashfold publish` makes another \
-                 version current, `hashfold gc --lost` gives it up"
+                "; `hashfold verify --repair-from COPY` restores it, or `hashfold gc --lost` gives it up, \
+                 after `hashfold publish` if another version has to be made current"
             }
             ErrorKind::Missing { what } if what.starts_with("CURRENT") => {
                 "; `hashfold verify --repair-from COPY` makes it anew, or `--repair` without a copy"

@@ -10,12 +10,12 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{
-    Error, ErrorKind,
-    store::{Reason, Removed, Retention, StoreWriter},
+    Error, ErrorClass, ErrorKind,
+    store::{self, Reason, Removed, Retention, StoreWriter},
 };
 use serde_json::json;
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -38,7 +38,8 @@ pub(crate) struct GcArgs {
     /// Remove versions that were never published too, as those are that did not pass a gate
     #[arg(long)]
     unpublished: bool,
-    /// Give up versions whose files are lost and that no copy can restore
+    /// Give up versions whose files are missing or damaged and that no copy can restore; while there
+    /// is one, no table is removed
     #[arg(long)]
     lost: bool,
     /// While less than this is free on the device, remove what the two rules above would keep, but
@@ -67,7 +68,7 @@ pub(crate) fn run(args: &GcArgs) -> Result<Exit> {
         free_bytes_min: args.free as u64,
     };
     if args.lost {
-        give_up_lost(&mut writer, args.json)?;
+        give_up_lost(&args.store, &mut writer, args.json)?;
     }
     let mut pause = |bytes| args.pause(bytes, &stop);
     let discarded = match args.unpublished {
@@ -92,17 +93,17 @@ pub(crate) fn run(args: &GcArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Gives up the versions that have no file.
-fn give_up_lost(writer: &mut StoreWriter, json: bool) -> Result<()> {
+/// Gives up the versions whose files are missing or damaged.
+fn give_up_lost(folder: &Path, writer: &mut StoreWriter, json: bool) -> Result<()> {
     // One that is current is not given up: an error says what can be done.
     writer.parent()?;
-    let there = writer.numbers()?;
-    let listed: Vec<u64> = writer.pointer().versions.iter().map(|version| version.number).collect();
-    for number in listed.into_iter().filter(|number| !there.contains(number)) {
-        writer.give_up(number)?;
-        match json {
-            true => write_line(json!({ "event": "gave up", "version": number }))?,
-            false => write_line(format_args!("gave up version {number}"))?,
+    for (number, info) in store::versions(device::disk().as_ref(), folder)? {
+        if info.is_err_and(|error| error.class() == ErrorClass::Damage) {
+            writer.give_up(number)?;
+            match json {
+                true => write_line(json!({ "event": "gave up", "version": number }))?,
+                false => write_line(format_args!("gave up version {number}"))?,
+            }
         }
     }
     Ok(())
@@ -190,7 +191,7 @@ fn why(reason: Reason) -> &'static str {
         Reason::Unpublished => "it was never published",
         Reason::New => "it is one of the newest",
         Reason::Young => "it is young",
-        Reason::Damaged => "it is damaged",
+        Reason::Damaged => "it is damaged; restore it from a copy, or give it up with --lost",
         Reason::Lost => "its file is lost; restore it from a copy, or give it up with --lost",
     }
 }

@@ -81,14 +81,11 @@ fn mend(args: &VerifyArgs, found: &mut Found) -> Result<StoreWriter> {
     args.print_damage(&report.damage)?;
     found.add(&report);
     folder::note_unlisted(folder, &writer);
-    if let (Some(from), Some(current)) = (current_from, writer.pointer().current) {
+    let pointer = writer.pointer();
+    if let (Some(from), Some(current)) = (current_from, pointer.current) {
         let (source, doubt) = match from {
-            CurrentFrom::Copy => ("copy", ""),
-            CurrentFrom::Versions => (
-                "version files",
-                "; all versions are pinned now, and which were pinned, bad or published is not known: \
-                 see `hashfold versions`, `hashfold publish` and `hashfold pin`",
-            ),
+            CurrentFrom::Copy => ("copy", String::new()),
+            CurrentFrom::Versions => ("version files", doubts(folder, pointer, current)),
         };
         match args.json {
             true => write_line(json!({
@@ -100,6 +97,20 @@ fn mend(args: &VerifyArgs, found: &mut Found) -> Result<StoreWriter> {
         }
     }
     Ok(writer)
+}
+
+/// What is not known of a store whose `CURRENT` was made from version files.
+fn doubts(folder: &Path, pointer: &Pointer, current: u64) -> String {
+    let newest = pointer.versions.last().map_or(current, |newest| newest.number);
+    let newer = match newest > current {
+        true => format!(
+            ", and version {newest} is newer: `hashfold publish {} {newest}` makes it current, if it \
+             had passed its gates",
+            folder.display()
+        ),
+        false => String::new(),
+    };
+    format!("; all are pinned, as which were pinned or bad is not known{newer}")
 }
 
 /// Names the other versions whose files are lost or damaged: as long as one is, no table is

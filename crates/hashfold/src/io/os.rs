@@ -123,8 +123,11 @@ impl Disk for OsDisk {
     }
 
     fn is_link(&self, path: &Path) -> Result<bool> {
-        let metadata = fs::symlink_metadata(or_here(path)).map_err(refused("find", path))?;
-        Ok(metadata.is_symlink())
+        match fs::symlink_metadata(or_here(path)) {
+            Ok(metadata) => Ok(metadata.is_symlink()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(refused("find", path)(error)),
+        }
     }
 
     fn absolute(&self, path: &Path) -> Result<PathBuf> {

@@ -6,7 +6,7 @@ use super::{
     write::{StoreWriter, remove_table},
 };
 use crate::{
-    error::{Error, ErrorKind, Place, Result},
+    error::{Error, ErrorClass, ErrorKind, Place, Result},
     folder::VERSIONS,
     io::Lock,
 };
@@ -117,13 +117,14 @@ impl StoreWriter {
         }
     }
 
-    /// Gives up a version that is lost: its file is missing, and no copy has it. Its tables are
-    /// removed with the next collection unless other versions need them.
+    /// Gives up a version whose file is missing or damaged, and that no copy can restore. Its tables
+    /// are removed with the next collection unless other versions need them.
     pub fn give_up(&mut self, number: u64) -> Result<()> {
         self.settle()?;
-        let is_lost = self.pointer.version(number).is_some() && !self.numbers()?.contains(&number);
+        let is_damaged = |error: Error| error.class() == ErrorClass::Damage;
+        let is_lost = self.version(number).is_err_and(is_damaged);
         if !is_lost || self.pointer.current == Some(number) {
-            let expected = "one whose file is missing and that is not current";
+            let expected = "one whose file is missing or damaged, and that is not current";
             return Err(Error::argument("version to give up", expected, number));
         }
         let mut pointer = self.pointer.clone();

@@ -657,8 +657,11 @@ fn the_file_of_a_version_is_mended_too_unless_the_copy_has_another_one() {
     let mut other = StoreWriter::create(disk.clone(), copy, options, Arc::new(Inline)).unwrap();
     write(&mut other, &random_batch(&mut Random(9), 300, 300), Mode::Merge, 7).unwrap();
     harm(disk.as_ref(), &version, "gone", 0);
-    let error = writer.repair(1, copy, &mut |_, _| Ok(())).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Mismatch { what: "version id", .. }), "{error}");
+    let report = writer.repair(1, copy, &mut |_, _| Ok(())).unwrap();
+    let [lost, other] = &report.damage[..] else { panic!("{report:?}") };
+    assert!(matches!(lost.kind(), ErrorKind::Missing { .. }), "{lost}");
+    assert!(matches!(other.kind(), ErrorKind::Mismatch { what: "version id", .. }), "{other}");
+    assert_eq!(report.mended, 0);
 }
 
 fn copy_folder(disk: &dyn Disk, from: &Path, to: &Path) {

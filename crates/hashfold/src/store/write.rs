@@ -517,6 +517,9 @@ pub(super) fn remove_table(disk: &dyn Disk, path: &Path) -> Result<u64> {
         disk.remove(path)?;
         return Ok(0);
     }
+    if !disk.exists(path)? {
+        return Ok(0);
+    }
     let Ok(names) = disk.list(path) else {
         disk.remove(path)?;
         return Ok(0);
