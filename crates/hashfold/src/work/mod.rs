@@ -8,6 +8,8 @@
 //! other jobs of its own executor, whatever the number of threads.
 
 mod pending;
+#[cfg(test)]
+mod waiting;
 
 pub use self::pending::Pending;
 

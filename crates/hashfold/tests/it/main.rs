@@ -23,4 +23,3 @@ mod store_fixture;
 mod store_kill;
 mod store_lost;
 mod store_readers;
-mod waiting;

@@ -1,7 +1,7 @@
 //! Waiting helps, in every order in which threads can run: the real code of `Pending` on the locks
 //! and threads of a scheduler that tries them. Issue 11, point 2.
 
-use hashfold::work::{Executor, Job};
+use super::{Executor, Job};
 use shuttle::{
     sync::{Arc, Mutex, mpsc},
     thread,
@@ -15,7 +15,7 @@ mod sync {
     pub(super) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
 }
 
-#[path = "../../src/work/pending.rs"]
+#[path = "pending.rs"]
 #[expect(unreachable_pub, reason = "it is public where it belongs")]
 mod pending;
 
