@@ -98,7 +98,9 @@ fn give_up_lost(folder: &Path, writer: &mut StoreWriter, json: bool) -> Result<(
     // One that is current is not given up: an error says what can be done.
     writer.parent()?;
     for (number, info) in store::versions(device::disk().as_ref(), folder)? {
-        if info.is_err_and(|error| error.class() == ErrorClass::Damage) {
+        // A file of a newer format is whole, and not ours to give up.
+        let is_newer = |error: &Error| matches!(error.kind(), ErrorKind::Version { .. });
+        if info.is_err_and(|error| error.class() == ErrorClass::Damage && !is_newer(&error)) {
             writer.give_up(number)?;
             match json {
                 true => write_line(json!({ "event": "gave up", "version": number }))?,

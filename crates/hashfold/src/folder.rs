@@ -147,10 +147,7 @@ pub(crate) fn open_file(
 /// Removes a file that nobody needs. A folder in its place is none of ours, and stays.
 pub(crate) fn remove_file(disk: &dyn Disk, path: &Path) -> Result<()> {
     match disk.remove(path) {
-        Err(error) if disk.list(path).is_ok() && !disk.is_link(path)? => {
-            let _ = error;
-            Ok(())
-        }
+        Err(_) if disk.list(path).is_ok() && !disk.is_link(path)? => Ok(()),
         removed => removed,
     }
 }

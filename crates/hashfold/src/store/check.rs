@@ -9,7 +9,7 @@ use super::{
     write::StoreWriter,
 };
 use crate::{
-    error::{Error, ErrorClass, Place, Result},
+    error::{Error, ErrorClass, ErrorKind, Place, Result},
     folder::{TABLES, VERSIONS},
     io::{Access, Buffer, Disk, replace_file},
 };
@@ -118,6 +118,15 @@ pub(super) fn as_damage(error: Error) -> Result<Error> {
     if is_damage(&error) { Ok(error) } else { Err(error) }
 }
 
+/// Tells damage that can be mended or given up, which is a find, from all else. A file of a newer
+/// format is whole: only a newer Hashfold may replace or remove it.
+pub(super) fn as_mendable(error: Error) -> Result<Error> {
+    match error.kind() {
+        ErrorKind::Version { .. } => Err(error),
+        _ => as_damage(error),
+    }
+}
+
 fn is_damage(error: &Error) -> bool {
     error.class() == ErrorClass::Damage
 }
@@ -136,7 +145,7 @@ impl StoreWriter {
         let (info, lost) = match self.version(number) {
             Ok(info) => (info, None),
             Err(error) => {
-                let lost = as_damage(error)?;
+                let lost = as_mendable(error)?;
                 match self.restore_version(number, other) {
                     Ok(info) => (info, Some(lost)),
                     Err(error) => {
@@ -189,7 +198,7 @@ impl StoreWriter {
         let tree = match Tree::read(disk, &table, layer.table, &layer.root) {
             Ok(tree) => tree,
             Err(error) => {
-                as_damage(error)?;
+                as_mendable(error)?;
                 let tree = Tree::read(disk, &source, layer.table, &layer.root)?;
                 disk.create_folder(&table)?;
                 tree.write(disk, &table, info.seed, layer.table)?;

@@ -1,7 +1,7 @@
 //! Mending what names all other files of a store: `CURRENT` and the version files.
 
 use super::{
-    check::{StoreReport, as_damage},
+    check::{StoreReport, as_damage, as_mendable},
     pointer::{self, Pointer},
     version::VersionInfo,
     write::{StoreWriter, numbers},
@@ -70,7 +70,7 @@ impl StoreWriter {
                 }
             }
             Err(error) => {
-                report.damage.push(as_damage(error)?);
+                report.damage.push(as_mendable(error)?);
                 let (mut pointer, from) = match make_pointer(disk, folder, &copied, current)? {
                     Some(made) => made,
                     None => return Err(report.damage.remove(0)),
@@ -95,7 +95,7 @@ impl StoreWriter {
     fn restore_versions(&self, copy: &Path, report: &mut StoreReport) -> Result<()> {
         for number in self.pointer.versions.iter().map(|version| version.number) {
             if let Err(error) = self.version(number) {
-                report.damage.push(as_damage(error)?);
+                report.damage.push(as_mendable(error)?);
                 match self.restore_version(number, copy) {
                     Ok(_) => report.mended += 1,
                     Err(error) => report.damage.push(as_damage(error)?),

@@ -1,12 +1,13 @@
 //! Which versions are kept, and removing the others.
 
 use super::{
+    check::as_mendable,
     pointer,
     version::file_name,
     write::{StoreWriter, remove_table},
 };
 use crate::{
-    error::{Error, ErrorClass, ErrorKind, Place, Result},
+    error::{Error, ErrorKind, Place, Result},
     folder::VERSIONS,
     io::Lock,
 };
@@ -121,8 +122,10 @@ impl StoreWriter {
     /// are removed with the next collection unless other versions need them.
     pub fn give_up(&mut self, number: u64) -> Result<()> {
         self.settle()?;
-        let is_damaged = |error: Error| error.class() == ErrorClass::Damage;
-        let is_lost = self.version(number).is_err_and(is_damaged);
+        let is_lost = match self.version(number) {
+            Ok(_) => false,
+            Err(error) => as_mendable(error).is_ok(),
+        };
         if !is_lost || self.pointer.current == Some(number) {
             let expected = "one whose file is missing or damaged, and that is not current";
             return Err(Error::argument("version to give up", expected, number));

@@ -320,6 +320,33 @@ fn a_copy_that_is_no_copy_is_refused_though_nothing_is_damaged() {
     }
 }
 
+/// A file of a newer format is not damaged: an older Hashfold neither replaces nor removes it.
+#[test]
+fn files_of_a_newer_format_are_neither_mended_nor_given_up() {
+    let sample = sample();
+    for path in [pointer_path(), version_path(2)] {
+        let mut bytes = read_file(&sample.disk, &path);
+        bytes[10..12].copy_from_slice(&9_u16.to_le_bytes());
+        let sum = hashfold::checksum::crc32c(&bytes[..60]);
+        bytes[60..64].copy_from_slice(&sum.to_le_bytes());
+        let disk = sample.copy();
+        write_file(disk.as_ref(), &path, &bytes);
+        let mut errors = vec![mend(&disk, Some(COPY)).err().unwrap()];
+        if path == pointer_path() {
+            errors.extend(mend(&disk, None).err());
+            assert_eq!(errors.len(), 2);
+        } else {
+            let mut writer = try_open(&disk).unwrap();
+            let error = writer.give_up(2).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Argument { .. }), "{error}");
+            writer.collect(&ALL_GO, &mut |_| Ok(())).unwrap();
+        }
+        let is_version = |error: &Error| matches!(error.kind(), ErrorKind::Version { .. });
+        assert!(errors.iter().all(is_version), "{errors:?}");
+        assert_eq!(read_file(disk.as_ref(), &path), bytes);
+    }
+}
+
 /// What the copy lacks stays damaged and is told; all else is mended.
 #[test]
 fn a_copy_that_lacks_something_mends_the_rest() {
