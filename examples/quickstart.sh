@@ -5,8 +5,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 table=${1:-target/packages}
 
-echo "compiling the command: some minutes, the first time" >&2
-cargo build --release --quiet --package hashfold-cli
+# Without Parquet and Arrow, which take as long to compile as all the rest; `cargo install` has them.
+echo "compiling the command: a minute or two, the first time" >&2
+cargo build --release --quiet --package hashfold-cli --no-default-features
 hashfold=${CARGO_TARGET_DIR:-target}/release/hashfold
 show() { printf '\n$ hashfold %s\n' "$*" && "$hashfold" "$@"; }
 

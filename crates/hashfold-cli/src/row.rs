@@ -114,6 +114,7 @@ fn decode_cell<'a>(kind: Kind, decoder: &mut Decoder<'a>) -> Result<Cell<'a>> {
     })
 }
 
+#[cfg(feature = "columnar")]
 /// A value of a fixed size from its little-endian bytes.
 pub(crate) fn fixed_cell(kind: Kind, bytes: &[u8]) -> Cell<'_> {
     assert_eq!(kind.width(), Some(bytes.len()));

@@ -9,26 +9,20 @@ use crate::{
     input::{BadRowPolicy, Inputs, ReadOptions, Selection},
     stop::Stop,
 };
-use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use hashfold::{KeyHash, Seed};
-use parquet::{arrow::ArrowWriter, basic::Compression, file::properties::WriterProperties};
 use std::{
     fs::File,
     io::{BufWriter, Write},
     path::Path,
-    sync::Arc,
 };
 
 /// A row is about this long in CSV, in bytes.
 const ROW_SIZE: u64 = 100;
 
-/// Rows that are written together.
-const BATCH_ROWS: u64 = 64 << 10;
-
-const COLUMNS: [&str; 4] = ["id", "name", "place", "note"];
+pub(super) const COLUMNS: [&str; 4] = ["id", "name", "place", "note"];
 
 /// A row's fields: 16, 24, 19 and 36 bytes.
-fn row(i: u64) -> [String; 4] {
+pub(super) fn row(i: u64) -> [String; 4] {
     let hash = KeyHash::of(&i.to_le_bytes(), Seed(1)).bits();
     let (high, low) = ((hash >> 64) as u64, hash as u64);
     [
@@ -41,7 +35,7 @@ fn row(i: u64) -> [String; 4] {
 
 pub(super) fn run(bench: &TableBench, report: &Report) -> Result<()> {
     let rows = bench.data as u64 / 4 / ROW_SIZE;
-    for (name, write) in [("csv", write_csv as WriteRows), ("parquet", write_parquet)] {
+    for &(name, write) in FORMATS {
         let path = bench.dir.join(format!("rows.{name}"));
         let written = write(&path, rows).and_then(|()| measure(&path, rows));
         let _ = std::fs::remove_file(&path);
@@ -58,7 +52,14 @@ pub(super) fn run(bench: &TableBench, report: &Report) -> Result<()> {
     Ok(())
 }
 
+/// Writes a file of so many rows.
 type WriteRows = fn(&Path, u64) -> Result<()>;
+
+const FORMATS: &[(&str, WriteRows)] = &[
+    ("csv", write_csv),
+    #[cfg(feature = "columnar")]
+    ("parquet", super::parquet::write_rows),
+];
 
 fn write_csv(path: &Path, rows: u64) -> Result<()> {
     let written = || -> std::io::Result<()> {
@@ -70,30 +71,6 @@ fn write_csv(path: &Path, rows: u64) -> Result<()> {
         out.flush()
     };
     written().map_err(|error| Failure::io(path.display(), "write", &error))
-}
-
-fn write_parquet(path: &Path, rows: u64) -> Result<()> {
-    let written = || -> parquet::errors::Result<()> {
-        let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
-        let mut writer = None;
-        for start in (0..rows).step_by(BATCH_ROWS as usize) {
-            let rows: Vec<[String; 4]> = (start..rows.min(start + BATCH_ROWS)).map(row).collect();
-            let column = |c: usize| -> ArrayRef {
-                Arc::new(rows.iter().map(|row| Some(row[c].as_str())).collect::<StringArray>())
-            };
-            let columns = COLUMNS.iter().enumerate().map(|(c, name)| (*name, column(c)));
-            let batch = RecordBatch::try_from_iter(columns)?;
-            if writer.is_none() {
-                let file = File::create(path)?;
-                let properties = Some(properties.clone());
-                writer = Some(ArrowWriter::try_new(file, batch.schema(), properties)?);
-            }
-            writer.as_mut().expect("made above").write(&batch)?;
-        }
-        writer.map_or(Ok(()), |writer| writer.close().map(drop))
-    };
-    let io = |error| Failure::io(path.display(), "write", &std::io::Error::other(error));
-    written().map_err(io)
 }
 
 /// Reads and hashes all rows; returns their bytes and the CPU time of all threads.

@@ -6,6 +6,8 @@ mod filter;
 mod input;
 mod measure;
 mod pairs;
+#[cfg(feature = "columnar")]
+mod parquet;
 mod store;
 mod table;
 

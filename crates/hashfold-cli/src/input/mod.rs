@@ -11,15 +11,14 @@
 //! order of the rows stays; `filter` takes its keys from the same queue. Each format makes a [`Reader`]: its schema is known when it is open,
 //! its rows come when it is read.
 
-mod arrow;
 mod batch;
+#[cfg_attr(not(feature = "columnar"), path = "columnar/absent.rs")]
 mod columnar;
 mod csv;
 mod feed;
 mod guard;
 mod json_lines;
 mod lines;
-mod parquet;
 mod raw;
 mod selection;
 mod sink;
@@ -35,11 +34,9 @@ pub(crate) use self::{
 };
 
 use self::{
-    arrow::ArrowReader,
     csv::{CsvReader, Dialect},
     json_lines::JsonReader,
     lines::LineReader,
-    parquet::ParquetReader,
     raw::RawReader,
     sink::Sink,
 };
@@ -107,8 +104,9 @@ impl ReadOptions {
             Format::Csv => Box::new(CsvReader::open(path, dialect(b','), selection, meter)?),
             Format::Tsv => Box::new(CsvReader::open(path, dialect(b'\t'), selection, meter)?),
             Format::Jsonl => Box::new(JsonReader::open(path, selection, meter)?),
-            Format::Parquet => Box::new(ParquetReader::open(path, selection, meter)?),
-            Format::Arrow => Box::new(ArrowReader::open(path, selection, meter)?),
+            format @ (Format::Parquet | Format::Arrow) => {
+                columnar::open(format, path, selection, meter)?
+            }
             Format::Raw => Box::new(RawReader::open(path, selection, meter)?),
             Format::Lines => Box::new(LineReader::open(path, meter)?),
         };

@@ -7,7 +7,7 @@ use crate::{
 use flate2::read::MultiGzDecoder;
 use std::{
     fs::File,
-    io::{self, Cursor, Read, Seek as _, Write as _},
+    io::{self, Cursor, Read},
     ops::RangeInclusive,
     os::fd::AsFd as _,
     path::Path,
@@ -95,8 +95,11 @@ pub(crate) fn open_polled(path: &str, meter: &Meter) -> Result<(Bytes, File)> {
     Ok((decompress(path, file, meter)?, handle))
 }
 
+#[cfg(feature = "columnar")]
 /// Opens a file that must be read in any order: as it is, or unpacked into a temporary one.
 pub(crate) fn open_seekable(path: &str, meter: &Meter) -> Result<File> {
+    use std::io::{Seek as _, Write as _};
+
     if path != "-" {
         let mut file = open_file(path)?;
         let head = peek(&mut file).map_err(|error| read_failure(path, &error))?;

@@ -1,14 +1,14 @@
 //! Arrow IPC: streams, and files (Feather), which are a stream between two magics.
 
-use super::{
-    Reader,
-    columnar::Columnar,
-    selection::Selection,
-    sink::Sink,
-    source::{Bytes, Meter, open, read_failure},
-};
+use super::rows::Columnar;
 use crate::{
     failure::{Failure, Result},
+    input::{
+        Reader,
+        selection::Selection,
+        sink::Sink,
+        source::{Bytes, Meter, open, read_failure},
+    },
     preview,
     schema::Schema,
 };
@@ -26,7 +26,7 @@ const BUFFER_BYTES: usize = 1 << 18;
 type Stream = BufReader<Chain<Cursor<Vec<u8>>, Bytes>>;
 
 /// Reads one input.
-pub(crate) struct ArrowReader {
+pub(super) struct ArrowReader {
     file: String,
     columnar: Columnar,
     batches: StreamReader<Stream>,
@@ -35,7 +35,7 @@ pub(crate) struct ArrowReader {
 }
 
 impl ArrowReader {
-    pub(crate) fn open(path: &str, selection: &Selection, meter: &Meter) -> Result<ArrowReader> {
+    pub(super) fn open(path: &str, selection: &Selection, meter: &Meter) -> Result<ArrowReader> {
         let unreadable = |error| unreadable(path, &error);
         let mut bytes = open(path, meter)?;
         let mut take = || take_word(&mut bytes).map_err(|error| read_failure(path, &error));

@@ -1,14 +1,14 @@
 //! Parquet files. Only the columns that are needed are read.
 
-use super::{
-    Reader,
-    columnar::Columnar,
-    selection::Selection,
-    sink::Sink,
-    source::{Meter, open_seekable},
-};
+use super::rows::Columnar;
 use crate::{
     failure::{Failure, Result},
+    input::{
+        Reader,
+        selection::Selection,
+        sink::Sink,
+        source::{Meter, open_seekable},
+    },
     preview,
     schema::Schema,
 };
@@ -27,7 +27,7 @@ const BATCH_ROWS: usize = 4096;
 const BATCH_VALUES: usize = 1 << 20;
 
 /// Reads one input.
-pub(crate) struct ParquetReader {
+pub(super) struct ParquetReader {
     file: String,
     columnar: Columnar,
     batches: ParquetRecordBatchReader,
@@ -38,7 +38,7 @@ pub(crate) struct ParquetReader {
 }
 
 impl ParquetReader {
-    pub(crate) fn open(path: &str, selection: &Selection, meter: &Meter) -> Result<ParquetReader> {
+    pub(super) fn open(path: &str, selection: &Selection, meter: &Meter) -> Result<ParquetReader> {
         let before = meter.bytes();
         let file = open_seekable(path, meter)?;
         let size = file.metadata().map_err(|error| Failure::io(path, "read", &error))?.len();

@@ -3,13 +3,13 @@
 //! Numbers, dates and timestamps keep their types, text and bytes their bytes. Decimals, times
 //! and durations become text, lists, structs and maps JSON.
 
-use super::{
-    COLUMNS_MAX,
-    selection::{Picked, Selection},
-    sink::{Flaw, Sink},
-};
 use crate::{
     failure::{Failure, Result},
+    input::{
+        COLUMNS_MAX,
+        selection::{Picked, Selection},
+        sink::{Flaw, Sink},
+    },
     preview,
     row::{RowEncoder, fixed_cell},
     schema::{Column, Form, Kind, Schema, Unit},
