@@ -149,6 +149,10 @@ impl Disk for CountingDisk {
         Ok(self.wrap(OsDisk.open(path, access)?))
     }
 
+    fn open_to_write(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
+        Ok(self.wrap(OsDisk.open_to_write(path, access)?))
+    }
+
     fn exists(&self, path: &Path) -> Result<bool> {
         OsDisk.exists(path)
     }
@@ -230,6 +234,20 @@ impl BlockFile for CountingFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.counts.written_bytes.fetch_add(bytes.len() as u64, Relaxed);
         self.file.write_at(offset, bytes)
+    }
+
+    fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<()> {
+        let bytes: usize = writes.iter().map(|(_, bytes)| bytes.len()).sum();
+        self.counts.written_bytes.fetch_add(bytes as u64, Relaxed);
+        self.file.write_many(writes)
+    }
+
+    fn allocate(&self, size: u64) -> Result<()> {
+        self.file.allocate(size)
+    }
+
+    fn punch_hole(&self, extent: Extent) -> Result<()> {
+        self.file.punch_hole(extent)
     }
 
     fn sync(&self) -> Result<()> {

@@ -1,8 +1,10 @@
 //! Files read and written past the page cache.
 
 use super::{
-    ALIGNMENT, BlockFile, Buffer, Extent, Extents, FileExtents, Visit, os::OsFile, past_end,
-    read_each, uring::Ring,
+    ALIGNMENT, BlockFile, Buffer, Extent, Extents, FileExtents, Visit,
+    os::OsFile,
+    past_end, read_each,
+    uring::{Batch, Ring},
 };
 use crate::error::{Place, Result};
 use std::{
@@ -27,6 +29,22 @@ pub(super) struct DirectFile {
 impl DirectFile {
     pub(super) fn new(direct: OsFile, cached: Option<OsFile>) -> DirectFile {
         DirectFile { direct, cached, rings: Mutex::default() }
+    }
+
+    /// The file for writes that need not be aligned.
+    fn writer(&self) -> &OsFile {
+        self.cached.as_ref().unwrap_or(&self.direct)
+    }
+
+    /// A ring for one batch. Old kernels and sandboxes refuse rings.
+    fn ring(&self) -> Option<Ring> {
+        let idle = self.rings.lock().expect("nothing panics under this lock").pop();
+        idle.or_else(|| Ring::new().ok())
+    }
+
+    /// Keeps a ring for the next batch, unless one has failed in it.
+    fn give_back(&self, ring: Ring) {
+        self.rings.lock().expect("nothing panics under this lock").push(ring);
     }
 
     /// Reads whole blocks into a buffer and copies what was asked for.
@@ -80,15 +98,13 @@ impl BlockFile for DirectFile {
         extents: &mut FileExtents<'_>,
         visit: &mut Visit<'_>,
     ) -> Result<()> {
-        let idle = self.rings.lock().expect("nothing panics under this lock").pop();
-        let known: Option<Vec<_>> =
-            files.iter().map(|&file| Some((file, file.descriptor()?))).collect();
-        // Old kernels and sandboxes refuse rings.
-        let (Some(mut ring), Some(known)) = (idle.or_else(|| Ring::new().ok()), known) else {
+        let known = files.iter().map(|&file| Some((file, file.descriptor()?))).collect();
+        let (Some(known), Some(mut ring)) = (known, self.ring()) else {
             return read_each(files, extents, visit);
         };
-        ring.read_across(&known, extents, visit)?;
-        self.rings.lock().expect("nothing panics under this lock").push(ring);
+        let known: Vec<_> = known;
+        ring.run(&known, extents, &mut Batch::Read(visit))?;
+        self.give_back(ring);
         Ok(())
     }
 
@@ -97,10 +113,30 @@ impl BlockFile for DirectFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        match &self.cached {
-            Some(cached) if !is_aligned(offset, bytes) => cached.write_at(offset, bytes),
-            _ => self.direct.write_at(offset, bytes),
-        }
+        let file = if is_aligned(offset, bytes) { &self.direct } else { self.writer() };
+        file.write_at(offset, bytes)
+    }
+
+    fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<()> {
+        let is_block = |number: u64| number.is_multiple_of(ALIGNMENT as u64);
+        let all_blocks = writes.iter().all(|w| is_block(w.0) && is_block(w.1.len() as u64));
+        let Some(mut ring) = self.ring().filter(|_| all_blocks && writes.len() > 1) else {
+            return writes.iter().try_for_each(|(offset, bytes)| self.write_at(*offset, bytes));
+        };
+        let mut extents =
+            writes.iter().map(|&(offset, bytes)| (0, Extent { offset, len: bytes.len() }));
+        let this: &dyn BlockFile = self;
+        ring.run(&[(this, self.direct.file.as_fd())], &mut extents, &mut Batch::Write(writes))?;
+        self.give_back(ring);
+        Ok(())
+    }
+
+    fn allocate(&self, size: u64) -> Result<()> {
+        self.writer().allocate(size)
+    }
+
+    fn punch_hole(&self, extent: Extent) -> Result<()> {
+        self.writer().punch_hole(extent)
     }
 
     fn sync(&self) -> Result<()> {

@@ -14,8 +14,8 @@
 use super::{
     Access, BlockFile, Disk, Extent, Extents, Lock, MemoryDisk, Visit,
     memory::{Content, read_slice, write_slice},
-    names::{Answer, Change, Locks, Names, clean},
-    past_end, read_each, refused,
+    names::{self, Answer, Locks, Names, clean},
+    past_end, read_each, refuse_map, refused, within,
 };
 use crate::error::{Error, Place, Result};
 use rustix::io::Errno;
@@ -29,7 +29,8 @@ use std::{
 const SECTOR_SIZE: u64 = 512;
 
 /// Something that goes wrong. Calls are counted from 0; operations are the calls that change
-/// something: create, write, sync, rename and remove, of files and folders.
+/// something: create, write, allocate, punch a hole, sync, rename and remove, of files and folders.
+/// Each write of a `write_many` is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -45,12 +46,12 @@ pub enum Fault {
     },
     /// The disk is full from this write on.
     Full {
-        /// Its number among the writes.
+        /// Its number among the writes and allocations.
         write: u64,
     },
     /// The disk takes so many bytes and is full then, in the midst of a write if need be.
     FullAfter {
-        /// Bytes written in all, over others or not.
+        /// Bytes written in all, over others or not, and bytes by which allocations made files longer.
         bytes: u64,
     },
     /// A read fails.
@@ -157,7 +158,7 @@ impl FaultyDisk {
         &self,
         action: &'static str,
         path: &Path,
-        change: impl FnOnce(&mut Names<usize>) -> Answer<Vec<Change<usize>>>,
+        change: impl FnOnce(&mut Names<usize>) -> Answer<Vec<names::Change<usize>>>,
     ) -> Result<()> {
         let operation = |state: &mut State| {
             let changes = change(&mut state.names)?;
@@ -165,6 +166,12 @@ impl FaultyDisk {
             Ok(())
         };
         self.state().operate(operation).map_err(refused(action, path))
+    }
+
+    fn open_file(&self, path: &Path, writable: bool) -> Result<Arc<dyn BlockFile>> {
+        let id = self.ask("open", path, |state| state.names.file(path))?;
+        let (disk, place) = (self.clone(), Place::file(path));
+        Ok(Arc::new(FaultyFile { disk, id, place, writable }))
     }
 
     /// Answers a question about names, while there is power.
@@ -188,9 +195,12 @@ impl Disk for FaultyDisk {
     }
 
     fn open(&self, path: &Path, _: Access) -> Result<Arc<dyn BlockFile>> {
-        let id = self.ask("open", path, |state| state.names.file(path))?;
-        let (disk, place) = (self.clone(), Place::file(path));
-        Ok(Arc::new(FaultyFile { disk, id, place, writable: false }))
+        self.open_file(path, false)
+    }
+
+    fn open_to_write(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
+        refuse_map(path, access)?;
+        self.open_file(path, true)
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {
@@ -246,6 +256,17 @@ struct FaultyFile {
     writable: bool,
 }
 
+impl FaultyFile {
+    fn change(&self, offset: u64, change: impl FnOnce(&mut State) -> Answer<()>) -> Result<()> {
+        let change = |state: &mut State| match self.writable {
+            true => change(state),
+            false => Err(Errno::BADF),
+        };
+        let answer = self.disk.state().operate(change);
+        answer.map_err(|errno| Error::io("write", errno.into()).at(&self.place.offset(offset)))
+    }
+}
+
 impl BlockFile for FaultyFile {
     fn place(&self) -> &Place {
         &self.place
@@ -272,13 +293,20 @@ impl BlockFile for FaultyFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let place = self.place.offset(offset);
-        let write = |state: &mut State| match self.writable {
-            true => state.write(self.id, offset, bytes),
-            false => Err(Errno::BADF),
-        };
-        let answer = self.disk.state().operate(write);
-        answer.map_err(|errno| Error::io("write", errno.into()).at(&place))
+        self.change(offset, |state| state.write(self.id, offset, bytes))
+    }
+
+    fn allocate(&self, size: u64) -> Result<()> {
+        self.change(0, |state| state.allocate(self.id, size))
+    }
+
+    fn punch_hole(&self, extent: Extent) -> Result<()> {
+        self.change(extent.offset, |state| {
+            let file = &mut state.files[self.id];
+            let Extent { offset, len } = within(extent, file.bytes.len() as u64);
+            file.change(Change::Write { offset, bytes: vec![0; len] });
+            Ok(())
+        })
     }
 
     fn sync(&self) -> Result<()> {
@@ -304,7 +332,7 @@ struct State {
     names: Names<usize>,
     durable_names: Names<usize>,
     /// What leads from the durable names to the names, in order.
-    unsynced_changes: Vec<Change<usize>>,
+    unsynced_changes: Vec<names::Change<usize>>,
 }
 
 impl State {
@@ -335,7 +363,8 @@ impl State {
         self.files.len() - 1
     }
 
-    fn write(&mut self, id: usize, offset: u64, bytes: &[u8]) -> Answer<()> {
+    /// Takes room for a write, as much as there is of `bytes`.
+    fn take_room(&mut self, bytes: u64) -> u64 {
         let number = self.writes;
         self.writes += 1;
         let room = self.faults.iter().map(|fault| match *fault {
@@ -343,11 +372,27 @@ impl State {
             Fault::FullAfter { bytes } => bytes.saturating_sub(self.bytes_written),
             _ => u64::MAX,
         });
-        let room = room.min().unwrap_or(u64::MAX);
-        let fitting = &bytes[..bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
-        self.bytes_written += fitting.len() as u64;
-        self.files[id].write(offset, fitting);
+        let room = room.min().unwrap_or(u64::MAX).min(bytes);
+        self.bytes_written += room;
+        room
+    }
+
+    fn write(&mut self, id: usize, offset: u64, bytes: &[u8]) -> Answer<()> {
+        let fitting = &bytes[..self.take_room(bytes.len() as u64) as usize];
+        self.files[id].change(Change::Write { offset, bytes: fitting.to_vec() });
         if fitting.len() < bytes.len() { Err(Errno::NOSPC) } else { Ok(()) }
+    }
+
+    /// Takes all the room or none.
+    fn allocate(&mut self, id: usize, size: u64) -> Answer<()> {
+        let missing = size.saturating_sub(self.files[id].bytes.len() as u64);
+        let room = self.take_room(missing);
+        if room < missing {
+            self.bytes_written -= room;
+            return Err(Errno::NOSPC);
+        }
+        self.files[id].change(Change::Allocate { size });
+        Ok(())
     }
 
     /// As [`read_slice`], with what goes wrong.
@@ -427,13 +472,13 @@ struct FileState {
     /// As the running system sees them.
     bytes: Vec<u8>,
     durable: Vec<u8>,
-    unsynced: Vec<Write>,
+    unsynced: Vec<Change>,
 }
 
 impl FileState {
-    fn write(&mut self, offset: u64, bytes: &[u8]) {
-        write_slice(&mut self.bytes, offset, bytes);
-        self.unsynced.push(Write { offset, bytes: bytes.to_vec() });
+    fn change(&mut self, change: Change) {
+        change.apply(&mut self.bytes);
+        self.unsynced.push(change);
     }
 
     fn after_power_cut(&self, luck: Luck, random: &mut Random) -> Vec<u8> {
@@ -443,40 +488,59 @@ impl FileState {
             Luck::EachItsOwn => {}
         }
         let mut bytes = self.durable.clone();
-        let mut writes: Vec<&Write> = self.unsynced.iter().collect();
-        random.shuffle(&mut writes);
-        for write in writes {
+        let mut changes: Vec<&Change> = self.unsynced.iter().collect();
+        random.shuffle(&mut changes);
+        for change in changes {
             match random.below(3) {
                 0 => {}
-                1 => write_slice(&mut bytes, write.offset, &write.bytes),
-                _ => {
-                    let (offset, part) = write.torn(random);
-                    write_slice(&mut bytes, offset, part);
-                }
+                1 => change.apply(&mut bytes),
+                _ => change.apply_torn(&mut bytes, random),
             }
         }
         bytes
     }
 }
 
+/// What a call does to the bytes of a file.
 #[derive(Debug)]
-struct Write {
-    offset: u64,
-    bytes: Vec<u8>,
+enum Change {
+    /// A write, or a hole: then the bytes are zeros.
+    Write { offset: u64, bytes: Vec<u8> },
+    /// Zeros at the end, up to this size.
+    Allocate { size: u64 },
 }
 
-impl Write {
-    /// What is left of a write of several sectors that was interrupted: some at its front, or some
-    /// at its end. A write within one sector is there.
-    fn torn(&self, random: &mut Random) -> (u64, &[u8]) {
-        let first_sector = self.offset / SECTOR_SIZE;
-        let sectors = (self.offset + self.bytes.len() as u64).div_ceil(SECTOR_SIZE) - first_sector;
+impl Change {
+    fn apply(&self, content: &mut Vec<u8>) {
+        match self {
+            Change::Write { offset, bytes } => write_slice(content, *offset, bytes),
+            Change::Allocate { size } => content.resize(content.len().max(*size as usize), 0),
+        }
+    }
+
+    /// Applies what is left of a change of several sectors that was interrupted: of a write some at
+    /// its front, or some at its end. A write within one sector is there.
+    fn apply_torn(&self, content: &mut Vec<u8>, random: &mut Random) {
+        let (offset, bytes) = match self {
+            Change::Write { offset, bytes } => (*offset, bytes),
+            Change::Allocate { size } => {
+                let sectors = (size / SECTOR_SIZE) as usize + 1;
+                let size = random.below(sectors) as u64 * SECTOR_SIZE;
+                return Change::Allocate { size }.apply(content);
+            }
+        };
+        let first_sector = offset / SECTOR_SIZE;
+        let sectors = (offset + bytes.len() as u64).div_ceil(SECTOR_SIZE) - first_sector;
         if sectors < 2 {
-            return (self.offset, &self.bytes);
+            return write_slice(content, offset, bytes);
         }
         let cut = (first_sector + 1 + random.below(sectors as usize - 1) as u64) * SECTOR_SIZE;
-        let (front, end) = self.bytes.split_at((cut - self.offset) as usize);
-        if random.below(2) == 0 { (self.offset, front) } else { (cut, end) }
+        let (front, end) = bytes.split_at((cut - offset) as usize);
+        if random.below(2) == 0 {
+            write_slice(content, offset, front);
+        } else {
+            write_slice(content, cut, end);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{
     Access, BlockFile, Disk, Extent, Extents, Lock, Visit,
     names::{Locks, Names},
-    past_end, read_each, refused,
+    past_end, read_each, refuse_map, refused, within,
 };
 use crate::error::{Place, Result};
 use rustix::io::Errno;
@@ -42,6 +42,12 @@ impl Disk for MemoryDisk {
     fn open(&self, path: &Path, _: Access) -> Result<Arc<dyn BlockFile>> {
         let content = self.names().file(path).map_err(refused("open", path))?;
         Ok(Arc::new(MemoryFile { place: Place::file(path), content, writable: false }))
+    }
+
+    fn open_to_write(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
+        refuse_map(path, access)?;
+        let content = self.names().file(path).map_err(refused("open", path))?;
+        Ok(Arc::new(MemoryFile { place: Place::file(path), content, writable: true }))
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {
@@ -99,6 +105,16 @@ struct MemoryFile {
     writable: bool,
 }
 
+impl MemoryFile {
+    fn change(&self, change: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+        if !self.writable {
+            return Err(refused("write", &self.place.file)(Errno::BADF));
+        }
+        change(&mut self.content.write().expect("nothing panics under this lock"));
+        Ok(())
+    }
+}
+
 impl BlockFile for MemoryFile {
     fn place(&self) -> &Place {
         &self.place
@@ -122,12 +138,18 @@ impl BlockFile for MemoryFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        if !self.writable {
-            return Err(refused("write", &self.place.file)(Errno::BADF));
-        }
-        let mut content = self.content.write().expect("nothing panics under this lock");
-        write_slice(&mut content, offset, bytes);
-        Ok(())
+        self.change(|content| write_slice(content, offset, bytes))
+    }
+
+    fn allocate(&self, size: u64) -> Result<()> {
+        self.change(|content| content.resize(content.len().max(size as usize), 0))
+    }
+
+    fn punch_hole(&self, extent: Extent) -> Result<()> {
+        self.change(|content| {
+            let Extent { offset, len } = within(extent, content.len() as u64);
+            write_slice(content, offset, &vec![0; len]);
+        })
     }
 
     fn sync(&self) -> Result<()> {

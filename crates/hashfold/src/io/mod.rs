@@ -33,6 +33,7 @@ pub use self::{
 };
 
 use crate::error::{Error, ErrorKind, Place, Result};
+use rustix::io::Errno;
 use std::{
     fmt::Debug,
     io,
@@ -115,6 +116,34 @@ pub trait BlockFile: Debug + Send + Sync {
     /// Writes all of `bytes` at `offset`; the file grows as needed.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
+    /// Writes bytes at several offsets, as many at once as the back end can, in any order. They
+    /// must not overlap. After an error each of them may be written, or not, or in part.
+    fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<()> {
+        writes.iter().try_for_each(|(offset, bytes)| self.write_at(*offset, bytes))
+    }
+
+    /// Makes the file at least `size` bytes long, with zeros, and takes room for all of it on the
+    /// device: a full disk is reported now, and not by a write below `size` (but for file systems
+    /// that never overwrite). Slower, by writing the zeros, where the file system cannot do it.
+    ///
+    /// # Errors
+    /// The file is open to read.
+    fn allocate(&self, size: u64) -> Result<()> {
+        let _ = size;
+        Err(refused("write", &self.place().file)(Errno::BADF))
+    }
+
+    /// Makes an extent zeros and gives the room of its whole blocks back to the file system. The
+    /// file stays as long as it is; what of the extent is behind its end is left out. Where the
+    /// file system cannot do it, the zeros are written, and the room stays taken.
+    ///
+    /// # Errors
+    /// The file is open to read.
+    fn punch_hole(&self, extent: Extent) -> Result<()> {
+        let _ = extent;
+        Err(refused("write", &self.place().file)(Errno::BADF))
+    }
+
     /// Returns when all that was written is on the device.
     fn sync(&self) -> Result<()>;
 }
@@ -128,8 +157,14 @@ pub trait Disk: Debug + Send + Sync {
     /// those who have it open.
     fn create(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>>;
 
-    /// An existing file, to read.
+    /// Opens an existing file, to read.
     fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>>;
+
+    /// Opens an existing file, to read and write.
+    ///
+    /// # Errors
+    /// `access` is [`Access::Mapped`]: a file that changes must not be mapped.
+    fn open_to_write(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>>;
 
     /// Whether a file or folder of that name is there.
     fn exists(&self, path: &Path) -> Result<bool>;
@@ -238,6 +273,21 @@ pub(crate) fn new_name(path: &Path) -> PathBuf {
 /// The error of a call on `path` that the system refused.
 fn refused<E: Into<io::Error>>(action: &'static str, path: &Path) -> impl FnOnce(E) -> Error {
     move |source| Error::io(action, source.into()).at(&Place::file(path))
+}
+
+/// Refuses to open a file to write if it would be mapped.
+fn refuse_map(path: &Path, access: Access) -> Result<()> {
+    if access != Access::Mapped {
+        return Ok(());
+    }
+    let what = "a file that changes cannot be mapped; use cached or direct access";
+    Err(refused("open", path)(io::Error::new(io::ErrorKind::InvalidInput, what)))
+}
+
+/// The part of an extent that a file of this size has.
+fn within(extent: Extent, size: u64) -> Extent {
+    let len = size.saturating_sub(extent.offset).min(extent.len as u64) as usize;
+    Extent { len, ..extent }
 }
 
 /// The error of reading `extent` where the file has only the first `got` bytes of it.

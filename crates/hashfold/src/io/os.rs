@@ -2,12 +2,15 @@
 #![expect(clippy::disallowed_methods, reason = "all file access goes through this module")]
 
 use super::{
-    Access, BlockFile, Disk, Extent, Extents, Lock, Visit, direct::DirectFile, mapped::MappedFile,
-    past_end, read_each, refused,
+    Access, BlockFile, Buffer, Disk, Extent, Extents, Lock, Visit, direct::DirectFile,
+    mapped::MappedFile, past_end, read_each, refuse_map, refused, within,
 };
 use crate::error::{Error, ErrorKind, Place, Result};
 use rustix::{
-    fs::{Advice, FlockOperation, OFlags, fadvise, fcntl_getfl, fcntl_setfl, flock, statvfs},
+    fs::{
+        Advice, FallocateFlags, FlockOperation, OFlags, fadvise, fallocate, fcntl_getfl,
+        fcntl_setfl, flock, statvfs,
+    },
     io::Errno,
 };
 use std::{
@@ -36,30 +39,17 @@ impl Disk for OsDisk {
             }
             _ => {}
         }
-        let mut options = File::options();
-        options.read(true).write(true);
-        let file = OsFile::open("create", path, options.clone().create_new(true))?;
-        if access == Access::Direct {
-            let direct = OsFile::open("open", path, &options)?;
-            if direct.bypass_cache()? {
-                return Ok(Arc::new(DirectFile::new(direct, Some(file))));
-            }
-        }
         // There is nothing to map in a new file: it is mapped when it is opened again.
-        Ok(Arc::new(file))
+        OsFile::open("create", path, changing().create_new(true))?.changing(access)
+    }
+
+    fn open_to_write(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
+        refuse_map(path, access)?;
+        OsFile::open("open", path, &changing())?.changing(access)
     }
 
     fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
-        let file = open_at_once(path).map_err(refused("open", path))?;
-        let file = OsFile { file, place: Place::file(path) };
-        let kind = file.file.metadata().map_err(refused("open", path))?.file_type();
-        if kind.is_dir() {
-            return Err(refused("open", path)(Errno::ISDIR));
-        }
-        if !kind.is_file() {
-            let what = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
-            return Err(refused("open", path)(what));
-        }
+        let file = OsFile::open("open", path, &at_once())?;
         match access {
             Access::Mapped => Ok(Arc::new(MappedFile::new(file)?)),
             Access::Direct if file.bypass_cache()? => Ok(Arc::new(DirectFile::new(file, None))),
@@ -103,7 +93,7 @@ impl Disk for OsDisk {
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        let file = open_at_once(or_here(path)).map_err(refused("lock", path))?;
+        let file = at_once().open(or_here(path)).map_err(refused("lock", path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Box::new(OsLock(file))),
             Err(Errno::WOULDBLOCK) => Err(Error::new(ErrorKind::Busy).at(&Place::file(path))),
@@ -112,7 +102,7 @@ impl Disk for OsDisk {
     }
 
     fn share(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        let file = open_at_once(or_here(path)).map_err(refused("lock", path))?;
+        let file = at_once().open(or_here(path)).map_err(refused("lock", path))?;
         loop {
             match flock(&file, FlockOperation::LockShared) {
                 Ok(()) => return Ok(Box::new(OsLock(file))),
@@ -157,11 +147,19 @@ fn or_here(folder: &Path) -> &Path {
     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
-/// Opens a file or folder to read it. A pipe would be waited for without the flag, of which a file
-/// takes no notice.
-fn open_at_once(path: &Path) -> io::Result<File> {
-    let flags = OFlags::NONBLOCK.bits().cast_signed();
-    File::options().read(true).custom_flags(flags).open(path)
+/// How a file or folder is opened to read. Without the flag, which changes nothing for a file, a pipe
+/// would be waited for.
+fn at_once() -> OpenOptions {
+    let mut options = File::options();
+    options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    options
+}
+
+/// How a file is opened to read and write.
+fn changing() -> OpenOptions {
+    let mut options = at_once();
+    options.write(true);
+    options
 }
 
 /// The kernel holds the lock for as long as the file or folder is open.
@@ -180,7 +178,43 @@ pub(super) struct OsFile {
 impl OsFile {
     fn open(action: &'static str, path: &Path, options: &OpenOptions) -> Result<OsFile> {
         let file = options.open(path).map_err(refused(action, path))?;
+        let kind = file.metadata().map_err(refused(action, path))?.file_type();
+        if kind.is_dir() {
+            return Err(refused(action, path)(Errno::ISDIR));
+        }
+        if !kind.is_file() {
+            let what = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
+            return Err(refused(action, path)(what));
+        }
         Ok(OsFile { file, place: Place::file(path) })
+    }
+
+    /// A file that is open to read and write, past the page cache if that is wanted and possible.
+    fn changing(self, access: Access) -> Result<Arc<dyn BlockFile>> {
+        if access == Access::Direct {
+            let direct = OsFile::open("open", &self.place.file, &changing())?;
+            if direct.bypass_cache()? {
+                return Ok(Arc::new(DirectFile::new(direct, Some(self))));
+            }
+        }
+        Ok(Arc::new(self))
+    }
+
+    /// Changes which room on the device an extent takes; writes zeros over it where the file
+    /// system does not know how.
+    fn fallocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> Result<()> {
+        const ZEROS_SIZE: u64 = 1 << 20;
+        if len == 0 {
+            return Ok(());
+        }
+        match fallocate(&self.file, flags, offset, len) {
+            Err(Errno::OPNOTSUPP) => {}
+            answer => return answer.map_err(refused("write", &self.place.file)),
+        }
+        let zeros = Buffer::zeroed(ZEROS_SIZE.min(len) as usize);
+        (0..len).step_by(zeros.len()).try_for_each(|done| {
+            self.write_at(offset + done, &zeros[..zeros.len().min((len - done) as usize)])
+        })
     }
 
     /// Makes reads and writes go past the page cache. Where the file system has no such thing,
@@ -245,6 +279,17 @@ impl BlockFile for OsFile {
         self.file
             .write_all_at(bytes, offset)
             .map_err(|error| Error::io("write", error).at(&self.place.offset(offset)))
+    }
+
+    fn allocate(&self, size: u64) -> Result<()> {
+        let missing = size.saturating_sub(self.size()?);
+        self.fallocate(FallocateFlags::empty(), size - missing, missing)
+    }
+
+    fn punch_hole(&self, extent: Extent) -> Result<()> {
+        let Extent { offset, len } = within(extent, self.size()?);
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.fallocate(flags, offset, len as u64)
     }
 
     fn sync(&self) -> Result<()> {

@@ -330,6 +330,127 @@ fn batches_run_side_by_side_and_inside_each_other() {
     });
 }
 
+/// Files that change, against a vector of bytes.
+mod changing {
+    use super::*;
+
+    const BLOCKS: usize = 24;
+
+    #[derive(Clone, Debug)]
+    enum Change {
+        Write(usize, usize),
+        Batch(Vec<usize>),
+        Allocate(usize),
+        Punch(usize, usize),
+        Reopen,
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        let place = || 0..BLOCKS * ALIGNMENT;
+        let len = || 0..3 * ALIGNMENT;
+        prop_oneof![
+            (place(), len()).prop_map(|(offset, len)| Change::Write(offset, len)),
+            prop::collection::vec(0..BLOCKS, 0..BLOCKS).prop_map(Change::Batch),
+            place().prop_map(Change::Allocate),
+            (place(), len()).prop_map(|(offset, len)| Change::Punch(offset, len)),
+            Just(Change::Reopen),
+        ]
+    }
+
+    fn write(truth: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            truth.resize(truth.len().max(offset + bytes.len()), 0);
+            truth[offset..][..bytes.len()].copy_from_slice(bytes);
+        }
+    }
+
+    /// Makes the `i`-th change to the file and to the truth.
+    fn make(file: &dyn BlockFile, truth: &mut Vec<u8>, i: usize, change: &Change) {
+        let byte = i as u8 + 1;
+        match change {
+            Change::Write(offset, len) => {
+                file.write_at(*offset as u64, &vec![byte; *len]).unwrap();
+                write(truth, *offset, &vec![byte; *len]);
+            }
+            Change::Batch(blocks) => {
+                // No block twice, and every other batch with offsets that are not aligned.
+                let blocks = std::collections::BTreeSet::from_iter(blocks);
+                let place = |block: usize| block * ALIGNMENT + i % 2;
+                let bytes = vec![byte; ALIGNMENT];
+                let writes: Vec<(u64, &[u8])> =
+                    blocks.iter().map(|block| (place(**block) as u64, &bytes[..])).collect();
+                file.write_many(&writes).unwrap();
+                blocks.iter().for_each(|block| write(truth, place(**block), &bytes));
+            }
+            Change::Allocate(size) => {
+                file.allocate(*size as u64).unwrap();
+                truth.resize(truth.len().max(*size), 0);
+            }
+            Change::Punch(offset, len) => {
+                file.punch_hole(Extent { offset: *offset as u64, len: *len }).unwrap();
+                let end = truth.len().min(offset + len);
+                truth[end.min(*offset)..end].fill(0);
+            }
+            Change::Reopen => {}
+        }
+    }
+
+    #[test]
+    fn a_file_is_what_was_written_allocated_and_punched() {
+        let config = ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() };
+        proptest!(config, |(changes in prop::collection::vec(change(), 0..30))| {
+            every_back_end(|disk, access, folder| {
+                let access = if access == Access::Mapped { Access::Cached } else { access };
+                let path = folder.join("file");
+                let mut file = disk.create(&path, access).unwrap();
+                let mut truth = Vec::new();
+                for (i, change) in changes.iter().enumerate() {
+                    if matches!(change, Change::Reopen) {
+                        file = disk.open_to_write(&path, access).unwrap();
+                    }
+                    make(&*file, &mut truth, i, change);
+                    assert!(*read_all(&*file, 1 << 30).unwrap() == truth, "{access:?} {change:?}");
+                }
+                file.sync().unwrap();
+                assert!(contents(disk, &path).unwrap() == truth);
+            });
+        });
+    }
+
+    #[test]
+    fn a_large_batch_is_written_whole() {
+        const COUNT: usize = 1000;
+        let bytes = noise(COUNT * ALIGNMENT);
+        every_back_end(|disk, access, folder| {
+            let file = disk.create(&folder.join("file"), access).unwrap();
+            // The blocks from the last to the first, some of them together.
+            let blocks = bytes.chunks(3 * ALIGNMENT).enumerate().rev();
+            let writes: Vec<(u64, &[u8])> =
+                blocks.map(|(i, bytes)| ((3 * i * ALIGNMENT) as u64, bytes)).collect();
+            file.write_many(&writes).unwrap();
+            assert!(*read_all(&*file, 1 << 30).unwrap() == bytes);
+        });
+    }
+
+    #[test]
+    fn a_file_that_is_open_to_read_refuses_changes_and_a_changing_one_to_be_mapped() {
+        every_back_end(|disk, access, folder| {
+            let (path, absent) = (folder.join("file"), folder.join("absent"));
+            let file = file_of(disk, access, &path, &noise(2 * ALIGNMENT));
+            check_io(file.allocate(1 << 20), Errno::BADF, &path);
+            check_io(file.punch_hole(Extent { offset: 0, len: ALIGNMENT }), Errno::BADF, &path);
+            let block: &[u8] = &noise(ALIGNMENT);
+            check_io(file.write_many(&[(0, block), (4096, block)]), Errno::BADF, &path);
+            let error = disk.open_to_write(&path, Access::Mapped).unwrap_err();
+            assert!(error.to_string().contains("cannot be mapped"), "{error}");
+            check_io(disk.open_to_write(&absent, Access::Direct), Errno::NOENT, &absent);
+            let sub = folder.join("sub");
+            disk.create_folder(&sub).unwrap();
+            check_io(disk.open_to_write(&sub, Access::Cached), Errno::ISDIR, &sub);
+        });
+    }
+}
+
 #[test]
 fn buffers_are_aligned_and_zero() {
     for len in [0, 1, 4095, 4096, 4097, 1 << 20] {
@@ -572,6 +693,73 @@ mod faults {
         }
         let hole = outcomes.iter().flatten().any(|bytes| bytes.len() == 3072 && bytes[2048] == 0);
         assert!(hole, "a lost write before a kept one leaves zeros");
+    }
+
+    #[test]
+    fn writes_of_a_batch_are_lost_one_by_one() {
+        let (disk, file) = disk_with_a_file();
+        file.write_many(&[(512, &[2; 512]), (1536, &[3; 512])]).unwrap();
+        let mut found: Vec<_> = outcomes(&disk, "kept")
+            .iter()
+            .flatten()
+            .map(|bytes| (bytes[512], bytes[1536]))
+            .collect();
+        found.sort();
+        assert_eq!(found, [(1, 1), (1, 3), (2, 1), (2, 3)]);
+        let disk = FaultyDisk::over(&disk.snapshot(), Fault::Failure { operation: 1 }.into());
+        let file = disk.open_to_write(path("kept"), Access::Direct).unwrap();
+        let writes: [(u64, &[u8]); 3] = [(0, &[4; 512]), (512, &[5; 512]), (1024, &[6; 512])];
+        check_io(file.write_many(&writes), Errno::IO, path("kept"));
+    }
+
+    #[test]
+    fn an_unsynced_hole_is_kept_lost_or_torn() {
+        let (disk, file) = disk_with_a_file();
+        file.punch_hole(Extent { offset: 512, len: 1024 }).unwrap();
+        let mut expected = Vec::new();
+        for hole in [0..0, 512..1024, 1024..1536, 512..1536] {
+            let mut bytes = vec![1; 2048];
+            bytes[hole].fill(0);
+            expected.push(Some(bytes));
+        }
+        expected.sort();
+        assert_eq!(outcomes(&disk, "kept"), expected);
+        file.sync().unwrap();
+        assert_eq!(outcomes(&disk, "kept").len(), 1);
+    }
+
+    #[test]
+    fn an_unsynced_allocation_is_kept_lost_or_torn_and_takes_no_bytes_along() {
+        let (disk, file) = disk_with_a_file();
+        file.allocate(4096).unwrap();
+        file.write_at(2048, &[2; 512]).unwrap();
+        for bytes in outcomes(&disk, "kept").into_iter().flatten() {
+            let rest = bytes.get(2048..).unwrap_or_default();
+            let (written, behind) = rest.split_at(rest.len().min(512));
+            assert!(bytes[..2048] == [1; 2048] && behind.iter().all(|byte| *byte == 0));
+            assert!(written.iter().all(|byte| *byte == written[0] && byte % 2 == 0));
+        }
+        let mut sizes: Vec<_> = outcomes(&disk, "kept").into_iter().flatten().collect();
+        sizes.dedup_by_key(|bytes| bytes.len());
+        assert!(sizes.len() > 3, "lost, torn in several places, kept");
+        file.sync().unwrap();
+        assert_eq!(outcomes(&disk, "kept").len(), 1);
+    }
+
+    #[test]
+    fn a_full_disk_refuses_an_allocation_as_a_whole_and_no_holes() {
+        for fault in [Fault::Full { write: 0 }, Fault::FullAfter { bytes: 1000 }] {
+            let (kept, _) = disk_with_a_file();
+            let disk = FaultyDisk::over(&kept.snapshot(), fault.into());
+            let file = disk.open_to_write(path("kept"), Access::Cached).unwrap();
+            check_io(file.allocate(4096), Errno::NOSPC, path("kept"));
+            assert_eq!(file.size().unwrap(), 2048);
+            file.punch_hole(Extent { offset: 0, len: 4096 }).unwrap();
+            assert_eq!(contents(&disk, path("kept")).unwrap(), [0; 2048]);
+            disk.heal();
+            file.allocate(4096).unwrap();
+            assert_eq!(file.size().unwrap(), 4096);
+        }
     }
 
     #[test]

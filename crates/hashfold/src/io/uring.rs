@@ -1,7 +1,7 @@
-//! Many reads in flight at once, through io_uring.
+//! Many reads or writes in flight at once, through io_uring.
 //!
-//! The kernel writes into the buffers of a [`Ring`] behind the compiler's back. What makes that
-//! sound: a buffer is lent to one read at a time and not touched until its completion was seen, and
+//! The kernel reads and writes the buffers of a [`Ring`] behind the compiler's back. What makes that
+//! sound: a buffer is lent to one request at a time and not touched until its completion was seen, and
 //! a ring that is dropped, for whatever reason, first waits for all that is in flight.
 #![allow(unsafe_code)]
 
@@ -16,14 +16,14 @@ use std::{
     thread,
 };
 
-/// Reads in flight at once, at most: enough to keep a fast device busy.
-const READS_IN_FLIGHT_MAX: usize = 128;
-/// Bytes of all buffers of a ring, in flight or kept for the next read, at most, unless a single
-/// read is longer.
+/// Requests in flight at once, at most: enough to keep a fast device busy.
+const IN_FLIGHT_MAX: usize = 128;
+/// Bytes of all buffers of a ring, in flight or kept for the next request, at most, unless a single
+/// request is longer.
 const BUFFER_BYTES_MAX: usize = 16 << 20;
-/// A slot keeps its buffer for the next read if it is no longer than this, in bytes.
-const KEPT_BUFFER_SIZE_MAX: usize = BUFFER_BYTES_MAX / READS_IN_FLIGHT_MAX;
-/// One system call submits and collects one part in so many of the reads in flight: a larger one
+/// A slot keeps its buffer for the next request if it is no longer than this, in bytes.
+const KEPT_BUFFER_SIZE_MAX: usize = BUFFER_BYTES_MAX / IN_FLIGHT_MAX;
+/// One system call submits and collects one part in so many of the requests in flight: a larger one
 /// costs fewer calls, a smaller one lets the queue run less empty.
 const PART_PER_CALL: usize = 8;
 /// How often in a row the kernel may put us off before that is an error.
@@ -34,7 +34,24 @@ const REQUEST_SIZE_MAX: usize = 1 << 30;
 /// The largest offset that is one; `u64::MAX` would mean the file's own position.
 const OFFSET_MAX: u64 = i64::MAX.cast_unsigned();
 
-/// A queue of reads, with their buffers.
+/// What is done with the extents of a batch.
+pub(super) enum Batch<'a, 'b> {
+    /// Read each, and show it.
+    Read(&'a mut Visit<'b>),
+    /// Write each, with these bytes.
+    Write(&'a [(u64, &'a [u8])]),
+}
+
+impl Batch<'_, '_> {
+    fn action(&self) -> &'static str {
+        match self {
+            Batch::Read(_) => "read",
+            Batch::Write(_) => "write",
+        }
+    }
+}
+
+/// A queue of requests, with their buffers.
 pub(super) struct Ring {
     uring: IoUring,
     slots: Vec<Slot>,
@@ -46,7 +63,7 @@ pub(super) struct Ring {
     buffer_bytes: usize,
 }
 
-/// A buffer and the extent that is read into it.
+/// A buffer and the extent whose bytes it takes.
 struct Slot {
     buffer: Buffer,
     /// The index of its file.
@@ -60,39 +77,40 @@ impl Ring {
         let extent = Extent { offset: 0, len: 0 };
         let idle = || Slot { buffer: Buffer::zeroed(0), file: 0, extent, index: 0 };
         Ok(Ring {
-            uring: IoUring::new(READS_IN_FLIGHT_MAX as u32)?,
-            slots: (0..READS_IN_FLIGHT_MAX).map(|_| idle()).collect(),
-            free: (0..READS_IN_FLIGHT_MAX).collect(),
+            uring: IoUring::new(IN_FLIGHT_MAX as u32)?,
+            slots: (0..IN_FLIGHT_MAX).map(|_| idle()).collect(),
+            free: (0..IN_FLIGHT_MAX).collect(),
             bytes_in_flight: 0,
             buffer_bytes: 0,
         })
     }
 
-    /// [`BlockFile::read_across`] of files with their descriptors. After an error the ring must be
-    /// dropped.
-    pub(super) fn read_across(
+    /// [`BlockFile::read_across`] or [`BlockFile::write_many`] of files with their descriptors.
+    /// After an error the ring must be dropped.
+    pub(super) fn run(
         &mut self,
         files: &[(&dyn BlockFile, BorrowedFd<'_>)],
         extents: &mut FileExtents<'_>,
-        visit: &mut Visit<'_>,
+        batch: &mut Batch<'_, '_>,
     ) -> Result<()> {
         let mut extents = extents.enumerate().peekable();
         loop {
             while let Some((index, (file, extent))) =
                 extents.next_if(|next| self.has_room(next.1.1.len))
             {
-                self.start(files[file].1, file, index, extent);
+                self.start(files[file].1, (file, index, extent), batch);
             }
             if self.in_flight() == 0 {
                 return Ok(());
             }
             let part = self.in_flight().div_ceil(PART_PER_CALL);
-            self.wait(part).map_err(|error| Error::io("read", error).at(files[0].0.place()))?;
-            // No more than a part, then the next reads are started: the device need not wait
+            let place = files[0].0.place();
+            self.wait(part).map_err(|error| Error::io(batch.action(), error).at(place))?;
+            // No more than a part, then the next requests are started: the device need not wait
             // for a slow `visit`.
             for _ in 0..part {
-                let Some((slot, read)) = self.completed() else { break };
-                self.show(files, slot, read, visit)?;
+                let Some((slot, done)) = self.completed() else { break };
+                self.finish(files, slot, done, batch)?;
             }
         }
     }
@@ -107,21 +125,34 @@ impl Ring {
         self.bytes_in_flight + len <= BUFFER_BYTES_MAX || self.in_flight() == 0
     }
 
-    /// Queues the read of an extent; the next `wait` submits it.
-    fn start(&mut self, descriptor: BorrowedFd<'_>, file: usize, index: usize, extent: Extent) {
+    /// Queues the request for an extent; the next `wait` submits it.
+    fn start(
+        &mut self,
+        descriptor: BorrowedFd<'_>,
+        (file, index, extent): (usize, usize, Extent),
+        batch: &Batch<'_, '_>,
+    ) {
         let i = self.free.pop().expect("has_room was asked");
         self.make_buffer(i, extent.len);
         let slot = &mut self.slots[i];
         (slot.file, slot.index, slot.extent) = (file, index, extent);
         let len = extent.len.min(REQUEST_SIZE_MAX) as u32;
-        let read = opcode::Read::new(Fd(descriptor.as_raw_fd()), slot.buffer.as_mut_ptr(), len)
-            .offset(extent.offset.min(OFFSET_MAX))
-            .build()
-            .user_data(i as u64);
+        let (fd, offset) = (Fd(descriptor.as_raw_fd()), extent.offset.min(OFFSET_MAX));
+        let request = match batch {
+            Batch::Read(_) => {
+                opcode::Read::new(fd, slot.buffer.as_mut_ptr(), len).offset(offset).build()
+            }
+            Batch::Write(writes) => {
+                slot.buffer[..extent.len].copy_from_slice(writes[index].1);
+                opcode::Write::new(fd, slot.buffer.as_ptr(), len).offset(offset).build()
+            }
+        };
+        let request = request.user_data(i as u64);
         self.bytes_in_flight += slot.buffer.len();
-        // SAFETY: The buffer has `len` bytes. It is neither dropped nor touched before the read's
+        // SAFETY: The buffer has `len` bytes. It is neither dropped nor touched before the request's
         // completion was seen: until then its slot is not free, and dropping the ring waits.
-        unsafe { self.uring.submission().push(&read) }.expect("the queue has room for all slots");
+        unsafe { self.uring.submission().push(&request) }
+            .expect("the queue has room for all slots");
     }
 
     /// Gives a slot a buffer of `len` bytes or more. Other slots lose the buffers that they keep
@@ -157,7 +188,7 @@ impl Ring {
         Err(ErrorKind::WouldBlock.into())
     }
 
-    /// Takes a completion: the slot, and the bytes read or a negative error number.
+    /// Takes a completion: the slot, and the bytes that went over or a negative error number.
     fn completed(&mut self) -> Option<(usize, i32)> {
         let completion = self.uring.completion().next()?;
         let i = completion.user_data() as usize;
@@ -166,21 +197,29 @@ impl Ring {
         Some((i, completion.result()))
     }
 
-    fn show(
+    fn finish(
         &mut self,
         files: &[(&dyn BlockFile, BorrowedFd<'_>)],
         i: usize,
-        read: i32,
-        visit: &mut Visit<'_>,
+        done: i32,
+        batch: &mut Batch<'_, '_>,
     ) -> Result<()> {
         let slot = &mut self.slots[i];
+        let (file, offset) = (files[slot.file].0, slot.extent.offset);
         let bytes = &mut slot.buffer[..slot.extent.len];
-        // Cut short, interrupted, put off, not aligned, past the end or broken: a plain read of
+        // Cut short, interrupted, put off, not aligned, past the end or broken: a plain call for
         // the same bytes mends it or has the right error.
-        if usize::try_from(read) != Ok(bytes.len()) {
-            files[slot.file].0.read_at(slot.extent.offset, bytes)?;
+        let is_whole = usize::try_from(done) == Ok(bytes.len());
+        match batch {
+            Batch::Read(visit) => {
+                if !is_whole {
+                    file.read_at(offset, bytes)?;
+                }
+                visit(slot.index, bytes)?;
+            }
+            Batch::Write(_) if !is_whole => file.write_at(offset, bytes)?,
+            Batch::Write(_) => {}
         }
-        visit(slot.index, bytes)?;
         if slot.buffer.len() > KEPT_BUFFER_SIZE_MAX {
             self.drop_buffer(i);
         }
@@ -221,7 +260,7 @@ mod tests {
         // Sandboxes refuse rings.
         let Ok(mut ring) = Ring::new() else { return };
         for len in [4096, KEPT_BUFFER_SIZE_MAX, 8192, 2 * KEPT_BUFFER_SIZE_MAX, 1 << 20, 4096] {
-            for i in 0..READS_IN_FLIGHT_MAX {
+            for i in 0..IN_FLIGHT_MAX {
                 ring.make_buffer(i, len);
                 assert!(ring.slots[i].buffer.len() >= len);
                 let bytes: usize = ring.slots.iter().map(|slot| slot.buffer.len()).sum();

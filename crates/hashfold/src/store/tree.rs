@@ -217,6 +217,10 @@ impl Disk for HashingDisk {
         self.disk.open(path, access)
     }
 
+    fn open_to_write(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
+        self.disk.open_to_write(path, access)
+    }
+
     fn exists(&self, path: &Path) -> Result<bool> {
         self.disk.exists(path)
     }

@@ -377,6 +377,10 @@ impl Disk for Meanwhile {
         self.disk.create(path, access)
     }
 
+    fn open_to_write(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
+        self.disk.open_to_write(path, access)
+    }
+
     fn exists(&self, path: &Path) -> Result<bool> {
         self.disk.exists(path)
     }
