@@ -12,11 +12,11 @@ use clap::Args;
 use hashfold::{
     Error, ErrorClass, ErrorKind,
     store::{self, Reason, Removed, Retention, StoreWriter},
+    work::{Clock as _, SystemClock},
 };
 use serde_json::json;
 use std::{
     path::{Path, PathBuf},
-    thread::sleep,
     time::{Duration, Instant},
 };
 
@@ -154,7 +154,7 @@ impl GcArgs {
             if left.is_zero() {
                 return Ok(());
             }
-            sleep(left.min(STOP_CHECK));
+            SystemClock.sleep(left.min(STOP_CHECK));
         }
     }
 

@@ -9,6 +9,7 @@ use hashfold::{
     io::{Access, Disk, OsDisk},
     store::{Follower, Version},
     table::OpenOptions,
+    work::{Clock as _, SystemClock},
 };
 use std::{
     collections::BTreeMap, env, error::Error, fs, path::Path, sync::Arc, thread, time::Duration,
@@ -34,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let refresh = scope.spawn(|| {
             while !is_over() {
                 follower.refresh()?;
-                thread::sleep(REFRESH_EVERY);
+                SystemClock.sleep(REFRESH_EVERY);
             }
             Ok::<(), hashfold::Error>(())
         });

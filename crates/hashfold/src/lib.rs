@@ -8,6 +8,7 @@
 
 pub mod checksum;
 pub mod codec;
+pub mod env;
 pub mod error;
 pub mod filter;
 pub mod folder;

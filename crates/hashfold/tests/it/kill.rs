@@ -1,12 +1,12 @@
 //! Processes that work until they are killed.
 
+use hashfold::work::{Clock as _, SystemClock};
 use std::{
     env,
     io::Read as _,
     ops::RangeInclusive,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    thread,
     time::Duration,
 };
 
@@ -44,7 +44,7 @@ pub(crate) fn work_and_kill(test: &str, folder: &Path, seed: u64, time: Duration
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    thread::sleep(time);
+    SystemClock.sleep(time);
     assert!(child.try_wait().unwrap().is_none(), "it ends by itself");
     child.kill().unwrap();
     child.wait().unwrap();

@@ -7,8 +7,8 @@ use std::{
 };
 
 /// The core: each module may use those before it, and itself.
-const CORE: [&str; 9] =
-    ["key", "error", "codec", "checksum", "work", "io", "run", "manifest", "folder"];
+const CORE: [&str; 10] =
+    ["key", "error", "codec", "checksum", "work", "io", "env", "run", "manifest", "folder"];
 
 /// The parts, and what each may use besides the core.
 const PARTS: [(&str, &[&str]); 3] =

@@ -24,11 +24,12 @@ use hashfold::{
     io::Access,
     store::{Follower, Mode, StoreWriter},
     table::OpenOptions,
+    work::{Clock as _, SystemClock},
 };
 use std::{
     path::Path,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
-    thread::{self, Builder, sleep},
+    thread::{self, Builder},
     time::{Duration, Instant},
 };
 
@@ -194,7 +195,7 @@ fn write(
         }
         let took = start.elapsed();
         phase.store(Phase::Control as usize, Relaxed);
-        sleep(took);
+        SystemClock.sleep(took);
     }
     Ok(written)
 }
@@ -202,7 +203,7 @@ fn write(
 fn wait_for(follower: &Follower, number: u64, since: Instant) -> Result<()> {
     while follower.version().info().name.number != number {
         ensure(since.elapsed() < VISIBLE_MAX, || format!("version {number} is not seen"))?;
-        sleep(PAUSE);
+        SystemClock.sleep(PAUSE);
     }
     Ok(())
 }
@@ -212,7 +213,7 @@ fn refresh(follower: &Follower, phase: &AtomicUsize) -> Result<u64> {
     let mut refreshes = 0;
     while phase.load(Relaxed) != Phase::Ended as usize {
         refreshes += u64::from(follower.refresh()?);
-        sleep(PAUSE);
+        SystemClock.sleep(PAUSE);
     }
     Ok(refreshes)
 }

@@ -6,7 +6,7 @@ use crate::{
     filter::{Mode, Universe},
     io::Access,
     key::Seed,
-    work::{Executor, Inline},
+    work::{Clock, Executor, Inline, SystemClock},
 };
 use std::sync::Arc;
 
@@ -80,6 +80,8 @@ pub struct CascadeSettings {
     /// The executor of all background work: packing, flushes and merges, up to four at a time, and
     /// their reads and writes. With fewer than six threads these wait for each other.
     pub executor: Arc<dyn Executor>,
+    /// The clock by which insertions are slowed down while background work is behind.
+    pub clock: Arc<dyn Clock>,
 }
 
 impl Default for CascadeSettings {
@@ -91,6 +93,7 @@ impl Default for CascadeSettings {
             log: false,
             access: Access::Direct,
             executor: Arc::new(Inline),
+            clock: Arc::new(SystemClock),
         }
     }
 }

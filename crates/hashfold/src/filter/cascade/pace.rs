@@ -2,7 +2,7 @@
 
 use super::core::Core;
 use crate::error::Result;
-use std::{mem, thread, time::Duration};
+use std::{mem, time::Duration};
 
 /// Whoever inserts is slowed down while packed tables are being flushed and there is little memory
 /// for more: better many short waits than a long one in the end. This is for each key when there
@@ -49,7 +49,7 @@ impl Pace {
         if !self.delay.is_zero() {
             self.delayed += self.delay * changes as u32;
             if self.delayed >= DELAY_MIN {
-                thread::sleep(mem::take(&mut self.delayed));
+                core.settings.clock.sleep(mem::take(&mut self.delayed));
                 self.delay = delay(core);
             }
         }
