@@ -178,7 +178,7 @@ pub fn filter_manifest(bytes: &[u8]) {
 }
 
 /// An error must be able to tell what it is, and not be a panic that was caught.
-fn told<T>(result: Result<T>) -> Option<T> {
+fn checked<T>(result: Result<T>) -> Option<T> {
     let tell = |error: Error| assert!(!error.to_string().contains("panic"), "{error}");
     result.map_err(tell).ok()
 }
@@ -190,23 +190,23 @@ fn hashes(keys: u64, seed: Seed) -> Vec<KeyHash> {
 /// Does with a filter whatever can be done.
 fn use_filter(disk: &Arc<dyn Disk>) {
     let folder = Path::new(FOLDER);
-    told(read(disk.as_ref()));
-    let report = told(verify_cascade(disk.as_ref(), folder, &mut |_| Ok(())));
+    checked(read(disk.as_ref()));
+    let report = checked(verify_cascade(disk.as_ref(), folder, &mut |_| Ok(())));
     for error in report.into_iter().flat_map(|report| report.damage) {
-        told::<()>(Err(error));
+        checked::<()>(Err(error));
     }
-    told(write(disk));
+    checked(write(disk));
 }
 
 fn read(disk: &dyn Disk) -> Result<()> {
     let snapshot = Snapshot::open(disk, Path::new(FOLDER), Access::Cached)?;
     assert!(snapshot.stats().bits_per_item() >= 0.0);
-    assert!(snapshot.stats().expected_error() >= 0.0);
+    assert!(snapshot.stats().false_positive_rate() >= 0.0);
     let hashes = hashes(KEYS, snapshot.seed());
     let mut counts = vec![0; hashes.len()];
-    let many = told(snapshot.count_batch(&hashes, &mut counts));
+    let many = checked(snapshot.count_batch(&hashes, &mut counts));
     for (hash, count) in hashes.iter().zip(counts).step_by(7) {
-        let found = told(snapshot.contains(*hash));
+        let found = checked(snapshot.contains(*hash));
         assert!(many.is_none() || found == Some(count > 0));
     }
     let executor: Arc<dyn Executor> = Arc::new(Inline);
@@ -218,24 +218,24 @@ fn read(disk: &dyn Disk) -> Result<()> {
 }
 
 fn settings(log: bool) -> CascadeSettings {
-    CascadeSettings { memory_bytes: CASCADE_MEMORY_MIN, log, ..CascadeSettings::default() }
+    CascadeSettings { memory_bytes: CASCADE_MEMORY_MIN, wal: log, ..CascadeSettings::default() }
 }
 
 fn write(disk: &Arc<dyn Disk>) -> Result<()> {
     let mut filter = CascadeFilter::open(disk.clone(), Path::new(FOLDER), settings(true))?;
     let hashes = hashes(KEYS, filter.seed());
     let half = hashes.len() / 2;
-    told(filter.insert_batch(&hashes[..half]));
-    told(filter.remove_batch(&hashes[half..]));
-    told(filter.sync());
+    checked(filter.insert_batch(&hashes[..half]));
+    checked(filter.remove_batch(&hashes[half..]));
+    checked(filter.sync());
     let mut is_new = vec![false; hashes.len()];
-    told(filter.insert_unique_batch(&hashes, &mut is_new));
-    told(filter.flush());
-    told(filter.compact());
-    told(filter.advance_epoch());
-    told(filter.expire_before(filter.epoch()));
-    told(filter.compact());
-    assert!(filter.durable() <= filter.told());
+    checked(filter.insert_unique_batch(&hashes, &mut is_new));
+    checked(filter.flush());
+    checked(filter.merge());
+    checked(filter.advance_epoch());
+    checked(filter.expire_before(filter.epoch()));
+    checked(filter.merge());
+    assert!(filter.durable_seq() <= filter.seq());
     filter.close()
 }
 
@@ -280,7 +280,7 @@ fn perform(
     let count = counts.entry(key).or_default();
     let result = match act[0] % 16 {
         1 => filter.flush(),
-        2 => filter.compact(),
+        2 => filter.merge(),
         3 => filter.sync(),
         4 => filter.advance_epoch().map(drop),
         5 => filter.insert_unique(hash).map(|is_new| {

@@ -145,7 +145,7 @@ impl Questions<'_> {
         drop(snapshot);
         let settings = settings(memory_mib, false);
         let mut filter = CascadeFilter::open(Arc::new(OsDisk), self.folder, settings)?;
-        filter.compact()?;
+        filter.merge()?;
         filter.close()?;
         let snapshot = open()?;
         let upper_runs = snapshot.stats().upper_runs;

@@ -160,7 +160,7 @@ fn tell(
 
 /// Of the keys in order, the first ones were removed again; all others are in.
 fn check(options: &Options, filter: &mut CascadeFilter, removed: u64, inserted: u64) -> Result<()> {
-    filter.compact()?;
+    filter.merge()?;
     if removed == 0 {
         return check_present(filter, 0, inserted, options.seed);
     }

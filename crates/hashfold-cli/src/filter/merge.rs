@@ -59,7 +59,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<Exit> {
     }
     let show = if args.json { Show::Json } else { Show::Text };
     let mut progress = Progress::start(show, "merging", Unit::Entries, None);
-    filter.compact_with(&mut |done| progress.set(done))?;
+    filter.merge_with(&mut |done| progress.set(done))?;
     drop(progress);
     args.report(&filter, start)
 }

@@ -30,7 +30,7 @@ fn hashes(keys: impl Iterator<Item = u64>) -> Vec<KeyHash> {
 }
 
 fn settings() -> CascadeSettings {
-    CascadeSettings { memory_bytes: CASCADE_MEMORY_MIN, log: true, ..CascadeSettings::default() }
+    CascadeSettings { memory_bytes: CASCADE_MEMORY_MIN, wal: true, ..CascadeSettings::default() }
 }
 
 /// How often each key is in.
@@ -63,7 +63,7 @@ fn built(mode: Mode) -> Files {
         filter.insert_batch(&often).unwrap();
         filter.insert_batch(&often).unwrap();
     }
-    filter.compact().unwrap();
+    filter.merge().unwrap();
     filter.insert_batch(&hashes(1000..1100)).unwrap();
     filter.advance_epoch().unwrap();
     filter.remove_batch(&hashes((0..1100).filter(|key| key % 10 == 0))).unwrap();
@@ -107,7 +107,7 @@ fn cascades_of_version_1_are_written_to() {
         let mut found = vec![0; KEYS as usize];
         filter.count_batch(&hashes(0..KEYS), &mut found).unwrap();
         assert!(found == counts(mode));
-        filter.compact().unwrap();
+        filter.merge().unwrap();
         filter.close().unwrap();
         check_snapshot(&disk, folder, mode);
     }

@@ -16,7 +16,7 @@ use hashfold::{
 };
 use std::{path::Path, sync::Arc, time::Duration};
 
-/// Keys are told in ascending order, and all but the last so many are taken out again.
+/// Keys are inserted in ascending order, and all but this number of the last ones are removed again.
 const WINDOW: u64 = 300_000;
 /// Keys of one call.
 const BATCH: u64 = 1000;
@@ -25,12 +25,12 @@ fn hashes(from: u64, to: u64) -> Vec<KeyHash> {
     (from..to).map(|key| KeyHash::of(&key.to_le_bytes(), Seed(1))).collect()
 }
 
-fn open_or_create(folder: &Path, log: bool) -> CascadeFilter {
+fn open_or_create(folder: &Path, wal: bool) -> CascadeFilter {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let pool = || -> Arc<dyn Executor> { Arc::new(Threads::new(2)) };
     let settings = CascadeSettings {
         memory_bytes: CASCADE_MEMORY_MIN,
-        log,
+        wal,
         executor: pool(),
         ..CascadeSettings::default()
     };
@@ -45,9 +45,9 @@ fn open_or_create(folder: &Path, log: bool) -> CascadeFilter {
 /// Every change is one key put in, or one taken out that came [`WINDOW`] before: both in turns, a
 /// batch each. So the number of changes says which keys are in.
 fn next_batch(filter: &mut CascadeFilter) {
-    // What was told before the kill may have ended within a batch.
-    let told = filter.told();
-    let (batch, part) = (told / BATCH, told % BATCH);
+    // The last batch before the kill may have been applied in part.
+    let seq = filter.seq();
+    let (batch, part) = (seq / BATCH, seq % BATCH);
     let first = batch / 2 * BATCH;
     if batch.is_multiple_of(2) {
         filter.insert_batch(&hashes(first + part, first + BATCH)).unwrap();
@@ -61,8 +61,8 @@ fn next_batch(filter: &mut CascadeFilter) {
 }
 
 /// The keys that are in after so many changes.
-fn window(told: u64) -> (u64, u64) {
-    let (batch, part) = (told / BATCH, told % BATCH);
+fn window(seq: u64) -> (u64, u64) {
+    let (batch, part) = (seq / BATCH, seq % BATCH);
     let first = batch / 2 * BATCH;
     if batch.is_multiple_of(2) {
         (first.saturating_sub(WINDOW), first + part)
@@ -83,21 +83,21 @@ fn work_until_killed() {
             next_batch(&mut filter);
         }
         match random() % 40 {
-            0 => filter.compact().unwrap(),
+            0 => filter.merge().unwrap(),
             1..10 => filter.flush().unwrap(),
             10..30 => filter.sync().unwrap(),
             _ => {}
         }
-        println!("at {}", filter.durable());
+        println!("at {}", filter.durable_seq());
     }
 }
 
-/// The keys around the window are in or not, as they should be; returns how much was told.
+/// The keys around the window are in or not, as they should be; returns the sequence number.
 fn check_holds(folder: &Path) -> u64 {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let read = Snapshot::open(disk.as_ref(), folder, Access::Cached).unwrap();
     let filter = open_or_create(folder, false);
-    let (start, end) = window(filter.told());
+    let (start, end) = window(filter.seq());
     let asked = hashes(start.saturating_sub(50_000), end + 50_000);
     let first = start - start.saturating_sub(50_000);
     let expected = |i: usize| (first..first + end - start).contains(&(i as u64));
@@ -106,15 +106,15 @@ fn check_holds(folder: &Path) -> u64 {
     read.contains_batch(&asked, &mut others).unwrap();
     assert!(found == others, "a reader sees something else");
     let wrong = found.iter().enumerate().filter(|(i, found)| **found != expected(*i)).count();
-    assert_eq!(wrong, 0, "after {} changes", filter.told());
+    assert_eq!(wrong, 0, "after {} changes", filter.seq());
     let stats = filter.stats();
-    let told = filter.told();
+    let seq = filter.seq();
     filter.close().unwrap();
     let names = disk.list(folder).unwrap();
     assert_eq!(names.len() as u64, 1 + stats.upper_runs + stats.shards, "{names:?}");
     let report = verify_cascade(disk.as_ref(), folder, &mut |_| Ok(())).unwrap();
     assert!(report.is_sound(), "{}", report.damage[0]);
-    told
+    seq
 }
 
 #[test]
@@ -132,10 +132,10 @@ fn a_process_that_is_killed_loses_nothing_that_was_acknowledged() {
             assert_eq!(durable, 0);
             continue;
         }
-        let told = check_holds(&folder);
-        assert!(told >= durable, "{told} changes are left of {durable}");
-        println!("killed after {time:?}: {durable} acknowledged, {told} there");
-        durable = told;
+        let seq = check_holds(&folder);
+        assert!(seq >= durable, "{seq} changes are left of {durable}");
+        println!("killed after {time:?}: {durable} acknowledged, {seq} there");
+        durable = seq;
     }
     assert!(durable > 0, "it was always killed before it did anything");
 }

@@ -115,7 +115,7 @@ fn insert(bench: &FilterBench, report: &Report, filter: &mut CascadeFilter) -> R
 }
 
 fn compact(bench: &FilterBench, report: &Report, filter: &mut CascadeFilter) -> Result<()> {
-    let (seconds, done) = wall_seconds(|| filter.compact());
+    let (seconds, done) = wall_seconds(|| filter.merge());
     done?;
     let stats = filter.stats();
     ensure(stats.items <= bench.keys, || format!("{} of {} keys", stats.items, bench.keys))?;

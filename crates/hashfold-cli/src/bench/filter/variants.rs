@@ -56,7 +56,7 @@ pub(super) fn run(bench: &FilterBench, report: &Report, folder: &Path) -> Result
         (from..to).try_for_each(|i| filter.insert(KeyHash::of(&i.to_le_bytes(), seed)))
     })?;
     say("single.insert_per_core_s", single.per_core_s, "keys/s", single.stats.file_bytes);
-    let with_log = CascadeSettings { log: true, ..settings.clone() };
+    let with_log = CascadeSettings { wal: true, ..settings.clone() };
     let logged = ingest.run(&options, with_log, insert)?;
     say("log.insert_fraction", logged.per_core_s / plain.per_core_s, "", logged.stats.file_bytes);
     say("log.wall_fraction", logged.wall_s / plain.wall_s, "", logged.stats.file_bytes);
@@ -96,7 +96,7 @@ impl Ingest<'_> {
         let cpu = process_seconds() - cpu;
         let last = KeyHash::of(&(self.keys / 2).to_le_bytes(), Seed(self.bench.seed));
         ensure(filter.count(last)? <= 1, || "a key is counted twice".to_owned())?;
-        filter.compact()?;
+        filter.merge()?;
         let stats = filter.stats();
         filter.close()?;
         remove_all(&folder)?;

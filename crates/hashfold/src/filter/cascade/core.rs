@@ -1,12 +1,12 @@
 //! What a filter and its background work share, and how a new state becomes the current one.
 
 use super::{
+    catalog::{Identity, View},
     memtable::Memtable,
     obsolete::Obsolete,
     options::{CascadeSettings, Shares},
-    resident::Room,
-    run::RunName,
-    state::{Identity, View},
+    resident::MemoryBudget,
+    run_file::RunName,
     wal,
 };
 use crate::{
@@ -35,7 +35,7 @@ pub(super) struct Core {
     pub(super) identity: Identity,
     pub(super) settings: CascadeSettings,
     pub(super) shares: Shares,
-    pub(super) room: Arc<Room>,
+    pub(super) budget: Arc<MemoryBudget>,
     shared: Mutex<Shared>,
     /// Something in [`Shared`] changed, or background work went on.
     changed: Condvar,
@@ -118,7 +118,7 @@ pub(super) struct Packed {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     /// Changes told up to there, from the filter's beginning.
-    pub(super) told: u64,
+    pub(super) seq: u64,
     /// The first log that holds what came after it.
     pub(super) next_log: u64,
 }
@@ -136,7 +136,7 @@ impl Core {
     pub(super) fn new(
         folder: LockedFolder,
         (identity, settings): (Identity, CascadeSettings),
-        (view, room): (View, Arc<Room>),
+        (view, budget): (View, Arc<MemoryBudget>),
     ) -> Core {
         let shares = settings.shares(identity.mode, identity.universe);
         let shared = Shared {
@@ -162,7 +162,7 @@ impl Core {
             disk: folder.disk.clone(),
             identity,
             settings,
-            room,
+            budget,
             shares,
             shared: Mutex::new(shared),
             changed: Condvar::new(),
@@ -324,7 +324,7 @@ impl Core {
     }
 
     fn drop_runs(&self, runs: &[u64]) {
-        let path = |&number: &u64| self.folder.join(super::run::name(number));
+        let path = |&number: &u64| self.folder.join(super::run_file::name(number));
         self.obsolete.add(runs.iter().map(path));
     }
 
@@ -373,7 +373,7 @@ impl Shared {
     }
 
     /// Whether there is memory for one more packed run.
-    pub(super) fn has_room(&self, shares: &Shares) -> bool {
+    pub(super) fn fits(&self, shares: &Shares) -> bool {
         let count = self.packed.len();
         count == 0
             || count < shares.packed_max && self.packed_bytes() + shares.packed_one <= shares.packed
@@ -383,11 +383,11 @@ impl Shared {
     /// packed runs goes.
     pub(super) fn spare(&mut self, runs: impl Iterator<Item = PackedRun>, shares: &Shares) {
         self.spare_packed.extend(runs);
-        let room = shares.packed.saturating_sub(self.packed_bytes());
+        let free = shares.packed.saturating_sub(self.packed_bytes());
         let mut bytes = 0;
         self.spare_packed.retain(|run| {
             bytes += run.bytes();
-            bytes <= room
+            bytes <= free
         });
     }
 

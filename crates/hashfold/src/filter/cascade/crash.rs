@@ -28,16 +28,16 @@ fn hash(key: u32) -> KeyHash {
 /// Something that is done with a filter.
 #[derive(Clone, Debug)]
 enum Act {
-    Tell(Change, Vec<u32>),
+    Apply(Change, Vec<u32>),
     Sync,
     Flush,
-    Compact,
+    Merge,
     Advance,
     /// What is older than this epoch.
     Expire(u64),
     /// All of a run.
     Insert(Vec<u32>),
-    Ask,
+    Query,
 }
 
 /// What is done with a filter, from its beginning.
@@ -61,7 +61,7 @@ impl Model {
         Model { mode, epochs: vec![(0, vec![0; KEYS as usize])] }
     }
 
-    fn tell(&mut self, change: Change, keys: &[u32]) {
+    fn apply(&mut self, change: Change, keys: &[u32]) {
         let change = if change == Change::Insert { 1 } else { -1 };
         for &key in keys {
             let count = &mut self.epochs[0].1[key as usize];
@@ -77,8 +77,8 @@ impl Model {
                 self.epochs.insert(0, (number, vec![0; KEYS as usize]));
             }
             Act::Expire(first) => self.epochs.retain(|(number, _)| number >= first),
-            Act::Insert(keys) => self.tell(Change::Insert, keys),
-            Act::Tell(..) | Act::Sync | Act::Flush | Act::Compact | Act::Ask => {}
+            Act::Insert(keys) => self.apply(Change::Insert, keys),
+            Act::Apply(..) | Act::Sync | Act::Flush | Act::Merge | Act::Query => {}
         }
     }
 
@@ -115,14 +115,14 @@ pub(super) fn script(mode: Mode, log: bool) -> Script {
     let mut acts = Vec::new();
     for round in 0..64 {
         let count = if round < 12 { 900 } else { 1 + random.below(250) };
-        let mut round_acts = vec![Act::Tell(Change::Insert, random.keys(count))];
+        let mut round_acts = vec![Act::Apply(Change::Insert, random.keys(count))];
         let mut gone = random.keys(30);
         gone.sort_unstable();
         gone.dedup();
         gone.retain(|&key| mode == Mode::Set || model.epochs[0].1[key as usize] > 0);
-        round_acts.push(Act::Tell(Change::Remove, gone));
+        round_acts.push(Act::Apply(Change::Remove, gone));
         round_acts.extend(match round {
-            20 | 50 => Some(Act::Compact),
+            20 | 50 => Some(Act::Merge),
             25 | 40 => Some(Act::Advance),
             46 => Some(Act::Expire(1)),
             15 | 43 => {
@@ -136,11 +136,11 @@ pub(super) fn script(mode: Mode, log: bool) -> Script {
                 .clone(),
         });
         if round % 8 == 5 {
-            round_acts.push(Act::Ask);
+            round_acts.push(Act::Query);
         }
         for act in &round_acts {
             match act {
-                Act::Tell(change, keys) => model.tell(*change, keys),
+                Act::Apply(change, keys) => model.apply(*change, keys),
                 other => model.do_other(other),
             }
         }
@@ -182,7 +182,7 @@ impl Script {
         CascadeSettings {
             memory_bytes: CASCADE_MEMORY_MIN,
             upper_percent: self.upper_percent,
-            log: self.log,
+            wal: self.log,
             executor: pool(),
             ..CascadeSettings::default()
         }
@@ -203,14 +203,14 @@ impl Script {
     }
 
     /// What is in when the first `told` changes were told, and of other acts the first `done` done.
-    fn counts(&self, told: u64, done: usize) -> Vec<u64> {
+    fn counts(&self, seq: u64, done: usize) -> Vec<u64> {
         let mut model = Model::new(self.mode);
-        let mut rest = told;
+        let mut rest = seq;
         for (i, act) in self.acts.iter().enumerate() {
             match act {
-                Act::Tell(change, keys) => {
+                Act::Apply(change, keys) => {
                     let count = keys.len().min(usize::try_from(rest).unwrap());
-                    model.tell(*change, &keys[..count]);
+                    model.apply(*change, &keys[..count]);
                     rest -= count as u64;
                 }
                 other if i < done => model.do_other(other),
@@ -257,18 +257,18 @@ impl<'a> Session<'a> {
         while self.done < self.script.acts.len() {
             let act = &self.script.acts[self.done];
             let filter = self.filter.as_mut().unwrap();
-            let told = filter.told();
+            let seq = filter.seq();
             let result = perform(self.script, filter, act, self.part);
-            self.durable = self.durable.max(filter.durable());
-            assert!(self.durable <= filter.told());
-            if result.is_err() && matches!(act, Act::Tell(..)) {
-                self.part += (filter.told() - told) as usize;
+            self.durable = self.durable.max(filter.durable_seq());
+            assert!(self.durable <= filter.seq());
+            if result.is_err() && matches!(act, Act::Apply(..)) {
+                self.part += (filter.seq() - seq) as usize;
             }
-            if matches!(act, Act::Ask)
+            if matches!(act, Act::Query)
                 && let Ok(counts) = &result
             {
-                let told = filter.told();
-                assert!(*counts == self.script.counts(told, self.done), "wrong answers");
+                let seq = filter.seq();
+                assert!(*counts == self.script.counts(seq, self.done), "wrong answers");
             }
             result?;
             (self.done, self.part) = (self.done + 1, 0);
@@ -292,14 +292,14 @@ impl<'a> Session<'a> {
                 return;
             }
         };
-        let told = filter.told();
-        assert!(told >= self.durable, "{moment}: {told} changes are left of {}", self.durable);
-        assert!(self.filter.as_ref().is_none_or(|filter| told <= filter.told()), "{moment}");
+        let seq = filter.seq();
+        assert!(seq >= self.durable, "{moment}: {seq} changes are left of {}", self.durable);
+        assert!(self.filter.as_ref().is_none_or(|filter| seq <= filter.seq()), "{moment}");
         let counts = counts(&filter).unwrap();
-        let expected = script.counts(told, self.done);
-        let is_right = counts == expected || counts == script.counts(told, self.done + 1);
+        let expected = script.counts(seq, self.done);
+        let is_right = counts == expected || counts == script.counts(seq, self.done + 1);
         let wrong = counts.iter().zip(&expected).filter(|(a, b)| a != b).count();
-        assert!(is_right, "{moment}: told {told}, {wrong} keys are wrong");
+        assert!(is_right, "{moment}: seq {seq}, {wrong} keys are wrong");
         let mut others = vec![0; KEYS as usize];
         read.unwrap().count_batch(&hashes(), &mut others).unwrap();
         assert!(others == counts, "{moment}: readers see something else");
@@ -316,7 +316,7 @@ fn perform(
     part: usize,
 ) -> Result<Vec<u64>> {
     match act {
-        Act::Tell(change, keys) => {
+        Act::Apply(change, keys) => {
             let hashes: Vec<KeyHash> = keys[part..].iter().map(|&key| hash(key)).collect();
             match change {
                 Change::Insert => filter.insert_batch(&hashes),
@@ -325,7 +325,7 @@ fn perform(
         }
         Act::Sync => filter.sync(),
         Act::Flush => filter.flush(),
-        Act::Compact => filter.compact(),
+        Act::Merge => filter.merge(),
         Act::Advance => filter.advance_epoch().map(drop),
         Act::Expire(epoch) => filter.expire_before(*epoch),
         Act::Insert(keys) => {
@@ -336,7 +336,7 @@ fn perform(
             let mut run = KeyRun { universe, fingerprints: Some(fingerprints) };
             filter.insert_run(&mut run, keys.len() as u64)
         }
-        Act::Ask => return counts(filter),
+        Act::Query => return counts(filter),
     }
     .map(|()| Vec::new())
 }
@@ -374,7 +374,7 @@ fn check_next(
     filter.insert_batch(&new.iter().map(|&key| hash(key)).collect::<Vec<_>>()).unwrap();
     new.iter().for_each(|&key| expected[key as usize] = 1);
     filter.sync().unwrap();
-    filter.compact().unwrap();
+    filter.merge().unwrap();
     assert!(counts(filter).unwrap() == expected, "{moment}: what comes next");
     check_files(disk, filter, 1, moment);
     let report = verify_cascade(&**disk, folder(), &mut |_| Ok(())).unwrap();
@@ -392,7 +392,7 @@ fn check_power_cut(script: &Script, operation: u64) {
     let mut session = Session::new(script, Some(Fault::PowerCut { operation }));
     let result = session.go_on();
     if let Some(filter) = &session.filter {
-        session.durable = session.durable.max(filter.durable());
+        session.durable = session.durable.max(filter.durable_seq());
     }
     for seed in 2 * operation..2 * operation + 2 {
         let moment = format!(
@@ -443,7 +443,7 @@ fn check_recovers(session: &mut Session<'_>, moment: &str) {
     let script = session.script;
     let filter = session.filter.as_mut().unwrap();
     filter.flush().unwrap();
-    assert_eq!(filter.durable(), filter.told());
+    assert_eq!(filter.durable_seq(), filter.seq());
     let expected = script.counts(u64::MAX >> 1, script.acts.len());
     assert!(counts(filter).unwrap() == expected, "{moment}: all of it");
     check_next(&session.disk, filter, expected, moment);
@@ -531,18 +531,18 @@ fn a_full_disk_is_an_error_when_the_memory_is_full() {
         }
     }
     // Four packed tables wait to be flushed, and one is full.
-    let told = filter.told() as usize;
-    assert!((3000..4500).contains(&told), "{told} told");
-    assert_eq!(told + errors.len(), all.len());
+    let seq = filter.seq() as usize;
+    assert!((3000..4500).contains(&seq), "{seq} seq");
+    assert_eq!(seq + errors.len(), all.len());
     let is_full = |error: &Error| error.to_string().contains("No space left");
     assert!(errors.iter().all(is_full), "{}", errors[0]);
-    assert_eq!(filter.durable(), 0);
+    assert_eq!(filter.durable_seq(), 0);
     let mut found = vec![false; all.len()];
     filter.contains_batch(&all, &mut found).unwrap();
-    assert_eq!(found.iter().filter(|found| **found).count(), told);
+    assert_eq!(found.iter().filter(|found| **found).count(), seq);
     assert!(disk.list(folder()).unwrap().len() <= 2);
     faulty.heal();
-    filter.insert_batch(&all[told..]).unwrap();
+    filter.insert_batch(&all[seq..]).unwrap();
     check_next(&disk, &mut filter, vec![1; KEYS as usize], "after a full disk");
 }
 
@@ -562,13 +562,13 @@ fn a_gap_in_a_log_stays_one_until_runs_close_it() {
     // Two tables are full, and flushed when the next change comes; the second log goes on.
     let (_, mut filter) = with_two_logs(0, Vec::new());
     let mut keys = 0;
-    while filter.view().told == 0 {
+    while filter.view().seq == 0 {
         filter.insert(hash(keys)).unwrap();
         keys += 1;
     }
-    assert_eq!(filter.view().told + 1, filter.told());
+    assert_eq!(filter.view().seq + 1, filter.seq());
     let (faulty, mut filter) = with_two_logs(keys - 1, Vec::new());
-    let before = filter.told();
+    let before = filter.seq();
     let start = faulty.operations();
     filter.remove(hash(3)).unwrap();
     let end = faulty.operations();
@@ -578,7 +578,7 @@ fn a_gap_in_a_log_stays_one_until_runs_close_it() {
             let failures = [first, second].map(|operation| Fault::Failure { operation });
             let (faulty, mut filter) = with_two_logs(keys - 1, failures.to_vec());
             let removed = filter.remove(hash(3));
-            let told = filter.told();
+            let seq = filter.seq();
             let _ = filter.sync();
             let _ = filter.insert(hash(KEYS + 1));
             let _ = filter.sync();
@@ -586,8 +586,8 @@ fn a_gap_in_a_log_stays_one_until_runs_close_it() {
             let moment = format!("failures at {first} and {second}, {removed:?}");
             let left = script(Mode::Set, true).open(&disk);
             let left = left.unwrap_or_else(|error| panic!("{moment}: {error}"));
-            assert!(left.told() >= filter.durable(), "{moment}");
-            let is_gone = told > before && left.told() >= told;
+            assert!(left.seq() >= filter.durable_seq(), "{moment}");
+            let is_gone = seq > before && left.seq() >= seq;
             assert_eq!(left.contains(hash(3)).unwrap(), !is_gone, "{moment}");
         }
     }
@@ -621,7 +621,7 @@ fn check_read_fault(script: &Script, left: &MemoryDisk, expected: &[u64], fault:
         assert!(others == expected, "{fault:?}: readers get a wrong answer");
         let mut filter = script.open(&disk)?;
         assert!(counts(&filter)? == expected, "{fault:?}: a wrong answer");
-        filter.compact()?;
+        filter.merge()?;
         assert!(counts(&filter)? == expected, "{fault:?}: wrong when all is merged");
         let report = verify_cascade(&*disk, folder(), &mut |_| Ok(()))?;
         match report.damage.into_iter().next() {

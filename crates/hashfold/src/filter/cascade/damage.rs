@@ -56,7 +56,7 @@ impl Left {
     }
 
     /// What a reader finds, and what the next writer finds when it has merged all.
-    fn ask(&self, disk: &Arc<dyn Disk>) -> [Result<Vec<u64>>; 2] {
+    fn look_up(&self, disk: &Arc<dyn Disk>) -> [Result<Vec<u64>>; 2] {
         let hashes = hashes();
         let read = || {
             let mut counts = vec![0; hashes.len()];
@@ -67,7 +67,7 @@ impl Left {
         let write = || {
             let mut counts = vec![0; hashes.len()];
             let mut filter = self.script.open(disk)?;
-            filter.compact()?;
+            filter.merge()?;
             filter.count_batch(&hashes, &mut counts)?;
             Ok(counts)
         };
@@ -85,7 +85,7 @@ impl Left {
             }
             Err(error) => assert_eq!([file_name(&error).as_str()], damaged, "{context}: {error}"),
         }
-        for answer in self.ask(&disk) {
+        for answer in self.look_up(&disk) {
             match answer {
                 Ok(counts) => assert!(counts == self.counts, "{context}: a wrong answer"),
                 Err(error) => {
@@ -137,7 +137,7 @@ fn a_log_that_is_cut_short_is_read_as_far_as_it_goes() {
     for size in (0..bytes.len()).step_by(SECTOR) {
         let mut files = left.files.clone();
         files.insert(name.clone(), bytes[..size].to_vec());
-        let [read, written] = left.ask(&disk_of(&files));
+        let [read, written] = left.look_up(&disk_of(&files));
         let (read, written) = (read.unwrap(), written.unwrap());
         assert!(read == written);
         let wrong = read.iter().zip(&left.counts).filter(|(a, b)| a != b).count();
@@ -149,7 +149,7 @@ fn a_log_that_is_cut_short_is_read_as_far_as_it_goes() {
 #[test]
 fn a_later_log_counts_only_if_it_was_synced() {
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
-    let settings = CascadeSettings { log: true, ..CascadeSettings::default() };
+    let settings = CascadeSettings { wal: true, ..CascadeSettings::default() };
     let options = CascadeOptions::exact(Seed(1), 7);
     let mut filter =
         CascadeFilter::create(disk.clone(), folder(), &options, settings.clone()).unwrap();
@@ -157,34 +157,31 @@ fn a_later_log_counts_only_if_it_was_synced() {
     filter.insert_batch(&hashes()[..1600]).unwrap();
     let unsynced = files(&*disk);
     filter.sync().unwrap();
-    assert_eq!((filter.told(), filter.durable(), filter.stats().durable), (1600, 1600, 0));
+    assert_eq!((filter.seq(), filter.durable_seq(), filter.stats().durable_seq), (1600, 1600, 0));
     let whole = files(&*disk);
     let [first, second] = [1, 2].map(wal::name);
     assert!(unsynced.contains_key(&first) && whole.contains_key(&second));
-    let told = |files: &Files| {
+    let seq = |files: &Files| {
         let filter = CascadeFilter::open(disk_of(files), folder(), settings.clone())?;
         let mut found = vec![false; 1600];
         filter.contains_batch(&hashes()[..1600], &mut found)?;
-        let told = filter.told() as usize;
-        assert!(found.iter().enumerate().all(|(i, &found)| found == (i < told)));
-        assert_eq!(
-            verify_cascade(&*disk_of(files), folder(), &mut |_| Ok(()))?.logged,
-            told as u64
-        );
-        Ok::<_, Error>(told)
+        let seq = filter.seq() as usize;
+        assert!(found.iter().enumerate().all(|(i, &found)| found == (i < seq)));
+        assert_eq!(verify_cascade(&*disk_of(files), folder(), &mut |_| Ok(()))?.logged, seq as u64);
+        Ok::<_, Error>(seq)
     };
-    assert_eq!(told(&whole).unwrap(), 1600);
+    assert_eq!(seq(&whole).unwrap(), 1600);
     // What pads its last record does not matter.
     let end = unsynced[&first].iter().rposition(|&byte| byte != 0).unwrap();
     for size in (0..end).step_by(SECTOR) {
         let mut files = whole.clone();
         files.insert(first.clone(), whole[&first][..size].to_vec());
-        assert!(told(&files).is_err_and(|error| file_name(&error) == second), "cut to {size}");
+        assert!(seq(&files).is_err_and(|error| file_name(&error) == second), "cut to {size}");
         // The mark at the end of the second log is all that says that it was synced.
         let end = log_end(&whole[&second]);
         files.insert(second.clone(), whole[&second][..end].to_vec());
-        let left = told(&files).unwrap();
-        assert!(left < 1600, "cut to {size}: {left} told");
+        let left = seq(&files).unwrap();
+        assert!(left < 1600, "cut to {size}: {left} seq");
     }
 }
 
@@ -240,7 +237,7 @@ fn files_of_another_kind_version_seed_or_filter_are_refused() {
         for (at, field, is_expected) in cases {
             let mut files = left.files.clone();
             files.insert(name.clone(), with_header(bytes, at, field));
-            for answer in left.ask(&disk_of(&files)) {
+            for answer in left.look_up(&disk_of(&files)) {
                 let error = answer.unwrap_err();
                 assert!(is_expected(error.kind()), "{name}: {error}");
                 assert_eq!(&file_name(&error), name);
@@ -263,7 +260,7 @@ fn runs_in_each_others_places_are_all_named() {
         let mut named: Vec<String> = report.damage.iter().map(file_name).collect();
         named.sort();
         assert_eq!(named, [first.clone(), last.clone()]);
-        assert!(left.ask(&disk).iter().all(Result::is_err));
+        assert!(left.look_up(&disk).iter().all(Result::is_err));
     }
 }
 
@@ -277,12 +274,12 @@ fn files_that_are_missing_are_named() {
             let report = verify_cascade(&*disk, folder(), &mut |_| Ok(())).unwrap();
             let named: Vec<String> = report.damage.iter().map(file_name).collect();
             assert!(named.iter().eq([name]), "{named:?}");
-            let errors = left.ask(&disk).map(|answer| answer.unwrap_err());
+            let errors = left.look_up(&disk).map(|answer| answer.unwrap_err());
             assert!(errors.iter().all(|error| file_name(error) == *name), "{}", errors[0]);
         }
         let mut files = left.files.clone();
         files.remove("MANIFEST");
-        let errors = left.ask(&disk_of(&files)).map(|answer| answer.unwrap_err());
+        let errors = left.look_up(&disk_of(&files)).map(|answer| answer.unwrap_err());
         assert!(errors.iter().all(|error| matches!(error.kind(), ErrorKind::Missing { .. })));
         assert!(errors.iter().all(|error| file_name(error) == "MANIFEST"));
     }
@@ -297,7 +294,7 @@ fn a_file_that_was_lost_and_comes_back_completes_the_filter() {
             let mut files = left.files.clone();
             files.remove(name);
             let disk = disk_of(&files);
-            for answer in left.ask(&disk) {
+            for answer in left.look_up(&disk) {
                 match answer {
                     // The log that was made ahead holds nothing.
                     Ok(counts) => assert!(counts == left.counts && name.starts_with("log-")),
@@ -305,7 +302,7 @@ fn a_file_that_was_lost_and_comes_back_completes_the_filter() {
                 }
             }
             disk.create(&folder().join(name), Access::Cached).unwrap().write_at(0, bytes).unwrap();
-            let answers = left.ask(&disk);
+            let answers = left.look_up(&disk);
             assert!(answers.iter().all(|it| it.as_ref().is_ok_and(|it| *it == left.counts)));
         }
     }
@@ -316,7 +313,7 @@ fn a_file_that_was_lost_and_comes_back_completes_the_filter() {
 fn an_older_manifest_is_refused_and_removes_nothing() {
     for log in [false, true] {
         let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
-        let settings = CascadeSettings { log, ..CascadeSettings::default() };
+        let settings = CascadeSettings { wal: log, ..CascadeSettings::default() };
         let options = CascadeOptions::exact(Seed(1), 7);
         let mut filter =
             CascadeFilter::create(disk.clone(), folder(), &options, settings.clone()).unwrap();
@@ -353,7 +350,7 @@ fn files_of_others_stay() {
     let others = ["README", "run-1", "run-00000000001", "log-", "MANIFEST.old", "run-0000000001x"];
     others.iter().for_each(|name| _ = files.insert((*name).to_owned(), vec![1; 10]));
     let disk = disk_of(&files);
-    let answers = left.ask(&disk).map(Result::unwrap);
+    let answers = left.look_up(&disk).map(Result::unwrap);
     assert!(answers.iter().all(|counts| *counts == left.counts));
     assert!(others.iter().all(|name| disk.exists(&Path::new(folder()).join(name)).unwrap()));
 }

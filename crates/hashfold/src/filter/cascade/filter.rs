@@ -1,6 +1,7 @@
 //! The filter that takes what is told, and answers.
 
 use super::{
+    catalog::{Epoch, Identity, Upper, View},
     core::{Core, End, Errand, Frozen, Shared},
     flush,
     logs::Logs,
@@ -12,7 +13,6 @@ use super::{
     pace::Pace,
     recovery,
     snapshot::Snapshot,
-    state::{Epoch, Identity, Upper, View},
     stats::CascadeStats,
     wal,
 };
@@ -37,7 +37,7 @@ pub struct CascadeFilter {
     core: Arc<Core>,
     active: Memtable,
     /// Changes told so far, from the filter's beginning.
-    told: u64,
+    seq: u64,
     /// Of these, how many came before the table.
     before: u64,
     logs: Logs,
@@ -76,15 +76,15 @@ impl CascadeFilter {
     }
 
     fn start(core: Arc<Core>) -> Result<CascadeFilter> {
-        let (told, first_log) = {
+        let (seq, first_log) = {
             let shared = core.shared();
-            (shared.view.told, shared.view.first_log)
+            (shared.view.seq, shared.view.first_log)
         };
         let mut filter = CascadeFilter {
             active: Memtable::new(core.identity.mode, core.shares.slots),
-            told,
-            before: told,
-            logs: Logs::new(first_log, told),
+            seq,
+            before: seq,
+            logs: Logs::new(first_log, seq),
             pace: Pace::default(),
             hashes: Vec::new(),
             core,
@@ -102,11 +102,11 @@ impl CascadeFilter {
         let Some(&last) = logs.last() else { return Ok(()) };
         let Identity { seed, id, .. } = core.identity;
         // A flush meanwhile leaves the logs there: the first one stays the first.
-        let before = self.told;
-        let take = &mut |change, hashes: &[u64]| self.tell(change, hashes);
+        let before = self.seq;
+        let take = &mut |change, hashes: &[u64]| self.apply_replayed(change, hashes);
         wal::replay(&*core.disk, &core.folder, &logs, (seed, id), before, take)?;
         self.flush()?;
-        self.logs = Logs::new(last + 1, self.told);
+        self.logs = Logs::new(last + 1, self.seq);
         if core.shared().view.first_log <= last {
             let change = |view: &View| Some(View { first_log: last + 1, ..view.clone() });
             core.publish(&[], change, |_| {})?;
@@ -137,7 +137,7 @@ impl CascadeFilter {
 
     /// Puts a key in.
     pub fn insert(&mut self, hash: KeyHash) -> Result<()> {
-        self.tell_one(Change::Insert, hash)
+        self.apply_one(Change::Insert, hash)
     }
 
     /// Puts keys in.
@@ -145,7 +145,7 @@ impl CascadeFilter {
     /// # Errors
     /// After an error the first of them are in: as many as [`CascadeFilter::told`] went up by.
     pub fn insert_batch(&mut self, hashes: &[KeyHash]) -> Result<()> {
-        self.tell_many(Change::Insert, hashes)
+        self.apply_many(Change::Insert, hashes)
     }
 
     /// Takes a key out.
@@ -155,12 +155,12 @@ impl CascadeFilter {
     /// the next key that is put in with that fingerprint. With [`Universe::EXACT`] the one does not
     /// happen in practice.
     pub fn remove(&mut self, hash: KeyHash) -> Result<()> {
-        self.tell_one(Change::Remove, hash)
+        self.apply_one(Change::Remove, hash)
     }
 
     /// Takes keys out; otherwise as [`CascadeFilter::insert_batch`].
     pub fn remove_batch(&mut self, hashes: &[KeyHash]) -> Result<()> {
-        self.tell_many(Change::Remove, hashes)
+        self.apply_many(Change::Remove, hashes)
     }
 
     /// Puts in the keys that are not in yet, and says which ones these were: `is_new` has one place
@@ -170,16 +170,16 @@ impl CascadeFilter {
         let mut new = mem::take(&mut self.hashes);
         new.clear();
         new.extend(hashes.iter().zip(&*is_new).filter(|it| *it.1).map(|it| it.0.high()));
-        let told = self.tell_logged(Change::Insert, &new);
+        let seq = self.apply_logged(Change::Insert, &new);
         self.hashes = new;
-        told
+        seq
     }
 
     /// Says which keys are not in yet, and puts none in; of equal keys in the batch the first one
     /// is new. Whoever passes new keys on, and only then inserts them, loses none in a crash.
     pub fn find_new_batch(&self, hashes: &[KeyHash], is_new: &mut [bool]) -> Result<()> {
         assert_eq!(hashes.len(), is_new.len());
-        let answers = self.ask(hashes)?;
+        let answers = self.look_up(hashes)?;
         let mut before = None;
         for (query, count) in answers.queries.iter().zip(answers.counts) {
             is_new[query.index as usize] = count <= 0 && before != Some(query.hash);
@@ -203,7 +203,7 @@ impl CascadeFilter {
     /// The same of many; `found` has one place for each.
     pub fn contains_batch(&self, hashes: &[KeyHash], found: &mut [bool]) -> Result<()> {
         assert_eq!(hashes.len(), found.len());
-        let answers = self.ask(hashes)?;
+        let answers = self.look_up(hashes)?;
         for (query, count) in answers.queries.iter().zip(answers.counts) {
             found[query.index as usize] = count > 0;
         }
@@ -220,14 +220,14 @@ impl CascadeFilter {
     /// The same of many; `counts` has one place for each.
     pub fn count_batch(&self, hashes: &[KeyHash], counts: &mut [u64]) -> Result<()> {
         assert_eq!(hashes.len(), counts.len());
-        let answers = self.ask(hashes)?;
+        let answers = self.look_up(hashes)?;
         for (query, count) in answers.queries.iter().zip(answers.counts) {
             counts[query.index as usize] = count.max(0).cast_unsigned();
         }
         Ok(())
     }
 
-    fn ask(&self, hashes: &[KeyHash]) -> Result<lookup::Answers> {
+    fn look_up(&self, hashes: &[KeyHash]) -> Result<lookup::Answers> {
         let (tables, packed, view) = {
             let shared = self.core.shared();
             let frozen = shared.frozen.iter().map(|frozen| frozen.table.clone());
@@ -235,36 +235,42 @@ impl CascadeFilter {
         };
         let Identity { mode, universe, .. } = self.core.identity;
         let active = Some(&self.active);
-        let place =
-            lookup::Place { mode, universe, tables: &tables, active, packed: &packed, view: &view };
-        lookup::ask(place, hashes.iter().map(|hash| hash.high()))
+        let sources = lookup::Sources {
+            mode,
+            universe,
+            tables: &tables,
+            active,
+            packed: &packed,
+            view: &view,
+        };
+        lookup::look_up(sources, hashes.iter().map(|hash| hash.high()))
     }
 
-    fn tell_one(&mut self, change: Change, hash: KeyHash) -> Result<()> {
-        self.tell_logged(change, &[hash.high()])
+    fn apply_one(&mut self, change: Change, hash: KeyHash) -> Result<()> {
+        self.apply_logged(change, &[hash.high()])
     }
 
-    fn tell_many(&mut self, change: Change, hashes: &[KeyHash]) -> Result<()> {
+    fn apply_many(&mut self, change: Change, hashes: &[KeyHash]) -> Result<()> {
         let mut high = mem::take(&mut self.hashes);
-        let mut told = Ok(());
+        let mut seq = Ok(());
         for piece in hashes.chunks(PIECE_MAX) {
             high.clear();
             high.extend(piece.iter().map(|hash| hash.high()));
-            told = self.tell_logged(change, &high);
-            if told.is_err() {
+            seq = self.apply_logged(change, &high);
+            if seq.is_err() {
                 break;
             }
         }
         self.hashes = high;
-        told
+        seq
     }
 
     /// Takes changes, and writes them to the log if there is one.
-    fn tell_logged(&mut self, change: Change, mut hashes: &[u64]) -> Result<()> {
+    fn apply_logged(&mut self, change: Change, mut hashes: &[u64]) -> Result<()> {
         while !hashes.is_empty() {
             self.make_room()?;
             self.open_log()?;
-            let (now, later) = hashes.split_at(hashes.len().min(self.active.room()));
+            let (now, later) = hashes.split_at(hashes.len().min(self.active.free()));
             let logged = self.logs.append(change, now);
             // Also if the log fails: some of it may be there, and must not come back as what was
             // never told.
@@ -276,10 +282,10 @@ impl CascadeFilter {
     }
 
     /// Takes changes.
-    fn tell(&mut self, change: Change, mut hashes: &[u64]) -> Result<()> {
+    fn apply_replayed(&mut self, change: Change, mut hashes: &[u64]) -> Result<()> {
         while !hashes.is_empty() {
             self.make_room()?;
-            let (now, later) = hashes.split_at(hashes.len().min(self.active.room()));
+            let (now, later) = hashes.split_at(hashes.len().min(self.active.free()));
             self.take(change, now);
             hashes = later;
         }
@@ -288,7 +294,7 @@ impl CascadeFilter {
 
     fn take(&mut self, change: Change, hashes: &[u64]) {
         self.active.apply(change, hashes);
-        self.told += hashes.len() as u64;
+        self.seq += hashes.len() as u64;
         self.pace.keep(&self.core, hashes.len());
     }
 
@@ -296,7 +302,7 @@ impl CascadeFilter {
     fn make_room(&mut self) -> Result<()> {
         // While the table before it is being packed, it takes more than it should.
         let is_due = self.active.is_due() && !self.core.hurry_pack();
-        if is_due || self.active.room() == 0 {
+        if is_due || self.active.free() == 0 {
             self.freeze(false)?;
             self.pace.set(&self.core)?;
         }
@@ -312,17 +318,17 @@ impl CascadeFilter {
     fn freeze(&mut self, ends_log: bool) -> Result<()> {
         self.finish_pack()?;
         // An empty table may have taken changes that cancelled each other out.
-        if self.told == self.before {
+        if self.seq == self.before {
             return Ok(());
         }
-        self.finish_flush(Shared::has_room)?;
+        self.finish_flush(Shared::fits)?;
         let spare = self.core.shared().spare.take();
         let (mode, slots) = (self.core.identity.mode, self.core.shares.slots);
         let new = spare.unwrap_or_else(|| Memtable::new(mode, slots));
         let table = Arc::new(mem::replace(&mut self.active, new));
-        self.before = self.told;
+        self.before = self.seq;
         let next_log = self.logs.end_table(&self.core, ends_log);
-        let end = End { told: self.told, next_log };
+        let end = End { seq: self.seq, next_log };
         {
             let mut shared = self.core.shared();
             debug_assert!(!shared.has_table_to_pack());
@@ -378,24 +384,24 @@ impl CascadeFilter {
 
     /// Goes on with a new log, if there is to be one and there is none.
     fn open_log(&mut self) -> Result<()> {
-        if !self.core.settings.log || self.logs.is_open() {
+        if !self.core.settings.wal || self.logs.is_open() {
             return Ok(());
         }
-        if self.logs.has_gap() || self.told != self.before {
+        if self.logs.has_gap() || self.seq != self.before {
             // Nothing is acknowledged in a log while what was told before it may be lost.
             self.flush()?;
         }
-        self.logs.open(&self.core, self.told)
+        self.logs.open(&self.core, self.seq)
     }
 
     /// Changes told so far, from the filter's beginning: those of a batch count one each.
-    pub fn told(&self) -> u64 {
-        self.told
+    pub fn seq(&self) -> u64 {
+        self.seq
     }
 
     /// Of the changes told, how many will be there if the power goes now: the first ones.
-    pub fn durable(&self) -> u64 {
-        self.core.shared().view.told.max(self.logs.synced())
+    pub fn durable_seq(&self) -> u64 {
+        self.core.shared().view.seq.max(self.logs.synced())
     }
 
     /// Returns when all that was told is durable, in a run.
@@ -419,9 +425,9 @@ impl CascadeFilter {
     /// # Errors
     /// As of [`CascadeFilter::flush`].
     pub fn sync(&mut self) -> Result<()> {
-        let durable = self.core.shared().view.told;
+        let durable = self.core.shared().view.seq;
         self.logs.forget(durable);
-        if durable == self.told || (self.logs.sync(self.told) && self.note_log().is_ok()) {
+        if durable == self.seq || (self.logs.sync(self.seq) && self.note_log().is_ok()) {
             return Ok(());
         }
         // Runs do instead.
@@ -440,12 +446,12 @@ impl CascadeFilter {
 
     /// Merges all into the last level, where each key takes one device read. Returns when it is
     /// done.
-    pub fn compact(&mut self) -> Result<()> {
-        self.compact_with(&mut |_| ())
+    pub fn merge(&mut self) -> Result<()> {
+        self.merge_with(&mut |_| ())
     }
 
     /// The same; `progress` is told how many keys were moved so far.
-    pub fn compact_with(&mut self, progress: &mut dyn FnMut(u64)) -> Result<()> {
+    pub fn merge_with(&mut self, progress: &mut dyn FnMut(u64)) -> Result<()> {
         self.flush()?;
         let core = &self.core;
         {
@@ -544,7 +550,7 @@ impl CascadeFilter {
         let packed: u64 = shared.packed.iter().map(|packed| packed.run.len()).sum();
         let pending = (self.active.len() + frozen) as u64 + packed;
         let tables = self.core.shares.tables + shared.packed_bytes() + shared.spare_bytes();
-        let memory = tables + self.core.room.kept();
+        let memory = tables + self.core.budget.kept();
         CascadeStats::new(&self.core.identity, &shared.view, pending, memory as u64)
     }
 
@@ -576,6 +582,6 @@ impl Drop for CascadeFilter {
 
 impl fmt::Debug for CascadeFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CascadeFilter({}, {} told)", self.core.folder.display(), self.told)
+        write!(f, "CascadeFilter({}, seq {})", self.core.folder.display(), self.seq)
     }
 }

@@ -2,11 +2,11 @@
 //! several of those, they are merged into one on the device.
 
 use super::{
+    catalog::{Upper, View},
     core::{Core, Errand, Frozen, Packed, caught},
     merges::{self, MERGE_RUNS_MAX, Polite},
     resident::Resident,
-    run::{Run, RunWriter},
-    state::{Upper, View},
+    run_file::{RunFile, RunWriter},
 };
 use crate::{
     error::Result,
@@ -95,7 +95,7 @@ fn flush(core: &Core, packed: Vec<Packed>) -> Result<()> {
     drop(merge);
     let change = |view: &View| {
         let mut view = view.clone();
-        (view.told, view.first_log) = (end.told, end.next_log);
+        (view.seq, view.first_log) = (end.seq, end.next_log);
         if run.facts().items > 0 {
             view.epochs[0].uppers.insert(0, Upper { run: run.clone(), tier: 0, from: 0 });
         }
@@ -120,7 +120,7 @@ pub(super) fn write_run(
     core: &Core,
     fingerprints: &mut dyn Fingerprints,
     items_max: u64,
-) -> Result<Arc<Run>> {
+) -> Result<Arc<RunFile>> {
     let resident = plan_resident(core, items_max);
     let mut writer = create(core, resident)?;
     let number = writer.number();
@@ -144,14 +144,14 @@ pub(super) fn create(core: &Core, resident: Option<Resident>) -> Result<RunWrite
     let number = core.new_number();
     let name = (core.run_name(number), core.generation());
     let io = core.settings.executor.clone();
-    RunWriter::create((&*core.disk, &core.folder), name, resident, &core.room, io)
+    RunWriter::create((&*core.disk, &core.folder), name, resident, &core.budget, io)
         .inspect_err(|_| core.discard(&[number]))
 }
 
 /// What stays in memory of a new run above the last level. Runs of the last level make room.
 fn plan_resident(core: &Core, items: u64) -> Option<Resident> {
     let universe = core.identity.universe;
-    let planned = || Resident::plan(&core.room, items, universe, 0);
+    let planned = || Resident::plan(&core.budget, items, universe, 0);
     planned().filter(Resident::is_whole).or_else(|| {
         let view = core.shared().view.clone();
         for shard in view.epochs.iter().flat_map(|epoch| &epoch.shards) {

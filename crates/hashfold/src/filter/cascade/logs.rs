@@ -29,8 +29,8 @@ pub(super) struct Logs {
 
 impl Logs {
     /// None yet; the first one gets this number, when so many changes were told.
-    pub(super) fn new(number: u64, told: u64) -> Logs {
-        Logs { current: None, full: Vec::new(), next: None, number, synced: told }
+    pub(super) fn new(number: u64, seq: u64) -> Logs {
+        Logs { current: None, full: Vec::new(), next: None, number, synced: seq }
     }
 
     /// Changes told that logs on the device hold, if runs do not.
@@ -53,11 +53,11 @@ impl Logs {
     }
 
     /// Goes on with a new log after so many changes.
-    pub(super) fn open(&mut self, core: &Core, told: u64) -> Result<()> {
+    pub(super) fn open(&mut self, core: &Core, seq: u64) -> Result<()> {
         // If it could not be made ahead, that was then.
         let ahead = self.next.take().and_then(|next| next.wait().ok());
         let mut wal = ahead.map_or_else(|| make(core, self.number)(), Ok)?;
-        wal.begin(told);
+        wal.begin(seq);
         self.number += 1;
         self.current = Some(wal);
         Ok(())
@@ -89,13 +89,13 @@ impl Logs {
     }
 
     /// Tries to make durable what is in logs; whether that is all of so many changes told.
-    pub(super) fn sync(&mut self, told: u64) -> bool {
+    pub(super) fn sync(&mut self, seq: u64) -> bool {
         let last = self.current.as_ref().or(self.full.last());
-        let has_all = last.is_some_and(|wal| wal.told() == told);
+        let has_all = last.is_some_and(|wal| wal.seq() == seq);
         let mut logs = self.full.iter_mut().chain(&mut self.current);
         let is_done = has_all && logs.all(|wal| wal.sync().is_ok());
         if is_done {
-            self.synced = told;
+            self.synced = seq;
             self.full.clear();
         }
         is_done
@@ -103,8 +103,8 @@ impl Logs {
 
     /// Forgets full logs that hold nothing but what runs hold: so many changes told. Of those that
     /// failed nobody knows what they hold.
-    pub(super) fn forget(&mut self, told: u64) {
-        self.full.retain(|wal| wal.has_failed() || wal.told() > told);
+    pub(super) fn forget(&mut self, seq: u64) {
+        self.full.retain(|wal| wal.has_failed() || wal.seq() > seq);
     }
 
     /// Forgets all full logs: runs hold all that was told.

@@ -8,11 +8,11 @@
 //! takes no more memory than [`NOTES_BYTES`], however many keys and runs there are.
 
 use super::{
+    catalog::{Epoch, View},
     core::Packed,
     memtable::Memtable,
     resident::Known,
-    run::Run,
-    state::{Epoch, View},
+    run_file::RunFile,
 };
 use crate::{
     error::Result,
@@ -48,7 +48,7 @@ const _: () = assert!(KEY_BYTES <= 24);
 
 /// Where to look.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct Sources<'a> {
     pub(super) mode: Mode,
     pub(super) universe: Universe,
     /// The newest first.
@@ -78,7 +78,7 @@ pub(super) struct Answers {
 
 /// A run that has to be read, and the queries that it is read for.
 struct Reading<'a> {
-    run: &'a Arc<Run>,
+    run: &'a Arc<RunFile>,
     /// The newest has 0.
     age: u32,
     /// With the blocks that may have it: the first, and how many.
@@ -125,17 +125,17 @@ struct Finding {
 const NOTHING: Finding = Finding { count: 0, age: u32::MAX };
 
 /// Asks for all of `hashes`, up to 2^32 of them.
-pub(super) fn ask(place: Place<'_>, hashes: impl Iterator<Item = u64>) -> Result<Answers> {
+pub(super) fn look_up(sources: Sources<'_>, hashes: impl Iterator<Item = u64>) -> Result<Answers> {
     let mut queries: Vec<Query> =
         hashes.zip(0..).map(|(hash, index)| Query { hash, index }).collect();
     queries.sort_unstable_by_key(|query| (query.hash, query.index));
-    let epochs = &place.view.epochs;
+    let epochs = &sources.view.epochs;
     let mut counts = Vec::with_capacity(queries.len());
     for slice in queries.chunks(slice_len(epochs)) {
-        if place.mode == Mode::Set || epochs.len() == 1 {
-            counts.extend(ask_epochs(place, epochs, slice)?);
+        if sources.mode == Mode::Set || epochs.len() == 1 {
+            counts.extend(query_epochs(sources, epochs, slice)?);
         } else {
-            counts.extend(ask_each_epoch(place, slice)?);
+            counts.extend(query_each_epoch(sources, slice)?);
         }
     }
     Ok(Answers { queries, counts })
@@ -143,23 +143,23 @@ pub(super) fn ask(place: Place<'_>, hashes: impl Iterator<Item = u64>) -> Result
 
 /// How many keys are looked up together, so that there are no more than [`NOTES_MAX`] notes: one
 /// for each run above the last level that is not all in memory, and one for each last level.
-fn slice_len(epochs: &[Epoch<Arc<Run>>]) -> usize {
+fn slice_len(epochs: &[Epoch<Arc<RunFile>>]) -> usize {
     let uppers = epochs.iter().flat_map(|epoch| &epoch.uppers);
-    let is_read = |run: &Run| run.resident().is_none_or(|resident| !resident.is_whole());
+    let is_read = |run: &RunFile| run.resident().is_none_or(|resident| !resident.is_whole());
     let read = uppers.filter(|upper| is_read(&upper.run)).count();
     (NOTES_MAX / (read + epochs.len())).clamp(1, SLICE_MAX)
 }
 
 /// Asks the tables and the epochs of a multiset, from the oldest epoch on: what one takes away of
 /// something that is gone counts for nothing.
-fn ask_each_epoch(place: Place<'_>, queries: &[Query]) -> Result<Vec<i64>> {
-    let epochs = &place.view.epochs;
+fn query_each_epoch(sources: Sources<'_>, queries: &[Query]) -> Result<Vec<i64>> {
+    let epochs = &sources.view.epochs;
     let mut counts = vec![0_i64; queries.len()];
     for (i, epoch) in epochs.iter().enumerate().rev() {
         // What is in memory only belongs to the newest.
-        let older = Place { tables: &[], active: None, packed: &[], ..place };
-        let place = if i == 0 { place } else { older };
-        let changes = ask_epochs(place, slice::from_ref(epoch), queries)?;
+        let older = Sources { tables: &[], active: None, packed: &[], ..sources };
+        let sources = if i == 0 { sources } else { older };
+        let changes = query_epochs(sources, slice::from_ref(epoch), queries)?;
         for (count, change) in counts.iter_mut().zip(changes) {
             *count = count.saturating_add(change).max(0);
         }
@@ -168,28 +168,32 @@ fn ask_each_epoch(place: Place<'_>, queries: &[Query]) -> Result<Vec<i64>> {
 }
 
 /// Asks the tables and some epochs, the newest first.
-fn ask_epochs(place: Place<'_>, epochs: &[Epoch<Arc<Run>>], queries: &[Query]) -> Result<Vec<i64>> {
+fn query_epochs(
+    sources: Sources<'_>,
+    epochs: &[Epoch<Arc<RunFile>>],
+    queries: &[Query],
+) -> Result<Vec<i64>> {
     let mut findings = vec![NOTHING; queries.len()];
-    let mut open = ask_tables(place, queries, &mut findings);
+    let mut open = query_memtables(sources, queries, &mut findings);
     let mut readings = Vec::new();
     let mut age = 1;
-    for packed in place.packed {
-        ask_packed(place, &packed.run, age, queries, &mut open, &mut findings);
+    for packed in sources.packed {
+        query_ram_run(sources, &packed.run, age, queries, &mut open, &mut findings);
         age += 1;
     }
     for epoch in epochs {
-        ask_epoch(place, epoch, &mut age, queries, &mut open, &mut findings, &mut readings)?;
+        query_epoch(sources, epoch, &mut age, queries, &mut open, &mut findings, &mut readings)?;
     }
-    if place.mode == Mode::Set {
+    if sources.mode == Mode::Set {
         drop_needless(&findings, &mut readings);
     }
-    read(place, queries, &readings, &mut findings)?;
+    read(sources, queries, &readings, &mut findings)?;
     Ok(findings.into_iter().map(|finding| finding.count).collect())
 }
 
 /// What the tables know; returns the queries that are not answered by that.
-fn ask_tables(place: Place<'_>, queries: &[Query], findings: &mut [Finding]) -> Vec<u32> {
-    let tables = place.active.into_iter().chain(place.tables.iter().map(|table| &**table));
+fn query_memtables(sources: Sources<'_>, queries: &[Query], findings: &mut [Finding]) -> Vec<u32> {
+    let tables = sources.active.into_iter().chain(sources.tables.iter().map(|table| &**table));
     let tables: Vec<&Memtable> = tables.filter(|table| !table.is_empty()).collect();
     if tables.is_empty() {
         return (0..queries.len() as u32).collect();
@@ -202,7 +206,7 @@ fn ask_tables(place: Place<'_>, queries: &[Query], findings: &mut [Finding]) -> 
         for table in &tables {
             let count = table.count(query.hash);
             findings[i].count = findings[i].count.saturating_add(count);
-            if place.mode == Mode::Set && count != 0 {
+            if sources.mode == Mode::Set && count != 0 {
                 findings[i].age = 0;
                 break;
             }
@@ -215,8 +219,8 @@ fn ask_tables(place: Place<'_>, queries: &[Query], findings: &mut [Finding]) -> 
 }
 
 /// Asks a run in memory.
-fn ask_packed(
-    place: Place<'_>,
+fn query_ram_run(
+    sources: Sources<'_>,
     run: &PackedRun,
     age: u32,
     queries: &[Query],
@@ -224,26 +228,26 @@ fn ask_packed(
     findings: &mut [Finding],
 ) {
     open.retain(|&i| {
-        let count = run.find(place.universe.scale(queries[i as usize].hash));
+        let count = run.find(sources.universe.scale(queries[i as usize].hash));
         if let Some(count) = count {
-            note(place.mode, &mut findings[i as usize], age, count);
+            note(sources.mode, &mut findings[i as usize], age, count);
         }
-        count.is_none() || place.mode == Mode::Multiset
+        count.is_none() || sources.mode == Mode::Multiset
     });
 }
 
 /// Asks the runs of an epoch, the newest first, as far as they are in memory; the others are noted.
-fn ask_epoch<'a>(
-    place: Place<'_>,
-    epoch: &'a Epoch<Arc<Run>>,
+fn query_epoch<'a>(
+    sources: Sources<'_>,
+    epoch: &'a Epoch<Arc<RunFile>>,
     age: &mut u32,
     queries: &[Query],
     open: &mut Vec<u32>,
     findings: &mut [Finding],
     readings: &mut Vec<Reading<'a>>,
 ) -> Result<()> {
-    let mut ask_run = |run: &'a Arc<Run>, from: u64, to: u64, open: &mut Vec<u32>| {
-        let fingerprint = |&i: &u32| place.universe.scale(queries[i as usize].hash);
+    let mut query_run = |run: &'a Arc<RunFile>, from: u64, to: u64, open: &mut Vec<u32>| {
+        let fingerprint = |&i: &u32| sources.universe.scale(queries[i as usize].hash);
         let start = open.partition_point(|i| fingerprint(i) < from);
         let end = start + open[start..].partition_point(|i| fingerprint(i) <= to);
         let resident = run.resident();
@@ -264,8 +268,8 @@ fn ask_epoch<'a>(
             match known {
                 Known::Absent => {}
                 Known::Count(count) => {
-                    note(place.mode, &mut findings[i as usize], *age, count);
-                    is_open = place.mode == Mode::Multiset;
+                    note(sources.mode, &mut findings[i as usize], *age, count);
+                    is_open = sources.mode == Mode::Multiset;
                 }
                 Known::Perhaps => {
                     let (block, count) = (blocks.start as u32, (blocks.end - blocks.start) as u32);
@@ -285,11 +289,11 @@ fn ask_epoch<'a>(
         Ok::<(), crate::error::Error>(())
     };
     for upper in &epoch.uppers {
-        ask_run(&upper.run, upper.from, place.universe.last(), open)?;
+        query_run(&upper.run, upper.from, sources.universe.last(), open)?;
     }
     for (i, shard) in epoch.shards.iter().enumerate() {
         if let Some(run) = &shard.run {
-            ask_run(run, shard.start, epoch.end_of(i, place.universe), open)?;
+            query_run(run, shard.start, epoch.end_of(i, sources.universe), open)?;
         }
     }
     Ok(())
@@ -322,7 +326,7 @@ fn drop_needless(findings: &[Finding], readings: &mut Vec<Reading<'_>>) {
 
 /// Reads all that is noted, with as many reads in flight as the device takes.
 fn read(
-    place: Place<'_>,
+    sources: Sources<'_>,
     queries: &[Query],
     readings: &[Reading<'_>],
     findings: &mut [Finding],
@@ -330,7 +334,7 @@ fn read(
     // One file lends its queue, and the buffers in it, to the reads of all: that of the oldest run,
     // which stays the longest. With the queue of another run for each batch, each run would in time
     // keep up to 16 MiB of buffers (issue 10).
-    let Some(lender) = place.view.runs().last().filter(|_| !readings.is_empty()) else {
+    let Some(lender) = sources.view.runs().last().filter(|_| !readings.is_empty()) else {
         return Ok(());
     };
     let files: Vec<_> = readings.iter().map(|reading| &**reading.run.file()).collect();
@@ -346,7 +350,7 @@ fn read(
     let mut items = Items::default();
     lender.file().read_across(&files, &mut extents, &mut |i, bytes| {
         let piece: Piece = in_flight.borrow_mut().remove(&i).expect("each piece is read once");
-        search(place, &piece, &readings[piece.reading], bytes, queries, &mut items, findings)
+        search(sources, &piece, &readings[piece.reading], bytes, queries, &mut items, findings)
     })
 }
 
@@ -399,7 +403,7 @@ impl Iterator for Pieces<'_> {
 
 /// Looks for queries in blocks that were read.
 fn search(
-    place: Place<'_>,
+    sources: Sources<'_>,
     piece: &Piece,
     reading: &Reading<'_>,
     bytes: &[u8],
@@ -414,9 +418,9 @@ fn search(
             let start = (number - piece.first) as usize * BLOCK_SIZE;
             let block = reading.run.block(number, &bytes[start..][..BLOCK_SIZE])?;
             let mut found = |wanted: &Wanted, count| {
-                note(place.mode, &mut findings[wanted.query as usize], reading.age, count);
+                note(sources.mode, &mut findings[wanted.query as usize], reading.age, count);
             };
-            let fingerprint = |it: &Wanted| place.universe.scale(queries[it.query as usize].hash);
+            let fingerprint = |it: &Wanted| sources.universe.scale(queries[it.query as usize].hash);
             if group.len() < DECODE_MIN {
                 for wanted in group {
                     if let Some(count) = block.find(fingerprint(wanted))? {

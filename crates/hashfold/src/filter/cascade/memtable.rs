@@ -56,10 +56,10 @@ impl Memtable {
     }
 
     /// How many changes it takes before somebody must ask again.
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn free(&self) -> usize {
         let more = (self.table.capacity() / MORE_PART).saturating_sub(self.more.len());
-        let room = self.table.room().min(PIECE_MAX);
-        if self.mode == Mode::Multiset { room.min(more) } else { room }
+        let free = self.table.free().min(PIECE_MAX);
+        if self.mode == Mode::Multiset { free.min(more) } else { free }
     }
 
     /// Whether it should be flushed, though it has room.
@@ -254,7 +254,7 @@ mod tests {
             let random = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
             let hash = (random % 701).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             let change = if random >> 32 & 3 == 0 { Change::Remove } else { Change::Insert };
-            if memtable.room() == 0 {
+            if memtable.free() == 0 {
                 break;
             }
             memtable.apply(change, &[hash]);

@@ -11,12 +11,12 @@
 //! they are. A shard that grows too large becomes several.
 
 use super::{
+    catalog::{Epoch, Shard, Upper, View},
     core::{Core, Shared, caught},
     flush::{create, write_run},
     resident::Resident,
-    run::{Run, RunWriter},
+    run_file::{RunFile, RunWriter},
     scan::{Chain, RunScan},
-    state::{Epoch, Shard, Upper, View},
 };
 use crate::{
     error::Result,
@@ -135,7 +135,7 @@ fn plan_up(core: &Core, shared: &Shared) -> Option<Task> {
     }
     let view = &shared.view;
     view.epochs.iter().find_map(|epoch| {
-        let free: Vec<&Upper<Arc<Run>>> = epoch
+        let free: Vec<&Upper<Arc<RunFile>>> = epoch
             .uppers
             .iter()
             .filter(|upper| !shared.going_down.contains(&upper.run.number()))
@@ -165,7 +165,8 @@ fn plan_down(core: &Core, shared: &mut Shared) -> Option<Task> {
     }
     let view = shared.view.clone();
     for epoch in &view.epochs {
-        let is_going = |upper: &&Upper<Arc<Run>>| shared.going_down.contains(&upper.run.number());
+        let is_going =
+            |upper: &&Upper<Arc<RunFile>>| shared.going_down.contains(&upper.run.number());
         let going: Vec<u64> =
             epoch.uppers.iter().filter(is_going).map(|upper| upper.run.number()).collect();
         if !going.is_empty() {
@@ -176,7 +177,7 @@ fn plan_down(core: &Core, shared: &mut Shared) -> Option<Task> {
     // Only the oldest ones that nobody works with. If some were on their way when the filter was
     // closed, just these.
     let uppers = &epoch.uppers;
-    let is_busy = |upper: &Upper<Arc<Run>>| shared.merging.contains(&upper.run.number());
+    let is_busy = |upper: &Upper<Arc<RunFile>>| shared.merging.contains(&upper.run.number());
     let first_free = uppers.iter().rposition(is_busy).map_or(0, |i| i + 1);
     let first_of_most = uppers.len().saturating_sub(DOWN_RUNS_MAX);
     let first_started = uppers.iter().position(|upper| upper.from > 0).unwrap_or(first_of_most);
@@ -190,7 +191,7 @@ fn plan_down(core: &Core, shared: &mut Shared) -> Option<Task> {
 }
 
 /// Whether an epoch's runs are to go down.
-fn is_due(core: &Core, shared: &Shared, epoch: &Epoch<Arc<Run>>) -> bool {
+fn is_due(core: &Core, shared: &Shared, epoch: &Epoch<Arc<RunFile>>) -> bool {
     if epoch.uppers.is_empty() {
         return false;
     }
@@ -199,7 +200,7 @@ fn is_due(core: &Core, shared: &Shared, epoch: &Epoch<Arc<Run>>) -> bool {
     if shared.is_compacting || is_closed || epoch.uppers.iter().any(|upper| upper.from > 0) {
         return true;
     }
-    let items = |run: &Arc<Run>| u128::from(run.facts().items);
+    let items = |run: &Arc<RunFile>| u128::from(run.facts().items);
     let above: u128 = epoch.uppers.iter().map(|upper| items(&upper.run)).sum();
     let below: u128 = epoch.shards.iter().filter_map(|shard| shard.run.as_ref()).map(items).sum();
     let is_much = above * 100 >= below * u128::from(core.settings.upper_percent);
@@ -244,7 +245,7 @@ fn merge_up(core: &Core, view: &View, epoch: u64, tier: u8, runs: &[u64]) -> Res
 }
 
 /// A stretch of a run, to be merged; `unit` bytes are read at once.
-fn scan(core: &Core, run: &Arc<Run>, stretch: (u64, u64), unit: usize) -> RunScan {
+fn scan(core: &Core, run: &Arc<RunFile>, stretch: (u64, u64), unit: usize) -> RunScan {
     RunScan::new(run, core.identity.universe, stretch, unit, &core.settings.executor)
 }
 
@@ -272,10 +273,10 @@ impl<F: Fingerprints> Fingerprints for Polite<'_, F> {
 
 /// The shards that are merged in one step from the first on: with so many fingerprints at most, if
 /// it is more than one shard.
-fn step(epoch: &Epoch<Arc<Run>>, first: usize) -> &[Shard<Arc<Run>>] {
+fn step(epoch: &Epoch<Arc<RunFile>>, first: usize) -> &[Shard<Arc<RunFile>>] {
     let shards = &epoch.shards[first..];
     let mut items = 0;
-    let fits = |shard: &&Shard<Arc<Run>>| {
+    let fits = |shard: &&Shard<Arc<RunFile>>| {
         items += shard.run.as_ref().map_or(0, |run| run.facts().items);
         items <= STEP_ITEMS_MAX
     };
@@ -299,8 +300,9 @@ fn merge_down(core: &Core, view: &View, epoch: u64, runs: &[u64]) -> Result<()> 
     let (start, count) = (old[0].start, old.len());
     let end = epoch_now.end_of(shard + count - 1, universe);
     let unit = core.shares.merge.read_unit(inputs.len() + 1);
-    let scan = |run: &Arc<Run>| scan(core, run, (start, end), unit);
-    let runs_below: Vec<&Arc<Run>> = old.iter().filter_map(|shard| shard.run.as_ref()).collect();
+    let scan = |run: &Arc<RunFile>| scan(core, run, (start, end), unit);
+    let runs_below: Vec<&Arc<RunFile>> =
+        old.iter().filter_map(|shard| shard.run.as_ref()).collect();
     let mut sources: Vec<Box<dyn Fingerprints + '_>> = Vec::new();
     sources.extend(inputs.iter().map(|upper| Box::new(scan(&upper.run)) as _));
     if !runs_below.is_empty() {
@@ -351,11 +353,11 @@ fn write_shards(
     fingerprints: &mut dyn Fingerprints,
     start: u64,
     items: u64,
-) -> Result<Vec<Shard<Arc<Run>>>> {
+) -> Result<Vec<Shard<Arc<RunFile>>>> {
     let pieces = items.div_ceil(SHARD_ITEMS_MAX).max(1);
     // A little more, so that nothing is left over for one more.
     let piece_items = items.div_ceil(pieces) + items / 64 + 1;
-    let mut shards: Vec<Shard<Arc<Run>>> = Vec::new();
+    let mut shards: Vec<Shard<Arc<RunFile>>> = Vec::new();
     let mut next = Items::default();
     let mut result = fingerprints.append_items(&mut next).map(drop);
     while result.is_ok() && !next.is_empty() {
@@ -380,10 +382,10 @@ fn write_shard(
     fingerprints: &mut dyn Fingerprints,
     next: &mut Items,
     items: u64,
-) -> Result<Arc<Run>> {
+) -> Result<Arc<RunFile>> {
     // Half of the room is for the runs above.
-    let spared = core.room.bytes_max() / 2;
-    let resident = Resident::plan(&core.room, items, fingerprints.universe(), spared);
+    let spared = core.budget.bytes_max() / 2;
+    let resident = Resident::plan(&core.budget, items, fingerprints.universe(), spared);
     let mut writer = create(core, resident.filter(Resident::is_whole))?;
     let number = writer.number();
     let mut fill = |writer: &mut RunWriter| {

@@ -1,6 +1,7 @@
 //! A filter on flash: takes what it is told in memory, packs it into runs there, flushes several as
 //! one, and merges those.
 
+mod catalog;
 mod core;
 #[cfg(test)]
 mod crash;
@@ -21,10 +22,9 @@ mod pace;
 mod readers;
 mod recovery;
 mod resident;
-mod run;
+mod run_file;
 mod scan;
 mod snapshot;
-mod state;
 mod stats;
 #[cfg(test)]
 mod tests;

@@ -74,7 +74,7 @@ pub struct CascadeSettings {
     pub upper_percent: u32,
     /// Write what is told to a log at once, so that [`sync`](super::CascadeFilter::sync) makes it
     /// durable without a flush.
-    pub log: bool,
+    pub wal: bool,
     /// How runs are read.
     pub access: Access,
     /// The executor of all background work: packing, flushes and merges, up to four at a time, and
@@ -90,7 +90,7 @@ impl Default for CascadeSettings {
         CascadeSettings {
             memory_bytes: CASCADE_MEMORY_DEFAULT,
             upper_percent: 50,
-            log: false,
+            wal: false,
             access: Access::Direct,
             executor: Arc::new(Inline),
             clock: Arc::new(SystemClock),
@@ -166,7 +166,7 @@ impl CascadeSettings {
         let packed_max = packed_max.clamp(PACKED_MIN, PACKED_MAX);
         let packed = packed_max * packed_one;
         let merges = memory / 4;
-        let log = if self.log { wal::WRITER_BYTES_MAX } else { 0 };
+        let log = if self.wal { wal::WRITER_BYTES_MAX } else { 0 };
         let runs = (memory - merges - log).saturating_sub(tables + packed);
         let merge = MergeShare(merges / MERGES);
         Shares { slots, tables, packed, packed_one, packed_max, runs, merge }
@@ -180,7 +180,7 @@ mod tests {
     /// Issue 10: the shares of all parts are no more than the memory.
     #[track_caller]
     fn check(memory_bytes: usize, log: bool) {
-        let settings = CascadeSettings { memory_bytes, log, ..CascadeSettings::default() };
+        let settings = CascadeSettings { memory_bytes, wal: log, ..CascadeSettings::default() };
         for mode in [Mode::Set, Mode::Multiset] {
             for universe in [Universe::EXACT, Universe::for_capacity(1 << 30, 0.0004).unwrap()] {
                 let Shares { tables, packed, runs, merge, .. } = settings.shares(mode, universe);

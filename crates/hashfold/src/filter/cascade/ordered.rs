@@ -70,7 +70,7 @@ impl Ordered {
     }
 
     /// How many more it takes: up to [`PIECE_MAX`] of them, whatever they are.
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn free(&self) -> usize {
         let end_is_near = self.slots[self.slots.len() - 1 - PIECE_MAX] != FREE;
         if end_is_near || self.is_crowded {
             return 0;
@@ -117,7 +117,7 @@ impl Ordered {
     /// The first slot whose hash is not smaller.
     #[inline]
     fn lower_bound(slots: &[u64], home: usize, hash: u64) -> usize {
-        // The last slots are free: `room` sees to it.
+        // The last slots are free: `free` sees to it.
         let mut i = home;
         while slots[i] < hash {
             i += 1;
@@ -318,7 +318,7 @@ mod tests {
     fn crowded_tables_are_full() {
         let mut table = Ordered::new(1 << 16);
         let mut count = 0;
-        while table.room() > 0 {
+        while table.free() > 0 {
             for _ in 0..PIECE_MAX {
                 count += 1;
                 table.insert(count, false);
@@ -327,8 +327,8 @@ mod tests {
         assert!(count < 4 * PIECE_MAX as u64);
         let mut table = Ordered::new(1 << 10);
         let mut count = 0;
-        while table.room() > 0 {
-            for _ in 0..PIECE_MAX.min(table.room()) {
+        while table.free() > 0 {
+            for _ in 0..PIECE_MAX.min(table.free()) {
                 count += 1;
                 table.insert(u64::MAX - count, count % 3 == 0);
             }

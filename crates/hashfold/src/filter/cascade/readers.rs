@@ -34,7 +34,7 @@ fn create(disk: &Arc<dyn Disk>, log: bool) -> CascadeFilter {
     let pool = || -> Arc<dyn Executor> { Arc::new(Threads::new(2)) };
     let settings = CascadeSettings {
         memory_bytes: CASCADE_MEMORY_MIN,
-        log,
+        wal: log,
         executor: pool(),
         ..CascadeSettings::default()
     };
@@ -53,7 +53,7 @@ fn write(filter: &mut CascadeFilter, acknowledged: &AtomicU64, reads: &AtomicU64
         match first / BATCH % 64 {
             10 | 20 | 30 => filter.sync().unwrap(),
             40 => filter.flush().unwrap(),
-            63 => filter.compact().unwrap(),
+            63 => filter.merge().unwrap(),
             _ => continue,
         }
         acknowledged.store(first + BATCH, SeqCst);

@@ -1,11 +1,11 @@
 //! Making a filter's folder, and opening it after whatever happened.
 
 use super::{
+    catalog::{self, Catalog, Identity, View},
     core::Core,
     options::CascadeSettings,
-    resident::Room,
-    run::{self, Run},
-    state::{self, Identity, State, View},
+    resident::MemoryBudget,
+    run_file::{self, RunFile},
     wal,
 };
 use crate::{
@@ -29,8 +29,8 @@ pub(super) fn create(
     if folder.disk.exists(&folder.path.join(NAME))? {
         return Err(Error::new(ErrorKind::Exists).at(&Place::file(&folder.path)));
     }
-    let room = Room::new(settings.shares(identity.mode, identity.universe).runs);
-    let core = Core::new(folder, (identity, settings), (State::new(), room));
+    let budget = MemoryBudget::new(settings.shares(identity.mode, identity.universe).runs);
+    let core = Core::new(folder, (identity, settings), (Catalog::new(), budget));
     core.publish(&[], |view| Some(view.clone()), |_| {})?;
     Ok(core)
 }
@@ -43,11 +43,11 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, settings: CascadeSettings
     folder.disk.sync_folder(&folder.path)?;
     let (identity, state) = read_state(&*folder.disk, &folder.path)?;
     check_newest(&*folder.disk, &folder.path, &identity, &state)?;
-    let room = Room::new(settings.shares(identity.mode, identity.universe).runs);
+    let budget = MemoryBudget::new(settings.shares(identity.mode, identity.universe).runs);
     let access = settings.access;
-    let view = open_runs(&*folder.disk, &folder.path, &identity, &state, access, &room)?;
+    let view = open_runs(&*folder.disk, &folder.path, &identity, &state, access, &budget)?;
     sweep(&folder, &view)?;
-    Ok(Core::new(folder, (identity, settings), (view, room)))
+    Ok(Core::new(folder, (identity, settings), (view, budget)))
 }
 
 /// Reads the manifest of a filter and opens its runs, whose indexes take `room`.
@@ -55,11 +55,11 @@ pub(super) fn read(
     disk: &dyn Disk,
     folder: &Path,
     access: Access,
-    room: &Arc<Room>,
+    budget: &Arc<MemoryBudget>,
 ) -> Result<(Identity, View)> {
     let (identity, state) = read_state(disk, folder)?;
     check_newest(disk, folder, &identity, &state)?;
-    let view = open_runs(disk, folder, &identity, &state, access, room)?;
+    let view = open_runs(disk, folder, &identity, &state, access, budget)?;
     Ok((identity, view))
 }
 
@@ -67,19 +67,19 @@ fn open_runs(
     disk: &dyn Disk,
     folder: &Path,
     identity: &Identity,
-    state: &State<u64>,
+    state: &Catalog<u64>,
     access: Access,
-    room: &Arc<Room>,
+    budget: &Arc<MemoryBudget>,
 ) -> Result<View> {
     state.try_map(|&number| {
-        Run::open(disk, folder, identity.run(number), access, room).map(Arc::new)
+        RunFile::open(disk, folder, identity.run(number), access, budget).map(Arc::new)
     })
 }
 
 /// Reads the manifest of a filter.
-pub(super) fn read_state(disk: &dyn Disk, folder: &Path) -> Result<(Identity, State<u64>)> {
+pub(super) fn read_state(disk: &dyn Disk, folder: &Path) -> Result<(Identity, Catalog<u64>)> {
     let manifest = folder::read_manifest(disk, folder, Kind::Filter)?;
-    state::decode(&manifest).map_err(|error| error.at(&Place::file(&folder.join(NAME))))
+    catalog::decode(&manifest).map_err(|error| error.at(&Place::file(&folder.join(NAME))))
 }
 
 /// Refuses a manifest that is older than a run: what it does not name would be forgotten, and
@@ -92,14 +92,14 @@ pub(super) fn check_newest(
     disk: &dyn Disk,
     folder: &Path,
     identity: &Identity,
-    state: &State<u64>,
+    state: &Catalog<u64>,
 ) -> Result<()> {
     for name in disk.list(folder)? {
         let Some(number) = number(&name, "run-") else { continue };
         if state.runs().any(|&run| run == number) {
             continue;
         }
-        let since = run::since(disk, folder, identity.run(number));
+        let since = run_file::since(disk, folder, identity.run(number));
         if let Some(since) = since.filter(|&since| since > state.generation) {
             let expected = format!("at least {since}, which {name} was made after");
             let error = Error::field("generation of the manifest", expected, state.generation);
@@ -122,7 +122,7 @@ fn sweep(folder: &LockedFolder, view: &View) -> Result<()> {
 /// The number in a name that is exactly of our form.
 fn number(name: &str, prefix: &str) -> Option<u64> {
     let number = name.strip_prefix(prefix)?.parse().ok()?;
-    (name == run::name(number) || name == wal::name(number)).then_some(number)
+    (name == run_file::name(number) || name == wal::name(number)).then_some(number)
 }
 
 /// The numbers of the logs that hold what the runs do not, ascending.
@@ -130,7 +130,7 @@ fn number(name: &str, prefix: &str) -> Option<u64> {
 /// # Errors
 /// If one is missing: each was made when those before it were there, and the manifest knows the
 /// last one in which changes were acknowledged.
-pub(super) fn logs<R>(disk: &dyn Disk, folder: &Path, state: &State<R>) -> Result<Vec<u64>> {
+pub(super) fn logs<R>(disk: &dyn Disk, folder: &Path, state: &Catalog<R>) -> Result<Vec<u64>> {
     let names = disk.list(folder)?;
     let mut logs: Vec<u64> = names.iter().filter_map(|name| number(name, "log-")).collect();
     logs.retain(|&number| number >= state.first_log);

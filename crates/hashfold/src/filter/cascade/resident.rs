@@ -38,7 +38,7 @@ const STRIDE_MAX: usize = 32;
 /// Memory for what is kept of runs: their indexes, which must be there, and in the rest of it as
 /// much of their blocks as there is room for.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct MemoryBudget {
     bytes_max: usize,
     bytes: AtomicUsize,
     /// The bytes of these that indexes take.
@@ -48,18 +48,22 @@ pub(super) struct Room {
 /// A part of a [`Room`], given back when it is dropped.
 #[derive(Debug)]
 pub(super) struct Claim {
-    room: Arc<Room>,
+    budget: Arc<MemoryBudget>,
     bytes: usize,
 }
 
-impl Room {
-    pub(super) fn new(bytes_max: usize) -> Arc<Room> {
-        Arc::new(Room { bytes_max, bytes: AtomicUsize::new(0), index_bytes: AtomicUsize::new(0) })
+impl MemoryBudget {
+    pub(super) fn new(bytes_max: usize) -> Arc<MemoryBudget> {
+        Arc::new(MemoryBudget {
+            bytes_max,
+            bytes: AtomicUsize::new(0),
+            index_bytes: AtomicUsize::new(0),
+        })
     }
 
     /// One that never ends.
-    pub(super) fn unlimited() -> Arc<Room> {
-        Room::new(usize::MAX)
+    pub(super) fn unlimited() -> Arc<MemoryBudget> {
+        MemoryBudget::new(usize::MAX)
     }
 
     /// In use for what is kept of runs, without indexes, in bytes.
@@ -76,12 +80,12 @@ impl Room {
             (wanted.checked_add(spared)? <= self.bytes_max).then_some(wanted)
         };
         self.bytes.fetch_update(Relaxed, Relaxed, more).ok()?;
-        Some(Claim { room: self.clone(), bytes })
+        Some(Claim { budget: self.clone(), bytes })
     }
 
     /// The part of an index of so many bytes: it is counted whether there is room for it or not.
     pub(super) fn claim_index(self: &Arc<Self>, bytes: usize) -> IndexClaim {
-        let mut claim = IndexClaim { room: self.clone(), bytes: 0 };
+        let mut claim = IndexClaim { budget: self.clone(), bytes: 0 };
         claim.set(bytes);
         claim
     }
@@ -106,14 +110,14 @@ impl Room {
 /// The part of a [`Room`] that an index takes, given back when it is dropped.
 #[derive(Debug)]
 pub(super) struct IndexClaim {
-    room: Arc<Room>,
+    budget: Arc<MemoryBudget>,
     bytes: usize,
 }
 
 impl IndexClaim {
     /// The index takes so many bytes now.
     pub(super) fn set(&mut self, bytes: usize) {
-        for counter in [&self.room.bytes, &self.room.index_bytes] {
+        for counter in [&self.budget.bytes, &self.budget.index_bytes] {
             counter.fetch_add(bytes, Relaxed);
             counter.fetch_sub(self.bytes, Relaxed);
         }
@@ -131,7 +135,7 @@ impl Claim {
     /// Gives back what is not needed.
     fn shrink_to(&mut self, bytes: usize) {
         let spare = self.bytes.saturating_sub(bytes);
-        self.room.bytes.fetch_sub(spare, Relaxed);
+        self.budget.bytes.fetch_sub(spare, Relaxed);
         self.bytes -= spare;
     }
 }
@@ -223,19 +227,19 @@ impl Resident {
     /// For a run of so many fingerprints: all of it, or a summary, or nothing, as there is room
     /// while `spared` bytes stay free.
     pub(super) fn plan(
-        room: &Arc<Room>,
+        budget: &Arc<MemoryBudget>,
         items: u64,
         universe: Universe,
         spared: usize,
     ) -> Option<Resident> {
-        if let Some(claim) = room.claim(Self::bytes_of(items, universe), spared) {
+        if let Some(claim) = budget.claim(Self::bytes_of(items, universe), spared) {
             return Some(Resident { claim: Some(claim), blocks: Blocks::default(), summary: None });
         }
         let gap_bits = (universe.size() / u128::from(items.max(1))).max(1).ilog2();
         let shift = gap_bits.saturating_sub(SUMMARY_BITS);
         let size = u128::from(universe.last() >> shift) + 1;
         let summarised = Universe::with_size(size).ok().filter(|_| shift > 1)?;
-        let claim = room.claim(Self::bytes_of(items, summarised), spared)?;
+        let claim = budget.claim(Self::bytes_of(items, summarised), spared)?;
         let index = BlockIndex::new(summarised);
         let summary = Summary {
             shift,
@@ -250,7 +254,7 @@ impl Resident {
 
     /// Takes the next block of the run.
     pub(super) fn take_block(&mut self, _: u64, block: &Bytes) {
-        if self.summary.is_none() && self.has_room(self.blocks.bytes()) {
+        if self.summary.is_none() && self.fits(self.blocks.bytes()) {
             self.blocks.push(block);
         }
     }
@@ -260,18 +264,18 @@ impl Resident {
         let Some(summary) = &mut self.summary else { return Ok(()) };
         let bytes = summary.sink.blocks.bytes();
         summary.take(items)?;
-        self.has_room(bytes);
+        self.fits(bytes);
         Ok(())
     }
 
     /// Whether another piece may be taken; if not, nothing is kept of the run.
-    fn has_room(&mut self, bytes: usize) -> bool {
-        let has_room = self.claim.as_ref().is_some_and(|claim| bytes + PIECE_SIZE <= claim.bytes);
-        if !has_room {
+    fn fits(&mut self, bytes: usize) -> bool {
+        let fits = self.claim.as_ref().is_some_and(|claim| bytes + PIECE_SIZE <= claim.bytes);
+        if !fits {
             self.claim = None;
             self.blocks = Blocks::default();
         }
-        has_room
+        fits
     }
 
     /// When all was taken. `None` if it did not fit.
@@ -365,13 +369,13 @@ mod tests {
     /// Indexes of so many bytes each, if they are full, fit in the room.
     #[track_caller]
     fn check(full_bytes: usize, count: usize) {
-        let room = Room::new(ROOM);
+        let budget = MemoryBudget::new(ROOM);
         let claims =
-            (0..count).map(|_| room.claim_index(full_bytes / room.index_stride(full_bytes)));
+            (0..count).map(|_| budget.claim_index(full_bytes / budget.index_stride(full_bytes)));
         let claims: Vec<_> = claims.collect();
-        assert!(room.index_bytes.load(Relaxed) <= ROOM, "{full_bytes} {count}");
+        assert!(budget.index_bytes.load(Relaxed) <= ROOM, "{full_bytes} {count}");
         drop(claims);
-        assert_eq!((room.bytes.load(Relaxed), room.index_bytes.load(Relaxed)), (0, 0));
+        assert_eq!((budget.bytes.load(Relaxed), budget.index_bytes.load(Relaxed)), (0, 0));
     }
 
     /// Issue 10: indexes were not counted at all.
@@ -380,25 +384,25 @@ mod tests {
         for (full_bytes, count) in [(4, 1), (1 << 10, 40_000), (1 << 20, 40), (8 << 20, 5)] {
             check(full_bytes, count);
         }
-        assert_eq!(Room::new(ROOM).index_stride(ROOM / 4), 1);
-        assert_eq!(Room::new(ROOM).index_stride(ROOM / 4 + 2), 2);
-        assert_eq!(Room::new(0).index_stride(1 << 20), STRIDE_MAX);
-        assert_eq!(Room::unlimited().index_stride(1 << 40), 1);
+        assert_eq!(MemoryBudget::new(ROOM).index_stride(ROOM / 4), 1);
+        assert_eq!(MemoryBudget::new(ROOM).index_stride(ROOM / 4 + 2), 2);
+        assert_eq!(MemoryBudget::new(0).index_stride(1 << 20), STRIDE_MAX);
+        assert_eq!(MemoryBudget::unlimited().index_stride(1 << 40), 1);
     }
 
     #[test]
     fn what_is_kept_of_runs_leaves_room_to_indexes() {
-        let room = Room::new(ROOM);
+        let budget = MemoryBudget::new(ROOM);
         let reserve = ROOM / INDEX_RESERVE_PART;
-        assert!(room.claim(ROOM - reserve + 1, 0).is_none());
-        let kept = room.claim(ROOM - reserve, 0).unwrap();
-        let mut index = room.claim_index(reserve);
-        assert_eq!(room.kept(), ROOM - reserve);
+        assert!(budget.claim(ROOM - reserve + 1, 0).is_none());
+        let kept = budget.claim(ROOM - reserve, 0).unwrap();
+        let mut index = budget.claim_index(reserve);
+        assert_eq!(budget.kept(), ROOM - reserve);
         drop(kept);
         // The index is counted once, where it is: nothing more is left to others.
-        assert!(room.claim(ROOM - reserve + 1, 0).is_none());
+        assert!(budget.claim(ROOM - reserve + 1, 0).is_none());
         index.set(2 * reserve);
-        assert!(room.claim(ROOM - 2 * reserve + 1, 0).is_none());
-        assert!(room.claim(ROOM - 2 * reserve, 0).is_some());
+        assert!(budget.claim(ROOM - 2 * reserve + 1, 0).is_none());
+        assert!(budget.claim(ROOM - 2 * reserve, 0).is_some());
     }
 }

@@ -1,6 +1,6 @@
 //! A run from front to back, or a stretch of it.
 
-use super::run::Run;
+use super::run_file::RunFile;
 use crate::{
     error::Result,
     filter::{
@@ -15,7 +15,7 @@ use std::{ops::Range, sync::Arc};
 
 /// The fingerprints of a run between two of them, read ahead.
 pub(super) struct RunScan {
-    run: Arc<Run>,
+    run: Arc<RunFile>,
     universe: Universe,
     executor: Arc<dyn Executor>,
     /// The first and the last fingerprint that is wanted.
@@ -45,7 +45,7 @@ impl RunScan {
     /// The fingerprints of `run` from `from` to `to`, both included; `unit_size` bytes are read at
     /// once, in the background.
     pub(super) fn new(
-        run: &Arc<Run>,
+        run: &Arc<RunFile>,
         universe: Universe,
         (from, to): (u64, u64),
         unit_size: usize,

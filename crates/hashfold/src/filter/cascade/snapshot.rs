@@ -1,15 +1,15 @@
 //! What a filter held at one moment.
 
 use super::{
+    catalog::{Epoch, Identity, Shard, Upper, View},
     core::{End, Packed},
-    lookup::{self, Answers, Place},
+    lookup::{self, Answers, Sources},
     memtable::Memtable,
     options::{MergeShare, check_memory},
     recovery,
-    resident::Room,
-    run::Run,
+    resident::MemoryBudget,
+    run_file::RunFile,
     scan::{Chain, RunScan},
-    state::{Epoch, Identity, Shard, Upper, View},
     stats::CascadeStats,
     wal,
 };
@@ -147,8 +147,8 @@ impl Snapshot {
         memory: SnapshotShares,
     ) -> std::result::Result<Snapshot, (Error, Option<u64>)> {
         let state = recovery::read_state(disk, folder).map_err(|error| (error, None))?.1;
-        let room = Room::new(memory.indexes);
-        let opened = recovery::read(disk, folder, access, &room).and_then(|(identity, view)| {
+        let budget = MemoryBudget::new(memory.indexes);
+        let opened = recovery::read(disk, folder, access, &budget).and_then(|(identity, view)| {
             let logged = read_logs(disk, folder, &identity, &view, memory.logs)?;
             Ok(Snapshot { identity, view: Arc::new(view), logged, memory })
         });
@@ -185,7 +185,7 @@ impl Snapshot {
     /// The same of many; `found` has one place for each.
     pub fn contains_batch(&self, hashes: &[KeyHash], found: &mut [bool]) -> Result<()> {
         assert_eq!(hashes.len(), found.len());
-        let answers = self.ask(hashes)?;
+        let answers = self.look_up(hashes)?;
         for (query, count) in answers.queries.iter().zip(answers.counts) {
             found[query.index as usize] = count > 0;
         }
@@ -195,19 +195,19 @@ impl Snapshot {
     /// How often each key was in: 0 or 1 in a set; `counts` has one place for each.
     pub fn count_batch(&self, hashes: &[KeyHash], counts: &mut [u64]) -> Result<()> {
         assert_eq!(hashes.len(), counts.len());
-        let answers = self.ask(hashes)?;
+        let answers = self.look_up(hashes)?;
         for (query, count) in answers.queries.iter().zip(answers.counts) {
             counts[query.index as usize] = count.max(0).cast_unsigned();
         }
         Ok(())
     }
 
-    fn ask(&self, hashes: &[KeyHash]) -> Result<Answers> {
+    fn look_up(&self, hashes: &[KeyHash]) -> Result<Answers> {
         let Identity { mode, universe, .. } = self.identity;
         let Logged { table, packed } = &self.logged;
         let (active, view) = (table.as_deref(), &*self.view);
-        let place = Place { mode, universe, tables: &[], active, packed, view };
-        lookup::ask(place, hashes.iter().map(|hash| hash.high()))
+        let sources = Sources { mode, universe, tables: &[], active, packed, view };
+        lookup::look_up(sources, hashes.iter().map(|hash| hash.high()))
     }
 
     /// All fingerprints, ascending, with their counts; reads are ahead on `executor`.
@@ -274,12 +274,12 @@ impl Logged {
 
 /// The last level of an epoch as one run.
 fn shards(
-    epoch: &Epoch<Arc<Run>>,
+    epoch: &Epoch<Arc<RunFile>>,
     universe: Universe,
     unit: usize,
     executor: &Arc<dyn Executor>,
 ) -> impl Fingerprints + use<> {
-    let stretch = |(i, shard): (usize, &Shard<Arc<Run>>)| {
+    let stretch = |(i, shard): (usize, &Shard<Arc<RunFile>>)| {
         Some((shard.run.clone()?, (shard.start, epoch.end_of(i, universe))))
     };
     let stretches: Vec<_> = epoch.shards.iter().enumerate().filter_map(stretch).collect();
@@ -302,20 +302,20 @@ fn read_logs(
     let mut next_slots = LOG_SLOTS[0];
     let mut logged = Logged::default();
     let mut table: Option<Memtable> = None;
-    let mut told = view.told;
-    wal::replay(disk, folder, &logs, (seed, id), view.told, &mut |change, mut hashes| {
+    let mut seq = view.seq;
+    wal::replay(disk, folder, &logs, (seed, id), view.seq, &mut |change, mut hashes| {
         while !hashes.is_empty() {
-            if let Some(full) = table.take_if(|table| table.room() == 0) {
+            if let Some(full) = table.take_if(|table| table.free() == 0) {
                 logged.table = Some(Arc::new(full));
-                let end = End { told, next_log: view.first_log };
+                let end = End { seq, next_log: view.first_log };
                 logged.pack(universe, end, bytes_max)?;
                 next_slots = Some(2 * next_slots).filter(fits).unwrap_or(next_slots);
                 next_slots = next_slots.min(LOG_SLOTS[1]);
             }
             let table = table.get_or_insert_with(|| Memtable::new(mode, next_slots));
-            let (now, later) = hashes.split_at(hashes.len().min(table.room()));
+            let (now, later) = hashes.split_at(hashes.len().min(table.free()));
             table.apply(change, now);
-            told += now.len() as u64;
+            seq += now.len() as u64;
             hashes = later;
         }
         Ok(())

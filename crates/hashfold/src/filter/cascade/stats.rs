@@ -1,6 +1,6 @@
 //! What can be said of a filter without reading it.
 
-use super::state::{Identity, View};
+use super::catalog::{Identity, View};
 use crate::{
     filter::{Mode, Universe},
     key::Seed,
@@ -23,7 +23,7 @@ pub struct CascadeStats {
     /// Of these, in memory only.
     pub pending: u64,
     /// Changes told, from the beginning, that runs hold.
-    pub durable: u64,
+    pub durable_seq: u64,
     /// Runs above the last level.
     pub upper_runs: u64,
     /// Runs of the last level: parts of one run.
@@ -64,7 +64,7 @@ impl CascadeStats {
             universe: identity.universe,
             items: pending + epochs.iter().map(|epoch| epoch.items).sum::<u64>(),
             pending,
-            durable: view.told,
+            durable_seq: view.seq,
             upper_runs: view.epochs.iter().map(|epoch| epoch.uppers.len() as u64).sum(),
             shards: shards.filter(|shard| shard.run.is_some()).count() as u64,
             file_bytes: epochs.iter().map(|epoch| epoch.file_bytes).sum(),
@@ -75,7 +75,7 @@ impl CascadeStats {
 
     /// How often a key that is not in seems to be, as full as the filter is now: the part of all
     /// fingerprints that are in. More than that while some count several times.
-    pub fn expected_error(&self) -> f64 {
+    pub fn false_positive_rate(&self) -> f64 {
         (self.items as f64 / self.universe.size() as f64).min(1.0)
     }
 

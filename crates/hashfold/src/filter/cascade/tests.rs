@@ -29,7 +29,7 @@ struct Twin {
 }
 
 impl Twin {
-    fn tell(&mut self, hash: KeyHash, change: i64) {
+    fn apply(&mut self, hash: KeyHash, change: i64) {
         let (_, counts) = &mut self.epochs[0];
         let count = counts.entry(self.universe.fingerprint(hash)).or_default();
         *count = if self.mode == Mode::Set { change } else { *count + change };
@@ -59,7 +59,7 @@ fn settings(threads: usize, log: bool) -> CascadeSettings {
     };
     CascadeSettings {
         memory_bytes: CASCADE_MEMORY_MIN,
-        log,
+        wal: log,
         executor: pool(threads),
         ..CascadeSettings::default()
     }
@@ -104,7 +104,7 @@ impl Pair {
     }
 
     /// Tells random changes of keys below `keys`; in a multiset nothing is taken out that is not in.
-    fn tell(&mut self, batches: u64, keys: u64) {
+    fn apply(&mut self, batches: u64, keys: u64) {
         for _ in 0..batches {
             let size = 1 + self.random(700);
             let hashes: Vec<KeyHash> = (0..size).map(|_| hash(self.random(keys))).collect();
@@ -116,7 +116,7 @@ impl Pair {
                             let fingerprint = self.twin.universe.fingerprint(hash);
                             let is_in = self.twin.count(fingerprint) > 0;
                             if self.twin.mode == Mode::Set || is_in {
-                                self.twin.tell(hash, -1);
+                                self.twin.apply(hash, -1);
                             }
                             self.twin.mode == Mode::Set || is_in
                         })
@@ -130,12 +130,12 @@ impl Pair {
                         let was_in = self.twin.count(self.twin.universe.fingerprint(hash)) > 0;
                         assert_eq!(is_new, !was_in);
                         if is_new {
-                            self.twin.tell(hash, 1);
+                            self.twin.apply(hash, 1);
                         }
                     }
                 }
                 _ => {
-                    hashes.iter().for_each(|&hash| self.twin.tell(hash, 1));
+                    hashes.iter().for_each(|&hash| self.twin.apply(hash, 1));
                     self.filter.insert_batch(&hashes).unwrap();
                 }
             }
@@ -186,12 +186,12 @@ fn check(mode: Mode, universe: Universe, threads: usize, log: bool) {
     let keys = 20_000;
     pair.check(keys);
     for _ in 0..6 {
-        pair.tell(40, keys);
+        pair.apply(40, keys);
         pair.check(keys);
-        pair.tell(20, keys);
+        pair.apply(20, keys);
         pair = pair.reopen(settings(threads, log));
     }
-    pair.filter.compact().unwrap();
+    pair.filter.merge().unwrap();
     assert_eq!(pair.filter.stats().upper_runs, 0);
     assert_eq!(pair.filter.stats().items, pair.twin.all().len() as u64);
     assert!(pair.filter.stats().shards > 1);
@@ -228,11 +228,11 @@ fn epochs_expire_one_by_one() {
         let keys = 5000;
         let mut pair = Pair::new(mode, universe(), settings(0, false));
         for epoch in 1..6 {
-            pair.tell(20, keys);
+            pair.apply(20, keys);
             pair.check(keys);
             assert_eq!(pair.filter.advance_epoch().unwrap(), epoch);
             pair.twin.epochs.insert(0, (epoch, BTreeMap::new()));
-            pair.tell(20, keys);
+            pair.apply(20, keys);
             pair.filter.expire_before(epoch.saturating_sub(1)).unwrap();
             pair.twin.epochs.retain(|(number, _)| number + 1 >= epoch);
             pair.check(keys);
@@ -270,17 +270,17 @@ fn what_comes_and_goes_is_durable_too() {
             pair.filter.insert(hash(1)).unwrap();
             pair.filter.remove(hash(1)).unwrap();
             pair.filter.sync().unwrap();
-            assert_eq!(pair.filter.durable(), 2 * round);
+            assert_eq!(pair.filter.durable_seq(), 2 * round);
             // Not closed: what the log has is taken over.
             let Pair { disk, filter, twin, random } = pair;
             drop(filter);
             let open = || CascadeFilter::open(disk.clone(), Path::new(FOLDER), settings(0, log));
-            assert_eq!(open().unwrap().told(), 2 * round);
+            assert_eq!(open().unwrap().seq(), 2 * round);
             pair = Pair { filter: open().unwrap(), disk, twin, random };
         }
         pair.filter.insert(hash(2)).unwrap();
         pair.filter.flush().unwrap();
-        assert_eq!(pair.filter.durable(), 7);
+        assert_eq!(pair.filter.durable_seq(), 7);
         assert_eq!(pair.filter.count(hash(2)).unwrap(), 1);
     }
 }
@@ -295,11 +295,11 @@ fn the_newest_run_that_knows_a_key_is_right_wherever_it_is() {
                 match key / 3_u64.pow(run) % 3 {
                     0 => {
                         pair.filter.insert(hash(key)).unwrap();
-                        pair.twin.tell(hash(key), 1);
+                        pair.twin.apply(hash(key), 1);
                     }
                     1 if with_removals >> run & 1 == 1 => {
                         pair.filter.remove(hash(key)).unwrap();
-                        pair.twin.tell(hash(key), -1);
+                        pair.twin.apply(hash(key), -1);
                     }
                     _ => {}
                 }
@@ -325,7 +325,7 @@ fn what_is_kept_in_memory_fits_in_the_memory_that_was_given() {
         let memory_max = settings.memory_bytes as u64 * 3 / 4;
         let mut pair = Pair::new(Mode::Set, Universe::EXACT, settings);
         for _ in 0..200 {
-            pair.tell(3, 1 << 40);
+            pair.apply(3, 1 << 40);
             let bytes = pair.filter.stats().memory_bytes;
             assert!(bytes <= memory_max, "{bytes} of {memory_max}");
         }

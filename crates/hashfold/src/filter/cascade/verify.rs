@@ -1,11 +1,11 @@
 //! Checking all of a filter.
 
 use super::{
+    catalog::{Catalog, Epoch, Identity},
     recovery,
-    resident::Room,
-    run::{Facts, Run},
+    resident::MemoryBudget,
+    run_file::{Facts, RunFile},
     scan::RunScan,
-    state::{Epoch, Identity, State},
     wal,
 };
 use crate::{
@@ -65,19 +65,20 @@ pub fn verify_cascade(
     recovery::check_newest(disk, folder, &identity, &state)?;
     let mut report = CascadeReport::default();
     // One run is open at a time.
-    let room = Room::unlimited();
+    let budget = MemoryBudget::unlimited();
     for epoch in &state.epochs {
         for (number, stretch) in stretches(epoch, &identity) {
             report.runs += 1;
             let name = identity.run(number);
-            let checked = Run::open(disk, folder, name, Access::Direct, &room).and_then(|run| {
-                check(&Arc::new(run), stretch, &identity, &mut report.items, progress)
-            });
+            let checked =
+                RunFile::open(disk, folder, name, Access::Direct, &budget).and_then(|run| {
+                    check(&Arc::new(run), stretch, &identity, &mut report.items, progress)
+                });
             report.note(checked)?;
         }
     }
     let checked = check_logs(disk, folder, &identity, &state);
-    report.logged = report.note(checked)?.unwrap_or(state.told) - state.told;
+    report.logged = report.note(checked)?.unwrap_or(state.seq) - state.seq;
     Ok(report)
 }
 
@@ -86,11 +87,11 @@ fn check_logs(
     disk: &dyn Disk,
     folder: &Path,
     identity: &Identity,
-    state: &State<u64>,
+    state: &Catalog<u64>,
 ) -> Result<u64> {
     let logs = recovery::logs(disk, folder, state)?;
     let of = (identity.seed, identity.id);
-    wal::replay(disk, folder, &logs, of, state.told, &mut |_, _| Ok(()))
+    wal::replay(disk, folder, &logs, of, state.seq, &mut |_, _| Ok(()))
 }
 
 /// The runs of an epoch, and where their fingerprints may be.
@@ -104,7 +105,7 @@ fn stretches(epoch: &Epoch<u64>, identity: &Identity) -> Vec<(u64, (u64, u64))> 
 }
 
 fn check(
-    run: &Arc<Run>,
+    run: &Arc<RunFile>,
     (from, to): (u64, u64),
     identity: &Identity,
     items: &mut u64,

@@ -106,12 +106,12 @@ impl Wal {
     }
 
     /// So many changes were told before it.
-    pub(super) fn begin(&mut self, told: u64) {
-        self.before = told;
+    pub(super) fn begin(&mut self, seq: u64) {
+        self.before = seq;
     }
 
     /// Changes told when it ends.
-    pub(super) fn told(&self) -> u64 {
+    pub(super) fn seq(&self) -> u64 {
         self.before + self.count as u64
     }
 
@@ -237,7 +237,7 @@ pub(super) fn replay(
     folder: &Path,
     numbers: &[u64],
     of: (Seed, u64),
-    mut told: u64,
+    mut seq: u64,
     take: &mut dyn FnMut(Change, &[u64]) -> Result<()>,
 ) -> Result<u64> {
     let mut gap = None;
@@ -245,14 +245,14 @@ pub(super) fn replay(
     for &number in numbers {
         let Some(mut log) = Log::open(disk, folder, number, of)? else { continue };
         if gap.is_none() {
-            gap = log.replay(&mut told, take)?;
+            gap = log.replay(&mut seq, take)?;
         }
         if gap.is_some() {
             let was_synced = log.was_synced(0)?;
             // The one before may have been written to meanwhile.
             if let Some(mut before) = before.take() {
-                before.replay(&mut told, take)?;
-                gap = log.replay(&mut told, take)?;
+                before.replay(&mut seq, take)?;
+                gap = log.replay(&mut seq, take)?;
             }
             // A crash cut it off, unless it was on the device.
             if was_synced && let Some(error) = gap {
@@ -261,7 +261,7 @@ pub(super) fn replay(
         }
         before = Some(log);
     }
-    Ok(told)
+    Ok(seq)
 }
 
 /// A log that is read.
@@ -312,20 +312,24 @@ impl Log {
     /// Shows its changes from where it is. What is wrong if it goes on with more than was told.
     fn replay(
         &mut self,
-        told: &mut u64,
+        seq: &mut u64,
         take: &mut dyn FnMut(Change, &[u64]) -> Result<()>,
     ) -> Result<Option<Error>> {
         self.size = self.file.size()?;
         while let Some(record) = self.record(self.offset)? {
-            let Some(known) = told.checked_sub(record.before) else {
-                let error = Error::field("changes told before", format!("{told}"), record.before);
+            let Some(known) = seq.checked_sub(record.before) else {
+                let error = Error::field(
+                    "sequence number before the record",
+                    format!("{seq}"),
+                    record.before,
+                );
                 return Ok(Some(error.at(&self.file.place().offset(self.offset))));
             };
             // What runs hold already is passed over.
             let known = usize::try_from(known).unwrap_or(usize::MAX);
             let new = self.hashes.get(known..).unwrap_or_default();
             take(record.change, new)?;
-            *told += new.len() as u64;
+            *seq += new.len() as u64;
             self.offset += record.size;
         }
         Ok(None)

@@ -7,9 +7,9 @@
 //! |-------------|-----:|--------------------------------------------------------------------|
 //! | mode        |    1 | 1 set, 2 multiset                                                  |
 //! | last        |    8 | the largest fingerprint                                            |
-//! | capacity    |    8 | the keys that it was made for                                      |
-//! | told        |    8 | changes told, from the beginning, that the runs hold               |
-//! | next_number |    … | of the next file                                                   |
+//! | capacity    |    8 | number of keys that the filter was created for                     |
+//! | seq         |    8 | sequence number of the last change that the runs hold              |
+//! | next_number |    … | number of the next file                                            |
 //! | first_log   |    … | the number of the first log that holds what the runs do not        |
 //! | logged      |    … | the number of the last log that is known to hold durable changes, or 0 |
 //! | epochs      |    … | count, then for each, the newest first: number (…), uppers, shards |
@@ -18,7 +18,7 @@
 
 use super::{
     options::CascadeOptions,
-    run::{Run, RunName},
+    run_file::{RunFile, RunName},
 };
 use crate::{
     codec::{Decoder, put_varint},
@@ -108,10 +108,10 @@ impl<R> Epoch<R> {
 
 /// All runs, and how much of what was told they hold.
 #[derive(Clone, Debug)]
-pub(super) struct State<R> {
+pub(super) struct Catalog<R> {
     /// The newest first, at least one.
     pub(super) epochs: Vec<Epoch<R>>,
-    pub(super) told: u64,
+    pub(super) seq: u64,
     pub(super) next_number: u64,
     pub(super) first_log: u64,
     /// The number of the last log that is known to hold durable changes: it is there, unless it is
@@ -122,12 +122,12 @@ pub(super) struct State<R> {
 }
 
 /// The state in memory.
-pub(super) type View = State<Arc<Run>>;
+pub(super) type View = Catalog<Arc<RunFile>>;
 
-impl<R> State<R> {
-    pub(super) fn new() -> State<R> {
+impl<R> Catalog<R> {
+    pub(super) fn new() -> Catalog<R> {
         let epochs = vec![Epoch::new(0)];
-        State { epochs, told: 0, next_number: 1, first_log: 1, logged: 0, generation: 0 }
+        Catalog { epochs, seq: 0, next_number: 1, first_log: 1, logged: 0, generation: 0 }
     }
 
     /// All runs, the newest epoch first.
@@ -136,7 +136,7 @@ impl<R> State<R> {
     }
 
     /// The same with another form of each run.
-    pub(super) fn try_map<S>(&self, mut map: impl FnMut(&R) -> Result<S>) -> Result<State<S>> {
+    pub(super) fn try_map<S>(&self, mut map: impl FnMut(&R) -> Result<S>) -> Result<Catalog<S>> {
         let mut epochs = Vec::new();
         for epoch in &self.epochs {
             let mut new = Epoch { number: epoch.number, uppers: Vec::new(), shards: Vec::new() };
@@ -150,8 +150,8 @@ impl<R> State<R> {
             }
             epochs.push(new);
         }
-        let State { told, next_number, first_log, logged, generation, .. } = *self;
-        Ok(State { epochs, told, next_number, first_log, logged, generation })
+        let Catalog { seq, next_number, first_log, logged, generation, .. } = *self;
+        Ok(Catalog { epochs, seq, next_number, first_log, logged, generation })
     }
 }
 
@@ -160,7 +160,7 @@ impl View {
     pub(super) fn manifest(&self, identity: &Identity) -> Manifest {
         let files = self.runs().map(|run| FileEntry {
             role: RUN_ROLE.into(),
-            name: super::run::name(run.number()),
+            name: super::run_file::name(run.number()),
             size: run.file_size(),
         });
         Manifest {
@@ -176,7 +176,7 @@ impl View {
 
 fn encode(state: &View, identity: &Identity) -> Vec<u8> {
     let mut out = vec![if identity.mode == Mode::Set { 1 } else { 2 }];
-    for field in [identity.universe.last(), identity.capacity, state.told] {
+    for field in [identity.universe.last(), identity.capacity, state.seq] {
         out.extend(field.to_le_bytes());
     }
     put_varint(&mut out, state.next_number);
@@ -201,7 +201,7 @@ fn encode(state: &View, identity: &Identity) -> Vec<u8> {
 }
 
 /// What a manifest says, with the numbers of the runs.
-pub(super) fn decode(manifest: &Manifest) -> Result<(Identity, State<u64>)> {
+pub(super) fn decode(manifest: &Manifest) -> Result<(Identity, Catalog<u64>)> {
     let attribute = manifest.attributes.iter().find(|(name, _)| name == ATTRIBUTE);
     let Some((_, bytes)) = attribute else {
         let got = "the manifest of something else";
@@ -216,11 +216,11 @@ pub(super) fn decode(manifest: &Manifest) -> Result<(Identity, State<u64>)> {
     let last = fields.u64()?;
     let universe = Universe::with_size(u128::from(last) + 1)
         .map_err(|_| Error::field("largest fingerprint", "at least 1", last))?;
-    let (capacity, told) = (fields.u64()?, fields.u64()?);
+    let (capacity, seq) = (fields.u64()?, fields.u64()?);
     let (next_number, first_log) = (fields.varint()?, fields.varint()?);
     let logged = fields.varint()?;
     let counters = [
-        ("changes told", told),
+        ("sequence number", seq),
         ("number of the next file", next_number),
         ("number of the first log", first_log),
         ("number of the last log", logged),
@@ -246,7 +246,7 @@ pub(super) fn decode(manifest: &Manifest) -> Result<(Identity, State<u64>)> {
     }
     let Manifest { seed, id, generation, .. } = *manifest;
     let identity = Identity { seed, id, mode, capacity, universe };
-    Ok((identity, State { epochs, told, next_number, first_log, logged, generation }))
+    Ok((identity, Catalog { epochs, seq, next_number, first_log, logged, generation }))
 }
 
 /// What is counted up has room to go on.

@@ -22,7 +22,7 @@
 //! | index_sum |    4 | CRC-32C of the index, zeros included                                  |
 //! | since     |    8 | the generation of the manifest that was current when it was begun     |
 
-use super::resident::{IndexClaim, Resident, Room};
+use super::resident::{IndexClaim, MemoryBudget, Resident};
 use crate::{
     checksum::{crc32c, crc32c_append},
     codec::Decoder,
@@ -93,7 +93,7 @@ impl Facts {
 
 /// An open run.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct RunFile {
     number: u64,
     file: Arc<dyn BlockFile>,
     file_size: u64,
@@ -121,15 +121,15 @@ impl RunName {
     }
 }
 
-impl Run {
+impl RunFile {
     /// Opens a run and reads its index, or as much of it as there is `room` for.
     pub(super) fn open(
         disk: &dyn Disk,
         folder: &Path,
         name: RunName,
         access: Access,
-        room: &Arc<Room>,
-    ) -> Result<Run> {
+        budget: &Arc<MemoryBudget>,
+    ) -> Result<RunFile> {
         let path = folder.join(self::name(name.number));
         let file = folder::open_file(disk, &path, access, "run of the filter")?;
         let header = Header::read(&*file, FileKind::FilterRun)?;
@@ -157,8 +157,8 @@ impl Run {
         }
         let index = read_index(&*file, index_start, index_size, index_sum, &facts, name.universe)?;
         let (number, file_size) = (name.number, file.size()?);
-        let (index, claim) = fitted(index, room);
-        Ok(Run {
+        let (index, claim) = fitted(index, budget);
+        Ok(RunFile {
             number,
             file,
             file_size,
@@ -219,10 +219,10 @@ impl Run {
 }
 
 /// An index that is as thin as it must be for the room, and the part of the room that it takes.
-fn fitted(index: BlockIndex, room: &Arc<Room>) -> (BlockIndex, IndexClaim) {
+fn fitted(index: BlockIndex, budget: &Arc<MemoryBudget>) -> (BlockIndex, IndexClaim) {
     let full = BlockIndex::bytes_of(index.prefixes().len());
-    let index = index.thin(room.index_stride(full));
-    let claim = room.claim_index(index.bytes());
+    let index = index.thin(budget.index_stride(full));
+    let claim = budget.claim_index(index.bytes());
     (index, claim)
 }
 
@@ -296,7 +296,7 @@ struct Sink {
     writer: Writer,
     file: Arc<dyn BlockFile>,
     index: BlockIndex,
-    room: Arc<Room>,
+    budget: Arc<MemoryBudget>,
     /// The memory of the index while it grows.
     claim: IndexClaim,
     blocks: u64,
@@ -328,7 +328,7 @@ impl RunWriter {
         (disk, folder): (&dyn Disk, &Path),
         (name, since): (RunName, u64),
         resident: Option<Resident>,
-        room: &Arc<Room>,
+        budget: &Arc<MemoryBudget>,
         executor: Arc<dyn Executor>,
     ) -> Result<RunWriter> {
         let file = disk.create(&folder.join(self::name(name.number)), Access::Direct)?;
@@ -337,8 +337,8 @@ impl RunWriter {
         writer.append(&Header::new(FileKind::FilterRun, name.seed, id).encode())?;
         let index = BlockIndex::new(name.universe);
         let packer = Packer::new(name.universe, index.cut_shift());
-        let (room, claim) = (room.clone(), room.claim_index(0));
-        let sink = Sink { id, writer, file, index, room, claim, blocks: 0, resident };
+        let (budget, claim) = (budget.clone(), budget.claim_index(0));
+        let sink = Sink { id, writer, file, index, budget, claim, blocks: 0, resident };
         Ok(RunWriter { name, packer, sink, facts: Facts::default(), since })
     }
 
@@ -361,9 +361,14 @@ impl RunWriter {
     }
 
     /// Returns when the file is on the device; its name is not yet.
-    pub(super) fn finish(mut self, disk: &dyn Disk, folder: &Path, access: Access) -> Result<Run> {
+    pub(super) fn finish(
+        mut self,
+        disk: &dyn Disk,
+        folder: &Path,
+        access: Access,
+    ) -> Result<RunFile> {
         self.packer.finish(&mut self.sink)?;
-        let Sink { id, mut writer, file, index, room, claim, blocks, resident } = self.sink;
+        let Sink { id, mut writer, file, index, budget, claim, blocks, resident } = self.sink;
         let facts = Facts { blocks, ..self.facts };
         let index_sum = write_index(&index, &mut writer)?;
         let mut fields = Vec::new();
@@ -384,8 +389,8 @@ impl RunWriter {
         let resident = resident.map(Resident::finish).transpose()?.flatten();
         let resident = Mutex::new(resident.map(Arc::new));
         drop(claim);
-        let (index, claim) = fitted(index, &room);
-        Ok(Run { number, file, file_size, id, facts, index, _claim: claim, resident })
+        let (index, claim) = fitted(index, &budget);
+        Ok(RunFile { number, file, file_size, id, facts, index, _claim: claim, resident })
     }
 }
 
