@@ -1,10 +1,7 @@
 //! The arrows between modules are those that `ARCHITECTURE.md` draws; `unsafe` is where it may be.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
-};
+use super::sources::{Source, check, sources};
+use std::collections::BTreeSet;
 
 /// The core: each module may use those before it, and itself.
 const CORE: [&str; 10] =
@@ -26,45 +23,7 @@ const UNSAFE: [&str; 8] = [
     "filter/merge/kernel.rs",
 ];
 
-struct Source {
-    /// Relative to `src`.
-    path: PathBuf,
-    text: String,
-}
-
-impl Source {
-    fn name(&self) -> &str {
-        self.path.to_str().expect("source files have plain names")
-    }
-
-    /// The module at the crate's root that the file belongs to.
-    fn module(&self) -> &str {
-        let name = self.name();
-        name.split_once('/').map_or(name.trim_end_matches(".rs"), |(folder, _)| folder)
-    }
-}
-
-fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut folders = vec![root.clone()];
-    let mut sources = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                let text = fs::read_to_string(&path).unwrap();
-                sources.push(Source { path: path.strip_prefix(&root).unwrap().into(), text });
-            }
-        }
-    }
-    assert!(sources.len() > 20, "the sources are in {}", root.display());
-    sources.sort_by(|a, b| a.path.cmp(&b.path));
-    sources
-}
-
-/// What a module may use.
+/// Returns the modules that a module may use.
 fn allowed(module: &str) -> BTreeSet<&str> {
     let mut allowed = BTreeSet::from([module]);
     if let Some(position) = CORE.iter().position(|core| *core == module) {
@@ -125,11 +84,6 @@ fn has_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         !line[..at].ends_with(is_part) && !line[at + word.len()..].starts_with(is_part)
     })
-}
-
-#[track_caller]
-fn check(offences: &[String]) {
-    assert!(offences.is_empty(), "\n{}\n", offences.join("\n"));
 }
 
 #[test]
