@@ -2,16 +2,16 @@
 
 use crc_fast::{CrcAlgorithm::Crc32Iscsi, Digest, checksum};
 
-/// The CRC-32C of `bytes`.
+/// Returns the CRC-32C of `bytes`.
 #[inline]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     checksum(Crc32Iscsi, bytes) as u32
 }
 
-/// The CRC-32C of what was summed up before, followed by `bytes`.
+/// Continues a CRC-32C: returns the checksum of the bytes that `sum` covers, followed by `bytes`.
 #[inline]
 pub fn crc32c_append(sum: u32, bytes: &[u8]) -> u32 {
-    // The state is the sum before its bits are flipped at the end.
+    // The digest's state is the checksum with all bits flipped.
     let mut digest = Digest::new_with_init_state(Crc32Iscsi, u64::from(!sum));
     digest.update(bytes);
     digest.finalize() as u32
@@ -21,7 +21,7 @@ pub fn crc32c_append(sum: u32, bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// The check value of the algorithm (RFC 3720, appendix B.4: 32 zeros, and the usual digits).
+    /// The check values of the algorithm (RFC 3720, appendix B.4: 32 zeros; and the usual digits).
     #[test]
     fn known_sums_come_out() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);

@@ -1,13 +1,16 @@
-//! Reading and writing fields: little-endian, of fixed size, or variable-length integers.
+//! Encoding and decoding of fields: little-endian integers of fixed size, and variable-length
+//! integers.
 //!
-//! A [`Decoder`] never panics, never reads past its end and never allocates, whatever the bytes.
+//! A [`Decoder`] never panics, never reads past its end and never allocates by a number that it has
+//! just read, whatever the bytes.
 
 use crate::error::{Error, ErrorKind, Result};
 
 /// The longest encoding of a variable-length integer, in bytes.
 pub const VARINT_BYTES_MAX: usize = 10;
 
-/// Appends `value` in groups of seven bits, lowest first; the high bit says that more follow.
+/// Appends `value` as a variable-length integer: groups of seven bits, lowest first; the high bit
+/// of a byte says that another one follows.
 #[inline]
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -17,16 +20,17 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends the size of `bytes` as a variable-length integer, and `bytes`.
+/// Appends the size of `bytes` as a variable-length integer, then `bytes`.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
     out.extend(bytes);
 }
 
-/// Writes `value` at the start of `out` as [`put_varint`] does; returns the bytes used.
+/// Writes `value` to the start of `out` as [`put_varint`] does, and returns the number of bytes
+/// written.
 ///
 /// # Panics
-/// If `out` is shorter than [`varint_len`] says.
+/// If `out` is shorter than [`varint_len`] of `value`.
 #[inline]
 pub fn write_varint(out: &mut [u8], mut value: u64) -> usize {
     let mut len = 0;
@@ -39,25 +43,25 @@ pub fn write_varint(out: &mut [u8], mut value: u64) -> usize {
     len + 1
 }
 
-/// The bytes that `value` takes as a variable-length integer: 1 to [`VARINT_BYTES_MAX`].
+/// Returns the size of `value` as a variable-length integer, in bytes: 1 to [`VARINT_BYTES_MAX`].
 #[inline]
 pub const fn varint_len(value: u64) -> usize {
     let bits = 64 - (value | 1).leading_zeros() as usize;
     bits.div_ceil(7)
 }
 
-/// Takes fields off the front of a byte slice.
+/// A reader that takes fields off the front of a byte slice.
 #[derive(Clone, Debug)]
 pub struct Decoder<'a>(&'a [u8]);
 
 impl<'a> Decoder<'a> {
-    /// A decoder of all of `bytes`.
+    /// Makes a decoder of all of `bytes`.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Decoder<'a> {
         Decoder(bytes)
     }
 
-    /// The bytes not yet taken.
+    /// Returns the bytes that have not been taken.
     #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.0
@@ -85,13 +89,13 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Takes what [`put_bytes`] wrote.
+    /// Takes bytes that [`put_bytes`] wrote.
     pub fn sized_bytes(&mut self) -> Result<&'a [u8]> {
         let len = self.varint()?;
         self.bytes(len)
     }
 
-    /// The same if it is text.
+    /// Takes UTF-8 text that [`put_bytes`] wrote.
     pub fn text(&mut self) -> Result<String> {
         let text = std::str::from_utf8(self.sized_bytes()?);
         text.map(str::to_owned).map_err(|error| Error::field("text", "UTF-8", error))
@@ -103,25 +107,25 @@ impl<'a> Decoder<'a> {
         Ok(u8::from_le_bytes(self.array()?))
     }
 
-    /// Takes a `u16`.
+    /// Takes a little-endian `u16`.
     #[inline]
     pub fn u16(&mut self) -> Result<u16> {
         Ok(u16::from_le_bytes(self.array()?))
     }
 
-    /// Takes a `u32`.
+    /// Takes a little-endian `u32`.
     #[inline]
     pub fn u32(&mut self) -> Result<u32> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
-    /// Takes a `u64`.
+    /// Takes a little-endian `u64`.
     #[inline]
     pub fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// Takes a variable-length integer. Refuses encodings of more than 64 bits.
+    /// Takes a variable-length integer. Refuses an encoding of more than 64 bits.
     #[inline]
     pub fn varint(&mut self) -> Result<u64> {
         if let [first, rest @ ..] = self.0
@@ -149,7 +153,7 @@ impl<'a> Decoder<'a> {
         Err(Error::field("integer", "at most 64 bits", "more"))
     }
 
-    /// Succeeds if nothing is left.
+    /// Succeeds if all bytes have been taken.
     pub fn end(&self) -> Result<()> {
         if self.0.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Where a part meets the world: disk, executor and clock.
+//! The environment of a part: disk, executor and clock.
 
 use crate::{
     io::{Disk, FaultPlan, FaultyDisk, OsDisk},
@@ -6,7 +6,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// What a part is given to work with; no part reaches past it.
+/// The disk, the executor and the clock that a part works with; no part uses any other.
 ///
 /// ```
 /// use hashfold::{env::Env, work::Threads};
@@ -16,23 +16,24 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Env {
-    /// The files.
+    /// The disk that holds all files.
     pub disk: Arc<dyn Disk>,
-    /// Where background work runs.
+    /// The executor that runs background jobs.
     pub executor: Arc<dyn Executor>,
-    /// What waits and rate limits go by.
+    /// The clock for timeouts and rate limits.
     pub clock: Arc<dyn Clock>,
 }
 
 impl Env {
-    /// The file system and the clock of this machine, and all work in the caller's thread.
+    /// Returns the file system and the clock of this machine, with background jobs run in the
+    /// caller's thread.
     pub fn system() -> Env {
         Env { disk: Arc::new(OsDisk), executor: Arc::new(Inline), clock: Arc::new(SystemClock) }
     }
 
-    /// A world for tests: an empty disk in RAM, all work in the caller's thread, and a clock whose
-    /// waits take no time. What happens in it follows from the seed, which is that of the disk's
-    /// [`FaultPlan`]; there are no faults in the plan.
+    /// Returns an environment for tests: an empty disk in RAM, background jobs run in the caller's
+    /// thread, and a clock whose waits take no time. Everything in it follows from `seed`, the seed
+    /// of the disk's [`FaultPlan`], which has no faults.
     pub fn simulated(seed: u64) -> Env {
         let plan = FaultPlan { seed, faults: Vec::new() };
         Env {

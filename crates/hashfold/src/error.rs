@@ -1,30 +1,31 @@
-//! One error type: what happened, where, what was expected, what was found, and what to do.
+//! The error type of the library: what happened, where, what was expected, what was found, and what
+//! to do.
 //!
 //! The lowest layer that knows the file and the offset adds them with [`Error::at`]; the layers
-//! above leave them alone.
+//! above do not replace them.
 
 use crate::key::KeyHash;
 use std::{fmt, io, ops::RangeInclusive, path::Path, sync::Arc};
 
-/// A result of this library.
+/// The result of a fallible call of this library.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Where something happened: a file, and an offset in it if one is known.
+/// The place of an error: a file, and an offset in the file if one is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The file or folder.
+    /// Path of the file or folder.
     pub file: Arc<Path>,
-    /// In bytes, from the start of the file.
+    /// Offset in bytes from the start of the file.
     pub offset: Option<u64>,
 }
 
 impl Place {
-    /// A file as a whole.
+    /// Returns the place of a whole file or folder.
     pub fn file(path: &Path) -> Place {
         Place { file: path.into(), offset: None }
     }
 
-    /// A byte of the same file.
+    /// Returns a byte of the file as a place.
     #[must_use]
     pub fn offset(&self, offset: u64) -> Place {
         Place { file: self.file.clone(), offset: Some(offset) }
@@ -41,25 +42,25 @@ impl fmt::Display for Place {
     }
 }
 
-/// What went wrong.
+/// The cause of an [`Error`], with what was expected and what was found.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The operating system refused a call.
     Io {
-        /// What was attempted, as a verb: "read", "rename".
+        /// The attempted action, as a verb: "read", "rename".
         action: &'static str,
-        /// Its answer.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A checksum does not match the bytes under it.
+    /// A checksum does not match the bytes that it protects.
     Checksum {
-        /// As stored.
+        /// The checksum that is stored.
         expected: u32,
-        /// As computed from the bytes.
+        /// The checksum of the bytes that were read.
         got: u32,
     },
-    /// There are fewer bytes than there must be.
+    /// A file or a field ends too early.
     Truncated {
         /// Bytes that were needed.
         expected: u64,
@@ -68,126 +69,126 @@ pub enum ErrorKind {
     },
     /// The file was not written by this library, or its first bytes are destroyed.
     Magic {
-        /// The bytes that every file starts with.
+        /// The first bytes of every file of this library.
         expected: [u8; 8],
-        /// The bytes found.
+        /// The first bytes of this file.
         got: [u8; 8],
     },
-    /// The file is one of ours, of another kind.
+    /// The file was written by this library, but is of another kind.
     FileKind {
-        /// The kind that was asked for.
+        /// The kind of file that was expected.
         expected: &'static str,
-        /// The kind found.
+        /// The kind of file that was found.
         got: String,
     },
-    /// The file's format version is not one that this library reads.
+    /// This library does not read the file's format version.
     Version {
-        /// The versions that can be read.
+        /// The format versions that this library reads.
         expected: RangeInclusive<u16>,
-        /// The version found.
+        /// The format version of the file.
         got: u16,
     },
     /// Two files that are read together do not belong together.
     Mismatch {
         /// The field that differs.
         what: &'static str,
-        /// Its value in the file that decides.
+        /// The value in the file that decides, such as the manifest.
         expected: u64,
-        /// Its value in this file.
+        /// The value in this file.
         got: u64,
     },
-    /// A stored number or byte pattern is not a legal one.
+    /// A stored number or byte pattern is not legal.
     Field {
-        /// The field.
+        /// The name of the field.
         what: &'static str,
-        /// What would have been legal.
+        /// The legal values.
         expected: String,
-        /// What was found.
+        /// The value that was found.
         got: String,
     },
-    /// Entries do not ascend.
+    /// Entries do not ascend by hash.
     Order {
-        /// The hash before.
+        /// The hash of the entry before.
         previous: KeyHash,
-        /// The hash that came after it.
+        /// The hash of the entry that came after `previous`.
         got: KeyHash,
     },
-    /// A key came twice, and that was not allowed.
+    /// A key comes twice where duplicates are refused.
     DuplicateKey {
-        /// The key.
+        /// The key that comes twice.
         key: Box<[u8]>,
     },
-    /// Something is larger than it may be.
+    /// A given size or number exceeds a limit.
     Limit {
-        /// What.
+        /// The size or number that is limited.
         what: &'static str,
-        /// The largest that is accepted.
+        /// The largest accepted value.
         limit: u64,
-        /// What was given.
+        /// The value that was given.
         got: u64,
     },
     /// An argument is outside its range.
     Argument {
-        /// The argument.
+        /// The name of the argument.
         what: &'static str,
-        /// What would be accepted.
+        /// The accepted values.
         expected: String,
-        /// What was given.
+        /// The value that was given.
         got: String,
     },
-    /// An earlier call failed, so that something is missing from what this one would end.
+    /// An earlier call failed, so the data that this call would finish are incomplete.
     FailedBefore {
-        /// What was attempted now, as a verb.
+        /// The attempted action, as a verb.
         action: &'static str,
     },
     /// A background job panicked: a mistake of this library.
     Panicked {
-        /// The job: "flush", "merge".
+        /// The background job: "flush", "merge".
         job: &'static str,
     },
-    /// A filter of a fixed size has no room for another key.
+    /// A filter of a fixed size has no free slot for another key.
     Full {
-        /// Slots of the filter that may be taken.
+        /// Slots that the filter may fill.
         slots_max: u64,
     },
-    /// A file that the data set names, or cannot do without, is not there.
+    /// A file is missing that the data set names or needs.
     Missing {
-        /// What the file is for: "run of the filter", "version 3".
+        /// The purpose of the file: "run of the filter", "version 3".
         what: String,
     },
     /// The folder holds a data set of another kind.
     WrongKind {
-        /// The kind that was asked for: "table", "store", "filter".
+        /// The kind of data set that was expected: "table", "store", "filter".
         expected: &'static str,
-        /// The kind that is there.
+        /// The kind of data set that was found.
         got: &'static str,
     },
-    /// The target is already there.
+    /// The target exists already.
     Exists,
     /// There is no such data set: the folder or its manifest is missing.
     Absent,
-    /// Another process is writing here.
+    /// Another process is writing to the data set.
     Busy,
     /// The caller asked to stop.
     Stopped,
 }
 
-/// The families of errors that call for different actions.
+/// The classes of errors, each of which calls for a different action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// The call was wrong; correct it.
+    /// The call was wrong: correct the call.
     Usage,
-    /// The input was wrong; correct the data.
+    /// The input was wrong: correct the data.
     Input,
-    /// Stored bytes are damaged, or not what they should be; restore or rebuild.
+    /// Stored bytes are damaged or of the wrong kind: restore or rebuild them.
     Damage,
-    /// The operating system or the device failed; retry when it is mended.
+    /// The operating system or the device failed: mend the cause and retry.
     Io,
-    /// This library made a mistake; report it.
+    /// This library made a mistake: report it.
     Bug,
 }
 
-/// An error of this library, with its place.
+/// The error type of this library: a kind, and a place if it is known.
 #[derive(Debug)]
 pub struct Error(Box<Inner>);
 
@@ -198,17 +199,17 @@ struct Inner {
 }
 
 impl Error {
-    /// An error whose place is not known here.
+    /// Makes an error whose place is not known yet; [`Error::at`] adds the place.
     pub fn new(kind: ErrorKind) -> Error {
         Error(Box::new(Inner { kind, place: None }))
     }
 
-    /// An error of the operating system.
+    /// Makes an error of the operating system. `action` is a verb: "read", "rename".
     pub fn io(action: &'static str, source: io::Error) -> Error {
         Error::new(ErrorKind::Io { action, source })
     }
 
-    /// An argument outside its range.
+    /// Makes an error for the argument `what`, which is outside its range.
     pub fn argument(
         what: &'static str,
         expected: impl Into<String>,
@@ -217,33 +218,33 @@ impl Error {
         Error::new(ErrorKind::Argument { what, expected: expected.into(), got: got.to_string() })
     }
 
-    /// A stored field outside its range.
+    /// Makes an error for the stored field `what`, which is outside its range.
     pub fn field(what: &'static str, expected: impl Into<String>, got: impl fmt::Display) -> Error {
         Error::new(ErrorKind::Field { what, expected: expected.into(), got: got.to_string() })
     }
 
-    /// A file that must be there and is not.
+    /// Makes an error for a file that must exist and does not. `what` is the purpose of the file.
     pub fn missing(what: impl Into<String>, path: &Path) -> Error {
         Error::new(ErrorKind::Missing { what: what.into() }).at(&Place::file(path))
     }
 
-    /// Whether there is no data set where one was looked for.
+    /// Whether the data set that was to be opened does not exist.
     pub fn is_absent(&self) -> bool {
         matches!(self.kind(), ErrorKind::Absent)
     }
 
-    /// Whether another process or handle holds the lock.
+    /// Whether another process or handle holds the lock of the data set.
     pub fn is_busy(&self) -> bool {
         matches!(self.kind(), ErrorKind::Busy)
     }
 
-    /// Whether the system found no file of that name.
+    /// Whether the operating system found no file of that name.
     pub fn is_not_found(&self) -> bool {
         self.has_io_kind(io::ErrorKind::NotFound)
     }
 
-    /// A file that must be there and is not, if the system found none or something else than a
-    /// file in its place; other errors stay as they are. `what` it is for.
+    /// Turns "no such file", and "that is no file", into an error about a lost file; other errors
+    /// stay as they are. `what` is the purpose of the file.
     pub(crate) fn if_lost(self, what: &str) -> Error {
         let no_file = [io::ErrorKind::IsADirectory, io::ErrorKind::InvalidInput];
         let Some(place) = self.place().cloned() else { return self };
@@ -257,7 +258,7 @@ impl Error {
         self
     }
 
-    /// Whether the system refused a call for lack of permission.
+    /// Whether the operating system refused a call for lack of permission.
     pub fn is_denied(&self) -> bool {
         self.has_io_kind(io::ErrorKind::PermissionDenied)
     }
@@ -266,24 +267,24 @@ impl Error {
         matches!(self.kind(), ErrorKind::Io { source, .. } if source.kind() == kind)
     }
 
-    /// Adds the place, unless a lower layer, which knows better, has named one.
+    /// Adds the place, unless a lower layer has named a place already.
     #[must_use]
     pub fn at(mut self, place: &Place) -> Error {
         self.0.place.get_or_insert_with(|| place.clone());
         self
     }
 
-    /// What went wrong.
+    /// Returns the cause of the error.
     pub fn kind(&self) -> &ErrorKind {
         &self.0.kind
     }
 
-    /// Where, if it is known.
+    /// Returns the file, and the offset in it, if they are known.
     pub fn place(&self) -> Option<&Place> {
         self.0.place.as_ref()
     }
 
-    /// The family of the error.
+    /// Returns the class of the error, which says what to do about it.
     pub fn class(&self) -> ErrorClass {
         match &self.0.kind {
             ErrorKind::Io { .. } | ErrorKind::FailedBefore { .. } | ErrorKind::Busy => {
@@ -337,7 +338,8 @@ impl fmt::Display for ErrorKind {
             ErrorKind::Truncated { expected, got } => {
                 write!(
                     f,
-                    "{got} bytes are left where {expected} are needed; the file was cut short"
+                    "{got} bytes are left where {expected} are needed; the file was cut short, \
+                     restore it from a copy or rebuild it"
                 )
             }
             ErrorKind::Magic { expected, got } => write!(
@@ -347,7 +349,7 @@ impl fmt::Display for ErrorKind {
                 expected.escape_ascii()
             ),
             ErrorKind::FileKind { expected, got } => {
-                write!(f, "is a {got} file, expected a {expected} file")
+                write!(f, "is a {got} file, expected a {expected} file; check the path")
             }
             ErrorKind::Version { expected, got } => write!(
                 f,
@@ -419,7 +421,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// The first bytes of a key, printable.
+/// Returns the first bytes of a key as printable text.
 fn preview(key: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 80;
     let shown = &key[..key.len().min(SHOWN_BYTES_MAX)];

@@ -1,8 +1,9 @@
-//! The folder of a data set: what it holds, and changing it as the only one.
+//! The folder of a data set: what it holds, and how a single writer creates, locks and sweeps it.
 //!
-//! A table and a filter have a `MANIFEST`, which says so; a store has a `CURRENT`. Where that file
-//! is missing, the names of the others tell the kind, so that nothing is made over a data set that
-//! only lost one file. No data set is made inside of another one: it would be swept up there.
+//! The `MANIFEST` of a table or a filter names its kind; a store has a `CURRENT` instead. If that
+//! file is missing, the kind is inferred from the names of the other files, so that no data set is
+//! created over one that lost a single file. No data set is created inside another one, because the
+//! outer one's sweep would remove it.
 
 use crate::{
     error::{Error, ErrorClass, ErrorKind, Place, Result},
@@ -24,21 +25,21 @@ pub(crate) const VERSIONS: &str = "versions";
 /// The folder of tables in a store's folder.
 pub(crate) const TABLES: &str = "tables";
 
-/// What a folder holds.
+/// The contents of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// No data set: the folder is missing or empty, or has other files.
+    /// No data set: the folder is missing or empty, or has only other files.
     Nothing,
     /// A data set of this kind.
     DataSet(Kind),
-    /// Files of a data set of this kind, without the one that names the others.
+    /// Files of a data set of this kind, without the file that names the others.
     Headless(Kind),
-    /// A manifest that cannot be read, and nothing else that tells the kind.
+    /// A manifest that cannot be read, and no other file that tells the kind.
     Unknown,
 }
 
 impl Contents {
-    /// Looks at a folder.
+    /// Inspects a folder.
     pub fn of(disk: &dyn Disk, folder: &Path) -> Result<Contents> {
         if disk.exists(&folder.join(CURRENT))? {
             return Ok(Contents::DataSet(Kind::Store));
@@ -56,7 +57,7 @@ impl Contents {
         }
     }
 
-    /// The kind of the data set that is there, or of which something is left.
+    /// Returns the kind of the data set in the folder, whole or without its manifest.
     pub fn kind(self) -> Option<Kind> {
         match self {
             Contents::DataSet(kind) | Contents::Headless(kind) => Some(kind),
@@ -65,7 +66,7 @@ impl Contents {
     }
 }
 
-/// The kind of data set that the names in a folder tell.
+/// Infers the kind of a data set from the names in its folder.
 fn kind_by_names(disk: &dyn Disk, folder: &Path) -> Result<Option<Kind>> {
     if !disk.exists(folder)? {
         return Ok(None);
@@ -85,7 +86,7 @@ fn kind_by_names(disk: &dyn Disk, folder: &Path) -> Result<Option<Kind>> {
     if any("run", decimal) || any("log", decimal) {
         return Ok(Some(Kind::Filter));
     }
-    // A first build that was killed has left no table.
+    // After a first build that was killed there is no table yet.
     let is_begun = names.iter().any(|name| name == manifest::FIRST_NAME);
     if any("data", id_and_generation) && any("index", id_and_generation) && !is_begun {
         return Ok(Some(Kind::Table));
@@ -98,11 +99,11 @@ fn kind_by_names(disk: &dyn Disk, folder: &Path) -> Result<Option<Kind>> {
     Ok(None)
 }
 
-/// Reads the manifest of a data set of this kind.
+/// Reads the manifest of a data set of the expected kind.
 ///
 /// # Errors
-/// `Absent` if nothing is there, `WrongKind` if it is something else, `Missing` if only the
-/// manifest is gone.
+/// `Absent` if there is no data set, `WrongKind` if there is one of another kind, `Missing` if only the
+/// manifest is missing.
 pub(crate) fn read_manifest(disk: &dyn Disk, folder: &Path, kind: Kind) -> Result<Manifest> {
     match Manifest::read(disk, folder) {
         Ok(manifest) if manifest.kind == kind => Ok(manifest),
@@ -114,8 +115,8 @@ pub(crate) fn read_manifest(disk: &dyn Disk, folder: &Path, kind: Kind) -> Resul
     }
 }
 
-/// Refuses a folder with a data set of another kind, or of this kind without the file that names
-/// all others.
+/// Refuses a folder with a data set of another kind, and one of this kind whose manifest (of a
+/// store: `CURRENT`) is missing.
 pub(crate) fn check_kind(disk: &dyn Disk, folder: &Path, kind: Kind) -> Result<()> {
     match Contents::of(disk, folder)? {
         Contents::DataSet(got) | Contents::Headless(got) if got != kind => {
@@ -134,7 +135,7 @@ fn wrong_kind(folder: &Path, expected: Kind, got: Kind) -> Error {
     Error::new(kind).at(&Place::file(folder))
 }
 
-/// Opens a file that a data set consists of: if it is not there, it is lost.
+/// Opens a file that belongs to a data set; a missing file is an error about lost data.
 pub(crate) fn open_file(
     disk: &dyn Disk,
     path: &Path,
@@ -144,7 +145,8 @@ pub(crate) fn open_file(
     disk.open(path, access).map_err(|error| error.if_lost(what))
 }
 
-/// Removes a file that nobody needs. A folder in its place is none of ours, and stays.
+/// Removes a file that is no longer needed. A folder of that name was not made by this library, and
+/// stays.
 pub(crate) fn remove_file(disk: &dyn Disk, path: &Path) -> Result<()> {
     match disk.remove(path) {
         Err(_) if disk.list(path).is_ok() && !disk.is_link(path)? => Ok(()),
@@ -152,33 +154,33 @@ pub(crate) fn remove_file(disk: &dyn Disk, path: &Path) -> Result<()> {
     }
 }
 
-/// Where a new data set is made.
+/// The place where a new data set is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Site {
-    /// Where its user says: outside of all other data sets.
+    /// A folder that the user chose: it must be outside of all other data sets.
     Own,
-    /// In the folder of the data set that it is a part of.
+    /// A folder inside the data set that the new one is a part of.
     Part,
 }
 
-/// The folder of a data set in which only this process writes.
+/// The locked folder of a data set: no other process writes to it.
 #[derive(Debug)]
 pub(crate) struct LockedFolder {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) path: PathBuf,
-    /// Whether it was not there before.
+    /// Whether the folder did not exist before.
     pub(crate) is_new: bool,
-    /// The folders above it in which names may be new.
+    /// The folders above whose entries may be new.
     above: Vec<PathBuf>,
     _lock: Box<dyn Lock>,
 }
 
 impl LockedFolder {
-    /// Makes and locks the folder of a new data set, and of a table that is to be replaced.
+    /// Creates and locks the folder of a new data set, or of a table that is to be replaced.
     ///
     /// # Errors
     /// `Busy` if another process writes there, `WrongKind` if a data set of another kind is there,
-    /// `Argument` if the folder is inside of another data set.
+    /// `Argument` if the folder is inside another data set.
     pub(crate) fn create(
         disk: Arc<dyn Disk>,
         path: &Path,
@@ -198,10 +200,10 @@ impl LockedFolder {
         Ok(LockedFolder { disk, path: path.to_owned(), is_new, above, _lock: lock })
     }
 
-    /// Locks the folder of a data set that is there.
+    /// Locks the folder of an existing data set.
     ///
     /// # Errors
-    /// `Busy` if another process writes there, `Absent` if it is not there.
+    /// `Busy` if another process writes there, `Absent` if the folder does not exist.
     pub(crate) fn open(disk: Arc<dyn Disk>, path: &Path) -> Result<LockedFolder> {
         if !disk.exists(path)? {
             return Err(Error::new(ErrorKind::Absent).at(&Place::file(path)));
@@ -211,18 +213,18 @@ impl LockedFolder {
         Ok(LockedFolder { disk, path: path.to_owned(), is_new: false, above, _lock: lock })
     }
 
-    /// Notes that the first manifest is still to come: files without one are then what a crash
-    /// left, not what is left of a data set.
+    /// Creates the file that says that no manifest was ever published here: data files beside it
+    /// are left from a crashed first build, not from a data set that lost its manifest.
     pub(crate) fn begin_first(&self) -> Result<()> {
         self.disk.create(&self.path.join(manifest::FIRST_NAME), Access::Cached)?;
         self.disk.sync_folder(&self.path)
     }
 
-    /// Makes the folder's own name permanent.
+    /// Syncs the folders above, so that the path of this folder is durable.
     pub(crate) fn sync_above(&self) -> Result<()> {
         for folder in &self.above {
             match self.disk.sync_folder(folder) {
-                // Who may not even read it has made no name in it.
+                // If the parent folder cannot even be read, this process has created no name in it.
                 Err(error) if !self.is_new && error.is_denied() => {}
                 synced => synced?,
             }
@@ -230,13 +232,13 @@ impl LockedFolder {
         Ok(())
     }
 
-    /// Makes the manifest current, and the folder's own name permanent.
+    /// Publishes the manifest, after the path of the folder has been made durable.
     pub(crate) fn publish(&self, manifest: &Manifest) -> Result<()> {
         self.sync_above()?;
         manifest.publish(self.disk.as_ref(), &self.path)
     }
 
-    /// Removes the files with these names.
+    /// Removes the files whose names `which` accepts.
     pub(crate) fn remove(&self, which: impl Fn(&str) -> bool) -> Result<()> {
         for name in self.disk.list(&self.path)? {
             if which(&name) {
@@ -247,8 +249,8 @@ impl LockedFolder {
     }
 }
 
-/// The folders above `path` that are missing, and the first one that is there: those in which
-/// names will be new when it was made.
+/// Returns the missing folders above `path` and the first one that exists: the folders that get a
+/// new entry when `path` is created.
 fn folders_above(disk: &dyn Disk, path: &Path) -> Result<Vec<PathBuf>> {
     let mut above = Vec::new();
     for folder in path.ancestors().skip(1) {
@@ -260,7 +262,8 @@ fn folders_above(disk: &dyn Disk, path: &Path) -> Result<Vec<PathBuf>> {
     Ok(above)
 }
 
-/// Refuses a file or folder inside of a data set, which would sweep it up or be damaged by it.
+/// Refuses a path inside a data set, whose sweep might remove the new file, or which the new file
+/// might damage.
 ///
 /// # Errors
 /// `Argument`, which names the data set.
@@ -274,7 +277,7 @@ pub fn check_outside(disk: &dyn Disk, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The kind of the data set in a folder that someone else may own.
+/// Returns the kind of the data set in a folder that may belong to another user.
 fn kind_above(disk: &dyn Disk, folder: &Path) -> Result<Option<Kind>> {
     // Other programs have files with these names, too.
     let is_ours = |name: &str, kind: FileKind| -> Result<bool> {
@@ -295,7 +298,7 @@ fn kind_above(disk: &dyn Disk, folder: &Path) -> Result<Option<Kind>> {
     Ok(kind)
 }
 
-/// Whether a file can be read and starts as those of this kind do.
+/// Whether a file can be read and starts like a file of this kind.
 fn is_framed(disk: &dyn Disk, path: &Path, kind: FileKind) -> bool {
     disk.open(path, Access::Cached).and_then(|file| Header::read(file.as_ref(), kind)).is_ok()
 }

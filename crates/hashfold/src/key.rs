@@ -1,11 +1,11 @@
-//! The hash of a key: the order of everything outside RAM.
+//! The hash of a key. Everything outside RAM is sorted by it.
 
 use std::fmt;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-/// The seed of a data set, kept in the header of each of its files.
+/// The 64-bit seed that the keys of a data set are hashed with; kept in the header of each file.
 ///
-/// Random by default, so that nobody can choose colliding keys in advance.
+/// Seeds are random by default, so that an attacker cannot choose colliding keys in advance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seed(pub u64);
 
@@ -17,8 +17,8 @@ impl fmt::Display for Seed {
 
 /// The XXH3-128 hash of a key's bytes under a [`Seed`].
 ///
-/// Hashes are compared as 128-bit numbers. The high bits say where an entry is, the rest says
-/// which one it is.
+/// Hashes compare as 128-bit numbers. The high bits say where an entry is stored, the remaining
+/// bits say which entry of that place it is.
 ///
 /// ```
 /// use hashfold::{KeyHash, Seed};
@@ -30,31 +30,31 @@ impl fmt::Display for Seed {
 pub struct KeyHash(u128);
 
 impl KeyHash {
-    /// The hash of `key`.
+    /// Hashes a key.
     #[inline]
     pub fn of(key: &[u8], seed: Seed) -> KeyHash {
         KeyHash(xxh3_128_with_seed(key, seed.0))
     }
 
-    /// The hash with these 128 bits.
+    /// Makes a hash from its 128 bits.
     #[inline]
     pub const fn from_bits(bits: u128) -> KeyHash {
         KeyHash(bits)
     }
 
-    /// All 128 bits.
+    /// Returns all 128 bits of the hash.
     #[inline]
     pub const fn bits(self) -> u128 {
         self.0
     }
 
-    /// The high 64 bits, which address buckets, blocks and partitions.
+    /// Returns the high 64 bits, which address buckets, blocks and partitions.
     #[inline]
     pub const fn high(self) -> u64 {
         (self.0 >> 64) as u64
     }
 
-    /// The low 64 bits, which fingerprints are taken from.
+    /// Returns the low 64 bits, which fingerprints are taken from.
     #[inline]
     pub const fn low(self) -> u64 {
         self.0 as u64

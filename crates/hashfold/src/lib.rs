@@ -1,8 +1,13 @@
-//! Hashfold keeps huge sets of keys on flash and needs a few bits of RAM for each.
+//! Hashfold is an embedded key-value store for data sets that are larger than RAM and change in
+//! batches.
 //!
-//! One hash, one order: a key is hashed once to 128 bits ([`KeyHash`]), and everything outside RAM
-//! is a run: entries in ascending hash order ([`run::Run`]). Sorting makes a run, merging changes
-//! runs, nothing else moves data.
+//! Hashfold keeps keys and values on flash, sorted by the 128-bit hash of the key ([`KeyHash`]),
+//! and needs a few bits of RAM per key. Its unit of bulk data is the run: entries in ascending hash
+//! order ([`run::Run`]). Sorting makes a run, merging combines runs, and nothing else moves data.
+//!
+//! - [`table`]: an immutable dictionary; a lookup reads the device at most once.
+//! - [`store`]: versions of a data set, made of tables: update, publish, roll back.
+//! - [`filter`]: approximate membership of keys, in RAM and on flash.
 
 #![cfg_attr(test, expect(clippy::duplicate_mod, reason = "a test gives `Pending` other locks"))]
 

@@ -1,16 +1,16 @@
-//! The manifest: the small file that says which files of a data set are current.
+//! The manifest: the small file that names the current files of a data set.
 //!
-//! Publishing one is the only point at which a data set changes: new files are written and synced
-//! first, then the manifest is written under another name, synced, renamed, and its folder synced.
-//! Whoever opens the data set sees the old files or the new ones.
+//! A data set changes only when a manifest is published: the new files are written and synced, the
+//! manifest is written under another name, synced and renamed, and its folder is synced. A reader
+//! finds either all old files or all new files.
 //!
-//! The fields of a manifest file's footer (the same table stands in `docs/formats/manifest.md`;
-//! `size` is a variable-length integer, and so is each count):
+//! The fields of a manifest's footer (`docs/formats/manifest.md` has the same table; `size` and each
+//! count are variable-length integers):
 //!
 //! | field      | size |                                                                     |
 //! |------------|-----:|---------------------------------------------------------------------|
-//! | kind       |    1 | 1 a table, 2 a filter                                               |
-//! | generation |    8 | how often this data set was published                               |
+//! | kind       |    1 | of the data set: 1 table, 2 filter                                  |
+//! | generation |    8 | grows with every manifest that is published                         |
 //! | files      |    … | count, then for each: role (size, bytes), name (size, bytes), size (8) |
 //! | attributes |    … | count, then for each: name (size, bytes), value (size, bytes)       |
 
@@ -26,29 +26,29 @@ use crate::{
 };
 use std::path::Path;
 
-/// The name of the manifest in its folder.
+/// The name of the manifest in the folder of a data set.
 pub const NAME: &str = "MANIFEST";
 
-/// The name of a manifest that is not published yet.
+/// The name under which a manifest is written before it is published.
 pub const NEW_NAME: &str = "MANIFEST.new";
 
-/// The name of an empty file that stands beside the files of a table whose first manifest is still
-/// to come.
+/// The name of an empty file beside the files of a table whose first manifest is not yet published.
 pub const FIRST_NAME: &str = "MANIFEST.first";
 
-/// The kind of a data set, which has a folder of its own.
+/// The kind of a data set. Every data set has a folder of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An immutable dictionary.
     Table,
-    /// Versions made of tables. Its folder has `CURRENT` in place of a manifest.
+    /// A data set of versions, each made of tables. The folder has a file `CURRENT` instead of a
+    /// manifest.
     Store,
-    /// Fingerprints of keys on flash.
+    /// A cascade filter: fingerprints of keys on flash.
     Filter,
 }
 
 impl Kind {
-    /// The kind as one word, for messages.
+    /// Returns the kind as one word, for messages.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Table => "table",
@@ -58,36 +58,39 @@ impl Kind {
     }
 }
 
-/// Which files are current, and what the user attached to them.
+/// The content of a manifest: the current files of a data set, and the user's attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     /// The kind of the data set.
     pub kind: Kind,
-    /// The seed of all hashes in the data set.
+    /// The seed that all keys of the data set are hashed with.
     pub seed: Seed,
-    /// The id of the data that the files hold.
+    /// The id of the data; every file of the data set has the same id in its header.
     pub id: u64,
-    /// How often this data set was published.
+    /// A number that grows with every manifest that is published.
     pub generation: u64,
     /// The current files.
     pub files: Vec<FileEntry>,
-    /// Names and values that the library keeps and does not read.
+    /// The user's names and values, which the library stores and does not read.
     pub attributes: Vec<(String, Vec<u8>)>,
 }
 
-/// One current file.
+/// A current file of a data set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileEntry {
-    /// What it is for: "data", "index".
+    /// The purpose of the file: "data", "index".
     pub role: String,
-    /// Its name in the manifest's folder.
+    /// The name of the file in the manifest's folder.
     pub name: String,
-    /// In bytes.
+    /// The size of the file, in bytes.
     pub size: u64,
 }
 
 impl Manifest {
-    /// Reads the manifest of a folder. `Absent` if there is none.
+    /// Reads the manifest of a folder.
+    ///
+    /// # Errors
+    /// `Absent` if the folder has no manifest.
     pub fn read(disk: &dyn Disk, folder: &Path) -> Result<Manifest> {
         let path = folder.join(NAME);
         if !disk.exists(&path)? {
@@ -99,18 +102,18 @@ impl Manifest {
         decode(&header, &footer.fields).map_err(|error| error.at(file.place()))
     }
 
-    /// The file with this role.
+    /// Returns the current file with this role.
     pub fn file(&self, role: &'static str) -> Result<&FileEntry> {
         let found = self.files.iter().find(|file| file.role == role);
         found
             .ok_or_else(|| Error::field("files of the manifest", format!("one for {role}"), "none"))
     }
 
-    /// Makes this the folder's manifest, atomically. All its files must be synced already.
+    /// Makes this the folder's manifest, atomically. All files that it names must have been synced.
     pub fn publish(&self, disk: &dyn Disk, folder: &Path) -> Result<()> {
         let header = Header::new(FileKind::Manifest, self.seed, self.id).encode();
         let footer = Footer { fields: encode(self), body_sum: 0 }.encode(header.len() as u64);
-        // The names of the files it speaks of must be there before it is.
+        // The files that the manifest names must be durable, their names included, before it is.
         disk.sync_folder(folder)?;
         replace_file(disk, &folder.join(NAME), |file| {
             file.write_at(0, &header)?;
