@@ -5,44 +5,45 @@ use crate::{
 };
 use std::{fmt, hint::select_unpredictable};
 
-/// What a merge does with a tombstone that wins.
+/// The treatment of a tombstone that is the newest entry of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tombstones {
-    /// It is an entry like any other: older data, not part of this merge, may hold the key.
+    /// The tombstone is kept, because older data outside this merge may hold the key.
     Keep,
-    /// It is left out: nothing older is left that it could delete.
+    /// The tombstone is dropped, because there is no older data that it could delete.
     Drop,
 }
 
-/// Merges runs of one seed into one; of a key in several runs, the newest run's entry stays.
+/// A run that merges several runs of one seed. If several runs hold a key, the newest run's entry
+/// is kept.
 ///
-/// Entries are not copied: each run shows its head, and a tournament between the heads finds the
-/// next one in ⌈log₂ k⌉ comparisons. A run that does not ascend is refused.
+/// Entries are not copied: a tournament between the current entries of k runs finds the next one in
+/// ⌈log₂ k⌉ comparisons. A run that does not ascend is an error.
 pub struct Merge {
-    /// The newest first.
+    /// The runs, newest first.
     runs: Vec<Box<dyn Run>>,
     is_ended: Vec<bool>,
-    /// The tournament's inner nodes, its root at 1: each holds the head that lost there. The
-    /// leaf of run `i` is node `i + k`, above it node `(i + k) / 2`.
+    /// The inner nodes of the tournament tree, the root at index 1; each holds the head that lost
+    /// there. The leaf of run `i` is node `i + k`, its parent is node `(i + k) / 2`.
     losers: Vec<Head>,
     /// The smallest head; `None` before the first step and at the end.
     winner: Option<Head>,
-    /// The key of the last entry stepped to, tombstones that were dropped included.
+    /// The key of the last entry, dropped tombstones included.
     previous_key: Vec<u8>,
     is_started: bool,
     tombstones: Tombstones,
 }
 
-/// What a run shows.
+/// The hash of a run's current entry.
 #[derive(Clone, Copy, Debug)]
 struct Head {
-    /// The largest of all if the run has ended.
+    /// The largest possible hash if the run has ended.
     hash: KeyHash,
     run: usize,
 }
 
 impl Merge {
-    /// Merges `runs`, the newest first.
+    /// Makes a run that merges `runs`, which are given newest first.
     pub fn new(runs: Vec<Box<dyn Run>>, tombstones: Tombstones) -> Merge {
         Merge {
             is_ended: vec![false; runs.len()],
@@ -55,7 +56,7 @@ impl Merge {
         }
     }
 
-    /// Steps to the next entry, tombstone or not.
+    /// Steps to the next entry, which may be a tombstone.
     fn step(&mut self) -> Result<bool> {
         if !self.is_started {
             self.is_started = true;
@@ -86,8 +87,8 @@ impl Merge {
     }
 
     fn start(&mut self) -> Result<Option<Head>> {
-        // Each place in the tournament goes to the first who comes by, and only the last one gets
-        // through to the root.
+        // The tournament is filled run by run: a head waits at the first empty node on its way to
+        // the root, and only the last head reaches the root.
         let nobody = Head { hash: KeyHash::from_bits(0), run: usize::MAX };
         self.losers.resize(self.runs.len(), nobody);
         let mut winner = None;
@@ -107,7 +108,7 @@ impl Merge {
         Ok(winner.filter(|winner| !self.is_ended[winner.run]))
     }
 
-    /// Steps `run` to its next entry, which must come after the previous one.
+    /// Steps `run` to its next entry, which must come after the previous entry.
     #[inline]
     fn head(&mut self, run: usize, previous: Option<KeyHash>) -> Result<Head> {
         if !self.runs[run].advance()? {
@@ -115,7 +116,7 @@ impl Merge {
             return Ok(Head { hash: KeyHash::from_bits(u128::MAX), run });
         }
         let Entry { hash, key, .. } = self.runs[run].entry();
-        // No run is moved but past the previous key.
+        // A run is moved only when it stands on the previous key.
         match previous {
             Some(previous) if (previous, self.previous_key.as_slice()) >= (hash, key) => {
                 Err(ErrorKind::Order { previous, got: hash }.into())
@@ -124,8 +125,8 @@ impl Merge {
         }
     }
 
-    /// Lets the new head of the last winner's run play its matches, from its leaf to the root;
-    /// returns the winner.
+    /// Replays the matches of the last winner's run with its new head, from the leaf to the root,
+    /// and returns the winner.
     #[inline]
     fn play(&mut self, head: Head) -> Head {
         let mut player = head;
@@ -137,7 +138,7 @@ impl Merge {
         player
     }
 
-    /// `player` meets the head that waits at `node`: the loser stays, the winner is returned.
+    /// Plays `player` against the head at `node`: the loser stays there, the winner is returned.
     #[inline]
     fn meet(&mut self, node: usize, player: Head) -> Head {
         let other = self.losers[node];
@@ -146,8 +147,8 @@ impl Merge {
         } else {
             player.hash < other.hash
         };
-        // Either may win, so that a branch would be mispredicted every other time. Choosing field
-        // by field keeps all of it in registers.
+        // Either head may win, so a branch would be mispredicted half of the time. Selecting each
+        // field separately keeps everything in registers.
         let choose = |if_wins: Head, if_loses: Head| Head {
             hash: select_unpredictable(player_wins, if_wins.hash, if_loses.hash),
             run: select_unpredictable(player_wins, if_wins.run, if_loses.run),
@@ -156,7 +157,8 @@ impl Merge {
         choose(player, other)
     }
 
-    /// Whether `a` comes before `b`, which has the same hash. Of equal keys, the newer's does.
+    /// Whether `a` comes before `b`, which has the same hash. If the keys are equal, too, the newer
+    /// run comes first.
     #[cold]
     fn is_before(&self, a: Head, b: Head) -> bool {
         if self.is_ended[a.run] || self.is_ended[b.run] {

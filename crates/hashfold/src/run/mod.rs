@@ -1,9 +1,10 @@
-//! Runs: entries in ascending hash order, streamed, in bounded memory.
+//! Runs: streams of entries in ascending hash order, in bounded memory.
 //!
-//! A run is the one form in which entries travel. [`Sorter`] makes a run of entries in any order,
-//! [`Merge`] makes one of many, and `scan` of every part gives a run back. Builders take a run.
+//! All bulk data travels as runs. [`Sorter`] makes a run of entries in any order, [`Merge`] makes
+//! one run of several, every part's `scan` returns a run, and builders read one.
 //!
-//! The order is that of ([`KeyHash`], key): two keys with one 128-bit hash stand side by side.
+//! Entries are ordered by ([`KeyHash`], key): two keys with the same 128-bit hash stand side by
+//! side.
 
 mod merge;
 pub(crate) mod prefetch;
@@ -29,23 +30,26 @@ pub const KEY_BYTES_MAX: usize = (1 << 16) - 1;
 /// The longest value, in bytes: 64 MiB.
 pub const VALUE_BYTES_MAX: usize = 1 << 26;
 
-/// A hash with its key and value, or with a tombstone in the value's place.
+/// A key with its hash and its value, or with a tombstone instead of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// The hash of `key` under the run's seed.
     pub hash: KeyHash,
-    /// 0 to [`KEY_BYTES_MAX`] bytes.
+    /// The key: 0 to [`KEY_BYTES_MAX`] bytes.
     pub key: &'a [u8],
-    /// 0 to [`VALUE_BYTES_MAX`] bytes; `None` is a tombstone: the key is deleted.
+    /// The value: 0 to [`VALUE_BYTES_MAX`] bytes. `None` is a tombstone: the key is deleted.
     pub value: Option<&'a [u8]>,
 }
 
-/// Entries in ascending order of hash, then key; no key twice. An error ends the run.
+/// A stream of entries in ascending order of (hash, key), each key at most once.
+///
+/// A run that has returned an error has ended.
 pub trait Run: Send {
-    /// Steps to the next entry; `false` at the end. A new run stands before its first entry.
+    /// Steps to the next entry; returns `false` at the end. A new run stands before its first
+    /// entry.
     fn advance(&mut self) -> Result<bool>;
 
-    /// The entry stepped to.
+    /// Returns the current entry.
     ///
     /// # Panics
     /// If the last `advance` did not return `true`.
@@ -72,62 +76,62 @@ impl<R: Run + ?Sized> Run for Box<R> {
     }
 }
 
-/// What to do with a key that comes twice in one input.
+/// The treatment of a key that comes more than once in one input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Duplicates {
-    /// The last one wins.
+    /// The last entry of the key is kept.
     #[default]
     KeepLast,
-    /// It is an error.
+    /// A key that comes twice is an error.
     Refuse,
 }
 
-/// The smallest and largest of some sizes, in bytes; `min > max` if there were none.
+/// The range of a number of sizes, in bytes. `min > max` if there are no sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeRange {
-    /// The smallest.
+    /// The smallest size, in bytes.
     pub min: u64,
-    /// The largest.
+    /// The largest size, in bytes.
     pub max: u64,
 }
 
 impl SizeRange {
-    /// Of nothing.
+    /// The range of no sizes.
     pub const EMPTY: SizeRange = SizeRange { min: u64::MAX, max: 0 };
 
-    /// Takes one more size into account.
+    /// Extends the range by one size, in bytes.
     #[inline]
     pub fn add(&mut self, size: usize) {
         self.min = self.min.min(size as u64);
         self.max = self.max.max(size as u64);
     }
 
-    /// The range that holds both.
+    /// Returns the smallest range that includes both ranges.
     #[must_use]
     pub fn union(self, other: SizeRange) -> SizeRange {
         SizeRange { min: self.min.min(other.min), max: self.max.max(other.max) }
     }
 }
 
-/// What is known of a run before its first entry: upper bounds that a builder plans with.
+/// Upper bounds on a run that are known before its first entry, for a builder to plan with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Entries, at most: tombstones and duplicates may still fall away.
+    /// Maximum number of entries; tombstones and duplicates may still be dropped.
     pub entries_max: u64,
-    /// Sizes of keys.
+    /// Sizes of the keys, in bytes.
     pub keys: SizeRange,
-    /// Sizes of values, tombstones left out.
+    /// Sizes of the values, in bytes; tombstones have none.
     pub values: SizeRange,
-    /// Key and value bytes together, at most.
+    /// Maximum size of all keys and values together, in bytes.
     pub bytes_max: u64,
 }
 
 impl Summary {
-    /// Of nothing.
+    /// The summary of an empty run.
     pub const EMPTY: Summary =
         Summary { entries_max: 0, keys: SizeRange::EMPTY, values: SizeRange::EMPTY, bytes_max: 0 };
 
-    /// Takes one more entry into account.
+    /// Extends the summary by one entry.
     #[inline]
     pub fn add(&mut self, key: &[u8], value: Option<&[u8]>) {
         self.entries_max += 1;
@@ -139,7 +143,7 @@ impl Summary {
         }
     }
 
-    /// Of the entries of both.
+    /// Returns the summary of a run with the entries of both runs.
     #[must_use]
     pub fn union(self, other: Summary) -> Summary {
         Summary {
@@ -151,7 +155,10 @@ impl Summary {
     }
 }
 
-/// Refuses keys and values that are too long.
+/// Refuses a key of more than [`KEY_BYTES_MAX`] bytes and a value of more than [`VALUE_BYTES_MAX`].
+///
+/// # Errors
+/// `Limit`.
 #[inline]
 pub fn check_sizes(key: &[u8], value: Option<&[u8]>) -> Result<()> {
     if key.len() <= KEY_BYTES_MAX && value.is_none_or(|value| value.len() <= VALUE_BYTES_MAX) {

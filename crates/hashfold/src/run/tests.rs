@@ -12,7 +12,7 @@ type Hash = fn(&[u8]) -> KeyHash;
 
 const SEED: Seed = Seed(7);
 
-/// The truth: what a map in memory would say.
+/// The expected result, from a map in memory.
 mod naive {
     use super::*;
 
@@ -49,12 +49,12 @@ fn four_hashes(key: &[u8]) -> KeyHash {
     KeyHash::from_bits(plain(key).bits() >> 126 << 126)
 }
 
-/// Many hashes with one high half.
+/// Many hashes with equal high halves.
 fn one_high_half(key: &[u8]) -> KeyHash {
     KeyHash::from_bits(u128::from(plain(key).low() & 0xff))
 }
 
-/// Numbers that look random and are the same in each test run.
+/// Pseudo-random numbers, the same in every test run.
 fn random(seed: u64) -> impl FnMut() -> u64 {
     let mut i = 0_u64;
     move || {
@@ -102,13 +102,14 @@ fn spill_exists(disk: &MemoryDisk) -> bool {
     disk.exists(Path::new("spill")).unwrap()
 }
 
-/// Sorts with the least memory and compares with the truth; returns the bytes spilled.
+/// Sorts with the minimum of memory and compares with the expected result; returns the bytes
+/// spilled.
 #[track_caller]
 fn check_sort_on(entries: &[Owned], hash: Hash, executor: Arc<dyn Executor>) -> u64 {
     check_sort_within(OPTIONS, entries, hash, executor)
 }
 
-/// Sorts with any memory and compares with the truth; returns the bytes spilled.
+/// Sorts with `options` and compares with the expected result; returns the bytes spilled.
 #[track_caller]
 fn check_sort_within(
     options: SortOptions,
@@ -380,7 +381,7 @@ fn a_sorter_that_cannot_read_its_spill_does_not_finish() {
     for executor in executors() {
         let disk = FaultyDisk::new(Fault::ReadFailure { read: 0 }.into());
         let mut sorter = sorter_with_hash(Arc::new(disk), plain, options, executor);
-        // So much is read back for the other buckets.
+        // Growing one bucket reads the chunks of others back.
         let error = sorter.push(b"large", Some(&vec![1; 8 << 20])).unwrap_err();
         assert_eq!(error.class(), ErrorClass::Io);
         let Err(error) = sorter.finish() else { panic!("a sorter that lost entries has finished") };

@@ -7,7 +7,7 @@ use crate::{
 /// A key, and its value or a tombstone.
 type Owned = (Vec<u8>, Option<Vec<u8>>);
 
-/// A run over entries in a vector: for small batches, examples and tests.
+/// A run of entries in a vector, for small batches, examples and tests.
 ///
 /// ```
 /// use hashfold::{Seed, run::{Run, VecRun}};
@@ -21,13 +21,13 @@ type Owned = (Vec<u8>, Option<Vec<u8>>);
 #[derive(Clone, Debug)]
 pub struct VecRun {
     entries: Vec<(KeyHash, Owned)>,
-    /// The number of entries stepped to; `entries.len() + 1` at the end.
+    /// Number of calls of `advance`, at most `entries.len() + 1`.
     steps: usize,
     summary: Summary,
 }
 
 impl VecRun {
-    /// Sorts `entries`. Of a key that comes twice, the last entry stays.
+    /// Sorts `entries` into a run. If a key comes several times, its last entry is kept.
     pub fn new(entries: Vec<(Vec<u8>, Option<Vec<u8>>)>, seed: Seed) -> VecRun {
         VecRun::with_hash(entries, |key| KeyHash::of(key, seed))
     }
@@ -35,7 +35,7 @@ impl VecRun {
     pub(super) fn with_hash(entries: Vec<Owned>, hash: impl Fn(&[u8]) -> KeyHash) -> VecRun {
         let mut entries: Vec<_> =
             entries.into_iter().map(|owned| (hash(&owned.0), owned)).collect();
-        // Stable, so that of equal keys the one given last comes last.
+        // The sort is stable, so of equal keys the one that was given last stays last.
         entries.sort_by(|a, b| (a.0, &a.1.0).cmp(&(b.0, &b.1.0)));
         entries.dedup_by(|later, earlier| {
             let same = later.1.0 == earlier.1.0;
@@ -51,7 +51,7 @@ impl VecRun {
         VecRun { entries, steps: 0, summary }
     }
 
-    /// What is known of all entries.
+    /// Returns the exact summary of the entries.
     pub fn summary(&self) -> &Summary {
         &self.summary
     }

@@ -11,27 +11,27 @@ use crate::{
 };
 use std::collections::VecDeque;
 
-/// Entries whose hashes share a prefix, encoded one after the other, in the order they came.
+/// Entries whose hashes share a prefix, encoded one after the other in the order they came.
 ///
-/// The bytes are cut into chunks; the first are in the spill file, the others in memory. An entry
-/// may straddle chunks.
+/// The bytes are cut into chunks: the first chunks are in the spill file, the others in memory. An
+/// entry may straddle chunks.
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
     pub(super) spilled: Vec<Piece>,
-    /// All full but the last, which may have room.
+    /// The chunks in memory. All but the last are full.
     pub(super) chunks: VecDeque<Buffer>,
-    /// The bytes free in the last chunk.
+    /// Number of free bytes in the last chunk.
     room: usize,
-    /// The length of all entries.
+    /// Size of all entries, in bytes.
     pub(super) bytes: u64,
     pub(super) entries: u64,
     first: Option<KeyHash>,
-    /// The bits in which any hash differs from the first.
+    /// The bits in which some hash differs from the first hash.
     differing: u128,
 }
 
 impl Bucket {
-    /// Takes the hash of the next entry into account.
+    /// Counts the next entry, which has this hash.
     #[inline]
     pub(super) fn count(&mut self, hash: KeyHash) {
         self.entries += 1;
@@ -39,27 +39,27 @@ impl Bucket {
         self.differing |= first.bits() ^ hash.bits();
     }
 
-    /// The memory that it takes when it is loaded, besides its chunks.
+    /// Returns the memory that loading the bucket takes besides its chunks, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.bytes as usize + self.entries as usize * SLOT_BYTES
     }
 
-    /// The number of leading bits that all hashes share.
+    /// Returns the number of leading bits that all hashes share.
     pub(super) fn prefix_bits(&self) -> u32 {
         self.differing.leading_zeros()
     }
 
-    /// The hash of all entries, if they have one.
+    /// Returns the hash of the entries if they all have the same hash.
     pub(super) fn only_hash(&self) -> Option<KeyHash> {
         self.first.filter(|_| self.differing == 0)
     }
 
-    /// The number of chunks in memory that will not change any more.
+    /// Returns the number of full chunks in memory; these will not change any more.
     pub(super) fn full_chunks(&self) -> usize {
         self.chunks.len() - usize::from(self.room > 0)
     }
 
-    /// The next `len` bytes, to be filled, if the last chunk has room for them.
+    /// Returns the next `len` bytes, for the caller to fill, if they fit into the last chunk.
     #[inline]
     pub(super) fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
         if len > self.room {
@@ -69,12 +69,12 @@ impl Bucket {
         let start = chunk.len() - self.room;
         self.room -= len;
         self.bytes += len as u64;
-        // Other buckets come first, so the line is there when this one's turn comes again.
+        // Entries of other buckets will come first, so this line has time to arrive.
         prefetch(chunk, start + len + CACHE_LINE_BYTES);
         Some(&mut chunk[start..start + len])
     }
 
-    /// Appends as many of `bytes` as there is room for, and returns the others.
+    /// Appends as many of `bytes` as fit into the last chunk, and returns the remaining bytes.
     pub(super) fn fill<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let (head, rest) = bytes.split_at(bytes.len().min(self.room));
         if let Some(room) = self.reserve(head.len()) {
@@ -83,7 +83,8 @@ impl Bucket {
         rest
     }
 
-    /// Takes the first `count` chunks out of memory; the caller will write them to their places.
+    /// Takes the first `count` chunks out of memory, with a place in the spill file for each; the
+    /// caller must write them there.
     pub(super) fn spill_chunks(
         &mut self,
         count: usize,
@@ -96,7 +97,7 @@ impl Bucket {
         })
     }
 
-    /// Adds an empty chunk. The last one must be full.
+    /// Adds an empty chunk. The last chunk must be full.
     pub(super) fn add_chunk(&mut self, chunk: Buffer) {
         assert_eq!(self.room, 0);
         self.room = chunk.len();
@@ -104,18 +105,18 @@ impl Bucket {
     }
 }
 
-/// Takes the entries out of a bucket, in the order they came, and gives its memory and its part
-/// of the spill file back on the way.
+/// A reader that takes the entries out of a bucket in the order they came, and frees its memory and
+/// its part of the spill file on the way.
 #[derive(Debug)]
 pub(super) struct Drain {
     bucket: Bucket,
-    /// A part of the bucket's bytes.
+    /// The bytes of the bucket that are being read.
     window: Vec<u8>,
-    /// The entry last returned ends here in the window.
+    /// Offset in the window of the end of the entry that was returned last.
     taken: usize,
-    /// The length of the entries that are not in the window yet.
+    /// Size of the entries that are not in the window yet, in bytes.
     unread_bytes: u64,
-    /// The number of pieces of the bucket that were read.
+    /// Number of pieces of the bucket that have been read.
     pieces_read: usize,
 }
 
@@ -124,7 +125,7 @@ impl Drain {
         Drain { unread_bytes: bucket.bytes, bucket, window: Vec::new(), taken: 0, pieces_read: 0 }
     }
 
-    /// The next key and value.
+    /// Returns the next key and value.
     pub(super) fn next(&mut self, spill: &mut Spill) -> Result<Option<KeyValue<'_>>> {
         loop {
             match Shape::read(&self.window, self.taken) {
@@ -142,7 +143,7 @@ impl Drain {
         }
     }
 
-    /// Appends the next piece of the bucket to what is left in the window.
+    /// Appends the next piece of the bucket to the rest of the window.
     fn extend(&mut self, spill: &mut Spill) -> Result<()> {
         self.window.drain(..self.taken);
         self.taken = 0;

@@ -12,24 +12,27 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// Distributes entries to buckets by their hashes.
+/// The buckets of a sort: distributes entries to them by hash.
 #[derive(Debug)]
 pub(super) struct Distributor {
     pub(super) spill: Spill,
     pub(super) hasher: Hasher,
     plan: Plan,
-    /// The buckets being filled, in hash order.
+    /// The buckets that are being filled, in hash order.
     open: Vec<Bucket>,
-    /// A hash shifted right by this ends in the index of its open bucket.
+    /// Number of bits that a hash is shifted right by; the low bits of the result are the index of
+    /// its open bucket.
     shift: u32,
-    /// Only a few buckets are open yet: enough for little data, which then takes little memory.
+    /// Whether only the first few buckets are open: they suffice for little data, and take little
+    /// memory.
     is_narrow: bool,
-    /// Full buckets in descending order, after the open ones: a stack with the next on top.
+    /// The full buckets, a stack with the next bucket on top. They come after the open buckets in hash
+    /// order.
     closed: Vec<Bucket>,
 }
 
 impl Distributor {
-    /// Open for entries with any hash.
+    /// Makes a distributor that is open for entries with any hash.
     pub(super) fn new(spill: Spill, hasher: Hasher, plan: Plan) -> Distributor {
         let mut new = Distributor {
             spill,
@@ -44,19 +47,19 @@ impl Distributor {
         new
     }
 
-    /// Opens buckets, by so many bits, for entries whose hashes share `prefix_bits`.
+    /// Opens `1 << bucket_bits` buckets for entries whose hashes share `prefix_bits` leading bits.
     fn open(&mut self, prefix_bits: u32, bucket_bits: u32) {
         self.open.resize_with(1 << bucket_bits, Bucket::default);
         self.shift = (u128::BITS - prefix_bits).saturating_sub(bucket_bits);
     }
 
-    /// Opens all buckets that there may be, in the place of the first few.
+    /// Opens all buckets, in place of the first few.
     fn widen(&mut self) -> Result<()> {
         assert!(self.closed.is_empty());
         self.is_narrow = false;
         let narrow = std::mem::take(&mut self.open);
         self.open(0, self.plan.bucket_bits);
-        // Until its turn comes, a bucket can be spilled like others that are full.
+        // A closed bucket can be spilled until it is redistributed.
         self.closed.extend(narrow.into_iter().rev());
         while let Some(bucket) = self.closed.pop() {
             self.refill(bucket)?;
@@ -64,7 +67,7 @@ impl Distributor {
         Ok(())
     }
 
-    /// Puts the entries of a bucket into the open ones.
+    /// Distributes the entries of a bucket to the open buckets.
     fn refill(&mut self, bucket: Bucket) -> Result<()> {
         let mut entries = self.drain(bucket)?;
         while let Some((key, value)) = entries.next(&mut self.spill)? {
@@ -99,14 +102,15 @@ impl Distributor {
         self.push_across(index, entry)
     }
 
-    /// Appends an entry to a bucket whose last chunk has too little room.
+    /// Appends an entry that does not fit into the last chunk of its bucket.
     #[cold]
     fn push_across(&mut self, index: usize, entry: Encoded<'_>) -> Result<()> {
         for part in entry.parts() {
             let mut rest = self.open[index].fill(part);
             while !rest.is_empty() {
                 let reserve_bytes = self.reserve_bytes();
-                // More than one batch where a bucket that grows needs room to be loaded.
+                // A bucket that grows needs more memory to be loaded, so one batch may not be
+                // enough.
                 while self.spill.is_low(reserve_bytes) && self.spill_batch()? {}
                 let chunk = self.spill.chunk()?;
                 self.open[index].add_chunk(chunk);
@@ -119,14 +123,14 @@ impl Distributor {
         Ok(())
     }
 
-    /// What it takes to load one bucket while the next ones are loaded too.
+    /// Returns the memory for loading one bucket while the next ones are being loaded, in bytes.
     fn reserve_bytes(&self) -> usize {
         let buckets = self.open.iter().chain(&self.closed);
         let largest = buckets.map(Bucket::memory_bytes).max().unwrap_or(0);
         (1 + AHEAD_MAX) * largest
     }
 
-    /// Spills the chunks that will be needed last; `false` if there are none.
+    /// Spills the chunks that will be needed last; returns `false` if there are none.
     fn spill_batch(&mut self) -> Result<bool> {
         let closed = self.closed.iter_mut().map(|bucket| (bucket.chunks.len(), bucket));
         let open = self.open.iter_mut().rev().map(|bucket| (bucket.full_chunks(), bucket));
@@ -157,7 +161,7 @@ impl Distributor {
         &self.plan
     }
 
-    /// The bucket that is next in hash order.
+    /// Returns the bucket that is next in hash order.
     pub(super) fn peek(&self) -> Option<&Bucket> {
         self.closed.last()
     }
@@ -167,23 +171,23 @@ impl Distributor {
         self.closed.pop()
     }
 
-    /// Forgets all entries.
+    /// Drops all entries.
     pub(super) fn clear(&mut self) {
         self.closed.clear();
     }
 
-    /// Starts to take a bucket apart. At least half of the pool is left for the new buckets.
+    /// Starts to read a bucket entry by entry. At least half of the pool is left for new buckets.
     fn drain(&mut self, mut bucket: Bucket) -> Result<Drain> {
         while bucket.chunks.len() > self.plan.chunk_count / 2 {
             let batch = bucket.spill_chunks(self.plan.batch_chunks, &mut self.spill).collect();
             self.spill.write(batch)?;
         }
-        // The memory of what is being written is free from here on.
+        // The chunks that have been written are free from here on.
         self.spill.flush()?;
         Ok(Drain::new(bucket))
     }
 
-    /// Puts the entries of a bucket, whose hashes differ, into buckets for longer prefixes.
+    /// Distributes the entries of a bucket, whose hashes differ, to buckets with longer prefixes.
     pub(super) fn split(&mut self, bucket: Bucket) -> Result<()> {
         assert!(bucket.only_hash().is_none());
         self.open(bucket.prefix_bits(), self.plan.bucket_bits);
@@ -191,8 +195,9 @@ impl Distributor {
         self.close()
     }
 
-    /// Takes the smallest keys out of a bucket of entries with one hash, with their last values:
-    /// as many as fit into `bytes_max`, but at least one. The other entries become a new bucket.
+    /// Takes the smallest keys, with their last values, out of a bucket of entries with equal
+    /// hashes: as many as fit into `bytes_max`, but at least one. The other entries become a new
+    /// bucket.
     pub(super) fn settle(
         &mut self,
         bucket: Bucket,
@@ -201,7 +206,7 @@ impl Distributor {
     ) -> Result<Settled> {
         let hash = bucket.only_hash().expect("a bucket to settle has one hash");
         let mut settled = Settled::default();
-        // Greater keys than this are left to the new bucket.
+        // Keys from this one on are left to the new bucket.
         let mut end: Option<Vec<u8>> = None;
         self.open = vec![Bucket::default()];
         let mut entries = self.drain(bucket)?;
@@ -225,21 +230,21 @@ impl Distributor {
     }
 }
 
-/// Distinct keys with one hash, in order, and their last values.
+/// Distinct keys with the same hash, in order, and their last values.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
     pub(super) entries: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
-    /// The memory that the entries take.
+    /// Memory that the entries take, in bytes.
     bytes: usize,
-    /// The number of entries left for later.
+    /// Number of entries left for later passes.
     pub(super) left: u64,
 }
 
-/// What an entry in the map takes besides its key and value, about.
+/// Approximate memory of an entry in the map besides its key and value, in bytes.
 const MAP_ENTRY_BYTES: usize = 128;
 
 impl Settled {
-    /// Returns whether the key is new.
+    /// Inserts an entry; returns whether the key is new.
     fn insert(&mut self, key: &[u8], value: Option<&[u8]>) -> bool {
         self.bytes += value.map_or(0, <[u8]>::len);
         let old = self.entries.insert(key.to_vec(), value.map(<[u8]>::to_vec));

@@ -20,10 +20,10 @@ const HEAD_BYTES_MAX: usize =
 /// A key, and its value or a tombstone.
 pub(super) type KeyValue<'a> = (&'a [u8], Option<&'a [u8]>);
 
-/// An entry about to be written.
+/// An entry that is about to be written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Encoded<'a> {
-    /// The two numbers in front of the key and the value.
+    /// The two integers in front of the key and the value.
     head: [u8; HEAD_BYTES_MAX],
     head_len: usize,
     key: &'a [u8],
@@ -45,41 +45,42 @@ impl<'a> Encoded<'a> {
         self.head_len + self.key.len() + self.value.len()
     }
 
-    /// Fills `room`, which has exactly the length needed.
+    /// Writes the entry to `out`, whose length is [`Encoded::len`].
     #[inline]
-    pub(super) fn write(&self, room: &mut [u8]) {
-        let (head, room) = room.split_at_mut(self.head_len);
-        let (key, value) = room.split_at_mut(self.key.len());
+    pub(super) fn write(&self, out: &mut [u8]) {
+        let (head, rest) = out.split_at_mut(self.head_len);
+        let (key, value) = rest.split_at_mut(self.key.len());
         head.copy_from_slice(&self.head[..self.head_len]);
         key.copy_from_slice(self.key);
         value.copy_from_slice(self.value);
     }
 
-    /// What the entry is made of, in order.
+    /// Returns the parts of the entry, in order.
     pub(super) fn parts(&self) -> [&[u8]; 3] {
         [&self.head[..self.head_len], self.key, self.value]
     }
 }
 
-/// Where the parts of an encoded entry are, in the bytes that it was found in.
+/// The offsets of an encoded entry's parts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shape {
     key_start: usize,
     value_start: usize,
-    /// One past the last byte.
+    /// Offset after the last byte of the entry.
     pub(super) end: usize,
     tombstone: bool,
 }
 
 impl Shape {
-    /// Of the entry at `start`. `Truncated` if it goes on past the end of `bytes`.
+    /// Reads the offsets of the entry at `start`. `Truncated` if the entry does not end inside
+    /// `bytes`.
     #[inline]
     pub(super) fn read(bytes: &[u8], start: usize) -> Result<Shape> {
         let mut decoder = Decoder::new(&bytes[start..]);
         let key_size = decoder.varint()?;
         let value_tag = decoder.varint()?;
         let key_start = bytes.len() - decoder.rest().len();
-        // Neither sum can overflow for numbers that an encoder wrote; others fail the test below.
+        // No sum overflows for numbers that an encoder wrote; other numbers fail the test below.
         let value_start = key_start.saturating_add(key_size as usize);
         let end = value_start.saturating_add(value_tag.saturating_sub(1) as usize);
         if end > bytes.len() {
@@ -100,7 +101,7 @@ impl Shape {
     }
 }
 
-/// Hashes keys. Tests may forge the hashes.
+/// The hash function of a sort; tests may choose the hashes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hasher {
     seed: Seed,

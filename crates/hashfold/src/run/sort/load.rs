@@ -14,14 +14,14 @@ use crate::{
     },
 };
 
-/// The memory for sorting an entry, besides its bytes.
+/// Memory for sorting an entry, besides its encoded bytes.
 pub(super) const SLOT_BYTES: usize = size_of::<Slot>();
 
-/// How many entries before its turn an entry is brought into the cache.
+/// Number of entries by which the prefetch runs ahead.
 const PREFETCH_DISTANCE: usize = 8;
 
-/// The high half of a hash, and the offset of the entry: in the order of hashes, and among
-/// entries with one hash in the order they came. A plain number is compared without a branch.
+/// The high half of an entry's hash, and the entry's offset. Slots order by hash; entries with
+/// equal hashes stay in the order they came. A plain integer compares without a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Slot(u128);
 
@@ -42,8 +42,8 @@ impl Slot {
     }
 }
 
-/// Memory for loading a bucket. New memory costs the system as much as the sort, so what one
-/// bucket leaves is used for another.
+/// The memory for loading a bucket. Fresh memory costs the system as much as the sort, so the
+/// memory of one bucket is reused for another.
 #[derive(Debug)]
 pub(super) struct Room {
     bytes: Buffer,
@@ -55,12 +55,13 @@ impl Room {
         Room { bytes: Buffer::zeroed(0), slots: Vec::new() }
     }
 
-    /// The memory that it takes.
+    /// Returns the size of the memory, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.bytes.len() + self.slots.capacity() * SLOT_BYTES
     }
 
-    /// So much room for bytes and slots: what there is, unless that is too little or far too much.
+    /// Returns memory for this many bytes and slots. The existing memory is kept unless it is too
+    /// small or more than twice too large.
     fn fit(self, bytes: usize, slots: usize) -> Room {
         let fits = |have: usize, want: usize| want <= have && have / 2 <= want;
         Room {
@@ -81,14 +82,14 @@ impl Room {
 pub(super) struct Loaded {
     bytes: Buffer,
     slots: Vec<Slot>,
-    /// Entries dropped because a later one had the same key.
+    /// Number of entries that were dropped because a later one has the same key.
     pub(super) duplicates: u64,
-    /// The bucket's chunks, of which nothing is needed any more.
+    /// The bucket's chunks, which can be reused.
     pub(super) chunks: Vec<Buffer>,
     hasher: Hasher,
-    /// The index of the next slot.
+    /// Index of the next slot.
     next: usize,
-    /// The entry stepped to.
+    /// The current entry.
     current: Option<(KeyHash, Shape)>,
 }
 
@@ -99,7 +100,7 @@ impl Loaded {
         Loaded { bytes, slots, duplicates: 0, chunks, hasher, next: 0, current: None }
     }
 
-    /// The memory of a bucket that has been emitted.
+    /// Returns the memory of a bucket that has been emitted.
     pub(super) fn into_room(self) -> Room {
         Room { bytes: self.bytes, slots: self.slots }
     }
@@ -123,7 +124,7 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// The same for keys collected from a bucket of `count` entries with one hash.
+    /// Sorts the keys that were collected from a bucket of `count` entries with equal hashes.
     pub(super) fn settle(settled: Settled, count: u64, hasher: Hasher) -> Result<Loaded> {
         let (keys, left) = (settled.entries.len(), settled.left);
         let len =
@@ -143,8 +144,8 @@ impl Loaded {
         Ok(Loaded { bytes, slots, duplicates, ..Loaded::empty(hasher) })
     }
 
-    /// Brings slots with one high half of the hash into the order of whole hashes and keys, and
-    /// keeps the last entry of each key.
+    /// Sorts slots with equal high halves by the whole hash and the key, and keeps the last entry
+    /// of each key.
     fn resolve(&mut self, duplicates: Duplicates) -> Result<()> {
         let (bytes, hasher) = (&self.bytes[..], self.hasher);
         let key = |slot: &Slot| {
@@ -182,7 +183,7 @@ impl Loaded {
         Ok(())
     }
 
-    /// Steps to the next entry; `false` at the end.
+    /// Steps to the next entry; returns `false` at the end.
     #[inline]
     pub(super) fn advance(&mut self) -> bool {
         let Some(&slot) = self.slots.get(self.next) else {
@@ -206,7 +207,7 @@ impl Loaded {
     }
 }
 
-/// The size of a bucket's chunks together.
+/// Returns the size of a bucket's chunks together, in bytes.
 fn gathered_bytes(bucket: &Bucket, file: Option<&SpillFile>) -> usize {
     (bucket.spilled.len() + bucket.chunks.len()) * chunk_bytes(bucket, file)
 }
@@ -219,7 +220,7 @@ fn chunk_bytes(bucket: &Bucket, file: Option<&SpillFile>) -> usize {
     }
 }
 
-/// Puts all bytes of a bucket together; returns its chunks.
+/// Copies all bytes of a bucket to `bytes`; returns its chunks.
 fn gather(bucket: Bucket, file: Option<&SpillFile>, bytes: &mut [u8]) -> Result<Vec<Buffer>> {
     let chunk_bytes = chunk_bytes(&bucket, file);
     let (spilled, resident) = bytes.split_at_mut(bucket.spilled.len() * chunk_bytes);
@@ -232,7 +233,7 @@ fn gather(bucket: Bucket, file: Option<&SpillFile>, bytes: &mut [u8]) -> Result<
     Ok(bucket.chunks.into())
 }
 
-/// Where the entries are, with their hashes.
+/// Fills `slots` with the hash and the offset of each entry.
 fn index(bytes: &[u8], entries: usize, hasher: Hasher, slots: &mut Vec<Slot>) -> Result<()> {
     slots.clear();
     let mut offset = 0;

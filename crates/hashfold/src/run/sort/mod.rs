@@ -1,7 +1,7 @@
-//! The external sort: entries in any order in, a run out, in bounded memory.
+//! The external sort: takes entries in any order, returns a run, in bounded memory.
 //!
-//! It distributes by hash prefix and never merges. Entries go to one of P buckets by the top bits
-//! of their hashes; the buckets are then emitted in order, each sorted in memory:
+//! The sort distributes entries by hash prefix and never merges. The top bits of its hash send an
+//! entry to one of P buckets; the buckets are then emitted in order, each sorted in memory:
 //!
 //! ```text
 //!            ┌ bucket 0 ▭▭▭▭  chunks in memory ─copy─┐
@@ -10,14 +10,14 @@
 //!            └ bucket P ░░░░▭ most of it spilled ─read┘
 //! ```
 //!
-//! A bucket is a list of chunks from a pool. When the pool runs dry, full chunks of the buckets
-//! that will be emitted last are written to the spill. So nothing is written when all fits
-//! into memory, and beyond that the traffic is less by what stays in memory. The hash is not
-//! stored: computing it again costs less than writing and reading its 16 bytes.
+//! A bucket is a list of chunks from a pool. When the pool runs low, full chunks of the buckets
+//! that will be emitted last are written to the spill files. Nothing is written if all entries fit
+//! into memory; otherwise the part that fits is never written. Hashes are not stored: computing a
+//! hash again is cheaper than writing and reading its 16 bytes.
 //!
-//! A bucket that does not fit into memory is split by the next bits in which its hashes differ.
-//! If there are none (one key a billion times), its distinct keys are collected while its entries
-//! stream by, as many at a time as memory holds.
+//! A bucket that does not fit into memory is split by the next bits in which its hashes differ. If
+//! all hashes are equal (one key a billion times), the bucket is read once or several times, and
+//! each pass collects as many distinct keys as fit into memory.
 
 mod bucket;
 mod distribute;
@@ -38,64 +38,67 @@ use crate::{
 };
 use std::{path::PathBuf, sync::Arc};
 
-/// The least memory that a sort can be given, in bytes.
+/// Minimum memory of a sort, in bytes.
 pub const MEMORY_BYTES_MIN: usize = 1 << 20;
 
-/// How to sort.
+/// The options of a sort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SortOptions {
-    /// The memory to use, in bytes; a single entry larger than this comes on top.
+    /// Memory budget, in bytes. A single entry that is larger than the budget is allocated in
+    /// addition.
     pub memory_bytes: usize,
-    /// What to do with a key that comes twice.
+    /// Treatment of keys that come more than once.
     pub duplicates: Duplicates,
-    /// The part of a spill that may go through the page cache, in bytes; what is read back soon
-    /// may then never have to be written. The rest goes past it.
+    /// Maximum part of the spill that is written through the page cache, in bytes; a part that is
+    /// soon read back may never reach the device. The rest bypasses the page cache.
     pub cached_bytes: usize,
 }
 
 impl Default for SortOptions {
-    /// 1 GiB of memory, and as much of the page cache; the last of equal keys stays.
+    /// Returns a budget of 1 GiB of memory and 1 GiB of page cache; the last of equal keys is kept.
     fn default() -> SortOptions {
         SortOptions::within(1 << 30)
     }
 }
 
 impl SortOptions {
-    /// So much memory, in bytes, and as much of the page cache; the last of equal keys stays.
+    /// Returns options with `memory_bytes` of memory and as much of the page cache; the last of
+    /// equal keys is kept.
     pub fn within(memory_bytes: usize) -> SortOptions {
         let duplicates = Duplicates::default();
         SortOptions { memory_bytes, cached_bytes: memory_bytes, duplicates }
     }
 }
 
-/// How the memory is shared out.
+/// The division of the memory budget.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     memory_bytes: usize,
-    /// The unit of memory and of the spill.
+    /// Size of a chunk, the unit of memory and of the spill.
     chunk_bytes: usize,
-    /// The size of the pool, at least.
+    /// Minimum number of chunks in the pool.
     chunk_count: usize,
-    /// The logarithm of the number of buckets that a distribution fills.
+    /// Base-2 logarithm of the number of buckets of one distribution.
     bucket_bits: u32,
-    /// The number of chunks that are written by one job.
+    /// Number of chunks that one job writes.
     batch_chunks: usize,
-    /// The number of chunks of the spill that go through the page cache.
+    /// Number of chunks of the spill that go through the page cache.
     near_chunks: u32,
 }
 
-/// Smaller chunks would lose too much memory to their alignment.
+/// Minimum size of a chunk. Smaller chunks would lose too much memory to their alignment.
 const CHUNK_BYTES_MIN: usize = 4 * ALIGNMENT;
-/// Still larger chunks make no faster writes.
+/// Maximum size of a chunk. Larger chunks are not written any faster.
 const CHUNK_BYTES_MAX: usize = 1 << 18;
-/// More buckets than this cost more cache and TLB misses than they save.
+/// Maximum of `bucket_bits`. More buckets cost more in cache and TLB misses than they save.
 const BUCKET_BITS_MAX: u32 = 9;
-/// As long as there is little data, there are few buckets: each takes a whole chunk of memory.
+/// Maximum of `first_bucket_bits`. A sort starts with few buckets, because each takes a whole chunk
+/// of memory.
 const FIRST_BUCKET_BITS_MAX: u32 = 4;
-/// The chunks that each of the first buckets gets, on average.
+/// Average number of chunks of each first bucket before all buckets are opened.
 const NARROW_CHUNKS: usize = 8;
 const BATCH_CHUNKS_MAX: usize = 4;
-/// Chunks are spilled so early that this many batches are free or on their way to a file.
+/// Number of batches that are kept free or in flight to the spill; below it, chunks are spilled.
 const SPARE_BATCHES: usize = 8;
 
 impl Plan {
@@ -105,38 +108,39 @@ impl Plan {
             let expected = format!("at least {MEMORY_BYTES_MIN}");
             return Err(Error::argument("memory for sorting in bytes", expected, memory_bytes));
         }
-        // Large chunks make fast writes, and large ones come straight from the system.
+        // Large chunks are written fast, and the system allocates them directly.
         let chunk_bytes =
             (1 << (memory_bytes / 256).ilog2()).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
-        // The rest is for the buckets that are being loaded, sorted and emitted; if these turn
-        // out small, the pool gets more.
+        // The other two fifths are for buckets that are being loaded, sorted and emitted. If these
+        // turn out to be small, the pool grows.
         let chunk_count = memory_bytes / 5 * 3 / chunk_bytes;
         // Each bucket holds one chunk that is not full.
         let bucket_bits = (chunk_count / 4).ilog2().min(BUCKET_BITS_MAX);
-        // The buckets take a quarter of the pool at most; so do the spare batches and one more.
+        // The buckets take at most a quarter of the pool, and so do the spare batches and one more.
         let batch_chunks = (chunk_count / 4 / (SPARE_BATCHES + 1)).min(BATCH_CHUNKS_MAX);
         let near_chunks = u32::try_from(options.cached_bytes / chunk_bytes).unwrap_or(u32::MAX);
         let plan =
             Plan { memory_bytes, chunk_bytes, chunk_count, bucket_bits, batch_chunks, near_chunks };
         assert!(batch_chunks > 0);
-        // Half of the pool may belong to a bucket that is being split. In the other half, a chunk
-        // that can be spilled is always found.
+        // Half of the pool may belong to a bucket that is being split. The other half always has a
+        // chunk that can be spilled.
         assert!(plan.bucket_count() + plan.spare_chunks() + batch_chunks < chunk_count / 2);
         Ok(plan)
     }
 
-    /// The size of the pool if `reserve_bytes` are enough for all else that grows with the data.
+    /// Returns the size of the pool, in chunks, if `reserve_bytes` suffice for everything else that
+    /// grows with the data.
     fn chunks_beside(&self, reserve_bytes: usize) -> usize {
         let pool = (self.memory_bytes / 8 * 7).saturating_sub(reserve_bytes);
         self.chunk_count.max(pool / self.chunk_bytes)
     }
 
-    /// The logarithm of the number of buckets for the first entries.
+    /// Returns the base-2 logarithm of the number of buckets for the first entries.
     fn first_bucket_bits(&self) -> u32 {
         self.bucket_bits.min(FIRST_BUCKET_BITS_MAX)
     }
 
-    /// The memory of chunks that is left to the first buckets, before all are opened, in bytes.
+    /// Returns the memory of chunks at which all buckets are opened, in bytes.
     fn narrow_bytes(&self) -> usize {
         (NARROW_CHUNKS << self.first_bucket_bits()).min(self.chunk_count / 4) * self.chunk_bytes
     }
@@ -150,7 +154,7 @@ impl Plan {
     }
 }
 
-/// Takes entries in any order and gives them back as a run, in bounded memory.
+/// An external sort: takes entries in any order and returns them as a run, in bounded memory.
 ///
 /// ```
 /// use hashfold::{Seed, io::MemoryDisk, run::{Run, SortOptions, Sorter}, work::Inline};
@@ -177,9 +181,12 @@ pub struct Sorter {
 }
 
 impl Sorter {
-    /// A sorter that spills to `disk` if it must, to files that are made when they are first
-    /// needed, under the name `spill`, and have no name from then on. Writing, loading and sorting go
-    /// to `executor`.
+    /// Makes a sorter. If the entries exceed the memory budget, the sorter spills to files on
+    /// `disk` that it creates under the name `spill` and unlinks at once. `executor` runs writing,
+    /// loading and sorting.
+    ///
+    /// # Errors
+    /// `Argument` if the memory budget is below [`MEMORY_BYTES_MIN`].
     pub fn new(
         disk: Arc<dyn Disk>,
         spill: PathBuf,
@@ -206,7 +213,11 @@ impl Sorter {
         })
     }
 
-    /// Takes an entry; `None` is a tombstone. Of equal keys the last one pushed wins.
+    /// Adds an entry; `None` is a tombstone. If a key is added several times,
+    /// [`SortOptions::duplicates`] decides.
+    ///
+    /// # Errors
+    /// `Limit` if the key or the value is too long; I/O errors of the spill.
     #[inline]
     pub fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         check_sizes(key, value)?;
@@ -215,12 +226,12 @@ impl Sorter {
         Ok(())
     }
 
-    /// What is known of the entries pushed so far.
+    /// Returns the summary of the entries pushed so far; duplicates count as entries.
     pub fn summary(&self) -> &Summary {
         &self.summary
     }
 
-    /// Ends the input. The entries are sorted while the run is read.
+    /// Ends the input and returns the run. The entries are sorted while the run is read.
     pub fn finish(mut self) -> Result<Sorted> {
         self.buckets.close()?;
         Ok(Sorted::new(self.buckets, self.summary, self.duplicates))
@@ -229,7 +240,7 @@ impl Sorter {
 
 #[cfg(test)]
 pub(super) mod testing {
-    //! What tests may do and callers may not: choose the hashes.
+    //! Hooks for tests, which choose the hashes.
     use super::*;
     use crate::key::KeyHash;
 

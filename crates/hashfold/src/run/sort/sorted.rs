@@ -11,22 +11,22 @@ use crate::{
 };
 use std::collections::VecDeque;
 
-/// The most buckets that are loaded and sorted in the background at once.
+/// Maximum number of buckets that are loaded and sorted in the background at once.
 pub(super) const AHEAD_MAX: usize = 2;
 
-/// The run that a [`Sorter`](super::Sorter) makes.
+/// The run that a [`Sorter`](super::Sorter) returns.
 #[derive(Debug)]
 pub struct Sorted {
     buckets: Distributor,
     plan: Plan,
     summary: Summary,
     policy: Duplicates,
-    /// The bucket that is being emitted, and the memory that it takes.
+    /// The bucket that is being emitted; the next field is its memory, in bytes.
     current: Loaded,
     current_bytes: usize,
-    /// The buckets after it.
+    /// The buckets after the current one.
     ahead: VecDeque<Ahead>,
-    /// The memory of the bucket emitted last, until the next one is loaded into it.
+    /// The memory of the bucket that was emitted last, for the next one to be loaded into.
     room: Room,
     duplicates: u64,
 }
@@ -53,22 +53,22 @@ impl Sorted {
         }
     }
 
-    /// What is known of the entries: exact sizes; duplicates are counted as entries.
+    /// Returns the summary of the entries pushed: exact sizes; duplicates count as entries.
     pub fn summary(&self) -> &Summary {
         &self.summary
     }
 
-    /// The entries dropped so far because a later one had the same key.
+    /// Returns the number of entries that were dropped so far because a later one has the same key.
     pub fn duplicates(&self) -> u64 {
         self.duplicates
     }
 
-    /// The bytes written to the spill file so far.
+    /// Returns the number of bytes written to the spill files so far.
     pub fn spilled_bytes(&self) -> u64 {
         self.buckets.spill.spilled_bytes()
     }
 
-    /// Makes the next bucket the current one; `false` at the end.
+    /// Makes the next bucket the current one; returns `false` at the end.
     fn next_bucket(&mut self) -> Result<bool> {
         let emitted = std::mem::replace(&mut self.current, Loaded::empty(self.buckets.hasher));
         self.room = emitted.into_room();
@@ -86,8 +86,8 @@ impl Sorted {
         Ok(true)
     }
 
-    /// Starts to load the next bucket, when no other is in memory. One that is too large is
-    /// made smaller first.
+    /// Starts to load the next bucket when no other one is loaded. A bucket that is too large is
+    /// split first.
     fn load_next(&mut self) -> Result<()> {
         while let Some(bucket) = self.buckets.pop() {
             if bucket.memory_bytes() > self.unused_bytes() {
@@ -96,14 +96,14 @@ impl Sorted {
             if bucket.memory_bytes() <= self.unused_bytes() || bucket.entries == 1 {
                 return self.start(bucket);
             }
-            // The pool grows while a bucket is taken apart.
+            // Splitting a bucket needs chunks, so the pool grows.
             self.room = Room::empty();
             if bucket.only_hash().is_none() {
                 self.buckets.split(bucket)?;
                 continue;
             }
             let entries = bucket.entries;
-            // Half for the keys collected, half for the bytes they become.
+            // One half for the collected keys, one half for their encoded bytes.
             let bytes_max =
                 self.plan.memory_bytes.saturating_sub(self.buckets.spill.memory_bytes());
             let settled = self.buckets.settle(bucket, bytes_max / 2, self.policy)?;
@@ -115,7 +115,7 @@ impl Sorted {
         Ok(())
     }
 
-    /// Starts to load more buckets, if there is someone to do it and memory to do it in.
+    /// Starts to load more buckets, if the executor has threads and there is memory.
     fn load_ahead(&mut self) -> Result<()> {
         let ahead_max = self.buckets.spill.executor().width().min(AHEAD_MAX);
         while self.ahead.len() < ahead_max
@@ -143,8 +143,8 @@ impl Sorted {
         Ok(())
     }
 
-    /// The memory that nobody uses. Chunks count as used, also those that are free: giving memory
-    /// back to the system is slow, so it is done only when there is too little.
+    /// Returns the unused part of the memory budget, in bytes. Free chunks count as used: giving
+    /// memory back to the system is slow, so it is done only when memory is short.
     fn unused_bytes(&self) -> usize {
         let ahead_bytes: usize = self.ahead.iter().map(|ahead| ahead.memory_bytes).sum();
         let used = self.current_bytes + ahead_bytes + self.buckets.spill.memory_bytes();

@@ -11,56 +11,57 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-/// Chunks that are read at once; each takes its size in memory besides the place it is read to.
+/// Maximum number of chunks that are read at once; each takes its size in memory in addition to its
+/// destination.
 const READS_AT_ONCE: usize = 8;
 
-/// Chunks that are made at once, in the background.
+/// Number of chunks that one background job allocates.
 const MADE_AT_ONCE: usize = 16;
 
-/// A chunk in the spill: its place there, in chunks. Enough for a petabyte in chunks of
-/// 256 KiB.
+/// The place of a chunk in the spill: its number. 32 bits suffice for a petabyte in chunks of 256
+/// KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece(u32);
 
-/// A batch on its way to the files.
+/// A batch of chunks that is being written.
 #[derive(Debug)]
 struct Write {
     pieces: Vec<Piece>,
-    /// Gives the memory of the chunks back.
+    /// The result of the write, with the memory of the chunks.
     done: Pending<Result<Vec<Buffer>>>,
 }
 
-/// The pool of chunks, and the files that take what does not fit into the pool.
+/// The pool of chunks, and the files for the chunks that do not fit into the pool.
 #[derive(Debug)]
 pub(super) struct Spill {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     plan: Plan,
     executor: Arc<dyn Executor>,
-    /// Created with the first write.
+    /// The files, which are created before the first write.
     file: Option<SpillFile>,
-    /// Whether a file still has its name.
+    /// Whether a file still has a name.
     named: bool,
-    /// The length of the files together, in chunks.
+    /// Length of the files together, in chunks.
     file_chunks: u32,
-    /// Numbers of chunks in the files that can be overwritten.
+    /// Numbers of the chunks in the files that can be overwritten.
     holes: Vec<u32>,
-    /// Chunks in memory that nobody uses.
+    /// The unused chunks in memory.
     free: Vec<Buffer>,
-    /// New chunks that are being made.
+    /// The new chunks that are being allocated.
     coming: Option<Pending<Vec<Buffer>>>,
-    /// All chunks of the pool that are in memory: free, coming, in buckets, or being written.
+    /// Number of all chunks in memory: free, being allocated, in buckets, or being written.
     chunks: usize,
-    /// How many may be.
+    /// Maximum of `chunks`.
     chunks_max: usize,
-    /// Chunks being written.
+    /// Number of chunks that are being written.
     writing: usize,
-    /// Invariant: a piece is written once before it is read, and read once before its place is
-    /// given to another chunk. So only [`Spill::take_back`] and [`Spill::written`] give access to
-    /// what the files hold, and both wait for these writes.
+    /// The writes in flight, oldest first. Invariant: a piece is written once before it is read,
+    /// and read once before its place is given to another chunk. So only [`Spill::take_back`] and
+    /// [`Spill::written`] give access to what the files hold, and both wait for these writes.
     writes: VecDeque<Write>,
     spilled_bytes: u64,
-    /// A write or a read has failed, so entries are lost.
+    /// Whether a write or a read has failed, so that entries are lost.
     failed: bool,
 }
 
@@ -95,7 +96,7 @@ impl Spill {
         &self.executor
     }
 
-    /// The files, if there are any, with all pieces in them: waits until these are written.
+    /// Waits for all writes, then returns the files, if there are any.
     pub(super) fn written(&mut self) -> Result<Option<SpillFile>> {
         self.flush()?;
         Ok(self.file.clone())
@@ -105,25 +106,25 @@ impl Spill {
         self.plan.chunk_bytes
     }
 
-    /// The memory that the pool's chunks take.
+    /// Returns the memory of the pool's chunks, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.chunks * self.plan.chunk_bytes
     }
 
-    /// All bytes written so far.
+    /// Returns the number of bytes written so far.
     pub(super) fn spilled_bytes(&self) -> u64 {
         self.spilled_bytes
     }
 
-    /// Whether it is time to write a batch, so that the pool does not run dry when it is to leave
-    /// `reserve_bytes` of the memory to others.
+    /// Whether a batch should be written now, so that the pool does not run dry although
+    /// `reserve_bytes` of the memory are reserved for other uses.
     pub(super) fn is_low(&mut self, reserve_bytes: usize) -> bool {
         self.chunks_max = self.plan.chunks_beside(reserve_bytes);
         let used = self.chunks - self.free.len() - self.writing;
         used + self.plan.spare_chunks() > self.chunks_max
     }
 
-    /// A chunk with arbitrary bytes. Waits for a write if the pool is dry.
+    /// Returns a chunk with arbitrary content. Waits for a write if the pool is dry.
     pub(super) fn chunk(&mut self) -> Result<Buffer> {
         self.check()?;
         loop {
@@ -139,7 +140,8 @@ impl Spill {
         }
     }
 
-    /// Starts to make new chunks, if there may be more. It is the system that takes its time.
+    /// Starts to allocate new chunks, if the limit allows. The allocation is slow because the
+    /// system clears the memory.
     fn make_chunks(&mut self) {
         let at_once = if self.executor.width() == 0 { 1 } else { MADE_AT_ONCE };
         let count = at_once.min(self.chunks_max.saturating_sub(self.chunks));
@@ -152,19 +154,19 @@ impl Spill {
         }
     }
 
-    /// Takes a chunk that is not needed any more.
+    /// Returns an unused chunk to the pool.
     pub(super) fn put_back(&mut self, chunk: Buffer) {
         self.free.push(chunk);
     }
 
-    /// Frees all chunks that nobody uses.
+    /// Frees all unused chunks.
     pub(super) fn shrink(&mut self) {
         self.free.extend(self.coming.take().into_iter().flat_map(Pending::wait));
         self.chunks -= self.free.len();
         self.free = Vec::new();
     }
 
-    /// Finds a place in the file for a chunk, which the caller will write.
+    /// Returns a free place in the files for a chunk, which the caller must write.
     pub(super) fn place(&mut self) -> Piece {
         let number = self.holes.pop().unwrap_or_else(|| {
             let end = self.file_chunks;
@@ -186,7 +188,7 @@ impl Spill {
         Ok(())
     }
 
-    /// Returns when all is written.
+    /// Waits until everything is written.
     pub(super) fn flush(&mut self) -> Result<()> {
         while !self.writes.is_empty() {
             self.wait()?;
@@ -216,7 +218,8 @@ impl Spill {
         Ok(self.file.insert(file).clone())
     }
 
-    /// Creates a file that ends with its last handle, also if this process is killed.
+    /// Creates a file without a name: its space is freed when the last handle is closed, also if
+    /// this process is killed.
     fn unnamed(&mut self, access: Access) -> Result<Arc<dyn BlockFile>> {
         let file = self.disk.create(&self.path, access)?;
         self.named = true;
@@ -255,22 +258,22 @@ impl Drop for Spill {
             let _ = write.done.wait();
         }
         if self.named {
-            // Nobody is left who could be told of an error.
+            // Errors cannot be returned from here.
             let _ = self.disk.remove(&self.path);
         }
         if let Some(file) = self.file.take() {
-            // Freeing the blocks of a large file can take the device seconds.
+            // Freeing the blocks of a large file can take seconds.
             self.executor.spawn(Box::new(move || drop(file)));
         }
     }
 }
 
-/// The spill files, seen by the jobs that write and read them.
+/// The spill files, as seen by the jobs that write and read them.
 #[derive(Clone, Debug)]
 pub(super) struct SpillFile {
-    /// Goes through the page cache. The first chunks are here.
+    /// The file for the first chunks, which goes through the page cache.
     near: Arc<dyn BlockFile>,
-    /// Goes past it. All other chunks are here.
+    /// The file for all other chunks, which bypasses the page cache.
     far: Arc<dyn BlockFile>,
     near_chunks: u32,
     chunk_bytes: usize,
@@ -293,8 +296,8 @@ impl SpillFile {
         Ok(batch.into_iter().map(|(_, chunk)| chunk).collect())
     }
 
-    /// Reads chunks, one after the other, to the front of `bytes`. Several reads are under way at
-    /// once: a device is far from its rate with one.
+    /// Reads chunks, one after the other, into `bytes`, with several reads in flight: a single read
+    /// at a time is far below the throughput of a device.
     pub(super) fn read(&self, pieces: &[Piece], bytes: &mut [u8]) -> Result<()> {
         let mut rest = bytes;
         for pieces in pieces.chunk_by(|&a, &b| self.is_near(a) == self.is_near(b)) {
@@ -307,7 +310,7 @@ impl SpillFile {
         Ok(())
     }
 
-    /// The same for pieces that are in one file, with all reads under way at once.
+    /// Reads chunks that are in one file, with all reads in flight at once.
     fn read_some(&self, pieces: &[Piece], bytes: &mut [u8]) -> Result<()> {
         let Some(&first) = pieces.first() else { return Ok(()) };
         let extent = |&piece| Extent { offset: self.find(piece).1, len: self.chunk_bytes };
@@ -344,7 +347,7 @@ impl SpillFile {
         piece.0 < self.near_chunks
     }
 
-    /// The file that a piece is in, and its offset there.
+    /// Returns the file that holds a piece, and its offset there.
     fn find(&self, piece: Piece) -> (&Arc<dyn BlockFile>, u64) {
         let (file, number) = match self.is_near(piece) {
             true => (&self.near, piece.0),
