@@ -3,7 +3,7 @@
 use hashfold::{
     Seed,
     io::{Disk, MemoryDisk},
-    run::{MEMORY_BYTES_MIN, Merge, Run, SortOptions, Summary, Tombstones, VecRun},
+    run::{MEMORY_BYTES_MIN, Merge, Run, SortOptions, Tombstones, VecRun},
     table::{IndexChoice, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions},
     work::Inline,
 };
@@ -84,8 +84,7 @@ fn build_first(disk: &Arc<dyn Disk>, options: &TableOptions, batch: &[(Vec<u8>, 
         sorter.push(key, value.as_deref()).expect("sizes are legal");
     }
     let mut run = sorter.finish().expect("RAM does not fail");
-    let summary = *run.summary();
-    builder.build(&mut run, &summary).expect("RAM does not fail");
+    builder.build(&mut run).expect("RAM does not fail");
 }
 
 fn merge_second(
@@ -95,16 +94,10 @@ fn merge_second(
 ) {
     let builder = builder(disk, options);
     let old = open(disk);
-    let mut summary = Summary::EMPTY;
-    let mut scan = old.scan();
-    while scan.advance().expect("the table is sound") {
-        summary.add(scan.entry().key, scan.entry().value);
-    }
     let batch = VecRun::new(batch.to_vec(), options.seed);
-    let summary = summary.union(*batch.summary());
     let runs: Vec<Box<dyn Run>> = vec![Box::new(batch), Box::new(old.scan())];
-    let mut merge = Merge::new(runs, Tombstones::Drop);
-    builder.build(&mut merge, &summary).expect("RAM does not fail");
+    let mut merge = Merge::new(runs, Tombstones::Drop).expect("the seeds are one");
+    builder.build(&mut merge).expect("RAM does not fail");
 }
 
 fn open(disk: &Arc<dyn Disk>) -> Table {

@@ -74,8 +74,7 @@ impl Site {
         let push = &mut |key: &[u8], value: &[u8]| Ok(sorter.push(key, Some(value))?);
         items.read(&self.input, executor.as_ref(), push)?;
         let mut run = sorter.finish()?;
-        let summary = *run.summary();
-        let stats = builder.build(&mut run, &summary)?;
+        let stats = builder.build(&mut run)?;
         ensure(stats.entries == items.count, || {
             format!("{} entries were built of {} items", stats.entries, items.count)
         })

@@ -18,7 +18,7 @@ use clap::Args;
 use hashfold::{
     Error, ErrorKind, KeyHash, Seed,
     io::Access,
-    run::{Entry, Run},
+    run::{Entry, Run, Summary},
     table::{TableBuilder, TableOptions, TableStats},
 };
 use serde_json::json;
@@ -99,11 +99,10 @@ pub(crate) fn run(args: &BuildArgs) -> Result<Exit> {
         None => builder,
     };
     let sorted = sorter.finish()?;
-    let summary = *sorted.summary();
-    let progress =
-        Progress::start(args.show(), "writing", Unit::Entries, Some(summary.entries_max));
+    let entries = sorted.summary().entries_max;
+    let progress = Progress::start(args.show(), "writing", Unit::Entries, Some(entries));
     let mut watched = Watched { run: sorted, progress, stop: &stop, count: 0 };
-    let stats = builder.build(&mut watched, &summary)?;
+    let stats = builder.build(&mut watched)?;
     let outcome = Outcome {
         bad_rows,
         duplicates: watched.run.duplicates(),
@@ -216,6 +215,14 @@ struct Watched<'a, R> {
 }
 
 impl<R: Run> Run for Watched<'_, R> {
+    fn seed(&self) -> Seed {
+        self.run.seed()
+    }
+
+    fn summary(&self) -> Summary {
+        self.run.summary()
+    }
+
     #[inline]
     fn advance(&mut self) -> hashfold::Result<bool> {
         const ENTRIES_BETWEEN_LOOKS: u64 = 1 << 12;

@@ -62,7 +62,7 @@ fn runs(entries: u64) {
     let parts = [part(0), part(1)];
     measure("merge of two runs, entry", entries, || {
         let runs = parts.iter().map(|run| Box::new(run.clone()) as Box<dyn Run>).collect();
-        assert_eq!(count(&mut Merge::new(runs, Tombstones::Drop)), entries);
+        assert_eq!(count(&mut Merge::new(runs, Tombstones::Drop).unwrap()), entries);
     });
 }
 
@@ -95,8 +95,7 @@ fn tables(entries: u64) {
     let options = TableOptions::new(SEED, 1);
     let builder = TableBuilder::create(disk.clone(), folder, options, Arc::new(Inline)).unwrap();
     let mut run = sorter(entries).finish().unwrap();
-    let summary = *run.summary();
-    builder.build(&mut run, &summary).unwrap();
+    builder.build(&mut run).unwrap();
     let table = Table::open(&disk, folder, OpenOptions::default()).unwrap();
     measure("table in RAM, get", entries, || {
         let found = |i: &u64| table.get(&key(*i)).unwrap().is_some_and(|value| value == VALUE);

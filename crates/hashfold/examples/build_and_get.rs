@@ -14,8 +14,7 @@ fn main() -> Result<()> {
     sorter.push(b"sky", Some(b"blue"))?;
     sorter.push(b"grass", Some(b"green"))?;
     let mut run = sorter.finish()?;
-    let summary = *run.summary();
-    builder.build(&mut run, &summary)?; // on disk and current, or not at all
+    builder.build(&mut run)?; // on disk and current, or not at all
 
     let table = Table::open(&(disk as _), folder, OpenOptions::default())?;
     assert_eq!(table.get(b"sky")?.as_deref(), Some(&b"blue"[..]));

@@ -4,7 +4,7 @@
 //! The lowest layer that knows the file and the offset adds them with [`Error::at`]; the layers
 //! above do not replace them.
 
-use crate::key::KeyHash;
+use crate::key::{KeyHash, Seed};
 use std::{fmt, io, ops::RangeInclusive, path::Path, sync::Arc};
 
 /// The result of a fallible call of this library.
@@ -163,6 +163,13 @@ pub enum ErrorKind {
         /// The kind of data set that was found.
         got: &'static str,
     },
+    /// Keys are hashed with another seed than those that they are to be combined with.
+    WrongSeed {
+        /// The seed that was expected.
+        expected: Seed,
+        /// The seed that was found.
+        got: Seed,
+    },
     /// The target exists already.
     Exists,
     /// There is no such data set: the folder or its manifest is missing.
@@ -303,6 +310,7 @@ impl Error {
             ErrorKind::DuplicateKey { .. } | ErrorKind::Limit { .. } => ErrorClass::Input,
             ErrorKind::Argument { .. }
             | ErrorKind::WrongKind { .. }
+            | ErrorKind::WrongSeed { .. }
             | ErrorKind::Full { .. }
             | ErrorKind::Exists
             | ErrorKind::Absent
@@ -404,6 +412,11 @@ impl fmt::Display for ErrorKind {
                     "is a {got}, expected a {expected}; open it as a {got} or choose another folder"
                 )
             }
+            ErrorKind::WrongSeed { expected, got } => write!(
+                f,
+                "keys are hashed with seed {got}, expected {expected}; sort the entries again with \
+                 the seed {expected}"
+            ),
             ErrorKind::Exists => f.write_str("already exists"),
             ErrorKind::Absent => f.write_str("there is no data set here"),
             ErrorKind::Busy => f.write_str("another process is writing here; wait for it to end"),
@@ -418,6 +431,14 @@ impl std::error::Error for Error {
             ErrorKind::Io { source, .. } => Some(source),
             _ => None,
         }
+    }
+}
+
+/// Refuses keys that are hashed with another seed than the expected one.
+pub(crate) fn check_seed(expected: Seed, got: Seed) -> Result<()> {
+    match expected == got {
+        true => Ok(()),
+        false => Err(ErrorKind::WrongSeed { expected, got }.into()),
     }
 }
 

@@ -42,8 +42,7 @@ impl Dictionary for Hashfold {
             sorter.push(&data.key(i), Some(&value))?;
         }
         let mut run = sorter.finish()?;
-        let summary = *run.summary();
-        let stats = builder.build(&mut run, &summary)?;
+        let stats = builder.build(&mut run)?;
         if stats.entries != data.count {
             return Err(format!("{} entries of {}", stats.entries, data.count).into());
         }

@@ -254,8 +254,7 @@ fn locations(bench: &TableBench, report: &Report) -> Result<()> {
             )?;
         }
         let mut run = sorter.finish()?;
-        let summary = *run.summary();
-        let stats = builder.build(&mut run, &summary)?;
+        let stats = builder.build(&mut run)?;
         let bits = stats.index.location_bytes as f64 * 8.0 / count as f64;
         let name = format!("table.locations.{name}.bits_per_key");
         report.add(&name, bits, "bits", count, stats.data_bytes);
@@ -360,8 +359,7 @@ impl Scene<'_> {
             Ok(sorter.push(key, value)?)
         })?;
         let mut run = sorter.finish()?;
-        let summary = *run.summary();
-        let stats = builder.build(&mut run, &summary)?;
+        let stats = builder.build(&mut run)?;
         ensure(stats.entries == self.pairs.count, || {
             format!("{} entries were built", stats.entries)
         })

@@ -1,7 +1,7 @@
-use super::{Entry, Run};
+use super::{Entry, Run, Summary};
 use crate::{
-    error::{ErrorKind, Result},
-    key::KeyHash,
+    error::{Error, ErrorKind, Result, check_seed},
+    key::{KeyHash, Seed},
 };
 use std::{fmt, hint::select_unpredictable};
 
@@ -44,8 +44,15 @@ struct Head {
 
 impl Merge {
     /// Makes a run that merges `runs`, which are given newest first.
-    pub fn new(runs: Vec<Box<dyn Run>>, tombstones: Tombstones) -> Merge {
-        Merge {
+    ///
+    /// # Errors
+    /// `Argument` if there is no run, `WrongSeed` if two runs have different seeds.
+    pub fn new(runs: Vec<Box<dyn Run>>, tombstones: Tombstones) -> Result<Merge> {
+        let Some(first) = runs.first() else {
+            return Err(Error::argument("number of runs", "1 or more", 0));
+        };
+        runs.iter().try_for_each(|run| check_seed(first.seed(), run.seed()))?;
+        Ok(Merge {
             is_ended: vec![false; runs.len()],
             losers: Vec::with_capacity(runs.len()),
             runs,
@@ -53,7 +60,7 @@ impl Merge {
             previous_key: Vec::new(),
             is_started: false,
             tombstones,
-        }
+        })
     }
 
     /// Steps to the next entry, which may be a tombstone.
@@ -173,6 +180,14 @@ impl Merge {
 }
 
 impl Run for Merge {
+    fn seed(&self) -> Seed {
+        self.runs[0].seed()
+    }
+
+    fn summary(&self) -> Summary {
+        self.runs.iter().map(Run::summary).fold(Summary::EMPTY, Summary::union)
+    }
+
     fn advance(&mut self) -> Result<bool> {
         loop {
             match self.step() {

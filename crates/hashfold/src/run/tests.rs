@@ -1,8 +1,8 @@
 use super::{sort::testing::sorter_with_hash, *};
 use crate::{
-    error::ErrorClass,
+    error::{ErrorClass, ErrorKind, Result},
     io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
-    key::Seed,
+    key::{KeyHash, Seed},
     work::{Executor, Inline, Threads, testing::Late},
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};
@@ -123,7 +123,7 @@ fn check_sort_within(
         sorter.push(key, value.as_deref()).unwrap();
     }
     let mut sorted = sorter.finish().unwrap();
-    assert_eq!(*sorted.summary(), naive::summary(entries));
+    assert_eq!(sorted.summary(), naive::summary(entries));
     let all = collect(&mut sorted);
     // Not `assert_eq`, which would print megabytes.
     assert!(all == naive::sorted(entries, hash), "not what a map says");
@@ -403,6 +403,14 @@ fn a_vector_is_a_run() {
 struct AnyRun(Vec<(KeyHash, Owned)>, usize);
 
 impl Run for AnyRun {
+    fn seed(&self) -> Seed {
+        SEED
+    }
+
+    fn summary(&self) -> Summary {
+        Summary::EMPTY
+    }
+
     fn advance(&mut self) -> Result<bool> {
         self.1 += 1;
         Ok(self.1 <= self.0.len())
@@ -423,8 +431,8 @@ fn check_merge(runs: &[Vec<Owned>], hash: Hash) {
         expected.retain(|(_, (_, value))| tombstones == Tombstones::Keep || value.is_some());
         let runs = runs
             .iter()
-            .map(|run| -> Box<dyn Run> { Box::new(VecRun::with_hash(run.clone(), hash)) });
-        assert_eq!(collect(Merge::new(runs.collect(), tombstones)), expected);
+            .map(|run| -> Box<dyn Run> { Box::new(VecRun::with_hash(run.clone(), SEED, hash)) });
+        assert_eq!(collect(Merge::new(runs.collect(), tombstones).unwrap()), expected);
     }
 }
 
@@ -456,12 +464,22 @@ fn every_small_merge_agrees_with_a_map() {
 
 #[test]
 fn merges_of_any_width_agree_with_a_map() {
-    for width in (0..20).chain([31, 32, 33, 64, 100]) {
+    for width in (1..20).chain([31, 32, 33, 64, 100]) {
         let runs: Vec<_> =
             (0..width).map(|i| entries(20 + i * 7 % 50, 300, 10, i as u64)).collect();
         check_merge(&runs, plain);
         check_merge(&runs, four_hashes);
     }
+}
+
+#[test]
+fn runs_of_different_seeds_are_not_merged() {
+    let run = |seed| Box::new(VecRun::new(Vec::new(), Seed(seed))) as Box<dyn Run>;
+    let error = Merge::new(vec![run(1), run(1), run(2)], Tombstones::Keep).unwrap_err();
+    let ErrorKind::WrongSeed { expected, got } = *error.kind() else { panic!("{error}") };
+    assert_eq!((expected, got), (Seed(1), Seed(2)));
+    let none = Merge::new(Vec::new(), Tombstones::Keep).unwrap_err();
+    assert!(matches!(none.kind(), ErrorKind::Argument { .. }));
 }
 
 #[test]
@@ -478,7 +496,7 @@ fn a_run_that_does_not_ascend_is_refused() {
     for bad in bad {
         for tombstones in [Tombstones::Keep, Tombstones::Drop] {
             let runs: [Box<dyn Run>; 2] = [Box::new(other()), Box::new(AnyRun(bad.clone(), 0))];
-            let mut merge = Merge::new(runs.into(), tombstones);
+            let mut merge = Merge::new(runs.into(), tombstones).unwrap();
             let error = loop {
                 match merge.advance() {
                     Ok(more) => assert!(more, "{bad:?} was accepted"),

@@ -1,3 +1,5 @@
+//! A run of a few entries in RAM.
+
 use super::{Entry, Run, Summary};
 use crate::{
     error::Result,
@@ -23,16 +25,21 @@ pub struct VecRun {
     entries: Vec<(KeyHash, Owned)>,
     /// Number of calls of `advance`, at most `entries.len() + 1`.
     steps: usize,
+    seed: Seed,
     summary: Summary,
 }
 
 impl VecRun {
     /// Sorts `entries` into a run. If a key comes several times, its last entry is kept.
     pub fn new(entries: Vec<(Vec<u8>, Option<Vec<u8>>)>, seed: Seed) -> VecRun {
-        VecRun::with_hash(entries, |key| KeyHash::of(key, seed))
+        VecRun::with_hash(entries, seed, |key| KeyHash::of(key, seed))
     }
 
-    pub(super) fn with_hash(entries: Vec<Owned>, hash: impl Fn(&[u8]) -> KeyHash) -> VecRun {
+    pub(super) fn with_hash(
+        entries: Vec<Owned>,
+        seed: Seed,
+        hash: impl Fn(&[u8]) -> KeyHash,
+    ) -> VecRun {
         let mut entries: Vec<_> =
             entries.into_iter().map(|owned| (hash(&owned.0), owned)).collect();
         // The sort is stable, so of equal keys the one that was given last stays last.
@@ -48,16 +55,19 @@ impl VecRun {
         for (_, (key, value)) in &entries {
             summary.add(key, value.as_deref());
         }
-        VecRun { entries, steps: 0, summary }
-    }
-
-    /// Returns the exact summary of the entries.
-    pub fn summary(&self) -> &Summary {
-        &self.summary
+        VecRun { entries, steps: 0, seed, summary }
     }
 }
 
 impl Run for VecRun {
+    fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    fn summary(&self) -> Summary {
+        self.summary
+    }
+
     fn advance(&mut self) -> Result<bool> {
         self.steps = (self.steps + 1).min(self.entries.len() + 1);
         Ok(self.steps <= self.entries.len())

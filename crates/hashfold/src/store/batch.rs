@@ -5,7 +5,7 @@ use crate::{
     error::Result,
     io::Disk,
     key::Seed,
-    run::{MEMORY_BYTES_MIN, Run, SortOptions, Sorter, Summary},
+    run::{MEMORY_BYTES_MIN, SortOptions, Sorted, Sorter},
     work::Executor,
 };
 use std::{path::Path, sync::Arc};
@@ -70,12 +70,7 @@ impl Batch {
     }
 
     /// The sorted entries of each chunk.
-    pub(super) fn finish(self) -> Result<Vec<(Box<dyn Run>, Summary)>> {
-        let finish = |sorter: Sorter| {
-            let run = sorter.finish()?;
-            let summary = *run.summary();
-            Ok((Box::new(run) as Box<dyn Run>, summary))
-        };
-        self.sorters.into_iter().map(finish).collect()
+    pub(super) fn finish(self) -> Result<Vec<Sorted>> {
+        self.sorters.into_iter().map(Sorter::finish).collect()
     }
 }

@@ -68,6 +68,19 @@ impl<R: Run> Tagged<R> {
 }
 
 impl<R: Run> Run for Tagged<R> {
+    fn seed(&self) -> Seed {
+        self.run.seed()
+    }
+
+    /// Says nothing of the sizes of values: there may be deletions among them.
+    fn summary(&self) -> Summary {
+        let mut summary = self.run.summary();
+        summary.values.min = 1;
+        summary.values.max = summary.values.max.saturating_add(1);
+        summary.bytes_max += summary.entries_max;
+        summary
+    }
+
     fn advance(&mut self) -> Result<bool> {
         if !self.run.advance()? {
             return Ok(false);
@@ -94,19 +107,18 @@ impl<R: Run> Run for Tagged<R> {
     }
 }
 
-/// What is known of a run after [`Tagged`], or nothing of the sizes if there are deletions.
-pub(super) fn tagged_summary(summary: &Summary) -> Summary {
-    let mut tagged = *summary;
-    tagged.values.min = 1;
-    tagged.values.max = summary.values.max.saturating_add(1);
-    tagged.bytes_max += summary.entries_max;
-    tagged
-}
-
-/// The entries of a delta out of its table.
+/// The entries of a delta out of its table, whose run has the delta's summary.
 pub(super) struct Untagged<R>(pub(super) R);
 
 impl<R: Run> Run for Untagged<R> {
+    fn seed(&self) -> Seed {
+        self.0.seed()
+    }
+
+    fn summary(&self) -> Summary {
+        self.0.summary()
+    }
+
     fn advance(&mut self) -> Result<bool> {
         Ok(match self.0.advance()? {
             true => {

@@ -12,8 +12,8 @@
 use super::version::Changes;
 use crate::{
     error::{ErrorKind, Result},
-    key::KeyHash,
-    run::{Entry, Run},
+    key::{KeyHash, Seed},
+    run::{Entry, Run, Summary},
 };
 use std::cmp::Ordering;
 
@@ -172,6 +172,19 @@ impl<O: Run, N: Run> Join<O, N> {
 }
 
 impl<O: Run, N: Run> Run for Join<O, N> {
+    fn seed(&self) -> Seed {
+        self.new.run.seed()
+    }
+
+    fn summary(&self) -> Summary {
+        match self.keep {
+            Keep::Replace => self.new.run.summary(),
+            Keep::Overlay | Keep::Difference => {
+                self.old.run.summary().union(self.new.run.summary())
+            }
+        }
+    }
+
     fn advance(&mut self) -> Result<bool> {
         loop {
             match self.step()? {
@@ -193,18 +206,5 @@ impl<O: Run, N: Run> Run for Join<O, N> {
             Current::New => self.new.run.entry(),
             Current::Deleted => Entry { value: None, ..self.old.run.entry() },
         }
-    }
-}
-
-/// A run in which nothing is.
-pub(super) struct Empty;
-
-impl Run for Empty {
-    fn advance(&mut self) -> Result<bool> {
-        Ok(false)
-    }
-
-    fn entry(&self) -> Entry<'_> {
-        unreachable!("an empty run has no entry")
     }
 }

@@ -1,7 +1,7 @@
 //! Making the table of a layer: building it, watching what goes in, hashing what is written.
 
 use super::{
-    delta::{Tagged, tagged_summary},
+    delta::Tagged,
     tree::{FileTree, HashingDisk},
     version::{Layer, Shape},
 };
@@ -66,7 +66,7 @@ pub(super) struct LayerBuilder {
 
 impl LayerBuilder {
     /// Builds the table of a run, synced.
-    pub(super) fn build(&self, kind: Kind, run: impl Run, summary: &Summary) -> Result<Layer> {
+    pub(super) fn build(&self, kind: Kind, run: impl Run) -> Result<Layer> {
         let folder = folder_of(&self.tables, self.id);
         let disk = Arc::new(HashingDisk::new(self.disk.clone()));
         let executor = self.executor.clone();
@@ -74,10 +74,8 @@ impl LayerBuilder {
             TableBuilder::create_part(disk.clone(), &folder, self.options(kind), executor)?;
         let mut watched = Watched::new(run, self.watch.clone());
         match kind {
-            Kind::Base => builder.build(&mut watched, summary)?,
-            Kind::Delta => {
-                builder.build(&mut Tagged::new(&mut watched), &tagged_summary(summary))?
-            }
+            Kind::Base => builder.build(&mut watched)?,
+            Kind::Delta => builder.build(&mut Tagged::new(&mut watched))?,
         };
         watched.tell()?;
         let manifest = Manifest::read(self.disk.as_ref(), &folder)?;
@@ -135,6 +133,14 @@ impl<R: Run> Watched<R> {
 }
 
 impl<R: Run> Run for Watched<R> {
+    fn seed(&self) -> Seed {
+        self.run.seed()
+    }
+
+    fn summary(&self) -> Summary {
+        self.run.summary()
+    }
+
     #[inline]
     fn advance(&mut self) -> Result<bool> {
         if self.untold == WATCH_EVERY {

@@ -12,7 +12,7 @@ use crate::{
     folder::{TABLES, VERSIONS},
     io::{Disk, Lock},
     run::{Merge, Run, Tombstones},
-    table::{OpenOptions, Table, VisitValue},
+    table::{OpenOptions, Table, TableScan, VisitValue},
     work::Executor,
 };
 use arc_swap::ArcSwap;
@@ -157,12 +157,16 @@ impl Version {
 
     /// The same, with the help of `executor` to read ahead.
     pub fn scan_ahead(&self, chunk: u32, executor: &Arc<dyn Executor>) -> Box<dyn Run> {
-        merged(&self.chunks[chunk as usize], Some(executor))
+        self.merged(chunk, Some(executor))
     }
 
     /// All entries of a chunk, in the order of their hashes.
     pub fn scan(&self, chunk: u32) -> Box<dyn Run> {
-        merged(&self.chunks[chunk as usize], None)
+        self.merged(chunk, None)
+    }
+
+    fn merged(&self, chunk: u32, executor: Option<&Arc<dyn Executor>>) -> Box<dyn Run> {
+        merged(&self.info.chunks[chunk as usize], &self.chunks[chunk as usize], executor)
     }
 }
 
@@ -192,19 +196,26 @@ fn get_many_in<K: AsRef<[u8]>>(
 
 /// The entries of a chunk's layers, the newest first, as one run without deletions.
 /// Read ahead with the help of an executor, if there is one.
-pub(super) fn merged(layers: &[Arc<Table>], executor: Option<&Arc<dyn Executor>>) -> Box<dyn Run> {
-    let (base, deltas) = layers.split_last().expect("a chunk has a base");
-    let scan = |table: &Arc<Table>| match executor {
-        Some(executor) => table.scan().reading_ahead(executor.clone()),
-        None => table.scan(),
+pub(super) fn merged(
+    chunk: &Chunk,
+    tables: &[Arc<Table>],
+    executor: Option<&Arc<dyn Executor>>,
+) -> Box<dyn Run> {
+    let scan = |(layer, table): (&Layer, &Arc<Table>)| {
+        let scan = table.scan().with_summary(layer.sizes);
+        match executor {
+            Some(executor) => scan.reading_ahead(executor.clone()),
+            None => scan,
+        }
     };
-    if deltas.is_empty() {
-        return Box::new(scan(base));
+    let mut scans: Vec<TableScan> = chunk.layers.iter().zip(tables).map(scan).collect();
+    let base = Box::new(scans.pop().expect("a chunk has a base"));
+    if scans.is_empty() {
+        return base;
     }
-    let mut runs: Vec<Box<dyn Run>> = Vec::with_capacity(layers.len());
-    runs.extend(deltas.iter().map(|delta| Box::new(Untagged(scan(delta))) as Box<dyn Run>));
-    runs.push(Box::new(scan(base)));
-    Box::new(Merge::new(runs, Tombstones::Drop))
+    let deltas = scans.into_iter().map(|delta| Box::new(Untagged(delta)) as Box<dyn Run>);
+    let runs = deltas.chain([base as Box<dyn Run>]).collect();
+    Box::new(Merge::new(runs, Tombstones::Drop).expect("all tables of a version have its seed"))
 }
 
 /// Opens the table of a layer, which must be the one that the version file speaks of.

@@ -11,7 +11,8 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Place, Result},
     io::Disk,
-    run::{Entry, Run, SortOptions},
+    key::Seed,
+    run::{Entry, Run, SortOptions, Summary},
     work::Executor,
 };
 use std::{path::Path, sync::Arc};
@@ -73,6 +74,14 @@ struct Counted<R> {
 }
 
 impl<R: Run> Run for Counted<R> {
+    fn seed(&self) -> Seed {
+        self.run.seed()
+    }
+
+    fn summary(&self) -> Summary {
+        self.run.summary()
+    }
+
     fn advance(&mut self) -> Result<bool> {
         if self.untold == WATCH_EVERY {
             (self.watch)(std::mem::take(&mut self.untold))?;

@@ -20,7 +20,7 @@ use crate::{
     io::{Access, Disk, WRITER_BYTES_MAX, new_name, replace_file},
     key::Seed,
     manifest::Kind as DataSetKind,
-    run::{Run, SortOptions, Summary, VALUE_BYTES_MAX},
+    run::{Run as _, SortOptions, Sorted, VALUE_BYTES_MAX, VecRun},
     table::{OpenOptions, SCAN_BYTES_MAX, Table, is_table_file},
     work::{Executor, Pending},
 };
@@ -295,10 +295,10 @@ impl StoreWriter {
             (None, Some(options)) => options.attributes.clone(),
             (None, None) => self.newest()?.attributes,
         };
-        let job = |(chunk, (run, summary))| {
+        let job = |(chunk, run)| {
             let builder = self.layer_builder(self.new_table_id(facts.id, chunk as u32)?, shape);
             let old = parent.clone().map(|parent| (chunk, parent));
-            Ok(ChunkJob { run, summary, mode, old, builder })
+            Ok(ChunkJob { run, mode, old, builder })
         };
         let jobs: Result<Vec<ChunkJob>> = runs.into_iter().enumerate().map(job).collect();
         let built = match self.build_chunks(jobs?, memory_bytes) {
@@ -548,8 +548,7 @@ fn side_by_side(jobs: &[ChunkJob], memory_bytes: usize) -> usize {
 
 /// What is done for one chunk.
 struct ChunkJob {
-    run: Box<dyn Run>,
-    summary: Summary,
+    run: Sorted,
     mode: Mode,
     /// The chunk in the parent version.
     old: Option<(usize, Arc<VersionInfo>)>,
@@ -568,7 +567,7 @@ impl ChunkJob {
                 Ok((old, changes))
             }
             Plan::Delta => {
-                let layer = self.builder.build(Kind::Delta, self.run, &self.summary)?;
+                let layer = self.builder.build(Kind::Delta, self.run)?;
                 Ok((Chunk { layers: [vec![layer], old.layers].concat() }, None))
             }
             Plan::Join(keep) => self.join(keep),
@@ -576,12 +575,13 @@ impl ChunkJob {
     }
 
     fn plan(&self, old: &Chunk) -> Plan {
-        let is_empty = self.summary.entries_max == 0;
+        let summary = self.run.summary();
+        let is_empty = summary.entries_max == 0;
         let deltas: u64 = old.deltas().iter().map(|layer| layer.bytes).sum();
         // A delta puts a byte in front of each value.
         let is_cheap = old.deltas().len() < DELTAS_UNFOLDED_MAX
-            && self.summary.values.max < VALUE_BYTES_MAX as u64
-            && (deltas + self.summary.bytes_max) * FOLD_RATIO <= old.base().bytes;
+            && summary.values.max < VALUE_BYTES_MAX as u64
+            && (deltas + summary.bytes_max) * FOLD_RATIO <= old.base().bytes;
         match self.mode {
             Mode::Replace => Plan::Join(Keep::Replace),
             Mode::Merge if is_empty && old.deltas().is_empty() => Plan::Share,
@@ -594,8 +594,9 @@ impl ChunkJob {
     }
 
     fn build_first(self) -> Result<(Chunk, Option<Changes>)> {
-        let mut join = Join::new(super::join::Empty, self.run, Keep::Replace);
-        let layer = self.builder.build(Kind::Base, &mut join, &self.summary)?;
+        let nothing = VecRun::new(Vec::new(), self.run.seed());
+        let mut join = Join::new(nothing, self.run, Keep::Replace);
+        let layer = self.builder.build(Kind::Base, &mut join)?;
         Ok((Chunk { layers: vec![layer] }, Some(join.changes())))
     }
 
@@ -604,16 +605,12 @@ impl ChunkJob {
         let (number, parent) = self.old.expect("only an old chunk is joined");
         let (disk, tables) = (&self.builder.disk, &self.builder.tables);
         let options = OpenOptions { data: Access::Direct, index: Access::Mapped };
-        let layers = &parent.chunks[number].layers;
+        let chunk = &parent.chunks[number];
         let open = |layer| open_layer(disk, tables, &parent, layer, options).map(Arc::new);
-        let open: Result<Vec<Arc<Table>>> = layers.iter().map(open).collect();
-        let mut join = Join::new(merged(&open?, Some(&self.builder.executor)), self.run, keep);
-        let sizes = layers.iter().map(|layer| layer.sizes);
-        let summary = match keep {
-            Keep::Replace => self.summary,
-            _ => sizes.fold(self.summary, Summary::union),
-        };
-        let layer = self.builder.build(Kind::Base, &mut join, &summary)?;
+        let open: Result<Vec<Arc<Table>>> = chunk.layers.iter().map(open).collect();
+        let old = merged(chunk, &open?, Some(&self.builder.executor));
+        let mut join = Join::new(old, self.run, keep);
+        let layer = self.builder.build(Kind::Base, &mut join)?;
         Ok((Chunk { layers: vec![layer] }, Some(join.changes())))
     }
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     checksum::crc32c_append,
-    error::{Error, ErrorClass, ErrorKind, Place, Result},
+    error::{Error, ErrorClass, ErrorKind, Place, Result, check_seed},
     folder::{self, LockedFolder, Site},
     io::{
         Access, Disk, Writer,
@@ -116,10 +116,14 @@ impl TableBuilder {
     }
 
     /// Writes the table in one pass over its run and publishes it. Tombstones are left out.
-    /// `summary` must hold for the run: all keys or values of one size only if it says so.
-    pub fn build(mut self, run: &mut dyn Run, summary: &Summary) -> Result<TableStats> {
+    ///
+    /// # Errors
+    /// `WrongSeed` if the run's seed is not that of the options, `Argument` if the run breaks the promise of its
+    /// summary.
+    pub fn build(mut self, run: &mut dyn Run) -> Result<TableStats> {
+        check_seed(self.options.seed, run.seed())?;
         let generation = self.generation;
-        let data = self.write_data(run, summary, generation)?;
+        let data = self.write_data(run, generation)?;
         let index = write_index(&self.folder, &self.header(), data.index, generation)?;
         let manifest = Manifest {
             kind: Kind::Table,
@@ -138,15 +142,16 @@ impl TableBuilder {
         Header::new(FileKind::TableData, self.options.seed, self.options.id)
     }
 
-    fn write_data(&self, run: &mut dyn Run, summary: &Summary, generation: u64) -> Result<Written> {
-        let layout = Layout::of(summary, self.options.block_size);
+    fn write_data(&self, run: &mut dyn Run, generation: u64) -> Result<Written> {
+        let summary = run.summary();
+        let layout = Layout::of(&summary, self.options.block_size);
         let name = file_name(DATA_ROLE, self.options.id, generation);
         let path = self.folder.path().join(&name);
         let file = self.folder.disk().create(&path, self.options.access)?;
         let place = file.place().clone();
         let mut data =
             DataWriter::new(file.clone(), self.executor.clone(), layout, &self.header())?;
-        let expected = expected(layout, summary);
+        let expected = expected(layout, &summary);
         let mut index = IndexBuilder::new(&self.options.index, &expected);
         while run.advance()? {
             let entry = run.entry();

@@ -26,7 +26,7 @@ use crate::{
         frame::{FileKind, Footer, Header},
     },
     key::{KeyHash, Seed},
-    run::{Entry, check_sizes},
+    run::{Entry, KEY_BYTES_MAX, SizeRange, Summary, VALUE_BYTES_MAX, check_sizes},
     work::Executor,
 };
 use std::sync::Arc;
@@ -212,6 +212,23 @@ impl DataFile {
         let place = file.place().clone();
         let context = Context { layout, id, seed, place, blocks: totals.blocks };
         Ok(DataFile { file, context, totals })
+    }
+
+    /// Bounds on the entries, as known without reading them.
+    pub(super) fn summary(&self) -> Summary {
+        let totals = &self.totals;
+        let Layout { key_size, value_size, .. } = self.context.layout;
+        let range = |size: Option<usize>, max: usize| match size {
+            _ if totals.entries == 0 => SizeRange::EMPTY,
+            Some(size) => SizeRange { min: size as u64, max: size as u64 },
+            None => SizeRange { min: 0, max: max as u64 },
+        };
+        Summary {
+            entries_max: totals.entries,
+            keys: range(key_size, KEY_BYTES_MAX),
+            values: range(value_size, VALUE_BYTES_MAX),
+            bytes_max: totals.key_bytes + totals.value_bytes,
+        }
     }
 
     /// What an index must know.

@@ -25,8 +25,7 @@
 //! sorter.push(b"sky", Some(b"blue"))?;
 //! sorter.push(b"grass", Some(b"green"))?;
 //! let mut run = sorter.finish()?;
-//! let summary = *run.summary();
-//! builder.build(&mut run, &summary)?;
+//! builder.build(&mut run)?;
 //!
 //! let table = Table::open(&disk, folder, OpenOptions::default())?;
 //! assert_eq!(table.get(b"sky")?.as_deref(), Some(&b"blue"[..]));

@@ -7,7 +7,7 @@ use super::{
     fingerprints::Fingerprints,
     image::{Bytes, check_body},
     index::{Index, Indexed, Parts, Target},
-    layout::{Layout, Position},
+    layout::Position,
     locations::Locations,
     options::{IndexChoice, IndexStats, OpenOptions, TableStats},
     scan::TableScan,
@@ -22,7 +22,6 @@ use crate::{
     },
     key::KeyHash,
     manifest::{FileEntry, Kind, Manifest},
-    run::{KEY_BYTES_MAX, SizeRange, Summary, VALUE_BYTES_MAX},
 };
 use std::{cell::RefCell, iter, ops::Range, path::Path, sync::Arc};
 
@@ -55,28 +54,11 @@ pub(super) struct TableData {
 
 impl TableData {
     pub(super) fn scan(&self) -> TableScan {
-        TableScan::new(self.file.file.clone(), &self.file.context)
+        TableScan::new(&self.file)
     }
 
     pub(super) fn indexed(&self) -> Indexed {
         self.file.indexed()
-    }
-
-    /// What there is to know of the entries without reading them.
-    fn summary(&self) -> Summary {
-        let totals = &self.file.totals;
-        let Layout { key_size, value_size, .. } = self.file.context.layout;
-        let range = |size: Option<usize>, max: usize| match size {
-            _ if totals.entries == 0 => SizeRange::EMPTY,
-            Some(size) => SizeRange { min: size as u64, max: size as u64 },
-            None => SizeRange { min: 0, max: max as u64 },
-        };
-        Summary {
-            entries_max: totals.entries,
-            keys: range(key_size, KEY_BYTES_MAX),
-            values: range(value_size, VALUE_BYTES_MAX),
-            bytes_max: totals.key_bytes + totals.value_bytes,
-        }
     }
 
     /// Where blocks are in the file.
@@ -276,11 +258,6 @@ impl Table {
     /// block, or the first few where there are fewer blocks than that.
     pub fn sample(&self, count: u64, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         self.data.scan().sample(count, visit)
-    }
-
-    /// What a builder must know of a scan's run.
-    pub fn summary(&self) -> Summary {
-        self.data.summary()
     }
 
     /// Whether a lookup of this key would read a block.

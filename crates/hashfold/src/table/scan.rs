@@ -2,14 +2,14 @@
 
 use super::{
     blocks::{Blocks, Context, Located, Stretch},
+    data::DataFile,
     layout::Position,
     window::Window,
 };
 use crate::{
     error::{Error, Result},
-    io::BlockFile,
-    key::KeyHash,
-    run::{Entry, Run},
+    key::{KeyHash, Seed},
+    run::{Entry, Run, Summary},
     work::Executor,
 };
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct TableScan {
     context: Context,
+    summary: Summary,
     window: Window,
     /// The block whose head is read next.
     next_block: u64,
@@ -49,10 +50,12 @@ enum Part {
 }
 
 impl TableScan {
-    pub(super) fn new(file: Arc<dyn BlockFile>, context: &Context) -> TableScan {
+    pub(super) fn new(data: &DataFile) -> TableScan {
+        let DataFile { file, context, .. } = data;
         TableScan {
-            window: Window::new(file, context.layout.block_size, context.blocks),
+            window: Window::new(file.clone(), context.layout.block_size, context.blocks),
             context: context.clone(),
+            summary: data.summary(),
             next_block: 0,
             left: 0,
             next: Position { block: 0, offset: 0 },
@@ -60,6 +63,12 @@ impl TableScan {
             key: Vec::new(),
             value: Vec::new(),
         }
+    }
+
+    /// The scan with bounds that the caller knows better.
+    pub(crate) fn with_summary(mut self, summary: Summary) -> TableScan {
+        self.summary = summary;
+        self
     }
 
     /// The same scan, which has `executor` read what comes next while the caller works.
@@ -228,6 +237,14 @@ impl TableScan {
 }
 
 impl Run for TableScan {
+    fn seed(&self) -> Seed {
+        self.context.seed
+    }
+
+    fn summary(&self) -> Summary {
+        self.summary
+    }
+
     fn advance(&mut self) -> Result<bool> {
         self.current = None;
         if !self.step_block()? {

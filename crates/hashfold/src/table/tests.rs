@@ -29,8 +29,7 @@ fn build(disk: &Arc<dyn Disk>, folder: &Path, pairs: &Pairs, options: TableOptio
         sorter.push(key, Some(value)).unwrap();
     }
     let mut run = sorter.finish().unwrap();
-    let summary = *run.summary();
-    builder.build(&mut run, &summary).unwrap()
+    builder.build(&mut run).unwrap()
 }
 
 fn open(disk: &Arc<dyn Disk>, folder: &Path) -> Table {
@@ -227,8 +226,7 @@ fn the_last_of_equal_keys_wins_or_is_refused() {
             sorter.push(b"key", Some(value.as_bytes())).unwrap();
         }
         let mut run = sorter.finish().unwrap();
-        let summary = *run.summary();
-        let built = builder.build(&mut run, &summary);
+        let built = builder.build(&mut run);
         if duplicates == Duplicates::Refuse {
             assert!(matches!(built.unwrap_err().kind(), ErrorKind::DuplicateKey { .. }));
             assert!(!disk.exists(folder).unwrap());
@@ -328,6 +326,14 @@ fn what_is_not_there_is_said_to_be_absent() {
 struct Broken<R>(R, u32);
 
 impl<R: Run> Run for Broken<R> {
+    fn seed(&self) -> Seed {
+        self.0.seed()
+    }
+
+    fn summary(&self) -> Summary {
+        self.0.summary()
+    }
+
     fn advance(&mut self) -> Result<bool> {
         self.1 = self.1.checked_sub(1).ok_or(ErrorKind::Stopped)?;
         self.0.advance()
@@ -338,27 +344,60 @@ impl<R: Run> Run for Broken<R> {
     }
 }
 
+/// A run with the summary of another.
+struct Misled(VecRun, Summary);
+
+impl Run for Misled {
+    fn seed(&self) -> Seed {
+        self.0.seed()
+    }
+
+    fn summary(&self) -> Summary {
+        self.1
+    }
+
+    fn advance(&mut self) -> Result<bool> {
+        self.0.advance()
+    }
+
+    fn entry(&self) -> Entry<'_> {
+        self.0.entry()
+    }
+}
+
+#[test]
+fn a_run_of_another_seed_is_refused_and_changes_nothing() {
+    let disk = memory();
+    let folder = Path::new(FOLDER);
+    let options = options(IndexChoice::Auto);
+    let builder = TableBuilder::create(disk.clone(), folder, options, Arc::new(Inline)).unwrap();
+    let other = Seed(SEED.0 + 1);
+    let error = builder.build(&mut VecRun::new(Vec::new(), other)).unwrap_err();
+    let ErrorKind::WrongSeed { expected, got } = *error.kind() else { panic!("{error}") };
+    assert_eq!((expected, got), (SEED, other));
+    assert!(!disk.exists(folder).unwrap());
+}
+
 #[test]
 fn a_build_that_is_stopped_or_misled_leaves_nothing() {
     let entries = |count: u32| {
         let entry = |i: u32| (i.to_le_bytes().to_vec(), Some(vec![0; 10 + i as usize / 90]));
         VecRun::new((0..count).map(entry).collect(), SEED)
     };
-    let check = |run: &mut dyn Run, summary: &Summary| {
+    let check = |run: &mut dyn Run| {
         let disk = memory();
         let folder = Path::new("some/folder");
         let options = options(IndexChoice::Auto);
         let builder =
             TableBuilder::create(disk.clone(), folder, options, Arc::new(Inline)).unwrap();
-        let error = builder.build(run, summary).unwrap_err();
+        let error = builder.build(run).unwrap_err();
         assert!(!disk.exists(folder).unwrap());
         error
     };
-    let summary = *entries(100).summary();
-    let stopped = check(&mut Broken(entries(100), 50), &summary);
+    let stopped = check(&mut Broken(entries(100), 50));
     assert!(matches!(stopped.kind(), ErrorKind::Stopped));
     // The summary says that all values have one size; the last ones do not.
-    let misled = check(&mut entries(100), entries(90).summary());
+    let misled = check(&mut Misled(entries(100), entries(90).summary()));
     assert_eq!(name(misled.kind()), "argument");
 }
 
@@ -379,12 +418,11 @@ fn a_merge_of_a_scan_and_a_change_is_as_good_as_a_new_build() {
         changes.push((key.clone(), value));
     }
     let changes = VecRun::new(changes, SEED);
-    let summary = table.summary().union(*changes.summary());
     let runs: Vec<Box<dyn Run>> = vec![Box::new(changes), Box::new(table.scan())];
-    let mut merge = Merge::new(runs, Tombstones::Drop);
+    let mut merge = Merge::new(runs, Tombstones::Drop).unwrap();
     let merged = TableOptions { replace: true, id: 2, ..options(IndexChoice::Auto) };
     let builder = TableBuilder::create(disk.clone(), folder, merged, Arc::new(Inline)).unwrap();
-    builder.build(&mut merge, &summary).unwrap();
+    builder.build(&mut merge).unwrap();
     check_table(&open(&disk, folder), &new);
 }
 
@@ -403,8 +441,7 @@ fn a_build_that_fails_leaves_the_files_of_a_table_that_lost_its_manifest() {
             drop(builder);
         } else {
             let run = VecRun::new(vec![(b"key".to_vec(), Some(b"value".to_vec()))], SEED);
-            let summary = *run.summary();
-            builder.build(&mut Broken(run, 1), &summary).unwrap_err();
+            builder.build(&mut Broken(run, 1)).unwrap_err();
         }
         assert_eq!(disk.list(folder).unwrap(), before);
     }

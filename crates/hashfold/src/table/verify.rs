@@ -45,7 +45,7 @@ pub(super) fn verify(
 ) -> Result<VerifyReport> {
     let blocks = file.totals.blocks;
     let mut report = VerifyReport::default();
-    let mut scan = TableScan::new(file.file.clone(), &file.context);
+    let mut scan = TableScan::new(file);
     let mut check = Check { file, index, last: (KeyHash::from_bits(0), Vec::new()) };
     let mut told = 0;
     loop {

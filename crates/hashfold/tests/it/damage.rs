@@ -501,8 +501,7 @@ fn keys_and_values_up_to_the_limit_come_back_and_larger_ones_are_refused() {
     sorter.push(&key, Some(&value)).unwrap();
     sorter.push(b"key", Some(b"value")).unwrap();
     let mut run = sorter.finish().unwrap();
-    let summary = *run.summary();
-    builder.build(&mut run, &summary).unwrap();
+    builder.build(&mut run).unwrap();
     let table = open(&disk, folder()).unwrap();
     assert!(table.get(&key).unwrap() == Some(value));
     assert_eq!(table.get(b"key").unwrap().unwrap(), b"value");
@@ -520,8 +519,7 @@ fn a_run_with_an_entry_over_the_limit_is_refused() {
         let builder = builder(&disk, options(IndexChoice::Dense, 1)).unwrap();
         let entries = vec![(vec![1; key_size], Some(vec![2; value_size]))];
         let mut run = VecRun::new(entries, crate::fixture::SEED);
-        let summary = *run.summary();
-        check_limit(&builder.build(&mut run, &summary).unwrap_err(), limit);
+        check_limit(&builder.build(&mut run).unwrap_err(), limit);
         assert!(!disk.exists(folder()).unwrap());
     }
 }
@@ -530,6 +528,16 @@ fn a_run_with_an_entry_over_the_limit_is_refused() {
 struct Forged(Vec<(KeyHash, &'static [u8])>, usize);
 
 impl Run for Forged {
+    fn seed(&self) -> Seed {
+        crate::fixture::SEED
+    }
+
+    fn summary(&self) -> Summary {
+        let mut summary = Summary::EMPTY;
+        self.0.iter().for_each(|(_, key)| summary.add(key, Some(b"value")));
+        summary
+    }
+
     fn advance(&mut self) -> Result<bool> {
         self.1 += 1;
         Ok(self.1 <= self.0.len())
@@ -545,9 +553,7 @@ impl Run for Forged {
 fn build_forged(entries: Vec<(KeyHash, &'static [u8])>) -> Error {
     let disk = memory();
     let builder = builder(&disk, options(IndexChoice::Dense, 1)).unwrap();
-    let mut summary = Summary::EMPTY;
-    entries.iter().for_each(|(_, key)| summary.add(key, Some(b"value")));
-    let error = builder.build(&mut Forged(entries, 0), &summary).unwrap_err();
+    let error = builder.build(&mut Forged(entries, 0)).unwrap_err();
     assert!(!disk.exists(folder()).unwrap(), "nothing is left");
     error
 }
@@ -566,18 +572,6 @@ fn a_run_that_does_not_ascend_is_refused() {
 }
 
 #[test]
-fn a_run_that_breaks_the_promise_of_its_summary_is_refused() {
-    let disk = memory();
-    let builder = builder(&disk, options(IndexChoice::Dense, 1)).unwrap();
-    let entries = vec![(b"a".to_vec(), Some(vec![1])), (b"b".to_vec(), Some(vec![1, 2]))];
-    let mut run = VecRun::new(entries, crate::fixture::SEED);
-    let mut summary = Summary::EMPTY;
-    summary.add(b"a", Some(&[1]));
-    let error = builder.build(&mut run, &summary).unwrap_err();
-    assert_eq!(error.class(), ErrorClass::Usage, "{error}");
-}
-
-#[test]
 fn a_key_that_comes_twice_is_refused_on_request() {
     let disk = memory();
     let builder = builder(&disk, options(IndexChoice::Dense, 1)).unwrap();
@@ -587,8 +581,7 @@ fn a_key_that_comes_twice_is_refused_on_request() {
         sorter.push(b"key", Some(value)).unwrap();
     }
     let mut run = sorter.finish().unwrap();
-    let summary = *run.summary();
-    let error = builder.build(&mut run, &summary).unwrap_err();
+    let error = builder.build(&mut run).unwrap_err();
     let ErrorKind::DuplicateKey { key } = error.kind() else { panic!("{error}") };
     assert_eq!(&key[..], b"key");
     assert!(!disk.exists(folder()).unwrap());

@@ -23,8 +23,7 @@ fn build(folder: &Path, pairs: &Pairs, options: TableOptions) -> TableStats {
         sorter.push(key, Some(value)).unwrap();
     }
     let mut run = sorter.finish().unwrap();
-    let summary = *run.summary();
-    let stats = builder.build(&mut run, &summary).unwrap();
+    let stats = builder.build(&mut run).unwrap();
     assert!(run.spilled_bytes() > 0, "the sort had too much memory");
     stats
 }

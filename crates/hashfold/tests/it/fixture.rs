@@ -108,8 +108,7 @@ pub(crate) fn try_build_on(
         sorter.push(key, Some(value))?;
     }
     let mut run = sorter.finish()?;
-    let summary = *run.summary();
-    builder.build(&mut run, &summary)
+    builder.build(&mut run)
 }
 
 #[track_caller]

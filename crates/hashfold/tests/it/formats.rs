@@ -4,7 +4,7 @@
 use hashfold::{
     Seed,
     io::{Access, Disk, MemoryDisk, read_all},
-    run::{Summary, VecRun},
+    run::VecRun,
     table::{TableBuilder, TableOptions},
     work::Inline,
 };
@@ -135,8 +135,7 @@ fn example() -> [Vec<u8>; 3] {
     let owned = |text: &str| text.as_bytes().to_vec();
     let mut run =
         VecRun::new(entries.map(|(key, value)| (owned(key), Some(owned(value)))).to_vec(), Seed(1));
-    let summary: Summary = *run.summary();
-    builder.build(&mut run, &summary).unwrap();
+    builder.build(&mut run).unwrap();
     ["MANIFEST", "data-0000000000000001-1", "index-0000000000000001-1"].map(|name| {
         let file = disk.open(&folder.join(name), Access::Cached).unwrap();
         read_all(file.as_ref(), 1 << 20).unwrap().to_vec()

@@ -4,10 +4,7 @@ use crate::fixture::{Pairs, check_holds, folder, memory, open, scanned};
 use hashfold::{
     Seed,
     io::Disk,
-    run::{
-        Duplicates, KEY_BYTES_MAX, MEMORY_BYTES_MIN, Merge, SizeRange, SortOptions, Summary,
-        Tombstones, VALUE_BYTES_MAX, VecRun,
-    },
+    run::{Duplicates, KEY_BYTES_MAX, MEMORY_BYTES_MIN, Merge, SortOptions, Tombstones, VecRun},
     table::{IndexChoice, IndexOptions, Table, TableBuilder, TableOptions, TableStats, reindex},
     work::{Executor, Inline, Threads},
 };
@@ -156,34 +153,16 @@ impl Case {
             sorter.push(key, value.as_deref()).unwrap();
         }
         let mut run = sorter.finish().unwrap();
-        let summary = *run.summary();
-        builder.build(&mut run, &summary).unwrap()
+        builder.build(&mut run).unwrap()
     }
 
     /// Builds a new table of the old one's entries and one batch.
     fn update(&self, disk: &Arc<dyn Disk>, folder: &Path, old: &Table, batch: &[Change]) {
         let builder = self.builder(disk, folder);
         let batch = VecRun::new(batch.to_vec(), self.options.seed);
-        let summary = summary_of(old).union(*batch.summary());
         let runs: Vec<Box<dyn hashfold::run::Run>> = vec![Box::new(batch), Box::new(old.scan())];
-        let mut merge = Merge::new(runs, Tombstones::Drop);
-        builder.build(&mut merge, &summary).unwrap();
-    }
-}
-
-/// What is known of a table's scan.
-fn summary_of(table: &Table) -> Summary {
-    let stats = table.stats();
-    let sizes = |one: Option<usize>, max: usize| match one {
-        _ if stats.entries == 0 => SizeRange::EMPTY,
-        Some(size) => SizeRange { min: size as u64, max: size as u64 },
-        None => SizeRange { min: 0, max: max as u64 },
-    };
-    Summary {
-        entries_max: stats.entries,
-        keys: sizes(stats.key_size, KEY_BYTES_MAX),
-        values: sizes(stats.value_size, VALUE_BYTES_MAX),
-        bytes_max: stats.key_bytes + stats.value_bytes,
+        let mut merge = Merge::new(runs, Tombstones::Drop).unwrap();
+        builder.build(&mut merge).unwrap();
     }
 }
 

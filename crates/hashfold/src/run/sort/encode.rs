@@ -104,7 +104,7 @@ impl Shape {
 /// The hash function of a sort; tests may choose the hashes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hasher {
-    seed: Seed,
+    pub(super) seed: Seed,
     #[cfg(test)]
     forged: Option<fn(&[u8]) -> KeyHash>,
 }

@@ -227,8 +227,8 @@ impl Sorter {
     }
 
     /// Returns the summary of the entries pushed so far; duplicates count as entries.
-    pub fn summary(&self) -> &Summary {
-        &self.summary
+    pub fn summary(&self) -> Summary {
+        self.summary
     }
 
     /// Ends the input and returns the run. The entries are sorted while the run is read.

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     error::Result,
+    key::Seed,
     run::{Duplicates, Entry, Run, Summary},
     work::{Inline, Pending},
 };
@@ -51,11 +52,6 @@ impl Sorted {
             room: Room::empty(),
             duplicates: 0,
         }
-    }
-
-    /// Returns the summary of the entries pushed: exact sizes; duplicates count as entries.
-    pub fn summary(&self) -> &Summary {
-        &self.summary
     }
 
     /// Returns the number of entries that were dropped so far because a later one has the same key.
@@ -153,6 +149,15 @@ impl Sorted {
 }
 
 impl Run for Sorted {
+    fn seed(&self) -> Seed {
+        self.buckets.hasher.seed
+    }
+
+    /// The sizes are exact; duplicates are counted as entries.
+    fn summary(&self) -> Summary {
+        self.summary
+    }
+
     fn advance(&mut self) -> Result<bool> {
         loop {
             if self.current.advance() {
