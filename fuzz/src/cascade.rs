@@ -5,9 +5,13 @@ use hashfold::{
     Error, KeyHash, Result, Seed,
     checksum::{crc32c, crc32c_append},
     filter::{
-        CASCADE_MEMORY_MIN, CascadeFilter, CascadeOptions, CascadeSettings, Fingerprints, Mode,
-        Snapshot, Span, Universe, verify_cascade,
+        Mode,
+        cascade::{
+            CASCADE_MEMORY_MIN, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot,
+            verify_cascade,
+        },
     },
+    fingerprints::{FingerprintBatch, Fingerprints, Universe},
     io::{ALIGNMENT, Access, Disk, MemoryDisk, OsDisk, frame::FileKind},
     manifest::Manifest,
     work::{Executor, Inline},
@@ -210,9 +214,10 @@ fn read(disk: &dyn Disk) -> Result<()> {
         assert!(many.is_none() || found == Some(count > 0));
     }
     let executor: Arc<dyn Executor> = Arc::new(Inline);
-    let (mut scan, mut span) = (snapshot.scan(&executor)?, Span::default());
-    while scan.next_span(&mut span)? {
-        assert!(!span.is_empty());
+    let (mut scan, mut batch) = (snapshot.scan(&executor)?, FingerprintBatch::new());
+    while scan.append_to(&mut batch)? {
+        assert!(!batch.is_empty());
+        batch.clear();
     }
     Ok(())
 }

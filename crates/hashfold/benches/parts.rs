@@ -6,7 +6,8 @@
 use hashfold::{
     KeyHash, Seed,
     checksum::crc32c,
-    filter::{self, Fingerprints, Mode, PackedRun, Span, Universe},
+    filter::{self, Mode, PackedRun},
+    fingerprints::{FingerprintBatch, Fingerprints, Universe},
     io::{Disk, MemoryDisk},
     run::{Merge, Run, SortOptions, Sorter, Tombstones, VecRun},
     table::{HashIndex, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions},
@@ -123,13 +124,15 @@ fn packed(universe: Universe, part: u64, count: u64) -> PackedRun {
     let mut ones: Vec<u64> = (0..count).map(|i| universe.fingerprint(hash(i))).collect();
     ones.sort_unstable();
     ones.dedup();
-    PackedRun::build(&mut Span { ones, counted: Vec::new() }.into_run(universe)).unwrap()
+    let batch = FingerprintBatch::from_sorted(ones).unwrap();
+    PackedRun::build(&mut batch.into_run(Seed(0), universe)).unwrap()
 }
 
 fn scan(run: &PackedRun) -> u64 {
-    let (mut scan, mut span, mut count) = (run.scan(), Span::default(), 0);
-    while scan.next_span(&mut span).unwrap() {
-        count += black_box(&span).len() as u64;
+    let (mut scan, mut batch, mut count) = (run.scan(), FingerprintBatch::new(), 0);
+    while scan.append_to(&mut batch).unwrap() {
+        count += black_box(&batch).len() as u64;
+        batch.clear();
     }
     count
 }

@@ -1,6 +1,6 @@
 //! Tells the pages that come for the first time from those that were seen, today and tomorrow.
 
-use hashfold::{Result, Seed, filter::*, io::OsDisk, work::Threads};
+use hashfold::{Result, Seed, filter::cascade::*, io::OsDisk, work::Threads};
 use std::{path::Path, sync::Arc};
 
 fn main() -> Result<()> {

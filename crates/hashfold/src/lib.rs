@@ -16,6 +16,7 @@ pub mod codec;
 pub mod env;
 pub mod error;
 pub mod filter;
+pub mod fingerprints;
 pub mod folder;
 pub mod io;
 pub mod key;

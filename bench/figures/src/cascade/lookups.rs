@@ -12,7 +12,7 @@ use crate::{
 };
 use hashfold::{
     KeyHash,
-    filter::{CascadeFilter, Snapshot},
+    filter::cascade::{CascadeFilter, Snapshot},
     io::{Access, BlockFile, Disk, Extent, OsDisk},
 };
 use std::{path::Path, sync::Arc, time::Instant};

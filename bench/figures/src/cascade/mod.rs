@@ -15,7 +15,7 @@ pub use self::{
 use crate::{Options, Result, builds::THREADS, hashes::pick, measure::ensure, sheet::Sheet};
 use hashfold::{
     KeyHash, Seed,
-    filter::{CascadeFilter, CascadeOptions, CascadeSettings},
+    filter::cascade::{CascadeFilter, CascadeOptions, CascadeSettings},
     io::OsDisk,
     work::{Inline, Threads},
 };

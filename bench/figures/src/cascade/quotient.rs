@@ -12,7 +12,7 @@ use crate::{
 use fastbloom::BloomFilter;
 use hashfold::{
     KeyHash, Seed,
-    filter::{QuotientFilter, QuotientOptions},
+    filter::quotient::{QuotientFilter, QuotientOptions},
 };
 
 const COLUMNS: &[&str] = &[

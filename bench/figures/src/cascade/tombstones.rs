@@ -13,7 +13,10 @@ use crate::{
 };
 use hashfold::{
     KeyHash,
-    filter::{CascadeFilter, CascadeOptions, Mode},
+    filter::{
+        Mode,
+        cascade::{CascadeFilter, CascadeOptions},
+    },
 };
 use std::{fs, path::Path};
 

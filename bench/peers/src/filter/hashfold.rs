@@ -4,7 +4,11 @@ use super::{Keys, Measured, Peer, ask_all, batches, check, check_removed, quarte
 use crate::Result;
 use hashfold::{
     KeyHash, Seed,
-    filter::{BuildOptions, Fingerprints, Growth, Mode, QuotientFilter, QuotientOptions, Span},
+    filter::{
+        Mode,
+        quotient::{BuildOptions, Growth, QuotientFilter, QuotientOptions},
+    },
+    fingerprints::{FingerprintBatch, Fingerprints},
 };
 use std::hint::black_box;
 
@@ -129,10 +133,11 @@ fn ask_batches(filter: &QuotientFilter, hashes: &[KeyHash]) -> (u64, f64) {
 /// Items a second of reading all, and of building another filter from that.
 fn stream(filter: &QuotientFilter) -> Result<(f64, f64)> {
     let (seen, iterate) = rate(filter.distinct() as usize, || -> Result<u64> {
-        let (mut scan, mut span, mut seen) = (filter.scan(), Span::default(), 0);
-        while scan.next_span(&mut span)? {
-            seen += span.len() as u64;
-            black_box(&span);
+        let (mut scan, mut batch, mut seen) = (filter.scan(), FingerprintBatch::new(), 0);
+        while scan.append_to(&mut batch)? {
+            seen += batch.len() as u64;
+            black_box(&batch);
+            batch.clear();
         }
         Ok(seen)
     });
@@ -142,7 +147,6 @@ fn stream(filter: &QuotientFilter) -> Result<(f64, f64)> {
         mode: Mode::Set,
         growth: Growth::Refuse,
         load_max: 0.9,
-        seed: Seed(0),
     };
     let (built, build) =
         rate(filter.distinct() as usize, || QuotientFilter::build(&mut filter.scan(), &options));

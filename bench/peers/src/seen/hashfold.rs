@@ -4,7 +4,7 @@ use super::{Options, Peer, Set};
 use crate::Result;
 use hashfold::{
     KeyHash, Seed,
-    filter::{CascadeFilter, CascadeOptions, CascadeSettings},
+    filter::cascade::{CascadeFilter, CascadeOptions, CascadeSettings},
     io::OsDisk,
     work::Threads,
 };

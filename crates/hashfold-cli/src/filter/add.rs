@@ -17,7 +17,7 @@ use crate::{
 use clap::Args;
 use hashfold::{
     KeyHash,
-    filter::{CascadeFilter, Mode},
+    filter::{Mode, cascade::CascadeFilter},
     folder::Contents,
 };
 use serde_json::json;

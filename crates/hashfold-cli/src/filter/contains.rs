@@ -13,7 +13,7 @@ use crate::{
     stop::Stop,
 };
 use clap::Args;
-use hashfold::{KeyHash, filter::Snapshot};
+use hashfold::{KeyHash, filter::cascade::Snapshot};
 use std::{
     ffi::OsString,
     io::{self, BufWriter, StdoutLock, Write as _},

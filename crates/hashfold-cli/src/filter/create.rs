@@ -12,7 +12,11 @@ use crate::{
 use clap::Args;
 use hashfold::{
     Seed,
-    filter::{CascadeFilter, CascadeOptions, CascadeStats, Mode, Universe},
+    filter::{
+        Mode,
+        cascade::{CascadeFilter, CascadeOptions, CascadeStats},
+    },
+    fingerprints::Universe,
     folder::Contents,
     manifest::Kind,
 };

@@ -12,7 +12,7 @@ use crate::{
     units,
 };
 use clap::Args;
-use hashfold::filter::{CascadeFilter, CascadeStats, Snapshot};
+use hashfold::filter::cascade::{CascadeFilter, CascadeStats, Snapshot};
 use serde_json::json;
 use std::{
     fs,

@@ -3,7 +3,7 @@
 use crate::{device, failure::Result, folder, units};
 use clap::Args;
 use hashfold::{
-    filter::{CASCADE_MEMORY_MIN, CascadeFilter, CascadeSettings, Snapshot},
+    filter::cascade::{CASCADE_MEMORY_MIN, CascadeFilter, CascadeSettings, Snapshot},
     io::{Access, WRITER_BYTES_MAX},
     work::Executor,
 };

@@ -9,7 +9,11 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{
-    filter::{CascadeStats, Mode, Snapshot, Universe},
+    filter::{
+        Mode,
+        cascade::{CascadeStats, Snapshot},
+    },
+    fingerprints::Universe,
     io::Access,
 };
 use serde_json::{Value, json};

@@ -13,7 +13,7 @@ use crate::{
 use clap::Args;
 use hashfold::{
     Error, ErrorClass, ErrorKind,
-    filter::{CascadeReport, verify_cascade},
+    filter::cascade::{CascadeReport, verify_cascade},
 };
 use serde_json::json;
 use std::path::PathBuf;

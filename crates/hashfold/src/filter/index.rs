@@ -1,7 +1,9 @@
 //! Which block a fingerprint is in: 4 bytes of RAM a block, or a part of that where RAM is scarce.
 
-use super::Universe;
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    fingerprints::Universe,
+};
 use std::ops::Range;
 
 /// The first bits of the first fingerprint of each block of a run.

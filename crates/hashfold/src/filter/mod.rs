@@ -6,31 +6,13 @@
 //! small probability of having another one's fingerprint.
 
 mod block;
-mod cascade;
+pub mod cascade;
 mod index;
-mod items;
 mod machine;
 mod merge;
 mod mode;
 mod pack;
 mod packed;
-mod quotient;
-mod span;
-mod universe;
+pub mod quotient;
 
-pub use self::{
-    cascade::{
-        CASCADE_MEMORY_DEFAULT, CASCADE_MEMORY_MIN, CascadeFilter, CascadeOptions, CascadeReport,
-        CascadeSettings, CascadeStats, EpochStats, Snapshot, SnapshotScan, verify_cascade,
-    },
-    items::Items,
-    merge::Merge,
-    mode::Mode,
-    packed::PackedRun,
-    quotient::{
-        BuildOptions, Growth, InFile, Memory, QuotientFilter, QuotientOptions, QuotientView, Scan,
-        Storage,
-    },
-    span::{Counted, Fingerprints, Span},
-    universe::Universe,
-};
+pub use self::{merge::Merge, mode::Mode, packed::PackedRun};

@@ -1,12 +1,10 @@
 //! Items in, full blocks out.
 
-use super::{
-    Fingerprints, Universe,
-    block::{BLOCK_SIZE, Bytes, Encoder, ITEMS_MAX},
-    items::{Items, check_follows, disorder},
-    merge::ascends,
+use super::block::{BLOCK_SIZE, Bytes, Encoder, ITEMS_MAX};
+use crate::{
+    error::Result,
+    fingerprints::{Ascent, Checked, FingerprintBatch, Fingerprints, Universe},
 };
-use crate::error::{Error, Result};
 
 /// Takes the blocks of a run, one after the other: with the first fingerprint, complete but for
 /// the checksum.
@@ -23,16 +21,14 @@ impl<F: FnMut(u64, &mut Bytes) -> Result<()>> BlockSink for F {
 
 /// Packs a run into blocks.
 pub(super) struct Packer {
-    universe: Universe,
     /// See [`super::index::BlockIndex::cut_shift`].
     cut_shift: u32,
     encoder: Encoder,
     block: Box<Bytes>,
     /// What is not in a block yet: less than [`ITEMS_MAX`], from `done` on.
-    pending: Items,
+    pending: FingerprintBatch,
     done: usize,
-    /// The largest fingerprint so far.
-    last: Option<u64>,
+    ascent: Ascent,
     len: u64,
 }
 
@@ -41,41 +37,45 @@ impl Packer {
     /// bit `cut_shift` on.
     pub(super) fn new(universe: Universe, cut_shift: u32) -> Packer {
         Packer {
-            universe,
             cut_shift,
             encoder: Encoder::new(),
             block: Box::new([0; BLOCK_SIZE]),
-            pending: Items::default(),
+            pending: FingerprintBatch::new(),
             done: 0,
-            last: None,
+            ascent: Ascent::new(universe),
             len: 0,
         }
     }
 
-    /// Takes all of a run, to its end.
+    /// Packs all of a run; returns the number of its fingerprints.
     pub(super) fn pack(
         mut self,
         fingerprints: &mut dyn Fingerprints,
         sink: &mut impl BlockSink,
     ) -> Result<u64> {
-        while self.take(|pending| fingerprints.append_items(pending))? {
+        let mut fingerprints = Checked::new(fingerprints);
+        while self.take(|pending| fingerprints.append_to(pending))? {
             self.emit(ITEMS_MAX, sink)?;
         }
         self.finish(sink)
     }
 
-    /// Takes the next items; full blocks go to `sink`.
-    pub(super) fn push(&mut self, items: &Items, sink: &mut impl BlockSink) -> Result<()> {
+    /// Packs the next fingerprints; full blocks go to `sink`.
+    pub(super) fn push(
+        &mut self,
+        batch: &FingerprintBatch,
+        sink: &mut impl BlockSink,
+    ) -> Result<()> {
         self.take(|pending| {
-            pending.append(items.all());
+            pending.append(batch.all());
             Ok(true)
         })?;
         self.emit(ITEMS_MAX, sink)
     }
 
-    /// Takes what `append` appends to the pending items, and checks it.
-    fn take(&mut self, append: impl FnOnce(&mut Items) -> Result<bool>) -> Result<bool> {
-        // What is left is moved to the front seldom enough.
+    /// Takes the fingerprints that `append` appends to the pending ones.
+    fn take(&mut self, append: impl FnOnce(&mut FingerprintBatch) -> Result<bool>) -> Result<bool> {
+        // Moving the rest to the front is rare enough.
         if self.done >= 2 * ITEMS_MAX {
             self.pending.remove_first(self.done);
             self.done = 0;
@@ -84,17 +84,8 @@ impl Packer {
         let is_some = append(&mut self.pending)?;
         let new = &self.pending.fingerprints[start..];
         self.len += new.len() as u64;
-        self.last = check_follows(new, self.last)?;
-        if !ascends(new) {
-            return Err(disorder());
-        }
-        match self.last {
-            Some(last) if last > self.universe.last() => {
-                let expected = format!("at most {:#x}", self.universe.last());
-                Err(Error::field("fingerprint", expected, format!("{last:#x}")))
-            }
-            _ => Ok(is_some),
-        }
+        self.ascent.check(new)?;
+        Ok(is_some)
     }
 
     /// Gives out what is left, and how many fingerprints there were in all.
@@ -121,42 +112,38 @@ impl Packer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::{Counted, Span};
 
-    fn blocks_of(spans: &[Span]) -> Vec<(u64, Bytes)> {
+    fn blocks_of(batches: &[FingerprintBatch]) -> Vec<(u64, Bytes)> {
         let mut blocks = Vec::new();
         let mut sink = |first, block: &mut Bytes| {
             blocks.push((first, *block));
             Ok(())
         };
         let mut packer = Packer::new(Universe::EXACT, 32);
-        for span in spans {
-            let mut items = Items::default();
-            items.append_span(span).unwrap();
-            packer.push(&items, &mut sink).unwrap();
-        }
+        batches.iter().for_each(|batch| packer.push(batch, &mut sink).unwrap());
         let len = packer.finish(&mut sink).unwrap();
-        assert_eq!(len, spans.iter().map(Span::len).sum::<usize>() as u64);
+        assert_eq!(len, batches.iter().map(FingerprintBatch::len).sum::<usize>() as u64);
         blocks
     }
 
     #[test]
-    fn blocks_do_not_depend_on_the_spans_that_they_come_from() {
-        let item = |i: u64| ((i * i) << 24) | i;
-        let span_of = |range: std::ops::Range<u64>| {
-            let (ones, counted): (Vec<u64>, Vec<u64>) = range.partition(|i| i % 11 != 5);
-            let counted = counted.iter().map(|&i| Counted { fingerprint: item(i), count: -1 });
-            Span { ones: ones.into_iter().map(item).collect(), counted: counted.collect() }
+    fn blocks_do_not_depend_on_the_batches_that_they_come_from() {
+        let batch_of = |range: std::ops::Range<u64>| {
+            let mut batch = FingerprintBatch::new();
+            range.for_each(|i| {
+                batch.push(((i * i) << 24) | i, if i % 11 == 5 { -1 } else { 1 }).unwrap();
+            });
+            batch
         };
         const LEN: u64 = 70_000;
-        let whole = blocks_of(&[span_of(0..LEN)]);
+        let whole = blocks_of(&[batch_of(0..LEN)]);
         assert!(whole.len() > 20, "{}", whole.len());
         assert!(whole.is_sorted_by(|a, b| a.0 < b.0));
         for step in [100, 3001, 33_333] {
             let starts = (0..LEN).step_by(step);
-            let spans: Vec<Span> =
-                starts.map(|start| span_of(start..LEN.min(start + step as u64))).collect();
-            assert!(blocks_of(&spans) == whole, "{step}");
+            let batches: Vec<_> =
+                starts.map(|start| batch_of(start..LEN.min(start + step as u64))).collect();
+            assert!(blocks_of(&batches) == whole, "{step}");
         }
         assert!(blocks_of(&[]).is_empty());
     }

@@ -1,14 +1,15 @@
 //! A run of fingerprints in RAM, packed.
 
 use super::{
-    Fingerprints, Universe,
     block::{Block, Bytes},
     index::BlockIndex,
-    items::{Items, next_span},
     pack::Packer,
-    span::Span,
 };
-use crate::{error::Result, key::KeyHash};
+use crate::{
+    error::Result,
+    fingerprints::{FingerprintBatch, Fingerprints, Universe},
+    key::{KeyHash, Seed},
+};
 use std::{ops::Deref, sync::Arc};
 
 /// An immutable run of fingerprints in RAM: 2.5 bits each and the base 2 logarithm of their mean
@@ -17,15 +18,15 @@ use std::{ops::Deref, sync::Arc};
 /// The size does not depend on a load, and grows with each fingerprint alike.
 ///
 /// ```
-/// use hashfold::{KeyHash, Seed, filter::{PackedRun, Span, Universe}};
+/// use hashfold::{KeyHash, Seed, filter::PackedRun, fingerprints::{FingerprintBatch, Universe}};
 /// # fn main() -> hashfold::Result<()> {
 /// let universe = Universe::for_capacity(1000, 0.001)?;
 /// let hash = |i: u64| KeyHash::of(&i.to_le_bytes(), Seed(1));
-/// let mut ones: Vec<u64> = (0..1000).map(|i| universe.fingerprint(hash(i))).collect();
-/// ones.sort_unstable();
-/// ones.dedup();
-/// let span = Span { ones, counted: Vec::new() };
-/// let run = PackedRun::build(&mut span.into_run(universe))?;
+/// let mut fingerprints: Vec<u64> = (0..1000).map(|i| universe.fingerprint(hash(i))).collect();
+/// fingerprints.sort_unstable();
+/// fingerprints.dedup();
+/// let batch = FingerprintBatch::from_sorted(fingerprints)?;
+/// let run = PackedRun::build(&mut batch.into_run(Seed(1), universe))?;
 /// assert!((0..1000).all(|i| run.contains(hash(i))));
 /// assert!((1000..2000).filter(|&i| run.contains(hash(i))).count() < 10);
 /// # Ok(())
@@ -35,6 +36,7 @@ use std::{ops::Deref, sync::Arc};
 pub struct PackedRun {
     blocks: Vec<Bytes>,
     index: BlockIndex,
+    seed: Seed,
     universe: Universe,
     len: u64,
 }
@@ -51,10 +53,10 @@ impl PackedRun {
         fingerprints: &mut dyn Fingerprints,
         bytes: usize,
     ) -> Result<PackedRun> {
-        let universe = fingerprints.universe();
+        let (seed, universe) = (fingerprints.seed(), fingerprints.universe());
         let index = BlockIndex::new(universe);
         let blocks = Vec::with_capacity(bytes / size_of::<Bytes>());
-        let mut run = PackedRun { blocks, index, universe, len: 0 };
+        let mut run = PackedRun { blocks, index, seed, universe, len: 0 };
         run.rebuild(fingerprints)?;
         Ok(run)
     }
@@ -62,7 +64,7 @@ impl PackedRun {
     /// The same, in the place and in the memory of a run that is of no use any more: fresh memory
     /// costs more time than packing does. After an error the run is empty.
     pub fn rebuild(&mut self, fingerprints: &mut dyn Fingerprints) -> Result<()> {
-        self.universe = fingerprints.universe();
+        (self.seed, self.universe) = (fingerprints.seed(), fingerprints.universe());
         self.blocks.clear();
         self.index.clear(self.universe);
         self.len = 0;
@@ -128,7 +130,12 @@ impl PackedRun {
         self.blocks.capacity() * size_of::<Bytes>() + self.index.bytes()
     }
 
-    /// Where the fingerprints are from.
+    /// The seed that the keys were hashed with.
+    pub fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    /// The universe of the fingerprints.
     pub fn universe(&self) -> Universe {
         self.universe
     }
@@ -142,28 +149,27 @@ struct PackedScan<R> {
 }
 
 impl<R: Deref<Target = PackedRun> + Send> Fingerprints for PackedScan<R> {
+    fn seed(&self) -> Seed {
+        self.run.seed
+    }
+
     fn universe(&self) -> Universe {
         self.run.universe
     }
 
-    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
-        next_span(span, |items| self.append_items(items))
-    }
-
-    fn append_items(&mut self, items: &mut Items) -> Result<bool> {
+    fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool> {
         let Some(bytes) = self.run.blocks.get(self.next) else {
             return Ok(false);
         };
         self.next += 1;
-        Block::new(bytes)?.decode(items)?;
+        Block::new(bytes)?.decode(batch)?;
         Ok(true)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::span::Counted, *};
-    use crate::key::Seed;
+    use super::*;
 
     /// The hash whose fingerprint in [`Universe::EXACT`] this is.
     fn hash(fingerprint: u64) -> KeyHash {
@@ -182,33 +188,25 @@ mod tests {
 
     /// Each fingerprint is found with its count, its neighbours are not, and a scan gives all.
     #[track_caller]
-    fn check(span: &Span) {
-        let run = PackedRun::build(&mut span.clone().into_run(Universe::EXACT)).unwrap();
-        assert_eq!(run.len(), span.len() as u64);
-        for &one in &span.ones {
-            assert_eq!(run.count(hash(one)), 1, "{one:#x}");
+    fn check(batch: &FingerprintBatch) {
+        let mut run = batch.clone().into_run(Seed(3), Universe::EXACT);
+        let run = PackedRun::build(&mut run).unwrap();
+        assert_eq!((run.len(), run.seed()), (batch.len() as u64, Seed(3)));
+        for (fingerprint, count) in batch.iter() {
+            assert_eq!(run.count(hash(fingerprint)), count, "{fingerprint:#x}");
+            assert_eq!(run.contains(hash(fingerprint)), count > 0);
+            for near in [fingerprint.wrapping_sub(1), fingerprint.wrapping_add(1)] {
+                let is_there = batch.fingerprints().binary_search(&near).is_ok();
+                assert_eq!(run.count(hash(near)) != 0, is_there);
+            }
         }
-        for item in &span.counted {
-            assert_eq!(run.count(hash(item.fingerprint)), item.count);
-            assert_eq!(run.contains(hash(item.fingerprint)), item.count > 0);
-        }
-        let is_there = |item: u64| {
-            let counted = span.counted.binary_search_by_key(&item, |it| it.fingerprint);
-            span.ones.binary_search(&item).is_ok() || counted.is_ok()
-        };
-        for near in span.ones.iter().flat_map(|one| [one.wrapping_sub(1), one.wrapping_add(1)]) {
-            assert_eq!(run.count(hash(near)) != 0, is_there(near));
-        }
-        let (mut all, mut some, mut scan) = (Span::default(), Span::default(), run.scan());
-        while scan.next_span(&mut some).unwrap() {
-            all.ones.extend(&some.ones);
-            all.counted.extend(&some.counted);
-        }
-        assert_eq!(&all, span);
+        let (mut all, mut scan) = (FingerprintBatch::new(), run.scan());
+        while scan.append_to(&mut all).unwrap() {}
+        assert_eq!(&all, batch);
     }
 
-    fn ones(ones: Vec<u64>) -> Span {
-        Span { ones, counted: Vec::new() }
+    fn ones(fingerprints: Vec<u64>) -> FingerprintBatch {
+        FingerprintBatch::from_sorted(fingerprints).unwrap()
     }
 
     #[test]
@@ -232,28 +230,29 @@ mod tests {
     #[test]
     fn no_count_is_missed() {
         for every in [2, 7, 300] {
-            let mut span = Span::default();
+            let mut batch = FingerprintBatch::new();
             for (i, fingerprint) in items(30_000, |_| 40).into_iter().enumerate() {
-                match i % every {
-                    0 => span.counted.push(Counted { fingerprint, count: 2 + i as i64 }),
-                    1 if i % 3 == 0 => span.counted.push(Counted { fingerprint, count: -1 }),
-                    _ => span.ones.push(fingerprint),
-                }
+                let count = match i % every {
+                    0 => 2 + i as i64,
+                    1 if i % 3 == 0 => -1,
+                    _ => 1,
+                };
+                batch.push(fingerprint, count).unwrap();
             }
-            check(&span);
+            check(&batch);
         }
     }
 
     #[test]
     fn what_is_no_fingerprint_of_the_universe_is_refused() {
         let universe = Universe::with_size(1000).unwrap();
-        assert!(PackedRun::build(&mut ones(vec![3, 999]).into_run(universe)).is_ok());
-        assert!(PackedRun::build(&mut ones(vec![3, 1000]).into_run(universe)).is_err());
+        assert!(PackedRun::build(&mut ones(vec![3, 999]).into_run(Seed(3), universe)).is_ok());
+        assert!(PackedRun::build(&mut ones(vec![3, 1000]).into_run(Seed(3), universe)).is_err());
     }
 
     #[test]
     fn a_run_is_built_again_in_the_memory_of_another() {
-        let build = |count| ones(items(count, |_| 45)).into_run(Universe::EXACT);
+        let build = |count| ones(items(count, |_| 45)).into_run(Seed(3), Universe::EXACT);
         let mut run = PackedRun::build(&mut build(60_000)).unwrap();
         let bytes = run.bytes();
         run.rebuild(&mut build(50_000)).unwrap();

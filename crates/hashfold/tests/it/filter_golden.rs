@@ -8,9 +8,13 @@ use crate::{
 use hashfold::{
     KeyHash,
     filter::{
-        CASCADE_MEMORY_MIN, CascadeFilter, CascadeOptions, CascadeSettings, Mode, Snapshot,
-        Universe, verify_cascade,
+        Mode,
+        cascade::{
+            CASCADE_MEMORY_MIN, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot,
+            verify_cascade,
+        },
     },
+    fingerprints::Universe,
     io::{Access, Disk, MemoryDisk, OsDisk},
 };
 use std::{

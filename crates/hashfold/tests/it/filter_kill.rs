@@ -7,7 +7,7 @@ use crate::{
 };
 use hashfold::{
     KeyHash, Seed,
-    filter::{
+    filter::cascade::{
         CASCADE_MEMORY_MIN, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot,
         verify_cascade,
     },

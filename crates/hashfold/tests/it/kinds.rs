@@ -9,7 +9,7 @@ use crate::{
 };
 use hashfold::{
     Error, ErrorKind, Result,
-    filter::{CascadeFilter, CascadeOptions, CascadeSettings, Snapshot, verify_cascade},
+    filter::cascade::{CascadeFilter, CascadeOptions, CascadeSettings, Snapshot, verify_cascade},
     folder::Contents,
     io::{Access, Disk, MemoryDisk},
     manifest::Kind,
@@ -25,7 +25,7 @@ const FOLDERS: [(&str, Kind); 3] =
 
 fn settings() -> CascadeSettings {
     CascadeSettings {
-        memory_bytes: hashfold::filter::CASCADE_MEMORY_MIN,
+        memory_bytes: hashfold::filter::cascade::CASCADE_MEMORY_MIN,
         executor: Arc::new(Inline),
         ..CascadeSettings::default()
     }

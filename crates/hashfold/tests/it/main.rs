@@ -6,6 +6,7 @@ mod documents;
 mod end_to_end;
 mod filter_golden;
 mod filter_kill;
+mod fingerprints;
 mod fixture;
 mod formats;
 mod golden;

@@ -1,5 +1,5 @@
 //! The quotient filter as the paper lays it out (Bender et al., *Don't Thrash*, 2011, section 2):
-//! the obviously right twin of `hashfold::filter::QuotientFilter`.
+//! the obviously right twin of `hashfold::filter::quotient::QuotientFilter`.
 //!
 //! `2^q` slots of three bits and a remainder of `r` bits, linear probing round the end. Slow, and
 //! on purpose: every operation on a cluster takes it out, changes a sorted list and puts it back.

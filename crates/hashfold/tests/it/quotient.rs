@@ -4,9 +4,10 @@ use crate::paper_quotient::PaperQuotient;
 use hashfold::{
     ErrorKind, KeyHash, Seed,
     filter::{
-        BuildOptions, Counted, Fingerprints, Growth, Mode, QuotientFilter, QuotientOptions,
-        QuotientView, Span, Universe,
+        Mode,
+        quotient::{BuildOptions, Growth, QuotientFilter, QuotientOptions, QuotientView},
     },
+    fingerprints::{FingerprintBatch, Fingerprints, Universe},
     io::{Access, Disk, MemoryDisk, OsDisk},
 };
 use proptest::prelude::*;
@@ -14,38 +15,14 @@ use std::{collections::BTreeMap, path::Path};
 
 const SEED: Seed = Seed(11);
 
-/// A run of given spans.
-struct Given {
-    universe: Universe,
-    spans: std::vec::IntoIter<Span>,
-}
-
-impl Given {
-    fn new(universe: Universe, spans: Vec<Span>) -> Given {
-        Given { universe, spans: spans.into_iter() }
-    }
-}
-
-impl Fingerprints for Given {
-    fn universe(&self) -> Universe {
-        self.universe
-    }
-
-    fn next_span(&mut self, span: &mut Span) -> hashfold::Result<bool> {
-        span.clear();
-        let Some(next) = self.spans.next() else { return Ok(false) };
-        *span = next;
-        Ok(true)
-    }
-}
-
 /// An empty filter with `2^quotient_bits` slots (64 or more) and remainders of `remainder_bits`.
 fn empty(quotient_bits: u32, remainder_bits: u32, mode: Mode) -> QuotientFilter {
     let universe = Universe::with_size(1 << (quotient_bits + remainder_bits)).unwrap();
     let capacity = (0.95 * 2_f64.powi(quotient_bits as i32)) as u64;
     let growth = Growth::Refuse;
-    let options = BuildOptions { capacity, mode, growth, load_max: 0.95, seed: SEED };
-    let filter = QuotientFilter::build(&mut Given::new(universe, Vec::new()), &options).unwrap();
+    let options = BuildOptions { capacity, mode, growth, load_max: 0.95 };
+    let mut nothing = FingerprintBatch::new().into_run(SEED, universe);
+    let filter = QuotientFilter::build(&mut nothing, &options).unwrap();
     assert_eq!((filter.slots(), filter.remainder_bits()), (1 << quotient_bits, remainder_bits));
     filter
 }
@@ -57,21 +34,10 @@ fn hash(fingerprint: u64, bits: u32) -> KeyHash {
 
 /// What a run gives, as a map from fingerprints to counts.
 pub(crate) fn counts(run: &mut dyn Fingerprints) -> BTreeMap<u64, u64> {
-    let mut out = BTreeMap::new();
-    let mut span = Span::default();
-    let mut last = None;
-    while run.next_span(&mut span).unwrap() {
-        let ones = span.ones.iter().map(|&one| (one, 1));
-        let counted = span.counted.iter().map(|c| (c.fingerprint, c.count as u64));
-        let mut all: Vec<_> = ones.chain(counted).collect();
-        all.sort_unstable();
-        for (fingerprint, count) in all {
-            assert!(last.is_none_or(|last| last < fingerprint));
-            last = Some(fingerprint);
-            out.insert(fingerprint, count);
-        }
-    }
-    out
+    let mut all = FingerprintBatch::new();
+    while run.append_to(&mut all).unwrap() {}
+    assert!(all.fingerprints().is_sorted_by(|a, b| a < b));
+    all.iter().map(|(fingerprint, count)| (fingerprint, count as u64)).collect()
 }
 
 /// All that a filter says agrees with the map.
@@ -406,16 +372,10 @@ fn a_chain_that_is_too_long_is_refused_and_nothing_breaks() {
     let bits = quotient_bits + remainder_bits;
     let base = 1000_u64 << remainder_bits;
     let universe = Universe::with_size(1 << bits).unwrap();
-    let start = Span { ones: (0..65_400).map(|i| base + i).collect(), counted: Vec::new() };
-    let options = BuildOptions {
-        capacity: 200_000,
-        mode: Mode::Set,
-        growth: Growth::Refuse,
-        load_max: 0.95,
-        seed: SEED,
-    };
-    let mut filter =
-        QuotientFilter::build(&mut Given::new(universe, vec![start]), &options).unwrap();
+    let start = FingerprintBatch::from_sorted((0..65_400).map(|i| base + i).collect()).unwrap();
+    let options =
+        BuildOptions { capacity: 200_000, mode: Mode::Set, growth: Growth::Refuse, load_max: 0.95 };
+    let mut filter = QuotientFilter::build(&mut start.into_run(SEED, universe), &options).unwrap();
     let start = filter.len();
     let hashes: Vec<KeyHash> = (start..start + 200).map(|i| hash(base + i, bits)).collect();
     let mut new = vec![true; hashes.len()];
@@ -585,23 +545,15 @@ fn a_run_of_any_universe_makes_a_filter_and_a_filter_gives_it_back() {
         }
         map.insert(1_000_002, 1);
         let all: Vec<(u64, i64)> = map.iter().map(|(&f, &c)| (f, c)).collect();
-        let spans = all.chunks(777).map(|chunk| Span {
-            ones: chunk.iter().filter(|(_, c)| *c == 1).map(|(f, _)| *f).collect(),
-            counted: chunk
-                .iter()
-                .filter(|(_, c)| *c != 1)
-                .map(|&(fingerprint, count)| Counted { fingerprint, count })
-                .collect(),
-        });
-        let options = BuildOptions {
-            capacity: 40_000,
-            mode,
-            growth: Growth::Refuse,
-            load_max: 0.9,
-            seed: SEED,
-        };
-        let run = &mut Given::new(universe, spans.collect());
+        let mut run = FingerprintBatch::new();
+        for &(fingerprint, count) in all.iter().filter(|(_, count)| *count != 0) {
+            run.push(fingerprint, count).unwrap();
+        }
+        let options =
+            BuildOptions { capacity: 40_000, mode, growth: Growth::Refuse, load_max: 0.9 };
+        let run = &mut run.into_run(SEED, universe);
         let filter = QuotientFilter::build(run, &options).unwrap();
+        assert_eq!(filter.seed(), SEED);
         let kept = all.iter().filter(|(_, count)| *count > 0);
         let kept = kept.map(|&(f, c)| (f, if mode == Mode::Set { 1 } else { c as u64 }));
         let map: BTreeMap<u64, u64> = kept.collect();
@@ -617,31 +569,6 @@ fn a_run_of_any_universe_makes_a_filter_and_a_filter_gives_it_back() {
                     ErrorKind::Full { .. } | ErrorKind::Limit { .. }
                 )
         );
-    }
-}
-
-#[test]
-fn runs_out_of_order_are_refused() {
-    let universe = Universe::with_size(1000).unwrap();
-    let options = BuildOptions {
-        capacity: 10,
-        mode: Mode::Set,
-        growth: Growth::Refuse,
-        load_max: 0.9,
-        seed: SEED,
-    };
-    let span = |ones: &[u64]| Span { ones: ones.to_vec(), counted: Vec::new() };
-    let counted = |fingerprint| vec![Counted { fingerprint, count: 2 }];
-    for spans in [
-        vec![span(&[2, 1])],
-        vec![span(&[1, 1])],
-        vec![span(&[1, 2]), span(&[2])],
-        vec![span(&[1000])],
-        vec![Span { ones: vec![1], counted: counted(1) }],
-        vec![span(&[5]), Span { ones: vec![6], counted: counted(4) }],
-    ] {
-        let error = QuotientFilter::build(&mut Given::new(universe, spans), &options).unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::Argument { .. }), "{error}");
     }
 }
 

@@ -3,7 +3,11 @@
 use crate::quotient::counts;
 use hashfold::{
     ErrorClass, ErrorKind, KeyHash, Seed,
-    filter::{Fingerprints, Mode, QuotientFilter, QuotientOptions, QuotientView, Span},
+    filter::{
+        Mode,
+        quotient::{QuotientFilter, QuotientOptions, QuotientView},
+    },
+    fingerprints::{FingerprintBatch, Fingerprints},
     io::{
         ALIGNMENT, Access, Disk, Fault, FaultyDisk, MemoryDisk,
         frame::{FileKind, Footer, Header},
@@ -65,11 +69,11 @@ fn ask(view: &QuotientView) {
     view.contains_batch(&hashes, &mut found);
     view.count_batch(&hashes, &mut counts);
     let mut run = view.scan();
-    let mut span = Span::default();
-    let mut spans = 0_u64;
-    while let Ok(true) = run.next_span(&mut span) {
-        spans += 1;
-        assert!(spans < 10_000);
+    let mut batch = FingerprintBatch::new();
+    let mut batches = 0_u64;
+    while let Ok(true) = run.append_to(&mut batch) {
+        batches += 1;
+        assert!(batches < 10_000);
     }
 }
 

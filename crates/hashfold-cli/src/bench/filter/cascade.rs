@@ -11,7 +11,7 @@ use crate::{
 };
 use hashfold::{
     KeyHash, Seed,
-    filter::{CascadeFilter, CascadeOptions, CascadeSettings, Snapshot},
+    filter::cascade::{CascadeFilter, CascadeOptions, CascadeSettings, Snapshot},
     io::{Access, BlockFile, Disk, Extent, OsDisk},
     work::Threads,
 };

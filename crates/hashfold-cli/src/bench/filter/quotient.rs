@@ -10,7 +10,11 @@ use crate::{
 };
 use hashfold::{
     KeyHash, Seed,
-    filter::{BuildOptions, Fingerprints, Growth, Mode, QuotientFilter, QuotientOptions, Span},
+    filter::{
+        Mode,
+        quotient::{BuildOptions, Growth, QuotientFilter, QuotientOptions},
+    },
+    fingerprints::{FingerprintBatch, Fingerprints},
 };
 
 /// Of the keys that fit: the load that the figures are for.
@@ -96,25 +100,21 @@ fn streams(report: &Report, mut filter: QuotientFilter, inserted: &[KeyHash]) ->
         let name = format!("filter.quotient.{name}_items_s");
         report.add(&name, items as f64 / seconds, "items/s", items, bytes);
     };
-    let mut span = Span::default();
+    let mut batch = FingerprintBatch::new();
     let scan = best_of(ROUNDS, || {
         let (mut scan, mut seen) = (filter.scan(), 0);
         let seconds = cpu_seconds(|| {
-            while scan.next_span(&mut span).expect("a filter in memory is sound") {
-                seen += span.len() as u64;
+            while scan.append_to(&mut batch).expect("a filter in memory is sound") {
+                seen += batch.len() as u64;
+                batch.clear();
             }
         });
         assert_eq!(seen, distinct);
         seconds
     });
     say("scan", scan, filter.bytes());
-    let options = BuildOptions {
-        capacity: items,
-        mode: Mode::Set,
-        growth: Growth::Refuse,
-        load_max: LOAD,
-        seed: filter.seed(),
-    };
+    let options =
+        BuildOptions { capacity: items, mode: Mode::Set, growth: Growth::Refuse, load_max: LOAD };
     let mut built = None;
     let build = cpu_seconds(|| built = Some(QuotientFilter::build(&mut filter.scan(), &options)));
     let built = built.expect("it was just done")?;

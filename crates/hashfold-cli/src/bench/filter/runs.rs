@@ -10,7 +10,8 @@ use crate::{
 };
 use hashfold::{
     KeyHash, Seed,
-    filter::{Counted, Fingerprints, Merge, Mode, PackedRun, Span, Universe},
+    filter::{Merge, Mode, PackedRun},
+    fingerprints::{FingerprintBatch, Fingerprints, Universe},
 };
 
 const ROUNDS: usize = 5;
@@ -56,10 +57,11 @@ pub(super) fn run(bench: &FilterBench, report: &Report) -> Result<()> {
     }
     let one = &runs(bench, universe, 1, Changes::Insertions)?[0];
     let seconds = best_of(ROUNDS, || {
-        let (mut scan, mut span, mut items) = (one.scan(), Span::default(), 0);
+        let (mut scan, mut batch, mut items) = (one.scan(), FingerprintBatch::new(), 0);
         cpu_seconds(|| {
-            while scan.next_span(&mut span).expect("a run in memory is sound") {
-                items += span.len() as u64;
+            while scan.append_to(&mut batch).expect("a run in memory is sound") {
+                items += batch.len() as u64;
+                batch.clear();
             }
             assert_eq!(items, one.len());
         })
@@ -87,14 +89,9 @@ fn runs(
         // Of equal fingerprints an insertion stays.
         told.sort_unstable_by_key(|&(fingerprint, count)| (fingerprint, -count));
         told.dedup_by_key(|item| item.0);
-        let mut span = Span::default();
-        for (fingerprint, count) in told {
-            match count {
-                1 => span.ones.push(fingerprint),
-                _ => span.counted.push(Counted { fingerprint, count }),
-            }
-        }
-        runs.push(PackedRun::build(&mut span.into_run(universe))?);
+        let mut batch = FingerprintBatch::new();
+        told.into_iter().try_for_each(|(fingerprint, count)| batch.push(fingerprint, count))?;
+        runs.push(PackedRun::build(&mut batch.into_run(Seed(bench.seed), universe))?);
     }
     Ok(runs)
 }

@@ -12,7 +12,10 @@ use crate::{
 };
 use hashfold::{
     KeyHash, Seed,
-    filter::{CascadeFilter, CascadeOptions, CascadeSettings, CascadeStats, Mode},
+    filter::{
+        Mode,
+        cascade::{CascadeFilter, CascadeOptions, CascadeSettings, CascadeStats},
+    },
     io::OsDisk,
 };
 use std::{path::Path, sync::Arc};

@@ -1,22 +1,19 @@
 //! From blocks to fingerprints: all of them, or one.
 
-use super::{
-    super::{
-        items::{Exception, Items},
-        machine::Wide,
-    },
-    Block, GROUP, HEAD, ITEMS_MAX, kernel, low_mask,
+use super::{super::machine::Wide, Block, GROUP, HEAD, ITEMS_MAX, kernel, low_mask};
+use crate::{
+    error::{Error, Result},
+    fingerprints::{Exception, FingerprintBatch},
 };
-use crate::error::{Error, Result};
 
 impl Block<'_> {
     /// Appends all items, or nothing if they are not what a block may have.
-    pub(in super::super) fn decode(&self, items: &mut Items) -> Result<()> {
+    pub(in super::super) fn decode(&self, items: &mut FingerprintBatch) -> Result<()> {
         self.decode_on(Wide::detect(), items)
     }
 
     /// The same, with what the processor has.
-    pub(super) fn decode_on(&self, wide: Option<Wide>, items: &mut Items) -> Result<()> {
+    pub(super) fn decode_on(&self, wide: Option<Wide>, items: &mut FingerprintBatch) -> Result<()> {
         let (start, exceptions) = (items.len(), items.exceptions.len());
         let decoded = match wide {
             Some(wide) if self.low_bits <= kernel::LOW_BITS_MAX => {

@@ -1,10 +1,10 @@
 //! From fingerprints to blocks.
 
 use super::{
-    super::{items::ItemsRef, machine::Wide},
-    BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX, LOW_BITS_MAX, fold, kernel, low_mask,
+    super::machine::Wide, BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX, LOW_BITS_MAX, fold, kernel,
+    low_mask,
 };
-use crate::codec::put_varint;
+use crate::{codec::put_varint, fingerprints::BatchSlice};
 
 /// What lies behind the head of a block, in bytes.
 const PAYLOAD: usize = BLOCK_SIZE - HEAD;
@@ -57,7 +57,7 @@ impl Encoder {
     /// most 63) than the last one in the block, unless all in the block have the same.
     pub(in super::super) fn encode(
         &mut self,
-        items: ItemsRef<'_>,
+        items: BatchSlice<'_>,
         cut_shift: u32,
         block: &mut Bytes,
     ) -> usize {
@@ -84,7 +84,7 @@ struct Exceptions {
 
 impl Exceptions {
     /// Those among the first `count` items.
-    fn before(&mut self, count: usize, items: ItemsRef<'_>) -> &[u8] {
+    fn before(&mut self, count: usize, items: BatchSlice<'_>) -> &[u8] {
         let among = items.split_at(count).0.exceptions_len();
         let known = self.ends.len();
         self.ends.reserve(among);
@@ -113,7 +113,7 @@ impl Exceptions {
 
 /// The shape that takes most of the items.
 fn best_shape(
-    items: ItemsRef<'_>,
+    items: BatchSlice<'_>,
     exceptions: &mut Exceptions,
     near: usize,
     cut_shift: u32,
@@ -145,7 +145,7 @@ fn low_bits(items: &[u64], count: usize) -> u32 {
 const _: () = assert!(u64::MAX.ilog2() == LOW_BITS_MAX);
 
 /// As many items as fit; `near` is a guess of their number.
-fn fill(items: ItemsRef<'_>, exceptions: &mut Exceptions, low_bits: u32, near: usize) -> Shape {
+fn fill(items: BatchSlice<'_>, exceptions: &mut Exceptions, low_bits: u32, near: usize) -> Shape {
     const STEP: usize = 16;
     let fingerprints = items.fingerprints;
     let mut fits = |count: usize| {

@@ -1,13 +1,7 @@
 //! Blocks against the plain lists that went into them.
 
-use super::{
-    super::{
-        items::Items,
-        machine::Wide,
-        span::{Counted, Span},
-    },
-    *,
-};
+use super::{super::machine::Wide, *};
+use crate::fingerprints::FingerprintBatch;
 use proptest::{collection::vec, prelude::*};
 
 /// With what the processor has, and without.
@@ -15,26 +9,16 @@ fn machines() -> [Option<Wide>; 2] {
     [None, Wide::detect()]
 }
 
-fn items_of(span: &Span) -> Items {
-    let mut items = Items::default();
-    items.append_span(span).unwrap();
-    items
-}
-
-fn naive_find(items: &Items, fingerprint: u64) -> Option<i64> {
-    let position = items.fingerprints.binary_search(&fingerprint).ok()?;
-    let exception = items.exceptions.iter().find(|exception| exception.position == position);
+fn naive_find(batch: &FingerprintBatch, fingerprint: u64) -> Option<i64> {
+    let position = batch.fingerprints.binary_search(&fingerprint).ok()?;
+    let exception = batch.exceptions.iter().find(|exception| exception.position == position);
     Some(exception.map_or(1, |exception| exception.count))
 }
 
-/// Packs all of a span into blocks, and checks each. Returns how many items each has.
+/// Packs all of a batch into blocks, and checks each. Returns how many items each has.
 #[track_caller]
-fn check(span: &Span, cut_shift: u32) -> Vec<usize> {
+fn check(all: &FingerprintBatch, cut_shift: u32) -> Vec<usize> {
     let mut encoders = machines().map(Encoder::on);
-    let all = items_of(span);
-    let mut again = Span::default();
-    all.clone().into_span(&mut again);
-    assert_eq!(&again, span);
     let (mut start, mut lens) = (0, Vec::new());
     while start < all.len() {
         let mut bytes = [0xaa; BLOCK_SIZE];
@@ -46,7 +30,7 @@ fn check(span: &Span, cut_shift: u32) -> Vec<usize> {
         assert!(bytes == same, "the blocks of two machines differ");
         let (now, later) = rest.split_at(taken);
         start += taken;
-        let mut here = Items::default();
+        let mut here = FingerprintBatch::new();
         here.append(now);
         seal(&mut bytes, 3, 4);
         let block = unseal(&bytes, 3, 4).unwrap();
@@ -57,7 +41,7 @@ fn check(span: &Span, cut_shift: u32) -> Vec<usize> {
             assert!(last < next >> cut_shift || first == last);
         }
         for machine in machines() {
-            let mut decoded = Items { fingerprints: vec![5, 4], ..Items::default() };
+            let mut decoded = FingerprintBatch { fingerprints: vec![5, 4], exceptions: Vec::new() };
             block.decode_on(machine, &mut decoded).unwrap();
             decoded.remove_first(2);
             assert_eq!(decoded, here, "{machine:?}");
@@ -84,8 +68,17 @@ fn sums(gaps: impl IntoIterator<Item = u64>) -> Vec<u64> {
     gaps.into_iter().map_while(sum).collect()
 }
 
-fn ones(ones: Vec<u64>) -> Span {
-    Span { ones, counted: Vec::new() }
+fn ones(fingerprints: Vec<u64>) -> FingerprintBatch {
+    FingerprintBatch::from_sorted(fingerprints).unwrap()
+}
+
+/// A batch of these fingerprints with the counts that depend on their positions.
+fn counted(fingerprints: &[u64], count: impl Fn(usize) -> i64) -> FingerprintBatch {
+    let mut batch = FingerprintBatch::new();
+    for (i, &fingerprint) in fingerprints.iter().enumerate() {
+        batch.push(fingerprint, count(i)).unwrap();
+    }
+    batch
 }
 
 /// Distances that are spread evenly up to twice their mean, from a splitmix64 stream.
@@ -154,22 +147,17 @@ fn items_of_other_counts_cost_a_block_little() {
     let items = sums(even_gaps(6000, 1000));
     let counts = [-1, 2, 3, i64::MAX, i64::MIN, -2];
     for every in [1, 2, 10, 1000, 5999] {
-        let mut span = Span::default();
-        for (i, &fingerprint) in items.iter().enumerate() {
-            if i % every == every / 2 {
-                let count = if i % 37 == 0 { counts[i % 6] } else { -1 };
-                span.counted.push(Counted { fingerprint, count });
-            } else {
-                span.ones.push(fingerprint);
-            }
-        }
-        check(&span, 0);
+        let count = |i: usize| match i % every == every / 2 {
+            true if i.is_multiple_of(37) => counts[i % 6],
+            is_exception => 1 - 2 * i64::from(is_exception),
+        };
+        check(&counted(&items, count), 0);
     }
 }
 
-fn sealed(span: &Span) -> Bytes {
+fn sealed(batch: &FingerprintBatch) -> Bytes {
     let mut bytes = [0; BLOCK_SIZE];
-    Encoder::new().encode(items_of(span).all(), 0, &mut bytes);
+    Encoder::new().encode(batch.all(), 0, &mut bytes);
     seal(&mut bytes, 3, 4);
     bytes
 }
@@ -194,9 +182,9 @@ fn use_forged(bytes: &Bytes) {
         return;
     };
     let mut decoded = machines().map(|machine| {
-        let mut items = Items::default();
+        let mut items = FingerprintBatch::new();
         let result = block.decode_on(machine, &mut items);
-        assert!(result.is_ok() || items == Items::default());
+        assert!(result.is_ok() || items == FingerprintBatch::new());
         for fingerprint in [0, 1, block.first(), u64::MAX / 2, u64::MAX] {
             let _ = block.find_on(machine, fingerprint);
         }
@@ -222,7 +210,7 @@ fn lows_that_do_not_ascend_are_refused() {
     seal(&mut bad, 3, 4);
     let block = unseal(&bad, 3, 4).unwrap();
     for machine in machines() {
-        assert!(block.decode_on(machine, &mut Items::default()).is_err());
+        assert!(block.decode_on(machine, &mut FingerprintBatch::new()).is_err());
     }
 }
 
@@ -235,14 +223,8 @@ proptest! {
         every in 1_usize..200,
     ) {
         let items = sums(gaps.iter().map(|(shift, gap)| (gap >> shift) >> bits));
-        let mut span = Span::default();
-        for (i, &fingerprint) in items.iter().enumerate() {
-            match i % every {
-                0 if i > 0 => span.counted.push(Counted { fingerprint, count: 2 + i as i64 }),
-                _ => span.ones.push(fingerprint),
-            }
-        }
-        check(&span, cut_shift);
+        let count = |i: usize| if i > 0 && i.is_multiple_of(every) { 2 + i as i64 } else { 1 };
+        check(&counted(&items, count), cut_shift);
     }
 
     #[test]
@@ -272,14 +254,8 @@ proptest! {
         mean in 0_u32..60,
     ) {
         let items = sums(even_gaps(2000, 1 << mean));
-        let mut span = Span::default();
-        for (i, &fingerprint) in items.iter().enumerate() {
-            match is_counted && i % 9 == 4 {
-                true => span.counted.push(Counted { fingerprint, count: -7 }),
-                false => span.ones.push(fingerprint),
-            }
-        }
-        let mut bytes = sealed(&span);
+        let count = |i| if is_counted && i % 9 == 4 { -7 } else { 1 };
+        let mut bytes = sealed(&counted(&items, count));
         for bit in bits {
             bytes[bit / 8] ^= 1 << (bit % 8);
             use_forged(&bytes);

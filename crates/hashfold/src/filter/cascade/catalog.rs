@@ -23,7 +23,8 @@ use super::{
 use crate::{
     codec::{Decoder, put_varint},
     error::{Error, Result},
-    filter::{Mode, Universe},
+    filter::Mode,
+    fingerprints::Universe,
     key::Seed,
     manifest::{FileEntry, Kind, Manifest},
 };

@@ -4,7 +4,8 @@
 use super::{memtable::Change, *};
 use crate::{
     error::{Error, ErrorKind, Result},
-    filter::{Fingerprints, Mode, Span, Universe},
+    filter::Mode,
+    fingerprints::{FingerprintBatch, Universe},
     io::{Access, Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     key::{KeyHash, Seed},
     work::{Executor, Inline, Threads},
@@ -154,24 +155,6 @@ pub(super) fn script(mode: Mode, log: bool) -> Script {
 pub(super) fn scripts() -> Vec<Script> {
     let modes = [Mode::Set, Mode::Multiset];
     modes.into_iter().flat_map(|mode| [script(mode, false), script(mode, true)]).collect()
-}
-
-/// Ascending fingerprints of keys.
-struct KeyRun {
-    universe: Universe,
-    fingerprints: Option<Vec<u64>>,
-}
-
-impl Fingerprints for KeyRun {
-    fn universe(&self) -> Universe {
-        self.universe
-    }
-
-    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
-        span.clear();
-        span.ones.extend(self.fingerprints.take().into_iter().flatten());
-        Ok(!span.is_empty())
-    }
 }
 
 impl Script {
@@ -333,7 +316,8 @@ fn perform(
             let mut fingerprints: Vec<u64> =
                 keys.iter().map(|&key| universe.fingerprint(hash(key))).collect();
             fingerprints.sort_unstable();
-            let mut run = KeyRun { universe, fingerprints: Some(fingerprints) };
+            let batch = FingerprintBatch::from_sorted(fingerprints)?;
+            let mut run = batch.into_run(SEED, universe);
             filter.insert_run(&mut run, keys.len() as u64)
         }
         Act::Query => return counts(filter),

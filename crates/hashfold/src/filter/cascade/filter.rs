@@ -18,7 +18,8 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    filter::{Fingerprints, Mode, Universe},
+    filter::Mode,
+    fingerprints::{Checked, Fingerprints, Universe},
     io::Disk,
     key::{KeyHash, Seed},
 };
@@ -507,16 +508,18 @@ impl CascadeFilter {
     /// far, and is durable when this returns.
     ///
     /// # Errors
-    /// `Mismatch` if the fingerprints are of another universe. The seeds must be the same, too:
-    /// that is up to the caller.
+    /// `Mismatch` if the fingerprints are of another universe or seed.
     pub fn insert_run(&mut self, run: &mut dyn Fingerprints, items_max: u64) -> Result<()> {
-        let (expected, got) = (self.universe().last(), run.universe().last());
-        if expected != got {
-            let what = "largest fingerprint";
-            return Err(Error::new(ErrorKind::Mismatch { what, expected, got }));
+        for (what, expected, got) in [
+            ("seed", self.seed().0, run.seed().0),
+            ("largest fingerprint", self.universe().last(), run.universe().last()),
+        ] {
+            if expected != got {
+                return Err(Error::new(ErrorKind::Mismatch { what, expected, got }));
+            }
         }
         self.flush()?;
-        let run = flush::write_run(&self.core, run, items_max)?;
+        let run = flush::write_run(&self.core, &mut Checked::new(run), items_max)?;
         let upper = Upper { run: run.clone(), tier: u8::MAX, from: 0 };
         let change = |view: &View| {
             let mut view = view.clone();

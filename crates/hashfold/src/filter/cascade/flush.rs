@@ -10,7 +10,8 @@ use super::{
 };
 use crate::{
     error::Result,
-    filter::{Fingerprints, Items, Merge, PackedRun},
+    filter::{Merge, PackedRun},
+    fingerprints::{FingerprintBatch, Fingerprints},
 };
 use std::{mem, sync::Arc};
 
@@ -31,7 +32,7 @@ pub(super) fn start_pack(core: &Arc<Core>) {
 /// Packs a table, and puts the run in its place.
 fn pack(core: &Core, frozen: Frozen) -> Result<()> {
     let Frozen { table, end } = frozen;
-    let mut scan = table.scan(core.identity.universe);
+    let mut scan = table.scan(core.identity.seed, core.identity.universe);
     let spare = core.shared().spare_packed.pop();
     let run = match spare {
         None => PackedRun::build_with_room(&mut scan, core.shares.packed_one)?,
@@ -130,8 +131,8 @@ pub(super) fn write_run(
 }
 
 fn fill(core: &Core, writer: &mut RunWriter, fingerprints: &mut dyn Fingerprints) -> Result<()> {
-    let mut items = Items::default();
-    while fingerprints.append_items(&mut items)? {
+    let mut items = FingerprintBatch::new();
+    while fingerprints.append_to(&mut items)? {
         writer.push(&items)?;
         core.add_moved(items.len() as u64);
         items.clear();

@@ -1,20 +1,23 @@
 //! The loop that reads a table with gaps, with AVX-512, beside its portable twin.
 
 use super::ordered::FREE;
-use crate::filter::{Items, items::Exception, machine::Wide};
+use crate::{
+    filter::machine::Wide,
+    fingerprints::{Exception, FingerprintBatch},
+};
 
 /// Slots that have their marks in one word.
 const WORD: usize = 64;
 
 /// Appends what is in slots that are not free: a tombstone if the slot is marked, by the bits of
 /// `marks`, which may be too few.
-pub(super) fn gather(slots: &[u64], marks: &[u64], out: &mut Items) {
+pub(super) fn gather(slots: &[u64], marks: &[u64], out: &mut FingerprintBatch) {
     gather_on(Wide::detect(), slots, marks, out);
 }
 
 /// The same, with what the processor has.
 #[inline]
-fn gather_on(wide: Option<Wide>, slots: &[u64], marks: &[u64], out: &mut Items) {
+fn gather_on(wide: Option<Wide>, slots: &[u64], marks: &[u64], out: &mut FingerprintBatch) {
     match wide {
         #[cfg(target_arch = "x86_64")]
         Some(wide) => x86::gather(wide, slots, marks, out),
@@ -23,7 +26,7 @@ fn gather_on(wide: Option<Wide>, slots: &[u64], marks: &[u64], out: &mut Items) 
 }
 
 /// The same, on any machine.
-fn gather_anywhere(slots: &[u64], marks: &[u64], out: &mut Items) {
+fn gather_anywhere(slots: &[u64], marks: &[u64], out: &mut FingerprintBatch) {
     let hashes = &mut out.fingerprints;
     let start = hashes.len();
     hashes.resize(start + slots.len(), 0);
@@ -50,7 +53,7 @@ fn gather_anywhere(slots: &[u64], marks: &[u64], out: &mut Items) {
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86 {
-    use super::{Exception, FREE, Items, WORD, Wide, gather_anywhere};
+    use super::{Exception, FREE, FingerprintBatch, WORD, Wide, gather_anywhere};
     use std::arch::x86_64::{
         _mm512_cmpneq_epu64_mask, _mm512_loadu_si512, _mm512_maskz_compress_epi64,
         _mm512_set1_epi64, _mm512_storeu_si512, _pext_u64,
@@ -59,16 +62,16 @@ mod x86 {
     const LANES: usize = 8;
 
     #[inline]
-    pub(super) fn gather(_: Wide, slots: &[u64], marks: &[u64], out: &mut Items) {
+    pub(super) fn gather(_: Wide, slots: &[u64], marks: &[u64], out: &mut FingerprintBatch) {
         // SAFETY: the instructions are there, as `Wide` shows.
         unsafe { gather_wide(slots, marks, out) }
     }
 
     #[target_feature(enable = "avx512f,bmi1,bmi2,popcnt")]
-    fn gather_wide(slots: &[u64], marks: &[u64], out: &mut Items) {
+    fn gather_wide(slots: &[u64], marks: &[u64], out: &mut FingerprintBatch) {
         let (words, rest) = slots.as_chunks::<WORD>();
         let free = _mm512_set1_epi64(FREE as i64);
-        let Items { fingerprints: hashes, exceptions } = out;
+        let FingerprintBatch { fingerprints: hashes, exceptions } = out;
         hashes.reserve(words.len() * WORD + LANES);
         let to = hashes.spare_capacity_mut().as_mut_ptr();
         let (start, mut used) = (hashes.len(), 0);
@@ -115,14 +118,14 @@ mod tests {
         ) {
             let is_marked = |i: usize| marks.get(i / WORD).is_some_and(|it| it >> (i % WORD) & 1 == 1);
             let count = |i| if is_marked(i) { -1 } else { 1 };
-            let mut expected = Items::default();
-            expected.push(7, -3);
+            let mut expected = FingerprintBatch::new();
+            expected.push_next(7, -3);
             for (i, &hash) in slots.iter().enumerate().filter(|slot| *slot.1 != FREE) {
-                expected.push(hash, count(i));
+                expected.push_next(hash, count(i));
             }
             for machine in [None, Wide::detect()] {
-                let mut out = Items::default();
-                out.push(7, -3);
+                let mut out = FingerprintBatch::new();
+                out.push_next(7, -3);
                 gather_on(machine, &slots, &marks, &mut out);
                 prop_assert_eq!(&out, &expected, "{:?}", machine);
             }

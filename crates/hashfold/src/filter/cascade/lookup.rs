@@ -16,7 +16,8 @@ use super::{
 };
 use crate::{
     error::Result,
-    filter::{Items, Mode, PackedRun, Universe, block::BLOCK_SIZE},
+    filter::{Mode, PackedRun, block::BLOCK_SIZE},
+    fingerprints::{FingerprintBatch, Universe},
     io::Extent,
 };
 use std::{cell::RefCell, collections::HashMap, mem, slice, sync::Arc};
@@ -347,7 +348,7 @@ fn read(
         in_flight.borrow_mut().insert(i, piece);
         (file, extent)
     });
-    let mut items = Items::default();
+    let mut items = FingerprintBatch::new();
     lender.file().read_across(&files, &mut extents, &mut |i, bytes| {
         let piece: Piece = in_flight.borrow_mut().remove(&i).expect("each piece is read once");
         search(sources, &piece, &readings[piece.reading], bytes, queries, &mut items, findings)
@@ -408,7 +409,7 @@ fn search(
     reading: &Reading<'_>,
     bytes: &[u8],
     queries: &[Query],
-    items: &mut Items,
+    items: &mut FingerprintBatch,
     findings: &mut [Finding],
 ) -> Result<()> {
     let wanted = &reading.wanted[piece.wanted.clone()];
@@ -439,12 +440,12 @@ fn search(
 
 /// Goes through a block and those wanted side by side.
 fn join(
-    items: &Items,
+    items: &FingerprintBatch,
     wanted: &[Wanted],
     fingerprint: impl Fn(&Wanted) -> u64,
     found: &mut impl FnMut(&Wanted, i64),
 ) {
-    let Items { fingerprints, exceptions } = items;
+    let FingerprintBatch { fingerprints, exceptions } = items;
     let (mut i, mut exception) = (0, 0);
     for wanted in wanted {
         let fingerprint = fingerprint(wanted);

@@ -3,9 +3,9 @@
 use super::ordered::{Ordered, PIECE_MAX};
 use crate::{
     error::Result,
-    filter::{
-        Counted, Fingerprints, Items, Mode, Span, Universe, items::next_span, merge::ascends,
-    },
+    filter::{Mode, merge::ascends},
+    fingerprints::{FingerprintBatch, Fingerprints, Universe},
+    key::Seed,
 };
 use std::{
     collections::HashMap,
@@ -123,14 +123,15 @@ impl Memtable {
     }
 
     /// All it knows, as fingerprints.
-    pub(super) fn scan(self: &Arc<Self>, universe: Universe) -> MemtableScan {
+    pub(super) fn scan(self: &Arc<Self>, seed: Seed, universe: Universe) -> MemtableScan {
         let mut more: Vec<_> = self.more.iter().map(|(&hash, &count)| (hash, count)).collect();
         more.sort_unstable();
         MemtableScan {
             memtable: self.clone(),
+            seed,
             universe,
             slot: Some(0),
-            read: Items::default(),
+            read: FingerprintBatch::new(),
             more: more.into_iter().peekable(),
             counted: Vec::new(),
         }
@@ -149,27 +150,28 @@ fn change_count(more: &mut Counts, hash: u64, change: i64) {
 #[derive(Debug)]
 pub(super) struct MemtableScan {
     memtable: Arc<Memtable>,
+    seed: Seed,
     universe: Universe,
     /// Where the next slots are.
     slot: Option<usize>,
     /// What was read of them.
-    read: Items,
+    read: FingerprintBatch,
     more: Peekable<vec::IntoIter<(u64, i64)>>,
-    counted: Vec<Counted>,
+    counted: Vec<(u64, i64)>,
 }
 
 impl Fingerprints for MemtableScan {
+    fn seed(&self) -> Seed {
+        self.seed
+    }
+
     fn universe(&self) -> Universe {
         self.universe
     }
 
-    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
-        next_span(span, |items| self.append_items(items))
-    }
-
-    fn append_items(&mut self, items: &mut Items) -> Result<bool> {
-        let before = items.len();
-        while items.len() == before
+    fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool> {
+        let before = batch.len();
+        while batch.len() == before
             && let Some(slot) = self.slot
         {
             let start = self.read.len();
@@ -187,37 +189,34 @@ impl Fingerprints for MemtableScan {
                 |&(hash, _): &(u64, i64)| self.slot.is_none() || self.universe.scale(hash) < last;
             let ready = self.read.all().split_at(end).0;
             if ascends(ready.fingerprints) && !self.more.peek().is_some_and(is_next) {
-                items.append(ready);
+                batch.append(ready);
             } else {
                 self.counted.clear();
-                ready.for_each(|fingerprint, count| {
-                    self.counted.push(Counted { fingerprint, count });
-                });
+                self.counted.extend(ready.iter());
                 while let Some((hash, count)) = self.more.next_if(is_next) {
-                    let fingerprint = self.universe.scale(hash);
-                    self.counted.push(Counted { fingerprint, count });
+                    self.counted.push((self.universe.scale(hash), count));
                 }
-                join(&mut self.counted, self.memtable.mode, items);
+                join(&mut self.counted, self.memtable.mode, batch);
             }
             self.read.remove_first(end);
         }
-        Ok(items.len() > before)
+        Ok(batch.len() > before)
     }
 }
 
 /// Makes each fingerprint come once, with the sum of all that is told of it in a multiset. In a set
 /// an insertion outweighs a removal: nobody knows which came later, and nothing may be missed.
-fn join(counted: &mut [Counted], mode: Mode, items: &mut Items) {
+fn join(counted: &mut [(u64, i64)], mode: Mode, batch: &mut FingerprintBatch) {
     // Two runs, which this sort merges.
-    counted.sort_by_key(|item| item.fingerprint);
-    for group in counted.chunk_by(|a, b| a.fingerprint == b.fingerprint) {
-        let counts = group.iter().map(|item| item.count);
+    counted.sort_by_key(|item| item.0);
+    for group in counted.chunk_by(|a, b| a.0 == b.0) {
+        let counts = group.iter().map(|item| item.1);
         let count = match mode {
             Mode::Set => counts.fold(i64::MIN, i64::max),
             Mode::Multiset => counts.fold(0, i64::saturating_add),
         };
         if count != 0 {
-            items.push(group[0].fingerprint, count);
+            batch.push_next(group[0].0, count);
         }
     }
 }
@@ -274,20 +273,11 @@ mod tests {
         }
         expected.retain(|_, count| *count != 0);
         let memtable = Arc::new(memtable);
-        let mut scan = memtable.scan(universe);
-        let (mut span, mut got) = (Span::default(), BTreeMap::new());
-        let mut before = None;
-        while scan.next_span(&mut span).unwrap() {
-            let ones = span.ones.iter().map(|&fingerprint| (fingerprint, 1));
-            let items: BTreeMap<_, _> = ones
-                .chain(span.counted.iter().map(|item| (item.fingerprint, item.count)))
-                .collect();
-            assert_eq!(items.len(), span.len());
-            assert!(before < items.keys().next().copied());
-            before = items.keys().last().copied();
-            got.extend(items);
-        }
-        assert_eq!(got, expected);
+        let mut scan = memtable.scan(Seed(1), universe);
+        let mut all = FingerprintBatch::new();
+        while scan.append_to(&mut all).unwrap() {}
+        assert!(all.fingerprints().is_sorted_by(|a, b| a < b));
+        assert_eq!(all.iter().collect::<BTreeMap<_, _>>(), expected);
     }
 
     #[test]

@@ -20,7 +20,9 @@ use super::{
 };
 use crate::{
     error::Result,
-    filter::{Fingerprints, Items, Merge, Span, Universe},
+    filter::Merge,
+    fingerprints::{FingerprintBatch, Fingerprints, Universe},
+    key::Seed,
 };
 use std::sync::Arc;
 
@@ -246,7 +248,7 @@ fn merge_up(core: &Core, view: &View, epoch: u64, tier: u8, runs: &[u64]) -> Res
 
 /// A stretch of a run, to be merged; `unit` bytes are read at once.
 fn scan(core: &Core, run: &Arc<RunFile>, stretch: (u64, u64), unit: usize) -> RunScan {
-    RunScan::new(run, core.identity.universe, stretch, unit, &core.settings.executor)
+    RunScan::new(run, stretch, unit, &core.settings.executor)
 }
 
 /// A merge that pauses while the packing of a table is urgent: somebody waits for that.
@@ -256,18 +258,17 @@ pub(super) struct Polite<'a, F> {
 }
 
 impl<F: Fingerprints> Fingerprints for Polite<'_, F> {
+    fn seed(&self) -> Seed {
+        self.of.seed()
+    }
+
     fn universe(&self) -> Universe {
         self.of.universe()
     }
 
-    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
+    fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool> {
         self.core.let_pack_go_first();
-        self.of.next_span(span)
-    }
-
-    fn append_items(&mut self, items: &mut Items) -> Result<bool> {
-        self.core.let_pack_go_first();
-        self.of.append_items(items)
+        self.of.append_to(batch)
     }
 }
 
@@ -306,7 +307,11 @@ fn merge_down(core: &Core, view: &View, epoch: u64, runs: &[u64]) -> Result<()> 
     let mut sources: Vec<Box<dyn Fingerprints + '_>> = Vec::new();
     sources.extend(inputs.iter().map(|upper| Box::new(scan(&upper.run)) as _));
     if !runs_below.is_empty() {
-        sources.push(Box::new(Chain::new(universe, runs_below.iter().map(|run| scan(run)))));
+        sources.push(Box::new(Chain::new(
+            core.identity.seed,
+            universe,
+            runs_below.iter().map(|run| scan(run)),
+        )));
     }
     let mode = core.identity.mode;
     // Below the oldest epoch there is nothing that a tombstone could hide.
@@ -358,8 +363,8 @@ fn write_shards(
     // A little more, so that nothing is left over for one more.
     let piece_items = items.div_ceil(pieces) + items / 64 + 1;
     let mut shards: Vec<Shard<Arc<RunFile>>> = Vec::new();
-    let mut next = Items::default();
-    let mut result = fingerprints.append_items(&mut next).map(drop);
+    let mut next = FingerprintBatch::new();
+    let mut result = fingerprints.append_to(&mut next).map(drop);
     while result.is_ok() && !next.is_empty() {
         let start = if shards.is_empty() { Some(start) } else { next.first() }.unwrap_or(start);
         result = write_shard(core, fingerprints, &mut next, piece_items)
@@ -380,7 +385,7 @@ fn write_shards(
 fn write_shard(
     core: &Core,
     fingerprints: &mut dyn Fingerprints,
-    next: &mut Items,
+    next: &mut FingerprintBatch,
     items: u64,
 ) -> Result<Arc<RunFile>> {
     // Half of the room is for the runs above.
@@ -393,7 +398,7 @@ fn write_shard(
             writer.push(next)?;
             core.add_moved(next.len() as u64);
             next.clear();
-            fingerprints.append_items(next)?;
+            fingerprints.append_to(next)?;
         }
         Ok(())
     };

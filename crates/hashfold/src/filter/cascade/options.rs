@@ -3,7 +3,8 @@
 use super::{memtable::Memtable, resident::Resident, wal};
 use crate::{
     error::{Error, Result},
-    filter::{Mode, Universe},
+    filter::Mode,
+    fingerprints::Universe,
     io::Access,
     key::Seed,
     work::{Clock, Executor, Inline, SystemClock},

@@ -14,7 +14,7 @@
 //! as long as there is none, they cost nothing.
 
 use super::kernel;
-use crate::{filter::Items, io::Words, run::prefetch::prefetch};
+use crate::{fingerprints::FingerprintBatch, io::Words, run::prefetch::prefetch};
 use std::{fmt, mem};
 
 /// Marks a free slot. The largest hash is taken for the one before it.
@@ -221,7 +221,7 @@ impl Ordered {
 
     /// Appends the hashes of the next slots from `slot` on, ascending, to `out`, the marked ones as
     /// tombstones; returns where to go on, or `None` at the end.
-    pub(super) fn read(&self, slot: usize, out: &mut Items) -> Option<usize> {
+    pub(super) fn read(&self, slot: usize, out: &mut FingerprintBatch) -> Option<usize> {
         const { assert!(PIECE_MAX.is_multiple_of(64)) };
         let end = self.slots.len().min(slot + PIECE_MAX);
         let slots = &self.slots[slot..end];
@@ -287,12 +287,12 @@ mod tests {
             }
             assert_eq!(table.len(), map.len());
         }
-        let (mut all, mut slot) = (Items::default(), Some(0));
+        let (mut all, mut slot) = (FingerprintBatch::new(), Some(0));
         while let Some(from) = slot {
             slot = table.read(from, &mut all);
         }
-        let mut expected = Items::default();
-        map.iter().for_each(|(&hash, &mark)| expected.push(hash, if mark { -1 } else { 1 }));
+        let mut expected = FingerprintBatch::new();
+        map.iter().for_each(|(&hash, &mark)| expected.push_next(hash, if mark { -1 } else { 1 }));
         assert_eq!(all, expected);
         table.clear();
         assert_eq!(table.len(), 0);

@@ -6,11 +6,11 @@
 use crate::{
     error::Result,
     filter::{
-        Items, Universe,
         block::{BLOCK_SIZE, Block, Bytes},
         index::BlockIndex,
         pack::{BlockSink, Packer},
     },
+    fingerprints::{FingerprintBatch, Universe},
     io::Buffer,
 };
 use std::{
@@ -187,7 +187,7 @@ struct Summary {
     shift: u32,
     packer: Option<Packer>,
     sink: SummarySink,
-    items: Items,
+    items: FingerprintBatch,
     /// The last one taken.
     last: Option<u64>,
 }
@@ -245,7 +245,7 @@ impl Resident {
             shift,
             packer: Some(Packer::new(summarised, index.cut_shift())),
             sink: SummarySink { index, blocks: Blocks::default() },
-            items: Items::default(),
+            items: FingerprintBatch::new(),
             last: None,
         };
         let summary = Some(Box::new(summary));
@@ -260,7 +260,7 @@ impl Resident {
     }
 
     /// Takes the next items of the run.
-    pub(super) fn take_items(&mut self, items: &Items) -> Result<()> {
+    pub(super) fn take_items(&mut self, items: &FingerprintBatch) -> Result<()> {
         let Some(summary) = &mut self.summary else { return Ok(()) };
         let bytes = summary.sink.blocks.bytes();
         summary.take(items)?;
@@ -284,7 +284,7 @@ impl Resident {
             && let Some(packer) = summary.packer.take()
         {
             packer.finish(&mut summary.sink)?;
-            summary.items = Items::default();
+            summary.items = FingerprintBatch::new();
         }
         let Some(claim) = &mut self.claim else { return Ok(None) };
         let summary = self.summary.as_ref();
@@ -337,7 +337,7 @@ fn find_in(
 }
 
 impl Summary {
-    fn take(&mut self, items: &Items) -> Result<()> {
+    fn take(&mut self, items: &FingerprintBatch) -> Result<()> {
         let short = &mut self.items.fingerprints;
         short.clear();
         short.extend(items.fingerprints.iter().map(|fingerprint| fingerprint >> self.shift));

@@ -28,11 +28,11 @@ use crate::{
     codec::Decoder,
     error::{Error, ErrorKind, Place, Result},
     filter::{
-        Items, Universe,
         block::{BLOCK_SIZE, Block, Bytes, ITEMS_MAX, seal, unseal},
         index::BlockIndex,
         pack::{BlockSink, Packer},
     },
+    fingerprints::{FingerprintBatch, Universe},
     folder,
     io::{
         ALIGNMENT, Access, BlockFile, Buffer, Disk, Extent, Writer,
@@ -84,7 +84,7 @@ impl Facts {
         Ok(())
     }
 
-    pub(super) fn add(&mut self, items: &Items) {
+    pub(super) fn add(&mut self, items: &FingerprintBatch) {
         self.items += items.len() as u64;
         self.counted += items.exceptions.len() as u64;
         self.negative += items.exceptions.iter().filter(|it| it.count < 0).count() as u64;
@@ -94,10 +94,9 @@ impl Facts {
 /// An open run.
 #[derive(Debug)]
 pub(super) struct RunFile {
-    number: u64,
+    name: RunName,
     file: Arc<dyn BlockFile>,
     file_size: u64,
-    id: u64,
     facts: Facts,
     index: BlockIndex,
     /// The memory of the index.
@@ -156,13 +155,12 @@ impl RunFile {
             return Err(Error::field("blocks", expected, facts.blocks).at(file.place()));
         }
         let index = read_index(&*file, index_start, index_size, index_sum, &facts, name.universe)?;
-        let (number, file_size) = (name.number, file.size()?);
+        let file_size = file.size()?;
         let (index, claim) = fitted(index, budget);
         Ok(RunFile {
-            number,
+            name,
             file,
             file_size,
-            id,
             facts,
             index,
             _claim: claim,
@@ -171,7 +169,15 @@ impl RunFile {
     }
 
     pub(super) fn number(&self) -> u64 {
-        self.number
+        self.name.number
+    }
+
+    pub(super) fn seed(&self) -> Seed {
+        self.name.seed
+    }
+
+    pub(super) fn universe(&self) -> Universe {
+        self.name.universe
     }
 
     /// In bytes.
@@ -213,7 +219,7 @@ impl RunFile {
 
     /// A block that was read.
     pub(super) fn block<'a>(&self, number: u64, bytes: &'a [u8]) -> Result<Block<'a>> {
-        unseal(bytes, number, self.id)
+        unseal(bytes, number, self.name.file_id())
             .map_err(|error| error.at(&self.place().offset(self.extent(number, 1).offset)))
     }
 }
@@ -352,7 +358,7 @@ impl RunWriter {
     }
 
     /// Takes the next items.
-    pub(super) fn push(&mut self, items: &Items) -> Result<()> {
+    pub(super) fn push(&mut self, items: &FingerprintBatch) -> Result<()> {
         self.facts.add(items);
         if let Some(resident) = &mut self.sink.resident {
             resident.take_items(items)?;
@@ -368,7 +374,7 @@ impl RunWriter {
         access: Access,
     ) -> Result<RunFile> {
         self.packer.finish(&mut self.sink)?;
-        let Sink { id, mut writer, file, index, budget, claim, blocks, resident } = self.sink;
+        let Sink { mut writer, file, index, budget, claim, blocks, resident, .. } = self.sink;
         let facts = Facts { blocks, ..self.facts };
         let index_sum = write_index(&index, &mut writer)?;
         let mut fields = Vec::new();
@@ -384,13 +390,12 @@ impl RunWriter {
         writer.finish()?;
         file.sync()?;
         drop(file);
-        let number = self.name.number;
-        let file = disk.open(&folder.join(name(number)), access)?;
+        let file = disk.open(&folder.join(name(self.name.number)), access)?;
         let resident = resident.map(Resident::finish).transpose()?.flatten();
         let resident = Mutex::new(resident.map(Arc::new));
         drop(claim);
         let (index, claim) = fitted(index, &budget);
-        Ok(RunFile { number, file, file_size, id, facts, index, _claim: claim, resident })
+        Ok(RunFile { name: self.name, file, file_size, facts, index, _claim: claim, resident })
     }
 }
 

@@ -3,12 +3,10 @@
 use super::run_file::RunFile;
 use crate::{
     error::Result,
-    filter::{
-        Fingerprints, Items, Span, Universe,
-        block::{BLOCK_SIZE, Block},
-        items::next_span,
-    },
+    filter::block::{BLOCK_SIZE, Block},
+    fingerprints::{FingerprintBatch, Fingerprints, Universe},
     io::Buffer,
+    key::Seed,
     work::{Executor, Pending},
 };
 use std::{ops::Range, sync::Arc};
@@ -16,7 +14,6 @@ use std::{ops::Range, sync::Arc};
 /// The fingerprints of a run between two of them, read ahead.
 pub(super) struct RunScan {
     run: Arc<RunFile>,
-    universe: Universe,
     executor: Arc<dyn Executor>,
     /// The first and the last fingerprint that is wanted.
     from: u64,
@@ -46,7 +43,6 @@ impl RunScan {
     /// once, in the background.
     pub(super) fn new(
         run: &Arc<RunFile>,
-        universe: Universe,
         (from, to): (u64, u64),
         unit_size: usize,
         executor: &Arc<dyn Executor>,
@@ -55,7 +51,6 @@ impl RunScan {
         let end = (run.index().candidates(to).end as u64).min(run.facts().blocks);
         let mut scan = RunScan {
             run: run.clone(),
-            universe,
             executor: executor.clone(),
             from,
             to,
@@ -94,7 +89,7 @@ impl RunScan {
     }
 
     /// Appends what is in the next block; `false` at the end.
-    fn next_block(&mut self, items: &mut Items) -> Result<bool> {
+    fn next_block(&mut self, items: &mut FingerprintBatch) -> Result<bool> {
         if let Some(unit) = &mut self.unit
             && let Some(number) = unit.blocks.next()
         {
@@ -124,21 +119,21 @@ impl RunScan {
 }
 
 impl Fingerprints for RunScan {
+    fn seed(&self) -> Seed {
+        self.run.seed()
+    }
+
     fn universe(&self) -> Universe {
-        self.universe
+        self.run.universe()
     }
 
-    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
-        next_span(span, |items| self.append_items(items))
-    }
-
-    fn append_items(&mut self, items: &mut Items) -> Result<bool> {
-        let start = items.len();
-        while items.len() == start {
-            if !self.next_block(items)? {
+    fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool> {
+        let start = batch.len();
+        while batch.len() == start {
+            if !self.next_block(batch)? {
                 return Ok(false);
             }
-            items.trim(start, (self.from, self.to));
+            batch.trim(start, (self.from, self.to));
         }
         Ok(true)
     }
@@ -146,30 +141,31 @@ impl Fingerprints for RunScan {
 
 /// Stretches of runs one after the other; each is opened, and takes memory, when its turn comes.
 pub(super) struct Chain<I> {
+    seed: Seed,
     universe: Universe,
     scans: I,
     current: Option<RunScan>,
 }
 
 impl<I: Iterator<Item = RunScan>> Chain<I> {
-    pub(super) fn new(universe: Universe, scans: I) -> Chain<I> {
-        Chain { universe, scans, current: None }
+    pub(super) fn new(seed: Seed, universe: Universe, scans: I) -> Chain<I> {
+        Chain { seed, universe, scans, current: None }
     }
 }
 
 impl<I: Iterator<Item = RunScan> + Send> Fingerprints for Chain<I> {
+    fn seed(&self) -> Seed {
+        self.seed
+    }
+
     fn universe(&self) -> Universe {
         self.universe
     }
 
-    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
-        next_span(span, |items| self.append_items(items))
-    }
-
-    fn append_items(&mut self, items: &mut Items) -> Result<bool> {
+    fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool> {
         loop {
             if let Some(scan) = &mut self.current
-                && scan.append_items(items)?
+                && scan.append_to(batch)?
             {
                 return Ok(true);
             }

@@ -15,7 +15,8 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    filter::{Fingerprints, Items, Merge, Mode, PackedRun, Span, Universe},
+    filter::{Merge, Mode, PackedRun},
+    fingerprints::{FingerprintBatch, Fingerprints, Universe},
     io::{Access, Disk},
     key::{KeyHash, Seed},
     work::Executor,
@@ -212,7 +213,7 @@ impl Snapshot {
 
     /// All fingerprints, ascending, with their counts; reads are ahead on `executor`.
     pub fn scan(&self, executor: &Arc<dyn Executor>) -> Result<SnapshotScan> {
-        let Identity { mode, universe, .. } = self.identity;
+        let Identity { seed, mode, universe, .. } = self.identity;
         let sources: usize = self.view.epochs.iter().map(|epoch| epoch.uppers.len() + 1).sum();
         // Those of an epoch are a source of the next one, too.
         let sources = sources + self.view.epochs.len() + self.logged.packed.len();
@@ -223,18 +224,18 @@ impl Snapshot {
         for (i, epoch) in self.view.epochs.iter().enumerate().rev() {
             let mut runs: Vec<Box<dyn Fingerprints>> = Vec::new();
             if i == 0 {
-                runs.extend(self.logged.scans(universe));
+                runs.extend(self.logged.scans(seed, universe));
             }
             for Upper { run, from, .. } in &epoch.uppers {
                 let stretch = (*from, universe.last());
-                runs.push(Box::new(RunScan::new(run, universe, stretch, unit, executor)));
+                runs.push(Box::new(RunScan::new(run, stretch, unit, executor)));
             }
-            runs.push(Box::new(shards(epoch, universe, unit, executor)));
+            runs.push(Box::new(shards(epoch, &self.identity, unit, executor)));
             runs.extend(merge.take().map(|older| Box::new(older) as _));
             let memory = items.saturating_mul(runs.len());
             merge = Some(Merge::last(runs, mode)?.within(memory));
         }
-        Ok(SnapshotScan { universe, merge })
+        Ok(SnapshotScan { seed, universe, merge })
     }
 
     /// What there was of it.
@@ -248,8 +249,8 @@ impl Snapshot {
 
 impl Logged {
     /// The runs of all of it, the newest first.
-    fn scans(&self, universe: Universe) -> impl Iterator<Item = Box<dyn Fingerprints>> {
-        let table = self.table.iter().map(move |table| Box::new(table.scan(universe)) as _);
+    fn scans(&self, seed: Seed, universe: Universe) -> impl Iterator<Item = Box<dyn Fingerprints>> {
+        let table = self.table.iter().map(move |table| Box::new(table.scan(seed, universe)) as _);
         table.chain(self.packed.iter().map(|it| Box::new(it.run.clone().scan_shared()) as _))
     }
 
@@ -257,9 +258,14 @@ impl Logged {
     ///
     /// # Errors
     /// If there is not enough memory for what is packed and one more table.
-    fn pack(&mut self, universe: Universe, end: End, bytes_max: usize) -> Result<()> {
+    fn pack(
+        &mut self,
+        (seed, universe): (Seed, Universe),
+        end: End,
+        bytes_max: usize,
+    ) -> Result<()> {
         if let Some(table) = self.table.take() {
-            let run = Arc::new(PackedRun::build(&mut table.scan(universe))?);
+            let run = Arc::new(PackedRun::build(&mut table.scan(seed, universe))?);
             self.packed.insert(0, Packed { run, end });
         }
         let bytes: usize = self.packed.iter().map(|packed| packed.run.bytes()).sum();
@@ -275,17 +281,18 @@ impl Logged {
 /// The last level of an epoch as one run.
 fn shards(
     epoch: &Epoch<Arc<RunFile>>,
-    universe: Universe,
+    identity: &Identity,
     unit: usize,
     executor: &Arc<dyn Executor>,
 ) -> impl Fingerprints + use<> {
+    let Identity { seed, universe, .. } = *identity;
     let stretch = |(i, shard): (usize, &Shard<Arc<RunFile>>)| {
         Some((shard.run.clone()?, (shard.start, epoch.end_of(i, universe))))
     };
     let stretches: Vec<_> = epoch.shards.iter().enumerate().filter_map(stretch).collect();
     let executor = executor.clone();
-    let scan = move |(run, stretch)| RunScan::new(&run, universe, stretch, unit, &executor);
-    Chain::new(universe, stretches.into_iter().map(scan))
+    let scan = move |(run, stretch)| RunScan::new(&run, stretch, unit, &executor);
+    Chain::new(seed, universe, stretches.into_iter().map(scan))
 }
 
 /// What logs hold that runs do not, in `bytes_max` bytes of memory.
@@ -308,7 +315,7 @@ fn read_logs(
             if let Some(full) = table.take_if(|table| table.free() == 0) {
                 logged.table = Some(Arc::new(full));
                 let end = End { seq, next_log: view.first_log };
-                logged.pack(universe, end, bytes_max)?;
+                logged.pack((seed, universe), end, bytes_max)?;
                 next_slots = Some(2 * next_slots).filter(fits).unwrap_or(next_slots);
                 next_slots = next_slots.min(LOG_SLOTS[1]);
             }
@@ -326,27 +333,22 @@ fn read_logs(
 
 /// A snapshot as a run of fingerprints.
 pub struct SnapshotScan {
+    seed: Seed,
     universe: Universe,
     merge: Option<Merge<Box<dyn Fingerprints>>>,
 }
 
 impl Fingerprints for SnapshotScan {
+    fn seed(&self) -> Seed {
+        self.seed
+    }
+
     fn universe(&self) -> Universe {
         self.universe
     }
 
-    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
-        match &mut self.merge {
-            Some(merge) => merge.next_span(span),
-            None => {
-                span.clear();
-                Ok(false)
-            }
-        }
-    }
-
-    fn append_items(&mut self, items: &mut Items) -> Result<bool> {
-        self.merge.as_mut().map_or(Ok(false), |merge| merge.append_items(items))
+    fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool> {
+        self.merge.as_mut().map_or(Ok(false), |merge| merge.append_to(batch))
     }
 }
 

@@ -1,10 +1,7 @@
 //! What can be said of a filter without reading it.
 
 use super::catalog::{Identity, View};
-use crate::{
-    filter::{Mode, Universe},
-    key::Seed,
-};
+use crate::{filter::Mode, fingerprints::Universe, key::Seed};
 
 /// Sizes and counts of a cascade filter.
 #[derive(Clone, Debug)]

@@ -4,7 +4,8 @@
 use super::{options::MergeShare, snapshot::SnapshotShares, *};
 use crate::{
     error::ErrorKind,
-    filter::{Fingerprints, Mode, Span, Universe},
+    filter::Mode,
+    fingerprints::{FingerprintBatch, Fingerprints, Universe},
     io::{Access, Disk, MemoryDisk},
     key::{KeyHash, Seed},
     work::{Executor, Inline, Threads},
@@ -79,13 +80,9 @@ fn check_same(counts: &[u64], expected: &[u64]) {
 }
 
 fn items(run: &mut dyn Fingerprints) -> BTreeMap<u64, u64> {
-    let (mut span, mut items) = (Span::default(), BTreeMap::new());
-    while run.next_span(&mut span).unwrap() {
-        items.extend(span.ones.iter().map(|&fingerprint| (fingerprint, 1)));
-        let counted = span.counted.iter();
-        items.extend(counted.map(|item| (item.fingerprint, item.count.cast_unsigned())));
-    }
-    items
+    let mut all = FingerprintBatch::new();
+    while run.append_to(&mut all).unwrap() {}
+    all.iter().map(|(fingerprint, count)| (fingerprint, count.cast_unsigned())).collect()
 }
 
 impl Pair {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorClass, Result},
-    filter::{Fingerprints, Items, items::check_follows},
+    fingerprints::{Ascent, FingerprintBatch, Fingerprints},
     io::{Access, Disk},
     work::{Executor, Inline},
 };
@@ -113,13 +113,12 @@ fn check(
 ) -> Result<()> {
     let executor: Arc<dyn Executor> = Arc::new(Inline);
     let universe = identity.universe;
-    let mut scan = RunScan::new(run, universe, (0, universe.last()), UNIT_SIZE, &executor);
-    let (mut here, mut last, mut block) = (Items::default(), None, 0);
+    let mut scan = RunScan::new(run, (0, universe.last()), UNIT_SIZE, &executor);
+    let (mut here, mut ascent, mut block) = (FingerprintBatch::new(), Ascent::new(universe), 0);
     let mut got = Facts::default();
-    while scan.append_items(&mut here)? {
+    while scan.append_to(&mut here)? {
         let place = run.place().offset(run.extent(block, 1).offset);
-        let order = check_follows(&here.fingerprints, last);
-        last = order.map_err(|error| error.at(&place))?;
+        ascent.check(&here.fingerprints).map_err(|error| error.at(&place))?;
         let (first, end) = (here.first().unwrap_or(from), here.last().unwrap_or(to));
         if first < from || end > to {
             let expected = format!("from {from:#x} to {to:#x}");

@@ -133,75 +133,6 @@ pub(super) fn ascends_anywhere(numbers: &[u64]) -> bool {
     numbers.windows(2).fold(true, |ascend, pair| ascend & (pair[0] < pair[1]))
 }
 
-/// Numbers among which the place of a number is sought first, without a branch.
-const NEAR: usize = 32;
-
-/// Tells of each item how many of the numbers are below its key. Both ascend; the numbers may be
-/// no more than a few apart from one key to the next. `each` says whether to go on; returns
-/// whether it always did.
-pub(in super::super) fn for_ranks<T>(
-    numbers: &[u64],
-    items: &[T],
-    key: impl Fn(&T) -> u64,
-    each: impl FnMut(&T, usize) -> bool,
-) -> bool {
-    match Wide::detect() {
-        #[cfg(target_arch = "x86_64")]
-        Some(wide) => x86::for_ranks(wide, numbers, items, key, each),
-        _ => for_ranks_by(count_near, numbers, items, key, each),
-    }
-}
-
-fn count_near(near: &[u64; NEAR], bound: u64) -> usize {
-    near.iter().map(|&number| usize::from(number < bound)).sum()
-}
-
-#[inline(always)]
-pub(super) fn for_ranks_by<T>(
-    count_near: impl Fn(&[u64; NEAR], u64) -> usize,
-    numbers: &[u64],
-    items: &[T],
-    key: impl Fn(&T) -> u64,
-    mut each: impl FnMut(&T, usize) -> bool,
-) -> bool {
-    let mut rank = 0;
-    for item in items {
-        let (bound, rest) = (key(item), &numbers[rank..]);
-        rank += match rest.first_chunk::<NEAR>() {
-            Some(near) if near[NEAR - 1] >= bound => count_near(near, bound),
-            _ => count_below(rest, bound),
-        };
-        if !each(item, rank) {
-            return false;
-        }
-    }
-    true
-}
-
-/// How many numbers are below `bound`; they ascend, and it is near their front.
-fn count_below(numbers: &[u64], bound: u64) -> usize {
-    let mut to = 1;
-    while to < numbers.len() && numbers[to] < bound {
-        to *= 2;
-    }
-    let from = to / 2;
-    let to = (to + 1).min(numbers.len());
-    from + numbers[from.min(to)..to].partition_point(|&number| number < bound)
-}
-
-/// Appends the first `count` numbers, which are often few.
-#[inline]
-pub(in super::super) fn append_some(out: &mut Vec<u64>, numbers: &[u64], count: usize) {
-    match numbers.first_chunk::<NEAR>() {
-        Some(near) if count <= NEAR => {
-            let len = out.len();
-            out.extend_from_slice(near);
-            out.truncate(len + count);
-        }
-        _ => out.extend_from_slice(&numbers[..count]),
-    }
-}
-
 /// A number that comes more than once: where the first of them is, and where it went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Repeated {
@@ -319,9 +250,7 @@ fn newest_in(
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86 {
-    use super::{
-        Mode, NEAR, Repeated, Tags, Wide, ascends_anywhere, for_ranks_by, newest_in, unique_in,
-    };
+    use super::{Mode, Repeated, Tags, Wide, ascends_anywhere, newest_in, unique_in};
     use std::arch::x86_64::*;
 
     const LANES: usize = 8;
@@ -346,38 +275,6 @@ mod x86 {
         }
         below == u8::MAX && ascends_anywhere(&numbers[len..])
     }
-
-    #[inline]
-    pub(super) fn for_ranks<T>(
-        _: Wide,
-        numbers: &[u64],
-        items: &[T],
-        key: impl Fn(&T) -> u64,
-        each: impl FnMut(&T, usize) -> bool,
-    ) -> bool {
-        // SAFETY: the instructions are there, as `Wide` shows.
-        unsafe { for_ranks_wide(numbers, items, key, each) }
-    }
-
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,popcnt")]
-    fn for_ranks_wide<T>(
-        numbers: &[u64],
-        items: &[T],
-        key: impl Fn(&T) -> u64,
-        each: impl FnMut(&T, usize) -> bool,
-    ) -> bool {
-        let count_near = |near: &[u64; NEAR], bound: u64| {
-            let bound = _mm512_set1_epi64(bound as i64);
-            let lines = near.as_chunks::<LANES>().0.iter().map(|line| {
-                // SAFETY: 64 bytes are read of an array of that size.
-                let line = unsafe { _mm512_loadu_si512(line.as_ptr().cast()) };
-                u32::from(_mm512_cmplt_epu64_mask(line, bound))
-            });
-            lines.fold(0, |below, line| below << LANES | line).count_ones() as usize
-        };
-        for_ranks_by(count_near, numbers, items, key, each)
-    }
-    const _: () = assert!(NEAR == 4 * LANES);
 
     #[inline]
     pub(super) fn unique(

@@ -14,14 +14,12 @@ mod sources;
 #[cfg(test)]
 mod tests;
 
-pub(super) use self::kernel::{append_some, ascends, for_ranks};
+pub(super) use self::kernel::ascends;
 pub use self::sources::Merge;
 
 use self::kernel::Repeated;
-use super::{
-    Mode,
-    items::{Exception, Items, ItemsRef},
-};
+use super::Mode;
+use crate::fingerprints::{BatchSlice, Exception, FingerprintBatch};
 
 /// What becomes of equal fingerprints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +97,12 @@ impl Tags {
 
 impl Merger {
     /// Appends to `out` what parts of one stretch of the order make, the newest first.
-    pub(super) fn merge(&mut self, parts: &[ItemsRef<'_>], rule: Rule, out: &mut Items) {
+    pub(super) fn merge(
+        &mut self,
+        parts: &[BatchSlice<'_>],
+        rule: Rule,
+        out: &mut FingerprintBatch,
+    ) {
         if parts.iter().all(|part| part.exceptions_len() == 0) {
             return self.merge_ones(parts, rule.mode, out);
         }
@@ -125,7 +128,7 @@ impl Merger {
     }
 
     /// The same if there are no exceptions.
-    fn merge_ones(&mut self, parts: &[ItemsRef<'_>], mode: Mode, out: &mut Items) {
+    fn merge_ones(&mut self, parts: &[BatchSlice<'_>], mode: Mode, out: &mut FingerprintBatch) {
         let lists = parts.iter().map(|part| part.fingerprints).filter(|list| !list.is_empty());
         let (merged, len) = match self.merge_lists(lists.map(List::Given).collect()) {
             // One list alone has nothing twice.
@@ -144,7 +147,13 @@ impl Merger {
     }
 
     /// The same of parts whose fingerprints can be tagged.
-    fn merge_tagged(&mut self, parts: &[ItemsRef<'_>], tags: Tags, rule: Rule, out: &mut Items) {
+    fn merge_tagged(
+        &mut self,
+        parts: &[BatchSlice<'_>],
+        tags: Tags,
+        rule: Rule,
+        out: &mut FingerprintBatch,
+    ) {
         let lists = parts.iter().enumerate().filter(|(_, part)| !part.fingerprints.is_empty());
         let lists = lists.map(|(i, part)| {
             let mut numbers = self.take(part.fingerprints.len());
@@ -202,7 +211,13 @@ impl Merger {
 }
 
 /// Appends what groups of tagged numbers of one fingerprint make.
-fn settle(numbers: &[u64], parts: &[ItemsRef<'_>], tags: Tags, rule: Rule, out: &mut Items) {
+fn settle(
+    numbers: &[u64],
+    parts: &[BatchSlice<'_>],
+    tags: Tags,
+    rule: Rule,
+    out: &mut FingerprintBatch,
+) {
     // Those of a part come in their order.
     let mut exceptions: Vec<_> = parts.iter().map(|part| part.exceptions()).collect();
     for group in numbers.chunk_by(|&a, &b| tags.are_equal(a, b)) {
@@ -214,7 +229,7 @@ fn settle(numbers: &[u64], parts: &[ItemsRef<'_>], tags: Tags, rule: Rule, out: 
         let sum = counts.fold(newest, i64::saturating_add);
         let count = if rule.mode == Mode::Set { newest } else { sum };
         if let Some(count) = rule.settle(count) {
-            out.push(tags.fingerprint(group[0]), count);
+            out.push_next(tags.fingerprint(group[0]), count);
         }
     }
 }

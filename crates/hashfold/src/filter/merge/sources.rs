@@ -3,10 +3,9 @@
 use super::{Merger, Rule};
 use crate::{
     error::{Error, ErrorKind, Result},
-    filter::{
-        Fingerprints, Items, Mode, Span, Universe,
-        items::{ItemsRef, check_follows, next_span},
-    },
+    filter::Mode,
+    fingerprints::{BatchSlice, Checked, FingerprintBatch, Fingerprints, Universe},
+    key::Seed,
 };
 
 /// As many fingerprints of each run are at hand in each step, unless fewer are left or there is not
@@ -22,21 +21,23 @@ const AHEAD_BYTES: usize = 64;
 /// Several runs as one: of equal fingerprints the newest holds, or their counts are summed up.
 ///
 /// ```
-/// use hashfold::filter::{Fingerprints, Merge, Mode, PackedRun, Span, Universe};
+/// use hashfold::{Seed, filter::{Merge, Mode, PackedRun}};
+/// use hashfold::fingerprints::{FingerprintBatch, Fingerprints, Universe};
 /// # fn main() -> hashfold::Result<()> {
-/// let run = |ones: &[u64]| {
-///     let span = Span { ones: ones.to_vec(), counted: Vec::new() };
-///     PackedRun::build(&mut span.into_run(Universe::EXACT))
+/// let run = |fingerprints: &[u64]| {
+///     let batch = FingerprintBatch::from_sorted(fingerprints.to_vec())?;
+///     PackedRun::build(&mut batch.into_run(Seed(1), Universe::EXACT))
 /// };
 /// let (newer, older) = (run(&[2, 5])?, run(&[1, 5])?);
 /// let mut both = Merge::new(vec![newer.scan(), older.scan()], Mode::Set)?;
-/// let mut span = Span::default();
-/// assert!(both.next_span(&mut span)?);
-/// assert_eq!(span.ones, [1, 2, 5]);
+/// let mut batch = FingerprintBatch::new();
+/// assert!(both.append_to(&mut batch)?);
+/// assert_eq!(batch.fingerprints(), [1, 2, 5]);
 /// # Ok(())
 /// # }
 /// ```
 pub struct Merge<F> {
+    seed: Seed,
     universe: Universe,
     rule: Rule,
     sources: Vec<Source<F>>,
@@ -47,12 +48,10 @@ pub struct Merge<F> {
 
 /// A run, and what of it was not merged yet.
 struct Source<F> {
-    run: F,
-    buffer: Items,
+    run: Checked<F>,
+    buffer: FingerprintBatch,
     /// Where in the buffer what is left starts.
     start: usize,
-    /// The largest fingerprint so far.
-    last: Option<u64>,
     is_done: bool,
 }
 
@@ -79,22 +78,25 @@ impl<F: Fingerprints> Merge<F> {
         let Some(first) = runs.first() else {
             return Err(Error::argument("runs to merge", "at least 1", 0));
         };
-        let universe = first.universe();
+        let (seed, universe) = (first.seed(), first.universe());
         for run in &runs {
-            let (expected, got) = (universe.last(), run.universe().last());
-            if got != expected {
-                let what = "largest fingerprint";
-                return Err(ErrorKind::Mismatch { what, expected, got }.into());
+            for (what, expected, got) in [
+                ("seed", seed.0, run.seed().0),
+                ("largest fingerprint", universe.last(), run.universe().last()),
+            ] {
+                if got != expected {
+                    return Err(ErrorKind::Mismatch { what, expected, got }.into());
+                }
             }
         }
         let sources = runs.into_iter().map(Source::new).collect();
-        Ok(Merge { universe, rule, sources, merger: Merger::default(), ahead: AHEAD_MAX })
+        Ok(Merge { seed, universe, rule, sources, merger: Merger::default(), ahead: AHEAD_MAX })
     }
 }
 
 impl<F: Fingerprints> Source<F> {
     fn new(run: F) -> Source<F> {
-        Source { run, buffer: Items::default(), start: 0, last: None, is_done: false }
+        Source { run: Checked::new(run), buffer: FingerprintBatch::new(), start: 0, is_done: false }
     }
 
     fn left(&self) -> usize {
@@ -109,18 +111,16 @@ impl<F: Fingerprints> Source<F> {
         self.buffer.remove_first(self.start);
         self.start = 0;
         while self.left() < ahead {
-            let before = self.buffer.len();
-            if !self.run.append_items(&mut self.buffer)? {
+            if !self.run.append_to(&mut self.buffer)? {
                 self.is_done = true;
                 break;
             }
-            self.last = check_follows(&self.buffer.fingerprints[before..], self.last)?;
         }
         Ok(())
     }
 
     /// Takes what is not above `limit`.
-    fn take(&mut self, limit: u64) -> ItemsRef<'_> {
+    fn take(&mut self, limit: u64) -> BatchSlice<'_> {
         let items = self.buffer.from(self.start);
         let count = items.fingerprints.partition_point(|&it| it <= limit);
         self.start += count;
@@ -129,18 +129,18 @@ impl<F: Fingerprints> Source<F> {
 }
 
 impl<F: Fingerprints> Fingerprints for Merge<F> {
+    fn seed(&self) -> Seed {
+        self.seed
+    }
+
     fn universe(&self) -> Universe {
         self.universe
     }
 
-    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
-        next_span(span, |items| self.append_items(items))
-    }
-
-    fn append_items(&mut self, items: &mut Items) -> Result<bool> {
-        let before = items.len();
+    fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool> {
+        let before = batch.len();
         // What is merged may all go: then the next stretch has its turn.
-        while items.len() == before {
+        while batch.len() == before {
             for source in &mut self.sources {
                 source.fill(self.ahead)?;
             }
@@ -152,7 +152,7 @@ impl<F: Fingerprints> Fingerprints for Merge<F> {
                 return Ok(false);
             }
             let parts: Vec<_> = self.sources.iter_mut().map(|source| source.take(limit)).collect();
-            self.merger.merge(&parts, self.rule, items);
+            self.merger.merge(&parts, self.rule, batch);
         }
         Ok(true)
     }

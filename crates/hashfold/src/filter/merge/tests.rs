@@ -1,14 +1,14 @@
 //! Merges against a sorted map.
 
 use super::{
-    super::{
-        PackedRun, Universe,
-        machine::Wide,
-        span::{Counted, Fingerprints, Span},
-    },
+    super::{PackedRun, machine::Wide},
     *,
 };
-use crate::error::Result;
+use crate::{
+    error::Result,
+    fingerprints::{Fingerprints, Universe},
+    key::Seed,
+};
 use proptest::{collection::vec, prelude::*};
 use std::collections::BTreeMap;
 
@@ -19,27 +19,17 @@ const RULES: [Rule; 4] = [
     Rule { mode: Mode::Multiset, is_last: true },
 ];
 
-fn span_of(map: &BTreeMap<u64, i64>) -> Span {
-    let mut span = Span::default();
-    for (&fingerprint, &count) in map {
-        match count {
-            1 => span.ones.push(fingerprint),
-            _ => span.counted.push(Counted { fingerprint, count }),
-        }
-    }
-    span
-}
-
-fn map_of(span: &Span) -> BTreeMap<u64, i64> {
-    let counted = span.counted.iter().map(|item| (item.fingerprint, item.count));
-    span.ones.iter().map(|&one| (one, 1)).chain(counted).collect()
+fn batch_of(map: &BTreeMap<u64, i64>) -> FingerprintBatch {
+    let mut batch = FingerprintBatch::new();
+    map.iter().try_for_each(|(&fingerprint, &count)| batch.push(fingerprint, count)).unwrap();
+    batch
 }
 
 /// The rules, one fingerprint at a time.
-fn naive(spans: &[Span], rule: Rule) -> Span {
+fn naive(batches: &[FingerprintBatch], rule: Rule) -> FingerprintBatch {
     let mut all: BTreeMap<u64, i64> = BTreeMap::new();
-    for span in spans {
-        for (fingerprint, count) in map_of(span) {
+    for batch in batches {
+        for (fingerprint, count) in batch.iter() {
             let sum = all.entry(fingerprint);
             match rule.mode {
                 Mode::Set => sum.or_insert(count),
@@ -50,56 +40,46 @@ fn naive(spans: &[Span], rule: Rule) -> Span {
         }
     }
     all.retain(|_, count| *count != 0 && (!rule.is_last || *count > 0));
-    span_of(&all)
+    batch_of(&all)
 }
 
 #[track_caller]
-fn check(spans: &[Span]) {
-    let items_of = |span: &Span| {
-        let mut items = Items::default();
-        items.append_span(span).unwrap();
-        items
-    };
-    let items: Vec<Items> = spans.iter().map(items_of).collect();
+fn check(batches: &[FingerprintBatch]) {
     for rule in RULES {
         let mut merger = Merger::default();
-        let parts: Vec<ItemsRef<'_>> = items.iter().map(Items::all).collect();
-        let mut out = Items::default();
-        out.push(3, -7);
-        out.push(4, 1);
+        let parts: Vec<BatchSlice<'_>> = batches.iter().map(FingerprintBatch::all).collect();
+        let mut out = batch_of(&BTreeMap::from([(3, -7), (4, 1)]));
         merger.merge(&parts, rule, &mut out);
         assert_eq!(out.exceptions[0], Exception { position: 0, count: -7 });
         out.remove_first(2);
-        let mut got = Span::default();
-        out.clone().into_span(&mut got);
-        assert_eq!(got, naive(spans, rule), "{rule:?} {spans:?}");
+        assert_eq!(out, naive(batches, rule), "{rule:?} {batches:?}");
         // Used memory does not show.
-        let mut again = Items::default();
+        let mut again = FingerprintBatch::new();
         merger.merge(&parts, rule, &mut again);
         assert_eq!(again, out);
     }
 }
 
-fn span(counts: &[(u64, i64)]) -> Span {
-    span_of(&counts.iter().copied().collect())
+fn batch(counts: &[(u64, i64)]) -> FingerprintBatch {
+    batch_of(&counts.iter().copied().collect())
 }
 
-/// All triples of spans of the fingerprints 0 and 1, each of which is away or has one of three
+/// All triples of batches of the fingerprints 0 and 1, each of which is away or has one of three
 /// counts.
 #[test]
 fn every_small_merge_agrees_with_a_map() {
     let counts = [None, Some(1), Some(-1), Some(2)];
-    let mut spans = Vec::new();
+    let mut batches = Vec::new();
     for first in counts {
         for second in counts {
             let items = [(0, first), (1, second)];
             let items = items.iter().filter_map(|&(i, count)| Some((i, count?)));
-            spans.push(span_of(&items.collect()));
+            batches.push(batch_of(&items.collect()));
         }
     }
-    for a in &spans {
-        for b in &spans {
-            for c in &spans {
+    for a in &batches {
+        for b in &batches {
+            for c in &batches {
                 check(&[a.clone(), b.clone(), c.clone()]);
             }
         }
@@ -109,7 +89,8 @@ fn every_small_merge_agrees_with_a_map() {
 /// All triples of sets of the fingerprints 0 to 3.
 #[test]
 fn every_small_merge_of_ones_agrees_with_a_map() {
-    let set = |bits: u64| span_of(&(0..4).filter(|i| bits >> i & 1 == 1).map(|i| (i, 1)).collect());
+    let set =
+        |bits: u64| batch_of(&(0..4).filter(|i| bits >> i & 1 == 1).map(|i| (i, 1)).collect());
     for bits in 0..1 << 12 {
         check(&[set(bits & 15), set(bits >> 4 & 15), set(bits >> 8)]);
     }
@@ -117,21 +98,21 @@ fn every_small_merge_of_ones_agrees_with_a_map() {
 
 #[test]
 fn sums_stop_at_the_largest_number() {
-    check(&[span(&[(7, i64::MAX)]), span(&[(7, i64::MAX)]), span(&[(7, 1)])]);
-    check(&[span(&[(7, i64::MIN)]), span(&[(7, -1)])]);
+    check(&[batch(&[(7, i64::MAX)]), batch(&[(7, i64::MAX)]), batch(&[(7, 1)])]);
+    check(&[batch(&[(7, i64::MIN)]), batch(&[(7, -1)])]);
 }
 
 #[test]
 fn counts_that_add_up_to_one_become_ones() {
-    check(&[span(&[(7, 3)]), span(&[(5, 1), (7, -2), (9, 1)])]);
-    check(&[span(&[(7, 2)]), span(&[(7, -1)])]);
-    check(&[span(&[(7, -2)]), span(&[(7, 1)]), span(&[(7, 1)]), span(&[(7, 1)])]);
+    check(&[batch(&[(7, 3)]), batch(&[(5, 1), (7, -2), (9, 1)])]);
+    check(&[batch(&[(7, 2)]), batch(&[(7, -1)])]);
+    check(&[batch(&[(7, -2)]), batch(&[(7, 1)]), batch(&[(7, 1)]), batch(&[(7, 1)])]);
 }
 
 #[test]
-fn any_number_of_spans_is_merged() {
+fn any_number_of_batches_is_merged() {
     for count in 0..40 {
-        let part = |i: u64| span_of(&(0..3 * i % 50).map(|j| (j * 17 + i % 3, 1)).collect());
+        let part = |i: u64| batch_of(&(0..3 * i % 50).map(|j| (j * 17 + i % 3, 1)).collect());
         check(&(0..count).map(part).collect::<Vec<_>>());
     }
 }
@@ -140,8 +121,8 @@ fn any_number_of_spans_is_merged() {
 fn long_lists_of_every_proportion_are_merged() {
     for (a, b) in [(1000, 1000), (1000, 10), (3, 1000), (0, 100), (1, 1)] {
         for (stride_a, stride_b, start_b) in [(2, 2, 1), (1, 1, 0), (1, 1, 2000), (7, 3, 500)] {
-            let first = span_of(&(0..a).map(|i| (i * stride_a, 1)).collect());
-            let second = span_of(&(0..b).map(|i| (start_b + i * stride_b, 1)).collect());
+            let first = batch_of(&(0..a).map(|i| (i * stride_a, 1)).collect());
+            let second = batch_of(&(0..b).map(|i| (start_b + i * stride_b, 1)).collect());
             check(&[first.clone(), second.clone()]);
             check(&[second, first]);
         }
@@ -162,64 +143,21 @@ fn newest(wide: Option<Wide>, numbers: &[u64], is_last: bool) -> (Vec<u64>, Vec<
     (out, tombstones)
 }
 
-/// Gives spans as they are, right or wrong.
-struct Spans(Vec<Span>);
-
-impl Fingerprints for Spans {
-    fn universe(&self) -> Universe {
-        Universe::EXACT
-    }
-
-    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
-        span.clear();
-        match self.0.is_empty() {
-            true => Ok(false),
-            false => {
-                *span = self.0.remove(0);
-                Ok(true)
-            }
-        }
-    }
-}
-
-fn collect(mut run: impl Fingerprints) -> Result<Span> {
-    let (mut all, mut span) = (Span::default(), Span::default());
-    while run.next_span(&mut span)? {
-        all.ones.extend(&span.ones);
-        all.counted.extend(&span.counted);
-    }
+fn collect(mut run: impl Fingerprints) -> Result<FingerprintBatch> {
+    let mut all = FingerprintBatch::new();
+    while run.append_to(&mut all)? {}
     Ok(all)
 }
 
 #[test]
-fn disorder_is_an_error() {
-    let ones = |ones: &[u64]| Span { ones: ones.to_vec(), counted: Vec::new() };
-    let both = |one, fingerprint, count| Span {
-        ones: vec![one],
-        counted: vec![Counted { fingerprint, count }],
-    };
-    let wrong = [
-        vec![ones(&[2, 1])],
-        vec![ones(&[1, 1])],
-        vec![ones(&[1]), ones(&[1])],
-        vec![ones(&[5]), both(9, 4, 2)],
-        vec![both(5, 5, 2)],
-        vec![both(5, 6, 1)],
-        vec![both(5, 6, 0)],
-    ];
-    for spans in wrong {
-        assert!(PackedRun::build(&mut Spans(spans.clone())).is_err(), "{spans:?}");
-        let sources = vec![Spans(spans.clone()), Spans(vec![ones(&[3])])];
-        assert!(collect(Merge::new(sources, Mode::Set).unwrap()).is_err(), "{spans:?}");
-    }
-}
-
-#[test]
-fn runs_of_different_universes_are_not_merged() {
-    let run = |size| Span::default().into_run(Universe::with_size(size).unwrap());
+fn runs_of_different_universes_or_seeds_are_not_merged() {
+    let universe = |size| Universe::with_size(size).unwrap();
+    let run = |size| FingerprintBatch::new().into_run(Seed(1), universe(size));
     assert!(Merge::new(vec![run(10), run(11)], Mode::Set).is_err());
     assert!(Merge::new(vec![run(10), run(10)], Mode::Set).is_ok());
-    let none: Vec<Spans> = Vec::new();
+    let other = FingerprintBatch::new().into_run(Seed(2), universe(10));
+    assert!(Merge::new(vec![run(10), other], Mode::Set).is_err());
+    let none: Vec<Box<dyn Fingerprints>> = Vec::new();
     assert!(Merge::new(none, Mode::Set).is_err());
 }
 
@@ -228,30 +166,30 @@ fn large_runs_are_merged_in_steps() {
     let part = |i: u64| {
         let fingerprint = |j: u64| (j * j).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24;
         let count = |j: u64| if j % 10 == i { [-1, 2, -3][j as usize % 3] } else { 1 };
-        span_of(&(i * 4000..i * 4000 + 40_000).map(|j| (fingerprint(j), count(j))).collect())
+        batch_of(&(i * 4000..i * 4000 + 40_000).map(|j| (fingerprint(j), count(j))).collect())
     };
-    let spans: Vec<Span> = (0..5).map(part).collect();
+    let batches: Vec<FingerprintBatch> = (0..5).map(part).collect();
     for rule in RULES {
-        let runs = spans.iter().map(|span| span.clone().into_run(Universe::EXACT));
+        let runs = batches.iter().map(|batch| batch.clone().into_run(Seed(1), Universe::EXACT));
         let runs: Vec<_> = runs.map(|mut run| PackedRun::build(&mut run).unwrap()).collect();
         let scans = runs.iter().map(PackedRun::scan).collect();
         let merged = collect(match rule.is_last {
             true => Merge::last(scans, rule.mode).unwrap(),
             false => Merge::new(scans, rule.mode).unwrap(),
         });
-        assert_eq!(merged.unwrap(), naive(&spans, rule), "{rule:?}");
+        assert_eq!(merged.unwrap(), naive(&batches, rule), "{rule:?}");
     }
 }
 
 proptest! {
     #[test]
-    fn spans_agree_with_a_map(
-        spans in vec(vec((0_u64..300, -3_i64..4), 0..200), 1..9),
+    fn batches_agree_with_a_map(
+        changes in vec(vec((0_u64..300, -3_i64..4), 0..200), 1..9),
     ) {
         let is_count = |&&(_, count): &&(u64, i64)| count != 0;
-        let spans: Vec<Span> =
-            spans.iter().map(|it| span_of(&it.iter().filter(is_count).copied().collect())).collect();
-        check(&spans);
+        let batches: Vec<FingerprintBatch> =
+            changes.iter().map(|it| batch_of(&it.iter().filter(is_count).copied().collect())).collect();
+        check(&batches);
     }
 
     #[test]
@@ -279,7 +217,7 @@ proptest! {
     ) {
         let count = |is_in: bool| if is_in { 1 } else { -1 };
         let map = |it: &Vec<(u64, bool)>| it.iter().map(|it| (it.0 << shift, count(it.1))).collect();
-        check(&spans.iter().map(|it| span_of(&map(it))).collect::<Vec<_>>());
+        check(&spans.iter().map(|it| batch_of(&map(it))).collect::<Vec<_>>());
     }
 
     #[test]

@@ -28,7 +28,8 @@ use crate::{
     checksum::{crc32c, crc32c_append},
     codec::Decoder,
     error::{Error, ErrorKind, Result},
-    filter::{Mode, Universe},
+    filter::Mode,
+    fingerprints::Universe,
     io::{
         ALIGNMENT, Access, BlockFile, Buffer, Disk,
         frame::{FileKind, Footer, Header},

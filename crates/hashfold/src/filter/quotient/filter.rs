@@ -11,7 +11,8 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    filter::{Mode, Universe},
+    filter::Mode,
+    fingerprints::Universe,
     io::Buffer,
     key::{KeyHash, Seed},
 };
@@ -28,7 +29,7 @@ pub(super) const COPIES_MAX: u64 = 4;
 ///
 /// ```
 /// use hashfold::{KeyHash, Seed};
-/// use hashfold::filter::{QuotientFilter, QuotientOptions};
+/// use hashfold::filter::quotient::{QuotientFilter, QuotientOptions};
 ///
 /// let mut filter = QuotientFilter::new(&QuotientOptions::new(1_000_000, 0.001, Seed(7)))?;
 /// assert!(filter.insert_key(b"a key")?);
@@ -281,9 +282,7 @@ impl<S: Storage> QuotientFilter<S> {
         KeyHash::of(key, self.rules.seed)
     }
 
-    /// All fingerprints in ascending order: of one copy each as [`Span::ones`], of more as counts.
-    ///
-    /// [`Span::ones`]: crate::filter::Span::ones
+    /// All fingerprints in ascending order, each with the number of its copies.
     pub fn scan(&self) -> Scan<'_, S> {
         Scan::new(self)
     }

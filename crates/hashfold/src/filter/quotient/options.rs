@@ -3,7 +3,8 @@
 use super::layout::{BLOCK_SLOTS, Layout, REMAINDER_BITS_MAX};
 use crate::{
     error::{Error, Result},
-    filter::{Mode, Universe},
+    filter::Mode,
+    fingerprints::Universe,
     key::Seed,
 };
 

@@ -11,11 +11,11 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    filter::{Fingerprints, Mode, Span},
+    filter::Mode,
+    fingerprints::{Checked, Exception, FingerprintBatch, Fingerprints},
     io::Buffer,
-    key::Seed,
 };
-use std::{collections::BTreeMap, mem};
+use std::collections::BTreeMap;
 
 /// What a filter that is built from a run is to hold.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,8 +29,6 @@ pub struct BuildOptions {
     pub growth: Growth,
     /// The part of its slots that may be full: 0.1 to 0.95.
     pub load_max: f64,
-    /// Of the keys' hashes.
-    pub seed: Seed,
 }
 
 /// Counts copies of ascending fingerprints and keeps as many of each as go into slots.
@@ -99,6 +97,31 @@ impl Collector {
         }
     }
 
+    /// Takes the next fingerprints of a run, each as often as it counts.
+    fn collect_batch(&mut self, batch: &FingerprintBatch) -> Result<()> {
+        if batch.exceptions.is_empty() {
+            return self.collect(&batch.fingerprints);
+        }
+        let copies_max = match self.mode {
+            Mode::Set => 1,
+            Mode::Multiset => COPIES_MAX,
+        };
+        let mut copies = Vec::with_capacity(batch.len());
+        let mut done = 0;
+        for &Exception { position, count } in &batch.exceptions {
+            copies.extend_from_slice(&batch.fingerprints[done..position]);
+            done = position + 1;
+            let (fingerprint, count) = (batch.fingerprints[position], count.max(0).cast_unsigned());
+            let in_slots = count.min(copies_max);
+            copies.extend((0..in_slots).map(|_| fingerprint));
+            if self.mode == Mode::Multiset && count > in_slots {
+                self.add_more(fingerprint, count - in_slots)?;
+            }
+        }
+        copies.extend_from_slice(&batch.fingerprints[done..]);
+        self.collect(&copies)
+    }
+
     /// Counts more copies of a fingerprint of which the slots hold, or will hold, all they may.
     pub(super) fn add_more(&mut self, fingerprint: u64, more: u64) -> Result<()> {
         let too_many =
@@ -123,29 +146,23 @@ impl Collector {
 }
 
 impl QuotientFilter {
-    /// Makes a filter of a run of fingerprints of any filter, without searching. Its universe is
-    /// the run's, so its slots are that divided by a power of two. Tombstones, and counts below
-    /// one, are dropped.
+    /// Builds a filter from a run of fingerprints, in one pass. The filter has the seed and the
+    /// universe of the run, so the number of its slots is the size of the universe divided by a
+    /// power of two. Fingerprints with a count below 1 are left out.
     ///
-    /// A run with more fingerprints than `capacity` may be refused, and one that does not ascend
-    /// is.
+    /// # Errors
+    /// If the run has more fingerprints than the slots for `capacity` hold, or does not ascend.
     pub fn build(run: &mut dyn Fingerprints, options: &BuildOptions) -> Result<QuotientFilter> {
-        let BuildOptions { mode, growth, seed, .. } = *options;
+        let BuildOptions { mode, growth, .. } = *options;
+        let mut run = Checked::new(run);
         let shape = Shape::of(run.universe(), options.capacity, options.load_max)?;
         let mut collector = Collector::new(&shape, mode, Machine::best())?;
-        let (mut span, mut merged) = (Span::default(), Vec::new());
-        let mut last = None;
-        while run.next_span(&mut span)? {
-            check_span(&span, last, shape.universe.last())?;
-            last = span.last();
-            if span.counted.is_empty() {
-                collector.collect(&span.ones)?;
-            } else {
-                expand(&span, mode, &mut merged, &mut collector)?;
-                collector.collect(&merged)?;
-            }
+        let mut batch = FingerprintBatch::new();
+        while run.append_to(&mut batch)? {
+            collector.collect_batch(&batch)?;
+            batch.clear();
         }
-        collector.finish(&shape, Rules { mode, growth, seed })
+        collector.finish(&shape, Rules { mode, growth, seed: run.seed() })
     }
 
     /// Doubles the slots: each keeps one bit less, and the fingerprints stay the same. An error,
@@ -196,47 +213,4 @@ impl QuotientFilter {
             appender.append(&stretch).map_err(|Overfull| overfull())?;
         }
     }
-}
-
-/// Refuses what a run may not give.
-fn check_span(span: &Span, last: Option<u64>, largest: u64) -> Result<()> {
-    let ones = span.ones.windows(2).fold(true, |is, pair| is & (pair[0] < pair[1]));
-    let counted = span.counted.is_sorted_by(|a, b| a.fingerprint < b.fingerprint);
-    let first = span.ones.first().copied();
-    let first = first.into_iter().chain(span.counted.first().map(|c| c.fingerprint)).min();
-    if !ones || !counted || first.is_some_and(|first| last.is_some_and(|last| last >= first)) {
-        return Err(Error::argument("run of fingerprints", "in ascending order", "another one"));
-    }
-    if span.last().is_some_and(|last| last > largest) {
-        let expected = format!("fingerprints up to {largest}");
-        return Err(Error::argument("run of fingerprints", expected, "a larger one"));
-    }
-    Ok(())
-}
-
-/// Puts the fingerprints of a span in order, each as often as slots hold it, and the rest of its
-/// copies in the collector.
-fn expand(span: &Span, mode: Mode, merged: &mut Vec<u64>, collector: &mut Collector) -> Result<()> {
-    merged.clear();
-    let mut ones = &span.ones[..];
-    for counted in &span.counted {
-        let before = ones.partition_point(|&one| one < counted.fingerprint);
-        merged.extend_from_slice(&ones[..before]);
-        ones = &ones[before..];
-        if ones.first() == Some(&counted.fingerprint) {
-            return Err(Error::argument("run of fingerprints", "each one once", "one twice"));
-        }
-        let copies_max = match mode {
-            Mode::Set => 1,
-            Mode::Multiset => COPIES_MAX,
-        };
-        let count = counted.count.max(0) as u64;
-        let copies = count.min(copies_max);
-        merged.extend((0..copies).map(|_| counted.fingerprint));
-        if mode == Mode::Multiset && count > copies {
-            collector.add_more(counted.fingerprint, count - copies)?;
-        }
-    }
-    merged.extend_from_slice(mem::take(&mut ones));
-    Ok(())
 }

@@ -9,7 +9,9 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    filter::{Counted, Fingerprints, Mode, Span, Universe},
+    filter::Mode,
+    fingerprints::{FingerprintBatch, Fingerprints, Universe},
+    key::Seed,
 };
 
 /// Fingerprints that a scan takes at a time, about.
@@ -198,23 +200,19 @@ impl<'a, S: Storage> Scan<'a, S> {
         if self.stretch.is_empty() { self.read_whole() } else { Ok(()) }
     }
 
-    /// Counts copies.
-    fn count(&self, span: &mut Span) -> Result<()> {
+    /// Appends each fingerprint of the stretch once, with the number of its copies.
+    fn count(&self, batch: &mut FingerprintBatch) -> Result<()> {
         let mut rest = &self.stretch[..];
         while let Some(&fingerprint) = rest.first() {
             let copies = rest.iter().take_while(|&&next| next == fingerprint).count();
             rest = &rest[copies..];
             let copies = copies as u64;
-            if copies == 1 {
-                span.ones.push(fingerprint);
-                continue;
-            }
             if copies > COPIES_MAX {
                 return Err(too_many(copies));
             }
             let more = if copies == COPIES_MAX { self.filter.storage.more(fingerprint) } else { 0 };
             let count = i64::try_from(copies.saturating_add(more)).unwrap_or(i64::MAX);
-            span.counted.push(Counted { fingerprint, count });
+            batch.push_next(fingerprint, count);
         }
         Ok(())
     }
@@ -225,19 +223,23 @@ fn too_many(copies: u64) -> Error {
 }
 
 impl<S: Storage> Fingerprints for Scan<'_, S> {
+    fn seed(&self) -> Seed {
+        self.filter.rules.seed
+    }
+
     fn universe(&self) -> Universe {
         self.filter.universe
     }
 
-    fn next_span(&mut self, span: &mut Span) -> Result<bool> {
-        span.clear();
+    fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool> {
+        let before = batch.len();
         match self.filter.rules.mode {
-            Mode::Set => self.feed.read(&mut span.ones)?,
+            Mode::Set => self.feed.read(&mut batch.fingerprints)?,
             Mode::Multiset => {
                 self.read_whole()?;
-                self.count(span)?;
+                self.count(batch)?;
             }
         }
-        Ok(!span.is_empty())
+        Ok(batch.len() > before)
     }
 }

@@ -5,7 +5,8 @@ use super::{
     {Growth, QuotientFilter, QuotientOptions},
 };
 use crate::{
-    filter::{Fingerprints, Mode, Span},
+    filter::Mode,
+    fingerprints::{FingerprintBatch, Fingerprints},
     key::{KeyHash, Seed},
 };
 
@@ -30,7 +31,11 @@ fn filter(mode: Mode, error_rate: f64, machine: Machine) -> QuotientFilter {
 }
 
 /// Inserts twice what it is made for, removes some, merges and shrinks.
-fn history(mode: Mode, error_rate: f64, machine: Machine) -> (Vec<u8>, Vec<Span>, Vec<bool>) {
+fn history(
+    mode: Mode,
+    error_rate: f64,
+    machine: Machine,
+) -> (Vec<u8>, FingerprintBatch, Vec<bool>) {
     let (mut one, mut other) =
         (filter(mode, error_rate, machine), filter(mode, error_rate, machine));
     let mut random = random(9);
@@ -45,14 +50,11 @@ fn history(mode: Mode, error_rate: f64, machine: Machine) -> (Vec<u8>, Vec<Span>
     merged.machine = machine;
     let _ = merged.shrink();
     merged.contains_batch(&hashes, &mut flags);
-    let mut spans = Vec::new();
+    let mut all = FingerprintBatch::new();
     let mut run = merged.scan();
-    let mut span = Span::default();
-    while run.next_span(&mut span).unwrap() {
-        spans.push(span.clone());
-    }
+    while run.append_to(&mut all).unwrap() {}
     drop(run);
-    (merged.storage.blocks.to_vec(), spans, flags)
+    (merged.storage.blocks.to_vec(), all, flags)
 }
 
 #[test]

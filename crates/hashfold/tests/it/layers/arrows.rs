@@ -4,8 +4,19 @@ use super::sources::{Source, check, sources};
 use std::collections::BTreeSet;
 
 /// The core: each module may use those before it, and itself.
-const CORE: [&str; 10] =
-    ["key", "error", "codec", "checksum", "work", "io", "env", "run", "manifest", "folder"];
+const CORE: [&str; 11] = [
+    "key",
+    "error",
+    "codec",
+    "checksum",
+    "work",
+    "io",
+    "env",
+    "run",
+    "fingerprints",
+    "manifest",
+    "folder",
+];
 
 /// The parts, and what each may use besides the core.
 const PARTS: [(&str, &[&str]); 3] =

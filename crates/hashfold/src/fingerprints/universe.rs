@@ -71,7 +71,7 @@ impl Universe {
 
     /// The fingerprint of a hash with these high 64 bits.
     #[inline]
-    pub(super) fn scale(self, high: u64) -> u64 {
+    pub(crate) fn scale(self, high: u64) -> u64 {
         // high * (last + 1) is below 2^128.
         let product = u128::from(high) * u128::from(self.last) + u128::from(high);
         (product >> 64) as u64

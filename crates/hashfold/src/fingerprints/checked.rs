@@ -1,0 +1,79 @@
+//! Runs of fingerprints that may come from foreign code or damaged files, checked.
+
+use super::{FingerprintBatch, Fingerprints, Universe};
+use crate::{
+    error::{Error, Result},
+    key::Seed,
+};
+
+/// The order that the batches of a run must keep.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ascent {
+    universe: Universe,
+    /// The largest fingerprint so far.
+    last: Option<u64>,
+}
+
+impl Ascent {
+    pub(crate) fn new(universe: Universe) -> Ascent {
+        Ascent { universe, last: None }
+    }
+
+    /// Refuses ascending fingerprints that do not follow on those before, or that are not of the
+    /// universe.
+    pub(crate) fn check(&mut self, next: &[u64]) -> Result<()> {
+        let (Some(&first), Some(&last)) = (next.first(), next.last()) else { return Ok(()) };
+        if let Some(before) = self.last.filter(|&before| before >= first) {
+            let expected = format!("above {before:#x}, the one before");
+            return Err(Error::field("fingerprint", expected, format!("{first:#x}")));
+        }
+        if last > self.universe.last() {
+            let expected = format!("at most {:#x}", self.universe.last());
+            return Err(Error::field("fingerprint", expected, format!("{last:#x}")));
+        }
+        self.last = Some(last);
+        Ok(())
+    }
+}
+
+/// A run whose batches are checked as they are read.
+#[derive(Debug)]
+pub(crate) struct Checked<F> {
+    run: F,
+    seed: Seed,
+    ascent: Ascent,
+}
+
+impl<F: Fingerprints> Checked<F> {
+    pub(crate) fn new(run: F) -> Checked<F> {
+        Checked { seed: run.seed(), ascent: Ascent::new(run.universe()), run }
+    }
+}
+
+impl<F: Fingerprints> Fingerprints for Checked<F> {
+    fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    fn universe(&self) -> Universe {
+        self.ascent.universe
+    }
+
+    /// Appends the next fingerprints. They follow on those before, and what was in the batch is
+    /// still there.
+    fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool> {
+        let (start, before) = (batch.len(), batch.last());
+        let is_some = self.run.append_to(batch)?;
+        let old = batch.fingerprints.get(..start);
+        if old.is_none_or(|old| old.last().copied() != before) {
+            return Err(Error::argument("batch", "what it held, and more", "other fingerprints"));
+        }
+        let next = &batch.fingerprints[start..];
+        if is_some == next.is_empty() {
+            let (expected, got) = if is_some { ("some", "none") } else { ("none", "some") };
+            return Err(Error::argument("next batch of the run", expected, got));
+        }
+        self.ascent.check(next)?;
+        Ok(is_some)
+    }
+}
