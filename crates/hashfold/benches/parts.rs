@@ -6,7 +6,7 @@
 use hashfold::{
     KeyHash, Seed,
     checksum::crc32c,
-    filter::{self, Mode, PackedRun},
+    filter::{FingerprintMerge, Mode, PackedRun},
     fingerprints::{FingerprintBatch, Fingerprints, Universe},
     io::{Disk, MemoryDisk},
     run::{Merge, Run, SortOptions, Sorter, Tombstones, VecRun},
@@ -167,7 +167,7 @@ fn filters(entries: u64) {
         let len = runs.iter().map(PackedRun::len).sum();
         measure_rate(name, len, || {
             let scans = runs.iter().map(PackedRun::scan).collect();
-            out.rebuild(&mut filter::Merge::last(scans, Mode::Set).unwrap()).unwrap();
+            out.rebuild(&mut FingerprintMerge::last(scans, Mode::Set).unwrap()).unwrap();
             // About one in 4096 comes twice.
             assert!((len - len / 1024..=len).contains(&out.len()));
         });

@@ -15,4 +15,4 @@ mod pack;
 mod packed;
 pub mod quotient;
 
-pub use self::{merge::Merge, mode::Mode, packed::PackedRun};
+pub use self::{merge::FingerprintMerge, mode::Mode, packed::PackedRun};

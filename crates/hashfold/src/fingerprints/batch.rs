@@ -1,10 +1,6 @@
 //! Fingerprints in one ascending list, and the counts of those that do not stand for one key.
 
-use super::{Fingerprints, Universe};
-use crate::{
-    error::{Error, Result},
-    key::Seed,
-};
+use crate::error::{Error, Result};
 use std::ops::Range;
 
 /// Fingerprints in strictly ascending order, each with a count.
@@ -60,11 +56,6 @@ impl FingerprintBatch {
             Some(pair) => Err(disorder(pair[0], pair[1])),
             None => Ok(FingerprintBatch { fingerprints, exceptions: Vec::new() }),
         }
-    }
-
-    /// This batch as a run of fingerprints of keys that were hashed with `seed`.
-    pub fn into_run(self, seed: Seed, universe: Universe) -> impl Fingerprints {
-        OneBatch { seed, universe, batch: Some(self) }
     }
 
     /// The number of fingerprints.
@@ -230,30 +221,4 @@ fn disorder(before: u64, got: u64) -> Error {
         format!("above {before:#x}, the one before"),
         format!("{got:#x}"),
     )
-}
-
-/// A run of one batch.
-struct OneBatch {
-    seed: Seed,
-    universe: Universe,
-    /// Until it is read.
-    batch: Option<FingerprintBatch>,
-}
-
-impl Fingerprints for OneBatch {
-    fn seed(&self) -> Seed {
-        self.seed
-    }
-
-    fn universe(&self) -> Universe {
-        self.universe
-    }
-
-    fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool> {
-        let own = self.batch.take().filter(|own| !own.is_empty());
-        if let Some(own) = &own {
-            batch.append(own.all());
-        }
-        Ok(own.is_some())
-    }
 }

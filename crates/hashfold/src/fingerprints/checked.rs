@@ -1,6 +1,6 @@
 //! Runs of fingerprints that may come from foreign code or damaged files, checked.
 
-use super::{FingerprintBatch, Fingerprints, Universe};
+use super::{batch::FingerprintBatch, run::Fingerprints, universe::Universe};
 use crate::{
     error::{Error, Result},
     key::Seed,

@@ -3,7 +3,7 @@
 use hashfold::{
     Result, Seed,
     filter::{
-        Merge, Mode, PackedRun,
+        FingerprintMerge, Mode, PackedRun,
         cascade::{CASCADE_MEMORY_MIN, CascadeFilter, CascadeOptions, CascadeSettings},
         quotient::{BuildOptions, Growth, QuotientFilter},
     },
@@ -144,12 +144,12 @@ const READERS: [(&str, Reader); 6] = [
         assert!(result.is_ok() || packed.is_empty());
         result.map(|()| packed.len())
     }),
-    ("Merge::new", |run| drain(Merge::new(vec![run], Mode::Multiset)?)),
-    ("Merge::last", |run| {
+    ("FingerprintMerge::new", |run| drain(FingerprintMerge::new(vec![run], Mode::Multiset)?)),
+    ("FingerprintMerge::last", |run| {
         let other = FingerprintBatch::from_sorted(vec![1, 500])?;
         let other = other.into_run(SEED, Universe::with_size(SIZE)?);
         let runs: Vec<Box<dyn Fingerprints>> = vec![Box::new(run), Box::new(other)];
-        drain(Merge::last(runs, Mode::Set)?)
+        drain(FingerprintMerge::last(runs, Mode::Set)?)
     }),
     ("QuotientFilter::build", |mut run| {
         let options =
@@ -203,7 +203,7 @@ fn right_runs_are_read_to_the_end() {
             Ok(call < 10)
         };
         let len = read(Foreign::new(step)).unwrap();
-        assert_eq!(len, if reader == "Merge::last" { 21 } else { 20 }, "{reader}");
+        assert_eq!(len, if reader == "FingerprintMerge::last" { 21 } else { 20 }, "{reader}");
     }
 }
 

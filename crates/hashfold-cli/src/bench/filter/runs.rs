@@ -10,7 +10,7 @@ use crate::{
 };
 use hashfold::{
     KeyHash, Seed,
-    filter::{Merge, Mode, PackedRun},
+    filter::{FingerprintMerge, Mode, PackedRun},
     fingerprints::{FingerprintBatch, Fingerprints, Universe},
 };
 
@@ -104,7 +104,7 @@ fn merge(
     changes: Changes,
 ) -> Result<f64> {
     let items: u64 = runs.iter().map(PackedRun::len).sum();
-    let all = || Merge::new(runs.iter().map(PackedRun::scan).collect(), Mode::Set);
+    let all = || FingerprintMerge::new(runs.iter().map(PackedRun::scan).collect(), Mode::Set);
     // Of the rounds after this one, none waits for fresh memory.
     let mut merged = PackedRun::build(&mut all()?)?;
     let mut result = Ok(());

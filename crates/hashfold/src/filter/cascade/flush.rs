@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    filter::{Merge, PackedRun},
+    filter::{FingerprintMerge, PackedRun},
     fingerprints::{FingerprintBatch, Fingerprints},
 };
 use std::{mem, sync::Arc};
@@ -90,7 +90,7 @@ fn flush(core: &Core, packed: Vec<Packed>) -> Result<()> {
     let Some(end) = packed.first().map(|packed| packed.end) else { return Ok(()) };
     let items = packed.iter().map(|packed| packed.run.len()).sum();
     let all = packed.iter().map(|packed| packed.run.scan()).collect();
-    let merge = Merge::new(all, core.identity.mode)?.within(core.shares.merge.items());
+    let merge = FingerprintMerge::new(all, core.identity.mode)?.within(core.shares.merge.items());
     let mut merge = Polite { core, of: merge };
     let run = write_run(core, &mut merge, items)?;
     drop(merge);

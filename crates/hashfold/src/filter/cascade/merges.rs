@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    filter::Merge,
+    filter::FingerprintMerge,
     fingerprints::{FingerprintBatch, Fingerprints, Universe},
     key::Seed,
 };
@@ -231,7 +231,8 @@ fn merge_up(core: &Core, view: &View, epoch: u64, tier: u8, runs: &[u64]) -> Res
     let unit = core.shares.merge.read_unit(inputs.len());
     let all =
         inputs.iter().map(|upper| scan(core, &upper.run, (upper.from, universe.last()), unit));
-    let merge = Merge::new(all.collect(), core.identity.mode)?.within(core.shares.merge.items());
+    let merge =
+        FingerprintMerge::new(all.collect(), core.identity.mode)?.within(core.shares.merge.items());
     let mut merge = Polite { core, of: merge };
     let run = write_run(core, &mut merge, items)?;
     let change = |view: &View| {
@@ -316,7 +317,11 @@ fn merge_down(core: &Core, view: &View, epoch: u64, runs: &[u64]) -> Result<()> 
     let mode = core.identity.mode;
     // Below the oldest epoch there is nothing that a tombstone could hide.
     let is_last = i + 1 == view.epochs.len();
-    let of = if is_last { Merge::last(sources, mode) } else { Merge::new(sources, mode) }?;
+    let of = if is_last {
+        FingerprintMerge::last(sources, mode)
+    } else {
+        FingerprintMerge::new(sources, mode)
+    }?;
     let mut merge = Polite { core, of: of.within(core.shares.merge.items()) };
     let part = (end - start) as f64 / universe.last() as f64;
     let above: u64 = inputs.iter().map(|upper| upper.run.facts().items).sum();

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    filter::{Merge, Mode, PackedRun},
+    filter::{FingerprintMerge, Mode, PackedRun},
     fingerprints::{FingerprintBatch, Fingerprints, Universe},
     io::{Access, Disk},
     key::{KeyHash, Seed},
@@ -220,7 +220,7 @@ impl Snapshot {
         let memory = self.memory.scan;
         let (unit, items) = (memory.read_unit(sources), memory.items() / sources);
         // From the oldest epoch on: what one takes away of something that is gone counts for nothing.
-        let mut merge: Option<Merge<Box<dyn Fingerprints>>> = None;
+        let mut merge: Option<FingerprintMerge<Box<dyn Fingerprints>>> = None;
         for (i, epoch) in self.view.epochs.iter().enumerate().rev() {
             let mut runs: Vec<Box<dyn Fingerprints>> = Vec::new();
             if i == 0 {
@@ -233,7 +233,7 @@ impl Snapshot {
             runs.push(Box::new(shards(epoch, &self.identity, unit, executor)));
             runs.extend(merge.take().map(|older| Box::new(older) as _));
             let memory = items.saturating_mul(runs.len());
-            merge = Some(Merge::last(runs, mode)?.within(memory));
+            merge = Some(FingerprintMerge::last(runs, mode)?.within(memory));
         }
         Ok(SnapshotScan { seed, universe, merge })
     }
@@ -335,7 +335,7 @@ fn read_logs(
 pub struct SnapshotScan {
     seed: Seed,
     universe: Universe,
-    merge: Option<Merge<Box<dyn Fingerprints>>>,
+    merge: Option<FingerprintMerge<Box<dyn Fingerprints>>>,
 }
 
 impl Fingerprints for SnapshotScan {

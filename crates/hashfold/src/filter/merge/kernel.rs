@@ -1,10 +1,8 @@
 //! The loops of merges: two lists into one, and of what comes more than once the first; with portable
 //! twins.
 
-use super::{
-    super::{Mode, machine::Wide},
-    Tags,
-};
+use super::tags::Tags;
+use crate::filter::{machine::Wide, mode::Mode};
 use std::ops::Range;
 
 /// Parts of a merge of two that go on at the same time: a step of one waits for its own last step

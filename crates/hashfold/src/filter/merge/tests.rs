@@ -1,12 +1,15 @@
 //! Merges against a sorted map.
 
 use super::{
-    super::{PackedRun, machine::Wide},
-    *,
+    FingerprintMerge,
+    kernel::{self, Repeated},
+    merger::{Merger, Rule},
+    tags::Tags,
 };
 use crate::{
     error::Result,
-    fingerprints::{Fingerprints, Universe},
+    filter::{Mode, PackedRun, machine::Wide},
+    fingerprints::{BatchSlice, Exception, FingerprintBatch, Fingerprints, Universe},
     key::Seed,
 };
 use proptest::{collection::vec, prelude::*};
@@ -153,12 +156,12 @@ fn collect(mut run: impl Fingerprints) -> Result<FingerprintBatch> {
 fn runs_of_different_universes_or_seeds_are_not_merged() {
     let universe = |size| Universe::with_size(size).unwrap();
     let run = |size| FingerprintBatch::new().into_run(Seed(1), universe(size));
-    assert!(Merge::new(vec![run(10), run(11)], Mode::Set).is_err());
-    assert!(Merge::new(vec![run(10), run(10)], Mode::Set).is_ok());
+    assert!(FingerprintMerge::new(vec![run(10), run(11)], Mode::Set).is_err());
+    assert!(FingerprintMerge::new(vec![run(10), run(10)], Mode::Set).is_ok());
     let other = FingerprintBatch::new().into_run(Seed(2), universe(10));
-    assert!(Merge::new(vec![run(10), other], Mode::Set).is_err());
+    assert!(FingerprintMerge::new(vec![run(10), other], Mode::Set).is_err());
     let none: Vec<Box<dyn Fingerprints>> = Vec::new();
-    assert!(Merge::new(none, Mode::Set).is_err());
+    assert!(FingerprintMerge::new(none, Mode::Set).is_err());
 }
 
 #[test]
@@ -174,8 +177,8 @@ fn large_runs_are_merged_in_steps() {
         let runs: Vec<_> = runs.map(|mut run| PackedRun::build(&mut run).unwrap()).collect();
         let scans = runs.iter().map(PackedRun::scan).collect();
         let merged = collect(match rule.is_last {
-            true => Merge::last(scans, rule.mode).unwrap(),
-            false => Merge::new(scans, rule.mode).unwrap(),
+            true => FingerprintMerge::last(scans, rule.mode).unwrap(),
+            false => FingerprintMerge::new(scans, rule.mode).unwrap(),
         });
         assert_eq!(merged.unwrap(), naive(&batches, rule), "{rule:?}");
     }

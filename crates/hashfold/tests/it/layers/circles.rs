@@ -19,7 +19,6 @@ const KNOWN_CIRCLES: &[&[&str]] = &[
     &["filter/block/decode.rs", "filter/block/encode.rs", "filter/block/kernel.rs"],
     &["filter/cascade/flush.rs", "filter/cascade/merges.rs"],
     &["filter/cascade/kernel.rs", "filter/cascade/ordered.rs"],
-    &["filter/items.rs", "filter/merge/kernel.rs", "filter/merge/mod.rs", "filter/span.rs"],
     &["filter/quotient/filter.rs", "filter/quotient/scan.rs"],
     &["io/buffer.rs", "io/mod.rs"],
     &["io/direct.rs", "io/mapped.rs", "io/os.rs"],

@@ -1,9 +1,9 @@
 //! Runs in, one run out.
 
-use super::{Merger, Rule};
+use super::merger::{Merger, Rule};
 use crate::{
     error::{Error, ErrorKind, Result},
-    filter::Mode,
+    filter::mode::Mode,
     fingerprints::{BatchSlice, Checked, FingerprintBatch, Fingerprints, Universe},
     key::Seed,
 };
@@ -21,7 +21,7 @@ const AHEAD_BYTES: usize = 64;
 /// Several runs as one: of equal fingerprints the newest holds, or their counts are summed up.
 ///
 /// ```
-/// use hashfold::{Seed, filter::{Merge, Mode, PackedRun}};
+/// use hashfold::{Seed, filter::{FingerprintMerge, Mode, PackedRun}};
 /// use hashfold::fingerprints::{FingerprintBatch, Fingerprints, Universe};
 /// # fn main() -> hashfold::Result<()> {
 /// let run = |fingerprints: &[u64]| {
@@ -29,14 +29,14 @@ const AHEAD_BYTES: usize = 64;
 ///     PackedRun::build(&mut batch.into_run(Seed(1), Universe::EXACT))
 /// };
 /// let (newer, older) = (run(&[2, 5])?, run(&[1, 5])?);
-/// let mut both = Merge::new(vec![newer.scan(), older.scan()], Mode::Set)?;
+/// let mut both = FingerprintMerge::new(vec![newer.scan(), older.scan()], Mode::Set)?;
 /// let mut batch = FingerprintBatch::new();
 /// assert!(both.append_to(&mut batch)?);
 /// assert_eq!(batch.fingerprints(), [1, 2, 5]);
 /// # Ok(())
 /// # }
 /// ```
-pub struct Merge<F> {
+pub struct FingerprintMerge<F> {
     seed: Seed,
     universe: Universe,
     rule: Rule,
@@ -55,26 +55,26 @@ struct Source<F> {
     is_done: bool,
 }
 
-impl<F: Fingerprints> Merge<F> {
+impl<F: Fingerprints> FingerprintMerge<F> {
     /// Merges runs, the newest first, none of which is the oldest: tombstones and counts below
     /// zero stay, for what they take away is in a run that is not here.
-    pub fn new(runs: Vec<F>, mode: Mode) -> Result<Merge<F>> {
-        Merge::with_rule(runs, Rule { mode, is_last: false })
+    pub fn new(runs: Vec<F>, mode: Mode) -> Result<FingerprintMerge<F>> {
+        FingerprintMerge::with_rule(runs, Rule { mode, is_last: false })
     }
 
     /// Merges runs, the newest first, beside which there is no older one: what only takes away is
     /// dropped.
-    pub fn last(runs: Vec<F>, mode: Mode) -> Result<Merge<F>> {
-        Merge::with_rule(runs, Rule { mode, is_last: true })
+    pub fn last(runs: Vec<F>, mode: Mode) -> Result<FingerprintMerge<F>> {
+        FingerprintMerge::with_rule(runs, Rule { mode, is_last: true })
     }
 
     /// Has the merge take no more than about this memory, in bytes, beside what its runs take.
-    pub(crate) fn within(self, memory_bytes: usize) -> Merge<F> {
+    pub(crate) fn within(self, memory_bytes: usize) -> FingerprintMerge<F> {
         let ahead = memory_bytes / AHEAD_BYTES / self.sources.len();
-        Merge { ahead: ahead.clamp(AHEAD_MIN, AHEAD_MAX), ..self }
+        FingerprintMerge { ahead: ahead.clamp(AHEAD_MIN, AHEAD_MAX), ..self }
     }
 
-    fn with_rule(runs: Vec<F>, rule: Rule) -> Result<Merge<F>> {
+    fn with_rule(runs: Vec<F>, rule: Rule) -> Result<FingerprintMerge<F>> {
         let Some(first) = runs.first() else {
             return Err(Error::argument("runs to merge", "at least 1", 0));
         };
@@ -90,7 +90,14 @@ impl<F: Fingerprints> Merge<F> {
             }
         }
         let sources = runs.into_iter().map(Source::new).collect();
-        Ok(Merge { seed, universe, rule, sources, merger: Merger::default(), ahead: AHEAD_MAX })
+        Ok(FingerprintMerge {
+            seed,
+            universe,
+            rule,
+            sources,
+            merger: Merger::default(),
+            ahead: AHEAD_MAX,
+        })
     }
 }
 
@@ -128,7 +135,7 @@ impl<F: Fingerprints> Source<F> {
     }
 }
 
-impl<F: Fingerprints> Fingerprints for Merge<F> {
+impl<F: Fingerprints> Fingerprints for FingerprintMerge<F> {
     fn seed(&self) -> Seed {
         self.seed
     }

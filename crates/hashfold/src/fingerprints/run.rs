@@ -1,0 +1,85 @@
+//! A run of fingerprints.
+
+use super::{batch::FingerprintBatch, universe::Universe};
+use crate::{error::Result, key::Seed};
+
+/// A run of fingerprints: ascending, none twice, each with a count. An error ends the run.
+///
+/// In a multiset a count is the number of keys with this fingerprint; in a set a count above 0
+/// means that the fingerprint is present. A run that changes an older one may have counts below
+/// 0: they remove that many keys, or the fingerprint.
+///
+/// Anything can implement this trait. Readers check every batch, and a run that is not as
+/// described here is an error.
+pub trait Fingerprints: Send {
+    /// The seed that the keys were hashed with.
+    fn seed(&self) -> Seed;
+
+    /// The universe of the fingerprints.
+    fn universe(&self) -> Universe;
+
+    /// Appends the next fingerprints to `batch`, all larger than those before. Returns `false`, and
+    /// appends nothing, at the end of the run.
+    fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool>;
+}
+
+impl<F: Fingerprints + ?Sized> Fingerprints for Box<F> {
+    fn seed(&self) -> Seed {
+        (**self).seed()
+    }
+
+    fn universe(&self) -> Universe {
+        (**self).universe()
+    }
+
+    fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool> {
+        (**self).append_to(batch)
+    }
+}
+
+impl<F: Fingerprints + ?Sized> Fingerprints for &mut F {
+    fn seed(&self) -> Seed {
+        (**self).seed()
+    }
+
+    fn universe(&self) -> Universe {
+        (**self).universe()
+    }
+
+    fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool> {
+        (**self).append_to(batch)
+    }
+}
+
+impl FingerprintBatch {
+    /// This batch as a run of fingerprints of keys that were hashed with `seed`.
+    pub fn into_run(self, seed: Seed, universe: Universe) -> impl Fingerprints {
+        OneBatch { seed, universe, batch: Some(self) }
+    }
+}
+
+/// A run of one batch.
+struct OneBatch {
+    seed: Seed,
+    universe: Universe,
+    /// Until it is read.
+    batch: Option<FingerprintBatch>,
+}
+
+impl Fingerprints for OneBatch {
+    fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    fn universe(&self) -> Universe {
+        self.universe
+    }
+
+    fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool> {
+        let own = self.batch.take().filter(|own| !own.is_empty());
+        if let Some(own) = &own {
+            batch.append(own.all());
+        }
+        Ok(own.is_some())
+    }
+}
