@@ -1,4 +1,4 @@
-//! Entries in blocks that have been read.
+//! Finding entries in blocks that have been read.
 
 use super::layout::{BLOCK_HEAD, Head, Layout, Position, unseal};
 use crate::{
@@ -7,18 +7,18 @@ use crate::{
 };
 use std::ops::Range;
 
-/// What is needed to make sense of a data file's blocks.
+/// Properties of a data file that are needed to read its blocks.
 #[derive(Clone, Debug)]
 pub(super) struct Context {
     pub(super) layout: Layout,
     pub(super) id: u64,
     pub(super) seed: Seed,
     pub(super) place: Place,
-    /// Blocks in the file.
+    /// Number of blocks in the file.
     pub(super) blocks: u64,
 }
 
-/// Some consecutive blocks of a data file.
+/// Consecutive blocks of a data file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blocks<'a> {
     context: &'a Context,
@@ -26,45 +26,46 @@ pub(super) struct Blocks<'a> {
     bytes: &'a [u8],
 }
 
-/// An entry's places in the blocks.
+/// The places of an entry's parts in the blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Located {
     pub(super) key: Stretch,
     pub(super) value: Stretch,
-    /// The first byte after the entry.
+    /// The position after the entry.
     pub(super) next: Position,
 }
 
 impl Located {
-    /// The first block in which nothing of the entry lies.
+    /// Returns the first block after the entry.
     pub(super) fn end_block(&self) -> u64 {
         let Position { block, offset } = self.next;
         if offset == BLOCK_HEAD { block } else { block + 1 }
     }
 }
 
-/// Payload bytes that may go on in the next blocks.
+/// A range of payload bytes that may continue in the next blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stretch {
     pub(super) start: Position,
     pub(super) len: usize,
 }
 
-/// The outcome of a search.
+/// The result of a search in some blocks.
 #[derive(Debug)]
 pub(super) enum Found<'a> {
-    /// The value.
+    /// The key has this value.
     Value(&'a [u8]),
     /// The key is not in the file.
     Absent,
-    /// The key is not in these blocks, but may be in the ones before.
+    /// The key is not in these blocks, but may be in an earlier one.
     Before,
-    /// The entry goes on after these blocks; it lies in those.
+    /// The entry continues after these blocks; it lies in the given blocks.
     More(Range<u64>),
 }
 
 impl<'a> Blocks<'a> {
-    /// `bytes` are the blocks from number `first` on; each is checked when it is looked at.
+    /// Makes a view of the blocks in `bytes`, the first of which has the number `first`. Each block
+    /// is checked when it is used.
     pub(super) fn new(context: &'a Context, first: u64, bytes: &'a [u8]) -> Blocks<'a> {
         debug_assert!(bytes.len().is_multiple_of(context.layout.block_size));
         Blocks { context, first, bytes }
@@ -74,7 +75,7 @@ impl<'a> Blocks<'a> {
         self.first + (self.bytes.len() / self.context.layout.block_size) as u64
     }
 
-    /// The bytes of a block, if it is one of these.
+    /// Returns the bytes of a block, if it is one of these.
     fn block(&self, number: u64) -> Option<&'a [u8]> {
         let size = self.context.layout.block_size;
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?.checked_mul(size)?;
@@ -84,7 +85,7 @@ impl<'a> Blocks<'a> {
     /// Checks a block and reads its head.
     ///
     /// # Panics
-    /// If it is not one of these.
+    /// If the block is not one of these.
     pub(super) fn head(&self, number: u64) -> Result<Head> {
         let block = self.block(number).expect("the block is one of these");
         unseal(block, number, self.context.id)
@@ -97,7 +98,7 @@ impl<'a> Blocks<'a> {
         self.context.place.offset(header_and_blocks + at.offset as u64)
     }
 
-    /// The entry at a position in one of these blocks. Its end may be outside them.
+    /// Locates the entry at a position in one of these blocks. Its end may be outside of them.
     #[inline]
     pub(super) fn locate(&self, at: Position) -> Result<Located> {
         let layout = self.context.layout;
@@ -113,8 +114,8 @@ impl<'a> Blocks<'a> {
         Ok(Located { key, value, next })
     }
 
-    /// The bytes of a stretch: as they lie if in one block, else put together in `scratch`;
-    /// `None` if they go on after these blocks.
+    /// Returns the bytes of a stretch: borrowed if they are in one block, else copied to `scratch`;
+    /// `None` if they continue after these blocks.
     #[inline]
     pub(super) fn read<'s>(&self, stretch: Stretch, scratch: &'s mut Vec<u8>) -> Option<&'s [u8]>
     where
@@ -126,7 +127,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// The bytes of a stretch that lies in one of these blocks.
+    /// Returns the bytes of a stretch that lies in one of these blocks.
     #[inline]
     pub(super) fn contiguous(&self, stretch: Stretch) -> Option<&'a [u8]> {
         let Stretch { start, len } = stretch;
@@ -136,7 +137,7 @@ impl<'a> Blocks<'a> {
         self.block(start.block)?.get(start.offset..start.offset + len)
     }
 
-    /// Puts the bytes of a stretch together; `false` if they go on after these blocks.
+    /// Copies the bytes of a stretch to `out`; returns `false` if they continue after these blocks.
     pub(super) fn gather(&self, stretch: Stretch, out: &mut Vec<u8>) -> bool {
         out.clear();
         let Position { mut block, mut offset } = stretch.start;
@@ -149,7 +150,7 @@ impl<'a> Blocks<'a> {
         true
     }
 
-    /// Looks for a key in the entry that starts at `at`.
+    /// Searches for a key in the entry that starts at `at`.
     pub(super) fn search_at<'s>(
         &self,
         at: Position,
@@ -168,7 +169,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Looks for a key among the entries that start in these blocks.
+    /// Searches for a key among the entries that start in these blocks.
     pub(super) fn search<'s>(
         &self,
         hash: KeyHash,
@@ -199,7 +200,7 @@ impl<'a> Blocks<'a> {
         Ok(Found::Absent)
     }
 
-    /// Whether a key of the right length starts like this entry's, as far as one block tells.
+    /// Whether an entry may have this key, as far as its first block shows.
     #[inline]
     fn may_be(&self, entry: &Located, key: &[u8]) -> bool {
         let Position { block, offset } = entry.key.start;
@@ -208,7 +209,7 @@ impl<'a> Blocks<'a> {
         here[..len] == key[..len]
     }
 
-    /// Compares the key of an entry with this one, once all of the entry is here and checked.
+    /// Compares the key of an entry with `key`, once the whole entry has been read and checked.
     fn compare(
         &self,
         entry: &Located,
@@ -245,10 +246,10 @@ impl<'a> Blocks<'a> {
     }
 }
 
-/// Whether an entry has a key.
+/// The result of comparing an entry with a key.
 enum Match {
     Yes,
     No,
-    /// It goes on after these blocks; it lies in those.
+    /// The entry continues after these blocks; it lies in the given blocks.
     More(Range<u64>),
 }

@@ -1,4 +1,4 @@
-//! Building a table from a run, and a new index for a table that is there.
+//! Building a table from a run, and rebuilding the index of an existing table.
 
 use super::{
     data::DataWriter,
@@ -27,23 +27,26 @@ pub(super) const DATA_ROLE: &str = "data";
 pub(super) const INDEX_ROLE: &str = "index";
 const SPILL_ROLE: &str = "spill";
 
-/// Builds a table in a folder, which it locks.
+/// A builder of a table in a folder, which it locks.
 ///
-/// Nothing of the new table can be seen before [`TableBuilder::build`] has returned; until then
-/// the folder holds what it held before. A builder that is dropped leaves nothing behind; what a
-/// crash leaves behind is removed by the next builder.
+/// Nothing of the new table is visible before [`TableBuilder::build`] returns; until then the
+/// folder holds the old table, or none. A builder that is dropped removes its files. The next
+/// builder removes files that a crash has left.
 #[derive(Debug)]
 pub struct TableBuilder {
     folder: TableFolder,
     options: TableOptions,
     executor: Arc<dyn Executor>,
-    /// How often the table will have been published.
+    /// Generation of the new table.
     generation: u64,
 }
 
 impl TableBuilder {
-    /// Makes and locks the folder. `Exists` if a table is there that is not to be replaced,
-    /// `Busy` if somebody else is building there.
+    /// Creates and locks the folder of a table.
+    ///
+    /// # Errors
+    /// `Exists` if the folder has a table that must not be replaced, `Busy` if another process builds
+    /// there, `WrongKind` if the folder has a data set of another kind.
     pub fn create(
         disk: Arc<dyn Disk>,
         folder: &Path,
@@ -53,7 +56,7 @@ impl TableBuilder {
         TableBuilder::create_at(disk, folder, options, executor, Site::Own)
     }
 
-    /// Makes and locks the folder of a table that is a part of another data set.
+    /// Creates and locks the folder of a table that is part of another data set.
     pub(crate) fn create_part(
         disk: Arc<dyn Disk>,
         folder: &Path,
@@ -80,9 +83,9 @@ impl TableBuilder {
                 folder.sweep(Some(&old))?;
                 after(old.generation)?
             }
-            // A manifest may be lost, or damaged in a table that is to be replaced. Nobody knows
-            // then which files are of a table and which were left by a crash, so all stay until
-            // the new table is there, under names that are not theirs.
+            // The manifest may be lost, or it is damaged and the table is to be replaced. It is
+            // then unknown which files belong to the table, so all of them stay until the new table
+            // is published, and its files get new names.
             Ok(None) => {
                 if site == Site::Own {
                     folder.folder.begin_first()?;
@@ -97,14 +100,14 @@ impl TableBuilder {
         Ok(TableBuilder { folder, options, executor, generation })
     }
 
-    /// The same builder of a table with another id: one that follows from the entries, say.
+    /// Changes the id of the new table, for an id that follows from the entries.
     #[must_use]
     pub fn with_id(mut self, id: u64) -> TableBuilder {
         self.options.id = id;
         self
     }
 
-    /// A sorter for the table's entries, which spills into its folder.
+    /// Makes a sorter for the table's entries, which spills into the table's folder.
     pub fn sorter(&self, options: SortOptions) -> Result<Sorter> {
         Sorter::new(
             self.folder.disk().clone(),
@@ -167,7 +170,7 @@ impl TableBuilder {
     }
 }
 
-/// A data file that has been written, and its index, which has not.
+/// A data file that has been written, and the index that has not.
 struct Written {
     file: FileEntry,
     index: IndexBuilder,
@@ -185,7 +188,7 @@ fn expected(layout: Layout, summary: &Summary) -> Expected {
     Expected { layout, entries, blocks }
 }
 
-/// The run must be as its summary promised.
+/// Refuses an entry that contradicts the summary of its run.
 #[inline]
 fn check_shape(layout: &Layout, key: &[u8], value: &[u8]) -> Result<()> {
     for (what, expected, got) in
@@ -224,8 +227,8 @@ fn write_index(
     Ok(FileEntry { role: INDEX_ROLE.to_owned(), name, size: file.size()? })
 }
 
-/// Builds another index over a table's data, which stay as they are. Readers that have the table
-/// open go on with the old index.
+/// Rebuilds the index of a table; its data stay as they are. Readers that have the table open keep
+/// the old index.
 pub fn reindex(disk: &Arc<dyn Disk>, folder: &Path, options: &IndexOptions) -> Result<TableStats> {
     options.check()?;
     folder::read_manifest(disk.as_ref(), folder, Kind::Table)?;
@@ -261,12 +264,12 @@ pub fn reindex(disk: &Arc<dyn Disk>, folder: &Path, options: &IndexOptions) -> R
     Ok(Table::open(disk, folder.path(), OpenOptions::default())?.stats().clone())
 }
 
-/// The name of a file of a table.
+/// Returns the name of a table's file.
 fn file_name(role: &str, id: u64, generation: u64) -> String {
     format!("{role}-{id:016x}-{generation}")
 }
 
-/// The generation in a name that [`file_name`] made.
+/// Returns the generation in a name that [`file_name`] made.
 fn generation_of(name: &str) -> Option<u64> {
     let mut parts = name.splitn(3, '-');
     let role = parts.next()?;
@@ -282,25 +285,25 @@ fn is_ours(name: &str) -> bool {
     [manifest::NEW_NAME, manifest::FIRST_NAME].contains(&name) || generation_of(name).is_some()
 }
 
-/// Whether a file has the name of one that a table consists of.
+/// Whether a file has the name of a table's file.
 pub(crate) fn is_table_file(name: &str) -> bool {
     name == manifest::NAME || is_ours(name)
 }
 
-/// The generation after this one, which may come from a damaged file.
+/// Returns the next generation. The given one may come from a damaged file.
 fn after(generation: u64) -> Result<u64> {
     let next = generation.checked_add(1);
     next.ok_or_else(|| Error::field("generation", "below 2^64 - 1", generation))
 }
 
-/// The locked folder of a table. When it is dropped, files that no manifest names are removed, and
-/// the folder itself if it was made for nothing.
+/// The locked folder of a table. Dropping it removes the files that no manifest names, and the
+/// folder itself if it was created in vain.
 #[derive(Debug)]
 struct TableFolder {
     folder: LockedFolder,
-    /// The names that were there when it was locked.
+    /// The names in the folder when it was locked.
     before: Vec<String>,
-    /// A manifest may name files that were made here.
+    /// Whether a manifest may name files of this builder.
     is_published: bool,
 }
 
@@ -318,7 +321,7 @@ impl TableFolder {
         &self.folder.path
     }
 
-    /// The manifest that is there, if any.
+    /// Returns the folder's manifest, if it has one.
     fn manifest(&self) -> Result<Option<Manifest>> {
         match Manifest::read(self.disk().as_ref(), self.path()) {
             Ok(manifest) => Ok(Some(manifest)),
@@ -327,21 +330,21 @@ impl TableFolder {
         }
     }
 
-    /// A generation that no file here is of.
+    /// Returns a generation that no file in the folder has.
     fn unused_generation(&self) -> Result<u64> {
         after(self.before.iter().filter_map(|name| generation_of(name)).max().unwrap_or(0))
     }
 
-    /// Makes the manifest current, and the folder's own name permanent.
+    /// Publishes the manifest, after the path of the folder has been made durable.
     fn publish(&mut self, manifest: &Manifest) -> Result<()> {
         self.is_published = true;
         self.folder.publish(manifest)?;
-        // The new files are there whether or not the old ones can be removed now.
+        // The new table is complete even if the old files cannot be removed now.
         let _ = self.sweep(Some(manifest));
         Ok(())
     }
 
-    /// Removes what a crash or an earlier manifest left behind.
+    /// Removes files that a crash or an earlier manifest has left.
     fn sweep(&self, manifest: Option<&Manifest>) -> Result<()> {
         let is_named = |name: &str| {
             manifest.is_some_and(|manifest| manifest.files.iter().any(|file| file.name == name))
@@ -352,7 +355,7 @@ impl TableFolder {
 
 impl Drop for TableFolder {
     fn drop(&mut self) {
-        // Errors have no one to go to here; what stays is removed by the next builder.
+        // Errors cannot be returned from here; the next builder removes what is left.
         let is_new = |name: &str| is_ours(name) && !self.before.iter().any(|old| old == name);
         let _ = match self.manifest() {
             Ok(Some(manifest)) => self.sweep(Some(&manifest)),
@@ -360,7 +363,7 @@ impl Drop for TableFolder {
                 true => self.disk().remove_folder(self.path()),
                 false => Ok(()),
             }),
-            // It cannot be read, and may name what was made here.
+            // The manifest cannot be read, and may name files of this builder.
             Err(_) if self.is_published => Ok(()),
             Err(_) => self.folder.remove(is_new),
         };

@@ -1,6 +1,6 @@
-//! The data file: written entry by entry, described by its footer.
+//! The data file of a table: its writer, and its footer.
 //!
-//! The fields of the footer, 8 bytes each (the same table stands in `docs/formats/table.md`):
+//! The fields of the footer, 8 bytes each (`docs/formats/table.md` has the same table):
 //!
 //! | field          |                                                                       |
 //! |----------------|-----------------------------------------------------------------------|
@@ -11,7 +11,7 @@
 //! | blocks         |                                                                       |
 //! | key_bytes      | of all keys together                                                  |
 //! | value_bytes    | of all values together                                                |
-//! | straddling     | entries that go on in a second block                                  |
+//! | straddling     | number of entries that continue in a second block                     |
 
 use super::{
     blocks::Context,
@@ -31,10 +31,10 @@ use crate::{
 };
 use std::sync::Arc;
 
-// Units hold whole blocks.
+// A unit consists of whole blocks.
 const _: () = assert!(UNIT_SIZE.is_multiple_of(BLOCK_SIZE_MAX));
 
-/// Sums over a data file.
+/// The totals of a data file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) entries: u64,
@@ -44,16 +44,16 @@ pub(super) struct Totals {
     pub(super) straddling: u64,
 }
 
-/// Writes a data file.
+/// The writer of a data file.
 #[derive(Debug)]
 pub(super) struct DataWriter {
     layout: Layout,
     file: Arc<dyn BlockFile>,
-    /// Of the blocks; their checksums are computed in the background.
+    /// The writer of the blocks. Checksums are computed in the background.
     writer: Writer,
     block: Vec<u8>,
     head: Head,
-    /// The first free byte.
+    /// The position of the first free byte.
     next: Position,
     last: Option<KeyHash>,
     last_key: Vec<u8>,
@@ -100,7 +100,7 @@ impl DataWriter {
         {
             return Err(ErrorKind::Order { previous: last, got: entry.hash }.into());
         }
-        // What is longer could be written, but not read again.
+        // A larger entry could be written, but not be read again.
         check_sizes(entry.key, Some(value))?;
         let size = self.layout.encoded_size(entry.key.len(), value.len());
         let start = self.layout.start(self.next, size);
@@ -118,7 +118,7 @@ impl DataWriter {
         self.write(entry.key)?;
         self.write(value)?;
         if self.layout.entry_size() == Some(1) && entry.key.is_empty() && value.is_empty() {
-            // The one entry without any byte takes one, so that every entry has its own place.
+            // The empty entry takes one byte, so that every entry has a place of its own.
             self.write(&[0])?;
         }
         self.totals.entries += 1;
@@ -163,7 +163,7 @@ impl DataWriter {
         Ok(())
     }
 
-    /// Writes out the block, zeros after its entries, and begins the next one.
+    /// Writes the block, with zeros after its entries, and begins the next one.
     fn end_block(&mut self) -> Result<()> {
         self.block[self.next.offset..].fill(0);
         self.head.write(&mut self.block);
@@ -193,7 +193,7 @@ impl DataWriter {
     }
 }
 
-/// A data file that is open.
+/// An open data file.
 #[derive(Debug)]
 pub(super) struct DataFile {
     pub(super) file: Arc<dyn BlockFile>,
@@ -202,7 +202,8 @@ pub(super) struct DataFile {
 }
 
 impl DataFile {
-    /// Checks the header and the footer, and that the file is the one with this id.
+    /// Opens a data file. Checks the header, the footer, and that the file has this id and this
+    /// seed.
     pub(super) fn open(file: Arc<dyn BlockFile>, id: u64, seed: Seed) -> Result<DataFile> {
         let header = Header::read(file.as_ref(), FileKind::TableData)?;
         check_header(&header, id, seed).map_err(|error| error.at(file.place()))?;
@@ -231,7 +232,7 @@ impl DataFile {
         }
     }
 
-    /// What an index must know.
+    /// Returns the properties of the data file that an index needs.
     pub(super) fn indexed(&self) -> Indexed {
         Indexed {
             layout: self.context.layout,
@@ -242,7 +243,7 @@ impl DataFile {
     }
 }
 
-/// Checks that a file belongs to the data set with this id and seed.
+/// Checks that a file belongs to the data set with this id and this seed.
 pub(super) fn check_header(header: &Header, id: u64, seed: Seed) -> Result<()> {
     if header.id != id {
         return Err(ErrorKind::Mismatch { what: "id", expected: id, got: header.id }.into());

@@ -1,9 +1,9 @@
-//! Fences: from a hash to its block, for a byte or so of memory a block.
+//! Fences: from a hash to its block, with about one byte of memory per block.
 //!
-//! After the measured proposal that beats the paper's sparse tries for small entries; the idea is
-//! a B+ tree's separators, squeezed because hashes are uniform. A block's *fence* is a hash above
-//! all those in the blocks before and at most its own first. A hash belongs to the last block
-//! whose fence is not above it.
+//! Fences replace the paper's sparse tries for small entries, which they beat in measurements. The
+//! idea is a B+ tree's separators, compressed because hashes are uniform. A block's *fence* is a
+//! hash above all hashes in the blocks before, and at most the block's own first hash. A hash
+//! belongs to the last block whose fence is not above it.
 //!
 //! ```text
 //! hash ── x superblocks ──> superblock, fraction
@@ -12,9 +12,9 @@
 //!         block = fences before + fences at or below the fraction
 //! ```
 //!
-//! A fence is rounded down, so that a key is never sent to a block before its own; about one in a
-//! hundred is sent to the block after it, which the block's head tells, at the price of a second
-//! read. A superblock whose fences stray too far from even spacing lists them in full.
+//! Fences are rounded down, so a lookup never starts at a block before the right one. About 1
+//! lookup in 100 starts at the block after it; the head of that block tells, and a second read
+//! follows. A superblock whose fences are too far from even spacing lists them in full.
 
 use super::{
     image::{Image, Sections},
@@ -27,26 +27,26 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Fences in a superblock, on average. More take fewer bits for the anchors, but stray further
-/// and so are rounded more coarsely.
+/// Mean number of fences in a superblock. More fences take fewer bits for anchors, but are farther
+/// from even spacing and so are rounded more coarsely.
 const FENCES: u64 = 20;
 
-/// Fences in a superblock, at most; one with more lists them.
+/// Maximum number of fences in a superblock in compact form; one with more lists them.
 const FENCES_MAX: usize = 96;
 
 /// Fractions of a superblock are in units of 1 / 2^30.
 const FRACTION_BITS: u32 = 30;
 
-/// Superblocks whose anchors are relative to one number.
+/// Number of superblocks whose anchors are relative to the same number.
 const EPOCH: u64 = 512;
 
-/// What a fence's byte is shifted by.
+/// The offset that is added to a fence's byte.
 const MIDDLE: i32 = 128;
 
 /// Half the range of a byte, in standard deviations of a fence from even spacing.
 const DEVIATIONS: f64 = 3.7;
 
-/// Builds the fences of blocks, in one pass.
+/// A builder of the fences of blocks, in one pass.
 #[derive(Debug)]
 pub(super) struct FencesBuilder {
     superblocks: u64,
@@ -56,7 +56,8 @@ pub(super) struct FencesBuilder {
     superblock: u64,
     /// The first hashes of the blocks that have their fences in this superblock.
     firsts: Vec<u64>,
-    /// For each superblock: twice the fences before it, plus 1 if it lists its fences.
+    /// For each superblock: twice the number of fences before it, plus 1 if the superblock lists
+    /// its fences.
     anchors: Vec<u64>,
     bytes: Vec<u8>,
     explicit: Vec<(u64, u64)>,
@@ -64,7 +65,7 @@ pub(super) struct FencesBuilder {
 }
 
 impl FencesBuilder {
-    /// For about so many entries in so many blocks.
+    /// Makes a builder for about `entries` entries in about `blocks` blocks.
     pub(super) fn new(entries: u64, blocks: u64) -> FencesBuilder {
         let superblocks = (blocks / FENCES).max(1);
         FencesBuilder {
@@ -80,7 +81,7 @@ impl FencesBuilder {
         }
     }
 
-    /// Adds the next entry's hash and block.
+    /// Adds the hash and the block of the next entry.
     #[inline]
     pub(super) fn push(&mut self, hash: KeyHash, block: u64) {
         if block > self.block {
@@ -93,7 +94,7 @@ impl FencesBuilder {
         while self.superblock < superblock {
             self.close();
         }
-        // Blocks in which no entry starts get the fence of the next one in which one does.
+        // A block in which no entry starts gets the fence of the next block in which one does.
         self.firsts.extend((self.block..block).map(|_| first));
         self.block = block;
     }
@@ -114,15 +115,16 @@ impl FencesBuilder {
         self.superblock += 1;
     }
 
-    /// Appends a byte for each fence, or says that one does not fit. The largest byte with a fence
-    /// not above the block's first hash is the best: if any is above the hash before, this one is.
+    /// Appends a byte for each fence; returns `false` if one does not fit. The best byte is the
+    /// largest one whose fence is not above the block's first hash: if any byte gives a fence above
+    /// the hash before, this one does.
     fn round(&mut self) -> bool {
         let spacing = Spacing::of(self.firsts.len());
         let start = self.bytes.len();
         for (j, &first) in self.firsts.iter().enumerate() {
             let first = superblock(first, self.superblocks).1;
             let byte = (first - spacing.at(j)).div_euclid(self.step as i32) + MIDDLE;
-            // A byte that is too small by a little only sends some keys a block too far.
+            // A byte that is slightly too small only sends some lookups to the block after.
             let byte = if byte > 255 && byte < 255 + MIDDLE / 2 { 255 } else { byte };
             let Ok(byte) = u8::try_from(byte) else {
                 self.bytes.truncate(start);
@@ -154,9 +156,9 @@ impl FencesBuilder {
     }
 }
 
-/// A byte's unit, in fractions of a superblock: so that a byte spans [`DEVIATIONS`] standard
-/// deviations either way. A fence is an order statistic of the superblock's hashes, at a random
-/// phase of the even spacing.
+/// Returns the unit of a byte, in fractions of a superblock: a byte spans [`DEVIATIONS`] standard
+/// deviations in either direction. A fence is an order statistic of the superblock's hashes, at a
+/// random phase of the even spacing.
 fn step(entries: f64, blocks: f64, superblocks: f64) -> u32 {
     let (keys, fences) = ((entries / superblocks).max(1.0), (blocks / superblocks).max(1.0));
     let deviation = (0.25 / keys + 1.0 / (12.0 * fences * fences)).sqrt();
@@ -164,7 +166,7 @@ fn step(entries: f64, blocks: f64, superblocks: f64) -> u32 {
     ((unit * f64::from(1_u32 << FRACTION_BITS)) as u32).clamp(1, 1 << 22)
 }
 
-/// The superblock of a hash's high bits, and the fraction in it.
+/// Returns the superblock of a hash's high bits, and the fraction in it.
 #[inline(always)]
 fn superblock(hash: u64, superblocks: u64) -> (u64, i32) {
     let product = u128::from(hash) * u128::from(superblocks);
@@ -191,8 +193,8 @@ impl Spacing {
     }
 }
 
-/// Anchors relative to those of their epochs and to even growth, in two bytes each; or, where
-/// that does not fit, as they are.
+/// Encodes anchors relative to their epoch and to even growth, in two bytes each; or in full, if
+/// that does not fit.
 fn pack(anchors: &[u64]) -> (Vec<u64>, Vec<u8>, u64) {
     let epochs: Vec<u64> = anchors.iter().copied().step_by(EPOCH as usize).collect();
     let narrow: Option<Vec<u8>> = anchors
@@ -215,7 +217,7 @@ fn even(epoch: u64, superblock: u64) -> u64 {
     (epoch & !1).wrapping_add(2 * FENCES * (superblock % EPOCH))
 }
 
-/// Fences in memory.
+/// The fences of an index in memory.
 #[derive(Debug)]
 pub(super) struct Fences {
     superblocks: u64,
@@ -267,7 +269,7 @@ impl Fences {
         })
     }
 
-    /// What they are made of.
+    /// Returns the sizes of the parts of the fences.
     pub(super) fn stats(&self) -> IndexStats {
         let fences = self.bytes.len() + self.explicit.len() * 16 + self.explicit_fences.len();
         IndexStats {
@@ -279,7 +281,7 @@ impl Fences {
         }
     }
 
-    /// The block where keys with this hash are, or the one after it. `bytes` are those of the
+    /// Returns the block of keys with this hash, or the block after it. `bytes` is the body of the
     /// index.
     #[inline]
     pub(super) fn block(&self, bytes: &[u8], hash: KeyHash) -> u64 {
@@ -294,7 +296,7 @@ impl Fences {
         before + u64::from(self.count(fences, fraction))
     }
 
-    /// How many fences are at or below the fraction. Compiles to vector code.
+    /// Returns the number of fences at or below the fraction. Compiles to vector code.
     #[inline(always)]
     fn count(&self, fences: &[u8], fraction: i32) -> u32 {
         let spacing = Spacing::of(fences.len());

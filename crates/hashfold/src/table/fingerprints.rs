@@ -1,6 +1,6 @@
-//! A few bits of each entry's hash, by rank: most keys that are not in the table are told from
-//! the one whose rank they get, without reading it. A key that is not there passes with a
-//! probability of 2^-bits.
+//! Fingerprints: a few bits of each entry's hash, by rank. A dense trie gives an absent key some
+//! rank; the fingerprint of that rank rules out most absent keys without a device read. With `bits`
+//! bits, the false-positive rate is 2^-bits.
 
 use super::image::{Image, Sections};
 use crate::{
@@ -13,21 +13,21 @@ use std::ops::Range;
 /// The longest fingerprint, in bits.
 pub const ABSENT_BITS_MAX: u32 = 32;
 
-/// Zero bytes at the end, so that eight bytes can be read anywhere.
+/// Zero bytes at the end, so that eight bytes can be read at any place.
 const PADDING: usize = 8;
 
-/// Collects fingerprints in the order of ranks.
+/// A builder that takes fingerprints in the order of ranks.
 #[derive(Debug)]
 pub(super) struct FingerprintsBuilder {
     bits: u32,
     bytes: Vec<u8>,
-    /// Bits that do not fill a byte yet, and how many.
+    /// Bits that do not fill a byte yet; the next field is their number.
     rest: u64,
     rest_len: u32,
 }
 
 impl FingerprintsBuilder {
-    /// Of 1 to [`ABSENT_BITS_MAX`] bits.
+    /// Makes a builder of fingerprints of 1 to [`ABSENT_BITS_MAX`] bits.
     pub(super) fn new(bits: u32) -> FingerprintsBuilder {
         debug_assert!((1..=ABSENT_BITS_MAX).contains(&bits));
         FingerprintsBuilder { bits, bytes: Vec::new(), rest: 0, rest_len: 0 }
@@ -43,7 +43,7 @@ impl FingerprintsBuilder {
         }
     }
 
-    /// Adds the fingerprints to an index: a field and a section.
+    /// Adds the fingerprints to an index: one field and one section.
     pub(super) fn finish(mut self, image: &mut Image) {
         self.bytes.push(self.rest as u8);
         self.bytes.extend([0; PADDING]);
@@ -52,12 +52,12 @@ impl FingerprintsBuilder {
     }
 }
 
-/// Bits that ranks do not depend on.
+/// Returns the top `bits` of the low half of a hash, which ranks do not depend on.
 fn fingerprint(hash: KeyHash, bits: u32) -> u64 {
     hash.low() >> (64 - bits)
 }
 
-/// Fingerprints in memory.
+/// The fingerprints of an index in memory.
 #[derive(Debug)]
 pub(super) struct Fingerprints {
     bits: u32,
@@ -65,7 +65,7 @@ pub(super) struct Fingerprints {
 }
 
 impl Fingerprints {
-    /// Reads the field and finds the section that [`FingerprintsBuilder::finish`] wrote.
+    /// Reads the field, and finds the section that [`FingerprintsBuilder::finish`] wrote.
     pub(super) fn open(
         fields: &mut Decoder<'_>,
         sections: &mut Sections<'_>,
@@ -81,7 +81,7 @@ impl Fingerprints {
         Ok(Fingerprints { bits: bits as u32, bytes })
     }
 
-    /// Whether the entry of this rank may have this hash.
+    /// Whether the entry with this rank may have this hash.
     pub(super) fn may_be(&self, bytes: &[u8], rank: u64, hash: KeyHash) -> bool {
         let bit = rank * u64::from(self.bits);
         let bytes = bytes[self.bytes.clone()].get((bit / 8) as usize..);
@@ -90,12 +90,12 @@ impl Fingerprints {
         found == fingerprint(hash, self.bits)
     }
 
-    /// The length of a fingerprint, in bits.
+    /// Returns the length of a fingerprint, in bits.
     pub(super) fn bits(&self) -> u32 {
         self.bits
     }
 
-    /// Bytes in memory.
+    /// Returns the size in memory, in bytes.
     pub(super) fn size(&self) -> u64 {
         self.bytes.len() as u64
     }

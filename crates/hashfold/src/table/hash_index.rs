@@ -1,4 +1,5 @@
-//! An index over sorted hashes alone, without a table: to number keys densely, and to measure.
+//! An index over sorted hashes without a table: a dense numbering of keys, and a subject for
+//! measurements.
 
 use super::{
     fences::{Fences, FencesBuilder},
@@ -13,7 +14,7 @@ use crate::{
 };
 use std::ops::Range;
 
-/// From hashes to their ranks among all hashes, or to blocks of equally many.
+/// A map from hashes to their ranks among all hashes, or to blocks with equal numbers of hashes.
 ///
 /// ```
 /// use hashfold::{KeyHash, Seed, table::{HashIndex, IndexOptions}};
@@ -39,7 +40,8 @@ enum Parts {
 }
 
 impl HashIndex {
-    /// The rank of every hash. `count` is about how many there are.
+    /// Builds an index of the rank of each hash, from hashes in ascending order. `count` is their
+    /// approximate number.
     pub fn dense(
         hashes: impl IntoIterator<Item = KeyHash>,
         count: u64,
@@ -48,7 +50,7 @@ impl HashIndex {
         HashIndex::build(IndexChoice::Dense, hashes, count, 1, options)
     }
 
-    /// The block of every hash, exactly.
+    /// Builds an index of the exact block of each hash, from hashes in ascending order.
     pub fn sparse(
         hashes: impl IntoIterator<Item = KeyHash>,
         count: u64,
@@ -58,7 +60,8 @@ impl HashIndex {
         HashIndex::build(IndexChoice::Sparse, hashes, count, entries_per_block, options)
     }
 
-    /// The block of every hash, or the one after it.
+    /// Builds an index of the block of each hash, or the block after it, from hashes in ascending
+    /// order.
     pub fn fences(
         hashes: impl IntoIterator<Item = KeyHash>,
         count: u64,
@@ -105,9 +108,11 @@ impl HashIndex {
         Ok(HashIndex { parts, body, entries_per_block })
     }
 
-    /// The ranks that the hash may have: one, or several if it comes several times; with a sparse
-    /// index all in one block; none if it is certainly not there. A hash that is not there may
-    /// get some rank. With fences: the ranks of a block.
+    /// Returns the ranks that a hash may have.
+    ///
+    /// A dense index returns one rank, or several if the hash was given several times. A sparse
+    /// index returns ranks in one block. Fences return all ranks of one block. The range is empty
+    /// if the hash is certainly absent; an absent hash may also get the rank of another hash.
     #[inline]
     pub fn ranks(&self, hash: KeyHash) -> Range<u64> {
         match &self.parts {
@@ -129,8 +134,8 @@ impl HashIndex {
         }
     }
 
-    /// Appends [`HashIndex::ranks`] of each hash to `out`. With a dense index, cache misses of many
-    /// lookups are waited for together.
+    /// Appends [`HashIndex::ranks`] of each hash to `out`. A dense index overlaps the cache misses
+    /// of many lookups.
     pub fn ranks_many(&self, hashes: &[KeyHash], out: &mut Vec<Range<u64>>) {
         match &self.parts {
             Parts::Dense(trie) => trie.ranks_many(&self.body, hashes, out),
@@ -138,7 +143,7 @@ impl HashIndex {
         }
     }
 
-    /// What the index is made of.
+    /// Returns the sizes of the parts of the index.
     pub fn stats(&self) -> IndexStats {
         match &self.parts {
             Parts::Dense(trie) => trie.stats(IndexChoice::Dense),
@@ -147,7 +152,7 @@ impl HashIndex {
         }
     }
 
-    /// Its size in memory, in bytes.
+    /// Returns the size of the index in memory, in bytes.
     pub fn bytes(&self) -> u64 {
         self.body.len() as u64
     }
@@ -174,10 +179,10 @@ fn feed(
     Ok(())
 }
 
-/// The expected size of one dense trie of `keys` uniform hashes in bits, the number of keys not
-/// counted: what the paper's Figure 3 shows.
+/// Returns the expected size of a dense trie of `keys` uniform hashes, in bits, without the number
+/// of keys: the paper's Figure 3.
 pub fn expected_trie_bits(keys: u32, coding_limit: u32) -> Result<f64> {
-    /// The largest trie that there is.
+    /// The largest trie, in keys.
     const KEYS_MAX: u32 = 1023;
     if coding_limit > CODING_LIMIT_MAX || keys > KEYS_MAX {
         let expected = format!("at most {KEYS_MAX} keys and limit {CODING_LIMIT_MAX}");

@@ -1,4 +1,4 @@
-//! An index in memory: fields, and sections in one run of bytes, as in its file.
+//! An index as its file holds it: fields, and sections in one body.
 
 use crate::{
     checksum::crc32c,
@@ -8,10 +8,10 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Sections start at multiples of a cache line, in bytes.
+/// Alignment of sections, in bytes: a cache line.
 const SECTION_ALIGNMENT: usize = 64;
 
-/// An index that is being put together.
+/// An index that is being assembled.
 #[derive(Debug, Default)]
 pub(crate) struct Image {
     fields: Vec<u8>,
@@ -29,8 +29,8 @@ impl Image {
         self.sections.push(bytes);
     }
 
-    /// The body of the index file: its sections, aligned, and zeros up to a multiple of
-    /// [`ALIGNMENT`]; with it the fields, which end with a table of the sections.
+    /// Returns the fields, which end with a table of the sections, and the body of the index file:
+    /// the aligned sections, and zeros up to a multiple of [`ALIGNMENT`].
     pub(crate) fn into_parts(self) -> (Vec<u8>, Vec<Vec<u8>>) {
         let mut fields = self.fields;
         let mut start = 0;
@@ -52,7 +52,7 @@ impl Image {
 
 /// The bytes of an index that has been read or mapped.
 pub(crate) trait Bytes: Send + Sync + std::fmt::Debug {
-    /// All of them.
+    /// Returns all bytes.
     fn bytes(&self) -> &[u8];
 }
 
@@ -62,7 +62,7 @@ impl Bytes for Buffer {
     }
 }
 
-/// Hands out the sections of an index, one after the other.
+/// An iterator over the sections of an index.
 #[derive(Debug)]
 pub(crate) struct Sections<'a> {
     bytes: &'a [u8],
@@ -70,8 +70,8 @@ pub(crate) struct Sections<'a> {
 }
 
 impl<'a> Sections<'a> {
-    /// Splits the fields of an index into those of its parts and the table of sections, which
-    /// must lie inside `bytes`.
+    /// Splits the fields of an index into the fields of its parts and the table of sections.
+    /// Sections must lie inside `bytes`.
     pub(crate) fn split<'f>(
         fields: &'f [u8],
         bytes: &'a [u8],
@@ -98,17 +98,17 @@ impl<'a> Sections<'a> {
         Ok((Decoder::new(parts), Sections { bytes, rest: ranges.into_iter() }))
     }
 
-    /// All bytes; sections are ranges of these.
+    /// Returns the whole body; sections are ranges of it.
     pub(crate) fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The next section.
+    /// Returns the next section.
     pub(crate) fn next_section(&mut self) -> Result<Range<usize>> {
         self.rest.next().ok_or_else(|| Error::field("number of sections", "more", "too few"))
     }
 
-    /// The next section, which must have this size.
+    /// Returns the next section, which must have this size, in bytes.
     pub(crate) fn next_of_size(&mut self, what: &'static str, size: u64) -> Result<Range<usize>> {
         let section = self.next_section()?;
         if section.len() as u64 == size {
@@ -118,7 +118,7 @@ impl<'a> Sections<'a> {
     }
 }
 
-/// Checks the body's checksum.
+/// Checks the checksum of the body.
 pub(crate) fn check_body(body: &[u8], expected: u32) -> Result<()> {
     let got = crc32c(body);
     if got == expected { Ok(()) } else { Err(ErrorKind::Checksum { expected, got }.into()) }

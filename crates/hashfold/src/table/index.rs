@@ -1,4 +1,4 @@
-//! The three indexes of a table's data file, behind one face: from a hash to where its entry is.
+//! The three indexes of a data file behind one interface: from a hash to the place of its entry.
 
 use super::{
     fences::{Fences, FencesBuilder},
@@ -15,7 +15,7 @@ use crate::{
 };
 use std::{ops::Range, sync::Arc};
 
-/// What a builder knows of the data before it is written.
+/// Properties of the data that are known before the data file is written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expected {
     pub(super) layout: Layout,
@@ -24,9 +24,10 @@ pub(super) struct Expected {
 }
 
 impl Expected {
-    /// The index that fits these data: fences where a block holds many entries.
+    /// Returns the index that suits these data: fences where a block holds many entries.
     pub(super) fn choose(&self, options: &IndexOptions) -> IndexChoice {
-        /// Below this, the dense trie takes little more memory and never reads a second block.
+        /// Minimum of entries per block for fences. Below it, the dense trie takes little more
+        /// memory and never reads a second block.
         const ENTRIES_A_BLOCK_FOR_FENCES: u64 = 8;
         match options.choice {
             IndexChoice::Auto if options.absent_bits > 0 => IndexChoice::Dense,
@@ -44,7 +45,7 @@ impl Expected {
     }
 }
 
-/// Builds an index, entry by entry.
+/// A builder of any index, which takes one entry at a time.
 #[derive(Debug)]
 pub(super) enum IndexBuilder {
     Dense {
@@ -124,26 +125,26 @@ const DENSE: u64 = 1;
 const SPARSE: u64 = 2;
 const FENCES: u64 = 3;
 
-/// What is known of the data file that an index is for.
+/// Properties of the data file that an index is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Indexed {
     pub(super) layout: Layout,
     pub(super) entries: u64,
     pub(super) blocks: u64,
-    /// Whether any entry goes on in a second block.
+    /// Whether any entry continues in a second block.
     pub(super) straddles: bool,
 }
 
-/// Where to look for a key.
+/// The place where a lookup continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// It is not in the table.
+    /// The key is not in the table.
     Nowhere,
-    /// If it is in the table, then in the entry that starts here and lies in these blocks.
+    /// If the key is in the table, its entry starts at this position and lies in these blocks.
     At(Position, Range<u64>),
-    /// If it is in the table, then among the entries that start in these blocks.
+    /// If the key is in the table, its entry starts in one of these blocks.
     In(Range<u64>),
-    /// If it is in the table, then in this block or the ones before.
+    /// If the key is in the table, its entry starts in this block or an earlier one.
     UpTo(u64),
 }
 
@@ -163,7 +164,7 @@ pub(super) enum Parts {
 }
 
 impl Index {
-    /// Reads an index from its file's fields and body.
+    /// Reads an index from the fields and the body of its file.
     pub(super) fn open(fields: &[u8], bytes: Arc<dyn Bytes>, data: Indexed) -> Result<Index> {
         let (mut fields, mut sections) = Sections::split(fields, bytes.bytes())?;
         let kind = fields.u64()?;
@@ -207,7 +208,7 @@ impl Index {
         Err(Error::field("locations", format!("{needed}"), format!("{}", locations.is_some())))
     }
 
-    /// Where a key with this hash is.
+    /// Returns the place of a key with this hash.
     pub(super) fn target(&self, hash: KeyHash) -> Target {
         if self.data.entries == 0 {
             return Target::Nowhere;
@@ -225,7 +226,7 @@ impl Index {
         }
     }
 
-    /// The targets of many keys, with cache misses waited for together.
+    /// Returns the places of keys with these hashes; the cache misses of many keys overlap.
     pub(super) fn targets(&self, hashes: &[KeyHash]) -> Vec<Target> {
         match &self.parts {
             Parts::Dense { trie, .. } if self.data.entries > 0 => {
@@ -267,14 +268,15 @@ impl Index {
         }
     }
 
-    /// The blocks in which these entries lie.
+    /// Returns the blocks in which the entries with these ranks lie.
     fn blocks_of(&self, locations: Option<&Locations>, ranks: Range<u64>) -> Target {
         if ranks.is_empty() {
             return Target::Nowhere;
         }
         let start = self.block(locations, ranks.start);
         let last_start = self.block(locations, ranks.end - 1);
-        // The last of the entries ends before the next one starts, in that block or before it.
+        // The last of these entries ends before the next one starts, in the same block or an
+        // earlier one.
         let last = if !self.data.straddles {
             last_start
         } else if ranks.end < self.data.entries {
@@ -286,7 +288,7 @@ impl Index {
         if start < end { Target::In(start..end) } else { Target::Nowhere }
     }
 
-    /// The block in which the entry of this rank starts.
+    /// Returns the block in which the entry with this rank starts.
     fn block(&self, locations: Option<&Locations>, rank: u64) -> u64 {
         match locations {
             Some(locations) => locations.block(self.bytes.bytes(), rank),
@@ -325,7 +327,7 @@ impl Index {
         }
     }
 
-    /// Whether the entry with this rank, hash and position is where the index says.
+    /// Whether the index places an entry with this rank and hash at this position.
     pub(super) fn agrees(&self, rank: u64, hash: KeyHash, at: Position) -> bool {
         match self.target(hash) {
             Target::Nowhere => false,

@@ -1,15 +1,15 @@
-//! How entries lie in the data file: blocks, and where in them an entry starts.
+//! The layout of the data file: blocks, and the places of entries in them.
 //!
-//! The same tables stand in `docs/formats/table.md`. After the header block of
-//! [`crate::io::frame`] come blocks of equal size, numbered from 0, then the footer.
+//! `docs/formats/table.md` has the same tables. The header block of [`crate::io::frame`] is followed
+//! by blocks of equal size, numbered from 0, then by the footer.
 //!
 //! A block:
 //!
 //! | offset | size | field    |                                                                     |
 //! |-------:|-----:|----------|---------------------------------------------------------------------|
 //! |      0 |    4 | checksum | CRC-32C of the rest of the block, then of its number and the file's id |
-//! |      4 |    2 | first    | where the first entry that starts here starts, in bytes             |
-//! |      6 |    2 | count    | how many entries start here                                         |
+//! |      4 |    2 | first    | offset in the block of the first entry that starts here, in bytes   |
+//! |      6 |    2 | count    | number of entries that start here                                   |
 //! |      8 |    8 | before   | the high 64 bits of the last hash that started before this block    |
 //! |     16 |    … | payload  | entries, then zeros                                                 |
 //!
@@ -22,12 +22,12 @@
 //! | key        | key_size bytes                                                 |
 //! | value      | value_size bytes                                               |
 //!
-//! Entries stand in ascending order of (hash, key). One that does not fit in what is left of a
-//! block starts the next one if it is small (at most an eighth of a payload), so that small
-//! entries are read with one block; a larger one goes on in the payloads of the next blocks, so
-//! that no more than an eighth is wasted. If all keys have one size and all values too, large
-//! entries follow each other without any gap, and the place of an entry is plain arithmetic.
-//! Otherwise a large entry does not start where its two sizes do not fit.
+//! Entries are in ascending order of (hash, key). A small entry (at most an eighth of a payload) that
+//! does not fit into the rest of a block starts in the next block, so that a small entry is read with
+//! one block. A larger entry continues in the payloads of the next blocks, so that at most an eighth
+//! of a payload is wasted. If all keys have the same size and all values, too, large entries follow
+//! each other without gaps, and the place of an entry follows from its rank. Otherwise a large entry
+//! starts only where its two integers fit into the block.
 
 use crate::{
     checksum::{crc32c, crc32c_append},
@@ -37,41 +37,41 @@ use crate::{
     run::{KEY_BYTES_MAX, SizeRange, Summary, VALUE_BYTES_MAX},
 };
 
-/// The part of a block that is not payload, in bytes.
+/// Size of a block's head, in bytes. The rest of the block is payload.
 pub(super) const BLOCK_HEAD: usize = 16;
 
 /// The largest block, in bytes.
 pub const BLOCK_SIZE_MAX: usize = 1 << 16;
 
-/// The two sizes in front of an entry, at most, in bytes.
+/// Maximum size of the two integers in front of an entry, in bytes.
 const SIZES_MAX: usize = varint_len(KEY_BYTES_MAX as u64) + varint_len(VALUE_BYTES_MAX as u64);
 const _: () = assert!(SIZES_MAX < VARINT_BYTES_MAX);
 
-/// Entries of more than this part of a payload go on in the next block.
+/// The part of a payload (1/8) above which an entry may continue in the next block.
 const SMALL_PART: usize = 8;
 
-/// Stands for sizes that differ.
+/// The stored size if sizes differ.
 const VARIABLE: u64 = u64::MAX;
 
-/// The sizes that decide where entries lie.
+/// The sizes that determine the places of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// In bytes: a power of two, [`ALIGNMENT`] to [`BLOCK_SIZE_MAX`].
+    /// Size of a block in bytes: a power of two, [`ALIGNMENT`] to [`BLOCK_SIZE_MAX`].
     pub(crate) block_size: usize,
-    /// The size of each key, if they have one size, in bytes.
+    /// Size of each key in bytes, if all keys have the same size.
     pub(crate) key_size: Option<usize>,
-    /// The size of each value, likewise.
+    /// Size of each value in bytes, if all values have the same size.
     pub(crate) value_size: Option<usize>,
 }
 
-/// A byte in the blocks; a block's head is counted in the offset.
+/// The place of a byte: a block, and an offset in it that counts the block's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
     pub(crate) block: u64,
     pub(crate) offset: usize,
 }
 
-/// Refuses block sizes that are not a power of two in range.
+/// Refuses a block size that is not a power of two in range.
 pub(super) fn check_block_size(block_size: usize) -> Result<()> {
     if block_size.is_power_of_two() && (ALIGNMENT..=BLOCK_SIZE_MAX).contains(&block_size) {
         return Ok(());
@@ -81,37 +81,37 @@ pub(super) fn check_block_size(block_size: usize) -> Result<()> {
 }
 
 impl Layout {
-    /// The layout for entries such as these.
+    /// Returns the layout for entries with this summary.
     pub(super) fn of(summary: &Summary, block_size: usize) -> Layout {
         let one = |range: SizeRange| (range.min == range.max).then_some(range.max as usize);
         Layout { block_size, key_size: one(summary.keys), value_size: one(summary.values) }
     }
 
-    /// Bytes of a block that hold entries.
+    /// Returns the payload of a block, in bytes.
     #[inline]
     pub(super) fn payload(self) -> usize {
         self.block_size - BLOCK_HEAD
     }
 
-    /// The largest entry that never goes on in a second block, in bytes.
+    /// Returns the size of the largest entry that never continues in a second block, in bytes.
     #[inline]
     fn small_max(self) -> usize {
         self.payload() / SMALL_PART
     }
 
-    /// The size of each entry, if they have one size, in bytes; at least 1.
+    /// Returns the size of each entry in bytes, at least 1, if all entries have the same size.
     #[inline]
     pub(super) fn entry_size(self) -> Option<usize> {
         Some((self.key_size? + self.value_size?).max(1))
     }
 
-    /// The entries of a block, if each has that many.
+    /// Returns the number of entries of each block, if it is constant.
     pub(super) fn entries_per_block(self) -> Option<u64> {
         let size = self.entry_size().filter(|&size| size <= self.small_max())?;
         Some((self.payload() / size) as u64)
     }
 
-    /// Where the entry of this rank starts, if that is plain arithmetic.
+    /// Returns the start of the entry with this rank, if it follows from the rank alone.
     #[inline]
     pub(super) fn position(self, rank: u64) -> Option<Position> {
         let size = self.entry_size()?;
@@ -122,7 +122,7 @@ impl Layout {
         Some(self.step(Position { block: 0, offset: BLOCK_HEAD }, rank.saturating_mul(size as u64)))
     }
 
-    /// The bytes of an entry with its sizes.
+    /// Returns the size of an entry with its two integers, in bytes.
     #[inline]
     pub(super) fn encoded_size(self, key: usize, value: usize) -> usize {
         self.sizes_size(key, value) + key + value
@@ -134,7 +134,7 @@ impl Layout {
         key + if self.value_size.is_some() { 0 } else { varint_len(value as u64) }
     }
 
-    /// Where an entry of `size` encoded bytes goes when `next` is the first free byte.
+    /// Returns the start of an entry of `size` encoded bytes if `next` is the first free byte.
     #[inline]
     pub(super) fn start(self, next: Position, size: usize) -> Position {
         let left = self.block_size - next.offset;
@@ -149,7 +149,7 @@ impl Layout {
         Position { block: next.block + 1, offset: BLOCK_HEAD }
     }
 
-    /// The position `len` payload bytes on.
+    /// Returns the position after `len` more payload bytes.
     #[inline]
     pub(super) fn step(self, from: Position, len: u64) -> Position {
         let offset = from.offset as u64 + len;
@@ -163,8 +163,8 @@ impl Layout {
         }
     }
 
-    /// Reads an entry's sizes: its key's, its value's, and the bytes that they took. The sizes
-    /// stand in one block.
+    /// Reads the sizes of an entry's key and value; the third number is the bytes they took. Both
+    /// integers are in the same block.
     #[inline]
     pub(super) fn decode_sizes(self, bytes: &[u8]) -> Result<(usize, usize, usize)> {
         let mut fields = Decoder::new(bytes);
@@ -179,13 +179,13 @@ impl Layout {
         Ok((key, value, bytes.len() - fields.rest().len()))
     }
 
-    /// The fields of a file's footer.
+    /// Returns the footer fields of the layout.
     pub(super) fn encode(self) -> [u64; 3] {
         let size = |size: Option<usize>| size.map_or(VARIABLE, |size| size as u64);
         [self.block_size as u64, size(self.key_size), size(self.value_size)]
     }
 
-    /// Reads the fields of a file's footer.
+    /// Reads the footer fields of the layout.
     pub(super) fn decode(fields: &mut Decoder<'_>) -> Result<Layout> {
         let block_size = fields.u64()?;
         let block_size = usize::try_from(block_size).unwrap_or(usize::MAX);
@@ -211,20 +211,20 @@ fn limited(fields: &mut Decoder<'_>, what: &'static str, max: usize) -> Result<u
     Err(Error::field(what, format!("at most {max}"), value))
 }
 
-/// A block's head.
+/// The head of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Head {
-    /// Where the first entry that starts here starts.
+    /// Offset in the block of the first entry that starts there.
     pub(super) first: usize,
-    /// How many entries start here.
+    /// Number of entries that start in the block.
     pub(super) count: usize,
-    /// The high bits of the last hash before this block: a key with a hash above it and below
-    /// those that start here is not in the file.
+    /// High 64 bits of the last hash before this block. A key whose hash is above it and below the
+    /// hashes that start here is not in the file.
     pub(super) before: u64,
 }
 
 impl Head {
-    /// Writes the head of a block, but for the checksum.
+    /// Writes the head of a block, except for the checksum.
     pub(super) fn write(self, block: &mut [u8]) {
         block[4..6].copy_from_slice(&(self.first as u16).to_le_bytes());
         block[6..8].copy_from_slice(&(self.count as u16).to_le_bytes());
@@ -245,7 +245,7 @@ fn checksum(block: &[u8], number: u64, id: u64) -> u32 {
     crc32c_append(crc32c(&block[4..]), &place)
 }
 
-/// Checks a block's checksum and reads its head.
+/// Checks the checksum of a block and reads its head.
 #[inline]
 pub(super) fn unseal(block: &[u8], number: u64, id: u64) -> Result<Head> {
     let mut fields = Decoder::new(block);

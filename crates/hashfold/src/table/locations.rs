@@ -1,10 +1,10 @@
-//! From the rank of an entry to its block, where entries differ in size.
+//! The map from the rank of an entry to its block, for tables whose entries differ in size.
 //!
-//! Blocks and entries follow each other, so one ascending sequence says it all: the rank of the
-//! first entry that starts in each block or after it, or, where entries are larger than blocks,
-//! the block of each entry. It is kept in Elias-Fano form: low bits as they are, high bits in
-//! unary. It takes about 2 + log2(k) bits a block with k entries a block, or 2 + log2(k) bits an
-//! entry with k blocks an entry, and 64 bits more for every 256 of either.
+//! Blocks and entries follow each other, so one ascending sequence suffices: the rank of the first
+//! entry that starts in each block or after it, or, if entries are larger than blocks, the block of
+//! each entry. The sequence is kept in Elias-Fano form: the low bits as they are, the high bits in
+//! unary. It takes about 2 + log2(k) bits per block with k entries per block, or 2 + log2(k) bits
+//! per entry with k blocks per entry, and 64 bits more for every 256 values.
 
 use super::image::{Image, Sections};
 use crate::{
@@ -13,10 +13,10 @@ use crate::{
 };
 use std::ops::Range;
 
-/// One in so many ones or zeros of the high bits has its place noted.
+/// Number of ones, or of zeros, of the high bits between two noted positions.
 const SAMPLE: u64 = 256;
 
-/// What the values of the sequence are.
+/// The meaning of the values of the sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sequence {
     /// For each block, the rank of the first entry that starts there or later.
@@ -25,7 +25,7 @@ enum Sequence {
     StartBlocks,
 }
 
-/// Builds the sequence, in one pass.
+/// A builder of the sequence, in one pass.
 #[derive(Debug)]
 pub(super) struct LocationsBuilder {
     sequence: Sequence,
@@ -40,7 +40,7 @@ pub(super) struct LocationsBuilder {
 }
 
 impl LocationsBuilder {
-    /// For about so many entries in so many blocks.
+    /// Makes a builder for about `entries` entries in about `blocks` blocks.
     pub(super) fn new(entries: u64, blocks: u64) -> LocationsBuilder {
         let (sequence, count, universe) = if entries >= blocks {
             (Sequence::FirstRanks, blocks, entries)
@@ -94,7 +94,7 @@ impl LocationsBuilder {
 
     /// Adds the sequence to an index: its fields and its three sections.
     pub(super) fn finish(mut self, image: &mut Image) {
-        // One more block than there are: every rank then has a first rank above it.
+        // One more value than there are blocks: every rank then has a first rank above it.
         if self.sequence == Sequence::FirstRanks {
             self.add(self.ranks);
         }
@@ -153,7 +153,7 @@ impl Locations {
         let low_words = count.saturating_mul(u64::from(low_bits)).div_ceil(64);
         let low = sections.next_of_size("low bits of locations", low_words.saturating_mul(8))?;
         let (high, samples) = (sections.next_section()?, sections.next_section()?);
-        // Each value has its one in the high bits.
+        // The high bits have a one for each value.
         if count > high.len() as u64 * 8 {
             let expected = format!("at most {}", high.len() * 8);
             return Err(Error::field("number of locations", expected, count));
@@ -161,12 +161,13 @@ impl Locations {
         Ok(Locations { sequence, count, low_bits, low, high, samples })
     }
 
-    /// Bytes in memory.
+    /// Returns the size in memory, in bytes.
     pub(super) fn size(&self) -> u64 {
         (self.low.len() + self.high.len() + self.samples.len()) as u64
     }
 
-    /// The block in which the entry of this rank starts; some block if there is no such rank.
+    /// Returns the block in which the entry with this rank starts; an arbitrary block if there is
+    /// no such rank.
     pub(super) fn block(&self, bytes: &[u8], rank: u64) -> u64 {
         match self.sequence {
             Sequence::FirstRanks => self.not_above(bytes, rank).0.saturating_sub(1),
@@ -179,10 +180,10 @@ impl Locations {
         }
     }
 
-    /// Shows each rank in `ranks`, the first one left out, with which another block begins.
+    /// Calls `visit` with each rank in `ranks`, except the first, at which a block begins.
     pub(super) fn starts(&self, bytes: &[u8], ranks: Range<u64>, mut visit: impl FnMut(u64)) {
         if self.sequence == Sequence::StartBlocks {
-            // Entries larger than blocks: nearly all of them.
+            // Entries are larger than blocks, so nearly every rank begins a block.
             let mut last = self.block(bytes, ranks.start);
             for rank in ranks.start + 1..ranks.end {
                 let block = self.block(bytes, rank);
@@ -206,12 +207,12 @@ impl Locations {
         }
     }
 
-    /// How many values are at most `value`, where values are first ranks, and the position in the
-    /// high bits after them.
+    /// Returns the number of values that are at most `value`, where values are first ranks, and the
+    /// position in the high bits after them.
     fn not_above(&self, bytes: &[u8], value: u64) -> (u64, u64) {
         let words = self.words(bytes, &self.high);
         let high = value >> self.low_bits;
-        // The values with these high bits come after the zero that ends those before.
+        // The values with these high bits come after the zero that ends the smaller ones.
         let mut position = self.after_zeros(bytes, high);
         let mut count = position.saturating_sub(high).min(self.count);
         let low = value & ((1 << self.low_bits) - 1);
@@ -222,7 +223,7 @@ impl Locations {
         (count, position)
     }
 
-    /// The position after the first `zeros` zeros.
+    /// Returns the position after the first `zeros` zeros.
     fn after_zeros(&self, bytes: &[u8], zeros: u64) -> u64 {
         if zeros == 0 {
             return 0;
@@ -234,7 +235,7 @@ impl Locations {
 
     fn sampled(&self, bytes: &[u8], index: u64) -> u64 {
         let samples = self.words(bytes, &self.samples);
-        // Past the end of a damaged sequence is its end.
+        // In a damaged sequence, positions past the end become the end.
         let end = self.high.len() as u64 * 8;
         samples.get(index as usize).map_or(end, |sample| u64::from_le_bytes(*sample))
     }
@@ -258,7 +259,7 @@ impl Locations {
     }
 }
 
-/// A word, or 0 after the last one.
+/// Returns a word, or 0 after the last one.
 fn word(words: &[[u8; 8]], at: usize) -> u64 {
     words.get(at).map_or(0, |word| u64::from_le_bytes(*word))
 }
@@ -267,12 +268,13 @@ fn bit(words: &[[u8; 8]], position: u64) -> bool {
     word(words, (position / 64) as usize) >> (position % 64) & 1 == 1
 }
 
-/// The position of the one with this index, counted from `start` on; the end if there is none.
+/// Returns the position of the one with this index, counted from `start`; the end if there is none.
 fn select(words: &[[u8; 8]], start: u64, index: u64) -> u64 {
     select_in(words, start, index, |word| word)
 }
 
-/// The same for zeros.
+/// Returns the position of the zero with this index, counted from `start`; the end if there is
+/// none.
 fn select_zero(words: &[[u8; 8]], start: u64, index: u64) -> u64 {
     select_in(words, start, index, |word| !word)
 }

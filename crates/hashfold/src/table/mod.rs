@@ -1,5 +1,5 @@
-//! An immutable table from keys to values: one device read a lookup, 0.1 to 2.6 bits of memory a
-//! key.
+//! An immutable table from keys to values: one device read per lookup, 0.1 to 2.6 bits of memory
+//! per key.
 //!
 //! After Lim, Andersen and Kaminsky, *Practical Batch-Updatable External Hashing with Sorting*
 //! (2013): see `docs/papers/ect.md`. A table is built from one run and never changes; an update
@@ -10,8 +10,9 @@
 //! key ─hash→ index in memory ─→ block number ─read→ block: sizes key value sizes key value …
 //! ```
 //!
-//! Three indexes can be built over one data file: a dense trie (the rank of every entry), the
-//! paper's sparse trie (its block, exactly) and fences (its block, nearly): see [`IndexChoice`].
+//! Three kinds of index can be built over the same data file: a dense trie (the rank of every entry),
+//! the paper's sparse trie (its exact block) and fences (its block or the one after it): see
+//! [`IndexChoice`].
 //!
 //! ```
 //! use hashfold::{Seed, io::{Disk, MemoryDisk}, table::{OpenOptions, Table, TableBuilder, TableOptions}};

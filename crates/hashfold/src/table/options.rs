@@ -1,4 +1,4 @@
-//! How to build and open tables, and what there is to know of one.
+//! Options for building and opening tables, and the statistics of a table.
 
 use super::{
     fingerprints::ABSENT_BITS_MAX,
@@ -12,22 +12,23 @@ use crate::{
 };
 use std::fmt;
 
-/// All names and values that are kept with a table, at most, in bytes.
+/// Maximum size of a table's attributes, names included, in bytes.
 pub const ATTRIBUTES_SIZE_MAX: u64 = 1 << 20;
 
-/// Which index a table has. Any can be built over the same data file.
+/// The kind of index of a table. Any kind can be built over the same data file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndexChoice {
-    /// Fences where a block holds eight entries or more, else a dense trie.
+    /// Fences if a block holds eight entries or more, else a dense trie.
     #[default]
     Auto,
-    /// The rank of every entry: about 2.6 bits a key, always one read.
+    /// A dense trie, the rank of every entry: about 2.6 bits per key, always one device read.
     Dense,
-    /// The block of every entry, exactly: 0.3 to 1.5 bits a key for small entries, always one read.
+    /// A sparse trie, the exact block of every entry: 0.3 to 1.5 bits per key for small entries,
+    /// always one device read.
     Sparse,
-    /// The block of every entry, nearly: 0.1 to 1 bits a key for small entries; about one read in
-    /// a hundred needs a second block.
+    /// Fences, the block of every entry or the one after it: 0.1 to 1 bits per key for small
+    /// entries; about 1 lookup in 100 needs a second device read.
     Fences,
 }
 
@@ -42,16 +43,18 @@ impl fmt::Display for IndexChoice {
     }
 }
 
-/// How to build an index.
+/// Options for building an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexOptions {
-    /// Which index.
+    /// The kind of index.
     pub choice: IndexChoice,
-    /// For tries: mean keys in a bucket (the paper's g), 8 to 512. Smaller is faster and larger.
+    /// Tries: mean number of keys in a bucket (the paper's g), 8 to 512. Smaller buckets are faster
+    /// and take more memory.
     pub bucket_size: u32,
-    /// For tries: keys of the largest node with a Huffman code (the paper's hmax), at most 256.
+    /// Tries: keys of the largest node with a Huffman code (the paper's hmax), at most 256.
     pub coding_limit: u32,
-    /// For dense tries: bits a key by which absent keys are told without a read, at most 32.
+    /// Dense tries: bits per key of the fingerprints that rule out absent keys without a device
+    /// read, 0 to 32.
     pub absent_bits: u32,
 }
 
@@ -87,28 +90,29 @@ impl IndexOptions {
     }
 }
 
-/// How to build a table.
+/// Options for building a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableOptions {
-    /// Of the hashes. Random, unless builds must be reproducible: whoever knows it can make keys
-    /// that spoil the index.
+    /// Seed that keys are hashed with. Random seeds are safe: a user who knows the seed can choose
+    /// keys that spoil the index. A fixed seed makes builds reproducible.
     pub seed: Seed,
-    /// A number that no other table has: it ties the table's files together.
+    /// A number that no other table has: all files of the table carry it.
     pub id: u64,
-    /// The index.
+    /// Options of the index.
     pub index: IndexOptions,
-    /// The unit of reading and of checksums in bytes: a power of two, 4096 to 65536.
+    /// Size of a block, the unit of reading and of checksums, in bytes: a power of two, 4096 to
+    /// 65536.
     pub block_size: usize,
-    /// How the bytes of the new files travel.
+    /// How the new files are written.
     pub access: Access,
-    /// Whether a table that is there already is replaced, once the new one is complete.
+    /// Whether an existing table is replaced once the new one is complete.
     pub replace: bool,
-    /// Names and values to keep with the table, such as its schema.
+    /// Attributes, which are stored with the table, such as its schema: names and values.
     pub attributes: Vec<(String, Vec<u8>)>,
 }
 
 impl TableOptions {
-    /// The default options with this seed and id.
+    /// Returns the default options with this seed and id.
     pub fn new(seed: Seed, id: u64) -> TableOptions {
         TableOptions {
             seed,
@@ -134,48 +138,49 @@ impl TableOptions {
     }
 }
 
-/// How to open a table.
+/// Options for opening a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
     /// How blocks are read.
     pub data: Access,
-    /// [`Access::Mapped`]: the index stays in its file and is mapped. Else it is read into memory.
+    /// Where the index is: in its file, which is mapped, with [`Access::Mapped`]; else in memory.
     pub index: Access,
 }
 
-/// What there is to know of a table without reading its entries.
+/// The statistics of a table. Reading them does not read entries.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableStats {
-    /// Of the hashes.
+    /// Seed that keys are hashed with.
     pub seed: Seed,
-    /// Of the data.
+    /// Id of the data.
     pub id: u64,
-    /// How often the table was published: once built, then once for each new index.
+    /// Generation of the manifest: grows with each build and each `reindex`.
     pub generation: u64,
-    /// Entries.
+    /// Number of entries.
     pub entries: u64,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u64,
-    /// The size of a block in bytes.
+    /// Size of a block, in bytes.
     pub block_size: usize,
-    /// The size of each key, if they have one size, in bytes.
+    /// Size of each key in bytes, if all keys have the same size.
     pub key_size: Option<usize>,
-    /// The size of each value, likewise.
+    /// Size of each value in bytes, if all values have the same size.
     pub value_size: Option<usize>,
-    /// All keys together, in bytes.
+    /// Size of all keys together, in bytes.
     pub key_bytes: u64,
-    /// All values together, in bytes.
+    /// Size of all values together, in bytes.
     pub value_bytes: u64,
-    /// The data file, in bytes.
+    /// Size of the data file, in bytes.
     pub data_bytes: u64,
-    /// The index in memory, in bytes.
+    /// Size of the index in memory, in bytes.
     pub index_bytes: u64,
-    /// What the index is made of.
+    /// Sizes of the parts of the index.
     pub index: IndexStats,
 }
 
 impl TableStats {
-    /// Bits of memory a key; padding, which counts where entries are few, is left out.
+    /// Returns the bits of memory per key. Padding, which matters only in small tables, is left
+    /// out.
     pub fn index_bits_per_key(&self) -> f64 {
         let IndexStats { coded_bytes, directory_bytes, location_bytes, .. } = self.index;
         let bytes = coded_bytes + directory_bytes + location_bytes + self.index.fingerprint_bytes;
@@ -183,28 +188,29 @@ impl TableStats {
     }
 }
 
-/// What an index is made of, in bytes.
+/// The kind of an index, its parameters, and the sizes of its parts in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IndexStats {
-    /// Which index.
+    /// The kind of index.
     pub choice: IndexChoice,
-    /// For tries: mean keys in a bucket.
+    /// Tries: mean number of keys in a bucket.
     pub bucket_size: u32,
-    /// For dense tries: bits a key by which absent keys are told.
+    /// Dense tries: bits per key of the fingerprints that rule out absent keys.
     pub absent_bits: u32,
-    /// The code of tries, or the bytes of fences.
+    /// Size of the code of tries, or of the bytes of fences.
     pub coded_bytes: u64,
-    /// The directory of buckets, or the anchors of fences.
+    /// Size of the directory of buckets, or of the anchors of fences.
     pub directory_bytes: u64,
-    /// From ranks to blocks, where entries differ in size.
+    /// Size of the map from ranks to blocks, which exists if entries differ in size.
     pub location_bytes: u64,
-    /// Fingerprints.
+    /// Size of the fingerprints.
     pub fingerprint_bytes: u64,
-    /// Superblocks that did not fit their form, which list hashes or fences in full.
+    /// Number of superblocks that did not fit their compact form and list their hashes or fences in
+    /// full.
     pub explicit_superblocks: u64,
 }
 
-/// Bits a key, or 0 where there are no keys.
+/// Returns the bits per key, or 0 if there are no keys.
 pub(super) fn bits_per_key(bytes: u64, keys: u64) -> f64 {
     if keys == 0 { 0.0 } else { bytes as f64 * 8.0 / keys as f64 }
 }

@@ -1,4 +1,4 @@
-//! Looking up keys.
+//! Looking up keys in a table.
 
 use super::{
     blocks::{Blocks, Found},
@@ -25,19 +25,19 @@ use crate::{
 };
 use std::{cell::RefCell, iter, ops::Range, path::Path, sync::Arc};
 
-/// A table that is replaced this often while it is being opened is not opened.
+/// Maximum number of attempts to open a table that is being replaced.
 const ATTEMPTS_MAX: usize = 8;
 
-/// So many keys are looked up in the index together, while blocks of others are being read.
+/// Number of keys that are looked up in the index together, while blocks of earlier keys are being
+/// read.
 const TARGETS_AT_ONCE: usize = 64;
 
-/// Takes the index of a key and its value, if there is one.
+/// A callback of [`Table::get_many`]: takes the index of a key, and its value or `None`.
 pub type VisitValue<'a> = dyn FnMut(usize, Option<&[u8]>) -> Result<()> + 'a;
 
-/// An open table: its index in memory, its entries on the device.
+/// An open table: its index is in memory, its entries are on the device.
 ///
-/// A table stays as it was when it was opened, also if it is replaced meanwhile. Lookups can be
-/// made from many threads at once.
+/// An open table does not change, even if another build replaces it. Threads can share a table.
 #[derive(Debug)]
 pub struct Table {
     data: TableData,
@@ -46,7 +46,7 @@ pub struct Table {
     attributes: Vec<(String, Vec<u8>)>,
 }
 
-/// A table without its index.
+/// The data file of an open table, with its seed.
 #[derive(Debug)]
 pub(super) struct TableData {
     pub(super) file: DataFile,
@@ -61,7 +61,7 @@ impl TableData {
         self.file.indexed()
     }
 
-    /// Where blocks are in the file.
+    /// Returns the place of blocks in the file.
     fn extent(&self, blocks: &Range<u64>) -> Extent {
         let block_size = self.file.context.layout.block_size;
         Extent {
@@ -71,7 +71,7 @@ impl TableData {
     }
 }
 
-/// Bytes of a mapped index file.
+/// The body of a mapped index file.
 #[derive(Debug)]
 struct MappedBody {
     file: Arc<dyn BlockFile>,
@@ -85,7 +85,11 @@ impl Bytes for MappedBody {
 }
 
 impl Table {
-    /// Opens the table in a folder. Its index is read and checked, its data are not.
+    /// Opens the table in a folder. Its index is read and checked, its data are not read.
+    ///
+    /// # Errors
+    /// `Absent` if the folder has no data set, `WrongKind` if it has one of another kind; damage of the
+    /// manifest and of the index.
     pub fn open(disk: &Arc<dyn Disk>, folder: &Path, options: OpenOptions) -> Result<Table> {
         let mut manifest = folder::read_manifest(disk.as_ref(), folder, Kind::Table)?;
         let mut attempts = 0;
@@ -94,7 +98,8 @@ impl Table {
                 Ok(table) => return Ok(table),
                 Err(error) => error,
             };
-            // What this manifest names may be gone because another one has been published.
+            // The files that this manifest names may be gone because another manifest has been
+            // published.
             attempts += 1;
             match Manifest::read(disk.as_ref(), folder) {
                 Ok(newer) if newer != manifest && attempts < ATTEMPTS_MAX => manifest = newer,
@@ -133,21 +138,21 @@ impl Table {
         Ok(TableData { file: DataFile::open(file, manifest.id, manifest.seed)? })
     }
 
-    /// The value of a key, with at most one device read if the index is a trie.
+    /// Returns the value of a key, with at most one device read if the index is a trie.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = None;
         self.get_with(key, &mut |found| value = found.map(<[u8]>::to_vec))?;
         Ok(value)
     }
 
-    /// Whether a key is in the table. Reads as much as [`Table::get`] does.
+    /// Whether a key is in the table. Reads as much as [`Table::get`].
     pub fn contains(&self, key: &[u8]) -> Result<bool> {
         let mut contains = false;
         self.get_with(key, &mut |found| contains = found.is_some())?;
         Ok(contains)
     }
 
-    /// Shows the value of a key, or its absence, to `visit`, once.
+    /// Calls `visit` once, with the value of a key, or `None` if the key is absent.
     pub fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
         let hash = KeyHash::of(key, self.stats.seed);
         let mut lookup = Some(Lookup { index: 0, hash, target: self.index.target(hash) });
@@ -169,8 +174,8 @@ impl Table {
         Ok(())
     }
 
-    /// Shows the value of each key, or its absence, to `visit`, with the key's index, in any
-    /// order. Device reads are in flight together.
+    /// Looks up many keys, with many device reads in flight. `visit` is called once for each key,
+    /// in any order, with the index of the key and its value, or `None` if the key is absent.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K], visit: &mut VisitValue<'_>) -> Result<()> {
         let mut absent = Vec::new();
         let groups = keys.chunks(TARGETS_AT_ONCE).enumerate();
@@ -188,7 +193,7 @@ impl Table {
         Ok(())
     }
 
-    /// What to read for keys, the first of which has this index.
+    /// Returns the lookups of keys, the first of which has the index `first`.
     fn lookups<K: AsRef<[u8]>>(&self, first: usize, keys: &[K]) -> Vec<Lookup> {
         let seed = self.stats.seed;
         let hashes: Vec<KeyHash> = keys.iter().map(|key| KeyHash::of(key.as_ref(), seed)).collect();
@@ -197,7 +202,7 @@ impl Table {
         both.map(|((hash, target), index)| Lookup { index, hash, target }).collect()
     }
 
-    /// One read for each lookup. Returns what must be read after that.
+    /// Reads once for each lookup. Returns the lookups that must read again.
     fn read_round<K: AsRef<[u8]>>(
         &self,
         lookups: &mut dyn Iterator<Item = Lookup>,
@@ -249,43 +254,45 @@ impl Table {
         })
     }
 
-    /// All entries, in the order of their hashes.
+    /// Returns all entries as a run.
     pub fn scan(&self) -> TableScan {
         self.data.scan()
     }
 
-    /// Shows `visit` the keys of about `count` entries, spread evenly over the table: one of a
-    /// block, or the first few where there are fewer blocks than that.
+    /// Calls `visit` with the keys of about `count` entries that are spread evenly over the table:
+    /// one key from each sampled block, or several if the table has fewer than `count` blocks.
     pub fn sample(&self, count: u64, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         self.data.scan().sample(count, visit)
     }
 
-    /// Whether a lookup of this key would read a block.
+    /// Whether a lookup of this key reads a block.
     #[cfg(test)]
     pub(super) fn would_read(&self, key: &[u8]) -> bool {
         self.index.target(KeyHash::of(key, self.stats.seed)) != Target::Nowhere
     }
 
-    /// Reads the whole table and checks every block, the order of entries, and that the index
-    /// finds each. `progress` is told of blocks done and blocks in all; its error ends the check.
-    /// What is damaged is listed in the report.
+    /// Reads the whole table, and checks every block, the order of the entries, and that the index
+    /// finds each entry. Damage is listed in the report.
+    ///
+    /// `progress` is called with the number of checked blocks and the number of all blocks; an
+    /// error that it returns ends the check.
     pub fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<VerifyReport> {
         verify::verify(&self.data.file, &self.index, progress)
     }
 
-    /// What there is to know without reading entries.
+    /// Returns the table's statistics. Reads nothing.
     pub fn stats(&self) -> &TableStats {
         &self.stats
     }
 
-    /// What was kept with the table under this name.
+    /// Returns the attribute with this name.
     pub fn attribute(&self, name: &str) -> Option<&[u8]> {
         let found = self.attributes.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_slice())
     }
 }
 
-/// A key that is being looked for.
+/// A key that is being looked up.
 #[derive(Clone, Debug)]
 struct Lookup {
     index: usize,
@@ -294,7 +301,7 @@ struct Lookup {
 }
 
 impl Lookup {
-    /// The blocks to read next.
+    /// Returns the blocks to read next.
     fn blocks(&self) -> Option<Range<u64>> {
         match &self.target {
             Target::Nowhere => None,
@@ -309,7 +316,7 @@ enum Outcome<'a> {
     Again(Target),
 }
 
-/// Opens a file of which the manifest knows the size.
+/// Opens a file whose size the manifest records.
 fn open_file(
     disk: &Arc<dyn Disk>,
     folder: &Path,

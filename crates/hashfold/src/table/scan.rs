@@ -14,7 +14,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// A table's entries, in the order of their hashes.
+/// The entries of a table, in the order of their hashes, as a run.
 #[derive(Debug)]
 pub struct TableScan {
     context: Context,
@@ -22,16 +22,17 @@ pub struct TableScan {
     window: Window,
     /// The block whose head is read next.
     next_block: u64,
-    /// Entries that are left in the block before that, and the next one of them.
+    /// Number of entries left in the block before; the next field is the position of the next one.
     left: usize,
     next: Position,
     current: Option<Current>,
-    /// Parts of the current entry that go over the end of a block.
+    /// The key of the current entry, if it continues in a second block; the next field is the
+    /// value.
     key: Vec<u8>,
     value: Vec<u8>,
 }
 
-/// The entry that the scan stands on.
+/// The current entry of the scan.
 #[derive(Clone, Copy, Debug)]
 struct Current {
     hash: KeyHash,
@@ -40,12 +41,12 @@ struct Current {
     value: Part,
 }
 
-/// Where the bytes of a key or value are.
+/// The place of the bytes of a key or a value.
 #[derive(Clone, Copy, Debug)]
 enum Part {
-    /// In the window.
+    /// The bytes are in the window.
     Here { start: usize, len: usize },
-    /// Put together from several blocks.
+    /// The bytes were copied together from several blocks.
     Gathered,
 }
 
@@ -71,15 +72,15 @@ impl TableScan {
         self
     }
 
-    /// The same scan, which has `executor` read what comes next while the caller works.
+    /// Enables read-ahead: `executor` reads the next blocks while the caller works.
     #[must_use]
     pub fn reading_ahead(mut self, executor: Arc<dyn Executor>) -> TableScan {
         self.window.read_ahead(executor);
         self
     }
 
-    /// Shows `visit` the keys of about `count` entries: the first ones of blocks that are spread
-    /// evenly, one read for each block.
+    /// Calls `visit` with the keys of about `count` entries: the first ones of evenly spread
+    /// blocks, one read for each block.
     pub(super) fn sample(
         mut self,
         count: u64,
@@ -107,7 +108,7 @@ impl TableScan {
         Ok(())
     }
 
-    /// Where the current entry starts.
+    /// Returns the position of the current entry.
     ///
     /// # Panics
     /// If the last `advance` did not return `true`.
@@ -115,13 +116,13 @@ impl TableScan {
         self.current.expect("the scan stands on an entry").start
     }
 
-    /// Goes on with this block, after one in which something was damaged.
+    /// Continues with this block, after damage in an earlier one.
     pub(super) fn resume_at(&mut self, block: u64) {
         self.left = 0;
         self.next_block = block;
     }
 
-    /// The block whose head is read next.
+    /// Returns the block whose head is read next.
     pub(super) fn next_block(&self) -> u64 {
         self.next_block
     }
@@ -130,7 +131,7 @@ impl TableScan {
         Blocks::new(&self.context, self.window.first(), self.window.bytes())
     }
 
-    /// Steps to the next block in which entries start; `false` at the end.
+    /// Steps to the next block in which entries start; returns `false` at the end.
     fn step_block(&mut self) -> Result<bool> {
         while self.left == 0 {
             let number = self.next_block;
@@ -146,7 +147,7 @@ impl TableScan {
         Ok(true)
     }
 
-    /// Finds the entry at a position and has all of it in memory, checked.
+    /// Locates the entry at a position, and loads and checks all of its blocks.
     fn locate(&mut self, at: Position) -> Result<Located> {
         let entry = self.blocks().locate(at)?;
         let end = entry.end_block();
@@ -163,13 +164,13 @@ impl TableScan {
         Ok(entry)
     }
 
-    /// Steps to an entry that lies in the block it starts in, and does not end it; `false` if it
-    /// does not.
+    /// Steps to the next entry if it ends inside the block that it starts in, before the block's
+    /// end; returns `false` if it does not.
     #[inline]
     fn step_inside_block(&mut self) -> Result<bool> {
         let Context { layout, seed, .. } = &self.context;
         let Position { block, offset } = self.next;
-        // A head that counts too many entries leads out of the blocks that are here.
+        // A head that counts too many entries leads out of the loaded blocks.
         let base = block.saturating_sub(self.window.first()) as usize * layout.block_size;
         let bytes =
             self.window.bytes().get(base..).and_then(|bytes| bytes.get(..layout.block_size));
@@ -196,7 +197,7 @@ impl TableScan {
         Ok(true)
     }
 
-    /// Steps to any entry.
+    /// Steps to the next entry, which may continue in other blocks.
     #[cold]
     fn step_anywhere(&mut self) -> Result<()> {
         let start = self.next;
@@ -211,7 +212,7 @@ impl TableScan {
         Ok(())
     }
 
-    /// Where a stretch is: in the window, or put together in `gathered`.
+    /// Returns the place of a stretch: in the window, or copied to `gathered`.
     fn part(&self, stretch: Stretch, gathered: &mut Vec<u8>) -> Part {
         let blocks = self.blocks();
         match blocks.contiguous(stretch) {

@@ -36,8 +36,8 @@ fn open(disk: &Arc<dyn Disk>, folder: &Path) -> Table {
     Table::open(disk, folder, OpenOptions::default()).unwrap()
 }
 
-/// Every key is found with its value, alone and among others; others are not; a scan gives all
-/// entries in order; a check finds nothing wrong.
+/// Checks that every key is found with its value, alone and among others, that absent keys are not
+/// found, that a scan returns all entries in order, and that `verify` finds no damage.
 #[track_caller]
 fn check_table(table: &Table, pairs: &Pairs) {
     assert_eq!(table.stats().entries, pairs.len() as u64);
@@ -116,7 +116,7 @@ fn data_files(disk: &Arc<dyn Disk>) -> Vec<String> {
     names.into_iter().filter(|name| name.starts_with("data-")).collect()
 }
 
-/// Pairs whose sizes follow from their number.
+/// Pairs whose sizes are functions of their number.
 fn pairs(count: u32, key: impl Fn(u32) -> usize, value: impl Fn(u32) -> usize) -> Pairs {
     (0..count)
         .map(|i| {
@@ -177,9 +177,9 @@ fn every_block_size() {
     }
 }
 
-/// Two keys of 32 bytes with one XXH3-128 hash under [`options`]' seed. Of the two factors that
-/// the first half goes into, one is zero in one key and the other in the other, so both products
-/// are zero; the sums of the halves, which go in too, are made equal.
+/// Two keys of 32 bytes with the same XXH3-128 hash under [`options`]' seed. XXH3 multiplies two
+/// factors of the first half: one factor is zero in one key, the other one in the other key, so
+/// both products are zero. The sums of the halves, which are mixed in, are made equal.
 fn colliding_pair(number: u64) -> [Vec<u8>; 2] {
     const SECRET: [u64; 2] = [0xbe4b_a423_396c_feb8, 0x1cad_21f7_2c81_017c];
     let zeros = [SECRET[0].wrapping_add(SEED.0), SECRET[1].wrapping_sub(SEED.0)];
@@ -199,7 +199,7 @@ fn keys_that_share_a_hash_are_both_found() {
         }
     }
     check(&pairs);
-    // And where the entries differ in size, and where one of the two is not there.
+    // The same where entries differ in size, and where one of the two keys is absent.
     for (i, value) in pairs.values_mut().enumerate() {
         value.resize(i % 300, 1);
     }
@@ -250,7 +250,7 @@ fn absent_bits_tell_most_absent_keys_without_a_read() {
     check_table(&table, &pairs);
     let reads =
         (0..10_000_u32).filter(|i| table.would_read(format!("absent {i}").as_bytes())).count();
-    // One in 256 of 10,000 is 39.
+    // 1 in 256 of 10,000 is 39.
     assert!((10..90).contains(&reads), "{reads} reads");
 }
 
@@ -322,7 +322,7 @@ fn what_is_not_there_is_said_to_be_absent() {
     }
 }
 
-/// A run that breaks off.
+/// A run that fails after a number of entries.
 struct Broken<R>(R, u32);
 
 impl<R: Run> Run for Broken<R> {
@@ -396,7 +396,7 @@ fn a_build_that_is_stopped_or_misled_leaves_nothing() {
     };
     let stopped = check(&mut Broken(entries(100), 50));
     assert!(matches!(stopped.kind(), ErrorKind::Stopped));
-    // The summary says that all values have one size; the last ones do not.
+    // The summary says that all values have the same size; the last ones do not.
     let misled = check(&mut Misled(entries(100), entries(90).summary()));
     assert_eq!(name(misled.kind()), "argument");
 }
@@ -449,7 +449,7 @@ fn a_build_that_fails_leaves_the_files_of_a_table_that_lost_its_manifest() {
     check_table(&open(&disk, folder), &old);
 }
 
-/// The entry fills its block: where the next one would be, there is no block.
+/// The entry fills its block, so there is no block where the next one would be.
 #[test]
 fn a_block_that_counts_too_many_entries_is_damage_and_not_the_end() {
     let disk = memory();

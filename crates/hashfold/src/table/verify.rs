@@ -8,22 +8,22 @@ use crate::{
     run::Run,
 };
 
-/// Damage that is listed in a report, at most.
+/// Maximum number of finds in a report.
 pub const DAMAGE_MAX: usize = 1000;
 
-/// What a check found.
+/// The result of checking a table.
 #[derive(Debug, Default)]
 pub struct VerifyReport {
-    /// Blocks that were read.
+    /// Number of blocks that were read.
     pub blocks: u64,
-    /// Entries that were read.
+    /// Number of entries that were read.
     pub entries: u64,
-    /// What is wrong, in the order of the file; the first [`DAMAGE_MAX`] finds.
+    /// The first [`DAMAGE_MAX`] finds of damage, in the order of the file.
     pub damage: Vec<Error>,
 }
 
 impl VerifyReport {
-    /// Whether nothing is wrong.
+    /// Whether no damage was found.
     pub fn is_sound(&self) -> bool {
         self.damage.is_empty()
     }
@@ -35,7 +35,7 @@ impl VerifyReport {
     }
 }
 
-/// Blocks between two calls of `progress`.
+/// Number of blocks between two calls of `progress`.
 const PROGRESS_BLOCKS: u64 = 1024;
 
 pub(super) fn verify(
@@ -52,10 +52,10 @@ pub(super) fn verify(
         match scan.advance() {
             Ok(true) => check.entry(&scan, &mut report),
             Ok(false) => break,
-            // The device's own errors end the check: nothing can be said of the data.
+            // An error of the device ends the check, because the data are unknown.
             Err(error) if matches!(error.kind(), ErrorKind::Io { .. }) => return Err(error),
             Err(error) => {
-                // An entry that goes on in a damaged block has told of it already.
+                // An entry that continues in a damaged block has reported it already.
                 if report.damage.last().is_none_or(|last| last.place() != error.place()) {
                     report.add(error);
                 }
@@ -96,7 +96,7 @@ impl Check<'_> {
         *last_hash = entry.hash;
         last_key.clear();
         last_key.extend(entry.key);
-        // After damage ranks are not known any more.
+        // After damage the ranks of entries are unknown.
         if report.is_sound() && !self.index.agrees(report.entries, entry.hash, at) {
             let got = "elsewhere; build the index again";
             let error = Error::field("place of the entry in the index", "here", got);

@@ -1,4 +1,4 @@
-//! A window over a file's blocks that slides forward, and reads ahead if somebody helps.
+//! A sliding window over the blocks of a file, with read-ahead in the background.
 
 use super::layout::BLOCK_SIZE_MAX;
 use crate::{
@@ -8,39 +8,40 @@ use crate::{
 };
 use std::{collections::VecDeque, sync::Arc};
 
-/// How much is read at once by those who read all of a file, in bytes.
+/// Size of a sequential read, in bytes.
 const CHUNK_SIZE: usize = 1 << 20;
-/// Chunks that are being read while another one is used: enough to keep a fast device busy.
+/// Maximum number of chunks that are read ahead: enough to keep a fast device busy.
 const AHEAD_MAX: usize = 2;
-/// Room in front of a chunk for the last blocks of the one before: an entry may lie across both.
+/// Bytes in front of a chunk for the last blocks of the chunk before, because an entry may lie
+/// across both.
 const HEAD_SIZE: usize = BLOCK_SIZE_MAX;
 const _: () = assert!(HEAD_SIZE.is_multiple_of(ALIGNMENT));
-/// Memory of a scan that reads ahead, at most, in bytes, unless an entry is larger than a chunk.
+/// Maximum memory of a scan that reads ahead, in bytes, unless an entry is larger than a chunk.
 pub(crate) const SCAN_BYTES_MAX: usize = (AHEAD_MAX + 1) * (HEAD_SIZE + CHUNK_SIZE);
 
-/// Some consecutive blocks in memory.
+/// Consecutive blocks in memory.
 pub(super) struct Window {
     file: Arc<dyn BlockFile>,
     block_size: usize,
-    /// In the file.
+    /// Number of blocks in the file.
     blocks: u64,
-    /// How much is read at once, in bytes; more where more is asked for.
+    /// Size of a read, in bytes; a read is larger if more blocks are requested.
     chunk_size: usize,
-    /// The number of the first block in memory.
+    /// Number of the first block in memory.
     first: u64,
-    /// One past the last.
+    /// Number of the block after the last one in memory.
     end: u64,
     bytes: Buffer,
-    /// Where the first block is in `bytes`.
+    /// Offset of the first block in `bytes`.
     start: usize,
     executor: Option<Arc<dyn Executor>>,
-    /// The chunks behind this one.
+    /// The chunks after this one that are being read.
     ahead: VecDeque<Ahead>,
-    /// Memory of chunks that were used.
+    /// The memory of chunks that are no longer used.
     spare: Vec<Buffer>,
 }
 
-/// A chunk that is being read, behind [`HEAD_SIZE`] bytes of room.
+/// A chunk that is being read, with [`HEAD_SIZE`] free bytes in front.
 struct Ahead {
     first: u64,
     end: u64,
@@ -48,7 +49,7 @@ struct Ahead {
 }
 
 impl Window {
-    /// Over the blocks of a data file, with none of them in memory.
+    /// Makes a window over the blocks of a data file, with no block in memory.
     pub(super) fn new(file: Arc<dyn BlockFile>, block_size: usize, blocks: u64) -> Window {
         Window {
             file,
@@ -65,34 +66,34 @@ impl Window {
         }
     }
 
-    /// Reads ahead with the help of `executor`. One that works in the caller is of no help, and
-    /// chunks read early would only take memory.
+    /// Enables read-ahead on `executor`. An executor that works in the caller's thread is ignored:
+    /// reading early would only take memory.
     pub(super) fn read_ahead(&mut self, executor: Arc<dyn Executor>) {
         self.executor = Some(executor).filter(|executor| executor.width() > 0);
     }
 
-    /// Reads no more at once than it is asked for.
+    /// Limits each read to the requested blocks.
     pub(super) fn read_little(&mut self) {
         self.chunk_size = self.block_size;
     }
 
-    /// The file.
+    /// Returns the file.
     pub(super) fn file(&self) -> &Arc<dyn BlockFile> {
         &self.file
     }
 
-    /// The number of the first block in memory.
+    /// Returns the number of the first block in memory.
     pub(super) fn first(&self) -> u64 {
         self.first
     }
 
-    /// The blocks in memory.
+    /// Returns the blocks in memory.
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..][..(self.end - self.first) as usize * self.block_size]
     }
 
-    /// Has the blocks from `first` to `end` in memory.
+    /// Loads the blocks from `first` to before `end` into memory.
     #[inline]
     pub(super) fn load(&mut self, first: u64, end: u64) -> Result<()> {
         if self.first <= first && end <= self.end { Ok(()) } else { self.slide(first, end) }
@@ -101,7 +102,7 @@ impl Window {
     fn slide(&mut self, first: u64, end: u64) -> Result<()> {
         match self.ahead.pop_front() {
             Some(next) if self.continues(&next, first, end) => self.take(first, next)?,
-            // Somebody went elsewhere: what is being read is of no use.
+            // The blocks that are being read are not the requested ones.
             _ => {
                 self.ahead.clear();
                 self.read(first, end)?;
@@ -111,7 +112,7 @@ impl Window {
         Ok(())
     }
 
-    /// Whether the blocks asked for are the last ones here and those of `next`.
+    /// Whether the requested blocks are the last blocks here followed by those of `next`.
     fn continues(&self, next: &Ahead, first: u64, end: u64) -> bool {
         let kept = (self.end.saturating_sub(first)) as usize;
         (self.first..=self.end).contains(&first)
@@ -120,7 +121,7 @@ impl Window {
             && end <= next.end
     }
 
-    /// Goes on to the next chunk, and keeps the blocks from `first` on.
+    /// Moves on to the next chunk, and keeps the blocks from `first` on.
     fn take(&mut self, first: u64, next: Ahead) -> Result<()> {
         let (mut bytes, read) = next.read.wait();
         read?;
@@ -132,11 +133,11 @@ impl Window {
         Ok(())
     }
 
-    /// Reads a chunk, and waits for it.
+    /// Reads a chunk and waits for it.
     fn read(&mut self, first: u64, end: u64) -> Result<()> {
         let end = end.max(first + (self.chunk_size / self.block_size) as u64).min(self.blocks);
         let size = (end - first) as usize * self.block_size;
-        // Nothing is here if the read fails.
+        // The window is empty if the read fails.
         (self.first, self.end, self.start) = (first, first, HEAD_SIZE);
         if self.bytes.len() < HEAD_SIZE + size {
             self.bytes = Buffer::zeroed(HEAD_SIZE + size);
@@ -167,7 +168,7 @@ impl Window {
     }
 }
 
-/// Where a block is in the file.
+/// Returns the offset of a block in the file.
 fn offset(block: u64, block_size: usize) -> u64 {
     ALIGNMENT as u64 + block * block_size as u64
 }

@@ -1,21 +1,21 @@
-//! Bit sequences: written from one end, read from either.
+//! Bit sequences that are written at one end and read from either end.
 
 use super::code::Word;
 
-/// Zero bytes before and after a sequence of bits, so that a window near its ends can be read
-/// whole.
+/// Number of zero bytes before and after a sequence of bits, so that a whole window can be read
+/// near its ends.
 pub(super) const PADDING: usize = 8;
 
-/// A growing sequence of bits; the first one is the lowest bit of the first byte.
+/// A growing sequence of bits; the first bit is the lowest one of the first byte.
 #[derive(Debug, Default)]
 pub(super) struct BitVec {
     words: Vec<u64>,
-    /// In bits.
+    /// Length in bits.
     len: u64,
 }
 
 impl BitVec {
-    /// An empty one with room for `bits` bits.
+    /// Makes an empty sequence with memory for `bits` bits.
     pub(super) fn with_capacity(bits: u64) -> BitVec {
         BitVec { words: Vec::with_capacity((bits / 64 + 1) as usize), len: 0 }
     }
@@ -43,7 +43,7 @@ impl BitVec {
         }
     }
 
-    /// Appends the bits of `other`, last one first.
+    /// Appends the bits of `other`, last bit first.
     pub(super) fn push_reversed(&mut self, other: &BitVec) {
         let mut left = other.len;
         while left > 0 {
@@ -55,7 +55,7 @@ impl BitVec {
         }
     }
 
-    /// Forgets the bits from `len` on.
+    /// Drops the bits from `len` on.
     pub(super) fn truncate(&mut self, len: u64) {
         debug_assert!(len <= self.len);
         self.len = len;
@@ -67,7 +67,7 @@ impl BitVec {
         }
     }
 
-    /// `len` bits from `start` on, the first one lowest; at most 32.
+    /// Returns `len` bits from `start` on, at most 32, the first bit lowest.
     fn get(&self, start: u64, len: u32) -> u64 {
         let (at, shift) = ((start / 64) as usize, (start % 64) as u32);
         let mut bits = self.words[at] >> shift;
@@ -77,7 +77,7 @@ impl BitVec {
         bits & ((1 << len) - 1)
     }
 
-    /// The bytes, with [`PADDING`] at both ends.
+    /// Returns the bytes, with [`PADDING`] at both ends.
     pub(super) fn into_padded_bytes(self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.words.len() * 8 + 2 * PADDING);
         out.extend([0; PADDING]);
@@ -92,11 +92,11 @@ impl BitVec {
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'a, const BACKWARD: bool> {
     bytes: &'a [u8],
-    /// The position of the next bit, or, backward, of the bit after it; padding not counted.
+    /// Position of the next bit, or, backward, of the bit after it, without the padding.
     pos: u64,
     /// The next bits: the first one lowest, or, backward, highest.
     window: u64,
-    /// How many bits of `window` count.
+    /// Number of valid bits in `window`.
     fresh: u32,
 }
 
@@ -106,7 +106,8 @@ impl<'a, const BACKWARD: bool> Cursor<'a, BACKWARD> {
         Cursor { bytes, pos, window: 0, fresh: 0 }
     }
 
-    /// A window with at least `len` bits, `len` at most 57; `None` outside the sequence.
+    /// Returns a window with at least `len` bits, where `len` is at most 57; `None` outside of the
+    /// sequence.
     #[inline(always)] // The window must stay in a register across the decoder's loops.
     pub(super) fn window(&mut self, len: u32) -> Option<u64> {
         if self.fresh < len {

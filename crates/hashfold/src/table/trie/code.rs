@@ -1,9 +1,9 @@
-//! The codes of trie nodes: how the size of a node's left subtrie is written, given its own size.
+//! The codes of trie nodes: a node's size determines the code of the size of its left subtrie.
 //!
 //! Hashes are uniform, so the left size of a node with C keys is binomial(C, 1/2). A node is one
-//! *symbol*: its left size, where 0 stands for "all keys on one side" (the paper's merged code of
-//! 0 and C: which side it is does not change the rank of any key that is there). The same table
-//! stands in `docs/formats/table.md`.
+//! *symbol*: its left size, where 0 means "all keys on one side" (the paper's merged code of 0 and C:
+//! the side does not change the rank of any key in the trie). `docs/formats/table.md` has the same
+//! table.
 //!
 //! | keys in the node        | code                                                              |
 //! |-------------------------|-------------------------------------------------------------------|
@@ -12,47 +12,48 @@
 //! | 33 to the limit         | canonical Huffman code of the distance from C/2, with an escape   |
 //! | above the limit         | Golomb-Rice code of the distance from C/2, with an escape         |
 //!
-//! The paper (section 2.4) takes Elias-gamma codes above the limit; Rice codes with a parameter
-//! per size are smaller (2.359 against 2.399 bits a key at 256 keys and limit 32) and as fast.
+//! The paper (section 2.4) uses Elias-gamma codes above the limit. Rice codes with a parameter per
+//! size are smaller (2.359 instead of 2.399 bits per key at 256 keys and limit 32) and as fast.
 
-/// The longest Huffman code, in bits. A tighter limit than 16 costs under 0.001 bits a key and
-/// keeps the decoding tables in the first cache level.
+/// The longest Huffman code, in bits. A limit below 16 costs less than 0.001 bits per key, and
+/// keeps the decoding tables in the first-level cache.
 pub(super) const HUFFMAN_BITS_MAX: u32 = 10;
 
-/// The largest node of which each symbol has a Huffman code of its own; the decoder has tables
+/// The largest node, in keys, whose symbols have Huffman codes of their own; the decoder has tables
 /// for these.
 pub(super) const SMALL_MAX: usize = 32;
 
-/// The largest limit on Huffman coding.
+/// The largest limit on Huffman coding, in keys.
 pub const CODING_LIMIT_MAX: u32 = 256;
 
 /// The largest node, in keys.
 pub(super) const KEYS_MAX: usize = 1023;
 
-/// Distances with codes of their own in nodes of 33 keys and more; the code after them escapes.
+/// Number of distances with codes of their own in nodes of 33 and more keys; one more code is the
+/// escape.
 const DISTANCES: usize = 31;
 
-/// A Rice code's unary part of this many zeros is an escape.
+/// Number of zeros in a Rice code's unary part that mean an escape.
 const UNARY_MAX: u32 = 24;
 
-/// The size of an escaped symbol, in bits.
+/// Size of an escaped symbol, in bits.
 const RAW_BITS: u32 = 10;
 const _: () = assert!(KEYS_MAX < 1 << RAW_BITS);
 
-/// The longest code of all, in bits.
+/// The longest of all codes, in bits.
 pub(super) const CODE_BITS_MAX: u32 = UNARY_MAX + 1 + RAW_BITS;
 const _: () = assert!(HUFFMAN_BITS_MAX + RAW_BITS <= CODE_BITS_MAX);
 
-/// A code word: `len` bits, the first one in the lowest place.
+/// A code word: `len` bits, the first bit lowest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Word {
     pub(super) bits: u64,
     pub(super) len: u32,
 }
 
-/// Which end of a bit sequence is read first. Codes are read as they are written, but a plain
-/// number inside has its lowest bit first when read forward and its highest when read backward,
-/// so that either reader finds it in place.
+/// The end of a bit sequence that is read first. Codes are read as they are written, but a plain
+/// number in a code has its lowest bit first if it is read forward, and its highest bit first if it
+/// is read backward, so that both readers find it in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Forward,
@@ -63,13 +64,16 @@ pub(super) enum Direction {
 #[derive(Debug)]
 pub(super) struct CodeBook {
     limit: usize,
-    /// For each size up to `limit`: the words of its symbols, or of its distances and the escape.
+    /// For each node size up to `limit`: the words of its symbols, or of its distances and the
+    /// escape.
     huffman: Vec<Vec<Word>>,
-    /// For each size: the Rice parameter.
+    /// For each node size: the Rice parameter.
     rice: Vec<u8>,
 }
 
 impl CodeBook {
+    /// Makes the code book for a limit on Huffman coding, in keys.
+    ///
     /// # Panics
     /// If `limit` is above [`CODING_LIMIT_MAX`].
     pub(super) fn new(limit: u32) -> CodeBook {
@@ -91,17 +95,17 @@ impl CodeBook {
         keys <= self.limit && keys <= SMALL_MAX
     }
 
-    /// The words of the Huffman code of this size.
+    /// Returns the words of the Huffman code for nodes of this size.
     pub(super) fn huffman(&self, keys: usize) -> Option<&[Word]> {
         (keys <= self.limit).then(|| self.huffman[keys].as_slice())
     }
 
-    /// The Rice parameter of this size.
+    /// Returns the Rice parameter for nodes of this size.
     pub(super) fn rice_parameter(&self, keys: usize) -> u32 {
         u32::from(self.rice[keys])
     }
 
-    /// The word of a symbol of a node with `keys` keys.
+    /// Returns the code word of a symbol of a node with `keys` keys.
     #[inline]
     pub(super) fn word(&self, keys: usize, symbol: usize, direction: Direction) -> Word {
         debug_assert!(symbol < keys && keys <= KEYS_MAX);
@@ -119,7 +123,7 @@ impl CodeBook {
         words[DISTANCES].then(number(symbol, RAW_BITS, direction))
     }
 
-    /// The expected bits of a trie of `keys` uniform hashes.
+    /// Returns the expected bits of a trie of `keys` uniform hashes.
     pub(super) fn expected_bits(&self, keys: usize) -> f64 {
         let mut expected = vec![0.0; keys + 1];
         for n in 2..=keys {
@@ -164,13 +168,14 @@ fn rice_word(parameter: u32, keys: usize, symbol: usize, direction: Direction) -
     unary.then(number(distance & ((1 << parameter) - 1), parameter, direction))
 }
 
-/// The distance of a left size from the middle, folded: 0, then 1, 2 for one above, one below...
+/// Returns the distance of a left size from the middle as one number: 0, then 1 for one above, 2
+/// for one below, and so on.
 fn distance(keys: usize, left: usize) -> usize {
     let middle = keys / 2;
     if left > middle { 2 * (left - middle) - 1 } else { 2 * (middle - left) }
 }
 
-/// The left size at a distance from the middle; the inverse of [`distance`].
+/// Returns the left size at a distance from the middle; the inverse of [`distance`].
 #[inline]
 fn left_at(keys: usize, distance: usize) -> usize {
     let middle = keys / 2;
@@ -178,15 +183,15 @@ fn left_at(keys: usize, distance: usize) -> usize {
     if distance % 2 == 1 { middle.wrapping_add(step) } else { middle.wrapping_sub(step) }
 }
 
-/// How the decoder reads a node of more than [`SMALL_MAX`] keys, or above the limit.
+/// A decoded node of more than [`SMALL_MAX`] keys, or above the limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Decoded {
     pub(super) symbol: usize,
     pub(super) len: u32,
 }
 
-/// Reads a Rice code from a window of at least [`CODE_BITS_MAX`] bits, whose next bit is the
-/// lowest (forward) or highest (backward). The symbol may be illegal if the bits are.
+/// Reads a Rice code from a window of at least [`CODE_BITS_MAX`] bits, whose next bit is the lowest
+/// (forward) or highest (backward). Illegal bits may give an illegal symbol.
 #[inline]
 pub(super) fn decode_rice<const BACKWARD: bool>(window: u64, r: u32, keys: usize) -> Decoded {
     let unary = if BACKWARD { window.leading_zeros() } else { window.trailing_zeros() };
@@ -213,7 +218,7 @@ pub(super) fn decode_distance<const BACKWARD: bool>(
     Decoded { symbol, len: found.len + RAW_BITS }
 }
 
-/// `len` bits after the first `skipped`, as a number; `skipped + len < 64`.
+/// Returns `len` bits after the first `skipped`, as a number; `skipped + len < 64`.
 #[inline]
 fn take<const BACKWARD: bool>(window: u64, skipped: u32, len: u32) -> usize {
     if BACKWARD {
@@ -223,7 +228,7 @@ fn take<const BACKWARD: bool>(window: u64, skipped: u32, len: u32) -> usize {
     }
 }
 
-/// The probability of each symbol of a node with `keys` keys.
+/// Returns the probability of each symbol of a node with `keys` keys.
 fn symbol_weights(keys: usize) -> Vec<f64> {
     let mut weights = Vec::with_capacity(keys);
     // Exact up to 1023 keys: 2^-1023 is a (subnormal) double, and grows back from there.
@@ -235,7 +240,7 @@ fn symbol_weights(keys: usize) -> Vec<f64> {
     weights
 }
 
-/// The probability of each distance below [`DISTANCES`], and of all others together.
+/// Returns the probability of each distance below [`DISTANCES`], and of all others together.
 fn distance_weights(keys: usize) -> Vec<f64> {
     let mut weights = vec![0.0; DISTANCES + 1];
     for (symbol, weight) in symbol_weights(keys).into_iter().enumerate() {
@@ -244,7 +249,7 @@ fn distance_weights(keys: usize) -> Vec<f64> {
     weights
 }
 
-/// The Rice parameter with the shortest expected code.
+/// Returns the Rice parameter with the shortest expected code.
 fn best_rice_parameter(keys: usize) -> u8 {
     if keys < 2 {
         return 0;
@@ -257,7 +262,7 @@ fn best_rice_parameter(keys: usize) -> u8 {
     (0..8).min_by(|&a, &b| expected(a).total_cmp(&expected(b))).unwrap_or(0) as u8
 }
 
-/// The canonical code words of an optimal prefix code of at most [`HUFFMAN_BITS_MAX`] bits.
+/// Returns the canonical code words of an optimal prefix code of at most [`HUFFMAN_BITS_MAX`] bits.
 fn huffman_words(weights: &[f64]) -> Vec<Word> {
     let lens = huffman_lens(weights);
     let mut order: Vec<usize> = (0..lens.len()).collect();
@@ -274,9 +279,9 @@ fn huffman_words(weights: &[f64]) -> Vec<Word> {
     words
 }
 
-/// Package-merge (Larmore and Hirschberg): the optimal lengths under the limit.
+/// Returns the optimal code lengths under the limit, by package-merge (Larmore and Hirschberg).
 fn huffman_lens(weights: &[f64]) -> Vec<u32> {
-    // A package is a weight and how often each symbol is in it.
+    // A package: a weight, and how often each symbol is in it.
     type Package = (f64, Vec<u16>);
     let single = |symbol: usize| {
         let mut counts = vec![0; weights.len()];

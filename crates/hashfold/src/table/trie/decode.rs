@@ -1,6 +1,6 @@
 //! Reading the trie of one bucket: from a key's bits to its rank.
 //!
-//! Bits may come from a damaged file: reading never leaves the code, and every loop has a bound.
+//! The bits may come from a damaged file: no read leaves the code, and every loop is bounded.
 
 use super::{
     Marks,
@@ -12,11 +12,11 @@ use super::{
 };
 use std::ops::Range;
 
-/// A path's nodes, at most: each uses up a key bit.
+/// Maximum number of nodes on a path, because each node uses up a key bit.
 const DEPTH_MAX: usize = 64;
 
-/// The rank of a key in its bucket; some rank of the bucket if the key is not there; `None` if
-/// the bits are no trie.
+/// Returns the rank of a key in its bucket. If the key is absent, the rank is arbitrary. `None` if
+/// the bits are not a trie.
 #[inline(always)]
 pub(super) fn rank<K: Kernel>(
     tables: &Tables,
@@ -39,9 +39,9 @@ pub(super) fn rank<K: Kernel>(
 
 /// The first node that has keys on both sides.
 struct Root<'a> {
-    /// Where its left subtrie starts.
+    /// The start of the left subtrie.
     after: Cursor<'a, false>,
-    /// The size of that.
+    /// Number of keys in the left subtrie.
     left: usize,
     /// The key's bits from this node on.
     key: u64,
@@ -98,7 +98,7 @@ fn descend<K: Kernel, const BACKWARD: bool>(
     None
 }
 
-/// The next `len` bits of a window, as an index into the tables of that direction.
+/// Returns the next `len` bits of a window, as an index into the tables of that direction.
 #[inline(always)]
 fn head<const BACKWARD: bool>(window: u64, len: u32) -> usize {
     if BACKWARD { (window >> (64 - len)) as usize } else { window as usize }
@@ -118,8 +118,8 @@ fn skip<const BACKWARD: bool>(
     }
 }
 
-/// The sizes of subtries that are still to be skipped, less one, are a stack in one register; the
-/// encoder has seen to it that they fit.
+/// Steps over a small subtrie. The sizes of the subtries that are still to be skipped, each less
+/// one, are a stack in one register; the encoder guarantees that they fit.
 #[inline(always)]
 fn skip_small<const BACKWARD: bool>(
     tables: &Tables,
@@ -142,8 +142,8 @@ fn skip_small<const BACKWARD: bool>(
     Some(())
 }
 
-/// One node whose code is longer than the tables are wide: there are some below the limit that
-/// keeps small nodes from having Huffman codes.
+/// Steps over one node whose code is longer than the tables are wide. Such nodes exist below a low
+/// limit on Huffman coding.
 #[cold]
 fn skip_long_node<const BACKWARD: bool>(
     tables: &Tables,
@@ -167,7 +167,7 @@ fn skip_long_node<const BACKWARD: bool>(
     Some(sizes)
 }
 
-/// Large nodes are few: they have a stack of their own.
+/// Steps over a large subtrie. Large nodes are few and have a stack of their own.
 #[inline(never)]
 fn skip_large<const BACKWARD: bool>(
     tables: &Tables,
@@ -199,8 +199,8 @@ fn skip_large<const BACKWARD: bool>(
     Some(())
 }
 
-/// The ranks in the bucket among which a key is, where subtries inside one block are left out:
-/// all of them are in one block.
+/// Returns the ranks in the bucket among which a key is, for a sparse trie: all of them are in one
+/// block.
 pub(super) fn span(
     tables: &Tables,
     code: &[u8],
@@ -261,7 +261,8 @@ fn skip_span<const BACKWARD: bool>(
     ranks: Range<usize>,
     marks: &Marks,
 ) -> Option<()> {
-    // Ends of the ranges that are still to be skipped; each starts where the one above it ends.
+    // Ends of the ranges that are still to be skipped; each range starts where the one above it
+    // ends.
     let mut ends = [0; DEPTH_MAX + 1];
     ends[0] = ranks.end;
     let mut count = 1;

@@ -1,38 +1,39 @@
-//! The directory: from a hash to its bucket's first rank and code, in one cache line.
+//! The directory of a trie: from a hash to its bucket's first rank and code, with one cache line.
 //!
-//! Hashes are cut into equal ranges, *superblocks* of [`BUCKETS`] buckets. The line of a
-//! superblock (the same table stands in `docs/formats/table.md`):
+//! Hashes are divided into equal ranges, *superblocks* of [`BUCKETS`] buckets. The line of a
+//! superblock (`docs/formats/table.md` has the same table):
 //!
 //! | offset | size | field     |                                                                   |
 //! |-------:|-----:|-----------|-------------------------------------------------------------------|
 //! |      0 |   28 | counts    | keys of each bucket, less bucket_size, plus 128                   |
 //! |     28 |   28 | residuals | bits of code of each bucket, less those predicted, plus 128       |
-//! |     56 |    4 | rank      | of the first key, from that of the epoch on                       |
-//! |     60 |    4 | bits      | where the code starts, from that of the epoch on; all ones: none  |
+//! |     56 |    4 | rank      | of the first key, less that of the epoch                          |
+//! |     60 |    4 | bits      | start of the code, less that of the epoch; all ones: no code      |
 //!
-//! With R the keys before a bucket in its superblock, the code of a bucket of c keys is predicted
-//! to take P(R + c) - P(R) bits, where P(R) = R * slope / 256, rounded down.
+//! With R keys before a bucket in its superblock, the predicted size of the code of a bucket of c keys
+//! is P(R + c) - P(R) bits, where P(R) = R * slope / 256, rounded down.
 //!
-//! An *epoch* is [`EPOCH`] superblocks, with its first rank and code position in full, so that a
-//! line has four-byte numbers however large the table is.
+//! An *epoch* is [`EPOCH`] superblocks. Its first rank and code position are stored in full, so that
+//! four-byte numbers suffice in a line however large the table is.
 //!
 //! A superblock that does not fit its line (a count or residual out of range, keys that agree in
-//! 64 bits, a trie too skewed for the decoder) is *explicit*: its hashes are kept in a list of
-//! their own. With uniform hashes there are next to none; with hashes made to hurt, the index
-//! grows to 16 bytes a key and stays correct.
+//! 64 bits, a trie too skewed for the decoder) is *explicit*: its hashes are stored in a list. With
+//! uniform hashes there are almost none. With hashes that an attacker chose, the index grows to 16
+//! bytes per key and stays correct.
 
 use super::{
     code::KEYS_MAX,
     kernel::{Kernel, SUMMED},
 };
 
-/// Buckets in a superblock: as many as fill one cache line with their superblock's own fields.
+/// Number of buckets in a superblock: their bytes and the superblock's own fields fill one cache
+/// line.
 pub(super) const BUCKETS: usize = 28;
 
-/// The size of a superblock's line, in bytes: one cache line.
+/// Size of a superblock's line, in bytes: one cache line.
 pub(super) const LINE_SIZE: usize = 64;
 
-/// Superblocks in an epoch.
+/// Number of superblocks in an epoch.
 pub(super) const EPOCH: u64 = 1 << 14;
 
 const RESIDUALS_OFFSET: usize = BUCKETS;
@@ -41,27 +42,28 @@ const BITS_OFFSET: usize = RANK_OFFSET + size_of::<u32>();
 const _: () = assert!(BITS_OFFSET + size_of::<u32>() == LINE_SIZE);
 const _: () = assert!(RESIDUALS_OFFSET + SUMMED <= LINE_SIZE);
 
-/// In a line's `bits`: the superblock is explicit.
+/// The value of a line's `bits` in an explicit superblock.
 const EXPLICIT: u32 = u32::MAX;
 
-/// What stored counts and residuals are shifted by.
+/// The offset that is added to stored counts and residuals.
 const MIDDLE: i64 = 128;
 
-/// The largest mean bucket size: the one whose largest count the decoder's nodes can hold.
+/// The largest mean bucket size: the decoder's nodes can hold its largest count.
 pub(super) const BUCKET_SIZE_MAX: u32 = 512;
 const _: () = assert!(BUCKET_SIZE_MAX as usize + 127 <= KEYS_MAX);
 
-/// Where a hash belongs.
+/// The superblock, the bucket and the fraction of a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) superblock: u64,
     pub(super) bucket: usize,
-    /// The bits of the hash that tell keys of one bucket apart, the first one highest.
+    /// The bits of the hash that tell the keys of one bucket apart, the first bit highest.
     pub(super) fraction: u64,
 }
 
 impl Address {
-    /// Of a hash's high 64 bits, with this number of superblocks in all. Keeps the order.
+    /// Returns the address of a hash's high 64 bits, if there are this many superblocks. Addresses
+    /// order like hashes.
     #[inline(always)]
     pub(super) fn of(hash: u64, superblocks: u64) -> Address {
         let (rest, superblock) = hash.widening_product(superblocks);
@@ -71,7 +73,7 @@ impl Address {
 }
 
 trait WideningProduct {
-    /// The low and the high half of the product.
+    /// Returns the low and the high half of the product.
     fn widening_product(self, other: u64) -> (u64, u64);
 }
 
@@ -83,39 +85,39 @@ impl WideningProduct for u64 {
     }
 }
 
-/// The numbers that lines are read with.
+/// The numbers that lines are decoded with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Scale {
-    /// The mean number of keys in a bucket.
+    /// Mean number of keys in a bucket.
     pub(super) bucket_size: u32,
-    /// Predicted bits of code a key, times 256.
+    /// Predicted bits of code per key, times 256.
     pub(super) slope: u32,
 }
 
 impl Scale {
     #[inline(always)]
     fn predicted(self, keys: u64) -> i64 {
-        // Keys from a damaged file may be too many.
+        // A damaged file may claim too many keys.
         (keys.wrapping_mul(u64::from(self.slope)) >> 8) as i64
     }
 }
 
-/// The keys and code of a bucket, from the start of its epoch on.
+/// The keys and the code of a bucket, relative to the start of its epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bucket {
     pub(super) first_rank: u64,
     pub(super) keys: usize,
-    /// Where its code starts and ends, in bits.
+    /// Start of the bucket's code, in bits; the next field is its end.
     pub(super) start: u64,
     pub(super) end: u64,
 }
 
-/// A superblock's line.
+/// The line of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Line<'a>(pub(super) &'a [u8; LINE_SIZE]);
 
 impl Line<'_> {
-    /// The bucket with this number, or `None` if the superblock is explicit.
+    /// Returns the bucket with this number, or `None` if the superblock is explicit.
     #[inline(always)]
     pub(super) fn bucket<K: Kernel>(self, bucket: usize, scale: Scale) -> Option<Bucket> {
         let (counts, _) = self.0.split_first_chunk::<SUMMED>()?;
@@ -148,7 +150,7 @@ impl Line<'_> {
     }
 }
 
-/// One superblock as the builder hands it over: keys and code size of each bucket.
+/// A superblock before it is encoded: the number of keys and the code size of each bucket.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shape {
     pub(super) keys: [u32; BUCKETS],
@@ -156,7 +158,7 @@ pub(super) struct Shape {
 }
 
 /// Encodes the line of a superblock whose rank and code start at these places in their epoch;
-/// `None` if something does not fit.
+/// `None` if a number does not fit.
 pub(super) fn encode(shape: &Shape, rank: u64, bits: u64, scale: Scale) -> Option<[u8; LINE_SIZE]> {
     let mut line = [0; LINE_SIZE];
     let mut before = 0;

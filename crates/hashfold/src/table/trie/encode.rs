@@ -1,26 +1,26 @@
 //! Writing the trie of one bucket.
 //!
-//! The paper's order (section 2.4: a node, its left subtrie, its right subtrie) is kept, but the
+//! The order is the paper's (section 2.4: a node, its left subtrie, its right subtrie), but the
 //! code has two ends: the root's chain and its left subtrie run forward from the start, its right
-//! subtrie runs backward from the end. A lookup reads one of the two and so skips nothing at the
-//! root, where half of all skipping would be.
+//! subtrie runs backward from the end. A lookup reads one of the two subtries, and skips nothing at
+//! the root, where half of all skipping would be.
 
 use super::{
     bits::BitVec,
     code::{CodeBook, Direction, KEYS_MAX, SMALL_MAX},
 };
 
-/// Right subtries that may wait in the decoder's 64-bit stack of 5-bit sizes, less the one in
-/// work.
+/// Maximum number of pending right subtries: the decoder's 64-bit stack holds 12 sizes of 5 bits,
+/// and one is in use.
 const PENDING_MAX: u32 = 11;
 
 /// The keys of one trie, in order.
 #[derive(Clone, Copy)]
 pub(super) struct Keys<'a> {
-    /// Key bits, the first one highest.
+    /// The bits of each key, the first bit highest.
     pub(super) fractions: &'a [u64],
-    /// For each key the number of its block, where subtries inside one block are left out; or
-    /// nothing.
+    /// The block number of each key, for a sparse trie, which leaves out subtries inside one block;
+    /// else empty.
     pub(super) blocks: &'a [u64],
 }
 
@@ -29,7 +29,7 @@ impl<'a> Keys<'a> {
         self.fractions.len()
     }
 
-    /// Whether there is nothing to tell apart.
+    /// Whether no further node is needed to tell the keys apart.
     fn is_done(self) -> bool {
         self.len() < 2 || self.blocks.first().is_some_and(|first| self.blocks.last() == Some(first))
     }
@@ -40,8 +40,8 @@ impl<'a> Keys<'a> {
         (Keys { fractions: a, blocks: c }, Keys { fractions: b, blocks: d })
     }
 
-    /// Where the first and the last key part, and how many keys are to the left there; `None` if
-    /// they are equal.
+    /// Returns the bit at which the first and the last key part, and the number of keys to the left
+    /// there; `None` if the keys are equal.
     #[inline]
     fn split(self) -> Option<(u32, usize)> {
         let (first, last) = (self.fractions.first()?, self.fractions.last()?);
@@ -59,9 +59,9 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// Appends the code of a bucket to `out`; `None`, with any bits appended, if it has none: keys
-/// are equal, too many, or in a shape that the decoder's stack does not hold. `right` is scratch
-/// space.
+/// Appends the code of a bucket to `out`. `None`, possibly with some bits appended, if the bucket
+/// has no code: keys are equal, too many, or in a shape that the decoder's stack cannot hold.
+/// `right` is scratch space.
 pub(super) fn bucket(
     book: &CodeBook,
     keys: Keys<'_>,
@@ -86,16 +86,16 @@ pub(super) fn bucket(
     Some(())
 }
 
-/// What is above a subtrie.
+/// The state of the trie above a subtrie.
 #[derive(Clone, Copy)]
 struct Below {
-    /// Key bits that are used up.
+    /// Number of key bits that are used up.
     depth: u32,
-    /// Right subtries of two keys and more that come after it, inside a small subtrie.
+    /// Number of right subtries of two and more keys that come later, inside a small subtrie.
     pending: u32,
 }
 
-/// Recursion is at most 64 deep: each call uses up a key bit.
+/// Appends a subtrie. The recursion is at most 64 deep, because each call uses up a key bit.
 fn subtrie(
     book: &CodeBook,
     keys: Keys<'_>,
@@ -120,7 +120,7 @@ fn subtrie(
     subtrie(book, right, Below { depth, pending }, direction, out)
 }
 
-/// Nodes that have all keys on one side.
+/// Appends `nodes` nodes that have all keys on one side.
 #[inline]
 fn chain(book: &CodeBook, keys: usize, nodes: u32, direction: Direction, out: &mut BitVec) {
     if nodes > 0 {

@@ -1,22 +1,22 @@
-//! The two operations of a lookup that have their own machine instructions, in a portable and in
+//! The two operations of a lookup that have machine instructions of their own, in a portable and in
 //! an x86-64-v3 version.
 
 use super::directory::BUCKETS;
 
-/// A line's first bytes, of which prefix sums are taken, in bytes.
+/// Number of bytes at the front of a line that prefix sums are taken of.
 pub(super) const SUMMED: usize = 32;
 const _: () = assert!(BUCKETS < SUMMED);
 
-/// How to sum and to gather bits.
+/// Summing bytes and gathering bits.
 pub(super) trait Kernel {
-    /// The sum of the first `count` bytes; `count` below [`SUMMED`].
+    /// Returns the sum of the first `count` bytes; `count` is below [`SUMMED`].
     fn sum(bytes: &[u8; SUMMED], count: usize) -> u64;
 
-    /// The bits of `value` under `mask`, moved together at the low end.
+    /// Returns the bits of `value` under `mask`, moved together to the low end.
     fn extract(value: u64, mask: u64) -> u64;
 }
 
-/// Runs everywhere.
+/// The kernel that runs on every processor.
 pub(super) struct Portable;
 
 impl Kernel for Portable {
@@ -61,10 +61,11 @@ mod x86 {
         _mm256_setzero_si256, _pext_u64,
     };
 
-    /// With AVX2 and BMI2. Only to be called where the processor has them: see `Machine::best`.
+    /// The kernel for AVX2 and BMI2. To be used only on processors that have them: see
+    /// `Machine::best`.
     pub(in super::super) struct V3;
 
-    /// Reading from place `SUMMED - count` gives `count` bytes of ones, then zeros.
+    /// From offset `SUMMED - count` on, `count` bytes of ones, then zeros.
     static MASK: [u8; 2 * SUMMED] = {
         let mut mask = [0; 2 * SUMMED];
         let mut i = 0;
@@ -102,7 +103,7 @@ mod x86 {
     }
 }
 
-/// Asks for the cache line of `byte`, ahead of its use.
+/// Prefetches the cache line of `byte`.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub(super) fn prefetch(byte: &u8) {

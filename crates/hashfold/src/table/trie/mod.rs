@@ -1,8 +1,8 @@
-//! Entropy-coded tries: from a hash to its rank among sorted hashes, for about 2.6 bits a key.
+//! Entropy-coded tries: from a hash to its rank among sorted hashes, with about 2.6 bits per key.
 //!
 //! After Lim, Andersen and Kaminsky, *Practical Batch-Updatable External Hashing with Sorting*
-//! (2013), sections 2.3, 2.4 and 2.6. Hashes are cut into buckets of about `bucket_size`; a
-//! bucket's binary trie is written as the sizes of left subtries, entropy-coded.
+//! (2013), sections 2.3, 2.4 and 2.6. Hashes are divided into buckets of about `bucket_size` keys.
+//! A bucket's binary trie is written as the sizes of left subtries, entropy-coded.
 //!
 //! ```text
 //! hash ── x superblocks ──> superblock ── x 28 ──> bucket ──> fraction: the key's bits in its trie
@@ -10,9 +10,9 @@
 //!                           └> first rank, first bit ──> code: root, left subtrie >...< right subtrie
 //! ```
 //!
-//! A dense trie gives the rank of each key. A sparse trie leaves out what lies inside one block,
-//! and gives the ranks of some neighbours, all in that block. Either answers only for keys that
-//! are there; for others it names some rank, or none.
+//! A dense trie gives the rank of each key. A sparse trie leaves out subtries inside one block, and
+//! gives the ranks of some neighbours, all in that block. Both are right only for keys that are in
+//! the trie; for other keys they return an arbitrary rank, or none.
 
 mod bits;
 mod code;
@@ -48,14 +48,14 @@ use crate::{
 };
 use std::{ops::Range, sync::Arc};
 
-/// Mean keys in a bucket: these are accepted.
+/// Range of the mean number of keys in a bucket.
 pub const BUCKET_SIZES: Range<u32> = 8..BUCKET_SIZE_MAX + 1;
 
-/// The knobs of the paper's section 4.5: smaller buckets are faster and take more bits, and so do
+/// The parameters of the paper's section 4.5. Smaller buckets are faster and take more bits; so do
 /// lower limits on Huffman coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrieOptions {
-    /// Mean keys in a bucket (the paper's g), in [`BUCKET_SIZES`].
+    /// Mean number of keys in a bucket (the paper's g), in [`BUCKET_SIZES`].
     pub(crate) bucket_size: u32,
     /// Keys of the largest trie node with a Huffman code (the paper's hmax), at most
     /// [`CODING_LIMIT_MAX`]; larger nodes have Rice codes.
@@ -69,7 +69,7 @@ impl Default for TrieOptions {
 }
 
 impl TrieOptions {
-    /// Refuses knobs outside their ranges.
+    /// Refuses parameters outside their ranges.
     pub(crate) fn check(&self) -> Result<()> {
         if !BUCKET_SIZES.contains(&self.bucket_size) {
             let expected = format!("{} to {BUCKET_SIZE_MAX}", BUCKET_SIZES.start);
@@ -83,12 +83,12 @@ impl TrieOptions {
     }
 }
 
-/// Takes the place of a bucket's trie where it cannot be coded: see [`directory`].
+/// A superblock that lists its hashes, because a bucket of it cannot be coded: see [`directory`].
 #[derive(Clone, Copy, Debug)]
 struct Explicit {
     superblock: u64,
     first_rank: u64,
-    /// In the list of hashes.
+    /// Index of the first hash in the list of hashes.
     first_hash: u64,
 }
 
@@ -96,7 +96,8 @@ const EPOCH_SIZE: usize = 16;
 const EXPLICIT_SIZE: usize = 24;
 const HASH_SIZE: usize = 16;
 
-/// Builds a trie from hashes in ascending order, with memory for one superblock and the trie.
+/// A builder of a trie from hashes in ascending order. It needs memory for one superblock besides
+/// the trie.
 #[derive(Debug)]
 pub(crate) struct TrieBuilder {
     tables: Arc<Tables>,
@@ -104,9 +105,9 @@ pub(crate) struct TrieBuilder {
     sparse: bool,
     superblocks: u64,
     scale: Option<Scale>,
-    /// Whether a superblock has told how many keys there are in a bucket.
+    /// Whether the mean number of keys in a bucket has been measured on a superblock.
     is_measured: bool,
-    /// Keys in the superblocks before this one.
+    /// Number of keys in the superblocks before this one.
     rank: u64,
     superblock: u64,
     counts: [u32; BUCKETS],
@@ -122,7 +123,7 @@ pub(crate) struct TrieBuilder {
 }
 
 impl TrieBuilder {
-    /// A builder for about `keys` keys: more or fewer only change the mean bucket size.
+    /// Makes a builder for about `keys` keys. A wrong number only changes the mean bucket size.
     pub(crate) fn new(options: TrieOptions, keys: u64, sparse: bool) -> TrieBuilder {
         let keys = keys.max(1);
         let superblocks = keys.div_ceil(BUCKETS as u64 * u64::from(options.bucket_size));
@@ -156,7 +157,7 @@ impl TrieBuilder {
         builder
     }
 
-    /// For dense tries; returns the bits of code a key.
+    /// Sets the scale of a dense trie; returns the bits of code per key.
     fn scale_to_bucket_size(&mut self) -> f64 {
         let mean = self.options.bucket_size;
         let bits_per_key = self.tables.book.expected_bits(mean as usize) / f64::from(mean);
@@ -164,8 +165,9 @@ impl TrieBuilder {
         bits_per_key
     }
 
-    /// Fewer keys may come than were promised, as in an update that overwrites most of them. Then
-    /// the first superblock tells, so that the counts of all fit their lines.
+    /// Measures the mean bucket size on the first superblock. Fewer keys may come than `new` was
+    /// given, as in an update that overwrites most of them; measuring makes the counts of all
+    /// superblocks fit their lines.
     fn measure(&mut self) {
         let promised = self.options.bucket_size;
         let mean = (self.hashes.len() as f64 / BUCKETS as f64).round() as u32;
@@ -183,8 +185,8 @@ impl TrieBuilder {
         self.scale = Some(Scale { bucket_size: self.options.bucket_size, slope });
     }
 
-    /// Adds the next hash, which must not be below the last one. `block` is where its entry
-    /// starts; only sparse tries look at it.
+    /// Adds the next hash, which must not be below the last one. `block` is the block in which its
+    /// entry starts; only sparse tries use it.
     #[inline]
     pub(crate) fn push(&mut self, hash: KeyHash, block: u64) {
         let address = Address::of(hash.high(), self.superblocks);
@@ -239,7 +241,8 @@ impl TrieBuilder {
             *bits = (self.code.len() - before) as u32;
             first = keys.end;
         }
-        // How much a sparse trie leaves out depends on the blocks: the first superblock tells.
+        // The part that a sparse trie leaves out depends on the blocks, so it is measured on the
+        // first superblock.
         if self.scale.is_none() && !self.hashes.is_empty() {
             self.scale_to((self.code.len() - code_start) as f64 / self.hashes.len() as f64);
         }
@@ -279,7 +282,7 @@ impl TrieBuilder {
     }
 }
 
-/// How lookups are done.
+/// The instructions that lookups use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Machine {
     Portable,
@@ -317,7 +320,7 @@ pub(crate) struct Trie {
     code: Range<usize>,
 }
 
-/// Lookups whose cache misses are waited for together.
+/// Number of lookups whose cache misses overlap.
 const GROUP: usize = 64;
 
 impl Trie {
@@ -362,12 +365,12 @@ impl Trie {
         })
     }
 
-    /// Keys in all.
+    /// Returns the number of keys.
     pub(crate) fn keys(&self) -> u64 {
         self.keys
     }
 
-    /// What it is made of.
+    /// Returns the sizes of the trie's parts.
     pub(crate) fn stats(&self, choice: IndexChoice) -> IndexStats {
         let tries =
             self.code.len() + self.explicit_hashes.len() + self.explicit.len() * EXPLICIT_SIZE;
@@ -381,9 +384,8 @@ impl Trie {
         }
     }
 
-    /// The ranks that may be those of keys with this hash, for a dense trie: one, or more if keys
-    /// agree in all 128 bits; or none, if it is certain that no such key is there. `bytes` are
-    /// those of the index.
+    /// Returns the ranks that a hash may have in a dense trie: one, or several if keys agree in all
+    /// 128 bits, or none if the hash is certainly absent. `bytes` is the body of the index.
     #[inline]
     pub(crate) fn ranks(&self, bytes: &[u8], hash: KeyHash) -> Range<u64> {
         let address = Address::of(hash.high(), self.superblocks);
@@ -398,7 +400,7 @@ impl Trie {
         }
     }
 
-    /// As [`Trie::ranks`], for many hashes at once: their cache misses are waited for together.
+    /// Appends [`Trie::ranks`] of each hash to `out`; the cache misses of many lookups overlap.
     pub(crate) fn ranks_many(&self, bytes: &[u8], hashes: &[KeyHash], out: &mut Vec<Range<u64>>) {
         for group in hashes.chunks(GROUP) {
             match self.machine {
@@ -466,7 +468,7 @@ impl Trie {
         }
     }
 
-    /// The ranks of a hash in an explicit superblock.
+    /// Returns the ranks of a hash in an explicit superblock.
     #[cold]
     fn listed(&self, bytes: &[u8], hash: KeyHash, address: Address) -> Range<u64> {
         let superblock = address.superblock;
@@ -484,9 +486,9 @@ impl Trie {
         rank.min(self.keys)..rank.saturating_add(count as u64).min(self.keys)
     }
 
-    /// The ranks of keys that share a block with a key of this hash, for a sparse trie; none, if
-    /// it is certain that no such key is there. `mark` marks the ranks of a bucket's keys, the
-    /// first one left out, with which another block begins.
+    /// Returns the ranks of keys that share a block with a key of this hash, in a sparse trie; none
+    /// if the hash is certainly absent. `mark` marks the ranks of a bucket's keys, except the
+    /// first, at which a block begins.
     pub(crate) fn span(
         &self,
         bytes: &[u8],
@@ -505,7 +507,7 @@ impl Trie {
             .map_or(0..0, |ranks| rank(ranks.start)..rank(ranks.end))
     }
 
-    /// Looks up without the processor's special instructions.
+    /// Disables the processor's special instructions.
     #[cfg(test)]
     fn portable(mut self) -> Trie {
         self.machine = Machine::Portable;
@@ -515,7 +517,7 @@ impl Trie {
 
 const MARK_WORDS: usize = KEYS_MAX.div_ceil(64);
 
-/// The keys of a bucket with which another block begins.
+/// The keys of a bucket at which a block begins.
 #[derive(Debug)]
 pub(crate) struct Marks {
     first: u64,
@@ -523,7 +525,7 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Marks the key of this rank, which must be one of the bucket's.
+    /// Marks the key with this rank, which must be in the bucket.
     #[inline]
     pub(crate) fn add(&mut self, rank: u64) {
         let i = (rank - self.first) as usize;
@@ -547,12 +549,12 @@ impl Marks {
     }
 }
 
-/// The expected bits of a trie of `keys` uniform hashes, the number of keys not counted.
+/// Returns the expected bits of a trie of `keys` uniform hashes, without the number of keys.
 pub(super) fn expected_bits(keys: usize, coding_limit: u32) -> f64 {
     Tables::new(coding_limit).book.expected_bits(keys)
 }
 
-/// A number of at most `max`.
+/// Reads a number of at most `max`.
 fn small(fields: &mut Decoder<'_>, what: &'static str, max: u64) -> Result<u32> {
     let value = fields.u64()?;
     match u32::try_from(value) {
@@ -561,14 +563,14 @@ fn small(fields: &mut Decoder<'_>, what: &'static str, max: u64) -> Result<u32> 
     }
 }
 
-/// Rows of `N` numbers.
+/// Returns rows of `N` numbers.
 fn numbers<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u64; N]> {
     let (words, _) = bytes.as_chunks::<8>();
     let (rows, _) = words.as_chunks::<N>();
     rows.iter().map(|row| row.map(u64::from_le_bytes))
 }
 
-/// The same code, compiled for processors of the x86-64-v3 level.
+/// The lookup code, compiled for processors of the x86-64-v3 level.
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod v3 {

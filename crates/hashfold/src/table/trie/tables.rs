@@ -1,4 +1,4 @@
-//! Decoding tables: one look-up for a node, for several nodes, or for a whole small trie.
+//! Decoding tables: one access decodes a node, several nodes, or a whole small trie.
 
 use super::code::{
     CODING_LIMIT_MAX, CodeBook, Decoded, HUFFMAN_BITS_MAX, SMALL_MAX, Word, decode_distance,
@@ -6,28 +6,28 @@ use super::code::{
 };
 use std::sync::{Arc, LazyLock};
 
-/// Bits that index the tables of nodes.
+/// Number of bits that index the tables of nodes.
 pub(super) const NODE_BITS: u32 = HUFFMAN_BITS_MAX;
 const NODE_ROW: usize = 1 << NODE_BITS;
 
-/// Bits that index the tables of whole small tries.
+/// Number of bits that index the tables of whole small tries.
 pub(super) const LEAF_BITS: u32 = 11;
 const LEAF_ROW: usize = 1 << LEAF_BITS;
 
 /// The largest trie that is decoded whole, in keys.
 pub(super) const LEAF_KEYS_MAX: usize = 5;
 
-/// Key bits that a whole small trie may depend on: these many, ...
+/// Number of key bits among which the relevant ones of a whole small trie must be.
 const LEAF_KEY_BITS: u32 = 12;
-/// ... and no more than these many of them.
+/// Maximum number of relevant key bits of a whole small trie.
 const LEAF_MASK_BITS: u32 = 4;
 
-/// Sizes of pending subtries in the decoder's stack: one less than the size, in this many bits.
+/// Size of a number in the decoder's stack, in bits: the size of a pending subtrie, less one.
 pub(super) const SIZE_BITS: u32 = 5;
 const _: () = assert!(SMALL_MAX == 1 << SIZE_BITS);
 const PENDING_MAX: usize = 4;
 
-/// A node's code: `len << 12 | symbol`; 0 where the next bits are not such a code.
+/// A node's code: `len << 12 | symbol`; 0 if the next bits are not such a code.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Step(u16);
 
@@ -43,7 +43,7 @@ impl Step {
     }
 }
 
-/// Several nodes of a subtrie that is to be skipped.
+/// Several nodes of a subtrie that is being skipped.
 ///
 /// | bits  | meaning                                                                            |
 /// |-------|------------------------------------------------------------------------------------|
@@ -86,13 +86,13 @@ impl Leaf {
         self.0 >> 60 != 0
     }
 
-    /// The relevant ones of the key's next 64 bits.
+    /// Returns the relevant ones of the key's next 64 bits.
     #[inline]
     pub(super) fn mask(self) -> u64 {
         self.0 >> 48 << (64 - LEAF_KEY_BITS)
     }
 
-    /// The rank, by the relevant key bits.
+    /// Returns the rank for the relevant key bits.
     #[inline]
     pub(super) fn rank(self, bits: u64) -> u64 {
         self.0 >> (3 * bits) & 7
@@ -108,26 +108,26 @@ pub(super) struct OneWay {
 }
 
 impl OneWay {
-    /// The node of `keys` keys at the head of these [`NODE_BITS`] bits, if a table has it.
+    /// Returns the node of `keys` keys at the head of these [`NODE_BITS`] bits, if a table has it.
     #[inline]
     pub(super) fn step(&self, keys: usize, bits: usize) -> Option<Decoded> {
         self.step.get(keys)?[bits & (NODE_ROW - 1)].get()
     }
 
-    /// The nodes of a subtrie of 2 to [`SMALL_MAX`] keys at the head of these bits.
+    /// Returns the nodes of a subtrie of 2 to [`SMALL_MAX`] keys at the head of these bits.
     #[inline]
     pub(super) fn skip(&self, keys: usize, bits: usize) -> Skip {
         self.skip[(keys - 1) & (SMALL_MAX - 1)][bits & (NODE_ROW - 1)]
     }
 
-    /// The trie of 2 to [`LEAF_KEYS_MAX`] keys at the head of these [`LEAF_BITS`] bits.
+    /// Returns the trie of 2 to [`LEAF_KEYS_MAX`] keys at the head of these [`LEAF_BITS`] bits.
     #[inline]
     pub(super) fn leaf(&self, keys: usize, bits: usize) -> Leaf {
         self.leaf[keys & 7][bits & (LEAF_ROW - 1)]
     }
 }
 
-/// The code book and its tables in both directions.
+/// The code book, and its tables in both directions.
 #[derive(Debug)]
 pub(super) struct Tables {
     pub(super) book: CodeBook,
@@ -135,11 +135,11 @@ pub(super) struct Tables {
     pub(super) backward: OneWay,
 }
 
-/// The limit on Huffman coding for which the tables are made once.
+/// The limit on Huffman coding whose tables are computed once per process.
 pub(crate) const CODING_LIMIT_DEFAULT: u32 = 32;
 
 impl Tables {
-    /// The tables for one limit on Huffman coding, at most [`CODING_LIMIT_MAX`].
+    /// Returns the tables for one limit on Huffman coding, at most [`CODING_LIMIT_MAX`].
     pub(super) fn new(limit: u32) -> Arc<Tables> {
         static DEFAULT: LazyLock<Arc<Tables>> =
             LazyLock::new(|| Arc::new(Tables::build(CODING_LIMIT_DEFAULT)));
@@ -156,7 +156,7 @@ impl Tables {
         Tables { book, forward, backward }
     }
 
-    /// The tables of a direction.
+    /// Returns the tables of a direction.
     #[inline]
     pub(super) fn one_way<const BACKWARD: bool>(&self) -> &OneWay {
         if BACKWARD { &self.backward } else { &self.forward }
@@ -174,8 +174,8 @@ impl Tables {
     }
 }
 
-/// A row of a table, whose entries are found from bits with the first one lowest; backward the
-/// first one comes highest.
+/// Returns a row of a table. Forward, an entry is indexed by bits with the first one lowest;
+/// backward, with the first one highest.
 fn row<T, const BACKWARD: bool, const N: usize>(entry: impl Fn(usize) -> T) -> [T; N] {
     let mirrored = |i: usize| i.reverse_bits() >> (usize::BITS - N.ilog2());
     std::array::from_fn(|i| entry(if BACKWARD { mirrored(i) } else { i }))
@@ -203,7 +203,7 @@ fn step_row(words: &[Word]) -> [Step; NODE_ROW] {
     row
 }
 
-/// Reads one node from `bits`, of which `len` are known, first one lowest.
+/// Reads one node from `bits`, of which `len` are known, first bit lowest.
 fn read<const BACKWARD: bool>(
     book: &CodeBook,
     keys: usize,
@@ -211,7 +211,8 @@ fn read<const BACKWARD: bool>(
     len: u32,
 ) -> Option<Decoded> {
     if !book.is_plain_huffman(keys) {
-        // Above the known bits come ones, which end a unary part; what used them did not fit.
+        // The unknown bits are ones, which end a unary part; a code that used one of them did not
+        // fit.
         let window = bits as u64 | u64::MAX << len;
         let window = if BACKWARD { window.reverse_bits() } else { window };
         let found = decode_rice::<BACKWARD>(window, book.rice_parameter(keys), keys);
@@ -251,7 +252,8 @@ fn skip_entry<const BACKWARD: bool>(book: &CodeBook, keys: usize, bits: usize) -
     Skip(packed | (SIZE_BITS * pending.len() as u32) << 20 | used << 25)
 }
 
-/// A node of a small trie: keys below it, its depth, and its children's places if it splits.
+/// A node of a small trie: the keys below it, its depth, and the places of its children if it
+/// splits.
 struct LeafNode {
     depth: u32,
     left_keys: u64,
@@ -310,7 +312,7 @@ fn collect_depths(node: &LeafNode, mask: &mut u64) {
     }
 }
 
-/// The rank of a key whose bits under `mask` are `relevant`, the deepest one lowest.
+/// Returns the rank of a key whose bits under `mask` are `relevant`, the deepest bit lowest.
 fn leaf_rank(root: &LeafNode, mask: u64, relevant: u64) -> u64 {
     let (mut node, mut rank) = (Some(root), 0);
     while let Some(here) = node {

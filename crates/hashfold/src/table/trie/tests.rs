@@ -4,7 +4,7 @@ use super::{
 };
 use crate::key::Seed;
 
-/// Hashes of consecutive numbers, in order.
+/// Hashes of consecutive numbers, sorted.
 fn uniform(count: u64, seed: u64) -> Vec<u128> {
     let mut hashes: Vec<u128> =
         (0..count).map(|i| KeyHash::of(&i.to_le_bytes(), Seed(seed)).bits()).collect();
@@ -27,7 +27,8 @@ fn build(hashes: &[u128], options: TrieOptions, per_block: Option<u64>) -> (Trie
     (trie, bytes)
 }
 
-/// Each hash gets its rank, from either machine, alone and among others.
+/// Checks that each hash gets its rank, with and without machine instructions, alone and among
+/// others.
 #[track_caller]
 fn check_dense(hashes: &[u128], options: TrieOptions) -> IndexStats {
     let (trie, bytes) = build(hashes, options, None);
@@ -53,7 +54,7 @@ fn check_dense(hashes: &[u128], options: TrieOptions) -> IndexStats {
     stats
 }
 
-/// Hashes that are not there get ranks that are.
+/// Checks that absent hashes get ranks that exist.
 fn check_absent(trie: &Trie, bytes: &[u8], hashes: &[u128]) {
     let near = hashes.iter().flat_map(|hash| [hash.wrapping_add(1), hash.wrapping_sub(1), !hash]);
     let far = (0..200).map(|i| KeyHash::of(b"far", Seed(i)).bits());
@@ -63,7 +64,7 @@ fn check_absent(trie: &Trie, bytes: &[u8], hashes: &[u128]) {
     }
 }
 
-/// Each hash gets a range of ranks that holds its own and lies in one block.
+/// Checks that each hash gets a range of ranks that includes its own rank and lies in one block.
 #[track_caller]
 fn check_sparse(hashes: &[u128], options: TrieOptions, per_block: u64) -> IndexStats {
     let (trie, bytes) = build(hashes, options, Some(per_block));
@@ -115,7 +116,7 @@ fn uniform_hashes_need_no_lists() {
     }
 }
 
-/// Hashes that a stranger who knows the seed could choose.
+/// Hashes that an attacker who knows the seed could choose.
 fn hostile() -> Vec<Vec<u128>> {
     let top = |i: u128| i << 64;
     let mut all = vec![
@@ -149,10 +150,10 @@ fn hostile_hashes_keep_their_ranks() {
     }
 }
 
-/// A bucket whose trie has more subtries waiting than the decoder's stack holds.
+/// A bucket whose trie has more pending subtries than the decoder's stack can hold.
 #[test]
 fn a_trie_that_is_too_deep_for_the_stack_is_listed() {
-    // Pairs that part one bit later each: all but the last pair wait on the right.
+    // Pairs that part one bit later each: all but the last pair are pending on the right.
     let pair = |i: u32| (u128::MAX << (100 - i)) & (u128::MAX >> 6);
     let mut hashes: Vec<u128> = (0..15).flat_map(|i| [pair(i), pair(i) + 1]).collect();
     hashes.sort_unstable();
@@ -175,8 +176,8 @@ fn every_small_trie_is_right() {
     }
 }
 
-/// Bits a key as computed independently, for Huffman codes without a limit on their length and
-/// Rice codes above.
+/// Bits per key, computed independently: Huffman codes without a length limit, and Rice codes above
+/// the coding limit.
 #[test]
 fn expected_sizes_are_those_of_the_theory() {
     let check = |keys: usize, limit, bits: f64| {
