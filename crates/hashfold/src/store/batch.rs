@@ -10,15 +10,15 @@ use crate::{
 };
 use std::{path::Path, sync::Arc};
 
-/// Names of spills in the folder of tables begin so.
+/// The prefix of the names of spill files in the folder of tables.
 pub(super) const SPILL: &str = "spill-";
 
-/// Takes puts and deletions in any order; of one key the last one counts.
+/// A batch of puts and deletions in any order. The last one of a key counts.
 #[derive(Debug)]
 pub struct Batch {
     slots: SlotMap,
     sorters: Vec<Sorter>,
-    /// The memory that all sorters share.
+    /// Memory budget of all sorters together, in bytes.
     memory_bytes: usize,
 }
 
@@ -40,8 +40,8 @@ impl Batch {
             cached_bytes: share(options.cached_bytes),
             ..options
         };
-        // Each has a spill of its own: files of one name, made and unnamed by several threads at
-        // once, would be mixed up.
+        // Each sorter has a spill name of its own: several threads create and unlink spill files at
+        // once.
         let sorter = |chunk| {
             let spill = tables.join(format!("{SPILL}{chunk}"));
             Sorter::new(disk.clone(), spill, seed, options, executor.clone())
@@ -50,13 +50,13 @@ impl Batch {
         Ok(Batch { slots, sorters: sorters?, memory_bytes })
     }
 
-    /// Puts a key, or deletes it if there is no value.
+    /// Adds a put, or a deletion if there is no value.
     #[inline]
     pub fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         self.sorters[self.slots.chunk_of(key) as usize].push(key, value)
     }
 
-    /// How many puts and deletions there are so far.
+    /// Returns the number of puts and deletions so far.
     pub fn entries(&self) -> u64 {
         self.sorters.iter().map(|sorter| sorter.summary().entries_max).sum()
     }
@@ -69,7 +69,7 @@ impl Batch {
         self.memory_bytes
     }
 
-    /// The sorted entries of each chunk.
+    /// Returns the sorted entries of each chunk.
     pub(super) fn finish(self) -> Result<Vec<Sorted>> {
         self.sorters.into_iter().map(Sorter::finish).collect()
     }

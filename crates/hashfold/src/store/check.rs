@@ -15,24 +15,25 @@ use crate::{
 };
 use std::path::Path;
 
-/// Files that are being mended are written beside the tables, under names that end so.
+/// The suffix of files that are being mended, which are written beside the tables.
 pub(super) const MENDED: &str = ".mended";
 
-/// What a check found.
+/// The result of checking a store.
 #[derive(Debug, Default)]
 pub struct StoreReport {
-    /// Tables that were read.
+    /// Number of tables that were read.
     pub tables: u64,
-    /// Bytes that were read.
+    /// Number of bytes that were read.
     pub bytes: u64,
-    /// What is wrong, each with its file and, where it is a piece of one, its offset.
+    /// The damage that was found, each with its file and, for a piece of a file, its offset.
     pub damage: Vec<Error>,
-    /// Pieces and files that were mended.
+    /// Number of pieces and files that were mended.
     pub mended: u64,
 }
 
-/// Reads all files of a version and compares them with what was written. `progress` is told of
-/// bytes done and bytes in all; its error ends the check.
+/// Reads all files of a version and compares them with the hashes of the bytes that were written.
+/// `progress` is called with the number of checked bytes and the number of all bytes; an error that
+/// it returns ends the check.
 pub fn verify(
     disk: &dyn Disk,
     folder: &Path,
@@ -42,7 +43,7 @@ pub fn verify(
     let mut report = StoreReport::default();
     let path = folder.join(VERSIONS).join(file_name(number));
     let of = Pointer::read(disk, folder).ok();
-    // While it is read nobody removes it: what is gone is damage.
+    // The lock prevents a removal, so a file that is gone is damage.
     let _share = match disk.exists(&path)? {
         true => Some(disk.share(&path)?),
         false => None,
@@ -111,15 +112,15 @@ fn check_file(
     })
 }
 
-/// Tells damage, which is a find, from all else, which ends the check. A file that is named and
-/// not there is damage.
+/// Returns an error that is damage, which a check reports. Fails with any other error, which ends
+/// the check. A missing file that is named is damage.
 pub(super) fn as_damage(error: Error) -> Result<Error> {
     let error = error.if_lost("file of the store");
     if is_damage(&error) { Ok(error) } else { Err(error) }
 }
 
-/// Tells damage that can be mended or given up, which is a find, from all else. A file of a newer
-/// format is whole: only a newer Hashfold may replace or remove it.
+/// Returns an error that is damage that can be mended or given up; fails with any other error. A
+/// file of a newer format is whole: only a newer Hashfold may replace or remove it.
 pub(super) fn as_mendable(error: Error) -> Result<Error> {
     match error.kind() {
         ErrorKind::Version { .. } => Err(error),
@@ -132,9 +133,9 @@ fn is_damage(error: &Error) -> bool {
 }
 
 impl StoreWriter {
-    /// Mends a version from another copy of the store, in the folder `other`: whatever is missing
-    /// or damaged here and whole there is copied, piece by piece. Returns what was wrong, and how
-    /// much of it was mended.
+    /// Mends a version from another copy of the store, in the folder `other`: copies each piece
+    /// that is missing or damaged here and whole there. Returns the damage, and the number of
+    /// pieces that were mended.
     pub fn repair(
         &mut self,
         number: u64,
@@ -158,7 +159,7 @@ impl StoreWriter {
         let mut report = verify(self.disk.as_ref(), &self.folder, number, progress)?;
         if !report.damage.is_empty() {
             for layer in info.layers() {
-                // What the copy does not have whole is told, and the rest is mended.
+                // Damage that the copy cannot mend is reported, and the rest is mended.
                 if let Err(error) = self.repair_table(&info, layer, other, &mut report.mended) {
                     report.damage.push(as_damage(error)?);
                 }
@@ -169,8 +170,9 @@ impl StoreWriter {
         Ok(report)
     }
 
-    /// Takes the file of a version from the other copy. It must be the version that `CURRENT`
-    /// lists: a copy that went its own way may have given the number to another one.
+    /// Restores the file of a version from the other copy. The file must be of the version that
+    /// `CURRENT` lists: a copy that was changed separately may have given the number to another
+    /// version.
     pub(super) fn restore_version(&self, number: u64, other: &Path) -> Result<VersionInfo> {
         let disk = self.disk.as_ref();
         let info = VersionInfo::read(disk, &other.join(VERSIONS), number, Some(&self.pointer))
@@ -218,19 +220,19 @@ impl StoreWriter {
         unmended
     }
 
-    /// Writes a file anew if any of it is damaged: the good pieces from here, the others from the
-    /// other store. Returns how many were mended.
+    /// Rewrites a file if any piece of it is damaged: good pieces from here, the others from the
+    /// other copy. Returns the number of pieces that were mended.
     fn repair_file(&self, table: &Path, source: &Path, tree: &FileTree) -> Result<u64> {
         let disk = self.disk.as_ref();
         let path = table.join(&tree.name);
-        // Beside the tables, where the next writer removes what it does not know.
+        // Beside the tables, where the next writer removes unknown files.
         let id = table.file_name().unwrap_or_default().to_string_lossy();
         let new = self.tables().join(format!("{id}-{}{MENDED}", tree.name));
         let here = match disk.open(&path, Access::Cached) {
             Ok(file) => Some(file),
             Err(error) => as_damage(error).map(|_| None)?,
         };
-        // Where they start, in order.
+        // The offsets of the damaged pieces, in order.
         let mut bad = Vec::new();
         match &here {
             Some(file) => check_pieces(file.as_ref(), tree, &mut |piece, good| {

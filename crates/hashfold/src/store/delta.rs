@@ -1,10 +1,10 @@
-//! Deltas: deletions among a table's entries, and deltas as files.
+//! Deltas: tables with deletions, and delta files.
 //!
-//! A delta layer is a table whose values begin with a byte: 0 for a deletion, with nothing behind
-//! it, 1 for a value. A delta file holds the same entries for another store, to be read once from
-//! front to back. It is a frame; its header has the store's seed and the id of the version that
-//! the delta leads to. The body is a sequence of sections, filled up with zeros; the fields of the
-//! footer say what it leads from (the same tables stand in `docs/formats/store.md`):
+//! A delta layer is a table whose stored values begin with a byte: 1 and the value, or 0 alone for a
+//! deletion. A delta file holds the same entries for another copy of the store, to be read once from
+//! front to back. It is a frame; its header has the store's seed and the id of the version that the
+//! delta leads to. The body is a sequence of sections, padded with zeros; the fields of the footer
+//! name the version that the delta leads from (`docs/formats/store.md` has the same tables):
 //!
 //! | section       | size |                                                                  |
 //! |---------------|-----:|------------------------------------------------------------------|
@@ -22,7 +22,7 @@
 //! |---------------|-----:|------------------------------------------------------------------|
 //! | store         |    8 | the store's id                                                   |
 //! | chunks        |    8 | of the store                                                     |
-//! | parent        |    8 | the id of the version that it leads from                         |
+//! | parent        |    8 | the id of the version that the delta leads from                  |
 //! | entries       |    8 | deletions included                                               |
 //! | deletions     |    8 |                                                                  |
 
@@ -43,7 +43,7 @@ use std::{path::Path, sync::Arc};
 const DELETED: u8 = 0;
 const PUT: u8 = 1;
 
-/// The value in the bytes of a delta's entry; `None` if the key is deleted.
+/// Returns the value in a delta's stored value; `None` if the key is deleted.
 pub(super) fn untag(tagged: &[u8]) -> Result<Option<&[u8]>> {
     match tagged {
         [DELETED] => Ok(None),
@@ -55,7 +55,7 @@ pub(super) fn untag(tagged: &[u8]) -> Result<Option<&[u8]>> {
     }
 }
 
-/// What the entries of a delta come to in a table.
+/// A run that turns the entries of a delta into the entries of its table.
 pub(super) struct Tagged<R> {
     run: R,
     value: Vec<u8>,
@@ -136,34 +136,34 @@ impl<R: Run> Run for Untagged<R> {
     }
 }
 
-/// What a delta file says of itself.
+/// The description of a delta file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeltaInfo {
-    /// Of the store's hashes.
+    /// Seed that all keys of the store are hashed with.
     pub seed: Seed,
-    /// The store's id.
+    /// Id of the store.
     pub store: u64,
-    /// The chunks of the store.
+    /// Number of chunks of the store.
     pub chunks: u64,
-    /// The id of the version that it leads from.
+    /// Id of the version that the delta leads from.
     pub parent: u64,
-    /// The id of the version that it leads to.
+    /// Id of the version that the delta leads to.
     pub target: u64,
-    /// Deletions included.
+    /// Number of entries, deletions included.
     pub entries: u64,
-    /// Keys that the new version does not have.
+    /// Number of deletions: keys that the new version does not have.
     pub deletions: u64,
 }
 
 const FIELDS_SIZE: usize = 40;
-/// In front of a section: its size and its checksum, in bytes.
+/// Size of the head of a section, its size and checksum, in bytes.
 const SECTION_HEAD: usize = 8;
-/// Entries are collected to sections of this size, in bytes, if they are not larger themselves.
+/// Size of a section, in bytes, unless a single entry is larger.
 const SECTION_SIZE: usize = 1 << 16;
-/// The largest section: one entry of the largest size.
+/// The largest section, in bytes: one entry of the maximum size.
 const SECTION_SIZE_MAX: usize = SECTION_SIZE + KEY_BYTES_MAX + VALUE_BYTES_MAX + 16;
 
-/// Writes a delta file.
+/// The writer of a delta file.
 pub(super) struct DeltaWriter {
     file: Arc<dyn BlockFile>,
     writer: Writer,
@@ -172,7 +172,7 @@ pub(super) struct DeltaWriter {
 }
 
 impl DeltaWriter {
-    /// `info` counts no entries yet.
+    /// Creates a delta file. The counts of `info` are 0.
     pub(super) fn create(
         disk: &dyn Disk,
         path: &Path,
@@ -203,7 +203,7 @@ impl DeltaWriter {
         Ok(())
     }
 
-    /// Ends the file, synced.
+    /// Completes and syncs the file.
     pub(super) fn finish(mut self) -> Result<DeltaInfo> {
         if !self.section.is_empty() {
             self.end_section()?;
@@ -222,26 +222,26 @@ impl DeltaWriter {
     }
 }
 
-/// Takes a key, and its value unless it is deleted.
+/// A callback that takes a key, and its value or `None` if the key is deleted.
 pub type VisitChange<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<()> + 'a;
 
-/// The entries of a delta file, chunk after chunk.
+/// A reader of the entries of a delta file, chunk after chunk.
 #[derive(Debug)]
 pub struct DeltaReader {
     file: Arc<dyn BlockFile>,
     info: DeltaInfo,
-    /// The next section starts here.
+    /// Offset of the next section in the file.
     next: u64,
     footer_start: u64,
     section: Vec<u8>,
-    /// Where the next entry starts in the section.
+    /// Offset of the next entry in the section.
     taken: usize,
     entries: u64,
     deletions: u64,
 }
 
 impl DeltaReader {
-    /// Checks the header and the footer.
+    /// Opens a delta file. Checks the header and the footer.
     pub fn open(disk: &dyn Disk, path: &Path) -> Result<DeltaReader> {
         let file = disk.open(path, Access::Cached)?;
         let header = Header::read(file.as_ref(), FileKind::Delta)?;
@@ -274,19 +274,20 @@ impl DeltaReader {
         })
     }
 
-    /// What the file says of itself.
+    /// Returns the description of the delta file.
     pub fn info(&self) -> &DeltaInfo {
         &self.info
     }
 
-    /// Shows the next key, and its value unless it is deleted, to `visit`; `false` at the end.
+    /// Calls `visit` with the next key, and its value or `None` if the key is deleted. Returns
+    /// `false` at the end.
     pub fn next(&mut self, visit: &mut VisitChange<'_>) -> Result<bool> {
         while self.taken == self.section.len() {
             if !self.read_section()? {
                 return Ok(false);
             }
         }
-        // The section that was read last ends where the next one starts.
+        // The last section that was read ends where the next one starts.
         let place = self.file.place().offset(self.next - self.section.len() as u64);
         let mut fields = Decoder::new(&self.section[self.taken..]);
         let mut take = || {
@@ -306,7 +307,8 @@ impl DeltaReader {
         Ok(true)
     }
 
-    /// After the last section, which has this checksum, there is nothing, and all was there.
+    /// Checks the end of the file: the last section has this checksum, nothing follows it, and all
+    /// entries were read.
     fn check_end(&self, expected: u32) -> Result<()> {
         let got = crc32c(&[]);
         if expected != got {
@@ -333,7 +335,7 @@ impl DeltaReader {
         }
     }
 
-    /// Steps to the next section; `false` after the last one.
+    /// Steps to the next section; returns `false` after the last one.
     fn read_section(&mut self) -> Result<bool> {
         let place = self.file.place().offset(self.next);
         let mut head = [0; SECTION_HEAD];

@@ -1,4 +1,4 @@
-//! Gates: what a version must be like before it is published.
+//! Gates: conditions that a version must meet before it is published.
 
 use super::{
     read::Version,
@@ -7,33 +7,33 @@ use super::{
 use crate::error::Result;
 use std::{fmt, ops::RangeInclusive};
 
-/// Keys that are looked up together.
+/// Number of keys that are looked up together.
 const BATCH: usize = 1024;
 
-/// What a version must be like. No gate is closed by default.
+/// The conditions that a version must meet before it is published. By default there are none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gates {
-    /// So many entries at least.
+    /// Minimum number of entries.
     pub entries_min: Option<u64>,
-    /// This part of the current version's keys may be added, changed or removed at most: 0.1 for
-    /// a tenth.
+    /// Maximum part of the current version's keys that may be added, changed or removed: 0.1 for 10
+    /// %.
     pub change_max: Option<f64>,
-    /// These keys must be there.
+    /// Keys that the version must have.
     pub required_keys: Vec<Vec<u8>>,
-    /// So many keys of the current version are looked up in the new one.
+    /// Number of keys of the current version that are looked up in the new one; 0 for no sample.
     pub sample: u64,
-    /// All files are read back and compared with what was written.
+    /// Whether all files are read back and compared with the hashes of the bytes that were written.
     pub read_back: bool,
 }
 
-/// Something that a version is not.
+/// A condition that a version does not meet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objection {
-    /// What the gate is about.
+    /// The subject of the gate.
     pub what: &'static str,
-    /// What would have passed.
+    /// The values that the gate accepts.
     pub expected: String,
-    /// What is.
+    /// The value of the version.
     pub got: String,
 }
 
@@ -43,52 +43,53 @@ impl fmt::Display for Objection {
     }
 }
 
-/// Keys of the current version that were looked up in the new one.
+/// The result of looking up keys of the current version in the new one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// How many.
+    /// Number of keys that were looked up.
     pub keys: u64,
-    /// Those that the new version does not have.
+    /// Number of these keys that the new version does not have.
     pub removed: u64,
-    /// Those that have another value there.
+    /// Number of these keys that have another value in the new version.
     pub changed: u64,
 }
 
 impl Sample {
-    /// The part that differs.
+    /// Returns the part of the keys that differ, 0 to 1.
     pub fn differing(&self) -> f64 {
         (self.removed + self.changed) as f64 / self.keys.max(1) as f64
     }
 }
 
-/// How a version compares with the current one.
+/// A comparison of a version with the current one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// The version.
     pub version: VersionName,
-    /// The current one, if there is one.
+    /// The current version, if there is one.
     pub current: Option<VersionName>,
-    /// Its entries; a range if it has deltas.
+    /// Number of entries of the version; a range if the version has deltas.
     pub entries: RangeInclusive<u64>,
-    /// Those of the current version.
+    /// Number of entries of the current version; a range if it has deltas.
     pub current_entries: Option<RangeInclusive<u64>>,
-    /// How it differs from the current version, if it was made from that and this was counted.
+    /// Numbers of keys that differ from the current version, if that is the version's parent and
+    /// they were counted.
     pub changes: Option<Changes>,
-    /// What a sample of keys tells, if one was asked for.
+    /// The result of the sample, if the gates ask for one.
     pub sample: Option<Sample>,
-    /// The gates that it does not pass.
+    /// The conditions that the version does not meet.
     pub objections: Vec<Objection>,
 }
 
 impl Report {
-    /// Whether it passes all gates.
+    /// Whether the version passes all gates.
     pub fn passes(&self) -> bool {
         self.objections.is_empty()
     }
 }
 
 impl Gates {
-    /// Whether it takes the current version to decide.
+    /// Whether a gate compares the version with the current one.
     pub(super) fn compare(&self) -> bool {
         self.change_max.is_some() || self.sample > 0
     }
@@ -153,7 +154,7 @@ impl Gates {
     }
 }
 
-/// A number, or its bounds.
+/// Returns a number, or its bounds, as text.
 fn counted(range: &RangeInclusive<u64>) -> String {
     match range.start() == range.end() {
         true => range.start().to_string(),
@@ -161,8 +162,9 @@ fn counted(range: &RangeInclusive<u64>) -> String {
     }
 }
 
-/// The part of the current version's keys that differ. Where that was not counted: at most, for a
-/// delta over that version, whose entries may all be changes; else at least.
+/// Returns the part of the current version's keys that differ. If it was not counted: an upper
+/// bound for a delta over the current version, all of whose entries may be changes, and else a
+/// lower bound.
 fn counted_change(report: &Report, is_child: bool) -> Option<f64> {
     let before = report.current_entries.as_ref()?;
     let total = match report.changes {
@@ -179,7 +181,7 @@ fn counted_change(report: &Report, is_child: bool) -> Option<f64> {
     Some(total as f64 / (*before.end()).max(1) as f64)
 }
 
-/// Looks about `count` keys of one version up in another: keys that are spread evenly.
+/// Looks up about `count` keys of one version in another; the keys are spread evenly.
 fn sample(current: &Version, new: &Version, count: u64) -> Result<Sample> {
     let mut sample = Sample::default();
     let mut keys = Vec::new();
@@ -204,7 +206,7 @@ fn compare(
         Ok(())
     })?;
     new.get_many(keys, &mut |i, value| {
-        // A key that a delta deleted is not one of the current version's.
+        // A key that a delta has deleted is not a key of the current version.
         if let Some(before) = &values[i] {
             sample.keys += 1;
             sample.removed += u64::from(value.is_none());

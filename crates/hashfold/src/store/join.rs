@@ -1,4 +1,4 @@
-//! Two runs side by side: what is in the old one, in the new one, or in both.
+//! Joining two sorted runs: keys of the old run, of the new one, or of both.
 //!
 //! ```text
 //!         old    new       overlay    replace    difference
@@ -17,38 +17,38 @@ use crate::{
 };
 use std::cmp::Ordering;
 
-/// What comes out.
+/// The result of a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
-    /// The old entries with the new ones put over them: an update.
+    /// The old entries overlaid with the new ones: an update.
     Overlay,
-    /// The new entries alone.
+    /// The new entries only.
     Replace,
-    /// What leads from the old entries to the new ones; deletions are tombstones.
+    /// The changes that lead from the old entries to the new ones; deletions are tombstones.
     Difference,
 }
 
-/// Joins two runs into one and counts how they differ.
+/// A run that joins two runs and counts how they differ.
 pub(super) struct Join<O, N> {
     old: Side<O>,
     new: Side<N>,
     keep: Keep,
     changes: Changes,
-    /// What the join stands on.
+    /// The current entry of the join.
     current: Current,
 }
 
-/// A run and whether it stands on an entry that was not taken yet.
+/// A run, and whether its current entry has not been taken yet.
 struct Side<R> {
     run: R,
     state: SideState,
-    /// The hash of that entry.
+    /// The hash of the run's current entry.
     hash: KeyHash,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SideState {
-    /// The entry was taken, or there was none yet.
+    /// The run's entry was taken, or no entry was read yet.
     Behind,
     Ready,
     Ended,
@@ -59,7 +59,7 @@ enum Current {
     Nothing,
     Old,
     New,
-    /// The old side's entry, without its value.
+    /// The old run's entry, as a tombstone.
     Deleted,
 }
 
@@ -68,7 +68,7 @@ impl<R: Run> Side<R> {
         Side { run, state: SideState::Behind, hash: KeyHash::from_bits(0) }
     }
 
-    /// Stands on the next entry, if there is one.
+    /// Steps to the next entry if the current one was taken.
     #[inline]
     fn make_ready(&mut self) -> Result<()> {
         if self.state != SideState::Behind {
@@ -99,12 +99,12 @@ impl<O: Run, N: Run> Join<O, N> {
         }
     }
 
-    /// How the runs differ, as far as they were read.
+    /// Returns how the runs differ, as far as they have been read.
     pub(super) fn changes(&self) -> Changes {
         self.changes
     }
 
-    /// Which side comes first; `None` at the end.
+    /// Returns which run's key comes first; `None` at the end.
     #[inline]
     fn order(&self) -> Option<Ordering> {
         match (self.old.state, self.new.state) {
@@ -118,7 +118,7 @@ impl<O: Run, N: Run> Join<O, N> {
         }
     }
 
-    /// Takes the next key of either side; what it comes to, `Nothing` if it falls away.
+    /// Takes the next key of either run; returns its entry, or `Nothing` if the result has none.
     #[inline]
     fn step(&mut self) -> Result<Option<Current>> {
         self.old.make_ready()?;
@@ -148,7 +148,7 @@ impl<O: Run, N: Run> Join<O, N> {
     }
 
     fn only_new(&mut self) -> Current {
-        // A tombstone for a key that is not there changes nothing.
+        // A tombstone for an absent key changes nothing.
         if self.new.run.entry().value.is_none() {
             return Current::Nothing;
         }

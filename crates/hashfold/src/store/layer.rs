@@ -1,4 +1,4 @@
-//! Making the table of a layer: building it, watching what goes in, hashing what is written.
+//! Building the table of a layer: collects the facts for the version file, and hashes the files.
 
 use super::{
     delta::Tagged,
@@ -19,43 +19,44 @@ use std::{
     sync::Arc,
 };
 
-/// Told how many more entries were written or read; its error ends the work.
+/// A callback for progress: called with the number of entries written or read since the last call.
+/// An error that it returns ends the work.
 pub type Watch = Arc<dyn Fn(u64) -> Result<()> + Send + Sync>;
 
-/// Bits a key by which a delta tells, without a read, that it does not have a key: all but one in
-/// 256 lookups pass it by.
+/// Bits per key of the fingerprints of a delta: all but 1 in 256 lookups of absent keys read
+/// nothing.
 const DELTA_ABSENT_BITS: u32 = 8;
 
-/// Entries between two calls of a [`Watch`].
+/// Number of entries between two calls of a [`Watch`].
 pub(super) const WATCH_EVERY: u64 = 1 << 12;
 
-/// What a layer is.
+/// The kind of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Base,
     Delta,
 }
 
-/// The folder of a table.
+/// Returns the folder of a table.
 pub(super) fn folder_of(tables: &Path, id: u64) -> PathBuf {
     tables.join(format!("{id:016x}"))
 }
 
-/// The id in a name that [`folder_of`] made.
+/// Returns the id in a name that [`folder_of`] made.
 pub(super) fn table_of(name: &str) -> Option<u64> {
     let id = u64::from_str_radix(name, 16).ok()?;
     (format!("{id:016x}") == name).then_some(id)
 }
 
-/// The id of the table of a chunk that is made for a version.
+/// Returns the id of the table of a chunk of a version.
 pub(super) fn table_id(version: u64, chunk: u32) -> u64 {
     KeyHash::of(&chunk.to_le_bytes(), Seed(version)).high()
 }
 
-/// Where a layer's table is made, and how.
+/// A builder of the table of a layer.
 pub(super) struct LayerBuilder {
     pub(super) disk: Arc<dyn Disk>,
-    /// The folder with all tables.
+    /// The folder of all tables.
     pub(super) tables: PathBuf,
     pub(super) id: u64,
     pub(super) seed: Seed,
@@ -65,7 +66,7 @@ pub(super) struct LayerBuilder {
 }
 
 impl LayerBuilder {
-    /// Builds the table of a run, synced.
+    /// Builds the table of a run. The table is durable when this returns.
     pub(super) fn build(&self, kind: Kind, run: impl Run) -> Result<Layer> {
         let folder = folder_of(&self.tables, self.id);
         let disk = Arc::new(HashingDisk::new(self.disk.clone()));
@@ -111,11 +112,11 @@ impl LayerBuilder {
     }
 }
 
-/// Notes what a version file must say of the entries of a run.
+/// A run that collects the facts of its entries for the version file.
 struct Watched<R> {
     run: R,
     watch: Watch,
-    /// Entries that the watch was not told of.
+    /// Number of entries since the last call of the watch.
     untold: u64,
     deletions: u64,
     hashes: Option<(KeyHash, KeyHash)>,

@@ -1,4 +1,4 @@
-//! Mending what names all other files of a store: `CURRENT` and the version files.
+//! Mending the files of a store that name all others: `CURRENT` and the version files.
 
 use super::{
     check::{StoreReport, as_damage, as_mendable},
@@ -14,32 +14,32 @@ use crate::{
 };
 use std::{path::Path, sync::Arc};
 
-/// What `CURRENT` was made from when it was lost or damaged.
+/// The source of a new `CURRENT`, after the old one was lost or damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CurrentFrom {
-    /// The copy's: its current version is current.
+    /// The copy's `CURRENT`: its current version is current.
     Copy,
-    /// The version files: the version that was asked for is current, or else the last that another
-    /// one was made from, which was current then. All are pinned; which were, which was bad and
-    /// whether a newer one had been published is not known.
+    /// The version files. The version that the caller chose is current, or else the last version
+    /// that another one was made from, which was current then. All versions are pinned, because it
+    /// is unknown which ones were pinned or bad, and whether a newer one had been published.
     Versions,
 }
 
-/// A store that is open to be mended.
+/// A store that was opened to be mended.
 pub struct Mending {
-    /// Changes the store; [`StoreWriter::repair`] mends the tables of a version.
+    /// The writer; [`StoreWriter::repair`] mends the tables of a version.
     pub writer: StoreWriter,
-    /// What was wrong with `CURRENT` and the version files, and how many were mended.
+    /// The damage of `CURRENT` and of the version files, and the number of files that were mended.
     pub report: StoreReport,
-    /// How `CURRENT` was made anew, if it was.
+    /// The source of the new `CURRENT`, if it was lost or damaged.
     pub current_from: Option<CurrentFrom>,
 }
 
 impl StoreWriter {
-    /// Opens a store to mend it, and mends `CURRENT` and the version files: from `copy`, the
-    /// folder of another copy of the store, or, for `CURRENT` alone, from the version files that
-    /// are there. Removes nothing. `current` is the version to make current if `CURRENT` is made
-    /// from version files.
+    /// Opens a store to mend it, and mends `CURRENT` and the version files: from `copy`, the folder
+    /// of another copy of the store, or, for `CURRENT` alone, from the existing version files.
+    /// Removes nothing. `current` is the version to make current if `CURRENT` is made from version
+    /// files.
     ///
     /// # Errors
     /// `Absent` if there is no store in one of the folders, `Mismatch` if `copy` is of another store,
@@ -51,7 +51,7 @@ impl StoreWriter {
         current: Option<u64>,
         executor: Arc<dyn Executor>,
     ) -> Result<Mending> {
-        // A copy that cannot be used is said before anything is done.
+        // An unusable copy is reported before anything is changed.
         let copied = copy.map(|copy| Copied::read(disk.as_ref(), copy)).transpose()?;
         let home = LockedFolder::open(disk, folder)?;
         let disk = home.disk.as_ref();
@@ -91,7 +91,7 @@ impl StoreWriter {
         Ok(Mending { writer, report, current_from })
     }
 
-    /// Restores the version files that are lost or damaged, as far as the copy has them.
+    /// Restores the lost and damaged version files that the copy has.
     fn restore_versions(&self, copy: &Path, report: &mut StoreReport) -> Result<()> {
         for number in self.pointer.versions.iter().map(|version| version.number) {
             if let Err(error) = self.version(number) {
@@ -109,7 +109,8 @@ impl StoreWriter {
 /// Another copy of the store.
 struct Copied<'a> {
     folder: &'a Path,
-    /// `None` if it is damaged, which is no reason not to use the rest.
+    /// The copy's pointer; `None` if it is damaged, in which case the rest of the copy is still
+    /// used.
     pointer: Option<Pointer>,
 }
 
@@ -124,15 +125,16 @@ impl Copied<'_> {
         }
     }
 
-    /// The pointer of the copy, and what is wrong with ours, if ours was restored from an older copy:
-    /// it does not fit the versions that are there, and the copy's came after it.
+    /// Returns the copy's pointer, and the damage of this store's pointer, if this one was restored
+    /// from an older copy: it does not match the existing versions, and the copy's pointer is
+    /// newer.
     fn newer(&self, disk: &dyn Disk, folder: &Path, ours: &Pointer) -> Option<(Pointer, Error)> {
         let theirs = self.pointer.as_ref().filter(|theirs| theirs.sequence > ours.sequence)?;
         let there = numbers(disk, folder).ok()?;
         let listed = ours.versions.iter().map(|version| version.number);
         let fits = there.iter().all(|number| *number <= ours.newest)
             && listed.into_iter().all(|number| there.contains(&number));
-        // A copy that went its own way since has other versions of these numbers.
+        // A copy that was changed separately has other versions with these numbers.
         let versions = folder.join(VERSIONS);
         let is_ours = there.iter().all(|&number| {
             let here = VersionInfo::read(disk, &versions, number, None).ok().map(|info| info.name);
@@ -160,14 +162,14 @@ impl Copied<'_> {
     }
 }
 
-/// A pointer in the place of one that is lost: that of a copy, or one of the version files.
+/// Makes a pointer to replace a lost one: from a copy, or from the version files.
 fn make_pointer(
     disk: &dyn Disk,
     folder: &Path,
     copied: &Option<Copied<'_>>,
     current: Option<u64>,
 ) -> Result<Option<(Pointer, CurrentFrom)>> {
-    // A copy says itself which version is current.
+    // The copy's pointer says which version is current.
     let ours = pointer_of_versions(disk, folder, current.filter(|_| copied.is_none()))?;
     let Some(copied) = copied else { return Ok(ours.map(|ours| (ours, CurrentFrom::Versions))) };
     ours.iter().try_for_each(|ours| copied.check_is_of(ours))?;
@@ -175,8 +177,9 @@ fn make_pointer(
     Ok(theirs.or_else(|| ours.map(|ours| (ours, CurrentFrom::Versions))))
 }
 
-/// A pointer that lists the version files of a folder, of the store that the newest is of; `None`
-/// if none can be read. The versions that the current one was made from were current before.
+/// Makes a pointer that lists the version files of a folder; the store is that of the newest
+/// version. `None` if no file can be read. The ancestors of the current version are listed as
+/// published.
 fn pointer_of_versions(
     disk: &dyn Disk,
     folder: &Path,
@@ -195,7 +198,8 @@ fn pointer_of_versions(
     infos.retain(|info| (info.seed, info.store) == (seed, store));
     let mut pointer = Pointer::new(seed, store);
     infos.iter().for_each(|info| pointer.add(info.name));
-    // The one that another was made from was current then; a newer one may have failed its gates.
+    // A version that another one was made from was current then; a newer version may have failed
+    // its gates.
     let was_current = infos.iter().filter_map(|info| info.parent).map(|parent| parent.number);
     let known = was_current.filter(|number| pointer.version(*number).is_some()).max();
     let current = current.or(known).unwrap_or(pointer.newest);
@@ -203,7 +207,7 @@ fn pointer_of_versions(
         return Err(Error::missing(format!("file of version {current}"), &versions));
     }
     pointer.current = Some(current);
-    // Which were pinned is not known: nothing is removed before the user says so.
+    // It is unknown which versions were pinned, so nothing is removed before the user says so.
     pointer.pinned = pointer.versions.iter().map(|version| version.number).collect();
     pointer.newest = there.last().map_or(pointer.newest, |last| pointer.newest.max(*last));
     let mut last = current;

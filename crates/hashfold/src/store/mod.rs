@@ -1,23 +1,23 @@
-//! A data set that changes by whole versions, without stopping its readers.
+//! A data set that changes in whole versions, without stopping its readers.
 //!
 //! ```text
-//! DIR/CURRENT              which version is current: replaced by a rename, and nothing else is
-//!     versions/0000000001  what a version consists of: its chunks and their tables
+//! DIR/CURRENT              names the current version; the only file that is replaced
+//!     versions/0000000001  describes a version: its chunks and their tables
 //!     versions/0000000002
-//!     tables/5d0b…/        an immutable table, part of one version or of many
+//!     tables/5d0b…/        an immutable table of one or several versions
 //! ```
 //!
-//! A version is a set of chunks, each the keys of a range of Redis Cluster slots. A chunk is a
-//! table, its base, or a base and deltas over it, the newest first. An update sorts its batch only
-//! and merges it with what is there in one pass; chunks that it does not touch are shared with the
-//! version before. File formats: `docs/formats/store.md`. What was taken from Voldemort's
-//! read-only stores, and what was not, is in `docs/papers/voldemort.md`.
+//! A version is a set of chunks; each chunk holds the keys of a range of Redis Cluster slots. A chunk
+//! is a base table and any number of deltas over it, newest first. An update sorts only its batch and
+//! merges it with the old chunks in one pass; a chunk that the batch does not touch is shared with the
+//! version before. File formats: `docs/formats/store.md`. `docs/papers/voldemort.md` says what was
+//! taken from Voldemort's read-only stores, and what was not.
 //!
-//! - A version is complete and on the device, or it is not there; it never changes.
-//! - Publishing and rolling back write the pointer, whatever the size of the data.
-//! - A reader has one version for its whole life, and its files stay for as long as it has it,
-//!   also across processes: [`Version`]. A [`Follower`] goes from one to the next and never waits.
-//! - One writer at a time: [`StoreWriter`].
+//! - A version is complete and durable, or does not exist; it never changes.
+//! - Publishing and rolling back write only the pointer, whatever the size of the data.
+//! - A [`Version`] is one version for its whole life. Its files stay as long as any process has it
+//!   open. A [`Follower`] moves from version to version and never waits.
+//! - A store has one writer at a time: [`StoreWriter`].
 //!
 //! ```
 //! use hashfold::{Seed, io::{Disk, MemoryDisk}, run::SortOptions, store::*, table::{IndexOptions, OpenOptions}, work::Inline};

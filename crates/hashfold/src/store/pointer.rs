@@ -1,15 +1,15 @@
-//! Which version is current: the file `CURRENT`, and how it is replaced.
+//! The pointer: the file `CURRENT`, which names the current version, and how it is replaced.
 //!
 //! The file is a frame without a body. Its header has the store's seed and id. The fields of its
-//! footer (the same table stands in `docs/formats/store.md`; counts are variable-length integers):
+//! footer (`docs/formats/store.md` has the same table; counts are variable-length integers):
 //!
 //! | field         | size |                                                                  |
 //! |---------------|-----:|------------------------------------------------------------------|
-//! | sequence      |    8 | how often this file was replaced                                 |
+//! | sequence      |    8 | the number of times that this file was replaced                  |
 //! | current       |    8 | the number of the current version, or 0                          |
 //! | newest        |    8 | the highest number that a version had                            |
-//! | versions      |    … | count, then the versions that are there, ascending: number (8), id (8) |
-//! | published     |    … | count, then the versions that were current before, the latest last, 8 each |
+//! | versions      |    … | count, then the existing versions, ascending: number (8), id (8) |
+//! | published     |    … | count, then the versions that were current before, latest last, 8 each |
 //! | bad           |    … | count, then the versions that must not be published, 8 each      |
 //! | pinned        |    … | count, then the versions that must be kept, 8 each               |
 //! | removing      |    … | count, then the versions that are being removed, 8 each          |
@@ -32,34 +32,36 @@ use std::path::Path;
 /// The name of the pointer in the store's folder.
 pub const NAME: &str = folder::CURRENT;
 
-/// Which version is current, and what is known of the others.
+/// The pointer of a store: its current version, and the state of the other versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pointer {
-    /// The seed of all hashes in the store.
+    /// Seed that all keys of the store are hashed with.
     pub seed: Seed,
-    /// The store's id.
+    /// Id of the store.
     pub store: u64,
-    /// How often the pointer was replaced.
+    /// Number of times that the pointer was replaced.
     pub sequence: u64,
-    /// The number of the current version.
+    /// Number of the current version.
     pub current: Option<u64>,
-    /// The highest number that a version had: none is given twice.
+    /// Highest number that a version has had; no number is used twice.
     pub newest: u64,
-    /// The versions that are there, in the order of their numbers. One whose file is missing is
-    /// lost; no table is removed then that it may need.
+    /// The existing versions, in the order of their numbers. A listed version whose file is missing
+    /// is lost, and no table that it may need is removed.
     pub versions: Vec<VersionName>,
-    /// The versions that were current before and are there, the latest last, each once.
+    /// The existing versions that were current before, the latest last, each once.
     pub published: Vec<u64>,
-    /// Versions that were rolled back, or marked by hand: they are not published by accident.
+    /// Versions that were rolled back, or marked by hand, so that they are not published by
+    /// accident.
     pub bad: Vec<u64>,
     /// Versions that are kept whatever the rules say.
     pub pinned: Vec<u64>,
-    /// Versions that are being removed; the next writer ends what a crash interrupted.
+    /// Versions that are being removed; the next writer finishes a removal that a crash
+    /// interrupted.
     pub removing: Vec<u64>,
 }
 
 impl Pointer {
-    /// Of a store without versions.
+    /// Makes the pointer of a store without versions.
     pub(super) fn new(seed: Seed, store: u64) -> Pointer {
         Pointer {
             seed,
@@ -75,8 +77,10 @@ impl Pointer {
         }
     }
 
-    /// Reads the pointer of a store's folder. `Absent` if there is no store, `Missing` if only the
-    /// pointer is gone.
+    /// Reads the pointer of a store's folder.
+    ///
+    /// # Errors
+    /// `Absent` if there is no store, `Missing` if only the pointer is gone.
     pub fn read(disk: &dyn Disk, folder: &Path) -> Result<Pointer> {
         let path = folder.join(NAME);
         if !disk.exists(&path)? {
@@ -89,12 +93,12 @@ impl Pointer {
         decode(&header, &footer.fields).map_err(|error| error.at(&file.place().offset(start)))
     }
 
-    /// Makes this the store's pointer, atomically, as the one after the last.
+    /// Makes this the store's pointer, atomically, with the next sequence number.
     pub(super) fn replace(&mut self, disk: &dyn Disk, folder: &Path) -> Result<()> {
         self.sequence += 1;
         let header = Header::new(FileKind::Pointer, self.seed, self.store);
         let fields = encode(self);
-        // What is written can be read again, or it is not written.
+        // A pointer that could not be read again must not be written.
         let path = folder.join(NAME);
         decode(&header, &fields).map_err(|error| error.at(&Place::file(&path)))?;
         if fields.len() > FIELDS_SIZE_MAX {
@@ -108,7 +112,7 @@ impl Pointer {
         replace_file(disk, &path, |file| file.write_at(0, &bytes))
     }
 
-    /// The version that is listed with this number.
+    /// Returns the name of the listed version with this number.
     pub fn version(&self, number: u64) -> Option<VersionName> {
         let at = self.versions.binary_search_by_key(&number, |version| version.number);
         at.ok().map(|at| self.versions[at])
@@ -123,7 +127,7 @@ impl Pointer {
         self.newest = self.newest.max(name.number);
     }
 
-    /// Strikes a version, whose file is removed next.
+    /// Strikes a version from the list; its file is removed next.
     pub(super) fn strike(&mut self, number: u64) {
         self.versions.retain(|version| version.number != number);
         for list in [&mut self.published, &mut self.bad, &mut self.pinned, &mut self.removing] {
@@ -135,13 +139,14 @@ impl Pointer {
     /// Makes a version current.
     pub(super) fn publish(&mut self, number: u64) {
         let before = self.current.filter(|current| *current != number);
-        // Each once, however often it was current: the list is no longer than there are versions.
+        // Each version is listed once, so the list is no longer than the list of versions.
         self.published.retain(|published| *published != number && Some(*published) != before);
         self.published.extend(before);
         self.current = Some(number);
     }
 
-    /// The version to go back to: the last one that was current and is not marked bad.
+    /// Returns the version that a rollback makes current: the last one that was current and is not
+    /// marked bad.
     pub fn previous(&self) -> Option<u64> {
         let mut earlier = self.published.iter().rev().copied();
         earlier.find(|number| Some(*number) != self.current && !self.bad.contains(number))
@@ -188,7 +193,7 @@ fn decode(header: &Header, fields: &[u8]) -> Result<Pointer> {
     Ok(pointer)
 }
 
-/// What is known of versions that are listed, and the numbers of those that are going.
+/// Reads the states of listed versions, and the numbers of the versions that are being removed.
 fn decode_lists(fields: &mut Decoder<'_>, pointer: &mut Pointer) -> Result<()> {
     let mut lists: [Vec<u64>; 4] = Default::default();
     for list in &mut lists {

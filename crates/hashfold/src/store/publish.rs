@@ -1,4 +1,4 @@
-//! Publishing, rolling back, pinning: what only changes the pointer.
+//! Publishing, rolling back, pinning: changes to the pointer only.
 
 use super::{
     check::{as_damage, verify},
@@ -13,12 +13,12 @@ use crate::{
 };
 
 impl StoreWriter {
-    /// Compares a version with the current one, and says which gates it does not pass.
+    /// Compares a version with the current one and lists the gates that it does not pass.
     pub fn report(&self, number: u64, gates: &Gates) -> Result<Report> {
         let open = |number| Version::open(&self.disk, &self.folder, number, OpenOptions::default());
         let new = open(number)?;
         let current = self.pointer.current.filter(|current| *current != number);
-        // One that is damaged must not stand in the way of its successor.
+        // A damaged current version must not prevent its successor.
         let (current, lost) = match current.map(open).transpose() {
             Ok(current) => (current, None),
             Err(error) => (None, Some(as_damage(error)?)),
@@ -40,10 +40,10 @@ impl StoreWriter {
         Ok(report)
     }
 
-    /// Makes a version current, whatever gates would say. Readers see it from then on. One that
-    /// is marked bad is refused until [`StoreWriter::forgive`].
+    /// Makes a version current, without checking any gate. Readers see it from then on. A version
+    /// that is marked bad is refused until [`StoreWriter::forgive`].
     ///
-    /// Takes as long whatever the size of the data: the pointer is written, and nothing else.
+    /// The time does not depend on the size of the data: only the pointer is written.
     pub fn publish(&mut self, number: u64) -> Result<()> {
         self.settle()?;
         self.version(number)?;
@@ -56,8 +56,8 @@ impl StoreWriter {
         self.replace(pointer)
     }
 
-    /// Makes the version current that was so before, and marks the one that is current now as
-    /// bad. Returns the version that is current then.
+    /// Makes the version current that was current before, and marks the current one as bad. Returns
+    /// the number of the version that is current then.
     ///
     /// # Errors
     /// `Missing` if the version is lost: [`StoreWriter::publish`] makes an older one current.
@@ -67,7 +67,7 @@ impl StoreWriter {
             let error = Error::argument("version to go back to", "one that was current", "none");
             return Err(error.at(&Place::file(&self.folder)));
         };
-        // One that is lost is not passed over without a word.
+        // A lost version is an error, not skipped.
         self.version(previous)?;
         let mut pointer = self.pointer.clone();
         pointer.bad.extend(pointer.current);
@@ -76,8 +76,8 @@ impl StoreWriter {
         Ok(previous)
     }
 
-    /// Marks a version that is not current as bad: it is not published by accident then, and no
-    /// rule but its age keeps it.
+    /// Marks a version that is not current as bad, so that it is not published by accident. Then
+    /// only its age can keep it.
     pub fn condemn(&mut self, number: u64) -> Result<()> {
         self.settle()?;
         self.version(number)?;
@@ -93,7 +93,7 @@ impl StoreWriter {
         self.replace(pointer)
     }
 
-    /// Lets a version that was marked bad be published again.
+    /// Removes the mark of a bad version, so that it can be published again.
     pub fn forgive(&mut self, number: u64) -> Result<()> {
         self.settle()?;
         let mut pointer = self.pointer.clone();
@@ -101,7 +101,7 @@ impl StoreWriter {
         self.replace(pointer)
     }
 
-    /// Keeps a version whatever the rules say, or no longer.
+    /// Pins a version, so that no rule removes it, or releases it.
     pub fn pin(&mut self, number: u64, pin: Pin) -> Result<()> {
         self.settle()?;
         self.version(number)?;
@@ -119,7 +119,7 @@ impl StoreWriter {
         self.is_settled = replaced.is_ok();
         match &replaced {
             Ok(()) => self.pointer = pointer,
-            // It may have been replaced, and only not be on the device yet.
+            // The pointer may have been replaced, and only not be durable.
             Err(_) => {
                 if let Ok(there) = Pointer::read(self.disk.as_ref(), &self.folder) {
                     self.pointer = there;
@@ -130,11 +130,11 @@ impl StoreWriter {
     }
 }
 
-/// Whether a version is kept whatever the rules say.
+/// The new state of a version's pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pin {
-    /// It is.
+    /// The version is kept whatever the rules say.
     Keep,
-    /// It is no longer.
+    /// The version is kept only if the rules say so.
     Release,
 }

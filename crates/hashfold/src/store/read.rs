@@ -1,4 +1,4 @@
-//! Reading a version, and following the current one.
+//! Reading a version, and following the current version.
 
 use super::{
     delta::{Untagged, untag},
@@ -22,24 +22,28 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// A pointer that is replaced this often while its version is being opened is not followed.
+/// Maximum number of attempts to open the current version while it is being replaced.
 const ATTEMPTS_MAX: usize = 8;
 
-/// An open version: its indexes in memory, its entries on the device.
+/// An open version: its indexes are in memory, its entries on the device.
 ///
-/// It stays as it is, whatever is published meanwhile, and its files stay on the device for as
-/// long as anybody has it open. Lookups can be made from many threads at once.
+/// An open version does not change, whatever is published, and its files stay on the device as long
+/// as any process has it open. Threads can share a version.
 #[derive(Debug)]
 pub struct Version {
     info: VersionInfo,
-    /// For each chunk the newest layer first.
+    /// For each chunk its tables, newest layer first.
     chunks: Vec<Vec<Arc<Table>>>,
-    /// Tells everybody that the version is in use.
+    /// The shared lock that tells other processes that the version is in use.
     _share: Box<dyn Lock>,
 }
 
 impl Version {
     /// Opens a version of the store in a folder.
+    ///
+    /// # Errors
+    /// `Absent` if there is no store or no such version, `Missing` if the version is listed but its file is
+    /// gone; damage.
     pub fn open(
         disk: &Arc<dyn Disk>,
         folder: &Path,
@@ -51,7 +55,7 @@ impl Version {
             .map_err(|error| recheck(error, disk.as_ref(), folder, number))
     }
 
-    /// The same, with tables that `other` has open already.
+    /// Opens a version; shares the tables that `other` has open.
     fn open_beside(
         disk: &Arc<dyn Disk>,
         folder: &Path,
@@ -66,7 +70,7 @@ impl Version {
             return Err(no_file(of.and_then(|of| of.version(number)), &path));
         }
         let share = disk.share(&path)?;
-        // It may have gone while the lock was waited for; from here on it stays.
+        // The version may have been removed before it was locked; from here on it stays.
         let info = VersionInfo::read(disk.as_ref(), &versions, number, of)?;
         let open: HashMap<u64, &Arc<Table>> = other.map(Version::tables).unwrap_or_default();
         let tables = folder.join(TABLES);
@@ -83,37 +87,38 @@ impl Version {
         self.chunks.iter().flatten().map(|table| (table.stats().id, table)).collect()
     }
 
-    /// Which version this is, and what it consists of.
+    /// Returns the description of the version.
     pub fn info(&self) -> &VersionInfo {
         &self.info
     }
 
-    /// The memory of all indexes, in bytes.
+    /// Returns the memory of all indexes, in bytes.
     pub fn index_bytes(&self) -> u64 {
         self.chunks.iter().flatten().map(|table| table.stats().index_bytes).sum()
     }
 
-    /// What was kept with the version under this name.
+    /// Returns the attribute with this name.
     pub fn attribute(&self, name: &str) -> Option<&[u8]> {
         let found = self.info.attributes.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_slice())
     }
 
-    /// The value of a key: one device read, and one more for about one in 256 keys and deltas.
+    /// Returns the value of a key, with one device read, and one more for about 1 in 256 keys per
+    /// delta.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut value = None;
         self.get_with(key, &mut |found| value = found.map(<[u8]>::to_vec))?;
         Ok(value)
     }
 
-    /// Whether a key is in the version. Reads as much as [`Version::get`] does.
+    /// Whether a key is in the version. Reads as much as [`Version::get`].
     pub fn contains(&self, key: &[u8]) -> Result<bool> {
         let mut contains = false;
         self.get_with(key, &mut |found| contains = found.is_some())?;
         Ok(contains)
     }
 
-    /// Shows the value of a key, or its absence, to `visit`, once.
+    /// Calls `visit` once, with the value of a key, or `None` if the key is absent.
     pub fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
         let chunk = &self.chunks[self.info.shape.slots.chunk_of(key) as usize];
         let (base, deltas) = chunk.split_last().expect("a chunk has a base");
@@ -129,8 +134,8 @@ impl Version {
         base.get_with(key, visit)
     }
 
-    /// Shows the value of each key, or its absence, to `visit`, with the key's index, in any
-    /// order. Device reads are in flight together.
+    /// Looks up many keys, with many device reads in flight. `visit` is called once for each key,
+    /// in any order, with the index of the key and its value, or `None` if the key is absent.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K], visit: &mut VisitValue<'_>) -> Result<()> {
         let slots = &self.info.shape.slots;
         if slots.chunks() == 1 {
@@ -145,7 +150,8 @@ impl Version {
             .try_for_each(|(chunk, indexes)| get_many_in(chunk, keys, indexes, visit))
     }
 
-    /// Shows `visit` about `count` keys, spread evenly; some may be deleted by a delta.
+    /// Calls `visit` with about `count` keys that are spread evenly; deltas may have deleted some
+    /// of them.
     pub fn sample(&self, count: u64, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let chunks = self.chunks.len() as u64;
         for (chunk, layers) in (0..chunks).zip(&self.chunks) {
@@ -155,12 +161,13 @@ impl Version {
         Ok(())
     }
 
-    /// The same, with the help of `executor` to read ahead.
+    /// Returns all entries of a chunk as a run; `executor` reads the next blocks while the caller
+    /// works.
     pub fn scan_ahead(&self, chunk: u32, executor: &Arc<dyn Executor>) -> Box<dyn Run> {
         self.merged(chunk, Some(executor))
     }
 
-    /// All entries of a chunk, in the order of their hashes.
+    /// Returns all entries of a chunk as a run.
     pub fn scan(&self, chunk: u32) -> Box<dyn Run> {
         self.merged(chunk, None)
     }
@@ -170,7 +177,7 @@ impl Version {
     }
 }
 
-/// Looks up the keys with these indexes, which belong to one chunk.
+/// Looks up the keys with these indexes, which belong to the same chunk.
 fn get_many_in<K: AsRef<[u8]>>(
     chunk: &[Arc<Table>],
     keys: &[K],
@@ -194,8 +201,8 @@ fn get_many_in<K: AsRef<[u8]>>(
     base.get_many(&some, &mut |i, value| visit(indexes[i], value))
 }
 
-/// The entries of a chunk's layers, the newest first, as one run without deletions.
-/// Read ahead with the help of an executor, if there is one.
+/// Returns the entries of a chunk's layers, given newest first, as one run without deletions. Reads
+/// ahead on the executor, if there is one.
 pub(super) fn merged(
     chunk: &Chunk,
     tables: &[Arc<Table>],
@@ -218,7 +225,7 @@ pub(super) fn merged(
     Box::new(Merge::new(runs, Tombstones::Drop).expect("all tables of a version have its seed"))
 }
 
-/// Opens the table of a layer, which must be the one that the version file speaks of.
+/// Opens the table of a layer, which must be the one that the version file describes.
 pub(super) fn open_layer(
     disk: &Arc<dyn Disk>,
     tables: &Path,
@@ -246,8 +253,8 @@ pub(super) fn open_layer(
     Ok(table)
 }
 
-/// What all versions of the store in a folder consist of, in the order of their numbers; errors
-/// for those that are lost or cannot be read.
+/// Returns the descriptions of all versions of the store in a folder, in the order of their
+/// numbers, with an error for each version that is lost or cannot be read.
 pub fn versions(disk: &dyn Disk, folder: &Path) -> Result<Vec<(u64, Result<VersionInfo>)>> {
     let (versions, of) = (folder.join(VERSIONS), Pointer::read(disk, folder).ok());
     let mut all = numbers(disk, folder)?;
@@ -265,7 +272,8 @@ pub fn versions(disk: &dyn Disk, folder: &Path) -> Result<Vec<(u64, Result<Versi
     Ok(all.into_iter().map(read).filter(|(_, read)| was_there(read)).collect())
 }
 
-/// The error of looking for a version: one that a writer removed meanwhile is not lost.
+/// Returns the error for a version that was not found: a version that a writer has removed
+/// meanwhile is absent, not lost.
 pub(super) fn recheck(error: Error, disk: &dyn Disk, folder: &Path, number: u64) -> Error {
     let is_struck = || Pointer::read(disk, folder).is_ok_and(|now| now.version(number).is_none());
     match (error.kind(), error.place()) {
@@ -276,23 +284,26 @@ pub(super) fn recheck(error: Error, disk: &dyn Disk, folder: &Path, number: u64)
     }
 }
 
-/// A reader of the current version, whichever that is.
+/// A reader of the current version, which follows each publish and rollback.
 ///
-/// [`Follower::version`] never waits. Whoever has a follower calls [`Follower::refresh`] now and
-/// then, from one thread or another; several times a second cost next to nothing.
+/// [`Follower::version`] never waits. The user calls [`Follower::refresh`] now and then, from any
+/// thread; several calls per second cost almost nothing.
 #[derive(Debug)]
 pub struct Follower {
     disk: Arc<dyn Disk>,
     folder: PathBuf,
     options: OpenOptions,
     current: ArcSwap<Version>,
-    /// Versions that were current before. The last one to let go of a version frees its memory,
-    /// and that is not to be a lookup.
+    /// Versions that were current before. Dropping the last handle of a version frees its memory;
+    /// keeping one here means that no lookup has to.
     retired: Mutex<Vec<Arc<Version>>>,
 }
 
 impl Follower {
-    /// Opens the current version of the store in a folder. `Absent` if none was published.
+    /// Opens the current version of the store in a folder.
+    ///
+    /// # Errors
+    /// `Absent` if there is no store, or no version was published.
     pub fn open(disk: Arc<dyn Disk>, folder: &Path, options: OpenOptions) -> Result<Follower> {
         let (version, _) = open_current(&disk, folder, options, None)?;
         Ok(Follower {
@@ -304,13 +315,13 @@ impl Follower {
         })
     }
 
-    /// The version that was current at the last refresh.
+    /// Returns the version that was current at the last refresh.
     pub fn version(&self) -> Arc<Version> {
         self.current.load_full()
     }
 
-    /// Opens the version that is current now, if it is another one. Returns whether it is. After
-    /// an error the old version stays.
+    /// Opens the current version, if it is another one than the version at hand. Returns whether it
+    /// is. After an error the old version stays.
     pub fn refresh(&self) -> Result<bool> {
         let mut retired = self.retired.lock().expect("nothing panics under this lock");
         retired.retain(|version| Arc::strong_count(version) > 1);
@@ -325,7 +336,7 @@ impl Follower {
     }
 }
 
-/// Opens the current version, and returns it with the pointer that named it.
+/// Opens the current version, and returns it with the pointer that names it.
 pub(super) fn open_current(
     disk: &Arc<dyn Disk>,
     folder: &Path,
@@ -342,7 +353,7 @@ pub(super) fn open_current(
             Ok(version) => return Ok((version, pointer)),
             Err(error) => error,
         };
-        // What this pointer names may be gone because another version was published.
+        // The version that this pointer names may be gone because another one was published.
         match Pointer::read(disk.as_ref(), folder) {
             Ok(newer) if newer != pointer && attempt < ATTEMPTS_MAX => pointer = newer,
             _ => return Err(error),

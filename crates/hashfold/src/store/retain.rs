@@ -1,4 +1,4 @@
-//! Which versions are kept, and removing the others.
+//! Retention: which versions are kept, and removing the others.
 
 use super::{
     check::as_mendable,
@@ -13,66 +13,68 @@ use crate::{
 };
 use std::collections::HashSet;
 
-/// Which versions are kept. The current one, pinned ones, those in use, and those that were never
-/// published are kept whatever the rules say, unless the last are marked bad.
+/// The rules that decide which versions are kept.
+///
+/// The current version, pinned versions, versions in use and versions that were never published are
+/// always kept, except for unpublished ones that are marked bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// The newest versions besides the current one, so many.
+    /// Number of the newest versions that are kept besides the current one.
     pub keep: usize,
-    /// Versions younger than this, in seconds.
+    /// Age below which versions are kept, in seconds.
     pub age_s_min: u64,
-    /// The time now, in seconds since 1970. A version from the future is young.
+    /// Current time, in seconds since 1970. A version from the future counts as young.
     pub now_s: u64,
-    /// With less than this free on the device, older versions go that the other rules would
-    /// keep, but for the one before the current one; in bytes.
+    /// Minimum free space on the device, in bytes. Below it, older versions are removed although
+    /// the other rules would keep them, except for the version before the current one.
     pub free_bytes_min: u64,
 }
 
-/// Why a version is kept.
+/// The reason why a version is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It is the current one.
+    /// The version is current.
     Current,
-    /// Somebody pinned it.
+    /// The version is pinned.
     Pinned,
-    /// Somebody has it open.
+    /// The version is open in a reader.
     InUse,
-    /// It was not published yet.
+    /// The version was not published yet.
     Unpublished,
-    /// It is one of the newest.
+    /// The version is one of the newest.
     New,
-    /// It is younger than versions must be to go.
+    /// The version is younger than the rules' minimum age.
     Young,
-    /// It cannot be read, and may be needed to find out what is wrong.
+    /// The version cannot be read, and may be needed to find the cause.
     Damaged,
-    /// Its file is missing; it can be restored from a copy, or given up.
+    /// The file of the version is missing; it can be restored from a copy, or given up.
     Lost,
 }
 
-/// What was removed.
+/// The result of a collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// Numbers of versions.
+    /// Numbers of the versions that were removed.
     pub versions: Vec<u64>,
-    /// Tables.
+    /// Number of tables that were removed.
     pub tables: u64,
-    /// Of their files, in bytes.
+    /// Size of the removed files, in bytes.
     pub bytes: u64,
-    /// The versions that stay, and why.
+    /// The versions that were kept, and why.
     pub kept: Vec<(u64, Reason)>,
 }
 
 impl StoreWriter {
-    /// Removes versions that no rule keeps, and tables that no version needs. `pace` is told how
-    /// many bytes were freed since the last call, before it goes on: it can take its time. Its
-    /// error ends the work; what was not removed is removed the next time.
+    /// Removes the versions that no rule keeps, and the tables that no version needs. `pace` is
+    /// called with the number of bytes that were freed since its last call; it may block, to limit
+    /// the rate. An error that it returns ends the collection; the next one removes the rest.
     pub fn collect(
         &mut self,
         rules: &Retention,
         pace: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<Removed> {
         self.settle()?;
-        // Where the current version is lost or damaged, any other may be needed.
+        // If the current version is lost or damaged, any other version may be needed.
         self.parent()?;
         let mut removed = Removed::default();
         let mut spare = Vec::new();
@@ -92,13 +94,15 @@ impl StoreWriter {
             }
         }
         removed.kept.sort_unstable_by_key(|(number, _)| *number);
-        // What was left by an earlier end in the middle.
+        // A collection that was interrupted has left files.
         removed.bytes += self.sweep()?;
         Ok(removed)
     }
 
-    /// Removes a version that was never current, and the tables that only it needs. `Busy` if
-    /// somebody has it open.
+    /// Removes a version that was never current, and the tables that only this version has.
+    ///
+    /// # Errors
+    /// `Busy` if a reader has the version open.
     pub fn discard(&mut self, number: u64) -> Result<Removed> {
         self.version(number)?;
         let pointer = &self.pointer;
@@ -118,8 +122,8 @@ impl StoreWriter {
         }
     }
 
-    /// Gives up a version whose file is missing or damaged, and that no copy can restore. Its tables
-    /// are removed with the next collection unless other versions need them.
+    /// Gives up a version whose file is missing or damaged and that no copy can restore. The next
+    /// collection removes its tables, unless other versions have them.
     pub fn give_up(&mut self, number: u64) -> Result<()> {
         self.settle()?;
         let is_lost = match self.version(number) {
@@ -135,21 +139,20 @@ impl StoreWriter {
         self.replace(pointer)
     }
 
-    /// Removes a store that has no version, as if it had never been made; its folder stays. One
-    /// that has versions stays as it is.
+    /// Removes a store that has no version; its folder stays. A store with versions stays as it is.
     pub fn abandon(self) -> Result<()> {
         if !self.numbers()?.is_empty() || !self.pointer.versions.is_empty() {
             return Ok(());
         }
         self.sweep()?;
-        // Without its pointer it is no store; what is left then is nobody's.
+        // Without its pointer the folder is not a store.
         self.disk.remove(&self.folder.join(pointer::NAME))?;
         self.disk.remove_folder(&self.versions())?;
         self.disk.remove_folder(&self.tables())?;
         self.disk.sync_folder(&self.folder)
     }
 
-    /// What the rules say of each version, the oldest first; `None`: it can go.
+    /// Returns the reason to keep each version, oldest first; `None` if the version can be removed.
     fn judge(&self, rules: &Retention) -> Result<Vec<(u64, Option<Reason>)>> {
         let pointer = &self.pointer;
         let mut left = rules.keep;
@@ -183,7 +186,7 @@ impl StoreWriter {
         Ok(judged)
     }
 
-    /// Removes a version that nobody uses, and the tables that only it needs.
+    /// Removes a version that no reader has open, and the tables that only this version has.
     fn remove_version(
         &mut self,
         number: u64,
@@ -202,13 +205,14 @@ impl StoreWriter {
         let mut tables: HashSet<u64> = self.version(number)?.layers().map(|l| l.table).collect();
         match self.used_tables(Some(number))? {
             Some(used) => tables.retain(|table| !used.contains(table)),
-            // Nobody knows which tables the others need.
+            // The tables of the other versions are unknown.
             None => tables.clear(),
         }
         let mut pointer = self.pointer.clone();
         pointer.strike(number);
         self.replace(pointer)?;
-        // The name goes before the tables, for good: a version that is there is whole.
+        // The version's name is durably gone before its tables are removed: an existing version is
+        // whole.
         self.disk.remove(&path)?;
         self.disk.sync_folder(&self.versions())?;
         self.pointer.removing.retain(|removing| *removing != number);

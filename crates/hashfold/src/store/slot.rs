@@ -1,8 +1,8 @@
-//! Which chunk a key belongs to: by its slot, as in Redis Cluster.
+//! From keys to chunks, by slot, as in Redis Cluster.
 //!
-//! A slot is CRC-16 of the key modulo 16384. Where a key has braces with something in between,
-//! only that counts: `{user1}.name` and `{user1}.age` are in one slot. Chunk `i` of C holds the
-//! slots from ⌈i · 16384 / C⌉ up to, but not including, ⌈(i + 1) · 16384 / C⌉.
+//! The slot of a key is its CRC-16 modulo 16384. If the key has braces with something between them,
+//! only that part counts: `{user1}.name` and `{user1}.age` are in the same slot. Chunk `i` of C
+//! holds the slots from ⌈i · 16384 / C⌉ to before ⌈(i + 1) · 16384 / C⌉.
 
 use crate::error::{Error, Result};
 use std::ops::Range;
@@ -10,8 +10,8 @@ use std::ops::Range;
 /// The number of slots.
 pub const SLOTS: u32 = 1 << 14;
 
-/// CRC-16 with the polynomial x¹⁶ + x¹² + x⁵ + 1, high bits first, from 0: the remainder of each
-/// byte.
+/// The remainder of each byte in CRC-16: polynomial x¹⁶ + x¹² + x⁵ + 1, high bits first, initial
+/// value 0.
 const CRC16: [u16; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -32,7 +32,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| crc << 8 ^ CRC16[usize::from(crc >> 8) ^ usize::from(*byte)])
 }
 
-/// The slot of a key, below [`SLOTS`].
+/// Returns the slot of a key, below [`SLOTS`].
 ///
 /// ```
 /// use hashfold::store::slot_of;
@@ -43,8 +43,8 @@ pub fn slot_of(key: &[u8]) -> u32 {
     u32::from(crc16(tag(key))) % SLOTS
 }
 
-/// What of a key decides its slot: what stands between its first `{` and the next `}`, if that
-/// is anything.
+/// Returns the part of a key that decides its slot: the bytes between its first `{` and the next
+/// `}`, if there are any, else the whole key.
 fn tag(key: &[u8]) -> &[u8] {
     let Some(open) = key.iter().position(|byte| *byte == b'{') else { return key };
     let inside = &key[open + 1..];
@@ -54,14 +54,14 @@ fn tag(key: &[u8]) -> &[u8] {
     }
 }
 
-/// How the slots are divided into chunks.
+/// The division of the slots into chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotMap {
     chunks: u32,
 }
 
 impl SlotMap {
-    /// Equal ranges for so many chunks, 1 to [`SLOTS`].
+    /// Divides the slots into `chunks` equal ranges, 1 to [`SLOTS`].
     pub fn new(chunks: u32) -> Result<SlotMap> {
         if !(1..=SLOTS).contains(&chunks) {
             return Err(Error::argument("number of chunks", format!("1 to {SLOTS}"), chunks));
@@ -69,18 +69,18 @@ impl SlotMap {
         Ok(SlotMap { chunks })
     }
 
-    /// The number of chunks.
+    /// Returns the number of chunks.
     pub fn chunks(&self) -> u32 {
         self.chunks
     }
 
-    /// The chunk of a key.
+    /// Returns the chunk of a key.
     #[inline]
     pub fn chunk_of(&self, key: &[u8]) -> u32 {
         if self.chunks == 1 { 0 } else { slot_of(key) * self.chunks / SLOTS }
     }
 
-    /// The slots of a chunk.
+    /// Returns the slots of a chunk.
     pub fn slots(&self, chunk: u32) -> Range<u32> {
         let start = |chunk: u32| (chunk * SLOTS).div_ceil(self.chunks);
         start(chunk)..start(chunk + 1)
@@ -95,7 +95,7 @@ mod tests {
     fn slots_are_those_of_redis() {
         // The check value of this CRC.
         assert_eq!(crc16(b"123456789"), 0x31c3);
-        // As `CLUSTER KEYSLOT` answers.
+        // The answers of Redis' `CLUSTER KEYSLOT`.
         for (key, slot) in [("", 0), ("foo", 12182), ("bar", 5061), ("somekey", 11058)] {
             assert_eq!(slot_of(key.as_bytes()), slot, "{key}");
         }

@@ -39,7 +39,7 @@ fn memory_disk() -> Arc<dyn Disk> {
     Arc::new(MemoryDisk::default())
 }
 
-/// Random numbers from a seed.
+/// A generator of random numbers from a seed.
 struct Random(u64);
 
 impl Random {
@@ -107,7 +107,7 @@ fn scan_all(version: &Version) -> Map {
     map
 }
 
-/// A version holds exactly what a map does, whichever way it is asked.
+/// Checks that a version holds exactly what a map holds, with every kind of query.
 #[track_caller]
 fn check(version: &Version, map: &Map, keys: u64) {
     assert!(scan_all(version) == *map);
@@ -157,7 +157,7 @@ fn chunks_take_values_as_large_as_the_memory_of_one() {
     }
 }
 
-/// Random batches in all ways, against maps; every version stays what it was.
+/// Compares random batches in all modes with maps; every version must stay as it was.
 fn agree_with_maps(chunks: u32, executor: &Arc<dyn Executor>, seed: u64) {
     const KEYS: u64 = 400;
     let disk = memory_disk();
@@ -212,7 +212,8 @@ fn versions_agree_with_maps() {
     agree_with_maps(7, &threads, 101);
 }
 
-/// All pairs of runs over three keys, each absent, put in two ways or, in the new one, deleted.
+/// All pairs of runs over three keys, each absent, put with one of two values or, in the new run,
+/// deleted.
 #[test]
 fn every_small_join_agrees_with_a_map() {
     let keys: [&[u8]; 3] = [b"a", b"b", b"c"];
@@ -277,13 +278,13 @@ fn a_version_that_was_rolled_back_is_not_published_by_accident() {
     writer.forgive(3).unwrap();
     writer.publish(3).unwrap();
     assert_eq!(writer.pointer().current, Some(3));
-    // One that did not please can be marked too, but not while it is current.
+    // A version that was not published can be marked bad, too; the current one cannot.
     assert!(writer.condemn(3).is_err());
     writer.forgive(2).unwrap();
     writer.condemn(2).unwrap();
     writer.condemn(2).unwrap();
     assert!(matches!(writer.publish(2).unwrap_err().kind(), ErrorKind::Argument { .. }));
-    // A number is never given twice.
+    // A number is never used twice.
     let entry = (b"key".to_vec(), Some(vec![9]));
     assert_eq!(write(&mut writer, &[entry], Mode::Auto, 9).unwrap().name.number, 4);
 }
@@ -317,7 +318,7 @@ fn a_delta_file_makes_the_same_version_elsewhere() {
         assert_eq!(made.name.id, 2);
         writer.publish(made.name.number).unwrap();
         assert!(scan_all(&open(&there, made.name.number)) == scan_all(&new));
-        // It does not lead from the version that is current now.
+        // The delta does not lead from the version that is current now.
         let error = writer.apply(&path, sort, Mode::Merge, facts(78)).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Mismatch { .. }), "{error}");
     }
@@ -346,7 +347,7 @@ fn a_diff_tells_how_far_it_is_and_can_be_stopped() {
     .unwrap();
     let told = told.load(Relaxed);
     assert!((80_000..=100_100).contains(&told), "{told}");
-    // Nothing differs for a long time.
+    // The progress callback is called although nothing differs.
     let error = diff(&(Arc::new(|_| Err(ErrorKind::Stopped.into())) as Watch)).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Stopped), "{error}");
 }
@@ -371,7 +372,7 @@ fn what_is_needed_stays_and_what_is_not_goes() {
         removed.kept,
         [(2, Reason::Pinned), (3, Reason::InUse), (5, Reason::Unpublished), (6, Reason::Current)]
     );
-    // The base of version 1 is that of version 2 too.
+    // The base of version 1 is the base of version 2, too.
     assert_eq!(removed.tables, 1);
     assert_eq!(scan_all(&open(&disk, 2)).len(), 2);
     assert_eq!(scan_all(&held).len(), 3);
@@ -380,7 +381,7 @@ fn what_is_needed_stays_and_what_is_not_goes() {
     let young = Retention { age_s_min: 98, ..rules };
     let removed = writer.collect(&young, &mut |_| Ok(())).unwrap();
     assert_eq!((removed.versions, removed.tables), (vec![2], 2));
-    // A clock that went back makes everything young.
+    // If the clock went back, every version is young.
     let early = Retention { now_s: 0, age_s_min: 1, ..rules };
     assert!(writer.collect(&early, &mut |_| Ok(())).unwrap().versions.is_empty());
     let removed = writer.collect(&rules, &mut |_| Ok(())).unwrap();
@@ -403,13 +404,13 @@ fn a_version_that_was_never_current_can_be_discarded() {
     let held = open(&disk, 2);
     assert!(matches!(writer.discard(2).unwrap_err().kind(), ErrorKind::Busy));
     drop(held);
-    // The chunk that the batch does not touch is version 1's too.
+    // Version 1 shares the chunk that the batch does not touch.
     let removed = writer.discard(2).unwrap();
     assert_eq!((removed.versions, removed.tables, tables()), (vec![2], 1, 2));
     assert_eq!(scan_all(&open(&disk, 1)).len(), 1);
     assert!(matches!(writer.discard(1).unwrap_err().kind(), ErrorKind::Argument { .. }));
     assert!(matches!(writer.discard(2).unwrap_err().kind(), ErrorKind::Absent));
-    // Its number is not given again.
+    // The number is not used again.
     assert_eq!(write(&mut writer, &entry(3), Mode::Merge, 3).unwrap().name.number, 3);
 }
 
@@ -425,7 +426,7 @@ fn a_store_without_versions_can_be_made_again_or_abandoned() {
     assert_eq!(disk.list(Path::new(FOLDER)).unwrap(), [""; 0]);
     let mut writer = create(&disk, 1, Arc::new(Inline));
     write(&mut writer, &[(vec![1], Some(vec![1]))], Mode::Merge, 1).unwrap();
-    // One with versions stays.
+    // A store with versions stays.
     writer.abandon().unwrap();
     assert_eq!(scan_all(&open(&disk, 1)).len(), 1);
 }
@@ -442,7 +443,7 @@ fn a_version_that_is_gone_can_come_back_under_its_id() {
     writer.publish(2).unwrap();
     let rules = Retention { keep: 0, age_s_min: 0, now_s: 100, free_bytes_min: 0 };
     let removed = writer.collect(&rules, &mut |_| Ok(())).unwrap();
-    // Its tables are the bases of version 2.
+    // The tables of version 1 are the bases of version 2.
     assert_eq!((removed.versions, removed.tables), (vec![1], 0));
     let again = write(&mut writer, &entries[..1], Mode::Merge, 1).unwrap();
     assert_eq!((again.name.number, again.entries()), (3, 100..=100));
@@ -493,7 +494,7 @@ fn nothing_is_removed_while_the_current_version_is_lost_or_damaged() {
         assert!(writer.collect(&rules, &mut |_| Ok(())).is_err(), "{damage}");
         let tables = disk.list(&Path::new(FOLDER).join("tables")).unwrap();
         assert_eq!(tables.len(), 4, "{damage}");
-        // An earlier version can be compared with nothing, and published all the same.
+        // An earlier version can then not be compared, and can still be published.
         assert!(writer.report(1, &Gates::default()).unwrap().passes(), "{damage}");
         let gates = Gates { change_max: Some(1.0), ..Gates::default() };
         assert!(!writer.report(1, &gates).unwrap().passes(), "{damage}");
@@ -649,7 +650,7 @@ fn the_file_of_a_version_is_mended_too_unless_the_copy_has_another_one() {
         assert_eq!((mended.mended, mended.damage.len()), (1, 1), "{damage}");
         assert!(scan_all(&open(&disk, 1)) == whole, "{damage}");
     }
-    // The copy loses its version and makes another one of that number.
+    // The copy loses its version and makes another one with the same number.
     for name in ["copy/versions/0000000001", "copy/CURRENT"] {
         disk.remove(Path::new(name)).unwrap();
     }

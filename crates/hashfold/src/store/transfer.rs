@@ -1,4 +1,4 @@
-//! Deltas between versions, as files: made here, applied there.
+//! Delta files between versions: made from one store, applied to another.
 
 use super::{
     delta::{DeltaInfo, DeltaReader, DeltaWriter},
@@ -17,8 +17,9 @@ use crate::{
 };
 use std::{path::Path, sync::Arc};
 
-/// Writes what leads from one version to another into a file, synced, also its name. `watch` is
-/// told how many more entries of both versions were read; its error ends the work.
+/// Writes the changes from one version to another into a file, and syncs the file and its name.
+/// `watch` is called with the number of further entries read from both versions; an error that it
+/// returns ends the work.
 pub fn diff(
     disk: &dyn Disk,
     old: &Version,
@@ -44,7 +45,7 @@ pub fn diff(
     let mut changes = Changes::default();
     for chunk in 0..chunks as u32 {
         let [before, after] = [old, new].map(|version| &version.info().chunks[chunk as usize]);
-        // How many keys there are under deltas is known only to whoever reads them.
+        // The number of keys under deltas is known only after reading them.
         if before == after && before.deltas().is_empty() {
             changes.unchanged += before.base().entries;
             continue;
@@ -65,11 +66,11 @@ pub fn diff(
     Ok((info, changes))
 }
 
-/// A run whose entries are counted: also those that a join leaves out.
+/// A run whose entries are counted, those that a join leaves out included.
 struct Counted<R> {
     run: R,
     watch: Watch,
-    /// Entries that the watch was not told of.
+    /// Number of entries since the last call of the watch.
     untold: u64,
 }
 
@@ -96,8 +97,8 @@ impl<R: Run> Run for Counted<R> {
 }
 
 impl StoreWriter {
-    /// Makes a version of the current one and a delta file, which must lead from that version.
-    /// The new version has the id that it has where the delta was made.
+    /// Makes a version from the current version and a delta file, which must lead from that
+    /// version. The new version has the same id as the version that the delta leads to.
     pub fn apply(
         &mut self,
         path: &Path,

@@ -1,11 +1,11 @@
-//! The block tree of a table: a hash of every piece of its files, in the file `TREE` beside them.
+//! The block tree of a table: the hashes of all pieces of its files, in the file `TREE` beside them.
 //!
-//! With it, each piece of a table can be checked, fetched and mended by itself. The hash of the
-//! tree, its root, stands in the version file, so that a version names exact bytes.
+//! With the tree, each piece of a table can be checked, fetched and mended separately. The version
+//! file has the hash of the tree, its root, so a version names exact bytes.
 //!
 //! The file is a frame. Its header has the table's seed and id, and its footer no fields. The body
-//! (the same table stands in `docs/formats/store.md`; counts and sizes are variable-length
-//! integers), filled up with zeros; the root is the BLAKE3 hash of the body without these:
+//! (`docs/formats/store.md` has the same table; counts and sizes are variable-length integers) is
+//! padded with zeros; the root is the BLAKE3 hash of the body without the padding:
 //!
 //! | field         | size |                                                                  |
 //! |---------------|-----:|------------------------------------------------------------------|
@@ -39,9 +39,10 @@ use std::{
 /// The name of a table's block tree in its folder.
 pub(super) const NAME: &str = "TREE";
 
-/// The longest piece, in bytes. Others are as long as the write that made them.
+/// Maximum size of a piece, in bytes. A piece is as long as the write that made it, up to this
+/// size.
 const PIECE_SIZE_MAX: u64 = 1 << 26;
-/// The largest tree that is read, in bytes: of a table of 30 TB.
+/// Maximum size of a tree that is read, in bytes: the tree of a table of 30 TB.
 const TREE_SIZE_MAX: u64 = 1 << 30;
 
 /// The hash of a piece.
@@ -62,7 +63,7 @@ pub(super) struct FileTree {
 }
 
 impl FileTree {
-    /// In bytes.
+    /// Returns the size of the file, in bytes.
     pub(super) fn size(&self) -> u64 {
         self.pieces.last().map_or(0, |piece| piece.bytes.end)
     }
@@ -121,7 +122,7 @@ impl Tree {
         Ok(Tree { files })
     }
 
-    /// Writes the file into the table's folder, synced.
+    /// Writes the tree into the table's folder, and syncs it.
     pub(super) fn write(&self, disk: &dyn Disk, folder: &Path, seed: Seed, id: u64) -> Result<()> {
         let body = self.encode();
         let mut bytes = Header::new(FileKind::Tree, seed, id).encode().to_vec();
@@ -161,19 +162,19 @@ impl Tree {
     }
 }
 
-/// As text.
+/// Returns bytes as hexadecimal digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A disk that hashes what is written through it, in whichever thread writes.
+/// A disk that hashes the bytes that are written through it, in the thread that writes them.
 #[derive(Debug)]
 pub(super) struct HashingDisk {
     disk: Arc<dyn Disk>,
     files: Mutex<BTreeMap<String, Arc<Hashes>>>,
 }
 
-/// The pieces written to a file, by their first bytes.
+/// The pieces written to a file, by offset.
 #[derive(Debug, Default)]
 struct Hashes(Mutex<BTreeMap<u64, Piece>>);
 
@@ -190,7 +191,7 @@ impl HashingDisk {
         HashingDisk { disk, files: Mutex::default() }
     }
 
-    /// The tree of these files, which were written through this disk, each byte once.
+    /// Returns the tree of these files, each byte of which was written once, through this disk.
     pub(super) fn tree(&self, names: impl Iterator<Item = String>) -> Tree {
         let files = self.files.lock().expect(NO_PANIC);
         let file = |name: String| {
@@ -296,11 +297,11 @@ impl BlockFile for HashingFile {
     }
 }
 
-/// Takes a piece, and its bytes if they have its hash.
+/// A callback that takes a piece, and its bytes if they have the piece's hash.
 pub(super) type VisitPiece<'a> = dyn FnMut(&Piece, Option<&[u8]>) -> Result<()> + 'a;
 
-/// Reads a file piece by piece; tells `visit` of each whether its bytes have its hash. A file that
-/// is too short has pieces that are damaged.
+/// Reads a file piece by piece, and calls `visit` with each piece. The missing pieces of a file
+/// that is too short count as damaged.
 pub(super) fn check_pieces(
     file: &dyn BlockFile,
     tree: &FileTree,

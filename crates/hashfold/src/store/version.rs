@@ -1,31 +1,31 @@
-//! What a version consists of: the file that says so.
+//! The version file, which says what a version consists of.
 //!
-//! A version file is a frame without a body, named by the version's number in ten digits in the
-//! folder `versions`. Its header has the store's seed and the version's id. The fields of its
-//! footer (the same tables stand in `docs/formats/store.md`; counts are variable-length integers,
-//! texts and bytes have their sizes in front):
+//! A version file is a frame without a body. Its name in the folder `versions` is the version's
+//! number in ten digits. Its header has the store's seed and the version's id. The fields of its
+//! footer (`docs/formats/store.md` has the same tables; counts are variable-length integers, texts
+//! and bytes are preceded by their sizes):
 //!
 //! | field         | size |                                                                  |
 //! |---------------|-----:|------------------------------------------------------------------|
 //! | store         |    8 | the store's id                                                   |
-//! | number        |    8 | 1 for a store's first version                                    |
+//! | number        |    8 | the version's number, from 1 on                                  |
 //! | parent        |   16 | number and id of the version that it was made from, or zeros     |
 //! | created       |    8 | seconds since 1970                                               |
 //! | block_size    |    4 | of its tables, in bytes                                          |
 //! | bucket_size   |    4 | of its tables' indexes                                           |
-//! | coding_limit  |    4 | likewise                                                         |
-//! | absent_bits   |    4 | likewise                                                         |
+//! | coding_limit  |    4 | of its tables' indexes                                           |
+//! | absent_bits   |    4 | of its tables' indexes                                           |
 //! | index         |    1 | 0 auto, 1 dense, 2 sparse, 3 fences                              |
-//! | changes       |    1 | 1 if these are known, 0 and then zeros if not                    |
+//! | changes       |    1 | 1 if the next four are known; 0 if not, and they are zeros       |
 //! | added         |    8 | keys that the parent does not have                               |
-//! | changed       |    8 | keys that have another value there                               |
+//! | changed       |    8 | keys that have another value in the parent                       |
 //! | removed       |    8 | keys that only the parent has                                    |
-//! | unchanged     |    8 | keys that have the same value there                              |
+//! | unchanged     |    8 | keys that have the same value in the parent                      |
 //! | chunks        |    … | count, then for each: count of layers, then the layers           |
 //! | attributes    |    … | count, then for each: name, value                                |
-//! | provenance    |    … | likewise                                                         |
+//! | provenance    |    … | count, then for each: name, value                                |
 //!
-//! A layer, the newest of a chunk first; the last one is the base, the others are deltas:
+//! A layer (the newest of a chunk comes first; the last one is the base, the others are deltas):
 //!
 //! | field         | size |                                                                  |
 //! |---------------|-----:|------------------------------------------------------------------|
@@ -34,7 +34,7 @@
 //! | deletions     |    8 | 0 in a base                                                      |
 //! | first, last   |   32 | the hashes of its first and last entry, or zeros                 |
 //! | key sizes     |   16 | of the shortest and the longest, in bytes                        |
-//! | value sizes   |   16 | likewise, deletions left out                                     |
+//! | value sizes   |   16 | of the shortest and the longest, in bytes, without deletions     |
 //! | payload       |    8 | of keys and values together, in bytes                            |
 //! | bytes         |    8 | of its files together                                            |
 //! | root          |   32 | the BLAKE3 hash of its block tree's pieces                       |
@@ -57,58 +57,60 @@ use crate::{
 };
 use std::{ops::RangeInclusive, path::Path};
 
-/// Deltas over a base, at most.
+/// Maximum number of deltas over a base.
 pub const DELTAS_MAX: usize = 64;
 
 /// The highest number of a version.
 pub(super) const NUMBER_MAX: u64 = u64::MAX >> 1;
 
-/// Entries, keys or bytes of a version, at most: far more than there is, and few enough that sums
-/// and small multiples of them are numbers of 64 bits.
+/// Maximum number of entries, keys or bytes of a version: far above any real version, and low
+/// enough that sums and small multiples fit into 64 bits.
 const COUNT_MAX: u64 = 1 << 56;
 
-/// The hash that a block tree's pieces come to.
+/// The root hash of a table's block tree.
 pub type Root = [u8; 32];
 
-/// Names and values that the library keeps and does not read.
+/// The user's names and values, which the library stores and does not read.
 pub type Attributes = Vec<(String, Vec<u8>)>;
 
-/// A version's number and id. Numbers count up within one store folder; the id is the same
-/// wherever the version is copied to, and no other version's.
+/// The name of a version: its number and its id.
+///
+/// Numbers count up within one store folder. The id is the same in every copy of the version, and
+/// no other version has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionName {
-    /// 1 for a store's first version.
+    /// Number of the version, from 1 on.
     pub number: u64,
-    /// Of its contents.
+    /// Id of the version's content.
     pub id: u64,
 }
 
-/// How a version's tables are built.
+/// The way in which a version's tables are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// How keys are divided into chunks.
+    /// The division of keys into chunks.
     pub slots: SlotMap,
-    /// Of the bases; a delta's is always dense.
+    /// Options of the bases' indexes; the index of a delta is always dense.
     pub index: IndexOptions,
-    /// The unit of reading in bytes.
+    /// Size of a block, the unit of reading, in bytes.
     pub block_size: usize,
 }
 
-/// How a version differs from its parent, in keys.
+/// The differences between a version and its parent, in keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Keys that the parent does not have.
+    /// Number of keys that the parent does not have.
     pub added: u64,
-    /// Keys that have another value there.
+    /// Number of keys that have another value in the parent.
     pub changed: u64,
-    /// Keys that only the parent has.
+    /// Number of keys that only the parent has.
     pub removed: u64,
-    /// Keys that have the same value there.
+    /// Number of keys that have the same value in the parent.
     pub unchanged: u64,
 }
 
 impl Changes {
-    /// The keys that differ.
+    /// Returns the number of keys that differ.
     pub fn total(&self) -> u64 {
         self.added + self.changed + self.removed
     }
@@ -124,74 +126,74 @@ impl Changes {
 /// One table of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer {
-    /// The table's id, which names its folder.
+    /// Id of the table, which names its folder.
     pub table: u64,
-    /// Entries, deletions included.
+    /// Number of entries, deletions included.
     pub entries: u64,
-    /// Entries that say that a key is deleted; 0 in a base.
+    /// Number of entries that are deletions; 0 in a base.
     pub deletions: u64,
-    /// The first hash and the last one, if there are entries.
+    /// The first and the last hash, if there are entries.
     pub hashes: Option<RangeInclusive<KeyHash>>,
-    /// The sizes of its keys and values, deletions left out.
+    /// The sizes of the keys and values; deletions have no value.
     pub sizes: Summary,
-    /// Of its files together, in bytes.
+    /// Size of the table's files together, in bytes.
     pub bytes: u64,
-    /// The hash of its block tree.
+    /// Root hash of the table's block tree.
     pub root: Root,
 }
 
-/// The keys of some slots.
+/// The tables that hold the keys of a range of slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// The newest first; the last one is the base, the others are deltas.
+    /// The layers, newest first; the last one is the base, the others are deltas.
     pub layers: Vec<Layer>,
 }
 
 impl Chunk {
-    /// The layer that the others change.
+    /// Returns the layer that the deltas change.
     pub fn base(&self) -> &Layer {
         self.layers.last().expect("a chunk has a base")
     }
 
-    /// The changes to the base, the newest first.
+    /// Returns the changes to the base, newest first.
     pub fn deltas(&self) -> &[Layer] {
         &self.layers[..self.layers.len() - 1]
     }
 }
 
-/// A version: which tables it consists of, and where it comes from.
+/// The description of a version: its tables and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionInfo {
-    /// Of all hashes in the store.
+    /// Seed that all keys of the store are hashed with.
     pub seed: Seed,
-    /// The store's id.
+    /// Id of the store.
     pub store: u64,
-    /// Its number and id.
+    /// Number and id of the version.
     pub name: VersionName,
-    /// What it was made from.
+    /// The version that this one was made from.
     pub parent: Option<VersionName>,
-    /// When, in seconds since 1970, by the clock of whoever made it.
+    /// Time of creation by the writer's clock, in seconds since 1970.
     pub created_s: u64,
-    /// How its tables are built.
+    /// The way in which the version's tables are built.
     pub shape: Shape,
-    /// How it differs from its parent, where that was counted: not for deltas.
+    /// Differences from the parent, if they were counted; they are not counted for deltas.
     pub changes: Option<Changes>,
-    /// In the order of their slots.
+    /// The chunks, in the order of their slots.
     pub chunks: Vec<Chunk>,
-    /// What the user keeps with the data, such as their schema.
+    /// The user's attributes of the data, such as the schema.
     pub attributes: Attributes,
-    /// What the user notes about this version: inputs, commands.
+    /// The user's notes about this version: inputs, commands.
     pub provenance: Attributes,
 }
 
 impl VersionInfo {
-    /// All layers of all chunks.
+    /// Returns all layers of all chunks.
     pub fn layers(&self) -> impl Iterator<Item = &Layer> {
         self.chunks.iter().flat_map(|chunk| &chunk.layers)
     }
 
-    /// How many entries there are, exactly if there are no deltas: a delta's entry may be new or
-    /// in the place of an older one, and a deletion may delete nothing.
+    /// Returns the number of entries. It is exact if there are no deltas, and else a range: an
+    /// entry of a delta may be new or replace an older one, and a deletion may delete nothing.
     pub fn entries(&self) -> RangeInclusive<u64> {
         let (mut least, mut most) = (0, 0);
         for chunk in &self.chunks {
@@ -205,18 +207,19 @@ impl VersionInfo {
         least..=most
     }
 
-    /// The deltas of the chunk that has the most.
+    /// Returns the number of deltas of the chunk that has the most.
     pub fn deltas(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.deltas().len()).max().unwrap_or(0)
     }
 
-    /// Of all its files together, shared ones included, in bytes.
+    /// Returns the size of the version's files together, in bytes, those shared with other versions
+    /// included.
     pub fn bytes(&self) -> u64 {
         self.layers().map(|layer| layer.bytes).sum()
     }
 
-    /// Reads the version with this number out of the folder `versions`. It must be of the store
-    /// whose pointer this is, where that can be read.
+    /// Reads the description of a version from the folder `versions`. The version must belong to
+    /// the store of the given pointer, if that could be read.
     pub(super) fn read(
         disk: &dyn Disk,
         versions: &Path,
@@ -256,7 +259,7 @@ impl VersionInfo {
         decode(&header, &footer.fields).map_err(|error| error.at(&file.place().offset(start)))
     }
 
-    /// The whole version file.
+    /// Returns the bytes of the version file.
     pub(super) fn encode(&self) -> Result<Vec<u8>> {
         let header = Header::new(FileKind::Version, self.seed, self.name.id).encode();
         let footer = Footer { fields: self.encode_fields(), body_sum: 0 };
@@ -296,7 +299,7 @@ impl VersionInfo {
     }
 }
 
-/// The error of looking for a version that has no file: it is lost if it is listed.
+/// Returns the error for a version without a file: the version is lost if it is listed.
 pub(super) fn no_file(listed: Option<VersionName>, path: &Path) -> Error {
     match listed {
         Some(name) => Error::missing(format!("file of version {}", name.number), path),
@@ -304,12 +307,12 @@ pub(super) fn no_file(listed: Option<VersionName>, path: &Path) -> Error {
     }
 }
 
-/// The name of a version's file.
+/// Returns the name of a version's file.
 pub(super) fn file_name(number: u64) -> String {
     format!("{number:010}")
 }
 
-/// The number in a name that [`file_name`] made.
+/// Returns the number in a name that [`file_name`] made.
 pub(super) fn number_of(name: &str) -> Option<u64> {
     let number = name.parse().ok()?;
     ((1..=NUMBER_MAX).contains(&number) && file_name(number) == name).then_some(number)
@@ -365,7 +368,7 @@ fn decode(header: &Header, fields: &[u8]) -> Result<VersionInfo> {
     })
 }
 
-/// As whoever builds tables wants it.
+/// Refuses a shape that table builders would refuse.
 fn check_shape(header: &Header, index: IndexOptions, block_size: usize) -> Result<()> {
     let refused = |what| move |error: Error| Error::field(what, "as tables have it", error);
     index.check().map_err(refused("index options"))?;
@@ -373,7 +376,7 @@ fn check_shape(header: &Header, index: IndexOptions, block_size: usize) -> Resul
     options.check().map_err(refused("block size in bytes"))
 }
 
-/// Adds a number to a sum that must not become too large.
+/// Adds a number to a sum. Refuses a sum above [`COUNT_MAX`].
 fn add(what: &'static str, sum: &mut u64, number: u64) -> Result<()> {
     *sum = sum.saturating_add(number);
     match *sum <= COUNT_MAX {

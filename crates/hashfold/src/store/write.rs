@@ -1,4 +1,4 @@
-//! Making versions: from nothing, from the current one and a batch, from a delta.
+//! Making versions: from a first batch, from the current version and a batch, or from a delta file.
 
 use super::{
     batch::{Batch, SPILL},
@@ -31,72 +31,72 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Deltas of a chunk, at most, unless they are asked for: each costs every lookup of a key that it
+/// Maximum number of a chunk's deltas in [`Mode::Auto`]. Each delta costs a lookup of a key that it
 /// does not have 1/256 of a device read.
 const DELTAS_UNFOLDED_MAX: usize = 4;
 
-/// Deltas are folded into their base when they come to this part of it. A byte that changes is
-/// then written about twice and ten times more in folds, instead of as often as the base is larger
-/// than the batch: the size ratio between levels that LSM-trees use (LevelDB's 10; O'Neil et al.,
-/// *The Log-Structured Merge-Tree*, 1996, section 3.2).
+/// The size of a base divided by that of its deltas at which they are merged into it. Merging at a
+/// tenth writes a changed byte about twelve times: twice in deltas, ten times in merges. Levels of
+/// LSM-trees use the same ratio (LevelDB: 10; O'Neil et al., *The Log-Structured Merge-Tree*, 1996,
+/// section 3.2).
 const FOLD_RATIO: u64 = 10;
 
-/// The memory for reading and writing chunks side by side, in bytes, beside a sixteenth of the
-/// memory for sorting.
+/// Memory for reading and writing several chunks at once, in bytes; in addition, a sixteenth of the
+/// memory for sorting is used.
 const SIDE_BYTES_MIN: usize = 8 << 20;
 
-/// What a store is, from its first version on.
+/// Options of a store, which its first version fixes.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// Of all hashes in the store. Random, unless builds must be reproducible.
+    /// Seed that all keys of the store are hashed with. Random, unless builds must be reproducible.
     pub seed: Seed,
     /// A number that no other store has.
     pub id: u64,
-    /// How tables are built.
+    /// The way in which tables are built.
     pub shape: Shape,
-    /// What to keep with every version, such as the schema.
+    /// Attributes of every version, such as the schema.
     pub attributes: Attributes,
 }
 
-/// How a batch becomes a version.
+/// The way in which a batch becomes a version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// As a delta while that is cheap, else by merging: four deltas at most, with a tenth of the
-    /// bytes of what they change.
+    /// A delta while that is cheap, else a merge. A chunk gets at most four deltas, with at most a
+    /// tenth of the bytes of its base.
     #[default]
     Auto,
-    /// Merge it with all that is there, chunk by chunk.
+    /// Merges the batch with the base and the deltas of each chunk.
     Merge,
-    /// Write the batch alone, to be looked up first.
+    /// Writes the batch as a delta, which lookups try first.
     Delta,
-    /// The batch is all that there shall be.
+    /// Makes the batch the whole content of the version.
     Replace,
 }
 
-/// What to note about a new version.
+/// Facts to record with a new version.
 #[derive(Clone, Debug, Default)]
 pub struct VersionFacts {
-    /// A number that no other version has: random.
+    /// A number that no other version has, such as a random one.
     pub id: u64,
-    /// Seconds since 1970.
+    /// Time of creation, in seconds since 1970.
     pub created_s: u64,
-    /// Inputs, commands, whatever may be asked for one day.
+    /// The user's notes: inputs, commands.
     pub provenance: Attributes,
 }
 
-/// Changes a store, as the only one who does.
+/// The writer of a store. A store has one writer at a time.
 ///
-/// Versions that it makes are complete and on the device when they are returned, and nobody sees
-/// them until they are published. What a crash leaves behind is removed by the next writer.
+/// A version that a method returns is complete and durable, and readers do not see it until it is
+/// published. The next writer removes what a crash has left.
 pub struct StoreWriter {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) folder: PathBuf,
     executor: Arc<dyn Executor>,
     pub(super) pointer: Pointer,
-    /// Of a store that has no version yet.
+    /// The options of a store that has no version yet.
     options: Option<StoreOptions>,
     watch: Watch,
-    /// What this process knows of the folder's names is on the device.
+    /// Whether the names in the folder are known to be durable.
     pub(super) is_settled: bool,
     /// Versions that the pointer on the disk does not list.
     unlisted: Vec<u64>,
@@ -104,8 +104,11 @@ pub struct StoreWriter {
 }
 
 impl StoreWriter {
-    /// Makes a store. `Exists` if there is one with versions already, `Busy` if somebody else is
-    /// writing there.
+    /// Creates a store.
+    ///
+    /// # Errors
+    /// `Exists` if the folder has a store with versions, `Busy` if another process writes there,
+    /// `WrongKind` if the folder has a data set of another kind.
     pub fn create(
         disk: Arc<dyn Disk>,
         folder: &Path,
@@ -117,7 +120,8 @@ impl StoreWriter {
         folder::check_kind(home.disk.as_ref(), folder, DataSetKind::Store)?;
         let mut pointer = Pointer::new(options.seed, options.id);
         match Pointer::read(home.disk.as_ref(), folder) {
-            // Making the first version ended before it was there. Its number is gone.
+            // An earlier writer ended before its first version was complete. The version's number
+            // is used up.
             Ok(old) if old.current.is_none() && old.versions.is_empty() => {
                 pointer.newest = old.newest;
             }
@@ -139,7 +143,10 @@ impl StoreWriter {
         Ok(writer)
     }
 
-    /// Opens a store to change it. `Busy` if somebody else has.
+    /// Opens a store for writing.
+    ///
+    /// # Errors
+    /// `Busy` if another process writes there, `Absent` if there is no store.
     pub fn open(
         disk: Arc<dyn Disk>,
         folder: &Path,
@@ -170,9 +177,9 @@ impl StoreWriter {
         }
     }
 
-    /// Reads the pointer, and makes the names that are there permanent, if that is not known: a
-    /// call may have failed after it was done, and whoever wrote here before may have been killed
-    /// before the end. What a power cut could bring back must not be removed.
+    /// Reads the pointer, and makes the names in the folder durable if they may not be: an earlier
+    /// call may have failed after it took effect, and an earlier writer may have been killed. A
+    /// file whose name a power cut could bring back must not be removed.
     pub(super) fn settle(&mut self) -> Result<()> {
         if !self.is_settled {
             self.pointer = Pointer::read(self.disk.as_ref(), &self.folder)?;
@@ -184,9 +191,9 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Lists the versions that the pointer does not know: of a writer that was killed, or newer
-    /// than a pointer that was restored from a copy. Those that they were made from may be lost,
-    /// and are listed too.
+    /// Lists the versions that the pointer does not know: a killed writer made them, or they are
+    /// newer than a pointer that was restored from a copy. Their parents may be lost, and are
+    /// listed as well.
     fn adopt(&mut self) -> Result<()> {
         let there = numbers(self.disk.as_ref(), &self.folder)?;
         let known = self.pointer.newest;
@@ -209,32 +216,32 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Versions that `CURRENT` did not list when the writer read it: a writer was killed before it
-    /// did, or `CURRENT` was restored from an older copy. They are whole, and listed with the next
-    /// change.
+    /// Returns the versions that `CURRENT` did not list when the writer read it: their writer was
+    /// killed, or `CURRENT` was restored from an older copy. They are whole, and the next change
+    /// lists them.
     pub fn unlisted(&self) -> &[u64] {
         &self.unlisted
     }
 
-    /// The same writer, telling `watch` how far it is.
+    /// Sets the callback that is called with the progress of this writer.
     #[must_use]
     pub fn watched_by(mut self, watch: Watch) -> StoreWriter {
         self.watch = watch;
         self
     }
 
-    /// Which version is current. This also tells, after an error, whether something was done
-    /// before it; only the next change that succeeds makes sure that it lasts.
+    /// Returns the pointer, which names the current version. After an error it also shows whether
+    /// the call had taken effect; only the next successful change makes that durable.
     pub fn pointer(&self) -> &Pointer {
         &self.pointer
     }
 
-    /// What a version consists of.
+    /// Returns the description of a version.
     pub fn version(&self, number: u64) -> Result<VersionInfo> {
         VersionInfo::read(self.disk.as_ref(), &self.versions(), number, Some(&self.pointer))
     }
 
-    /// The version that the next one is made from: the current one.
+    /// Returns the current version, which the next version is made from.
     pub fn parent(&self) -> Result<Option<VersionInfo>> {
         self.pointer.current.map(|number| self.version(number)).transpose()
     }
@@ -251,34 +258,37 @@ impl StoreWriter {
         match (parent, &self.options) {
             (Some(parent), _) => Ok(parent.shape),
             (None, Some(options)) => Ok(options.shape),
-            // Nothing was published yet, or it cannot be read; some version knows.
+            // No version is current, or it cannot be read; another version has the shape, too.
             (None, None) => Ok(self.newest()?.shape),
         }
     }
 
-    /// The newest version that is there.
+    /// Returns the newest version.
     fn newest(&self) -> Result<VersionInfo> {
         let newest = self.numbers()?.pop();
         let absent = || Error::new(ErrorKind::Absent).at(&Place::file(&self.versions()));
         self.version(newest.ok_or_else(absent)?)
     }
 
-    /// The numbers of all versions that have files, in order.
+    /// Returns the numbers of all versions that have files, in order.
     pub fn numbers(&self) -> Result<Vec<u64>> {
         let mut numbers = numbers(self.disk.as_ref(), &self.folder)?;
         numbers.retain(|number| !self.pointer.removing.contains(number));
         Ok(numbers)
     }
 
-    /// Takes the entries of a batch. They are sorted in so much memory, but a mebibyte for each
-    /// chunk at least, and spilled to the store's folder if that is too little.
+    /// Makes an empty batch. Its entries are sorted in the memory of `options`, at least 1 MiB per
+    /// chunk, and spilled to the store's folder if they do not fit.
     pub fn batch(&self, options: SortOptions) -> Result<Batch> {
         let shape = self.shape(self.parent()?.as_ref())?;
         let (tables, seed) = (self.tables(), self.pointer.seed);
         Batch::new(&self.disk, &tables, seed, shape.slots, options, &self.executor)
     }
 
-    /// Makes a version of the current one and a batch. `Exists` if there is a version with its id.
+    /// Makes a version from the current version and a batch.
+    ///
+    /// # Errors
+    /// `Exists` if there is a version with this id; whatever the batch or the device reports.
     pub fn write(&mut self, batch: Batch, mode: Mode, facts: VersionFacts) -> Result<VersionInfo> {
         self.settle()?;
         self.check_new(facts.id)?;
@@ -304,7 +314,8 @@ impl StoreWriter {
         let built = match self.build_chunks(jobs?, memory_bytes) {
             Ok(built) => built,
             Err(error) => {
-                // What was made already is of no use. What cannot be removed now will be later.
+                // The tables made so far are useless. The next writer removes what cannot be
+                // removed now.
                 let _ = self.sweep();
                 return Err(error);
             }
@@ -332,8 +343,8 @@ impl StoreWriter {
         Ok(info)
     }
 
-    /// The id of the table of a chunk that is made for a version. The first choice may be taken:
-    /// by an earlier version of this id, which is gone and has left tables to later ones.
+    /// Returns an id for the table of a chunk of a version. The first choice may be taken: an
+    /// earlier version of this id has been removed, but later versions still use its tables.
     fn new_table_id(&self, version: u64, chunk: u32) -> Result<u64> {
         let mut salted = chunk;
         loop {
@@ -357,7 +368,7 @@ impl StoreWriter {
         }
     }
 
-    /// Builds chunks, several at once, beside sorters that have so much memory.
+    /// Builds chunks, several at once, while sorters use `memory_bytes`.
     fn build_chunks(
         &self,
         jobs: Vec<ChunkJob>,
@@ -376,13 +387,13 @@ impl StoreWriter {
             Pending::start(executor, move || built.collect::<Vec<_>>())
         };
         let pending: Vec<_> = (0..lines).map(line).collect();
-        // All are waited for, also after an error: none may go on to write.
+        // All jobs are waited for, even after an error, so that none writes any more.
         let mut done: Vec<_> = pending.into_iter().flat_map(Pending::wait).collect();
         done.sort_unstable_by_key(|(number, _)| *number);
         done.into_iter().map(|(_, built)| built).collect()
     }
 
-    /// Tables have their ids from their version's.
+    /// Refuses the id of an existing version, because ids of tables follow from it.
     fn check_new(&self, id: u64) -> Result<()> {
         for number in self.numbers()? {
             if self.version(number).is_ok_and(|info| info.name.id == id) {
@@ -393,7 +404,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// A number that no version had.
+    /// Returns a number that no version has had.
     fn next_number(&self) -> Result<u64> {
         let number = self.pointer.newest + 1;
         if number > NUMBER_MAX {
@@ -404,13 +415,13 @@ impl StoreWriter {
         Ok(number)
     }
 
-    /// Writes a version's file: from here on the version is there.
+    /// Writes the file of a version. From here on the version exists.
     fn add(&mut self, info: &VersionInfo) -> Result<()> {
         let added = self.try_add(info);
         if added.is_err() {
             self.is_settled = false;
-            // Whoever is told that it failed may try again, under the same id. What cannot be
-            // removed now will be later.
+            // The caller may retry under the same id. The next writer removes what cannot be
+            // removed now.
             let _ = self.withdraw(info.name.number);
         }
         added
@@ -426,7 +437,7 @@ impl StoreWriter {
         self.replace(pointer)
     }
 
-    /// Removes a version that nobody was told of, if it got its name.
+    /// Removes the file of a version that was never returned to the caller.
     fn withdraw(&mut self, number: u64) -> Result<()> {
         if self.pointer.version(number).is_some() {
             let mut pointer = self.pointer.clone();
@@ -441,9 +452,9 @@ impl StoreWriter {
         self.sweep().map(|_| ())
     }
 
-    /// Removes what a crash left behind: versions that were being removed, tables that no version
-    /// consists of, and files that never got their names. Removes no table where a version is lost
-    /// or cannot be read: nobody knows what it needs.
+    /// Removes what a crash has left: versions that were being removed, tables that no version has,
+    /// and unfinished files. Removes no table if a version is lost or cannot be read, because its
+    /// tables are then unknown.
     pub(super) fn sweep(&self) -> Result<u64> {
         let (disk, versions) = (self.disk.as_ref(), self.versions());
         let new_pointer = new_name(&self.folder.join(pointer::NAME));
@@ -456,7 +467,7 @@ impl StoreWriter {
         }
         for number in &self.pointer.removing {
             let path = versions.join(file_name(*number));
-            // Who has it open keeps it.
+            // A version that a reader has open stays.
             if disk.exists(&path)?
                 && let Ok(_lock) = disk.lock(&path)
             {
@@ -469,7 +480,8 @@ impl StoreWriter {
         }
     }
 
-    /// The tables of all versions but one; `None` if a version is lost or cannot be read.
+    /// Returns the tables of all versions except `but`; `None` if a version is lost or cannot be
+    /// read.
     pub(super) fn used_tables(&self, but: Option<u64>) -> Result<Option<HashSet<u64>>> {
         let mut all = numbers(self.disk.as_ref(), &self.folder)?;
         all.extend(self.pointer.versions.iter().map(|version| version.number));
@@ -491,7 +503,7 @@ impl StoreWriter {
             None => name.ends_with(MENDED) || name.starts_with(SPILL),
         });
         if !spare.is_empty() {
-            // A version that is gone must not come back after its tables are.
+            // The version must be gone for good before its tables are removed.
             disk.sync_folder(&self.versions())?;
         }
         let mut removed = 0;
@@ -502,7 +514,7 @@ impl StoreWriter {
     }
 }
 
-/// The numbers of all versions in a store's folder, in order.
+/// Returns the numbers of all versions in a store's folder, in order.
 pub(super) fn numbers(disk: &dyn Disk, folder: &Path) -> Result<Vec<u64>> {
     let names = disk.list(&folder.join(VERSIONS))?;
     let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name)).collect();
@@ -510,8 +522,8 @@ pub(super) fn numbers(disk: &dyn Disk, folder: &Path) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// Removes a table's folder, or a file in its place; returns how many bytes that frees. Files that
-/// are not of a table stay, and the folder with them; a link goes, and what it leads to stays.
+/// Removes a table's folder, or a file in its place; returns the number of bytes that are freed.
+/// Other files in the folder stay, and the folder with them. A link is removed, its target stays.
 pub(super) fn remove_table(disk: &dyn Disk, path: &Path) -> Result<u64> {
     if disk.is_link(path)? {
         disk.remove(path)?;
@@ -538,7 +550,7 @@ pub(super) fn remove_table(disk: &dyn Disk, path: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// The maximum number of chunks that are built at once beside sorters with `memory_bytes`.
+/// Returns the maximum number of chunks that are built at once while sorters use `memory_bytes`.
 fn side_by_side(jobs: &[ChunkJob], memory_bytes: usize) -> usize {
     let old = jobs.iter().filter_map(|job| job.old.as_ref());
     let layers = old.map(|(number, parent)| parent.chunks[*number].layers.len()).max();
@@ -546,11 +558,11 @@ fn side_by_side(jobs: &[ChunkJob], memory_bytes: usize) -> usize {
     ((SIDE_BYTES_MIN + memory_bytes / 16) / each_bytes).max(1)
 }
 
-/// What is done for one chunk.
+/// The work for one chunk.
 struct ChunkJob {
     run: Sorted,
     mode: Mode,
-    /// The chunk in the parent version.
+    /// The index of the chunk in the parent version, and that version.
     old: Option<(usize, Arc<VersionInfo>)>,
     builder: LayerBuilder,
 }
@@ -578,7 +590,7 @@ impl ChunkJob {
         let summary = self.run.summary();
         let is_empty = summary.entries_max == 0;
         let deltas: u64 = old.deltas().iter().map(|layer| layer.bytes).sum();
-        // A delta puts a byte in front of each value.
+        // A delta has one more byte per value.
         let is_cheap = old.deltas().len() < DELTAS_UNFOLDED_MAX
             && summary.values.max < VALUE_BYTES_MAX as u64
             && (deltas + summary.bytes_max) * FOLD_RATIO <= old.base().bytes;
@@ -600,7 +612,7 @@ impl ChunkJob {
         Ok((Chunk { layers: vec![layer] }, Some(join.changes())))
     }
 
-    /// Reads the old chunk beside the batch.
+    /// Joins the old chunk with the batch.
     fn join(self, keep: Keep) -> Result<(Chunk, Option<Changes>)> {
         let (number, parent) = self.old.expect("only an old chunk is joined");
         let (disk, tables) = (&self.builder.disk, &self.builder.tables);
@@ -615,9 +627,9 @@ impl ChunkJob {
     }
 }
 
-/// What becomes of a chunk.
+/// The plan for a chunk.
 enum Plan {
-    /// It stays as it is.
+    /// The chunk is shared with the parent version.
     Share,
     Delta,
     Join(Keep),
