@@ -1,4 +1,4 @@
-//! `hashfold build`: rows in, a table out.
+//! `hashfold build`: makes a table from files of rows.
 
 use crate::{
     device,
@@ -24,47 +24,47 @@ use hashfold::{
 use serde_json::json;
 use std::{path::PathBuf, time::Instant};
 
-/// Make a table of the rows of some files
+/// Build a table from files of rows
 ///
-/// The format of a file is known from its name: .csv .tsv .jsonl .ndjson .parquet .arrow .feather
-/// .raw, and those with .gz, .gzip, .zst or .zstd behind. A file with such an end that is cut short
-/// or not compressed is refused. Of rows with the same key the last one wins.
+/// The file name gives the format: .csv .tsv .jsonl .ndjson .parquet .arrow .feather .raw, each also
+/// with .gz, .gzip, .zst or .zstd appended. A file with such a name that was cut short or is not
+/// compressed is refused. If rows have the same key, the last one wins.
 ///
-/// A value is the bytes of its column if there is one, and it is text or binary; several columns
-/// become a row with their names and types. Fields of JSON Lines keep their JSON text; without
-/// --value all of the object but the key is the value.
+/// One text or binary column is stored as its bytes. Several columns are stored as a row with names
+/// and types. Fields of JSON Lines keep their JSON text; without --value, the value is the whole
+/// object without the key.
 ///
-/// An input has at most 16,384 columns, or fields of a JSON object; a line of column names has at
-/// most 1 MiB, a row 256 MiB.
+/// Limits: 16,384 columns or fields of a JSON object, 1 MiB for the line of column names, 256 MiB
+/// per row.
 ///
-/// Raw input is a sequence of: key length and value length (u32, little-endian), key, value.
+/// Raw input is a sequence of records: key length and value length (u32, little-endian), key, value.
 #[derive(Args, Debug)]
 pub(crate) struct BuildArgs {
-    /// Files of rows, read in this order; '-' is standard input
+    /// Files of rows, read in this order; '-' reads standard input
     #[arg(required = true, value_name = "INPUT")]
     inputs: Vec<String>,
-    /// The folder to make the table in
+    /// Folder to make the table in
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     #[command(flatten)]
     rows: RowArgs,
     #[command(flatten)]
     shape: ShapeArgs,
-    /// Replace the table if there is one; it is read until the new one is whole
+    /// Replace an existing table; readers see the old one until the new one is complete
     #[arg(long)]
     replace: bool,
-    /// Only read the input: count its rows and hash their keys, and build nothing
+    /// Only read the input, count its rows and hash their keys; build nothing
     #[arg(long)]
     dry_run: bool,
-    /// Threads that help to sort and write [default: the cores and two more]
+    /// Threads that sort and write [default: number of cores + 2]
     #[arg(long, value_name = "N", value_parser = units::parse_threads)]
     threads: Option<usize>,
-    /// Progress and summary as JSON objects on standard output
+    /// Print progress and summary as JSON objects on standard output
     #[arg(long)]
     json: bool,
 }
 
-/// What came of the input.
+/// Results of a build that the summary shows.
 struct Outcome {
     bad_rows: u64,
     duplicates: u64,
@@ -75,7 +75,7 @@ struct Outcome {
 pub(crate) fn run(args: &BuildArgs) -> Result<Exit> {
     let start = Instant::now();
     folder::refuse_store(&args.out, "`hashfold update` changes it")?;
-    // Until the input is there, which may be never, a signal ends the command as ever.
+    // Opening the input may wait forever (a pipe), so signals are handled only after it.
     let inputs = Inputs::open(&args.inputs, args.rows.read_options())?;
     let stop = Stop::on_signals()?;
     let (schema, meter) = (inputs.schema.clone(), inputs.meter.clone());
@@ -114,8 +114,8 @@ pub(crate) fn run(args: &BuildArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// What an id is made from in builds that can be repeated: all that goes into the table, in order,
-/// so that different tables have different ids.
+/// The id of a table in a reproducible build: a hash of all entries in order, so that different
+/// tables have different ids.
 struct Digest {
     seed: Seed,
     id: u64,
@@ -149,7 +149,7 @@ impl BuildArgs {
         if self.json { Show::Json } else { Show::Text }
     }
 
-    /// Reads and hashes as a build does.
+    /// Reads and hashes all rows, and builds nothing.
     fn dry_run(&self, inputs: Inputs, stop: &Stop, start: Instant) -> Result<Exit> {
         let (schema, meter) = (inputs.schema.clone(), inputs.meter.clone());
         let seed = self.shape.seed.unwrap_or_default();
@@ -196,7 +196,7 @@ impl BuildArgs {
         }
         notes += &self.rows.files.bad_rows_note(bad_rows);
         write_line(format_args!(
-            "built {}: {}{notes}; {}, index {:.2} bits a key; {seconds:.1} s, {}/s",
+            "built {}: {}{notes}; {}, index {:.2} bits per key; {seconds:.1} s, {}/s",
             self.out.display(),
             units::counted(stats.entries, "entry", "entries"),
             units::bytes(stats.data_bytes),
@@ -206,7 +206,7 @@ impl BuildArgs {
     }
 }
 
-/// A run that shows how far it is, and ends when the user asks to stop.
+/// A run that shows progress and ends when the user presses Ctrl-C.
 struct Watched<'a, R> {
     run: R,
     progress: Progress,

@@ -1,4 +1,4 @@
-//! `hashfold diff`: what leads from one version to another, as a file.
+//! `hashfold diff`: writes the changes between two versions to a file.
 
 use crate::{
     device,
@@ -26,25 +26,25 @@ use std::{
     time::Instant,
 };
 
-/// Write what leads from one version of a store to another into a file
+/// Write the changes between two versions of a store to a file
 ///
-/// `hashfold update DIR --delta FILE` makes the second version of a copy of the store that has the
-/// first one.
+/// `hashfold update DIR --delta FILE` applies the file to a copy of the store whose current version is
+/// A. Reads both versions in full.
 #[derive(Args, Debug)]
 pub(crate) struct DiffArgs {
-    /// The folder of the store
+    /// Folder of the store
     #[arg(value_name = "DIR")]
     store: PathBuf,
-    /// The version to lead from
+    /// Version with the old entries
     #[arg(value_name = "A")]
     from: u64,
-    /// The version to lead to [default: the current one]
+    /// Version with the new entries [default: the current one]
     #[arg(value_name = "B")]
     to: Option<u64>,
-    /// The file to write; one of that name is replaced when the new one is whole
+    /// File to write; an existing file is replaced when the new one is complete
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Progress and summary as JSON objects on standard output
+    /// Print progress and summary as JSON objects on standard output
     #[arg(long)]
     json: bool,
 }

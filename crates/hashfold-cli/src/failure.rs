@@ -1,15 +1,15 @@
-//! Why a command ends early: its exit code and one line for a person.
+//! Failures that end a command: an exit code and a one-line message.
 
 use hashfold::{Error, ErrorClass, ErrorKind};
 use rustix::io::Errno;
 use std::{fmt, io};
 
-/// What the caller of the command sees when it ends. The numbers are promised.
+/// Exit codes of the command. The numbers are part of its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// Everything was done.
     Done = 0,
-    /// The answer is no: a key is absent, a table is not sound.
+    /// The answer is no: a key is absent, a gate failed, problems were found.
     No = 1,
     /// The command line is wrong.
     Usage = 2,
@@ -19,53 +19,54 @@ pub(crate) enum Exit {
     Damage = 4,
     /// The operating system or the device failed.
     Io = 5,
-    /// Hashfold made a mistake.
+    /// A bug of Hashfold.
     Bug = 101,
-    /// Ctrl-C, as the shell reports it.
+    /// Stopped with Ctrl-C, as the shell reports it.
     Stopped = 130,
 }
 
-/// Ends the command.
+/// The reason why a command ends early.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
-    /// Nothing is said if it is empty.
+    /// Message for standard error; nothing is printed if it is empty.
     pub(crate) message: String,
 }
 
-/// A result of the command.
+/// The result type of the command.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
-    /// The command line is wrong.
+    /// Makes a failure for a wrong command line.
     pub(crate) fn usage(message: impl Into<String>) -> Failure {
         Failure { exit: Exit::Usage, message: message.into() }
     }
 
-    /// The input is wrong: `place` is a file, perhaps with line and column.
+    /// Makes a failure for wrong input; `place` is a file, perhaps with line and column.
     pub(crate) fn input(place: impl fmt::Display, what: impl fmt::Display) -> Failure {
         Failure { exit: Exit::Input, message: format!("{place}: {what}") }
     }
 
-    /// The operating system refused to `action` the `file`.
+    /// Makes a failure for an action that the operating system refused.
     pub(crate) fn io(file: impl fmt::Display, action: &str, source: &io::Error) -> Failure {
         let hint = hint(source);
         Failure { exit: Exit::Io, message: format!("{file}: cannot {action}: {source}{hint}") }
     }
 
-    /// The system refused to start a thread.
+    /// Makes a failure for a thread that the operating system did not start.
     pub(crate) fn thread(what: &str, source: &io::Error) -> Failure {
         let limits = "end other processes, or raise the limit that `ulimit -u` shows";
         let message = format!("the thread that {what}: cannot start: {source}; {limits}");
         Failure { exit: Exit::Io, message }
     }
 
-    /// The user asked to stop.
+    /// Makes a failure for Ctrl-C.
     pub(crate) fn stopped() -> Failure {
         Failure { exit: Exit::Stopped, message: "stopped; nothing was changed".into() }
     }
 
-    /// Standard output refused bytes. A reader that has seen enough (`| head`) is no failure.
+    /// Makes a failure for a write to standard output. A reader that went away (`| head`) is no
+    /// failure.
     pub(crate) fn output(source: &io::Error) -> Failure {
         match source.kind() {
             io::ErrorKind::BrokenPipe => Failure { exit: Exit::Done, message: String::new() },
@@ -74,7 +75,7 @@ impl Failure {
     }
 }
 
-/// What to do about an error of the operating system, where its own words do not say it.
+/// Returns what to do about an error of the operating system, if its own message does not say it.
 fn hint(source: &io::Error) -> &'static str {
     match Errno::from_io_error(source) {
         Some(Errno::FBIG) => "; raise the limit of file sizes, which `ulimit -f` shows",
@@ -93,14 +94,14 @@ impl From<Error> for Failure {
             (_, ErrorClass::Bug) => Exit::Bug,
         };
         let hint = match error.kind() {
-            ErrorKind::Exists => "; --replace builds it anew",
-            ErrorKind::DuplicateKey { .. } => "; without --unique the last one wins",
+            ErrorKind::Exists => "; replace it with --replace",
+            ErrorKind::DuplicateKey { .. } => "; without --unique the last row wins",
             ErrorKind::Missing { what } if what.starts_with("file of version") => {
-                "; `hashfold verify --repair-from COPY` restores it, or `hashfold gc --lost` gives it up, \
-                 after `hashfold publish` if another version has to be made current"
+                "; restore it with `hashfold verify --repair-from COPY`, or give it up with `hashfold gc \
+                 --lost`, after making another version current with `hashfold publish`"
             }
             ErrorKind::Missing { what } if what.starts_with("CURRENT") => {
-                "; `hashfold verify --repair-from COPY` makes it anew, or `--repair` without a copy"
+                "; repair it with `hashfold verify --repair-from COPY`, or with --repair if there is no copy"
             }
             ErrorKind::Io { source, .. } => hint(source),
             _ => "",

@@ -1,4 +1,4 @@
-//! What a folder holds, and the writer of the store in it.
+//! The kind of data set in a folder, and opening its store.
 
 use crate::{
     device,
@@ -14,7 +14,7 @@ use hashfold::{
 };
 use std::{path::Path, sync::Arc};
 
-/// What a folder holds.
+/// Returns what a folder holds.
 pub(crate) fn holds(folder: &Path) -> Result<Contents> {
     if folder.is_file() {
         return Err(Failure::usage(format!("{}: is a file, not a folder", folder.display())));
@@ -22,31 +22,35 @@ pub(crate) fn holds(folder: &Path) -> Result<Contents> {
     Ok(Contents::of(device::disk().as_ref(), folder)?)
 }
 
-/// Refuses a filter's folder where something else is meant.
+/// Refuses the folder of a filter where a table or store is expected.
 pub(crate) fn refuse_filter(folder: &Path) -> Result<()> {
     match holds(folder)?.kind() {
         Some(Kind::Filter) => Err(Failure::usage(format!(
-            "{}: is a filter; `hashfold filter` has the verbs for it: stat, contains, verify ...",
+            "{}: is a filter, expected a table or store; use `hashfold filter` (stat, contains, verify ...)",
             folder.display()
         ))),
         _ => Ok(()),
     }
 }
 
-/// Refuses a folder that is not a filter's.
+/// Refuses a folder that holds no filter.
 pub(crate) fn require_filter(folder: &Path) -> Result<()> {
     let contents = holds(folder)?;
     let what = match contents.kind() {
         Some(Kind::Filter) => return Ok(()),
         None if contents == Contents::Unknown => return Ok(()),
-        None => "there is no filter here; `hashfold filter create` makes one",
-        Some(Kind::Table) => "is a table; `hashfold stat`, `get` and `verify` are for it",
-        Some(Kind::Store) => "is a store; `hashfold stat`, `get` and `verify` are for it",
+        None => "there is no filter here; make one with `hashfold filter create`",
+        Some(Kind::Table) => {
+            "is a table, expected a filter; use `hashfold stat`, `get` and `verify`"
+        }
+        Some(Kind::Store) => {
+            "is a store, expected a filter; use `hashfold stat`, `get` and `verify`"
+        }
     };
     Err(Failure::usage(format!("{}: {what}", folder.display())))
 }
 
-/// Refuses a folder with anything in it but what is named here; `what` it is not.
+/// Refuses a folder with any file but `ours`; `what` is the kind of data set to be made there.
 pub(crate) fn check_empty(folder: &Path, what: &str, ours: &[&str]) -> Result<()> {
     if !device::disk().exists(folder)? {
         return Ok(());
@@ -61,7 +65,7 @@ pub(crate) fn check_empty(folder: &Path, what: &str, ours: &[&str]) -> Result<()
     }
 }
 
-/// Refuses a store's folder where a table is meant; `hint` says what can be done.
+/// Refuses the folder of a store where a table is expected; `hint` says what to do.
 pub(crate) fn refuse_store(folder: &Path, hint: &str) -> Result<()> {
     match holds(folder)?.kind() {
         Some(Kind::Store) => {
@@ -71,21 +75,21 @@ pub(crate) fn refuse_store(folder: &Path, hint: &str) -> Result<()> {
     }
 }
 
-/// Refuses a table's folder where a store is meant.
+/// Refuses the folder of a table where a store is expected.
 pub(crate) fn refuse_table(folder: &Path) -> Result<()> {
     let contents = holds(folder)?;
     match contents.kind() {
         None if contents != Contents::Unknown => Ok(()),
         None | Some(Kind::Table) => Err(Failure::usage(format!(
-            "{}: is a table, which never changes; `hashfold build` makes another one, \
-             `hashfold update` a store",
+            "{}: is a table, which never changes, expected a store; `hashfold build` makes \
+             another table, `hashfold update` a store",
             folder.display()
         ))),
         _ => refuse_filter(folder),
     }
 }
 
-/// Opens the store in a folder to change it, and says which versions `CURRENT` did not list.
+/// Opens a store to change it, and notes versions that `CURRENT` did not list.
 pub(crate) fn open_store(folder: &Path, executor: Arc<dyn Executor>) -> Result<StoreWriter> {
     refuse_table(folder)?;
     let writer = StoreWriter::open(device::disk(), folder, executor)?;
@@ -93,8 +97,8 @@ pub(crate) fn open_store(folder: &Path, executor: Arc<dyn Executor>) -> Result<S
     Ok(writer)
 }
 
-/// Says which versions `CURRENT` did not list: nothing is lost, and the user may have restored an
-/// old copy of it.
+/// Notes versions that `CURRENT` did not list. Nothing is lost; the user may have restored an old
+/// copy of `CURRENT`.
 pub(crate) fn note_unlisted(folder: &Path, writer: &StoreWriter) {
     let numbers: Vec<String> = writer.unlisted().iter().map(u64::to_string).collect();
     if !numbers.is_empty() {
@@ -113,18 +117,18 @@ pub(crate) fn read_pointer(folder: &Path) -> Result<Pointer> {
     Ok(Pointer::read(device::disk().as_ref(), folder)?)
 }
 
-/// The number of the current version of the store in a folder.
+/// Returns the number of a store's current version.
 pub(crate) fn current(folder: &Path) -> Result<u64> {
     read_pointer(folder)?.current.ok_or_else(|| {
         Failure::usage(format!(
-            "{}: no version was published yet; `hashfold versions` lists what is there",
+            "{}: no version was published yet; `hashfold versions` lists all versions",
             folder.display()
         ))
     })
 }
 
-/// The version that says what the store in a folder is: the current one, else the newest. `None`
-/// where there is no version.
+/// Returns the version whose columns and options new versions follow: the current one, otherwise the
+/// newest. `None` if there is no version.
 pub(crate) fn newest_or_current(folder: &Path) -> Result<Option<VersionInfo>> {
     if holds(folder)?.kind() != Some(Kind::Store) {
         return Ok(None);
@@ -142,11 +146,11 @@ pub(crate) fn newest_or_current(folder: &Path) -> Result<Option<VersionInfo>> {
     Ok(newest)
 }
 
-/// What an error about a version says to the user, who may have named one that is not there.
+/// Returns a function that turns an error about a version into a message for the user.
 pub(crate) fn about_version(folder: &Path, number: u64) -> impl FnOnce(Error) -> Failure {
     move |error| match error.kind() {
         ErrorKind::Absent => Failure::usage(format!(
-            "{}: there is no version {number}; `hashfold versions` lists what is there",
+            "{}: there is no version {number}; `hashfold versions` lists all versions",
             folder.display()
         )),
         _ => error.into(),

@@ -1,4 +1,4 @@
-//! `hashfold gc`: versions that nobody needs are removed.
+//! `hashfold gc`: removes versions that are not needed.
 
 use crate::{
     device,
@@ -22,34 +22,34 @@ use std::{
 
 /// Remove old versions of a store
 ///
-/// The current version stays, and so do those that are pinned, that somebody reads, or that were
-/// never published, unless --unpublished says otherwise.
+/// Never removed: the current version, pinned versions, and versions that a reader has open. Versions
+/// that were never published stay unless --unpublished is given.
 #[derive(Args, Debug)]
 pub(crate) struct GcArgs {
-    /// The folder of the store
+    /// Folder of the store
     #[arg(value_name = "DIR")]
     store: PathBuf,
-    /// Keep so many of the newest versions besides the current one
+    /// Number of newest versions to keep besides the current one
     #[arg(long, value_name = "N", default_value_t = 1)]
     keep: usize,
-    /// Keep versions that are younger than this: 90s, 15m, 2h, 7d
+    /// Minimum age of versions to remove: 90s, 15m, 2h, 7d
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = units::parse_seconds)]
     min_age: u64,
-    /// Remove versions that were never published too, as those are that did not pass a gate
+    /// Also remove versions that were never published
     #[arg(long)]
     unpublished: bool,
-    /// Give up versions whose files are missing or damaged and that no copy can restore; while there
-    /// is one, no table is removed
+    /// Give up versions whose version files are missing or damaged and can't be restored from a copy;
+    /// no table is removed while there is one
     #[arg(long)]
     lost: bool,
-    /// While less than this is free on the device, remove what the two rules above would keep, but
-    /// not the version before the current one
+    /// Free space to reach on the device: while less is free, --keep and --min-age are ignored, but
+    /// the version before the current one stays
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = units::parse_bytes)]
     free: usize,
-    /// Remove so many bytes a second at most, to leave the device to others [default: no limit]
+    /// Maximum rate of removal, in bytes per second [default: no limit]
     #[arg(long, value_name = "BYTES/S", value_parser = units::parse_bytes)]
     rate: Option<usize>,
-    /// The summary as a JSON object
+    /// Print the summary as a JSON object
     #[arg(long)]
     json: bool,
 }
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &GcArgs) -> Result<Exit> {
     let removed = removed.map_err(|error| match error.kind() {
         ErrorKind::Stopped => Failure {
             exit: Exit::Stopped,
-            message: "stopped; what was not removed yet will be the next time".into(),
+            message: "stopped; run it again to remove the rest".into(),
         },
         _ => error.into(),
     })?;
@@ -93,12 +93,12 @@ pub(crate) fn run(args: &GcArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Gives up the versions whose files are missing or damaged.
+/// Gives up the versions whose version files are missing or damaged.
 fn give_up_lost(folder: &Path, writer: &mut StoreWriter, json: bool) -> Result<()> {
-    // One that is current is not given up: an error says what can be done.
+    // The current version is never given up: this error says what to do.
     writer.parent()?;
     for (number, info) in store::versions(device::disk().as_ref(), folder)? {
-        // A file of a newer format is whole, and not ours to give up.
+        // A file of a newer format is not damaged.
         let is_newer = |error: &Error| matches!(error.kind(), ErrorKind::Version { .. });
         if info.is_err_and(|error| error.class() == ErrorClass::Damage && !is_newer(&error)) {
             writer.give_up(number)?;
@@ -121,7 +121,7 @@ fn discard(
     for number in writer.numbers()? {
         let pointer = writer.pointer();
         let is_pinned = pointer.pinned.contains(&number);
-        // A version that cannot be read may be needed to find out why.
+        // A version that can't be read is kept, so that its damage can be examined.
         let Ok(info) = writer.version(number) else { continue };
         let is_young = rules.now_s.saturating_sub(info.created_s) < rules.age_s_min;
         if versions::state(pointer, number) != "unpublished" || is_pinned || is_young {
@@ -176,10 +176,10 @@ impl GcArgs {
             write_line(format_args!("kept version {number}: {}", why(*reason)))?;
         }
         write_line(format_args!(
-            "collected {}: {} of {} removed, {} freed; {seconds:.1} s",
+            "collected {}: removed {} and {}, {} freed; {seconds:.1} s",
             self.store.display(),
-            units::counted(removed.tables, "table", "tables"),
             units::counted(removed.versions.len() as u64, "version", "versions"),
+            units::counted(removed.tables, "table", "tables"),
             units::bytes(removed.bytes),
         ))
     }
@@ -189,8 +189,8 @@ fn why(reason: Reason) -> &'static str {
     match reason {
         Reason::Current => "it is current",
         Reason::Pinned => "it is pinned",
-        Reason::InUse => "somebody reads it",
-        Reason::Unpublished => "it was never published",
+        Reason::InUse => "a reader has it open",
+        Reason::Unpublished => "it was never published; --unpublished removes it",
         Reason::New => "it is one of the newest",
         Reason::Young => "it is young",
         Reason::Damaged => "it is damaged; restore it from a copy, or give it up with --lost",

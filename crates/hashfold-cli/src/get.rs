@@ -1,4 +1,4 @@
-//! `hashfold get`: keys in, values out, in the order asked.
+//! `hashfold get`: looks up keys and writes their values in the order of the keys.
 
 use crate::{
     failure::{Exit, Failure, Result},
@@ -23,50 +23,51 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Look keys up
+/// Look up keys and write their values in the order of the keys
 ///
-/// Values are written in the order of the keys: as JSON Lines, an object with the columns of the
-/// value for each key; as CSV with a header; or raw, the bytes of the value alone if one KEY is
-/// given, else length-prefixed entries as `build --format raw` reads them.
+/// Formats: JSON Lines, one object per key with the columns of the value; CSV with a header; or raw:
+/// the bytes of the value if one KEY is given, otherwise length-prefixed entries as `build --format
+/// raw` reads them.
 ///
-/// An absent key is {"KEY COLUMN":"key","found":false} in JSON Lines and is left out of CSV and
-/// raw output; the command then ends with exit code 1. Bytes that are not UTF-8 are written as
-/// {"base64":"..."} in JSON.
+/// If a key is absent, the exit code is 1. JSON Lines then has {"KEY COLUMN":"key","found":false};
+/// CSV and raw output leave the key out. Bytes that are not UTF-8 are written as {"base64":"..."} in
+/// JSON.
 ///
-/// Keys of a file are looked up many at a time, those of standard input without delay where it
-/// pauses. While these come, versions of a store that become current are gone on to.
+/// Keys of a file are looked up in large batches with many reads in flight. Keys on standard input
+/// are answered whenever the input pauses; meanwhile the command follows the store's current
+/// version.
 #[derive(Args, Debug)]
 pub(crate) struct GetArgs {
     #[command(flatten)]
     source: SourceArgs,
-    /// Keys
+    /// Keys to look up
     #[arg(value_name = "KEY", required_unless_present = "keys", allow_negative_numbers = true)]
     key: Vec<OsString>,
-    /// A file with a key a line, plain, .gz or .zst; '-' is standard input
+    /// File with one key per line, plain, .gz or .zst; '-' reads standard input
     #[arg(long, value_name = "FILE", conflicts_with = "key")]
     keys: Option<String>,
-    /// What to write
+    /// Output format
     #[arg(long, default_value = "json")]
     format: OutputFormat,
-    /// How the data are read
+    /// Way to read the data; cached and mapped are faster if the data fit in RAM
     #[arg(long, default_value = "direct")]
     access: AccessName,
 }
 
-/// Keys that are looked up at once, at most.
+/// Maximum number of keys in a batch.
 const BATCH_KEYS: usize = 4096;
 
-/// Values that wait to be written in order, in bytes, as far as sizes can be foreseen.
+/// Target size of the values of a batch, in bytes; they wait in RAM to be written in order.
 const BATCH_BYTES: u64 = 64 << 20;
 
-/// Read of a line at most, in bytes: the longest key and its line end.
+/// Longest line of keys that is read, in bytes: the longest key and its line end.
 const LINE_BYTES_MAX: u64 = KEY_BYTES_MAX as u64 + 2;
 
-/// Between two looks for a version that became current.
+/// Time between two checks for a new current version.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &GetArgs) -> Result<Exit> {
-    // A map is there at once; an index that is read as a whole serves many look-ups better.
+    // A memory map opens at once; reading the whole index pays off for many lookups.
     let index = if args.keys.is_some() { Access::Cached } else { Access::Mapped };
     let options = OpenOptions { data: args.access.into(), index };
     let source = match &args.keys {
@@ -96,7 +97,7 @@ fn get_bytes(source: &Source, key: &[u8]) -> Result<Exit> {
     }
 }
 
-/// Whether a read returns at once.
+/// Returns whether a read would return at once.
 fn is_ready(file: &File) -> io::Result<bool> {
     const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
     match poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&AT_ONCE)) {
@@ -106,16 +107,16 @@ fn is_ready(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Looks keys up in batches.
+/// Looks up keys in batches.
 struct Lookup<'a> {
     source: &'a Source,
-    /// When the source was last refreshed.
+    /// Time of the last check for a new current version.
     refreshed: Instant,
     writer: EntryWriter,
     keys: Vec<Vec<u8>>,
-    /// The values of a batch, in the order in which they came.
+    /// Values of a batch, in the order in which the reads completed.
     bytes: Vec<u8>,
-    /// Where the value of each key is in `bytes`.
+    /// Position of each key's value in `bytes`.
     values: Vec<Option<Range<usize>>>,
     batch_keys: usize,
     asked: u64,
@@ -144,14 +145,14 @@ impl<'a> Lookup<'a> {
         if self.keys.len() >= self.batch_keys { self.flush() } else { Ok(()) }
     }
 
-    /// Takes the lines of a file, without their ends, as keys.
+    /// Adds the lines of a file, without line ends, as keys.
     fn push_lines(&mut self, path: &str) -> Result<()> {
         let failure = |error| read_failure(path, &error);
         let (bytes, handle) = open_polled(path, &Meter::default())?;
         let mut lines = BufReader::new(bytes);
         for number in 1u64.. {
             if !lines.buffer().contains(&b'\n') && !is_ready(&handle).map_err(failure)? {
-                // Whoever writes the keys may wait for the answers.
+                // The process that writes the keys may wait for the answers.
                 self.flush()?;
                 self.writer.flush()?;
             }
@@ -182,7 +183,7 @@ impl<'a> Lookup<'a> {
         Ok(())
     }
 
-    /// Looks the waiting keys up, and writes what was found in their order.
+    /// Looks up the waiting keys and writes their values in order.
     fn flush(&mut self) -> Result<()> {
         self.refresh()?;
         let Lookup { bytes, values, .. } = self;
@@ -231,7 +232,7 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// Keys in a batch whose values are so large.
+/// Returns the number of keys per batch if values have this size.
 fn batch_keys(value_bytes: u64) -> usize {
     ((BATCH_BYTES / value_bytes.max(1)) as usize).clamp(1, BATCH_KEYS)
 }

@@ -1,4 +1,4 @@
-//! The `hashfold` command. One file a verb; each parses, calls the library, and prints.
+//! The `hashfold` command. Each verb has a file that parses options, calls the library and prints.
 //!
 //! Entry points: [`build`], [`get`], [`scan`], [`stat`], [`verify`], [`reindex`] for tables;
 //! [`update`], [`merge`], [`publish`], [`rollback`], [`pin`], [`versions`], [`diff`], [`gc`] for
@@ -43,10 +43,13 @@ use crate::failure::{Exit, Result};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Huge key sets on flash with a few bits of RAM a key
+/// Key-value data sets and filters on flash, larger than RAM: one device read per lookup
 ///
-/// Exit codes: 0 done, 1 the answer is no, 2 wrong usage, 3 bad input, 4 damaged data, 5 I/O
-/// failed, 130 stopped with Ctrl-C.
+/// A folder holds a table (made by `build`, never changes), a store (made by `update`, has versions)
+/// or a filter (made by `filter add`, says whether a key was inserted).
+///
+/// Exit codes: 0 done, 1 the answer is no (a key is absent, a gate failed, verify found problems),
+/// 2 wrong usage, 3 bad input, 4 damaged data, 5 I/O failed, 130 stopped with Ctrl-C.
 #[derive(Parser, Debug)]
 #[command(name = "hashfold", version, max_term_width = 100)]
 struct Cli {

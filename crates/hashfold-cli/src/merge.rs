@@ -1,4 +1,4 @@
-//! `hashfold merge`: the deltas of a store folded into its bases.
+//! `hashfold merge`: merges the deltas of a store into its bases.
 
 use crate::{
     device,
@@ -18,18 +18,19 @@ use hashfold::{
 use serde_json::json;
 use std::{path::PathBuf, time::Instant};
 
-/// Fold the deltas of a store into its bases, as a new version, and make it current
+/// Merge the deltas of a store into its bases as a new version, and publish it
 ///
-/// It has the same entries; a look-up no longer has to ask the deltas first.
+/// The new version has the same entries and exact counts, and lookups no longer read deltas first.
+/// Rewrites the data of every chunk that has deltas.
 #[derive(Args, Debug)]
 pub(crate) struct MergeArgs {
-    /// The folder of the store
+    /// Folder of the store
     #[arg(value_name = "DIR")]
     store: PathBuf,
-    /// Threads that help to write [default: the cores and two more]
+    /// Threads that write [default: number of cores + 2]
     #[arg(long, value_name = "N", value_parser = units::parse_threads)]
     threads: Option<usize>,
-    /// Progress and summary as JSON objects on standard output
+    /// Print progress and summary as JSON objects on standard output
     #[arg(long)]
     json: bool,
 }
@@ -60,7 +61,8 @@ pub(crate) fn run(args: &MergeArgs) -> Result<Exit> {
 }
 
 impl MergeArgs {
-    /// Prints the version that is current now; `made` from how many deltas a chunk, since when.
+    /// Prints the current version; `made` has the number of merged deltas and the start time, or is
+    /// `None` if nothing was merged.
     fn report(&self, info: &VersionInfo, made: Option<(usize, Instant)>) -> Result<Exit> {
         let (number, deltas) = (info.name.number, made.map_or(0, |(deltas, _)| deltas));
         let seconds = made.map_or(0.0, |(_, start)| start.elapsed().as_secs_f64());
@@ -77,7 +79,7 @@ impl MergeArgs {
             ))?;
         } else {
             write_line(format_args!(
-                "merged {}: version {number}, published: {}, {} folded; {}; {seconds:.1} s",
+                "merged {}: version {number}, published: {}, {} merged; {}; {seconds:.1} s",
                 self.store.display(),
                 units::entries(&info.entries()),
                 units::counted(deltas as u64, "delta", "deltas"),

@@ -1,4 +1,4 @@
-//! Options that several verbs share.
+//! Options that several verbs have in common.
 
 use crate::{device, failure::Result, units};
 use clap::{Args, ValueEnum};
@@ -8,19 +8,22 @@ use hashfold::{
     table::{IndexChoice, IndexOptions},
 };
 
-/// The index of a table.
+/// Options for the index of a table.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct IndexArgs {
-    /// Which index to build
+    /// Index to build over the entries
     #[arg(long, default_value = "auto")]
     index: IndexName,
-    /// Keys in a bucket of the index, on average: more take less memory and more time
+    /// Average number of keys per bucket of a dense or sparse index; larger buckets take less RAM
+    /// and more CPU time per lookup
     #[arg(long, default_value_t = 64, value_name = "KEYS")]
     bucket_size: u32,
-    /// Nodes of up to so many keys have Huffman codes, larger ones Rice codes
+    /// Largest node of a dense or sparse index, in keys, that is coded with Huffman codes; larger
+    /// nodes are coded with Rice codes
     #[arg(long, default_value_t = 32, value_name = "KEYS")]
     coding_limit: u32,
-    /// Bits a key that tell, mostly without a read, that a key is absent
+    /// Extra bits of RAM per key in a dense index; N bits save all but one in 2^N of the device
+    /// reads for absent keys
     #[arg(long, default_value_t = 0, value_name = "N")]
     absent_bits: u32,
 }
@@ -28,13 +31,14 @@ pub(crate) struct IndexArgs {
 /// An index, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum IndexName {
-    /// By the size of the entries
+    /// Fences for small entries, dense for large ones
     Auto,
-    /// The rank of every entry
+    /// Rank of every entry: about 2.6 bits of RAM per key, 1 device read per lookup
     Dense,
-    /// The block of every entry, exactly
+    /// Block of every entry: 0.3 to 1.5 bits of RAM per key for small entries, 1 device read
     Sparse,
-    /// The block of every entry, nearly: some look-ups read the block before it too
+    /// Block of an entry or the block after it: 0.1 to 1 bit of RAM per key, a second device read
+    /// for about 1 % of lookups
     Fences,
 }
 
@@ -54,21 +58,21 @@ impl IndexArgs {
     }
 }
 
-/// How tables are built.
+/// Options for building tables.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct ShapeArgs {
-    /// The seed of the hash, for builds that can be repeated [default: random]
+    /// Seed of the hash; the same seed and input give the same files [default: random]
     #[arg(long, value_name = "N", value_parser = parse_seed)]
     pub(crate) seed: Option<Seed>,
     #[command(flatten)]
     pub(crate) index: IndexArgs,
-    /// The unit of reading, in bytes
+    /// Size of a block, the unit of device reads: 4KiB to 64KiB
     #[arg(long, default_value = "4KiB", value_parser = units::parse_bytes)]
     pub(crate) block_size: usize,
 }
 
 impl ShapeArgs {
-    /// The seed, one that nobody can foresee if none is given.
+    /// Returns the given seed, or a random one that nobody can foresee.
     pub(crate) fn seed(&self) -> Result<Seed> {
         match self.seed {
             Some(seed) => Ok(seed),
@@ -77,7 +81,7 @@ impl ShapeArgs {
     }
 }
 
-/// Reads a seed: a number, or its hexadecimal digits after `0x`.
+/// Parses a seed: a decimal number, or hexadecimal digits after `0x`.
 pub(crate) fn parse_seed(text: &str) -> Result<Seed, String> {
     let number = match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16),
@@ -86,14 +90,14 @@ pub(crate) fn parse_seed(text: &str) -> Result<Seed, String> {
     number.map(Seed).map_err(|error| error.to_string())
 }
 
-/// How data are read.
+/// Ways to read data from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AccessName {
-    /// Past the page cache, many reads at once
+    /// Bypass the page cache, many reads in flight
     Direct,
-    /// Through the page cache
+    /// Read through the page cache
     Cached,
-    /// Through a memory map
+    /// Read through a memory map
     Mapped,
 }
 

@@ -1,4 +1,4 @@
-//! `hashfold pin`: versions that stay.
+//! `hashfold pin`: protects versions from `hashfold gc`.
 
 use crate::{
     device,
@@ -14,16 +14,16 @@ use std::path::PathBuf;
 /// Protect a version of a store from `hashfold gc`, or stop protecting it
 #[derive(Args, Debug)]
 pub(crate) struct PinArgs {
-    /// The folder of the store
+    /// Folder of the store
     #[arg(value_name = "DIR")]
     store: PathBuf,
-    /// The version
+    /// Number of the version
     #[arg(value_name = "N")]
     version: u64,
-    /// Stop protecting it
+    /// Stop protecting the version
     #[arg(long)]
     release: bool,
-    /// The summary as a JSON object
+    /// Print the summary as a JSON object
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! `hashfold publish`: another version becomes the current one.
+//! `hashfold publish`: makes another version the current one.
 
 use crate::{
     device,
@@ -13,25 +13,24 @@ use std::path::PathBuf;
 
 /// Make a version of a store the current one
 ///
-/// It takes the same time whatever the size of the data: one small file is replaced. A version that
-/// does not pass a gate given here is marked bad instead, unless it was current before; the command
-/// then ends with exit code 1.
+/// Takes milliseconds, whatever the size of the data: one small file is replaced. A version that
+/// fails a gate is not published and is marked bad, unless it was current before; the exit code is
+/// then 1.
 #[derive(Args, Debug)]
 pub(crate) struct PublishArgs {
-    /// The folder of the store
+    /// Folder of the store
     #[arg(value_name = "DIR")]
     store: PathBuf,
-    /// The version [default: the newest]
+    /// Version to publish [default: the newest]
     #[arg(value_name = "N")]
     version: Option<u64>,
-    /// Only say how the version compares with the current one
+    /// Only report how the version differs from the current one
     #[arg(long)]
     dry_run: bool,
-    /// Publish a version all the same that is marked bad: one that was rolled back, or that did
-    /// not pass a gate
+    /// Publish a version even if it is marked bad: it was rolled back, or failed a gate
     #[arg(long)]
     force: bool,
-    /// The summary as a JSON object
+    /// Print the summary as a JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten, next_help_heading = "Gates")]
@@ -42,7 +41,10 @@ pub(crate) fn run(args: &PublishArgs) -> Result<Exit> {
     let mut writer = folder::open_store(&args.store, device::executor(None))?;
     let newest = writer.numbers()?.pop();
     let number = args.version.or(newest).ok_or_else(|| {
-        Failure::usage(format!("{}: there is no version yet", args.store.display()))
+        Failure::usage(format!(
+            "{}: the store has no version yet; make one with `hashfold update`",
+            args.store.display()
+        ))
     })?;
     let info = writer.version(number).map_err(folder::about_version(&args.store, number))?;
     let intent = match (args.dry_run, args.force) {
@@ -54,8 +56,8 @@ pub(crate) fn run(args: &PublishArgs) -> Result<Exit> {
         return Err(Failure {
             exit: Exit::No,
             message: format!(
-                "{}: version {number} is marked bad: it was rolled back, or did not pass a gate; \
-                 --force publishes it all the same",
+                "{}: version {number} is marked bad: it was rolled back, or failed a gate; \
+                 publish it with --force",
                 args.store.display()
             ),
         });

@@ -1,4 +1,4 @@
-//! `hashfold reindex`: another index over the same data.
+//! `hashfold reindex`: builds another index over the data of a table.
 
 use crate::{
     device,
@@ -12,28 +12,31 @@ use clap::Args;
 use hashfold::table;
 use std::{path::PathBuf, time::Instant};
 
-/// Make another index for a table; its data stay as they are
+/// Build another index over the data of a table
+///
+/// The data file is read once and does not change. Readers that have the table open keep the old
+/// index.
 #[derive(Args, Debug)]
 pub(crate) struct ReindexArgs {
-    /// The folder of the table
+    /// Folder of the table
     #[arg(value_name = "DIR")]
     table: PathBuf,
     #[command(flatten)]
     index: IndexArgs,
-    /// The summary as a JSON object
+    /// Print the summary as a JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &ReindexArgs) -> Result<Exit> {
     let start = Instant::now();
-    folder::refuse_store(&args.table, "its tables never change; `hashfold update` makes others")?;
+    folder::refuse_store(&args.table, "it keeps the index that it was made with")?;
     let stats = table::reindex(&device::disk(), &args.table, &args.index.options())?;
     if args.json {
         write_line(stat::to_json(&stats))?;
     } else {
         write_line(format_args!(
-            "reindexed {}: {}, index {:.2} bits a key; {:.1} s",
+            "reindexed {}: {}, index {:.2} bits per key; {:.1} s",
             args.table.display(),
             units::counted(stats.entries, "entry", "entries"),
             stats.index_bits_per_key(),

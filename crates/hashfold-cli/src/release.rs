@@ -1,4 +1,4 @@
-//! From a version that is there to one that is current: gates, dry runs, and what is printed.
+//! Releasing a version: gates, dry runs, publishing, and the printed report.
 
 use crate::{
     failure::{Exit, Failure, Result},
@@ -13,33 +13,33 @@ use hashfold::{
 use serde_json::{Map, Value, json};
 use std::{collections::HashSet, ffi::OsString, path::Path};
 
-/// What a version must be like to be published.
+/// Options for gates: conditions that a version must meet to be published.
 #[derive(Args, Debug)]
 pub(crate) struct GateArgs {
-    /// At least so many entries must be there
+    /// Minimum number of entries
     #[arg(long, value_name = "N")]
     min_entries: Option<u64>,
-    /// At most this part of the current version's keys may be added, changed or removed: 0.1 or 10%.
-    /// In a delta, where changes are not counted, all its entries count, and a sample is looked at
+    /// Maximum fraction of the current version's keys that are added, changed or removed: 0.1 or 10%.
+    /// In a delta every entry counts as a change, and a sample of keys is looked up
     #[arg(long, value_name = "FRACTION", value_parser = units::parse_fraction)]
     max_change: Option<f64>,
-    /// This key must be there; may be given several times
+    /// Key that must be present; may be repeated
     #[arg(long, value_name = "KEY")]
     require_key: Vec<OsString>,
-    /// Look so many of the current version's keys up in the new one, and count those that differ
-    /// [default: 1000 with --max-change where changes are not counted, else none]
+    /// Number of keys of the current version to look up in the new one and compare [default: 1000
+    /// for a delta with --max-change, otherwise 0]
     #[arg(long, value_name = "N")]
     sample: Option<u64>,
-    /// Read all files of the version back, and compare them with what was written
+    /// Read all files of the version back from the device and check them; costs one read of all data
     #[arg(long)]
     read_back: bool,
 }
 
-/// Keys that are looked up to find out how much changed: a tenth is found to one part in a hundred.
+/// Default size of the sample: enough to measure a change of a tenth to within a hundredth.
 const SAMPLE: u64 = 1000;
 
 impl GateArgs {
-    /// The gates for a version whose changes from the current one are known, or are not.
+    /// Returns the gates; `changes` is `None` if they were not counted.
     fn gates(&self, changes: Option<&Changes>) -> Gates {
         let bytes = |key: &OsString| key.as_encoded_bytes().to_vec();
         let sample = match (self.max_change, changes) {
@@ -56,37 +56,37 @@ impl GateArgs {
     }
 }
 
-/// What becomes of a version that passes all gates.
+/// Action for a version that passes all gates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
     Publish,
-    /// The same, also if it was marked bad.
+    /// Publish, even if the version is marked bad.
     Force,
-    /// Leave it as it is.
+    /// Leave the version as it is.
     Keep,
 }
 
-/// A version, and what became of it.
+/// A version, and the outcome of its gates.
 pub(crate) struct Release {
     pub(crate) info: VersionInfo,
     report: Report,
-    /// How it differs from the current version, if that was counted.
+    /// Differences from the current version, if they were counted.
     changes: Option<Changes>,
-    /// Bytes of tables that the current version does not have.
+    /// Bytes of tables that are not in the current version.
     new_bytes: u64,
     is_published: bool,
 }
 
 impl Release {
-    /// Checks a version, and publishes it if that is the intent and no gate objects; if one does,
-    /// marks it as bad, unless it was current before.
+    /// Checks a version against the gates. Publishes it if it passes and that is the intent; if it
+    /// fails, marks it bad, unless it was current before.
     pub(crate) fn decide(
         writer: &mut StoreWriter,
         info: VersionInfo,
         gates: &GateArgs,
         intent: Intent,
     ) -> Result<Release> {
-        // Without the current one there is nothing to compare with; the gates that need it object.
+        // If the current version is lost, the gates that compare with it fail.
         let current = match writer.parent() {
             Err(error) if is_lost(&error) => None,
             current => current?,
@@ -105,13 +105,13 @@ impl Release {
             }
             writer.publish(info.name.number)?;
         } else if intent == Intent::Publish && !was_current(writer, info.name.number) {
-            // Whoever tries again, without the gates, is told.
+            // A later publish without gates then reports that the version failed.
             writer.condemn(info.name.number)?;
         }
         Ok(Release { info, report, changes, new_bytes, is_published })
     }
 
-    /// The facts as a JSON object, without the event's name.
+    /// Returns the facts as a JSON object, without the event's name.
     pub(crate) fn to_json(&self, folder: &Path) -> Map<String, Value> {
         let Release { info, report, .. } = self;
         let objections = report.objections.iter().map(|objection| {
@@ -129,7 +129,7 @@ impl Release {
             "published": self.is_published,
             "entries_min": report.entries.start(), "entries_max": report.entries.end(),
             "changes": self.changes.as_ref().map(changes_json),
-            "sample": sample, "objections": objections.collect::<Vec<_>>(),
+            "sample": sample, "failed_gates": objections.collect::<Vec<_>>(),
             "chunks": info.chunks.len(), "deltas": info.deltas(),
             "bytes": info.bytes(), "new_bytes": self.new_bytes,
         });
@@ -157,18 +157,18 @@ impl Release {
         text
     }
 
-    /// `published`, or what it is instead.
+    /// Returns `published` or `not published`.
     pub(crate) fn state(&self) -> &'static str {
         if self.is_published { "published" } else { "not published" }
     }
 
-    /// Prints what the gates object to, each on its own line, and fails if they do; `state` says
-    /// what the version is then.
+    /// Prints each failed gate on its own line, and fails if there is one; `state` completes the
+    /// message.
     pub(crate) fn conclude(&self, folder: &Path, state: &str, lines: Lines) -> Result<Exit> {
         let objections = &self.report.objections;
         if lines == Lines::Text {
             for objection in objections {
-                write_line(format_args!("objection: {objection}"))?;
+                write_line(format_args!("gate failed: {objection}"))?;
             }
         }
         match objections.len() as u64 {
@@ -179,29 +179,30 @@ impl Release {
                     "{}: version {} {state}: {}",
                     folder.display(),
                     self.info.name.number,
-                    units::counted(count, "objection", "objections")
+                    units::counted(count, "gate failed", "gates failed")
                 ),
             }),
         }
     }
 }
 
-/// Whether a version is current or was: then it may be gone back to, whatever gates say of it.
+/// Returns whether a version is or was current. Such a version stays available for a rollback
+/// whatever its gates say.
 fn was_current(writer: &StoreWriter, number: u64) -> bool {
     let pointer = writer.pointer();
     pointer.current == Some(number) || pointer.published.contains(&number)
 }
 
-/// Whether an error says that something is damaged or not there.
+/// Returns whether an error says that data are damaged or absent.
 fn is_lost(error: &Error) -> bool {
     error.class() == ErrorClass::Damage || matches!(error.kind(), ErrorKind::Absent)
 }
 
-/// What is printed.
+/// Form of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lines {
     Text,
-    /// The objections are in an object that was printed.
+    /// The failed gates are in a JSON object that was already printed.
     Json,
 }
 

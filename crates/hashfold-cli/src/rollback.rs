@@ -1,4 +1,4 @@
-//! `hashfold rollback`: back to the version that was current before.
+//! `hashfold rollback`: makes the version before current again.
 
 use crate::{
     device,
@@ -10,16 +10,16 @@ use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Go back to the version that was current before, and mark the present one as bad
+/// Make the version before current again, and mark the current one bad
 ///
-/// A bad version is not published again, unless with `hashfold publish --force`. It takes the same
-/// time whatever the size of the data.
+/// Takes milliseconds, whatever the size of the data. Only `hashfold publish --force` publishes
+/// a bad version again.
 #[derive(Args, Debug)]
 pub(crate) struct RollbackArgs {
-    /// The folder of the store
+    /// Folder of the store
     #[arg(value_name = "DIR")]
     store: PathBuf,
-    /// The summary as a JSON object
+    /// Print the summary as a JSON object
     #[arg(long)]
     json: bool,
 }
@@ -31,8 +31,8 @@ pub(crate) fn run(args: &RollbackArgs) -> Result<Exit> {
         return Err(Failure {
             exit: Exit::No,
             message: format!(
-                "{}: there is no version to go back to: none that was current before and is not \
-                 marked bad",
+                "{}: there is no version to roll back to: no other version was current before, \
+                 or those are marked bad; see `hashfold versions`",
                 args.store.display()
             ),
         });

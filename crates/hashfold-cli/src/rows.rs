@@ -1,4 +1,4 @@
-//! Options of the verbs that read rows, and the loop that takes them.
+//! Options of the verbs that read rows, and the loop that passes rows on.
 
 use crate::{
     failure::Result,
@@ -10,41 +10,41 @@ use crate::{
 use clap::Args;
 use hashfold::run::{Duplicates, MEMORY_BYTES_MIN, SortOptions};
 
-/// How files of rows are read.
+/// Options for reading files of rows.
 #[derive(Args, Debug)]
 pub(crate) struct FileArgs {
-    /// The column with the keys: text, numbers (as decimal text) or bytes
+    /// Column with the keys: text, numbers (used as decimal text) or bytes
     #[arg(long, value_name = "COL")]
     pub(crate) key: Option<String>,
-    /// The format of all inputs [default: by their names]
+    /// Format of all inputs [default: by the file names]
     #[arg(long)]
     pub(crate) format: Option<Format>,
-    /// What to do with a row that cannot be used: stop, skip, or a new FILE to collect it in
+    /// Action for rows that can't be used: stop, skip, or the name of a new FILE that collects them
     #[arg(long, default_value = "stop", value_name = "stop|skip|FILE", value_parser = parse_policy)]
     pub(crate) bad_rows: BadRowPolicy,
-    /// The first line of CSV and TSV files is a row; columns are named 1, 2, 3 ...
+    /// Read the first line of CSV and TSV files as a row; columns are then named 1, 2, 3 ...
     #[arg(long)]
     no_header: bool,
-    /// The character between the fields of CSV and TSV files [default: by the format]
+    /// Character between the fields of CSV and TSV files [default: comma or tab, by the format]
     #[arg(long, value_name = "CHAR", value_parser = parse_delimiter)]
     delimiter: Option<u8>,
-    /// Quotes in CSV and TSV files are text like any other
+    /// Read quotes in CSV and TSV files as ordinary text
     #[arg(long)]
     no_quotes: bool,
 }
 
-/// How rows are read.
+/// Options for the rows that become entries.
 #[derive(Args, Debug)]
 pub(crate) struct RowArgs {
     #[command(flatten)]
     pub(crate) files: FileArgs,
-    /// A column of the value; may be given several times [default: all others]
+    /// Column of the value; may be repeated [default: all columns but the key]
     #[arg(long = "value", value_name = "COL")]
     pub(crate) values: Vec<String>,
-    /// Refuse input in which a key comes twice
+    /// Refuse input with duplicate keys; without it, the last row wins
     #[arg(long)]
     unique: bool,
-    /// The memory to use, 1MiB at least; values of many mebibytes take more
+    /// Memory budget for sorting, at least 1MiB; values of many MiB take more
     #[arg(long, default_value = "1GiB", value_parser = units::parse_bytes)]
     memory: usize,
 }
@@ -77,20 +77,20 @@ impl RowArgs {
     }
 
     pub(crate) fn sort_options(&self) -> SortOptions {
-        // The rest is for the input and for the blocks that are being written.
+        // The rest is for reading input and for blocks in flight to the device.
         let memory_bytes = (self.memory - self.memory / 16).max(self.memory.min(MEMORY_BYTES_MIN));
         let duplicates = if self.unique { Duplicates::Refuse } else { Duplicates::KeepLast };
         SortOptions { duplicates, ..SortOptions::within(memory_bytes) }
     }
 }
 
-/// Starts to show how far the reading of these inputs is.
+/// Starts to show how much of these inputs was read.
 pub(crate) fn progress(inputs: &[String], show: Show) -> Progress {
     let total = inputs.iter().map(|path| size(path)).sum();
     Progress::start(show, "reading", Unit::Bytes, total)
 }
 
-/// Takes all rows; returns the number of bad ones.
+/// Passes all rows to `take`; returns the number of bad rows.
 pub(crate) fn take_all(
     mut feed: Feed,
     meter: &Meter,

@@ -1,4 +1,4 @@
-//! `hashfold scan`: all entries out, in the order of their hashes, chunk after chunk.
+//! `hashfold scan`: writes all entries in the order of their hashes, chunk after chunk.
 
 use crate::{
     failure::{Exit, Result},
@@ -10,16 +10,15 @@ use hashfold::{io::Access, table::OpenOptions};
 
 /// Write all entries, in the order of their hashes, chunk after chunk
 ///
-/// Raw output is what `build --format raw` reads. JSON Lines and CSV have the names of the
-/// columns and can be built from as well.
+/// `build` reads the output in every format; JSON Lines and CSV include the column names.
 #[derive(Args, Debug)]
 pub(crate) struct ScanArgs {
     #[command(flatten)]
     source: SourceArgs,
-    /// What to write
+    /// Output format
     #[arg(long, default_value = "json")]
     format: OutputFormat,
-    /// Stop after so many entries
+    /// Maximum number of entries to write [default: all]
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
 }

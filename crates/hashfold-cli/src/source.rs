@@ -1,4 +1,4 @@
-//! What is read from: a table, or a version of a store.
+//! The data set that a verb reads: a table, or a version of a store.
 
 use crate::{device, failure::Result, folder, schema::Schema};
 use clap::Args;
@@ -10,13 +10,13 @@ use hashfold::{
 };
 use std::{path::PathBuf, sync::Arc};
 
-/// A data set, and which version of it.
+/// Options that name a data set and its version.
 #[derive(Args, Debug)]
 pub(crate) struct SourceArgs {
-    /// The folder of the table or store
+    /// Folder of the table or store
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
-    /// The version of a store to read [default: the current one]
+    /// Version of a store to read [default: the current one]
     #[arg(long, value_name = "N")]
     pub(crate) version: Option<u64>,
 }
@@ -24,9 +24,9 @@ pub(crate) struct SourceArgs {
 /// An open data set.
 pub(crate) enum Source {
     Table(Box<Table>),
-    /// A version, for as long as it is open.
+    /// A version, which stays the same.
     Version(Arc<Version>),
-    /// The version that is current at the last refresh.
+    /// The version that was current at the last refresh.
     Current(Follower),
 }
 
@@ -39,8 +39,8 @@ impl SourceArgs {
         })
     }
 
-    /// Opens the table or version; if no version was asked for, [`Source::refresh`] goes on to
-    /// those that become current.
+    /// Opens the table or version. If no version was given, [`Source::refresh`] follows the current
+    /// one.
     pub(crate) fn follow(&self, options: OpenOptions) -> Result<Source> {
         let disk = device::disk();
         Ok(match self.version_asked()? {
@@ -57,7 +57,7 @@ impl SourceArgs {
         })
     }
 
-    /// Whether it is a store's folder. A version cannot be asked for elsewhere.
+    /// Returns whether the folder holds a store. `--version` is an error elsewhere.
     pub(crate) fn is_store(&self) -> Result<bool> {
         Ok(!matches!(self.version_asked()?, Asked::Table))
     }
@@ -82,7 +82,7 @@ enum Asked {
 }
 
 impl Source {
-    /// Goes on to the version that is current now.
+    /// Switches to the version that is current now.
     pub(crate) fn refresh(&self) -> Result<()> {
         match self {
             Source::Table(_) | Source::Version(_) => Ok(()),
@@ -98,7 +98,7 @@ impl Source {
         }
     }
 
-    /// The size of a value, on average, in bytes.
+    /// Average size of a value, in bytes.
     pub(crate) fn mean_value_bytes(&self) -> u64 {
         let of_version = |version: &Version| {
             let layers = || version.info().layers().map(|layer| layer.sizes);
@@ -120,7 +120,8 @@ impl Source {
         })
     }
 
-    /// Shows the value of each key, or its absence, to `visit`, with the key's index, in any order.
+    /// Calls `visit` with the index and the value of each key, or `None` if it is absent, in any
+    /// order.
     pub(crate) fn get_many(&self, keys: &[Vec<u8>], visit: &mut VisitValue<'_>) -> Result<()> {
         match self {
             Source::Table(table) => table.get_many(keys, visit)?,
@@ -130,7 +131,7 @@ impl Source {
         Ok(())
     }
 
-    /// All entries: those of a table, or of each chunk of a version.
+    /// Returns runs of all entries: one for a table, one per chunk of a version.
     pub(crate) fn scans(&self) -> Vec<Box<dyn Run + '_>> {
         let of_version = |version: &Version| {
             (0..version.info().shape.slots.chunks()).map(|chunk| version.scan(chunk) as _).collect()

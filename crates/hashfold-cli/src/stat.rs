@@ -1,4 +1,4 @@
-//! `hashfold stat`: what a table or a version of a store is and what it costs.
+//! `hashfold stat`: describes a table or a version of a store, and what it costs.
 
 use crate::{
     failure::{Exit, Result},
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 pub(crate) struct StatArgs {
     #[command(flatten)]
     source: SourceArgs,
-    /// As a JSON object
+    /// Print a JSON object
     #[arg(long)]
     json: bool,
 }
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// What a version is as a JSON object.
+/// Returns the facts about a version as a JSON object.
 fn version_json(pointer: &Pointer, version: &Version) -> Value {
     let info = version.info();
     let mut object = versions::to_json(pointer, info);
@@ -64,7 +64,7 @@ fn version_json(pointer: &Pointer, version: &Version) -> Value {
     object
 }
 
-/// Of keys and values, deltas included.
+/// Returns the bytes of keys and values, deltas included.
 fn payload_bytes(info: &VersionInfo) -> u64 {
     info.layers().map(|layer| layer.sizes.bytes_max).sum()
 }
@@ -88,7 +88,7 @@ fn version_rows(pointer: &Pointer, version: &Version) -> Vec<(&'static str, Stri
         (
             "chunks",
             format!(
-                "{}, with {} at most",
+                "{}, with at most {}",
                 units::count(info.chunks.len() as u64),
                 units::counted(info.deltas() as u64, "delta", "deltas")
             ),
@@ -103,7 +103,7 @@ fn version_rows(pointer: &Pointer, version: &Version) -> Vec<(&'static str, Stri
                 units::bytes(info.shape.block_size as u64),
             ),
         ),
-        ("index", format!("{}, {index_bits:.3} bits a key", info.shape.index.choice)),
+        ("index", format!("{}, {index_bits:.3} bits per key", info.shape.index.choice)),
         ("memory", format!("{} for the indexes", units::bytes(version.index_bytes()))),
         ("seed", info.seed.to_string()),
     ]
@@ -169,11 +169,11 @@ fn data(stats: &TableStats) -> String {
     format!("{} in {blocks} of {block_size}", units::bytes(stats.data_bytes))
 }
 
-/// `dense, 2.61 bits a key: tries 2.40, directory 0.21`.
+/// `dense, 2.61 bits per key: tries 2.40, directory 0.21`.
 fn index(stats: &TableStats) -> String {
     let bits = |bytes: u64| bytes as f64 * 8.0 / stats.entries.max(1) as f64;
     let parts = parts(stats).into_iter().filter(|(_, bytes)| *bytes > 0);
     let parts: Vec<_> = parts.map(|(name, bytes)| format!("{name} {:.3}", bits(bytes))).collect();
     let choice = stats.index.choice;
-    format!("{choice}, {:.3} bits a key: {}", stats.index_bits_per_key(), parts.join(", "))
+    format!("{choice}, {:.3} bits per key: {}", stats.index_bits_per_key(), parts.join(", "))
 }

@@ -1,4 +1,4 @@
-//! `hashfold update`: a batch of rows in, a new version of a store out.
+//! `hashfold update`: makes a new version of a store from a batch of rows.
 
 use crate::{
     device,
@@ -28,54 +28,56 @@ use std::{
     time::Instant,
 };
 
-/// Merge batches of rows into a new version of a store, and make it current
+/// Apply batches of rows to a store as a new version, and publish it
 ///
-/// The store is made if DIR is not there or empty. From then on all batches have the columns of
-/// the first one, and --key and --value are those of the store where they are not given. Of rows
-/// with the same key the last one counts, be it a value or a deletion. Formats are those of `build`.
+/// If DIR is absent or empty, a store is made. All later batches must have the columns of the first
+/// one; --key and --value default to those of the store. If rows have the same key, the last one
+/// wins, whether it is a value or a deletion. Formats are those of `build`.
 ///
-/// Readers go on reading the version that they have, and see the new one when they look for it.
-/// A version that does not pass a gate is made and marked bad; the command then ends with exit code
-/// 1, and only `hashfold publish --force` publishes the version all the same.
+/// Readers keep the version that they have open and see the new one when they refresh. A version that
+/// fails a gate is made, marked bad and not published, and the exit code is 1; `hashfold publish
+/// --force` can still publish it.
 #[derive(Args, Debug)]
 pub(crate) struct UpdateArgs {
-    /// The folder of the store
+    /// Folder of the store
     #[arg(value_name = "DIR")]
     store: PathBuf,
-    /// Files of rows, read in this order; '-' is standard input
+    /// Files of rows, read in this order; '-' reads standard input
     #[arg(required_unless_present = "delta", value_name = "BATCH")]
     batches: Vec<String>,
-    /// Instead of batches: a file that `hashfold diff` wrote, which leads from the current version
+    /// Apply a file that `hashfold diff` wrote, instead of batches; it must start at the current
+    /// version
     #[arg(long, value_name = "FILE", conflicts_with_all = ["batches", "delete_where", "tombstone"])]
     delta: Option<PathBuf>,
-    /// How the batch becomes part of the store
+    /// Way to combine the batch with the current version
     #[arg(long, default_value = "auto")]
     mode: ModeName,
-    /// Rows with this text in this column delete their key; may be given several times
+    /// Delete the keys of rows that have this text in this column; may be repeated
     #[arg(long, value_name = "COL=VALUE", value_parser = parse_pair)]
     delete_where: Vec<(String, String)>,
-    /// Rows with true, t, yes or 1 in this column delete their key
+    /// Delete the keys of rows that have true, t, yes or 1 in this column; may be repeated
     #[arg(long, value_name = "COL")]
     tombstone: Vec<String>,
     #[command(flatten)]
     rows: RowArgs,
-    /// Make the version and do not make it current
+    /// Make the version without publishing it
     #[arg(long)]
     no_publish: bool,
-    /// Make the version, say how it compares with the current one, and remove it again
+    /// Make the version, report how it differs from the current one, and remove it; costs as much
+    /// as the update
     #[arg(long)]
     dry_run: bool,
-    /// Something to note about the version; may be given several times
+    /// Note to keep with the version, shown by `versions --json`; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_pair)]
     note: Vec<(String, String)>,
-    /// Threads that help to sort and write [default: the cores and two more]
+    /// Threads that sort and write [default: number of cores + 2]
     #[arg(long, value_name = "N", value_parser = units::parse_threads)]
     threads: Option<usize>,
-    /// Progress and summary as JSON objects on standard output
+    /// Print progress and summary as JSON objects on standard output
     #[arg(long)]
     json: bool,
-    /// Split the keys into so many ranges of Redis Cluster slots, which are built side by side, in
-    /// 1 MiB of memory each at least [default: 1]
+    /// Number of chunks, which are ranges of Redis Cluster slots and are built in parallel; each
+    /// takes at least 1 MiB of memory [default: 1]
     #[arg(long, value_name = "N", help_heading = "When the store is made")]
     chunks: Option<u32>,
     #[command(flatten, next_help_heading = "When the store is made")]
@@ -84,16 +86,16 @@ pub(crate) struct UpdateArgs {
     gates: GateArgs,
 }
 
-/// How a batch becomes part of a store.
+/// Ways to combine a batch with the current version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ModeName {
-    /// As a delta while that is cheap, else merged
+    /// Write a delta while that is cheap, otherwise merge
     Auto,
-    /// Merged with all that is there
+    /// Merge the batch with all entries in one pass: rewrites the data of touched chunks
     Merge,
-    /// Written alone, and looked up first
+    /// Write the batch alone; lookups read it first, at the cost of a few more reads
     Delta,
-    /// The batch is all that there shall be
+    /// Replace all entries by the batch
     Replace,
 }
 
@@ -108,7 +110,7 @@ impl From<ModeName> for Mode {
     }
 }
 
-/// A version that was made, and what of.
+/// A version that was made, and facts about its input.
 struct Made {
     info: VersionInfo,
     bad_rows: u64,
@@ -129,7 +131,7 @@ impl UpdateArgs {
     /// Makes a version of the batches; `sample` is a version of the store, if there is one.
     fn read(&self, sample: Option<&VersionInfo>, start: Instant) -> Result<Exit> {
         let options = self.read_options(sample)?;
-        // Until the input is there, which may be never, a signal ends the command as ever.
+        // Opening the input may wait forever (a pipe), so signals are handled only after it.
         let inputs = Inputs::open(&self.batches, options)?;
         let watcher = Watcher::new(&Stop::on_signals()?);
         let (schema, meter) = (inputs.schema.clone(), inputs.meter.clone());
@@ -152,7 +154,9 @@ impl UpdateArgs {
     /// Makes a version of a delta file.
     fn apply(&self, delta: &Path, start: Instant) -> Result<Exit> {
         if self.mode == ModeName::Replace {
-            return Err(Failure::usage("a delta changes what is there; it cannot replace it"));
+            return Err(Failure::usage(
+                "--mode replace needs batches; a delta file changes the current version",
+            ));
         }
         let watcher = Watcher::new(&Stop::on_signals()?);
         let executor = device::executor(self.threads);
@@ -166,10 +170,10 @@ impl UpdateArgs {
         self.finish(&mut writer, Made { info, bad_rows: 0, input_bytes }, start)
     }
 
-    /// Leaves nothing of a store that was made for a version that is not there.
+    /// Removes a new store if its first version was not made.
     fn leave(&self, writer: StoreWriter, is_new: bool) {
         if is_new {
-            // What cannot be removed is no store, or one that the next update makes anew.
+            // A failure leaves no store, or an empty one that the next update reuses.
             let _ = writer.abandon();
         }
     }
@@ -193,7 +197,7 @@ impl UpdateArgs {
         Ok(Made { info, bad_rows, input_bytes: meter.bytes() })
     }
 
-    /// Checks the version, and publishes it, keeps it, or removes it.
+    /// Checks the version against the gates, then publishes, keeps or removes it.
     fn finish(&self, writer: &mut StoreWriter, made: Made, start: Instant) -> Result<Exit> {
         let intent = if self.dry_run || self.no_publish { Intent::Keep } else { Intent::Publish };
         let number = made.info.name.number;
@@ -242,7 +246,7 @@ impl UpdateArgs {
                 options.selection.follow(&Schema::of_version(sample)?);
             }
             None if folder::holds(&self.store)?.kind() == Some(Kind::Store) => {}
-            // What a first update leaves that was killed.
+            // A first update that was killed leaves these.
             None => {
                 folder::check_empty(&self.store, "store", &["CURRENT.new", "tables", "versions"])?;
             }
@@ -250,7 +254,7 @@ impl UpdateArgs {
         Ok(options)
     }
 
-    /// Refuses to change what a store keeps for ever.
+    /// Refuses options that differ from those that the store was made with.
     fn check_shape(&self, sample: &VersionInfo) -> Result<()> {
         let chunks = sample.shape.slots.chunks();
         if let Some(asked) = self.chunks.filter(|asked| *asked != chunks) {
@@ -308,8 +312,8 @@ impl UpdateArgs {
         if self.json { Show::Json } else { Show::Text }
     }
 
-    /// Shows the writing of a version. How much there is to write is known where it is not for
-    /// the library to choose.
+    /// Shows the progress of writing a version. The total is unknown if the library chooses between
+    /// delta and merge.
     fn progress(&self, writer: &StoreWriter, entries: u64) -> Result<Progress> {
         let total = match self.mode {
             ModeName::Auto => None,
@@ -322,7 +326,7 @@ impl UpdateArgs {
     }
 }
 
-/// Refuses a delta that does not lead from the current version; returns its number of entries.
+/// Refuses a delta file that does not start at the current version; returns its number of entries.
 fn check_delta(writer: &StoreWriter, store: &Path, delta: &Path) -> Result<u64> {
     let reader = DeltaReader::open(device::disk().as_ref(), delta)?;
     let (info, pointer) = (reader.info(), writer.pointer());
@@ -338,7 +342,7 @@ fn check_delta(writer: &StoreWriter, store: &Path, delta: &Path) -> Result<u64> 
             return Err(Failure::input(
                 delta.display(),
                 format_args!(
-                    "leads to version {number} of {}, which is there already; \
+                    "leads to version {number} of {}, which already exists; \
                      `hashfold publish` makes it current",
                     store.display()
                 ),
@@ -365,7 +369,7 @@ fn check_delta(writer: &StoreWriter, store: &Path, delta: &Path) -> Result<u64> 
 fn parse_pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
-        _ => Err("expected a name, '=' and a value".into()),
+        _ => Err("expected NAME=VALUE".into()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `hashfold verify`: reads every byte of a table or store and says what is damaged.
+//! `hashfold verify`: reads every byte of a table or store and reports problems.
 
 use crate::{
     device,
@@ -17,26 +17,26 @@ use hashfold::{
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Read all of a table, or of a version of a store, and check it
+/// Read every byte of a table, or of a version of a store, and check it
 ///
-/// Each damage is told on its own line, and the command then ends with exit code 1, unless it was
-/// mended.
+/// Prints each problem on its own line with file and offset. The exit code is 1 if a problem is left,
+/// and 0 if all were repaired.
 #[derive(Args, Debug)]
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) source: SourceArgs,
-    /// Check all versions of a store
+    /// Check all versions of a store instead of the current one
     #[arg(long, conflicts_with = "version")]
     pub(crate) all: bool,
-    /// Mend CURRENT from the version files if it is lost or damaged. The version of --version is
-    /// current then, or else the last one that is known to have been
+    /// Rebuild a lost or damaged CURRENT from the version files. Then --version N is current, or the
+    /// last version that is known to have been current, and all versions are pinned
     #[arg(long)]
     pub(crate) repair: bool,
-    /// Mend what is lost or damaged from another copy of the store: CURRENT and all version files,
-    /// and the tables of the versions that are checked
+    /// Repair from a copy of the store: restores a lost or damaged CURRENT, version files, and the
+    /// damaged pieces of the checked versions' tables
     #[arg(long, value_name = "DIR", conflicts_with = "repair")]
     pub(crate) repair_from: Option<PathBuf>,
-    /// Progress and results as JSON objects on standard output
+    /// Print progress and results as JSON objects on standard output
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -48,13 +48,13 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
     if args.all || args.repairs() {
         let folder = args.source.folder.display();
         return Err(Failure::usage(format!(
-            "{folder}: is no store; --all, --repair and --repair-from are for stores"
+            "{folder}: is a table, expected a store for --all, --repair and --repair-from"
         )));
     }
     let options = OpenOptions { data: Access::Direct, index: Access::Cached };
     let table = match Table::open(&device::disk(), &args.source.folder, options) {
         Ok(table) => table,
-        // What is damaged so that nothing can be looked up is a find like any other.
+        // Damage that prevents opening the table is reported like any other.
         Err(error) if error.class() == ErrorClass::Damage => {
             let report = VerifyReport { damage: vec![error], ..VerifyReport::default() };
             return args.conclude(&report);
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
 }
 
 impl VerifyArgs {
-    /// Whether damage is to be mended.
+    /// Returns whether a repair is asked for.
     pub(crate) fn repairs(&self) -> bool {
         self.repair || self.repair_from.is_some()
     }
@@ -91,9 +91,9 @@ impl VerifyArgs {
             count => Err(Failure {
                 exit: Exit::No,
                 message: format!(
-                    "{}: {} found; restore the table from a copy or build it anew",
+                    "{}: {} found; restore the table from a copy or build it again",
                     self.source.folder.display(),
-                    units::counted(count, "damage", "damages")
+                    units::counted(count, "problem", "problems")
                 ),
             }),
         }
@@ -109,7 +109,7 @@ impl VerifyArgs {
             let object = json!({
                 "event": "verified", "table": self.source.folder.to_string_lossy(),
                 "blocks": report.blocks, "entries": report.entries,
-                "damages": report.damage.len(),
+                "problems": report.damage.len(),
             });
             write_line(object)?;
         } else if report.damage.is_empty() {
@@ -124,7 +124,7 @@ impl VerifyArgs {
     }
 }
 
-/// Prints a line for each damage.
+/// Prints one line per problem.
 pub(crate) fn print_damage(damages: &[Error], json: bool) -> Result<()> {
     damages.iter().try_for_each(|damage| match json {
         true => write_line(damage_json(damage)),
@@ -135,7 +135,7 @@ pub(crate) fn print_damage(damages: &[Error], json: bool) -> Result<()> {
 fn damage_json(damage: &Error) -> serde_json::Value {
     let place = damage.place();
     json!({
-        "event": "damage",
+        "event": "problem",
         "file": place.map(|place| place.file.to_string_lossy()),
         "offset": place.and_then(|place| place.offset),
         "what": damage.kind().to_string(),

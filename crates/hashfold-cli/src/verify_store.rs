@@ -1,4 +1,4 @@
-//! `hashfold verify` of a store: version by version, mended from another copy if there is one.
+//! `hashfold verify` of a store: checks versions, and repairs them from a copy.
 
 use crate::{
     device,
@@ -17,15 +17,15 @@ use hashfold::{
 use serde_json::json;
 use std::path::Path;
 
-/// What was found in all versions that were read.
+/// Totals of all versions that were read.
 #[derive(Default)]
 struct Found {
     versions: Vec<u64>,
     tables: u64,
     bytes: u64,
-    damages: u64,
-    mended: u64,
-    /// What is still damaged.
+    problems: u64,
+    repaired: u64,
+    /// Problems that are left.
     left: u64,
 }
 
@@ -33,8 +33,8 @@ impl Found {
     fn add(&mut self, report: &StoreReport) {
         self.tables += report.tables;
         self.bytes += report.bytes;
-        self.damages += report.damage.len() as u64;
-        self.mended += report.mended;
+        self.problems += report.damage.len() as u64;
+        self.repaired += report.mended;
     }
 }
 
@@ -46,13 +46,13 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
         true => Some(mend(args, &mut found)?),
         false => None,
     };
-    // Without the pointer nothing can be looked up; that is a find like any other.
+    // Damage that prevents opening the store is reported like any other.
     if let Err(error) = Pointer::read(device::disk().as_ref(), folder) {
         if error.class() != ErrorClass::Damage {
             return Err(error.into());
         }
         args.print_damage(&[error])?;
-        (found.damages, found.left) = (1, 1);
+        (found.problems, found.left) = (1, 1);
         return conclude(args, &found);
     }
     let numbers = match (args.all, args.source.version) {
@@ -72,7 +72,7 @@ fn all(folder: &Path) -> Result<Vec<u64>> {
     Ok(versions.into_iter().map(|(number, _)| number).collect())
 }
 
-/// Mends what names all other files, and opens the store to mend these.
+/// Repairs `CURRENT` and the version files, and opens the store to repair its tables.
 fn mend(args: &VerifyArgs, found: &mut Found) -> Result<StoreWriter> {
     let (folder, copy) = (&args.source.folder, args.repair_from.as_deref());
     let (executor, version) = (device::executor(None), args.source.version);
@@ -89,46 +89,45 @@ fn mend(args: &VerifyArgs, found: &mut Found) -> Result<StoreWriter> {
         };
         match args.json {
             true => write_line(json!({
-                "event": "mended CURRENT", "from": source, "version": current,
+                "event": "rebuilt CURRENT", "from": source, "version": current,
             }))?,
             false => write_line(format_args!(
-                "made CURRENT anew from the {source}: version {current} is current{doubt}"
+                "rebuilt CURRENT from the {source}: version {current} is current{doubt}"
             ))?,
         }
     }
     Ok(writer)
 }
 
-/// What is not known of a store whose `CURRENT` was made from version files.
+/// Returns what is unknown after `CURRENT` was rebuilt from version files, for the message.
 fn doubts(folder: &Path, pointer: &Pointer, current: u64) -> String {
     let newest = pointer.versions.last().map_or(current, |newest| newest.number);
     let newer = match newest > current {
         true => format!(
-            ", and version {newest} is newer: `hashfold publish {} {newest}` makes it current, if it \
-             had passed its gates",
+            "; version {newest} is newer: if it had passed its gates, `hashfold publish {} \
+             {newest}` makes it current",
             folder.display()
         ),
         false => String::new(),
     };
-    format!("; all are pinned, as which were pinned or bad is not known{newer}")
+    format!("; all versions are pinned, because it is not known which were pinned or bad{newer}")
 }
 
-/// Names the other versions whose files are lost or damaged: as long as one is, no table is
-/// removed.
+/// Reports other versions whose version files are lost or damaged; they stop the removal of tables.
 fn check_others(args: &VerifyArgs, checked: &[u64], found: &mut Found) -> Result<()> {
     for (number, info) in store::versions(device::disk().as_ref(), &args.source.folder)? {
         if let Err(error) = info
             && !checked.contains(&number)
         {
             args.print_damage(&[error])?;
-            found.damages += 1;
+            found.problems += 1;
             found.left += 1;
         }
     }
     Ok(())
 }
 
-/// Reads a version, mends it with a writer if there is a copy, and reads it again then.
+/// Verifies a version. If there is a copy, repairs it and verifies it again.
 fn check(
     args: &VerifyArgs,
     number: u64,
@@ -143,7 +142,7 @@ fn check(
     };
     let mut report = match (writer, &args.repair_from) {
         (Some(writer), Some(other)) => {
-            writer.repair(number, other, &mut shown(args, "mending", stop))?
+            writer.repair(number, other, &mut shown(args, "repairing", stop))?
         }
         _ => verify()?,
     };
@@ -157,7 +156,7 @@ fn check(
     Ok(())
 }
 
-/// Shows progress, and ends the work when the user asks to stop.
+/// Returns a callback that shows progress and ends the work at Ctrl-C.
 fn shown(
     args: &VerifyArgs,
     phase: &'static str,
@@ -181,13 +180,13 @@ fn conclude(args: &VerifyArgs, found: &Found) -> Result<Exit> {
         write_line(json!({
             "event": "verified", "store": args.source.folder.to_string_lossy(),
             "versions": found.versions, "tables": found.tables, "bytes": found.bytes,
-            "damages": found.damages, "mended": found.mended, "damages_left": found.left,
+            "problems": found.problems, "repaired": found.repaired, "problems_left": found.left,
         }))?;
     } else if found.left == 0 {
         let numbers: Vec<String> = found.versions.iter().map(u64::to_string).collect();
-        let what = match found.damages {
+        let what = match found.problems {
             0 => "no damage".into(),
-            _ => format!("{} mended", units::counted(found.mended, "piece", "pieces")),
+            _ => format!("{} repaired", units::counted(found.repaired, "piece", "pieces")),
         };
         write_line(format_args!(
             "verified {folder}: version {}: {} in {}, {what}",
@@ -201,9 +200,9 @@ fn conclude(args: &VerifyArgs, found: &Found) -> Result<Exit> {
         count => Err(Failure {
             exit: Exit::No,
             message: format!(
-                "{folder}: {} found; mend the store with --repair-from (or CURRENT alone with \
-                 --repair), go back to another version, or build this one anew",
-                units::counted(count, "damage", "damages")
+                "{folder}: {} found; repair the store with --repair-from COPY (or CURRENT alone \
+                 with --repair), roll back to another version, or make this one again",
+                units::counted(count, "problem", "problems")
             ),
         }),
     }

@@ -1,4 +1,4 @@
-//! `hashfold versions`: what versions a store has.
+//! `hashfold versions`: lists the versions of a store.
 
 use crate::{
     device,
@@ -16,20 +16,20 @@ use hashfold::{
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 
-/// List the versions of a store
+/// List the versions of a store: state, entries, deltas, size, date, parent
 #[derive(Args, Debug)]
 pub(crate) struct VersionsArgs {
-    /// The folder of the store
+    /// Folder of the store
     #[arg(value_name = "DIR")]
     store: PathBuf,
-    /// A JSON object for each version
+    /// Print one JSON object per version, with changes and notes
     #[arg(long)]
     json: bool,
 }
 
 const COLUMNS: [&str; 8] =
     ["number", "state", "entries", "chunks", "deltas", "size", "created", "parent"];
-/// Columns of words, which begin at the same place; numbers end there.
+/// Columns that are aligned to the left.
 const WORDS: [&str; 2] = ["state", "created"];
 
 pub(crate) fn run(args: &VersionsArgs) -> Result<Exit> {
@@ -89,7 +89,7 @@ fn damaged_row(number: u64, error: &Error) -> [String; COLUMNS.len()] {
     row
 }
 
-/// What a version is: `current`, `published` once, `bad`, or none of these.
+/// Returns the state of a version: `current`, `bad`, `published` (was current) or `unpublished`.
 pub(crate) fn state(pointer: &Pointer, number: u64) -> &'static str {
     if pointer.current == Some(number) {
         "current"
@@ -107,7 +107,7 @@ fn words(pointer: &Pointer, number: u64) -> String {
     format!("{}{pinned}", state(pointer, number))
 }
 
-/// What is known of a version without opening it.
+/// Returns the facts about a version that its file has, as a JSON object.
 pub(crate) fn to_json(pointer: &Pointer, info: &VersionInfo) -> Value {
     let number = info.name.number;
     let mut provenance = Map::new();

@@ -1,10 +1,10 @@
-//! What a store's writer tells while it works: shown, and answered when the user asks to stop.
+//! Progress of a store's writer, and stopping it with Ctrl-C.
 
 use crate::{progress::Progress, stop::Stop};
 use hashfold::{Error, ErrorKind, store};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Shows how far a writer is, from one phase to the next.
+/// Shows the progress of a writer from phase to phase.
 #[derive(Clone)]
 pub(crate) struct Watcher {
     stop: Stop,
@@ -25,7 +25,7 @@ impl Watcher {
         &self.stop
     }
 
-    /// What a writer is to call.
+    /// Returns the callback for a writer.
     pub(crate) fn watch(&self) -> store::Watch {
         let this = self.clone();
         Arc::new(move |more| this.advance(more))
@@ -48,7 +48,7 @@ impl Watcher {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Phase>> {
-        // What is shown is for people, and may be a little wrong after a panic.
+        // Progress is for people; after a panic it may be a little wrong.
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! `hashfold filter add`: keys into a filter, and out again those that are new.
+//! `hashfold filter add`: inserts keys, and prints those that are new.
 
 use super::{
     create::{self, KindArgs},
@@ -27,41 +27,42 @@ use std::{
     time::Instant,
 };
 
-/// Put keys into a filter, and with --unique print those that were not in
+/// Insert keys into a filter, and with --unique print those that are new
 ///
-/// Without --key, each line is a key: its bytes without the line feed, or the carriage return and
-/// line feed, that end it. Files may be compressed with gzip or zstd.
+/// Without --key, each line is a key, without its line end. Files may be compressed with gzip or zstd.
 ///
-/// `hashfold filter add DIR --exact --unique < lines > new-lines` is `sort -u` without sorting: for
-/// inputs larger than memory, in the order in which the lines come, and it remembers them for the
-/// next time. A filter that is not exact takes some new keys for old ones, at its rate of errors,
-/// and does not print them.
+/// `hashfold filter add DIR --exact --unique < lines > new-lines` is `sort -u` without sorting: it
+/// works for inputs larger than memory, keeps the order of the lines, and remembers them for the next
+/// time. A filter that is not exact does not print new keys that are false positives.
 ///
-/// Keys are printed before they are put in, and all are durable at the end. After a crash or a
-/// failure do the same again: what had not become durable is taken, and printed, once more. Where
-/// standard input pauses, what came is answered at once.
+/// The filter is durable when the command exits. After a crash, run it again on the same input: no
+/// line is lost, but a few may be printed twice. When standard input pauses, the keys so far are
+/// answered at once.
 #[derive(Args, Debug)]
 pub(crate) struct AddArgs {
-    /// The folder of the filter
+    /// Folder of the filter
     #[arg(value_name = "DIR")]
     filter: PathBuf,
     #[command(flatten)]
     keys: KeyArgs,
-    /// Print the keys that were not in, each once, in the order of the input; not for a multiset
+    /// Print the keys that were absent, each once, in the order of the input; not for a multiset
     #[arg(long, conflicts_with = "multiset")]
     unique: bool,
     #[command(flatten)]
     machine: MachineArgs,
-    /// Progress, summary and the keys of --unique as JSON objects on standard output
+    /// Print progress, summary and the keys of --unique as JSON objects on standard output
     #[arg(long)]
     json: bool,
-    #[command(flatten, next_help_heading = "When the filter is made, because it is not there")]
+    #[command(
+        flatten,
+        next_help_heading = "When the filter is made because DIR is absent or empty"
+    )]
     kind: KindArgs,
 }
 
 pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
     args.check()?;
-    // Until the input is there, which may be never, a signal ends the command as ever.
+    // Opening the input may wait forever (a pipe), so signals are handled only after it.
     let inputs = args.keys.open()?;
     let start = Instant::now();
     let stop = Stop::on_signals()?;
@@ -84,12 +85,12 @@ pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
 }
 
 impl AddArgs {
-    /// Refuses, before anything is read, a folder that is not a filter's.
+    /// Refuses a folder that holds no filter before any input is read.
     fn check(&self) -> Result<()> {
         match folder::holds(&self.filter)? {
             Contents::Nothing if self.kind.options()?.is_some() => Ok(()),
             Contents::Nothing => Err(Failure::usage(format!(
-                "{}: there is no filter here; --exact or --capacity N makes one",
+                "{}: there is no filter here; make one with --exact or --capacity N",
                 self.filter.display()
             ))),
             _ => folder::require_filter(&self.filter),
@@ -107,8 +108,8 @@ impl AddArgs {
                 self.kind.check(&self.filter, &filter.stats())?;
                 if self.unique && filter.mode() == Mode::Multiset {
                     return Err(Failure::usage(format!(
-                        "{}: a multiset counts keys that come again, --unique leaves them out; \
-                         use a filter that is not a --multiset",
+                        "{}: is a multiset, expected a set for --unique; use a filter that was made \
+                         without --multiset",
                         self.filter.display()
                     )));
                 }
@@ -120,14 +121,14 @@ impl AddArgs {
     fn show(&self) -> Show {
         match self.json {
             true => Show::Json,
-            // A bar would run into the keys.
+            // A progress bar would mix with the keys.
             false if self.unique && io::stdout().is_terminal() => Show::Nothing,
             false => Show::Text,
         }
     }
 }
 
-/// Puts batches in.
+/// Inserts batches of keys.
 struct Adder<'a> {
     args: &'a AddArgs,
     hashes: Vec<KeyHash>,
@@ -151,9 +152,9 @@ impl<'a> Adder<'a> {
             self.is_new.clear();
             self.is_new.resize(batch.len(), false);
             filter.find_new_batch(&self.hashes, &mut self.is_new)?;
-            // First printed, then put in: a crash in between loses no key.
+            // Printed first, then inserted: a crash in between loses no key.
             self.print_new(batch).map_err(|error| match error.kind() {
-                // The rest is not remembered: that is no success, also if nobody wants to see it.
+                // The rest is not inserted, so this is a failure even if the reader went away.
                 io::ErrorKind::BrokenPipe => Failure::io("standard output", "write", &error),
                 _ => Failure::output(&error),
             })?;

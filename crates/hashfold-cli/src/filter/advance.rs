@@ -1,4 +1,4 @@
-//! `hashfold filter advance`: a new epoch, and forgetting old ones.
+//! `hashfold filter advance`: starts a new epoch and drops old ones.
 
 use super::open::{self, Budget};
 use crate::{
@@ -10,20 +10,20 @@ use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Begin a new epoch, and forget old ones
+/// Start a new epoch, and drop old ones
 ///
-/// What is put in belongs to the epoch of its time, and an epoch is forgotten at once, without
-/// reading any of it. So `hashfold filter advance DIR --keep 7`, once a day, keeps the keys of a week.
-/// A key that is in an older epoch and comes again with `add --unique` stays in the older one.
+/// A key belongs to the epoch in which it was inserted. Dropping an epoch removes its files without
+/// reading them. `hashfold filter advance DIR --keep 7`, run once a day, keeps the keys of a week. A
+/// key that comes again with `add --unique` stays in its old epoch.
 #[derive(Args, Debug)]
 pub(crate) struct AdvanceArgs {
-    /// The folder of the filter
+    /// Folder of the filter
     #[arg(value_name = "DIR")]
     filter: PathBuf,
-    /// Keep so many epochs, with the new one, and forget those before [default: all]
+    /// Number of epochs to keep, the new one included [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     keep: Option<u64>,
-    /// The summary as a JSON object
+    /// Print the summary as a JSON object
     #[arg(long)]
     json: bool,
 }
@@ -37,18 +37,18 @@ pub(crate) fn run(args: &AdvanceArgs) -> Result<Exit> {
     }
     let kept = filter.stats().epochs.len();
     filter.close()?;
-    let forgotten = (before - kept) as u64;
+    let dropped = (before - kept) as u64;
     let folder = args.filter.display();
     if args.json {
         write_line(json!({
             "event": "advanced", "filter": folder.to_string(), "epoch": epoch, "epochs": kept,
-            "forgotten": forgotten,
+            "dropped": dropped,
         }))?;
     } else {
         write_line(format_args!(
-            "advanced {folder}: epoch {epoch}; {} forgotten, {} there",
-            units::counted(forgotten, "epoch is", "epochs are"),
-            units::counted(kept as u64, "is", "are"),
+            "advanced {folder}: epoch {epoch}; {} dropped, {} kept",
+            units::counted(dropped, "epoch", "epochs"),
+            units::count(kept as u64),
         ))?;
     }
     Ok(Exit::Done)

@@ -1,4 +1,4 @@
-//! `hashfold filter contains`: which keys are in.
+//! `hashfold filter contains`: prints the keys that are present.
 
 use super::{
     keys::{Keys, open_lines},
@@ -20,60 +20,61 @@ use std::{
     path::PathBuf,
 };
 
-/// Print the keys that are in a filter
+/// Print the keys that are present in a filter
 ///
-/// All that was durable when the command began is known, also while another process puts keys in.
-/// A key that is in is always found; of keys that are not, a filter that is not exact finds a few.
+/// Sees all keys that were durable when the command started; another process may insert keys
+/// meanwhile. A key that was inserted is always found; one that was not is found at the
+/// false-positive rate.
 ///
-/// The exit code is 0 if all keys are in, and 1 if not. Keys of standard input are answered without
-/// delay where it pauses.
+/// The exit code is 0 if all keys are present, otherwise 1. Keys on standard input are answered
+/// whenever the input pauses.
 #[derive(Args, Debug)]
 pub(crate) struct ContainsArgs {
-    /// The folder of the filter
+    /// Folder of the filter
     #[arg(value_name = "DIR")]
     filter: PathBuf,
-    /// Keys
+    /// Keys to look up
     #[arg(value_name = "KEY", required_unless_present = "keys", allow_negative_numbers = true)]
     key: Vec<OsString>,
-    /// A file with a key a line; '-' is standard input
+    /// File with one key per line; '-' reads standard input
     #[arg(long, value_name = "FILE", conflicts_with = "key")]
     keys: Option<String>,
     #[command(flatten)]
     memory: MemoryArgs,
-    /// Print the keys that are not in instead
+    /// Print the absent keys instead
     #[arg(long)]
     invert: bool,
-    /// Print all keys, after how often each is in and a tab: 0 or 1 where they are not counted
+    /// Print a count and a tab before each key, for all keys; 0 or 1 unless the filter is a multiset
     #[arg(long, conflicts_with = "invert")]
     counts: bool,
-    /// Print all keys as JSON objects with their counts
+    /// Print all keys with their counts as JSON objects
     #[arg(long, conflicts_with_all = ["invert", "counts"])]
     json: bool,
 }
 
 pub(crate) fn run(args: &ContainsArgs) -> Result<Exit> {
     let (snapshot, keys_bytes) = args.memory.open(&args.filter)?;
-    let mut asker = Asker::new(args, &snapshot);
+    let mut query = Query::new(args, &snapshot);
     match &args.keys {
         None => {
             let keys = args.key.iter().map(|key| key.as_encoded_bytes());
-            asker.ask(&keys.collect::<Vec<_>>())?;
+            query.look_up(&keys.collect::<Vec<_>>())?;
         }
         Some(path) => {
             let progress = Progress::start(Show::Nothing, "reading", Unit::Bytes, None);
             let inputs = open_lines(path)?;
             let mut keys = Keys::start(inputs, BadRowPolicy::Stop, keys_bytes, progress)?;
             while let Some(batch) = keys.next(&Stop::never())? {
-                asker.ask(&batch.keys().collect::<Vec<_>>())?;
+                query.look_up(&batch.keys().collect::<Vec<_>>())?;
             }
             keys.finish()?;
         }
     }
-    asker.finish()
+    query.finish()
 }
 
-/// Asks for batches.
-struct Asker<'a> {
+/// Looks up batches of keys.
+struct Query<'a> {
     args: &'a ContainsArgs,
     snapshot: &'a Snapshot,
     hashes: Vec<KeyHash>,
@@ -84,9 +85,9 @@ struct Asker<'a> {
     first_absent: Vec<u8>,
 }
 
-impl<'a> Asker<'a> {
-    fn new(args: &'a ContainsArgs, snapshot: &'a Snapshot) -> Asker<'a> {
-        Asker {
+impl<'a> Query<'a> {
+    fn new(args: &'a ContainsArgs, snapshot: &'a Snapshot) -> Query<'a> {
+        Query {
             args,
             snapshot,
             hashes: Vec::new(),
@@ -98,7 +99,7 @@ impl<'a> Asker<'a> {
         }
     }
 
-    fn ask(&mut self, keys: &[&[u8]]) -> Result<()> {
+    fn look_up(&mut self, keys: &[&[u8]]) -> Result<()> {
         self.hashes.clear();
         self.hashes.extend(keys.iter().map(|key| self.snapshot.hash(key)));
         self.counts.clear();
@@ -139,10 +140,10 @@ impl<'a> Asker<'a> {
         let first = preview::key(&self.first_absent);
         let message = match (self.absent, self.asked) {
             (0, _) => return Ok(Exit::Done),
-            (1, 1) => format!("key {first} is not in"),
-            (1, asked) => format!("1 of {asked} keys is not in: {first}"),
+            (1, 1) => format!("key {first} is absent"),
+            (1, asked) => format!("1 of {asked} keys is absent: {first}"),
             (absent, asked) => {
-                format!("{absent} of {asked} keys are not in, the first is {first}")
+                format!("{absent} of {asked} keys are absent, the first is {first}")
             }
         };
         Err(Failure { exit: Exit::No, message })

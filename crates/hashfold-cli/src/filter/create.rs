@@ -1,4 +1,4 @@
-//! `hashfold filter create`: an empty filter.
+//! `hashfold filter create`: makes an empty filter.
 
 use super::{open::Budget, stat};
 use crate::{
@@ -25,46 +25,49 @@ use std::path::{Path, PathBuf};
 /// Make an empty filter
 #[derive(Args, Debug)]
 pub(crate) struct CreateArgs {
-    /// The folder to make the filter in
+    /// Folder to make the filter in
     #[arg(value_name = "DIR")]
     filter: PathBuf,
     #[command(flatten)]
     kind: KindArgs,
 }
 
-/// What a new filter is. These never change.
+/// Options of a new filter, which never change.
 #[derive(Args, Debug)]
 pub(crate) struct KindArgs {
-    /// Make it for so many keys (1e9, 10M); with more the rate of errors grows
+    /// Number of keys that the filter is sized for (1e9, 10M); with more keys, false positives
+    /// increase
     #[arg(long, value_name = "N", conflicts_with = "exact", value_parser = units::parse_count)]
     capacity: Option<u64>,
-    /// Of keys that are not in, how many seem to be once it is full [default: 0.0004]
+    /// False-positive rate when the filter holds --capacity keys; halving it costs one bit per key
+    /// [default: 0.0004]
     #[arg(long, value_name = "RATE", requires = "capacity", conflicts_with = "exact", value_parser = units::parse_rate)]
-    error: Option<f64>,
-    /// Make it without errors, in practice, for any number of keys: 64 bits of each hash
+    fp_rate: Option<f64>,
+    /// Store 64-bit fingerprints, for any number of keys: with a billion keys, the chance of even
+    /// one false positive among them is about 3 %
     #[arg(long)]
     exact: bool,
-    /// Count how often each key is put in and taken out
+    /// Count insertions and removals of each key
     #[arg(long)]
     multiset: bool,
-    /// The seed of the hash; filters with the same one can be merged [default: random]
+    /// Seed of the hash; filters with the same seed can be merged [default: random]
     #[arg(long, value_name = "N", value_parser = parse_seed)]
     seed: Option<Seed>,
 }
 
-/// One look-up in 2500 is wrong.
-const ERROR_DEFAULT: f64 = 0.0004;
+/// One false positive in 2500 queries of absent keys.
+const FP_RATE_DEFAULT: f64 = 0.0004;
 
 pub(crate) fn run(args: &CreateArgs) -> Result<Exit> {
     let Some(options) = args.kind.options()? else {
         return Err(Failure::usage(
-            "how many keys is the filter for? Say --capacity N, or --exact for any number without \
-             errors",
+            "expected --capacity N, the number of keys that the filter is for, or --exact for any \
+             number of keys",
         ));
     };
     if folder::holds(&args.filter)? == Contents::DataSet(Kind::Filter) {
         return Err(Failure::usage(format!(
-            "{}: there is a filter here already; `hashfold filter add` puts keys in",
+            "{}: there is a filter here already; insert keys with `hashfold filter add`",
             args.filter.display()
         )));
     }
@@ -74,7 +77,7 @@ pub(crate) fn run(args: &CreateArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Makes a filter where there is nothing yet.
+/// Makes a filter in a folder that holds nothing yet.
 pub(super) fn create(
     folder: &Path,
     options: &CascadeOptions,
@@ -93,35 +96,35 @@ fn describe(options: &CascadeOptions) -> String {
 }
 
 impl KindArgs {
-    /// What the filter shall be, if that was said.
+    /// Returns the options of the filter; `None` if neither --capacity nor --exact is given.
     pub(super) fn options(&self) -> Result<Option<CascadeOptions>> {
         let (seed, id) =
             (self.seed.map_or_else(|| device::random().map(Seed), Ok)?, device::random()?);
-        let error = self.error.unwrap_or(ERROR_DEFAULT);
+        let fp_rate = self.fp_rate.unwrap_or(FP_RATE_DEFAULT);
         let options = match self.capacity {
             None if self.exact => CascadeOptions::exact(seed, id),
             None => return Ok(None),
-            Some(capacity) => CascadeOptions::new(seed, id, capacity, error)?,
+            Some(capacity) => CascadeOptions::new(seed, id, capacity, fp_rate)?,
         };
         let mode = if self.multiset { Mode::Multiset } else { Mode::Set };
         Ok(Some(CascadeOptions { mode, ..options }))
     }
 
-    /// Refuses a filter that is not as it was said to be.
+    /// Refuses a filter that differs from the given options.
     pub(super) fn check(&self, folder: &Path, stats: &CascadeStats) -> Result<()> {
         let is_exact = stats.universe == Universe::EXACT;
         let is_other = |options: CascadeOptions| options.universe != stats.universe;
         let differs = match () {
             () if self.exact && !is_exact => "--exact",
             () if self.capacity.is_some_and(|it| it != stats.capacity) => "--capacity",
-            () if self.error.is_some() && self.options()?.is_some_and(is_other) => "--error",
+            () if self.fp_rate.is_some() && self.options()?.is_some_and(is_other) => "--fp-rate",
             () if self.multiset && stats.mode != Mode::Multiset => "--multiset",
             () if self.seed.is_some_and(|seed| seed != stats.seed) => "--seed",
             () => return Ok(()),
         };
         Err(Failure::usage(format!(
-            "{}: was not made with this {differs}: it is {}; leave {differs} out, or name another \
-             folder",
+            "{}: was not made with this {differs}: it is a {}; leave {differs} out, or name \
+             another folder",
             folder.display(),
             stat::kind(stats.mode, stats.capacity, stats.universe),
         )))

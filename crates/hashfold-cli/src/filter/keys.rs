@@ -1,4 +1,4 @@
-//! Keys as they come, in batches: large ones while they come fast, whatever there is when they pause.
+//! Keys in batches: large batches while keys come fast, small ones when the input pauses.
 
 use super::open::Budget;
 use crate::{
@@ -15,33 +15,34 @@ use clap::Args;
 use hashfold::{KeyHash, Seed};
 use std::time::{Duration, Instant};
 
-/// Where keys come from.
+/// Options for reading keys.
 #[derive(Args, Debug)]
 pub(crate) struct KeyArgs {
-    /// Files with a key a line, or with --key of rows, as `build` reads them; '-' is standard input
+    /// Files with one key per line, or with --key, files of rows as `build` reads them; '-' reads
+    /// standard input
     #[arg(value_name = "FILE", default_value = "-")]
     inputs: Vec<String>,
     #[command(flatten)]
     pub(super) files: FileArgs,
 }
 
-/// A batch ends when no more keys come for so long.
+/// A batch ends when no key comes for this time.
 const PAUSE: Duration = Duration::from_millis(10);
-/// And when its first key has waited for so long.
+/// A batch ends when its first key has waited for this time.
 const WAIT_MAX: Duration = Duration::from_millis(250);
-/// And when it has so many keys: larger ones would hardly be faster.
+/// Maximum number of keys in a batch; larger batches are hardly faster.
 const KEYS_MAX: usize = 1 << 20;
-/// What a key takes beside its bytes while it is looked up and put in, in bytes: its hash, where it
-/// is, its answer, and 24 in the library.
+/// Memory per key beside its bytes while it is looked up and inserted, in bytes: its hash, its
+/// position, its answer, and 24 in the library.
 const KEY_OVERHEAD: usize = 64;
 
-/// Keys of all inputs, batch after batch.
+/// The keys of all inputs, batch after batch.
 pub(super) struct Keys {
     feed: Feed,
     meter: Meter,
     progress: Progress,
     batch: KeyBatch,
-    /// The most memory that a batch takes, in bytes.
+    /// Maximum memory of a batch, in bytes.
     size_max: usize,
 }
 
@@ -54,13 +55,13 @@ pub(super) struct KeyBatch {
 }
 
 impl KeyArgs {
-    /// Opens the first input, which may take until somebody writes to it.
+    /// Opens the first input, which may wait for the writer of a pipe.
     pub(super) fn open(&self) -> Result<Inputs> {
         let selection = Selection { is_of_keys: true, ..Selection::default() };
         let mut options = self.files.read_options(selection);
         if self.files.key.is_none() {
             if !options.header && options.format.is_none() {
-                let message = "--no-header is for rows; say with --key which column has the keys";
+                let message = "--no-header is for rows; name the column with the keys with --key";
                 return Err(Failure::usage(message));
             }
             options.format.get_or_insert(Format::Lines);
@@ -68,14 +69,14 @@ impl KeyArgs {
         Inputs::open(&self.inputs, options)
     }
 
-    /// Starts to read; `show` is how progress is shown.
+    /// Starts the thread that reads.
     pub(super) fn start(&self, inputs: Inputs, budget: &Budget, show: Show) -> Result<Keys> {
         let progress = rows::progress(&self.inputs, show);
         Keys::start(inputs, self.files.bad_rows.clone(), budget.keys, progress)
     }
 }
 
-/// Opens a file with a key a line.
+/// Opens a file with one key per line.
 pub(super) fn open_lines(path: &str) -> Result<Inputs> {
     let selection = Selection { is_of_keys: true, ..Selection::default() };
     let format = Some(Format::Lines);
@@ -84,7 +85,7 @@ pub(super) fn open_lines(path: &str) -> Result<Inputs> {
 }
 
 impl Keys {
-    /// Starts to read, in so many bytes of memory.
+    /// Starts the thread that reads, within `bytes` of memory.
     pub(super) fn start(
         inputs: Inputs,
         policy: BadRowPolicy,
@@ -98,7 +99,7 @@ impl Keys {
         Ok(Keys { feed, meter, progress, batch: KeyBatch::default(), size_max: bytes / 3 * 2 })
     }
 
-    /// The next keys; `None` at the end of the input, or at a failure that `finish` tells.
+    /// Returns the next batch; `None` at the end of the input, or at a failure that `finish` returns.
     pub(super) fn next(&mut self, stop: &Stop) -> Result<Option<&KeyBatch>> {
         for batch in self.batch.batches.drain(..) {
             self.feed.give_back(batch);
@@ -116,7 +117,7 @@ impl Keys {
         Ok((!self.batch.batches.is_empty()).then_some(&self.batch))
     }
 
-    /// Ends the reading; returns the number of bad rows.
+    /// Ends reading; returns the number of bad rows.
     pub(super) fn finish(self) -> Result<u64> {
         self.feed.finish()
     }
@@ -129,7 +130,7 @@ impl KeyBatch {
         self.batches.push(batch);
     }
 
-    /// How many keys there are.
+    /// Number of keys.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -146,7 +147,7 @@ impl KeyBatch {
     }
 }
 
-/// What taking keys came to; failures say what stays for all that.
+/// Returns the number of bad rows, or a failure that says how many keys were taken before it.
 pub(super) fn end(
     keys: u64,
     what: &str,
@@ -156,13 +157,13 @@ pub(super) fn end(
     if let Err(error) = closed {
         let Failure { exit, message } = error.into();
         let count = units::counted(keys, "key was", "keys were");
-        let message = format!("{message}; {count} read, not all of them {what}");
+        let message = format!("{message}; {count} read, and not all of them {what}");
         return Err(Failure { exit, message });
     }
     taken.map_err(|failure| after(keys, what, failure))
 }
 
-/// Says in a failure what stays for all that: keys are not taken back.
+/// Adds to a failure how many keys were taken before it; these stay.
 fn after(keys: u64, what: &str, failure: Failure) -> Failure {
     let Failure { exit, message } = failure;
     if message.is_empty() {

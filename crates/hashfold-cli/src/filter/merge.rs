@@ -1,4 +1,4 @@
-//! `hashfold filter merge`: filters into one, and all of it into its last level.
+//! `hashfold filter merge`: merges other filters into a filter, and its runs into its last level.
 
 use super::{
     open::{self, Budget, MachineArgs},
@@ -20,24 +20,25 @@ use std::{
     time::Instant,
 };
 
-/// Put all of other filters into a filter, and merge what it has
+/// Merge all runs of a filter, and other filters into it
 ///
-/// A filter keeps what comes in many sorted runs, and merges them as it goes. Afterwards each key
-/// takes one read for each epoch, and if there is one epoch, `hashfold filter stat` tells their exact
-/// number. Other filters must have been made with the same --seed, and the same --capacity and
-/// --error or --exact; they stay as they are. What they have counts as added now, to the newest
-/// epoch; in a --multiset counts add up.
+/// Inserted keys lie in several sorted runs, which are merged in the background as they grow. After
+/// this command a query takes one device read per epoch, and with one epoch `hashfold filter stat`
+/// prints the exact number of fingerprints. Rewrites the filter once.
+///
+/// Other filters must have the same --seed, and the same --capacity and --fp-rate or --exact. They do
+/// not change. Their keys join the newest epoch; counts of a --multiset add up.
 #[derive(Args, Debug)]
 pub(crate) struct MergeArgs {
-    /// The folder of the filter
+    /// Folder of the filter
     #[arg(value_name = "DIR")]
     filter: PathBuf,
-    /// Folders of other filters
+    /// Folders of other filters to merge in
     #[arg(value_name = "OTHER")]
     others: Vec<PathBuf>,
     #[command(flatten)]
     machine: MachineArgs,
-    /// Progress and the summary as JSON objects
+    /// Print progress and the summary as JSON objects on standard output
     #[arg(long)]
     json: bool,
 }
@@ -48,7 +49,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<Exit> {
     let mut filter = open::open(&args.filter, &budget)?;
     let stats = filter.stats();
     let open = |other: &PathBuf| open_other(&args.filter, &stats, other, &budget);
-    // All are looked at before any of them is put in. They are open one at a time: each takes memory.
+    // All are checked before the first is merged in. One is open at a time, because each takes memory.
     for other in &args.others {
         open(other)?;
     }
@@ -76,11 +77,14 @@ impl MergeArgs {
         } else {
             let others = match self.others.len() as u64 {
                 0 => String::new(),
-                count => format!(", {} put in", units::counted(count, "other filter", "others")),
+                count => format!(
+                    ", {} merged in",
+                    units::counted(count, "other filter", "other filters")
+                ),
             };
             let at_most = if is_merged(&stats) { "" } else { " at most" };
             write_line(format_args!(
-                "merged {folder}: {}{at_most}{others}; {}, {:.1} bits a key; {seconds:.1} s",
+                "merged {folder}: {}{at_most}{others}; {}, {:.1} bits per key; {seconds:.1} s",
                 units::counted(stats.items, "key", "keys"),
                 units::bytes(stats.file_bytes),
                 stats.bits_per_item(),
@@ -90,7 +94,7 @@ impl MergeArgs {
     }
 }
 
-/// Opens another filter, whose fingerprints must be those of this one.
+/// Opens another filter, which must have fingerprints of the same kind.
 fn open_other(
     folder: &Path,
     filter: &CascadeStats,
@@ -102,14 +106,14 @@ fn open_other(
         matches!((fs::canonicalize(folder), fs::canonicalize(other)), (Ok(a), Ok(b)) if a == b);
     if is_same {
         let other = other.display();
-        return Err(Failure::usage(format!("{other}: is the filter itself; name others")));
+        return Err(Failure::usage(format!("{other}: is the filter itself; name other filters")));
     }
     let snapshot = budget.open_other(other)?;
     let differs = match () {
         () if snapshot.seed() != filter.seed => "another seed; make both with the same --seed",
         () if snapshot.universe() != filter.universe => {
-            "fingerprints of another size; make both with the same --capacity and --error, or \
-             --exact"
+            "fingerprints of another size; make both with the same --capacity and --fp-rate, \
+             or --exact"
         }
         () if snapshot.mode() != filter.mode => {
             "another mode; make both with --multiset or without"
@@ -117,7 +121,7 @@ fn open_other(
         () => return Ok(snapshot),
     };
     Err(Failure::usage(format!(
-        "{}: cannot be put into {}: it has {differs}",
+        "{}: cannot be merged into {}: it has {differs}",
         other.display(),
         folder.display()
     )))

@@ -1,7 +1,7 @@
-//! `hashfold filter`: has this key been seen? One file a verb.
+//! `hashfold filter`: was this key inserted? Each verb has a file.
 //!
 //! ```text
-//!  lines or rows ─ input ─→ queue ─ keys ─→ batch ─→ asked ─→ new ones written ─→ put in ─→ durable
+//!  lines or rows ─ input ─→ queue ─ keys ─→ batch ─→ queried ─→ new ones printed ─→ inserted ─→ durable
 //! ```
 //!
 //! [`keys`] makes large batches while keys come fast, and small ones when they come slowly;
@@ -21,13 +21,12 @@ mod verify;
 use crate::failure::{Exit, Result};
 use clap::{Args, Subcommand};
 
-/// Has this key been seen? Filters of billions of keys, on flash
+/// Test whether keys were inserted before: filters for billions of keys, on flash
 ///
-/// A filter keeps a few bits of each key's hash and not the key: keys can be put in, asked for,
-/// taken out and counted, and not listed. An exact filter (--exact) takes 4 to 7 bytes a key and
-/// is a set of keys for all practical purposes. Others (--capacity) take about two bytes, and say of
-/// a few keys that they are in when they are not: as many as --error allows once they are full. A
-/// key that is in is always found.
+/// A filter stores a fingerprint of each key, not the key: keys can be inserted, queried, counted and
+/// removed, but not listed. A key that was inserted is always found. A key that was not is found with
+/// a small probability, the false-positive rate: --fp-rate when the filter holds --capacity keys
+/// (about 2 bytes per key), or practically zero with --exact (4 to 8 bytes per key).
 #[derive(Args, Debug)]
 pub(crate) struct FilterArgs {
     #[command(subcommand)]

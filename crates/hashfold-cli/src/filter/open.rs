@@ -1,4 +1,4 @@
-//! Filters that are opened to change or read them, and the memory that this takes.
+//! Opening filters, and sharing out the memory budget.
 
 use crate::{device, failure::Result, folder, units};
 use clap::Args;
@@ -9,83 +9,83 @@ use hashfold::{
 };
 use std::{path::Path, sync::Arc};
 
-/// What changing a filter may take of the machine.
+/// Options for the memory and threads of a verb that changes a filter.
 #[derive(Args, Debug)]
 pub(crate) struct MachineArgs {
-    /// The memory to use, 64MiB at least; Parquet files may take more
+    /// Memory budget, at least 64MiB; Parquet files may take more
     #[arg(long, default_value = "256MiB", value_parser = parse_memory)]
     memory: usize,
-    /// Threads that read and write the filter [default: the cores and two more]
+    /// Threads that read and write the filter [default: number of cores + 2]
     #[arg(long, value_name = "N", value_parser = units::parse_threads)]
     threads: Option<usize>,
 }
 
-/// What looking keys up may take of the machine.
+/// Options for the memory of lookups.
 #[derive(Args, Debug)]
 pub(crate) struct MemoryArgs {
-    /// The memory to use, 64MiB at least
+    /// Memory budget, at least 64MiB
     #[arg(long, default_value = "256MiB", value_parser = parse_memory)]
     memory: usize,
 }
 
-/// The least memory to work in, in bytes.
+/// Minimum memory budget, in bytes.
 const MEMORY_MIN: usize = 64 << 20;
 
-/// What the program itself takes: code, stacks, inputs, what the allocator keeps, in bytes.
+/// Memory of the program itself, in bytes: code, stacks, inputs, what the allocator keeps.
 const PROGRAM_BYTES: usize = 11 << 20;
 
-/// What a batch of lookups takes, however many keys it has, in bytes.
+/// Memory of a batch of lookups of any size, in bytes.
 const LOOKUP_BYTES: usize = 3 << 20;
 
-/// What lookups have in flight on the device, in bytes.
+/// Memory of lookups in flight to the device, in bytes.
 const READS_BYTES: usize = 16 << 20;
 
-/// What is being written of the filter, in bytes: a flush and two merges write a file each.
+/// Memory of writes, in bytes: a flush and two merges write a file each.
 const WRITES_BYTES: usize = 3 * WRITER_BYTES_MAX;
 
-/// What every use of a filter takes, in bytes.
+/// Memory of every use of a filter, in bytes.
 const READER_BYTES: usize = PROGRAM_BYTES + LOOKUP_BYTES + READS_BYTES;
 
-/// More memory than this for keys would hardly make it faster, in bytes.
+/// Maximum memory for keys, in bytes; more is hardly faster.
 const KEYS_BYTES_MAX: usize = 256 << 20;
 const KEYS_BYTES_MIN: usize = 6 << 20;
 
-/// The most memory for keys that are only looked up, in bytes. The larger a batch is, the more of its
-/// keys are in one block.
+/// Maximum memory for keys that are only looked up, in bytes. In a larger batch, more keys share a
+/// block.
 const QUERY_BYTES_MAX: usize = 96 << 20;
 
 const _: () =
     assert!(READER_BYTES + WRITES_BYTES + KEYS_BYTES_MIN + CASCADE_MEMORY_MIN <= MEMORY_MIN);
-// Another filter takes the place of lookups and keys.
+// Another filter, opened for a merge, takes the memory of lookups and keys.
 const _: () = assert!(READS_BYTES >= CASCADE_MEMORY_MIN);
 
-/// Packing, a flush and two merges run side by side.
+/// Background jobs that run in parallel: packing, a flush and two merges.
 const WORKERS: usize = 4;
 
-/// How the memory is shared out, and the threads.
+/// Shares of the memory budget, and the number of threads.
 #[derive(Debug)]
 pub(super) struct Budget {
-    /// For the filter.
+    /// Memory of the filter, in bytes.
     filter: usize,
-    /// For keys that wait or are being looked up, in bytes.
+    /// Memory of keys that wait or are being looked up, in bytes.
     pub(super) keys: usize,
     threads: Option<usize>,
 }
 
 impl Budget {
-    /// What is enough to change a filter without putting keys in.
+    /// Returns the minimum for changing a filter without inserting keys.
     pub(super) fn least() -> Budget {
         Budget { filter: CASCADE_MEMORY_MIN, keys: 0, threads: None }
     }
 
-    /// Opens another filter, of which all is read while no keys are looked up or put in.
+    /// Opens another filter to read all of it, while no keys are looked up or inserted.
     pub(super) fn open_other(&self, folder: &Path) -> Result<Snapshot> {
         let memory_bytes = READS_BYTES + self.keys;
         let disk = device::disk();
         Ok(Snapshot::open_within(disk.as_ref(), folder, Access::Direct, memory_bytes)?)
     }
 
-    /// The filter's settings.
+    /// Returns the filter's settings.
     pub(super) fn settings(&self) -> CascadeSettings {
         CascadeSettings {
             memory_bytes: self.filter,
@@ -94,7 +94,7 @@ impl Budget {
         }
     }
 
-    /// Threads for packing, flushes and merges, and threads that read and write beside them.
+    /// Starts threads for packing, flushes and merges, and others for reads and writes.
     pub(super) fn executor(&self) -> Arc<dyn Executor> {
         device::executor_beside(WORKERS, self.threads)
     }
@@ -109,7 +109,7 @@ impl MachineArgs {
 }
 
 impl MemoryArgs {
-    /// Opens a filter to look keys up in it; with the memory for the keys, in bytes.
+    /// Opens a filter for lookups; also returns the memory for keys, in bytes.
     pub(super) fn open(&self, folder: &Path) -> Result<(Snapshot, usize)> {
         folder::require_filter(folder)?;
         let rest = self.memory - READER_BYTES;
@@ -120,7 +120,7 @@ impl MemoryArgs {
     }
 }
 
-/// Opens the filter in a folder to change it.
+/// Opens a filter to change it.
 pub(super) fn open(folder: &Path, budget: &Budget) -> Result<CascadeFilter> {
     folder::require_filter(folder)?;
     Ok(CascadeFilter::open(device::disk(), folder, budget.settings())?)
@@ -128,7 +128,7 @@ pub(super) fn open(folder: &Path, budget: &Budget) -> Result<CascadeFilter> {
 
 fn parse_memory(text: &str) -> Result<usize, String> {
     match units::parse_bytes(text)? {
-        bytes if bytes < MEMORY_MIN => Err("a filter works in 64MiB at least".into()),
+        bytes if bytes < MEMORY_MIN => Err("expected at least 64MiB".into()),
         bytes => Ok(bytes),
     }
 }

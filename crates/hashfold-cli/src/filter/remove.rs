@@ -1,4 +1,4 @@
-//! `hashfold filter remove`: keys out of a filter.
+//! `hashfold filter remove`: removes keys from a filter.
 
 use super::{
     keys::{self, KeyArgs},
@@ -16,22 +16,21 @@ use clap::Args;
 use serde_json::json;
 use std::{path::PathBuf, time::Instant};
 
-/// Take keys out of a filter
+/// Remove keys from a filter
 ///
-/// Keys are read as `add` reads them. Take out only what was put in: in a filter that is not
-/// exact, a key that is not in may look like another one and take it along, and one that is in
-/// takes along those that look like it; in a multiset, taking out what is not in makes the filter
-/// forget the next key of that look that is put in.
+/// Keys are read as `add` reads them. Remove only keys that were inserted. Unless the filter is
+/// exact, different keys may share a fingerprint, and removing one of them removes all. In a multiset,
+/// removing a key that was never inserted cancels the next insertion of its fingerprint.
 #[derive(Args, Debug)]
 pub(crate) struct RemoveArgs {
-    /// The folder of the filter
+    /// Folder of the filter
     #[arg(value_name = "DIR")]
     filter: PathBuf,
     #[command(flatten)]
     keys: KeyArgs,
     #[command(flatten)]
     machine: MachineArgs,
-    /// Progress and summary as JSON objects on standard output
+    /// Print progress and summary as JSON objects on standard output
     #[arg(long)]
     json: bool,
 }

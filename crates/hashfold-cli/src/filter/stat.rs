@@ -1,4 +1,4 @@
-//! `hashfold filter stat`: what a filter is and what it costs.
+//! `hashfold filter stat`: describes a filter and what it costs.
 
 use crate::{
     device,
@@ -19,18 +19,18 @@ use hashfold::{
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// Describe a filter: keys, how full it is, errors, sizes
+/// Describe a filter: keys, fill, false-positive rate, sizes
 ///
-/// What is durable is described, also while another process puts keys in. A key that is in several
-/// runs counts several times, and so does one that was taken out, until runs are merged: after
-/// `hashfold filter merge` the number of fingerprints is exact, if there is one epoch. Keys that
-/// share one count once.
+/// Describes what was durable when the command started; another process may insert keys meanwhile.
+/// A key that is in several runs counts several times, and so does a removed key, until runs are
+/// merged: after `hashfold filter merge`, with one epoch, the number of fingerprints is exact. Keys
+/// that share a fingerprint count once.
 #[derive(Args, Debug)]
 pub(crate) struct StatArgs {
-    /// The folder of the filter
+    /// Folder of the filter
     #[arg(value_name = "DIR")]
     filter: PathBuf,
-    /// As a JSON object
+    /// Print a JSON object
     #[arg(long)]
     json: bool,
 }
@@ -43,12 +43,12 @@ pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
         return write_line(to_json(&stats)).map(|()| Exit::Done);
     }
     for (name, value) in rows(&stats) {
-        write_line(format_args!("{name:<12} {value}"))?;
+        write_line(format_args!("{name:<16} {value}"))?;
     }
     Ok(Exit::Done)
 }
 
-/// `set, exact` or `set for 1,000 keys, errors 0.0004`.
+/// `set, exact` or `set for 1,000 keys, false-positive rate 4.00e-4 when full`.
 pub(super) fn kind(mode: Mode, capacity: u64, universe: Universe) -> String {
     let mode = match mode {
         Mode::Set => "set",
@@ -57,19 +57,19 @@ pub(super) fn kind(mode: Mode, capacity: u64, universe: Universe) -> String {
     match universe == Universe::EXACT {
         true => format!("{mode}, exact"),
         false => format!(
-            "{mode} for {}, errors {:.2e} when full",
+            "{mode} for {}, false-positive rate {:.2e} when full",
             units::counted(capacity, "key", "keys"),
             universe.expected_error(capacity)
         ),
     }
 }
 
-/// The part of the capacity that is in use; `None` in an exact filter, which has none.
+/// Returns the used fraction of the capacity; `None` for an exact filter, which has no capacity.
 fn fullness(stats: &CascadeStats) -> Option<f64> {
     (stats.universe != Universe::EXACT).then(|| stats.items as f64 / stats.capacity as f64)
 }
 
-/// Whether the number of items is exact.
+/// Returns whether the number of items is exact.
 pub(super) fn is_merged(stats: &CascadeStats) -> bool {
     stats.upper_runs == 0 && stats.pending == 0 && stats.epochs.len() == 1
 }
@@ -83,11 +83,11 @@ fn rows(stats: &CascadeStats) -> Vec<(&'static str, String)> {
         keys += &format!(", {:.1} % full", part * 100.0);
     }
     let bits =
-        format!("{}, {:.2} bits a key", units::bytes(stats.file_bytes), stats.bits_per_item());
+        format!("{}, {:.2} bits per key", units::bytes(stats.file_bytes), stats.bits_per_item());
     let runs = format!(
-        "{}, and {} of the last level",
+        "{}, {} in the last level",
         units::counted(stats.upper_runs, "newer run", "newer runs"),
-        units::counted(stats.shards, "part", "parts")
+        units::counted(stats.shards, "shard", "shards")
     );
     let last = stats.epochs.last().map_or(0, |epoch| epoch.number);
     let epochs = match stats.epochs.len() as u64 {
@@ -97,7 +97,7 @@ fn rows(stats: &CascadeStats) -> Vec<(&'static str, String)> {
     vec![
         ("filter", kind(stats.mode, stats.capacity, stats.universe)),
         ("keys", keys),
-        ("errors", format!("{:.2e} of the keys that are not in", stats.false_positive_rate())),
+        ("false positives", format!("{:.2e} of absent keys", stats.false_positive_rate())),
         ("data", bits),
         ("runs", runs),
         ("epochs", epochs),
@@ -118,8 +118,8 @@ fn to_json(stats: &CascadeStats) -> Value {
         "items": stats.items,
         "items_are_exact": is_merged(stats),
         "fullness": fullness(stats),
-        "error_now": stats.false_positive_rate(),
-        "error_at_capacity": (!is_exact).then(|| stats.universe.expected_error(stats.capacity)),
+        "false_positive_rate": stats.false_positive_rate(),
+        "false_positive_rate_at_capacity": (!is_exact).then(|| stats.universe.expected_error(stats.capacity)),
         "changes": stats.durable_seq,
         "file_bytes": stats.file_bytes,
         "bits_per_item": stats.bits_per_item(),

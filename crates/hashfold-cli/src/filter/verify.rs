@@ -1,4 +1,4 @@
-//! `hashfold filter verify`: reads every byte of a filter and says what is damaged.
+//! `hashfold filter verify`: reads every byte of a filter and reports problems.
 
 use crate::{
     device,
@@ -18,16 +18,16 @@ use hashfold::{
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Read all of a filter, and check it
+/// Read every byte of a filter and check it
 ///
-/// Nobody can change the filter meanwhile. Each damage is told on its own line, and the command then
-/// ends with exit code 1.
+/// Locks the filter, so no process can change it meanwhile. Prints each problem on its own line with
+/// file and offset; the exit code is then 1.
 #[derive(Args, Debug)]
 pub(crate) struct VerifyArgs {
-    /// The folder of the filter
+    /// Folder of the filter
     #[arg(value_name = "DIR")]
     filter: PathBuf,
-    /// Progress and results as JSON objects on standard output
+    /// Print progress and results as JSON objects on standard output
     #[arg(long)]
     json: bool,
 }
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
     drop(progress);
     match report {
         Ok(report) => args.conclude(&report),
-        // What is damaged so that nothing can be looked up is a find like any other.
+        // Damage that prevents opening the filter is reported like any other.
         Err(error) if error.class() == ErrorClass::Damage => {
             args.conclude(&CascadeReport { damage: vec![error], ..CascadeReport::default() })
         }
@@ -61,7 +61,7 @@ impl VerifyArgs {
         if self.json {
             write_line(json!({
                 "event": "verified", "filter": folder.to_string(), "runs": report.runs,
-                "items": report.items, "damages": report.damage.len(),
+                "items": report.items, "problems": report.damage.len(),
             }))?;
         } else if report.is_sound() {
             write_line(format_args!(
@@ -75,8 +75,8 @@ impl VerifyArgs {
             count => Err(Failure {
                 exit: Exit::No,
                 message: format!(
-                    "{folder}: {} found; restore the filter from a copy or make it anew",
-                    units::counted(count, "damage", "damages")
+                    "{folder}: {} found; restore the filter from a copy or make it again",
+                    units::counted(count, "problem", "problems")
                 ),
             }),
         }

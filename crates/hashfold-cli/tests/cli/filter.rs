@@ -56,13 +56,16 @@ fn first_times(lines: &[&[u8]]) -> Vec<u8> {
 fn keys_are_put_in_asked_for_and_taken_out() {
     let work = Work::new();
     let created = work.ok("filter create f --capacity 10k --seed 7");
-    assert_eq!(created.text(), "created f: set for 10,000 keys, errors 4.00e-4 when full\n");
+    assert_eq!(
+        created.text(),
+        "created f: set for 10,000 keys, false-positive rate 4.00e-4 when full\n"
+    );
     let added = work.feed("filter add f", b"one\ntwo\nthree\n");
     assert!(added.text().starts_with("added to f: 3 keys; "), "{added:?}");
     check(&work.ok("filter contains f two one"), 0, "two\none\n");
     let absent = work.run("filter contains f two four");
     check(&absent, 1, "two\n");
-    assert_eq!(absent.stderr, "hashfold: 1 of 2 keys is not in: \"four\"\n");
+    assert_eq!(absent.stderr, "hashfold: 1 of 2 keys is absent: \"four\"\n");
     check(&work.run("filter contains f two four --invert"), 1, "four\n");
     check(&work.run("filter contains f two four --counts"), 1, "1\ttwo\n0\tfour\n");
     let expected = "{\"key\":\"two\",\"count\":1}\n{\"key\":\"four\",\"count\":0}\n";
@@ -80,7 +83,7 @@ fn a_multiset_counts() {
     assert_eq!(work.feed("filter add f", b"a\nb\na\na\n").code, 0);
     assert_eq!(work.feed("filter remove f", b"a\n").code, 0);
     check(&work.run("filter contains f a b c --counts"), 1, "2\ta\n1\tb\n0\tc\n");
-    assert!(work.ok("filter stat f").text().starts_with("filter       multiset, exact\n"));
+    assert!(work.ok("filter stat f").text().starts_with("filter           multiset, exact\n"));
 }
 
 #[test]
@@ -214,7 +217,10 @@ fn filters_of_one_kind_are_merged() {
         assert_eq!(work.feed(&line, keys.as_bytes()).code, 0);
     }
     let merged = work.ok("filter merge a b");
-    assert!(merged.text().starts_with("merged a: 3 keys, 1 other filter put in; "), "{merged:?}");
+    assert!(
+        merged.text().starts_with("merged a: 3 keys, 1 other filter merged in; "),
+        "{merged:?}"
+    );
     check(&work.ok("filter contains a x y z"), 0, "x\ny\nz\n");
     work.ok("filter create m --exact --multiset --seed 1");
     work.ok("filter create n --capacity 1000 --seed 1");
@@ -223,12 +229,12 @@ fn filters_of_one_kind_are_merged() {
         ("m", "another mode; make both with --multiset or without"),
         (
             "n",
-            "fingerprints of another size; make both with the same --capacity and --error, or \
+            "fingerprints of another size; make both with the same --capacity and --fp-rate, or \
              --exact",
         ),
     ];
     for (other, what) in differs {
-        let message = format!("{other}: cannot be put into a: it has {what}");
+        let message = format!("{other}: cannot be merged into a: it has {what}");
         refused(&work, &format!("filter merge a b {other}"), 2, &message);
     }
     refused(&work, "filter merge a ./a", 2, "./a: is the filter itself; name others");
@@ -245,10 +251,10 @@ fn epochs_are_forgotten() {
     }
     check(&work.run("filter contains f monday tuesday wednesday"), 1, "tuesday\nwednesday\n");
     let advanced = work.ok("filter advance f --keep 1");
-    assert_eq!(advanced.text(), "advanced f: epoch 4; 3 epochs are forgotten, 1 is there\n");
+    assert_eq!(advanced.text(), "advanced f: epoch 4; 3 epochs dropped, 1 kept\n");
     check(&work.run("filter contains f monday tuesday wednesday"), 1, "");
     let stat = work.ok("filter stat f");
-    assert!(stat.text().contains("\nepochs       1, number 4\n"), "{stat:?}");
+    assert!(stat.text().contains("\nepochs           1, number 4\n"), "{stat:?}");
     assert_eq!(work.run("filter advance f --keep 0").code, 2);
 }
 
@@ -260,12 +266,12 @@ fn what_a_filter_is_is_said_when_it_is_made() {
         "--capacity 0",
         "--capacity 18446744073709551616",
         "--capacity x",
-        "--capacity 10 --error 0",
-        "--capacity 10 --error 1",
-        "--capacity 10 --error NaN",
+        "--capacity 10 --fp-rate 0",
+        "--capacity 10 --fp-rate 1",
+        "--capacity 10 --fp-rate NaN",
         "--capacity 18446744073709551615",
         "--capacity 10 --exact",
-        "--exact --error 0.1",
+        "--exact --fp-rate 0.1",
         "--exact --memory 1GiB",
     ] {
         let outcome = work.run(&format!("filter create f {options}"));
@@ -277,14 +283,14 @@ fn what_a_filter_is_is_said_when_it_is_made() {
         &work,
         "filter add f",
         2,
-        "f: there is no filter here; --exact or --capacity N makes one",
+        "f: there is no filter here; make one with --exact or --capacity N",
     );
-    work.ok("filter create f --capacity 1e6 --error 1% --seed 0x7");
-    let differs = "it is set for 1,000,000 keys, errors 9.95e-3 when full";
+    work.ok("filter create f --capacity 1e6 --fp-rate 1% --seed 0x7");
+    let differs = "it is a set for 1,000,000 keys, false-positive rate 9.95e-3 when full";
     for (option, given) in [
         ("--exact", "--exact"),
         ("--capacity", "--capacity 5"),
-        ("--seed", "--capacity 1e6 --error 1% --seed 8"),
+        ("--seed", "--capacity 1e6 --fp-rate 1% --seed 8"),
         ("--seed", "--seed 8"),
         ("--multiset", "--multiset"),
     ] {
@@ -293,13 +299,13 @@ fn what_a_filter_is_is_said_when_it_is_made() {
         );
         refused(&work, &format!("filter add f {given}"), 2, &message);
     }
-    assert_eq!(work.feed("filter add f --capacity 1M --error 0.01 --seed 7", b"a").code, 0);
+    assert_eq!(work.feed("filter add f --capacity 1M --fp-rate 0.01 --seed 7", b"a").code, 0);
     assert_eq!(work.run("filter add f --memory 63MiB").code, 2);
     refused(
         &work,
         "filter create f --exact",
         2,
-        "f: there is a filter here already; `hashfold filter add` puts keys in",
+        "f: there is a filter here already; insert keys with `hashfold filter add`",
     );
     let stat = json(&work.ok("filter stat f --json"));
     assert_eq!((&stat["capacity"], &stat["items"]), (&1_000_000.into(), &1.into()));
@@ -318,8 +324,8 @@ fn other_folders_are_left_alone() {
     for verb in verbs {
         let key = if verb == "contains" { " k" } else { "" };
         for (folder, what) in [
-            ("table", "is a table; `hashfold stat`, `get` and `verify` are for it"),
-            ("store", "is a store; `hashfold stat`, `get` and `verify` are for it"),
+            ("table", "is a table, expected a filter; use `hashfold stat`, `get` and `verify`"),
+            ("store", "is a store, expected a filter; use `hashfold stat`, `get` and `verify`"),
         ] {
             refused(
                 &work,
@@ -347,8 +353,8 @@ fn other_folders_are_left_alone() {
         "publish f",
         "gc f",
     ] {
-        let message = "f: is a filter; `hashfold filter` has the verbs for it: \
-                       stat, contains, verify ...";
+        let message = "f: is a filter, expected a table or store; use `hashfold filter` \
+                       (stat, contains, verify ...)";
         refused(&work, line, 2, message);
     }
     assert_eq!(list(&work.path("mine")), ["run-1"]);
@@ -375,8 +381,8 @@ fn damage_is_found_and_named() {
             let outcome = work.run("filter verify f");
             assert_eq!(outcome.code, 1, "{name}: {outcome:?}");
             assert!(outcome.text().starts_with(&format!("f/{name}")), "{outcome:?}");
-            assert!(outcome.stderr.starts_with("hashfold: f: 1 damage found; "), "{outcome:?}");
-            assert_eq!(json(&work.run("filter verify f --json"))["damages"], 1);
+            assert!(outcome.stderr.starts_with("hashfold: f: 1 problem found; "), "{outcome:?}");
+            assert_eq!(json(&work.run("filter verify f --json"))["problems"], 1);
         }
         if name == "MANIFEST" {
             assert_eq!(work.run("filter stat f").code, 4);

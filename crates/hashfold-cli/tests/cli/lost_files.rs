@@ -65,7 +65,7 @@ fn a_lost_version_file_is_found_and_mended_and_never_swept() {
             check(&work, "get s 7", LOST, &missing);
             check(&work, "update s a.csv", LOST, &missing);
         }
-        check(&work, "verify s --all --repair-from c", 0, "1 piece mended");
+        check(&work, "verify s --all --repair-from c", 0, "1 piece repaired");
         work.ok("verify s --all");
         let after = files(&work.path("s"));
         assert!(before.keys().eq(after.keys()), "no file is gone");
@@ -135,14 +135,24 @@ fn a_lost_pointer_is_mended_from_a_copy_or_from_the_version_files() {
         check(&work, "get s 7", LOST, "s/CURRENT");
         check(&work, "update s a.csv", LOST, "s/CURRENT");
         check(&work, "verify s", 1, "s/CURRENT");
-        check(&work, "verify s --repair-from c", 0, "made CURRENT anew from the copy: version 3");
+        check(&work, "verify s --repair-from c", 0, "rebuilt CURRENT from the copy: version 3");
         check(&work, "get s 7 --format raw", 0, "3");
         lose(&work);
-        check(&work, "verify s --repair --version 2", 0, "version 2 is current; all are pinned");
+        check(
+            &work,
+            "verify s --repair --version 2",
+            0,
+            "version 2 is current; all versions are pinned",
+        );
         check(&work, "get s 7 --format raw", 0, "2");
         lose(&work);
         // The last one that is known to have been current: version 3 was made from it.
-        check(&work, "verify s --repair", 0, "version 2 is current; all are pinned, as which were");
+        check(
+            &work,
+            "verify s --repair",
+            0,
+            "version 2 is current; all versions are pinned, because",
+        );
         check(&work, "gc s --keep 0", 0, "kept version 3: it is pinned");
         check(&work, "rollback s", 0, "version 1 is current again");
     }
@@ -223,7 +233,7 @@ fn what_is_no_file_is_damage_and_stops_no_check() {
     );
     check(&work, "versions s", 0, "damaged: what is in its place");
     fs::remove_file(&version).unwrap();
-    check(&work, "verify s --all --repair-from c", 0, "1 piece mended");
+    check(&work, "verify s --all --repair-from c", 0, "1 piece repaired");
     fs::create_dir(work.path("s/versions/0000000099")).unwrap();
     check(&work, "verify s --all", 1, "0000000099");
 }

@@ -8,6 +8,7 @@ mod cut_files;
 mod filter;
 mod filter_memory;
 mod formats;
+mod guide;
 mod limits;
 mod lost_files;
 mod memory;

@@ -56,7 +56,7 @@ fn wrong_calls_say_what_to_do() {
         2,
         "column \"k\" is asked for twice",
     );
-    check(&work, "build b.csv --key k --out t", 2, "t: already exists; --replace builds it anew");
+    check(&work, "build b.csv --key k --out t", 2, "t: already exists; replace it with --replace");
     check(&work, "get nowhere k", 2, "nowhere: there is no data set here");
     for line in ["", "build", "get t", "get t k --keys f", "build a.csv --out n --memory 1x"] {
         assert_eq!(work.run(line).code, 2, "{line}");
@@ -90,7 +90,7 @@ fn wrong_inputs_are_named() {
         &work,
         "build a.csv --unique --key k --out n",
         3,
-        "key \"1\" comes more than once; without --unique the last one wins",
+        "key \"1\" comes more than once; without --unique the last row wins",
     );
     check(
         &work,

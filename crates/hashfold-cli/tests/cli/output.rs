@@ -136,7 +136,7 @@ fn verify_names_each_damage() {
     assert!(outcome.text().starts_with("verified fruit: 2 entries in "), "{outcome:?}");
     let json = work.ok("verify fruit --json");
     let last: Value = serde_json::from_str(json.text().lines().last().unwrap()).unwrap();
-    assert_eq!((&last["event"], &last["damages"]), (&"verified".into(), &0.into()));
+    assert_eq!((&last["event"], &last["problems"]), (&"verified".into(), &0.into()));
     let mut found = false;
     for name in list(&work.path("fruit")) {
         let path = work.path("fruit").join(&name);
@@ -148,10 +148,10 @@ fn verify_names_each_damage() {
         let outcome = work.run("verify fruit");
         assert_eq!(outcome.code, 1, "{outcome:?}");
         assert!(outcome.text().starts_with(&format!("fruit/{name} at byte ")), "{outcome:?}");
-        assert!(outcome.stderr.starts_with("hashfold: fruit: 1 damage found; "), "{outcome:?}");
+        assert!(outcome.stderr.starts_with("hashfold: fruit: 1 problem found; "), "{outcome:?}");
         let json = work.run("verify fruit --json");
         let first: Value = serde_json::from_str(json.text().lines().next().unwrap()).unwrap();
-        assert_eq!((json.code, &first["event"]), (1, &"damage".into()));
+        assert_eq!((json.code, &first["event"]), (1, &"problem".into()));
         fs::write(&path, &bytes).unwrap();
         found = true;
     }

@@ -50,7 +50,8 @@ fn a_version_that_was_rolled_back_is_published_only_by_force() {
     let rolled = "rolled s back: version 2 is current again, version 3 is marked bad\n";
     check(&work, "rollback s", 0, rolled, "");
     check_current(&work, 2);
-    let bad = "s: version 3 is marked bad: it was rolled back, or did not pass a gate; --force publishes it all the same";
+    let bad =
+        "s: version 3 is marked bad: it was rolled back, or failed a gate; publish it with --force";
     check(&work, "publish s", 1, "", bad);
     check(&work, "publish s 3", 1, "", bad);
     check_current(&work, 2);
@@ -65,10 +66,10 @@ fn a_version_that_was_rolled_back_is_published_only_by_force() {
     check_current(&work, 3);
     work.ok("rollback s");
     check_current(&work, 2);
-    let none = "s: there is no version to go back to: none that was current before and is \
-                not marked bad";
+    let none = "s: there is no version to roll back to: no other version was current before, \
+                or those are marked bad; see `hashfold versions`";
     check(&work, "rollback s", 1, "", none);
-    let absent = "s: there is no version 9; `hashfold versions` lists what is there";
+    let absent = "s: there is no version 9; `hashfold versions` lists all versions";
     for line in ["publish s 9", "pin s 9", "get s 1 --version 9", "diff s 9 --out d"] {
         check(&work, line, 2, "", absent);
     }
@@ -154,8 +155,8 @@ fn what_nobody_needs_is_removed() {
     let text = work.ok("gc s --rate 1GB").text().to_owned();
     let expected = "removed version 2\nremoved version 3\nkept version 1: it is pinned\n\
                     kept version 4: it is one of the newest\nkept version 5: it is current\n\
-                    kept version 6: it was never published\n\
-                    collected s: 2 tables of 2 versions removed, ";
+                    kept version 6: it was never published; --unpublished removes it\n\
+                    collected s: removed 2 versions and 2 tables, ";
     assert!(text.starts_with(expected), "{text}");
     check(&work, "pin s 1 --release", 0, "pinned s: version 1 is no longer pinned\n", "");
     // A device is never as empty as this.
@@ -199,9 +200,9 @@ fn damage_is_named_and_mended_from_another_copy() {
     assert_eq!(work.run("verify s --version 1").code, 0);
     let found =
         serde_json::from_str::<Value>(work.run("verify s --json").text().lines().next().unwrap());
-    assert_eq!(found.unwrap()["event"], "damage");
+    assert_eq!(found.unwrap()["event"], "problem");
     let mended = work.ok("verify s --repair-from copy").text().to_owned();
-    assert!(mended.contains("1 piece mended"), "{mended}");
+    assert!(mended.contains("1 piece repaired"), "{mended}");
     work.ok("verify s --all");
     assert_eq!(work.ok("scan s").stdout, work.ok("scan copy").stdout);
     fs::write(work.path("s/CURRENT"), "nothing of the kind").unwrap();
@@ -249,7 +250,8 @@ fn versions_that_are_read_stay() {
     lines.next().unwrap().unwrap();
     work.ok("update s a.csv --mode merge");
     let kept = json(&work, "gc s --keep 0 --json")[0]["kept"].to_string();
-    let expected = r#"[{"number":1,"why":"somebody reads it"},{"number":2,"why":"it is current"}]"#;
+    let expected =
+        r#"[{"number":1,"why":"a reader has it open"},{"number":2,"why":"it is current"}]"#;
     assert_eq!(kept, expected);
     drop(stdin);
     assert!(child.wait().unwrap().success());

@@ -190,14 +190,9 @@ fn tables_and_stores_are_not_mixed_up() {
         2,
         "s: is a store; `hashfold update` changes it",
     );
-    refused(
-        &work,
-        "reindex s",
-        2,
-        "s: is a store; its tables never change; `hashfold update` makes others",
-    );
-    let is_table = "t: is a table, which never changes; `hashfold build` makes another one, \
-                    `hashfold update` a store";
+    refused(&work, "reindex s", 2, "s: is a store; it keeps the index that it was made with");
+    let is_table = "t: is a table, which never changes, expected a store; `hashfold build` makes \
+                    another table, `hashfold update` a store";
     for line in ["update t a.csv --key k", "merge t", "versions t", "publish t", "gc t"] {
         refused(&work, line, 2, is_table);
     }
@@ -241,16 +236,16 @@ fn a_version_that_does_not_pass_a_gate_is_kept_and_not_published() {
     let gates = "--min-entries 3 --max-change 10% --require-key 1 --require-key 3 --sample 100";
     let outcome = work.run(&format!("update s b.csv --mode replace {gates}"));
     assert_eq!(outcome.code, 1, "{outcome:?}");
-    assert_eq!(outcome.stderr, "hashfold: s: version 2 is not published: 4 objections\n");
+    assert_eq!(outcome.stderr, "hashfold: s: version 2 is not published: 4 gates failed\n");
     let lines: Vec<_> = outcome.text().lines().collect();
     assert!(lines[0].contains("version 2, not published: 2 entries"), "{outcome:?}");
     assert_eq!(
         lines[1..],
         [
-            "objection: entries: expected at least 3, got 2",
-            "objection: part of the keys that changed: expected at most 0.1, got 1.000000",
-            "objection: part of the sampled keys that changed: expected at most 0.1, got 1.000000",
-            "objection: required key: expected \"3\", got no such key",
+            "gate failed: entries: expected at least 3, got 2",
+            "gate failed: part of the keys that changed: expected at most 0.1, got 1.000000",
+            "gate failed: part of the sampled keys that changed: expected at most 0.1, got 1.000000",
+            "gate failed: required key: expected \"3\", got no such key",
         ]
     );
     check(&work, &[("1", "a"), ("2", "b"), ("3", "c")]);
@@ -269,7 +264,7 @@ fn a_version_that_does_not_pass_a_gate_is_kept_and_not_published() {
     for number in [1, 2] {
         let outcome = work.run(&format!("publish s {number} --min-entries 9"));
         assert_eq!(outcome.code, 1, "{outcome:?}");
-        assert!(outcome.stderr.contains("1 objection"), "{outcome:?}");
+        assert!(outcome.stderr.contains("1 gate failed"), "{outcome:?}");
     }
     work.ok("rollback s");
     check(&work, &[("1", "a"), ("2", "b"), ("3", "c")]);
@@ -287,7 +282,7 @@ fn a_dry_run_leaves_nothing() {
     }
     let refused = work.run("update s b.csv --dry-run --min-entries 9");
     assert_eq!(refused.code, 1, "{refused:?}");
-    assert!(refused.stderr.ends_with(" would not be published: 1 objection\n"), "{refused:?}");
+    assert!(refused.stderr.ends_with(" would not be published: 1 gate failed\n"), "{refused:?}");
     assert_eq!(names(), before);
     check(&work, &[("1", "a"), ("2", "b"), ("3", "c")]);
 }
@@ -328,7 +323,7 @@ fn a_delta_makes_the_same_version_of_a_copy() {
         assert_eq!(work.ok("scan copy").stdout, work.ok("scan s").stdout);
         let again = work.run("update copy --delta 2-3.delta");
         assert_eq!(again.code, 3, "{again:?}");
-        assert!(again.stderr.contains("leads to version 3 of copy, which is there already"));
+        assert!(again.stderr.contains("leads to version 3 of copy, which already exists"));
         work.ok("update other a.csv --key k");
         refused(
             &work,
