@@ -237,7 +237,7 @@ fn filters_of_one_kind_are_merged() {
         let message = format!("{other}: cannot be merged into a: it has {what}");
         refused(&work, &format!("filter merge a b {other}"), 2, &message);
     }
-    refused(&work, "filter merge a ./a", 2, "./a: is the filter itself; name others");
+    refused(&work, "filter merge a ./a", 2, "./a: is the filter itself; name other filters");
     assert_eq!(json(&work.ok("filter merge a --json"))["items"], 3);
 }
 
