@@ -17,6 +17,8 @@ mod mapped;
 mod memory;
 mod names;
 mod os;
+mod queue;
+mod seal;
 #[cfg(test)]
 mod tests;
 mod uring;
@@ -28,6 +30,8 @@ pub use self::{
     faulty::{Fault, FaultPlan, FaultyDisk},
     memory::MemoryDisk,
     os::OsDisk,
+    queue::WriteQueue,
+    seal::{SEAL_SIZE, Seal},
     words::Words,
     writer::{Prepare, UNIT_SIZE, WRITER_BYTES_MAX, Writer},
 };

@@ -1,11 +1,8 @@
 //! Writing a file from front to back, in the background.
 
-use super::{BlockFile, Buffer};
-use crate::{
-    error::{Error, ErrorKind, Result},
-    work::{Executor, Pending},
-};
-use std::{collections::VecDeque, fmt, mem, sync::Arc};
+use super::{BlockFile, Buffer, queue::WriteQueue};
+use crate::{error::Result, work::Executor};
+use std::{fmt, mem, sync::Arc};
 
 /// A file is written in pieces of this size, in bytes.
 pub const UNIT_SIZE: usize = 1 << 20;
@@ -22,23 +19,17 @@ const _: () = assert!(UNIT_SIZE.is_multiple_of(super::ALIGNMENT));
 /// [`Writer::finish`]; so does every call after it fail.
 pub struct Writer {
     file: Arc<dyn BlockFile>,
-    executor: Arc<dyn Executor>,
+    queue: WriteQueue,
     /// The next bytes of the file.
     unit: Buffer,
     filled: usize,
     unit_start: u64,
-    in_flight: VecDeque<Pending<Written>>,
-    /// Buffers of units that were written.
-    spare: Vec<Buffer>,
-    failed: bool,
     prepare: Prepare,
 }
 
 /// Completes a unit in the background before it is written, such as with checksums: takes its
 /// offset in the file, and its bytes.
 pub type Prepare = Arc<dyn Fn(u64, &mut [u8]) + Send + Sync>;
-
-type Written = (Buffer, Result<()>);
 
 impl Writer {
     /// A writer at the start of `file`; its writes run on `executor`.
@@ -56,13 +47,10 @@ impl Writer {
     ) -> Writer {
         Writer {
             file,
-            executor,
+            queue: WriteQueue::new(executor, UNITS_IN_FLIGHT_MAX),
             unit: Buffer::zeroed(UNIT_SIZE),
             filled: 0,
             unit_start: start,
-            in_flight: VecDeque::with_capacity(UNITS_IN_FLIGHT_MAX + 1),
-            spare: Vec::new(),
-            failed: false,
             prepare,
         }
     }
@@ -90,56 +78,34 @@ impl Writer {
         self.make_room()?;
         if self.filled > 0 {
             let last = mem::replace(&mut self.unit, Buffer::zeroed(0));
-            self.start(last, self.filled);
+            self.start(last, self.filled)?;
         }
-        self.wait_until_in_flight(0)
+        self.queue.wait_until(0)
     }
 
     /// Succeeds with less than a unit filled.
     fn make_room(&mut self) -> Result<()> {
-        if self.failed {
-            let kind = ErrorKind::FailedBefore { action: "write" };
-            return Err(Error::new(kind).at(self.file.place()));
-        }
+        self.queue.check("write", self.file.place())?;
         if self.filled < UNIT_SIZE {
             return Ok(());
         }
         self.filled = 0;
         let full = mem::replace(&mut self.unit, Buffer::zeroed(0));
-        self.start(full, UNIT_SIZE);
+        // First the wait, then the next unit: so there are never more than WRITER_BYTES_MAX.
+        let started = self.start(full, UNIT_SIZE);
         self.unit_start += UNIT_SIZE as u64;
-        // First the wait, then the next unit: so there are never more than WRITER_BYTES_MAX. An
-        // executor that works in the caller is done already: its errors are reported at once, and
-        // one unit is enough.
-        let at_once = self.executor.width() == 0;
-        let written = self.wait_until_in_flight(if at_once { 0 } else { UNITS_IN_FLIGHT_MAX });
-        self.unit = self.spare.pop().unwrap_or_else(|| Buffer::zeroed(UNIT_SIZE));
-        written
+        self.unit = self.queue.take_buffer().unwrap_or_else(|| Buffer::zeroed(UNIT_SIZE));
+        started
     }
 
     /// Writes the first `len` bytes of `unit` in the background.
-    fn start(&mut self, unit: Buffer, len: usize) {
-        let (file, offset) = (self.file.clone(), self.unit_start);
-        let (prepare, mut unit) = (self.prepare.clone(), unit);
-        self.in_flight.push_back(Pending::start(&*self.executor, move || {
+    fn start(&mut self, unit: Buffer, len: usize) -> Result<()> {
+        let (file, offset, prepare) = (self.file.clone(), self.unit_start, self.prepare.clone());
+        let started = self.queue.start(unit, move |unit| {
             prepare(offset, &mut unit[..len]);
-            let result = file.write_at(offset, &unit[..len]);
-            (unit, result)
-        }));
-    }
-
-    /// Waits for the oldest writes until no more than `count` are in flight.
-    fn wait_until_in_flight(&mut self, count: usize) -> Result<()> {
-        let mut first_error = Ok(());
-        while self.in_flight.len() > count
-            && let Some(oldest) = self.in_flight.pop_front()
-        {
-            let (unit, result) = oldest.wait();
-            self.spare.push(unit);
-            self.failed |= result.is_err();
-            first_error = first_error.and(result);
-        }
-        first_error
+            file.write_at(offset, &unit[..len])
+        });
+        started.map(|_| ())
     }
 }
 

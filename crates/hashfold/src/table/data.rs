@@ -16,13 +16,13 @@
 use super::{
     blocks::Context,
     index::Indexed,
-    layout::{BLOCK_HEAD, BLOCK_SIZE_MAX, Head, Layout, Position, seal},
+    layout::{BLOCK_HEAD, BLOCK_SIZE_MAX, Head, Layout, Position},
 };
 use crate::{
     codec::{Decoder, write_varint},
     error::{Error, ErrorKind, Result},
     io::{
-        ALIGNMENT, BlockFile, Buffer, UNIT_SIZE, Writer,
+        ALIGNMENT, BlockFile, Buffer, Seal, UNIT_SIZE, Writer,
         frame::{FileKind, Footer, Header},
     },
     key::{KeyHash, Seed},
@@ -74,7 +74,7 @@ impl DataWriter {
         let seal_all = move |offset: u64, unit: &mut [u8]| {
             let first = (offset - ALIGNMENT as u64) / block_size as u64;
             for (number, block) in (first..).zip(unit.chunks_exact_mut(block_size)) {
-                seal(block, number, id);
+                Seal::of(number, id).put(block);
             }
         };
         let start = ALIGNMENT as u64;

@@ -7,7 +7,7 @@
 //!
 //! | offset | size | field    |                                                                     |
 //! |-------:|-----:|----------|---------------------------------------------------------------------|
-//! |      0 |    4 | checksum | CRC-32C of the rest of the block, then of its number and the file's id |
+//! |      0 |    4 | checksum | the block's seal (frame.md)                                         |
 //! |      4 |    2 | first    | offset in the block of the first entry that starts here, in bytes   |
 //! |      6 |    2 | count    | number of entries that start here                                   |
 //! |      8 |    8 | before   | the high 64 bits of the last hash that started before this block    |
@@ -30,10 +30,9 @@
 //! starts only where its two integers fit into the block.
 
 use crate::{
-    checksum::{crc32c, crc32c_append},
     codec::{Decoder, VARINT_BYTES_MAX, varint_len},
-    error::{Error, ErrorKind, Result},
-    io::ALIGNMENT,
+    error::{Error, Result},
+    io::{ALIGNMENT, SEAL_SIZE, Seal},
     run::{KEY_BYTES_MAX, SizeRange, Summary, VALUE_BYTES_MAX},
 };
 
@@ -232,28 +231,11 @@ impl Head {
     }
 }
 
-/// Writes the checksum of a block that is otherwise complete.
-pub(super) fn seal(block: &mut [u8], number: u64, id: u64) {
-    let sum = checksum(block, number, id);
-    block[..4].copy_from_slice(&sum.to_le_bytes());
-}
-
-fn checksum(block: &[u8], number: u64, id: u64) -> u32 {
-    let mut place = [0; 16];
-    place[..8].copy_from_slice(&number.to_le_bytes());
-    place[8..].copy_from_slice(&id.to_le_bytes());
-    crc32c_append(crc32c(&block[4..]), &place)
-}
-
 /// Checks the checksum of a block and reads its head.
 #[inline]
 pub(super) fn unseal(block: &[u8], number: u64, id: u64) -> Result<Head> {
-    let mut fields = Decoder::new(block);
-    let expected = fields.u32()?;
-    let got = checksum(block, number, id);
-    if got != expected {
-        return Err(ErrorKind::Checksum { expected, got }.into());
-    }
+    Seal::of(number, id).check(block)?;
+    let mut fields = Decoder::new(&block[SEAL_SIZE..]);
     let (first, count) = (usize::from(fields.u16()?), usize::from(fields.u16()?));
     let before = fields.u64()?;
     if count > 0 && !(BLOCK_HEAD..block.len()).contains(&first) {

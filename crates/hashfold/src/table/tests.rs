@@ -462,7 +462,7 @@ fn a_block_that_counts_too_many_entries_is_damage_and_not_the_end() {
     let block = &mut bytes[4096..8192];
     assert_eq!(block[6..8], [1, 0]);
     block[6] = 2;
-    layout::seal(block, 0, 1);
+    crate::io::Seal::of(0, 1).put(block);
     disk.create(&path, Access::Cached).unwrap().write_at(0, &bytes).unwrap();
     let table = open(&disk, Path::new(FOLDER));
     let mut scan = table.scan();

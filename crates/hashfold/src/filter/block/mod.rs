@@ -6,7 +6,7 @@
 //!
 //! | offset | size | field        |                                                                 |
 //! |-------:|-----:|--------------|-----------------------------------------------------------------|
-//! |      0 |    4 | checksum     | CRC-32C of the rest of the block, then of its number and the file's id |
+//! |      0 |    4 | checksum     | the block's seal (frame.md)                                     |
 //! |      4 |    2 | items        | how many fingerprints: 1 to 8192                                |
 //! |      6 |    2 | exceptions   | the size of the last field, in bytes                            |
 //! |      8 |    8 | first_bucket | the bucket of item 0                                            |
@@ -36,9 +36,9 @@ mod tests;
 pub(super) use self::encode::Encoder;
 
 use crate::{
-    checksum::{crc32c, crc32c_append},
     codec::Decoder,
     error::{Error, ErrorKind, Result},
+    io::Seal,
 };
 
 /// In bytes.
@@ -62,29 +62,13 @@ const _: () = assert!(BLOCK_SIZE <= u16::MAX as usize);
 /// The bytes of a block.
 pub(super) type Bytes = [u8; BLOCK_SIZE];
 
-/// Writes the checksum of a block that is otherwise complete.
-pub(super) fn seal(block: &mut Bytes, number: u64, id: u64) {
-    let sum = checksum(block, number, id);
-    block[..4].copy_from_slice(&sum.to_le_bytes());
-}
-
-fn checksum(block: &Bytes, number: u64, id: u64) -> u32 {
-    let mut place = [0; 16];
-    place[..8].copy_from_slice(&number.to_le_bytes());
-    place[8..].copy_from_slice(&id.to_le_bytes());
-    crc32c_append(crc32c(&block[4..]), &place)
-}
-
 /// Checks a block's size and checksum and reads its head.
 pub(super) fn unseal(block: &[u8], number: u64, id: u64) -> Result<Block<'_>> {
     let Ok(bytes) = <&Bytes>::try_from(block) else {
         let (expected, got) = (BLOCK_SIZE as u64, block.len() as u64);
         return Err(ErrorKind::Truncated { expected, got }.into());
     };
-    let (expected, got) = (Decoder::new(block).u32()?, checksum(bytes, number, id));
-    if got != expected {
-        return Err(ErrorKind::Checksum { expected, got }.into());
-    }
+    Seal::of(number, id).check(block)?;
     Block::new(bytes)
 }
 

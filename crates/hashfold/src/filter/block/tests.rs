@@ -32,7 +32,7 @@ fn check(all: &FingerprintBatch, cut_shift: u32) -> Vec<usize> {
         start += taken;
         let mut here = FingerprintBatch::new();
         here.append(now);
-        seal(&mut bytes, 3, 4);
+        Seal::of(3, 4).put(&mut bytes);
         let block = unseal(&bytes, 3, 4).unwrap();
         assert_eq!(block.len(), here.len());
         assert_eq!(Some(block.first()), here.first());
@@ -158,7 +158,7 @@ fn items_of_other_counts_cost_a_block_little() {
 fn sealed(batch: &FingerprintBatch) -> Bytes {
     let mut bytes = [0; BLOCK_SIZE];
     Encoder::new().encode(batch.all(), 0, &mut bytes);
-    seal(&mut bytes, 3, 4);
+    Seal::of(3, 4).put(&mut bytes);
     bytes
 }
 
@@ -207,7 +207,7 @@ fn lows_that_do_not_ascend_are_refused() {
     let swap = |bytes: &mut Bytes| bytes[HEAD..HEAD + 3].fill(0xff);
     let mut bad = good;
     swap(&mut bad);
-    seal(&mut bad, 3, 4);
+    Seal::of(3, 4).put(&mut bad);
     let block = unseal(&bad, 3, 4).unwrap();
     for machine in machines() {
         assert!(block.decode_on(machine, &mut FingerprintBatch::new()).is_err());

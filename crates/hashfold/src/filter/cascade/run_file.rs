@@ -28,14 +28,14 @@ use crate::{
     codec::Decoder,
     error::{Error, ErrorKind, Place, Result},
     filter::{
-        block::{BLOCK_SIZE, Block, Bytes, ITEMS_MAX, seal, unseal},
+        block::{BLOCK_SIZE, Block, Bytes, ITEMS_MAX, unseal},
         index::BlockIndex,
         pack::{BlockSink, Packer},
     },
     fingerprints::{FingerprintBatch, Universe},
     folder,
     io::{
-        ALIGNMENT, Access, BlockFile, Buffer, Disk, Extent, Writer,
+        ALIGNMENT, Access, BlockFile, Buffer, Disk, Extent, Seal, Writer,
         frame::{FileKind, Footer, Header},
     },
     key::Seed,
@@ -314,7 +314,7 @@ const INDEX_STEP: u64 = 1 << 10;
 
 impl BlockSink for Sink {
     fn take(&mut self, first: u64, block: &mut Bytes) -> Result<()> {
-        seal(block, self.blocks, self.id);
+        Seal::of(self.blocks, self.id).put(block);
         self.blocks += 1;
         self.index.push(first);
         if self.blocks.is_multiple_of(INDEX_STEP) {

@@ -80,7 +80,7 @@ struct Plan {
     chunk_count: usize,
     /// Base-2 logarithm of the number of buckets of one distribution.
     bucket_bits: u32,
-    /// Number of chunks that one job writes.
+    /// Number of chunks that are spilled at once.
     batch_chunks: usize,
     /// Number of chunks of the spill that go through the page cache.
     near_chunks: u32,

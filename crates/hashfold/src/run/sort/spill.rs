@@ -2,7 +2,7 @@ use super::Plan;
 use crate::{
     checksum::crc32c,
     error::{Error, ErrorKind, Place, Result},
-    io::{Access, BlockFile, Buffer, Disk, Extent},
+    io::{Access, BlockFile, Buffer, Disk, Extent, WriteQueue},
     work::{Executor, Pending},
 };
 use std::{
@@ -23,21 +23,12 @@ const MADE_AT_ONCE: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece(u32);
 
-/// A batch of chunks that is being written.
-#[derive(Debug)]
-struct Write {
-    pieces: Vec<Piece>,
-    /// The result of the write, with the memory of the chunks.
-    done: Pending<Result<Vec<Buffer>>>,
-}
-
 /// The pool of chunks, and the files for the chunks that do not fit into the pool.
 #[derive(Debug)]
 pub(super) struct Spill {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     plan: Plan,
-    executor: Arc<dyn Executor>,
     /// The files, which are created before the first write.
     file: Option<SpillFile>,
     /// Whether a file still has a name.
@@ -54,15 +45,14 @@ pub(super) struct Spill {
     chunks: usize,
     /// Maximum of `chunks`.
     chunks_max: usize,
-    /// Number of chunks that are being written.
-    writing: usize,
-    /// The writes in flight, oldest first. Invariant: a piece is written once before it is read,
-    /// and read once before its place is given to another chunk. So only [`Spill::take_back`] and
-    /// [`Spill::written`] give access to what the files hold, and both wait for these writes.
-    writes: VecDeque<Write>,
+    /// The writes in flight. The queue has failed when a write or a read has, so that entries are
+    /// lost. Invariant: a piece is written once before it is read, and read once before its place
+    /// is given to another chunk. So only [`Spill::take_back`] and [`Spill::written`] give access to
+    /// what the files hold, and both wait for these writes.
+    queue: WriteQueue,
+    /// The pieces being written, with the numbers of their writes, the oldest first.
+    writing: VecDeque<(Piece, u64)>,
     spilled_bytes: u64,
-    /// Whether a write or a read has failed, so that entries are lost.
-    failed: bool,
 }
 
 impl Spill {
@@ -76,7 +66,6 @@ impl Spill {
             disk,
             path,
             plan,
-            executor,
             file: None,
             named: false,
             file_chunks: 0,
@@ -85,15 +74,15 @@ impl Spill {
             coming: None,
             chunks: 0,
             chunks_max: plan.chunk_count,
-            writing: 0,
-            writes: VecDeque::new(),
+            // The pool bounds them.
+            queue: WriteQueue::new(executor, plan.chunk_count),
+            writing: VecDeque::new(),
             spilled_bytes: 0,
-            failed: false,
         }
     }
 
     pub(super) fn executor(&self) -> &Arc<dyn Executor> {
-        &self.executor
+        self.queue.executor()
     }
 
     /// Waits for all writes, then returns the files, if there are any.
@@ -120,13 +109,14 @@ impl Spill {
     /// `reserve_bytes` of the memory are reserved for other uses.
     pub(super) fn is_low(&mut self, reserve_bytes: usize) -> bool {
         self.chunks_max = self.plan.chunks_beside(reserve_bytes);
-        let used = self.chunks - self.free.len() - self.writing;
+        let used = self.chunks - self.free.len() - self.writing.len();
         used + self.plan.spare_chunks() > self.chunks_max
     }
 
     /// Returns a chunk with arbitrary content. Waits for a write if the pool is dry.
     pub(super) fn chunk(&mut self) -> Result<Buffer> {
         self.check()?;
+        self.collect();
         loop {
             if let Some(chunk) = self.free.pop() {
                 return Ok(chunk);
@@ -143,12 +133,12 @@ impl Spill {
     /// Starts to allocate new chunks, if the limit allows. The allocation is slow because the
     /// system clears the memory.
     fn make_chunks(&mut self) {
-        let at_once = if self.executor.width() == 0 { 1 } else { MADE_AT_ONCE };
+        let at_once = if self.executor().width() == 0 { 1 } else { MADE_AT_ONCE };
         let count = at_once.min(self.chunks_max.saturating_sub(self.chunks));
         if count > 0 {
             self.chunks += count;
             let size = self.plan.chunk_bytes;
-            self.coming = Some(Pending::start(&*self.executor, move || {
+            self.coming = Some(Pending::start(&**self.executor(), move || {
                 (0..count).map(|_| Buffer::resident(size)).collect()
             }));
         }
@@ -179,31 +169,41 @@ impl Spill {
     /// Starts to write chunks to their places.
     pub(super) fn write(&mut self, batch: Vec<(Piece, Buffer)>) -> Result<()> {
         self.check()?;
-        let file = self.open_file().inspect_err(|_| self.failed = true)?;
-        self.writing += batch.len();
+        let file = self.open_file().inspect_err(|_| self.queue.fail())?;
         self.spilled_bytes += (batch.len() * self.plan.chunk_bytes) as u64;
-        let pieces = batch.iter().map(|(piece, _)| *piece).collect();
-        let done = Pending::start(&*self.executor, move || file.write(batch));
-        self.writes.push_back(Write { pieces, done });
+        for (piece, chunk) in batch {
+            let file = file.clone();
+            let number = self.queue.start(chunk, move |chunk| file.write(piece, chunk))?;
+            self.writing.push_back((piece, number));
+        }
+        self.collect();
         Ok(())
     }
 
-    /// Waits until everything is written.
-    pub(super) fn flush(&mut self) -> Result<()> {
-        while !self.writes.is_empty() {
-            self.wait()?;
+    /// Takes back the memory of the chunks that were written.
+    fn collect(&mut self) {
+        while let Some(chunk) = self.queue.take_buffer() {
+            self.free.push(chunk);
         }
-        self.check()
+        let done = self.writing.len().saturating_sub(self.queue.in_flight());
+        self.writing.drain(..done);
+    }
+
+    /// Returns when all is written.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        let written = self.queue.wait_until(0);
+        self.collect();
+        written.and_then(|()| self.check())
     }
 
     /// Reads a chunk back, for the last time. Waits until it is written.
     pub(super) fn take_back(&mut self, piece: Piece) -> Result<Buffer> {
-        while self.writes.iter().any(|write| write.pieces.contains(&piece)) {
-            self.wait()?;
+        if let Some(&(_, number)) = self.writing.iter().find(|writing| writing.0 == piece) {
+            self.queue.wait_for(number)?;
         }
         let mut chunk = self.chunk()?;
         let file = self.file.as_ref().expect("it holds the piece");
-        file.read(&[piece], &mut chunk).inspect_err(|_| self.failed = true)?;
+        file.read(&[piece], &mut chunk).inspect_err(|_| self.queue.fail())?;
         self.holes.push(piece.0);
         Ok(chunk)
     }
@@ -230,40 +230,26 @@ impl Spill {
 
     /// Waits for the oldest write.
     fn wait(&mut self) -> Result<()> {
-        let write = self.writes.pop_front().expect("chunks are free or being written");
-        match write.done.wait() {
-            Ok(chunks) => {
-                self.writing -= chunks.len();
-                self.free.extend(chunks);
-                Ok(())
-            }
-            Err(error) => {
-                self.failed = true;
-                Err(error)
-            }
-        }
+        let oldest = self.queue.in_flight().checked_sub(1);
+        self.queue.wait_until(oldest.expect("chunks are free or being written"))?;
+        self.collect();
+        Ok(())
     }
 
     fn check(&self) -> Result<()> {
-        if !self.failed {
-            return Ok(());
-        }
-        Err(Error::new(ErrorKind::FailedBefore { action: "sort" }).at(&Place::file(&self.path)))
+        self.queue.check("sort", &Place::file(&self.path))
     }
 }
 
 impl Drop for Spill {
     fn drop(&mut self) {
-        while let Some(write) = self.writes.pop_front() {
-            let _ = write.done.wait();
-        }
         if self.named {
             // Errors cannot be returned from here.
             let _ = self.disk.remove(&self.path);
         }
         if let Some(file) = self.file.take() {
-            // Freeing the blocks of a large file can take seconds.
-            self.executor.spawn(Box::new(move || drop(file)));
+            // Freeing the blocks of a large file can take the device seconds.
+            self.executor().spawn(Box::new(move || drop(file)));
         }
     }
 }
@@ -286,14 +272,10 @@ impl SpillFile {
         self.chunk_bytes
     }
 
-    /// Writes chunks and returns their memory.
-    fn write(&self, batch: Vec<(Piece, Buffer)>) -> Result<Vec<Buffer>> {
-        for (piece, chunk) in &batch {
-            self.note(*piece, crc32c(chunk));
-            let (file, offset) = self.find(*piece);
-            file.write_at(offset, chunk)?;
-        }
-        Ok(batch.into_iter().map(|(_, chunk)| chunk).collect())
+    fn write(&self, piece: Piece, chunk: &[u8]) -> Result<()> {
+        self.note(piece, crc32c(chunk));
+        let (file, offset) = self.find(piece);
+        file.write_at(offset, chunk)
     }
 
     /// Reads chunks, one after the other, into `bytes`, with several reads in flight: a single read
