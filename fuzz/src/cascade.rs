@@ -12,7 +12,7 @@ use hashfold::{
         },
     },
     fingerprints::{FingerprintBatch, Fingerprints, Universe},
-    io::{ALIGNMENT, Access, Disk, MemoryDisk, OsDisk, frame::FileKind},
+    io::{ALIGNMENT, Access, Disk, MemoryDisk, OsDisk, Seal, frame::FileKind},
     manifest::Manifest,
     work::{Executor, Inline},
 };
@@ -113,9 +113,7 @@ pub fn filter_block(bytes: &[u8]) {
 fn seal_run(body: &mut [u8], blocks: usize, number: u64, fields: &mut [u8]) {
     let (packed, index) = body.split_at_mut(blocks * ALIGNMENT);
     for (i, block) in packed.chunks_exact_mut(ALIGNMENT).enumerate() {
-        let sum = crc32c_append(crc32c(&block[4..]), &(i as u64).to_le_bytes());
-        let sum = crc32c_append(sum, &ID.wrapping_add(number).to_le_bytes());
-        block[..4].copy_from_slice(&sum.to_le_bytes());
+        Seal::of(i as u64, ID.wrapping_add(number)).put(block);
     }
     let end = fields.len().min(44);
     fields[end - 4..end].copy_from_slice(&crc32c(index).to_le_bytes());

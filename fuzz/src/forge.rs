@@ -1,9 +1,9 @@
 //! Files that are wrong in all but their checksums.
 
 use hashfold::{
-    checksum::{crc32c, crc32c_append},
+    checksum::crc32c,
     io::{
-        ALIGNMENT, Access, Disk, MemoryDisk, OsDisk,
+        ALIGNMENT, Access, Disk, MemoryDisk, OsDisk, Seal,
         frame::{FileKind, Footer, Header},
         read_all,
     },
@@ -157,11 +157,9 @@ impl Parts {
     fn seal_blocks(&mut self) {
         let size = self.fields.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let size = if (64..=1 << 16).contains(&size) { size as usize } else { ALIGNMENT };
-        let id = &self.header[24..32];
+        let id = self.header[24..32].try_into().map_or(0, u64::from_le_bytes);
         for (number, block) in self.body.chunks_exact_mut(size).enumerate() {
-            let place = [&(number as u64).to_le_bytes(), id].concat();
-            let sum = crc32c_append(crc32c(&block[4..]), &place);
-            block[..4].copy_from_slice(&sum.to_le_bytes());
+            Seal::of(number as u64, id).put(block);
         }
     }
 }

@@ -11,11 +11,13 @@ mod cascade;
 mod forge;
 mod model;
 mod store;
+mod wal;
 
 pub use self::{
     cascade::{filter_block, filter_log, filter_manifest, filter_model, filter_run},
     model::model,
     store::{delta, pointer, tree, version},
+    wal::wal,
 };
 
 use self::forge::{Forgery, goldens};

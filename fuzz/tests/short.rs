@@ -5,7 +5,7 @@
 
 use hashfold_fuzz::{
     delta, files, filter_block, filter_log, filter_manifest, filter_model, filter_run, footer,
-    header, manifest, model, pointer, table, tree, varint, version,
+    header, manifest, model, pointer, table, tree, varint, version, wal,
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -206,6 +206,11 @@ fn forged_filter_blocks() {
 #[test]
 fn forged_filter_logs() {
     run(filter_log, 1_500, edits);
+}
+
+#[test]
+fn forged_logs() {
+    run(wal, 1_000, edits);
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub mod manifest;
 pub mod run;
 pub mod store;
 pub mod table;
+pub mod wal;
 pub mod work;
 
 pub use self::{

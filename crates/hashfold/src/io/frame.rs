@@ -10,7 +10,7 @@
 //! |      0 |    8 | magic    | `HASHFOLD`                                                     |
 //! |      8 |    2 | kind     | 1 manifest, 2 table data, 3 table index, 4 store version,      |
 //! |        |      |          | 5 current version, 6 block tree, 7 delta, 8 quotient filter,   |
-//! |        |      |          | 9 filter run, 10 filter log                                    |
+//! |        |      |          | 9 filter run, 10 filter log, 11 write-ahead log                |
 //! |     10 |    2 | version  | the format version of that kind                                |
 //! |     12 |    4 | zero     |                                                                |
 //! |     16 |    8 | seed     | of the data set's hashes                                       |
@@ -74,10 +74,12 @@ pub enum FileKind {
     FilterLog,
     /// A quotient filter.
     Quotient,
+    /// A segment of a write-ahead log.
+    Wal,
 }
 
 impl FileKind {
-    const ALL: [FileKind; 10] = [
+    const ALL: [FileKind; 11] = [
         FileKind::Manifest,
         FileKind::TableData,
         FileKind::TableIndex,
@@ -88,6 +90,7 @@ impl FileKind {
         FileKind::FilterRun,
         FileKind::FilterLog,
         FileKind::Quotient,
+        FileKind::Wal,
     ];
 
     fn number(self) -> u16 {
@@ -102,6 +105,7 @@ impl FileKind {
             FileKind::FilterRun => 9,
             FileKind::FilterLog => 10,
             FileKind::Quotient => 8,
+            FileKind::Wal => 11,
         }
     }
 
@@ -118,6 +122,7 @@ impl FileKind {
             FileKind::FilterRun => "filter run",
             FileKind::FilterLog => "filter log",
             FileKind::Quotient => "quotient filter",
+            FileKind::Wal => "write-ahead log",
         }
     }
 

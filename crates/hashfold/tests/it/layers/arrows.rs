@@ -4,7 +4,7 @@ use super::sources::{Source, check, sources};
 use std::collections::BTreeSet;
 
 /// The core: each module may use those before it, and itself.
-const CORE: [&str; 11] = [
+const CORE: [&str; 12] = [
     "key",
     "error",
     "codec",
@@ -16,6 +16,7 @@ const CORE: [&str; 11] = [
     "fingerprints",
     "manifest",
     "folder",
+    "wal",
 ];
 
 /// The parts, and what each may use besides the core.

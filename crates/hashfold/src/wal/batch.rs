@@ -1,0 +1,160 @@
+//! Records in batches: what one write takes.
+//!
+//! After the header block of a segment come batches, each at a multiple of 4096 bytes and followed by
+//! zeros up to the next one. The same tables stand in `docs/formats/wal.md`:
+//!
+//! | offset | size | field    |                                                                      |
+//! |-------:|-----:|----------|----------------------------------------------------------------------|
+//! |      0 |    4 | checksum | seal (frame.md) of the batch without its padding: its offset divided by 4096, the file's id, and the segment's number as the epoch |
+//! |      4 |    4 | size     | of the records, in bytes; 0 in a mark                                |
+//! |      8 |    8 | seq      | of the first change in the batch                                     |
+//! |     16 |    8 | durable  | changes before this sequence number were on the device before this batch was written |
+//! |     24 |    … | records  |                                                                      |
+//!
+//! A record:
+//!
+//! | field   |                                                                       |
+//! |---------|-----------------------------------------------------------------------|
+//! | count   | changes in the record, at least 1: a variable-length integer          |
+//! | size    | of the payload, in bytes: a variable-length integer                   |
+//! | payload | the caller's bytes                                                    |
+
+use crate::{
+    codec::{Decoder, VARINT_BYTES_MAX, write_varint},
+    error::{Error, Result},
+    io::{ALIGNMENT, Buffer, SEAL_SIZE, Seal},
+};
+
+/// Size of the fields before the records, in bytes.
+pub(super) const HEAD_SIZE: usize = 24;
+/// Size of the largest batch, in bytes; smaller in tests, so that there are more.
+pub(super) const BATCH_SIZE_MAX: usize = if cfg!(test) { 12 << 10 } else { 512 << 10 };
+/// Size of the largest payload of a record, in bytes.
+pub const PAYLOAD_SIZE_MAX: usize = BATCH_SIZE_MAX - HEAD_SIZE - 2 * VARINT_BYTES_MAX;
+
+const _: () = assert!(BATCH_SIZE_MAX.is_multiple_of(ALIGNMENT));
+
+/// A record of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Sequence number of the first change in the record.
+    pub seq: u64,
+    /// Number of changes in the record, at least 1.
+    pub count: u64,
+    /// The bytes that were appended.
+    pub payload: &'a [u8],
+}
+
+impl Record<'_> {
+    /// Sequence number after the last change in the record.
+    pub fn end(&self) -> u64 {
+        self.seq.saturating_add(self.count)
+    }
+}
+
+/// A batch that is being filled.
+#[derive(Debug)]
+pub(super) struct Batch {
+    bytes: Buffer,
+    /// In bytes, with the head.
+    len: usize,
+    /// Sequence number of the first change.
+    pub(super) seq: u64,
+    /// Sequence number after the last change.
+    pub(super) end: u64,
+}
+
+impl Batch {
+    /// Makes an empty batch in a buffer of [`BATCH_SIZE_MAX`] bytes.
+    pub(super) fn new(bytes: Buffer, seq: u64) -> Batch {
+        assert_eq!(bytes.len(), BATCH_SIZE_MAX);
+        Batch { bytes, len: HEAD_SIZE, seq, end: seq }
+    }
+
+    /// The bytes of a batch without records: all changes before it are durable, and none follows yet.
+    pub(super) fn mark(seq: u64, seal: Seal) -> Buffer {
+        Batch { bytes: Buffer::zeroed(ALIGNMENT), len: HEAD_SIZE, seq, end: seq }.seal(seal, seq)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == HEAD_SIZE
+    }
+
+    pub(super) fn has_room(&self, payload: &[u8]) -> bool {
+        self.len + 2 * VARINT_BYTES_MAX + payload.len() <= BATCH_SIZE_MAX
+    }
+
+    /// Appends a record, for which there is room.
+    pub(super) fn push(&mut self, count: u64, payload: &[u8]) {
+        let mut room = &mut self.bytes[self.len..];
+        for field in [count, payload.len() as u64] {
+            let len = write_varint(room, field);
+            room = &mut room[len..];
+            self.len += len;
+        }
+        room[..payload.len()].copy_from_slice(payload);
+        self.len += payload.len();
+        self.end += count;
+    }
+
+    /// Size in its file, in bytes.
+    pub(super) fn padded_size(&self) -> usize {
+        self.len.next_multiple_of(ALIGNMENT)
+    }
+
+    /// Writes the head and the padding; returns the bytes, of which the first
+    /// [`Batch::padded_size`] are to be written.
+    pub(super) fn seal(mut self, seal: Seal, durable: u64) -> Buffer {
+        let padded = self.padded_size();
+        self.bytes[self.len..padded].fill(0);
+        let size = (self.len - HEAD_SIZE) as u32;
+        self.bytes[4..8].copy_from_slice(&size.to_le_bytes());
+        self.bytes[8..16].copy_from_slice(&self.seq.to_le_bytes());
+        self.bytes[16..24].copy_from_slice(&durable.to_le_bytes());
+        seal.put(&mut self.bytes[..self.len]);
+        self.bytes
+    }
+}
+
+/// The fields before the records.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    /// Size of the records, in bytes.
+    pub(super) size: usize,
+    /// Sequence number of the first change.
+    pub(super) seq: u64,
+    /// Changes before this sequence number were on the device before the batch was written.
+    pub(super) durable: u64,
+}
+
+impl Head {
+    /// Reads the first [`HEAD_SIZE`] bytes of what may be a batch, but for its checksum.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Head> {
+        let mut fields = Decoder::new(bytes.get(SEAL_SIZE..).unwrap_or_default());
+        Ok(Head { size: fields.u32()? as usize, seq: fields.u64()?, durable: fields.u64()? })
+    }
+
+    /// Size in the file, in bytes.
+    pub(super) fn padded_size(&self) -> u64 {
+        (HEAD_SIZE as u64 + self.size as u64).next_multiple_of(ALIGNMENT as u64)
+    }
+}
+
+/// Shows the records of a batch whose seal was checked.
+pub(super) fn decode_records(
+    mut seq: u64,
+    bytes: &[u8],
+    mut take: impl FnMut(Record<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut fields = Decoder::new(bytes);
+    while !fields.rest().is_empty() {
+        let count = fields.varint()?;
+        if count == 0 || seq.checked_add(count).is_none() {
+            return Err(Error::field("changes in a record of the log", "at least 1", count));
+        }
+        let payload = fields.sized_bytes()?;
+        take(Record { seq, count, payload })?;
+        seq += count;
+    }
+    Ok(())
+}

@@ -1,0 +1,218 @@
+//! Reading a log: what a crash cut off, and what is damaged.
+//!
+//! Each batch says which changes were on the device before it was written: all before a sequence
+//! number. Where a batch is not whole, or a segment begins with a later sequence number than the one
+//! before it ended with, the log is cut off. What follows is not shown, although some of it may be
+//! whole: unsynced writes reach the device in any order. But if some batch, wherever it is, says that
+//! more was on the device than is before the cut, then it was no crash that took it away, and the log
+//! is damaged. A mark behind the last batch says so of all that was written.
+
+use super::{
+    batch::{BATCH_SIZE_MAX, HEAD_SIZE, Head, Record, decode_records},
+    segment::{WalFolder, seal},
+};
+use crate::{
+    error::{Error, ErrorClass, ErrorKind, Place, Result},
+    io::{
+        ALIGNMENT, Access, BlockFile, Buffer,
+        frame::{FileKind, Header},
+    },
+};
+use std::sync::Arc;
+
+/// The state of a log that was read.
+#[derive(Clone, Debug)]
+pub struct Replayed {
+    /// Sequence number after the last change.
+    pub end: u64,
+    /// The segments that count, ascending, each with the sequence number after its last change.
+    pub segments: Vec<(u64, u64)>,
+    /// The segments that do not: a crash cut off what is before them.
+    pub cut_off: Vec<u64>,
+}
+
+/// Shows the records of the log in a folder that end after `from`, in order, to `take`. The first one
+/// may begin before `from`. The log may be written meanwhile, unless segments are truncated.
+///
+/// # Errors
+/// Changes from `from` on that were on the device are missing or damaged.
+pub fn replay(
+    home: &WalFolder,
+    from: u64,
+    take: &mut dyn FnMut(Record<'_>) -> Result<()>,
+) -> Result<Replayed> {
+    let mut found = Replayed { end: from, segments: Vec::new(), cut_off: Vec::new() };
+    let mut cut_before = None;
+    loop {
+        let (durable, cut) = pass(home, &mut found, take)?;
+        if durable <= found.end {
+            return Ok(found);
+        }
+        // It may have been written meanwhile, or the read went wrong.
+        if cut_before == Some(found.end) {
+            let expected = format!("at least {durable}, which was on the device");
+            let error = Error::field("end of the log", expected, found.end);
+            return Err(error.at(&cut.unwrap_or_else(|| Place::file(&home.folder))));
+        }
+        cut_before = Some(found.end);
+    }
+}
+
+/// Goes through the log once, and shows what was not shown before. Returns up to where it was on the
+/// device, as far as batches say so, and where it is cut off.
+fn pass(
+    home: &WalFolder,
+    found: &mut Replayed,
+    take: &mut dyn FnMut(Record<'_>) -> Result<()>,
+) -> Result<(u64, Option<Place>)> {
+    let (mut durable, mut cut) = (0, None);
+    (found.segments, found.cut_off) = (Vec::new(), Vec::new());
+    for number in home.list()? {
+        let Some(mut segment) = SegmentReader::open(home, number)? else {
+            found.cut_off.push(number);
+            continue;
+        };
+        if segment.replay(&mut found.end, take)? {
+            cut = Some(segment.file.place().offset(segment.offset));
+            found.segments.push((number, found.end));
+        } else {
+            found.cut_off.push(number);
+        }
+        segment.look_behind()?;
+        durable = durable.max(segment.durable);
+    }
+    Ok((durable, cut))
+}
+
+/// A segment that is read.
+struct SegmentReader {
+    file: Arc<dyn BlockFile>,
+    number: u64,
+    id: u64,
+    size: u64,
+    /// Where the next batch begins.
+    offset: u64,
+    /// Changes before this sequence number were on the device, as its batches say.
+    durable: u64,
+    /// Bytes of the file from `window_start` on.
+    window: Buffer,
+    window_start: u64,
+    window_len: usize,
+}
+
+impl SegmentReader {
+    /// `None` if a crash came before the header was there.
+    fn open(home: &WalFolder, number: u64) -> Result<Option<SegmentReader>> {
+        let file = home.disk.open(&home.path(number), Access::Cached)?;
+        let mut segment = SegmentReader {
+            size: file.size()?,
+            file,
+            number,
+            id: home.id,
+            offset: ALIGNMENT as u64,
+            durable: 0,
+            window: Buffer::zeroed(BATCH_SIZE_MAX),
+            window_start: 0,
+            window_len: 0,
+        };
+        match segment.check_header(home) {
+            Ok(()) => Ok(Some(segment)),
+            Err(error) if error.class() == ErrorClass::Damage && segment.is_new()? => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn check_header(&self, home: &WalFolder) -> Result<()> {
+        let header = Header::read(&*self.file, FileKind::Wal)?;
+        let fields = [("seed", home.seed.0, header.seed.0), ("file id", home.id, header.id)];
+        for (what, expected, got) in fields {
+            if expected != got {
+                let error = Error::new(ErrorKind::Mismatch { what, expected, got });
+                return Err(error.at(self.file.place()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is neither a header nor a batch.
+    fn is_new(&mut self) -> Result<bool> {
+        if self.size >= ALIGNMENT as u64 && self.bytes(0, ALIGNMENT)?.iter().any(|byte| *byte != 0)
+        {
+            return Ok(false);
+        }
+        self.look_behind()?;
+        Ok(self.durable == 0)
+    }
+
+    /// Shows the records that end after `end`, up to where the segment is cut off. `false` if it
+    /// begins with a later sequence number.
+    fn replay(
+        &mut self,
+        end: &mut u64,
+        take: &mut dyn FnMut(Record<'_>) -> Result<()>,
+    ) -> Result<bool> {
+        // What is behind a mark does not follow on it.
+        while let Some(head) = self.whole(self.offset)?.filter(|head| head.size > 0) {
+            if head.seq > *end {
+                return Ok(false);
+            }
+            self.durable = self.durable.max(head.durable);
+            let place = self.file.place().offset(self.offset);
+            let bytes = self.bytes(self.offset + HEAD_SIZE as u64, head.size)?;
+            let records = decode_records(head.seq, bytes, |record| {
+                // What ends before is known already.
+                if record.end() > *end {
+                    take(record)?;
+                    *end = record.end();
+                }
+                Ok(())
+            });
+            records.map_err(|error| error.at(&place))?;
+            self.offset += head.padded_size();
+        }
+        Ok(true)
+    }
+
+    /// Reads what the batches and marks from where it is on say of what was on the device.
+    fn look_behind(&mut self) -> Result<()> {
+        let mut next = self.offset;
+        while next < self.size {
+            let head = self.whole(next)?;
+            self.durable = head.map_or(self.durable, |head| self.durable.max(head.durable));
+            next += head.map_or(ALIGNMENT as u64, |head| head.padded_size());
+        }
+        Ok(())
+    }
+
+    /// The batch or mark at an offset, if it is whole.
+    fn whole(&mut self, offset: u64) -> Result<Option<Head>> {
+        if offset + ALIGNMENT as u64 > self.size {
+            return Ok(None);
+        }
+        let head = Head::decode(self.bytes(offset, HEAD_SIZE)?)?;
+        let len = HEAD_SIZE + head.size;
+        if len > BATCH_SIZE_MAX || offset + len as u64 > self.size {
+            return Ok(None);
+        }
+        let seal = seal(offset, self.id, self.number);
+        let is_whole = seal.check(self.bytes(offset, len)?).is_ok();
+        Ok(is_whole.then_some(head))
+    }
+
+    /// Bytes of the file: no more than the window holds, and none behind the end.
+    fn bytes(&mut self, offset: u64, len: usize) -> Result<&[u8]> {
+        let has_all = |start: u64, window_len: usize| {
+            offset >= start && offset + len as u64 <= start + window_len as u64
+        };
+        if !has_all(self.window_start, self.window_len) {
+            // Each part of the file is read once, but for the blocks of batches between two windows.
+            let start = offset / ALIGNMENT as u64 * ALIGNMENT as u64;
+            let window_len = (self.size - start).min(self.window.len() as u64) as usize;
+            self.window_len = 0;
+            self.file.read_at(start, &mut self.window[..window_len])?;
+            (self.window_start, self.window_len) = (start, window_len);
+        }
+        let at = (offset - self.window_start) as usize;
+        Ok(&self.window[at..][..len])
+    }
+}

@@ -1,0 +1,132 @@
+//! The files of a log: preallocated segments of one size.
+
+use crate::{
+    error::Result,
+    io::{
+        ALIGNMENT, Access, BlockFile, Buffer, Disk, Seal,
+        frame::{FileKind, Header},
+    },
+    key::Seed,
+};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+const PREFIX: &str = "wal-";
+
+/// The folder of a log, and what the files of the log have in common.
+#[derive(Clone, Debug)]
+pub struct WalFolder {
+    /// The disk that the log is on.
+    pub disk: Arc<dyn Disk>,
+    /// The folder, which exists.
+    pub folder: PathBuf,
+    /// Seed of the data set.
+    pub seed: Seed,
+    /// Id of the log: a number that no other log has.
+    pub id: u64,
+}
+
+impl WalFolder {
+    /// The path of a segment.
+    pub(super) fn path(&self, number: u64) -> PathBuf {
+        self.folder.join(format!("{PREFIX}{number:010}"))
+    }
+
+    /// The numbers of all segments, ascending.
+    pub(super) fn list(&self) -> Result<Vec<u64>> {
+        let names = self.disk.list(&self.folder)?;
+        let number = |name: &String| name.strip_prefix(PREFIX)?.parse().ok();
+        let mut numbers: Vec<u64> = names.iter().filter_map(number).collect();
+        numbers.retain(|&number| names.iter().any(|name| self.path(number).ends_with(name)));
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    pub(super) fn header(&self) -> Header {
+        Header::new(FileKind::Wal, self.seed, self.id)
+    }
+
+    /// Removes a segment.
+    pub(super) fn remove(&self, number: u64) -> Result<()> {
+        self.disk.remove(&self.path(number))
+    }
+}
+
+/// The seal of the batch at an offset of a segment.
+pub(super) fn seal(offset: u64, file_id: u64, number: u64) -> Seal {
+    Seal { number: offset / ALIGNMENT as u64, file_id, epoch: number }
+}
+
+/// A segment that is being written.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    pub(super) number: u64,
+    pub(super) file: Arc<dyn BlockFile>,
+    /// Size of the file, in bytes.
+    pub(super) size: u64,
+    /// Where the next batch goes.
+    pub(super) offset: u64,
+    /// Whether a mark stands behind the last batch.
+    pub(super) is_marked: bool,
+}
+
+impl Segment {
+    /// Makes a segment, out of the segment `spare` if there is one. Its name and its room are durable
+    /// when this returns.
+    pub(super) fn make(
+        home: &WalFolder,
+        number: u64,
+        size: u64,
+        spare: Option<u64>,
+    ) -> Result<Segment> {
+        let path = home.path(number);
+        let file = match spare {
+            Some(spare) => Segment::recycle(home, spare, &path, size)?,
+            None => {
+                Segment::create(home, &path, size).inspect_err(|_| _ = home.disk.remove(&path))?
+            }
+        };
+        Ok(Segment { number, file, size, offset: ALIGNMENT as u64, is_marked: false })
+    }
+
+    fn create(home: &WalFolder, path: &Path, size: u64) -> Result<Arc<dyn BlockFile>> {
+        let file = home.disk.create(path, Access::Direct)?;
+        let mut header = Buffer::zeroed(ALIGNMENT);
+        header.copy_from_slice(&home.header().encode());
+        file.write_at(0, &header)?;
+        file.allocate(size)?;
+        file.sync()?;
+        home.disk.sync_folder(&home.folder)?;
+        Ok(file)
+    }
+
+    /// Gives a segment that is not needed any more another number. Its batches stay where they are:
+    /// their seals have the old number, so they count for nothing.
+    fn recycle(home: &WalFolder, spare: u64, path: &Path, size: u64) -> Result<Arc<dyn BlockFile>> {
+        home.disk.rename(&home.path(spare), path)?;
+        home.disk.sync_folder(&home.folder)?;
+        let file = home.disk.open_to_write(path, Access::Direct)?;
+        if file.size()? < size {
+            file.allocate(size)?;
+            file.sync()?;
+        }
+        Ok(file)
+    }
+
+    /// The seal of the batch that comes next.
+    pub(super) fn seal(&self, file_id: u64) -> Seal {
+        seal(self.offset, file_id, self.number)
+    }
+
+    /// Whether the other is the same segment with no more in it.
+    pub(super) fn has_all_of(&self, other: &Segment) -> bool {
+        self.number == other.number && self.offset >= other.offset
+    }
+
+    /// Whether a batch of this size fits, and a mark behind it.
+    pub(super) fn has_room(&self, padded_size: usize) -> bool {
+        self.offset + (padded_size + ALIGNMENT) as u64 <= self.size
+    }
+}

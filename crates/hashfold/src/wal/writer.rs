@@ -1,0 +1,348 @@
+//! [`Wal`]: appends, commits, segments one after the other.
+
+use super::{
+    batch::{BATCH_SIZE_MAX, Batch, PAYLOAD_SIZE_MAX, Record},
+    commit::{Commit, Commits},
+    reader::replay,
+    segment::{Segment, WalFolder},
+    sync::{Mutex, MutexGuard},
+};
+use crate::{
+    error::{Error, ErrorKind, Place, Result},
+    io::{ALIGNMENT, BlockFile, Buffer, WriteQueue},
+    work::{Executor, Pending},
+};
+use std::{collections::VecDeque, mem, sync::Arc, thread};
+
+/// Batches that are written in the background at once, at most.
+const WRITES_MAX: usize = 4;
+/// Memory of a log, at most, in bytes: the batches in the background, the one that a commit writes,
+/// and the one that is being filled.
+pub const WAL_BYTES_MAX: usize = (WRITES_MAX + 2) * BATCH_SIZE_MAX;
+/// Segments that are kept to be recycled, at most.
+const SPARES_MAX: usize = 2;
+/// How often the thread that commits lets others append first, at most, as long as they do.
+const GATHER_MAX: usize = 64;
+
+/// A log that is being written. All calls may come from several threads at once.
+///
+/// ```
+/// use hashfold::{Seed, io::MemoryDisk, wal::{Wal, WalFolder}, work::Inline};
+/// use std::sync::Arc;
+///
+/// let disk = Arc::new(MemoryDisk::default());
+/// let home = WalFolder { disk, folder: "".into(), seed: Seed(1), id: 7 };
+/// let wal = Wal::open(home.clone(), 1 << 20, Arc::new(Inline), 0, &mut |_| Ok(()))?;
+/// let end = wal.append(1, b"a change")?;
+/// wal.commit(end)?; // on the device now
+/// drop(wal);
+///
+/// let mut seen = Vec::new();
+/// let wal = Wal::open(home, 1 << 20, Arc::new(Inline), 0, &mut |record| {
+///     seen.push((record.seq, record.payload.to_vec()));
+///     Ok(())
+/// })?;
+/// assert_eq!(seen, [(0, b"a change".to_vec())]);
+/// assert_eq!(wal.end(), 1);
+/// # Ok::<(), hashfold::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Wal {
+    home: Arc<WalFolder>,
+    executor: Arc<dyn Executor>,
+    /// Size of a segment, in bytes.
+    segment_size: u64,
+    commits: Commits,
+    log: Mutex<Log>,
+}
+
+#[derive(Debug)]
+struct Log {
+    /// The batch that is being filled.
+    batch: Batch,
+    /// Changes before this sequence number are on the device.
+    durable: u64,
+    /// Full batches being written. It has failed when anything has.
+    queue: WriteQueue,
+    current: Option<Segment>,
+    /// Number of the next segment.
+    next_number: u64,
+    /// The next segment, made ahead.
+    next: Option<Pending<Result<Segment>>>,
+    /// Segments before the current one that may not be on the device, the oldest first.
+    unsynced: Vec<Segment>,
+    /// Segments before the current one and the sequence numbers that follow them, the oldest first.
+    ended: VecDeque<(u64, u64)>,
+    /// Segments to be recycled.
+    spares: Vec<u64>,
+}
+
+/// A batch on its way to its file.
+struct Write {
+    file: Arc<dyn BlockFile>,
+    offset: u64,
+    bytes: Buffer,
+    len: usize,
+}
+
+impl Write {
+    fn run(&self) -> Result<()> {
+        self.file.write_at(self.offset, &self.bytes[..self.len])
+    }
+}
+
+/// A batch and the segments that one round of a group commit makes durable.
+struct Round {
+    /// Sequence number after the last change in it.
+    end: u64,
+    write: Option<Write>,
+    /// The segments to be synced, as they are after the write.
+    segments: Vec<Segment>,
+}
+
+impl Wal {
+    /// Opens the log in a folder, or begins one, with segments of `segment_size` bytes. Shows the
+    /// records that are there and end after `from` to `take`, as [`replay`] does. What is appended
+    /// then follows on them.
+    pub fn open(
+        home: WalFolder,
+        segment_size: u64,
+        executor: Arc<dyn Executor>,
+        from: u64,
+        take: &mut dyn FnMut(Record<'_>) -> Result<()>,
+    ) -> Result<Wal> {
+        let least = (BATCH_SIZE_MAX + 2 * ALIGNMENT) as u64;
+        if segment_size < least || !segment_size.is_multiple_of(ALIGNMENT as u64) {
+            let expected = format!("a multiple of {ALIGNMENT} from {least} on");
+            return Err(Error::argument("size of a segment in bytes", expected, segment_size));
+        }
+        let found = replay(&home, from, take)?;
+        // A later segment must not follow on them. Their removal is durable when the first new
+        // segment is.
+        found.cut_off.iter().try_for_each(|number| home.remove(*number))?;
+        let numbers = found.cut_off.iter().chain(found.segments.iter().map(|(number, _)| number));
+        let next_number = numbers.max().map_or(0, |number| number + 1);
+        let log = Log {
+            batch: Batch::new(Buffer::zeroed(BATCH_SIZE_MAX), found.end),
+            durable: found.end,
+            queue: WriteQueue::new(executor.clone(), WRITES_MAX),
+            current: None,
+            next_number,
+            next: None,
+            unsynced: Vec::new(),
+            ended: found.segments.into(),
+            spares: Vec::new(),
+        };
+        let wal = Wal {
+            home: Arc::new(home),
+            executor,
+            segment_size,
+            commits: Commits::new(found.end),
+            log: Mutex::new(log),
+        };
+        wal.truncate(from)?;
+        Ok(wal)
+    }
+
+    /// Sequence number after the last change that was appended.
+    pub fn end(&self) -> u64 {
+        self.log().batch.end
+    }
+
+    /// Sequence number after the last change that was committed.
+    pub fn durable_seq(&self) -> u64 {
+        self.commits.durable()
+    }
+
+    /// Appends a record of `count` changes, at least one; returns the sequence number after it. The
+    /// record is durable after [`Wal::commit`] of that number.
+    ///
+    /// # Errors
+    /// The payload is longer than [`PAYLOAD_SIZE_MAX`]; a batch that was full could not be written.
+    pub fn append(&self, count: u64, payload: &[u8]) -> Result<u64> {
+        assert!(count > 0);
+        if payload.len() > PAYLOAD_SIZE_MAX {
+            let (limit, got) = (PAYLOAD_SIZE_MAX as u64, payload.len() as u64);
+            return Err(ErrorKind::Limit { what: "record of the log", limit, got }.into());
+        }
+        let mut log = self.log();
+        log.queue.check("write", &self.place())?;
+        if !log.batch.has_room(payload) {
+            self.write_behind(&mut log)?;
+        }
+        log.batch.push(count, payload);
+        Ok(log.batch.end)
+    }
+
+    /// Returns when all changes before `seq` are durable: a sequence number that [`Wal::append`] has
+    /// returned. Threads that commit at the same time share a write and a sync.
+    ///
+    /// # Errors
+    /// A write or a sync failed, now or earlier: the log is at its end. Or there is no room for
+    /// another segment: nothing is lost, and the call can be made again.
+    pub fn commit(&self, seq: u64) -> Result<()> {
+        let gather = || self.gather();
+        let take = || self.take_round();
+        let write = |round| self.write_round(round).inspect_err(|_| self.log().queue.fail());
+        match self.commits.commit(seq, gather, take, write)? {
+            Commit::Durable => Ok(()),
+            Commit::FailedBefore => {
+                Err(Error::new(ErrorKind::FailedBefore { action: "sync" }).at(&self.place()))
+            }
+        }
+    }
+
+    /// Notes in the log that what was committed was on the device, if nothing was appended since. A
+    /// commit says so of the one before; damage to the last one can be told from a crash only by
+    /// this. Costs a write and no sync; dropping the log does it too.
+    pub fn mark(&self) -> Result<()> {
+        let mut log = self.log();
+        let (end, is_durable) = (log.batch.end, log.durable == log.batch.end);
+        let has_failed = log.queue.has_failed();
+        let Some(segment) = &mut log.current else { return Ok(()) };
+        if !is_durable || segment.is_marked || has_failed {
+            return Ok(());
+        }
+        segment.is_marked = true;
+        let mark = Batch::mark(end, segment.seal(self.home.id));
+        let written = segment.file.write_at(segment.offset, &mark);
+        written.inspect_err(|_| log.queue.fail())
+    }
+
+    /// Ends the current segment, so that [`Wal::truncate`] can recycle it before it is full.
+    pub fn rotate(&self) -> Result<()> {
+        let mut log = self.log();
+        if !log.batch.is_empty() {
+            self.write_behind(&mut log)?;
+        }
+        log.end_segment();
+        Ok(())
+    }
+
+    /// Gives up the segments that hold no change from `seq` on. Those changes are durable elsewhere.
+    pub fn truncate(&self, seq: u64) -> Result<()> {
+        let durable = self.commits.durable();
+        let mut log = self.log();
+        while let Some((number, end)) = log.ended.pop_front_if(|ended| ended.1 <= seq) {
+            log.unsynced.retain(|segment| segment.number != number);
+            // What is not durable may be on its way to the file: that must not be written again.
+            if end <= durable && log.spares.len() < SPARES_MAX {
+                log.spares.push(number);
+            } else {
+                self.home.remove(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().expect("nothing panics under this lock")
+    }
+
+    fn place(&self) -> Place {
+        Place::file(&self.home.folder)
+    }
+
+    /// Lets other threads append, as long as they do: a sync takes much longer.
+    fn gather(&self) {
+        let mut end = 0;
+        for _ in 0..GATHER_MAX {
+            let before = mem::replace(&mut end, self.end());
+            if end == before {
+                return;
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// Starts to write the batch in the background.
+    fn write_behind(&self, log: &mut Log) -> Result<()> {
+        let mut write = self.take_batch(log)?;
+        let bytes = mem::replace(&mut write.bytes, Buffer::zeroed(0));
+        let Write { file, offset, len, .. } = write;
+        log.queue.start(bytes, move |bytes| file.write_at(offset, &bytes[..len]))?;
+        Ok(())
+    }
+
+    /// Takes the batch, which is not empty, and gives it its place.
+    fn take_batch(&self, log: &mut Log) -> Result<Write> {
+        let len = log.batch.padded_size();
+        if !log.current.as_ref().is_some_and(|segment| segment.has_room(len)) {
+            let next = self.next_segment(log)?;
+            log.end_segment();
+            log.current = Some(next);
+        }
+        let next = log.queue.take_buffer().unwrap_or_else(|| Buffer::zeroed(BATCH_SIZE_MAX));
+        let batch = Batch::new(next, log.batch.end);
+        let batch = mem::replace(&mut log.batch, batch);
+        let segment = log.current.as_mut().expect("there is one now");
+        let (file, offset) = (segment.file.clone(), segment.offset);
+        let bytes = batch.seal(segment.seal(self.home.id), log.durable);
+        segment.offset += len as u64;
+        segment.is_marked = false;
+        if segment.offset > segment.size / 2 && log.next.is_none() {
+            log.next = Some(Pending::start(&*self.executor, self.make(log)));
+        }
+        Ok(Write { file, offset, bytes, len })
+    }
+
+    /// The segment after the current one: made ahead, or now.
+    fn next_segment(&self, log: &mut Log) -> Result<Segment> {
+        // If it could not be made ahead, that was then.
+        let ahead = log.next.take().and_then(|next| next.wait().ok());
+        let segment = ahead.map_or_else(|| self.make(log)(), Ok)?;
+        log.next_number += 1;
+        Ok(segment)
+    }
+
+    /// Makes the next segment.
+    fn make(&self, log: &mut Log) -> impl FnOnce() -> Result<Segment> + Send + 'static {
+        let (home, size) = (self.home.clone(), self.segment_size);
+        let (number, spare) = (log.next_number, log.spares.pop());
+        move || Segment::make(&home, number, size, spare)
+    }
+
+    /// Takes all that was appended and is not durable; returns the sequence number after it.
+    fn take_round(&self) -> Result<(u64, Round)> {
+        let mut log = self.log();
+        log.queue.check("write", &self.place())?;
+        log.queue.wait_until(0)?;
+        let write = match log.batch.is_empty() {
+            true => None,
+            false => Some(self.take_batch(&mut log)?),
+        };
+        let mut segments = log.unsynced.clone();
+        segments.extend(log.current.clone());
+        Ok((log.batch.end, Round { end: log.batch.end, write, segments }))
+    }
+
+    fn write_round(&self, round: Round) -> Result<()> {
+        let Round { end, write, segments } = round;
+        write.as_ref().map_or(Ok(()), Write::run)?;
+        segments.iter().try_for_each(|segment| segment.file.sync())?;
+        let mut log = self.log();
+        log.unsynced.retain(|segment| !segments.iter().any(|synced| synced.has_all_of(segment)));
+        log.durable = end;
+        if let Some(write) = write {
+            log.queue.give_buffer(write.bytes);
+        }
+        Ok(())
+    }
+}
+
+impl Log {
+    /// Nothing more comes into the current segment.
+    fn end_segment(&mut self) {
+        if let Some(segment) = self.current.take() {
+            self.ended.push_back((segment.number, self.batch.seq));
+            self.unsynced.extend((self.durable < self.batch.seq).then_some(segment));
+        }
+    }
+}
+
+impl Drop for Wal {
+    fn drop(&mut self) {
+        // It helps to tell damage from a crash, and nobody is left who could be told of an error.
+        let _ = self.mark();
+    }
+}
