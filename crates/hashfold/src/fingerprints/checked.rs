@@ -2,7 +2,7 @@
 
 use super::{batch::FingerprintBatch, run::Fingerprints, universe::Universe};
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result, check_seed},
     key::Seed,
 };
 
@@ -34,6 +34,16 @@ impl Ascent {
         self.last = Some(last);
         Ok(())
     }
+}
+
+/// Refuses fingerprints of another seed or universe.
+pub(crate) fn check_alike(expected: (Seed, Universe), got: (Seed, Universe)) -> Result<()> {
+    check_seed(expected.0, got.0)?;
+    let (expected, got) = (expected.1.last(), got.1.last());
+    if expected == got {
+        return Ok(());
+    }
+    Err(ErrorKind::Mismatch { what: "largest fingerprint", expected, got }.into())
 }
 
 /// A run whose batches are checked as they are read.

@@ -8,16 +8,74 @@
 //! ```
 //!
 //! [`Fingerprints`] is to filters what [`Run`](crate::run::Run) is to tables: every filter can be
-//! read as a run of fingerprints (`scan`), and can be built from one (`build`). Fingerprints have
+//! read as a run of fingerprints (`scan`), and can be built from one (`build`). [`of_run`] makes
+//! fingerprints of the keys of a run, so that tables and stores become filters. Fingerprints have
 //! no keys, so nothing that needs keys can be built from them.
+//!
+//! # From one data set to another
+//!
+//! Each conversion reads one data set from front to back, in bounded memory, and keeps its seed.
+//!
+//! | from | to a table | to a store | to a quotient filter |
+//! |---|---|---|---|
+//! | table | – | `push_run(scan())` | `build(of_run(scan()))` |
+//! | store | `build(scan_all())` | – | `build(of_run(scan_all()))` |
+//! | quotient filter | no | no | `build(scan())` |
+//! | cascade filter | no | no | `build(snapshot().scan())` |
+//!
+//! ```
+//! # use hashfold::{Result, Seed, io::{Disk, MemoryDisk}, run::*, store::*, table::*, work::{Executor, Inline}};
+//! # use hashfold::filter::quotient::*;
+//! # use hashfold::fingerprints::{self, Universe};
+//! # use std::{path::Path, sync::Arc};
+//! # fn main() -> Result<()> {
+//! # let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+//! # let executor: Arc<dyn Executor> = Arc::new(Inline);
+//! # let folder = |name: &'static str| Path::new(name);
+//! # let table_in = |name| TableBuilder::create(disk.clone(), folder(name), TableOptions::new(Seed(7), 1), executor.clone());
+//! # table_in("table")?.build(&mut VecRun::new(vec![(b"sky".to_vec(), Some(b"blue".to_vec()))], Seed(7)))?;
+//! # let table = Table::open(&disk, folder("table"), OpenOptions::default())?;
+//! // From a table to a store.
+//! # let shape = Shape { slots: SlotMap::new(4)?, index: IndexOptions::default(), block_size: 4096 };
+//! # let options = StoreOptions { seed: Seed(7), id: 1, shape, attributes: Vec::new() };
+//! # let mut store = StoreWriter::create(disk.clone(), folder("store"), options, executor.clone())?;
+//! let mut batch = store.batch(SortOptions::default())?;
+//! batch.push_run(&mut table.scan())?;
+//! let version = store.write(batch, Mode::Auto, VersionFacts { id: 11, ..VersionFacts::default() })?;
+//! # store.publish(version.name.number)?;
+//! # let version = Follower::open(disk.clone(), folder("store"), OpenOptions::default())?.version();
+//! # assert_eq!(version.get(b"sky")?.as_deref(), Some(&b"blue"[..]));
+//!
+//! // From a version of a store to a table.
+//! # let builder = table_in("copy")?;
+//! builder.build(&mut version.scan_all())?;
+//! # assert!(Table::open(&disk, folder("copy"), OpenOptions::default())?.contains(b"sky")?);
+//!
+//! // From a table or a version to a quotient filter.
+//! let universe = Universe::for_capacity(1000, 0.001)?;
+//! let options = BuildOptions::new(1000);
+//! let mut keys = fingerprints::of_run(table.scan(), universe);
+//! let filter = QuotientFilter::build(&mut keys, &options)?;
+//! # assert!(filter.contains_key(b"sky") && filter.seed() == Seed(7));
+//! let mut keys = fingerprints::of_run(version.scan_all(), universe);
+//! let filter = QuotientFilter::build(&mut keys, &options)?;
+//! # assert!(filter.contains_key(b"sky") && filter.seed() == Seed(7));
+//!
+//! // From a quotient filter to one with more slots, and so shorter remainders.
+//! let larger = QuotientFilter::build(&mut filter.scan(), &BuildOptions::new(10_000))?;
+//! # assert!(larger.contains_key(b"sky") && larger.remainder_bits() < filter.remainder_bits());
+//! # Ok(())
+//! # }
+//! ```
 
 mod batch;
 mod checked;
+mod of_run;
 mod run;
 mod universe;
 
-pub use self::{batch::FingerprintBatch, run::Fingerprints, universe::Universe};
+pub use self::{batch::FingerprintBatch, of_run::of_run, run::Fingerprints, universe::Universe};
 pub(crate) use self::{
     batch::{BatchSlice, Exception},
-    checked::{Ascent, Checked},
+    checked::{Ascent, Checked, check_alike},
 };

@@ -5,7 +5,7 @@ use crate::{
     error::Result,
     io::Disk,
     key::Seed,
-    run::{MEMORY_BYTES_MIN, SortOptions, Sorted, Sorter},
+    run::{MEMORY_BYTES_MIN, Run, SortOptions, Sorted, Sorter},
     work::Executor,
 };
 use std::{path::Path, sync::Arc};
@@ -54,6 +54,16 @@ impl Batch {
     #[inline]
     pub fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         self.sorters[self.slots.chunk_of(key) as usize].push(key, value)
+    }
+
+    /// Adds all entries of a run: those with a value are puts, tombstones are deletions. The keys
+    /// are hashed with the store's seed, whatever the seed of the run is.
+    pub fn push_run(&mut self, run: &mut dyn Run) -> Result<()> {
+        while run.advance()? {
+            let entry = run.entry();
+            self.push(entry.key, entry.value)?;
+        }
+        Ok(())
     }
 
     /// Returns the number of puts and deletions so far.

@@ -172,6 +172,13 @@ impl Version {
         self.merged(chunk, None)
     }
 
+    /// Returns all entries of the version, in the order of their hashes. All tables of the version
+    /// are read side by side, each with a window of its own in memory.
+    pub fn scan_all(&self) -> Box<dyn Run> {
+        let chunks = (0..self.info.chunks.len() as u32).map(|chunk| self.scan(chunk)).collect();
+        Box::new(Merge::new(chunks, Tombstones::Drop).expect("all chunks have one seed"))
+    }
+
     fn merged(&self, chunk: u32, executor: Option<&Arc<dyn Executor>>) -> Box<dyn Run> {
         merged(&self.info.chunks[chunk as usize], &self.chunks[chunk as usize], executor)
     }

@@ -1,8 +1,8 @@
 //! The three indexes of a data file behind one interface: from a hash to the place of its entry.
 
 use super::{
+    absent::{AbsentBits, AbsentBitsBuilder},
     fences::{Fences, FencesBuilder},
-    fingerprints::{Fingerprints, FingerprintsBuilder},
     image::{Bytes, Image, Sections},
     layout::{Layout, Position},
     locations::{Locations, LocationsBuilder},
@@ -51,7 +51,7 @@ pub(super) enum IndexBuilder {
     Dense {
         trie: Box<TrieBuilder>,
         locations: Option<LocationsBuilder>,
-        fingerprints: Option<FingerprintsBuilder>,
+        fingerprints: Option<AbsentBitsBuilder>,
     },
     Sparse {
         trie: Box<TrieBuilder>,
@@ -73,7 +73,7 @@ impl IndexBuilder {
                 trie: trie(false),
                 locations,
                 fingerprints: (options.absent_bits > 0)
-                    .then(|| FingerprintsBuilder::new(options.absent_bits)),
+                    .then(|| AbsentBitsBuilder::new(options.absent_bits)),
             },
         }
     }
@@ -158,7 +158,7 @@ pub(super) struct Index {
 
 #[derive(Debug)]
 pub(super) enum Parts {
-    Dense { trie: Trie, locations: Option<Locations>, fingerprints: Option<Fingerprints> },
+    Dense { trie: Trie, locations: Option<Locations>, fingerprints: Option<AbsentBits> },
     Sparse { trie: Trie, locations: Option<Locations> },
     Fences(Fences),
 }
@@ -176,7 +176,7 @@ impl Index {
                     .then(|| Locations::open(&mut fields, &mut sections))
                     .transpose()?;
                 let fingerprints = has_fingerprints
-                    .then(|| Fingerprints::open(&mut fields, &mut sections, data.entries))
+                    .then(|| AbsentBits::open(&mut fields, &mut sections, data.entries))
                     .transpose()?;
                 Parts::Dense { trie, locations, fingerprints }
             }

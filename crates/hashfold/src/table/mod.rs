@@ -34,11 +34,11 @@
 //! # Ok::<(), hashfold::Error>(())
 //! ```
 
+mod absent;
 mod blocks;
 mod build;
 mod data;
 mod fences;
-mod fingerprints;
 mod hash_index;
 mod image;
 mod index;
@@ -53,10 +53,9 @@ mod trie;
 mod verify;
 mod window;
 
-pub(crate) use self::{build::is_table_file, window::SCAN_BYTES_MAX};
 pub use self::{
+    absent::ABSENT_BITS_MAX,
     build::{TableBuilder, reindex},
-    fingerprints::ABSENT_BITS_MAX,
     hash_index::{HashIndex, expected_trie_bits},
     layout::BLOCK_SIZE_MAX,
     options::{
@@ -68,3 +67,4 @@ pub use self::{
     trie::{BUCKET_SIZES, CODING_LIMIT_MAX},
     verify::{DAMAGE_MAX, VerifyReport},
 };
+pub(crate) use self::{build::is_table_file, window::SCAN_BYTES_MAX};

@@ -1,7 +1,7 @@
 //! Options for building and opening tables, and the statistics of a table.
 
 use super::{
-    fingerprints::ABSENT_BITS_MAX,
+    absent::ABSENT_BITS_MAX,
     layout::check_block_size,
     trie::{CODING_LIMIT_DEFAULT, TrieOptions},
 };

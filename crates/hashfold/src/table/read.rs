@@ -1,10 +1,10 @@
 //! Looking up keys in a table.
 
 use super::{
+    absent::AbsentBits,
     blocks::{Blocks, Found},
     build::{DATA_ROLE, INDEX_ROLE},
     data::{DataFile, check_header},
-    fingerprints::Fingerprints,
     image::{Bytes, check_body},
     index::{Index, Indexed, Parts, Target},
     layout::Position,
@@ -374,9 +374,9 @@ fn index_stats(index: &Index) -> IndexStats {
         |locations: &Option<Locations>| locations.as_ref().map_or(0, Locations::size);
     match &index.parts {
         Parts::Dense { trie, locations, fingerprints } => IndexStats {
-            absent_bits: fingerprints.as_ref().map_or(0, Fingerprints::bits),
+            absent_bits: fingerprints.as_ref().map_or(0, AbsentBits::bits),
             location_bytes: location_bytes(locations),
-            fingerprint_bytes: fingerprints.as_ref().map_or(0, Fingerprints::size),
+            fingerprint_bytes: fingerprints.as_ref().map_or(0, AbsentBits::size),
             ..trie.stats(IndexChoice::Dense)
         },
         Parts::Sparse { trie, locations } => IndexStats {

@@ -211,7 +211,7 @@ fn a_file_of_another_seed_says_so_and_does_not_merge() {
     let view = open(&other).unwrap();
     assert_eq!(view.seed(), Seed(4));
     let error = filter.merge(&view).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Mismatch { what: "seed", .. }), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::WrongSeed { .. }), "{error}");
 }
 
 /// A power cut at every write leaves the old filter or the new one.

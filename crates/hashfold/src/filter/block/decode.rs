@@ -1,8 +1,12 @@
 //! From blocks to fingerprints: all of them, or one.
 
-use super::{super::machine::Wide, Block, GROUP, HEAD, ITEMS_MAX, kernel, low_mask};
+use super::{
+    Block, HEAD, kernel, low_mask,
+    portable::{self, PLACES, spread},
+};
 use crate::{
     error::{Error, Result},
+    filter::machine::Wide,
     fingerprints::{Exception, FingerprintBatch},
 };
 
@@ -46,15 +50,8 @@ impl Block<'_> {
         let start = out.len();
         out.extend(places[..self.items].iter().map(|&place| u64::from(place)));
         let items = &mut out[start..];
-        kernel::unpack(self.low_bits, self.first_bucket, &self.bytes[HEAD..], items);
+        portable::unpack(self.low_bits, self.first_bucket, &self.bytes[HEAD..], items);
         items.windows(2).fold(true, |ascend, pair| ascend & (pair[0] < pair[1]))
-    }
-
-    /// Whether the last item, whose bit in the buckets is this one, has a bucket that can be.
-    #[inline]
-    pub(super) fn are_buckets_legal(&self, last: u64) -> bool {
-        let passed = last - (self.items - 1) as u64;
-        self.first_bucket.checked_add(passed).is_some_and(|it| it <= u64::MAX >> self.low_bits)
     }
 
     /// Appends the exceptions of the block, whose items start at `start`.
@@ -94,7 +91,7 @@ impl Block<'_> {
         let bucket = bucket as usize;
         let start = match wide {
             Some(wide) => kernel::bucket_start(wide, buckets, bucket),
-            None => bucket_start(buckets, bucket),
+            None => portable::bucket_start(buckets, bucket),
         };
         let Some(mut bit) = start else {
             return Ok(None);
@@ -123,143 +120,4 @@ impl Block<'_> {
         }
         Ok(1)
     }
-}
-
-/// Makes fingerprints of the places of the items' bits in the buckets, and of the low parts at the
-/// start of `bytes`.
-#[inline(always)]
-pub(super) fn unpack_items<const LOW_BITS: u32>(
-    first_bucket: u64,
-    bytes: &[u8],
-    items: &mut [u64],
-) {
-    let size = LOW_BITS as usize;
-    let (groups, rest) = items.as_chunks_mut::<GROUP>();
-    let mut first = first_bucket;
-    for (number, group) in groups.iter_mut().enumerate() {
-        unpack_group::<LOW_BITS>(first, &bytes[number * size..], group);
-        first = first.wrapping_sub(GROUP as u64);
-    }
-    if !rest.is_empty() {
-        let mut group = [0; GROUP];
-        group[..rest.len()].copy_from_slice(rest);
-        unpack_group::<LOW_BITS>(first, &bytes[groups.len() * size..], &mut group);
-        rest.copy_from_slice(&group[..rest.len()]);
-    }
-}
-
-#[inline(always)]
-fn unpack_group<const LOW_BITS: u32>(first: u64, bytes: &[u8], group: &mut [u64; GROUP]) {
-    let mut words = [0_u64; GROUP];
-    let used = (LOW_BITS as usize).div_ceil(8);
-    if let Some(bytes) = bytes.get(..8 * used) {
-        for (word, bytes) in words[..used].iter_mut().zip(bytes.as_chunks::<8>().0) {
-            *word = u64::from_le_bytes(*bytes);
-        }
-    } else {
-        // At the end of a block that a stranger made.
-        for (i, byte) in bytes.iter().enumerate() {
-            words[i / 8] |= u64::from(*byte) << (8 * (i % 8));
-        }
-    }
-    for (i, item) in group.iter_mut().enumerate() {
-        let bit = i * LOW_BITS as usize;
-        let (word, shift) = (bit / 64, (bit % 64) as u32);
-        let mut low = words[word] >> shift;
-        if shift + LOW_BITS > 64 {
-            low |= words[word + 1] << (64 - shift);
-        }
-        let bucket = first.wrapping_add(*item).wrapping_sub(i as u64);
-        *item = bucket << LOW_BITS | low & low_mask(LOW_BITS);
-    }
-}
-
-/// Room for the places of all items, and of as many as a byte has bits.
-const PLACES: usize = ITEMS_MAX + 8;
-
-/// The places of the set bits of a byte, then zeros.
-static BITS: [[u16; 8]; 256] = {
-    let mut table = [[0; 8]; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let (mut bit, mut used) = (0, 0);
-        while bit < 8 {
-            if byte >> bit & 1 == 1 {
-                table[byte][used] = bit;
-                used += 1;
-            }
-            bit += 1;
-        }
-        byte += 1;
-    }
-    table
-};
-
-/// How many bits of a byte are set.
-static COUNTS: [u8; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        table[byte] = (byte as u8).count_ones() as u8;
-        byte += 1;
-    }
-    table
-};
-
-/// Writes the places of all set bits to `places`; whether there are `count` of them.
-fn spread(bytes: &[u8], count: usize, places: &mut [u16; PLACES]) -> bool {
-    let mut used = 0;
-    for (i, &byte) in bytes.iter().enumerate() {
-        let Some(out) = places[used..].first_chunk_mut::<8>() else {
-            return false;
-        };
-        // Places of all of a block's bits fit 16 bits.
-        *out = BITS[usize::from(byte)].map(|bit| bit + 8 * i as u16);
-        used += usize::from(COUNTS[usize::from(byte)]);
-    }
-    used == count
-}
-
-/// The first bit of the items of a bucket, if any: the one behind so many zeros.
-#[inline(always)]
-pub(super) fn bucket_start(bytes: &[u8], bucket: usize) -> Option<usize> {
-    if bucket == 0 {
-        return Some(0);
-    }
-    let (mut left, mut first, mut found) = (bucket - 1, 0, None);
-    for_words(bytes, |word| {
-        let zeros = word.count_zeros() as usize;
-        if left < zeros {
-            found = Some(first + select(!word, left) + 1);
-            return false;
-        }
-        left -= zeros;
-        first += 64;
-        true
-    });
-    found
-}
-
-/// The place of the set bit that has `rank` others below it.
-#[inline(always)]
-fn select(mut word: u64, rank: usize) -> usize {
-    for _ in 0..rank {
-        word &= word - 1;
-    }
-    word.trailing_zeros() as usize
-}
-
-/// Calls `each` with all words, the last one filled up with zeros, until it says `false`; whether
-/// it never did.
-#[inline(always)]
-pub(super) fn for_words(bytes: &[u8], mut each: impl FnMut(u64) -> bool) -> bool {
-    let (words, rest) = bytes.as_chunks::<8>();
-    for word in words {
-        if !each(u64::from_le_bytes(*word)) {
-            return false;
-        }
-    }
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    rest.is_empty() || each(u64::from_le_bytes(last))
 }

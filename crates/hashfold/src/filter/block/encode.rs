@@ -1,20 +1,13 @@
 //! From fingerprints to blocks.
 
 use super::{
-    super::machine::Wide, BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX, LOW_BITS_MAX, fold, kernel,
-    low_mask,
+    BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX, LOW_BITS_MAX, fold, kernel,
+    portable::{self, Marks, Sizes},
 };
-use crate::{codec::put_varint, fingerprints::BatchSlice};
+use crate::{codec::put_varint, filter::machine::Wide, fingerprints::BatchSlice};
 
 /// What lies behind the head of a block, in bytes.
 const PAYLOAD: usize = BLOCK_SIZE - HEAD;
-
-/// Bits of the buckets at most, and a bit more, in a round number.
-pub(super) const MARKS: usize = 1 << 15;
-const _: () = assert!(PAYLOAD * 8 < MARKS);
-
-/// A byte for each bit of the buckets: bits are set by plain stores of bytes, and gathered later.
-pub(super) type Marks = [u8; MARKS];
 
 /// Packs fingerprints. Keeps the memory that it takes.
 pub(in super::super) struct Encoder {
@@ -46,7 +39,7 @@ impl Encoder {
 
     /// With what the processor has.
     pub(super) fn on(wide: Option<Wide>) -> Encoder {
-        let room = Room { marks: [0; MARKS], words: [0; _] };
+        let room = Room { marks: [0; _], words: [0; _] };
         Encoder { wide, room: Box::new(room), exceptions: Exceptions::default(), items: ITEMS_MAX }
     }
 
@@ -201,13 +194,6 @@ fn cut(items: &[u64], count: usize, cut_shift: u32) -> usize {
     }
 }
 
-/// Where the parts of a block are.
-pub(super) struct Sizes {
-    pub(super) low_bits: u32,
-    pub(super) buckets_start: usize,
-    pub(super) buckets_end: usize,
-}
-
 /// Writes all of a block but the checksum and the exceptions.
 fn write(wide: Option<Wide>, items: &[u64], shape: Shape, room: &mut Room, block: &mut Bytes) {
     let Shape { items: count, low_bits } = shape;
@@ -226,53 +212,7 @@ fn write(wide: Option<Wide>, items: &[u64], shape: Shape, room: &mut Room, block
         Some(wide) if low_bits <= kernel::LOW_BITS_MAX => {
             kernel::pack_wide(wide, items, &sizes, &mut room.words, block);
         }
-        _ => kernel::pack(items, &sizes, &mut room.marks, block),
+        _ => portable::pack(items, &sizes, &mut room.marks, block),
     }
     block[buckets_end..].fill(0);
-}
-
-/// Packs the low parts of items, and marks their buckets. `out` has room for the former and
-/// [`GROUP`] bytes, or for fewer than that many items.
-#[inline(always)]
-pub(super) fn pack_items<const LOW_BITS: u32>(items: &[u64], marks: &mut Marks, out: &mut [u8]) {
-    let first_bucket = items[0] >> LOW_BITS;
-    let (groups, rest) = items.as_chunks::<GROUP>();
-    let mut first = 0;
-    for (number, group) in groups.iter().enumerate() {
-        for (i, item) in group.iter().enumerate() {
-            let mark = (item >> LOW_BITS).wrapping_sub(first_bucket) as usize + first + i;
-            marks[mark % MARKS] = 0xff;
-        }
-        first += GROUP;
-        store::<LOW_BITS>(group, &mut out[number * LOW_BITS as usize..]);
-    }
-    if !rest.is_empty() {
-        let mut group = [0; GROUP];
-        group[..rest.len()].copy_from_slice(rest);
-        for (i, item) in rest.iter().enumerate() {
-            let mark = (item >> LOW_BITS).wrapping_sub(first_bucket) as usize + first + i;
-            marks[mark % MARKS] = 0xff;
-        }
-        store::<LOW_BITS>(&group, &mut out[groups.len() * LOW_BITS as usize..]);
-    }
-}
-
-/// Writes `LOW_BITS` bytes, and zeros up to a multiple of 8 bytes if there is room.
-#[inline(always)]
-fn store<const LOW_BITS: u32>(group: &[u64; GROUP], out: &mut [u8]) {
-    let mut words = [0_u64; GROUP];
-    for (i, item) in group.iter().enumerate() {
-        let low = item & low_mask(LOW_BITS);
-        let (word, shift) = (i * LOW_BITS as usize / 64, i as u32 * LOW_BITS % 64);
-        words[word] |= low << shift;
-        if shift + LOW_BITS > 64 {
-            words[word + 1] |= low >> (64 - shift);
-        }
-    }
-    let size = (LOW_BITS as usize).div_ceil(8);
-    // Of a size known to the compiler, or it would call a function for a few bytes.
-    let out = &mut out[..8 * size];
-    for (out, word) in out.as_chunks_mut::<8>().0.iter_mut().zip(&words[..size]) {
-        *out = word.to_le_bytes();
-    }
 }

@@ -1,61 +1,15 @@
-//! The inner loops of blocks: packing for each number of low bits; gathering, decoding and finding
-//! with AVX-512, beside the portable twins.
+//! The inner loops of blocks with AVX-512: packing, decoding and finding fingerprints.
 
-use super::{
-    super::machine::Wide,
-    BLOCK_SIZE, Block, Bytes, HEAD,
-    decode::unpack_items,
-    encode::{Marks, Sizes, pack_items},
-};
+#[cfg(not(target_arch = "x86_64"))]
+use super::Bytes;
+use super::{BLOCK_SIZE, Block, portable::Sizes};
+use crate::filter::machine::Wide;
 
 /// Words with the bits of all buckets, and one more.
 pub(super) type Words = [u64; BLOCK_SIZE / 8 + 2];
 
 /// The most low bits that [`decode`] takes: one more might lie in nine bytes.
 pub(super) const LOW_BITS_MAX: u32 = 57;
-
-/// A function for each number of low bits, which are constants in it.
-macro_rules! each_number_of_low_bits {
-    ($function:ident: $($low_bits:literal)*) => {
-        [$($function::<$low_bits>),*]
-    };
-    ($function:ident) => {
-        each_number_of_low_bits!(
-            $function: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27
-            28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56
-            57 58 59 60 61 62 63
-        )
-    };
-}
-
-type Pack = fn(&[u64], &mut Marks, &mut [u8]);
-static PACK: [Pack; 64] = each_number_of_low_bits!(pack_items);
-
-type Unpack = fn(u64, &[u8], &mut [u64]);
-static UNPACK: [Unpack; 64] = each_number_of_low_bits!(unpack_items);
-
-/// As [`unpack_items`].
-pub(super) fn unpack(low_bits: u32, first_bucket: u64, bytes: &[u8], items: &mut [u64]) {
-    UNPACK[low_bits as usize](first_bucket, bytes, items);
-}
-
-/// Writes the lows and the buckets of items to a block that has room for both, on any machine.
-pub(super) fn pack(items: &[u64], sizes: &Sizes, marks: &mut Marks, block: &mut Bytes) {
-    PACK[sizes.low_bits as usize](items, marks, &mut block[HEAD..]);
-    gather(marks, &mut block[sizes.buckets_start..sizes.buckets_end]);
-}
-
-/// Moves the marks to the bits of `out`.
-#[inline(always)]
-fn gather(marks: &mut Marks, out: &mut [u8]) {
-    let (bytes, _) = marks.as_chunks_mut::<8>();
-    for (out, bytes) in out.iter_mut().zip(bytes) {
-        let ones = u64::from_le_bytes(*bytes) & 0x0101_0101_0101_0101;
-        *bytes = [0; 8];
-        // One is moved to bit 56, the next one to bit 57, and so on.
-        *out = (ones.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8;
-    }
-}
 
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::{bucket_start, decode, pack_wide};
@@ -65,9 +19,8 @@ pub(super) use x86::{bucket_start, decode, pack_wide};
 mod x86 {
     use super::{
         super::{
-            BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX,
-            decode::{bucket_start as bucket_start_anywhere, for_words},
-            low_mask,
+            BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX, low_mask,
+            portable::{bucket_start as bucket_start_anywhere, for_words},
         },
         Block, LOW_BITS_MAX, Sizes, Wide, Words,
     };
@@ -114,7 +67,7 @@ mod x86 {
     static JOIN_FIRST: Places64 = joined(0);
     static JOIN_LAST: Places64 = joined(7);
 
-    /// As [`super::pack`], for at most `LOW_BITS_MAX` low bits.
+    /// Packs items as [`super::super::portable::pack`] does, for at most `LOW_BITS_MAX` low bits.
     #[inline]
     pub(in super::super) fn pack_wide(
         _: Wide,
@@ -265,7 +218,7 @@ mod x86 {
         }
     }
 
-    /// As [`super::super::decode::bucket_start`].
+    /// Finds what [`super::super::portable::bucket_start`] does.
     #[inline]
     pub(in super::super) fn bucket_start(_: Wide, bytes: &[u8], bucket: usize) -> Option<usize> {
         // SAFETY: the instructions are there, as `Wide` shows.
@@ -409,7 +362,7 @@ pub(super) fn decode(_: Wide, _: &Block<'_>, _: &mut Vec<u64>) -> bool {
 /// Never called: there is no [`Wide`] machine of this kind.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn bucket_start(_: Wide, bytes: &[u8], bucket: usize) -> Option<usize> {
-    super::decode::bucket_start(bytes, bucket)
+    super::portable::bucket_start(bytes, bucket)
 }
 
 /// Never called: there is no [`Wide`] machine of this kind.

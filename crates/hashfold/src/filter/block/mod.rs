@@ -30,6 +30,7 @@
 mod decode;
 mod encode;
 mod kernel;
+mod portable;
 #[cfg(test)]
 mod tests;
 
@@ -134,6 +135,13 @@ impl<'a> Block<'a> {
 
     fn buckets(&self) -> &'a [u8] {
         &self.bytes[self.buckets_start..self.exceptions_start]
+    }
+
+    /// Whether the last item, whose bit in the buckets is this one, has a bucket that can be.
+    #[inline]
+    pub(super) fn are_buckets_legal(&self, last: u64) -> bool {
+        let passed = last - (self.items - 1) as u64;
+        self.first_bucket.checked_add(passed).is_some_and(|it| it <= u64::MAX >> self.low_bits)
     }
 
     fn exceptions(&self) -> Exceptions<'a> {

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Result},
     filter::Mode,
-    fingerprints::{Checked, Fingerprints, Universe},
+    fingerprints::{Checked, Fingerprints, Universe, check_alike},
     io::Disk,
     key::{KeyHash, Seed},
 };
@@ -508,16 +508,9 @@ impl CascadeFilter {
     /// far, and is durable when this returns.
     ///
     /// # Errors
-    /// `Mismatch` if the fingerprints are of another universe or seed.
+    /// `WrongSeed` if the fingerprints are of another seed, `Mismatch` if of another universe.
     pub fn insert_run(&mut self, run: &mut dyn Fingerprints, items_max: u64) -> Result<()> {
-        for (what, expected, got) in [
-            ("seed", self.seed().0, run.seed().0),
-            ("largest fingerprint", self.universe().last(), run.universe().last()),
-        ] {
-            if expected != got {
-                return Err(Error::new(ErrorKind::Mismatch { what, expected, got }));
-            }
-        }
+        check_alike((self.seed(), self.universe()), (run.seed(), run.universe()))?;
         self.flush()?;
         let run = flush::write_run(&self.core, &mut Checked::new(run), items_max)?;
         let upper = Upper { run: run.clone(), tier: u8::MAX, from: 0 };

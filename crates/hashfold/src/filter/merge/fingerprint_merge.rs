@@ -2,9 +2,9 @@
 
 use super::merger::{Merger, Rule};
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     filter::mode::Mode,
-    fingerprints::{BatchSlice, Checked, FingerprintBatch, Fingerprints, Universe},
+    fingerprints::{BatchSlice, Checked, FingerprintBatch, Fingerprints, Universe, check_alike},
     key::Seed,
 };
 
@@ -80,14 +80,7 @@ impl<F: Fingerprints> FingerprintMerge<F> {
         };
         let (seed, universe) = (first.seed(), first.universe());
         for run in &runs {
-            for (what, expected, got) in [
-                ("seed", seed.0, run.seed().0),
-                ("largest fingerprint", universe.last(), run.universe().last()),
-            ] {
-                if got != expected {
-                    return Err(ErrorKind::Mismatch { what, expected, got }.into());
-                }
-            }
+            check_alike((seed, universe), (run.seed(), run.universe()))?;
         }
         let sources = runs.into_iter().map(Source::new).collect();
         Ok(FingerprintMerge {

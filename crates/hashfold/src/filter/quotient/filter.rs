@@ -6,7 +6,6 @@ use super::{
     kernel::{ForLayout, Kernel, LayoutTask, Machine, Task},
     layout::{Layout, SHIFT_MAX},
     options::{Growth, QuotientOptions, Shape},
-    scan::Scan,
     storage::{InFile, Memory, Storage},
 };
 use crate::{
@@ -280,11 +279,6 @@ impl<S: Storage> QuotientFilter<S> {
     /// The hash of a key, as this filter's keys are hashed.
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         KeyHash::of(key, self.rules.seed)
-    }
-
-    /// All fingerprints in ascending order, each with the number of its copies.
-    pub fn scan(&self) -> Scan<'_, S> {
-        Scan::new(self)
     }
 
     #[inline(always)]

@@ -8,8 +8,9 @@ use super::{
     storage::{Memory, Storage},
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     filter::Mode,
+    fingerprints::check_alike,
 };
 
 /// What was read of one filter and not yet merged.
@@ -97,14 +98,7 @@ impl<S: Storage> QuotientFilter<S> {
     }
 
     fn check_alike<T: Storage>(&self, other: &QuotientFilter<T>) -> Result<()> {
-        let differ = |what, expected, got| Err(ErrorKind::Mismatch { what, expected, got }.into());
-        let (ours, theirs) = (self.universe.last(), other.universe.last());
-        if ours != theirs {
-            return differ("largest fingerprint", ours, theirs);
-        }
-        if self.rules.seed != other.rules.seed {
-            return differ("seed", self.rules.seed.0, other.rules.seed.0);
-        }
+        check_alike((self.seed(), self.universe()), (other.seed(), other.universe()))?;
         if self.rules.mode != other.rules.mode {
             let name = |mode| if mode == Mode::Set { "set" } else { "multiset" };
             let expected = format!("a {}", name(self.rules.mode));

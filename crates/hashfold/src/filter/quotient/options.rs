@@ -44,7 +44,7 @@ const LOAD_MAX_RANGE: std::ops::RangeInclusive<f64> = 0.1..=0.95;
 
 /// What full slots are at most of all, if nothing else is asked for. With 0.95 a key takes 0.65
 /// bits less; each of the last insertions then moves four times as many slots.
-const LOAD_MAX: f64 = 0.9;
+pub(super) const LOAD_MAX: f64 = 0.9;
 
 impl QuotientOptions {
     /// A set for so many keys that refuses more than fill 0.9 of its slots.

@@ -5,7 +5,7 @@ use super::{
     filter::{COPIES_MAX, Counts, QuotientFilter, Rules, memory, overfull},
     kernel::Machine,
     layout::{Layout, REMAINDER_BITS_MAX},
-    options::{Growth, Shape},
+    options::{Growth, LOAD_MAX, Shape},
     scan::Feed,
     storage::Memory,
 };
@@ -29,6 +29,13 @@ pub struct BuildOptions {
     pub growth: Growth,
     /// The part of its slots that may be full: 0.1 to 0.95.
     pub load_max: f64,
+}
+
+impl BuildOptions {
+    /// A set of at most `capacity` fingerprints that refuses more than fill 0.9 of its slots.
+    pub fn new(capacity: u64) -> BuildOptions {
+        BuildOptions { capacity, mode: Mode::Set, growth: Growth::Refuse, load_max: LOAD_MAX }
+    }
 }
 
 /// Counts copies of ascending fingerprints and keeps as many of each as go into slots.

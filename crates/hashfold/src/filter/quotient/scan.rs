@@ -176,8 +176,15 @@ pub struct Scan<'a, S> {
     held: Vec<u64>,
 }
 
+impl<S: Storage> QuotientFilter<S> {
+    /// All fingerprints in ascending order, each with the number of its copies.
+    pub fn scan(&self) -> Scan<'_, S> {
+        Scan::new(self)
+    }
+}
+
 impl<'a, S: Storage> Scan<'a, S> {
-    pub(super) fn new(filter: &'a QuotientFilter<S>) -> Scan<'a, S> {
+    fn new(filter: &'a QuotientFilter<S>) -> Scan<'a, S> {
         let (stretch, held) = (Vec::new(), Vec::new());
         Scan { filter, feed: Feed::new(filter), stretch, held }
     }

@@ -1,4 +1,4 @@
-//! Fingerprints: a few bits of each entry's hash, by rank. A dense trie gives an absent key some
+//! AbsentBits: a few bits of each entry's hash, by rank. A dense trie gives an absent key some
 //! rank; the fingerprint of that rank rules out most absent keys without a device read. With `bits`
 //! bits, the false-positive rate is 2^-bits.
 
@@ -18,7 +18,7 @@ const PADDING: usize = 8;
 
 /// A builder that takes fingerprints in the order of ranks.
 #[derive(Debug)]
-pub(super) struct FingerprintsBuilder {
+pub(super) struct AbsentBitsBuilder {
     bits: u32,
     bytes: Vec<u8>,
     /// Bits that do not fill a byte yet; the next field is their number.
@@ -26,11 +26,11 @@ pub(super) struct FingerprintsBuilder {
     rest_len: u32,
 }
 
-impl FingerprintsBuilder {
+impl AbsentBitsBuilder {
     /// Makes a builder of fingerprints of 1 to [`ABSENT_BITS_MAX`] bits.
-    pub(super) fn new(bits: u32) -> FingerprintsBuilder {
+    pub(super) fn new(bits: u32) -> AbsentBitsBuilder {
         debug_assert!((1..=ABSENT_BITS_MAX).contains(&bits));
-        FingerprintsBuilder { bits, bytes: Vec::new(), rest: 0, rest_len: 0 }
+        AbsentBitsBuilder { bits, bytes: Vec::new(), rest: 0, rest_len: 0 }
     }
 
     pub(super) fn push(&mut self, hash: KeyHash) {
@@ -59,18 +59,18 @@ fn fingerprint(hash: KeyHash, bits: u32) -> u64 {
 
 /// The fingerprints of an index in memory.
 #[derive(Debug)]
-pub(super) struct Fingerprints {
+pub(super) struct AbsentBits {
     bits: u32,
     bytes: Range<usize>,
 }
 
-impl Fingerprints {
-    /// Reads the field, and finds the section that [`FingerprintsBuilder::finish`] wrote.
+impl AbsentBits {
+    /// Reads the field, and finds the section that [`AbsentBitsBuilder::finish`] wrote.
     pub(super) fn open(
         fields: &mut Decoder<'_>,
         sections: &mut Sections<'_>,
         entries: u64,
-    ) -> Result<Fingerprints> {
+    ) -> Result<AbsentBits> {
         let bits = fields.u64()?;
         if !(1..=u64::from(ABSENT_BITS_MAX)).contains(&bits) {
             let expected = format!("1 to {ABSENT_BITS_MAX}");
@@ -78,7 +78,7 @@ impl Fingerprints {
         }
         let size = entries.checked_mul(bits).map(|bits| bits / 8 + 1 + PADDING as u64);
         let bytes = sections.next_of_size("fingerprints", size.unwrap_or(u64::MAX))?;
-        Ok(Fingerprints { bits: bits as u32, bytes })
+        Ok(AbsentBits { bits: bits as u32, bytes })
     }
 
     /// Whether the entry with this rank may have this hash.
