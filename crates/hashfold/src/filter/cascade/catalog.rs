@@ -1,4 +1,4 @@
-//! Which runs a filter consists of, and the manifest that says so.
+//! The catalog: which runs a filter consists of, and the manifest that says so.
 //!
 //! The attribute `cascade` of the manifest. The same table stands in `docs/formats/cascade.md`;
 //! sizes are in bytes, and `…` is a variable-length integer:
@@ -13,10 +13,12 @@
 //! | first_log   |    … | the number of the first log that holds what the runs do not        |
 //! | logged      |    … | the number of the last log that is known to hold durable changes, or 0 |
 //! | epochs      |    … | count, then for each, the newest first: number (…), uppers, shards |
-//! | uppers      |    … | count, then for each, the newest first: run (…), tier (1), from (8) |
+//! | uppers      |    … | count, then for each, the newest first: run (…), tier (1), ranges  |
+//! | ranges      |    … | count, then for each, ascending: first (8), last (8)               |
 //! | shards      |    … | count, then for each, ascending: start (8), run (…), 0 for none    |
 
 use super::{
+    key_range::{KeyRange, KeyRanges},
     options::CascadeOptions,
     run_file::{RunFile, RunName},
 };
@@ -68,8 +70,15 @@ pub(super) struct Upper<R> {
     pub(super) run: R,
     /// How often its fingerprints were merged above the last level.
     pub(super) tier: u8,
-    /// Those below this one were merged into the last level.
-    pub(super) from: u64,
+    /// The key ranges that count: the rest of the run was merged into older ones. At least one.
+    pub(super) ranges: KeyRanges,
+}
+
+impl Upper<Arc<RunFile>> {
+    /// About how many fingerprints of a key range count in the run.
+    pub(super) fn items_in(&self, range: KeyRange) -> u64 {
+        self.ranges.within(range).map(|range| self.run.items_in(range)).sum()
+    }
 }
 
 /// The part of the last level from a fingerprint on, up to the next shard.
@@ -101,9 +110,63 @@ impl<R> Epoch<R> {
         uppers.chain(self.shards.iter().filter_map(|shard| shard.run.as_ref()))
     }
 
-    /// The last fingerprint of a shard.
-    pub(super) fn end_of(&self, shard: usize, universe: Universe) -> u64 {
-        self.shards.get(shard + 1).map_or(universe.last(), |next| next.start - 1)
+    /// The key range of a shard.
+    pub(super) fn range_of(&self, shard: usize, universe: Universe) -> KeyRange {
+        let last = self.shards.get(shard + 1).map_or(universe.last(), |next| next.start - 1);
+        KeyRange { first: self.shards[shard].start, last }
+    }
+
+    /// The runs of the last level that have fingerprints of a key range.
+    pub(super) fn runs_in(&self, range: KeyRange, universe: Universe) -> impl Iterator<Item = &R> {
+        let shards = self.shards.iter().enumerate();
+        let here = shards.filter(move |(i, _)| self.range_of(*i, universe).overlaps(range));
+        here.filter_map(|(_, shard)| shard.run.as_ref())
+    }
+
+    /// Replaces what some runs above the last level have in a key range, by another run or by
+    /// shards. `None` if the runs are gone.
+    pub(super) fn replace_uppers(
+        &mut self,
+        is_replaced: impl Fn(&R) -> bool,
+        range: KeyRange,
+        new: Option<Upper<R>>,
+    ) -> Option<()> {
+        let newest = self.uppers.iter().position(|upper| is_replaced(&upper.run))?;
+        let replaced = self.uppers.iter_mut().filter(|upper| is_replaced(&upper.run));
+        replaced.for_each(|upper| upper.ranges.remove(range));
+        self.uppers.splice(newest..newest, new);
+        self.uppers.retain(|upper| !upper.ranges.is_empty());
+        Some(())
+    }
+
+    /// Replaces the shards of a key range. `None` if it begins or ends within one that has a run.
+    pub(super) fn replace_shards(
+        &mut self,
+        range: KeyRange,
+        universe: Universe,
+        new: impl IntoIterator<Item = Shard<R>>,
+    ) -> Option<()> {
+        self.cut_shard(range.first)?;
+        if range.last < universe.last() {
+            self.cut_shard(range.last + 1)?;
+        }
+        let first = self.shards.partition_point(|shard| shard.start < range.first);
+        let end = self.shards.partition_point(|shard| shard.start <= range.last);
+        self.shards.splice(first..end, new);
+        Some(())
+    }
+
+    /// Has a shard start at `start`.
+    fn cut_shard(&mut self, start: u64) -> Option<()> {
+        let next = self.shards.partition_point(|shard| shard.start <= start);
+        let before = &self.shards[next - 1];
+        if before.start != start {
+            if before.run.is_some() {
+                return None;
+            }
+            self.shards.insert(next, Shard { start, run: None });
+        }
+        Some(())
     }
 }
 
@@ -142,8 +205,9 @@ impl<R> Catalog<R> {
         for epoch in &self.epochs {
             let mut new = Epoch { number: epoch.number, uppers: Vec::new(), shards: Vec::new() };
             for upper in &epoch.uppers {
-                let Upper { ref run, tier, from } = *upper;
-                new.uppers.push(Upper { run: map(run)?, tier, from });
+                let Upper { run, tier, ranges } = upper;
+                let (tier, ranges) = (*tier, ranges.clone());
+                new.uppers.push(Upper { run: map(run)?, tier, ranges });
             }
             for shard in &epoch.shards {
                 let run = shard.run.as_ref().map(&mut map).transpose()?;
@@ -190,7 +254,11 @@ fn encode(state: &View, identity: &Identity) -> Vec<u8> {
         for upper in &epoch.uppers {
             put_varint(&mut out, upper.run.number());
             out.push(upper.tier);
-            out.extend(upper.from.to_le_bytes());
+            put_varint(&mut out, upper.ranges.iter().len() as u64);
+            for KeyRange { first, last } in upper.ranges.iter() {
+                out.extend(first.to_le_bytes());
+                out.extend(last.to_le_bytes());
+            }
         }
         put_varint(&mut out, epoch.shards.len() as u64);
         for shard in &epoch.shards {
@@ -263,8 +331,8 @@ fn decode_epoch(fields: &mut Decoder<'_>, universe: Universe) -> Result<Epoch<u6
     check_counter("epoch", number)?;
     let mut uppers: Vec<Upper<u64>> = Vec::new();
     for _ in 0..fields.varint()? {
-        let upper = Upper { run: fields.varint()?, tier: fields.u8()?, from: fields.u64()? };
-        uppers.push(upper);
+        let (run, tier) = (fields.varint()?, fields.u8()?);
+        uppers.push(Upper { run, tier, ranges: decode_ranges(fields, universe)? });
     }
     let mut shards: Vec<Shard<u64>> = Vec::new();
     for _ in 0..fields.varint()? {
@@ -279,10 +347,82 @@ fn decode_epoch(fields: &mut Decoder<'_>, universe: Universe) -> Result<Epoch<u6
     if shards.is_empty() {
         return Err(Error::field("shards", "at least 1", 0));
     }
-    // Otherwise a part of a run would count twice, or not at all.
-    let is_start = |from: u64| shards.binary_search_by_key(&from, |shard| shard.start).is_ok();
-    if let Some(upper) = uppers.iter().find(|upper| !is_start(upper.from)) {
-        return Err(Error::field("start of a run's rest", "the start of a shard", upper.from));
-    }
     Ok(Epoch { number, uppers, shards })
+}
+
+fn decode_ranges(fields: &mut Decoder<'_>, universe: Universe) -> Result<KeyRanges> {
+    let mut ranges = KeyRanges::default();
+    for _ in 0..fields.varint()? {
+        let range = KeyRange { first: fields.u64()?, last: fields.u64()? };
+        if !ranges.push(range) || range.last > universe.last() {
+            let got = format!("{:#x} to {:#x}", range.first, range.last);
+            return Err(Error::field("key range of a run", "one behind the one before", got));
+        }
+    }
+    if ranges.is_empty() {
+        return Err(Error::field("key ranges of a run", "at least 1", 0));
+    }
+    Ok(ranges)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: KeyRange = KeyRange { first: 0, last: 99 };
+
+    fn upper(run: u64, tier: u8, range: KeyRange) -> Upper<u64> {
+        Upper { run, tier, ranges: range.into() }
+    }
+
+    fn universe() -> Universe {
+        Universe::with_size(100).unwrap()
+    }
+
+    fn shard(start: u64, run: u64) -> Shard<u64> {
+        Shard { start, run: (run > 0).then_some(run) }
+    }
+
+    /// Runs and their ranges, the newest first.
+    fn uppers(epoch: &Epoch<u64>) -> Vec<(u64, Vec<(u64, u64)>)> {
+        let ranges = |it: &Upper<u64>| it.ranges.iter().map(|it| (it.first, it.last)).collect();
+        epoch.uppers.iter().map(|upper| (upper.run, ranges(upper))).collect()
+    }
+
+    #[test]
+    fn a_merge_of_a_key_range_leaves_the_rest_of_its_runs_and_their_order() {
+        let mut epoch = Epoch::new(0);
+        epoch.uppers = [5, 4, 3, 2].map(|run| upper(run, 0, ALL)).to_vec();
+        let (left, right) = (KeyRange { last: 49, ..ALL }, KeyRange { first: 50, ..ALL });
+        let is_old = |run: &u64| [3, 4].contains(run);
+        epoch.replace_uppers(is_old, right, Some(upper(6, 1, right))).unwrap();
+        let (all, low, high) = (vec![(0, 99)], vec![(0, 49)], vec![(50, 99)]);
+        let expected =
+            [(5, &all), (6, &high), (4, &low), (3, &low), (2, &all)].map(|it| (it.0, it.1.clone()));
+        assert_eq!(uppers(&epoch), expected);
+        epoch.replace_uppers(is_old, left, None).unwrap();
+        let expected = [(5, &all), (6, &high), (2, &all)].map(|it| (it.0, it.1.clone()));
+        assert_eq!(uppers(&epoch), expected);
+        assert!(epoch.replace_uppers(is_old, left, None).is_none());
+    }
+
+    #[test]
+    fn shards_are_replaced_whole_and_cut_only_where_they_are_empty() {
+        let mut epoch: Epoch<u64> = Epoch::new(0);
+        let mut replace = |first, last, new: &[Shard<u64>]| {
+            let range = KeyRange { first, last };
+            let replaced = epoch.replace_shards(range, universe(), new.iter().cloned());
+            let shards: Vec<_> =
+                epoch.shards.iter().map(|it| (it.start, it.run.unwrap_or(0))).collect();
+            replaced.map(|()| shards)
+        };
+        let shards = replace(50, 99, &[shard(50, 1), shard(75, 2)]).unwrap();
+        assert_eq!(shards, [(0, 0), (50, 1), (75, 2)]);
+        let shards = replace(20, 29, &[shard(20, 3)]).unwrap();
+        assert_eq!(shards, [(0, 0), (20, 3), (30, 0), (50, 1), (75, 2)]);
+        assert!(replace(60, 74, &[shard(60, 4)]).is_none());
+        assert!(replace(50, 80, &[shard(50, 4)]).is_none());
+        let shards = replace(0, 74, &[shard(0, 5)]).unwrap();
+        assert_eq!(shards, [(0, 5), (75, 2)]);
+    }
 }

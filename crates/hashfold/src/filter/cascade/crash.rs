@@ -8,7 +8,7 @@ use crate::{
     fingerprints::{FingerprintBatch, Universe},
     io::{Access, Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     key::{KeyHash, Seed},
-    work::{Executor, Inline, Threads},
+    work::{Executor, Inline, testing::Late},
 };
 use std::{path::Path, sync::Arc};
 
@@ -160,10 +160,11 @@ pub(super) fn scripts() -> Vec<Script> {
 impl Script {
     fn settings(&self, threads: usize) -> CascadeSettings {
         let pool = || -> Arc<dyn Executor> {
-            if threads == 0 { Arc::new(Inline) } else { Arc::new(Threads::new(threads)) }
+            if threads == 0 { Arc::new(Inline) } else { Arc::new(Late::new(threads, SEED)) }
         };
         CascadeSettings {
-            memory_bytes: CASCADE_MEMORY_MIN,
+            // With many threads enough for several merges at once.
+            memory_bytes: if threads > 2 { 256 << 20 } else { CASCADE_MEMORY_MIN },
             upper_percent: self.upper_percent,
             wal: self.log,
             executor: pool(),
@@ -640,16 +641,18 @@ fn reads_that_go_wrong_give_an_error_or_the_right_answer() {
     }
 }
 
-/// The same with threads in the background: whatever comes first.
+/// Background jobs on threads, with up to four merges in flight that end and publish in any order.
 #[test]
 fn nothing_is_lost_with_work_in_the_background() {
     for mut script in scripts() {
         let operations = operations(&script);
-        script.threads = 2;
-        for i in 1..5 {
-            let operation = operations * i / 5;
-            check_power_cut(&script, operation);
-            check_failure(&script, Fault::Failure { operation });
+        for (threads, moments) in [(2, 4), (6, 6)] {
+            script.threads = threads;
+            for i in 1..moments {
+                let operation = operations * i / moments;
+                check_power_cut(&script, operation);
+                check_failure(&script, Fault::Failure { operation });
+            }
         }
     }
 }

@@ -2,30 +2,36 @@
 
 use super::{
     catalog::{Epoch, Identity, Upper, View},
-    core::{Core, End, Errand, Frozen, Shared},
+    core::{Core, Shared},
     flush,
+    jobs::JobKind,
+    key_range::KeyRange,
     logs::Logs,
-    lookup,
+    lookup::{Answers, Sources, look_up},
     memtable::{Change, Memtable},
     merges,
     options::{CascadeOptions, CascadeSettings, Shares},
     ordered::PIECE_MAX,
     pace::Pace,
+    packing::Immutable,
+    ram_runs::{End, FlushWhen, RamRuns},
     recovery,
     snapshot::Snapshot,
     stats::CascadeStats,
     wal,
+    write::write_run,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     filter::Mode,
     fingerprints::{Checked, Fingerprints, Universe, check_alike},
+    folder::LockedFolder,
     io::Disk,
     key::{KeyHash, Seed},
 };
-use std::{fmt, mem, path::Path, sync::Arc, thread};
+use std::{fmt, mem, path::Path, sync::Arc};
 
-/// Whoever compacts is told after so many fingerprints.
+/// Fingerprints between two calls of a merge's progress callback.
 const PROGRESS_STEP: u64 = 4 << 20;
 
 /// A filter on flash for more keys than fit in RAM: takes tens of millions of them a second, and
@@ -77,10 +83,8 @@ impl CascadeFilter {
     }
 
     fn start(core: Arc<Core>) -> Result<CascadeFilter> {
-        let (seq, first_log) = {
-            let shared = core.shared();
-            (shared.view.seq, shared.view.first_log)
-        };
+        let view = core.view();
+        let (seq, first_log) = (view.seq, view.first_log);
         let mut filter = CascadeFilter {
             active: Memtable::new(core.identity.mode, core.shares.slots),
             seq,
@@ -98,17 +102,18 @@ impl CascadeFilter {
     /// Takes over what logs hold and runs do not.
     fn replay(&mut self) -> Result<()> {
         let core = self.core.clone();
-        let view = core.shared().view.clone();
-        let logs = recovery::logs(&*core.disk, &core.folder, &view)?;
+        let view = core.view();
+        let LockedFolder { disk, path, .. } = core.publisher.folder();
+        let logs = recovery::logs(&**disk, path, &view)?;
         let Some(&last) = logs.last() else { return Ok(()) };
         let Identity { seed, id, .. } = core.identity;
         // A flush meanwhile leaves the logs there: the first one stays the first.
         let before = self.seq;
         let take = &mut |change, hashes: &[u64]| self.apply_replayed(change, hashes);
-        wal::replay(&*core.disk, &core.folder, &logs, (seed, id), before, take)?;
+        wal::replay(&**disk, path, &logs, (seed, id), before, take)?;
         self.flush()?;
         self.logs = Logs::new(last + 1, self.seq);
-        if core.shared().view.first_log <= last {
+        if core.view().first_log <= last {
             let change = |view: &View| Some(View { first_log: last + 1, ..view.clone() });
             core.publish(&[], change, |_| {})?;
         }
@@ -228,23 +233,17 @@ impl CascadeFilter {
         Ok(())
     }
 
-    fn look_up(&self, hashes: &[KeyHash]) -> Result<lookup::Answers> {
-        let (tables, packed, view) = {
+    fn look_up(&self, hashes: &[KeyHash]) -> Result<Answers> {
+        let (immutable, ram_runs, view) = {
             let shared = self.core.shared();
-            let frozen = shared.frozen.iter().map(|frozen| frozen.table.clone());
-            (frozen.collect::<Vec<_>>(), shared.packed.clone(), shared.view.clone())
+            let immutable = shared.packing.immutable().map(|it| it.memtable.clone());
+            (immutable, shared.ram_runs.runs().clone(), shared.view().clone())
         };
         let Identity { mode, universe, .. } = self.core.identity;
-        let active = Some(&self.active);
-        let sources = lookup::Sources {
-            mode,
-            universe,
-            tables: &tables,
-            active,
-            packed: &packed,
-            view: &view,
-        };
-        lookup::look_up(sources, hashes.iter().map(|hash| hash.high()))
+        let (active, immutable) = (Some(&self.active), immutable.as_deref());
+        let (ram_runs, view) = (&**ram_runs, &*view);
+        let sources = Sources { mode, universe, active, immutable, ram_runs, view };
+        look_up(sources, hashes.iter().map(|hash| hash.high()))
     }
 
     fn apply_one(&mut self, change: Change, hash: KeyHash) -> Result<()> {
@@ -299,10 +298,10 @@ impl CascadeFilter {
         self.pace.keep(&self.core, hashes.len());
     }
 
-    /// Sees to it that the table takes at least one change.
+    /// Makes the memtable take at least one change.
     fn make_room(&mut self) -> Result<()> {
-        // While the table before it is being packed, it takes more than it should.
-        let is_due = self.active.is_due() && !self.core.hurry_pack();
+        // While the memtable before it is being packed, it takes more than it should.
+        let is_due = self.active.is_due() && !self.core.let_pack_go_first();
         if is_due || self.active.free() == 0 {
             self.freeze(false)?;
             self.pace.set(&self.core)?;
@@ -310,77 +309,73 @@ impl CascadeFilter {
         Ok(())
     }
 
-    /// Has the table packed in the background, and goes on with an empty one, perhaps in another
+    /// Has the memtable packed in the background, and goes on with an empty one, perhaps in another
     /// log.
     ///
     /// # Errors
-    /// If there is no memory for one more because packed ones cannot be flushed: nothing is lost,
-    /// and the table stays.
+    /// If there is no memory for one more because runs in RAM cannot be flushed: nothing is lost,
+    /// and the memtable stays.
     fn freeze(&mut self, ends_log: bool) -> Result<()> {
         self.finish_pack()?;
-        // An empty table may have taken changes that cancelled each other out.
+        // An empty memtable may have taken changes that cancelled each other out.
         if self.seq == self.before {
             return Ok(());
         }
-        self.finish_flush(Shared::fits)?;
-        let spare = self.core.shared().spare.take();
-        let (mode, slots) = (self.core.identity.mode, self.core.shares.slots);
-        let new = spare.unwrap_or_else(|| Memtable::new(mode, slots));
-        let table = Arc::new(mem::replace(&mut self.active, new));
+        self.finish_flush(RamRuns::fits)?;
+        let core = &self.core;
+        let spare = core.change(|shared| shared.packing.take_spare());
+        let new = spare.unwrap_or_else(|| Memtable::new(self.mode(), core.shares.slots));
+        let memtable = Arc::new(mem::replace(&mut self.active, new));
         self.before = self.seq;
-        let next_log = self.logs.end_table(&self.core, ends_log);
+        let next_log = self.logs.end_table(core, ends_log);
         let end = End { seq: self.seq, next_log };
-        {
-            let mut shared = self.core.shared();
-            debug_assert!(!shared.has_table_to_pack());
-            (shared.frozen, shared.pack) = (Some(Frozen { table, end }), Errand::Running);
-        }
-        flush::start_pack(&self.core);
+        let queued = core.change(|shared| shared.packing.queue(Immutable { memtable, end }));
+        debug_assert!(queued, "no other memtable is immutable");
+        flush::start_pack(core);
         Ok(())
     }
 
-    /// Returns when no table is frozen.
+    /// Returns when there is no immutable memtable. A packing that failed is tried once more.
     fn finish_pack(&self) -> Result<()> {
         let core = &self.core;
         let start = || {
-            core.shared().pack = Errand::Running;
-            flush::start_pack(core);
+            if core.change(|shared| shared.packing.retry()) {
+                flush::start_pack(core);
+            }
         };
-        self.finish(start, |shared| (!shared.has_table_to_pack(), &mut shared.pack))
+        self.finish(JobKind::Pack, start, |shared| {
+            let packing = &mut shared.packing;
+            let is_over = packing.is_idle() || packing.has_failed();
+            is_over.then(|| (packing.is_idle(), packing.take_error()))
+        })
     }
 
-    /// Returns when so much was flushed that it is done. A flush that failed is tried once more.
-    fn finish_flush(&self, is_done: impl Fn(&Shared, &Shares) -> bool) -> Result<()> {
+    /// Returns when runs in RAM are as few as `is_done` says. A flush that failed is tried once
+    /// more.
+    fn finish_flush(&self, is_done: impl Fn(&RamRuns, &Shares) -> bool) -> Result<()> {
         let core = &self.core;
         let start = || flush::start_flush(core);
-        self.finish(start, |shared| (is_done(shared, &core.shares), &mut shared.flush))
+        self.finish(JobKind::Flush, start, |shared| {
+            let is_done = is_done(&shared.ram_runs, &core.shares);
+            let is_over = is_done || !shared.ram_runs.is_flushing();
+            is_over.then(|| (is_done, shared.ram_runs.take_error()))
+        })
     }
 
-    /// Returns when something is done; if nobody is about it, it is started once.
+    /// Waits for a job to be over. If it is over and not done, it is started once more.
     fn finish(
         &self,
+        job: JobKind,
         start: impl Fn(),
-        state: impl Fn(&mut Shared) -> (bool, &mut Errand),
+        over: impl Fn(&mut Shared) -> Option<(bool, Option<Error>)>,
     ) -> Result<()> {
-        let mut is_tried = false;
-        let mut shared = self.core.shared();
-        loop {
-            let (is_done, errand) = state(&mut shared);
-            if is_done {
-                return Ok(());
-            }
-            if errand.is_running() {
-                shared = self.core.wait(shared);
-            } else if is_tried {
-                let unknown = || Error::new(ErrorKind::FailedBefore { action: "flush" });
-                return Err(errand.take_error().unwrap_or_else(unknown));
-            } else {
-                is_tried = true;
-                drop(shared);
-                start();
-                shared = self.core.shared();
-            }
+        if self.core.wait_for(job, &over).0 {
+            return Ok(());
         }
+        start();
+        let (is_done, error) = self.core.wait_for(job, &over);
+        let unknown = || Error::new(ErrorKind::FailedBefore { action: "flush" });
+        if is_done { Ok(()) } else { Err(error.unwrap_or_else(unknown)) }
     }
 
     /// Goes on with a new log, if there is to be one and there is none.
@@ -402,7 +397,7 @@ impl CascadeFilter {
 
     /// Of the changes told, how many will be there if the power goes now: the first ones.
     pub fn durable_seq(&self) -> u64 {
-        self.core.shared().view.seq.max(self.logs.synced())
+        self.core.view().seq.max(self.logs.synced())
     }
 
     /// Returns when all that was told is durable, in a run.
@@ -413,9 +408,9 @@ impl CascadeFilter {
     pub fn flush(&mut self) -> Result<()> {
         self.freeze(true)?;
         self.finish_pack()?;
-        self.core.shared().is_flush_wanted = true;
-        let flushed = self.finish_flush(|shared, _| shared.packed.is_empty());
-        self.core.shared().is_flush_wanted = false;
+        self.core.change(|shared| shared.ram_runs.flush_when(FlushWhen::Now));
+        let flushed = self.finish_flush(|runs, _| runs.is_empty());
+        self.core.change(|shared| shared.ram_runs.flush_when(FlushWhen::HalfFull));
         flushed?;
         self.logs.forget_all();
         Ok(())
@@ -426,7 +421,7 @@ impl CascadeFilter {
     /// # Errors
     /// As of [`CascadeFilter::flush`].
     pub fn sync(&mut self) -> Result<()> {
-        let durable = self.core.shared().view.seq;
+        let durable = self.core.view().seq;
         self.logs.forget(durable);
         if durable == self.seq || (self.logs.sync(self.seq) && self.note_log().is_ok()) {
             return Ok(());
@@ -438,7 +433,7 @@ impl CascadeFilter {
     /// Notes in the manifest that the last log holds durable changes, so that its loss is noticed.
     fn note_log(&mut self) -> Result<()> {
         let last = self.logs.last();
-        if self.core.shared().view.logged >= last {
+        if self.core.view().logged >= last {
             return Ok(());
         }
         let change = |view: &View| Some(View { logged: last, ..view.clone() });
@@ -455,24 +450,26 @@ impl CascadeFilter {
     pub fn merge_with(&mut self, progress: &mut dyn FnMut(u64)) -> Result<()> {
         self.flush()?;
         let core = &self.core;
-        {
-            let mut shared = core.shared();
-            shared.merge_error = None;
-            shared.is_compacting = shared.has_uppers();
-        }
+        let wanted = core.change(|shared| {
+            let wanted = shared.merging.merge_all();
+            let view = shared.view().clone();
+            shared.merging.refresh(&view);
+            wanted
+        });
+        debug_assert!(wanted, "the filter is open");
         let start = core.moved();
         merges::start(core);
         while core.wait_for_moved(core.moved() + PROGRESS_STEP) {
             progress(core.moved() - start);
         }
-        let error = core.shared().merge_error.take();
-        core.obsolete.remove_all();
+        let error = core.change(|shared| shared.merging.take_error());
+        core.publisher.finish_removing();
         error.map_or(Ok(()), Err)
     }
 
     /// The epoch that what is told now belongs to, from 0 on.
     pub fn epoch(&self) -> u64 {
-        self.core.shared().view.epochs[0].number
+        self.core.view().epochs[0].number
     }
 
     /// Begins a new epoch, and returns its number: what was told before can be expired apart from
@@ -499,8 +496,8 @@ impl CascadeFilter {
             view.epochs.retain(|it| it.number >= epoch || it.number == current);
             Some(view)
         };
-        self.core.publish(&[], change, Shared::forget_missing)?;
-        self.core.obsolete.remove_all();
+        self.core.publish(&[], change, |_| {})?;
+        self.core.publisher.finish_removing();
         Ok(())
     }
 
@@ -512,11 +509,14 @@ impl CascadeFilter {
     pub fn insert_run(&mut self, run: &mut dyn Fingerprints, items_max: u64) -> Result<()> {
         check_alike((self.seed(), self.universe()), (run.seed(), run.universe()))?;
         self.flush()?;
-        let run = flush::write_run(&self.core, &mut Checked::new(run), items_max)?;
-        let upper = Upper { run: run.clone(), tier: u8::MAX, from: 0 };
+        let Some(run) = write_run(&self.core, &mut Checked::new(run), items_max)? else {
+            return Ok(());
+        };
+        let ranges = KeyRange::all(self.universe()).into();
+        let upper = Upper { run: run.clone(), tier: u8::MAX, ranges };
         let change = |view: &View| {
             let mut view = view.clone();
-            view.epochs[0].uppers.insert(0, upper.clone());
+            view.epochs[0].uppers.insert(0, upper);
             Some(view)
         };
         self.core.publish(&[run.number()], change, |_| {})?;
@@ -527,14 +527,14 @@ impl CascadeFilter {
     /// The state that lookups see.
     #[cfg(test)]
     pub(super) fn view(&self) -> Arc<View> {
-        self.core.shared().view.clone()
+        self.core.view()
     }
 
     /// All that was told so far, to be read from other threads while more is told. Its files stay
     /// for as long as it is there.
     pub fn snapshot(&mut self) -> Result<Snapshot> {
         self.flush()?;
-        let view = self.core.shared().view.clone();
+        let view = self.core.view();
         let memory_bytes = self.core.settings.memory_bytes;
         Ok(Snapshot::new(self.core.identity, view, memory_bytes))
     }
@@ -542,12 +542,13 @@ impl CascadeFilter {
     /// What there is of it, as far as that is known without reading it.
     pub fn stats(&self) -> CascadeStats {
         let shared = self.core.shared();
-        let frozen = shared.frozen.as_ref().map_or(0, |frozen| frozen.table.len());
-        let packed: u64 = shared.packed.iter().map(|packed| packed.run.len()).sum();
-        let pending = (self.active.len() + frozen) as u64 + packed;
-        let tables = self.core.shares.tables + shared.packed_bytes() + shared.spare_bytes();
-        let memory = tables + self.core.budget.kept();
-        CascadeStats::new(&self.core.identity, &shared.view, pending, memory as u64)
+        let immutable = shared.packing.immutable().map_or(0, |it| it.memtable.len());
+        let ram_runs = &shared.ram_runs;
+        let in_runs: u64 = ram_runs.runs().iter().map(|it| it.run.len()).sum();
+        let pending = (self.active.len() + immutable) as u64 + in_runs;
+        let memory = self.core.shares.memtables + ram_runs.bytes() + ram_runs.spare_bytes();
+        let memory = memory + self.core.budget.kept();
+        CascadeStats::new(&self.core.identity, shared.view(), pending, memory as u64)
     }
 
     /// Returns when all that was told is durable, and ends.
@@ -557,27 +558,22 @@ impl CascadeFilter {
 }
 
 impl Drop for CascadeFilter {
-    /// Waits for the background work that is under way. What was not made durable is lost.
+    /// Waits until background jobs have ended, which start nothing new. What was not made durable
+    /// is lost.
     fn drop(&mut self) {
-        let mut shared = self.core.shared();
-        shared.is_closing = true;
-        while shared.is_busy() {
-            shared = self.core.wait(shared);
-        }
-        drop(shared);
-        let unused = self.logs.take_unused();
-        self.core.obsolete.add(unused.map(|number| self.core.folder.join(wal::name(number))));
-        self.core.obsolete.close();
-        // Jobs that have said that they are done are about to let go of the core: its lock and its
-        // executors are to be dropped here, not on a thread of theirs.
-        while Arc::strong_count(&self.core) > 1 {
-            thread::yield_now();
-        }
+        self.core.change(|shared| {
+            shared.ram_runs.flush_when(FlushWhen::Never);
+            shared.merging.close();
+        });
+        // The executor and the lock of the folder are dropped here, not on a thread of the executor.
+        self.core.finish_jobs();
+        self.core.publisher.drop_logs(self.logs.take_unused());
     }
 }
 
 impl fmt::Debug for CascadeFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CascadeFilter({}, seq {})", self.core.folder.display(), self.seq)
+        let path = self.core.publisher.folder().path.display();
+        write!(f, "CascadeFilter({path}, seq {})", self.seq)
     }
 }

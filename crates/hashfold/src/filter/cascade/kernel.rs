@@ -1,11 +1,12 @@
 //! The loop that reads a table with gaps, with AVX-512, beside its portable twin.
 
-use super::ordered::FREE;
 use crate::{
     filter::machine::Wide,
     fingerprints::{Exception, FingerprintBatch},
 };
 
+/// Marks a free slot. The largest hash is taken for the one before it.
+pub(super) const FREE: u64 = u64::MAX;
 /// Slots that have their marks in one word.
 const WORD: usize = 64;
 

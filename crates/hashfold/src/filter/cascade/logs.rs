@@ -121,7 +121,8 @@ impl Logs {
 
 /// Makes a log.
 fn make(core: &Core, number: u64) -> impl FnOnce() -> Result<Wal> + Send + 'static {
-    let (disk, folder) = (core.disk.clone(), core.folder.clone());
+    let folder = core.publisher.folder();
+    let (disk, folder) = (folder.disk.clone(), folder.path.clone());
     let (of, io) = ((core.identity.seed, core.identity.id), core.settings.executor.clone());
     move || {
         let made = Wal::create(&*disk, &folder, number, of, io);

@@ -9,8 +9,9 @@
 
 use super::{
     catalog::{Epoch, View},
-    core::Packed,
+    key_range::KeyRange,
     memtable::Memtable,
+    ram_runs::RamRun,
     resident::Known,
     run_file::RunFile,
 };
@@ -53,10 +54,10 @@ pub(super) struct Sources<'a> {
     pub(super) mode: Mode,
     pub(super) universe: Universe,
     /// The newest first.
-    pub(super) tables: &'a [Arc<Memtable>],
+    pub(super) immutable: Option<&'a Memtable>,
     pub(super) active: Option<&'a Memtable>,
     /// The newest first; older than the tables.
-    pub(super) packed: &'a [Packed],
+    pub(super) ram_runs: &'a [RamRun],
     pub(super) view: &'a View,
 }
 
@@ -158,7 +159,7 @@ fn query_each_epoch(sources: Sources<'_>, queries: &[Query]) -> Result<Vec<i64>>
     let mut counts = vec![0_i64; queries.len()];
     for (i, epoch) in epochs.iter().enumerate().rev() {
         // What is in memory only belongs to the newest.
-        let older = Sources { tables: &[], active: None, packed: &[], ..sources };
+        let older = Sources { immutable: None, active: None, ram_runs: &[], ..sources };
         let sources = if i == 0 { sources } else { older };
         let changes = query_epochs(sources, slice::from_ref(epoch), queries)?;
         for (count, change) in counts.iter_mut().zip(changes) {
@@ -178,8 +179,8 @@ fn query_epochs(
     let mut open = query_memtables(sources, queries, &mut findings);
     let mut readings = Vec::new();
     let mut age = 1;
-    for packed in sources.packed {
-        query_ram_run(sources, &packed.run, age, queries, &mut open, &mut findings);
+    for ram in sources.ram_runs {
+        query_ram_run(sources, &ram.run, age, queries, &mut open, &mut findings);
         age += 1;
     }
     for epoch in epochs {
@@ -194,7 +195,7 @@ fn query_epochs(
 
 /// What the tables know; returns the queries that are not answered by that.
 fn query_memtables(sources: Sources<'_>, queries: &[Query], findings: &mut [Finding]) -> Vec<u32> {
-    let tables = sources.active.into_iter().chain(sources.tables.iter().map(|table| &**table));
+    let tables = sources.active.into_iter().chain(sources.immutable);
     let tables: Vec<&Memtable> = tables.filter(|table| !table.is_empty()).collect();
     if tables.is_empty() {
         return (0..queries.len() as u32).collect();
@@ -247,10 +248,10 @@ fn query_epoch<'a>(
     findings: &mut [Finding],
     readings: &mut Vec<Reading<'a>>,
 ) -> Result<()> {
-    let mut query_run = |run: &'a Arc<RunFile>, from: u64, to: u64, open: &mut Vec<u32>| {
+    let mut query_run = |run: &'a Arc<RunFile>, range: KeyRange, open: &mut Vec<u32>| {
         let fingerprint = |&i: &u32| sources.universe.scale(queries[i as usize].hash);
-        let start = open.partition_point(|i| fingerprint(i) < from);
-        let end = start + open[start..].partition_point(|i| fingerprint(i) <= to);
+        let start = open.partition_point(|i| fingerprint(i) < range.first);
+        let end = start + open[start..].partition_point(|i| fingerprint(i) <= range.last);
         let resident = run.resident();
         // No vector takes more than it needs; a summary answers for nearly all.
         let wanted = Vec::with_capacity(if resident.is_none() { end - start } else { 0 });
@@ -290,11 +291,13 @@ fn query_epoch<'a>(
         Ok::<(), crate::error::Error>(())
     };
     for upper in &epoch.uppers {
-        query_run(&upper.run, upper.from, sources.universe.last(), open)?;
+        for range in upper.ranges.iter() {
+            query_run(&upper.run, range, open)?;
+        }
     }
     for (i, shard) in epoch.shards.iter().enumerate() {
         if let Some(run) = &shard.run {
-            query_run(run, shard.start, epoch.end_of(i, sources.universe), open)?;
+            query_run(run, epoch.range_of(i, sources.universe), open)?;
         }
     }
     Ok(())

@@ -9,15 +9,22 @@ mod crash;
 mod damage;
 mod filter;
 mod flush;
+mod jobs;
 mod kernel;
+mod key_range;
 mod logs;
 mod lookup;
 mod memtable;
 mod merges;
+mod merging;
 mod obsolete;
 mod options;
 mod ordered;
 mod pace;
+mod packing;
+mod plan;
+mod publish;
+mod ram_runs;
 #[cfg(test)]
 mod readers;
 mod recovery;
@@ -30,6 +37,7 @@ mod stats;
 mod tests;
 mod verify;
 mod wal;
+mod write;
 
 pub use self::{
     filter::CascadeFilter,

@@ -5,7 +5,7 @@ use crate::{
     error::{Error, Result},
     filter::Mode,
     fingerprints::Universe,
-    io::Access,
+    io::{Access, WRITER_BYTES_MAX},
     key::Seed,
     work::{Clock, Executor, Inline, SystemClock},
 };
@@ -23,11 +23,16 @@ const SLOTS_MIN: usize = 1 << 10;
 /// Reads of merges, in bytes.
 const READ_UNIT_MIN: usize = 16 << 10;
 const READ_UNIT_MAX: usize = 256 << 10;
-/// Merges that run at the same time.
-const MERGES: usize = 3;
-/// Packed tables there is memory for, at least, and at most. Half of them are flushed together.
-const PACKED_MIN: usize = 4;
-const PACKED_MAX: usize = if cfg!(test) { 4 } else { 16 };
+/// The minimum and the maximum of merges that run at the same time, beside a flush.
+const MERGES_MIN: usize = 2;
+const MERGES_MAX: usize = 16;
+/// The memory that each merge should have if there are more than [`MERGES_MIN`], in bytes.
+const MERGE_SHARE: usize = 8 << 20;
+/// Threads of an executor that merges leave to packing and flushing.
+const OTHER_THREADS: usize = 2;
+/// The minimum and the maximum of runs in RAM. Half of them are flushed together.
+const RAM_RUNS_MIN: usize = 4;
+const RAM_RUNS_MAX: usize = if cfg!(test) { 4 } else { 16 };
 
 /// What a new filter is, for all its life.
 #[derive(Clone, Debug)]
@@ -102,20 +107,22 @@ impl Default for CascadeSettings {
 /// How the memory is shared out, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shares {
-    /// The slots of each of the two tables.
+    /// The number of slots of each of the two memtables.
     pub(super) slots: usize,
-    /// The two tables.
-    pub(super) tables: usize,
-    /// Tables that were packed.
-    pub(super) packed: usize,
-    /// One of these, if few of its keys are counted.
-    pub(super) packed_one: usize,
-    /// So many of them, at most.
-    pub(super) packed_max: usize,
-    /// Runs kept in memory, and the indexes of all.
-    pub(super) runs: usize,
-    /// One merge: a flush, one above the last level and one into it run at the same time.
+    /// The two memtables.
+    pub(super) memtables: usize,
+    /// Runs in RAM.
+    pub(super) ram_runs: usize,
+    /// One run in RAM, if few of its keys are counted.
+    pub(super) ram_run: usize,
+    /// The maximum number of runs in RAM.
+    pub(super) ram_runs_max: usize,
+    /// What is kept in memory of run files, and the indexes of all.
+    pub(super) run_files: usize,
+    /// One merge, or the flush that runs beside the merges.
     pub(super) merge: MergeShare,
+    /// The maximum number of merges that run at the same time.
+    pub(super) merges_max: usize,
 }
 
 /// The memory of one merge, in bytes, without the file that it writes.
@@ -155,38 +162,82 @@ impl CascadeSettings {
 
     pub(super) fn shares(&self, mode: Mode, universe: Universe) -> Shares {
         let memory = self.memory_bytes;
-        let tables = |slots| 2 * Memtable::bytes_max(mode, slots);
-        let packed_one = |slots| Resident::bytes_of(Memtable::len_max(slots), universe);
-        let least = |slots| tables(slots) + PACKED_MIN * packed_one(slots);
+        let memtables = |slots| 2 * Memtable::bytes_max(mode, slots);
+        let ram_run = |slots| Resident::bytes_of(Memtable::len_max(slots), universe);
+        let least = |slots| memtables(slots) + RAM_RUNS_MIN * ram_run(slots);
         let mut slots = SLOTS_MAX;
         while slots > SLOTS_MIN && least(slots) > memory / 2 {
             slots /= 2;
         }
-        let (tables, packed_one) = (tables(slots), packed_one(slots));
-        let packed_max = (memory / 2).saturating_sub(tables) / packed_one;
-        let packed_max = packed_max.clamp(PACKED_MIN, PACKED_MAX);
-        let packed = packed_max * packed_one;
-        let merges = memory / 4;
+        let (memtables, ram_run) = (memtables(slots), ram_run(slots));
+        let ram_runs_max = (memory / 2).saturating_sub(memtables) / ram_run;
+        let ram_runs_max = ram_runs_max.clamp(RAM_RUNS_MIN, RAM_RUNS_MAX);
+        let ram_runs = ram_runs_max * ram_run;
         let log = if self.wal { wal::WRITER_BYTES_MAX } else { 0 };
-        let runs = (memory - merges - log).saturating_sub(tables + packed);
-        let merge = MergeShare(merges / MERGES);
-        Shares { slots, tables, packed, packed_one, packed_max, runs, merge }
+        let run_files = (memory - memory / 4 - log).saturating_sub(memtables + ram_runs);
+        let (merges_max, merge) = self.merge_shares();
+        Shares { slots, memtables, ram_runs, ram_run, ram_runs_max, run_files, merge, merges_max }
+    }
+
+    /// The maximum number of merges, as many as there are threads and memory for, and what each of
+    /// them has of a quarter of the memory. Each merge beyond [`MERGES_MIN`] pays for the file that
+    /// it writes.
+    fn merge_shares(&self) -> (usize, MergeShare) {
+        let merges = self.memory_bytes / 4;
+        let share = |count: usize| {
+            let files = count.saturating_sub(MERGES_MIN) * WRITER_BYTES_MAX;
+            merges.saturating_sub(files) / (count + 1)
+        };
+        let width = self.executor.width();
+        let most = match width {
+            0 => 1,
+            _ => width.saturating_sub(OTHER_THREADS).clamp(MERGES_MIN, MERGES_MAX),
+        };
+        let count = (MERGES_MIN + 1..=most).rev().find(|&count| share(count) >= MERGE_SHARE);
+        let count = count.unwrap_or(most.min(MERGES_MIN));
+        (count, MergeShare(share(count)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::work::Threads;
+
+    /// The number of merges at once, with so much memory and so many threads.
+    #[track_caller]
+    fn check_merges(memory_bytes: usize, threads: usize, expected: usize) {
+        let executor: Arc<dyn Executor> = Arc::new(Threads::new(threads));
+        let settings = CascadeSettings { memory_bytes, executor, ..CascadeSettings::default() };
+        assert_eq!(settings.merge_shares().0, expected);
+    }
+
+    #[test]
+    fn merges_are_as_many_as_threads_and_memory_allow() {
+        check_merges(CASCADE_MEMORY_MIN, 40, 2);
+        check_merges(256 << 20, 1, 2);
+        check_merges(256 << 20, 6, 4);
+        check_merges(1 << 30, 12, 10);
+        check_merges(1 << 40, 40, 16);
+        assert_eq!(CascadeSettings::default().merge_shares().0, 1);
+    }
 
     /// Issue 10: the shares of all parts are no more than the memory.
     #[track_caller]
-    fn check(memory_bytes: usize, log: bool) {
-        let settings = CascadeSettings { memory_bytes, wal: log, ..CascadeSettings::default() };
+    fn check(memory_bytes: usize, log: bool, threads: usize) {
+        let executor: Arc<dyn Executor> = match threads {
+            0 => Arc::new(Inline),
+            _ => Arc::new(Threads::new(threads)),
+        };
+        let settings = CascadeSettings { executor, ..CascadeSettings::default() };
+        let settings = CascadeSettings { memory_bytes, wal: log, ..settings };
         for mode in [Mode::Set, Mode::Multiset] {
             for universe in [Universe::EXACT, Universe::for_capacity(1 << 30, 0.0004).unwrap()] {
-                let Shares { tables, packed, runs, merge, .. } = settings.shares(mode, universe);
+                let shares = settings.shares(mode, universe);
                 let log = if log { wal::WRITER_BYTES_MAX } else { 0 };
-                let sum = tables + packed + runs + MERGES * merge.0 + log;
+                let files = shares.merges_max.saturating_sub(MERGES_MIN) * WRITER_BYTES_MAX;
+                let merges = (shares.merges_max + 1) * shares.merge.0 + files;
+                let sum = shares.memtables + shares.ram_runs + shares.run_files + merges + log;
                 assert!(sum <= memory_bytes, "{sum} {memory_bytes} {mode:?} {universe:?}");
             }
         }
@@ -195,15 +246,17 @@ mod tests {
     #[test]
     fn all_shares_fit_in_the_memory() {
         for memory_bytes in [CASCADE_MEMORY_MIN, 20_000_000, 107 << 20, 1 << 30, 1 << 40] {
-            check(memory_bytes, false);
-            check(memory_bytes, true);
+            for threads in [0, 1, 6, 40] {
+                check(memory_bytes, false, threads);
+                check(memory_bytes, true, threads);
+            }
         }
     }
 
     #[test]
     fn the_reads_of_a_merge_fit_in_half_of_its_share() {
         for memory in [CASCADE_MEMORY_MIN, 107 << 20, 1 << 30] {
-            let share = MergeShare(memory / 4 / MERGES);
+            let share = MergeShare(memory / 4 / (MERGES_MIN + 1));
             for runs in 0..=64 {
                 let unit = share.read_unit(runs);
                 assert!((READ_UNIT_MIN..=READ_UNIT_MAX).contains(&unit));

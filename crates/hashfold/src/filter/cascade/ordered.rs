@@ -13,12 +13,10 @@
 //! A hash may be marked. The marks lie apart, a bit for each slot, and move along with the hashes;
 //! as long as there is none, they cost nothing.
 
-use super::kernel;
+use super::kernel::{self, FREE};
 use crate::{fingerprints::FingerprintBatch, io::Words, run::prefetch::prefetch};
 use std::{fmt, mem};
 
-/// Marks a free slot. The largest hash is taken for the one before it.
-pub(super) const FREE: u64 = u64::MAX;
 /// How far ahead of its turn the home of a hash is brought into the cache, in hashes.
 const AHEAD: usize = 24;
 /// Slots behind the last home, for the hashes that are pushed over it.

@@ -1,6 +1,6 @@
 //! How fast insertions may be: as fast as the work in the background, in the long run.
 
-use super::core::Core;
+use super::{core::Core, key_range::KeyRange};
 use crate::error::Result;
 use std::{mem, time::Duration};
 
@@ -64,11 +64,12 @@ impl Pace {
     /// If there are too many runs, how far background work is: insertions go on as it does.
     fn debt(&self, core: &Core) -> Result<Option<u64>> {
         let mut shared = core.shared();
-        let uppers = shared.view.epochs[0].uppers.iter();
-        let runs = uppers.filter(|upper| upper.tier == 0 && upper.from == 0).count();
+        let all = KeyRange::all(core.identity.universe).into();
+        let uppers = shared.view().epochs[0].uppers.iter();
+        let runs = uppers.filter(|upper| upper.tier == 0 && upper.ranges == all).count();
         if runs >= DEBT_RUNS_MAX
-            && !shared.is_merging()
-            && let Some(error) = shared.merge_error.take()
+            && !shared.merging.is_running()
+            && let Some(error) = shared.merging.take_error()
         {
             return Err(error);
         }
@@ -80,11 +81,11 @@ impl Pace {
 /// How much each key is delayed while packed tables are being flushed.
 fn delay(core: &Core) -> Duration {
     let shared = core.shared();
-    if !shared.flush.is_running() {
+    if !shared.ram_runs.is_flushing() {
         return Duration::ZERO;
     }
-    // Half of the memory for packed tables is being flushed.
-    let half = core.shares.packed_max / 2;
-    let beyond = shared.packed.len().saturating_sub(half).min(half);
+    // Half of the memory for runs in RAM is being flushed.
+    let half = core.shares.ram_runs_max / 2;
+    let beyond = shared.ram_runs.runs().len().saturating_sub(half).min(half);
     DELAY_MAX * (beyond * beyond) as u32 / (half * half) as u32
 }

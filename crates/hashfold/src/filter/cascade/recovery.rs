@@ -29,7 +29,7 @@ pub(super) fn create(
     if folder.disk.exists(&folder.path.join(NAME))? {
         return Err(Error::new(ErrorKind::Exists).at(&Place::file(&folder.path)));
     }
-    let budget = MemoryBudget::new(settings.shares(identity.mode, identity.universe).runs);
+    let budget = MemoryBudget::new(settings.shares(identity.mode, identity.universe).run_files);
     let core = Core::new(folder, (identity, settings), (Catalog::new(), budget));
     core.publish(&[], |view| Some(view.clone()), |_| {})?;
     Ok(core)
@@ -43,7 +43,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, settings: CascadeSettings
     folder.disk.sync_folder(&folder.path)?;
     let (identity, state) = read_state(&*folder.disk, &folder.path)?;
     check_newest(&*folder.disk, &folder.path, &identity, &state)?;
-    let budget = MemoryBudget::new(settings.shares(identity.mode, identity.universe).runs);
+    let budget = MemoryBudget::new(settings.shares(identity.mode, identity.universe).run_files);
     let access = settings.access;
     let view = open_runs(&*folder.disk, &folder.path, &identity, &state, access, &budget)?;
     sweep(&folder, &view)?;

@@ -22,7 +22,10 @@
 //! | index_sum |    4 | CRC-32C of the index, zeros included                                  |
 //! | since     |    8 | the generation of the manifest that was current when it was begun     |
 
-use super::resident::{IndexClaim, MemoryBudget, Resident};
+use super::{
+    key_range::KeyRange,
+    resident::{IndexClaim, MemoryBudget, Resident},
+};
 use crate::{
     checksum::{crc32c, crc32c_append},
     codec::Decoder,
@@ -42,6 +45,7 @@ use crate::{
     work::Executor,
 };
 use std::{
+    ops::Range,
     path::Path,
     sync::{Arc, Mutex},
 };
@@ -211,6 +215,20 @@ impl RunFile {
         *self.resident.lock().expect("nothing panics under this lock") = resident;
     }
 
+    /// The number of fingerprints in the blocks of a key range.
+    pub(super) fn items_in(&self, range: KeyRange) -> u64 {
+        let Facts { blocks, items, .. } = self.facts;
+        let blocks_here = u128::from(self.blocks_in(range).count() as u64);
+        (blocks_here * u128::from(items)).checked_div(blocks.into()).unwrap_or(0) as u64
+    }
+
+    /// The blocks that may have fingerprints of a key range.
+    pub(super) fn blocks_in(&self, range: KeyRange) -> Range<u64> {
+        let first = self.index.candidates(range.first).start as u64;
+        let end = (self.index.candidates(range.last).end as u64).min(self.facts.blocks);
+        first.min(end)..end
+    }
+
     /// Where these blocks are in the file.
     pub(super) fn extent(&self, first: u64, count: u64) -> Extent {
         let size = BLOCK_SIZE as u64;
@@ -346,10 +364,6 @@ impl RunWriter {
         let (budget, claim) = (budget.clone(), budget.claim_index(0));
         let sink = Sink { id, writer, file, index, budget, claim, blocks: 0, resident };
         Ok(RunWriter { name, packer, sink, facts: Facts::default(), since })
-    }
-
-    pub(super) fn number(&self) -> u64 {
-        self.name.number
     }
 
     /// Fingerprints so far.

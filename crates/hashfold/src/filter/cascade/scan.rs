@@ -1,6 +1,6 @@
 //! A run from front to back, or a stretch of it.
 
-use super::run_file::RunFile;
+use super::{key_range::KeyRange, run_file::RunFile};
 use crate::{
     error::Result,
     filter::block::{BLOCK_SIZE, Block},
@@ -15,9 +15,7 @@ use std::{ops::Range, sync::Arc};
 pub(super) struct RunScan {
     run: Arc<RunFile>,
     executor: Arc<dyn Executor>,
-    /// The first and the last fingerprint that is wanted.
-    from: u64,
-    to: u64,
+    range: KeyRange,
     /// Blocks that were not asked for yet.
     blocks: Range<u64>,
     /// Blocks of one read.
@@ -39,22 +37,19 @@ struct Unit<T> {
 }
 
 impl RunScan {
-    /// The fingerprints of `run` from `from` to `to`, both included; `unit_size` bytes are read at
-    /// once, in the background.
+    /// The fingerprints of `run` in a key range; `unit_size` bytes are read at once, in the
+    /// background.
     pub(super) fn new(
         run: &Arc<RunFile>,
-        (from, to): (u64, u64),
+        range: KeyRange,
         unit_size: usize,
         executor: &Arc<dyn Executor>,
     ) -> RunScan {
-        let first = run.index().candidates(from).start as u64;
-        let end = (run.index().candidates(to).end as u64).min(run.facts().blocks);
         let mut scan = RunScan {
             run: run.clone(),
             executor: executor.clone(),
-            from,
-            to,
-            blocks: first.min(end)..end,
+            range,
+            blocks: run.blocks_in(range),
             unit_blocks: (unit_size / BLOCK_SIZE).max(1) as u64,
             ahead: None,
             unit: None,
@@ -133,7 +128,7 @@ impl Fingerprints for RunScan {
             if !self.next_block(batch)? {
                 return Ok(false);
             }
-            batch.trim(start, (self.from, self.to));
+            batch.trim(start, (self.range.first, self.range.last));
         }
         Ok(true)
     }

@@ -2,10 +2,11 @@
 
 use super::{
     catalog::{Epoch, Identity, Shard, Upper, View},
-    core::{End, Packed},
+    key_range::KeyRange,
     lookup::{self, Answers, Sources},
     memtable::Memtable,
     options::{MergeShare, check_memory},
+    ram_runs::{End, RamRun},
     recovery,
     resident::MemoryBudget,
     run_file::RunFile,
@@ -45,7 +46,7 @@ struct Logged {
     /// The newest.
     table: Option<Arc<Memtable>>,
     /// Full tables, packed, the newest first.
-    packed: Vec<Packed>,
+    ram_runs: Vec<RamRun>,
 }
 
 /// How the memory of a snapshot is shared out, in bytes.
@@ -205,9 +206,9 @@ impl Snapshot {
 
     fn look_up(&self, hashes: &[KeyHash]) -> Result<Answers> {
         let Identity { mode, universe, .. } = self.identity;
-        let Logged { table, packed } = &self.logged;
+        let Logged { table, ram_runs } = &self.logged;
         let (active, view) = (table.as_deref(), &*self.view);
-        let sources = Sources { mode, universe, tables: &[], active, packed, view };
+        let sources = Sources { mode, universe, immutable: None, active, ram_runs, view };
         lookup::look_up(sources, hashes.iter().map(|hash| hash.high()))
     }
 
@@ -216,7 +217,7 @@ impl Snapshot {
         let Identity { seed, mode, universe, .. } = self.identity;
         let sources: usize = self.view.epochs.iter().map(|epoch| epoch.uppers.len() + 1).sum();
         // Those of an epoch are a source of the next one, too.
-        let sources = sources + self.view.epochs.len() + self.logged.packed.len();
+        let sources = sources + self.view.epochs.len() + self.logged.ram_runs.len();
         let memory = self.memory.scan;
         let (unit, items) = (memory.read_unit(sources), memory.items() / sources);
         // From the oldest epoch on: what one takes away of something that is gone counts for nothing.
@@ -226,9 +227,9 @@ impl Snapshot {
             if i == 0 {
                 runs.extend(self.logged.scans(seed, universe));
             }
-            for Upper { run, from, .. } in &epoch.uppers {
-                let stretch = (*from, universe.last());
-                runs.push(Box::new(RunScan::new(run, stretch, unit, executor)));
+            for Upper { run, ranges, .. } in &epoch.uppers {
+                let stretches = ranges.iter().map(|range| (run.clone(), range)).collect();
+                runs.push(Box::new(chain(stretches, &self.identity, unit, executor)));
             }
             runs.push(Box::new(shards(epoch, &self.identity, unit, executor)));
             runs.extend(merge.take().map(|older| Box::new(older) as _));
@@ -240,9 +241,9 @@ impl Snapshot {
 
     /// What there was of it.
     pub fn stats(&self) -> CascadeStats {
-        let Logged { table, packed } = &self.logged;
+        let Logged { table, ram_runs } = &self.logged;
         let table = table.as_ref().map_or(0, |table| table.len() as u64);
-        let pending = table + packed.iter().map(|packed| packed.run.len()).sum::<u64>();
+        let pending = table + ram_runs.iter().map(|it| it.run.len()).sum::<u64>();
         CascadeStats::new(&self.identity, &self.view, pending, 0)
     }
 }
@@ -251,7 +252,7 @@ impl Logged {
     /// The runs of all of it, the newest first.
     fn scans(&self, seed: Seed, universe: Universe) -> impl Iterator<Item = Box<dyn Fingerprints>> {
         let table = self.table.iter().map(move |table| Box::new(table.scan(seed, universe)) as _);
-        table.chain(self.packed.iter().map(|it| Box::new(it.run.clone().scan_shared()) as _))
+        table.chain(self.ram_runs.iter().map(|it| Box::new(it.run.clone().scan_shared()) as _))
     }
 
     /// Packs the table.
@@ -266,9 +267,9 @@ impl Logged {
     ) -> Result<()> {
         if let Some(table) = self.table.take() {
             let run = Arc::new(PackedRun::build(&mut table.scan(seed, universe))?);
-            self.packed.insert(0, Packed { run, end });
+            self.ram_runs.insert(0, RamRun { run, end });
         }
-        let bytes: usize = self.packed.iter().map(|packed| packed.run.bytes()).sum();
+        let bytes: usize = self.ram_runs.iter().map(|it| it.run.bytes()).sum();
         if bytes <= bytes_max - bytes_max / LOG_TABLE_PART {
             return Ok(());
         }
@@ -285,13 +286,22 @@ fn shards(
     unit: usize,
     executor: &Arc<dyn Executor>,
 ) -> impl Fingerprints + use<> {
-    let Identity { seed, universe, .. } = *identity;
     let stretch = |(i, shard): (usize, &Shard<Arc<RunFile>>)| {
-        Some((shard.run.clone()?, (shard.start, epoch.end_of(i, universe))))
+        Some((shard.run.clone()?, epoch.range_of(i, identity.universe)))
     };
-    let stretches: Vec<_> = epoch.shards.iter().enumerate().filter_map(stretch).collect();
+    let stretches = epoch.shards.iter().enumerate().filter_map(stretch).collect();
+    chain(stretches, identity, unit, executor)
+}
+
+/// Key ranges of runs, ascending, as one run.
+fn chain(
+    stretches: Vec<(Arc<RunFile>, KeyRange)>,
+    &Identity { seed, universe, .. }: &Identity,
+    unit: usize,
+    executor: &Arc<dyn Executor>,
+) -> impl Fingerprints + use<> {
     let executor = executor.clone();
-    let scan = move |(run, stretch)| RunScan::new(&run, stretch, unit, &executor);
+    let scan = move |(run, range)| RunScan::new(&run, range, unit, &executor);
     Chain::new(seed, universe, stretches.into_iter().map(scan))
 }
 

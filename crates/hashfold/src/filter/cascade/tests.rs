@@ -59,7 +59,8 @@ fn settings(threads: usize, log: bool) -> CascadeSettings {
         if count == 0 { Arc::new(Inline) } else { Arc::new(Threads::new(count)) }
     };
     CascadeSettings {
-        memory_bytes: CASCADE_MEMORY_MIN,
+        // With many threads enough for several merges at once.
+        memory_bytes: if threads > 3 { 256 << 20 } else { CASCADE_MEMORY_MIN },
         wal: log,
         executor: pool(threads),
         ..CascadeSettings::default()
@@ -211,12 +212,15 @@ fn a_set_agrees_with_a_map() {
         check(Mode::Set, universe(), 3, false);
     }
     check(Mode::Set, universe(), 3, true);
+    check(Mode::Set, universe(), 8, false);
+    check(Mode::Set, Universe::EXACT, 8, true);
 }
 
 #[test]
 fn a_multiset_agrees_with_a_map() {
     check(Mode::Multiset, universe(), 0, false);
     check(Mode::Multiset, Universe::EXACT, 3, true);
+    check(Mode::Multiset, universe(), 8, false);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::{
     catalog::{Catalog, Epoch, Identity},
+    key_range::KeyRange,
     recovery,
     resident::MemoryBudget,
     run_file::{Facts, RunFile},
@@ -67,12 +68,12 @@ pub fn verify_cascade(
     // One run is open at a time.
     let budget = MemoryBudget::unlimited();
     for epoch in &state.epochs {
-        for (number, stretch) in stretches(epoch, &identity) {
+        for (number, range) in ranges(epoch, &identity) {
             report.runs += 1;
             let name = identity.run(number);
             let checked =
                 RunFile::open(disk, folder, name, Access::Direct, &budget).and_then(|run| {
-                    check(&Arc::new(run), stretch, &identity, &mut report.items, progress)
+                    check(&Arc::new(run), range, &identity, &mut report.items, progress)
                 });
             report.note(checked)?;
         }
@@ -95,25 +96,27 @@ fn check_logs(
 }
 
 /// The runs of an epoch, and where their fingerprints may be.
-fn stretches(epoch: &Epoch<u64>, identity: &Identity) -> Vec<(u64, (u64, u64))> {
-    let last = identity.universe.last();
-    let uppers = epoch.uppers.iter().map(|upper| (upper.run, (0, last)));
-    let shards = epoch.shards.iter().enumerate().filter_map(|(i, shard)| {
-        Some((shard.run?, (shard.start, epoch.end_of(i, identity.universe))))
-    });
+fn ranges(epoch: &Epoch<u64>, identity: &Identity) -> Vec<(u64, KeyRange)> {
+    let all = KeyRange::all(identity.universe);
+    let uppers = epoch.uppers.iter().map(|upper| (upper.run, all));
+    let shards = epoch
+        .shards
+        .iter()
+        .enumerate()
+        .filter_map(|(i, shard)| Some((shard.run?, epoch.range_of(i, identity.universe))));
     uppers.chain(shards).collect()
 }
 
 fn check(
     run: &Arc<RunFile>,
-    (from, to): (u64, u64),
+    KeyRange { first: from, last: to }: KeyRange,
     identity: &Identity,
     items: &mut u64,
     progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<()> {
     let executor: Arc<dyn Executor> = Arc::new(Inline);
     let universe = identity.universe;
-    let mut scan = RunScan::new(run, (0, universe.last()), UNIT_SIZE, &executor);
+    let mut scan = RunScan::new(run, KeyRange::all(universe), UNIT_SIZE, &executor);
     let (mut here, mut ascent, mut block) = (FingerprintBatch::new(), Ascent::new(universe), 0);
     let mut got = Facts::default();
     while scan.append_to(&mut here)? {
