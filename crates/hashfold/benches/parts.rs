@@ -1,6 +1,6 @@
-//! The speed of the library's parts, one by one, in RAM: `cargo bench -p hashfold`.
+//! The speed of the library's parts, each by itself, in RAM: `cargo bench -p hashfold`.
 //!
-//! Answers are checked before a time is printed. `cargo test` runs it with few entries.
+//! Answers are checked before a time is printed. `cargo test` runs this with few entries.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use hashfold::{
@@ -19,7 +19,7 @@ const SEED: Seed = Seed(1);
 const ROUNDS: usize = 5;
 const VALUE: &[u8] = &[7; 48];
 
-/// Prints the time of one of `items` in the fastest of some rounds.
+/// Prints the time per item in the fastest of several rounds.
 fn measure(name: &str, items: u64, mut work: impl FnMut()) {
     let round = |_| {
         let start = Instant::now();
@@ -107,7 +107,7 @@ fn tables(entries: u64) {
     });
 }
 
-/// Prints how many of `items` a second the fastest of some rounds does.
+/// Prints the items per second in the fastest of several rounds.
 fn measure_rate(name: &str, items: u64, mut work: impl FnMut()) {
     let round = |_| {
         let start = Instant::now();
@@ -118,7 +118,7 @@ fn measure_rate(name: &str, items: u64, mut work: impl FnMut()) {
     println!("{name:<28} {:>8.1} M/s", items as f64 / best / 1e6);
 }
 
-/// A run of about `count` keys, others for each `part`.
+/// A run of about `count` keys; the keys differ from part to part.
 fn packed(universe: Universe, part: u64, count: u64) -> PackedRun {
     let hash = |i: u64| KeyHash::of(&i.to_le_bytes(), Seed(part));
     let mut ones: Vec<u64> = (0..count).map(|i| universe.fingerprint(hash(i))).collect();
@@ -153,7 +153,7 @@ fn filters(entries: u64) {
     });
     drop(run);
     let even = |count: u64| vec![items / count; count as usize];
-    // A base with four fifths of all, and seven small runs above it.
+    // A base with four fifths of all entries, and seven small runs over it.
     let mut lopsided = vec![items / 35; 7];
     lopsided.push(items / 5 * 4);
     for (name, sizes) in [
@@ -168,7 +168,7 @@ fn filters(entries: u64) {
         measure_rate(name, len, || {
             let scans = runs.iter().map(PackedRun::scan).collect();
             out.rebuild(&mut FingerprintMerge::last(scans, Mode::Set).unwrap()).unwrap();
-            // About one in 4096 comes twice.
+            // About 1 key in 4096 comes twice.
             assert!((len - len / 1024..=len).contains(&out.len()));
         });
     }

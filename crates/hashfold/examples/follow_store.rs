@@ -1,9 +1,9 @@
-//! Looks keys up in a store without pause, goes on to every new version, and checks each answer
-//! against what the version that it holds must say.
+//! Looks up keys in a store without pause, follows every new version, and checks each answer
+//! against the expected content of the version that it has open.
 //!
 //! `follow_store STORE EXPECTED STOP`: the folder EXPECTED has a file for each version, named by
-//! its number, with lines of a key, a tab and its value, or of a key alone that must be absent.
-//! It ends when the file STOP is there. `examples/nightly_contents.sh` uses it.
+//! the version's number, with lines of a key, a tab and its value, or of a key alone that must be
+//! absent. The program ends when the file STOP exists. `examples/nightly_contents.sh` uses it.
 
 use hashfold::{
     io::{Access, Disk, OsDisk},
@@ -15,7 +15,7 @@ use std::{
     collections::BTreeMap, env, error::Error, fs, path::Path, sync::Arc, thread, time::Duration,
 };
 
-/// How often a new version is looked for.
+/// Interval between two refreshes.
 const REFRESH_EVERY: Duration = Duration::from_millis(200);
 
 /// Keys, and the values that they must have.
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let follower = Follower::open(disk, Path::new(store), options)?;
     let is_over = || Path::new(stop).exists();
     thread::scope(|scope| {
-        // Lookups never wait for this thread, which opens the new versions.
+        // This thread opens new versions; lookups never wait for it.
         let refresh = scope.spawn(|| {
             while !is_over() {
                 follower.refresh()?;
@@ -63,7 +63,7 @@ fn read(path: &Path) -> Result<Expected, Box<dyn Error>> {
     Ok(text.lines().map(line).collect())
 }
 
-/// Looks all keys up; returns how many there were.
+/// Looks up all keys; returns their number.
 fn check(version: &Version, expected: &Expected) -> Result<usize, Box<dyn Error>> {
     let keys: Vec<&str> = expected.iter().map(|(key, _)| key.as_str()).collect();
     let mut wrong = None;

@@ -1,4 +1,4 @@
-//! Tells the pages that come for the first time from those that were seen, today and tomorrow.
+//! Separates new pages from pages that were seen before, today and tomorrow.
 
 use hashfold::{Result, Seed, filter::cascade::*, io::OsDisk, work::Threads};
 use std::{path::Path, sync::Arc};
@@ -6,10 +6,10 @@ use std::{path::Path, sync::Arc};
 fn main() -> Result<()> {
     let (disk, folder) = (Arc::new(OsDisk), Path::new("target/seen-urls"));
     let _ = std::fs::remove_dir_all(folder);
-    // Flushes and merges run in the background, and their reads and writes beside them.
+    // Flushes, merges, and their reads and writes run in the background.
     let settings =
         CascadeSettings { executor: Arc::new(Threads::new(6)), ..CascadeSettings::default() };
-    // Numbers drawn at random: then nobody can choose keys that collide, or mix two filters up.
+    // Random numbers: an attacker cannot choose colliding keys, and ids are unique.
     let (seed, id) = (Seed(0x9e37_79b9_7f4a_7c15), 0xbf58_476d_1ce4_e5b9);
 
     let options = CascadeOptions::exact(seed, id);

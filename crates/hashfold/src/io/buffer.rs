@@ -1,4 +1,4 @@
-//! Memory that every access mode takes without a copy.
+//! Memory that can be read and written with every access mode.
 
 use super::ALIGNMENT;
 use memmap2::{MmapMut, MmapOptions};
@@ -7,11 +7,11 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
-/// From this size on, memory comes straight from the system and goes straight back to it, so that
-/// the memory that is used is the memory that was asked for. In bytes.
+/// The size in bytes from which on buffers are mapped: the system gets the memory back as soon as a
+/// buffer is dropped.
 ///
-/// Large pages are not asked for: where memory is in pieces, making one takes the system longer
-/// than the small pages do.
+/// Large pages are not requested: if physical memory is fragmented, making one takes longer than
+/// the small pages.
 const MAPPED_MIN: usize = 1 << 17;
 
 /// Bytes in memory whose address is a multiple of [`ALIGNMENT`].
@@ -21,7 +21,7 @@ pub struct Buffer {
 }
 
 enum Room {
-    /// With room to align in.
+    /// Heap memory, with additional bytes for the alignment.
     Heap {
         bytes: Vec<u8>,
         start: usize,
@@ -30,7 +30,7 @@ enum Room {
 }
 
 impl Buffer {
-    /// `len` zeros. A big buffer takes memory only where it is touched.
+    /// Returns `len` zeros. A large buffer takes physical memory only where it is touched.
     pub fn zeroed(len: usize) -> Buffer {
         if len >= MAPPED_MIN
             && let Ok(map) = MmapMut::map_anon(len)
@@ -40,9 +40,9 @@ impl Buffer {
         Buffer::on_heap(len)
     }
 
-    /// `len` zeros with all of their memory there already: the caller pays for that, and not
-    /// whoever writes to it first. From a page on, the memory comes straight from the system: the
-    /// heap would keep some of it for itself, and lose up to a page of each buffer to alignment.
+    /// Returns `len` zeros whose physical memory is already allocated, so that the first write to
+    /// it costs nothing extra. Buffers of a page and more are mapped: the heap would keep some of
+    /// the memory, and lose up to a page of each buffer to alignment.
     pub fn resident(len: usize) -> Buffer {
         if len >= ALIGNMENT
             && let Ok(map) = MmapOptions::new().len(len).populate().map_anon()
@@ -52,16 +52,15 @@ impl Buffer {
         Buffer::on_heap(len)
     }
 
-    /// `len` zeros to be read and written here and there, or the system's error where it has no
-    /// memory for them. Large pages are asked for: with small ones, finding the page takes as
-    /// long as reading it.
+    /// Returns `len` zeros for random access, or the system's error if there is not enough memory.
+    /// Large pages are requested: with small pages, a TLB miss takes as long as the access itself.
     pub fn for_random_access(len: usize) -> io::Result<Buffer> {
         if len < MAPPED_MIN {
             return Ok(Buffer::on_heap(len));
         }
         let map = MmapMut::map_anon(len)?;
         #[cfg(target_os = "linux")]
-        // A system without large pages says no, and small ones do.
+        // A system without large pages refuses, and uses small ones.
         let _ = map.advise(memmap2::Advice::HugePage);
         Ok(Buffer { room: Room::Mapped(map), len })
     }

@@ -1,4 +1,4 @@
-//! Files read and written past the page cache.
+//! Files that are read and written past the page cache.
 
 use super::{
     ALIGNMENT, BlockFile, Buffer, Extent, Extents, FileExtents, Visit,
@@ -12,17 +12,17 @@ use std::{
     sync::Mutex,
 };
 
-/// How much of a read into unaligned memory goes through a buffer at a time, in bytes.
+/// Size of the buffer through which unaligned memory is read, in bytes.
 const BOUNCE_SIZE: usize = 1 << 20;
 
 /// A file opened with `O_DIRECT`.
 #[derive(Debug)]
 pub(super) struct DirectFile {
     direct: OsFile,
-    /// The same file through the page cache, if it can be written: for writes that are not
-    /// aligned. The kernel keeps both views the same.
+    /// The same file through the page cache, for unaligned writes, if the file is writable. The
+    /// kernel keeps both views consistent.
     cached: Option<OsFile>,
-    /// Rings that no batch uses now. Setting one up costs more than a small batch.
+    /// The rings that are not in use. Setting up a ring costs more than a small batch.
     rings: Mutex<Vec<Ring>>,
 }
 
@@ -31,23 +31,23 @@ impl DirectFile {
         DirectFile { direct, cached, rings: Mutex::default() }
     }
 
-    /// The file for writes that need not be aligned.
+    /// Returns the file for writes that need not be aligned.
     fn writer(&self) -> &OsFile {
         self.cached.as_ref().unwrap_or(&self.direct)
     }
 
-    /// A ring for one batch. Old kernels and sandboxes refuse rings.
+    /// Returns a ring for one batch. Old kernels and sandboxes refuse rings.
     fn ring(&self) -> Option<Ring> {
         let idle = self.rings.lock().expect("nothing panics under this lock").pop();
         idle.or_else(|| Ring::new().ok())
     }
 
-    /// Keeps a ring for the next batch, unless one has failed in it.
+    /// Keeps a ring for the next batch. A ring that has failed must be dropped.
     fn give_back(&self, ring: Ring) {
         self.rings.lock().expect("nothing panics under this lock").push(ring);
     }
 
-    /// Reads whole blocks into a buffer and copies what was asked for.
+    /// Reads whole blocks into a buffer and copies the requested bytes.
     fn read_bounced(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let mut buffer = Buffer::zeroed(BOUNCE_SIZE.min(bytes.len() + 2 * ALIGNMENT));
         let mut done = 0;

@@ -1,4 +1,4 @@
-//! A disk that fails as planned: power cuts, refusals, short reads, flipped bits.
+//! A disk that fails as planned: power cuts, refused calls, short reads, flipped bits.
 //!
 //! It remembers what is only written and what is synced, for bytes and for names:
 //!
@@ -25,58 +25,59 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, RwLock},
 };
 
-/// A device writes this many bytes, aligned, whole or not at all.
+/// Size of a sector in bytes: a device writes an aligned sector completely or not at all.
 const SECTOR_SIZE: u64 = 512;
 
-/// Something that goes wrong. Calls are counted from 0; operations are the calls that change
-/// something: create, write, allocate, punch a hole, sync, rename and remove, of files and folders.
-/// Each write of a `write_many` is one.
+/// A planned fault. Calls are counted from 0. Operations are the calls that change something:
+/// create, write, allocate, punch a hole, sync, rename and remove, of files and folders. Each write
+/// of a `write_many` is one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The power goes while this operation runs: it and every call after it fail.
+    /// The power fails during this operation: the operation and every later call fail.
     PowerCut {
-        /// Its number among the operations.
+        /// Number of the operation.
         operation: u64,
     },
     /// An operation fails and changes nothing.
     Failure {
-        /// Its number among the operations.
+        /// Number of the operation.
         operation: u64,
     },
     /// The disk is full from this write on.
     Full {
-        /// Its number among the writes and allocations.
+        /// Number of the write among writes and allocations.
         write: u64,
     },
-    /// The disk takes so many bytes and is full then, in the midst of a write if need be.
+    /// The disk is full after this number of bytes, even in the middle of a write.
     FullAfter {
-        /// Bytes written in all, over others or not, and bytes by which allocations made files longer.
+        /// Number of bytes written, overwriting or not, plus the bytes by which allocations
+        /// extended files.
         bytes: u64,
     },
     /// A read fails.
     ReadFailure {
-        /// Its number among the reads; each extent of a `read_many` is one.
+        /// Number of the read; each extent of a `read_many` is one read.
         read: u64,
     },
     /// A read finds the file shorter than it is.
     ShortRead {
-        /// Its number among the reads.
+        /// Number of the read.
         read: u64,
     },
     /// A read returns one bit flipped.
     FlippedBit {
-        /// Its number among the reads.
+        /// Number of the read.
         read: u64,
     },
 }
 
-/// What goes wrong on a [`FaultyDisk`], and when. The default is nothing.
+/// The faults of a [`FaultyDisk`]. The default is none.
 #[derive(Clone, Debug, Default)]
 pub struct FaultPlan {
-    /// Chooses which bit is flipped and how short a short read is.
+    /// Seed that decides which bit is flipped and how short a short read is.
     pub seed: u64,
-    /// In any order.
+    /// The faults, in any order.
     pub faults: Vec<Fault>,
 }
 
@@ -94,12 +95,12 @@ pub struct FaultyDisk {
 }
 
 impl FaultyDisk {
-    /// An empty disk.
+    /// Makes an empty disk.
     pub fn new(plan: FaultPlan) -> FaultyDisk {
         FaultyDisk::over(&MemoryDisk::default(), plan)
     }
 
-    /// A disk that starts with a copy of what `disk` holds, all of it durable.
+    /// Makes a disk that starts with a copy of the content of `disk`, all of it durable.
     pub fn over(disk: &MemoryDisk, plan: FaultPlan) -> FaultyDisk {
         let mut files = Vec::new();
         let names = disk.names().map(|content| {
@@ -118,27 +119,27 @@ impl FaultyDisk {
         FaultyDisk { state: Arc::new(Mutex::new(state)), locks: Locks::default() }
     }
 
-    /// How many operations were asked for so far: a test that cuts the power at each of them in
-    /// turn ends here.
+    /// Returns the number of operations so far: the end of a test that cuts the power at each
+    /// operation in turn.
     pub fn operations(&self) -> u64 {
         self.state().operations
     }
 
-    /// Ends all faults, the power cut too: from now on every call succeeds.
+    /// Removes all faults, and a power cut: from now on every call succeeds.
     pub fn heal(&self) {
         let mut state = self.state();
         state.faults.clear();
         state.has_no_power = false;
     }
 
-    /// A copy of the disk as the running system sees it: with everything that was written.
+    /// Returns a copy of the disk as the running system sees it, unsynced writes included.
     pub fn snapshot(&self) -> MemoryDisk {
         let state = self.state();
         MemoryDisk::with_names(state.names.map(|&id| content(state.files[id].bytes.clone())))
     }
 
-    /// A copy of the disk as the system finds it if the power goes now, or went before. `seed`
-    /// chooses what is left of that which was not synced.
+    /// Returns a copy of the disk as the system finds it after a power cut now or earlier. `seed`
+    /// decides which unsynced changes are left.
     pub fn after_power_cut(&self, seed: u64) -> MemoryDisk {
         let random = &mut Random(seed);
         let state = self.state();
@@ -153,7 +154,7 @@ impl FaultyDisk {
         self.state.lock().expect("nothing panics under this lock")
     }
 
-    /// Runs an operation that changes names in the way of `change`.
+    /// Runs an operation that changes names by `change`.
     fn change_names(
         &self,
         action: &'static str,
@@ -174,7 +175,7 @@ impl FaultyDisk {
         Ok(Arc::new(FaultyFile { disk, id, place, writable }))
     }
 
-    /// Answers a question about names, while there is power.
+    /// Answers a query about names, if the disk has power.
     fn ask<T>(
         &self,
         action: &'static str,
@@ -327,11 +328,11 @@ struct State {
     writes: u64,
     bytes_written: u64,
     has_no_power: bool,
-    /// Removed files stay here: they may be open, and may be back after a power cut.
+    /// All files. Removed files stay: they may be open, and may come back after a power cut.
     files: Vec<FileState>,
     names: Names<usize>,
     durable_names: Names<usize>,
-    /// What leads from the durable names to the names, in order.
+    /// The changes that lead from the durable names to the current names, in order.
     unsynced_changes: Vec<names::Change<usize>>,
 }
 
@@ -344,8 +345,8 @@ impl State {
         if self.has_no_power { Err(Errno::IO) } else { Ok(()) }
     }
 
-    /// Runs a call that changes something. If the power goes meanwhile, it is done as far as that
-    /// needs no sync, and fails all the same.
+    /// Runs an operation. If the power fails during it, its unsynced effects are done, and the
+    /// operation fails.
     fn operate(&mut self, operation: impl FnOnce(&mut State) -> Answer<()>) -> Answer<()> {
         self.check_power()?;
         let number = self.operations;
@@ -363,7 +364,7 @@ impl State {
         self.files.len() - 1
     }
 
-    /// Takes room for a write, as much as there is of `bytes`.
+    /// Allocates space for a write of `bytes` bytes; returns the number of bytes that fit.
     fn take_room(&mut self, bytes: u64) -> u64 {
         let number = self.writes;
         self.writes += 1;
@@ -383,7 +384,7 @@ impl State {
         if fitting.len() < bytes.len() { Err(Errno::NOSPC) } else { Ok(()) }
     }
 
-    /// Takes all the room or none.
+    /// Allocates all of the space or none.
     fn allocate(&mut self, id: usize, size: u64) -> Answer<()> {
         let missing = size.saturating_sub(self.files[id].bytes.len() as u64);
         let room = self.take_room(missing);
@@ -395,7 +396,7 @@ impl State {
         Ok(())
     }
 
-    /// As [`read_slice`], with what goes wrong.
+    /// Does what [`read_slice`] does, with the planned faults.
     fn read(&mut self, id: usize, offset: u64, mut bytes: &mut [u8]) -> Answer<usize> {
         self.check_power()?;
         let read = self.reads;
@@ -428,8 +429,8 @@ impl State {
         if self.has_no_power {
             return Ok(());
         }
-        // Backwards, because a change takes along all that came before it in each of its folders:
-        // a rename from another folder needs what happened there.
+        // In reverse order, because syncing a change also syncs all earlier changes in each of its
+        // folders: a rename from another folder depends on the changes there.
         let mut folders = BTreeSet::from([clean(folder)]);
         let mut is_synced = vec![false; self.unsynced_changes.len()];
         for (i, change) in self.unsynced_changes.iter().enumerate().rev() {
@@ -449,7 +450,7 @@ impl State {
         Ok(())
     }
 
-    /// The durable names with the first few unsynced changes of each folder.
+    /// Returns the durable names with the first few unsynced changes of each folder.
     fn names_after_power_cut(&self, random: &mut Random) -> Names<usize> {
         let mut names = self.durable_names.clone();
         let mut ended = BTreeSet::<PathBuf>::new();
@@ -469,7 +470,7 @@ impl State {
 
 #[derive(Debug, Default)]
 struct FileState {
-    /// As the running system sees them.
+    /// The bytes as the running system sees them.
     bytes: Vec<u8>,
     durable: Vec<u8>,
     unsynced: Vec<Change>,
@@ -501,12 +502,12 @@ impl FileState {
     }
 }
 
-/// What a call does to the bytes of a file.
+/// A change of the bytes of a file.
 #[derive(Debug)]
 enum Change {
-    /// A write, or a hole: then the bytes are zeros.
+    /// A write; a hole is a write of zeros.
     Write { offset: u64, bytes: Vec<u8> },
-    /// Zeros at the end, up to this size.
+    /// An extension with zeros to this size.
     Allocate { size: u64 },
 }
 
@@ -518,8 +519,8 @@ impl Change {
         }
     }
 
-    /// Applies what is left of a change of several sectors that was interrupted: of a write some at
-    /// its front, or some at its end. A write within one sector is there.
+    /// Applies a part of an interrupted change: the front or the end of a write of several sectors.
+    /// A write within one sector is complete.
     fn apply_torn(&self, content: &mut Vec<u8>, random: &mut Random) {
         let (offset, bytes) = match self {
             Change::Write { offset, bytes } => (*offset, bytes),
@@ -544,8 +545,8 @@ impl Change {
     }
 }
 
-/// How the unsynced writes fare in one power cut. The extremes are rare where each write has its
-/// own luck, and worth a test.
+/// The fate of the unsynced writes in one power cut. If each write had its own luck, the two
+/// extremes would be too rare to be tested.
 #[derive(Clone, Copy, Debug)]
 enum Luck {
     AllKept,
@@ -576,7 +577,7 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which is not 0.
     fn below(&mut self, end: usize) -> usize {
         ((u128::from(self.next()) * end as u128) >> 64) as usize
     }

@@ -1,11 +1,11 @@
-//! Files read through a memory map.
+//! Files that are read through a memory map.
 #![allow(unsafe_code)]
 
 use super::{BlockFile, Extent, Extents, Visit, os::OsFile, refused};
 use crate::error::{Place, Result};
 use memmap2::{Advice, Mmap};
 
-/// A file with a map of what it held when it was opened.
+/// A file, and a map of its content at the time of opening.
 #[derive(Debug)]
 pub(super) struct MappedFile {
     file: OsFile,
@@ -14,9 +14,10 @@ pub(super) struct MappedFile {
 
 impl MappedFile {
     pub(super) fn new(file: OsFile) -> Result<MappedFile> {
-        // SAFETY: A map is sound while nobody changes or truncates the file. Files of this library
-        // are complete before they get the name under which they are opened, never change after
-        // that, and are replaced by renaming or removed, which leaves the mapped file as it is.
+        // SAFETY: A map is sound as long as the file is neither changed nor truncated. Files of
+        // this library are complete before they get the name under which they are opened, never
+        // change after that, and are replaced by renaming or removed, which does not affect the
+        // mapped file.
         let map = unsafe { Mmap::map(&file.file) }.map_err(refused("map", &file.place().file))?;
         map.advise(Advice::Random).map_err(refused("map", &file.place().file))?;
         Ok(MappedFile { file, map })
@@ -43,7 +44,7 @@ impl BlockFile for MappedFile {
                 bytes.copy_from_slice(mapped);
                 Ok(())
             }
-            // Outside the map: grown since, or past the end. The file knows which.
+            // Outside of the map: the file has grown, or the extent is past its end.
             None => self.file.read_at(offset, bytes),
         }
     }

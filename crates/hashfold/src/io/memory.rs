@@ -1,4 +1,4 @@
-//! A disk in RAM: for tests, and for data that need not last.
+//! A disk in RAM, for tests and for data that need not be durable.
 
 use super::{
     Access, BlockFile, Disk, Extent, Extents, Lock, Visit,
@@ -14,7 +14,7 @@ use std::{
 
 pub(super) type Content = Arc<RwLock<Vec<u8>>>;
 
-/// A file system in RAM. A clone shows the same files. It refuses what [`super::OsDisk`] refuses,
+/// A file system in RAM. A clone shows the same files. Calls that [`super::OsDisk`] refuses fail
 /// with the same errors.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk {
@@ -157,7 +157,7 @@ impl BlockFile for MemoryFile {
     }
 }
 
-/// Fills as much of `bytes` as `content` has from `offset` on; returns how much.
+/// Reads up to `bytes.len()` bytes of `content` from `offset` on; returns their number.
 pub(super) fn read_slice(content: &[u8], offset: u64, bytes: &mut [u8]) -> usize {
     let start = content.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
     let len = bytes.len().min(content.len() - start);
@@ -167,7 +167,7 @@ pub(super) fn read_slice(content: &[u8], offset: u64, bytes: &mut [u8]) -> usize
 
 /// Writes `bytes` at `offset` of `content`, which grows as needed.
 pub(super) fn write_slice(content: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
-    // As on a real disk, writing nothing at the far end does not make a file longer.
+    // As on a real disk, an empty write after the end does not extend the file.
     if bytes.is_empty() {
         return;
     }

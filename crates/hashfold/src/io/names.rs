@@ -1,4 +1,4 @@
-//! A tree of names in RAM, for the disks that live there.
+//! A tree of names in RAM, for the disks in RAM.
 
 use super::Lock;
 use crate::error::{Error, ErrorKind, Place, Result};
@@ -9,17 +9,17 @@ use std::{
     sync::{Arc, Condvar, Mutex},
 };
 
-/// What a call to a disk in RAM comes to; the caller adds the place.
+/// The result of a call to a disk in RAM; the caller adds the place.
 pub(super) type Answer<T> = std::result::Result<T, Errno>;
 
-/// What a name stands for: a folder, or a file that `F` identifies.
+/// The meaning of a name: a folder, or a file that `F` identifies.
 #[derive(Clone, Debug)]
 pub(super) enum Node<F> {
     Folder,
     File(F),
 }
 
-/// One atomic step from a tree to the next: a name goes, then a name comes.
+/// One atomic change of a tree: a name is removed, then a name is added.
 #[derive(Clone, Debug)]
 pub(super) struct Change<F> {
     goes: Option<PathBuf>,
@@ -35,8 +35,8 @@ impl<F> Change<F> {
         Change { goes: None, comes: Some((path, node)) }
     }
 
-    /// The folders that must be synced for the change to last. One that goes is among them,
-    /// because all that was in it must go first.
+    /// Returns the folders that must be synced to make the change durable. A removed folder is
+    /// among them, because its content must be removed first.
     pub(super) fn folders(&self) -> BTreeSet<&Path> {
         let goes = self.goes.as_deref();
         let comes = self.comes.as_ref().map(|(path, _)| path.as_path());
@@ -44,8 +44,8 @@ impl<F> Change<F> {
     }
 }
 
-/// The names of a disk. Each method that changes some returns what it did, step by step; where
-/// it fails it changes nothing.
+/// The names of a disk. A method that changes names returns its changes in order; a method that
+/// fails changes nothing.
 #[derive(Clone, Debug)]
 pub(super) struct Names<F>(BTreeMap<PathBuf, Node<F>>);
 
@@ -67,7 +67,7 @@ impl<F: Clone> Names<F> {
         }
     }
 
-    /// Succeeds if `path` is a folder. The root, of absolute and relative names, always is.
+    /// Succeeds if `path` is a folder. The roots of absolute and relative names are folders.
     pub(super) fn folder(&self, path: &Path) -> Answer<()> {
         match self.0.get(&clean(path)) {
             Some(Node::Folder) => Ok(()),
@@ -132,7 +132,7 @@ impl<F: Clone> Names<F> {
         Ok(self.apply_all([Change::remove(clean(folder))]))
     }
 
-    /// Takes one step. A folder that goes takes along what is in it.
+    /// Applies a change. Removing a folder removes its content.
     pub(super) fn apply(&mut self, change: &Change<F>) {
         if let Some(goes) = &change.goes {
             self.0.retain(|path, _| !path.starts_with(goes));
@@ -142,10 +142,11 @@ impl<F: Clone> Names<F> {
         }
     }
 
-    /// The same tree with `to` of each file; names whose folder is missing are left out.
+    /// Returns the same tree with `to` applied to each file. Names whose folder is missing are left
+    /// out.
     pub(super) fn map<G: Clone>(&self, mut to: impl FnMut(&F) -> G) -> Names<G> {
         let mut names = Names::default();
-        // Ascending paths: a folder comes before what is in it.
+        // Paths ascend, so a folder comes before its content.
         for (path, node) in &self.0 {
             if names.folder(parent(path)).is_ok() {
                 let node = match node {
@@ -171,29 +172,29 @@ impl<F: Clone> Names<F> {
     }
 }
 
-/// The names that are locked now.
+/// The names that are locked.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Locks(Arc<LockTable>);
 
 #[derive(Debug, Default)]
 struct LockTable {
     held: Mutex<BTreeMap<PathBuf, Hold>>,
-    /// Somebody has let a lock go.
+    /// Notified when a lock is released.
     released: Condvar,
 }
 
-/// How a name is locked.
+/// The kind of a held lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hold {
     Exclusive,
-    /// By so many.
+    /// The number of holders.
     Shared(usize),
 }
 
 const NO_PANIC: &str = "nothing panics under this lock";
 
 impl Locks {
-    /// Locks `path` until the answer is dropped; `Busy` if somebody has.
+    /// Takes the exclusive lock of `path`; `Busy` if it is locked.
     pub(super) fn take(&self, path: &Path) -> Result<Box<dyn Lock>> {
         let name = clean(path);
         let mut held = self.0.held.lock().expect(NO_PANIC);
@@ -204,7 +205,7 @@ impl Locks {
         Ok(Box::new(Held { name, locks: self.clone() }))
     }
 
-    /// The same with others who share it.
+    /// Takes a shared lock of `path`. Waits while an exclusive lock is held.
     pub(super) fn share(&self, path: &Path) -> Box<dyn Lock> {
         let name = clean(path);
         let held = self.0.held.lock().expect(NO_PANIC);
@@ -240,12 +241,12 @@ impl Drop for Held {
     }
 }
 
-/// The folder that a clean path is in.
+/// Returns the folder of a clean path.
 fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(path)
 }
 
-/// One spelling for each name.
+/// Returns the canonical spelling of a path.
 pub(super) fn clean(path: &Path) -> PathBuf {
     path.components().filter(|part| *part != Component::CurDir).collect()
 }

@@ -1,4 +1,4 @@
-//! The real file system.
+//! The file system of the operating system.
 #![expect(clippy::disallowed_methods, reason = "all file access goes through this module")]
 
 use super::{
@@ -23,10 +23,10 @@ use std::{
 
 /// The file system of the operating system.
 ///
-/// [`Access::Mapped`] is for files that do not shrink: reading a part of a map that a truncation
-/// took away ends the process (`SIGBUS`). Nothing in this library truncates a file.
+/// [`Access::Mapped`] requires that no process truncates the file: reading a mapped page that was
+/// truncated ends the process (`SIGBUS`). This library never truncates a file.
 ///
-/// Where the file system refuses `O_DIRECT`, [`Access::Direct`] is [`Access::Cached`] without
+/// On a file system that refuses `O_DIRECT`, [`Access::Direct`] is [`Access::Cached`] without
 /// read-ahead.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsDisk;
@@ -39,7 +39,7 @@ impl Disk for OsDisk {
             }
             _ => {}
         }
-        // There is nothing to map in a new file: it is mapped when it is opened again.
+        // A new file has nothing to map; it is mapped when it is opened again.
         OsFile::open("create", path, changing().create_new(true))?.changing(access)
     }
 
@@ -63,7 +63,8 @@ impl Disk for OsDisk {
 
     fn list(&self, folder: &Path) -> Result<Vec<String>> {
         let entries = fs::read_dir(or_here(folder)).map_err(refused("list", folder))?;
-        // A name that is not UTF-8 is none of ours; it is shown as well as it can be.
+        // A name that is not UTF-8 was not made by this library; it is listed with replacement
+        // characters.
         let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
         let names: io::Result<Vec<String>> = entries.map(|entry| entry.map(name)).collect();
         let mut names = names.map_err(refused("list", folder))?;
@@ -142,33 +143,34 @@ fn open_folder(folder: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(directory).open(or_here(folder))
 }
 
-/// The folder that a relative name without one is in.
+/// Returns the folder itself, or the working folder if it is empty.
 fn or_here(folder: &Path) -> &Path {
     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
-/// How a file or folder is opened to read. Without the flag, which changes nothing for a file, a pipe
-/// would be waited for.
+/// Options for opening a file or a folder for reading. Without the flag, which has no effect on
+/// files, opening a pipe would block.
 fn at_once() -> OpenOptions {
     let mut options = File::options();
     options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
     options
 }
 
-/// How a file is opened to read and write.
+/// Options for opening a file for reading and writing.
 fn changing() -> OpenOptions {
     let mut options = at_once();
     options.write(true);
     options
 }
 
-/// The kernel holds the lock for as long as the file or folder is open.
+/// A lock that the kernel holds as long as the file or folder is open.
 #[derive(Debug)]
 struct OsLock(#[expect(dead_code, reason = "held, not used")] File);
 
 impl Lock for OsLock {}
 
-/// A file read and written at positions, through the page cache unless told otherwise.
+/// A file with positioned reads and writes, through the page cache unless [`OsFile::bypass_cache`]
+/// was called.
 #[derive(Debug)]
 pub(super) struct OsFile {
     pub(super) file: File,
@@ -189,7 +191,8 @@ impl OsFile {
         Ok(OsFile { file, place: Place::file(path) })
     }
 
-    /// A file that is open to read and write, past the page cache if that is wanted and possible.
+    /// Returns a file that is open for reading and writing, past the page cache if that is
+    /// requested and possible.
     fn changing(self, access: Access) -> Result<Arc<dyn BlockFile>> {
         if access == Access::Direct {
             let direct = OsFile::open("open", &self.place.file, &changing())?;
@@ -200,8 +203,8 @@ impl OsFile {
         Ok(Arc::new(self))
     }
 
-    /// Changes which room on the device an extent takes; writes zeros over it where the file
-    /// system does not know how.
+    /// Changes the allocation of an extent on the device. Writes zeros if the file system does not
+    /// support that.
     fn fallocate(&self, flags: FallocateFlags, offset: u64, len: u64) -> Result<()> {
         const ZEROS_SIZE: u64 = 1 << 20;
         if len == 0 {
@@ -217,8 +220,8 @@ impl OsFile {
         })
     }
 
-    /// Makes reads and writes go past the page cache. Where the file system has no such thing,
-    /// stops it from reading ahead and returns `false`.
+    /// Makes reads and writes bypass the page cache. If the file system does not support that,
+    /// disables read-ahead and returns `false`.
     fn bypass_cache(&self) -> Result<bool> {
         let flags = fcntl_getfl(&self.file).map_err(refused("open", &self.place.file))?;
         match fcntl_setfl(&self.file, flags | OFlags::DIRECT) {
@@ -229,9 +232,10 @@ impl OsFile {
         .map_err(refused("open", &self.place.file))
     }
 
-    /// Fills as much of `bytes` as the file has from `offset` on; returns how much.
+    /// Reads up to `bytes.len()` bytes from `offset` on, as many as the file has; returns their
+    /// number.
     pub(super) fn read_available(&self, offset: u64, bytes: &mut [u8]) -> Result<usize> {
-        // The system refuses offsets that no file reaches; they are just past the end.
+        // The system refuses offsets that no file can reach; they are past the end.
         if offset.saturating_add(bytes.len() as u64) > i64::MAX.cast_unsigned() {
             return Ok(0);
         }
@@ -241,8 +245,8 @@ impl OsFile {
                 Ok(0) => break,
                 Ok(len) => done += len,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Past the cache, the last bytes of a file of unaligned size come in one piece,
-                // and what is behind them cannot be asked for.
+                // With `O_DIRECT`, a read that reaches the unaligned end of a file returns the last
+                // bytes, and the next read, at an unaligned offset, is refused.
                 Err(error) if done > 0 && error.kind() == io::ErrorKind::InvalidInput => break,
                 Err(error) => {
                     return Err(Error::io("read", error).at(&self.place.offset(offset)));

@@ -1,8 +1,8 @@
-//! Many reads or writes in flight at once, through io_uring.
+//! Batches of reads or writes with many requests in flight, through io_uring.
 //!
-//! The kernel reads and writes the buffers of a [`Ring`] behind the compiler's back. What makes that
-//! sound: a buffer is lent to one request at a time and not touched until its completion was seen, and
-//! a ring that is dropped, for whatever reason, first waits for all that is in flight.
+//! The kernel reads and writes the buffers of a [`Ring`] without the compiler's knowledge. This is
+//! sound because a buffer is lent to one request at a time and not touched until the request's
+//! completion was seen, and because dropping a ring first waits for all requests in flight.
 #![allow(unsafe_code)]
 
 use super::{BlockFile, Buffer, Extent, FileExtents, Visit};
@@ -16,29 +16,29 @@ use std::{
     thread,
 };
 
-/// Requests in flight at once, at most: enough to keep a fast device busy.
+/// Maximum number of requests in flight: enough to keep a fast device busy.
 const IN_FLIGHT_MAX: usize = 128;
-/// Bytes of all buffers of a ring, in flight or kept for the next request, at most, unless a single
-/// request is longer.
+/// Maximum size of all buffers of a ring, in flight or kept, in bytes, unless a single request is
+/// longer.
 const BUFFER_BYTES_MAX: usize = 16 << 20;
-/// A slot keeps its buffer for the next request if it is no longer than this, in bytes.
+/// Maximum size of a buffer that a slot keeps for its next request, in bytes.
 const KEPT_BUFFER_SIZE_MAX: usize = BUFFER_BYTES_MAX / IN_FLIGHT_MAX;
-/// One system call submits and collects one part in so many of the requests in flight: a larger one
-/// costs fewer calls, a smaller one lets the queue run less empty.
+/// Each system call submits and collects 1/8 of the requests in flight: a larger part needs fewer
+/// calls, with a smaller one the queue runs less empty.
 const PART_PER_CALL: usize = 8;
-/// How often in a row the kernel may put us off before that is an error.
+/// Maximum number of consecutive refusals by the kernel before they are an error.
 const REFUSALS_MAX: usize = 10_000;
-/// The longest single request, in bytes; the kernel takes no more than 2 GiB.
+/// Maximum size of a single request, in bytes; the kernel takes at most 2 GiB.
 const REQUEST_SIZE_MAX: usize = 1 << 30;
 
-/// The largest offset that is one; `u64::MAX` would mean the file's own position.
+/// The largest valid offset; `u64::MAX` would mean the file's current position.
 const OFFSET_MAX: u64 = i64::MAX.cast_unsigned();
 
-/// What is done with the extents of a batch.
+/// The operation on the extents of a batch.
 pub(super) enum Batch<'a, 'b> {
-    /// Read each, and show it.
+    /// Read each extent, and pass it to the callback.
     Read(&'a mut Visit<'b>),
-    /// Write each, with these bytes.
+    /// Write these bytes to each extent.
     Write(&'a [(u64, &'a [u8])]),
 }
 
@@ -55,18 +55,18 @@ impl Batch<'_, '_> {
 pub(super) struct Ring {
     uring: IoUring,
     slots: Vec<Slot>,
-    /// Indexes of slots that are not in flight.
+    /// Indexes of the slots that are not in flight.
     free: Vec<usize>,
-    /// Bytes of the buffers in flight.
+    /// Size of the buffers in flight, in bytes.
     bytes_in_flight: usize,
-    /// Bytes of all buffers, those in flight and those that are kept.
+    /// Size of all buffers, in flight and kept, in bytes.
     buffer_bytes: usize,
 }
 
-/// A buffer and the extent whose bytes it takes.
+/// A buffer, and the extent that it is for.
 struct Slot {
     buffer: Buffer,
-    /// The index of its file.
+    /// Index of the extent's file; the last field is the index of the extent.
     file: usize,
     extent: Extent,
     index: usize,
@@ -85,8 +85,8 @@ impl Ring {
         })
     }
 
-    /// [`BlockFile::read_across`] or [`BlockFile::write_many`] of files with their descriptors.
-    /// After an error the ring must be dropped.
+    /// Runs [`BlockFile::read_across`] or [`BlockFile::write_many`] on files with their
+    /// descriptors. After an error the ring must be dropped.
     pub(super) fn run(
         &mut self,
         files: &[(&dyn BlockFile, BorrowedFd<'_>)],
@@ -106,8 +106,8 @@ impl Ring {
             let part = self.in_flight().div_ceil(PART_PER_CALL);
             let place = files[0].0.place();
             self.wait(part).map_err(|error| Error::io(batch.action(), error).at(place))?;
-            // No more than a part, then the next requests are started: the device need not wait
-            // for a slow `visit`.
+            // After this part the next requests are started, so that the device does not wait for a
+            // slow `visit`.
             for _ in 0..part {
                 let Some((slot, done)) = self.completed() else { break };
                 self.finish(files, slot, done, batch)?;
@@ -149,14 +149,15 @@ impl Ring {
         };
         let request = request.user_data(i as u64);
         self.bytes_in_flight += slot.buffer.len();
-        // SAFETY: The buffer has `len` bytes. It is neither dropped nor touched before the request's
-        // completion was seen: until then its slot is not free, and dropping the ring waits.
+        // SAFETY: The buffer has `len` bytes. It is neither dropped nor touched before the
+        // request's completion was seen: until then its slot is not free, and dropping the ring
+        // waits.
         unsafe { self.uring.submission().push(&request) }
             .expect("the queue has room for all slots");
     }
 
-    /// Gives a slot a buffer of `len` bytes or more. Other slots lose the buffers that they keep
-    /// where all of them would take more than [`BUFFER_BYTES_MAX`].
+    /// Gives a slot a buffer of at least `len` bytes. Other slots lose their kept buffers if all
+    /// buffers together would exceed [`BUFFER_BYTES_MAX`].
     fn make_buffer(&mut self, i: usize, len: usize) {
         if self.slots[i].buffer.len() >= len {
             return;
@@ -176,7 +177,7 @@ impl Ring {
         self.buffer_bytes -= buffer.len();
     }
 
-    /// Submits what is queued and waits for `count` completions.
+    /// Submits the queued requests and waits for `count` completions.
     fn wait(&self, count: usize) -> io::Result<()> {
         for _ in 0..REFUSALS_MAX {
             match self.uring.submit_and_wait(count) {
@@ -188,7 +189,8 @@ impl Ring {
         Err(ErrorKind::WouldBlock.into())
     }
 
-    /// Takes a completion: the slot, and the bytes that went over or a negative error number.
+    /// Takes a completion: the slot, and the number of transferred bytes or a negative error
+    /// number.
     fn completed(&mut self) -> Option<(usize, i32)> {
         let completion = self.uring.completion().next()?;
         let i = completion.user_data() as usize;
@@ -207,8 +209,8 @@ impl Ring {
         let slot = &mut self.slots[i];
         let (file, offset) = (files[slot.file].0, slot.extent.offset);
         let bytes = &mut slot.buffer[..slot.extent.len];
-        // Cut short, interrupted, put off, not aligned, past the end or broken: a plain call for
-        // the same bytes mends it or has the right error.
+        // The request was incomplete, interrupted, postponed, unaligned, past the end, or it
+        // failed: a plain call for the same bytes completes it or returns the right error.
         let is_whole = usize::try_from(done) == Ok(bytes.len());
         match batch {
             Batch::Read(visit) => {
@@ -227,7 +229,7 @@ impl Ring {
     }
 }
 
-/// Whether the same call can succeed a little later.
+/// Whether the same call may succeed a little later.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::ResourceBusy)
 }
@@ -236,7 +238,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         while self.in_flight() > 0 {
             if self.wait(1).is_err() {
-                // The kernel may write to the buffers for ever: they are never given back.
+                // The kernel may write to the buffers at any time, so they are never freed.
                 mem::forget(mem::take(&mut self.slots));
                 return;
             }

@@ -8,28 +8,28 @@ use std::{
     slice,
 };
 
-/// From this size on large pages are asked for, in bytes: a table that is read at random places
-/// would otherwise miss the processor's list of pages with each of them. It is made once and used
-/// for long, which is worth the time that the system takes to find such pages.
+/// Size in bytes from which on large pages are requested. Random accesses to a table on small pages
+/// miss the TLB almost every time. A table is allocated once and used for long, which makes up for
+/// the time that large pages take.
 const LARGE_MIN: usize = 4 << 20;
 
-/// 64-bit numbers in memory.
+/// A sequence of 64-bit numbers in memory.
 pub struct Words(Room);
 
 enum Room {
     Heap(Vec<u64>),
-    /// A multiple of 8 bytes, aligned to a page.
+    /// A map, aligned to a page, whose size is a multiple of 8 bytes.
     Mapped(MmapMut),
 }
 
 impl Words {
-    /// So many of one number.
+    /// Returns `len` copies of `word`.
     pub fn filled(len: usize, word: u64) -> Words {
         let size = len * size_of::<u64>();
         if size >= LARGE_MIN
             && let Ok(map) = MmapMut::map_anon(size)
         {
-            // Small pages do as well, if slower.
+            // Without large pages, small pages do, if slower.
             let _ = map.advise(Advice::HugePage);
             let mut words = Words(Room::Mapped(map));
             words.fill(word);
@@ -47,7 +47,7 @@ impl Deref for Words {
         match &self.0 {
             Room::Heap(words) => words,
             // SAFETY: The map is aligned to a page and initialised, all bit patterns are numbers,
-            // and the slice ends with the whole numbers in it; it lives as long as `self`.
+            // and the slice ends with the last whole number in it; it lives as long as `self`.
             Room::Mapped(map) => unsafe {
                 slice::from_raw_parts(map.as_ptr().cast(), map.len() / 8)
             },
@@ -60,7 +60,7 @@ impl DerefMut for Words {
     fn deref_mut(&mut self) -> &mut [u64] {
         match &mut self.0 {
             Room::Heap(words) => words,
-            // SAFETY: As above; `self` is borrowed mutably for as long.
+            // SAFETY: As above; `self` is borrowed mutably as long as the slice lives.
             Room::Mapped(map) => unsafe {
                 slice::from_raw_parts_mut(map.as_mut_ptr().cast(), map.len() / 8)
             },

@@ -1,4 +1,4 @@
-//! Monotonic time, and waiting until some of it has passed.
+//! Monotonic time, and waiting for a deadline or a signal.
 
 use std::{
     fmt,
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Monotonic time, and waiting for a moment or for a signal, whichever comes first.
+/// A source of monotonic time, on which threads wait for a deadline or for a signal.
 pub trait Clock: fmt::Debug + Send + Sync {
     /// Returns the time that has passed since a fixed moment. Never goes back.
     fn now(&self) -> Duration;
@@ -54,7 +54,7 @@ struct SignalState {
 }
 
 impl Signal {
-    /// Returns how often the signal was sent.
+    /// Returns the number of times that the signal was sent.
     pub fn count(&self) -> u64 {
         self.0.count.load(Ordering::Acquire)
     }

@@ -1,20 +1,21 @@
-//! Where background work runs: the caller decides.
+//! Executors: where background jobs run is up to the caller.
 
 use std::fmt;
 
-/// A piece of work.
+/// A background job.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs jobs, now or later, in the order given or not.
+/// An executor of background jobs, which runs them in any order.
 pub trait Executor: fmt::Debug + Send + Sync {
-    /// Takes a job; it will be run exactly once.
+    /// Takes a job, which is run exactly once.
     fn spawn(&self, job: Job);
 
-    /// How many jobs can run at once besides the caller; 0 if `spawn` runs them in the caller.
+    /// Returns the number of jobs that can run at once besides the caller; 0 if `spawn` runs jobs
+    /// in the caller's thread.
     fn width(&self) -> usize;
 }
 
-/// Runs each job at once, in the caller.
+/// An executor that runs each job at once, in the caller's thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Inline;
 

@@ -1,14 +1,14 @@
-//! Where background work runs, and the clock that it goes by.
+//! Executors of background jobs, and clocks.
 //!
-//! The library starts no thread of its own accord: a part that can use a second core or wait for
-//! the disk in the background takes an [`Executor`]. [`Inline`] runs everything in the caller,
-//! [`Threads`] is the pool that the command uses.
+//! The library starts no thread by itself: a part that can use a second core, or wait for the disk
+//! in the background, takes an [`Executor`] from its caller. [`Inline`] runs every job in the
+//! caller's thread, [`Threads`] is a pool of threads.
 //!
 //! Waiting helps: [`Pending::wait`] runs a job that no thread has begun. So a job may wait for
 //! other jobs of its own executor, whatever the number of threads.
 //!
 //! A part that waits for time to pass takes a [`Clock`]: [`SystemClock`], or in tests
-//! [`ManualClock`], whose time passes only when the test says so or when all its threads wait.
+//! [`ManualClock`], whose time passes only when the test advances it or when all threads wait.
 
 mod clock;
 mod executor;
@@ -28,7 +28,7 @@ pub use self::{
     threads::Threads,
 };
 
-/// The locks of [`pending`], which a test replaces by those of a scheduler that tries all orders.
+/// The locks of [`pending`]; a test replaces them by those of a scheduler that tries all orders.
 mod sync {
     pub(super) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 }

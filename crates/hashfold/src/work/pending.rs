@@ -1,4 +1,5 @@
-//! A job whose result is waited for by whoever needs it, or run by them.
+//! A job whose result the caller waits for. A job that no thread has begun is run by the waiting
+//! thread.
 
 use super::{
     Executor,
@@ -15,7 +16,7 @@ use std::{
 /// A job is begun once, by a thread of its executor or by the thread that waits for it.
 pub struct Pending<T>(Arc<Task<T>>);
 
-/// A job and its result, shared by its executor and the one who waits.
+/// A job and its result, shared by the executor and the waiting thread.
 struct Task<T> {
     state: Mutex<State<T>>,
     /// Notified when the state becomes [`State::Done`].
@@ -31,7 +32,7 @@ enum State<T> {
 }
 
 impl<T: Send + 'static> Pending<T> {
-    /// Hands `work` to `executor`.
+    /// Starts a job on `executor`.
     pub fn start(executor: &dyn Executor, work: impl FnOnce() -> T + Send + 'static) -> Pending<T> {
         let state = Mutex::new(State::Queued(Box::new(work)));
         let task = Arc::new(Task { state, done: Condvar::new() });
@@ -40,8 +41,8 @@ impl<T: Send + 'static> Pending<T> {
         pending
     }
 
-    /// Returns the result: of a job that no thread has begun, by running it here. A panic of the
-    /// job goes on here.
+    /// Returns the result. If no thread has begun the job, the caller's thread runs it. A panic of
+    /// the job is resumed here.
     pub fn wait(self) -> T {
         self.0.run();
         match self.0.result() {

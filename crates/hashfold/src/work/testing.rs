@@ -9,8 +9,7 @@ use std::{
 
 const DELAY_US_MAX: u64 = 600;
 
-/// A pool that delays every other job, by a time that follows from the seed and the number of
-/// the job.
+/// A pool that delays about half of the jobs. Seed and number of a job decide about its delay.
 #[derive(Debug)]
 pub(crate) struct Late {
     threads: Threads,
@@ -19,7 +18,7 @@ pub(crate) struct Late {
 }
 
 impl Late {
-    /// A pool of `count` threads.
+    /// Makes a pool of `count` threads.
     pub(crate) fn new(count: usize, seed: Seed) -> Late {
         Late { threads: Threads::new(count), seed, jobs: AtomicU64::new(0) }
     }

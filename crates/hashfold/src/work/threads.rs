@@ -11,21 +11,22 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// A fixed number of threads that take jobs from one queue. Dropping it waits for all jobs.
+/// An executor with a fixed number of threads and one job queue. Dropping it waits for all jobs.
 pub struct Threads {
-    /// `None` if there are no threads, and while they end.
+    /// The job queue; `None` if there are no threads, and while they end.
     queue: Option<Sender<Job>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// The jobs that wait for a thread.
+/// The receiving end of the job queue.
 type Queue = Arc<Mutex<Receiver<Job>>>;
 
 impl Threads {
-    /// A pool of `count` threads, at least one, or of fewer if the system refuses to start more.
+    /// Starts a pool of `count` threads, at least one, or of fewer if the system refuses to start
+    /// more.
     ///
-    /// If the system refuses even the first thread, each job runs in its caller, as with
-    /// [`Inline`]; [`width`](Executor::width) tells how many threads there are.
+    /// If the system refuses even the first thread, each job runs in its caller's thread, as with
+    /// [`Inline`]. [`width`](Executor::width) returns the number of threads.
     pub fn new(count: usize) -> Threads {
         Threads::start(count, start_thread)
     }
@@ -53,7 +54,8 @@ fn start_thread(i: usize, jobs: Queue) -> io::Result<JoinHandle<()>> {
     })
 }
 
-/// Runs a job. A panic reaches the job's `Pending::wait`; the thread lives on.
+/// Runs a job. [`Pending::wait`](super::Pending::wait) resumes a panic of the job; the thread goes
+/// on.
 fn run(job: Job) {
     let _ = catch_unwind(AssertUnwindSafe(job));
 }
@@ -104,7 +106,7 @@ mod tests {
         check(&Threads::new(7));
     }
 
-    /// A pool of 7 threads on a system that gives `limit`.
+    /// Starts 7 threads on a system that allows `limit`.
     fn limited(limit: usize) -> Threads {
         Threads::start(7, |i, jobs| match i < limit {
             true => start_thread(i, jobs),
@@ -126,7 +128,8 @@ mod tests {
         }
     }
 
-    /// A job that waits for jobs of its own executor, three levels deep, on fewer threads than that.
+    /// A job that waits for jobs of its own executor, three levels deep, on fewer threads than
+    /// that.
     #[test]
     fn a_job_may_wait_for_jobs_of_its_executor() {
         fn sum(executor: &Arc<dyn Executor>, depth: u32) -> u64 {

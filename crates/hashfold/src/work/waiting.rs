@@ -1,5 +1,5 @@
-//! Waiting helps, in every order in which threads can run: the real code of `Pending` on the locks
-//! and threads of a scheduler that tries them. Issue 11, point 2.
+//! Waiting helps, in every order in which threads can run: tests of the code of `Pending` on the
+//! locks and threads of a scheduler that tries the orders. Issue 11, point 2.
 
 use super::{Executor, Job};
 use shuttle::{
@@ -21,12 +21,12 @@ mod pending;
 
 use self::pending::Pending;
 
-/// Random orders that are tried of a case that has too many.
+/// Number of random orders of a case that has too many to try all.
 const ORDERS: usize = 3000;
-/// Orders of a small case that are tried one after the other, at most.
+/// Maximum number of orders of a small case, which are all tried.
 const ORDERS_MAX: usize = 20_000;
 
-/// The queue of a pool on threads of the scheduler, which end when nobody has it any more.
+/// The job queue of a pool on the scheduler's threads, which end when the last handle is dropped.
 struct Queue(Mutex<mpsc::Sender<Job>>);
 
 impl fmt::Debug for Queue {
@@ -45,7 +45,7 @@ impl Executor for Queue {
     }
 }
 
-/// Does it with a pool of so many threads, and waits for these to end.
+/// Calls `act` with a pool of `count` threads, and waits until they have ended.
 fn with_pool(count: usize, act: impl FnOnce(&Arc<Queue>)) {
     let (queue, jobs) = mpsc::channel::<Job>();
     let jobs = Arc::new(Mutex::new(jobs));
@@ -66,7 +66,7 @@ fn with_pool(count: usize, act: impl FnOnce(&Arc<Queue>)) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// A sum by jobs that start jobs on their own executor and wait for them.
+/// Returns a sum by jobs that start jobs on their own executor and wait for them.
 fn sum(executor: &Arc<Queue>, depth: u32, width: u64) -> u64 {
     if depth == 0 {
         return 1;

@@ -1,5 +1,5 @@
-//! Whatever goes wrong while a table is built, and whenever: what was there is there, or what was
-//! to be there, whole; and the next build succeeds.
+//! Power cuts and failures at every moment of a build: the folder holds the old table or the new
+//! one, whole, and the next build succeeds.
 
 use crate::fixture::{
     CHOICES, FOLDER, Pairs, check_holds, file_of, fixed, folder, index, open, options, pairs,
@@ -18,7 +18,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Power cuts of the same moment that are tried with different luck.
+/// Power cuts that are tried at the same moment, with different outcomes for unsynced writes.
 const SEEDS: u64 = 5;
 
 const SMALL_SORT: SortOptions = SortOptions {
@@ -29,10 +29,10 @@ const SMALL_SORT: SortOptions = SortOptions {
 
 type Act = dyn Fn(&Arc<dyn Disk>) -> Result<()>;
 
-/// Something that changes a folder.
+/// A change of a folder, such as building or replacing a table.
 struct Change {
     before: MemoryDisk,
-    /// What the table holds before and after, if it is there.
+    /// The content of the table before and after the change, if there is a table.
     old: Option<Pairs>,
     new: Pairs,
     act: Box<Act>,
@@ -75,20 +75,20 @@ fn reindexing() -> Change {
     Change { before: disk_with(&pairs), old: Some(pairs.clone()), new: pairs, act: Box::new(act) }
 }
 
-/// Each way to change a folder, with little data.
+/// Each kind of change, with little data.
 fn changes() -> Vec<Change> {
     let mut changes: Vec<Change> = CHOICES
         .iter()
         .map(|&choice| building(variable(100, 1), SortOptions::default(), choice))
         .collect();
     changes.push(replacing_a_table(fixed(200, 4), SortOptions::default(), 2));
-    // As in builds that are to be reproducible.
+    // A fixed seed and id, as in reproducible builds.
     changes.push(replacing_a_table(fixed(200, 4), SortOptions::default(), 1));
     changes.push(reindexing());
     changes
 }
 
-/// Ways that need more memory than they have.
+/// Changes that need more memory than they have.
 fn large_changes() -> Vec<Change> {
     let large = || pairs(1100, 5, |_| 8, |i| 1000 + (i % 50) as usize);
     vec![
@@ -105,7 +105,7 @@ impl Change {
         (faulty, result)
     }
 
-    /// The folder holds what it held or what it is to hold; returns which.
+    /// Checks that the folder holds the old table or the new one; returns its content.
     #[track_caller]
     fn check_old_or_new(&self, disk: &Arc<dyn Disk>) -> Option<Pairs> {
         let table = match open(disk, folder()) {
@@ -123,7 +123,7 @@ impl Change {
         Some(held)
     }
 
-    /// After whatever happened, a build succeeds and leaves nothing but its own three files.
+    /// Checks that the next build succeeds and leaves only its own three files.
     #[track_caller]
     fn check_next_build(&self, disk: &Arc<dyn Disk>) {
         let next = fixed(50, 9);
@@ -133,7 +133,7 @@ impl Change {
         assert_eq!(disk.list(folder()).unwrap().len(), 3);
     }
 
-    /// Only the files of the table that is there, or no folder at all.
+    /// Checks that there are only the files of the table, or no folder.
     #[track_caller]
     fn check_no_leftovers(&self, disk: &Arc<dyn Disk>) {
         if !disk.exists(folder()).unwrap() {
@@ -144,7 +144,7 @@ impl Change {
         assert_eq!(names.len(), 3, "{names:?}");
     }
 
-    /// What must hold after a build that failed on a device that then works again.
+    /// Checks the folder after a build that failed on a device that works again.
     #[track_caller]
     fn check_after_error(&self, faulty: &FaultyDisk) -> Arc<dyn Disk> {
         faulty.heal();
@@ -154,7 +154,7 @@ impl Change {
     }
 }
 
-/// Cuts the power at every operation in turn, until the change gets through.
+/// Cuts the power at every operation in turn, until the change succeeds.
 fn cut_everywhere(change: &Change, seeds: u64) {
     for operation in 0.. {
         let (faulty, result) = change.faulty(Fault::PowerCut { operation });
@@ -186,7 +186,7 @@ fn a_power_cut_in_a_build_that_spills_leaves_the_old_table_or_the_new() {
     large_changes().iter().for_each(|change| cut_everywhere(change, 1));
 }
 
-/// A build makes the folders above the table too, and they must last as long as the table.
+/// A build also creates the folders above the table; they must last as long as the table.
 #[test]
 fn a_table_in_new_folders_survives_a_power_cut() {
     let path = Path::new("new/folders").join(FOLDER);
@@ -201,7 +201,7 @@ fn a_table_in_new_folders_survives_a_power_cut() {
     }
 }
 
-/// Somebody else may have made the folder, and not synced it.
+/// Another process may have created the folder and not synced it.
 #[test]
 fn a_table_in_a_folder_that_was_just_made_survives_a_power_cut() {
     let pairs = fixed(20, 1);
@@ -216,7 +216,7 @@ fn a_table_in_a_folder_that_was_just_made_survives_a_power_cut() {
     }
 }
 
-/// The error of a call that the disk refused: with the system's own error and the file.
+/// Checks the error of a call that the disk refused: it has the system's error and the file.
 #[track_caller]
 fn check_refused(error: &Error, kind: io::ErrorKind) {
     let ErrorKind::Io { source, .. } = error.kind() else { panic!("{error}") };
@@ -267,7 +267,7 @@ fn a_read_that_fails_loses_nothing() {
     }
 }
 
-/// What cannot be read now may well be there.
+/// A file that cannot be read now may still exist.
 #[test]
 fn a_read_that_fails_before_the_disk_is_full_loses_nothing() {
     for change in &changes() {
@@ -321,7 +321,7 @@ fn an_operation_that_fails_once_loses_nothing() {
     }
 }
 
-/// Writes in the background fail later, and all the same.
+/// Writes in the background report their errors later.
 #[test]
 fn a_disk_that_is_full_loses_nothing_however_many_threads_write() {
     let executor: Arc<dyn Executor> = Arc::new(Threads::new(2));
@@ -339,7 +339,7 @@ fn a_disk_that_is_full_loses_nothing_however_many_threads_write() {
     assert!(check_full(&change, Fault::FullAfter { bytes: 6 << 20 }));
 }
 
-/// A handle that was open before goes on while the table is replaced, and after.
+/// A reader keeps the old table during the replacement and after it.
 #[test]
 fn readers_of_the_old_table_go_on_through_a_replacement() {
     let change = replacing_a_table(fixed(200, 4), SortOptions::default(), 2);
@@ -350,7 +350,7 @@ fn readers_of_the_old_table_go_on_through_a_replacement() {
     check_holds(&open(&disk, folder()).unwrap(), &change.new);
 }
 
-/// A disk on which something happens just before the first file of some name is opened.
+/// A disk that runs a closure just before the first file of some name is opened.
 struct Meanwhile {
     disk: MemoryDisk,
     name: &'static str,
@@ -422,7 +422,7 @@ impl Disk for Meanwhile {
     }
 }
 
-/// Between reading the manifest and opening what it names, another may be published.
+/// Another manifest may be published between reading the manifest and opening its files.
 #[test]
 fn a_table_that_is_replaced_while_it_is_opened_opens() {
     for name in ["data", "index"] {

@@ -1,5 +1,5 @@
-//! Damaged, missing, foreign and future files: always an error that names the file, never a panic,
-//! never a wrong value.
+//! Damaged, missing, foreign and future files of tables: always an error that names the file, never
+//! a panic, never a wrong value.
 
 use crate::fixture::{
     CHOICES, FOLDER, Files, Pairs, absent, build, check_holds, file_of, fixed, folder, index,
@@ -33,7 +33,7 @@ impl Sample {
         disk_of(&self.files)
     }
 
-    /// The table with one file changed.
+    /// Returns the table with one file changed.
     fn with(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) -> Arc<dyn Disk> {
         let mut files = self.files.clone();
         change(files.get_mut(name).unwrap());
@@ -54,7 +54,7 @@ fn samples() -> Vec<Sample> {
     all.map(|(pairs, choice)| Sample::new(pairs, options(choice, 1))).collect()
 }
 
-/// The files that a table consists of, by role.
+/// The roles of a table's files.
 const ROLES: [&str; 3] = ["MANIFEST", "data", "index"];
 
 #[track_caller]
@@ -62,7 +62,7 @@ fn refused(disk: &Arc<dyn Disk>) -> Error {
     open(disk, folder()).unwrap_err()
 }
 
-/// Opening fails for this file, and for a reason that is damage.
+/// Checks that opening fails, with damage of this file.
 #[track_caller]
 fn check_refused(disk: &Arc<dyn Disk>, name: &str) -> Error {
     let error = refused(disk);
@@ -71,7 +71,7 @@ fn check_refused(disk: &Arc<dyn Disk>, name: &str) -> Error {
     error
 }
 
-/// What an open table says is right, or an error that says where.
+/// Checks that an open table returns right values, or errors with a place.
 #[track_caller]
 fn check_right_or_error(table: &Table, pairs: &Pairs) {
     let check = |error: Error| {
@@ -146,7 +146,7 @@ fn files_full_of_other_bytes_are_refused() {
     }
 }
 
-/// One bit of a file at a time, on one disk.
+/// A disk on which one bit of a file at a time is flipped.
 struct Flipper {
     disk: Arc<dyn Disk>,
     file: Arc<dyn BlockFile>,
@@ -167,7 +167,7 @@ impl Flipper {
         self.file.write_at(bit as u64 / 8, &self.bytes[bit / 8..][..1]).unwrap();
     }
 
-    /// What `look` finds while the bit is flipped.
+    /// Calls `look` while the bit is flipped.
     fn with<T>(&mut self, bit: usize, look: impl FnOnce(&Arc<dyn Disk>) -> T) -> T {
         self.flip(bit);
         let found = look(&self.disk);
@@ -178,7 +178,7 @@ impl Flipper {
 
 #[test]
 fn every_flipped_bit_of_a_manifest_a_header_or_a_footer_is_noticed() {
-    // One of each layout: fixed with a dense trie, variable with fences.
+    // One sample of each layout: fixed with a dense trie, variable with fences.
     for sample in samples().iter().step_by(5) {
         for role in ROLES {
             let name = name_of(&sample.files, role);
@@ -203,7 +203,7 @@ fn every_flipped_bit_of_an_index_is_noticed() {
     }
 }
 
-/// The table opens, keys in other blocks are found, and a check names the block.
+/// The table opens, keys in other blocks are found, and `verify` names the damaged block.
 #[test]
 fn a_flipped_bit_in_a_block_is_named_and_harms_no_other_block() {
     for sample in samples() {
@@ -268,7 +268,7 @@ fn blocks_in_each_others_place_are_noticed() {
     assert_eq!(damaged_blocks(&report.damage), [4096, 8192]);
 }
 
-/// Two tables of one shape.
+/// Two tables with the same layout.
 fn twins(id: u64, seed: Seed) -> [Sample; 2] {
     let other = TableOptions { seed, ..options(IndexChoice::Dense, id) };
     [Sample::new(fixed(400, 1), options(IndexChoice::Dense, 1)), Sample::new(fixed(400, 1), other)]
@@ -326,7 +326,7 @@ fn empty_files_are_refused() {
     }
 }
 
-/// Publishes a manifest that is not the one that was built.
+/// Publishes another manifest than the one that was built.
 fn with_manifest(sample: &Sample, change: impl FnOnce(&mut Manifest)) -> Arc<dyn Disk> {
     let disk = sample.disk();
     let mut manifest = Manifest::read(disk.as_ref(), folder()).unwrap();
@@ -453,7 +453,8 @@ fn a_table_is_replaced_only_on_request() {
     check_holds(&open(&disk, folder()).unwrap(), &pairs);
 }
 
-/// Nobody knows what a damaged manifest named: its files stay until the new table is there.
+/// The files that a damaged manifest named are unknown, so they stay until the new table is
+/// published.
 #[test]
 fn a_damaged_table_is_replaced_and_loses_nothing_before() {
     let sample = Sample::new(fixed(40, 1), options(IndexChoice::Dense, 1));
@@ -509,7 +510,7 @@ fn keys_and_values_up_to_the_limit_come_back_and_larger_ones_are_refused() {
     assert!(table.verify(&mut |_, _| Ok(())).unwrap().is_sound());
 }
 
-/// A run need not come from a sorter.
+/// A run may come from other code than a sorter.
 #[test]
 fn a_run_with_an_entry_over_the_limit_is_refused() {
     for (key_size, value_size, limit) in
@@ -524,7 +525,7 @@ fn a_run_with_an_entry_over_the_limit_is_refused() {
     }
 }
 
-/// Entries as somebody else's code may yield them.
+/// A run from foreign code, with any entries.
 struct Forged(Vec<(KeyHash, &'static [u8])>, usize);
 
 impl Run for Forged {
@@ -607,7 +608,7 @@ fn options_outside_their_ranges_are_refused() {
     }
 }
 
-/// They are kept in the manifest, which is read whole.
+/// Attributes are kept in the manifest, which is read whole.
 #[test]
 fn attributes_that_are_too_large_are_refused_before_the_build() {
     for (size, fits) in [(1 << 19, true), (20 << 20, false)] {

@@ -1,4 +1,4 @@
-//! What the documents say of the repository is so.
+//! The documents agree with the repository.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ fn text(path: &str) -> String {
     fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The paths, from the repository on, of the files in a folder and the folders in it.
+/// The paths of all files in a folder and its subfolders, relative to the repository.
 fn files(folder: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(repository().join(folder)).unwrap() {

@@ -1,4 +1,4 @@
-//! Everything at once, on the real file system.
+//! All parts together, on the real file system.
 
 use crate::fixture::{Pairs, absent, check_holds, fixed, open, options, pairs};
 use hashfold::{
@@ -28,7 +28,8 @@ fn build(folder: &Path, pairs: &Pairs, options: TableOptions) -> TableStats {
     stats
 }
 
-/// Every key is found, in batches and some alone; a scan and a check go through all.
+/// Checks that every key is found, in batches and some alone, and that a scan and `verify` go
+/// through all entries.
 #[track_caller]
 fn check_large(table: &Table, pairs: &Pairs) {
     let all: Vec<(&Vec<u8>, &Vec<u8>)> = pairs.iter().collect();

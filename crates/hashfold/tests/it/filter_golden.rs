@@ -37,7 +37,7 @@ fn settings() -> CascadeSettings {
     CascadeSettings { memory_bytes: CASCADE_MEMORY_MIN, wal: true, ..CascadeSettings::default() }
 }
 
-/// How often each key is in.
+/// The number of insertions of each key.
 fn counts(mode: Mode) -> Vec<u64> {
     let count = |key: u64| match mode {
         Mode::Set => u64::from(key < 1100 && !key.is_multiple_of(5) || (1200..1300).contains(&key)),
@@ -51,7 +51,7 @@ fn counts(mode: Mode) -> Vec<u64> {
     (0..KEYS).map(count).collect()
 }
 
-/// A filter with a last level, runs above it in two epochs, and a log.
+/// A filter with a last level, runs over it in two epochs, and a log.
 fn built(mode: Mode) -> Files {
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
     let folder = Path::new("filter");

@@ -1,4 +1,4 @@
-//! A process that is killed while it changes a filter on a real disk, again and again. By hand:
+//! A process that is killed while it changes a filter on a real disk, again and again. Run by hand:
 //! `cargo test --release -p hashfold --test it filter_kill -- --ignored --nocapture`.
 
 use crate::{
@@ -18,7 +18,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 /// Keys are inserted in ascending order, and all but this number of the last ones are removed again.
 const WINDOW: u64 = 300_000;
-/// Keys of one call.
+/// Keys of one batch.
 const BATCH: u64 = 1000;
 
 fn hashes(from: u64, to: u64) -> Vec<KeyHash> {
@@ -42,8 +42,8 @@ fn open_or_create(folder: &Path, wal: bool) -> CascadeFilter {
     }
 }
 
-/// Every change is one key put in, or one taken out that came [`WINDOW`] before: both in turns, a
-/// batch each. So the number of changes says which keys are in.
+/// Applies the next batch. Batches alternate between insertions and removals of the keys that were
+/// inserted [`WINDOW`] before, so the number of changes tells which keys are in the filter.
 fn next_batch(filter: &mut CascadeFilter) {
     // The last batch before the kill may have been applied in part.
     let seq = filter.seq();
@@ -55,12 +55,12 @@ fn next_batch(filter: &mut CascadeFilter) {
         let first = first - WINDOW;
         filter.remove_batch(&hashes(first + part, first + BATCH)).unwrap();
     } else {
-        // Keys that never were in.
+        // Keys that were never inserted.
         filter.remove_batch(&hashes(u64::MAX - BATCH + part, u64::MAX)).unwrap();
     }
 }
 
-/// The keys that are in after so many changes.
+/// The keys that are in the filter after `seq` changes.
 fn window(seq: u64) -> (u64, u64) {
     let (batch, part) = (seq / BATCH, seq % BATCH);
     let first = batch / 2 * BATCH;
@@ -92,7 +92,7 @@ fn work_until_killed() {
     }
 }
 
-/// The keys around the window are in or not, as they should be; returns the sequence number.
+/// Checks the keys around the window; returns the sequence number.
 fn check_holds(folder: &Path) -> u64 {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let read = Snapshot::open(disk.as_ref(), folder, Access::Cached).unwrap();

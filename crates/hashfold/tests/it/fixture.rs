@@ -1,4 +1,4 @@
-//! What all modules share: small tables, and the truth about them.
+//! Shared by all tests: small tables, and maps of their content.
 
 use hashfold::{
     Error, KeyHash, Result, Seed,
@@ -11,10 +11,10 @@ use hashfold::{
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-/// What a table holds.
+/// The content of a table.
 pub(crate) type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Where tests build, unless they say otherwise.
+/// The folder of a test's table.
 pub(crate) const FOLDER: &str = "table";
 
 pub(crate) const SEED: Seed = Seed(7);
@@ -38,7 +38,7 @@ pub(crate) fn options(choice: IndexChoice, id: u64) -> TableOptions {
     TableOptions { index: index(choice), ..TableOptions::new(SEED, id) }
 }
 
-/// Numbers that look random and are the same in each test run.
+/// Pseudo-random numbers, the same in every test run.
 pub(crate) fn random(seed: u64) -> impl FnMut() -> u64 {
     let mut i = 0_u64;
     move || {
@@ -47,7 +47,7 @@ pub(crate) fn random(seed: u64) -> impl FnMut() -> u64 {
     }
 }
 
-/// `count` pairs whose sizes follow from their number and whose bytes follow from `seed`.
+/// `count` pairs whose sizes are functions of their number, and whose bytes follow from `seed`.
 pub(crate) fn pairs(
     count: u64,
     seed: u64,
@@ -66,7 +66,7 @@ pub(crate) fn pairs(
         .collect()
 }
 
-/// Pairs of one size.
+/// Pairs of the same sizes.
 pub(crate) fn fixed(count: u64, seed: u64) -> Pairs {
     pairs(count, seed, |_| 8, |_| 24)
 }
@@ -93,7 +93,7 @@ pub(crate) fn try_build(
     try_build_on(Arc::new(Inline), disk, folder, pairs, options, sort)
 }
 
-/// The same with the work done by `executor`.
+/// Builds a table, with background jobs on `executor`.
 pub(crate) fn try_build_on(
     executor: Arc<dyn Executor>,
     disk: &Arc<dyn Disk>,
@@ -133,7 +133,8 @@ pub(crate) fn scanned(table: &Table) -> Result<Pairs> {
     Ok(pairs)
 }
 
-/// Every way to read the table agrees with the pairs; a check finds nothing wrong.
+/// Checks that every way of reading the table agrees with the pairs, and that `verify` finds no
+/// damage.
 #[track_caller]
 pub(crate) fn check_holds(table: &Table, pairs: &Pairs) {
     assert_eq!(table.stats().entries, pairs.len() as u64);
@@ -171,7 +172,7 @@ pub(crate) fn read_files(disk: &dyn Disk, folder: &Path) -> Files {
     disk.list(folder).unwrap().into_iter().map(read).collect()
 }
 
-/// Writes files to a folder, which is made.
+/// Writes files to a folder, which is created.
 pub(crate) fn write_files(disk: &dyn Disk, folder: &Path, files: &Files) {
     disk.create_folder(folder).unwrap();
     for (name, bytes) in files {

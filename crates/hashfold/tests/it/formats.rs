@@ -1,5 +1,5 @@
-//! `docs/formats` says what the code does: the byte tables are the same, word for word, and the
-//! worked example is what a build writes.
+//! `docs/formats` agrees with the code: the byte tables are the same, word for word, and the worked
+//! example is what a build writes.
 
 use hashfold::{
     Seed,
@@ -24,7 +24,7 @@ fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// All files below `folder` whose names end like this.
+/// All files below `folder` whose names have this ending.
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -93,7 +93,7 @@ fn the_byte_tables_of_the_sources_stand_in_the_pages_that_they_name() {
     }
 }
 
-/// Each file kind of a store has its tables where it is encoded.
+/// The byte tables of a store's files are in the files that encode them.
 #[test]
 fn the_byte_tables_of_stores_stand_in_their_page() {
     let document = text(&repository().join("docs/formats/store.md"));
@@ -107,7 +107,7 @@ fn the_byte_tables_of_stores_stand_in_their_page() {
     }
 }
 
-/// A row for 16 bytes; rows of zeros are left out.
+/// Rows of 16 bytes each; rows of zeros are left out.
 fn hexdump(bytes: &[u8], start: usize) -> String {
     let mut out = String::new();
     for (i, row) in bytes.chunks(16).enumerate() {

@@ -82,7 +82,7 @@ fn the_same_entries_give_the_same_bytes() {
     }
 }
 
-/// Neither who works, nor the memory given, nor the order of input shows in the files.
+/// The executor, the memory and the order of the input do not show in the files.
 #[test]
 fn the_way_of_building_does_not_show() {
     let executors: [Arc<dyn Executor>; 2] = [Arc::new(Inline), Arc::new(Threads::new(3))];
@@ -117,14 +117,14 @@ const STORE_V1: &str = "store-v1";
 const STORE_KEYS: u64 = 20;
 const STORE_CHUNKS: u32 = 2;
 
-/// What the store's versions hold.
+/// The content of the store's versions.
 fn store_maps() -> [Pairs; 2] {
     let first = updated(&Pairs::new(), &changes(1, STORE_KEYS));
     let second = updated(&first, &changes(2, STORE_KEYS));
     [first, second]
 }
 
-/// A disk with the folder `store`, of a base and a delta over it in two chunks, and the file
+/// A disk with the folder `store`, which has a base and a delta over it in two chunks, and the file
 /// `file.delta`, which leads from the first version to the second.
 fn built_store() -> MemoryDisk {
     let disk = MemoryDisk::default();

@@ -1,4 +1,4 @@
-//! The indexes alone, over hashes that are made to hurt and over uniform ones.
+//! The indexes alone, over adversarial and over uniform hashes.
 
 use crate::fixture::random;
 use hashfold::{
@@ -10,7 +10,8 @@ fn options(bucket_size: u32) -> IndexOptions {
     IndexOptions { bucket_size, ..IndexOptions::default() }
 }
 
-/// Every hash finds its rank with each index, alone and among others, whatever count was promised.
+/// Checks that every hash finds its rank with each index, alone and among others, whatever number
+/// of hashes was announced.
 #[track_caller]
 fn check_promised(hashes: &[u128], promised: u64, bucket_size: u32) {
     let options = options(bucket_size);
@@ -37,7 +38,7 @@ fn check_promised(hashes: &[u128], promised: u64, bucket_size: u32) {
     for per_block in [1, 16] {
         let index = HashIndex::fences(all(), promised, per_block).unwrap();
         for (rank, hash) in hashes.iter().enumerate() {
-            // A block's fence may be too low, never too high.
+            // A block's fence may be too low, but never too high.
             assert!(index.ranks(*hash).end > rank as u64, "{hash} before its block");
         }
     }
@@ -97,7 +98,7 @@ fn hashes_that_leave_the_others_one_bit_later_each() {
     let comb: Vec<u128> = (0..128).map(|bit| 1 << bit).collect();
     check(&comb);
     check(&comb.iter().map(|bits| !bits).collect::<Vec<_>>());
-    // All on a path to the right with a small subtrie on the left of each node, and mirrored.
+    // Keys on one path to the right with a small subtrie on the left of each node, and mirrored.
     let twins = |bits: &u128| [*bits, bits | bits >> 1, bits | bits >> 2];
     let forest: Vec<u128> = comb.iter().flat_map(twins).collect();
     check(&forest);
@@ -180,7 +181,8 @@ fn descending_hashes_are_refused() {
     assert!(matches!(error.kind(), ErrorKind::Order { .. }), "{error}");
 }
 
-/// Bits of tries a key against section 2.6 of the paper, computed exactly: see `docs/papers/ect.md`.
+/// Bits per key of tries compared with section 2.6 of the paper, computed exactly: see
+/// `docs/papers/ect.md`.
 #[test]
 fn tries_are_as_small_as_the_theory_says() {
     const COUNT: u64 = 400_000;
@@ -195,8 +197,8 @@ fn tries_are_as_small_as_the_theory_says() {
         assert!((bits / expected - 1.0).abs() < 0.005, "bucket size {bucket_size}: {bits}");
         assert_eq!(stats.explicit_superblocks, 0);
     }
-    // Entries a block, and the bits of an exact sparse trie of 256 keys with Huffman codes to 32
-    // keys: between those with limit 16 and what limit 64 with gamma codes gives.
+    // Entries per block, and the bits per key of an exact sparse trie of 256 keys with Huffman
+    // codes up to 32 keys: between those with limit 16 and those with limit 64 and gamma codes.
     for (per_block, expected) in [(2, 2.000), (4, 1.566), (8, 1.139), (16, 0.780), (64, 0.314)] {
         let sparse = HashIndex::sparse(all(), COUNT, per_block, &options(256)).unwrap();
         let bits = sparse.stats().coded_bytes as f64 * 8.0 / COUNT as f64;
@@ -204,7 +206,7 @@ fn tries_are_as_small_as_the_theory_says() {
     }
 }
 
-/// An update that overwrites most entries promises up to twice as many as there will be.
+/// An update that overwrites most entries announces up to twice as many entries as it has.
 #[test]
 fn a_promise_of_twice_the_entries_costs_little() {
     const COUNT: u64 = 100_000;

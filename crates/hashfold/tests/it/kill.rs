@@ -10,17 +10,18 @@ use std::{
     time::Duration,
 };
 
-/// Where the process that is killed works; the seed of what it does.
+/// Environment variables of the process that is killed: its folder; the next one is the seed of its
+/// work.
 const FOLDER: &str = "HASHFOLD_KILL_FOLDER";
 const SEED: &str = "HASHFOLD_KILL_SEED";
-/// How often it is killed; 20 by default.
+/// The environment variable with the number of rounds; 20 by default.
 const ROUNDS: &str = "HASHFOLD_KILL_ROUNDS";
 
 fn number(name: &str, default: u64) -> u64 {
     env::var(name).ok().map_or(default, |text| text.parse().expect("it is a number"))
 }
 
-/// The seed of the times after which it is killed.
+/// The seed of the times after which the process is killed.
 pub(crate) fn seed() -> u64 {
     number(SEED, 1)
 }
@@ -29,13 +30,13 @@ pub(crate) fn rounds() -> RangeInclusive<u64> {
     1..=number(ROUNDS, 20)
 }
 
-/// The folder and the seed of the process that is to work; `None` in any other.
+/// The folder and the seed, in the process that is to work; `None` in any other.
 pub(crate) fn task() -> Option<(PathBuf, u64)> {
     Some((env::var(FOLDER).ok()?.into(), number(SEED, 0)))
 }
 
-/// Starts the test with this name as such a process, and kills it after so long; returns the whole
-/// lines that it said.
+/// Runs the test with this name in such a process, and kills it after `time`; returns the whole
+/// lines that the process printed.
 pub(crate) fn work_and_kill(test: &str, folder: &Path, seed: u64, time: Duration) -> String {
     let mut child = Command::new(env::current_exe().unwrap())
         .args(["--exact", test, "--ignored", "--nocapture"])
@@ -50,12 +51,12 @@ pub(crate) fn work_and_kill(test: &str, folder: &Path, seed: u64, time: Duration
     child.wait().unwrap();
     let mut said = String::new();
     child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-    // The last line may be cut off.
+    // The last line may be incomplete.
     said.truncate(said.rfind('\n').map_or(0, |end| end + 1));
     said
 }
 
-/// The numbers behind a word at the beginnings of lines.
+/// The numbers after a word at the starts of lines.
 pub(crate) fn numbers(said: &str, word: &str) -> Vec<u64> {
     let lines = said.lines().filter_map(|line| line.strip_prefix(word));
     lines.filter_map(|number| number.trim().parse().ok()).collect()

@@ -1,5 +1,5 @@
-//! Every way to open or make a data set, on a folder of every kind: an error that names both kinds
-//! and changes nothing. Issue 10, point 10; issue 11, point 1.
+//! Every way to open or create a data set, on a folder of every kind: an error that names both
+//! kinds, and no change. Issue 10, point 10; issue 11, point 1.
 
 use crate::{
     fixture::{SEED, options, pairs, try_build},
@@ -58,7 +58,7 @@ fn build(disk: &Arc<dyn Disk>, folder: &Path, replace: bool) -> Result<()> {
     TableBuilder::create(disk.clone(), folder, options, Arc::new(Inline)).map(|_| ())
 }
 
-/// What is done with a folder, and the kind that it is for.
+/// A verb, the kind of data set that it is for, and its function.
 const VERBS: [(&str, Kind, Verb); 11] = [
     ("build", Kind::Table, |disk, folder| build(disk, folder, false)),
     ("build --replace", Kind::Table, |disk, folder| build(disk, folder, true)),
@@ -92,7 +92,7 @@ const VERBS: [(&str, Kind, Verb); 11] = [
     }),
 ];
 
-/// Does it, and returns the error; nothing may have changed.
+/// Runs the verb and returns its error; checks that nothing has changed.
 #[track_caller]
 fn refused(disk: &MemoryDisk, folder: &Path, verb: Verb, context: &str) -> Error {
     let before = files_below(disk, Path::new(""));
@@ -120,7 +120,7 @@ fn a_data_set_of_another_kind_is_refused_by_both_names() {
     }
 }
 
-/// A filter that lost its manifest and a store that lost `CURRENT` are not taken for free folders.
+/// A filter without its manifest and a store without `CURRENT` do not count as free folders.
 #[test]
 fn nothing_is_made_over_a_data_set_that_lost_its_first_file() {
     for (name, kind) in FOLDERS {
@@ -131,7 +131,7 @@ fn nothing_is_made_over_a_data_set_that_lost_its_first_file() {
             disk.remove(&Path::new(name).join(first)).unwrap();
             assert_eq!(Contents::of(&disk, Path::new(name)).unwrap(), Contents::Headless(kind));
             if kind == Kind::Table && verb_name.starts_with("build") {
-                // What a build that was killed left looks the same, and is built anew.
+                // The remains of a killed build look the same, and are replaced.
                 continue;
             }
             let error = refused(&disk, Path::new(name), verb, &context);
@@ -161,7 +161,8 @@ fn nothing_is_made_inside_of_a_data_set() {
             }
         }
     }
-    // Beside one, and in a folder that has files of these names from another program, it is fine.
+    // Beside a data set, and in a folder with another program's files of these names, building is
+    // allowed.
     let disk = all_kinds();
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     for name in ["CURRENT", "MANIFEST"] {

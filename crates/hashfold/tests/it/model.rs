@@ -16,7 +16,7 @@ use proptest::{
 };
 use std::{path::Path, sync::Arc};
 
-/// A put, or a delete.
+/// A put, or a deletion.
 type Change = (Vec<u8>, Option<Vec<u8>>);
 
 /// Sizes of keys and values of one batch.
@@ -36,13 +36,13 @@ fn sizes() -> impl Strategy<Value = Sizes> {
     ]
 }
 
-/// Bytes of a length: a random head and a tail that follows from it.
+/// Bytes of a random length: a random head, and a tail that follows from it.
 fn bytes(lens: impl Strategy<Value = usize>) -> impl Strategy<Value = Vec<u8>> {
     (lens, any::<u64>())
         .prop_map(|(len, head)| head.to_le_bytes().into_iter().cycle().take(len).collect())
 }
 
-/// Keys are few, so that some come twice.
+/// Keys from a small set, so that some come twice.
 fn key(sizes: Sizes) -> impl Strategy<Value = Vec<u8>> {
     let lens = match sizes {
         Sizes::Fixed(key, _) => (key..key + 1).boxed(),
@@ -140,7 +140,7 @@ impl Case {
         TableBuilder::create(disk.clone(), folder, options, self.executor()).unwrap()
     }
 
-    /// Builds a table of one batch.
+    /// Builds a table from one batch.
     fn build(&self, disk: &Arc<dyn Disk>, folder: &Path, batch: &[Change]) -> TableStats {
         let builder = self.builder(disk, folder);
         let sort = SortOptions {
@@ -156,7 +156,7 @@ impl Case {
         builder.build(&mut run).unwrap()
     }
 
-    /// Builds a new table of the old one's entries and one batch.
+    /// Builds a new table from the old one's entries and one batch.
     fn update(&self, disk: &Arc<dyn Disk>, folder: &Path, old: &Table, batch: &[Change]) {
         let builder = self.builder(disk, folder);
         let batch = VecRun::new(batch.to_vec(), self.options.seed);
@@ -175,7 +175,7 @@ fn apply(pairs: &mut Pairs, batch: &[Change]) {
     }
 }
 
-/// Builds and updates a table step by step, and the last state again in one go.
+/// Builds and updates a table step by step, then builds the last state at once.
 fn check(case: &Case) {
     let disk = memory();
     let mut pairs = Pairs::new();
@@ -216,7 +216,7 @@ fn a_table_and_its_updates_agree_with_a_map() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..Default::default() })]
 
-    /// The same with other cases each time; a failure prints its case.
+    /// New cases in each run; a failure prints its case.
     #[test]
     fn a_table_and_its_updates_agree_with_a_map_today(case in case()) {
         check(&case);

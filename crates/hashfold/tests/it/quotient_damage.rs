@@ -1,4 +1,4 @@
-//! Files of quotient filters that are cut, flipped, forged, or another kind of file.
+//! Files of quotient filters that are cut, flipped or forged, or of another kind.
 
 use crate::quotient::counts;
 use hashfold::{
@@ -60,7 +60,7 @@ fn random(seed: u64) -> impl FnMut() -> u64 {
     }
 }
 
-/// Asks a damaged filter everything. Nothing is expected but an end.
+/// Runs every query on a damaged filter; each must end.
 fn ask(view: &QuotientView) {
     let mut random = random(1);
     let hashes: Vec<KeyHash> =
@@ -121,7 +121,7 @@ fn a_flipped_bit_is_noticed_and_harmless() {
     }
 }
 
-/// Bytes that no checksum of ours is wrong about, and that we never wrote.
+/// Bytes with right checksums that this library never writes.
 #[test]
 fn forged_blocks_are_refused_or_sound() {
     for mode in [Mode::Set, Mode::Multiset] {
@@ -152,7 +152,7 @@ fn forged_blocks_are_refused_or_sound() {
             let view = open(&bad).unwrap();
             ask(&view);
             match view.to_memory() {
-                // Another remainder where it is in order makes another filter, a sound one.
+                // Another remainder in the right order makes another valid filter.
                 Ok(mut filter) => use_up(&mut filter),
                 Err(error) => assert_eq!(error.class(), ErrorClass::Damage, "{error}"),
             }
@@ -177,7 +177,7 @@ fn forged_fields_are_refused() {
             bad.extend(forged.encode(footer_start as u64));
             if let Ok(view) = open(&bad) {
                 ask(&view);
-                // What the caller set cannot be told from what somebody else would have set.
+                // Values that the caller chose cannot be checked.
                 let free = [4, 8].contains(&field);
                 assert!(free || view.verify().is_err(), "field {field}: {value}");
             }

@@ -1,5 +1,6 @@
-//! Whatever happens while a store is changed, and whenever: every version that is listed is whole,
-//! the current one is the old or the new, what was acknowledged lasts, and the next writer goes on.
+//! Power cuts and failures at every moment of a change of a store: every listed version is whole,
+//! the current version is the old or the new one, acknowledged changes last, and the next writer
+//! works.
 
 use crate::{
     fixture::Pairs,
@@ -21,44 +22,44 @@ use hashfold::{
 };
 use std::{collections::BTreeMap, io, path::Path, sync::Arc};
 
-/// Power cuts of the same moment that are tried with different luck.
+/// Power cuts that are tried at the same moment, with different outcomes for unsynced writes.
 const SEEDS: u64 = 2;
 
 const KEYS: u64 = 40;
 
-/// Versions that no other rule keeps go.
+/// Rules that keep no version.
 const ALL_GO: Retention = Retention { keep: 0, age_s_min: 0, now_s: 1 << 40, free_bytes_min: 0 };
 
-/// Does something with a writer, for the first time or again.
+/// Changes a store, for the first time or once more.
 type Act = dyn Fn(&mut StoreWriter, u64) -> Result<()>;
 
-/// Something that changes a store.
+/// A change of a store.
 struct Change {
     name: &'static str,
     chunks: u32,
     before: MemoryDisk,
-    /// What the current version holds before and after, if there is one.
+    /// The content of the current version before and after the change, if there is one.
     old: Option<Pairs>,
     new: Option<Pairs>,
-    /// What each version holds that may be listed at any time, by the ids of versions.
+    /// The content of each version that may be listed at any time, by id.
     versions: BTreeMap<u64, Pairs>,
     act: Box<Act>,
 }
 
-/// What came of a change on a disk with a fault.
+/// The result of a change on a disk with a fault.
 struct Outcome {
     faulty: FaultyDisk,
-    /// The same disk.
+    /// The disk, as a trait object.
     disk: Arc<dyn Disk>,
-    /// Whoever made the change, if the store could be opened.
+    /// The writer that made the change, if the store could be opened.
     writer: Option<StoreWriter>,
     result: Result<()>,
 }
 
-/// A store of which a few versions were published: the second is a delta.
+/// A store with several published versions; the second is a delta.
 struct Sample {
     disk: MemoryDisk,
-    /// From the first version on.
+    /// The content of each version, from the first one on.
     maps: Vec<Pairs>,
 }
 
@@ -80,7 +81,7 @@ fn sample(chunks: u32, count: u64) -> Sample {
 }
 
 impl Sample {
-    /// The last version stays current.
+    /// A change after which the last version stays current.
     fn change(&self, name: &'static str, chunks: u32, act: Box<Act>) -> Change {
         Change {
             name,
@@ -138,7 +139,7 @@ fn publishing(chunks: u32, count: u64) -> Change {
     change
 }
 
-/// From the third version to the second, which is then published by name if it is done again.
+/// From the third version to the second. A second try publishes the second version by number.
 fn rolling_back(chunks: u32) -> Change {
     let sample = sample(chunks, 3);
     let act = |writer: &mut StoreWriter, _| match writer.pointer().current {
@@ -167,7 +168,7 @@ fn applying(chunks: u32) -> Change {
     let there = self::sample(chunks, 2);
     write_file(&there.disk, Path::new(DELTA), &read_file(disk.as_ref(), Path::new(DELTA)));
     let act = |writer: &mut StoreWriter, _| {
-        // Its maker may have been told that it is not there.
+        // The caller may have got an error for this version.
         for number in writer.numbers()? {
             if writer.version(number)?.name.id == 3 {
                 return writer.publish(number);
@@ -184,7 +185,7 @@ fn applying(chunks: u32) -> Change {
     change
 }
 
-/// Every way to change a store in which no version is ever damaged.
+/// Every change of a store in which no version is ever damaged.
 fn all_changes() -> Vec<Change> {
     let of = |chunks| {
         vec![
@@ -225,7 +226,8 @@ impl Change {
         }
     }
 
-    /// Every version is whole, and the current one is the old or the new; returns which.
+    /// Checks that every version is whole and that the current one is the old or the new one;
+    /// returns its content.
     #[track_caller]
     fn check_whole(&self, disk: &Arc<dyn Disk>, moment: &str) -> Option<Pairs> {
         let context = format!("{} of {} chunks, {moment}", self.name, self.chunks);
@@ -250,7 +252,7 @@ impl Change {
         held
     }
 
-    /// The next writer finds nothing that it does not know, and does it again.
+    /// Checks that the next writer finds nothing unknown, and that the change can be done again.
     #[track_caller]
     fn check_next(&self, disk: &Arc<dyn Disk>, attempt: u64, moment: &str) {
         let context = format!("{} of {} chunks, {moment}", self.name, self.chunks);
@@ -262,7 +264,7 @@ impl Change {
     }
 }
 
-/// Only what versions consist of is there.
+/// Checks that there are only the files of versions.
 #[track_caller]
 fn check_no_leftovers(disk: &dyn Disk, context: &str) {
     let mut tables = Vec::new();
@@ -286,7 +288,7 @@ fn check_no_leftovers(disk: &dyn Disk, context: &str) {
     }
 }
 
-/// Calls `at` with each operation of a change in turn, until the change gets through.
+/// Calls `at` with each operation of a change in turn, until the change succeeds.
 fn everywhere(change: &Change, fault: fn(u64) -> Fault, mut at: impl FnMut(u64, Outcome)) {
     for operation in 0.. {
         let outcome = change.faulty(fault(operation));
@@ -327,8 +329,8 @@ fn a_power_cut_at_any_moment_leaves_whole_versions() {
     }
 }
 
-/// What a process that was killed had done is there, and need not be on the device; the next one
-/// removes nothing that a power cut may bring back into use.
+/// The effects of a killed process are visible but may not be durable; the next writer removes
+/// nothing that a power cut may bring back into use.
 #[test]
 fn a_process_that_is_killed_and_a_power_cut_later_leave_whole_versions() {
     for change in &all_changes() {
@@ -348,7 +350,7 @@ fn a_process_that_is_killed_and_a_power_cut_later_leave_whole_versions() {
     }
 }
 
-/// The next process may find a version whose name is not on the device yet, and publish it.
+/// The next process may publish a version whose name is not durable yet.
 #[test]
 fn a_version_of_a_process_that_was_killed_can_be_published_and_lasts() {
     let changes = [1, 3].map(|chunks| [creating(chunks), writing("merge", chunks, Mode::Merge)]);
@@ -410,7 +412,7 @@ fn an_operation_that_fails_once_harms_no_version_and_the_writer_goes_on() {
     }
 }
 
-/// After an error nobody knows what is on the device; what it may need is not removed.
+/// After an error it is unknown what is durable; files that may be needed are not removed.
 #[test]
 fn a_failure_then_a_collection_then_a_power_cut_leave_whole_versions() {
     for change in &all_changes() {
@@ -484,7 +486,7 @@ fn a_delta_file_that_was_written_survives_a_power_cut() {
     }
 }
 
-/// A version of which all tables are damaged, each in another way, and a copy that is whole.
+/// A version whose tables are all damaged, each in another way, and a whole copy.
 fn damaged(chunks: u32) -> MemoryDisk {
     let sample = sample(chunks, 2);
     copy_folder(&sample.disk, store(), &sample.disk, Path::new("copy"));

@@ -36,7 +36,7 @@ const ALL_GO: Retention = Retention { keep: 0, age_s_min: 0, now_s: 1 << 40, fre
 
 const CHUNKS: u32 = 2;
 
-/// Numbers at which things change.
+/// Edge values.
 const EDGES: [u64; 10] = [0, 1, 2, 64, 65, 1 << 32, 1 << 56, 1 << 63, u64::MAX - 1, u64::MAX];
 
 /// A store of two versions, the second a delta over the first, which is current.
@@ -83,7 +83,7 @@ fn pointer_path() -> PathBuf {
     store().join("CURRENT")
 }
 
-/// The folders of the tables of the current version: of each chunk, the newest first.
+/// The folders of the current version's tables: for each chunk, newest first.
 fn tables(disk: &Arc<dyn Disk>) -> Vec<Vec<PathBuf>> {
     let info = try_version(disk, 2).unwrap().info().clone();
     let folder = |table: u64| store().join(format!("tables/{table:016x}"));
@@ -107,7 +107,7 @@ fn check_told(error: &Error) {
     assert!(error.place().is_some(), "no place: {error}");
 }
 
-/// The error is damage of this file.
+/// Checks that the error is damage of this file.
 #[track_caller]
 fn check_damage(error: &Error, path: &Path) {
     assert_eq!(error.class(), ErrorClass::Damage, "{error}");
@@ -115,7 +115,7 @@ fn check_damage(error: &Error, path: &Path) {
     assert_eq!(&*place.file, path, "{error}");
 }
 
-/// What an open version says is right, or an error that says where.
+/// Checks that an open version returns right values, or errors with a place.
 #[track_caller]
 fn check_right_or_error(version: &Version, map: &Pairs) {
     let absent: Vec<Vec<u8>> = absent(20).collect();
@@ -144,7 +144,7 @@ fn check_right_or_error(version: &Version, map: &Pairs) {
     info.changes.map(|changes| changes.total());
 }
 
-/// Does with a store whatever can be done; returns whether it opened to be read.
+/// Runs every operation on a store; returns whether it could be opened for reading.
 #[track_caller]
 fn use_store(disk: &Arc<dyn Disk>, maps: &[Pairs; 2]) -> bool {
     let mut opened = false;
@@ -171,7 +171,7 @@ fn use_store(disk: &Arc<dyn Disk>, maps: &[Pairs; 2]) -> bool {
     opened
 }
 
-/// Changes a store in all ways, as far as they go.
+/// Changes a store in every way, as far as that succeeds.
 fn change_store(disk: &Arc<dyn Disk>) -> Result<()> {
     let mut writer = try_open(disk)?;
     let gates = Gates {
@@ -201,7 +201,7 @@ fn change_store(disk: &Arc<dyn Disk>) -> Result<()> {
     writer.collect(&ALL_GO, &mut |_| Ok(())).map(|_| ())
 }
 
-/// Changes every byte of a file in turn, one bit of it.
+/// Flips one bit in every byte of a file in turn.
 fn flip_everywhere(sample: &Sample, path: &Path, mut check: impl FnMut(&Arc<dyn Disk>, usize)) {
     let mut bytes = read_file(&sample.disk, path);
     let disk = sample.copy();
@@ -311,7 +311,7 @@ fn formats_of_the_future_are_refused() {
     }
 }
 
-/// A file with other fields in its footer, and with the right checksums.
+/// A file with other footer fields and right checksums.
 fn forged(bytes: &[u8], kind: FileKind, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let disk = MemoryDisk::default();
     write_file(&disk, Path::new("file"), bytes);
@@ -328,7 +328,7 @@ fn fields_of(disk: &dyn Disk, path: &Path) -> Vec<u8> {
     Footer::read(file.as_ref()).unwrap().0.fields
 }
 
-/// Every field of a version file and every offset between them, with numbers that overflow sums.
+/// Every field of a version file, and every offset between fields, with numbers that overflow sums.
 #[test]
 fn forged_numbers_in_a_version_file_harm_nobody() {
     let sample = sample();
@@ -370,7 +370,7 @@ fn forged_numbers_in_the_pointer_harm_nobody() {
     }
 }
 
-/// Where things stand in the fields of a version file of two chunks with two layers each.
+/// Offsets in the fields of a version file of two chunks with two layers each.
 mod offset {
     pub(super) const NUMBER: usize = 8;
     pub(super) const BLOCK_SIZE: usize = 40;
@@ -382,7 +382,7 @@ mod offset {
     pub(super) const LAYERS: usize = 91;
     pub(super) const LAYER: usize = 92;
     pub(super) const LAYER_SIZE: usize = 136;
-    /// Within a layer.
+    /// Offset in a layer.
     pub(super) const ENTRIES: usize = 8;
     pub(super) const DELETIONS: usize = 16;
     pub(super) const FIRST: usize = 24;
@@ -393,7 +393,7 @@ mod offset {
     pub(super) const BYTES: usize = 96;
 }
 
-/// Each of these is refused when the version is opened, by the name of the field.
+/// Each of these fields is refused when the version is opened, by its name.
 #[test]
 fn fields_outside_their_ranges_are_refused() {
     use offset::*;
@@ -461,7 +461,7 @@ fn a_pointer_that_names_what_cannot_be_is_refused() {
     }
 }
 
-/// Thousands of chunks with as many layers as there may be, all with the largest numbers.
+/// Thousands of chunks with the maximum number of layers, all with the largest numbers.
 #[test]
 fn a_version_that_claims_to_be_enormous_is_refused_or_added_up() {
     let sample = sample();
@@ -592,7 +592,7 @@ fn every_file_of_a_table_that_is_missing_or_empty_is_named() {
     }
 }
 
-/// Stores that differ in one thing; their tables have the same ids.
+/// Stores that differ in one property; their tables have the same ids.
 #[test]
 fn version_files_of_another_store_or_number_are_refused() {
     let ours = sample();
@@ -609,7 +609,7 @@ fn version_files_of_another_store_or_number_are_refused() {
         let error = writer.publish(2).unwrap_err();
         check_damage(&error, &version_path(2));
         check_damage(&try_write(&mut writer, &[], Mode::Auto, 9).unwrap_err(), &version_path(2));
-        // The version before is there to go back to.
+        // The version before can be restored.
         assert_eq!(writer.roll_back().unwrap(), 1);
         assert!(scanned(&follow(&disk).unwrap().version()).unwrap() == ours.maps[0]);
     }
@@ -629,11 +629,11 @@ fn a_version_that_the_pointer_names_and_is_not_there_is_named() {
     check_damage(&try_write(&mut writer, &[], Mode::Auto, 9).unwrap_err(), &version_path(2));
     check_damage(&writer.publish(2).unwrap_err(), &version_path(2));
     assert_eq!(writer.roll_back().unwrap(), 1);
-    // Its number is gone.
+    // Its number is used up.
     assert_eq!(try_write(&mut writer, &[], Mode::Auto, 9).unwrap().name.number, 3);
 }
 
-/// A store that lost its pointer is not taken for an empty folder.
+/// A store without its pointer does not count as an empty folder.
 #[test]
 fn a_store_is_not_made_over_versions_without_a_pointer() {
     let sample = sample();
@@ -698,7 +698,7 @@ fn a_version_that_is_read_is_not_removed() {
     assert_eq!((removed.versions, removed.kept[0]), (vec![1], (2, Reason::InUse)));
     assert!(scanned(&held.version()).unwrap() == sample.maps[1]);
     assert!(held.refresh().unwrap());
-    // The follower lets it go when it looks the next time.
+    // The follower drops the version at its next refresh.
     assert!(!held.refresh().unwrap());
     assert_eq!(writer.collect(&ALL_GO, &mut |_| Ok(())).unwrap().versions, [2]);
 }
@@ -725,7 +725,7 @@ fn a_clock_that_goes_back_removes_nothing_early() {
     assert_eq!(writer.collect(&rules, &mut |_| Ok(())).unwrap().versions, [1]);
 }
 
-/// The list of what was published must not forget what is still there.
+/// The list of published versions must not forget an existing version.
 #[test]
 fn a_version_that_was_published_long_ago_can_be_removed() {
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
@@ -795,7 +795,7 @@ fn every_flipped_byte_of_a_delta_file_is_noticed() {
     }
 }
 
-/// A section may say anything of its entries with the right checksum.
+/// A section may claim anything about its entries, with the right checksum.
 #[test]
 fn forged_delta_files_are_refused_and_change_nothing() {
     let sample = sample();
@@ -830,7 +830,7 @@ fn forged_delta_files_are_refused_and_change_nothing() {
         }
     }
     assert!(refused > 5);
-    // Not the number of chunks: entries find theirs by themselves.
+    // The number of chunks is not changed, because entries find their chunks by themselves.
     for at in [0, 16, 24, 32] {
         let bytes = forged(&bytes, FileKind::Delta, |fields| {
             fields[at..at + 8].copy_from_slice(&u64::MAX.to_le_bytes());
@@ -844,7 +844,8 @@ fn forged_delta_files_are_refused_and_change_nothing() {
     }
 }
 
-/// The first version's deltas are not there, the second's are: what both share is counted right.
+/// The first version's deltas are missing, the second's are there: shared chunks are counted
+/// exactly.
 #[test]
 fn a_difference_counts_shared_chunks_with_deltas_exactly() {
     let sample = sample();

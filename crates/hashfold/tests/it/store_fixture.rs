@@ -1,4 +1,4 @@
-//! What the tests of stores share: small stores, and the truth about them.
+//! Shared by the tests of stores: small stores, and maps of their content.
 
 use crate::fixture::{Pairs, SEED};
 use hashfold::{
@@ -18,16 +18,16 @@ use std::{
     sync::Arc,
 };
 
-/// Where tests make stores.
+/// The folder of a test's store.
 pub(crate) const STORE: &str = "store";
 
-/// The id of these stores.
+/// The id of a test's store.
 pub(crate) const STORE_ID: u64 = 99;
 
 /// A put, or a deletion.
 pub(crate) type Change = (Vec<u8>, Option<Vec<u8>>);
 
-/// Where tests write delta files.
+/// The path of a test's delta file.
 pub(crate) const DELTA: &str = "file.delta";
 
 /// Writes the delta between two versions of a store to [`DELTA`] on its disk.
@@ -57,7 +57,7 @@ pub(crate) fn try_open(disk: &Arc<dyn Disk>) -> Result<StoreWriter> {
     StoreWriter::open(disk.clone(), store(), Arc::new(Inline))
 }
 
-/// Makes a version, and does not publish it.
+/// Makes a version without publishing it.
 pub(crate) fn try_write(
     writer: &mut StoreWriter,
     changes: &[Change],
@@ -78,7 +78,7 @@ pub(crate) fn publish(writer: &mut StoreWriter, changes: &[Change], mode: Mode, 
     writer.publish(info.name.number).unwrap();
 }
 
-/// The batch of this round: it puts most keys anew, and deletes some.
+/// The batch of a round: it puts most keys, and deletes some.
 pub(crate) fn changes(round: u64, keys: u64) -> Vec<Change> {
     let change = |i: u64| {
         let key = format!("key {i}").into_bytes();
@@ -89,7 +89,7 @@ pub(crate) fn changes(round: u64, keys: u64) -> Vec<Change> {
     (0..keys).filter(|i| round == 1 || i % 3 != round % 3).map(change).collect()
 }
 
-/// What a batch makes of a map.
+/// The map after a batch.
 pub(crate) fn updated(map: &Pairs, changes: &[Change]) -> Pairs {
     let mut map = map.clone();
     for (key, value) in changes {
@@ -120,7 +120,7 @@ pub(crate) fn scanned(version: &Version) -> Result<Pairs> {
     Ok(pairs)
 }
 
-/// What a check of a version finds wrong.
+/// The damage that `verify` finds in a version.
 #[track_caller]
 pub(crate) fn damage(disk: &dyn Disk, number: u64) -> Vec<Error> {
     verify(disk, store(), number, &mut |_, _| Ok(())).unwrap().damage

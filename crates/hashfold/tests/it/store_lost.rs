@@ -1,6 +1,6 @@
-//! Stores that lost a file, or got an older one back from a copy, or both: no version that is left
-//! is harmed by any verb, a check names what is lost, and a copy brings all of it back.
-//! Issue 10: points 2, 3, 9 and 10.
+//! Stores that lost a file, or got an older one back from a copy, or both: no verb harms a
+//! remaining version, `verify` names the lost files, and a copy restores all of them. Issue 10:
+//! points 2, 3, 9 and 10.
 
 use crate::{
     fixture::Pairs,
@@ -25,14 +25,14 @@ const KEYS: u64 = 40;
 const CHUNKS: u32 = 2;
 const COPY: &str = "copy";
 
-/// Versions that no other rule keeps go.
+/// Rules that keep no version.
 const ALL_GO: Retention = Retention { keep: 0, age_s_min: 0, now_s: 1 << 40, free_bytes_min: 0 };
 
-/// A store of four versions, 4 current, 1 pinned, 3 bad, whose copy is in the folder `copy`.
+/// A store with four versions, 4 current, 1 pinned, 3 bad, whose copy is in the folder `copy`.
 struct Sample {
     disk: MemoryDisk,
     maps: Vec<Pairs>,
-    /// `CURRENT` as it was after each change, the oldest first.
+    /// `CURRENT` as it was after each change, oldest first.
     pointers: Vec<Vec<u8>>,
 }
 
@@ -75,7 +75,7 @@ impl Sample {
         disk
     }
 
-    /// Every version that can be opened holds what it held.
+    /// Checks that every version that can be opened has its old content; returns their number.
     #[track_caller]
     fn check_rest(&self, disk: &Arc<dyn Disk>, context: &str) -> usize {
         let mut whole = 0;
@@ -91,7 +91,7 @@ impl Sample {
         whole
     }
 
-    /// All versions are there and whole.
+    /// Checks that all versions exist and are whole.
     #[track_caller]
     fn check_whole(&self, disk: &Arc<dyn Disk>, context: &str) {
         assert_eq!(self.check_rest(disk, context), self.maps.len(), "{context}");
@@ -104,7 +104,7 @@ impl Sample {
 
 type Verb = fn(&mut StoreWriter) -> Result<()>;
 
-/// What users do with a store, of which nothing removes a version; each may fail.
+/// Verbs of which none removes a version; each may fail.
 const VERBS: [(&str, Verb); 7] = [
     ("open", |_| Ok(())),
     ("update", |writer| {
@@ -126,7 +126,7 @@ fn mend(disk: &Arc<dyn Disk>, copy: Option<&str>) -> Result<Mending> {
     StoreWriter::mend(disk.clone(), store(), copy.map(Path::new), None, Arc::new(Inline))
 }
 
-/// Mends all that can be mended from the copy.
+/// Mends all that the copy can mend.
 fn mend_all(disk: &Arc<dyn Disk>) -> Result<()> {
     let mut mending = mend(disk, Some(COPY))?;
     for number in mending.writer.numbers()? {
@@ -135,7 +135,7 @@ fn mend_all(disk: &Arc<dyn Disk>) -> Result<()> {
     Ok(())
 }
 
-/// The error is damage, or says that the call cannot be done.
+/// Checks that the error is damage, or refuses the call.
 #[track_caller]
 fn check_told(error: &Error, context: &str) {
     assert!(error.place().is_some(), "{context}: {error}");
@@ -162,7 +162,7 @@ fn every_file_that_is_lost_is_named_and_no_verb_makes_it_worse() {
                 Err(error) => check_told(&error, &context),
             }
             sample.check_rest(&disk, &context);
-            // With the file in its place again, all versions are there: nothing else was lost.
+            // With the file restored, all versions are there: nothing else was lost.
             let bytes = read_file(&sample.disk, path);
             if !is_pointer {
                 write_file(disk.as_ref(), path, &bytes);
@@ -187,7 +187,7 @@ fn every_file_that_is_lost_comes_back_from_a_copy() {
     }
 }
 
-/// A pointer that was restored from an older copy neither bricks the store nor loses a version.
+/// A pointer that was restored from an older copy neither blocks the store nor loses a version.
 #[test]
 fn an_older_pointer_is_raised_by_every_verb() {
     let sample = sample();
@@ -200,7 +200,7 @@ fn an_older_pointer_is_raised_by_every_verb() {
             let unlisted: Vec<u64> = (i as u64 + 2..=4).collect();
             assert_eq!(writer.unlisted(), unlisted, "{context}: it says so");
             if let Err(error) = verb(&mut writer) {
-                // There may be none to go back to.
+                // There may be no version to go back to.
                 assert!(name == "roll back" && i == 0, "{context}: {error}");
             }
             drop(writer);
@@ -211,14 +211,14 @@ fn an_older_pointer_is_raised_by_every_verb() {
     }
 }
 
-/// Both at once: an older pointer, and another file that is gone.
+/// An older pointer and another missing file at once.
 #[test]
 fn an_older_pointer_and_a_lost_file_harm_no_version() {
     let sample = sample();
     let all = files_below(&sample.disk, store());
     for (i, old) in (1..).zip(&sample.pointers) {
         for path in all.keys().filter(|path| **path != pointer_path()) {
-            // Nothing is left that speaks of it, but the copy.
+            // Only the copy names this version.
             if *path == version_path(4) && i < 4 {
                 continue;
             }
@@ -258,7 +258,7 @@ fn a_lost_version_stops_sweeping_until_it_is_given_up() {
     assert!(disk.list(&store().join("tables")).unwrap().len() < before);
 }
 
-/// The version before is lost: going to an older one must be asked for.
+/// The version before is lost: an older one is published only on request.
 #[test]
 fn rolling_back_to_a_lost_version_is_refused() {
     let sample = sample();
@@ -283,8 +283,8 @@ fn a_pointer_is_made_from_the_version_files_where_there_is_no_copy() {
         assert_eq!(mending.current_from, Some(CurrentFrom::Versions));
         assert_eq!((mending.report.damage.len(), mending.report.mended), (1, 1));
         let pointer = mending.writer.pointer();
-        // Each was made from the one before, which was current then; whether the last one passed its
-        // gates is not known.
+        // Each version was made from the one before, which was current then; it is unknown whether
+        // the last one passed its gates.
         assert_eq!((pointer.current, pointer.newest), (Some(3), 4));
         assert_eq!((&pointer.published[..], &pointer.pinned[..]), (&[1, 2][..], &[1, 2, 3, 4][..]));
         drop(mending);
@@ -347,7 +347,7 @@ fn files_of_a_newer_format_are_neither_mended_nor_given_up() {
     }
 }
 
-/// What the copy lacks stays damaged and is told; all else is mended.
+/// Files that the copy lacks are reported as damaged; all others are mended.
 #[test]
 fn a_copy_that_lacks_something_mends_the_rest() {
     let sample = sample();
@@ -381,11 +381,11 @@ fn a_copy_that_lacks_something_mends_the_rest() {
     assert!(!damage(disk.as_ref(), 1).is_empty());
 }
 
-/// A copy that was made after `CURRENT` was restored from an older one knows what is lost.
+/// A copy that was made after `CURRENT` was restored from an older one names the lost versions.
 #[test]
 fn an_older_pointer_is_replaced_by_that_of_a_newer_copy() {
     let sample = sample();
-    // Without version 4 the pointer that was current before it fits all that is there.
+    // Without version 4, the pointer that was current before it matches the existing versions.
     for (i, old) in (1..=2).zip(&sample.pointers) {
         for number in i + 1..=4 {
             let disk = sample.without(&version_path(number));
@@ -399,7 +399,7 @@ fn an_older_pointer_is_replaced_by_that_of_a_newer_copy() {
             assert_eq!((pointer.current, &pointer.bad[..]), (Some(4), &[3][..]));
         }
     }
-    // Not by that of a copy that went its own way.
+    // The pointer of a copy that was changed separately is not used.
     let disk = sample.copy();
     let there: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
     copy_folder(disk.as_ref(), store(), there.as_ref(), store());
@@ -414,7 +414,7 @@ fn an_older_pointer_is_replaced_by_that_of_a_newer_copy() {
     assert_eq!(mend(&disk, Some("other")).unwrap().current_from, None);
 }
 
-/// A power cut, a failure or a full disk in the middle of mending: the next time all is mended.
+/// A power cut, a failure or a full disk during mending: the next call mends everything.
 #[test]
 fn mending_that_is_interrupted_anywhere_is_done_at_once_the_next_time() {
     let sample = sample();
@@ -450,7 +450,7 @@ fn mending_that_is_interrupted_anywhere_is_done_at_once_the_next_time() {
     }
 }
 
-/// Names that are not the store's stay, and stop nobody.
+/// Foreign names in a store stay, and cause no failure.
 #[test]
 fn strangers_in_a_store_are_left_alone() {
     let sample = sample();

@@ -24,14 +24,14 @@ const READERS: usize = 3;
 const KEYS: u64 = 40;
 const CHUNKS: u32 = 3;
 
-/// Versions are made until there are so many beside the current one.
+/// Versions are made until this number exist besides the current one.
 const SPARE: usize = 4;
 
 fn keys() -> Vec<Vec<u8>> {
     (0..KEYS).map(|i| format!("key {i}").into_bytes()).collect()
 }
 
-/// In the version with this id every key has the id for a value, and one key in eight is not there.
+/// In the version with this id every key has the id as its value, and one key in eight is absent.
 fn changes(id: u64) -> Vec<Change> {
     let value = |i: u64| (!is_absent(id, i)).then(|| format!("of version {id}").into_bytes());
     keys().into_iter().zip(0..).map(|(key, i)| (key, value(i))).collect()
@@ -41,7 +41,7 @@ fn is_absent(id: u64, i: u64) -> bool {
     (i + id).is_multiple_of(8)
 }
 
-/// Every answer belongs to the version, however it is asked.
+/// Checks that every answer belongs to the version, with every kind of query.
 fn check_whole(version: &Version) {
     let id = version.info().name.id;
     let expected: Vec<_> = changes(id).into_iter().map(|(_, value)| value).collect();
@@ -58,7 +58,7 @@ fn check_whole(version: &Version) {
     assert_eq!(scanned(version).unwrap().len(), there, "version {id}");
 }
 
-/// Follows the store until the writer is done; returns how many versions it saw.
+/// Follows the store until the writer is done; returns the number of versions that it saw.
 fn read(folder: &Path, is_done: &AtomicBool, reads: &AtomicU64) -> usize {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let open = || Follower::open(disk.clone(), folder, OpenOptions::default()).unwrap();
@@ -66,7 +66,7 @@ fn read(folder: &Path, is_done: &AtomicBool, reads: &AtomicU64) -> usize {
     let mut before = follower.version();
     while !is_done.load(Ordering::Relaxed) {
         check_whole(&follower.version());
-        // A version that is held stays as it was, whatever was published and removed since.
+        // An open version stays as it was, whatever was published and removed since.
         check_whole(&before);
         if follower.refresh().unwrap() {
             seen += 1;
@@ -80,7 +80,7 @@ fn read(folder: &Path, is_done: &AtomicBool, reads: &AtomicU64) -> usize {
     seen
 }
 
-/// Goes to and fro between versions, makes new ones, and removes those that nobody has.
+/// Publishes older and newer versions in turn, makes new ones, and removes unused ones.
 fn write(folder: &Path, writer: &mut StoreWriter, seed: u64) {
     let mut random = random(seed);
     for round in 0..ROUNDS {
@@ -124,10 +124,10 @@ fn readers_see_whole_versions_while_others_are_published_and_removed() {
     thread::scope(|scope| {
         let readers: Vec<_> =
             (0..READERS).map(|_| scope.spawn(|| read(&folder, &is_done, &reads))).collect();
-        // Also if the writer fails: readers must end.
+        // The readers must end even if the writer fails.
         let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             write(&folder, &mut writer, 1);
-            // Each reader had time to look.
+            // Each reader had time to read.
             while reads.load(Ordering::Relaxed) < 10 * READERS as u64
                 && !readers.iter().any(thread::ScopedJoinHandle::is_finished)
             {
