@@ -1,7 +1,7 @@
 //! Verifying versions piece by piece, and mending them from another copy of the store.
 
 use super::{
-    layer::folder_of,
+    layer::{MENDED, folder_of},
     pointer::Pointer,
     read::recheck,
     tree::{self, FileTree, Tree, check_pieces},
@@ -14,9 +14,6 @@ use crate::{
     io::{Access, Buffer, Disk, replace_file},
 };
 use std::path::Path;
-
-/// The suffix of files that are being mended, which are written beside the tables.
-pub(super) const MENDED: &str = ".mended";
 
 /// The result of checking a store.
 #[derive(Debug, Default)]

@@ -1,9 +1,6 @@
 //! Gates: conditions that a version must meet before it is published.
 
-use super::{
-    read::Version,
-    version::{Changes, VersionName},
-};
+use super::{pointer::VersionName, read::Version, version::Changes};
 use crate::error::Result;
 use std::{fmt, ops::RangeInclusive};
 

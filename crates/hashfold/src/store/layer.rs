@@ -27,6 +27,9 @@ pub type Watch = Arc<dyn Fn(u64) -> Result<()> + Send + Sync>;
 /// nothing.
 const DELTA_ABSENT_BITS: u32 = 8;
 
+/// The suffix of files that are being mended, which are written beside the tables.
+pub(super) const MENDED: &str = ".mended";
+
 /// Number of entries between two calls of a [`Watch`].
 pub(super) const WATCH_EVERY: u64 = 1 << 12;
 

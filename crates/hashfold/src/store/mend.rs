@@ -3,8 +3,8 @@
 use super::{
     check::{StoreReport, as_damage, as_mendable},
     pointer::{self, Pointer},
-    version::VersionInfo,
-    write::{StoreWriter, numbers},
+    version::{VersionInfo, numbers},
+    write::StoreWriter,
 };
 use crate::{
     error::{Error, ErrorClass, ErrorKind, Place, Result},

@@ -75,14 +75,12 @@ pub use self::{
     gates::{Gates, Objection, Report, Sample},
     layer::Watch,
     mend::{CurrentFrom, Mending},
-    pointer::{NAME, Pointer},
+    pointer::{NAME, Pointer, VersionName},
     publish::Pin,
     read::{Follower, Version, versions},
     retain::{Reason, Removed, Retention},
     slot::{SLOTS, SlotMap, slot_of},
     transfer::diff,
-    version::{
-        Attributes, Changes, Chunk, DELTAS_MAX, Layer, Root, Shape, VersionInfo, VersionName,
-    },
+    version::{Attributes, Changes, Chunk, DELTAS_MAX, Layer, Root, Shape, VersionInfo},
     write::{Mode, StoreOptions, StoreWriter, VersionFacts},
 };

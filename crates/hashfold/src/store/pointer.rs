@@ -14,7 +14,6 @@
 //! | pinned        |    … | count, then the versions that must be kept, 8 each               |
 //! | removing      |    … | count, then the versions that are being removed, 8 each          |
 
-use super::version::{NUMBER_MAX, VersionName};
 use crate::{
     codec::{Decoder, put_varint},
     error::{Error, ErrorKind, Place, Result},
@@ -31,6 +30,21 @@ use std::path::Path;
 
 /// The name of the pointer in the store's folder.
 pub const NAME: &str = folder::CURRENT;
+
+/// The highest number of a version.
+pub(super) const NUMBER_MAX: u64 = u64::MAX >> 1;
+
+/// The name of a version: its number and its id.
+///
+/// Numbers count up within one store folder. The id is the same in every copy of the version, and
+/// no other version has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VersionName {
+    /// Number of the version, from 1 on.
+    pub number: u64,
+    /// Id of the version's content.
+    pub id: u64,
+}
 
 /// The pointer of a store: its current version, and the state of the other versions.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,8 +4,7 @@ use super::{
     delta::{Untagged, untag},
     layer::folder_of,
     pointer::Pointer,
-    version::{Chunk, Layer, VersionInfo, file_name, no_file},
-    write::numbers,
+    version::{Chunk, Layer, VersionInfo, file_name, no_file, numbers},
 };
 use crate::{
     error::{Error, ErrorKind, Place, Result},

@@ -40,13 +40,13 @@
 //! | root          |   32 | the BLAKE3 hash of its block tree's pieces                       |
 
 use super::{
-    pointer::Pointer,
+    pointer::{NUMBER_MAX, Pointer, VersionName},
     slot::{SLOTS, SlotMap},
 };
 use crate::{
     codec::{Decoder, put_bytes, put_varint},
     error::{Error, ErrorKind, Place, Result},
-    folder,
+    folder::{self, VERSIONS},
     io::{
         Access, BlockFile, Disk,
         frame::{FIELDS_SIZE_MAX, FileKind, Footer, Header},
@@ -60,9 +60,6 @@ use std::{ops::RangeInclusive, path::Path};
 /// Maximum number of deltas over a base.
 pub const DELTAS_MAX: usize = 64;
 
-/// The highest number of a version.
-pub(super) const NUMBER_MAX: u64 = u64::MAX >> 1;
-
 /// Maximum number of entries, keys or bytes of a version: far above any real version, and low
 /// enough that sums and small multiples fit into 64 bits.
 const COUNT_MAX: u64 = 1 << 56;
@@ -72,18 +69,6 @@ pub type Root = [u8; 32];
 
 /// The user's names and values, which the library stores and does not read.
 pub type Attributes = Vec<(String, Vec<u8>)>;
-
-/// The name of a version: its number and its id.
-///
-/// Numbers count up within one store folder. The id is the same in every copy of the version, and
-/// no other version has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VersionName {
-    /// Number of the version, from 1 on.
-    pub number: u64,
-    /// Id of the version's content.
-    pub id: u64,
-}
 
 /// The way in which a version's tables are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -316,6 +301,14 @@ pub(super) fn file_name(number: u64) -> String {
 pub(super) fn number_of(name: &str) -> Option<u64> {
     let number = name.parse().ok()?;
     ((1..=NUMBER_MAX).contains(&number) && file_name(number) == name).then_some(number)
+}
+
+/// Returns the numbers of all versions in a store's folder, in order.
+pub(super) fn numbers(disk: &dyn Disk, folder: &Path) -> Result<Vec<u64>> {
+    let names = disk.list(&folder.join(VERSIONS))?;
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
 }
 
 fn encode_layer(layer: &Layer, out: &mut Vec<u8>) {

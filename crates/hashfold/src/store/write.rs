@@ -2,16 +2,14 @@
 
 use super::{
     batch::{Batch, SPILL},
-    check::MENDED,
     join::{Join, Keep},
-    layer::{Kind, LayerBuilder, Watch, folder_of, table_id, table_of},
-    pointer::{self, Pointer},
+    layer::{Kind, LayerBuilder, MENDED, Watch, folder_of, table_id, table_of},
+    pointer::{self, NUMBER_MAX, Pointer, VersionName},
     read::{merged, open_layer},
     slot::SLOTS,
     tree,
     version::{
-        Attributes, Changes, Chunk, DELTAS_MAX, NUMBER_MAX, Shape, VersionInfo, VersionName,
-        file_name, number_of,
+        Attributes, Changes, Chunk, DELTAS_MAX, Shape, VersionInfo, file_name, number_of, numbers,
     },
 };
 use crate::{
@@ -33,13 +31,13 @@ use std::{
 
 /// Maximum number of a chunk's deltas in [`Mode::Auto`]. Each delta costs a lookup of a key that it
 /// does not have 1/256 of a device read.
-const DELTAS_UNFOLDED_MAX: usize = 4;
+const DELTAS_AUTO_MAX: usize = 4;
 
 /// The size of a base divided by that of its deltas at which they are merged into it. Merging at a
 /// tenth writes a changed byte about twelve times: twice in deltas, ten times in merges. Levels of
 /// LSM-trees use the same ratio (LevelDB: 10; O'Neil et al., *The Log-Structured Merge-Tree*, 1996,
 /// section 3.2).
-const FOLD_RATIO: u64 = 10;
+const MERGE_RATIO: u64 = 10;
 
 /// Memory for reading and writing several chunks at once, in bytes; in addition, a sixteenth of the
 /// memory for sorting is used.
@@ -514,14 +512,6 @@ impl StoreWriter {
     }
 }
 
-/// Returns the numbers of all versions in a store's folder, in order.
-pub(super) fn numbers(disk: &dyn Disk, folder: &Path) -> Result<Vec<u64>> {
-    let names = disk.list(&folder.join(VERSIONS))?;
-    let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name)).collect();
-    numbers.sort_unstable();
-    Ok(numbers)
-}
-
 /// Removes a table's folder, or a file in its place; returns the number of bytes that are freed.
 /// Other files in the folder stay, and the folder with them. A link is removed, its target stays.
 pub(super) fn remove_table(disk: &dyn Disk, path: &Path) -> Result<u64> {
@@ -591,9 +581,9 @@ impl ChunkJob {
         let is_empty = summary.entries_max == 0;
         let deltas: u64 = old.deltas().iter().map(|layer| layer.bytes).sum();
         // A delta has one more byte per value.
-        let is_cheap = old.deltas().len() < DELTAS_UNFOLDED_MAX
+        let is_cheap = old.deltas().len() < DELTAS_AUTO_MAX
             && summary.values.max < VALUE_BYTES_MAX as u64
-            && (deltas + summary.bytes_max) * FOLD_RATIO <= old.base().bytes;
+            && (deltas + summary.bytes_max) * MERGE_RATIO <= old.base().bytes;
         match self.mode {
             Mode::Replace => Plan::Join(Keep::Replace),
             Mode::Merge if is_empty && old.deltas().is_empty() => Plan::Share,

@@ -1,9 +1,9 @@
 //! Building a table from a run, and rebuilding the index of an existing table.
 
 use super::{
-    data::DataWriter,
+    data::{DATA_ROLE, DataWriter},
     image::Image,
-    index::{Expected, IndexBuilder},
+    index::{Expected, INDEX_ROLE, IndexBuilder},
     layout::Layout,
     options::{IndexOptions, OpenOptions, TableOptions, TableStats},
     read::Table,
@@ -23,8 +23,6 @@ use crate::{
 };
 use std::{path::Path, sync::Arc};
 
-pub(super) const DATA_ROLE: &str = "data";
-pub(super) const INDEX_ROLE: &str = "index";
 const SPILL_ROLE: &str = "spill";
 
 /// A builder of a table in a folder, which it locks.

@@ -31,6 +31,9 @@ use crate::{
 };
 use std::sync::Arc;
 
+/// The role of the data file in the manifest.
+pub(super) const DATA_ROLE: &str = "data";
+
 // A unit consists of whole blocks.
 const _: () = assert!(UNIT_SIZE.is_multiple_of(BLOCK_SIZE_MAX));
 

@@ -15,6 +15,9 @@ use crate::{
 };
 use std::{ops::Range, sync::Arc};
 
+/// The role of the index file in the manifest.
+pub(super) const INDEX_ROLE: &str = "index";
+
 /// Properties of the data that are known before the data file is written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expected {

@@ -3,10 +3,9 @@
 use super::{
     absent::AbsentBits,
     blocks::{Blocks, Found},
-    build::{DATA_ROLE, INDEX_ROLE},
-    data::{DataFile, check_header},
+    data::{DATA_ROLE, DataFile, check_header},
     image::{Bytes, check_body},
-    index::{Index, Indexed, Parts, Target},
+    index::{INDEX_ROLE, Index, Indexed, Parts, Target},
     layout::Position,
     locations::Locations,
     options::{IndexChoice, IndexStats, OpenOptions, TableStats},

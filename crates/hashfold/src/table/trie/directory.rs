@@ -40,6 +40,7 @@ const RESIDUALS_OFFSET: usize = BUCKETS;
 const RANK_OFFSET: usize = 2 * BUCKETS;
 const BITS_OFFSET: usize = RANK_OFFSET + size_of::<u32>();
 const _: () = assert!(BITS_OFFSET + size_of::<u32>() == LINE_SIZE);
+const _: () = assert!(BUCKETS < SUMMED);
 const _: () = assert!(RESIDUALS_OFFSET + SUMMED <= LINE_SIZE);
 
 /// The value of a line's `bits` in an explicit superblock.

@@ -26,11 +26,7 @@ const KNOWN_CIRCLES: &[&[&str]] = &[
         "run/sort/sorted.rs",
         "run/sort/spill.rs",
     ],
-    &["store/check.rs", "store/read.rs", "store/write.rs"],
-    &["store/pointer.rs", "store/version.rs"],
-    &["table/build.rs", "table/read.rs"],
     &["table/options.rs", "table/trie/decode.rs", "table/trie/mod.rs"],
-    &["table/trie/directory.rs", "table/trie/kernel.rs"],
 ];
 
 /// A module or an item: its path from the crate's root on.
