@@ -1,4 +1,4 @@
-//! The files of a cascade filter, changed in all but their checksums, and a filter against a map.
+//! The files of a cascade filter, changed with right checksums, and a filter compared with a map.
 
 use crate::forge::{EDIT_SIZE, change_bytes, read_below, reframed, seal_header};
 use hashfold::{
@@ -23,9 +23,9 @@ use std::{
 };
 
 const FOLDER: &str = "filter";
-/// Of the golden filters.
+/// The id of the golden filters.
 const ID: u64 = 0x600d;
-/// Keys that the model's operations speak of.
+/// Number of keys of the model.
 const KEYS: u64 = 256;
 
 type Files = Vec<(PathBuf, Vec<u8>)>;
@@ -41,8 +41,8 @@ fn goldens() -> &'static [Files; 2] {
     &GOLDENS
 }
 
-/// A golden filter as these bytes change one of its files: the first chooses the filter, and the
-/// file among those whose names start like this.
+/// A golden filter with one file changed: the first byte chooses the filter, and the file among
+/// those whose names start with `role`.
 fn with_changed(
     prefix: &str,
     bytes: &[u8],
@@ -69,7 +69,7 @@ fn number_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |it| u64::from_le_bytes(*it))
 }
 
-/// A run of blocks and an index that are changed, with the right checksums.
+/// A run of blocks and an index that are changed, with right checksums.
 pub fn filter_run(bytes: &[u8]) {
     let disk = with_changed("run-", bytes, |content, number, edits| {
         *content = reframed(content, FileKind::FilterRun, |header, body, fields| {
@@ -98,7 +98,7 @@ pub fn filter_block(bytes: &[u8]) {
             let len = block.len().min(ALIGNMENT - 4);
             body[4..ALIGNMENT].fill(0);
             body[4..4 + len].copy_from_slice(&block[..len]);
-            // The first bits of the first fingerprint, as far as they can be had.
+            // The first bits of the first fingerprint, if they can be read.
             let (bucket, low_bits) = (number_at(body, 8), u32::from(body[16]));
             let first = bucket.checked_shl(low_bits).unwrap_or(0);
             let shift = (64 - number_at(fields, 0).leading_zeros()).saturating_sub(32);
@@ -119,7 +119,7 @@ fn seal_run(body: &mut [u8], blocks: usize, number: u64, fields: &mut [u8]) {
     fields[end - 4..end].copy_from_slice(&crc32c(index).to_le_bytes());
 }
 
-/// A log whose records are changed, with the right checksums as far as they can be followed.
+/// A log whose records are changed, with right checksums as far as the records can be followed.
 pub fn filter_log(bytes: &[u8]) {
     let disk = with_changed("log-", bytes, |content, number, edits| {
         for edit in edits.chunks_exact(EDIT_SIZE) {
@@ -179,7 +179,7 @@ pub fn filter_manifest(bytes: &[u8]) {
     use_filter(&disk);
 }
 
-/// An error must be able to tell what it is, and not be a panic that was caught.
+/// Checks that an error can be printed and is not a caught panic.
 fn checked<T>(result: Result<T>) -> Option<T> {
     let tell = |error: Error| assert!(!error.to_string().contains("panic"), "{error}");
     result.map_err(tell).ok()
@@ -189,7 +189,7 @@ fn hashes(keys: u64, seed: Seed) -> Vec<KeyHash> {
     (0..keys).map(|key| KeyHash::of(&key.to_le_bytes(), seed)).collect()
 }
 
-/// Does with a filter whatever can be done.
+/// Runs every operation on a filter.
 fn use_filter(disk: &Arc<dyn Disk>) {
     let folder = Path::new(FOLDER);
     checked(read(disk.as_ref()));
@@ -242,8 +242,8 @@ fn write(disk: &Arc<dyn Disk>) -> Result<()> {
     filter.close()
 }
 
-/// A filter does what these bytes say, two for each act, and agrees with a map after each time
-/// that it was opened.
+/// Runs the operations that these bytes encode, two bytes each, and compares the filter with a map
+/// after each opening.
 pub fn filter_model(bytes: &[u8]) {
     let Some((options, acts)) = bytes.split_first() else { return };
     let mode = if options % 2 == 0 { Mode::Set } else { Mode::Multiset };

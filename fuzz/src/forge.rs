@@ -1,4 +1,4 @@
-//! Files that are wrong in all but their checksums.
+//! Files that are wrong except for their checksums.
 
 use hashfold::{
     checksum::crc32c,
@@ -17,20 +17,20 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-/// Of a header, in bytes, with its checksum.
+/// Size of a header with its checksum, in bytes.
 pub(crate) const HEADER_SIZE: usize = 64;
 const HEADER_SUM: std::ops::Range<usize> = 60..64;
 
-/// Of a header: kind, version, seed and id.
+/// The range of a header's kind, version, seed and id.
 const HEADER_FIELDS: std::ops::Range<usize> = 8..32;
 
-/// One change takes this many bytes of input.
+/// Number of input bytes of one change.
 pub(crate) const EDIT_SIZE: usize = 8;
 
-/// A body that grows stays below this, in bytes.
+/// Maximum size of a body that grows, in bytes.
 const BODY_SIZE_MAX: usize = 1 << 16;
 
-/// Numbers at which things change.
+/// Edge values.
 const EDGES: [u64; 24] = [
     0,
     1,
@@ -99,12 +99,12 @@ pub(crate) fn seal_header(bytes: &mut [u8]) {
     bytes[HEADER_SUM].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// The bytes after a header block, filled up to whole blocks at their front.
+/// The bytes after a header block, padded at their front to whole blocks.
 pub(crate) fn padded(bytes: &[u8]) -> Vec<u8> {
     let size = ALIGNMENT + bytes.len().next_multiple_of(ALIGNMENT).max(ALIGNMENT);
     let mut all = vec![0; size - bytes.len()];
     all.extend(bytes);
-    // The file's size, which stands 16 bytes before its end, and the checksum after it.
+    // The size of the file, 16 bytes before its end, and the checksum after it.
     all[size - 16..size - 8].copy_from_slice(&(size as u64).to_le_bytes());
     let fields_size = u32::from_le_bytes(*all[size - 24..].first_chunk().expect("24 bytes"));
     let fields_start = (size - 24).saturating_sub(fields_size as usize);
@@ -121,7 +121,7 @@ pub(crate) fn framed(fields: &[u8]) -> Vec<u8> {
     file
 }
 
-/// A file in its parts.
+/// The parts of a file.
 struct Parts {
     name: String,
     header: Vec<u8>,
@@ -176,11 +176,11 @@ impl Forgery {
         Forgery { files: [part(0), part(1), part(2)] }
     }
 
-    /// Does what [`EDIT_SIZE`] bytes say: where, how, and with which number.
+    /// Makes the change that [`EDIT_SIZE`] bytes encode: the place, the kind and the number.
     pub(crate) fn edit(&mut self, edit: &[u8]) {
         let [file, region, kind, offset @ .., number] = edit else { return };
         let offset = offset.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
-        // The manifest has a target of its own.
+        // The manifest has a fuzz target of its own.
         let parts = &mut self.files[[0, 1, 1, 1, 2, 2, 2, 2][usize::from(*file) % 8]];
         if *kind % 16 == 15 {
             parts.resize_body(offset);
@@ -206,13 +206,13 @@ impl Forgery {
 }
 
 impl Parts {
-    /// Takes blocks from the end of the body, or appends some.
+    /// Removes blocks from the end of the body, or appends some.
     fn resize_body(&mut self, offset: usize) {
         let blocks = offset % (self.body.len() / ALIGNMENT + 3);
         let size = (blocks * ALIGNMENT).min(BODY_SIZE_MAX);
         self.body.resize(size, 0);
         if self.name.starts_with("data") && self.fields.len() >= 40 {
-            // The number of blocks must agree with the file's size to get any further.
+            // Without the right number of blocks, decoding would end here.
             let block_size = u64::from_le_bytes(*self.fields.first_chunk().expect("40 bytes"));
             let blocks = (size as u64).checked_div(block_size).unwrap_or(0);
             self.fields[32..40].copy_from_slice(&blocks.to_le_bytes());
@@ -220,7 +220,7 @@ impl Parts {
     }
 }
 
-/// A file with its parts changed, and with the right checksums.
+/// A file with its parts changed, and with right checksums.
 pub(crate) fn reframed(
     bytes: &[u8],
     kind: FileKind,
@@ -238,7 +238,7 @@ pub(crate) fn reframed(
     file
 }
 
-/// Writes the right checksums to the sections of a delta file, as far as they can be followed.
+/// Writes right checksums to the sections of a delta file, as far as the sections can be followed.
 fn seal_sections(body: &mut [u8]) {
     let mut rest = body;
     while let Some((head, after)) = rest.split_first_chunk_mut::<8>() {
@@ -268,7 +268,7 @@ pub(crate) fn read_below(disk: &dyn Disk, home: &Path, folder: &Path) -> Vec<(Pa
     files
 }
 
-/// Changes bytes as [`EDIT_SIZE`] bytes say, without the first two.
+/// Makes the change that [`EDIT_SIZE`] bytes without the first two encode.
 pub(crate) fn change_bytes(bytes: &mut [u8], edit: &[u8]) {
     let [_, _, kind, offset @ .., number] = edit else { return };
     let offset = offset.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
@@ -290,7 +290,7 @@ fn change(bytes: &mut [u8], kind: u8, offset: usize, number: u8) {
         10 => put(bytes, at / 2 * 2, &edge.to_le_bytes()[..2]),
         11 => put(bytes, at / 4 * 4, &edge.to_le_bytes()[..4]),
         12 => {
-            // A little more or less than what is there.
+            // A little more or less than the old value.
             let at = at / 8 * 8;
             let old = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
             let old = u64::from_le_bytes(*old.unwrap_or(&[0; 8]));

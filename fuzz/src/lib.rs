@@ -1,11 +1,11 @@
-//! Hostile bytes for every decoder: each must answer with an error or with something, without a
-//! panic, without a loop that does not end and without memory that the bytes asked for.
+//! Hostile bytes for every decoder. Each decoder must return an error or a value: no panic, no
+//! endless loop, no allocation by a number in the bytes.
 //!
-//! A target is a plain function of bytes. `fuzz_targets/` hands them to libFuzzer; the test
-//! `short` runs them on stable with a fixed number of inputs that follow from a seed.
+//! A target is a plain function of bytes. `fuzz_targets/` passes them to libFuzzer; the test
+//! `short` runs them on stable Rust with a fixed number of inputs that follow from a seed.
 //!
-//! Checksums would keep nearly all inputs from the decoders behind them, so [`table`],
-//! [`manifest`] and those of stores and filters write the right ones after they have done their damage.
+//! Checksums would keep nearly all inputs away from the decoders, so [`table`], [`manifest`] and
+//! the targets of stores and filters write the right checksums after each change.
 
 mod cascade;
 mod forge;
@@ -54,7 +54,7 @@ pub fn varint(bytes: &[u8]) {
     }
 }
 
-/// The header of a file, as it is and with the right checksum.
+/// The header of a file, as it is, and with the right checksum.
 pub fn header(bytes: &[u8]) {
     let mut sealed = bytes.to_vec();
     if sealed.len() >= forge::HEADER_SIZE {
@@ -95,7 +95,7 @@ pub fn manifest(bytes: &[u8]) {
     }
 }
 
-/// The files of a table cut from these bytes as they are.
+/// The files of a table, cut from these bytes.
 pub fn files(bytes: &[u8]) {
     let golden = &goldens()[0];
     let part = bytes.len() / 3;
@@ -130,7 +130,7 @@ fn disk_of(files: &[(String, Vec<u8>)]) -> Arc<dyn Disk> {
     Arc::new(disk)
 }
 
-/// Does with a table whatever can be done.
+/// Runs every operation on a table.
 fn use_table(disk: &Arc<dyn Disk>, keys: &[Vec<u8>]) {
     told(look_up_everywhere(disk, keys));
     for choice in [IndexChoice::Dense, IndexChoice::Sparse, IndexChoice::Fences] {
@@ -141,7 +141,7 @@ fn use_table(disk: &Arc<dyn Disk>, keys: &[Vec<u8>]) {
     }
 }
 
-/// An error must be able to tell what it is; returns whether there was none.
+/// Checks that an error can be printed; returns whether there was none.
 fn told(result: Result<()>) -> bool {
     let tell = |error: Error| assert!(!error.to_string().is_empty());
     result.map_err(tell).is_ok()

@@ -1,4 +1,4 @@
-//! Operations against a map in memory.
+//! Operations compared with a map in memory.
 
 use hashfold::{
     Seed,
@@ -12,8 +12,8 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 type Batch = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// Builds a table of one half of the operations and merges the other half into it; both must hold
-/// what a map holds.
+/// Builds a table from one half of the operations and merges the other half into it; both tables
+/// must hold what a map holds.
 pub fn model(bytes: &[u8]) {
     let Some((options, rest)) = bytes.split_first_chunk::<4>() else { return };
     let options = decode_options(*options);
@@ -46,7 +46,7 @@ fn decode_options([choice, bucket_size, limit, other]: [u8; 4]) -> TableOptions 
     }
 }
 
-/// A put or a delete of one of 128 keys, with sizes from 0 up.
+/// A put or a deletion of one of 128 keys, with sizes from 0 on.
 fn decode_change(bytes: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
     let [key, shape, size, fill] = bytes else { unreachable!("chunks are of four bytes") };
     let key_size = if *key == 0 { 0 } else { 1 + usize::from(key % 4) * usize::from(key % 3) };

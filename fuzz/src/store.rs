@@ -1,4 +1,4 @@
-//! The files of a store: those that say what it consists of, changed in all but their checksums.
+//! The files that describe a store, changed with right checksums.
 
 use crate::{
     forge::{change_bytes, read_below, reframed},
@@ -32,7 +32,7 @@ fn golden() -> &'static [(PathBuf, Vec<u8>)] {
     &GOLDEN
 }
 
-/// The golden store with another file in the place of one.
+/// The golden store with one file replaced.
 fn disk_with(path: &Path, bytes: &[u8]) -> Arc<dyn Disk> {
     let disk = MemoryDisk::default();
     for (golden, content) in golden() {
@@ -44,8 +44,8 @@ fn disk_with(path: &Path, bytes: &[u8]) -> Arc<dyn Disk> {
     Arc::new(disk)
 }
 
-/// A file of the golden store as these bytes change it: the first says how, the others where and
-/// to what. Checksums are right, unless the bytes are the file.
+/// A changed file of the golden store: the first byte chooses the kind of change, the others the
+/// place and the value. Checksums are right, unless the bytes are the whole file.
 fn forged(path: &Path, kind: FileKind, bytes: &[u8]) -> Option<Vec<u8>> {
     let (how, edits) = bytes.split_first()?;
     let (_, content) = golden().iter().find(|(golden, _)| golden == path)?;
@@ -73,14 +73,14 @@ pub fn version(bytes: &[u8]) {
     use_store(&disk_with(&path, &bytes));
 }
 
-/// The file that says which version is current.
+/// The pointer, which names the current version.
 pub fn pointer(bytes: &[u8]) {
     let path = Path::new(FOLDER).join("CURRENT");
     let Some(bytes) = forged(&path, FileKind::Pointer, bytes) else { return };
     use_store(&disk_with(&path, &bytes));
 }
 
-/// The block tree of a table, and a version that has its root.
+/// The block tree of a table, and a version with its root.
 pub fn tree(bytes: &[u8]) {
     let (path, _) = golden().iter().find(|(path, _)| path.ends_with("TREE")).expect("there is one");
     let Some(bytes) = forged(path, FileKind::Tree, bytes) else { return };
@@ -89,7 +89,7 @@ pub fn tree(bytes: &[u8]) {
     use_store(&disk);
 }
 
-/// Writes the root of a forged tree to both version files, so that the tree is looked into.
+/// Writes the root of a forged tree to both version files, so that the tree is read.
 fn with_root(disk: &Arc<dyn Disk>, path: &Path, tree: &[u8]) -> Result<()> {
     let Some(size) = tree.get(ALIGNMENT..).and_then(|bytes| bytes.first_chunk()) else {
         return Ok(());
@@ -106,7 +106,7 @@ fn with_root(disk: &Arc<dyn Disk>, path: &Path, tree: &[u8]) -> Result<()> {
         let bytes = reframed(content, FileKind::Version, |_, _, fields| {
             let id = id.to_le_bytes();
             let at = fields.windows(id.len()).position(|window| window == id);
-            // The root stands at the end of a layer's 136 bytes.
+            // The root is at the end of a layer's 136 bytes.
             if let Some(at) = at {
                 fields[at + 104..at + 136].copy_from_slice(root.as_bytes());
             }
@@ -141,7 +141,7 @@ fn read_delta(disk: &Arc<dyn Disk>) -> Result<()> {
     Ok(())
 }
 
-/// Does with a store whatever can be done.
+/// Runs every operation on a store.
 fn use_store(disk: &Arc<dyn Disk>) {
     let folder = Path::new(FOLDER);
     told(Pointer::read(disk.as_ref(), folder).map(|_| ()));
@@ -192,7 +192,7 @@ fn read_version(disk: &Arc<dyn Disk>, number: u64) -> Result<()> {
     Ok(())
 }
 
-/// Changes a store in all ways, as far as they go.
+/// Changes a store in every way, as far as that succeeds.
 fn change_store(disk: &Arc<dyn Disk>) -> Result<()> {
     let mut writer = StoreWriter::open(disk.clone(), Path::new(FOLDER), Arc::new(Inline))?;
     let gates =

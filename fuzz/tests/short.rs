@@ -1,6 +1,6 @@
 //! A fixed number of inputs for each target, the same in each run.
 //!
-//! `HASHFOLD_FUZZ_ROUNDS` makes it that many times as many, `HASHFOLD_FUZZ_SEED` others.
+//! `HASHFOLD_FUZZ_ROUNDS` multiplies their number, `HASHFOLD_FUZZ_SEED` changes them.
 #![expect(unsafe_code, reason = "an allocator is")]
 
 use hashfold_fuzz::{
@@ -13,19 +13,20 @@ use std::{
     panic::catch_unwind,
 };
 
-/// The files are smaller than 64 KiB: whoever asks for more than this believed a number in them.
+/// Maximum size of one allocation, in bytes. The files are smaller than 64 KiB, so a decoder that
+/// asks for more has believed a number in them.
 const ALLOCATION_MAX: usize = 8 << 20;
 
-/// Refuses large allocations, which ends the process.
+/// An allocator that refuses large allocations, which ends the process.
 struct Bounded;
 
-// SAFETY: what is not refused goes to the system's allocator as it comes.
+// SAFETY: requests that are not refused go unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Bounded {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.size() > ALLOCATION_MAX {
             return std::ptr::null_mut();
         }
-        // SAFETY: the caller's promises are those that the system asks for.
+        // SAFETY: the caller's promises are those that the system's allocator asks for.
         unsafe { System.alloc(layout) }
     }
 
@@ -62,7 +63,7 @@ impl Random {
         (self.next() % end as u64) as usize
     }
 
-    /// Bytes that are random, small, or all alike.
+    /// Bytes that are random, small, or all equal.
     fn bytes(&mut self, len_max: usize) -> Vec<u8> {
         let len = match self.below(4) {
             0 => len_max,
@@ -147,7 +148,7 @@ fn models() {
     run(model, 150, |random| random.bytes(800));
 }
 
-/// For the files of a store: how, and then edits, or a whole file now and then.
+/// Input for the files of a store: the kind of change, then edits, or sometimes a whole file.
 fn edits(random: &mut Random) -> Vec<u8> {
     let edits = 1 + random.below(5) * random.below(5);
     let how = random.next() as u8;
@@ -187,7 +188,7 @@ fn forged_filter_blocks() {
         let mut bytes = random.bytes(4093);
         bytes.resize(bytes.len().max(17), 0);
         if random.below(8) > 0 {
-            // A head that makes sense: items, few exceptions, a bucket, low bits, zeros.
+            // A plausible head: items, few exceptions, a bucket, low bits, zeros.
             let exceptions = [0, 0, 3, 200][random.below(4)];
             bytes[1..5].copy_from_slice(&[
                 random.next() as u8,

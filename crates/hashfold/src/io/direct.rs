@@ -19,8 +19,8 @@ const BOUNCE_SIZE: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct DirectFile {
     direct: OsFile,
-    /// The same file through the page cache, for unaligned writes, if the file is writable. The
-    /// kernel keeps both views consistent.
+    /// A second handle of the file through the page cache, for unaligned writes, if the file is
+    /// writable. The kernel keeps both views consistent.
     cached: Option<OsFile>,
     /// The rings that are not in use. Setting up a ring costs more than a small batch.
     rings: Mutex<Vec<Ring>>,

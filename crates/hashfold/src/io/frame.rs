@@ -1,7 +1,7 @@
-//! What every file has in common: a header block in front, a footer at the end.
+//! The frame of every file: a header block in front, a footer at the end.
 //!
-//! The same tables stand in `docs/formats/frame.md`. The size of a framed file is a multiple of
-//! [`ALIGNMENT`]; its first [`ALIGNMENT`] bytes are the header (zeros after the first 64).
+//! `docs/formats/frame.md` has the same tables. The size of a framed file is a multiple of
+//! [`ALIGNMENT`]. Its first [`ALIGNMENT`] bytes are the header, with zeros after the first 64.
 //!
 //! Header:
 //!
@@ -11,15 +11,15 @@
 //! |      8 |    2 | kind     | 1 manifest, 2 table data, 3 table index, 4 store version,      |
 //! |        |      |          | 5 current version, 6 block tree, 7 delta, 8 quotient filter,   |
 //! |        |      |          | 9 filter run, 10 filter log, 11 write-ahead log                |
-//! |     10 |    2 | version  | the format version of that kind                                |
+//! |     10 |    2 | version  | format version of that kind                                    |
 //! |     12 |    4 | zero     |                                                                |
-//! |     16 |    8 | seed     | of the data set's hashes                                       |
+//! |     16 |    8 | seed     | that the keys of the data set are hashed with                  |
 //! |     24 |    8 | id       | of the data that the file holds or describes                   |
 //! |     32 |   28 | zeros    |                                                                |
 //! |     60 |    4 | checksum | CRC-32C of bytes 0 to 59                                       |
 //!
-//! The footer is fields of the file's kind, then this tail at the very end; zeros stand before
-//! the fields to fill up a multiple of [`ALIGNMENT`]:
+//! The footer is zeros, the fields of the file's kind, and this tail at the very end; the zeros pad
+//! it to a multiple of [`ALIGNMENT`]:
 //!
 //! | offset | size | field       |                                                             |
 //! |-------:|-----:|-------------|-------------------------------------------------------------|
@@ -48,29 +48,29 @@ const TAIL_SUM_OFFSET: usize = 16;
 const _: () = assert!(HEADER_SUM_OFFSET + size_of::<u32>() == HEADER_SIZE);
 const _: () = assert!(TAIL_SUM_OFFSET + size_of::<u32>() + DONE.len() == TAIL_SIZE);
 
-/// The largest fields of a footer, in bytes.
+/// Maximum size of a footer's fields, in bytes.
 pub const FIELDS_SIZE_MAX: usize = 1 << 24;
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
-    /// Says which files are current.
+    /// The manifest of a data set, which names the current files.
     Manifest,
     /// The entries of a table.
     TableData,
     /// The index of a table.
     TableIndex,
-    /// Says what a version of a store consists of.
+    /// The description of a version of a store.
     Version,
-    /// Says which version of a store is current.
+    /// The pointer of a store, which names the current version.
     Pointer,
-    /// The checksums of a table's files, piece by piece.
+    /// The hashes of the pieces of a table's files.
     Tree,
-    /// What leads from one version of a store to another.
+    /// The changes between two versions of a store.
     Delta,
-    /// Fingerprints of a cascade filter.
+    /// A run of a cascade filter: fingerprints.
     FilterRun,
-    /// What a cascade filter was told last.
+    /// A segment of the write-ahead log of a cascade filter.
     FilterLog,
     /// A quotient filter.
     Quotient,
@@ -109,7 +109,7 @@ impl FileKind {
         }
     }
 
-    /// As in error messages.
+    /// Returns the kind as text, for messages.
     pub fn name(self) -> &'static str {
         match self {
             FileKind::Manifest => "manifest",
@@ -126,7 +126,7 @@ impl FileKind {
         }
     }
 
-    /// The format versions that this library reads; it writes the last one.
+    /// Returns the format versions that this library reads. It writes the last one.
     pub fn versions(self) -> RangeInclusive<u16> {
         1..=1
     }
@@ -135,23 +135,23 @@ impl FileKind {
 /// The header of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the file is.
+    /// Kind of the file.
     pub kind: FileKind,
-    /// The format version of that kind.
+    /// Format version of that kind.
     pub version: u16,
-    /// Of the data set's hashes.
+    /// Seed that the keys of the data set are hashed with.
     pub seed: Seed,
-    /// Files with one id describe the same data.
+    /// Id of the data. Files with the same id describe the same data.
     pub id: u64,
 }
 
 impl Header {
-    /// A header of the newest version.
+    /// Makes a header of the newest format version.
     pub fn new(kind: FileKind, seed: Seed, id: u64) -> Header {
         Header { kind, version: *kind.versions().end(), seed, id }
     }
 
-    /// The header block.
+    /// Encodes the header block.
     pub fn encode(&self) -> [u8; ALIGNMENT] {
         let mut out = Vec::with_capacity(ALIGNMENT);
         out.extend(MAGIC);
@@ -166,7 +166,7 @@ impl Header {
         out.try_into().expect("resized to ALIGNMENT")
     }
 
-    /// Reads a header block of a file that must be of this kind.
+    /// Decodes the header block of a file that must be of this kind.
     pub fn decode(bytes: &[u8], kind: FileKind) -> Result<Header> {
         let mut fields = Decoder::new(bytes);
         let magic = fields.array::<8>()?;
@@ -213,14 +213,16 @@ impl Header {
 /// The footer of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footer {
-    /// The fields of the file's kind, encoded.
+    /// The encoded fields of the file's kind.
     pub fields: Vec<u8>,
-    /// The checksum of all between header and footer, 0 where the blocks there have their own.
+    /// CRC-32C of the bytes between header and footer; 0 if the blocks there have checksums of
+    /// their own.
     pub body_sum: u32,
 }
 
 impl Footer {
-    /// The footer of a file whose header and body take `size_before` bytes, with its padding.
+    /// Encodes the footer, with its padding, of a file whose header and body take `size_before`
+    /// bytes.
     ///
     /// # Panics
     /// If `size_before` is not aligned or the fields are too long.
@@ -239,7 +241,7 @@ impl Footer {
         out
     }
 
-    /// Reads and checks the footer of `file`; with it, where the footer starts.
+    /// Reads and checks the footer of `file`. Returns the footer and its offset.
     pub fn read(file: &dyn BlockFile) -> Result<(Footer, u64)> {
         let size = file.size()?;
         let header_and_tail = 2 * ALIGNMENT as u64;
@@ -276,7 +278,7 @@ impl Footer {
     }
 }
 
-/// No checksum covers padding: it must be zeros.
+/// Refuses padding that is not zeros, because no checksum covers it.
 fn check_zeros(padding: &[u8]) -> Result<()> {
     match padding.iter().find(|&&byte| byte != 0) {
         None => Ok(()),

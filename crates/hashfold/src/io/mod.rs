@@ -1,13 +1,12 @@
-//! The one place that touches files.
+//! The disk: the only module that accesses files.
 //!
-//! Everything above sees a [`Disk`] (names, folders, renames, locks) and [`BlockFile`]s (bytes at
-//! offsets), so that the same code runs on the real file system ([`OsDisk`]), in RAM
-//! ([`MemoryDisk`]) and on a disk that loses power, tears writes, fills up and flips bits
-//! ([`FaultyDisk`]).
+//! All other modules use a [`Disk`] (names, folders, renames, locks) and [`BlockFile`]s (bytes at
+//! offsets), so the same code runs on the real file system ([`OsDisk`]), in RAM ([`MemoryDisk`])
+//! and on a disk that loses power, tears writes, fills up and flips bits ([`FaultyDisk`]).
 //!
-//! What is assumed of a disk: bytes are on it after [`BlockFile::sync`] of their file; a name is
-//! on it after [`Disk::sync_folder`] of its folder; a rename is atomic. Nothing else: unsynced
-//! writes may be lost, torn at any sector or done in any order.
+//! Assumptions about a disk: bytes are durable after [`BlockFile::sync`] of their file, a name is
+//! durable after [`Disk::sync_folder`] of its folder, and a rename is atomic. Unsynced writes may
+//! be lost, torn at any sector, or done in any order.
 
 mod buffer;
 mod direct;
@@ -46,58 +45,64 @@ use std::{
     sync::Arc,
 };
 
-/// Offsets, lengths and buffers of [`Access::Direct`] reads and writes should be multiples of this
-/// (others work, at the price of a copy), and the size of every framed file is one, in bytes.
+/// Alignment in bytes. The size of every framed file is a multiple of it, and so should be offsets,
+/// lengths and buffer addresses of [`Access::Direct`] reads and writes; others cost a copy.
 pub const ALIGNMENT: usize = 4096;
 
-/// How the bytes of a file travel.
+/// The way in which a file is read and written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
     /// Through the page cache, with positioned reads and writes.
     #[default]
     Cached,
-    /// Reads through a memory map without read-ahead; writes as [`Access::Cached`].
+    /// Reads through a memory map without read-ahead; writes as with [`Access::Cached`].
     Mapped,
-    /// Past the page cache; batches of reads are in flight together (`O_DIRECT`, io_uring).
+    /// Past the page cache (`O_DIRECT`), with the requests of a batch in flight together
+    /// (io_uring).
     Direct,
 }
 
-/// A piece of a file.
+/// A range of bytes in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// In bytes, from the start of the file.
+    /// Offset in bytes from the start of the file.
     pub offset: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub len: usize,
 }
 
-/// Extents to be read; their indexes count from 0.
+/// Extents to be read, whose indexes count from 0.
 pub type Extents<'a> = dyn Iterator<Item = Extent> + 'a;
 
-/// Extents of several files, each with the index of its file; their own indexes count from 0.
+/// Extents of several files, each with the index of its file. The indexes of the extents count from
+/// 0.
 pub type FileExtents<'a> = dyn Iterator<Item = (usize, Extent)> + 'a;
 
-/// Takes the bytes of the extent with this index, in any order of extents.
+/// A callback that takes the bytes of the extent with this index. Extents come in any order.
 pub type Visit<'a> = dyn FnMut(usize, &[u8]) -> Result<()> + 'a;
 
-/// An open file. All calls may come from several threads at once.
+/// An open file. Threads can share it.
 pub trait BlockFile: Debug + Send + Sync {
-    /// The file's name, for errors.
+    /// Returns the path of the file, for errors.
     fn place(&self) -> &Place;
 
-    /// The file's size, in bytes.
+    /// Returns the size of the file, in bytes.
     fn size(&self) -> Result<u64>;
 
-    /// Fills `bytes` from `offset` on. Fewer bytes than that in the file is an error.
+    /// Fills `bytes` with the bytes of the file from `offset` on.
+    ///
+    /// # Errors
+    /// `Truncated` if the file ends before that.
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()>;
 
-    /// Reads all `extents`, as many at once as the back end can, and shows each to `visit` when
-    /// it is there. Takes extents only as it needs them, so that what it takes to find the next
-    /// ones is done while others are being read. Stops at the first error.
+    /// Reads all `extents`, as many at once as the back end can, and calls `visit` with each.
+    /// Extents are taken only when they are needed, so that computing the next ones overlaps with
+    /// reads. Stops at the first error.
     fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()>;
 
-    /// Reads extents, each of the file with this index among `files`, as [`BlockFile::read_many`]
-    /// does of one file. This file, whose resources it uses, should be one of them.
+    /// Reads extents of several files, each given by its index in `files`, as
+    /// [`BlockFile::read_many`] does for one file. This file, whose resources are used, should be
+    /// one of `files`.
     fn read_across(
         &self,
         files: &[&dyn BlockFile],
@@ -107,76 +112,78 @@ pub trait BlockFile: Debug + Send + Sync {
         read_each(files, extents, visit)
     }
 
-    /// What the system knows the file by, if it can be read by that past the page cache.
+    /// Returns the file descriptor, if reads through it bypass the page cache.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// The bytes of the file, if it is mapped.
+    /// Returns the bytes of the file, if it is mapped.
     fn mapped(&self) -> Option<&[u8]> {
         None
     }
 
-    /// Writes all of `bytes` at `offset`; the file grows as needed.
+    /// Writes all of `bytes` at `offset`. The file grows as needed.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Writes bytes at several offsets, as many at once as the back end can, in any order. They
-    /// must not overlap. After an error each of them may be written, or not, or in part.
+    /// Writes bytes at several offsets, as many at once as the back end can, in any order. The
+    /// ranges must not overlap. After an error, each write may be done, not done, or done in part.
     fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<()> {
         writes.iter().try_for_each(|(offset, bytes)| self.write_at(*offset, bytes))
     }
 
-    /// Makes the file at least `size` bytes long, with zeros, and takes room for all of it on the
-    /// device: a full disk is reported now, and not by a write below `size` (but for file systems
-    /// that never overwrite). Slower, by writing the zeros, where the file system cannot do it.
+    /// Extends the file with zeros to at least `size` bytes, and allocates all of it on the device:
+    /// a full disk is reported here, and not by a later write below `size` (except on file systems
+    /// that never overwrite in place). A file system without this operation writes the zeros, which
+    /// is slower.
     ///
     /// # Errors
-    /// The file is open to read.
+    /// The file was opened for reading only.
     fn allocate(&self, size: u64) -> Result<()> {
         let _ = size;
         Err(refused("write", &self.place().file)(Errno::BADF))
     }
 
-    /// Makes an extent zeros and gives the room of its whole blocks back to the file system. The
-    /// file stays as long as it is; what of the extent is behind its end is left out. Where the
-    /// file system cannot do it, the zeros are written, and the room stays taken.
+    /// Fills an extent with zeros, and frees its whole blocks on the device. The size of the file
+    /// does not change; a part of the extent after the end of the file is ignored. A file system
+    /// without this operation writes the zeros, and frees nothing.
     ///
     /// # Errors
-    /// The file is open to read.
+    /// The file was opened for reading only.
     fn punch_hole(&self, extent: Extent) -> Result<()> {
         let _ = extent;
         Err(refused("write", &self.place().file)(Errno::BADF))
     }
 
-    /// Returns when all that was written is on the device.
+    /// Waits until all written bytes are durable.
     fn sync(&self) -> Result<()>;
 }
 
-/// A lock, held until it is dropped or the process ends.
+/// A lock, which is held until it is dropped or the process ends.
 pub trait Lock: Debug + Send + Sync {}
 
 /// A file system.
 pub trait Disk: Debug + Send + Sync {
-    /// A new empty file, to read and write; replaces one of that name, which stays as it is for
-    /// those who have it open.
+    /// Creates an empty file for reading and writing. An existing file of that name is replaced;
+    /// handles that are open keep the old file.
     fn create(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>>;
 
-    /// Opens an existing file, to read.
+    /// Opens an existing file for reading.
     fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>>;
 
-    /// Opens an existing file, to read and write.
+    /// Opens an existing file for reading and writing.
     ///
     /// # Errors
     /// `access` is [`Access::Mapped`]: a file that changes must not be mapped.
     fn open_to_write(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>>;
 
-    /// Whether a file or folder of that name is there.
+    /// Whether there is a file or a folder of that name.
     fn exists(&self, path: &Path) -> Result<bool>;
 
-    /// The names of the files and folders in a folder, sorted. The root of relative paths is "".
+    /// Returns the names of the files and folders in a folder, sorted. The root of relative paths
+    /// is "".
     fn list(&self, folder: &Path) -> Result<Vec<String>>;
 
-    /// Makes a folder, and those above it. One that is there already is fine.
+    /// Creates a folder and its missing parents. Succeeds if the folder exists.
     fn create_folder(&self, folder: &Path) -> Result<()>;
 
     /// Removes an empty folder.
@@ -185,37 +192,42 @@ pub trait Disk: Debug + Send + Sync {
     /// Removes a file.
     fn remove(&self, path: &Path) -> Result<()>;
 
-    /// Renames a file, replacing one of the new name, atomically.
+    /// Renames a file, atomically; an existing file of the new name is replaced.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
 
-    /// Returns when all names made, changed and removed in the folder are on the device.
+    /// Waits until all names that were created, changed or removed in the folder are durable.
     fn sync_folder(&self, folder: &Path) -> Result<()>;
 
-    /// Takes an exclusive lock on a file or folder; `Busy` if another process or handle holds one,
-    /// shared or not.
+    /// Takes an exclusive lock on a file or a folder.
+    ///
+    /// # Errors
+    /// `Busy` if another process or handle holds a lock on it, shared or exclusive.
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>>;
 
-    /// Takes a shared lock on a file or folder: others can hold one too. Waits while somebody
-    /// holds an exclusive one.
+    /// Takes a shared lock on a file or a folder. Waits while another process or handle holds an
+    /// exclusive lock.
     fn share(&self, path: &Path) -> Result<Box<dyn Lock>>;
 
-    /// Whether the name is a symbolic link, wherever it leads.
+    /// Whether the name is a symbolic link, wherever the link leads.
     fn is_link(&self, path: &Path) -> Result<bool> {
         let _ = path;
         Ok(false)
     }
 
-    /// The path from the root of the file system on, without symbolic links as far as it exists;
-    /// the path itself on disks that have no working folder.
+    /// Returns the path from the root of the file system on, with symbolic links resolved as far as
+    /// it exists. A disk without a working folder returns the path itself.
     fn absolute(&self, path: &Path) -> Result<PathBuf> {
         Ok(path.to_owned())
     }
 
-    /// The room that is left on the device for new files, in bytes.
+    /// Returns the free space on the device for new files, in bytes.
     fn free_bytes(&self, folder: &Path) -> Result<u64>;
 }
 
-/// Reads a whole file, which may be as long as `size_max` bytes, into an aligned buffer.
+/// Reads a whole file of at most `size_max` bytes into an aligned buffer.
+///
+/// # Errors
+/// `Limit` if the file is larger.
 pub fn read_all(file: &dyn BlockFile, size_max: u64) -> Result<Buffer> {
     let size = file.size()?;
     if size > size_max {
@@ -227,7 +239,7 @@ pub fn read_all(file: &dyn BlockFile, size_max: u64) -> Result<Buffer> {
     Ok(bytes)
 }
 
-/// [`BlockFile::read_across`] for back ends that read one extent at a time.
+/// Implements [`BlockFile::read_across`] for back ends that read one extent at a time.
 fn read_each(
     files: &[&dyn BlockFile],
     extents: &mut FileExtents<'_>,
@@ -242,7 +254,7 @@ fn read_each(
     Ok(())
 }
 
-/// The first `len` bytes of a buffer, or of a longer one in its place.
+/// Returns the first `len` bytes of a buffer, which is replaced by a longer one if it is too short.
 fn fit(buffer: &mut Buffer, len: usize) -> &mut [u8] {
     if buffer.len() < len {
         *buffer = Buffer::zeroed(len);
@@ -250,9 +262,9 @@ fn fit(buffer: &mut Buffer, len: usize) -> &mut [u8] {
     &mut buffer[..len]
 }
 
-/// Replaces a small file atomically: `write` fills a new file under the same name with `.new`
-/// behind it, which is synced and renamed. After a crash the old file is there or the new one, and
-/// perhaps a file with `.new`, which can be removed.
+/// Replaces a small file atomically: `write` fills a new file, whose name has the suffix `.new`;
+/// the new file is synced and renamed. A crash leaves either the old file or the new one, and
+/// perhaps a file with the suffix, which can be removed.
 pub(crate) fn replace_file(
     disk: &dyn Disk,
     path: &Path,
@@ -267,19 +279,19 @@ pub(crate) fn replace_file(
     disk.sync_folder(path.parent().unwrap_or(Path::new("")))
 }
 
-/// The name under which [`replace_file`] writes.
+/// Returns the name under which [`replace_file`] writes.
 pub(crate) fn new_name(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     name.into()
 }
 
-/// The error of a call on `path` that the system refused.
+/// Returns the error of a call on `path` that the operating system refused.
 fn refused<E: Into<io::Error>>(action: &'static str, path: &Path) -> impl FnOnce(E) -> Error {
     move |source| Error::io(action, source.into()).at(&Place::file(path))
 }
 
-/// Refuses to open a file to write if it would be mapped.
+/// Refuses mapped access to a file that is opened for writing.
 fn refuse_map(path: &Path, access: Access) -> Result<()> {
     if access != Access::Mapped {
         return Ok(());
@@ -288,13 +300,13 @@ fn refuse_map(path: &Path, access: Access) -> Result<()> {
     Err(refused("open", path)(io::Error::new(io::ErrorKind::InvalidInput, what)))
 }
 
-/// The part of an extent that a file of this size has.
+/// Returns the part of an extent that lies in a file of this size.
 fn within(extent: Extent, size: u64) -> Extent {
     let len = size.saturating_sub(extent.offset).min(extent.len as u64) as usize;
     Extent { len, ..extent }
 }
 
-/// The error of reading `extent` where the file has only the first `got` bytes of it.
+/// Returns the error of reading `extent` in a file that has only its first `got` bytes.
 fn past_end(place: &Place, extent: Extent, got: usize) -> Error {
     let kind = ErrorKind::Truncated { expected: extent.len as u64, got: got as u64 };
     Error::new(kind).at(&place.offset(extent.offset))

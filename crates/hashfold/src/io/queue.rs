@@ -1,4 +1,4 @@
-//! Writes in the background, a bounded number at once.
+//! A queue of background writes with a bounded number in flight.
 
 use super::Buffer;
 use crate::{
@@ -7,40 +7,41 @@ use crate::{
 };
 use std::{collections::VecDeque, sync::Arc};
 
-/// Runs writes on an executor, and lends their buffers back when they are done.
+/// A queue that runs writes on an executor, and lends their buffers again when they are done.
 ///
-/// The first error comes out of the call that waits for its write; every later call fails too.
-/// Dropping a queue waits for its writes.
+/// The call that waits for a failed write returns its error; every later call fails, too. Dropping
+/// a queue waits for its writes.
 #[derive(Debug)]
 pub struct WriteQueue {
     executor: Arc<dyn Executor>,
-    /// Number of writes that may run at once.
+    /// Maximum number of writes in flight.
     in_flight_max: usize,
     in_flight: VecDeque<Pending<(Buffer, Result<()>)>>,
-    /// Writes that were started and waited for.
+    /// Number of the last write that was waited for.
     done: u64,
-    /// Buffers of writes that are done.
+    /// Buffers of finished writes.
     spare: Vec<Buffer>,
     failed: bool,
 }
 
 impl WriteQueue {
-    /// Makes a queue that runs up to `in_flight_max` writes at once.
+    /// Makes a queue with up to `in_flight_max` writes in flight.
     pub fn new(executor: Arc<dyn Executor>, in_flight_max: usize) -> WriteQueue {
-        // An executor that works in the caller is done at once: so its errors come at once too, and
-        // one buffer is enough.
+        // An executor that runs jobs in the caller is done at once, so errors are returned at once,
+        // and one buffer suffices.
         let in_flight_max = if executor.width() == 0 { 0 } else { in_flight_max };
         let in_flight = VecDeque::with_capacity(in_flight_max + 1);
         WriteQueue { executor, in_flight_max, in_flight, done: 0, spare: Vec::new(), failed: false }
     }
 
-    /// The executor that writes run on.
+    /// Returns the executor that runs the writes.
     pub fn executor(&self) -> &Arc<dyn Executor> {
         &self.executor
     }
 
-    /// Starts `write` with its buffer, and waits until there are no more writes than may run at
-    /// once. Returns the number of the write, for [`WriteQueue::wait_for`]; numbers start at 1.
+    /// Starts `write` with its buffer, then waits until no more than the maximum of writes are in
+    /// flight. Returns the number of the write, for [`WriteQueue::wait_for`]; the first write has
+    /// number 1.
     pub fn start(
         &mut self,
         mut buffer: Buffer,
@@ -61,7 +62,7 @@ impl WriteQueue {
         self.wait_until(started.saturating_sub(number) as usize)
     }
 
-    /// Waits for the oldest writes, until no more than `count` are running.
+    /// Waits for the oldest writes until at most `count` are in flight.
     pub fn wait_until(&mut self, count: usize) -> Result<()> {
         let mut first_error = Ok(());
         while self.in_flight.len() > count
@@ -76,22 +77,22 @@ impl WriteQueue {
         first_error
     }
 
-    /// Number of writes that may be running.
+    /// Returns the number of writes that may be in flight.
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
 
-    /// Takes a buffer of a write that is done, if there is one.
+    /// Takes the buffer of a finished write, if there is one.
     pub fn take_buffer(&mut self) -> Option<Buffer> {
         self.spare.pop()
     }
 
-    /// Keeps a buffer to be lent again.
+    /// Keeps a buffer for later writes.
     pub fn give_buffer(&mut self, buffer: Buffer) {
         self.spare.push(buffer);
     }
 
-    /// Records that something else went wrong with what is written: the queue has failed too.
+    /// Makes the queue fail because of an error outside of it.
     pub fn fail(&mut self) {
         self.failed = true;
     }
@@ -112,7 +113,7 @@ impl WriteQueue {
 
 impl Drop for WriteQueue {
     fn drop(&mut self) {
-        // Nobody is left who could be told of an error.
+        // Errors cannot be returned from here.
         let _ = self.wait_until(0);
     }
 }

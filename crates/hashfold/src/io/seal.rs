@@ -20,19 +20,19 @@ use crate::{
 /// Size of the checksum at the start of a sealed block, in bytes.
 pub const SEAL_SIZE: usize = 4;
 
-/// Where a block belongs: the fields that its checksum covers besides its bytes.
+/// The identity of a block, which its checksum covers besides its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seal {
     /// Number of the block in its file.
     pub number: u64,
     /// Id of the file, as in its header.
     pub file_id: u64,
-    /// Which use of the place this is; 0 in files whose places are written once.
+    /// Number of the use of the block's place; 0 in files whose places are written once.
     pub epoch: u64,
 }
 
 impl Seal {
-    /// The seal of a block in a file that is written once.
+    /// Returns the seal of a block in a file whose places are written once.
     pub fn of(number: u64, file_id: u64) -> Seal {
         Seal { number, file_id, epoch: 0 }
     }

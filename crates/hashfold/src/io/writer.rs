@@ -1,22 +1,22 @@
-//! Writing a file from front to back, in the background.
+//! Writing a file from start to end, in the background.
 
 use super::{BlockFile, Buffer, queue::WriteQueue};
 use crate::{error::Result, work::Executor};
 use std::{fmt, mem, sync::Arc};
 
-/// A file is written in pieces of this size, in bytes.
+/// Size of a unit, in which files are written, in bytes.
 pub const UNIT_SIZE: usize = 1 << 20;
-/// Units being written at once, at most.
+/// Maximum number of units in flight.
 const UNITS_IN_FLIGHT_MAX: usize = 3;
-/// Memory of a writer, at most, in bytes: the units that are being written, and the next one.
+/// Maximum memory of a writer, in bytes: the units in flight, and the next one.
 pub const WRITER_BYTES_MAX: usize = (UNITS_IN_FLIGHT_MAX + 1) * UNIT_SIZE;
 const _: () = assert!(UNIT_SIZE.is_multiple_of(super::ALIGNMENT));
 
-/// Writes a new file from its start to its end, in large aligned units, while the caller prepares
-/// the next unit.
+/// A writer of a new file from start to end, in large aligned units that are written in the
+/// background.
 ///
-/// An error of a write in the background comes out of a later call, at the latest of
-/// [`Writer::finish`]; so does every call after it fail.
+/// A later call reports the error of a background write, at the latest [`Writer::finish`]; every
+/// call after that fails.
 pub struct Writer {
     file: Arc<dyn BlockFile>,
     queue: WriteQueue,
@@ -27,17 +27,17 @@ pub struct Writer {
     prepare: Prepare,
 }
 
-/// Completes a unit in the background before it is written, such as with checksums: takes its
-/// offset in the file, and its bytes.
+/// A callback that completes a unit in the background before it is written, for example with
+/// checksums: takes the unit's offset in the file, and its bytes.
 pub type Prepare = Arc<dyn Fn(u64, &mut [u8]) + Send + Sync>;
 
 impl Writer {
-    /// A writer at the start of `file`; its writes run on `executor`.
+    /// Makes a writer at the start of `file`; `executor` runs the writes.
     pub fn new(file: Arc<dyn BlockFile>, executor: Arc<dyn Executor>) -> Writer {
         Writer::starting_at(0, file, executor, Arc::new(|_, _| {}))
     }
 
-    /// A writer from this byte of `file` on. Units that are written are [`UNIT_SIZE`] long, but
+    /// Makes a writer that starts at byte `start` of `file`. Units are [`UNIT_SIZE`] long, except
     /// for the last one.
     pub fn starting_at(
         start: u64,
@@ -55,12 +55,12 @@ impl Writer {
         }
     }
 
-    /// Where the next byte goes, from the start of the file.
+    /// Returns the offset of the next byte from the start of the file.
     pub fn position(&self) -> u64 {
         self.unit_start + self.filled as u64
     }
 
-    /// Writes `bytes` next.
+    /// Appends `bytes`.
     pub fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
         self.make_room()?;
         while !bytes.is_empty() {
@@ -73,7 +73,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits until all is written. The caller syncs the file.
+    /// Waits until everything is written. The caller must sync the file.
     pub fn finish(mut self) -> Result<()> {
         self.make_room()?;
         if self.filled > 0 {
@@ -83,7 +83,7 @@ impl Writer {
         self.queue.wait_until(0)
     }
 
-    /// Succeeds with less than a unit filled.
+    /// Starts the write of a full unit, so that the next one can be filled.
     fn make_room(&mut self) -> Result<()> {
         self.queue.check("write", self.file.place())?;
         if self.filled < UNIT_SIZE {
@@ -91,7 +91,8 @@ impl Writer {
         }
         self.filled = 0;
         let full = mem::replace(&mut self.unit, Buffer::zeroed(0));
-        // First the wait, then the next unit: so there are never more than WRITER_BYTES_MAX.
+        // Waiting comes before allocating the next unit, so the memory never exceeds
+        // WRITER_BYTES_MAX.
         let started = self.start(full, UNIT_SIZE);
         self.unit_start += UNIT_SIZE as u64;
         self.unit = self.queue.take_buffer().unwrap_or_else(|| Buffer::zeroed(UNIT_SIZE));

@@ -46,7 +46,7 @@ pub struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// Sequence number after the last change in the record.
+    /// Returns the sequence number after the last change in the record.
     pub fn end(&self) -> u64 {
         self.seq.saturating_add(self.count)
     }
@@ -56,7 +56,7 @@ impl Record<'_> {
 #[derive(Debug)]
 pub(super) struct Batch {
     bytes: Buffer,
-    /// In bytes, with the head.
+    /// Size in bytes, with the head.
     len: usize,
     /// Sequence number of the first change.
     pub(super) seq: u64,
@@ -71,7 +71,7 @@ impl Batch {
         Batch { bytes, len: HEAD_SIZE, seq, end: seq }
     }
 
-    /// The bytes of a batch without records: all changes before it are durable, and none follows yet.
+    /// Returns the bytes of a batch without records, a mark: all changes before it are durable.
     pub(super) fn mark(seq: u64, seal: Seal) -> Buffer {
         Batch { bytes: Buffer::zeroed(ALIGNMENT), len: HEAD_SIZE, seq, end: seq }.seal(seal, seq)
     }
@@ -84,7 +84,7 @@ impl Batch {
         self.len + 2 * VARINT_BYTES_MAX + payload.len() <= BATCH_SIZE_MAX
     }
 
-    /// Appends a record, for which there is room.
+    /// Appends a record, which must fit.
     pub(super) fn push(&mut self, count: u64, payload: &[u8]) {
         let mut room = &mut self.bytes[self.len..];
         for field in [count, payload.len() as u64] {
@@ -97,7 +97,7 @@ impl Batch {
         self.end += count;
     }
 
-    /// Size in its file, in bytes.
+    /// Returns the size of the batch in its file, in bytes.
     pub(super) fn padded_size(&self) -> usize {
         self.len.next_multiple_of(ALIGNMENT)
     }
@@ -128,19 +128,19 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Reads the first [`HEAD_SIZE`] bytes of what may be a batch, but for its checksum.
+    /// Decodes the first [`HEAD_SIZE`] bytes of a possible batch; does not check the checksum.
     pub(super) fn decode(bytes: &[u8]) -> Result<Head> {
         let mut fields = Decoder::new(bytes.get(SEAL_SIZE..).unwrap_or_default());
         Ok(Head { size: fields.u32()? as usize, seq: fields.u64()?, durable: fields.u64()? })
     }
 
-    /// Size in the file, in bytes.
+    /// Returns the size of the batch in its file, in bytes.
     pub(super) fn padded_size(&self) -> u64 {
         (HEAD_SIZE as u64 + self.size as u64).next_multiple_of(ALIGNMENT as u64)
     }
 }
 
-/// Shows the records of a batch whose seal was checked.
+/// Calls `take` with the records of a batch whose seal was checked.
 pub(super) fn decode_records(
     mut seq: u64,
     bytes: &[u8],

@@ -1,5 +1,5 @@
-//! Group commit: of all threads that wait for their records to be durable, one writes and syncs for
-//! all.
+//! Group commit: one of the threads that wait for their records to be durable writes and syncs for
+//! all of them.
 //!
 //! ```text
 //!  round 1:  leader takes what was appended ─ writes, syncs ─→ wakes those of round 1
@@ -10,10 +10,11 @@ use super::sync::{Condvar, Mutex, MutexGuard};
 use crate::error::Result;
 use std::{fmt, mem, sync::PoisonError};
 
-/// Who waits for which round, and how far the log is durable.
+/// The rounds of a group commit, their waiting threads, and the durable part of the log.
 pub(super) struct Commits {
     state: Mutex<State>,
-    /// Where the threads of even and of odd rounds wait: so each wakes up for its own round only.
+    /// Condition variables of the even and the odd rounds, so that a thread wakes up for its own
+    /// round only.
     done: [Condvar; 2],
 }
 
@@ -26,7 +27,7 @@ struct State {
     round: usize,
     /// Whether a thread leads a round, or is about to.
     is_led: bool,
-    /// A round failed: there will be no other.
+    /// Whether a round has failed; there will be no further round.
     has_failed: bool,
 }
 
@@ -48,13 +49,13 @@ impl Commits {
         self.lock().durable
     }
 
-    /// Waits until all changes before `seq` are durable. If nobody else leads, this thread does: it
-    /// waits for others with `gather`, takes all that was appended with `take`, which returns the
-    /// sequence number after it, and makes it durable with `write`.
+    /// Waits until all changes before `seq` are durable. If no other thread leads, this one does:
+    /// it waits for other threads with `gather`, takes all appended records with `take`, which
+    /// returns the sequence number after them, and makes them durable with `write`.
     ///
     /// # Errors
-    /// The error of `take`, after which another thread tries; the error of `write`, after which
-    /// nobody does.
+    /// The error of `take`, after which another thread tries; the error of `write`, after which every commit
+    /// fails.
     pub(super) fn commit<Taken>(
         &self,
         seq: u64,
@@ -65,7 +66,7 @@ impl Commits {
         if let Some(commit) = self.wait_to_lead(seq) {
             return Ok(commit);
         }
-        // If `take` or `write` panics, nobody may wait for this thread.
+        // If `take` or `write` panics, no thread may wait for this one.
         let lead = Lead(self);
         gather();
         let mut state = self.lock();
@@ -84,7 +85,8 @@ impl Commits {
         result
     }
 
-    /// Wakes those whose changes are durable now, if they are, and one of the next round.
+    /// Wakes the threads whose changes are now durable, if they are, and one thread of the next
+    /// round.
     fn end_lead(&self, is_durable: bool) {
         let mut state = self.lock();
         state.is_led = false;
@@ -95,7 +97,7 @@ impl Commits {
         self.done[(state.round + 1) % 2].notify_one();
     }
 
-    /// Waits until changes are durable, or will never be. `None` if this thread is to lead.
+    /// Waits until changes are durable, or will never be. Returns `None` if this thread must lead.
     fn wait_to_lead(&self, seq: u64) -> Option<Commit> {
         let mut state = self.lock();
         loop {
@@ -119,7 +121,7 @@ impl Commits {
     }
 }
 
-/// Ends the log if the thread that leads gives up.
+/// A guard that makes the log fail if the leading thread panics.
 struct Lead<'a>(&'a Commits);
 
 impl Drop for Lead<'_> {

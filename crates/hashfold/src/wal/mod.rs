@@ -35,7 +35,7 @@ pub use self::{
     writer::{WAL_BYTES_MAX, Wal},
 };
 
-/// The locks of [`commit`], which a test replaces by those of a scheduler that tries all orders.
+/// The locks of [`commit`]; a test replaces them by those of a scheduler that tries all orders.
 mod sync {
     pub(super) use std::sync::{Condvar, Mutex, MutexGuard};
 }

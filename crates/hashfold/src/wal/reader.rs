@@ -20,22 +20,24 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// The state of a log that was read.
+/// The result of reading a log.
 #[derive(Clone, Debug)]
 pub struct Replayed {
     /// Sequence number after the last change.
     pub end: u64,
-    /// The segments that count, ascending, each with the sequence number after its last change.
+    /// Numbers of the valid segments, ascending, each with the sequence number after its last
+    /// change.
     pub segments: Vec<(u64, u64)>,
-    /// The segments that do not: a crash cut off what is before them.
+    /// Numbers of the segments after the cut, which are not valid.
     pub cut_off: Vec<u64>,
 }
 
-/// Shows the records of the log in a folder that end after `from`, in order, to `take`. The first one
-/// may begin before `from`. The log may be written meanwhile, unless segments are truncated.
+/// Reads the log in a folder, and calls `take` with the records that end after `from`, in order.
+/// The first record may begin before `from`. The log may be written at the same time, unless
+/// segments are truncated.
 ///
 /// # Errors
-/// Changes from `from` on that were on the device are missing or damaged.
+/// Damage, if durable changes from `from` on are missing or damaged.
 pub fn replay(
     home: &WalFolder,
     from: u64,
@@ -48,7 +50,7 @@ pub fn replay(
         if durable <= found.end {
             return Ok(found);
         }
-        // It may have been written meanwhile, or the read went wrong.
+        // The log may have been written meanwhile, or a read has failed.
         if cut_before == Some(found.end) {
             let expected = format!("at least {durable}, which was on the device");
             let error = Error::field("end of the log", expected, found.end);
@@ -84,15 +86,15 @@ fn pass(
     Ok((durable, cut))
 }
 
-/// A segment that is read.
+/// A reader of one segment.
 struct SegmentReader {
     file: Arc<dyn BlockFile>,
     number: u64,
     id: u64,
     size: u64,
-    /// Where the next batch begins.
+    /// Offset of the next batch.
     offset: u64,
-    /// Changes before this sequence number were on the device, as its batches say.
+    /// Changes before this sequence number were durable, according to the batches.
     durable: u64,
     /// Bytes of the file from `window_start` on.
     window: Buffer,
@@ -101,7 +103,7 @@ struct SegmentReader {
 }
 
 impl SegmentReader {
-    /// `None` if a crash came before the header was there.
+    /// Opens a segment; `None` if a crash came before its header was written.
     fn open(home: &WalFolder, number: u64) -> Result<Option<SegmentReader>> {
         let file = home.disk.open(&home.path(number), Access::Cached)?;
         let mut segment = SegmentReader {
@@ -134,7 +136,7 @@ impl SegmentReader {
         Ok(())
     }
 
-    /// Whether there is neither a header nor a batch.
+    /// Whether the segment has neither a header nor a batch.
     fn is_new(&mut self) -> Result<bool> {
         if self.size >= ALIGNMENT as u64 && self.bytes(0, ALIGNMENT)?.iter().any(|byte| *byte != 0)
         {
@@ -144,14 +146,14 @@ impl SegmentReader {
         Ok(self.durable == 0)
     }
 
-    /// Shows the records that end after `end`, up to where the segment is cut off. `false` if it
-    /// begins with a later sequence number.
+    /// Calls `take` with the records that end after `end`, up to the cut of the segment. Returns
+    /// `false` if the segment begins with a later sequence number.
     fn replay(
         &mut self,
         end: &mut u64,
         take: &mut dyn FnMut(Record<'_>) -> Result<()>,
     ) -> Result<bool> {
-        // What is behind a mark does not follow on it.
+        // Batches after a mark do not continue it.
         while let Some(head) = self.whole(self.offset)?.filter(|head| head.size > 0) {
             if head.seq > *end {
                 return Ok(false);
@@ -160,7 +162,7 @@ impl SegmentReader {
             let place = self.file.place().offset(self.offset);
             let bytes = self.bytes(self.offset + HEAD_SIZE as u64, head.size)?;
             let records = decode_records(head.seq, bytes, |record| {
-                // What ends before is known already.
+                // Records that end before are known already.
                 if record.end() > *end {
                     take(record)?;
                     *end = record.end();
@@ -173,7 +175,7 @@ impl SegmentReader {
         Ok(true)
     }
 
-    /// Reads what the batches and marks from where it is on say of what was on the device.
+    /// Reads, from the current offset on, what batches and marks say about durable changes.
     fn look_behind(&mut self) -> Result<()> {
         let mut next = self.offset;
         while next < self.size {
@@ -184,7 +186,7 @@ impl SegmentReader {
         Ok(())
     }
 
-    /// The batch or mark at an offset, if it is whole.
+    /// Returns the head of the batch or mark at an offset, if it is whole.
     fn whole(&mut self, offset: u64) -> Result<Option<Head>> {
         if offset + ALIGNMENT as u64 > self.size {
             return Ok(None);
@@ -199,13 +201,14 @@ impl SegmentReader {
         Ok(is_whole.then_some(head))
     }
 
-    /// Bytes of the file: no more than the window holds, and none behind the end.
+    /// Returns bytes of the file: at most as many as the window holds, and none after the end.
     fn bytes(&mut self, offset: u64, len: usize) -> Result<&[u8]> {
         let has_all = |start: u64, window_len: usize| {
             offset >= start && offset + len as u64 <= start + window_len as u64
         };
         if !has_all(self.window_start, self.window_len) {
-            // Each part of the file is read once, but for the blocks of batches between two windows.
+            // Each part of the file is read once, except for the blocks of batches between two
+            // windows.
             let start = offset / ALIGNMENT as u64 * ALIGNMENT as u64;
             let window_len = (self.size - start).min(self.window.len() as u64) as usize;
             self.window_len = 0;

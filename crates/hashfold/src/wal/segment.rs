@@ -1,4 +1,4 @@
-//! The files of a log: preallocated segments of one size.
+//! The files of a log: preallocated segments of equal size.
 
 use crate::{
     error::Result,
@@ -15,7 +15,7 @@ use std::{
 
 const PREFIX: &str = "wal-";
 
-/// The folder of a log, and what the files of the log have in common.
+/// The folder of a log, and the properties that all files of the log share.
 #[derive(Clone, Debug)]
 pub struct WalFolder {
     /// The disk that the log is on.
@@ -29,12 +29,12 @@ pub struct WalFolder {
 }
 
 impl WalFolder {
-    /// The path of a segment.
+    /// Returns the path of a segment.
     pub(super) fn path(&self, number: u64) -> PathBuf {
         self.folder.join(format!("{PREFIX}{number:010}"))
     }
 
-    /// The numbers of all segments, ascending.
+    /// Returns the numbers of all segments, ascending.
     pub(super) fn list(&self) -> Result<Vec<u64>> {
         let names = self.disk.list(&self.folder)?;
         let number = |name: &String| name.strip_prefix(PREFIX)?.parse().ok();
@@ -54,7 +54,7 @@ impl WalFolder {
     }
 }
 
-/// The seal of the batch at an offset of a segment.
+/// Returns the seal of the batch at an offset of a segment.
 pub(super) fn seal(offset: u64, file_id: u64, number: u64) -> Seal {
     Seal { number: offset / ALIGNMENT as u64, file_id, epoch: number }
 }
@@ -66,15 +66,15 @@ pub(super) struct Segment {
     pub(super) file: Arc<dyn BlockFile>,
     /// Size of the file, in bytes.
     pub(super) size: u64,
-    /// Where the next batch goes.
+    /// Offset of the next batch.
     pub(super) offset: u64,
-    /// Whether a mark stands behind the last batch.
+    /// Whether a mark follows the last batch.
     pub(super) is_marked: bool,
 }
 
 impl Segment {
-    /// Makes a segment, out of the segment `spare` if there is one. Its name and its room are durable
-    /// when this returns.
+    /// Makes a segment, from the segment `spare` if there is one. Its name and its space are
+    /// durable when this returns.
     pub(super) fn make(
         home: &WalFolder,
         number: u64,
@@ -102,8 +102,8 @@ impl Segment {
         Ok(file)
     }
 
-    /// Gives a segment that is not needed any more another number. Its batches stay where they are:
-    /// their seals have the old number, so they count for nothing.
+    /// Renames an obsolete segment to another number. Its old batches are not valid any more,
+    /// because their seals have the old number.
     fn recycle(home: &WalFolder, spare: u64, path: &Path, size: u64) -> Result<Arc<dyn BlockFile>> {
         home.disk.rename(&home.path(spare), path)?;
         home.disk.sync_folder(&home.folder)?;
@@ -115,17 +115,17 @@ impl Segment {
         Ok(file)
     }
 
-    /// The seal of the batch that comes next.
+    /// Returns the seal of the next batch.
     pub(super) fn seal(&self, file_id: u64) -> Seal {
         seal(self.offset, file_id, self.number)
     }
 
-    /// Whether the other is the same segment with no more in it.
+    /// Whether `other` is the same segment with no further batches.
     pub(super) fn has_all_of(&self, other: &Segment) -> bool {
         self.number == other.number && self.offset >= other.offset
     }
 
-    /// Whether a batch of this size fits, and a mark behind it.
+    /// Whether a batch of this size fits, and a mark after it.
     pub(super) fn has_room(&self, padded_size: usize) -> bool {
         self.offset + (padded_size + ALIGNMENT) as u64 <= self.size
     }

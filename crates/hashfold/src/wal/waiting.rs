@@ -1,5 +1,5 @@
-//! Group commit in every order in which threads can run: the real code of `Commits` on the locks and
-//! threads of a scheduler that tries them.
+//! Group commit in every order in which threads can run: tests of the code of `Commits` on the
+//! locks and threads of a scheduler that tries the orders.
 
 use crate::error::{ErrorKind, Result};
 use shuttle::{
@@ -16,15 +16,15 @@ mod commit;
 
 use self::commit::{Commit, Commits};
 
-/// Random orders that are tried of a case.
+/// Number of random orders of a case.
 const ORDERS: usize = 4000;
 
-/// A log without bytes: how much was appended, and how much of that is on the device.
+/// A log without bytes: the numbers of appended and of durable changes.
 struct Log {
     commits: Commits,
     appended: Mutex<u64>,
     device: Mutex<u64>,
-    /// Rounds until there is no room for a segment, and until a sync fails.
+    /// Number of rounds until the disk is full, and until a sync fails.
     faults: Mutex<(u32, u32)>,
 }
 
@@ -74,8 +74,8 @@ impl Log {
     }
 }
 
-/// Threads that append and commit, each a few times; returns how their commits ended. None waits for
-/// ever: the scheduler would say so.
+/// Runs threads that append and commit, each a few times; returns the results of their commits. The
+/// scheduler reports a thread that waits for ever.
 fn run(threads: u32, commits: u32, (full_at, fails_at): (u32, u32)) -> Vec<Result<Commit>> {
     let log = Arc::new(Log::new(full_at, fails_at));
     let start = |_| {

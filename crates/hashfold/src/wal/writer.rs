@@ -1,4 +1,4 @@
-//! [`Wal`]: appends, commits, segments one after the other.
+//! The writer of a log: appends, commits, and its segments.
 
 use super::{
     batch::{BATCH_SIZE_MAX, Batch, PAYLOAD_SIZE_MAX, Record},
@@ -14,14 +14,15 @@ use crate::{
 };
 use std::{collections::VecDeque, mem, sync::Arc, thread};
 
-/// Batches that are written in the background at once, at most.
+/// Maximum number of batches that are written in the background at once.
 const WRITES_MAX: usize = 4;
-/// Memory of a log, at most, in bytes: the batches in the background, the one that a commit writes,
-/// and the one that is being filled.
+/// Maximum memory of a log, in bytes: the batches in the background, the batch that a commit
+/// writes, and the batch that is being filled.
 pub const WAL_BYTES_MAX: usize = (WRITES_MAX + 2) * BATCH_SIZE_MAX;
-/// Segments that are kept to be recycled, at most.
+/// Maximum number of segments that are kept for recycling.
 const SPARES_MAX: usize = 2;
-/// How often the thread that commits lets others append first, at most, as long as they do.
+/// Maximum number of times that the leading thread lets other threads append first, as long as they
+/// do.
 const GATHER_MAX: usize = 64;
 
 /// A log that is being written. All calls may come from several threads at once.
@@ -60,24 +61,25 @@ pub struct Wal {
 struct Log {
     /// The batch that is being filled.
     batch: Batch,
-    /// Changes before this sequence number are on the device.
+    /// Changes before this sequence number are durable.
     durable: u64,
-    /// Full batches being written. It has failed when anything has.
+    /// The full batches that are being written. The queue also records every other failure.
     queue: WriteQueue,
     current: Option<Segment>,
     /// Number of the next segment.
     next_number: u64,
-    /// The next segment, made ahead.
+    /// The next segment, which is made ahead.
     next: Option<Pending<Result<Segment>>>,
-    /// Segments before the current one that may not be on the device, the oldest first.
+    /// The segments before the current one that may not be durable, oldest first.
     unsynced: Vec<Segment>,
-    /// Segments before the current one and the sequence numbers that follow them, the oldest first.
+    /// The segments before the current one with the sequence numbers that follow them, oldest
+    /// first.
     ended: VecDeque<(u64, u64)>,
-    /// Segments to be recycled.
+    /// Numbers of the segments to be recycled.
     spares: Vec<u64>,
 }
 
-/// A batch on its way to its file.
+/// A batch that is being written to its file.
 struct Write {
     file: Arc<dyn BlockFile>,
     offset: u64,
@@ -93,17 +95,17 @@ impl Write {
 
 /// A batch and the segments that one round of a group commit makes durable.
 struct Round {
-    /// Sequence number after the last change in it.
+    /// Sequence number after the last change of the round.
     end: u64,
     write: Option<Write>,
-    /// The segments to be synced, as they are after the write.
+    /// The segments to be synced, in their state after the write.
     segments: Vec<Segment>,
 }
 
 impl Wal {
-    /// Opens the log in a folder, or begins one, with segments of `segment_size` bytes. Shows the
-    /// records that are there and end after `from` to `take`, as [`replay`] does. What is appended
-    /// then follows on them.
+    /// Opens the log in a folder, or begins one, with segments of `segment_size` bytes. Calls
+    /// `take` with the existing records that end after `from`, as [`replay`] does. New records
+    /// follow them.
     pub fn open(
         home: WalFolder,
         segment_size: u64,
@@ -117,8 +119,8 @@ impl Wal {
             return Err(Error::argument("size of a segment in bytes", expected, segment_size));
         }
         let found = replay(&home, from, take)?;
-        // A later segment must not follow on them. Their removal is durable when the first new
-        // segment is.
+        // No later segment may continue them. Their removal is durable when the first new segment
+        // is.
         found.cut_off.iter().try_for_each(|number| home.remove(*number))?;
         let numbers = found.cut_off.iter().chain(found.segments.iter().map(|(number, _)| number));
         let next_number = numbers.max().map_or(0, |number| number + 1);
@@ -144,21 +146,21 @@ impl Wal {
         Ok(wal)
     }
 
-    /// Sequence number after the last change that was appended.
+    /// Returns the sequence number after the last appended change.
     pub fn end(&self) -> u64 {
         self.log().batch.end
     }
 
-    /// Sequence number after the last change that was committed.
+    /// Returns the sequence number after the last committed change.
     pub fn durable_seq(&self) -> u64 {
         self.commits.durable()
     }
 
-    /// Appends a record of `count` changes, at least one; returns the sequence number after it. The
+    /// Appends a record of `count` changes, at least one. Returns the sequence number after it: the
     /// record is durable after [`Wal::commit`] of that number.
     ///
     /// # Errors
-    /// The payload is longer than [`PAYLOAD_SIZE_MAX`]; a batch that was full could not be written.
+    /// `Limit` if the payload is longer than [`PAYLOAD_SIZE_MAX`]; the error of writing a full batch.
     pub fn append(&self, count: u64, payload: &[u8]) -> Result<u64> {
         assert!(count > 0);
         if payload.len() > PAYLOAD_SIZE_MAX {
@@ -174,12 +176,12 @@ impl Wal {
         Ok(log.batch.end)
     }
 
-    /// Returns when all changes before `seq` are durable: a sequence number that [`Wal::append`] has
-    /// returned. Threads that commit at the same time share a write and a sync.
+    /// Waits until all changes before `seq` are durable, where `seq` was returned by
+    /// [`Wal::append`]. Threads that commit at the same time share a write and a sync.
     ///
     /// # Errors
-    /// A write or a sync failed, now or earlier: the log is at its end. Or there is no room for
-    /// another segment: nothing is lost, and the call can be made again.
+    /// If a write or a sync failed, now or earlier, every further call fails. If there is no space for
+    /// another segment, nothing is lost, and the call can be repeated.
     pub fn commit(&self, seq: u64) -> Result<()> {
         let gather = || self.gather();
         let take = || self.take_round();
@@ -192,9 +194,9 @@ impl Wal {
         }
     }
 
-    /// Notes in the log that what was committed was on the device, if nothing was appended since. A
-    /// commit says so of the one before; damage to the last one can be told from a crash only by
-    /// this. Costs a write and no sync; dropping the log does it too.
+    /// Records in the log that all committed changes are durable, unless changes were appended
+    /// since. Each commit records that of the commits before; only a mark tells damage to the last
+    /// commit from a crash. Costs a write and no sync. Dropping the log writes a mark, too.
     pub fn mark(&self) -> Result<()> {
         let mut log = self.log();
         let (end, is_durable) = (log.batch.end, log.durable == log.batch.end);
@@ -219,13 +221,13 @@ impl Wal {
         Ok(())
     }
 
-    /// Gives up the segments that hold no change from `seq` on. Those changes are durable elsewhere.
+    /// Drops the segments without changes from `seq` on, which are durable elsewhere.
     pub fn truncate(&self, seq: u64) -> Result<()> {
         let durable = self.commits.durable();
         let mut log = self.log();
         while let Some((number, end)) = log.ended.pop_front_if(|ended| ended.1 <= seq) {
             log.unsynced.retain(|segment| segment.number != number);
-            // What is not durable may be on its way to the file: that must not be written again.
+            // A segment that is not durable may still be written to, so it must not be recycled.
             if end <= durable && log.spares.len() < SPARES_MAX {
                 log.spares.push(number);
             } else {
@@ -243,7 +245,7 @@ impl Wal {
         Place::file(&self.home.folder)
     }
 
-    /// Lets other threads append, as long as they do: a sync takes much longer.
+    /// Lets other threads append, as long as they do, because a sync takes much longer.
     fn gather(&self) {
         let mut end = 0;
         for _ in 0..GATHER_MAX {
@@ -264,7 +266,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Takes the batch, which is not empty, and gives it its place.
+    /// Takes the batch, which is not empty, and assigns its place.
     fn take_batch(&self, log: &mut Log) -> Result<Write> {
         let len = log.batch.padded_size();
         if !log.current.as_ref().is_some_and(|segment| segment.has_room(len)) {
@@ -286,9 +288,9 @@ impl Wal {
         Ok(Write { file, offset, bytes, len })
     }
 
-    /// The segment after the current one: made ahead, or now.
+    /// Returns the segment after the current one, which was made ahead or is made now.
     fn next_segment(&self, log: &mut Log) -> Result<Segment> {
-        // If it could not be made ahead, that was then.
+        // If making it ahead has failed, it is made now.
         let ahead = log.next.take().and_then(|next| next.wait().ok());
         let segment = ahead.map_or_else(|| self.make(log)(), Ok)?;
         log.next_number += 1;
@@ -302,7 +304,7 @@ impl Wal {
         move || Segment::make(&home, number, size, spare)
     }
 
-    /// Takes all that was appended and is not durable; returns the sequence number after it.
+    /// Takes all records that are not durable; returns the sequence number after them.
     fn take_round(&self) -> Result<(u64, Round)> {
         let mut log = self.log();
         log.queue.check("write", &self.place())?;
@@ -331,7 +333,7 @@ impl Wal {
 }
 
 impl Log {
-    /// Nothing more comes into the current segment.
+    /// Ends the current segment.
     fn end_segment(&mut self) {
         if let Some(segment) = self.current.take() {
             self.ended.push_back((segment.number, self.batch.seq));
@@ -342,7 +344,7 @@ impl Log {
 
 impl Drop for Wal {
     fn drop(&mut self) {
-        // It helps to tell damage from a crash, and nobody is left who could be told of an error.
+        // The mark helps to tell damage from a crash. Errors cannot be returned from here.
         let _ = self.mark();
     }
 }
