@@ -14,7 +14,7 @@ use hashfold::{
     fingerprints::{FingerprintBatch, Fingerprints, Universe},
     io::{ALIGNMENT, Access, Disk, MemoryDisk, OsDisk, Seal, frame::FileKind},
     manifest::Manifest,
-    work::{Executor, Inline},
+    work::{Watch, Executor, Inline},
 };
 use std::{
     collections::BTreeMap,
@@ -193,7 +193,7 @@ fn hashes(keys: u64, seed: Seed) -> Vec<KeyHash> {
 fn use_filter(disk: &Arc<dyn Disk>) {
     let folder = Path::new(FOLDER);
     checked(read(disk.as_ref()));
-    let report = checked(verify_cascade(disk.as_ref(), folder, &mut |_| Ok(())));
+    let report = checked(verify_cascade(disk.as_ref(), folder, &Watch::default()));
     for error in report.into_iter().flat_map(|report| report.damage) {
         checked::<()>(Err(error));
     }

@@ -31,6 +31,7 @@ use hashfold::{
     manifest::{self, Manifest},
     run::Run,
     table::{IndexChoice, IndexOptions, OpenOptions, Table, reindex},
+    work::Watch,
 };
 use std::{path::Path, sync::Arc};
 
@@ -135,7 +136,7 @@ fn use_table(disk: &Arc<dyn Disk>, keys: &[Vec<u8>]) {
     told(look_up_everywhere(disk, keys));
     for choice in [IndexChoice::Dense, IndexChoice::Sparse, IndexChoice::Fences] {
         let options = IndexOptions { choice, ..IndexOptions::default() };
-        if told(reindex(disk, Path::new(FOLDER), &options).map(|_| ())) {
+        if told(reindex(disk, Path::new(FOLDER), &options, &Watch::default()).map(|_| ())) {
             told(look_up_everywhere(disk, keys));
         }
     }
@@ -167,7 +168,7 @@ fn look_up_everywhere(disk: &Arc<dyn Disk>, keys: &[Vec<u8>]) -> Result<()> {
     while let Ok(true) = scan.advance() {
         assert!(scan.entry().value.is_some());
     }
-    let report = table.verify(&mut |_, _| Ok(()))?;
+    let report = table.verify(&Watch::default())?;
     report.damage.into_iter().for_each(|error| {
         told(Err(error));
     });

@@ -5,7 +5,7 @@ use hashfold::{
     io::{Disk, MemoryDisk},
     run::{MEMORY_BYTES_MIN, Merge, Run, SortOptions, Tombstones, VecRun},
     table::{IndexChoice, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions},
-    work::Inline,
+    work::{Watch, Inline},
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -84,7 +84,7 @@ fn build_first(disk: &Arc<dyn Disk>, options: &TableOptions, batch: &[(Vec<u8>, 
         sorter.push(key, value.as_deref()).expect("sizes are legal");
     }
     let mut run = sorter.finish().expect("RAM does not fail");
-    builder.build(&mut run).expect("RAM does not fail");
+    builder.build(&mut run, &Watch::default()).expect("RAM does not fail");
 }
 
 fn merge_second(
@@ -97,7 +97,7 @@ fn merge_second(
     let batch = VecRun::new(batch.to_vec(), options.seed);
     let runs: Vec<Box<dyn Run>> = vec![Box::new(batch), Box::new(old.scan())];
     let mut merge = Merge::new(runs, Tombstones::Drop).expect("the seeds are one");
-    builder.build(&mut merge).expect("RAM does not fail");
+    builder.build(&mut merge, &Watch::default()).expect("RAM does not fail");
 }
 
 fn open(disk: &Arc<dyn Disk>) -> Table {
@@ -113,7 +113,7 @@ fn check(disk: &Arc<dyn Disk>, pairs: &Pairs) {
             assert_eq!(found.as_ref(), pairs.get(&key));
         }
     }
-    let report = table.verify(&mut |_, _| Ok(())).expect("RAM does not fail");
+    let report = table.verify(&Watch::default()).expect("RAM does not fail");
     assert!(report.is_sound(), "{}", report.damage[0]);
     assert_eq!(report.entries, pairs.len() as u64);
 }

@@ -13,7 +13,7 @@ use hashfold::{
         verify, versions,
     },
     table::OpenOptions,
-    work::Inline,
+    work::{Watch, Inline},
 };
 use std::{
     path::{Path, PathBuf},
@@ -126,7 +126,7 @@ pub fn delta(bytes: &[u8]) {
     told(applied.and_then(|mut writer| {
         writer.roll_back()?;
         let sort = SortOptions::within(1 << 20);
-        writer.apply(path, sort, Mode::Merge, VersionFacts::default())?;
+        writer.apply(path, sort, Mode::Merge, VersionFacts::default(), &Watch::default())?;
         Ok(())
     }));
 }
@@ -202,14 +202,14 @@ fn change_store(disk: &Arc<dyn Disk>) -> Result<()> {
             let mut batch = writer.batch(SortOptions::within(1 << 20))?;
             batch.push(b"key 1", Some(b"another"))?;
             let facts = VersionFacts { id, ..VersionFacts::default() };
-            let number = writer.write(batch, mode, facts)?.name.number;
+            let number = writer.write(batch, mode, facts, &Watch::default())?.name.number;
             writer.report(number, &gates)?;
             writer.publish(number)
         };
         told(write());
         told(writer.roll_back().map(|_| ()));
     }
-    told(writer.repair(2, Path::new("copy"), &mut |_, _| Ok(())).map(|_| ()));
+    told(writer.repair(2, Path::new("copy"), &Watch::default()).map(|_| ()));
     let rules = Retention { keep: 0, age_s_min: 0, now_s: 0, free_bytes_min: 0 };
-    writer.collect(&rules, &mut |_| Ok(())).map(|_| ())
+    writer.collect(&rules, &Watch::default()).map(|_| ())
 }

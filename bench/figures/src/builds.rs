@@ -12,7 +12,7 @@ use hashfold::{
     io::{Access, Disk, Extent, OsDisk, Writer},
     run::SortOptions,
     table::{OpenOptions, Table, TableBuilder, TableOptions},
-    work::{Executor, Threads},
+    work::{Watch, Executor, Threads},
 };
 use std::{
     fs,
@@ -74,7 +74,7 @@ impl Site {
         let push = &mut |key: &[u8], value: &[u8]| Ok(sorter.push(key, Some(value))?);
         items.read(&self.input, executor.as_ref(), push)?;
         let mut run = sorter.finish()?;
-        let stats = builder.build(&mut run)?;
+        let stats = builder.build(&mut run, &Watch::default())?;
         ensure(stats.entries == items.count, || {
             format!("{} entries were built of {} items", stats.entries, items.count)
         })

@@ -16,7 +16,7 @@ use hashfold::{
         VersionInfo,
     },
     table::{IndexOptions, OpenOptions},
-    work::{Executor, Threads},
+    work::{Watch, Executor, Threads},
 };
 use std::{path::PathBuf, sync::Arc};
 
@@ -75,7 +75,7 @@ impl Store<'_> {
                 self.items.first(part.count).read(&part.path, executor.as_ref(), push)?;
             }
             let facts = VersionFacts { id, created_s: 1, provenance: Vec::new() };
-            let info = writer.write(batch, mode, facts)?;
+            let info = writer.write(batch, mode, facts, &Watch::default())?;
             writer.publish(info.name.number)?;
             Ok((writer, info))
         })?;
@@ -97,7 +97,7 @@ impl Store<'_> {
     pub fn collect(&self) -> Result<()> {
         let mut writer = self.writer()?;
         let rules = Retention { keep: 0, age_s_min: 0, now_s: u64::MAX, free_bytes_min: 0 };
-        writer.collect(&rules, &mut |_| Ok(()))?;
+        writer.collect(&rules, &Watch::default())?;
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use hashfold::{
         verify,
     },
     table::{IndexOptions, OpenOptions},
-    work::Inline,
+    work::{Watch, Inline},
 };
 use serde_json::Value;
 use std::{
@@ -145,7 +145,7 @@ fn round(data: &Data, damage: Damage, folder: &Path) -> Result<Vec<Option<f64>>>
             (0.0, Tally { errors: data.count, ..Tally::default() })
         }
     };
-    let found = verify(disk.as_ref(), folder, info.name.number, &mut |_, _| Ok(()))?;
+    let found = verify(disk.as_ref(), folder, info.name.number, &Watch::default())?;
     found.damage.iter().for_each(&mut name);
     if tally.silent_misses + tally.wrong_values > 0 || named.len() < places.len() {
         return Err(format!("damage was not noticed: {tally:?}, {places:?}").into());
@@ -170,7 +170,7 @@ fn build(disk: &Arc<dyn Disk>, data: &Data, folder: &Path) -> Result<VersionInfo
         batch.push(&data.key(i), Some(&value))?;
     }
     let info =
-        writer.write(batch, Mode::Replace, VersionFacts { id, ..VersionFacts::default() })?;
+        writer.write(batch, Mode::Replace, VersionFacts { id, ..VersionFacts::default() }, &Watch::default())?;
     writer.publish(info.name.number)?;
     Ok(info)
 }

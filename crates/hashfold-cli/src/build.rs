@@ -16,9 +16,9 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{
-    Error, ErrorKind, KeyHash, Seed,
+    KeyHash, Seed,
     io::Access,
-    run::{Entry, Run, Summary},
+    run::Run as _,
     table::{TableBuilder, TableOptions, TableStats},
 };
 use serde_json::json;
@@ -98,18 +98,16 @@ pub(crate) fn run(args: &BuildArgs) -> Result<Exit> {
         Some(digest) => builder.with_id(digest.id),
         None => builder,
     };
-    let sorted = sorter.finish()?;
+    let mut sorted = sorter.finish()?;
     let entries = sorted.summary().entries_max;
     let progress = Progress::start(args.show(), "writing", Unit::Entries, Some(entries));
-    let mut watched = Watched { run: sorted, progress, stop: &stop, count: 0 };
-    let stats = builder.build(&mut watched)?;
+    let stats = builder.build(&mut sorted, &stop.watch(progress))?;
     let outcome = Outcome {
         bad_rows,
-        duplicates: watched.run.duplicates(),
+        duplicates: sorted.duplicates(),
         input_bytes: meter.bytes(),
         seconds: start.elapsed().as_secs_f64(),
     };
-    drop(watched);
     args.report(&stats, &outcome)?;
     Ok(Exit::Done)
 }
@@ -203,41 +201,5 @@ impl BuildArgs {
             stats.index_bits_per_key(),
             units::bytes(units::per_second(input_bytes, seconds)),
         ))
-    }
-}
-
-/// A run that shows progress and ends when the user presses Ctrl-C.
-struct Watched<'a, R> {
-    run: R,
-    progress: Progress,
-    stop: &'a Stop,
-    count: u64,
-}
-
-impl<R: Run> Run for Watched<'_, R> {
-    fn seed(&self) -> Seed {
-        self.run.seed()
-    }
-
-    fn summary(&self) -> Summary {
-        self.run.summary()
-    }
-
-    #[inline]
-    fn advance(&mut self) -> hashfold::Result<bool> {
-        const ENTRIES_BETWEEN_LOOKS: u64 = 1 << 12;
-        if self.count.is_multiple_of(ENTRIES_BETWEEN_LOOKS) {
-            if self.stop.is_asked() {
-                return Err(Error::new(ErrorKind::Stopped));
-            }
-            self.progress.set(self.count);
-        }
-        self.count += 1;
-        self.run.advance()
-    }
-
-    #[inline]
-    fn entry(&self) -> Entry<'_> {
-        self.run.entry()
     }
 }

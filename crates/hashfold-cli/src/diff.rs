@@ -9,7 +9,6 @@ use crate::{
     release::{changes_json, changes_text},
     stop::Stop,
     units,
-    watch::Watcher,
 };
 use clap::Args;
 use hashfold::{
@@ -106,9 +105,8 @@ impl DiffArgs {
     ) -> Result<(DeltaInfo, Changes)> {
         let show = if self.json { Show::Json } else { Show::Text };
         let total = [from, to].map(|version| *version.info().entries().end()).iter().sum();
-        let watcher = Watcher::new(stop);
-        watcher.show(Some(Progress::start(show, "comparing", Unit::Entries, Some(total))));
+        let progress = Progress::start(show, "comparing", Unit::Entries, Some(total));
         let (disk, executor) = (device::disk(), device::executor(None));
-        Ok(store::diff(disk.as_ref(), from, to, path, &executor, &watcher.watch())?)
+        Ok(store::diff(disk.as_ref(), from, to, path, &executor, &stop.watch(progress))?)
     }
 }

@@ -12,7 +12,7 @@ use clap::Args;
 use hashfold::{
     Error, ErrorClass, ErrorKind,
     store::{self, Reason, Removed, Retention, StoreWriter},
-    work::{Clock as _, SystemClock},
+    work::{Clock as _, SystemClock, Watch},
 };
 use serde_json::json;
 use std::{
@@ -70,13 +70,13 @@ pub(crate) fn run(args: &GcArgs) -> Result<Exit> {
     if args.lost {
         give_up_lost(&args.store, &mut writer, args.json)?;
     }
-    let mut pause = |bytes| args.pause(bytes, &stop);
+    let watch = args.watch(&stop);
     let discarded = match args.unpublished {
-        true => discard(&mut writer, &rules, &mut pause),
+        true => discard(&mut writer, &rules, &watch),
         false => Ok(Removed::default()),
     };
     let removed = discarded.and_then(|discarded| {
-        let mut removed = writer.collect(&rules, &mut pause)?;
+        let mut removed = writer.collect(&rules, &watch)?;
         removed.versions.splice(0..0, discarded.versions);
         removed.tables += discarded.tables;
         removed.bytes += discarded.bytes;
@@ -115,7 +115,7 @@ fn give_up_lost(folder: &Path, writer: &mut StoreWriter, json: bool) -> Result<(
 fn discard(
     writer: &mut StoreWriter,
     rules: &Retention,
-    pause: &mut dyn FnMut(u64) -> hashfold::Result<()>,
+    watch: &Watch,
 ) -> hashfold::Result<Removed> {
     let mut removed = Removed::default();
     for number in writer.numbers()? {
@@ -132,7 +132,7 @@ fn discard(
                 removed.versions.extend(one.versions);
                 removed.tables += one.tables;
                 removed.bytes += one.bytes;
-                pause(one.bytes)?;
+                watch.add(one.bytes)?;
             }
             Err(error) if matches!(error.kind(), ErrorKind::Busy) => {}
             Err(error) => return Err(error),
@@ -142,20 +142,23 @@ fn discard(
 }
 
 impl GcArgs {
-    /// Takes as long as so many bytes may take.
-    fn pause(&self, bytes: u64, stop: &Stop) -> hashfold::Result<()> {
+    /// A watch that takes as long as the bytes may take, and ends when the user asks to stop.
+    fn watch(&self, stop: &Stop) -> Watch {
         let rate = self.rate.unwrap_or(usize::MAX).max(1) as f64;
-        let end = Instant::now() + Duration::from_secs_f64(bytes as f64 / rate);
-        loop {
-            if stop.is_asked() {
-                return Err(Error::new(ErrorKind::Stopped));
+        let stop = stop.clone();
+        Watch::new(move |bytes| {
+            let end = SystemClock.now() + Duration::from_secs_f64(bytes as f64 / rate);
+            loop {
+                if stop.is_asked() {
+                    return Err(Error::new(ErrorKind::Stopped));
+                }
+                let left = end.saturating_sub(SystemClock.now());
+                if left.is_zero() {
+                    return Ok(());
+                }
+                SystemClock.sleep(left.min(STOP_CHECK));
             }
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            SystemClock.sleep(left.min(STOP_CHECK));
-        }
+        })
     }
 
     fn report(&self, removed: &Removed, seconds: f64) -> Result<()> {

@@ -37,7 +37,6 @@ mod update;
 mod verify;
 mod verify_store;
 mod versions;
-mod watch;
 
 use crate::failure::{Exit, Result};
 use clap::{Parser, Subcommand};

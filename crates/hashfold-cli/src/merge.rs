@@ -8,7 +8,6 @@ use crate::{
     progress::{Progress, Show, Unit},
     stop::Stop,
     units,
-    watch::Watcher,
 };
 use clap::Args;
 use hashfold::{
@@ -38,24 +37,23 @@ pub(crate) struct MergeArgs {
 pub(crate) fn run(args: &MergeArgs) -> Result<Exit> {
     let start = Instant::now();
     let current = folder::current(&args.store)?;
-    let watcher = Watcher::new(&Stop::on_signals()?);
+    let stop = Stop::on_signals()?;
     let executor = device::executor(args.threads);
-    let mut writer = folder::open_store(&args.store, executor)?.watched_by(watcher.watch());
+    let mut writer = folder::open_store(&args.store, executor)?;
     let old = writer.version(current)?;
     if old.deltas() == 0 {
         return args.report(&old, None);
     }
     let show = if args.json { Show::Json } else { Show::Text };
     let total = Some(*old.entries().end());
-    watcher.show(Some(Progress::start(show, "writing", Unit::Entries, total)));
+    let progress = Progress::start(show, "writing", Unit::Entries, total);
     let batch = writer.batch(SortOptions::default())?;
     let facts = VersionFacts {
         id: device::random()?,
         created_s: device::now_s(),
         provenance: vec![("command".into(), b"merge".into())],
     };
-    let info = writer.write(batch, Mode::Merge, facts)?;
-    watcher.show(None);
+    let info = writer.write(batch, Mode::Merge, facts, &stop.watch(progress))?;
     writer.publish(info.name.number)?;
     args.report(&info, Some((old.deltas(), start)))
 }

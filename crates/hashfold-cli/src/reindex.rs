@@ -6,7 +6,10 @@ use crate::{
     folder,
     options::IndexArgs,
     output::write_line,
-    stat, units,
+    progress::{Progress, Show, Unit},
+    stat,
+    stop::Stop,
+    units,
 };
 use clap::Args;
 use hashfold::table;
@@ -31,7 +34,10 @@ pub(crate) struct ReindexArgs {
 pub(crate) fn run(args: &ReindexArgs) -> Result<Exit> {
     let start = Instant::now();
     folder::refuse_store(&args.table, "it keeps the index that it was made with")?;
-    let stats = table::reindex(&device::disk(), &args.table, &args.index.options())?;
+    let show = if args.json { Show::Nothing } else { Show::Text };
+    let watch = Stop::never().watch(Progress::start(show, "indexing", Unit::Entries, None));
+    let stats = table::reindex(&device::disk(), &args.table, &args.index.options(), &watch)?;
+    drop(watch);
     if args.json {
         write_line(stat::to_json(&stats))?;
     } else {

@@ -1,12 +1,16 @@
 //! Signals: Ctrl-C sets a flag that long work looks at; a file that grows too long is an error.
 
-use crate::failure::{Exit, Failure, Result};
+use crate::{
+    failure::{Exit, Failure, Result},
+    progress::Progress,
+};
+use hashfold::{ErrorKind, work::Watch};
 use signal_hook::{
     consts::{SIGINT, SIGTERM, SIGXFSZ},
     flag::{register, register_conditional_shutdown},
 };
 use std::sync::{
-    Arc,
+    Arc, Mutex, PoisonError,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
@@ -34,6 +38,22 @@ impl Stop {
                 .map_err(|error| Failure::io("Ctrl-C", "be handled", &error))?;
         }
         Ok(Stop(flag))
+    }
+
+    /// A watch of a call of the library that shows this phase, until it is dropped, and ends the
+    /// call when the user asks to stop.
+    pub(crate) fn watch(&self, phase: Progress) -> Watch {
+        let (this, phase) = (self.clone(), Mutex::new((phase, 0)));
+        Watch::new(move |more| {
+            if this.is_asked() {
+                return Err(ErrorKind::Stopped.into());
+            }
+            // What is shown is for people, and may be a little wrong after a panic.
+            let (progress, done) = &mut *phase.lock().unwrap_or_else(PoisonError::into_inner);
+            *done += more;
+            progress.set(*done);
+            Ok(())
+        })
     }
 
     /// A flag that is never set: signals end the process as ever.

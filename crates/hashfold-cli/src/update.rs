@@ -13,7 +13,6 @@ use crate::{
     schema::{self, Schema},
     stop::Stop,
     units,
-    watch::Watcher,
 };
 use clap::{Args, ValueEnum};
 use hashfold::store::{
@@ -133,7 +132,7 @@ impl UpdateArgs {
         let options = self.read_options(sample)?;
         // Opening the input may wait forever (a pipe), so signals are handled only after it.
         let inputs = Inputs::open(&self.batches, options)?;
-        let watcher = Watcher::new(&Stop::on_signals()?);
+        let stop = Stop::on_signals()?;
         let (schema, meter) = (inputs.schema.clone(), inputs.meter.clone());
         let executor = device::executor(self.threads);
         let mut writer = match sample {
@@ -142,10 +141,9 @@ impl UpdateArgs {
                 let options = self.store_options(&schema)?;
                 StoreWriter::create(device::disk(), &self.store, options, executor)?
             }
-        }
-        .watched_by(watcher.watch());
+        };
         let result = self
-            .make(&mut writer, inputs, &meter, &watcher)
+            .make(&mut writer, inputs, &meter, &stop)
             .and_then(|made| self.finish(&mut writer, made, start));
         self.leave(writer, sample.is_none());
         result
@@ -158,14 +156,14 @@ impl UpdateArgs {
                 "--mode replace needs batches; a delta file changes the current version",
             ));
         }
-        let watcher = Watcher::new(&Stop::on_signals()?);
+        let stop = Stop::on_signals()?;
         let executor = device::executor(self.threads);
-        let mut writer = folder::open_store(&self.store, executor)?.watched_by(watcher.watch());
+        let mut writer = folder::open_store(&self.store, executor)?;
         let entries = check_delta(&writer, &self.store, delta)?;
-        watcher.show(Some(self.progress(&writer, entries)?));
+        let watch = stop.watch(self.progress(&writer, entries)?);
         let sort = self.rows.sort_options();
-        let info = writer.apply(delta, sort, self.mode.into(), self.facts()?)?;
-        watcher.show(None);
+        let info = writer.apply(delta, sort, self.mode.into(), self.facts()?, &watch)?;
+        drop(watch);
         let input_bytes = fs::metadata(delta).map_or(0, |metadata| metadata.len());
         self.finish(&mut writer, Made { info, bad_rows: 0, input_bytes }, start)
     }
@@ -183,17 +181,15 @@ impl UpdateArgs {
         writer: &mut StoreWriter,
         inputs: Inputs,
         meter: &Meter,
-        watcher: &Watcher,
+        stop: &Stop,
     ) -> Result<Made> {
         let mut batch = writer.batch(self.rows.sort_options())?;
         let feed = inputs.start(self.rows.files.bad_rows.clone())?;
         let progress = rows::progress(&self.batches, self.show());
-        let bad_rows = rows::take_all(feed, meter, progress, watcher.stop(), |key, value| {
-            Ok(batch.push(key, value)?)
-        })?;
-        watcher.show(Some(self.progress(writer, batch.entries())?));
-        let info = writer.write(batch, self.mode.into(), self.facts()?)?;
-        watcher.show(None);
+        let bad_rows =
+            rows::take_all(feed, meter, progress, stop, |key, value| Ok(batch.push(key, value)?))?;
+        let watch = stop.watch(self.progress(writer, batch.entries())?);
+        let info = writer.write(batch, self.mode.into(), self.facts()?, &watch)?;
         Ok(Made { info, bad_rows, input_bytes: meter.bytes() })
     }
 

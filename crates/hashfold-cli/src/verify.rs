@@ -6,6 +6,7 @@ use crate::{
     output::write_line,
     progress::{Progress, Show, Unit},
     source::SourceArgs,
+    stop::Stop,
     units, verify_store,
 };
 use clap::Args;
@@ -61,16 +62,9 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
         }
         Err(error) => return Err(error.into()),
     };
-    let mut progress = None;
-    let report = table.verify(&mut |done, total| {
-        progress
-            .get_or_insert_with(|| {
-                Progress::start(args.show(), "verifying", Unit::Blocks, Some(total))
-            })
-            .set(done);
-        Ok(())
-    })?;
-    drop(progress);
+    let blocks = Some(table.stats().blocks);
+    let progress = Progress::start(args.show(), "verifying", Unit::Blocks, blocks);
+    let report = table.verify(&Stop::never().watch(progress))?;
     args.conclude(&report)
 }
 

@@ -11,7 +11,7 @@ use crate::{
     verify::VerifyArgs,
 };
 use hashfold::{
-    Error, ErrorClass, ErrorKind,
+    ErrorClass,
     store::{self, CurrentFrom, Mending, Pointer, StoreReport, StoreWriter},
 };
 use serde_json::json;
@@ -136,14 +136,17 @@ fn check(
     found: &mut Found,
 ) -> Result<()> {
     let (disk, folder) = (device::disk(), &args.source.folder);
+    let bytes = store::versions(disk.as_ref(), folder)?
+        .into_iter()
+        .find_map(|(version, info)| info.ok().filter(|_| version == number))
+        .map(|info| info.bytes());
+    let watch = |phase| stop.watch(Progress::start(args.show(), phase, Unit::Bytes, bytes));
     let verify = || {
-        store::verify(disk.as_ref(), folder, number, &mut shown(args, "verifying", stop))
+        store::verify(disk.as_ref(), folder, number, &watch("verifying"))
             .map_err(folder::about_version(folder, number))
     };
     let mut report = match (writer, &args.repair_from) {
-        (Some(writer), Some(other)) => {
-            writer.repair(number, other, &mut shown(args, "repairing", stop))?
-        }
+        (Some(writer), Some(other)) => writer.repair(number, other, &watch("repairing"))?,
         _ => verify()?,
     };
     args.print_damage(&report.damage)?;
@@ -154,24 +157,6 @@ fn check(
     }
     found.left += report.damage.len() as u64;
     Ok(())
-}
-
-/// Returns a callback that shows progress and ends the work at Ctrl-C.
-fn shown(
-    args: &VerifyArgs,
-    phase: &'static str,
-    stop: &Stop,
-) -> impl FnMut(u64, u64) -> hashfold::Result<()> {
-    let (show, mut progress) = (args.show(), None);
-    move |done, total| {
-        if stop.is_asked() {
-            return Err(Error::new(ErrorKind::Stopped));
-        }
-        progress
-            .get_or_insert_with(|| Progress::start(show, phase, Unit::Bytes, Some(total)))
-            .set(done);
-        Ok(())
-    }
 }
 
 fn conclude(args: &VerifyArgs, found: &Found) -> Result<Exit> {

@@ -11,7 +11,7 @@ use hashfold::{
     io::{Disk, MemoryDisk},
     run::{Merge, Run, SortOptions, Sorter, Tombstones, VecRun},
     table::{HashIndex, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions},
-    work::Inline,
+    work::{Inline, Watch},
 };
 use std::{hint::black_box, path::Path, sync::Arc, time::Instant};
 
@@ -96,7 +96,7 @@ fn tables(entries: u64) {
     let options = TableOptions::new(SEED, 1);
     let builder = TableBuilder::create(disk.clone(), folder, options, Arc::new(Inline)).unwrap();
     let mut run = sorter(entries).finish().unwrap();
-    builder.build(&mut run).unwrap();
+    builder.build(&mut run, &Watch::default()).unwrap();
     let table = Table::open(&disk, folder, OpenOptions::default()).unwrap();
     measure("table in RAM, get", entries, || {
         let found = |i: &u64| table.get(&key(*i)).unwrap().is_some_and(|value| value == VALUE);

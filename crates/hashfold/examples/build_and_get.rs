@@ -1,6 +1,12 @@
 //! Builds a table of two entries and looks up keys in it. The same program stands in `README.md`.
 
-use hashfold::{Result, Seed, io::OsDisk, run::SortOptions, table::*, work::Threads};
+use hashfold::{
+    Result, Seed,
+    io::OsDisk,
+    run::SortOptions,
+    table::*,
+    work::{Threads, Watch},
+};
 use std::{path::Path, sync::Arc};
 
 fn main() -> Result<()> {
@@ -10,7 +16,7 @@ fn main() -> Result<()> {
     let mut sorter = builder.sorter(SortOptions::default())?; // takes entries in any order
     sorter.push(b"sky", Some(b"blue"))?;
     sorter.push(b"grass", Some(b"green"))?;
-    builder.build(&mut sorter.finish()?)?; // durable and current, or not at all
+    builder.build(&mut sorter.finish()?, &Watch::default())?; // durable and current, or not at all
 
     let table = Table::open(&(disk as _), folder, OpenOptions::default())?;
     assert_eq!(table.get(b"sky")?.as_deref(), Some(&b"blue"[..]));

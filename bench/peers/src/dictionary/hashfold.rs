@@ -10,7 +10,7 @@ use hashfold::{
     io::{Access, Disk, OsDisk},
     run::SortOptions,
     table::{IndexChoice, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions},
-    work::Threads,
+    work::{Watch, Threads},
 };
 use std::{io, path::Path, sync::Arc};
 
@@ -42,7 +42,7 @@ impl Dictionary for Hashfold {
             sorter.push(&data.key(i), Some(&value))?;
         }
         let mut run = sorter.finish()?;
-        let stats = builder.build(&mut run)?;
+        let stats = builder.build(&mut run, &Watch::default())?;
         if stats.entries != data.count {
             return Err(format!("{} entries of {}", stats.entries, data.count).into());
         }

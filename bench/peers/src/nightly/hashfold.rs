@@ -1,5 +1,6 @@
 //! Hashfold's store.
 
+use hashfold::work::Watch;
 use super::{
     Options, Peer, Reader, Store,
     book::{Night, Order},
@@ -74,7 +75,7 @@ impl Peer for Hashfold {
 
 fn write(writer: &mut StoreWriter, batch: Batch, mode: Mode, id: u64) -> Result<u64> {
     let facts = VersionFacts { id: mix(id), created_s: now_s(), provenance: Vec::new() };
-    Ok(writer.write(batch, mode, facts)?.name.number)
+    Ok(writer.write(batch, mode, facts, &Watch::default())?.name.number)
 }
 
 fn now_s() -> u64 {
@@ -119,7 +120,7 @@ impl Store for Open {
         let rules = Retention { keep: 1, age_s_min: 0, now_s: now_s(), free_bytes_min: 0 };
         // The follower lets go of what it had before.
         self.follower.refresh()?;
-        self.writer().0.collect(&rules, &mut |_| Ok(()))?;
+        self.writer().0.collect(&rules, &Watch::default())?;
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use hashfold::{
     io::{Access, Disk, MemoryDisk, OsDisk},
     run::SortOptions,
     table::{HashIndex, IndexChoice, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions},
-    work::{Executor, Inline, Threads},
+    work::{Executor, Inline, Threads, Watch},
 };
 use std::{path::Path, sync::Arc};
 
@@ -254,7 +254,7 @@ fn locations(bench: &TableBench, report: &Report) -> Result<()> {
             )?;
         }
         let mut run = sorter.finish()?;
-        let stats = builder.build(&mut run)?;
+        let stats = builder.build(&mut run, &Watch::default())?;
         let bits = stats.index.location_bytes as f64 * 8.0 / count as f64;
         let name = format!("table.locations.{name}.bits_per_key");
         report.add(&name, bits, "bits", count, stats.data_bytes);
@@ -359,7 +359,7 @@ impl Scene<'_> {
             Ok(sorter.push(key, value)?)
         })?;
         let mut run = sorter.finish()?;
-        let stats = builder.build(&mut run)?;
+        let stats = builder.build(&mut run, &Watch::default())?;
         ensure(stats.entries == self.pairs.count, || {
             format!("{} entries were built", stats.entries)
         })
@@ -372,7 +372,7 @@ impl Scene<'_> {
         for (suffix, choice) in [("", IndexChoice::Auto), (".dense", IndexChoice::Dense)] {
             if choice != IndexChoice::Auto {
                 let options = IndexOptions { choice, ..IndexOptions::default() };
-                hashfold::table::reindex(&disk, self.table, &options)?;
+                hashfold::table::reindex(&disk, self.table, &options, &Watch::default())?;
             }
             let options = OpenOptions { data: Access::Direct, ..OpenOptions::default() };
             let table = Table::open(&disk, self.table, options)?;

@@ -9,6 +9,7 @@ use crate::{
     folder,
     output::write_line,
     progress::{Progress, Show, Unit},
+    stop::Stop,
     units,
 };
 use clap::Args;
@@ -59,9 +60,8 @@ pub(crate) fn run(args: &MergeArgs) -> Result<Exit> {
         filter.insert_run(&mut other.scan(&io)?, other.stats().items)?;
     }
     let show = if args.json { Show::Json } else { Show::Text };
-    let mut progress = Progress::start(show, "merging", Unit::Entries, None);
-    filter.merge_with(&mut |done| progress.set(done))?;
-    drop(progress);
+    let progress = Progress::start(show, "merging", Unit::Entries, None);
+    filter.merge_with(&Stop::never().watch(progress))?;
     args.report(&filter, start)
 }
 

@@ -12,7 +12,7 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{
-    Error, ErrorClass, ErrorKind,
+    ErrorClass,
     filter::cascade::{CascadeReport, verify_cascade},
 };
 use serde_json::json;
@@ -38,12 +38,8 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
     let _lock = disk.lock(&args.filter)?;
     let stop = Stop::on_signals()?;
     let show = if args.json { Show::Json } else { Show::Text };
-    let mut progress = Progress::start(show, "verifying", Unit::Entries, None);
-    let report = verify_cascade(disk.as_ref(), &args.filter, &mut |done| {
-        progress.set(done);
-        if stop.is_asked() { Err(Error::new(ErrorKind::Stopped)) } else { Ok(()) }
-    });
-    drop(progress);
+    let progress = Progress::start(show, "verifying", Unit::Entries, None);
+    let report = verify_cascade(disk.as_ref(), &args.filter, &stop.watch(progress));
     match report {
         Ok(report) => args.conclude(&report),
         // Damage that prevents opening the filter is reported like any other.

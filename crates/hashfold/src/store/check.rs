@@ -12,6 +12,7 @@ use crate::{
     error::{Error, ErrorClass, ErrorKind, Place, Result},
     folder::{TABLES, VERSIONS},
     io::{Access, Buffer, Disk, replace_file},
+    work::Watch,
 };
 use std::path::Path;
 
@@ -29,14 +30,8 @@ pub struct StoreReport {
 }
 
 /// Reads all files of a version and compares them with the hashes of the bytes that were written.
-/// `progress` is called with the number of checked bytes and the number of all bytes; an error that
-/// it returns ends the check.
-pub fn verify(
-    disk: &dyn Disk,
-    folder: &Path,
-    number: u64,
-    progress: &mut dyn FnMut(u64, u64) -> Result<()>,
-) -> Result<StoreReport> {
+/// `watch` counts bytes.
+pub fn verify(disk: &dyn Disk, folder: &Path, number: u64, watch: &Watch) -> Result<StoreReport> {
     let mut report = StoreReport::default();
     let path = folder.join(VERSIONS).join(file_name(number));
     let of = Pointer::read(disk, folder).ok();
@@ -53,7 +48,6 @@ pub fn verify(
         }
         info => info?,
     };
-    let (total, mut done) = (info.bytes(), 0);
     for layer in info.layers() {
         let table = folder_of(&folder.join(TABLES), layer.table);
         report.tables += 1;
@@ -65,13 +59,9 @@ pub fn verify(
             }
         };
         for file in &tree.files {
-            check_file(disk, &table, file, &mut report, &mut |bytes| {
-                done += bytes;
-                progress(done, total)
-            })?;
+            check_file(disk, &table, file, &mut report, watch)?;
         }
     }
-    progress(total, total)?;
     Ok(report)
 }
 
@@ -80,7 +70,7 @@ fn check_file(
     table: &Path,
     tree: &FileTree,
     report: &mut StoreReport,
-    progress: &mut dyn FnMut(u64) -> Result<()>,
+    watch: &Watch,
 ) -> Result<()> {
     let path = table.join(&tree.name);
     let file = match disk.open(&path, Access::Direct) {
@@ -97,15 +87,14 @@ fn check_file(
     }
     let StoreReport { damage, bytes, .. } = report;
     check_pieces(file.as_ref(), tree, &mut |piece, good| {
-        *bytes += piece.bytes.end - piece.bytes.start;
+        let len = piece.bytes.end - piece.bytes.start;
+        *bytes += len;
         if good.is_none() && piece.bytes.end <= size {
-            let len = piece.bytes.end - piece.bytes.start;
             let error = Error::field("BLAKE3 of a piece", tree::hex(&piece.hash), "another");
             let error = error.at(&file.place().offset(piece.bytes.start));
             damage.push(error);
-            return progress(len);
         }
-        progress(piece.bytes.end - piece.bytes.start)
+        watch.add(len)
     })
 }
 
@@ -132,13 +121,8 @@ fn is_damage(error: &Error) -> bool {
 impl StoreWriter {
     /// Mends a version from another copy of the store, in the folder `other`: copies each piece
     /// that is missing or damaged here and whole there. Returns the damage, and the number of
-    /// pieces that were mended.
-    pub fn repair(
-        &mut self,
-        number: u64,
-        other: &Path,
-        progress: &mut dyn FnMut(u64, u64) -> Result<()>,
-    ) -> Result<StoreReport> {
+    /// pieces that were mended. `watch` counts bytes that were checked.
+    pub fn repair(&mut self, number: u64, other: &Path, watch: &Watch) -> Result<StoreReport> {
         self.settle()?;
         let (info, lost) = match self.version(number) {
             Ok(info) => (info, None),
@@ -153,7 +137,7 @@ impl StoreWriter {
                 }
             }
         };
-        let mut report = verify(self.disk.as_ref(), &self.folder, number, progress)?;
+        let mut report = verify(self.disk.as_ref(), &self.folder, number, watch)?;
         if !report.damage.is_empty() {
             for layer in info.layers() {
                 // Damage that the copy cannot mend is reported, and the rest is mended.

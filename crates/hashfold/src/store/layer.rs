@@ -12,16 +12,12 @@ use crate::{
     manifest::{self, Manifest},
     run::{Entry, Run, Summary},
     table::{IndexChoice, IndexOptions, TableBuilder, TableOptions},
-    work::Executor,
+    work::{Executor, Watch},
 };
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-
-/// A callback for progress: called with the number of entries written or read since the last call.
-/// An error that it returns ends the work.
-pub type Watch = Arc<dyn Fn(u64) -> Result<()> + Send + Sync>;
 
 /// Bits per key of the fingerprints of a delta: all but 1 in 256 lookups of absent keys read
 /// nothing.
@@ -29,9 +25,6 @@ const DELTA_ABSENT_BITS: u32 = 8;
 
 /// The suffix of files that are being mended, which are written beside the tables.
 pub(super) const MENDED: &str = ".mended";
-
-/// Number of entries between two calls of a [`Watch`].
-pub(super) const WATCH_EVERY: u64 = 1 << 12;
 
 /// The kind of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,22 +69,21 @@ impl LayerBuilder {
         let executor = self.executor.clone();
         let builder =
             TableBuilder::create_part(disk.clone(), &folder, self.options(kind), executor)?;
-        let mut watched = Watched::new(run, self.watch.clone());
+        let mut measured = Measured::new(run);
         match kind {
-            Kind::Base => builder.build(&mut watched)?,
-            Kind::Delta => builder.build(&mut Tagged::new(&mut watched))?,
+            Kind::Base => builder.build(&mut measured, &self.watch)?,
+            Kind::Delta => builder.build(&mut Tagged::new(&mut measured), &self.watch)?,
         };
-        watched.tell()?;
         let manifest = Manifest::read(self.disk.as_ref(), &folder)?;
         let names = manifest.files.into_iter().map(|file| file.name);
         let tree = disk.tree(names.chain([manifest::NAME.to_owned()]));
         tree.write(self.disk.as_ref(), &folder, self.seed, self.id)?;
         Ok(Layer {
             table: self.id,
-            entries: watched.sizes.entries_max,
-            deletions: watched.deletions,
-            hashes: watched.hashes.map(|(first, last)| first..=last),
-            sizes: watched.sizes,
+            entries: measured.sizes.entries_max,
+            deletions: measured.deletions,
+            hashes: measured.hashes.map(|(first, last)| first..=last),
+            sizes: measured.sizes,
             bytes: tree.files.iter().map(FileTree::size).sum(),
             root: tree.root(),
         })
@@ -116,27 +108,20 @@ impl LayerBuilder {
 }
 
 /// A run that collects the facts of its entries for the version file.
-struct Watched<R> {
+struct Measured<R> {
     run: R,
-    watch: Watch,
-    /// Number of entries since the last call of the watch.
-    untold: u64,
     deletions: u64,
     hashes: Option<(KeyHash, KeyHash)>,
     sizes: Summary,
 }
 
-impl<R: Run> Watched<R> {
-    fn new(run: R, watch: Watch) -> Watched<R> {
-        Watched { run, watch, untold: 0, deletions: 0, hashes: None, sizes: Summary::EMPTY }
-    }
-
-    fn tell(&mut self) -> Result<()> {
-        (self.watch)(std::mem::take(&mut self.untold))
+impl<R: Run> Measured<R> {
+    fn new(run: R) -> Measured<R> {
+        Measured { run, deletions: 0, hashes: None, sizes: Summary::EMPTY }
     }
 }
 
-impl<R: Run> Run for Watched<R> {
+impl<R: Run> Run for Measured<R> {
     fn seed(&self) -> Seed {
         self.run.seed()
     }
@@ -147,14 +132,10 @@ impl<R: Run> Run for Watched<R> {
 
     #[inline]
     fn advance(&mut self) -> Result<bool> {
-        if self.untold == WATCH_EVERY {
-            self.tell()?;
-        }
         if !self.run.advance()? {
             return Ok(false);
         }
         let entry = self.run.entry();
-        self.untold += 1;
         self.deletions += u64::from(entry.value.is_none());
         self.sizes.add(entry.key, entry.value);
         let first = self.hashes.map_or(entry.hash, |(first, _)| first);

@@ -20,7 +20,7 @@
 //! - A store has one writer at a time: [`StoreWriter`].
 //!
 //! ```
-//! use hashfold::{Seed, io::{Disk, MemoryDisk}, run::SortOptions, store::*, table::{IndexOptions, OpenOptions}, work::Inline};
+//! use hashfold::{Seed, io::{Disk, MemoryDisk}, run::SortOptions, store::*, table::{IndexOptions, OpenOptions}, work::{Inline, Watch}};
 //! use std::{path::Path, sync::Arc};
 //!
 //! let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
@@ -31,13 +31,13 @@
 //!
 //! let mut batch = writer.batch(SortOptions::default())?;
 //! batch.push(b"sky", Some(b"blue"))?;
-//! let first = writer.write(batch, Mode::Auto, VersionFacts { id: 11, ..VersionFacts::default() })?;
+//! let first = writer.write(batch, Mode::Auto, VersionFacts { id: 11, ..VersionFacts::default() }, &Watch::default())?;
 //! writer.publish(first.name.number)?;
 //! let reader = Follower::open(disk, folder, OpenOptions::default())?;
 //!
 //! let mut night = writer.batch(SortOptions::default())?;
 //! night.push(b"sky", Some(b"black"))?;
-//! let second = writer.write(night, Mode::Auto, VersionFacts { id: 12, ..VersionFacts::default() })?;
+//! let second = writer.write(night, Mode::Auto, VersionFacts { id: 12, ..VersionFacts::default() }, &Watch::default())?;
 //! writer.publish(second.name.number)?;
 //! assert_eq!(reader.version().get(b"sky")?.as_deref(), Some(&b"blue"[..]));
 //! reader.refresh()?;
@@ -73,7 +73,6 @@ pub use self::{
     check::{StoreReport, verify},
     delta::{DeltaInfo, DeltaReader, VisitChange},
     gates::{Gates, Objection, Report, Sample},
-    layer::Watch,
     mend::{CurrentFrom, Mending},
     pointer::{NAME, Pointer, VersionName},
     publish::Pin,

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     error::{Error, Place, Result},
     table::OpenOptions,
+    work::Watch,
 };
 
 impl StoreWriter {
@@ -30,7 +31,7 @@ impl StoreWriter {
             got: lost.to_string(),
         }));
         if gates.read_back {
-            let found = verify(self.disk.as_ref(), &self.folder, number, &mut |_, _| Ok(()))?;
+            let found = verify(self.disk.as_ref(), &self.folder, number, &Watch::default())?;
             report.objections.extend(found.damage.into_iter().map(|damage| Objection {
                 what: "bytes read back",
                 expected: "those that were written".to_owned(),

@@ -10,6 +10,7 @@ use crate::{
     error::{Error, ErrorKind, Place, Result},
     folder::VERSIONS,
     io::Lock,
+    work::Watch,
 };
 use std::collections::HashSet;
 
@@ -65,14 +66,10 @@ pub struct Removed {
 }
 
 impl StoreWriter {
-    /// Removes the versions that no rule keeps, and the tables that no version needs. `pace` is
-    /// called with the number of bytes that were freed since its last call; it may block, to limit
-    /// the rate. An error that it returns ends the collection; the next one removes the rest.
-    pub fn collect(
-        &mut self,
-        rules: &Retention,
-        pace: &mut dyn FnMut(u64) -> Result<()>,
-    ) -> Result<Removed> {
+    /// Removes the versions that no rule keeps, and the tables that no version needs. `watch` counts
+    /// bytes that were freed; it may block, to limit the rate. After a collection that it ends, the
+    /// next one removes the rest.
+    pub fn collect(&mut self, rules: &Retention, watch: &Watch) -> Result<Removed> {
         self.settle()?;
         // If the current version is lost or damaged, any other version may be needed.
         self.parent()?;
@@ -80,7 +77,7 @@ impl StoreWriter {
         let mut spare = Vec::new();
         for (number, reason) in self.judge(rules)? {
             match reason {
-                None => self.remove_version(number, &mut removed, pace)?,
+                None => self.remove_version(number, &mut removed, watch)?,
                 Some(reason @ (Reason::New | Reason::Young)) => spare.push((number, reason)),
                 Some(reason) => removed.kept.push((number, reason)),
             }
@@ -89,7 +86,7 @@ impl StoreWriter {
         for (number, reason) in spare {
             let is_full = self.disk.free_bytes(&self.folder)? < rules.free_bytes_min;
             match is_full && previous != Some(number) {
-                true => self.remove_version(number, &mut removed, pace)?,
+                true => self.remove_version(number, &mut removed, watch)?,
                 false => removed.kept.push((number, reason)),
             }
         }
@@ -112,7 +109,7 @@ impl StoreWriter {
             return Err(Error::argument("version to discard", expected, number));
         }
         let mut removed = Removed::default();
-        self.remove_version(number, &mut removed, &mut |_| Ok(()))?;
+        self.remove_version(number, &mut removed, &Watch::default())?;
         match removed.kept.is_empty() {
             true => Ok(removed),
             false => {
@@ -187,12 +184,7 @@ impl StoreWriter {
     }
 
     /// Removes a version that no reader has open, and the tables that only this version has.
-    fn remove_version(
-        &mut self,
-        number: u64,
-        removed: &mut Removed,
-        pace: &mut dyn FnMut(u64) -> Result<()>,
-    ) -> Result<()> {
+    fn remove_version(&mut self, number: u64, removed: &mut Removed, watch: &Watch) -> Result<()> {
         let path = self.folder.join(VERSIONS).join(file_name(number));
         let _lock: Box<dyn Lock> = match self.disk.lock(&path) {
             Ok(lock) => lock,
@@ -222,7 +214,7 @@ impl StoreWriter {
             let bytes = remove_table(self.disk.as_ref(), &folder)?;
             removed.tables += 1;
             removed.bytes += bytes;
-            pace(bytes)?;
+            watch.add(bytes)?;
         }
         Ok(())
     }

@@ -8,13 +8,13 @@ use crate::{
     key::{KeyHash, Seed},
     run::{Run, SortOptions, VecRun},
     table::{IndexOptions, OpenOptions},
-    work::{Executor, Inline, Threads, testing::Late},
+    work::{Executor, Inline, Threads, Watch, testing::Late},
 };
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -75,7 +75,7 @@ fn write(
     for (key, value) in entries {
         batch.push(key, value.as_deref())?;
     }
-    writer.write(batch, mode, facts(id))
+    writer.write(batch, mode, facts(id), &Watch::default())
 }
 
 fn update(map: &mut Map, entries: &[(Vec<u8>, Option<Vec<u8>>)]) {
@@ -146,7 +146,7 @@ fn chunks_take_values_as_large_as_the_memory_of_one() {
             for (key, value) in &entries {
                 batch.push(key, value.as_deref()).unwrap();
             }
-            let info = writer.write(batch, mode, facts(id)).unwrap();
+            let info = writer.write(batch, mode, facts(id), &Watch::default()).unwrap();
             writer.publish(info.name.number).unwrap();
             if mode == Mode::Replace {
                 map.clear();
@@ -182,8 +182,7 @@ fn agree_with_maps(chunks: u32, executor: &Arc<dyn Executor>, seed: u64) {
     }
     for (number, map) in (1..).zip(&maps) {
         check(&open(&disk, number), map, KEYS);
-        let mut read = |_, _| Ok(());
-        let report = verify(disk.as_ref(), Path::new(FOLDER), number, &mut read).unwrap();
+        let report = verify(disk.as_ref(), Path::new(FOLDER), number, &Watch::default()).unwrap();
         assert!(report.damage.is_empty(), "{:?}", report.damage);
     }
 }
@@ -307,19 +306,20 @@ fn a_delta_file_makes_the_same_version_elsewhere() {
         let (old, new) = (open(&here, 1), open(&here, 2));
         let path = PathBuf::from("file.delta");
         let inline: Arc<dyn Executor> = Arc::new(Inline);
-        let unwatched: Watch = Arc::new(|_| Ok(()));
+        let unwatched = Watch::default();
         let (info, changes) = diff(there.as_ref(), &old, &new, &path, &inline, &unwatched).unwrap();
         assert_eq!(changes, count(&scan_all(&old), &scan_all(&new)));
         assert_eq!((info.entries, info.deletions), (changes.total(), changes.removed));
         let mut writer =
             StoreWriter::open(there.clone(), Path::new(FOLDER), Arc::new(Inline)).unwrap();
         let sort = SortOptions::within(1 << 20);
-        let made = writer.apply(&path, sort, Mode::Merge, facts(77)).unwrap();
+        let made = writer.apply(&path, sort, Mode::Merge, facts(77), &Watch::default()).unwrap();
         assert_eq!(made.name.id, 2);
         writer.publish(made.name.number).unwrap();
         assert!(scan_all(&open(&there, made.name.number)) == scan_all(&new));
         // The delta does not lead from the version that is current now.
-        let error = writer.apply(&path, sort, Mode::Merge, facts(78)).unwrap_err();
+        let error =
+            writer.apply(&path, sort, Mode::Merge, facts(78), &Watch::default()).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Mismatch { .. }), "{error}");
     }
 }
@@ -338,17 +338,15 @@ fn a_diff_tells_how_far_it_is_and_can_be_stopped() {
     };
     let told = Arc::new(AtomicU64::new(0));
     let teller = told.clone();
-    diff(
-        &(Arc::new(move |more| {
-            teller.fetch_add(more, Relaxed);
-            Ok(())
-        }) as Watch),
-    )
+    diff(&Watch::new(move |more| {
+        teller.fetch_add(more, Relaxed);
+        Ok(())
+    }))
     .unwrap();
     let told = told.load(Relaxed);
     assert!((80_000..=100_100).contains(&told), "{told}");
-    // The progress callback is called although nothing differs.
-    let error = diff(&(Arc::new(|_| Err(ErrorKind::Stopped.into())) as Watch)).unwrap_err();
+    // The watch is called although nothing differs.
+    let error = diff(&Watch::new(|_| Err(ErrorKind::Stopped.into()))).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Stopped), "{error}");
 }
 
@@ -366,7 +364,7 @@ fn what_is_needed_stays_and_what_is_not_goes() {
     let held = open(&disk, 3);
     writer.pin(2, Pin::Keep).unwrap();
     let rules = Retention { keep: 0, age_s_min: 0, now_s: 100, free_bytes_min: 0 };
-    let removed = writer.collect(&rules, &mut |_| Ok(())).unwrap();
+    let removed = writer.collect(&rules, &Watch::default()).unwrap();
     assert_eq!(removed.versions, [1, 4]);
     assert_eq!(
         removed.kept,
@@ -379,12 +377,12 @@ fn what_is_needed_stays_and_what_is_not_goes() {
     drop(held);
     writer.pin(2, Pin::Release).unwrap();
     let young = Retention { age_s_min: 98, ..rules };
-    let removed = writer.collect(&young, &mut |_| Ok(())).unwrap();
+    let removed = writer.collect(&young, &Watch::default()).unwrap();
     assert_eq!((removed.versions, removed.tables), (vec![2], 2));
     // If the clock went back, every version is young.
     let early = Retention { now_s: 0, age_s_min: 1, ..rules };
-    assert!(writer.collect(&early, &mut |_| Ok(())).unwrap().versions.is_empty());
-    let removed = writer.collect(&rules, &mut |_| Ok(())).unwrap();
+    assert!(writer.collect(&early, &Watch::default()).unwrap().versions.is_empty());
+    let removed = writer.collect(&rules, &Watch::default()).unwrap();
     assert_eq!(removed.versions, [3]);
     let mut tables = disk.list(&Path::new(FOLDER).join("tables")).unwrap();
     tables.retain(|name| name.len() == 16);
@@ -442,7 +440,7 @@ fn a_version_that_is_gone_can_come_back_under_its_id() {
     write(&mut writer, &[(entries[0].0.clone(), None)], Mode::Delta, 2).unwrap();
     writer.publish(2).unwrap();
     let rules = Retention { keep: 0, age_s_min: 0, now_s: 100, free_bytes_min: 0 };
-    let removed = writer.collect(&rules, &mut |_| Ok(())).unwrap();
+    let removed = writer.collect(&rules, &Watch::default()).unwrap();
     // The tables of version 1 are the bases of version 2.
     assert_eq!((removed.versions, removed.tables), (vec![1], 0));
     let again = write(&mut writer, &entries[..1], Mode::Merge, 1).unwrap();
@@ -491,7 +489,7 @@ fn nothing_is_removed_while_the_current_version_is_lost_or_damaged() {
         let mut writer =
             StoreWriter::open(disk.clone(), Path::new(FOLDER), Arc::new(Inline)).unwrap();
         let rules = Retention { keep: 0, age_s_min: 0, now_s: 100, free_bytes_min: 0 };
-        assert!(writer.collect(&rules, &mut |_| Ok(())).is_err(), "{damage}");
+        assert!(writer.collect(&rules, &Watch::default()).is_err(), "{damage}");
         let tables = disk.list(&Path::new(FOLDER).join("tables")).unwrap();
         assert_eq!(tables.len(), 4, "{damage}");
         // An earlier version can then not be compared, and can still be published.
@@ -603,14 +601,14 @@ fn damage_is_named_and_mended_from_another_copy() {
     for (i, path) in files.iter().enumerate() {
         for damage in ["gone", "short", "flipped", "long"] {
             harm(&*shared, path, damage, i);
-            let check = || verify(&*shared, Path::new(FOLDER), 1, &mut |_, _| Ok(())).unwrap();
+            let check = || verify(&*shared, Path::new(FOLDER), 1, &Watch::default()).unwrap();
             let report = check();
             assert!(!report.damage.is_empty(), "{} {damage}", path.display());
             for error in &report.damage {
                 let place = error.place().expect("damage has a place");
                 assert_eq!(&*place.file, path, "{damage}: {error}");
             }
-            let mended = writer.repair(1, Path::new(copy), &mut |_, _| Ok(())).unwrap();
+            let mended = writer.repair(1, Path::new(copy), &Watch::default()).unwrap();
             assert!(mended.mended > 0, "{} {damage}", path.display());
             assert!(check().damage.is_empty(), "{} {damage}", path.display());
         }
@@ -623,15 +621,19 @@ fn a_version_stays_while_it_is_verified() {
     let disk = memory_disk();
     let mut writer = create(&disk, 1, Arc::new(Inline));
     write(&mut writer, &[(vec![1], Some(vec![1]))], Mode::Merge, 1).unwrap();
-    let mut calls = 0;
-    let report = verify(&*disk, Path::new(FOLDER), 1, &mut |_, _| {
-        calls += 1;
-        assert!(matches!(writer.discard(1).unwrap_err().kind(), ErrorKind::Busy));
+    let writer = Arc::new(Mutex::new(writer));
+    let (shared, calls) = (writer.clone(), Arc::new(AtomicU64::new(0)));
+    let counter = calls.clone();
+    let watch = Watch::new(move |_| {
+        counter.fetch_add(1, Relaxed);
+        let error = shared.lock().unwrap().discard(1).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Busy));
         Ok(())
     });
-    assert!(calls > 0 && report.unwrap().damage.is_empty());
-    writer.discard(1).unwrap();
-    let error = verify(&*disk, Path::new(FOLDER), 1, &mut |_, _| Ok(())).unwrap_err();
+    let report = verify(&*disk, Path::new(FOLDER), 1, &watch).unwrap();
+    assert!(calls.load(Relaxed) > 0 && report.damage.is_empty());
+    writer.lock().unwrap().discard(1).unwrap();
+    let error = verify(&*disk, Path::new(FOLDER), 1, &Watch::default()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Absent), "{error}");
 }
 
@@ -646,7 +648,7 @@ fn the_file_of_a_version_is_mended_too_unless_the_copy_has_another_one() {
     let version = Path::new(FOLDER).join("versions/0000000001");
     for damage in ["gone", "short", "flipped", "long"] {
         harm(disk.as_ref(), &version, damage, 0);
-        let mended = writer.repair(1, copy, &mut |_, _| Ok(())).unwrap();
+        let mended = writer.repair(1, copy, &Watch::default()).unwrap();
         assert_eq!((mended.mended, mended.damage.len()), (1, 1), "{damage}");
         assert!(scan_all(&open(&disk, 1)) == whole, "{damage}");
     }
@@ -658,7 +660,7 @@ fn the_file_of_a_version_is_mended_too_unless_the_copy_has_another_one() {
     let mut other = StoreWriter::create(disk.clone(), copy, options, Arc::new(Inline)).unwrap();
     write(&mut other, &random_batch(&mut Random(9), 300, 300), Mode::Merge, 7).unwrap();
     harm(disk.as_ref(), &version, "gone", 0);
-    let report = writer.repair(1, copy, &mut |_, _| Ok(())).unwrap();
+    let report = writer.repair(1, copy, &Watch::default()).unwrap();
     let [lost, other] = &report.damage[..] else { panic!("{report:?}") };
     assert!(matches!(lost.kind(), ErrorKind::Missing { .. }), "{lost}");
     assert!(matches!(other.kind(), ErrorKind::Mismatch { what: "version id", .. }), "{other}");

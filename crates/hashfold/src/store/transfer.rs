@@ -3,7 +3,6 @@
 use super::{
     delta::{DeltaInfo, DeltaReader, DeltaWriter},
     join::{Join, Keep},
-    layer::{WATCH_EVERY, Watch},
     read::Version,
     version::{Changes, VersionInfo},
     write::{Mode, StoreWriter, VersionFacts},
@@ -13,13 +12,12 @@ use crate::{
     io::Disk,
     key::Seed,
     run::{Entry, Run, SortOptions, Summary},
-    work::Executor,
+    work::{Executor, Steps, Watch},
 };
 use std::{path::Path, sync::Arc};
 
 /// Writes the changes from one version to another into a file, and syncs the file and its name.
-/// `watch` is called with the number of further entries read from both versions; an error that it
-/// returns ends the work.
+/// `watch` counts entries of both versions.
 pub fn diff(
     disk: &dyn Disk,
     old: &Version,
@@ -50,7 +48,7 @@ pub fn diff(
             changes.unchanged += before.base().entries;
             continue;
         }
-        let counted = |run| Counted { run, watch: watch.clone(), untold: 0 };
+        let counted = |run| Counted { run, steps: watch.steps() };
         let old = counted(old.scan_ahead(chunk, executor));
         let new = counted(new.scan_ahead(chunk, executor));
         let mut join = Join::new(old, new, Keep::Difference);
@@ -69,9 +67,7 @@ pub fn diff(
 /// A run whose entries are counted, those that a join leaves out included.
 struct Counted<R> {
     run: R,
-    watch: Watch,
-    /// Number of entries since the last call of the watch.
-    untold: u64,
+    steps: Steps,
 }
 
 impl<R: Run> Run for Counted<R> {
@@ -84,10 +80,7 @@ impl<R: Run> Run for Counted<R> {
     }
 
     fn advance(&mut self) -> Result<bool> {
-        if self.untold == WATCH_EVERY {
-            (self.watch)(std::mem::take(&mut self.untold))?;
-        }
-        self.untold += 1;
+        self.steps.step()?;
         self.run.advance()
     }
 
@@ -105,6 +98,7 @@ impl StoreWriter {
         sort: SortOptions,
         mode: Mode,
         facts: VersionFacts,
+        watch: &Watch,
     ) -> Result<VersionInfo> {
         self.settle()?;
         let mut delta = DeltaReader::open(self.disk.as_ref(), path)?;
@@ -116,7 +110,7 @@ impl StoreWriter {
         check_same("version that the delta leads from", parent, info.parent).map_err(at)?;
         let mut batch = self.batch(sort)?;
         while delta.next(&mut |key, value| batch.push(key, value)).map_err(at)? {}
-        self.write(batch, mode, VersionFacts { id: info.target, ..facts })
+        self.write(batch, mode, VersionFacts { id: info.target, ..facts }, watch)
     }
 }
 

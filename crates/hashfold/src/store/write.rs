@@ -3,7 +3,7 @@
 use super::{
     batch::{Batch, SPILL},
     join::{Join, Keep},
-    layer::{Kind, LayerBuilder, MENDED, Watch, folder_of, table_id, table_of},
+    layer::{Kind, LayerBuilder, MENDED, folder_of, table_id, table_of},
     pointer::{self, NUMBER_MAX, Pointer, VersionName},
     read::{merged, open_layer},
     slot::SLOTS,
@@ -20,7 +20,7 @@ use crate::{
     manifest::Kind as DataSetKind,
     run::{Run as _, SortOptions, Sorted, VALUE_BYTES_MAX, VecRun},
     table::{OpenOptions, SCAN_BYTES_MAX, Table, is_table_file},
-    work::{Executor, Pending},
+    work::{Executor, Pending, Watch},
 };
 use std::{
     collections::HashSet,
@@ -93,7 +93,6 @@ pub struct StoreWriter {
     pub(super) pointer: Pointer,
     /// The options of a store that has no version yet.
     options: Option<StoreOptions>,
-    watch: Watch,
     /// Whether the names in the folder are known to be durable.
     pub(super) is_settled: bool,
     /// Versions that the pointer on the disk does not list.
@@ -168,7 +167,6 @@ impl StoreWriter {
             executor,
             pointer,
             options: None,
-            watch: Arc::new(|_| Ok(())),
             is_settled: false,
             unlisted: Vec::new(),
             _lock: home,
@@ -219,13 +217,6 @@ impl StoreWriter {
     /// lists them.
     pub fn unlisted(&self) -> &[u64] {
         &self.unlisted
-    }
-
-    /// Sets the callback that is called with the progress of this writer.
-    #[must_use]
-    pub fn watched_by(mut self, watch: Watch) -> StoreWriter {
-        self.watch = watch;
-        self
     }
 
     /// Returns the pointer, which names the current version. After an error it also shows whether
@@ -283,11 +274,17 @@ impl StoreWriter {
         Batch::new(&self.disk, &tables, seed, shape.slots, options, &self.executor)
     }
 
-    /// Makes a version from the current version and a batch.
+    /// Makes a version from the current version and a batch. `watch` counts entries.
     ///
     /// # Errors
     /// `Exists` if there is a version with this id; whatever the batch or the device reports.
-    pub fn write(&mut self, batch: Batch, mode: Mode, facts: VersionFacts) -> Result<VersionInfo> {
+    pub fn write(
+        &mut self,
+        batch: Batch,
+        mode: Mode,
+        facts: VersionFacts,
+        watch: &Watch,
+    ) -> Result<VersionInfo> {
         self.settle()?;
         self.check_new(facts.id)?;
         let parent = self.parent()?.map(Arc::new);
@@ -304,7 +301,8 @@ impl StoreWriter {
             (None, None) => self.newest()?.attributes,
         };
         let job = |(chunk, run)| {
-            let builder = self.layer_builder(self.new_table_id(facts.id, chunk as u32)?, shape);
+            let id = self.new_table_id(facts.id, chunk as u32)?;
+            let builder = self.layer_builder(id, shape, watch);
             let old = parent.clone().map(|parent| (chunk, parent));
             Ok(ChunkJob { run, mode, old, builder })
         };
@@ -354,7 +352,7 @@ impl StoreWriter {
         }
     }
 
-    fn layer_builder(&self, id: u64, shape: Shape) -> LayerBuilder {
+    fn layer_builder(&self, id: u64, shape: Shape, watch: &Watch) -> LayerBuilder {
         LayerBuilder {
             disk: self.disk.clone(),
             tables: self.tables(),
@@ -362,7 +360,7 @@ impl StoreWriter {
             seed: self.pointer.seed,
             shape,
             executor: self.executor.clone(),
-            watch: self.watch.clone(),
+            watch: watch.clone(),
         }
     }
 

@@ -19,7 +19,7 @@ use crate::{
     key::KeyHash,
     manifest::{self, FileEntry, Kind, Manifest},
     run::{Run, SortOptions, Sorter, Summary},
-    work::Executor,
+    work::{Executor, Watch},
 };
 use std::{path::Path, sync::Arc};
 
@@ -117,14 +117,15 @@ impl TableBuilder {
     }
 
     /// Writes the table in one pass over its run and publishes it. Tombstones are left out.
+    /// `watch` counts entries of the run.
     ///
     /// # Errors
-    /// `WrongSeed` if the run's seed is not that of the options, `Argument` if the run breaks the promise of its
-    /// summary.
-    pub fn build(mut self, run: &mut dyn Run) -> Result<TableStats> {
+    /// `WrongSeed` if the run's seed is not that of the options, `Argument` if the run breaks the
+    /// promise of its summary.
+    pub fn build(mut self, run: &mut dyn Run, watch: &Watch) -> Result<TableStats> {
         check_seed(self.options.seed, run.seed())?;
         let generation = self.generation;
-        let data = self.write_data(run, generation)?;
+        let data = self.write_data(run, generation, watch)?;
         let index = write_index(&self.folder, &self.header(), data.index, generation)?;
         let manifest = Manifest {
             kind: Kind::Table,
@@ -143,7 +144,7 @@ impl TableBuilder {
         Header::new(FileKind::TableData, self.options.seed, self.options.id)
     }
 
-    fn write_data(&self, run: &mut dyn Run, generation: u64) -> Result<Written> {
+    fn write_data(&self, run: &mut dyn Run, generation: u64, watch: &Watch) -> Result<Written> {
         let summary = run.summary();
         let layout = Layout::of(&summary, self.options.block_size);
         let name = file_name(DATA_ROLE, self.options.id, generation);
@@ -154,13 +155,16 @@ impl TableBuilder {
             DataWriter::new(file.clone(), self.executor.clone(), layout, &self.header())?;
         let expected = expected(layout, &summary);
         let mut index = IndexBuilder::new(&self.options.index, &expected);
+        let mut steps = watch.steps();
         while run.advance()? {
+            steps.step()?;
             let entry = run.entry();
             let Some(value) = entry.value else { continue };
             check_shape(&layout, entry.key, value)?;
             let block = data.push(&entry, value).map_err(|error| error.at(&place))?;
             index.push(entry.hash, block);
         }
+        steps.finish()?;
         data.finish()?;
         file.sync()?;
         let file = FileEntry { role: DATA_ROLE.to_owned(), name, size: file.size()? };
@@ -226,8 +230,13 @@ fn write_index(
 }
 
 /// Rebuilds the index of a table; its data stay as they are. Readers that have the table open keep
-/// the old index.
-pub fn reindex(disk: &Arc<dyn Disk>, folder: &Path, options: &IndexOptions) -> Result<TableStats> {
+/// the old index. `watch` counts entries.
+pub fn reindex(
+    disk: &Arc<dyn Disk>,
+    folder: &Path,
+    options: &IndexOptions,
+    watch: &Watch,
+) -> Result<TableStats> {
     options.check()?;
     folder::read_manifest(disk.as_ref(), folder, Kind::Table)?;
     let mut folder = TableFolder::new(LockedFolder::open(disk.clone(), folder)?)?;
@@ -240,7 +249,9 @@ pub fn reindex(disk: &Arc<dyn Disk>, folder: &Path, options: &IndexOptions) -> R
     let mut scan = table.scan();
     let mut last = KeyHash::from_bits(0);
     let mut entries = 0;
+    let mut steps = watch.steps();
     while scan.advance()? {
+        steps.step()?;
         let hash = scan.entry().hash;
         if hash < last {
             let kind = ErrorKind::Order { previous: last, got: hash };
@@ -249,6 +260,7 @@ pub fn reindex(disk: &Arc<dyn Disk>, folder: &Path, options: &IndexOptions) -> R
         index.push(hash, scan.position().block);
         (last, entries) = (hash, entries + 1);
     }
+    steps.finish()?;
     if entries != data.entries {
         let error = Error::field("number of entries", data.entries.to_string(), entries);
         return Err(error.at(table.file.file.place()));

@@ -16,7 +16,7 @@
 //!
 //! ```
 //! use hashfold::{Seed, io::{Disk, MemoryDisk}, table::{OpenOptions, Table, TableBuilder, TableOptions}};
-//! use hashfold::{run::SortOptions, work::Inline};
+//! use hashfold::{run::SortOptions, work::{Inline, Watch}};
 //! use std::{path::Path, sync::Arc};
 //!
 //! let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
@@ -26,7 +26,7 @@
 //! sorter.push(b"sky", Some(b"blue"))?;
 //! sorter.push(b"grass", Some(b"green"))?;
 //! let mut run = sorter.finish()?;
-//! builder.build(&mut run)?;
+//! builder.build(&mut run, &Watch::default())?;
 //!
 //! let table = Table::open(&disk, folder, OpenOptions::default())?;
 //! assert_eq!(table.get(b"sky")?.as_deref(), Some(&b"blue"[..]));

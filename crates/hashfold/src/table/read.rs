@@ -21,6 +21,7 @@ use crate::{
     },
     key::KeyHash,
     manifest::{FileEntry, Kind, Manifest},
+    work::Watch,
 };
 use std::{cell::RefCell, iter, ops::Range, path::Path, sync::Arc};
 
@@ -271,12 +272,9 @@ impl Table {
     }
 
     /// Reads the whole table, and checks every block, the order of the entries, and that the index
-    /// finds each entry. Damage is listed in the report.
-    ///
-    /// `progress` is called with the number of checked blocks and the number of all blocks; an
-    /// error that it returns ends the check.
-    pub fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<VerifyReport> {
-        verify::verify(&self.data.file, &self.index, progress)
+    /// finds each entry. Damage is listed in the report. `watch` counts blocks.
+    pub fn verify(&self, watch: &Watch) -> Result<VerifyReport> {
+        verify::verify(&self.data.file, &self.index, watch)
     }
 
     /// Returns the table's statistics. Reads nothing.

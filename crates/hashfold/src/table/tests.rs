@@ -4,7 +4,7 @@ use crate::{
     io::{Access, Disk, MemoryDisk, read_all},
     key::{KeyHash, Seed},
     run::{Duplicates, Entry, Merge, Run, SortOptions, Summary, Tombstones, VecRun},
-    work::Inline,
+    work::{Inline, Watch},
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -29,7 +29,7 @@ fn build(disk: &Arc<dyn Disk>, folder: &Path, pairs: &Pairs, options: TableOptio
         sorter.push(key, Some(value)).unwrap();
     }
     let mut run = sorter.finish().unwrap();
-    builder.build(&mut run).unwrap()
+    builder.build(&mut run, &Watch::default()).unwrap()
 }
 
 fn open(disk: &Arc<dyn Disk>, folder: &Path) -> Table {
@@ -64,7 +64,7 @@ fn check_table(table: &Table, pairs: &Pairs) {
         assert_eq!(found.unwrap().as_ref(), pairs.get(*key));
     }
     check_scan(table, pairs);
-    let report = table.verify(&mut |_, _| Ok(())).unwrap();
+    let report = table.verify(&Watch::default()).unwrap();
     assert!(report.is_sound(), "{}", report.damage[0]);
     assert_eq!(report.entries, pairs.len() as u64);
 }
@@ -101,7 +101,7 @@ fn check(pairs: &Pairs) {
         let data: Vec<String> = data_files(&disk);
         for other in CHOICES {
             let index = IndexOptions { choice: other, ..IndexOptions::default() };
-            let again = reindex(&disk, folder, &index).unwrap();
+            let again = reindex(&disk, folder, &index, &Watch::default()).unwrap();
             assert_eq!(data_files(&disk), data);
             check_table(&open(&disk, folder), pairs);
             if other == choice {
@@ -226,7 +226,7 @@ fn the_last_of_equal_keys_wins_or_is_refused() {
             sorter.push(b"key", Some(value.as_bytes())).unwrap();
         }
         let mut run = sorter.finish().unwrap();
-        let built = builder.build(&mut run);
+        let built = builder.build(&mut run, &Watch::default());
         if duplicates == Duplicates::Refuse {
             assert!(matches!(built.unwrap_err().kind(), ErrorKind::DuplicateKey { .. }));
             assert!(!disk.exists(folder).unwrap());
@@ -316,7 +316,8 @@ fn what_is_not_there_is_said_to_be_absent() {
     for folder in [Path::new("nowhere"), Path::new("empty")] {
         let error = Table::open(&disk, folder, OpenOptions::default()).unwrap_err();
         assert_eq!(name(error.kind()), "absent");
-        let error = reindex(&disk, folder, &IndexOptions::default()).unwrap_err();
+        let error =
+            reindex(&disk, folder, &IndexOptions::default(), &Watch::default()).unwrap_err();
         assert_eq!(name(error.kind()), "absent");
         assert!(!disk.exists(folder).unwrap());
     }
@@ -372,7 +373,7 @@ fn a_run_of_another_seed_is_refused_and_changes_nothing() {
     let options = options(IndexChoice::Auto);
     let builder = TableBuilder::create(disk.clone(), folder, options, Arc::new(Inline)).unwrap();
     let other = Seed(SEED.0 + 1);
-    let error = builder.build(&mut VecRun::new(Vec::new(), other)).unwrap_err();
+    let error = builder.build(&mut VecRun::new(Vec::new(), other), &Watch::default()).unwrap_err();
     let ErrorKind::WrongSeed { expected, got } = *error.kind() else { panic!("{error}") };
     assert_eq!((expected, got), (SEED, other));
     assert!(!disk.exists(folder).unwrap());
@@ -390,7 +391,7 @@ fn a_build_that_is_stopped_or_misled_leaves_nothing() {
         let options = options(IndexChoice::Auto);
         let builder =
             TableBuilder::create(disk.clone(), folder, options, Arc::new(Inline)).unwrap();
-        let error = builder.build(run).unwrap_err();
+        let error = builder.build(run, &Watch::default()).unwrap_err();
         assert!(!disk.exists(folder).unwrap());
         error
     };
@@ -422,7 +423,7 @@ fn a_merge_of_a_scan_and_a_change_is_as_good_as_a_new_build() {
     let mut merge = Merge::new(runs, Tombstones::Drop).unwrap();
     let merged = TableOptions { replace: true, id: 2, ..options(IndexChoice::Auto) };
     let builder = TableBuilder::create(disk.clone(), folder, merged, Arc::new(Inline)).unwrap();
-    builder.build(&mut merge).unwrap();
+    builder.build(&mut merge, &Watch::default()).unwrap();
     check_table(&open(&disk, folder), &new);
 }
 
@@ -441,7 +442,7 @@ fn a_build_that_fails_leaves_the_files_of_a_table_that_lost_its_manifest() {
             drop(builder);
         } else {
             let run = VecRun::new(vec![(b"key".to_vec(), Some(b"value".to_vec()))], SEED);
-            builder.build(&mut Broken(run, 1)).unwrap_err();
+            builder.build(&mut Broken(run, 1), &Watch::default()).unwrap_err();
         }
         assert_eq!(disk.list(folder).unwrap(), before);
     }

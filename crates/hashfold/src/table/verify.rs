@@ -6,6 +6,7 @@ use crate::{
     io::ALIGNMENT,
     key::KeyHash,
     run::Run,
+    work::Watch,
 };
 
 /// Maximum number of finds in a report.
@@ -35,19 +36,14 @@ impl VerifyReport {
     }
 }
 
-/// Number of blocks between two calls of `progress`.
-const PROGRESS_BLOCKS: u64 = 1024;
+/// Number of blocks between two calls of the watch.
+const WATCH_BLOCKS: u64 = 1024;
 
-pub(super) fn verify(
-    file: &DataFile,
-    index: &Index,
-    progress: &mut dyn FnMut(u64, u64) -> Result<()>,
-) -> Result<VerifyReport> {
-    let blocks = file.totals.blocks;
+pub(super) fn verify(file: &DataFile, index: &Index, watch: &Watch) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
     let mut scan = TableScan::new(file);
     let mut check = Check { file, index, last: (KeyHash::from_bits(0), Vec::new()) };
-    let mut told = 0;
+    let mut seen = 0;
     loop {
         match scan.advance() {
             Ok(true) => check.entry(&scan, &mut report),
@@ -63,9 +59,9 @@ pub(super) fn verify(
                 scan.resume_at(next);
             }
         }
-        if scan.next_block() >= told + PROGRESS_BLOCKS {
-            told = scan.next_block();
-            progress(told, blocks)?;
+        if scan.next_block() >= seen + WATCH_BLOCKS {
+            watch.add(scan.next_block() - seen)?;
+            seen = scan.next_block();
         }
     }
     report.blocks = scan.next_block();
@@ -73,7 +69,7 @@ pub(super) fn verify(
         let expected = file.totals.entries.to_string();
         report.add(Error::field("entries", expected, report.entries).at(file.file.place()));
     }
-    progress(blocks, blocks)?;
+    watch.add(report.blocks - seen)?;
     Ok(report)
 }
 

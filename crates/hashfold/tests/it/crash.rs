@@ -10,7 +10,7 @@ use hashfold::{
     io::{Access, BlockFile, Disk, Fault, FaultPlan, FaultyDisk, Lock, MemoryDisk},
     run::{Duplicates, MEMORY_BYTES_MIN, SortOptions},
     table::{IndexChoice, OpenOptions, Table, TableOptions, reindex},
-    work::{Executor, Threads},
+    work::{Executor, Threads, Watch},
 };
 use std::{
     io,
@@ -70,8 +70,9 @@ fn replacing_a_table(new: Pairs, sort: SortOptions, id: u64) -> Change {
 
 fn reindexing() -> Change {
     let pairs = variable(120, 3);
-    let act =
-        |disk: &Arc<dyn Disk>| reindex(disk, folder(), &index(IndexChoice::Sparse)).map(|_| ());
+    let act = |disk: &Arc<dyn Disk>| {
+        reindex(disk, folder(), &index(IndexChoice::Sparse), &Watch::default()).map(|_| ())
+    };
     Change { before: disk_with(&pairs), old: Some(pairs.clone()), new: pairs, act: Box::new(act) }
 }
 

@@ -12,7 +12,7 @@ use hashfold::{
     manifest::{self, Manifest},
     run::{Duplicates, Entry, KEY_BYTES_MAX, Run, SortOptions, Summary, VALUE_BYTES_MAX, VecRun},
     table::{IndexChoice, Table, TableBuilder, TableOptions, reindex},
-    work::Inline,
+    work::{Inline, Watch},
 };
 use std::{path::Path, sync::Arc};
 
@@ -219,7 +219,7 @@ fn a_flipped_bit_in_a_block_is_named_and_harms_no_other_block() {
                 let found = sample.pairs.keys().filter(|key| table.get(key).is_ok()).count();
                 assert!(found > 0, "other blocks are read");
                 assert!(found < sample.pairs.len(), "keys of the block are not");
-                let report = table.verify(&mut |_, _| Ok(())).unwrap();
+                let report = table.verify(&Watch::default()).unwrap();
                 assert_eq!(damaged_blocks(&report.damage), [block]);
             });
         }
@@ -246,7 +246,7 @@ fn a_check_names_each_damaged_block_once() {
             let disk = sample.with(&name, |bytes| {
                 damaged.iter().for_each(|block| bytes[block * ALIGNMENT + 100] ^= 1);
             });
-            let report = open(&disk, folder()).unwrap().verify(&mut |_, _| Ok(())).unwrap();
+            let report = open(&disk, folder()).unwrap().verify(&Watch::default()).unwrap();
             let expected: Vec<u64> = damaged.iter().map(|b| (b * ALIGNMENT) as u64).collect();
             assert_eq!(damaged_blocks(&report.damage), expected);
         }
@@ -264,7 +264,7 @@ fn blocks_in_each_others_place_are_noticed() {
     });
     let table = open(&disk, folder()).unwrap();
     check_right_or_error(&table, &sample.pairs);
-    let report = table.verify(&mut |_, _| Ok(())).unwrap();
+    let report = table.verify(&Watch::default()).unwrap();
     assert_eq!(damaged_blocks(&report.damage), [4096, 8192]);
 }
 
@@ -403,7 +403,7 @@ fn a_file_in_place_of_the_folder_is_refused() {
     for (disk, path) in [(real, path.as_path()), (in_memory, folder())] {
         let errors = [
             open(&disk, path).unwrap_err(),
-            reindex(&disk, path, &index(IndexChoice::Dense)).unwrap_err(),
+            reindex(&disk, path, &index(IndexChoice::Dense), &Watch::default()).unwrap_err(),
             try_build(&disk, path, &fixed(1, 1), options(IndexChoice::Dense, 1), sort())
                 .unwrap_err(),
         ];
@@ -432,7 +432,7 @@ fn two_builders_do_not_build_in_one_folder() {
     let first = builder(&disk, replacing(2)).unwrap();
     let errors = [
         builder(&disk, replacing(3)).unwrap_err(),
-        reindex(&disk, folder(), &index(IndexChoice::Fences)).unwrap_err(),
+        reindex(&disk, folder(), &index(IndexChoice::Fences), &Watch::default()).unwrap_err(),
     ];
     for error in errors {
         assert!(matches!(error.kind(), ErrorKind::Busy), "{error}");
@@ -502,12 +502,12 @@ fn keys_and_values_up_to_the_limit_come_back_and_larger_ones_are_refused() {
     sorter.push(&key, Some(&value)).unwrap();
     sorter.push(b"key", Some(b"value")).unwrap();
     let mut run = sorter.finish().unwrap();
-    builder.build(&mut run).unwrap();
+    builder.build(&mut run, &Watch::default()).unwrap();
     let table = open(&disk, folder()).unwrap();
     assert!(table.get(&key).unwrap() == Some(value));
     assert_eq!(table.get(b"key").unwrap().unwrap(), b"value");
     assert!(!table.contains(&longer(&key)).unwrap());
-    assert!(table.verify(&mut |_, _| Ok(())).unwrap().is_sound());
+    assert!(table.verify(&Watch::default()).unwrap().is_sound());
 }
 
 /// A run may come from other code than a sorter.
@@ -520,7 +520,7 @@ fn a_run_with_an_entry_over_the_limit_is_refused() {
         let builder = builder(&disk, options(IndexChoice::Dense, 1)).unwrap();
         let entries = vec![(vec![1; key_size], Some(vec![2; value_size]))];
         let mut run = VecRun::new(entries, crate::fixture::SEED);
-        check_limit(&builder.build(&mut run).unwrap_err(), limit);
+        check_limit(&builder.build(&mut run, &Watch::default()).unwrap_err(), limit);
         assert!(!disk.exists(folder()).unwrap());
     }
 }
@@ -554,7 +554,7 @@ impl Run for Forged {
 fn build_forged(entries: Vec<(KeyHash, &'static [u8])>) -> Error {
     let disk = memory();
     let builder = builder(&disk, options(IndexChoice::Dense, 1)).unwrap();
-    let error = builder.build(&mut Forged(entries, 0)).unwrap_err();
+    let error = builder.build(&mut Forged(entries, 0), &Watch::default()).unwrap_err();
     assert!(!disk.exists(folder()).unwrap(), "nothing is left");
     error
 }
@@ -582,7 +582,7 @@ fn a_key_that_comes_twice_is_refused_on_request() {
         sorter.push(b"key", Some(value)).unwrap();
     }
     let mut run = sorter.finish().unwrap();
-    let error = builder.build(&mut run).unwrap_err();
+    let error = builder.build(&mut run, &Watch::default()).unwrap_err();
     let ErrorKind::DuplicateKey { key } = error.kind() else { panic!("{error}") };
     assert_eq!(&key[..], b"key");
     assert!(!disk.exists(folder()).unwrap());

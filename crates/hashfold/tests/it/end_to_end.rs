@@ -6,7 +6,7 @@ use hashfold::{
     io::{Access, Disk, OsDisk},
     run::{Run, SortOptions},
     table::{IndexChoice, OpenOptions, Table, TableBuilder, TableOptions, TableStats},
-    work::{Executor, Threads},
+    work::{Executor, Threads, Watch},
 };
 use std::{path::Path, sync::Arc};
 
@@ -23,7 +23,7 @@ fn build(folder: &Path, pairs: &Pairs, options: TableOptions) -> TableStats {
         sorter.push(key, Some(value)).unwrap();
     }
     let mut run = sorter.finish().unwrap();
-    let stats = builder.build(&mut run).unwrap();
+    let stats = builder.build(&mut run, &Watch::default()).unwrap();
     assert!(run.spilled_bytes() > 0, "the sort had too much memory");
     stats
 }
@@ -58,7 +58,7 @@ fn check_large(table: &Table, pairs: &Pairs) {
         count += 1;
     }
     assert_eq!(count, pairs.len());
-    let report = table.verify(&mut |_, _| Ok(())).unwrap();
+    let report = table.verify(&Watch::default()).unwrap();
     assert!(report.is_sound(), "{}", report.damage[0]);
 }
 
@@ -160,7 +160,7 @@ fn a_batch_may_be_empty_name_a_key_twice_or_be_stopped() {
             assert!(matches!(error.kind(), ErrorKind::Stopped), "{error}");
             assert_eq!(left, 0, "nothing is shown after an error");
         }
-        let error = table.verify(&mut |_, _| Err(ErrorKind::Stopped.into())).unwrap_err();
+        let error = table.verify(&Watch::new(|_| Err(ErrorKind::Stopped.into()))).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Stopped), "{error}");
     }
 }

@@ -16,6 +16,7 @@ use hashfold::{
     },
     fingerprints::Universe,
     io::{Access, Disk, MemoryDisk, OsDisk},
+    work::Watch,
 };
 use std::{
     path::{Path, PathBuf},
@@ -93,7 +94,7 @@ fn cascades_of_version_1_are_read() {
     for (name, mode) in MODES {
         let folder = place(name);
         check_snapshot(&OsDisk, &folder, mode);
-        let report = verify_cascade(&OsDisk, &folder, &mut |_| Ok(())).unwrap();
+        let report = verify_cascade(&OsDisk, &folder, &Watch::default()).unwrap();
         assert!(report.is_sound(), "{}", report.damage[0]);
         assert!(report.runs > 1);
         assert!(report.logged > 100);

@@ -12,7 +12,7 @@ use hashfold::{
         verify_cascade,
     },
     io::{Access, Disk, OsDisk},
-    work::{Executor, Threads},
+    work::{Executor, Threads, Watch},
 };
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -112,7 +112,7 @@ fn check_holds(folder: &Path) -> u64 {
     filter.close().unwrap();
     let names = disk.list(folder).unwrap();
     assert_eq!(names.len() as u64, 1 + stats.upper_runs + stats.shards, "{names:?}");
-    let report = verify_cascade(disk.as_ref(), folder, &mut |_| Ok(())).unwrap();
+    let report = verify_cascade(disk.as_ref(), folder, &Watch::default()).unwrap();
     assert!(report.is_sound(), "{}", report.damage[0]);
     seq
 }

@@ -7,7 +7,7 @@ use hashfold::{
     table::{
         IndexChoice, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions, TableStats,
     },
-    work::{Executor, Inline},
+    work::{Executor, Inline, Watch},
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -108,7 +108,7 @@ pub(crate) fn try_build_on(
         sorter.push(key, Some(value))?;
     }
     let mut run = sorter.finish()?;
-    builder.build(&mut run)
+    builder.build(&mut run, &Watch::default())
 }
 
 #[track_caller]
@@ -154,7 +154,7 @@ pub(crate) fn check_holds(table: &Table, pairs: &Pairs) {
         assert_eq!(found.expect("each key is shown").as_ref(), pairs.get(key));
     }
     assert!(scanned(table).unwrap() == *pairs, "a scan shows all pairs");
-    let report = table.verify(&mut |_, _| Ok(())).unwrap();
+    let report = table.verify(&Watch::default()).unwrap();
     assert!(report.is_sound(), "{}", report.damage[0]);
     assert_eq!(report.entries, pairs.len() as u64);
 }

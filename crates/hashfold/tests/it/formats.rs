@@ -6,7 +6,7 @@ use hashfold::{
     io::{Access, Disk, MemoryDisk, read_all},
     run::VecRun,
     table::{TableBuilder, TableOptions},
-    work::Inline,
+    work::{Inline, Watch},
 };
 use std::{
     collections::BTreeSet,
@@ -135,7 +135,7 @@ fn example() -> [Vec<u8>; 3] {
     let owned = |text: &str| text.as_bytes().to_vec();
     let mut run =
         VecRun::new(entries.map(|(key, value)| (owned(key), Some(owned(value)))).to_vec(), Seed(1));
-    builder.build(&mut run).unwrap();
+    builder.build(&mut run, &Watch::default()).unwrap();
     ["MANIFEST", "data-0000000000000001-1", "index-0000000000000001-1"].map(|name| {
         let file = disk.open(&folder.join(name), Access::Cached).unwrap();
         read_all(file.as_ref(), 1 << 20).unwrap().to_vec()

@@ -16,7 +16,7 @@ use hashfold::{
     run::SortOptions,
     store::{DeltaReader, Follower, Mode, Pin, Version, VersionFacts, VersionName, diff, verify},
     table::{IndexChoice, IndexOptions, OpenOptions, TableBuilder, TableOptions},
-    work::{Executor, Inline, Threads},
+    work::{Executor, Inline, Threads, Watch},
 };
 use std::{
     path::{Path, PathBuf},
@@ -105,7 +105,7 @@ fn the_way_of_building_does_not_show() {
             }
             let mut run = sorter.finish().unwrap();
             assert_eq!(run.spilled_bytes() > 0, memory_bytes < 1 << 21);
-            builder.build(&mut run).unwrap();
+            builder.build(&mut run, &Watch::default()).unwrap();
             all.push(read_files(disk.as_ref(), folder()));
         }
     }
@@ -137,12 +137,12 @@ fn built_store() -> MemoryDisk {
     }
     let provenance = vec![("inputs".to_owned(), b"two".to_vec())];
     let facts = VersionFacts { id: 2, created_s: 1_700_000_000, provenance };
-    writer.write(batch, Mode::Delta, facts).unwrap();
+    writer.write(batch, Mode::Delta, facts, &Watch::default()).unwrap();
     writer.publish(2).unwrap();
     writer.pin(1, Pin::Keep).unwrap();
     let [old, new] = [1, 2].map(|number| try_version(&shared, number).unwrap());
     let path = Path::new("file.delta");
-    diff(&disk, &old, &new, path, &(Arc::new(Inline) as _), &(Arc::new(|_| Ok(())) as _)).unwrap();
+    diff(&disk, &old, &new, path, &(Arc::new(Inline) as _), &Watch::default()).unwrap();
     disk
 }
 
@@ -174,7 +174,7 @@ fn a_store_of_version_1_is_read() {
     for (version, map) in [&first, second.as_ref()].into_iter().zip(store_maps()) {
         assert!(scanned(version).unwrap() == map);
         let number = version.info().name.number;
-        let report = verify(disk.as_ref(), &folder, number, &mut |_, _| Ok(())).unwrap();
+        let report = verify(disk.as_ref(), &folder, number, &Watch::default()).unwrap();
         assert!(report.damage.is_empty(), "{}", report.damage[0]);
     }
     let info = second.info();
@@ -207,7 +207,8 @@ fn a_delta_file_of_version_1_is_read_and_applied() {
     write_file(there.as_ref(), Path::new("file.delta"), &bytes);
     let sort = SortOptions::within(1 << 20);
     let path = Path::new("file.delta");
-    let made = writer.apply(path, sort, Mode::Merge, VersionFacts::default()).unwrap();
+    let made =
+        writer.apply(path, sort, Mode::Merge, VersionFacts::default(), &Watch::default()).unwrap();
     assert_eq!(made.name, VersionName { number: 2, id: 2 });
     assert!(scanned(&try_version(&there, 2).unwrap()).unwrap() == second);
 }

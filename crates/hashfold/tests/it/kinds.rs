@@ -16,7 +16,7 @@ use hashfold::{
     run::SortOptions,
     store::{Follower, Mode, Pointer, StoreWriter},
     table::{IndexChoice, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions, reindex},
-    work::Inline,
+    work::{Inline, Watch},
 };
 use std::{path::Path, sync::Arc};
 
@@ -66,7 +66,7 @@ const VERBS: [(&str, Kind, Verb); 11] = [
         Table::open(disk, folder, OpenOptions::default()).map(|_| ())
     }),
     ("reindex", Kind::Table, |disk, folder| {
-        reindex(disk, folder, &IndexOptions::default()).map(|_| ())
+        reindex(disk, folder, &IndexOptions::default(), &Watch::default()).map(|_| ())
     }),
     ("create a store", Kind::Store, |disk, folder| {
         StoreWriter::create(disk.clone(), folder, store_options(1), Arc::new(Inline)).map(|_| ())
@@ -88,7 +88,7 @@ const VERBS: [(&str, Kind, Verb); 11] = [
         Snapshot::open(disk.as_ref(), folder, Access::Cached).map(|_| ())
     }),
     ("verify a filter", Kind::Filter, |disk, folder| {
-        verify_cascade(disk.as_ref(), folder, &mut |_| Ok(())).map(|_| ())
+        verify_cascade(disk.as_ref(), folder, &Watch::default()).map(|_| ())
     }),
 ];
 

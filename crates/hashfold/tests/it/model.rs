@@ -6,7 +6,7 @@ use hashfold::{
     io::Disk,
     run::{Duplicates, KEY_BYTES_MAX, MEMORY_BYTES_MIN, Merge, SortOptions, Tombstones, VecRun},
     table::{IndexChoice, IndexOptions, Table, TableBuilder, TableOptions, TableStats, reindex},
-    work::{Executor, Inline, Threads},
+    work::{Executor, Inline, Threads, Watch},
 };
 use proptest::{
     collection::vec,
@@ -153,7 +153,7 @@ impl Case {
             sorter.push(key, value.as_deref()).unwrap();
         }
         let mut run = sorter.finish().unwrap();
-        builder.build(&mut run).unwrap()
+        builder.build(&mut run, &Watch::default()).unwrap()
     }
 
     /// Builds a new table from the old one's entries and one batch.
@@ -162,7 +162,7 @@ impl Case {
         let batch = VecRun::new(batch.to_vec(), self.options.seed);
         let runs: Vec<Box<dyn hashfold::run::Run>> = vec![Box::new(batch), Box::new(old.scan())];
         let mut merge = Merge::new(runs, Tombstones::Drop).unwrap();
-        builder.build(&mut merge).unwrap();
+        builder.build(&mut merge, &Watch::default()).unwrap();
     }
 }
 
@@ -196,7 +196,7 @@ fn check(case: &Case) {
     assert!(scanned(&updated).unwrap() == scanned(&full).unwrap());
     check_holds(&full, &pairs);
     let index = IndexOptions { choice: case.other_index, ..IndexOptions::default() };
-    reindex(&disk, folder(), &index).unwrap();
+    reindex(&disk, folder(), &index, &Watch::default()).unwrap();
     check_holds(&open(&disk, folder()).unwrap(), &pairs);
 }
 

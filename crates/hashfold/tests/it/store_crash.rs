@@ -18,7 +18,7 @@ use hashfold::{
         DeltaReader, Follower, Mode, Pin, Pointer, Retention, StoreWriter, VersionFacts, versions,
     },
     table::OpenOptions,
-    work::Inline,
+    work::{Inline, Watch},
 };
 use std::{collections::BTreeMap, io, path::Path, sync::Arc};
 
@@ -157,7 +157,7 @@ fn pinning(chunks: u32) -> Change {
 }
 
 fn collecting(chunks: u32) -> Change {
-    let act = |writer: &mut StoreWriter, _| writer.collect(&ALL_GO, &mut |_| Ok(())).map(|_| ());
+    let act = |writer: &mut StoreWriter, _| writer.collect(&ALL_GO, &Watch::default()).map(|_| ());
     sample(chunks, 4).change("collect", chunks, Box::new(act))
 }
 
@@ -176,7 +176,7 @@ fn applying(chunks: u32) -> Change {
         }
         let sort = SortOptions::within(1 << 20);
         let facts = VersionFacts::default();
-        let made = writer.apply(Path::new(DELTA), sort, Mode::Merge, facts)?;
+        let made = writer.apply(Path::new(DELTA), sort, Mode::Merge, facts, &Watch::default())?;
         writer.publish(made.name.number)
     };
     let mut change = there.change("apply", chunks, Box::new(act));
@@ -382,7 +382,7 @@ fn a_version_of_a_process_that_was_killed_can_be_published_and_lasts() {
 
 #[track_caller]
 fn collect_or_panic(writer: &mut StoreWriter, change: &Change, moment: &str) {
-    let collected = writer.collect(&ALL_GO, &mut |_| Ok(()));
+    let collected = writer.collect(&ALL_GO, &Watch::default());
     collected.unwrap_or_else(|error| panic!("{}, {moment}: {error}", change.name));
 }
 
@@ -524,7 +524,7 @@ fn check_nothing_half_mended(disk: &dyn Disk) {
 #[test]
 fn a_repair_that_is_interrupted_anywhere_can_be_done_again() {
     let mend = |writer: &mut StoreWriter| {
-        writer.repair(2, Path::new("copy"), &mut |_, _| Ok(())).map(|report| report.mended)
+        writer.repair(2, Path::new("copy"), &Watch::default()).map(|report| report.mended)
     };
     let faults = [
         |operation| Fault::PowerCut { operation },

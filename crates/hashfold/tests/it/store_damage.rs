@@ -22,7 +22,7 @@ use hashfold::{
         StoreWriter, Version, VersionFacts, verify, versions,
     },
     table::OpenOptions,
-    work::Inline,
+    work::{Inline, Watch},
 };
 use std::{
     io,
@@ -156,7 +156,7 @@ fn use_store(disk: &Arc<dyn Disk>, maps: &[Pairs; 2]) -> bool {
             }
             Err(error) => check_told(&error),
         }
-        match verify(disk.as_ref(), store(), number, &mut |_, _| Ok(())) {
+        match verify(disk.as_ref(), store(), number, &Watch::default()) {
             Ok(report) => report.damage.iter().for_each(check_told),
             Err(error) => check_told(&error),
         }
@@ -195,10 +195,10 @@ fn change_store(disk: &Arc<dyn Disk>) -> Result<()> {
             check_told(&error);
         }
     }
-    if let Err(error) = writer.repair(2, Path::new("copy"), &mut |_, _| Ok(())) {
+    if let Err(error) = writer.repair(2, Path::new("copy"), &Watch::default()) {
         check_told(&error);
     }
-    writer.collect(&ALL_GO, &mut |_| Ok(())).map(|_| ())
+    writer.collect(&ALL_GO, &Watch::default()).map(|_| ())
 }
 
 /// Flips one bit in every byte of a file in turn.
@@ -667,7 +667,7 @@ fn a_damaged_version_is_kept_and_nothing_that_it_may_need_is_removed() {
     let before = count();
     let mut writer = try_open(&disk).unwrap();
     publish(&mut writer, &changes(3, KEYS), Mode::Replace, 3);
-    let removed = writer.collect(&ALL_GO, &mut |_| Ok(())).unwrap();
+    let removed = writer.collect(&ALL_GO, &Watch::default()).unwrap();
     assert_eq!((removed.versions, removed.tables), (vec![2], 0));
     assert_eq!(removed.kept, [(1, Reason::Damaged), (3, Reason::Current)]);
     assert_eq!(count(), before + CHUNKS as usize);
@@ -694,13 +694,13 @@ fn a_version_that_is_read_is_not_removed() {
     let held = follow(&disk).unwrap();
     let mut writer = try_open(&disk).unwrap();
     publish(&mut writer, &changes(3, KEYS), Mode::Replace, 3);
-    let removed = writer.collect(&ALL_GO, &mut |_| Ok(())).unwrap();
+    let removed = writer.collect(&ALL_GO, &Watch::default()).unwrap();
     assert_eq!((removed.versions, removed.kept[0]), (vec![1], (2, Reason::InUse)));
     assert!(scanned(&held.version()).unwrap() == sample.maps[1]);
     assert!(held.refresh().unwrap());
     // The follower drops the version at its next refresh.
     assert!(!held.refresh().unwrap());
-    assert_eq!(writer.collect(&ALL_GO, &mut |_| Ok(())).unwrap().versions, [2]);
+    assert_eq!(writer.collect(&ALL_GO, &Watch::default()).unwrap().versions, [2]);
 }
 
 #[test]
@@ -710,19 +710,19 @@ fn a_clock_that_goes_back_removes_nothing_early() {
     for (id, created_s) in [(1, 1000), (2, 10), (3, u64::MAX), (4, 0)] {
         let batch = writer.batch(SortOptions::within(1 << 20)).unwrap();
         let facts = VersionFacts { id, created_s, provenance: Vec::new() };
-        let info = writer.write(batch, Mode::Auto, facts).unwrap();
+        let info = writer.write(batch, Mode::Auto, facts, &Watch::default()).unwrap();
         writer.publish(info.name.number).unwrap();
     }
     for now_s in [0, 5] {
         let rules = Retention { age_s_min: 100, now_s, ..ALL_GO };
-        assert!(writer.collect(&rules, &mut |_| Ok(())).unwrap().versions.is_empty());
+        assert!(writer.collect(&rules, &Watch::default()).unwrap().versions.is_empty());
     }
     let rules = Retention { age_s_min: 100, now_s: 500, ..ALL_GO };
-    assert_eq!(writer.collect(&rules, &mut |_| Ok(())).unwrap().versions, [2]);
+    assert_eq!(writer.collect(&rules, &Watch::default()).unwrap().versions, [2]);
     let rules = Retention { age_s_min: u64::MAX, now_s: u64::MAX, ..ALL_GO };
-    assert!(writer.collect(&rules, &mut |_| Ok(())).unwrap().versions.is_empty());
+    assert!(writer.collect(&rules, &Watch::default()).unwrap().versions.is_empty());
     let rules = Retention { age_s_min: 1, now_s: u64::MAX, ..ALL_GO };
-    assert_eq!(writer.collect(&rules, &mut |_| Ok(())).unwrap().versions, [1]);
+    assert_eq!(writer.collect(&rules, &Watch::default()).unwrap().versions, [1]);
 }
 
 /// The list of published versions must not forget an existing version.
@@ -738,7 +738,7 @@ fn a_version_that_was_published_long_ago_can_be_removed() {
         writer.publish(3).unwrap();
     }
     assert_eq!(read_file(disk.as_ref(), &pointer_path()).len(), 2 * ALIGNMENT);
-    assert_eq!(writer.collect(&ALL_GO, &mut |_| Ok(())).unwrap().versions, [1, 2]);
+    assert_eq!(writer.collect(&ALL_GO, &Watch::default()).unwrap().versions, [1, 2]);
     assert!(writer.pointer().published.is_empty() && writer.pointer().bad.is_empty());
     drop(writer);
     assert!(try_open(&disk).unwrap().pointer().published.is_empty());
@@ -752,7 +752,7 @@ fn notes_that_are_too_large_for_a_version_file_are_refused() {
     let batch = writer.batch(SortOptions::within(1 << 20)).unwrap();
     let provenance = vec![("inputs".to_owned(), vec![b'i'; 20 << 20])];
     let facts = VersionFacts { id: 9, created_s: 9, provenance };
-    let error = writer.write(batch, Mode::Auto, facts).unwrap_err();
+    let error = writer.write(batch, Mode::Auto, facts, &Watch::default()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Limit { .. }), "{error}");
     publish(&mut writer, &changes(3, KEYS), Mode::Auto, 9);
 }
@@ -822,7 +822,8 @@ fn forged_delta_files_are_refused_and_change_nothing() {
                 let sort = SortOptions::within(1 << 20);
                 let path = Path::new(DELTA);
                 let facts = VersionFacts::default();
-                let error = writer.apply(path, sort, Mode::Merge, facts).unwrap_err();
+                let error =
+                    writer.apply(path, sort, Mode::Merge, facts, &Watch::default()).unwrap_err();
                 assert_eq!(file_of(&error), DELTA);
                 assert_eq!(writer.numbers().unwrap(), [1]);
                 refused += 1;
@@ -839,7 +840,13 @@ fn forged_delta_files_are_refused_and_change_nothing() {
         write_file(disk.as_ref(), Path::new(DELTA), &bytes);
         let mut writer = try_open(&disk).unwrap();
         let sort = SortOptions::within(1 << 20);
-        let error = writer.apply(Path::new(DELTA), sort, Mode::Merge, VersionFacts::default());
+        let error = writer.apply(
+            Path::new(DELTA),
+            sort,
+            Mode::Merge,
+            VersionFacts::default(),
+            &Watch::default(),
+        );
         check_damage(&error.unwrap_err(), Path::new(DELTA));
     }
 }

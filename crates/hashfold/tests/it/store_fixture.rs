@@ -7,10 +7,10 @@ use hashfold::{
     run::{Run, SortOptions},
     store::{
         Changes, DeltaInfo, Mode, Shape, SlotMap, StoreOptions, StoreWriter, Version, VersionFacts,
-        VersionInfo, Watch, diff, verify,
+        VersionInfo, diff, verify,
     },
     table::{IndexOptions, OpenOptions},
-    work::Inline,
+    work::{Inline, Watch},
 };
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ pub(crate) const DELTA: &str = "file.delta";
 /// Writes the delta between two versions of a store to [`DELTA`] on its disk.
 pub(crate) fn write_delta(disk: &Arc<dyn Disk>, old: u64, new: u64) -> (DeltaInfo, Changes) {
     let [old, new] = [old, new].map(|number| try_version(disk, number).unwrap());
-    let watch: Watch = Arc::new(|_| Ok(()));
+    let watch = Watch::default();
     let inline = Arc::new(Inline) as _;
     diff(disk.as_ref(), &old, &new, Path::new(DELTA), &inline, &watch).unwrap()
 }
@@ -68,7 +68,12 @@ pub(crate) fn try_write(
     for (key, value) in changes {
         batch.push(key, value.as_deref())?;
     }
-    writer.write(batch, mode, VersionFacts { id, created_s: id, provenance: Vec::new() })
+    writer.write(
+        batch,
+        mode,
+        VersionFacts { id, created_s: id, provenance: Vec::new() },
+        &Watch::default(),
+    )
 }
 
 /// Makes a version and publishes it.
@@ -123,7 +128,7 @@ pub(crate) fn scanned(version: &Version) -> Result<Pairs> {
 /// The damage that `verify` finds in a version.
 #[track_caller]
 pub(crate) fn damage(disk: &dyn Disk, number: u64) -> Vec<Error> {
-    verify(disk, store(), number, &mut |_, _| Ok(())).unwrap().damage
+    verify(disk, store(), number, &Watch::default()).unwrap().damage
 }
 
 pub(crate) fn is_absent(error: &Error) -> bool {

@@ -10,7 +10,7 @@ use hashfold::{
     io::{Disk, OsDisk},
     store::{Follower, Mode, Pointer, Retention, StoreWriter, Version, verify, versions},
     table::OpenOptions,
-    work::{Executor, Threads},
+    work::{Executor, Threads, Watch},
 };
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -55,7 +55,7 @@ fn work_until_killed() {
             }
             (1, _) => {
                 let rules = Retention { keep: 2, age_s_min: 0, now_s: 0, free_bytes_min: 0 };
-                writer.collect(&rules, &mut |_| Ok(())).unwrap();
+                writer.collect(&rules, &Watch::default()).unwrap();
             }
             _ => {
                 let id = (seed << 32) + round + 1;
@@ -79,7 +79,7 @@ fn check_whole(disk: &Arc<dyn Disk>, folder: &Path) -> Option<u64> {
         assert_eq!(pairs.len() as u64, KEYS);
         let expected = format!("of version {id}").into_bytes();
         assert!(pairs.values().all(|value| *value == expected), "version {number}");
-        let report = verify(disk.as_ref(), folder, number, &mut |_, _| Ok(())).unwrap();
+        let report = verify(disk.as_ref(), folder, number, &Watch::default()).unwrap();
         assert!(report.damage.is_empty(), "{}", report.damage[0]);
     }
     let follower = Follower::open(disk.clone(), folder, OpenOptions::default()).ok()?;

@@ -14,7 +14,7 @@ use hashfold::{
     io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     store::{CurrentFrom, Follower, Mending, Mode, Pin, Pointer, Retention, StoreWriter, versions},
     table::OpenOptions,
-    work::Inline,
+    work::{Inline, Watch},
 };
 use std::{
     path::{Path, PathBuf},
@@ -119,7 +119,7 @@ const VERBS: [(&str, Verb); 7] = [
         Some(3) => writer.condemn(2),
         _ => writer.condemn(3),
     }),
-    ("repair", |writer| writer.repair(4, Path::new(COPY), &mut |_, _| Ok(())).map(|_| ())),
+    ("repair", |writer| writer.repair(4, Path::new(COPY), &Watch::default()).map(|_| ())),
 ];
 
 fn mend(disk: &Arc<dyn Disk>, copy: Option<&str>) -> Result<Mending> {
@@ -130,7 +130,7 @@ fn mend(disk: &Arc<dyn Disk>, copy: Option<&str>) -> Result<Mending> {
 fn mend_all(disk: &Arc<dyn Disk>) -> Result<()> {
     let mut mending = mend(disk, Some(COPY))?;
     for number in mending.writer.numbers()? {
-        mending.writer.repair(number, Path::new(COPY), &mut |_, _| Ok(()))?;
+        mending.writer.repair(number, Path::new(COPY), &Watch::default())?;
     }
     Ok(())
 }
@@ -243,7 +243,7 @@ fn a_lost_version_stops_sweeping_until_it_is_given_up() {
     let sample = sample();
     let disk = sample.without(&version_path(2));
     let mut writer = try_open(&disk).unwrap();
-    let removed = writer.collect(&ALL_GO, &mut |_| Ok(())).unwrap();
+    let removed = writer.collect(&ALL_GO, &Watch::default()).unwrap();
     assert_eq!((removed.versions, removed.tables), (vec![3], 0));
     assert!(removed.kept.contains(&(2, hashfold::store::Reason::Lost)));
     for number in [1, 4, 9] {
@@ -290,7 +290,7 @@ fn a_pointer_is_made_from_the_version_files_where_there_is_no_copy() {
         drop(mending);
         sample.check_whole(&disk, "mended");
         let mut writer = try_open(&disk).unwrap();
-        assert!(writer.collect(&ALL_GO, &mut |_| Ok(())).unwrap().versions.is_empty());
+        assert!(writer.collect(&ALL_GO, &Watch::default()).unwrap().versions.is_empty());
         assert_eq!(writer.roll_back().unwrap(), 2);
     }
     let disk = sample.without(&pointer_path());
@@ -339,7 +339,7 @@ fn files_of_a_newer_format_are_neither_mended_nor_given_up() {
             let mut writer = try_open(&disk).unwrap();
             let error = writer.give_up(2).unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::Argument { .. }), "{error}");
-            writer.collect(&ALL_GO, &mut |_| Ok(())).unwrap();
+            writer.collect(&ALL_GO, &Watch::default()).unwrap();
         }
         let is_version = |error: &Error| matches!(error.kind(), ErrorKind::Version { .. });
         assert!(errors.iter().all(is_version), "{errors:?}");
@@ -475,7 +475,7 @@ fn strangers_in_a_store_are_left_alone() {
     let mut writer = try_open(&disk).unwrap();
     publish(&mut writer, &changes(5, KEYS), Mode::Replace, 5);
     writer.pin(1, Pin::Release).unwrap();
-    let removed = writer.collect(&ALL_GO, &mut |_| Ok(())).unwrap();
+    let removed = writer.collect(&ALL_GO, &Watch::default()).unwrap();
     assert_eq!(removed.versions, [1, 2, 3, 4]);
     drop(writer);
     drop(try_open(&disk).unwrap());

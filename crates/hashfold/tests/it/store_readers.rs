@@ -8,7 +8,7 @@ use hashfold::{
     io::{Disk, OsDisk},
     store::{Follower, Mode, Retention, StoreWriter, Version},
     table::OpenOptions,
-    work::{Executor, Threads},
+    work::{Executor, Threads, Watch},
 };
 use std::{
     path::Path,
@@ -103,7 +103,7 @@ fn write(folder: &Path, writer: &mut StoreWriter, seed: u64) {
             }
             _ => {
                 let rules = Retention { keep: 1, age_s_min: 0, now_s: 0, free_bytes_min: 0 };
-                writer.collect(&rules, &mut |_| Ok(())).unwrap();
+                writer.collect(&rules, &Watch::default()).unwrap();
             }
         }
         assert!(folder.join("CURRENT").exists());
@@ -139,6 +139,6 @@ fn readers_see_whole_versions_while_others_are_published_and_removed() {
         readers.into_iter().for_each(|reader| assert!(reader.join().unwrap() > 0));
     });
     let rules = Retention { keep: 0, age_s_min: 0, now_s: 0, free_bytes_min: 0 };
-    writer.collect(&rules, &mut |_| Ok(())).unwrap();
+    writer.collect(&rules, &Watch::default()).unwrap();
     assert_eq!(writer.numbers().unwrap(), [writer.pointer().current.unwrap()]);
 }

@@ -21,7 +21,7 @@ use hashfold::{
         VersionInfo,
     },
     table::{IndexOptions, OpenOptions},
-    work::{Executor, Threads},
+    work::{Executor, Threads, Watch},
 };
 use std::{
     path::{Path, PathBuf},
@@ -148,7 +148,7 @@ impl<'a> Scene<'a> {
                 let push = &mut |key: &[u8], value: Option<&[u8]>| Ok(batch.push(key, value)?);
                 self.pairs.read(self.disk.as_ref(), input, executor.as_ref(), push)?;
             }
-            let info = writer.write(batch, mode, self.facts())?;
+            let info = writer.write(batch, mode, self.facts(), &Watch::default())?;
             writer.publish(info.name.number)?;
             Ok((writer, info))
         });
@@ -168,7 +168,7 @@ impl<'a> Scene<'a> {
     /// Removes all versions but the current one.
     pub(super) fn collect(writer: &mut StoreWriter) -> Result<()> {
         let rules = Retention { keep: 0, age_s_min: 0, now_s: u64::MAX, free_bytes_min: 0 };
-        writer.collect(&rules, &mut |_| Ok(()))?;
+        writer.collect(&rules, &Watch::default())?;
         let left = writer.numbers()?.len();
         ensure(left == 1, || format!("{left} versions are left"))
     }

@@ -8,7 +8,7 @@ use crate::{
     fingerprints::{FingerprintBatch, Universe},
     io::{Access, Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     key::{KeyHash, Seed},
-    work::{Executor, Inline, testing::Late},
+    work::{Executor, Inline, Watch, testing::Late},
 };
 use std::{path::Path, sync::Arc};
 
@@ -362,7 +362,7 @@ fn check_next(
     filter.merge().unwrap();
     assert!(counts(filter).unwrap() == expected, "{moment}: what comes next");
     check_files(disk, filter, 1, moment);
-    let report = verify_cascade(&**disk, folder(), &mut |_| Ok(())).unwrap();
+    let report = verify_cascade(&**disk, folder(), &Watch::default()).unwrap();
     assert!(report.is_sound(), "{moment}: {}", report.damage[0]);
 }
 
@@ -608,7 +608,7 @@ fn check_read_fault(script: &Script, left: &MemoryDisk, expected: &[u64], fault:
         assert!(counts(&filter)? == expected, "{fault:?}: a wrong answer");
         filter.merge()?;
         assert!(counts(&filter)? == expected, "{fault:?}: wrong when all is merged");
-        let report = verify_cascade(&*disk, folder(), &mut |_| Ok(()))?;
+        let report = verify_cascade(&*disk, folder(), &Watch::default())?;
         match report.damage.into_iter().next() {
             Some(error) => Err(error),
             None => Ok(()),

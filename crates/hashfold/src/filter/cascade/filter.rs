@@ -28,6 +28,7 @@ use crate::{
     folder::LockedFolder,
     io::Disk,
     key::{KeyHash, Seed},
+    work::Watch,
 };
 use std::{fmt, mem, path::Path, sync::Arc};
 
@@ -443,11 +444,12 @@ impl CascadeFilter {
     /// Merges all into the last level, where each key takes one device read. Returns when it is
     /// done.
     pub fn merge(&mut self) -> Result<()> {
-        self.merge_with(&mut |_| ())
+        self.merge_with(&Watch::default())
     }
 
-    /// The same; `progress` is told how many keys were moved so far.
-    pub fn merge_with(&mut self, progress: &mut dyn FnMut(u64)) -> Result<()> {
+    /// Merges all as [`CascadeFilter::merge`] does. `watch` counts keys moved; if it ends the call,
+    /// the merge goes on in the background.
+    pub fn merge_with(&mut self, watch: &Watch) -> Result<()> {
         self.flush()?;
         let core = &self.core;
         let wanted = core.change(|shared| {
@@ -457,10 +459,12 @@ impl CascadeFilter {
             wanted
         });
         debug_assert!(wanted, "the filter is open");
-        let start = core.moved();
+        let mut seen = core.moved();
         merges::start(core);
         while core.wait_for_moved(core.moved() + PROGRESS_STEP) {
-            progress(core.moved() - start);
+            let moved = core.moved();
+            watch.add(moved - seen)?;
+            seen = moved;
         }
         let error = core.change(|shared| shared.merging.take_error());
         core.publisher.finish_removing();

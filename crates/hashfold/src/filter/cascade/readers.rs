@@ -5,7 +5,7 @@ use super::*;
 use crate::{
     io::{Access, Disk, MemoryDisk},
     key::{KeyHash, Seed},
-    work::{Executor, Threads},
+    work::{Executor, Threads, Watch},
 };
 use std::{
     path::Path,
@@ -102,7 +102,7 @@ fn check(log: bool) {
     });
     read_once(&*disk, &acknowledged);
     drop(filter);
-    let report = verify_cascade(&*disk, folder(), &mut |_| Ok(())).unwrap();
+    let report = verify_cascade(&*disk, folder(), &Watch::default()).unwrap();
     assert!(report.is_sound(), "{}", report.damage[0]);
 }
 

@@ -8,7 +8,7 @@ use crate::{
     fingerprints::{FingerprintBatch, Fingerprints, Universe},
     io::{Access, Disk, MemoryDisk},
     key::{KeyHash, Seed},
-    work::{Executor, Inline, Threads},
+    work::{Executor, Inline, Threads, Watch},
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -163,7 +163,7 @@ impl Pair {
         thin.count_batch(&hashes, &mut counts).unwrap();
         check_same(&counts, &expected);
         assert_eq!(items(&mut thin.scan(&executor).unwrap()), self.twin.all());
-        let report = verify_cascade(&*self.disk, Path::new(FOLDER), &mut |_| Ok(())).unwrap();
+        let report = verify_cascade(&*self.disk, Path::new(FOLDER), &Watch::default()).unwrap();
         assert!(report.is_sound(), "{:?}", report.damage);
     }
 

@@ -13,7 +13,7 @@ use crate::{
     error::{Error, ErrorClass, Result},
     fingerprints::{Ascent, FingerprintBatch, Fingerprints},
     io::{Access, Disk},
-    work::{Executor, Inline},
+    work::{Executor, Inline, Watch},
 };
 use std::{path::Path, sync::Arc};
 
@@ -52,16 +52,12 @@ impl CascadeReport {
 }
 
 /// Reads all of the filter in a folder, while nobody writes to it: every checksum, the order of
-/// all fingerprints, the indexes, and whether all is where it should be. `progress` is told how many
-/// fingerprints were read, and may end the check with an error.
+/// all fingerprints, the indexes, and whether all is where it should be. `watch` counts
+/// fingerprints.
 ///
 /// # Errors
 /// If the manifest cannot be read, or the device fails.
-pub fn verify_cascade(
-    disk: &dyn Disk,
-    folder: &Path,
-    progress: &mut dyn FnMut(u64) -> Result<()>,
-) -> Result<CascadeReport> {
+pub fn verify_cascade(disk: &dyn Disk, folder: &Path, watch: &Watch) -> Result<CascadeReport> {
     let (identity, state) = recovery::read_state(disk, folder)?;
     recovery::check_newest(disk, folder, &identity, &state)?;
     let mut report = CascadeReport::default();
@@ -71,10 +67,8 @@ pub fn verify_cascade(
         for (number, range) in ranges(epoch, &identity) {
             report.runs += 1;
             let name = identity.run(number);
-            let checked =
-                RunFile::open(disk, folder, name, Access::Direct, &budget).and_then(|run| {
-                    check(&Arc::new(run), range, &identity, &mut report.items, progress)
-                });
+            let checked = RunFile::open(disk, folder, name, Access::Direct, &budget)
+                .and_then(|run| check(&Arc::new(run), range, &identity, &mut report.items, watch));
             report.note(checked)?;
         }
     }
@@ -112,7 +106,7 @@ fn check(
     KeyRange { first: from, last: to }: KeyRange,
     identity: &Identity,
     items: &mut u64,
-    progress: &mut dyn FnMut(u64) -> Result<()>,
+    watch: &Watch,
 ) -> Result<()> {
     let executor: Arc<dyn Executor> = Arc::new(Inline);
     let universe = identity.universe;
@@ -136,9 +130,9 @@ fn check(
         }
         got.add(&here);
         *items += here.len() as u64;
+        watch.add(here.len() as u64)?;
         here.clear();
         block += 1;
-        progress(*items)?;
     }
     got.blocks = block;
     if got != *run.facts() {
