@@ -14,7 +14,7 @@ use hashfold::{
     fingerprints::{FingerprintBatch, Fingerprints, Universe},
     io::{ALIGNMENT, Access, Disk, MemoryDisk, OsDisk, Seal, frame::FileKind},
     manifest::Manifest,
-    work::{Watch, Executor, Inline},
+    work::{Executor, Inline, Watch},
 };
 use std::{
     collections::BTreeMap,

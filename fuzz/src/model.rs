@@ -5,7 +5,7 @@ use hashfold::{
     io::{Disk, MemoryDisk},
     run::{MEMORY_BYTES_MIN, Merge, Run, SortOptions, Tombstones, VecRun},
     table::{IndexChoice, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions},
-    work::{Watch, Inline},
+    work::{Inline, Watch},
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 

@@ -12,7 +12,7 @@ use hashfold::{
     io::{Access, Disk, Extent, OsDisk, Writer},
     run::SortOptions,
     table::{OpenOptions, Table, TableBuilder, TableOptions},
-    work::{Watch, Executor, Threads},
+    work::{Executor, Threads, Watch},
 };
 use std::{
     fs,

@@ -16,7 +16,7 @@ use hashfold::{
         VersionInfo,
     },
     table::{IndexOptions, OpenOptions},
-    work::{Watch, Executor, Threads},
+    work::{Executor, Threads, Watch},
 };
 use std::{path::PathBuf, sync::Arc};
 

@@ -16,7 +16,7 @@ use hashfold::{
         verify,
     },
     table::{IndexOptions, OpenOptions},
-    work::{Watch, Inline},
+    work::{Inline, Watch},
 };
 use serde_json::Value;
 use std::{
@@ -169,8 +169,12 @@ fn build(disk: &Arc<dyn Disk>, data: &Data, folder: &Path) -> Result<VersionInfo
         data.fill_value(i, &mut value);
         batch.push(&data.key(i), Some(&value))?;
     }
-    let info =
-        writer.write(batch, Mode::Replace, VersionFacts { id, ..VersionFacts::default() }, &Watch::default())?;
+    let info = writer.write(
+        batch,
+        Mode::Replace,
+        VersionFacts { id, ..VersionFacts::default() },
+        &Watch::default(),
+    )?;
     writer.publish(info.name.number)?;
     Ok(info)
 }

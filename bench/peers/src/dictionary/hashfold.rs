@@ -10,7 +10,7 @@ use hashfold::{
     io::{Access, Disk, OsDisk},
     run::SortOptions,
     table::{IndexChoice, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions},
-    work::{Watch, Threads},
+    work::{Threads, Watch},
 };
 use std::{io, path::Path, sync::Arc};
 

@@ -1,6 +1,5 @@
 //! Hashfold's store.
 
-use hashfold::work::Watch;
 use super::{
     Options, Peer, Reader, Store,
     book::{Night, Order},
@@ -19,6 +18,7 @@ use ::hashfold::{
     table::{IndexOptions, OpenOptions},
     work::Threads,
 };
+use hashfold::work::Watch;
 use std::{
     path::Path,
     sync::{Arc, Mutex, MutexGuard},
