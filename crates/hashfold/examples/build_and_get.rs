@@ -1,12 +1,6 @@
 //! Builds a table of two entries and looks up keys in it. The same program stands in `README.md`.
 
-use hashfold::{
-    Result, Seed,
-    io::OsDisk,
-    run::SortOptions,
-    table::*,
-    work::{Threads, Watch},
-};
+use hashfold::{Result, Seed, io::OsDisk, run::SortOptions, table::*, work::*};
 use std::{path::Path, sync::Arc};
 
 fn main() -> Result<()> {
