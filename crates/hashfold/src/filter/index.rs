@@ -1,4 +1,4 @@
-//! Which block a fingerprint is in: 4 bytes of RAM a block, or a part of that where RAM is scarce.
+//! The block index: which block may hold a fingerprint, in 4 bytes of RAM per block or less.
 
 use crate::{
     error::{Error, Result},
@@ -25,12 +25,12 @@ pub(super) struct BlockIndex {
 }
 
 impl BlockIndex {
-    /// Of a run without blocks.
+    /// An index of no blocks.
     pub(super) fn new(universe: Universe) -> BlockIndex {
         BlockIndex { universe, prefixes: Vec::new(), stride: 1, blocks: 0 }
     }
 
-    /// Of blocks with these first bits, which ascend in a run that is not damaged.
+    /// An index of blocks with these first bits, which ascend unless the run is damaged.
     pub(super) fn from_prefixes(universe: Universe, prefixes: Vec<u32>) -> Result<BlockIndex> {
         if prefixes.is_sorted() {
             let blocks = prefixes.len();
@@ -45,12 +45,12 @@ impl BlockIndex {
         &self.prefixes
     }
 
-    /// The bytes of a full index of so many blocks.
+    /// The size of a full index of this many blocks, in bytes.
     pub(super) fn bytes_of(blocks: usize) -> usize {
         blocks * size_of::<u32>()
     }
 
-    /// The index with one block in `stride` only, and without room for more.
+    /// Keeps one block in `stride`, and gives the rest of the memory back.
     pub(super) fn thin(self, stride: usize) -> BlockIndex {
         assert!(stride.is_power_of_two());
         assert_eq!(self.stride, 1, "it is thin already");
@@ -62,7 +62,7 @@ impl BlockIndex {
         BlockIndex { prefixes, stride, ..self }
     }
 
-    /// The bits of fingerprints that it does not look at.
+    /// The number of low bits of a fingerprint that the index ignores.
     pub(super) fn cut_shift(&self) -> u32 {
         self.universe.bits().saturating_sub(u32::BITS)
     }
@@ -71,7 +71,7 @@ impl BlockIndex {
         (fingerprint >> self.cut_shift()) as u32
     }
 
-    /// Adds a block with this first fingerprint, none below those before.
+    /// Adds a block with this first fingerprint, which is not below those before.
     pub(super) fn push(&mut self, first: u64) {
         debug_assert_eq!(self.stride, 1);
         let prefix = self.prefix(first);
@@ -80,14 +80,14 @@ impl BlockIndex {
         self.blocks += 1;
     }
 
-    /// Forgets all blocks.
+    /// Removes all blocks, and keeps the memory.
     pub(super) fn clear(&mut self, universe: Universe) {
         self.universe = universe;
         self.prefixes.clear();
         (self.stride, self.blocks) = (1, 0);
     }
 
-    /// The blocks that may have this fingerprint.
+    /// Returns the blocks that may hold a fingerprint.
     pub(super) fn candidates(&self, fingerprint: u64) -> Range<usize> {
         let last = self.prefix(self.universe.last());
         if fingerprint > self.universe.last() {
@@ -111,13 +111,13 @@ impl BlockIndex {
         start * self.stride..(end * self.stride).min(self.blocks)
     }
 
-    /// The RAM that it takes, in bytes.
+    /// Size in RAM, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.prefixes.capacity() * size_of::<u32>()
     }
 }
 
-/// How many items, all at the front, are `below`; `guess` is about as many.
+/// Returns the number of items at the front for which `below` is true; `guess` is about that number.
 pub(super) fn partition_near<T>(
     items: &[T],
     guess: usize,

@@ -1,7 +1,7 @@
-//! What the processor can do beyond what every one can.
+//! Detection of AVX-512.
 
-/// Proof that the processor has AVX-512 with byte permutations and compression, and what comes
-/// with it: code made for them may be called.
+/// Proof that the processor has AVX-512 with byte permutations and compression, so that code made
+/// for these instructions may be called.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wide(());
 

@@ -1,9 +1,16 @@
-//! Have I seen this key? A quotient filter in RAM and a cascade filter on flash.
+//! Approximate membership of keys: a quotient filter in RAM and a cascade filter on flash.
 //!
+//! A filter stores *fingerprints* of keys instead of keys, in the order of their hashes. A key that
+//! was inserted is always found. A key that was not inserted is found if it has the fingerprint of
+//! one that was: a false positive, at a rate that the user chooses.
+//!
+//! - [`quotient`]: a [`quotient::QuotientFilter`] fits in RAM, or in a mapped file.
+//! - [`cascade`]: a [`cascade::CascadeFilter`] is larger than RAM and survives crashes.
+//! - [`PackedRun`] and [`FingerprintMerge`]: what a cascade is made of.
+//!
+//! How tables and stores become filters, and filters each other: [`fingerprints`](crate::fingerprints).
 //! After Bender et al., *Don't Thrash: How to Cache your Hash on Flash* (2011): see
-//! `docs/papers/cascade.md`. A filter keeps not keys but *fingerprints* of their hashes, in the
-//! order of the hashes. A key that was inserted is always found; one that was not is found with the
-//! small probability of having another one's fingerprint.
+//! `docs/papers/cascade.md`.
 
 mod block;
 pub mod cascade;

@@ -1,11 +1,11 @@
-//! What a filter keeps of a key that comes more than once.
+//! Sets and multisets.
 
-/// A set or a multiset.
+/// The treatment of a key that is inserted more than once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// A key is in or not; of an insertion and a removal the later one holds.
+    /// A key is present or absent; the last change of it decides.
     #[default]
     Set,
-    /// Keys are counted: insertions add one, removals take one away.
+    /// A key has a count: an insertion adds 1, a removal subtracts 1.
     Multiset,
 }

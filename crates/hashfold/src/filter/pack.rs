@@ -1,4 +1,4 @@
-//! Items in, full blocks out.
+//! Packing fingerprints into blocks.
 
 use super::block::{BLOCK_SIZE, Bytes, Encoder, ITEMS_MAX};
 use crate::{
@@ -6,10 +6,9 @@ use crate::{
     fingerprints::{Ascent, Checked, FingerprintBatch, Fingerprints, Universe},
 };
 
-/// Takes the blocks of a run, one after the other: with the first fingerprint, complete but for
-/// the checksum.
+/// A receiver of the blocks of a run, in order. Blocks are complete but for the checksum.
 pub(super) trait BlockSink {
-    /// Takes the next block.
+    /// Takes the next block, whose first fingerprint is `first`.
     fn take(&mut self, first: u64, block: &mut Bytes) -> Result<()>;
 }
 
@@ -25,7 +24,7 @@ pub(super) struct Packer {
     cut_shift: u32,
     encoder: Encoder,
     block: Box<Bytes>,
-    /// What is not in a block yet: less than [`ITEMS_MAX`], from `done` on.
+    /// Fingerprints that are not in a block yet, from `done` on: less than [`ITEMS_MAX`].
     pending: FingerprintBatch,
     done: usize,
     ascent: Ascent,
@@ -33,8 +32,7 @@ pub(super) struct Packer {
 }
 
 impl Packer {
-    /// For fingerprints of this universe, with blocks that end where fingerprints differ from the
-    /// bit `cut_shift` on.
+    /// A packer whose blocks end where fingerprints differ in the bits from `cut_shift` on.
     pub(super) fn new(universe: Universe, cut_shift: u32) -> Packer {
         Packer {
             cut_shift,
@@ -88,7 +86,7 @@ impl Packer {
         Ok(is_some)
     }
 
-    /// Gives out what is left, and how many fingerprints there were in all.
+    /// Packs the pending fingerprints; returns the number of all.
     pub(super) fn finish(mut self, sink: &mut impl BlockSink) -> Result<u64> {
         self.emit(0, sink)?;
         Ok(self.len)
@@ -96,8 +94,8 @@ impl Packer {
 
     /// Fills blocks until at most `rest` fingerprints are pending.
     ///
-    /// With as many as a block can have, it is sure that the one behind a block is known, and that
-    /// the block ends where it should.
+    /// While a full block's worth is pending, the fingerprint after each block is known, so the
+    /// block ends where it should.
     fn emit(&mut self, rest: usize, sink: &mut impl BlockSink) -> Result<()> {
         while self.pending.len() - self.done > rest {
             let items = self.pending.from(self.done);

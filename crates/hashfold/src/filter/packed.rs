@@ -12,10 +12,9 @@ use crate::{
 };
 use std::{ops::Deref, sync::Arc};
 
-/// An immutable run of fingerprints in RAM: 2.5 bits each and the base 2 logarithm of their mean
-/// distance, in blocks of 4096 bytes.
+/// An immutable run of fingerprints in RAM, packed into blocks of 4096 bytes.
 ///
-/// The size does not depend on a load, and grows with each fingerprint alike.
+/// A fingerprint takes 2.5 bits plus the base-2 logarithm of the mean distance between two.
 ///
 /// ```
 /// use hashfold::{KeyHash, Seed, filter::PackedRun, fingerprints::{FingerprintBatch, Universe}};
@@ -42,13 +41,16 @@ pub struct PackedRun {
 }
 
 impl PackedRun {
-    /// Packs a run, to its end.
+    /// Packs all of a run.
+    ///
+    /// # Errors
+    /// If the run is not as [`Fingerprints`] describes it.
     pub fn build(fingerprints: &mut dyn Fingerprints) -> Result<PackedRun> {
         PackedRun::build_with_room(fingerprints, 0)
     }
 
-    /// Packs a run, to its end, into `bytes` of memory: it takes more only if they are not enough.
-    /// A run that grows without that may take twice what it needs.
+    /// Packs all of a run, with memory for `bytes` from the start: a run that grows step by step may
+    /// take twice the memory that it needs.
     pub(super) fn build_with_room(
         fingerprints: &mut dyn Fingerprints,
         bytes: usize,
@@ -61,8 +63,8 @@ impl PackedRun {
         Ok(run)
     }
 
-    /// The same, in the place and in the memory of a run that is of no use any more: fresh memory
-    /// costs more time than packing does. After an error the run is empty.
+    /// Replaces this run by another one, in the memory of this one: fresh memory costs more time
+    /// than packing does. After an error the run is empty.
     pub fn rebuild(&mut self, fingerprints: &mut dyn Fingerprints) -> Result<()> {
         (self.seed, self.universe) = (fingerprints.seed(), fingerprints.universe());
         self.blocks.clear();
@@ -90,23 +92,23 @@ impl PackedRun {
         PackedScan { run: self, next: 0 }
     }
 
-    /// All fingerprints, in order, for as long as the scan is there.
+    /// All fingerprints, in order; the scan owns a share of the run.
     pub(super) fn scan_shared(self: Arc<Self>) -> impl Fingerprints {
         PackedScan { run: self, next: 0 }
     }
 
-    /// Whether it has the key, or one with the same fingerprint; a tombstone says that it has not.
+    /// Whether the run has the fingerprint of a key with a count above 0.
     pub fn contains(&self, hash: KeyHash) -> bool {
         self.count(hash) > 0
     }
 
-    /// How many keys with this one's fingerprint there are; -1 for a tombstone, and below 0 where
-    /// more were taken away than are here.
+    /// The count of a key's fingerprint: 0 if the run does not have it, -1 for a tombstone, and
+    /// below 0 where a multiset removes more than it has.
     pub fn count(&self, hash: KeyHash) -> i64 {
         self.find(self.universe.fingerprint(hash)).unwrap_or(0)
     }
 
-    /// The count of a fingerprint, if it has it.
+    /// The count of a fingerprint; `None` if the run does not have it.
     #[inline]
     pub(crate) fn find(&self, fingerprint: u64) -> Option<i64> {
         let mut candidates = self.index.candidates(fingerprint);
@@ -115,17 +117,17 @@ impl PackedRun {
         })
     }
 
-    /// Fingerprints in it.
+    /// Number of fingerprints.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether it has none.
+    /// Whether there are no fingerprints.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The RAM that it takes, in bytes.
+    /// Size in RAM, in bytes.
     pub fn bytes(&self) -> usize {
         self.blocks.capacity() * size_of::<Bytes>() + self.index.bytes()
     }

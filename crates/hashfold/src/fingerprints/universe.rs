@@ -5,12 +5,12 @@ use crate::{
     key::KeyHash,
 };
 
-/// The fingerprints of a filter: the numbers below its size, in the order of the hashes.
+/// The set of fingerprints that a filter may hold: the numbers below its size, in the order of the
+/// hashes.
 ///
-/// The fingerprint of a hash whose high 64 bits are `h` is `floor(h * size / 2^64)`. A key that is
-/// not in a set of `n` others has the fingerprint of one of them with probability
-/// `1 - (1 - 1/size)^n`, about `n / size`: the paper's *hard collision*, section 2. The size need
-/// not be a power of two.
+/// The fingerprint of a hash whose high 64 bits are `h` is `floor(h * size / 2^64)`. The probability
+/// that a key shares its fingerprint with one of `n` others is `1 - (1 - 1/size)^n`, about `n / size`
+/// (a *hard collision* in section 2 of the paper). The size need not be a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Universe {
     /// The largest fingerprint: the size need not fit 64 bits.
@@ -18,11 +18,11 @@ pub struct Universe {
 }
 
 impl Universe {
-    /// All 64-bit numbers: a billion keys have an expected 0.03 collisions among all of them.
+    /// All 64-bit numbers: among a billion keys, 0.03 pairs are expected to share a fingerprint.
     pub const EXACT: Universe = Universe { last: u64::MAX };
 
-    /// As large as it takes for `capacity` keys to give no more than this rate of errors: between
-    /// 0 and 1, both excluded.
+    /// The smallest universe in which a set of `capacity` keys has at most this false-positive rate:
+    /// between 0 and 1, both excluded.
     pub fn for_capacity(capacity: u64, error_rate: f64) -> Result<Universe> {
         if capacity == 0 {
             return Err(Error::argument("capacity", "at least 1 key", capacity));
@@ -39,7 +39,7 @@ impl Universe {
         Universe::with_size(size as u128)
     }
 
-    /// With so many fingerprints: 2 to 2^64.
+    /// A universe of this many fingerprints: 2 to 2^64.
     pub fn with_size(size: u128) -> Result<Universe> {
         if !(2..=1 << 64).contains(&size) {
             return Err(Error::argument("fingerprints", "2 to 2^64", size));
@@ -47,7 +47,7 @@ impl Universe {
         Ok(Universe { last: (size - 1) as u64 })
     }
 
-    /// How many fingerprints there are: 2 to 2^64.
+    /// Number of fingerprints in the universe: 2 to 2^64.
     pub fn size(self) -> u128 {
         u128::from(self.last) + 1
     }
@@ -58,18 +58,18 @@ impl Universe {
         self.last
     }
 
-    /// The bits of the largest fingerprint: 1 to 64.
+    /// Length of the largest fingerprint, in bits: 1 to 64.
     pub fn bits(self) -> u32 {
         64 - self.last.leading_zeros()
     }
 
-    /// The fingerprint of a hash.
+    /// Returns the fingerprint of a hash.
     #[inline]
     pub fn fingerprint(self, hash: KeyHash) -> u64 {
         self.scale(hash.high())
     }
 
-    /// The fingerprint of a hash with these high 64 bits.
+    /// Returns the fingerprint of a hash with these high 64 bits.
     #[inline]
     pub(crate) fn scale(self, high: u64) -> u64 {
         // high * (last + 1) is below 2^128.
@@ -77,7 +77,7 @@ impl Universe {
         (product >> 64) as u64
     }
 
-    /// How often a key that is not among `items` others seems to be: 0 to 1.
+    /// The false-positive rate of a set of `items` keys: 0 to 1.
     pub fn expected_error(self, items: u64) -> f64 {
         -(items as f64 * (-1.0 / self.size() as f64).ln_1p()).exp_m1()
     }

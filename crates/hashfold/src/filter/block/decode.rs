@@ -11,12 +11,12 @@ use crate::{
 };
 
 impl Block<'_> {
-    /// Appends all items, or nothing if they are not what a block may have.
+    /// Appends all items. Appends nothing if the block is damaged.
     pub(in super::super) fn decode(&self, items: &mut FingerprintBatch) -> Result<()> {
         self.decode_on(Wide::detect(), items)
     }
 
-    /// The same, with what the processor has.
+    /// Decodes as [`Block::decode`] does, with AVX-512 or without.
     pub(super) fn decode_on(&self, wide: Option<Wide>, items: &mut FingerprintBatch) -> Result<()> {
         let (start, exceptions) = (items.len(), items.exceptions.len());
         let decoded = match wide {
@@ -38,8 +38,7 @@ impl Block<'_> {
         result
     }
 
-    /// Appends the fingerprints. Whether they are legal; if not, what was appended is of no
-    /// use.
+    /// Appends the fingerprints; `false` if they are damaged, and what was appended is of no use.
     fn decode_anywhere(&self, out: &mut Vec<u64>) -> bool {
         let mut places = [0; PLACES];
         if !spread(self.buckets(), self.items, &mut places)
@@ -72,13 +71,13 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// How many keys a fingerprint stands for, if it is here.
+    /// The count of a fingerprint; `None` if the block does not have it.
     #[inline]
     pub(in super::super) fn find(&self, fingerprint: u64) -> Result<Option<i64>> {
         self.find_on(Wide::detect(), fingerprint)
     }
 
-    /// The same, with what the processor has.
+    /// Finds as [`Block::find`] does, with AVX-512 or without.
     #[inline]
     pub(super) fn find_on(&self, wide: Option<Wide>, fingerprint: u64) -> Result<Option<i64>> {
         let Some(bucket) = (fingerprint >> self.low_bits).checked_sub(self.first_bucket) else {
@@ -110,7 +109,7 @@ impl Block<'_> {
         Ok(None)
     }
 
-    /// How many keys an item stands for.
+    /// The count of an item.
     fn count(&self, item: usize) -> Result<i64> {
         let mut exceptions = self.exceptions();
         while let Some((position, count)) = exceptions.next()? {

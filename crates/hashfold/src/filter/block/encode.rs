@@ -2,32 +2,32 @@
 
 use super::{
     BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX, LOW_BITS_MAX, fold, kernel,
-    portable::{self, Marks, Sizes},
+    portable::{self, BucketMarks, Sizes},
 };
 use crate::{codec::put_varint, filter::machine::Wide, fingerprints::BatchSlice};
 
-/// What lies behind the head of a block, in bytes.
+/// The size of a block without its head, in bytes.
 const PAYLOAD: usize = BLOCK_SIZE - HEAD;
 
-/// Packs fingerprints. Keeps the memory that it takes.
+/// A packer of fingerprints into blocks, which keeps its memory.
 pub(in super::super) struct Encoder {
     wide: Option<Wide>,
-    room: Box<Room>,
-    exceptions: Exceptions,
-    /// Items of the last block: the next one has about as many.
+    room: Box<Scratch>,
+    exceptions: EncodedExceptions,
+    /// Number of items in the last block: the next one has about as many.
     items: usize,
 }
 
-/// Where the bits of the buckets are made.
-struct Room {
+/// Memory in which the bits of the buckets are set.
+struct Scratch {
     /// Zeros between two blocks.
-    marks: Marks,
-    words: kernel::Words,
+    marks: BucketMarks,
+    words: kernel::BucketWords,
 }
 
-/// How the items of a block are written.
+/// The number of items in a block, and their number of low bits.
 #[derive(Clone, Copy)]
-struct Shape {
+struct Filling {
     items: usize,
     low_bits: u32,
 }
@@ -39,8 +39,13 @@ impl Encoder {
 
     /// With what the processor has.
     pub(super) fn on(wide: Option<Wide>) -> Encoder {
-        let room = Room { marks: [0; _], words: [0; _] };
-        Encoder { wide, room: Box::new(room), exceptions: Exceptions::default(), items: ITEMS_MAX }
+        let room = Scratch { marks: [0; _], words: [0; _] };
+        Encoder {
+            wide,
+            room: Box::new(room),
+            exceptions: EncodedExceptions::default(),
+            items: ITEMS_MAX,
+        }
     }
 
     /// Fills a block, but for the checksum, with as many of the first items as fit; returns how
@@ -65,9 +70,9 @@ impl Encoder {
     }
 }
 
-/// The first exceptions, encoded: as many as somebody asked for.
+/// The first exceptions, encoded: as many as were needed so far.
 #[derive(Default)]
-struct Exceptions {
+struct EncodedExceptions {
     bytes: Vec<u8>,
     /// Where each ends.
     ends: Vec<usize>,
@@ -75,8 +80,8 @@ struct Exceptions {
     next: usize,
 }
 
-impl Exceptions {
-    /// Those among the first `count` items.
+impl EncodedExceptions {
+    /// Encodes the exceptions among the first `count` items.
     fn before(&mut self, count: usize, items: BatchSlice<'_>) -> &[u8] {
         let among = items.split_at(count).0.exceptions_len();
         let known = self.ends.len();
@@ -107,10 +112,10 @@ impl Exceptions {
 /// The shape that takes most of the items.
 fn best_shape(
     items: BatchSlice<'_>,
-    exceptions: &mut Exceptions,
+    exceptions: &mut EncodedExceptions,
     near: usize,
     cut_shift: u32,
-) -> Shape {
+) -> Filling {
     // How dense they are depends on how many there are, which depends on how dense they are.
     const SAMPLE: usize = 2048;
     let fingerprints = items.fingerprints;
@@ -121,7 +126,7 @@ fn best_shape(
         let other = fill(items, exceptions, better, best.items);
         best = if other.items > best.items { other } else { best };
     }
-    Shape { items: cut(fingerprints, best.items, cut_shift), ..best }
+    Filling { items: cut(fingerprints, best.items, cut_shift), ..best }
 }
 
 /// The best number of low bits for the first `count` items.
@@ -137,8 +142,13 @@ fn low_bits(items: &[u64], count: usize) -> u32 {
 }
 const _: () = assert!(u64::MAX.ilog2() == LOW_BITS_MAX);
 
-/// As many items as fit; `near` is a guess of their number.
-fn fill(items: BatchSlice<'_>, exceptions: &mut Exceptions, low_bits: u32, near: usize) -> Shape {
+/// Finds the largest number of items that fit; `near` is a guess of it.
+fn fill(
+    items: BatchSlice<'_>,
+    exceptions: &mut EncodedExceptions,
+    low_bits: u32,
+    near: usize,
+) -> Filling {
     const STEP: usize = 16;
     let fingerprints = items.fingerprints;
     let mut fits = |count: usize| {
@@ -175,7 +185,7 @@ fn fill(items: BatchSlice<'_>, exceptions: &mut Exceptions, low_bits: u32, near:
         let middle = from.midpoint(to);
         (from, to) = if fits(middle) { (middle, to) } else { (from, middle) };
     }
-    Shape { items: from, low_bits }
+    Filling { items: from, low_bits }
 }
 
 /// Fewer items, so that the first that is left out differs from the last one from bit `cut_shift`
@@ -195,8 +205,8 @@ fn cut(items: &[u64], count: usize, cut_shift: u32) -> usize {
 }
 
 /// Writes all of a block but the checksum and the exceptions.
-fn write(wide: Option<Wide>, items: &[u64], shape: Shape, room: &mut Room, block: &mut Bytes) {
-    let Shape { items: count, low_bits } = shape;
+fn write(wide: Option<Wide>, items: &[u64], shape: Filling, room: &mut Scratch, block: &mut Bytes) {
+    let Filling { items: count, low_bits } = shape;
     block[..4].fill(0);
     block[4..6].copy_from_slice(&(count as u16).to_le_bytes());
     block[6..8].fill(0);

@@ -6,7 +6,7 @@ use super::{BLOCK_SIZE, Block, portable::Sizes};
 use crate::filter::machine::Wide;
 
 /// Words with the bits of all buckets, and one more.
-pub(super) type Words = [u64; BLOCK_SIZE / 8 + 2];
+pub(super) type BucketWords = [u64; BLOCK_SIZE / 8 + 2];
 
 /// The most low bits that [`decode`] takes: one more might lie in nine bytes.
 pub(super) const LOW_BITS_MAX: u32 = 57;
@@ -22,7 +22,7 @@ mod x86 {
             BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX, low_mask,
             portable::{bucket_start as bucket_start_anywhere, for_words},
         },
-        Block, LOW_BITS_MAX, Sizes, Wide, Words,
+        Block, BucketWords, LOW_BITS_MAX, Sizes, Wide,
     };
     use std::{arch::x86_64::*, mem::MaybeUninit};
 
@@ -73,7 +73,7 @@ mod x86 {
         _: Wide,
         items: &[u64],
         sizes: &Sizes,
-        words: &mut Words,
+        words: &mut BucketWords,
         block: &mut Bytes,
     ) {
         assert!(sizes.low_bits <= LOW_BITS_MAX);
@@ -157,7 +157,7 @@ mod x86 {
 
     /// Sets bits from front to back, in words that are zero.
     struct BitWriter<'a> {
-        words: &'a mut Words,
+        words: &'a mut BucketWords,
         /// The word with the bits that came last, which are `low`; those of the next are `high`.
         at: usize,
         low: u64,
@@ -184,7 +184,7 @@ mod x86 {
     }
 
     #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2")]
-    fn pack_buckets(items: &[u64], low_bits: u32, words: &mut Words) {
+    fn pack_buckets(items: &[u64], low_bits: u32, words: &mut BucketWords) {
         let mut writer = BitWriter { words, at: 0, low: 0, high: 0 };
         let up = _mm_cvtsi64_si128(i64::from(low_bits));
         let first_bucket = (items[0] >> low_bits) as i64;
@@ -367,4 +367,4 @@ pub(super) fn bucket_start(_: Wide, bytes: &[u8], bucket: usize) -> Option<usize
 
 /// Never called: there is no [`Wide`] machine of this kind.
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) fn pack_wide(_: Wide, _: &[u64], _: &Sizes, _: &mut Words, _: &mut Bytes) {}
+pub(super) fn pack_wide(_: Wide, _: &[u64], _: &Sizes, _: &mut BucketWords, _: &mut Bytes) {}

@@ -121,13 +121,13 @@ impl<'a> Block<'a> {
         Ok(Block { bytes, items, first_bucket, low_bits, buckets_start, exceptions_start })
     }
 
-    /// How many fingerprints it has.
+    /// Number of fingerprints.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.items
     }
 
-    /// The first of them.
+    /// The first fingerprint.
     #[cfg(test)]
     pub(super) fn first(&self) -> u64 {
         self.first_bucket << self.low_bits | self.low(0)
@@ -137,7 +137,7 @@ impl<'a> Block<'a> {
         &self.bytes[self.buckets_start..self.exceptions_start]
     }
 
-    /// Whether the last item, whose bit in the buckets is this one, has a bucket that can be.
+    /// Whether the bucket of the last item is in range; `last` is the position of its bit.
     #[inline]
     pub(super) fn are_buckets_legal(&self, last: u64) -> bool {
         let passed = last - (self.items - 1) as u64;

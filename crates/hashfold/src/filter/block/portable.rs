@@ -3,13 +3,13 @@
 use super::{BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX, low_mask};
 
 /// Bits of the buckets at most, and a bit more, in a round number.
-const MARKS: usize = 1 << 15;
-const _: () = assert!(8 * (BLOCK_SIZE - HEAD) < MARKS);
+const BUCKET_MARKS: usize = 1 << 15;
+const _: () = assert!(8 * (BLOCK_SIZE - HEAD) < BUCKET_MARKS);
 
 /// A byte for each bit of the buckets: bits are set by plain stores of bytes, and gathered later.
-pub(super) type Marks = [u8; MARKS];
+pub(super) type BucketMarks = [u8; BUCKET_MARKS];
 
-/// Where the parts of a block are.
+/// The positions of the parts of a block.
 pub(super) struct Sizes {
     pub(super) low_bits: u32,
     pub(super) buckets_start: usize,
@@ -30,7 +30,7 @@ macro_rules! each_number_of_low_bits {
     };
 }
 
-type Pack = fn(&[u64], &mut Marks, &mut [u8]);
+type Pack = fn(&[u64], &mut BucketMarks, &mut [u8]);
 static PACK: [Pack; 64] = each_number_of_low_bits!(pack_items);
 
 type Unpack = fn(u64, &[u8], &mut [u64]);
@@ -42,14 +42,14 @@ pub(super) fn unpack(low_bits: u32, first_bucket: u64, bytes: &[u8], items: &mut
 }
 
 /// Writes the lows and the buckets of items to a block that has room for both, on any machine.
-pub(super) fn pack(items: &[u64], sizes: &Sizes, marks: &mut Marks, block: &mut Bytes) {
+pub(super) fn pack(items: &[u64], sizes: &Sizes, marks: &mut BucketMarks, block: &mut Bytes) {
     PACK[sizes.low_bits as usize](items, marks, &mut block[HEAD..]);
     gather(marks, &mut block[sizes.buckets_start..sizes.buckets_end]);
 }
 
 /// Moves the marks to the bits of `out`.
 #[inline(always)]
-fn gather(marks: &mut Marks, out: &mut [u8]) {
+fn gather(marks: &mut BucketMarks, out: &mut [u8]) {
     let (bytes, _) = marks.as_chunks_mut::<8>();
     for (out, bytes) in out.iter_mut().zip(bytes) {
         let ones = u64::from_le_bytes(*bytes) & 0x0101_0101_0101_0101;
@@ -62,14 +62,14 @@ fn gather(marks: &mut Marks, out: &mut [u8]) {
 /// Packs the low parts of items, and marks their buckets. `out` has room for the former and
 /// [`GROUP`] bytes, or for fewer than that many items.
 #[inline(always)]
-fn pack_items<const LOW_BITS: u32>(items: &[u64], marks: &mut Marks, out: &mut [u8]) {
+fn pack_items<const LOW_BITS: u32>(items: &[u64], marks: &mut BucketMarks, out: &mut [u8]) {
     let first_bucket = items[0] >> LOW_BITS;
     let (groups, rest) = items.as_chunks::<GROUP>();
     let mut first = 0;
     for (number, group) in groups.iter().enumerate() {
         for (i, item) in group.iter().enumerate() {
             let mark = (item >> LOW_BITS).wrapping_sub(first_bucket) as usize + first + i;
-            marks[mark % MARKS] = 0xff;
+            marks[mark % BUCKET_MARKS] = 0xff;
         }
         first += GROUP;
         store::<LOW_BITS>(group, &mut out[number * LOW_BITS as usize..]);
@@ -79,7 +79,7 @@ fn pack_items<const LOW_BITS: u32>(items: &[u64], marks: &mut Marks, out: &mut [
         group[..rest.len()].copy_from_slice(rest);
         for (i, item) in rest.iter().enumerate() {
             let mark = (item >> LOW_BITS).wrapping_sub(first_bucket) as usize + first + i;
-            marks[mark % MARKS] = 0xff;
+            marks[mark % BUCKET_MARKS] = 0xff;
         }
         store::<LOW_BITS>(&group, &mut out[groups.len() * LOW_BITS as usize..]);
     }
@@ -171,7 +171,7 @@ static BITS: [[u16; 8]; 256] = {
     table
 };
 
-/// How many bits of a byte are set.
+/// The number of set bits in each byte.
 static COUNTS: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;

@@ -1,4 +1,4 @@
-//! Runs in, one run out.
+//! `FingerprintMerge`: several runs as one.
 
 use super::merger::{Merger, Rule};
 use crate::{
@@ -8,17 +8,17 @@ use crate::{
     key::Seed,
 };
 
-/// As many fingerprints of each run are at hand in each step, unless fewer are left or there is not
-/// enough memory. The more, the fewer steps; all of them and the result should fit the processor's
-/// second cache.
+/// The number of fingerprints of each run that are buffered in a step, unless fewer are left or
+/// memory is scarce. More make fewer steps; all of them and the result should fit in the L2 cache.
 const AHEAD_MAX: usize = 1 << 13;
-/// Fewer than this would make a merge much slower.
+/// Buffering fewer fingerprints than this makes a merge much slower.
 const AHEAD_MIN: usize = 1 << 8;
-/// The memory of a merge for each fingerprint that is at hand, in bytes: itself and two steps of its
-/// way through the lists of the merger, what is merged, and room to grow.
+/// The memory of a merge for each buffered fingerprint, in bytes: itself, two steps of its way
+/// through the lists of the merger, the result, and room to grow.
 const AHEAD_BYTES: usize = 64;
 
-/// Several runs as one: of equal fingerprints the newest holds, or their counts are summed up.
+/// A merge of several runs into one. Of equal fingerprints the newest is kept in a set, and the
+/// counts are added up in a multiset.
 ///
 /// ```
 /// use hashfold::{Seed, filter::{FingerprintMerge, Mode, PackedRun}};
@@ -42,33 +42,33 @@ pub struct FingerprintMerge<F> {
     rule: Rule,
     sources: Vec<Source<F>>,
     merger: Merger,
-    /// Fingerprints of each source that are at hand in each step.
+    /// Fingerprints of each source that are buffered in a step.
     ahead: usize,
 }
 
-/// A run, and what of it was not merged yet.
+/// A run, and the fingerprints of it that are not merged yet.
 struct Source<F> {
     run: Checked<F>,
     buffer: FingerprintBatch,
-    /// Where in the buffer what is left starts.
+    /// The position of the first one in the buffer.
     start: usize,
     is_done: bool,
 }
 
 impl<F: Fingerprints> FingerprintMerge<F> {
-    /// Merges runs, the newest first, none of which is the oldest: tombstones and counts below
-    /// zero stay, for what they take away is in a run that is not here.
+    /// Merges runs, the newest first, where older runs are not part of the merge: tombstones and
+    /// counts below 0 are kept, because they change the older runs.
     pub fn new(runs: Vec<F>, mode: Mode) -> Result<FingerprintMerge<F>> {
         FingerprintMerge::with_rule(runs, Rule { mode, is_last: false })
     }
 
-    /// Merges runs, the newest first, beside which there is no older one: what only takes away is
+    /// Merges runs, the newest first, where no older run exists: tombstones and counts below 1 are
     /// dropped.
     pub fn last(runs: Vec<F>, mode: Mode) -> Result<FingerprintMerge<F>> {
         FingerprintMerge::with_rule(runs, Rule { mode, is_last: true })
     }
 
-    /// Has the merge take no more than about this memory, in bytes, beside what its runs take.
+    /// Limits the memory of the merge to about this number of bytes, without that of its runs.
     pub(crate) fn within(self, memory_bytes: usize) -> FingerprintMerge<F> {
         let ahead = memory_bytes / AHEAD_BYTES / self.sources.len();
         FingerprintMerge { ahead: ahead.clamp(AHEAD_MIN, AHEAD_MAX), ..self }
@@ -103,7 +103,7 @@ impl<F: Fingerprints> Source<F> {
         self.buffer.len() - self.start
     }
 
-    /// Reads on until enough is at hand.
+    /// Reads on until `ahead` fingerprints are buffered.
     fn fill(&mut self, ahead: usize) -> Result<()> {
         if self.is_done || self.left() >= ahead {
             return Ok(());
@@ -119,7 +119,7 @@ impl<F: Fingerprints> Source<F> {
         Ok(())
     }
 
-    /// Takes what is not above `limit`.
+    /// Takes the buffered fingerprints that are not above `limit`.
     fn take(&mut self, limit: u64) -> BatchSlice<'_> {
         let items = self.buffer.from(self.start);
         let count = items.fingerprints.partition_point(|&it| it <= limit);
@@ -139,12 +139,12 @@ impl<F: Fingerprints> Fingerprints for FingerprintMerge<F> {
 
     fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool> {
         let before = batch.len();
-        // What is merged may all go: then the next stretch has its turn.
+        // All that is merged may be dropped; then the next range has its turn.
         while batch.len() == before {
             for source in &mut self.sources {
                 source.fill(self.ahead)?;
             }
-            // Beyond the last fingerprint at hand of a source there may be more of it.
+            // A source may have more fingerprints above its last buffered one.
             let unfinished = self.sources.iter().filter(|source| !source.is_done);
             let limit = unfinished.filter_map(|source| source.buffer.last()).min();
             let limit = limit.unwrap_or(u64::MAX);

@@ -1,13 +1,12 @@
-//! The loops of merges: two lists into one, and of what comes more than once the first; with portable
-//! twins.
+//! The inner loops of merges: two lists into one, and removal of duplicates; with portable twins.
 
 use super::tags::Tags;
 use crate::filter::{machine::Wide, mode::Mode};
 use std::ops::Range;
 
-/// Parts of a merge of two that go on at the same time: a step of one waits for its own last step
-/// only.
-const CHAINS: usize = 4;
+/// Parts of a merge of two lists that are interleaved: a step of one depends only on its own last
+/// step.
+const STRANDS: usize = 4;
 
 /// Writes all numbers of two ascending lists to the front of `out`, in order. It is made longer if
 /// it must be, but never shorter: what is there need not be made zero again.
@@ -19,9 +18,9 @@ pub(super) fn merge(a: &[u64], b: &[u64], out: &mut Vec<u64>) {
     merge_into(a, b, &mut out[..len]);
 }
 
-/// One chain of a merge: what it has yet to take, and where it goes.
+/// One part of a merge: the positions in both lists, and the position and end of the output.
 #[derive(Clone, Copy)]
-struct Chain {
+struct Strand {
     a: usize,
     b: usize,
     out: usize,
@@ -43,80 +42,81 @@ fn split(a: &[u64], b: &[u64], count: usize) -> usize {
     from
 }
 
-fn chains(a: &[u64], b: &[u64]) -> [Chain; CHAINS] {
+fn strands(a: &[u64], b: &[u64]) -> [Strand; STRANDS] {
     let len = a.len() + b.len();
-    let starts: [usize; CHAINS] = std::array::from_fn(|i| len * i / CHAINS);
+    let starts: [usize; STRANDS] = std::array::from_fn(|i| len * i / STRANDS);
     std::array::from_fn(|i| {
         let (out, end) = (starts[i], starts.get(i + 1).copied().unwrap_or(len));
         let in_a = split(a, b, out);
-        Chain { a: in_a, b: out - in_a, out, end }
+        Strand { a: in_a, b: out - in_a, out, end }
     })
 }
 
 #[allow(unsafe_code)]
 fn merge_into(a: &[u64], b: &[u64], out: &mut [u64]) {
     assert_eq!(out.len(), a.len() + b.len());
-    let mut chains = chains(a, b);
+    let mut strands = strands(a, b);
     loop {
         // Steps that no chain can take beyond the end of a list, or its own: each takes one number.
-        let safe =
-            |chain: &Chain| (chain.end - chain.out).min(a.len() - chain.a).min(b.len() - chain.b);
-        let steps = chains.iter().map(safe).min().unwrap_or(0);
+        let safe = |strand: &Strand| {
+            (strand.end - strand.out).min(a.len() - strand.a).min(b.len() - strand.b)
+        };
+        let steps = strands.iter().map(safe).min().unwrap_or(0);
         if steps < 8 {
             break;
         }
-        let [mut c0, mut c1, mut c2, mut c3] = chains;
+        let [mut c0, mut c1, mut c2, mut c3] = strands;
         let (a, b, out) = (a.as_ptr(), b.as_ptr(), out.as_mut_ptr());
         for i in 0..steps {
-            for chain in [&mut c0, &mut c1, &mut c2, &mut c3] {
-                // SAFETY: each of these steps adds one to `chain.a` or to `chain.b`, so that after
-                // fewer than `steps` of them both are inside their lists, and `chain.out + i` is
+            for strand in [&mut c0, &mut c1, &mut c2, &mut c3] {
+                // SAFETY: each of these steps adds one to `strand.a` or to `strand.b`, so that after
+                // fewer than `steps` of them both are inside their lists, and `strand.out + i` is
                 // before the chain's end, which is at most the length of `out`.
                 unsafe {
-                    let (x, y) = (*a.add(chain.a), *b.add(chain.b));
+                    let (x, y) = (*a.add(strand.a), *b.add(strand.b));
                     let is_a = usize::from(x <= y);
-                    *out.add(chain.out + i) = x.min(y);
-                    chain.a += is_a;
-                    chain.b += 1 - is_a;
+                    *out.add(strand.out + i) = x.min(y);
+                    strand.a += is_a;
+                    strand.b += 1 - is_a;
                 }
             }
         }
-        for chain in [&mut c0, &mut c1, &mut c2, &mut c3] {
-            chain.out += steps;
+        for strand in [&mut c0, &mut c1, &mut c2, &mut c3] {
+            strand.out += steps;
         }
-        chains = [c0, c1, c2, c3];
+        strands = [c0, c1, c2, c3];
     }
-    for chain in chains {
-        finish(chain, a, b, out);
+    for strand in strands {
+        finish(strand, a, b, out);
     }
 }
 
 /// Takes the rest of a chain.
-fn finish(mut chain: Chain, a: &[u64], b: &[u64], out: &mut [u64]) {
-    while chain.out < chain.end {
-        let (x, y) = (a.get(chain.a), b.get(chain.b));
+fn finish(mut strand: Strand, a: &[u64], b: &[u64], out: &mut [u64]) {
+    while strand.out < strand.end {
+        let (x, y) = (a.get(strand.a), b.get(strand.b));
         let (Some(&x), Some(&y)) = (x, y) else {
             break;
         };
         let is_a = usize::from(x <= y);
-        out[chain.out] = x.min(y);
-        chain.a += is_a;
-        chain.b += 1 - is_a;
-        chain.out += 1;
+        out[strand.out] = x.min(y);
+        strand.a += is_a;
+        strand.b += 1 - is_a;
+        strand.out += 1;
     }
     // One of the lists may be at its end.
-    let out = &mut out[chain.out..chain.end];
-    let rest = if chain.a < a.len() { &a[chain.a..] } else { &b[chain.b..] };
+    let out = &mut out[strand.out..strand.end];
+    let rest = if strand.a < a.len() { &a[strand.a..] } else { &b[strand.b..] };
     out.copy_from_slice(&rest[..out.len()]);
 }
 
-/// What [`merge`] does, one number after the other.
+/// Merges as [`merge`] does, one number after the other.
 #[cfg(test)]
 pub(super) fn merge_safely(a: &[u64], b: &[u64], out: &mut [u64]) {
-    finish(Chain { a: 0, b: 0, out: 0, end: out.len() }, a, b, out);
+    finish(Strand { a: 0, b: 0, out: 0, end: out.len() }, a, b, out);
 }
 
-/// Whether numbers ascend, none twice.
+/// Whether numbers ascend strictly.
 pub(in super::super) fn ascends(numbers: &[u64]) -> bool {
     match Wide::detect() {
         #[cfg(target_arch = "x86_64")]
@@ -125,21 +125,22 @@ pub(in super::super) fn ascends(numbers: &[u64]) -> bool {
     }
 }
 
-/// The same, on any machine.
+/// Whether numbers ascend strictly, on any machine.
 #[inline(always)]
 pub(super) fn ascends_anywhere(numbers: &[u64]) -> bool {
     numbers.windows(2).fold(true, |ascend, pair| ascend & (pair[0] < pair[1]))
 }
 
-/// A number that comes more than once: where the first of them is, and where it went.
+/// A number that comes more than once: its first position in the input, and its position in the
+/// output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Repeated {
     pub(super) from: usize,
     pub(super) to: usize,
 }
 
-/// Appends to `out` the numbers of an ascending list, each once. In a multiset those that come more
-/// than once are told apart.
+/// Appends the numbers of an ascending list to `out`, each once. In a multiset, those that come more
+/// than once are appended to `repeated`.
 pub(super) fn unique(
     numbers: &[u64],
     mode: Mode,
@@ -149,7 +150,7 @@ pub(super) fn unique(
     unique_on(Wide::detect(), numbers, mode, out, repeated);
 }
 
-/// The same, with what the processor has.
+/// Does what [`unique`] does, with AVX-512 or without.
 #[inline]
 pub(super) fn unique_on(
     wide: Option<Wide>,
@@ -165,7 +166,7 @@ pub(super) fn unique_on(
     }
 }
 
-/// The same on any machine, of the numbers in this range.
+/// Does what [`unique`] does for the numbers in a range, on any machine.
 fn unique_in(
     range: Range<usize>,
     numbers: &[u64],
@@ -196,9 +197,9 @@ pub(super) fn tag(fingerprints: &[u64], tags: Tags, part: usize, out: &mut Vec<u
     }
 }
 
-/// Appends to `out` the fingerprints of ascending tagged numbers, each once, for the first of its
-/// numbers. If that is an exception, its place in `out` is appended to `tombstones`; without those
-/// it is left out.
+/// Appends the fingerprints of ascending tagged numbers to `out`, each once: the first number of a
+/// fingerprint is the newest. If that is an exception, its position in `out` is appended to
+/// `tombstones`; without `tombstones` it is dropped.
 pub(super) fn newest(
     numbers: &[u64],
     tags: Tags,
@@ -208,7 +209,7 @@ pub(super) fn newest(
     newest_on(Wide::detect(), numbers, tags, out, tombstones);
 }
 
-/// The same, with what the processor has.
+/// Does what [`newest`] does, with AVX-512 or without.
 #[inline]
 pub(super) fn newest_on(
     wide: Option<Wide>,
@@ -224,7 +225,7 @@ pub(super) fn newest_on(
     }
 }
 
-/// The same on any machine, of the numbers in this range.
+/// Does what [`newest`] does for the numbers in a range, on any machine.
 fn newest_in(
     range: Range<usize>,
     numbers: &[u64],

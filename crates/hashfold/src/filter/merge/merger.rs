@@ -13,16 +13,16 @@ use crate::{
     fingerprints::{BatchSlice, Exception, FingerprintBatch},
 };
 
-/// What becomes of equal fingerprints.
+/// The treatment of equal fingerprints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rule {
     pub(super) mode: Mode,
-    /// Whether nothing is older than what is merged, so that what only takes away can go.
+    /// Whether no older run exists, so that counts below 1 can be dropped.
     pub(super) is_last: bool,
 }
 
 impl Rule {
-    /// What a count becomes, if anything.
+    /// The count to keep; `None` if the fingerprint is dropped.
     fn settle(self, count: i64) -> Option<i64> {
         let nothing = self.mode == Mode::Multiset && count == 0;
         let goes = nothing || self.is_last && count <= 0;
@@ -30,19 +30,19 @@ impl Rule {
     }
 }
 
-/// Merges items. Keeps the memory that it takes.
+/// A merger of batches, which keeps its memory.
 #[derive(Default)]
 pub(super) struct Merger {
-    /// Memory that is not in use.
+    /// Lists that are not in use.
     free: Vec<Vec<u64>>,
     repeated: Vec<Repeated>,
     tombstones: Vec<u32>,
 }
 
-/// Ascending numbers, given or made.
+/// Ascending numbers, borrowed or merged.
 enum List<'a> {
     Given(&'a [u64]),
-    /// So many at the front.
+    /// Merged numbers: the first ones of the list, by their number.
     Made(Vec<u64>, usize),
 }
 
@@ -56,7 +56,7 @@ impl List<'_> {
 }
 
 impl Merger {
-    /// Appends to `out` what parts of one stretch of the order make, the newest first.
+    /// Merges batches of one range of fingerprints, the newest first, and appends the result to `out`.
     pub(super) fn merge(
         &mut self,
         parts: &[BatchSlice<'_>],
@@ -87,7 +87,7 @@ impl Merger {
         }
     }
 
-    /// The same if there are no exceptions.
+    /// Merges batches without exceptions.
     fn merge_ones(&mut self, parts: &[BatchSlice<'_>], mode: Mode, out: &mut FingerprintBatch) {
         let lists = parts.iter().map(|part| part.fingerprints).filter(|list| !list.is_empty());
         let (merged, len) = match self.merge_lists(lists.map(List::Given).collect()) {
@@ -106,7 +106,7 @@ impl Merger {
         self.free.push(merged);
     }
 
-    /// The same of parts whose fingerprints can be tagged.
+    /// Merges batches whose fingerprints leave enough bits for tags.
     fn merge_tagged(
         &mut self,
         parts: &[BatchSlice<'_>],
@@ -147,7 +147,7 @@ impl Merger {
         best.map_or_else(Vec::new, |i| self.free.swap_remove(i))
     }
 
-    /// One list of all; the shortest are merged first, so that a long one is merged once.
+    /// Merges all lists into one. The shortest are merged first, so that a long one is merged once.
     fn merge_lists<'a>(&mut self, mut lists: Vec<List<'a>>) -> List<'a> {
         // The shortest at the end.
         lists.sort_by_key(|list| std::cmp::Reverse(list.numbers().len()));
@@ -170,7 +170,7 @@ impl Merger {
     }
 }
 
-/// Appends what groups of tagged numbers of one fingerprint make.
+/// Appends one fingerprint for each group of tagged numbers of it.
 fn settle(
     numbers: &[u64],
     parts: &[BatchSlice<'_>],

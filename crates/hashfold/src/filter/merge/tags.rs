@@ -1,7 +1,7 @@
 //! Fingerprints and where they come from, as one number each.
 
-/// How to make one number of a fingerprint, the index of the batch that it comes from (0 is the
-/// newest), and a bit that says whether its count is another one than 1:
+/// The layout of a tagged number: a fingerprint, the index of its batch (0 is the newest), and a bit
+/// that is set if its count is not 1.
 ///
 /// ```text
 /// fingerprint - base | index of the batch | 1 if an exception
@@ -15,7 +15,7 @@ pub(super) struct Tags {
 }
 
 impl Tags {
-    /// The largest fingerprint that there is room for beside a tag.
+    /// The largest fingerprint that fits beside a tag.
     pub(super) fn last(self) -> u64 {
         self.base.saturating_add(u64::MAX >> self.bits)
     }
@@ -25,13 +25,13 @@ impl Tags {
         (number >> self.bits) + self.base
     }
 
-    /// Whether two numbers are of one fingerprint.
+    /// Whether two numbers have the same fingerprint.
     #[inline]
     pub(super) fn are_equal(self, a: u64, b: u64) -> bool {
         a >> self.bits == b >> self.bits
     }
 
-    /// The place of the part.
+    /// The index of the batch.
     pub(super) fn part(self, number: u64) -> usize {
         ((number & ((1 << self.bits) - 1)) >> 1) as usize
     }

@@ -1,25 +1,25 @@
 //! Writing a filter from its first slot to its last, without searching.
 
 use super::{
-    block::BlockMut,
-    kernel::{Kernel, Machine, Task},
-    layout::{BLOCK_SLOTS, Layout, SHIFT_MAX},
+    block::SlotBlockMut,
+    kernel::{Kernel, KernelTask, Processor},
+    layout::{BLOCK_SLOTS, SHIFT_MAX, SlotLayout},
 };
 use crate::io::Buffer;
 
 /// Takes fingerprints in ascending order, copies one after the other, and writes their blocks.
 ///
-/// What it writes is, byte for byte, what inserting them one by one makes.
+/// The blocks are, byte for byte, those that inserting the fingerprints one by one makes.
 #[derive(Debug)]
 pub(super) struct Appender {
     bytes: Buffer,
-    machine: Machine,
-    state: State,
+    machine: Processor,
+    state: AppendState,
 }
 
 #[derive(Debug)]
-struct State {
-    layout: Layout,
+struct AppendState {
+    layout: SlotLayout,
     /// Its slot is known when it is known whether its chain goes on.
     pending: Option<u64>,
     /// The first slot after those taken.
@@ -40,9 +40,9 @@ pub(super) struct Overfull;
 
 impl Appender {
     /// Appends to `bytes`, zeros of the layout's size.
-    pub(super) fn new(layout: Layout, bytes: Buffer, machine: Machine) -> Appender {
+    pub(super) fn new(layout: SlotLayout, bytes: Buffer, machine: Processor) -> Appender {
         assert_eq!(bytes.len(), layout.bytes());
-        let state = State {
+        let state = AppendState {
             layout,
             pending: None,
             next: 0,
@@ -74,7 +74,7 @@ struct Append<'a> {
     fingerprints: &'a [u64],
 }
 
-impl Task for Append<'_> {
+impl KernelTask for Append<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -97,7 +97,7 @@ struct Finish<'a> {
     appender: &'a mut Appender,
 }
 
-impl Task for Finish<'_> {
+impl KernelTask for Finish<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -112,7 +112,7 @@ impl Task for Finish<'_> {
     }
 }
 
-impl State {
+impl AppendState {
     /// Puts a fingerprint in its slot, knowing the one after it.
     #[inline(always)]
     fn put<K: Kernel>(&mut self, bytes: &mut [u8], fingerprint: u64, next: u64) {
@@ -136,7 +136,7 @@ impl State {
     #[inline(always)]
     fn leave_slots<K: Kernel>(&mut self, bytes: &mut [u8]) {
         if self.slots < self.layout.all_blocks() {
-            let mut block = BlockMut::of(bytes, self.layout, self.slots);
+            let mut block = SlotBlockMut::of(bytes, self.layout, self.slots);
             block.set_ends(self.ends);
             block.set_remainders::<K>(&self.remainders);
         } else {
@@ -150,11 +150,11 @@ impl State {
     /// those after it, up to that of block `to`.
     #[inline(always)]
     fn leave_quotients(&mut self, bytes: &mut [u8], to: usize) {
-        BlockMut::of(bytes, self.layout, self.quotients).set_occupied(self.occupied);
+        SlotBlockMut::of(bytes, self.layout, self.quotients).set_occupied(self.occupied);
         for index in self.quotients + 1..(to + 1).min(self.layout.all_blocks()) {
             let offset = self.next.saturating_sub(index * BLOCK_SLOTS);
             self.overfull |= offset > SHIFT_MAX;
-            BlockMut::of(bytes, self.layout, index).set_offset(offset as u16);
+            SlotBlockMut::of(bytes, self.layout, index).set_offset(offset as u16);
         }
         self.quotients = to;
         self.occupied = 0;

@@ -1,10 +1,10 @@
 //! Many keys in one call: while one is looked for, the blocks of those after it are fetched.
 
 use super::{
-    block::Blocks,
+    block::SlotBlocks,
     filter::{Full, QuotientFilter},
-    kernel::{ForLayout, Kernel, LayoutTask, Task},
-    layout::{BLOCK_SLOTS, Layout},
+    kernel::{ForLayout, Kernel, KernelTask, LayoutTask},
+    layout::{BLOCK_SLOTS, SlotLayout},
     storage::Storage,
 };
 use crate::{
@@ -13,7 +13,8 @@ use crate::{
     run::prefetch::{CACHE_LINE_BYTES, prefetch},
 };
 
-/// How many keys ahead blocks are fetched: as many operations take longer than a read from memory.
+/// The distance in keys at which blocks are fetched ahead: that many operations take longer than a
+/// read from memory.
 const AHEAD: usize = 32;
 
 impl QuotientFilter {
@@ -74,10 +75,10 @@ impl<S: Storage> QuotientFilter<S> {
     /// Starts to fetch the block of a fingerprint's quotient, and the next one: in a full filter
     /// chains are shifted into it.
     ///
-    /// How many cache lines they take changes from block to block, and would be guessed wrongly: so
-    /// as many are fetched as they may take, the last one twice if they are fewer.
+    /// The number of cache lines changes from block to block, and a branch on it would be
+    /// mispredicted: so the maximum is fetched, the last line twice if there are fewer.
     #[inline(always)]
-    pub(super) fn fetch(&self, layout: Layout, fingerprint: u64) {
+    pub(super) fn fetch(&self, layout: SlotLayout, fingerprint: u64) {
         let size = layout.block_bytes();
         let start = layout.quotient(fingerprint) / BLOCK_SLOTS * size;
         let blocks = self.storage.blocks();
@@ -89,7 +90,7 @@ impl<S: Storage> QuotientFilter<S> {
 
     /// Fetches the first blocks of a batch.
     #[inline(always)]
-    fn fetch_first(&self, layout: Layout, hashes: &[KeyHash]) {
+    fn fetch_first(&self, layout: SlotLayout, hashes: &[KeyHash]) {
         for &hash in hashes.iter().take(AHEAD) {
             self.fetch(layout, self.universe.fingerprint(hash));
         }
@@ -97,7 +98,7 @@ impl<S: Storage> QuotientFilter<S> {
 
     /// Fetches the block that is needed some keys after this one.
     #[inline(always)]
-    fn fetch_after(&self, layout: Layout, hashes: &[KeyHash], i: usize) {
+    fn fetch_after(&self, layout: SlotLayout, hashes: &[KeyHash], i: usize) {
         if let Some(&hash) = hashes.get(i + AHEAD) {
             self.fetch(layout, self.universe.fingerprint(hash));
         }
@@ -111,16 +112,16 @@ struct InsertBatch<'a> {
 }
 
 impl LayoutTask for InsertBatch<'_> {
-    /// How many were inserted, and why the next one was not.
+    /// The number of keys that were inserted, and why the next one was not.
     type Output = (usize, Option<Full>);
 
     #[inline(always)]
-    fn layout(&self) -> Layout {
+    fn layout(&self) -> SlotLayout {
         self.filter.layout
     }
 
     #[inline(always)]
-    fn run<K: Kernel>(self, layout: Layout) -> Self::Output {
+    fn run<K: Kernel>(self, layout: SlotLayout) -> Self::Output {
         let InsertBatch { filter, hashes, new } = self;
         filter.fetch_first(layout, hashes);
         for (i, (&hash, new)) in hashes.iter().zip(new).enumerate() {
@@ -140,7 +141,7 @@ struct RemoveBatch<'a> {
     removed: &'a mut [bool],
 }
 
-impl Task for RemoveBatch<'_> {
+impl KernelTask for RemoveBatch<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -164,14 +165,14 @@ impl<S: Storage> LayoutTask for ContainsBatch<'_, S> {
     type Output = ();
 
     #[inline(always)]
-    fn layout(&self) -> Layout {
+    fn layout(&self) -> SlotLayout {
         self.filter.layout
     }
 
     #[inline(always)]
-    fn run<K: Kernel>(self, layout: Layout) {
+    fn run<K: Kernel>(self, layout: SlotLayout) {
         let ContainsBatch { filter, hashes, found } = self;
-        let blocks = Blocks { layout, ..filter.blocks() };
+        let blocks = SlotBlocks { layout, ..filter.blocks() };
         filter.fetch_first(layout, hashes);
         for (i, (&hash, found)) in hashes.iter().zip(found).enumerate() {
             filter.fetch_after(layout, hashes, i);
@@ -186,7 +187,7 @@ struct CountBatch<'a, S> {
     counts: &'a mut [u64],
 }
 
-impl<S: Storage> Task for CountBatch<'_, S> {
+impl<S: Storage> KernelTask for CountBatch<'_, S> {
     type Output = ();
 
     #[inline(always)]

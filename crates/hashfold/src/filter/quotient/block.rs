@@ -1,50 +1,54 @@
 //! Blocks in a run of bytes: their fields, and comparing and moving the slots of one.
 
 use super::{
-    kernel::{Bytes, Compared, Kernel, mask},
-    layout::{BLOCK_SLOTS, ENDS, Layout, OCCUPIED, OFFSET, PLANES},
+    kernel::{Compared, Kernel, Plane, mask},
+    layout::{BLOCK_SLOTS, ENDS, OCCUPIED, OFFSET, PLANES, SlotLayout},
 };
 
-/// What a slot holds: a remainder, and whether it is the last one of its chain.
+/// The content of a slot: a remainder, and whether it is the last one of its chain.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Slot {
+pub(super) struct SlotContent {
     pub(super) remainder: u64,
     pub(super) ends: bool,
 }
 
 /// The blocks of a filter. Nothing is assumed of the bytes but how many they are.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Blocks<'a> {
+pub(super) struct SlotBlocks<'a> {
     pub(super) bytes: &'a [u8],
-    pub(super) layout: Layout,
+    pub(super) layout: SlotLayout,
 }
 
-impl<'a> Blocks<'a> {
+impl<'a> SlotBlocks<'a> {
     /// The block with this index, below `all_blocks`.
     #[inline(always)]
-    pub(super) fn block(self, index: usize) -> Block<'a> {
+    pub(super) fn block(self, index: usize) -> SlotBlock<'a> {
         let size = self.layout.block_bytes();
         let block = &self.bytes[index * size..][..size];
         let (head, planes) = block.split_first_chunk().expect(HEAD_FIRST);
         let (bit_planes, byte_planes) = planes.split_at(8 * self.layout.bit_planes());
-        Block { head, bit_planes: bit_planes.as_chunks().0, byte_planes: byte_planes.as_chunks().0 }
+        SlotBlock {
+            head,
+            bit_planes: bit_planes.as_chunks().0,
+            byte_planes: byte_planes.as_chunks().0,
+        }
     }
 }
 
 const HEAD_FIRST: &str = "a block starts with its head";
 
-/// All of a block before its planes.
-type Head = [u8; PLANES];
+/// The bytes of a block before its planes.
+type BlockHead = [u8; PLANES];
 
 /// A bit of each slot.
 type Bits = [u8; BLOCK_SLOTS / 8];
 
-/// One block.
+/// A block of 64 slots.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Block<'a> {
-    head: &'a Head,
+pub(super) struct SlotBlock<'a> {
+    head: &'a BlockHead,
     bit_planes: &'a [Bits],
-    byte_planes: &'a [Bytes],
+    byte_planes: &'a [Plane],
 }
 
 /// Moves the bits of `moved` up by one: the highest one is zero, or falls out.
@@ -54,17 +58,17 @@ fn shift_up(bits: u64, moved: u64) -> u64 {
 }
 
 #[inline(always)]
-fn word(head: &Head, at: usize) -> u64 {
+fn word(head: &BlockHead, at: usize) -> u64 {
     u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"))
 }
 
 /// The bits of a remainder that are in bit planes.
 #[inline(always)]
-fn high_bits(remainder: u64, byte_planes: &[Bytes]) -> u64 {
+fn high_bits(remainder: u64, byte_planes: &[Plane]) -> u64 {
     remainder >> (8 * byte_planes.len())
 }
 
-impl Block<'_> {
+impl SlotBlock<'_> {
     #[inline(always)]
     pub(super) fn occupied(self) -> u64 {
         word(self.head, OCCUPIED)
@@ -80,7 +84,7 @@ impl Block<'_> {
         usize::from(u16::from_le_bytes([self.head[OFFSET], self.head[OFFSET + 1]]))
     }
 
-    /// How the remainders of all slots compare with this one.
+    /// Compares the remainders of all slots with one.
     #[inline(always)]
     pub(super) fn compare<K: Kernel>(self, remainder: u64) -> Compared {
         let (mut less, mut equal) = (0, u64::MAX);
@@ -100,7 +104,7 @@ impl Block<'_> {
         Compared { less, equal }
     }
 
-    /// Which remainders are this one.
+    /// Finds the slots with this remainder: a bit for each slot.
     #[inline(always)]
     pub(super) fn equal<K: Kernel>(self, remainder: u64) -> u64 {
         let mut equal = u64::MAX;
@@ -146,23 +150,23 @@ impl Block<'_> {
     }
 }
 
-/// One block, to be changed.
+/// A block of 64 slots, to be changed.
 #[derive(Debug)]
-pub(super) struct BlockMut<'a> {
-    head: &'a mut Head,
+pub(super) struct SlotBlockMut<'a> {
+    head: &'a mut BlockHead,
     bit_planes: &'a mut [Bits],
-    byte_planes: &'a mut [Bytes],
+    byte_planes: &'a mut [Plane],
 }
 
-impl<'a> BlockMut<'a> {
+impl<'a> SlotBlockMut<'a> {
     /// The block with this index of the filter with these bytes.
     #[inline(always)]
-    pub(super) fn of(bytes: &'a mut [u8], layout: Layout, index: usize) -> BlockMut<'a> {
+    pub(super) fn of(bytes: &'a mut [u8], layout: SlotLayout, index: usize) -> SlotBlockMut<'a> {
         let size = layout.block_bytes();
         let block = &mut bytes[index * size..][..size];
         let (head, planes) = block.split_first_chunk_mut().expect(HEAD_FIRST);
         let (bit_planes, byte_planes) = planes.split_at_mut(8 * layout.bit_planes());
-        BlockMut {
+        SlotBlockMut {
             head,
             bit_planes: bit_planes.as_chunks_mut().0,
             byte_planes: byte_planes.as_chunks_mut().0,
@@ -170,8 +174,8 @@ impl<'a> BlockMut<'a> {
     }
 
     #[inline(always)]
-    pub(super) fn block(&self) -> Block<'_> {
-        Block { head: self.head, bit_planes: self.bit_planes, byte_planes: self.byte_planes }
+    pub(super) fn block(&self) -> SlotBlock<'_> {
+        SlotBlock { head: self.head, bit_planes: self.bit_planes, byte_planes: self.byte_planes }
     }
 
     #[inline(always)]
@@ -213,7 +217,7 @@ impl<'a> BlockMut<'a> {
         self.set_ends(shift_up(self.block().ends(), mask(low, high)) | end << low);
     }
 
-    /// The same with remainders: puts one into `low`.
+    /// Moves the remainders from `low` on up by one, and puts one into `low`.
     #[inline(always)]
     pub(super) fn shift_remainders_up<K: Kernel>(
         &mut self,
@@ -236,8 +240,13 @@ impl<'a> BlockMut<'a> {
     /// Moves the slots after `low`, up to `high`, down by one and puts `last` in the highest;
     /// returns what was in slot `low`.
     #[inline(always)]
-    pub(super) fn shift_down<K: Kernel>(&mut self, low: usize, high: usize, last: Slot) -> Slot {
-        let first = Slot {
+    pub(super) fn shift_down<K: Kernel>(
+        &mut self,
+        low: usize,
+        high: usize,
+        last: SlotContent,
+    ) -> SlotContent {
+        let first = SlotContent {
             remainder: self.block().remainder(low),
             ends: self.block().ends() >> low & 1 == 1,
         };

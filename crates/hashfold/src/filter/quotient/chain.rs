@@ -1,4 +1,4 @@
-//! Where things are: the chain of a quotient, a remainder in it, the end of a cluster.
+//! Searching: the chain of a quotient, a remainder in a chain, the end of a cluster.
 //!
 //! The chains of the occupied quotients lie in the order of the quotients, each from its own slot
 //! on or, where that is taken, from the first one after the chain before it. So the n-th occupied
@@ -6,8 +6,8 @@
 //! lead to wrong answers here, never out of the blocks and never round in circles.
 
 use super::{
-    block::{Block, Blocks},
-    kernel::{Kernel, Task, mask},
+    block::{SlotBlock, SlotBlocks},
+    kernel::{Kernel, KernelTask, mask},
     layout::{BLOCK_SLOTS, SHIFT_MAX},
 };
 
@@ -18,36 +18,36 @@ pub(super) struct Chain {
     pub(super) end: usize,
 }
 
-/// Where a remainder is in its chain, or would be.
+/// The position of a remainder in its chain, or where it would be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct InChain {
     /// The first slot whose remainder is not less; one past the chain if there is none.
     pub(super) slot: usize,
-    /// How many slots from there on hold this one.
+    /// Number of slots from there on with this remainder.
     pub(super) copies: u64,
 }
 
-/// Where a remainder goes.
+/// The position at which a remainder is inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct InsertPosition {
     /// Where the chain of its quotient starts, or would if it had one.
     pub(super) start: usize,
     /// Before the first slot of the chain whose remainder is not less.
     pub(super) slot: usize,
-    /// How many copies are there.
+    /// Number of copies that are there.
     pub(super) copies: u64,
     /// Whether its quotient has a chain: 0 or 1.
     pub(super) is_occupied: u64,
 }
 
-/// How often a remainder is in the chain of a quotient.
+/// The task of counting the copies of a remainder in the chain of a quotient.
 struct Copies<'a> {
-    blocks: Blocks<'a>,
+    blocks: SlotBlocks<'a>,
     quotient: usize,
     remainder: u64,
 }
 
-impl Task for Copies<'_> {
+impl KernelTask for Copies<'_> {
     type Output = u64;
 
     #[inline(always)]
@@ -74,7 +74,7 @@ fn below(i: usize) -> u64 {
 /// on are theirs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Own {
-    /// Which quotients have chains.
+    /// The quotients that have chains: a bit for each.
     pub(super) occupied: u64,
     /// Where chains end.
     ends: u64,
@@ -86,7 +86,7 @@ pub(super) struct Own {
 impl Own {
     /// `None` if earlier blocks' chains take all of the block.
     #[inline(always)]
-    pub(super) fn of(block: Block<'_>) -> Option<Own> {
+    pub(super) fn of(block: SlotBlock<'_>) -> Option<Own> {
         let offset = block.offset();
         if offset >= BLOCK_SLOTS {
             return None;
@@ -128,8 +128,8 @@ impl Own {
     }
 }
 
-impl Blocks<'_> {
-    /// How often the filter has this remainder under this quotient.
+impl SlotBlocks<'_> {
+    /// Counts the copies of a remainder under a quotient.
     #[inline(always)]
     pub(super) fn copies<K: Kernel>(self, quotient: usize, remainder: u64) -> u64 {
         K::call(Copies { blocks: self, quotient, remainder })
@@ -157,17 +157,17 @@ impl Blocks<'_> {
 
     /// Where a remainder goes. The blocks must be whole.
     #[inline(always)]
-    pub(super) fn place<K: Kernel>(self, quotient: usize, remainder: u64) -> Place {
+    pub(super) fn place<K: Kernel>(self, quotient: usize, remainder: u64) -> InsertPosition {
         const WHOLE: &str = "chains are whole";
         let block = self.block(quotient / BLOCK_SLOTS);
         let is_occupied = block.occupied() >> (quotient % BLOCK_SLOTS) & 1;
         if is_occupied == 0 {
             let start = self.chain_start::<K>(quotient).expect(WHOLE);
-            return Place { start, slot: start, copies: 0, is_occupied };
+            return InsertPosition { start, slot: start, copies: 0, is_occupied };
         }
         let chain = self.chain::<K>(quotient).expect(WHOLE);
-        let Found { slot, copies } = self.find::<K>(chain, remainder);
-        Place { start: chain.start, slot, copies, is_occupied }
+        let InChain { slot, copies } = self.find::<K>(chain, remainder);
+        InsertPosition { start: chain.start, slot, copies, is_occupied }
     }
 
     /// The chain of a quotient that is occupied. `None` only if the bytes are damaged.
@@ -212,7 +212,7 @@ impl Blocks<'_> {
 
     /// Looks for a remainder in a chain.
     #[inline(always)]
-    pub(super) fn find<K: Kernel>(self, chain: Chain, remainder: u64) -> Found {
+    pub(super) fn find<K: Kernel>(self, chain: Chain, remainder: u64) -> InChain {
         let (first, last) = (chain.start / BLOCK_SLOTS, chain.end / BLOCK_SLOTS);
         let (mut slot, mut copies) = (chain.start, 0);
         for index in first..=last {
@@ -223,7 +223,7 @@ impl Blocks<'_> {
             slot += (compared.less & slots).count_ones() as usize;
             copies += u64::from((compared.equal & slots).count_ones());
         }
-        Found { slot, copies }
+        InChain { slot, copies }
     }
 
     /// The first slot from `slot` on that is free. `None` if there is none.

@@ -1,24 +1,24 @@
 //! Putting a remainder into its chain, and taking it out again.
 
 use super::{
-    block::{BlockMut, Blocks, Slot},
+    block::{SlotBlockMut, SlotBlocks, SlotContent},
     chain::{Chain, Own},
-    kernel::{Kernel, Task},
-    layout::{BLOCK_SLOTS, Layout, SHIFT_MAX},
+    kernel::{Kernel, KernelTask},
+    layout::{BLOCK_SLOTS, SHIFT_MAX, SlotLayout},
 };
 use std::{mem, ops::RangeInclusive};
 
 /// The blocks of a filter, to be changed: what this library wrote, not bytes from outside.
 #[derive(Debug)]
-pub(super) struct BlocksMut<'a> {
+pub(super) struct SlotBlocksMut<'a> {
     pub(super) bytes: &'a mut [u8],
-    pub(super) layout: Layout,
+    pub(super) layout: SlotLayout,
 }
 
-/// What came of an insertion.
+/// The result of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inserted {
-    /// It took a slot, beside so many copies.
+    /// The remainder took a slot beside this number of copies.
     Beside(u64),
     /// There are as many copies as there may be: nothing changed.
     Enough,
@@ -36,13 +36,13 @@ fn part(index: usize, first: usize, last: usize) -> (usize, usize) {
 
 /// An insertion that moves slots of more than one block.
 struct InsertAcross<'a> {
-    blocks: BlocksMut<'a>,
+    blocks: SlotBlocksMut<'a>,
     quotient: usize,
     remainder: u64,
     copies_max: u64,
 }
 
-impl Task for InsertAcross<'_> {
+impl KernelTask for InsertAcross<'_> {
     type Output = Inserted;
 
     #[inline(always)]
@@ -51,7 +51,7 @@ impl Task for InsertAcross<'_> {
     }
 }
 
-impl BlockMut<'_> {
+impl SlotBlockMut<'_> {
     /// Inserts a remainder under the i-th quotient, if that takes no other block: there is a free
     /// slot at or after the quotient's own one, and so all of its chain is here.
     ///
@@ -81,15 +81,15 @@ impl BlockMut<'_> {
     }
 }
 
-impl BlocksMut<'_> {
+impl SlotBlocksMut<'_> {
     #[inline(always)]
-    fn view(&self) -> Blocks<'_> {
-        Blocks { bytes: self.bytes, layout: self.layout }
+    fn view(&self) -> SlotBlocks<'_> {
+        SlotBlocks { bytes: self.bytes, layout: self.layout }
     }
 
     #[inline(always)]
-    fn block(&mut self, index: usize) -> BlockMut<'_> {
-        BlockMut::of(self.bytes, self.layout, index)
+    fn block(&mut self, index: usize) -> SlotBlockMut<'_> {
+        SlotBlockMut::of(self.bytes, self.layout, index)
     }
 
     #[inline(always)]
@@ -108,11 +108,11 @@ impl BlocksMut<'_> {
     ) -> Inserted {
         let index = quotient / BLOCK_SLOTS;
         let within = self.block(index).insert::<K>(quotient % BLOCK_SLOTS, remainder, copies_max);
-        let blocks = BlocksMut { bytes: self.bytes, layout: self.layout };
+        let blocks = SlotBlocksMut { bytes: self.bytes, layout: self.layout };
         within.unwrap_or_else(|| K::call(InsertAcross { blocks, quotient, remainder, copies_max }))
     }
 
-    /// The same where slots of more than one block are moved.
+    /// Inserts a remainder where slots of more than one block move.
     #[inline(always)]
     fn insert_across<K: Kernel>(
         &mut self,
@@ -185,7 +185,7 @@ impl BlocksMut<'_> {
     fn take_out<K: Kernel>(&mut self, quotient: usize, chain: Chain, slot: usize) {
         let end = (self.layout.all_blocks() * BLOCK_SLOTS) - 1;
         let last = self.view().unshifted_slot::<K>(chain.end + 1).map_or(end, |next| next - 1);
-        let mut carry = Slot::default();
+        let mut carry = SlotContent::default();
         for index in (slot / BLOCK_SLOTS..=last / BLOCK_SLOTS).rev() {
             let (low, high) = part(index, slot, last);
             carry = self.block(index).shift_down::<K>(low, high, carry);

@@ -17,9 +17,9 @@
 
 use super::{
     append::{Appender, Overfull},
-    filter::{COPIES_MAX, Counts, QuotientFilter, QuotientView, Rules, memory},
-    kernel::Machine,
-    layout::{BLOCK_SLOTS, Layout, REMAINDER_BITS_MAX},
+    filter::{COPIES_MAX, QuotientFilter, QuotientView, Rules, Usage, memory},
+    kernel::Processor,
+    layout::{BLOCK_SLOTS, REMAINDER_BITS_MAX, SlotLayout},
     options::Growth,
     scan::Feed,
     storage::{InFile, MORE_BYTES, Memory, Storage},
@@ -110,7 +110,7 @@ impl QuotientView {
         let file = disk.open(path, access)?;
         let header = Header::read(file.as_ref(), FileKind::Quotient)?;
         let (footer, footer_start) = Footer::read(file.as_ref())?;
-        let open = Fields::decode(&footer.fields, header, footer.body_sum, footer_start);
+        let open = FileFields::decode(&footer.fields, header, footer.body_sum, footer_start);
         let fields = open.map_err(|error| error.at(file.place()))?;
         let read = match file.mapped() {
             Some(mapped) if mapped.len() as u64 >= footer_start => None,
@@ -119,7 +119,7 @@ impl QuotientView {
         Ok(fields.view(file, read))
     }
 
-    /// What the file was given when it was written.
+    /// The id that [`QuotientFilter::save`] wrote to the file.
     pub fn id(&self) -> u64 {
         self.storage.id
     }
@@ -221,7 +221,7 @@ impl Tally {
         Ok(())
     }
 
-    fn check(&self, counts: &Counts, more: &BTreeMap<u64, u64>) -> Result<()> {
+    fn check(&self, counts: &Usage, more: &BTreeMap<u64, u64>) -> Result<()> {
         let beside = more.values().try_fold(0_u64, |sum, &more| sum.checked_add(more));
         let items = beside.and_then(|beside| beside.checked_add(self.slots));
         for (what, expected, got) in [
@@ -239,12 +239,12 @@ impl Tally {
     }
 }
 
-/// What header and footer say.
-struct Fields {
+/// The fields of header and footer.
+struct FileFields {
     universe: Universe,
-    layout: Layout,
+    layout: SlotLayout,
     rules: Rules,
-    counts: Counts,
+    counts: Usage,
     more_count: usize,
     body_sum: u32,
     body_end: usize,
@@ -259,14 +259,19 @@ fn within(what: &'static str, range: std::ops::RangeInclusive<u64>, got: u64) ->
     Err(Error::field(what, format!("{} to {}", range.start(), range.end()), got))
 }
 
-impl Fields {
-    fn decode(fields: &[u8], header: Header, body_sum: u32, footer_start: u64) -> Result<Fields> {
+impl FileFields {
+    fn decode(
+        fields: &[u8],
+        header: Header,
+        body_sum: u32,
+        footer_start: u64,
+    ) -> Result<FileFields> {
         let mut fields = Decoder::new(fields);
         let universe = Universe::with_size(u128::from(fields.u64()?) + 1)
             .map_err(|_| Error::field("largest fingerprint", "at least 1", 0))?;
         let bits = within("remainder bits", 1..=u64::from(REMAINDER_BITS_MAX), fields.u64()?)?;
         let blocks = within("blocks", 1..=u64::MAX / BLOCK_SLOTS as u64, fields.u64()?)?;
-        let layout = Layout::new(u128::from(blocks) * BLOCK_SLOTS as u128, bits as u32)
+        let layout = SlotLayout::new(u128::from(blocks) * BLOCK_SLOTS as u128, bits as u32)
             .ok_or_else(|| Error::field("blocks", "what memory can hold", blocks))?;
         let mode = match within("mode", 0..=1, fields.u64()?)? {
             0 => Mode::Set,
@@ -296,9 +301,9 @@ impl Fields {
             return Err(Error::field("size of the body", expected, footer_start));
         };
         let rules = Rules { mode, growth, seed: header.seed };
-        let counts = Counts { items, distinct, slots, slots_max };
+        let counts = Usage { items, distinct, slots, slots_max };
         let (more_count, body_end) = (more_count as usize, body_end as usize);
-        Ok(Fields {
+        Ok(FileFields {
             universe,
             layout,
             rules,
@@ -325,7 +330,7 @@ impl Fields {
         QuotientFilter {
             universe: self.universe,
             layout: self.layout,
-            machine: Machine::best(),
+            machine: Processor::best(),
             rules: self.rules,
             counts: self.counts,
             storage,

@@ -1,11 +1,11 @@
-//! The filter: one key at a time, and what can be said of it.
+//! `QuotientFilter`: one key at a time, and its properties.
 
 use super::{
-    block::Blocks,
-    change::{BlocksMut, Inserted},
-    kernel::{ForLayout, Kernel, LayoutTask, Machine, Task},
-    layout::{Layout, SHIFT_MAX},
-    options::{Growth, QuotientOptions, Shape},
+    block::SlotBlocks,
+    change::{Inserted, SlotBlocksMut},
+    kernel::{ForLayout, Kernel, KernelTask, LayoutTask, Processor},
+    layout::{SHIFT_MAX, SlotLayout},
+    options::{Growth, QuotientOptions, Sizing},
     storage::{InFile, Memory, Storage},
 };
 use crate::{
@@ -20,11 +20,10 @@ use std::collections::BTreeMap;
 /// Copies of one fingerprint that a multiset keeps in slots; the rest is counted beside them.
 pub(super) const COPIES_MAX: u64 = 4;
 
-/// A set or multiset of keys in little memory, with errors on one side: a key that was inserted
-/// is found; one that was not may be found too, as rarely as was asked for.
+/// A set or multiset of keys in RAM, with false positives at a chosen rate and no false negatives.
 ///
-/// Keys come as hashes, which are made with the filter's seed. Calls that take many of them are
-/// several times as fast as as many calls: memory is fetched ahead.
+/// Keys are passed as hashes under the filter's seed. A call that takes a batch of them is several
+/// times as fast as one call for each key, because memory is fetched ahead.
 ///
 /// ```
 /// use hashfold::{KeyHash, Seed};
@@ -44,18 +43,18 @@ pub(super) const COPIES_MAX: u64 = 4;
 #[derive(Debug)]
 pub struct QuotientFilter<S = Memory> {
     pub(super) universe: Universe,
-    pub(super) layout: Layout,
-    pub(super) machine: Machine,
+    pub(super) layout: SlotLayout,
+    pub(super) machine: Processor,
     pub(super) rules: Rules,
-    pub(super) counts: Counts,
+    pub(super) counts: Usage,
     pub(super) storage: S,
 }
 
-/// A quotient filter in a file, to be read without reading all of it first. It does not change;
-/// [`QuotientFilter::to_memory`] copies it.
+/// A quotient filter in a file, for lookups without reading all of it first. It cannot be changed;
+/// [`QuotientFilter::to_memory`] makes a copy in RAM.
 pub type QuotientView = QuotientFilter<InFile>;
 
-/// What stays the same when a filter is filled or resized.
+/// The properties of a filter that never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rules {
     pub(super) mode: Mode,
@@ -63,9 +62,9 @@ pub(super) struct Rules {
     pub(super) seed: Seed,
 }
 
-/// How full a filter is.
+/// The number of keys and of full slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct Usage {
     /// Keys, each as often as it was inserted.
     pub(super) items: u64,
     /// Different fingerprints.
@@ -79,7 +78,7 @@ pub(super) struct Counts {
 /// There is no room for a fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
-    /// As many slots are full as may be.
+    /// All slots that may be full are full.
     Slots,
     /// The fingerprint's cluster would get too long: only hashes that are not random do that.
     Cluster,
@@ -89,21 +88,23 @@ pub(super) enum Full {
 pub(super) type Attempt = std::result::Result<bool, Full>;
 
 impl QuotientFilter {
-    /// An empty filter. An argument that is out of range, or that no memory suffices for, is an
-    /// error.
+    /// Creates an empty filter.
+    ///
+    /// # Errors
+    /// `Argument` if an option is out of range, or if there is not enough memory.
     pub fn new(options: &QuotientOptions) -> Result<QuotientFilter> {
         let QuotientOptions { mode, growth, seed, .. } = *options;
         QuotientFilter::empty(options.shape()?, Rules { mode, growth, seed })
     }
 
-    pub(super) fn empty(shape: Shape, rules: Rules) -> Result<QuotientFilter> {
+    pub(super) fn empty(shape: Sizing, rules: Rules) -> Result<QuotientFilter> {
         let blocks = memory(shape.layout)?;
         Ok(QuotientFilter {
             universe: shape.universe,
             layout: shape.layout,
-            machine: Machine::best(),
+            machine: Processor::best(),
             rules,
-            counts: Counts { slots_max: shape.slots_max, ..Counts::default() },
+            counts: Usage { slots_max: shape.slots_max, ..Usage::default() },
             storage: Memory { blocks, more: BTreeMap::new() },
         })
     }
@@ -111,9 +112,9 @@ impl QuotientFilter {
     /// Inserts a key. Returns whether its fingerprint is new: if not, the key, or another one
     /// with the same fingerprint, was there.
     ///
-    /// If the filter is full and may not grow, that is an error, and nothing changes; so it is if
-    /// it cannot grow any more, or if tens of thousands of hashes are next to each other, as random
-    /// ones never are.
+    /// # Errors
+    /// `Full` if the filter is full and cannot grow; `Limit` if tens of thousands of hashes are next
+    /// to each other, which random ones never are. Nothing changes then.
     pub fn insert(&mut self, hash: KeyHash) -> Result<bool> {
         let (fingerprint, machine) = (self.universe.fingerprint(hash), self.machine);
         loop {
@@ -125,38 +126,42 @@ impl QuotientFilter {
         }
     }
 
-    /// Takes a key out of a set, or one copy of it out of a multiset. Returns whether its
-    /// fingerprint was there.
+    /// Removes a key from a set, or one copy of it from a multiset. Returns whether its fingerprint
+    /// was there.
     ///
-    /// A filter cannot tell keys with the same fingerprint apart. Removing a key that was never
-    /// inserted, which it takes for another one as often as a lookup does, removes that other one.
+    /// Keys with the same fingerprint cannot be told apart: removing a key that was never inserted
+    /// may remove another one, at the false-positive rate. Remove only keys that were inserted.
     pub fn remove(&mut self, hash: KeyHash) -> bool {
         let fingerprint = self.universe.fingerprint(hash);
         self.machine.run(Remove { filter: self, fingerprint })
     }
 
-    /// The same as [`QuotientFilter::insert`] of the key's hash.
+    /// Hashes a key and inserts it: see [`QuotientFilter::insert`].
     pub fn insert_key(&mut self, key: &[u8]) -> Result<bool> {
         self.insert(self.hash(key))
     }
 
-    /// The same as [`QuotientFilter::remove`] of the key's hash.
+    /// Hashes a key and removes it: see [`QuotientFilter::remove`].
     pub fn remove_key(&mut self, key: &[u8]) -> bool {
         self.remove(self.hash(key))
     }
 
-    /// Sets what happens from now on when the filter is full.
+    /// Changes the behaviour when the filter is full.
     pub fn set_growth(&mut self, growth: Growth) {
         self.rules.growth = growth;
     }
 
     #[inline(always)]
-    fn blocks_mut(&mut self, layout: Layout) -> BlocksMut<'_> {
-        BlocksMut { bytes: &mut self.storage.blocks, layout }
+    fn blocks_mut(&mut self, layout: SlotLayout) -> SlotBlocksMut<'_> {
+        SlotBlocksMut { bytes: &mut self.storage.blocks, layout }
     }
 
     #[inline(always)]
-    pub(super) fn insert_with<K: Kernel>(&mut self, layout: Layout, fingerprint: u64) -> Attempt {
+    pub(super) fn insert_with<K: Kernel>(
+        &mut self,
+        layout: SlotLayout,
+        fingerprint: u64,
+    ) -> Attempt {
         let (quotient, remainder) = (layout.quotient(fingerprint), layout.remainder(fingerprint));
         let copies_max = match self.rules.mode {
             Mode::Set => 1,
@@ -246,7 +251,7 @@ pub(super) fn overfull() -> Error {
 }
 
 /// Zeros for the blocks of a filter.
-pub(super) fn memory(layout: Layout) -> Result<Buffer> {
+pub(super) fn memory(layout: SlotLayout) -> Result<Buffer> {
     Buffer::for_random_access(layout.bytes()).map_err(|error| {
         let expected = format!("what fits in memory ({error})");
         Error::argument("size of the filter in bytes", expected, layout.bytes())
@@ -254,24 +259,25 @@ pub(super) fn memory(layout: Layout) -> Result<Buffer> {
 }
 
 impl<S: Storage> QuotientFilter<S> {
-    /// Whether a key was inserted, or seems to be: see [`QuotientFilter::expected_error`].
+    /// Whether a key is present; a key that is absent is found at the rate of
+    /// [`QuotientFilter::expected_error`].
     pub fn contains(&self, hash: KeyHash) -> bool {
         let fingerprint = self.universe.fingerprint(hash);
         self.machine.run(ForLayout(Contains { filter: self, fingerprint }))
     }
 
-    /// How often the keys with this key's fingerprint are in the multiset; 0 or 1 in a set.
+    /// The number of keys with this key's fingerprint; 0 or 1 in a set.
     pub fn count(&self, hash: KeyHash) -> u64 {
         let fingerprint = self.universe.fingerprint(hash);
         self.machine.run(Count { filter: self, fingerprint })
     }
 
-    /// The same as [`QuotientFilter::contains`] of the key's hash.
+    /// Hashes a key and looks it up: see [`QuotientFilter::contains`].
     pub fn contains_key(&self, key: &[u8]) -> bool {
         self.contains(self.hash(key))
     }
 
-    /// The same as [`QuotientFilter::count`] of the key's hash.
+    /// Hashes a key and counts it: see [`QuotientFilter::count`].
     pub fn count_key(&self, key: &[u8]) -> u64 {
         self.count(self.hash(key))
     }
@@ -282,8 +288,8 @@ impl<S: Storage> QuotientFilter<S> {
     }
 
     #[inline(always)]
-    pub(super) fn blocks(&self) -> Blocks<'_> {
-        Blocks { bytes: self.storage.blocks(), layout: self.layout }
+    pub(super) fn blocks(&self) -> SlotBlocks<'_> {
+        SlotBlocks { bytes: self.storage.blocks(), layout: self.layout }
     }
 
     #[inline(always)]
@@ -296,7 +302,7 @@ impl<S: Storage> QuotientFilter<S> {
         }
     }
 
-    /// Which fingerprints the filter keeps.
+    /// The universe of the fingerprints.
     pub fn universe(&self) -> Universe {
         self.universe
     }
@@ -306,39 +312,39 @@ impl<S: Storage> QuotientFilter<S> {
         self.rules.mode
     }
 
-    /// What happens when the filter is full.
+    /// The behaviour when the filter is full.
     pub fn growth(&self) -> Growth {
         self.rules.growth
     }
 
-    /// The seed of its keys' hashes.
+    /// The seed that keys are hashed with.
     pub fn seed(&self) -> Seed {
         self.rules.seed
     }
 
-    /// How many keys are in it, each as often as it was inserted into a multiset. Keys of a set
-    /// that share a fingerprint count once.
+    /// Number of keys; in a multiset a key counts each time that it was inserted. Keys of a set that
+    /// share a fingerprint count once.
     pub fn len(&self) -> u64 {
         self.counts.items
     }
 
-    /// Whether no key is in it.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.counts.items == 0
     }
 
-    /// How many different fingerprints are in it.
+    /// Number of different fingerprints.
     pub fn distinct(&self) -> u64 {
         self.counts.distinct
     }
 
-    /// How many slots may be full: as many fingerprints are taken by a set, as many copies by a
-    /// multiset, of which those of one fingerprint after the fourth take no slot.
+    /// Maximum number of full slots. A fingerprint of a set takes one slot; in a multiset each copy
+    /// takes one, up to four of one fingerprint.
     pub fn capacity(&self) -> u64 {
         self.counts.slots_max
     }
 
-    /// How many slots there are.
+    /// Number of slots.
     pub fn slots(&self) -> u64 {
         self.layout.slots()
     }
@@ -348,7 +354,7 @@ impl<S: Storage> QuotientFilter<S> {
         self.layout.remainder_bits
     }
 
-    /// Which part of the slots is full: 0 to 0.95.
+    /// The part of the slots that is full: 0 to 0.95.
     pub fn load(&self) -> f64 {
         self.counts.slots as f64 / self.slots() as f64
     }
@@ -363,8 +369,8 @@ impl<S: Storage> QuotientFilter<S> {
         self.bytes() as f64 * 8.0 / self.counts.items as f64
     }
 
-    /// How often a key that is not in the filter seems to be, as it is now: the part of all
-    /// fingerprints that is taken, 0 to 1.
+    /// The false-positive rate of the filter as it is now, 0 to 1: the part of the universe that is
+    /// in the filter.
     pub fn expected_error(&self) -> f64 {
         self.counts.distinct as f64 / self.universe.size() as f64
     }
@@ -379,12 +385,12 @@ impl LayoutTask for Insert<'_> {
     type Output = Attempt;
 
     #[inline(always)]
-    fn layout(&self) -> Layout {
+    fn layout(&self) -> SlotLayout {
         self.filter.layout
     }
 
     #[inline(always)]
-    fn run<K: Kernel>(self, layout: Layout) -> Attempt {
+    fn run<K: Kernel>(self, layout: SlotLayout) -> Attempt {
         self.filter.fetch(layout, self.fingerprint);
         self.filter.insert_with::<K>(layout, self.fingerprint)
     }
@@ -395,7 +401,7 @@ struct Remove<'a> {
     fingerprint: u64,
 }
 
-impl Task for Remove<'_> {
+impl KernelTask for Remove<'_> {
     type Output = bool;
 
     #[inline(always)]
@@ -414,14 +420,14 @@ impl<S: Storage> LayoutTask for Contains<'_, S> {
     type Output = bool;
 
     #[inline(always)]
-    fn layout(&self) -> Layout {
+    fn layout(&self) -> SlotLayout {
         self.filter.layout
     }
 
     #[inline(always)]
-    fn run<K: Kernel>(self, layout: Layout) -> bool {
+    fn run<K: Kernel>(self, layout: SlotLayout) -> bool {
         self.filter.fetch(layout, self.fingerprint);
-        Blocks { layout, ..self.filter.blocks() }.contains::<K>(self.fingerprint)
+        SlotBlocks { layout, ..self.filter.blocks() }.contains::<K>(self.fingerprint)
     }
 }
 
@@ -430,7 +436,7 @@ struct Count<'a, S> {
     fingerprint: u64,
 }
 
-impl<S: Storage> Task for Count<'_, S> {
+impl<S: Storage> KernelTask for Count<'_, S> {
     type Output = u64;
 
     #[inline(always)]

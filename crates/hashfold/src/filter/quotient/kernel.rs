@@ -1,12 +1,12 @@
-//! What a lookup does to a block that has its own machine instructions, in a portable version, one
-//! with AVX2 and one with AVX-512, and the choice between them.
+//! The operations on a block that have their own machine instructions: portable, with AVX2 and with
+//! AVX-512, and the choice between them.
 
-use super::layout::{BLOCK_SLOTS, Layout};
+use super::layout::{BLOCK_SLOTS, SlotLayout};
 #[cfg(target_arch = "x86_64")]
 use crate::filter::machine::Wide;
 
-/// One plane of a block: a byte of each of its slots.
-pub(super) type Bytes = [u8; BLOCK_SLOTS];
+/// A plane of a block: a byte of each of its slots.
+pub(super) type Plane = [u8; BLOCK_SLOTS];
 
 /// The bits from `low` to `high`, both included and below 64.
 #[inline(always)]
@@ -14,20 +14,20 @@ pub(super) fn mask(low: usize, high: usize) -> u64 {
     (u64::MAX << low) & (u64::MAX >> (BLOCK_SLOTS - 1 - high))
 }
 
-/// How slots compare with a remainder, a bit each.
+/// The result of comparing slots with a remainder: a bit for each slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Compared {
     pub(super) less: u64,
     pub(super) equal: u64,
 }
 
-/// How to find bits and to compare bytes.
+/// The operations that find bits and compare bytes.
 pub(super) trait Kernel {
     /// Whether [`ForLayout`] is worth the size of its code.
     const FOR_LAYOUTS: bool;
 
     /// Does a task in a function of its own, so that what is rare takes no registers from the rest.
-    fn call<T: Task>(task: T) -> T::Output;
+    fn call<T: KernelTask>(task: T) -> T::Output;
 
     /// The bit of `word` that has `rank` others below it, alone; 0 if there is none. `rank` is
     /// below 64.
@@ -51,27 +51,27 @@ pub(super) trait Kernel {
         BLOCK_SLOTS
     }
 
-    /// How 64 bytes compare with one.
-    fn compare(bytes: &Bytes, with: u8) -> Compared;
+    /// Compares 64 bytes with one.
+    fn compare(bytes: &Plane, with: u8) -> Compared;
 
     /// Bit `bit` of each of 64 bytes.
-    fn gather(bytes: &Bytes, bit: u32) -> u64;
+    fn gather(bytes: &Plane, bit: u32) -> u64;
 
     /// Sets bit `bit` of those bytes whose bit of `bits` is set; it is 0 in all of them.
-    fn scatter(bits: u64, bit: u32, bytes: &mut Bytes);
+    fn scatter(bits: u64, bit: u32, bytes: &mut Plane);
 
     /// Moves the bytes from `low` on up by one, over the one at `high`, and puts `first` in `low`.
-    fn shift_up(bytes: &mut Bytes, low: usize, high: usize, first: u8);
+    fn shift_up(bytes: &mut Plane, low: usize, high: usize, first: u8);
 
     /// Moves the bytes up to `high` down by one, over the one at `low`, and puts `last` in `high`.
-    fn shift_down(bytes: &mut Bytes, low: usize, high: usize, last: u8);
+    fn shift_down(bytes: &mut Plane, low: usize, high: usize, last: u8);
 }
 
 /// Work that is compiled once for each kernel.
-pub(super) trait Task {
+pub(super) trait KernelTask {
     type Output;
 
-    /// Does it. Inline it always, so that it is compiled with its kernel's instructions.
+    /// Does the work. Must always be inlined, so that it is compiled with its kernel's instructions.
     fn run<K: Kernel>(self) -> Self::Output;
 }
 
@@ -80,10 +80,10 @@ pub(super) trait LayoutTask {
     type Output;
 
     /// That of the blocks.
-    fn layout(&self) -> Layout;
+    fn layout(&self) -> SlotLayout;
 
-    /// Does it with that layout. Inline it always.
-    fn run<K: Kernel>(self, layout: Layout) -> Self::Output;
+    /// Does the work with that layout. Must always be inlined.
+    fn run<K: Kernel>(self, layout: SlotLayout) -> Self::Output;
 }
 
 /// Work that is compiled once more for each of the usual layouts, which give one error in 70 to one
@@ -92,7 +92,7 @@ pub(super) trait LayoutTask {
 /// while it waits for memory.
 pub(super) struct ForLayout<T>(pub(super) T);
 
-impl<T: LayoutTask> Task for ForLayout<T> {
+impl<T: LayoutTask> KernelTask for ForLayout<T> {
     type Output = T::Output;
 
     #[inline(always)]
@@ -103,7 +103,7 @@ impl<T: LayoutTask> Task for ForLayout<T> {
             ($($remainder_bits:literal)*) => {
                 match layout.remainder_bits {
                     $($remainder_bits if K::FOR_LAYOUTS => {
-                        task.run::<K>(Layout { remainder_bits: $remainder_bits, ..layout })
+                        task.run::<K>(SlotLayout { remainder_bits: $remainder_bits, ..layout })
                     })*
                     _ => task.run::<K>(layout),
                 }
@@ -113,9 +113,9 @@ impl<T: LayoutTask> Task for ForLayout<T> {
     }
 }
 
-/// Which kernel the processor can run.
+/// The kernel that the processor can run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Machine(Level);
+pub(super) struct Processor(Level);
 
 /// Private, so that a machine is what the processor was asked for.
 #[derive(Clone, Copy, Debug)]
@@ -127,10 +127,10 @@ enum Level {
     V4(Wide),
 }
 
-impl Machine {
+impl Processor {
     /// All that can run, the best one last.
-    pub(super) fn all() -> Vec<Machine> {
-        let mut all = vec![Machine(Level::Portable)];
+    pub(super) fn all() -> Vec<Processor> {
+        let mut all = vec![Processor(Level::Portable)];
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("bmi1")
@@ -138,18 +138,18 @@ impl Machine {
             && is_x86_feature_detected!("lzcnt")
             && is_x86_feature_detected!("popcnt")
         {
-            all.push(Machine(Level::V3));
-            all.extend(Wide::detect().map(|wide| Machine(Level::V4(wide))));
+            all.push(Processor(Level::V3));
+            all.extend(Wide::detect().map(|wide| Processor(Level::V4(wide))));
         }
         all
     }
 
-    pub(super) fn best() -> Machine {
-        Machine::all().pop().expect("one runs everywhere")
+    pub(super) fn best() -> Processor {
+        Processor::all().pop().expect("one runs everywhere")
     }
 
     #[inline(always)]
-    pub(super) fn run<T: Task>(self, task: T) -> T::Output {
+    pub(super) fn run<T: KernelTask>(self, task: T) -> T::Output {
         match self.0 {
             Level::Portable => Portable::call(task),
             #[cfg(target_arch = "x86_64")]
@@ -186,7 +186,7 @@ impl Kernel for Portable {
     const FOR_LAYOUTS: bool = false;
 
     #[inline(never)]
-    fn call<T: Task>(task: T) -> T::Output {
+    fn call<T: KernelTask>(task: T) -> T::Output {
         task.run::<Portable>()
     }
 
@@ -209,7 +209,7 @@ impl Kernel for Portable {
     }
 
     #[inline(always)]
-    fn compare(bytes: &Bytes, with: u8) -> Compared {
+    fn compare(bytes: &Plane, with: u8) -> Compared {
         let (words, _) = bytes.as_chunks::<8>();
         let with = u64::from(with) * LOW_BITS;
         let mut compared = Compared { less: 0, equal: 0 };
@@ -227,7 +227,7 @@ impl Kernel for Portable {
     }
 
     #[inline(always)]
-    fn gather(bytes: &Bytes, bit: u32) -> u64 {
+    fn gather(bytes: &Plane, bit: u32) -> u64 {
         let (words, _) = bytes.as_chunks::<8>();
         words.iter().enumerate().fold(0, |bits, (i, word)| {
             bits | gather_low_bits(u64::from_le_bytes(*word) >> bit & LOW_BITS) << (8 * i)
@@ -235,20 +235,20 @@ impl Kernel for Portable {
     }
 
     #[inline(always)]
-    fn scatter(bits: u64, bit: u32, bytes: &mut Bytes) {
+    fn scatter(bits: u64, bit: u32, bytes: &mut Plane) {
         for (i, byte) in bytes.iter_mut().enumerate() {
             *byte |= ((bits >> i & 1) as u8) << bit;
         }
     }
 
     #[inline(always)]
-    fn shift_up(bytes: &mut Bytes, low: usize, high: usize, first: u8) {
+    fn shift_up(bytes: &mut Plane, low: usize, high: usize, first: u8) {
         bytes.copy_within(low..high, low + 1);
         bytes[low] = first;
     }
 
     #[inline(always)]
-    fn shift_down(bytes: &mut Bytes, low: usize, high: usize, last: u8) {
+    fn shift_down(bytes: &mut Plane, low: usize, high: usize, last: u8) {
         bytes.copy_within(low + 1..=high, low);
         bytes[high] = last;
     }
@@ -257,7 +257,7 @@ impl Kernel for Portable {
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86 {
-    use super::{BLOCK_SLOTS, Bytes, Compared, Kernel, Task, mask};
+    use super::{BLOCK_SLOTS, Compared, Kernel, KernelTask, Plane, mask};
     use std::arch::x86_64::{
         __m256i, _mm_cvtsi32_si128, _mm256_alignr_epi8, _mm256_and_si256, _mm256_blendv_epi8,
         _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_min_epu8, _mm256_movemask_epi8,
@@ -268,11 +268,11 @@ mod x86 {
         _mm512_max_epu8, _mm512_set1_epi8, _mm512_storeu_si512, _pdep_u64,
     };
 
-    /// With AVX2, BMI1, BMI2, LZCNT and POPCNT. Only `Machine` knows where it may run.
+    /// With AVX2, BMI1, BMI2, LZCNT and POPCNT. Only `Processor` knows where it may run.
     pub(super) struct V3;
 
     #[inline(always)]
-    fn load(bytes: &Bytes) -> [__m256i; 2] {
+    fn load(bytes: &Plane) -> [__m256i; 2] {
         let start = bytes.as_ptr().cast::<__m256i>();
         // SAFETY: the two loads are of the two halves of 64 bytes; the instruction is there, as
         // the type V3 promises, whose methods are the only callers.
@@ -281,7 +281,7 @@ mod x86 {
 
     /// Stores `others` in the bytes whose bits are set in `places`, and `bytes` in the others.
     #[inline(always)]
-    fn replace(out: &mut Bytes, bytes: [__m256i; 2], others: [__m256i; 2], places: u64) {
+    fn replace(out: &mut Plane, bytes: [__m256i; 2], others: [__m256i; 2], places: u64) {
         let start = out.as_mut_ptr().cast::<__m256i>();
         for i in 0..2 {
             // SAFETY: the two stores are of the two halves of 64 bytes; the instructions are
@@ -308,10 +308,10 @@ mod x86 {
         const FOR_LAYOUTS: bool = true;
 
         #[inline(always)]
-        fn call<T: Task>(task: T) -> T::Output {
+        fn call<T: KernelTask>(task: T) -> T::Output {
             #[inline(never)]
             #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-            fn compiled<T: Task>(task: T) -> T::Output {
+            fn compiled<T: KernelTask>(task: T) -> T::Output {
                 task.run::<V3>()
             }
             // SAFETY: the instructions are there, as the type promises.
@@ -325,7 +325,7 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn compare(bytes: &Bytes, with: u8) -> Compared {
+        fn compare(bytes: &Plane, with: u8) -> Compared {
             let [low, high] = load(bytes);
             // SAFETY: the instructions are there, as the type promises.
             unsafe {
@@ -341,7 +341,7 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn gather(bytes: &Bytes, bit: u32) -> u64 {
+        fn gather(bytes: &Plane, bit: u32) -> u64 {
             let [low, high] = load(bytes);
             // SAFETY: the instructions are there, as the type promises.
             unsafe {
@@ -354,7 +354,7 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn scatter(bits: u64, bit: u32, bytes: &mut Bytes) {
+        fn scatter(bits: u64, bit: u32, bytes: &mut Plane) {
             let halves = load(bytes);
             // SAFETY: the instructions are there, as the type promises.
             let set = unsafe {
@@ -365,7 +365,7 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn shift_up(bytes: &mut Bytes, low: usize, high: usize, first: u8) {
+        fn shift_up(bytes: &mut Plane, low: usize, high: usize, first: u8) {
             let halves = load(bytes);
             // SAFETY: the instructions are there, as the type promises.
             let below = unsafe {
@@ -383,7 +383,7 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn shift_down(bytes: &mut Bytes, low: usize, high: usize, last: u8) {
+        fn shift_down(bytes: &mut Plane, low: usize, high: usize, last: u8) {
             let halves = load(bytes);
             // SAFETY: the instructions are there, as the type promises.
             let above = unsafe {
@@ -401,16 +401,16 @@ mod x86 {
         }
     }
 
-    /// With what [`Wide`](super::Wide) stands for, besides what V3 has. Only `Machine` knows where
+    /// With what [`Wide`](super::Wide) stands for, besides what V3 has. Only `Processor` knows where
     /// it may run.
     pub(super) struct V4;
 
     /// The numbers of 64 bytes, those of the bytes below them and above them.
-    const NUMBERS: Bytes = numbers_from(0);
-    const BELOW: Bytes = numbers_from(BLOCK_SLOTS - 1);
-    const ABOVE: Bytes = numbers_from(1);
+    const NUMBERS: Plane = numbers_from(0);
+    const BELOW: Plane = numbers_from(BLOCK_SLOTS - 1);
+    const ABOVE: Plane = numbers_from(1);
 
-    const fn numbers_from(first: usize) -> Bytes {
+    const fn numbers_from(first: usize) -> Plane {
         let mut numbers = [0; BLOCK_SLOTS];
         let mut i = 0;
         while i < BLOCK_SLOTS {
@@ -423,7 +423,7 @@ mod x86 {
     /// Replaces the bytes whose bits are set in `places` by those whose numbers are in `from`, then
     /// that of the bit `one` by `new`.
     #[inline(always)]
-    fn replace_from(from: &Bytes, bytes: &mut Bytes, places: u64, new: u8, one: u64) {
+    fn replace_from(from: &Plane, bytes: &mut Plane, places: u64, new: u8, one: u64) {
         // SAFETY: 64 bytes are read of, and written to, arrays of that size; the instructions are
         // there, as the type V4 promises, whose methods are the only callers.
         unsafe {
@@ -439,12 +439,12 @@ mod x86 {
         const FOR_LAYOUTS: bool = true;
 
         #[inline(always)]
-        fn call<T: Task>(task: T) -> T::Output {
+        fn call<T: KernelTask>(task: T) -> T::Output {
             #[inline(never)]
             #[target_feature(
                 enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,lzcnt,popcnt"
             )]
-            fn compiled<T: Task>(task: T) -> T::Output {
+            fn compiled<T: KernelTask>(task: T) -> T::Output {
                 task.run::<V4>()
             }
             // SAFETY: the instructions are there, as the type promises.
@@ -474,7 +474,7 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn compare(bytes: &Bytes, with: u8) -> Compared {
+        fn compare(bytes: &Plane, with: u8) -> Compared {
             // SAFETY: the instructions are there, as the type promises; 64 bytes are read of an
             // array of that size.
             unsafe {
@@ -488,22 +488,22 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn gather(bytes: &Bytes, bit: u32) -> u64 {
+        fn gather(bytes: &Plane, bit: u32) -> u64 {
             V3::gather(bytes, bit)
         }
 
         #[inline(always)]
-        fn scatter(bits: u64, bit: u32, bytes: &mut Bytes) {
+        fn scatter(bits: u64, bit: u32, bytes: &mut Plane) {
             V3::scatter(bits, bit, bytes);
         }
 
         #[inline(always)]
-        fn shift_up(bytes: &mut Bytes, low: usize, high: usize, first: u8) {
+        fn shift_up(bytes: &mut Plane, low: usize, high: usize, first: u8) {
             replace_from(&BELOW, bytes, mask(low, high), first, 1 << low);
         }
 
         #[inline(always)]
-        fn shift_down(bytes: &mut Bytes, low: usize, high: usize, last: u8) {
+        fn shift_down(bytes: &mut Plane, low: usize, high: usize, last: u8) {
             replace_from(&ABOVE, bytes, mask(low, high), last, 1 << high);
         }
     }
@@ -514,9 +514,9 @@ mod tests {
     use super::*;
 
     /// All operations of one kernel on one input.
-    type Results = (Vec<u64>, Vec<usize>, Vec<Compared>, Vec<u64>, Vec<Bytes>);
+    type Results = (Vec<u64>, Vec<usize>, Vec<Compared>, Vec<u64>, Vec<Plane>);
 
-    struct All(u64, u64, Bytes);
+    struct All(u64, u64, Plane);
 
     /// Stretches of a block: from the lowest to the highest slot.
     fn stretches() -> impl Iterator<Item = (usize, usize)> {
@@ -525,7 +525,7 @@ mod tests {
         pairs.filter(|(low, high)| low <= high)
     }
 
-    impl Task for All {
+    impl KernelTask for All {
         type Output = Results;
 
         #[inline(always)]
@@ -553,7 +553,7 @@ mod tests {
         }
     }
 
-    fn naive(word: u64, other: u64, bytes: Bytes) -> Results {
+    fn naive(word: u64, other: u64, bytes: Plane) -> Results {
         let places = |word: u64| (0..64).filter(move |i| word >> i & 1 == 1);
         let selected = (0..64).map(|rank| places(word).nth(rank).map_or(0, |i| 1 << i)).collect();
         let stops = places(other).chain(std::iter::repeat(64));
@@ -595,10 +595,10 @@ mod tests {
         let mut words = vec![0, 1, 1 << 63, u64::MAX, 0xff, 0xff << 56, HIGH_BITS, LOW_BITS];
         words.extend((0..100).map(|_| random() & random()));
         for word in words {
-            let bytes: Bytes = std::array::from_fn(|_| (random() >> 33) as u8);
+            let bytes: Plane = std::array::from_fn(|_| (random() >> 33) as u8);
             for other in [word, word << 1, !word, random()] {
                 let expected = naive(word, other, bytes);
-                for machine in Machine::all() {
+                for machine in Processor::all() {
                     let got = machine.run(All(word, other, bytes));
                     assert_eq!(got, expected, "{machine:?} {word:x} {other:x}");
                 }

@@ -35,29 +35,29 @@ const _: () = assert!(PLANES == 18);
 
 /// The shape of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct SlotLayout {
     /// That have quotients.
     pub(super) blocks: usize,
     /// 1 to [`REMAINDER_BITS_MAX`].
     pub(super) remainder_bits: u32,
 }
 
-impl Layout {
+impl SlotLayout {
     /// The layout with so many slots, rounded up to whole blocks; `None` if it would not fit in
     /// memory addresses.
-    pub(super) fn new(slots: u128, remainder_bits: u32) -> Option<Layout> {
+    pub(super) fn new(slots: u128, remainder_bits: u32) -> Option<SlotLayout> {
         assert!((1..=REMAINDER_BITS_MAX).contains(&remainder_bits));
         let blocks = usize::try_from(slots.div_ceil(BLOCK_SLOTS as u128)).ok()?.max(1);
-        let layout = Layout { blocks, remainder_bits };
+        let layout = SlotLayout { blocks, remainder_bits };
         let all = blocks.checked_add(SPARE_BLOCKS_MAX)?;
         all.checked_mul(layout.block_bytes()).filter(|&bytes| isize::try_from(bytes).is_ok())?;
         Some(layout)
     }
 
     /// Twice the slots for the same fingerprints, if their remainders have a bit to spare.
-    pub(super) fn doubled(self) -> Option<Layout> {
+    pub(super) fn doubled(self) -> Option<SlotLayout> {
         let remainder_bits = self.remainder_bits.checked_sub(1).filter(|&bits| bits > 0)?;
-        Layout::new(u128::from(self.slots()) * 2, remainder_bits)
+        SlotLayout::new(u128::from(self.slots()) * 2, remainder_bits)
     }
 
     #[inline(always)]
@@ -81,7 +81,7 @@ impl Layout {
         self.blocks + self.blocks.min(SPARE_BLOCKS_MAX)
     }
 
-    /// Of all blocks.
+    /// The size of all blocks, in bytes.
     pub(super) fn bytes(self) -> usize {
         self.all_blocks() * self.block_bytes()
     }
@@ -97,7 +97,7 @@ impl Layout {
         (fingerprint >> self.remainder_bits) as usize
     }
 
-    /// What a slot keeps of a fingerprint.
+    /// The part of a fingerprint that its slot keeps.
     #[inline(always)]
     pub(super) fn remainder(self, fingerprint: u64) -> u64 {
         fingerprint & ((1 << self.remainder_bits) - 1)

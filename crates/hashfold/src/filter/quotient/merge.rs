@@ -2,7 +2,7 @@
 
 use super::{
     filter::QuotientFilter,
-    options::Shape,
+    options::Sizing,
     resize::Collector,
     scan::Feed,
     storage::{Memory, Storage},
@@ -13,19 +13,19 @@ use crate::{
     fingerprints::check_alike,
 };
 
-/// What was read of one filter and not yet merged.
+/// The fingerprints of one filter that are read and not yet merged.
 #[derive(Debug)]
-struct Side<'a> {
+struct MergeSide<'a> {
     feed: Feed<'a>,
     stretch: Vec<u64>,
-    /// How many of the stretch are merged.
+    /// Number of fingerprints of the stretch that are merged.
     merged: usize,
     at_end: bool,
 }
 
-impl<'a> Side<'a> {
-    fn new<S: Storage>(filter: &'a QuotientFilter<S>) -> Side<'a> {
-        Side { feed: Feed::new(filter), stretch: Vec::new(), merged: 0, at_end: false }
+impl<'a> MergeSide<'a> {
+    fn new<S: Storage>(filter: &'a QuotientFilter<S>) -> MergeSide<'a> {
+        MergeSide { feed: Feed::new(filter), stretch: Vec::new(), merged: 0, at_end: false }
     }
 
     /// Reads on if nothing is left.
@@ -53,17 +53,18 @@ impl<'a> Side<'a> {
 }
 
 impl<S: Storage> QuotientFilter<S> {
-    /// A filter with the keys of both: the union of sets, the sum of multisets. It has the rules
-    /// of this one, and its slots, doubled until they suffice for the keys of both if they have
+    /// Merges two filters: the union of sets, the sum of multisets. The result has the options of
+    /// this filter, and its slots, doubled until they suffice for the keys of both if these have
     /// none in common.
     ///
-    /// Both must be of the same universe and mode, and their hashes of one seed.
+    /// # Errors
+    /// `WrongSeed`, `Mismatch` or `Argument` if the seeds, the universes or the modes differ.
     pub fn merge<T: Storage>(&self, other: &QuotientFilter<T>) -> Result<QuotientFilter<Memory>> {
         self.check_alike(other)?;
         let shape = self.shape_with(other);
         let mode = self.rules.mode;
         let mut collector = Collector::new(&shape, mode, self.machine)?;
-        let (mut left, mut right) = (Side::new(self), Side::new(other));
+        let (mut left, mut right) = (MergeSide::new(self), MergeSide::new(other));
         let mut both = Vec::new();
         loop {
             left.fill()?;
@@ -85,7 +86,7 @@ impl<S: Storage> QuotientFilter<S> {
 
     /// The smallest shape of this filter's universe with slots for the keys of both, if there is
     /// one; else the largest, for they may have many in common.
-    fn shape_with<T: Storage>(&self, other: &QuotientFilter<T>) -> Shape {
+    fn shape_with<T: Storage>(&self, other: &QuotientFilter<T>) -> Sizing {
         let wanted = self.counts.slots.saturating_add(other.counts.slots);
         let (mut layout, mut slots_max) = (self.layout, self.counts.slots_max);
         while slots_max < wanted
@@ -94,7 +95,7 @@ impl<S: Storage> QuotientFilter<S> {
             layout = doubled;
             slots_max *= 2;
         }
-        Shape { layout, universe: self.universe, slots_max }
+        Sizing { layout, universe: self.universe, slots_max }
     }
 
     fn check_alike<T: Storage>(&self, other: &QuotientFilter<T>) -> Result<()> {

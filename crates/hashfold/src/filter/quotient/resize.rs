@@ -1,11 +1,11 @@
-//! New filters out of runs of fingerprints: built, grown and shrunk.
+//! Building a filter from a run of fingerprints; growing and shrinking one.
 
 use super::{
     append::{Appender, Overfull},
-    filter::{COPIES_MAX, Counts, QuotientFilter, Rules, memory, overfull},
-    kernel::Machine,
-    layout::{Layout, REMAINDER_BITS_MAX},
-    options::{Growth, LOAD_MAX, Shape},
+    filter::{COPIES_MAX, QuotientFilter, Rules, Usage, memory, overfull},
+    kernel::Processor,
+    layout::{REMAINDER_BITS_MAX, SlotLayout},
+    options::{Growth, LOAD_MAX, Sizing},
     scan::Feed,
     storage::Memory,
 };
@@ -17,15 +17,15 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// What a filter that is built from a run is to hold.
+/// Options of a filter that is built from a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BuildOptions {
-    /// How many fingerprints the run has at most; in a multiset one of several keys counts up to
-    /// four times.
+    /// Maximum number of fingerprints in the run; in a multiset a fingerprint of several keys counts
+    /// up to four times.
     pub capacity: u64,
     /// A set or a multiset.
     pub mode: Mode,
-    /// What happens later when more keys come than it has slots for.
+    /// The behaviour when more keys are inserted than there are slots for.
     pub growth: Growth,
     /// The part of its slots that may be full: 0.1 to 0.95.
     pub load_max: f64,
@@ -43,7 +43,7 @@ impl BuildOptions {
 pub(super) struct Collector {
     appender: Appender,
     mode: Mode,
-    counts: Counts,
+    counts: Usage,
     more: BTreeMap<u64, u64>,
     last: Option<u64>,
     /// Copies of the last one.
@@ -52,9 +52,9 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    pub(super) fn new(shape: &Shape, mode: Mode, machine: Machine) -> Result<Collector> {
+    pub(super) fn new(shape: &Sizing, mode: Mode, machine: Processor) -> Result<Collector> {
         let appender = Appender::new(shape.layout, memory(shape.layout)?, machine);
-        let counts = Counts { slots_max: shape.slots_max, ..Counts::default() };
+        let counts = Usage { slots_max: shape.slots_max, ..Usage::default() };
         let (more, kept) = (BTreeMap::new(), Vec::new());
         Ok(Collector { appender, mode, counts, more, last: None, copies: 0, kept })
     }
@@ -139,12 +139,12 @@ impl Collector {
         Ok(())
     }
 
-    pub(super) fn finish(self, shape: &Shape, rules: Rules) -> Result<QuotientFilter> {
+    pub(super) fn finish(self, shape: &Sizing, rules: Rules) -> Result<QuotientFilter> {
         let blocks = self.appender.finish().map_err(|Overfull| overfull())?;
         Ok(QuotientFilter {
             universe: shape.universe,
             layout: shape.layout,
-            machine: Machine::best(),
+            machine: Processor::best(),
             rules,
             counts: self.counts,
             storage: Memory { blocks, more: self.more },
@@ -162,8 +162,8 @@ impl QuotientFilter {
     pub fn build(run: &mut dyn Fingerprints, options: &BuildOptions) -> Result<QuotientFilter> {
         let BuildOptions { mode, growth, .. } = *options;
         let mut run = Checked::new(run);
-        let shape = Shape::of(run.universe(), options.capacity, options.load_max)?;
-        let mut collector = Collector::new(&shape, mode, Machine::best())?;
+        let shape = Sizing::of(run.universe(), options.capacity, options.load_max)?;
+        let mut collector = Collector::new(&shape, mode, Processor::best())?;
         let mut batch = FingerprintBatch::new();
         while run.append_to(&mut batch)? {
             collector.collect_batch(&batch)?;
@@ -172,19 +172,24 @@ impl QuotientFilter {
         collector.finish(&shape, Rules { mode, growth, seed: run.seed() })
     }
 
-    /// Doubles the slots: each keeps one bit less, and the fingerprints stay the same. An error,
-    /// and nothing changes, if a slot keeps only one bit already, or if there is no memory: it
-    /// takes that of the old filter and the new one together.
+    /// Doubles the slots: remainders have one bit less, and the fingerprints stay the same. Takes the
+    /// memory of the old filter and the new one together.
+    ///
+    /// # Errors
+    /// `Full` if remainders have only one bit, `Argument` if there is not enough memory. Nothing
+    /// changes then.
     pub fn grow(&mut self) -> Result<()> {
         let layout = self.layout.doubled().ok_or_else(|| self.too_many())?;
         self.resize(layout, self.counts.slots_max * 2)
     }
 
-    /// Halves the slots: each keeps one bit more, and the fingerprints stay the same. An error,
-    /// and nothing changes, if they are too full for that, if the number of slots divided by 64
-    /// is odd, or if the remainders would get longer than 56 bits.
+    /// Halves the slots: remainders have one bit more, and the fingerprints stay the same.
+    ///
+    /// # Errors
+    /// `Argument` if too many slots are full, if the number of slots divided by 64 is odd, or if
+    /// remainders would have more than 56 bits. Nothing changes then.
     pub fn shrink(&mut self) -> Result<()> {
-        let Layout { blocks, remainder_bits } = self.layout;
+        let SlotLayout { blocks, remainder_bits } = self.layout;
         if !blocks.is_multiple_of(2) {
             return Err(Error::argument("slots", "a multiple of 128", self.slots()));
         }
@@ -197,10 +202,13 @@ impl QuotientFilter {
             let expected = format!("at most {slots_max}");
             return Err(Error::argument("number of full slots", expected, self.counts.slots));
         }
-        self.resize(Layout { blocks: blocks / 2, remainder_bits: remainder_bits + 1 }, slots_max)
+        self.resize(
+            SlotLayout { blocks: blocks / 2, remainder_bits: remainder_bits + 1 },
+            slots_max,
+        )
     }
 
-    fn resize(&mut self, layout: Layout, slots_max: u64) -> Result<()> {
+    fn resize(&mut self, layout: SlotLayout, slots_max: u64) -> Result<()> {
         self.storage.blocks = self.blocks_in(layout)?;
         self.layout = layout;
         self.counts.slots_max = slots_max;
@@ -208,7 +216,7 @@ impl QuotientFilter {
     }
 
     /// The blocks of this filter in another layout.
-    fn blocks_in(&self, layout: Layout) -> Result<Buffer> {
+    fn blocks_in(&self, layout: SlotLayout) -> Result<Buffer> {
         let mut appender = Appender::new(layout, memory(layout)?, self.machine);
         let (mut feed, mut stretch) = (Feed::new(self), Vec::new());
         loop {

@@ -1,9 +1,9 @@
-//! Reading a filter from its first slot to its last.
+//! `Scan`: a filter as a run of fingerprints, from its first slot to its last.
 
 use super::{
-    block::Blocks,
+    block::SlotBlocks,
     filter::{COPIES_MAX, QuotientFilter},
-    kernel::{Kernel, Machine, Task},
+    kernel::{Kernel, KernelTask, Processor},
     layout::BLOCK_SLOTS,
     storage::Storage,
 };
@@ -21,17 +21,17 @@ const STRETCH: usize = 4096;
 /// not ascend or is outside the universe: only damaged bytes lead to that.
 #[derive(Debug)]
 pub(super) struct Feed<'a> {
-    place: Place<'a>,
-    machine: Machine,
+    place: Cursor<'a>,
+    machine: Processor,
     universe: Universe,
     mode: Mode,
     last: Option<u64>,
 }
 
-/// Up to where a filter was read.
+/// The position up to which a filter was read.
 #[derive(Debug)]
-struct Place<'a> {
-    blocks: Blocks<'a>,
+struct Cursor<'a> {
+    blocks: SlotBlocks<'a>,
     /// The first slot not yet read.
     slot: usize,
     /// The block whose quotients come next, and those of them that are occupied.
@@ -44,7 +44,7 @@ impl<'a> Feed<'a> {
         let blocks = filter.blocks();
         let occupied = blocks.block(0).occupied();
         Feed {
-            place: Place { blocks, slot: 0, quotients: 0, occupied },
+            place: Cursor { blocks, slot: 0, quotients: 0, occupied },
             machine: filter.machine,
             universe: filter.universe,
             mode: filter.rules.mode,
@@ -55,7 +55,7 @@ impl<'a> Feed<'a> {
     /// Appends the next stretch of fingerprints to `out`; nothing at the end.
     pub(super) fn read(&mut self, out: &mut Vec<u64>) -> Result<()> {
         let start = out.len();
-        if !self.machine.run(Read { place: &mut self.place, out }) {
+        if !self.machine.run(ReadStretch { place: &mut self.place, out }) {
             return Err(Error::field("chains", "as many as quotients", "fewer"));
         }
         let fresh = &out[start..];
@@ -82,18 +82,18 @@ impl<'a> Feed<'a> {
     }
 }
 
-struct Read<'f, 'a> {
-    place: &'f mut Place<'a>,
+struct ReadStretch<'f, 'a> {
+    place: &'f mut Cursor<'a>,
     out: &'f mut Vec<u64>,
 }
 
-impl Task for Read<'_, '_> {
+impl KernelTask for ReadStretch<'_, '_> {
     /// `false` if the bytes are damaged: quotients are left when the slots are at an end.
     type Output = bool;
 
     #[inline(always)]
     fn run<K: Kernel>(self) -> bool {
-        let Read { place, out } = self;
+        let ReadStretch { place, out } = self;
         let (blocks, layout) = (place.blocks, place.blocks.layout);
         let enough = out.len() + STRETCH;
         let mut remainders = [0; BLOCK_SLOTS];
@@ -129,7 +129,7 @@ impl Task for Read<'_, '_> {
 struct Slots<'a> {
     remainders: &'a [u64; BLOCK_SLOTS],
     ends: u64,
-    /// Of a remainder.
+    /// Length of a remainder, in bits.
     bits: u32,
 }
 

@@ -11,7 +11,7 @@ pub trait Storage: Send + Sync {
     /// All blocks.
     fn blocks(&self) -> &[u8];
 
-    /// How many keys a fingerprint stands for beyond its copies in slots.
+    /// The number of copies of a fingerprint beyond those in slots.
     fn more(&self, fingerprint: u64) -> u64;
 
     /// All fingerprints of which there are more than copies in slots, ascending, with how many.

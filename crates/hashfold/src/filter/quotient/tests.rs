@@ -1,7 +1,7 @@
 //! The two kernels do the same to whole filters, and blocks do not depend on their history.
 
 use super::{
-    kernel::Machine,
+    kernel::Processor,
     {Growth, QuotientFilter, QuotientOptions},
 };
 use crate::{
@@ -19,7 +19,7 @@ fn random(seed: u64) -> impl FnMut() -> u64 {
     }
 }
 
-fn filter(mode: Mode, error_rate: f64, machine: Machine) -> QuotientFilter {
+fn filter(mode: Mode, error_rate: f64, machine: Processor) -> QuotientFilter {
     let growth = Growth::Double;
     // Where a remainder has few bits to give away, none is needed.
     let capacity = if error_rate > 0.1 { 20_000 } else { 5000 };
@@ -34,7 +34,7 @@ fn filter(mode: Mode, error_rate: f64, machine: Machine) -> QuotientFilter {
 fn history(
     mode: Mode,
     error_rate: f64,
-    machine: Machine,
+    machine: Processor,
 ) -> (Vec<u8>, FingerprintBatch, Vec<bool>) {
     let (mut one, mut other) =
         (filter(mode, error_rate, machine), filter(mode, error_rate, machine));
@@ -61,7 +61,7 @@ fn history(
 fn the_kernels_make_the_same_filters() {
     for mode in [Mode::Set, Mode::Multiset] {
         for error_rate in [0.4, 0.05, 0.01, 1e-3, 1e-4, 1e-5, 1e-7, 1e-10] {
-            let mut all = Machine::all().into_iter();
+            let mut all = Processor::all().into_iter();
             let portable = all.next().map(|machine| history(mode, error_rate, machine));
             for machine in all {
                 let other = Some(history(mode, error_rate, machine));
@@ -76,8 +76,8 @@ fn blocks_do_not_depend_on_the_order_of_what_was_done() {
     let mut random = random(4);
     let mut hashes: Vec<KeyHash> =
         (0..4000).map(|_| KeyHash::from_bits(u128::from(random()) << 64)).collect();
-    let mut one = filter(Mode::Set, 1e-3, Machine::best());
-    let mut other = filter(Mode::Set, 1e-3, Machine::best());
+    let mut one = filter(Mode::Set, 1e-3, Processor::best());
+    let mut other = filter(Mode::Set, 1e-3, Processor::best());
     let mut flags = vec![false; 4000];
     one.insert_batch(&hashes, &mut flags).unwrap();
     one.remove_batch(&hashes[..2000], &mut flags[..2000]);
