@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a table from the file lists of all packages in Debian: path -> packages, millions of rows.
-# Then looks paths up, and checks a random sample of rows against the lists.
+# Builds a table from the file lists of all packages in Debian: path -> packages, millions of rows.
+# Then looks up paths, and checks a random sample of rows against the lists.
 #
 # Usage: examples/debian_contents.sh [FOLDER]        (default: target/debian-contents)
 #
@@ -23,12 +23,12 @@ hashfold=${CARGO_TARGET_DIR:-target}/release/hashfold
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# A line of a list is a path, spaces, and the packages that have a file of that name, separated by
-# commas. Paths may have spaces in them, the packages not: the last gap is the one that counts.
-# A list that cannot be read to its end leaves a line that is no row.
+# A line of a list is a path, spaces, and the packages with that file, separated by commas. Paths may
+# contain spaces, packages can't, so the last gap separates them. A list that can't be read to its end
+# leaves a line that is no row.
 rows() { "$apt_helper" cat-file "$1" | sed -E 's/[ \t]+([^ \t]+)$/\t\1/' || echo "broken: $1"; }
 
-# The lists are sorted, so that one pass brings the rows of a path together.
+# Merges the sorted lists, so that rows of the same path are neighbours.
 merged() {
     local inputs=() i
     for i in "${!lists[@]}"; do
@@ -39,7 +39,7 @@ merged() {
     sort --merge --field-separator=$'\t' --key=1,1 "${inputs[@]}"
 }
 
-# One row a path, with each of its packages once. One row in 1000 is kept for the check.
+# Prints one row per path, with each of its packages once. Keeps one row in 1000 for the check.
 united() {
     awk -F '\t' -v OFS='\t' -v sample="$work/sample.tsv" '
         function flush() {
@@ -69,7 +69,7 @@ echo; echo "== what it is"
 echo; echo "== which package has ...?"
 "$hashfold" get "$table" usr/bin/gcc bin/bash usr/share/man/man1/git.1.gz || fail "a path is absent"
 
-# A CSV file as `hashfold get` writes it.
+# Prints CSV as `hashfold get` writes it.
 csv() {
     awk -F '\t' '
         function field(text) {
@@ -85,11 +85,11 @@ csv < "$work/sample.tsv" > "$work/expected.csv"
 cut -f 1 "$work/sample.tsv" > "$work/keys"
 "$hashfold" get "$table" --keys "$work/keys" --format csv > "$work/found.csv" || fail "a row is absent"
 cmp "$work/expected.csv" "$work/found.csv" || fail "a row differs"
-echo "all are found, and all are the same"
+echo "all are found with the right value"
 
 sed 's/$/ (absent)/' "$work/keys" > "$work/absent"
 status=0
 "$hashfold" get "$table" --keys "$work/absent" --format csv \
     > "$work/found.csv" 2> "$work/message" || status=$?
 [[ $status -eq 1 && $(wc -l < "$work/found.csv") -eq 1 ]] || fail "an absent path was found"
-echo "and none of as many paths that do not exist"
+echo "and as many absent paths are not found"

@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# Nights of a data set that changes under its readers: the file lists of Debian, path -> packages.
+# Updates a store for several nights while a reader checks it: the file lists of Debian, path -> packages.
 #
-# A store is made of all packages but the games. The next night brings the games, and takes the
-# packages for radio amateurs away; then a bad night brings half of the rows, is refused, is
-# published all the same and taken back; and the last night brings everything anew. Meanwhile a
-# reader looks paths up all the time, and checks every answer against what the version that it
-# holds must say.
+# The first version has all packages but the games. The second night adds the games and removes the
+# packages for radio amateurs. Then a bad night has only half of the rows: a gate refuses it, it is
+# published by force, and it is rolled back. The last night replaces everything. Meanwhile a reader looks
+# up paths all the time, and checks every answer against the version that it has open.
 #
 # Usage: examples/nightly_contents.sh [FOLDER]       (default: target/nightly-contents)
 #
@@ -32,7 +31,7 @@ work=$(mktemp -d)
 reader=
 trap 'touch "$work/stop"; [[ -z $reader ]] || wait $reader || true; rm -rf "$work"' EXIT
 
-# The rows of all lists, sorted, one a path: path, tab, packages such as games/chess,math/bc.
+# Prints the rows of all lists, sorted, one per path: path, tab, packages such as games/chess,math/bc.
 rows() {
     for list in "${lists[@]}"; do "$apt_helper" cat-file "$list"; done |
         sed -E 's/[ \t]+([^ \t]+)$/\t\1/' | sort --field-separator=$'\t' --key=1,1 |
@@ -42,10 +41,10 @@ rows() {
             END { print path, packages }'
 }
 
-# The rows without those that have only packages of one section.
+# Prints the rows without those whose packages are all in one section.
 without() { awk -F '\t' -v all="^(([a-z-]+/)?$1/[^,]+,?)+\$" '$2 !~ all' "$work/rows.tsv"; }
 
-# What the reader will expect of a version: random paths of both snapshots, with their packages.
+# Writes the answers that the reader expects from a version: random paths of both snapshots.
 expect() {
     join -t $'\t' -a 1 "$work/sampled" "$2" > "$work/expected/$1.new"
     mv "$work/expected/$1.new" "$work/expected/$1"
@@ -54,7 +53,7 @@ expect() {
 number() { "$hashfold" versions "$store" --json | tail -n 1 | sed -E 's/.*"number":([0-9]+).*/\1/'; }
 night() { echo; echo "== $*"; }
 update() { "$hashfold" update "$store" "$@" --format tsv --no-quotes; }
-# Makes a version current once the reader knows what to expect of it.
+# Publishes the newest version after the reader got its expected answers.
 publish() { expect "$(number)" "$1"; "$hashfold" publish "$store" "$(number)" "${@:2}"; sleep 2; }
 
 night "${#lists[@]} lists: without the games, and without amateur radio"
@@ -88,19 +87,19 @@ night "a bad night: half of the rows"
 status=0
 update "$work/night.tsv" --mode replace --max-change 0.1 || status=$?
 [[ $status -eq 1 ]] || fail "the bad night was not refused (exit code $status)"
-echo "-- published all the same:"
+echo "-- published by force:"
 tail -n +2 "$work/night.tsv" > "$work/half.tsv"
 publish "$work/half.tsv" --force
-echo "-- and taken back:"
+echo "-- and rolled back:"
 "$hashfold" rollback "$store"
 sleep 2
 
-night "the next night: everything anew"
+night "the next night: everything is replaced"
 { echo "$header"; cat "$work/two.tsv"; } > "$work/night.tsv"
 update "$work/night.tsv" --mode replace --max-change 0.1 --no-publish
 publish "$work/two.tsv"
 
-night "what is there, and what can go"
+night "versions, and removing old ones"
 "$hashfold" versions "$store"
 "$hashfold" gc "$store" --keep 1
 "$hashfold" verify "$store"

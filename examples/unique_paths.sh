@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# The paths of all files in all packages of Debian, several times over and shuffled: which of them
-# come for the first time? `hashfold filter add --unique` and `sort -u`, in the same little memory,
-# must give the same lines.
+# Finds the distinct lines among the paths of all files in Debian, repeated several times and shuffled.
+# `hashfold filter add --unique` and `sort -u`, with the same small memory, must give the same lines.
 #
 # Usage: examples/unique_paths.sh [FOLDER] [MEMORY] [PASSES]   (default: target/unique-paths 128MiB 4)
 #
 # Needs a Debian or Ubuntu machine with the lists, and GNU time:
 #   apt-get install time apt-file && apt-file update
-# Takes some minutes, and for a while 2 GB of disk for the lines and as much for what sort keeps.
+# Takes some minutes, and temporarily 2 GB of disk for the lines and as much for sort.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 filter=${1:-target/unique-paths}
@@ -32,7 +31,7 @@ work=$(mktemp -d "$filter.work.XXXX")
 trap 'rm -rf "$work"' EXIT
 
 size() { du -h --apparent-size --summarize "$1" | cut -f 1; }
-# Runs a command and says what it took.
+# Runs a command and prints its time and peak memory.
 measured() {
     /usr/bin/time --format '%e %M' --output "$work/took" "$@"
     awk '{ printf "   %s s, at most %.1f MiB of memory\n", $1, $2 / 1024 }' "$work/took" >&2
@@ -62,12 +61,12 @@ echo "all $(wc -l < "$work/sorted") lines are"
 [[ $(head -n 1 "$work/new") == "$(shuf --random-source=<(yes 1) "$work/paths" | head -n 1)" ]] ||
     fail "the order of the lines changed"
 
-echo; echo "== the next day nothing is new, but two lines"
+echo; echo "== the next day, two lines are new"
 { cat "$work/paths"; echo new/one; echo new/two; echo new/one; } |
     measured "$hashfold" filter add "$filter" --unique --memory "$memory" > "$work/new"
 [[ $(cat "$work/new") == $'new/one\nnew/two' ]] || fail "$(wc -l < "$work/new") lines are new"
 
-echo; echo "== what it is, merged, and sound"
+echo; echo "== merge, describe and verify the filter"
 "$hashfold" filter merge "$filter" --memory "$memory"
 "$hashfold" filter stat "$filter"
 "$hashfold" filter verify "$filter"

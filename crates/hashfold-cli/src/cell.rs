@@ -1,11 +1,11 @@
-//! One value of one column, and how it reads: as text in CSV and in keys, as JSON elsewhere.
+//! Values of single columns, written as text (in CSV and keys) or as JSON.
 
 use crate::schema::Unit;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::value::RawValue;
 use std::io::Write as _;
 
-/// One value of one column.
+/// The value of one column.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Cell<'a> {
     Null,
@@ -54,7 +54,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Appends the value as JSON. Nothing is lost: bytes that are not UTF-8 become
+    /// Appends the value as JSON, without loss: bytes that are not UTF-8 become
     /// `{"base64":"..."}`, floats that are not numbers become strings.
     pub(crate) fn write_json(&self, out: &mut Vec<u8>) {
         match *self {
@@ -74,6 +74,14 @@ impl Cell<'_> {
     }
 }
 
+/// `2026-01-31T12:00:00Z`, from seconds since 1970.
+pub(crate) fn utc(seconds: u64) -> String {
+    let count = i64::try_from(seconds).unwrap_or(i64::MAX);
+    let mut text = Vec::new();
+    Cell::Timestamp { count, unit: Unit::Second, utc: true }.write_text(&mut text);
+    String::from_utf8(text).expect("times are written in ASCII")
+}
+
 /// Appends bytes as a JSON string, or as `{"base64":"..."}` if they are not UTF-8.
 pub(crate) fn write_json_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     match std::str::from_utf8(bytes) {
@@ -82,7 +90,7 @@ pub(crate) fn write_json_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Whether the bytes are the text of one JSON value.
+/// Returns whether the bytes are the text of one JSON value.
 pub(crate) fn is_json(bytes: &[u8]) -> bool {
     serde_json::from_slice::<&RawValue>(bytes).is_ok()
 }
@@ -109,7 +117,7 @@ fn write_timestamp(count: i64, unit: Unit, out: &mut Vec<u8>) {
     }
 }
 
-/// The civil date of a day, by Howard Hinnant's `civil_from_days`:
+/// Returns the civil date of a day, by Howard Hinnant's `civil_from_days`:
 /// <https://howardhinnant.github.io/date_algorithms.html>.
 fn write_date(days: i64, out: &mut Vec<u8>) {
     const DAYS_AN_ERA: i64 = 146_097;
@@ -183,5 +191,10 @@ mod tests {
             }
         }
         Cell::Date(i32::MIN).write_text(&mut Vec::new());
+    }
+
+    #[test]
+    fn times_are_written_in_utc() {
+        assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
     }
 }

@@ -142,7 +142,7 @@ fn discard(
 }
 
 impl GcArgs {
-    /// A watch that takes as long as the bytes may take, and ends when the user asks to stop.
+    /// Returns a watch that pauses for the time that --rate allows, and ends the work at Ctrl-C.
     fn watch(&self, stop: &Stop) -> Watch {
         let rate = self.rate.unwrap_or(usize::MAX).max(1) as f64;
         let stop = stop.clone();

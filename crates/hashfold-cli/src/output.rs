@@ -1,7 +1,7 @@
-//! Entries on their way out: JSON Lines, CSV or raw.
+//! Writing entries: JSON Lines, CSV or raw.
 //!
 //! A JSON line is an object with the key's column first. Bytes that are not UTF-8 are written as
-//! `{"base64":"..."}`; in CSV and raw output they stand as they are.
+//! `{"base64":"..."}`; CSV and raw output have them as they are.
 
 use crate::{
     cell::{Cell, is_json, write_json_bytes},
@@ -15,10 +15,10 @@ use std::{
     io::{self, BufWriter, StdoutLock, Write as _},
 };
 
-/// What entries are written as.
+/// Formats of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
-    /// A JSON object a line
+    /// One JSON object per line
     Json,
     /// Comma-separated values, with a header
     Csv,
@@ -30,7 +30,7 @@ pub(crate) enum OutputFormat {
 pub(crate) struct EntryWriter {
     schema: Schema,
     out: Out,
-    /// The record being made.
+    /// The record that is being written.
     record: Vec<u8>,
 }
 
@@ -41,7 +41,7 @@ enum Out {
 }
 
 impl EntryWriter {
-    /// Starts the output; CSV with its header.
+    /// Starts the output; for CSV, writes the header.
     pub(crate) fn new(format: OutputFormat, schema: Schema) -> Result<EntryWriter> {
         let stdout = io::stdout().lock();
         let out = match format {
@@ -69,7 +69,7 @@ impl EntryWriter {
         }
     }
 
-    /// Says that a key is absent, where the format has a way to.
+    /// Reports an absent key, if the format has a way to.
     pub(crate) fn absent(&mut self, key: &[u8]) -> Result<()> {
         let Out::Json(out) = &mut self.out else { return Ok(()) };
         self.record.clear();
@@ -78,7 +78,7 @@ impl EntryWriter {
         out.write_all(&self.record).map_err(|error| Failure::output(&error))
     }
 
-    /// Writes what is still in memory.
+    /// Writes buffered output.
     pub(crate) fn flush(&mut self) -> Result<()> {
         match &mut self.out {
             Out::Json(out) | Out::Raw(out) => out.flush(),
@@ -98,13 +98,12 @@ pub(crate) fn write_line(line: impl fmt::Display) -> Result<()> {
     writeln!(io::stdout(), "{line}").map_err(|error| Failure::output(&error))
 }
 
-/// Writes a line to standard error. A line that cannot be written there is lost, which is no reason
-/// to end the work.
+/// Writes a line to standard error. A failure is ignored: it does not end the work.
 pub(crate) fn write_note(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Writes bytes as they are.
+/// Writes bytes to standard output.
 pub(crate) fn write_bytes(bytes: &[u8]) -> Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| Failure::output(&error))
@@ -119,7 +118,7 @@ fn put_raw(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// `{"name":"key"`: the rest of the object follows.
+/// Writes `{"name":"key"`; the caller writes the rest of the object.
 fn start_json(schema: &Schema, key: &[u8], out: &mut Vec<u8>) {
     out.push(b'{');
     write_json_bytes(schema.key.as_bytes(), out);
@@ -174,7 +173,7 @@ fn write_csv<W: io::Write>(
     out.write_record(None::<&[u8]>).map_err(csv_failure)
 }
 
-/// The columns of a value; an object counts as one.
+/// Returns the number of columns of a value; an object counts as one.
 fn cells<'a>(schema: &Schema, key: &[u8], value: &'a [u8]) -> Result<Vec<Cell<'a>>> {
     match schema.form {
         Form::Row => row::decode(&schema.columns, value).map_err(|error| damaged(key, &error)),

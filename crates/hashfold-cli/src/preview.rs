@@ -1,35 +1,35 @@
-//! Names, keys and lists of the user in messages: cut where they are long.
+//! Names, keys and lists of the user in messages, cut if they are long.
 
 use crate::units;
 use std::{borrow::Cow, fmt};
 
-/// Characters that are shown of a name or a key.
+/// Maximum number of characters shown of a name or key.
 const NAME_CHARS_MAX: usize = 80;
 
-/// Characters that are shown of what a decoder says, which may quote its input.
+/// Maximum number of characters shown of a decoder's message, which may quote its input.
 const REASON_CHARS_MAX: usize = 400;
 
-/// Items that are shown of a list.
+/// Maximum number of items shown of a list.
 const ITEMS_MAX: usize = 20;
 
-/// A name, or its first characters and three dots.
+/// Returns a name, or its first characters and three dots.
 pub(crate) fn name(name: &str) -> Cow<'_, str> {
     cut(name, NAME_CHARS_MAX)
 }
 
-/// A decoder's message, or its first characters and three dots.
+/// Returns a decoder's message, or its first characters and three dots.
 pub(crate) fn reason(reason: &impl fmt::Display) -> String {
     cut(&reason.to_string(), REASON_CHARS_MAX).into_owned()
 }
 
-/// The first characters of a key between quotes, with escapes for what cannot be printed.
+/// Returns the first characters of a key in quotes, with escapes for unprintable ones.
 pub(crate) fn key(key: &[u8]) -> String {
-    // A character takes four bytes at most.
+    // A character takes at most four bytes.
     let shown = String::from_utf8_lossy(&key[..key.len().min(4 * NAME_CHARS_MAX + 4)]);
     format!("{:?}", name(&shown))
 }
 
-/// Items between commas: `a, b, c`, or `a, b, ... and 19,980 more`.
+/// Joins items with commas: `a, b, c`, or `a, b, ... and 19,980 more`.
 pub(crate) fn list<T: fmt::Display>(items: impl ExactSizeIterator<Item = T>) -> String {
     let more = items.len().saturating_sub(ITEMS_MAX);
     let mut shown: Vec<_> =
@@ -40,7 +40,7 @@ pub(crate) fn list<T: fmt::Display>(items: impl ExactSizeIterator<Item = T>) -> 
     shown.join(", ")
 }
 
-/// Whether [`list`] shows all of so many items.
+/// Returns whether [`list`] shows all items of a list of this length.
 pub(crate) fn is_whole(items: usize) -> bool {
     items <= ITEMS_MAX
 }

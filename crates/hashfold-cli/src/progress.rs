@@ -1,4 +1,4 @@
-//! How long work shows that it goes on: a bar on a terminal, lines or JSON elsewhere.
+//! Progress of long work: a bar on a terminal, lines or JSON elsewhere.
 
 use crate::{output::write_note, units};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -9,23 +9,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Between two lines where there is no terminal. Short work shows none.
+/// Time between two lines without a terminal; shorter work prints none.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
-/// Between two JSON objects.
+/// Time between two JSON objects.
 const JSON_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How progress is shown.
+/// Ways to show progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Show {
-    /// On standard error, for a person.
+    /// For people, on standard error.
     Text,
-    /// On standard output, an object a line.
+    /// As JSON objects, one per line, on standard output.
     Json,
-    /// Not at all.
+    /// No progress.
     Nothing,
 }
 
-/// What is counted.
+/// Units of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Bytes,
@@ -46,7 +46,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Starts a phase; `total` is how much there is to do, if that is known.
+    /// Starts a phase; `total` is the amount of work, if it is known.
     pub(crate) fn start(
         show: Show,
         phase: &'static str,
@@ -63,7 +63,7 @@ impl Progress {
         Progress { show, phase, unit, total, bar, start, shown: start }
     }
 
-    /// Says how much is done by now.
+    /// Reports the amount of work done so far.
     pub(crate) fn set(&mut self, done: u64) {
         self.bar.set_position(done);
         let interval = match self.show {
@@ -85,7 +85,7 @@ impl Progress {
                 "event": "progress", "phase": self.phase, "unit": unit,
                 "done": done, "total": self.total, "seconds": seconds,
             });
-            // Whoever no longer listens does not end the work.
+            // A reader that went away does not end the work.
             let _ = writeln!(stdout(), "{object}");
             return;
         }
@@ -117,7 +117,7 @@ fn style(unit: Unit, total: Option<u64>) -> ProgressStyle {
         (_, None) => "{msg} {human_pos}, {rate}, {elapsed}",
     };
     let rate = |state: &ProgressState, out: &mut dyn fmt::Write| {
-        // What cannot be written is not shown.
+        // A failure only leaves the rate out.
         let _ = write!(out, "{}/s", units::count(state.per_sec() as u64));
     };
     ProgressStyle::with_template(template)

@@ -24,12 +24,12 @@ use hashfold::{
     codec::{Decoder, put_varint},
 };
 
-/// Appends a row to `out`, column by column.
+/// Appends a row to a buffer, column by column.
 pub(crate) struct RowEncoder<'a> {
     out: &'a mut Vec<u8>,
-    /// Where the row starts in `out`.
+    /// Start of the row in `out`.
     start: usize,
-    /// The next column.
+    /// Number of the next column.
     column: usize,
 }
 
@@ -42,21 +42,21 @@ impl<'a> RowEncoder<'a> {
         RowEncoder { out, start, column: 0 }
     }
 
-    /// The next column is null.
+    /// Appends a null.
     #[inline]
     pub(crate) fn null(&mut self) {
         self.out[self.start + self.column / 8] |= 1 << (self.column % 8);
         self.column += 1;
     }
 
-    /// The next column has a fixed size and these little-endian bytes.
+    /// Appends the little-endian bytes of a column of fixed size.
     #[inline]
     pub(crate) fn fixed(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
         self.column += 1;
     }
 
-    /// The next column has these bytes.
+    /// Appends the bytes of a column of variable size.
     #[inline]
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         put_varint(self.out, bytes.len() as u64);
@@ -64,7 +64,7 @@ impl<'a> RowEncoder<'a> {
     }
 }
 
-/// The columns of a row. Never panics, whatever the bytes.
+/// Decodes the columns of a row. Never panics, whatever the bytes.
 pub(crate) fn decode<'a>(columns: &[Column], row: &'a [u8]) -> Result<Vec<Cell<'a>>> {
     let mut decoder = Decoder::new(row);
     let nulls = decoder.bytes(columns.len().div_ceil(8) as u64)?;
@@ -115,7 +115,7 @@ fn decode_cell<'a>(kind: Kind, decoder: &mut Decoder<'a>) -> Result<Cell<'a>> {
 }
 
 #[cfg(feature = "columnar")]
-/// A value of a fixed size from its little-endian bytes.
+/// Decodes a value of fixed size from its little-endian bytes.
 pub(crate) fn fixed_cell(kind: Kind, bytes: &[u8]) -> Cell<'_> {
     assert_eq!(kind.width(), Some(bytes.len()));
     decode_cell(kind, &mut Decoder::new(bytes)).expect("the bytes are those of the kind")

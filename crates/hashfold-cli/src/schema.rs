@@ -1,4 +1,4 @@
-//! What the columns of a table are: the table's attribute `schema`, as JSON.
+//! The columns of a table: names, kinds and storage, kept as JSON in the attribute `schema`.
 
 use crate::{
     failure::{Exit, Failure, Result},
@@ -7,28 +7,28 @@ use crate::{
 use hashfold::{store::VersionInfo, table::Table};
 use serde::{Deserialize, Serialize};
 
-/// The attribute's name.
+/// Name of the attribute.
 pub(crate) const ATTRIBUTE: &str = "schema";
 
-/// The names of the columns and what the bytes of a value mean.
+/// The columns of a data set, and the encoding of its values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Schema {
-    /// The name of the key's column.
+    /// Name of the column with the keys.
     pub(crate) key: String,
     pub(crate) form: Form,
-    /// The columns of a value, in the order in which they are stored.
+    /// Columns of a value, in storage order.
     pub(crate) columns: Vec<Column>,
 }
 
-/// What a value is made of.
+/// The encoding of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Form {
-    /// The bytes of the only column, as they are.
+    /// The bytes of the only column.
     Plain,
-    /// All columns, coded as `docs/formats/row.md` says.
+    /// All columns, encoded as in `docs/formats/row.md`.
     Row,
-    /// A JSON object with the columns in it; each value may have others.
+    /// A JSON object that has the columns; each value may have further fields.
     Object,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Column {
     pub(crate) kind: Kind,
 }
 
-/// What a column holds.
+/// The kind of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub(crate) enum Kind {
@@ -57,12 +57,12 @@ pub(crate) enum Kind {
     Float64,
     /// Days since 1970-01-01.
     Date,
-    /// Units since 1970-01-01 00:00:00, in UTC if `utc`, else on an unnamed clock.
+    /// Units since 1970-01-01 00:00:00, in UTC if `utc`, otherwise in an unnamed time zone.
     Timestamp {
         unit: Unit,
         utc: bool,
     },
-    /// Characters, in the encoding of the input.
+    /// Text, in the encoding of the input.
     Text,
     Binary,
     /// Any JSON value, as its text.
@@ -83,7 +83,7 @@ pub(crate) enum Unit {
 }
 
 impl Kind {
-    /// The bytes that a value takes; `None` if they differ from value to value.
+    /// Size of a value in bytes; `None` if sizes differ.
     pub(crate) fn width(self) -> Option<usize> {
         match self {
             Kind::Bool | Kind::Int8 | Kind::Uint8 => Some(1),
@@ -96,7 +96,7 @@ impl Kind {
 }
 
 impl Schema {
-    /// The schema of values with these columns: a single column of bytes stands for itself.
+    /// Returns the schema of values with these columns; a single column of bytes is stored as it is.
     pub(crate) fn new(key: &str, columns: Vec<Column>) -> Schema {
         let form = match &columns[..] {
             [column] if column.kind.width().is_none() => Form::Plain,
@@ -105,22 +105,22 @@ impl Schema {
         Schema { key: key.into(), form, columns }
     }
 
-    /// The schema of keys and values of which nothing is known.
+    /// Returns the schema of data without column names: a key and a value.
     pub(crate) fn unnamed() -> Schema {
         Schema::new("key", vec![Column { name: "value".into(), kind: Kind::Binary }])
     }
 
-    /// The schema of values that are JSON objects.
+    /// Returns the schema of values that are JSON objects.
     pub(crate) fn objects(key: &str) -> Schema {
         Schema { key: key.into(), form: Form::Object, columns: Vec::new() }
     }
 
-    /// The schema that a table was built with.
+    /// Returns the schema that a table was built with.
     pub(crate) fn of(table: &Table) -> Result<Schema> {
         Schema::read(table.attribute(ATTRIBUTE))
     }
 
-    /// The schema that a store was made with.
+    /// Returns the schema that a store was made with.
     pub(crate) fn of_version(info: &VersionInfo) -> Result<Schema> {
         let found = info.attributes.iter().find(|(name, _)| name == ATTRIBUTE);
         Schema::read(found.map(|(_, json)| json.as_slice()))
@@ -136,22 +136,22 @@ impl Schema {
         })
     }
 
-    /// The attribute's value.
+    /// Returns the attribute's value.
     pub(crate) fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("names and numbers can be written as JSON")
     }
 
-    /// All columns, for people: `path, package text, size int64`.
+    /// Describes all columns for people: `path, package text, size int64`.
     pub(crate) fn describe(&self) -> String {
         self.items().join(", ")
     }
 
-    /// The first columns, for messages.
+    /// Describes the first columns, for messages.
     pub(crate) fn preview(&self) -> String {
         preview::list(self.items().iter())
     }
 
-    /// The first difference, for messages in which the lists of columns are cut; else nothing.
+    /// Describes the first difference, for messages whose lists of columns are cut; otherwise empty.
     pub(crate) fn late_difference(&self, expected: &Schema) -> String {
         let (got, expected) = (self.items(), expected.items());
         let items = got.len().max(expected.len());
@@ -168,7 +168,7 @@ impl Schema {
         }
     }
 
-    /// The key, each column with its kind, and a note on further fields.
+    /// Returns the key, each column with its kind, and a note on further fields.
     fn items(&self) -> Vec<String> {
         let kind = |kind: &Kind| format!("{kind:?}").to_lowercase();
         let columns = self.columns.iter().map(|it| format!("{} {}", it.name, kind(&it.kind)));

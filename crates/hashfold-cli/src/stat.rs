@@ -1,6 +1,7 @@
 //! `hashfold stat`: describes a table or a version of a store, and what it costs.
 
 use crate::{
+    cell,
     failure::{Exit, Result},
     folder,
     output::write_line,
@@ -81,7 +82,7 @@ fn version_rows(pointer: &Pointer, version: &Version) -> Vec<(&'static str, Stri
                 "{}, {}, made {}{parent}",
                 info.name.number,
                 versions::state(pointer, info.name.number),
-                units::utc(info.created_s),
+                cell::utc(info.created_s),
             ),
         ),
         ("entries", units::range(&info.entries())),

@@ -1,6 +1,5 @@
-//! Numbers as people write them: `1GiB`, `64k`, `1e9`, `10%`, `7d`.
+//! Reading and writing numbers with units: `1GiB`, `64k`, `1e9`, `10%`, `7d`.
 
-use crate::{cell::Cell, schema::Unit};
 use indicatif::{BinaryBytes, HumanCount};
 use std::{fmt, ops::RangeInclusive};
 
@@ -93,14 +92,6 @@ pub(crate) fn parse_seconds(text: &str) -> Result<u64, String> {
     };
     let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
     seconds.ok_or_else(|| "expected a time like 90s, 15m, 2h or 7d".into())
-}
-
-/// `2026-01-31T12:00:00Z`, from seconds since 1970.
-pub(crate) fn utc(seconds: u64) -> String {
-    let count = i64::try_from(seconds).unwrap_or(i64::MAX);
-    let mut text = Vec::new();
-    Cell::Timestamp { count, unit: Unit::Second, utc: true }.write_text(&mut text);
-    String::from_utf8(text).expect("times are written in ASCII")
 }
 
 /// `12`, or `12 to 15` where only bounds are known.
@@ -199,10 +190,5 @@ mod tests {
         for text in ["", "h", "-1s", "1.5h", "1y", "99999999999999999999"] {
             assert!(parse_seconds(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn times_are_written_in_utc() {
-        assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
     }
 }

@@ -1,7 +1,7 @@
 //! `hashfold versions`: lists the versions of a store.
 
 use crate::{
-    device,
+    cell, device,
     failure::{Exit, Result},
     folder,
     output::write_line,
@@ -75,7 +75,7 @@ fn row(
             units::count(info.chunks.len() as u64).to_string(),
             info.deltas().to_string(),
             units::bytes(info.bytes()).to_string(),
-            units::utc(info.created_s),
+            cell::utc(info.created_s),
             info.parent.map_or("-".into(), |parent| parent.number.to_string()),
         ],
         Err(error) => damaged_row(number, error),
@@ -126,7 +126,7 @@ pub(crate) fn to_json(pointer: &Pointer, info: &VersionInfo) -> Value {
         "chunks": info.chunks.len(),
         "deltas": info.deltas(),
         "bytes": info.bytes(),
-        "created": units::utc(info.created_s),
+        "created": cell::utc(info.created_s),
         "created_s": info.created_s,
         "parent": info.parent.map(|parent| parent.number),
         "changes": info.changes.as_ref().map(changes_json),

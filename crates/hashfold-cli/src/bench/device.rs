@@ -1,6 +1,9 @@
-//! What the device can do: the measure of builds and cold lookups.
+//! Rates of the device itself, to compare builds and cold lookups with.
 
-use super::measure::wall_seconds;
+use super::{
+    measure::wall_seconds,
+    random::{noise, pick},
+};
 use hashfold::{
     Place, Result,
     io::{Access, BlockFile, Disk, Extent, Extents, FileExtents, Lock, OsDisk, Visit, Writer},
@@ -15,7 +18,10 @@ use std::{
     },
 };
 
-/// Sequential rates of the device, in bytes a second.
+/// Lookups or reads in a batch.
+pub(crate) const BATCH: usize = 16384;
+
+/// Sequential rates of the device, in bytes per second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rates {
     pub(crate) write: f64,
@@ -23,22 +29,22 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
-    /// The rates over both measurements.
+    /// Returns the rates over both measurements.
     pub(crate) fn and(self, other: Rates) -> Rates {
         let mean = |a: f64, b: f64| 2.0 / (1.0 / a + 1.0 / b);
         Rates { write: mean(self.write, other.write), read: mean(self.read, other.read) }
     }
 
-    /// The rate at which bytes move if half of them are written and half of them are read.
+    /// Returns the rate if half of the bytes are written and half are read.
     pub(crate) fn mixed(self) -> f64 {
         2.0 / (1.0 / self.write + 1.0 / self.read)
     }
 }
 
-/// Writes and reads a file past the page cache, in large units, several of them under way.
+/// Writes and reads a file past the page cache, in large units, with several in flight.
 pub(crate) fn sequential(path: &Path, size: u64, executor: &Arc<dyn Executor>) -> Result<Rates> {
     const UNIT: usize = 1 << 20;
-    let noise: Vec<u8> = super::table::noise(UNIT as u64, 1).collect();
+    let noise: Vec<u8> = noise(UNIT as u64, 1).collect();
     let file = OsDisk.create(path, Access::Direct)?;
     let (write, written) = wall_seconds(|| -> Result<()> {
         let mut writer = Writer::new(file.clone(), executor.clone());
@@ -58,8 +64,8 @@ pub(crate) fn sequential(path: &Path, size: u64, executor: &Arc<dyn Executor>) -
     Ok(Rates { write: size as f64 / write, read: size as f64 / read })
 }
 
-/// Random reads a second, as many under way as a batch of lookups has: of 4 KiB, but for this part
-/// of them, which is of 8 KiB.
+/// Measures random reads per second, with as many in flight as a batch of lookups has. A fraction of
+/// them reads 8 KiB, the others 4 KiB.
 pub(crate) fn random_reads(
     file: &dyn BlockFile,
     count: u64,
@@ -68,35 +74,35 @@ pub(crate) fn random_reads(
 ) -> Result<f64> {
     const BLOCK: u64 = 4096;
     let blocks = file.size()? / BLOCK - 1;
-    // Evenly among the others.
+    // Spread evenly among the others.
     let is_long = |i: u64| (i as f64 * long_part).fract() + long_part >= 1.0;
     let extents: Vec<Extent> = (0..count)
         .map(|i| Extent {
-            offset: super::table::pick(i, seed, blocks) * BLOCK,
+            offset: pick(i, seed, blocks) * BLOCK,
             len: if is_long(i) { 2 } else { 1 } * BLOCK as usize,
         })
         .collect();
     let (seconds, done) = wall_seconds(|| {
-        let mut batches = extents.chunks(super::table::BATCH);
+        let mut batches = extents.chunks(BATCH);
         batches.try_for_each(|batch| file.read_many(&mut batch.iter().copied(), &mut |_, _| Ok(())))
     });
     done?;
     Ok(count as f64 / seconds)
 }
 
-/// The device's rates now, over a quarter of so many bytes: on a shared one they change.
+/// Measures the device's rates now, over a quarter of `bytes`; rates of a shared device change.
 pub(crate) fn device_rates(folder: &Path, bytes: u64, threads: usize) -> Result<Rates> {
     let executor: Arc<dyn Executor> = Arc::new(Threads::new(threads));
     sequential(&folder.join("device"), (bytes / 4).next_multiple_of(1 << 20), &executor)
 }
 
-/// A disk that counts what moves.
+/// A disk that counts bytes read and written.
 #[derive(Debug, Default)]
 pub(crate) struct CountingDisk {
     pub(crate) counts: Arc<Counts>,
 }
 
-/// What moved so far.
+/// Bytes moved so far.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     reads: AtomicU64,
@@ -104,7 +110,7 @@ pub(crate) struct Counts {
     written_bytes: AtomicU64,
 }
 
-/// What moved between two looks.
+/// Bytes moved between two calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moved {
     pub(crate) reads: u64,
@@ -113,7 +119,7 @@ pub(crate) struct Moved {
 }
 
 impl Counts {
-    /// What moved since the last call.
+    /// Returns the bytes moved since the last call.
     pub(crate) fn take(&self) -> Moved {
         Moved {
             reads: self.reads.swap(0, Relaxed),

@@ -1,4 +1,4 @@
-//! How fast rows become hashed entries.
+//! Measures how fast rows become hashed entries.
 
 use super::{
     TableBench, ensure,
@@ -16,12 +16,12 @@ use std::{
     path::Path,
 };
 
-/// A row is about this long in CSV, in bytes.
+/// Approximate size of a row in CSV, in bytes.
 const ROW_SIZE: u64 = 100;
 
 pub(super) const COLUMNS: [&str; 4] = ["id", "name", "place", "note"];
 
-/// A row's fields: 16, 24, 19 and 36 bytes.
+/// Writes the fields of a row: 16, 24, 19 and 36 bytes.
 pub(super) fn row(i: u64) -> [String; 4] {
     let hash = KeyHash::of(&i.to_le_bytes(), Seed(1)).bits();
     let (high, low) = ((hash >> 64) as u64, hash as u64);
@@ -52,7 +52,7 @@ pub(super) fn run(bench: &TableBench, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file of so many rows.
+/// Writes a file of `rows` rows.
 type WriteRows = fn(&Path, u64) -> Result<()>;
 
 const FORMATS: &[(&str, WriteRows)] = &[

@@ -1,4 +1,4 @@
-//! Measurements: how they are taken and how they are printed.
+//! Taking and printing measurements.
 
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-/// Where and on what was measured; prints one line a measurement.
+/// The circumstances of measurements; prints one line per measurement.
 #[derive(Debug)]
 pub(crate) struct Report {
     json: bool,
@@ -18,7 +18,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// A report of measurements made on this machine.
+    /// Starts a report of measurements on this machine.
     pub(crate) fn new(json: bool, seed: u64, threads: usize) -> Report {
         let report = Report { json, seed, threads, device: machine() };
         if !json {
@@ -27,7 +27,7 @@ impl Report {
         report
     }
 
-    /// Prints one measurement over so many items and bytes.
+    /// Prints one measurement over a number of items and bytes.
     pub(crate) fn add(&self, name: &str, value: f64, unit: &str, items: u64, bytes: u64) {
         if self.json {
             let line = json!({
@@ -42,12 +42,12 @@ impl Report {
     }
 }
 
-/// Prints a line. One that cannot be printed does not end the measurements.
+/// Prints a line; a failure does not end the measurements.
 fn print_line(line: impl fmt::Display) {
     let _ = writeln!(stdout(), "{line}");
 }
 
-/// Six significant digits.
+/// Rounds to six significant digits.
 fn rounded(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
@@ -61,7 +61,7 @@ fn shown(value: f64) -> String {
     }
 }
 
-/// The commit that this program was built from.
+/// Returns the commit that this program was built from.
 fn commit() -> &'static str {
     option_env!("HASHFOLD_COMMIT").unwrap_or("unknown")
 }
@@ -76,12 +76,12 @@ fn machine() -> String {
     format!("{} (family {}), {cores} cores", field("model name"), field("cpu family"))
 }
 
-/// The CPU time of this thread, in seconds: less disturbed by what else the machine does.
+/// Returns the CPU time of this thread in seconds, which other work disturbs less than wall time.
 pub(crate) fn thread_seconds() -> f64 {
     seconds(ClockId::ThreadCPUTime)
 }
 
-/// The CPU time of all threads, in seconds.
+/// Returns the CPU time of all threads in seconds.
 pub(crate) fn process_seconds() -> f64 {
     seconds(ClockId::ProcessCPUTime)
 }
@@ -91,39 +91,39 @@ fn seconds(clock: ClockId) -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// The CPU time of `work` on this thread, in seconds.
+/// Returns the CPU time of `work` on this thread in seconds.
 pub(crate) fn cpu_seconds(work: impl FnOnce()) -> f64 {
     let start = thread_seconds();
     work();
     thread_seconds() - start
 }
 
-/// The wall-clock time of `work`, in seconds, and its result.
+/// Returns the wall-clock time of `work` in seconds, and its result.
 pub(crate) fn wall_seconds<T>(work: impl FnOnce() -> T) -> (f64, T) {
     let start = Instant::now();
     let result = work();
     (start.elapsed().as_secs_f64(), result)
 }
 
-/// The smallest of several measurements.
+/// Returns the smallest of several measurements.
 pub(crate) fn best_of(rounds: usize, mut measure: impl FnMut() -> f64) -> f64 {
     (0..rounds).map(|_| measure()).fold(f64::INFINITY, f64::min)
 }
 
-/// How often this thread waited for something, other than for a core.
+/// Returns how often this thread waited for anything but a core.
 pub(crate) fn thread_waits() -> u64 {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches:"));
     line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
 }
 
-/// Starts a new high-water mark of resident memory.
+/// Resets the peak RSS.
 pub(crate) fn reset_peak_rss() {
-    // Where the kernel refuses, the mark of the whole process is reported: larger, never smaller.
+    // If the kernel refuses, the peak since the start is reported: larger, never smaller.
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
-/// The high-water mark of resident memory, in MiB.
+/// Returns the peak RSS in MiB.
 pub(crate) fn peak_rss_mib() -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));

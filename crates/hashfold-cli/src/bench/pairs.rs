@@ -1,6 +1,6 @@
-//! Numbered pairs of a key and a value, and files of them: what is built, updated and looked up.
+//! Numbered key-value pairs, and files of them: the data of the measurements.
 
-use super::{ensure, table::noise};
+use super::{ensure, random::noise};
 use crate::failure::Result;
 use hashfold::{
     KeyHash, Seed,
@@ -14,26 +14,26 @@ use std::{
 
 pub(crate) const KEY_SIZE: usize = 16;
 
-/// A value starts with its number and its generation, in bytes.
+/// Size of a value's head, its number and its generation, in bytes.
 const HEAD_SIZE: usize = 16;
 
-/// A file is read in units of about this size, in bytes.
+/// Approximate size of a read, in bytes.
 const UNIT_SIZE: usize = 1 << 20;
 
 /// Random bytes that values are cut from.
 const NOISE_SIZE: u64 = 1 << 20;
 
-/// Pairs are small or large: a name, and their size in bytes.
+/// Sizes of pairs: a name, and the size in bytes.
 pub(crate) const PAIR_SIZES: [(&str, u64); 2] = [("64b", 64), ("1kib", 1024)];
 
-/// Takes a key, and its value unless it is deleted.
+/// Callback that takes a key and its value; no value means a deletion.
 pub(crate) type PushRow<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<()> + 'a;
 
-/// What becomes of a pair.
+/// A change of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) number: u64,
-    /// Which of its values it gets, or [`Row::DELETED`].
+    /// Generation of its value, or [`Row::DELETED`].
     pub(crate) generation: u64,
 }
 
@@ -45,7 +45,7 @@ impl Row {
         Row { number, generation: 0 }
     }
 
-    /// The row that a value belongs to.
+    /// Returns the row that a value belongs to.
     pub(crate) fn of(value: &[u8]) -> Option<Row> {
         let (number, rest) = value.split_first_chunk()?;
         let generation = rest.first_chunk()?;
@@ -56,7 +56,7 @@ impl Row {
     }
 }
 
-/// Pairs of a key of 16 bytes and a value.
+/// Pairs of a 16-byte key and a value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pairs {
     pub(crate) name: &'static str,
@@ -73,14 +73,14 @@ pub(crate) struct RowFile {
 }
 
 impl Pairs {
-    /// As many pairs of this size as come to `bytes`.
+    /// Makes pairs of this size, `bytes` in total.
     pub(crate) fn new(name: &'static str, pair_size: u64, bytes: u64, seed: u64) -> Pairs {
         let value_size = pair_size as usize - KEY_SIZE;
         assert!(value_size >= HEAD_SIZE);
         Pairs { name, count: bytes / pair_size, value_size, seed }
     }
 
-    /// Key and value of a pair, in bytes.
+    /// Size of key and value, in bytes.
     pub(crate) fn size(&self) -> usize {
         KEY_SIZE + self.value_size
     }
@@ -93,7 +93,7 @@ impl Pairs {
         KeyHash::of(&i.to_le_bytes(), Seed(self.seed)).bits().to_le_bytes()
     }
 
-    /// What values are cut from.
+    /// Returns the random bytes that values are cut from.
     pub(crate) fn noise(&self) -> Vec<u8> {
         noise(NOISE_SIZE, self.seed).collect()
     }
@@ -132,7 +132,7 @@ impl Pairs {
         Ok(RowFile { path, count })
     }
 
-    /// Reads a file in large units, one ahead, past the page cache.
+    /// Reads a file past the page cache in large units, one ahead.
     pub(crate) fn read(
         &self,
         disk: &dyn Disk,
@@ -173,7 +173,7 @@ impl Pairs {
     }
 }
 
-/// Removes a folder and what is in it, if it is there.
+/// Removes a folder with its contents, if it exists.
 pub(crate) fn remove_all(folder: &Path) -> Result<()> {
     match std::fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -9,7 +9,7 @@ use std::{fs::File, path::Path, sync::Arc};
 /// Rows that are written together.
 const BATCH_ROWS: u64 = 64 << 10;
 
-/// Writes a file of so many rows.
+/// Writes a file of `rows` rows.
 pub(super) fn write_rows(path: &Path, rows: u64) -> Result<()> {
     let written = || -> parquet::errors::Result<()> {
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();

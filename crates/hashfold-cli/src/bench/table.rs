@@ -2,12 +2,13 @@
 
 use super::{
     TableBench,
-    device::{CountingDisk, Moved, device_rates, random_reads},
+    device::{BATCH, CountingDisk, Moved, device_rates, random_reads},
     ensure,
     measure::{
         Report, best_of, cpu_seconds, peak_rss_mib, process_seconds, reset_peak_rss, wall_seconds,
     },
     pairs::{KEY_SIZE, PAIR_SIZES, Pairs, Row, RowFile},
+    random::pick,
 };
 use crate::failure::{Exit, Failure, Result};
 use hashfold::{
@@ -19,15 +20,12 @@ use hashfold::{
 };
 use std::{path::Path, sync::Arc};
 
-/// Lookups that are handed over together.
-pub(crate) const BATCH: usize = 16384;
-
 const ROUNDS: usize = 5;
 const LOOKUPS_MAX: u64 = 2_000_000;
 
 pub(crate) fn run(bench: &TableBench) -> Result<()> {
     let report = Report::new(bench.json, bench.seed, bench.threads);
-    // Builds come first: the peak of their memory is not to be that of anything before.
+    // Builds come first, so that their peak RSS is their own.
     if ["build", "cold", "input"].into_iter().any(|group| wants(bench, group)) {
         OsDisk.create_folder(&bench.dir)?;
         let done = in_folder(bench, &report);
@@ -72,7 +70,7 @@ fn in_memory(bench: &TableBench, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Sorted hashes, and some of them in random order.
+/// Sorted hashes, and a sample of them in random order.
 struct Hashes {
     sorted: Vec<KeyHash>,
     lookups: Vec<KeyHash>,
@@ -93,17 +91,6 @@ impl Hashes {
     fn count(&self) -> u64 {
         self.sorted.len() as u64
     }
-}
-
-/// A number below `count` that looks random.
-pub(crate) fn pick(i: u64, seed: u64, count: u64) -> u64 {
-    let hash = KeyHash::of(&i.to_be_bytes(), Seed(!seed)).high();
-    ((u128::from(hash) * u128::from(count)) >> 64) as u64
-}
-
-/// Bytes that do not compress; `len` is a multiple of 16.
-pub(crate) fn noise(len: u64, seed: u64) -> impl Iterator<Item = u8> {
-    (0..len / 16).flat_map(move |i| KeyHash::of(&i.to_le_bytes(), Seed(seed)).bits().to_le_bytes())
 }
 
 fn bits(index: &HashIndex, hashes: &Hashes) -> f64 {
@@ -155,7 +142,7 @@ fn trie(report: &Report, hashes: &Hashes, name: &str, options: &IndexOptions) ->
     Ok(())
 }
 
-/// The CPU time of a lookup, checked.
+/// Returns the CPU time per lookup, with checked answers.
 fn single_ns(index: &HashIndex, hashes: &Hashes) -> Result<f64> {
     let mut wrong = 0;
     let seconds = best_of(ROUNDS, || {
@@ -233,7 +220,7 @@ fn sparse(report: &Report, hashes: &Hashes, per_block: u64) -> Result<()> {
     Ok(())
 }
 
-/// What it costs to know the blocks of entries that differ in size: values of 0 to twice the mean.
+/// Measures the index of blocks for entries that differ in size: values of 0 to twice the mean.
 fn locations(bench: &TableBench, report: &Report) -> Result<()> {
     const COUNT_MAX: u64 = 200_000;
     let seed = bench.seed;
@@ -263,7 +250,7 @@ fn locations(bench: &TableBench, report: &Report) -> Result<()> {
 }
 
 fn on_disk(bench: &TableBench, report: &Report, build: bool, cold: bool) -> Result<()> {
-    // The builds in little memory come first: their peak is not to be that of the others.
+    // Builds in little memory come first, so that their peak RSS is their own.
     let memories = [Memory::Small, Memory::Ample];
     for memory in memories.into_iter().take(if build { 2 } else { 1 }) {
         for (name, size) in PAIR_SIZES {
@@ -283,12 +270,12 @@ fn on_disk(bench: &TableBench, report: &Report, build: bool, cold: bool) -> Resu
     Ok(())
 }
 
-/// How much memory a build has.
+/// Memory budgets of builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Memory {
-    /// Less than the data: each byte moves four times.
+    /// Less memory than data: each byte moves four times.
     Small,
-    /// More than the data: each byte moves twice.
+    /// More memory than data: each byte moves twice.
     Ample,
 }
 
@@ -301,20 +288,20 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// A file of pairs in random order: the input of the builds.
+    /// Input of the builds: a file of pairs in random order.
     fn write_input(&self) -> Result<RowFile> {
         let rows = (0..self.pairs.count).map(Row::first);
         self.pairs.write(self.bench.dir.join("input"), rows, self.bench.threads)
     }
 
-    fn build(&self, input: &RowFile, memory: Memory, told: bool) -> Result<()> {
+    fn build(&self, input: &RowFile, memory: Memory, printed: bool) -> Result<()> {
         let Pairs { name, count, .. } = self.pairs;
         let bytes = self.pairs.bytes();
         let (suffix, memory, moves) = match memory {
             Memory::Small => ("", self.bench.memory as u64, 4.0),
             Memory::Ample => (".fits", bytes * 3, 2.0),
         };
-        let before = if told {
+        let before = if printed {
             Some(device_rates(&self.bench.dir, self.bench.data as u64, self.bench.threads)?)
         } else {
             None
@@ -326,7 +313,7 @@ impl Scene<'_> {
         built?;
         let cpu = process_seconds() - cpu;
         let peak = peak_rss_mib();
-        // Freeing the spill file's blocks goes on after the table is published.
+        // The file system frees the spill's blocks after the table is published.
         let (cleanup, ()) = wall_seconds(|| drop(executor));
         let Some(before) = before else { return Ok(()) };
         let rate = before
@@ -382,7 +369,7 @@ impl Scene<'_> {
     }
 
     fn cold_gets(&self, table: &Table, suffix: &str, moved: &dyn Fn() -> Moved) -> Result<()> {
-        /// Rounds of lookups and of plain reads, in turns.
+        /// Rounds of lookups and plain reads, which alternate.
         const TURNS: u64 = 5;
         let count = (20 * BATCH as u64).min(self.pairs.count);
         let file = self.data_file()?;

@@ -1,16 +1,16 @@
-//! Entries on their way from the thread that reads to the one that takes them.
+//! A queue of entries between the thread that reads and the one that takes them.
 
 use crate::failure::{Failure, Result};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
-/// A batch is sent when it holds this much, in bytes or in entries.
+/// Size at which a batch is sent, in bytes or in entries.
 pub(crate) const BATCH_BYTES: usize = 1 << 18;
 const BATCH_ENTRIES: usize = 1 << 13;
 
-/// Batches that wait at most unless told otherwise, so that a slow sorter holds the reader back.
+/// Default maximum number of batches that wait: backpressure from a slow sorter to the reader.
 pub(super) const BATCHES_WAITING: usize = 4;
 
-/// Some keys and values, one after the other.
+/// Keys and values, one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     bytes: Vec<u8>,
@@ -20,13 +20,13 @@ pub(crate) struct Batch {
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     key: usize,
-    /// Where the key ends if it is to be deleted.
+    /// End of the key, for a deletion.
     value: usize,
     is_deletion: bool,
 }
 
 impl Batch {
-    /// The entries, in the order of the input; without a value where a key is to be deleted.
+    /// Returns the entries in the order of the input; a deletion has no value.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let mut start = 0;
         self.ends.iter().map(move |ends| {
@@ -36,12 +36,12 @@ impl Batch {
         })
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// The memory that the entries take, in bytes.
+    /// Memory of the entries, in bytes.
     pub(crate) fn size(&self) -> usize {
         self.bytes.len() + self.ends.len() * size_of::<Ends>()
     }
@@ -50,7 +50,7 @@ impl Batch {
         self.bytes.len() >= BATCH_BYTES || self.ends.len() >= BATCH_ENTRIES
     }
 
-    /// Empties the batch, and gives back what a single long entry took.
+    /// Empties the batch, and frees the memory of an unusually long entry.
     fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
@@ -58,7 +58,7 @@ impl Batch {
     }
 }
 
-/// The end at which the reader puts entries in.
+/// The reader's end of the queue.
 #[derive(Debug)]
 pub(crate) struct BatchSender {
     batch: Batch,
@@ -66,14 +66,14 @@ pub(crate) struct BatchSender {
     empty: Receiver<Batch>,
 }
 
-/// The end at which the sorter takes batches out, and gives the empty ones back.
+/// The sorter's end of the queue, which takes batches and returns empty ones.
 #[derive(Debug)]
 pub(crate) struct BatchReceiver {
     pub(crate) full: Receiver<Batch>,
     pub(crate) empty: Sender<Batch>,
 }
 
-/// A queue of so many batches at most.
+/// Makes a queue with at most `waiting` batches.
 pub(crate) fn queue(waiting: usize) -> (BatchSender, BatchReceiver) {
     let (full_in, full_out) = sync_channel(waiting);
     let (empty_in, empty_out) = channel();
@@ -82,7 +82,7 @@ pub(crate) fn queue(waiting: usize) -> (BatchSender, BatchReceiver) {
 }
 
 impl BatchSender {
-    /// Appends an entry whose value `write` appends; `check` may refuse it when it is whole.
+    /// Appends an entry whose value `write` appends; `check` may refuse the complete entry.
     #[inline]
     pub(super) fn push<E>(
         &mut self,
@@ -110,23 +110,23 @@ impl BatchSender {
         ends.push(Ends { key: bytes.len(), value: bytes.len(), is_deletion: true });
     }
 
-    /// Sends the batch on if it is full.
+    /// Sends the batch if it is full.
     #[inline]
     pub(super) fn turn(&mut self) -> Result<()> {
         if self.batch.is_full() { self.flush() } else { Ok(()) }
     }
 
-    /// Sends on what there is, if there is anything.
+    /// Sends the batch unless it is empty.
     pub(super) fn pause(&mut self) -> Result<()> {
         if self.batch.ends.is_empty() { Ok(()) } else { self.flush() }
     }
 
-    /// Sends what there is.
+    /// Sends the batch.
     pub(super) fn flush(&mut self) -> Result<()> {
         let mut next = self.empty.try_recv().unwrap_or_default();
         next.clear();
         let batch = std::mem::replace(&mut self.batch, next);
-        // The sorter has left; it says why itself.
+        // The sorter has ended and reports why itself.
         self.full.send(batch).map_err(|_| Failure::stopped())
     }
 }

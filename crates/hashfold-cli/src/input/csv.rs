@@ -1,4 +1,4 @@
-//! CSV and TSV: lines of fields, and quotes around those that hold a delimiter, a quote or a
+//! CSV and TSV: lines of fields, with quotes around fields that contain a delimiter, a quote or a
 //! line end (RFC 4180).
 
 use super::{
@@ -17,46 +17,47 @@ use crate::{
 use memchr::{memchr, memchr_iter, memchr2};
 use std::ops::Range;
 
-/// The longest line of column names, in bytes.
+/// Maximum length of the line of column names, in bytes.
 const HEADER_BYTES_MAX: usize = 1 << 20;
 
-/// How the fields of a line are told apart.
+/// Options for splitting lines into fields.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dialect {
     pub(crate) delimiter: u8,
-    /// Whether the first line has the names of the columns; else they are named 1, 2, 3 ...
+    /// Whether the first line has the column names; otherwise columns are named 1, 2, 3 ...
     pub(crate) header: bool,
-    /// Whether quotes around a field are not part of it.
+    /// Whether quotes around a field are syntax; otherwise they are text.
     pub(crate) quotes: bool,
 }
 
-/// Reads one input.
+/// Reads one CSV or TSV input.
 pub(crate) struct CsvReader {
     window: Window,
     dialect: Dialect,
     schema: Schema,
     picked: Picked,
-    /// Fields in each line.
+    /// Number of fields per line.
     width: usize,
     /// The number of the next line, from 1 on.
     line: u64,
 }
 
-/// A line cut into fields.
+/// A line split into fields.
 #[derive(Debug, Default)]
 struct Fields {
-    /// Where the first fields are: in the line, or in `text` if there are quotes.
+    /// Ranges of the first fields: in the line, or in `text` if there are quotes.
     ranges: Vec<Range<usize>>,
-    /// Fields that have a range at most: one more than a good line has, whose place is then known.
+    /// Maximum number of ranges: one more than a good line has, so that the place of an extra field is
+    /// known.
     ranges_max: usize,
-    /// The number of all fields.
+    /// Number of all fields.
     count: usize,
     /// The fields without their quotes.
     text: Vec<u8>,
 }
 
 impl Fields {
-    /// Room for the fields of lines that should have `width` of them.
+    /// Allocates for lines that should have `width` fields.
     fn of_width(width: usize) -> Fields {
         Fields { ranges_max: width + 1, ..Fields::default() }
     }
@@ -75,14 +76,14 @@ impl Fields {
     }
 }
 
-/// What the first bytes of a window are.
+/// Result of parsing the start of a window.
 #[derive(Debug)]
 enum Step {
-    /// A record, with its line end.
+    /// A complete record with its line end.
     Record { len: usize, quoted: bool },
-    /// No record: the first line cannot be read as one.
+    /// No record: the first line is malformed.
     Flaw { len: usize, flaw: Flaw },
-    /// Not yet a whole record.
+    /// An incomplete record.
     More,
 }
 
@@ -103,7 +104,7 @@ impl CsvReader {
         Ok(CsvReader { window, dialect, schema, picked, width: names.len(), line })
     }
 
-    /// Reads the whole records in the window; returns their length.
+    /// Reads the complete records in the window; returns their length.
     fn read_window(&mut self, fields: &mut Fields, sink: &mut Sink) -> Result<usize> {
         let bytes = self.window.bytes();
         let mut cutter = Cutter::new(self.dialect, self.window.at_end);
@@ -164,7 +165,7 @@ impl Reader for CsvReader {
     }
 }
 
-/// The names of the columns, and the number of the line after them.
+/// Returns the column names, and the number of the line after them.
 fn read_names(window: &mut Window, dialect: Dialect) -> Result<(Vec<String>, u64)> {
     let mut fields = Fields::of_width(COLUMNS_MAX);
     let (len, quoted) = loop {
@@ -237,12 +238,12 @@ fn without_line_end(record: &[u8]) -> &[u8] {
     record.strip_suffix(b"\r").unwrap_or(record)
 }
 
-/// Cuts the records off the bytes of one window.
+/// Splits the bytes of a window into records.
 struct Cutter {
     dialect: Dialect,
-    /// Whether the bytes end where the input ends.
+    /// Whether the bytes reach to the end of the input.
     at_end: bool,
-    /// No quote stands before this offset. It saves a search in each line: most files have none.
+    /// No quote is before this offset. Saves a search in each line, as most files have no quotes.
     quote: usize,
 }
 
@@ -251,7 +252,7 @@ impl Cutter {
         Cutter { dialect, at_end, quote: if dialect.quotes { 0 } else { usize::MAX } }
     }
 
-    /// Cuts the record that starts at `start`, which is inside of `bytes`.
+    /// Splits off the record that starts at `start`, inside of `bytes`.
     #[inline]
     fn cut(&mut self, bytes: &[u8], start: usize, fields: &mut Fields) -> Step {
         let rest = &bytes[start..];
@@ -297,7 +298,7 @@ fn split(line: &[u8], delimiter: u8, fields: &mut Fields) {
     };
 }
 
-/// Cuts off a record that may have quotes; returns its length, or `None` if it goes on after
+/// Splits off a record that may have quotes; returns its length, or `None` if it goes on after
 /// `bytes`.
 fn unquote(
     bytes: &[u8],

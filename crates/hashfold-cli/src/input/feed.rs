@@ -1,4 +1,4 @@
-//! The thread that reads: all inputs, one after the other, into one queue.
+//! The thread that reads all inputs, one after the other, into one queue.
 
 use super::{
     ReadOptions, Reader,
@@ -20,20 +20,20 @@ use std::{
     time::Duration,
 };
 
-/// How long a wait for input may be before the stop flag is looked at again.
+/// Time between two checks of the stop flag while waiting for input.
 const STOP_CHECK: Duration = Duration::from_millis(100);
 
-/// Inputs of which the first is open.
+/// Inputs, the first of which is open.
 pub(crate) struct Inputs {
     rows: Rows,
     thread: IdleThread,
-    /// Batches that wait at most.
+    /// Maximum number of batches that wait.
     waiting: usize,
     pub(crate) schema: Schema,
     pub(crate) meter: Meter,
 }
 
-/// What is read: the first input, which is open, and the others.
+/// Readers of the first input, which is open, and of the others.
 struct Rows {
     path: String,
     first: Box<dyn Reader>,
@@ -45,7 +45,7 @@ struct Rows {
 /// Reads all inputs; returns the number of bad rows.
 type Reading = Box<dyn FnOnce() -> Result<u64> + Send>;
 
-/// A thread that has nothing to do yet; it ends if nothing comes.
+/// A started thread that waits for its work; it ends if none comes.
 struct IdleThread {
     work: Sender<Reading>,
     thread: JoinHandle<Result<u64>>,
@@ -66,8 +66,8 @@ impl Inputs {
     /// Opens the first of `paths`, which decides what the columns are.
     pub(crate) fn open(paths: &[String], mut options: ReadOptions) -> Result<Inputs> {
         options.selection.check_distinct()?;
-        // Before a pool of threads takes the last one that the system gives: the pool can do with
-        // fewer.
+        // Started before any pool of threads, which may take the last one that the system allows and
+        // can work with fewer.
         let thread = IdleThread::start()?;
         let meter = Meter::default();
         let (path, others) = paths.split_first().expect("there is at least one input");
@@ -80,12 +80,12 @@ impl Inputs {
         Ok(Inputs { rows, thread, waiting: BATCHES_WAITING, schema, meter })
     }
 
-    /// Reads ahead by so many batches at most.
+    /// Sets the maximum number of batches to read ahead.
     pub(crate) fn waiting(self, waiting: usize) -> Inputs {
         Inputs { waiting, ..self }
     }
 
-    /// Starts to read.
+    /// Starts reading.
     pub(crate) fn start(self, policy: BadRowPolicy) -> Result<Feed> {
         let (sender, batches) = queue(self.waiting);
         let sink = Sink::new(sender, policy)?;
@@ -106,15 +106,15 @@ impl Rows {
     }
 }
 
-/// Batches as they are read. Dropped early, it leaves the reading thread to itself: that may wait
-/// for standard input for ever.
+/// Receives batches as they are read. Dropping it early does not wait for the reading thread, which
+/// may wait for standard input forever.
 pub(crate) struct Feed {
     batches: BatchReceiver,
     thread: JoinHandle<Result<u64>>,
 }
 
 impl Feed {
-    /// The next batch; `None` at the end of the input, or at a failure that `finish` tells.
+    /// Returns the next batch; `None` at the end of the input, or at a failure that `finish` returns.
     pub(crate) fn next(&mut self, stop: &Stop) -> Result<Option<Batch>> {
         loop {
             stop.check()?;
@@ -126,18 +126,18 @@ impl Feed {
         }
     }
 
-    /// The next batch, if it comes in so short a time.
+    /// Returns the next batch if it comes within this time.
     pub(crate) fn next_within(&mut self, time: Duration) -> Option<Batch> {
         self.batches.full.recv_timeout(time).ok()
     }
 
-    /// Gives an empty batch back, to be filled again.
+    /// Returns an empty batch, to be filled again.
     pub(crate) fn give_back(&self, batch: Batch) {
-        // At the end of the input nobody takes it, which is fine.
+        // Fails at the end of the input, when nothing takes it; that is fine.
         let _ = self.batches.empty.send(batch);
     }
 
-    /// Ends the reading; returns the number of bad rows.
+    /// Ends reading; returns the number of bad rows.
     pub(crate) fn finish(self) -> Result<u64> {
         match self.thread.join() {
             Ok(outcome) => outcome,

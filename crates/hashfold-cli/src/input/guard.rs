@@ -1,6 +1,6 @@
-//! Panics of foreign decoders, as errors.
+//! Turns panics of foreign decoders into errors.
 //!
-//! The decoders of Arrow files panic at some damaged bytes. To the user that is bad input.
+//! The decoders of Arrow files panic on some damaged bytes. For the user that is bad input.
 
 use crate::{
     failure::{Failure, Result},
@@ -14,11 +14,11 @@ use std::{
 };
 
 thread_local! {
-    /// Whether a panic of this thread is to become an error, and so needs no words of its own.
+    /// Whether a panic of this thread becomes an error, so that the panic prints no message.
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Decodes a file; a panic is an error that names it.
+/// Decodes a file; a panic becomes an error that names the file.
 pub(super) fn guard<T>(path: &str, decode: impl FnOnce() -> Result<T>) -> Result<T> {
     quiet_guarded_panics();
     GUARDED.set(true);

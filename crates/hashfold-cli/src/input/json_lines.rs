@@ -1,7 +1,7 @@
-//! JSON Lines: an object a line.
+//! JSON Lines: one object per line.
 //!
 //! The types of a field may vary from line to line, so a field is stored as its JSON text.
-//! Without named values the rest of each object is the value, so that no field is lost.
+//! Without --value, the value is the rest of each object, so that no field is lost.
 
 use super::{
     COLUMNS_MAX, Reader,
@@ -27,22 +27,22 @@ use serde::{
 use serde_json::value::RawValue;
 use std::{borrow::Cow, fmt};
 
-/// Reads one input.
+/// Reads one JSON Lines input.
 pub(crate) struct JsonReader {
     window: Window,
     schema: Schema,
     markers: Vec<Marker>,
-    /// Names of fields that only say which lines delete their key.
+    /// Names of fields that only mark deletions.
     not_values: Vec<String>,
     /// The number of the next line, from 1 on.
     line: u64,
 }
 
-/// The fields of an object, in the order of its text. Of equal names the last one counts.
+/// The fields of an object in the order of its text. The last of equal names wins.
 struct Fields<'a> {
-    /// The first fields, [`COLUMNS_MAX`] at most.
+    /// The first fields, at most [`COLUMNS_MAX`].
     kept: Vec<(Name<'a>, &'a RawValue)>,
-    /// The number of all fields.
+    /// Number of all fields.
     count: usize,
 }
 
@@ -72,7 +72,7 @@ impl JsonReader {
         Ok(JsonReader { window, schema, markers, not_values, line: 1 })
     }
 
-    /// Whether the fields say that the key is to be deleted.
+    /// Returns whether the fields mark a deletion.
     fn deletes(&self, fields: &[(Name<'_>, &RawValue)]) -> bool {
         let mut text = Vec::new();
         self.markers.iter().any(|Marker { column, mark }| {
@@ -86,7 +86,7 @@ impl JsonReader {
         })
     }
 
-    /// Reads the whole lines in the window; returns their length.
+    /// Reads the complete lines in the window; returns their length.
     fn read_window(&mut self, sink: &mut Sink) -> Result<usize> {
         let bytes = self.window.bytes();
         let mut start = 0;
@@ -171,7 +171,7 @@ fn find<'a>(fields: &[(Name<'_>, &'a RawValue)], name: &str) -> Option<&'a RawVa
     fields.iter().rev().find(|(field, _)| field.0 == name).map(|(_, json)| *json)
 }
 
-/// The object, with those of its fields whose names are of the value.
+/// Writes the object with only the fields of the value.
 fn put_object(
     fields: &[(Name<'_>, &RawValue)],
     is_value: impl Fn(&str) -> bool,
@@ -190,7 +190,7 @@ fn put_object(
     out.push(b'}');
 }
 
-/// The bytes of a key: those of a string, of a number's or truth value's text, or of base64.
+/// Returns the bytes of a key: of a string, of the text of a number or boolean, or of base64.
 fn key_bytes(json: &str) -> Result<Cow<'_, [u8]>, &'static str> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -214,14 +214,14 @@ fn key_bytes(json: &str) -> Result<Cow<'_, [u8]>, &'static str> {
     }
 }
 
-/// Where a field's text starts in its line.
+/// Returns the offset of a field's text in its line.
 fn offset(line: &[u8], json: &RawValue) -> usize {
     json.get().as_ptr().addr() - line.as_ptr().addr()
 }
 
 fn flaw(error: &serde_json::Error) -> Flaw {
     let text = error.to_string();
-    // The line is the one of the file, which is not 1.
+    // The decoder counts lines from 1 in each line of the file, so its line number is dropped.
     let text = text.rsplit_once(" at line ").map_or(&text[..], |(text, _)| text);
     Flaw::new(format!("not a JSON object: {}", preview::reason(&text))).at(error.column().max(1))
 }

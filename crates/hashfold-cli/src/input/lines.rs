@@ -1,7 +1,7 @@
-//! Lines: each one, without its end, is a key.
+//! Lines of keys: each line, without its end, is a key.
 //!
-//! A line ends with a line feed or with a carriage return and one; the last one need not end. A byte
-//! order mark at the start of a file is no part of a key.
+//! A line ends with a line feed, or a carriage return and a line feed; the last line may lack its end.
+//! A byte order mark at the start of a file is skipped.
 
 use super::{
     Reader,
@@ -13,23 +13,23 @@ use hashfold::run::KEY_BYTES_MAX;
 use memchr::memchr;
 use std::io;
 
-/// Read at once, in bytes: several of the longest lines.
+/// Size of a read, in bytes: several of the longest lines.
 const BUFFER_BYTES: usize = 1 << 18;
 const _: () = assert!(BUFFER_BYTES > 2 * KEY_BYTES_MAX);
 
-/// What is kept of a line that is too long, in bytes.
+/// Bytes that are kept of a line that is too long.
 const SHOWN_BYTES: usize = 256;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Reads one input.
+/// Reads one input of keys.
 pub(crate) struct LineReader {
     file: String,
     source: Bytes,
     schema: Schema,
     /// The number of the next line, from 1 on.
     line: u64,
-    /// The line that is being left out because it is too long.
+    /// The line that is being skipped because it is too long.
     long: Option<Long>,
 }
 
@@ -45,7 +45,7 @@ impl LineReader {
         Ok(LineReader { file: path.into(), source, schema: Schema::unnamed(), line: 1, long: None })
     }
 
-    /// Reads on; 0 at the end.
+    /// Reads more bytes; returns 0 at the end.
     fn fill(&mut self, buffer: &mut [u8]) -> Result<usize> {
         loop {
             match self.source.read(buffer) {
@@ -55,7 +55,7 @@ impl LineReader {
         }
     }
 
-    /// Takes the whole lines of `bytes`; returns their length.
+    /// Takes the complete lines of `bytes`; returns their length.
     fn take_lines(&mut self, bytes: &[u8], sink: &mut Sink) -> Result<usize> {
         let mut start = 0;
         while let Some(len) = memchr(b'\n', &bytes[start..]) {
@@ -83,7 +83,7 @@ impl LineReader {
         outcome
     }
 
-    /// Leaves out part of a line.
+    /// Skips part of a line.
     fn leave_out(&mut self, part: &[u8]) {
         let shown = || part[..part.len().min(SHOWN_BYTES)].to_vec();
         self.long.get_or_insert_with(|| Long { len: 0, shown: shown() }).len += part.len();
@@ -97,7 +97,7 @@ impl Reader for LineReader {
 
     fn read(mut self: Box<Self>, sink: &mut Sink) -> Result<()> {
         let mut buffer = vec![0; BUFFER_BYTES];
-        // The start of a line whose end is not there yet.
+        // The start of an incomplete line.
         let mut kept = 0;
         loop {
             let count = self.fill(&mut buffer[kept..])?;
@@ -109,10 +109,10 @@ impl Reader for LineReader {
                 return Ok(());
             }
             let mut used = self.take_lines(bytes, sink)?;
-            // Who writes a line may wait for what becomes of it.
+            // The writer of the line may wait for the answer.
             sink.pause()?;
             let rest = &bytes[used..];
-            // With a byte order mark and a carriage return that are no part of it.
+            // Includes a byte order mark and a carriage return, which are not part of the key.
             if self.long.is_some() || rest.len() > KEY_BYTES_MAX + BYTE_ORDER_MARK.len() + 1 {
                 self.leave_out(rest);
                 used = bytes.len();

@@ -1,4 +1,4 @@
-//! Inputs: files of rows, which become entries.
+//! Inputs: files of rows are read, parsed and turned into entries.
 //!
 //! ```text
 //!            source         csv, json_lines, raw, lines      sink             batch
@@ -7,9 +7,9 @@
 //!                              parquet, arrow
 //! ```
 //!
-//! All of it runs in one thread beside the sorter's, so that reading and sorting overlap and the
-//! order of the rows stays; `filter` takes its keys from the same queue. Each format makes a [`Reader`]: its schema is known when it is open,
-//! its rows come when it is read.
+//! One thread beside the sorter's does all of it, so that reading and sorting overlap and rows stay in
+//! order. `filter` takes its keys from the same queue. Each format has a [`Reader`], which knows its
+//! schema when it is opened and its rows when it is read.
 
 mod batch;
 #[cfg_attr(not(feature = "columnar"), path = "columnar/absent.rs")]
@@ -46,18 +46,18 @@ use crate::{
 };
 use clap::ValueEnum;
 
-/// Columns of an input, or fields of a JSON object, at most. A schema of so many columns with names
-/// of 38 bytes fits into the attributes of a table.
+/// Maximum number of columns of an input, or fields of a JSON object. A schema with this many columns
+/// of 38-byte names fits into the attributes of a table.
 const COLUMNS_MAX: usize = 1 << 14;
 
-/// What the rows of an input look like.
+/// Formats of input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// Comma-separated values
     Csv,
     /// Tab-separated values
     Tsv,
-    /// A JSON object a line
+    /// One JSON object per line
     Jsonl,
     /// Apache Parquet
     Parquet,
@@ -65,26 +65,26 @@ pub(crate) enum Format {
     Arrow,
     /// Key length and value length as little-endian u32, key, value
     Raw,
-    /// A key a line, and no values.
+    /// One key per line, without values.
     #[value(skip)]
     Lines,
 }
 
 /// An open input.
 trait Reader: Send {
-    /// What the rows become.
+    /// Returns the schema of the rows.
     fn schema(&self) -> &Schema;
 
-    /// Puts all rows into the sink.
+    /// Reads all rows into the sink.
     fn read(self: Box<Self>, sink: &mut Sink) -> Result<()>;
 }
 
-/// How inputs are read.
+/// Options for reading inputs.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadOptions {
-    /// By the file's name, if it is not given.
+    /// Format; `None`: by the file's name.
     pub(crate) format: Option<Format>,
-    /// By the format, if it is not given.
+    /// Delimiter; `None`: by the format.
     pub(crate) delimiter: Option<u8>,
     pub(crate) header: bool,
     pub(crate) quotes: bool,
@@ -115,10 +115,10 @@ impl ReadOptions {
     }
 }
 
-/// The format that a file's name promises.
+/// Returns the format that a file's name says.
 fn format_of(path: &str) -> Result<Format> {
     if path == "-" {
-        return Err(Failure::usage("which format has standard input? Name it with --format"));
+        return Err(Failure::usage("expected --format for standard input, which has no file name"));
     }
     match source::unpacked_name(path).rsplit_once('.').map(|(_, extension)| extension) {
         Some("csv") => Ok(Format::Csv),
@@ -128,7 +128,7 @@ fn format_of(path: &str) -> Result<Format> {
         Some("arrow" | "arrows" | "feather" | "ipc") => Ok(Format::Arrow),
         Some("raw") => Ok(Format::Raw),
         _ => Err(Failure::usage(format!(
-            "{path}: its name does not tell its format; give --format csv, tsv, jsonl, parquet, \
+            "{path}: the format is not known from the name, expected --format csv, tsv, jsonl, parquet, \
              arrow or raw"
         ))),
     }

@@ -1,4 +1,4 @@
-//! Length-prefixed entries: key length and value length as little-endian `u32`, key, value.
+//! Raw input, records of: key length and value length as little-endian `u32`, key, value.
 
 use super::{
     Reader,
@@ -16,7 +16,7 @@ use hashfold::{
     run::{KEY_BYTES_MAX, VALUE_BYTES_MAX},
 };
 
-/// Reads one input.
+/// Reads one raw input.
 pub(crate) struct RawReader {
     window: Window,
     schema: Schema,
@@ -44,7 +44,7 @@ impl RawReader {
         Ok(RawReader { window, schema, record: 1 })
     }
 
-    /// Reads the whole records in the window; returns their length.
+    /// Reads the complete records in the window; returns their length.
     fn read_window(&mut self, sink: &mut Sink) -> Result<usize> {
         let mut decoder = Decoder::new(self.window.bytes());
         let mut used = 0;
@@ -57,8 +57,8 @@ impl RawReader {
         Ok(used)
     }
 
-    /// Refuses a record that is not wholly there, or that is too long to be waited for. What
-    /// comes after it cannot be read: its lengths cannot be trusted.
+    /// Refuses a record that is incomplete or too long. The rest of the input can't be read, because
+    /// its lengths can't be trusted.
     fn check_rest(&mut self, sink: &mut Sink) -> Result<()> {
         let rest = self.window.bytes();
         let reason = match Decoder::new(rest).array::<HEAD_BYTES>().map(lengths) {
@@ -95,7 +95,7 @@ impl Reader for RawReader {
     }
 }
 
-/// Takes the next record, if all of it is there.
+/// Takes the next record if it is complete.
 fn take_record<'a>(decoder: &mut Decoder<'a>) -> Option<(&'a [u8], &'a [u8])> {
     let mut ahead = decoder.clone();
     let (key, value) = lengths(ahead.array().ok()?);

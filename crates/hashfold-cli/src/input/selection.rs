@@ -1,4 +1,4 @@
-//! Which columns of an input are the key and the value, and which rows delete their key.
+//! Selects the columns of the key and the value, and the rows that delete their key.
 
 use crate::{
     failure::{Failure, Result},
@@ -7,46 +7,46 @@ use crate::{
 };
 use std::collections::{HashMap, HashSet};
 
-/// The columns that the user asked for, by name.
+/// The columns that the user named.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
     pub(crate) key: Option<String>,
-    /// All others, if it is empty.
+    /// Columns of the value; empty: all but the key.
     pub(crate) values: Vec<String>,
-    /// Values are not wanted.
+    /// Whether only keys are read.
     pub(crate) is_of_keys: bool,
-    /// What rows say that delete their key.
+    /// Markers of rows that delete their key.
     pub(crate) markers: Vec<Marker>,
-    /// What all inputs must have.
+    /// Schema that all inputs must have.
     pub(crate) expected: Option<Expected>,
 }
 
-/// The schema that inputs must have.
+/// A schema that inputs must have.
 #[derive(Clone, Debug)]
 pub(crate) struct Expected {
     pub(crate) schema: Schema,
-    /// Who has it, for messages.
+    /// Owner of the schema, for messages.
     pub(crate) whose: &'static str,
 }
 
-/// What a row says that deletes its key.
+/// A mark in a row that deletes its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Marker {
     pub(crate) column: String,
     pub(crate) mark: Mark,
 }
 
-/// What stands in a marker's column.
+/// The text in a marker's column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// This text.
     Text(String),
-    /// One of several words for yes.
+    /// Any of several words for yes.
     Yes,
 }
 
 impl Mark {
-    /// Whether a column with this text deletes the key of its row.
+    /// Returns whether a column with this text deletes the key of its row.
     pub(super) fn is_in(&self, text: &[u8]) -> bool {
         match self {
             Mark::Text(mark) => text == mark.as_bytes(),
@@ -62,12 +62,12 @@ impl Mark {
 pub(crate) struct Picked {
     pub(crate) key: usize,
     pub(crate) values: Vec<usize>,
-    /// Columns that say, in the rows with these marks, that the key is to be deleted.
+    /// Columns whose marks delete the key of their row.
     pub(crate) markers: Vec<(usize, Mark)>,
 }
 
 impl Picked {
-    /// Whether a row with these columns deletes its key.
+    /// Returns whether a row with these columns deletes its key.
     #[inline]
     pub(super) fn deletes<'a>(&self, text: impl Fn(usize) -> &'a [u8]) -> bool {
         self.markers.iter().any(|(i, mark)| mark.is_in(text(*i)))
@@ -75,7 +75,7 @@ impl Picked {
 }
 
 impl Selection {
-    /// Rows are for a store with this schema: where no columns are named they are the store's.
+    /// Uses the columns of a store for those that the user did not name.
     pub(crate) fn follow(&mut self, schema: &Schema) {
         if *schema != Schema::unnamed() {
             self.key.get_or_insert_with(|| schema.key.clone());
@@ -90,21 +90,21 @@ impl Selection {
         self.expected.as_ref().map_or(&[], |expected| &expected.schema.columns)
     }
 
-    /// Whether a column only says which rows delete their key.
+    /// Returns whether a column only marks deletions.
     pub(super) fn is_marker_alone(&self, name: &str) -> bool {
         self.markers.iter().any(|marker| marker.column == name)
             && !self.values.iter().any(|value| value == name)
             && !self.expected_columns().iter().any(|column| column.name == name)
     }
 
-    /// The name of the key's column.
+    /// Returns the name of the column with the keys.
     pub(crate) fn key(&self, file: &str) -> Result<&str> {
         self.key.as_deref().ok_or_else(|| {
             Failure::usage(format!("{file}: which column is the key? Name it with --key COL"))
         })
     }
 
-    /// Refuses a column that is asked for twice: the key is part of each entry anyway.
+    /// Refuses a column that is named twice; the key is part of each entry anyway.
     pub(crate) fn check_distinct(&self) -> Result<()> {
         let mut seen = HashSet::new();
         match self.key.iter().chain(&self.values).find(|&name| !seen.insert(name)) {
@@ -143,7 +143,7 @@ impl Selection {
         })
     }
 
-    /// Refuses an input whose columns are not those that are expected.
+    /// Refuses an input whose columns differ from the expected ones.
     pub(crate) fn check(&self, file: &str, schema: &Schema) -> Result<()> {
         match &self.expected {
             Some(expected) if expected.schema != *schema => Err(Failure::input(
@@ -160,7 +160,7 @@ impl Selection {
         }
     }
 
-    /// The schema of JSON Lines: of the columns asked for, or of whole objects.
+    /// Returns the schema of JSON Lines: the named columns, or whole objects.
     pub(crate) fn is_of_objects(&self) -> bool {
         match &self.expected {
             _ if self.is_of_keys || !self.values.is_empty() => false,
@@ -170,12 +170,12 @@ impl Selection {
     }
 }
 
-/// Where each column of a file is.
+/// Positions of the columns of a file.
 struct Places<'a> {
     /// For messages.
     file: &'a str,
     names: &'a [String],
-    /// `None` for a name that several columns have.
+    /// Position by name; `None` if several columns have the name.
     by_name: HashMap<&'a str, Option<usize>>,
 }
 

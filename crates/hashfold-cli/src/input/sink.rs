@@ -1,4 +1,4 @@
-//! Where readers put rows: good ones into batches, bad ones where `--bad-rows` says.
+//! Takes rows from readers: good rows go to batches, bad rows to where `--bad-rows` says.
 
 use super::batch::BatchSender;
 use crate::{
@@ -17,24 +17,24 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What is written of a bad row at most, in bytes.
+/// Maximum number of bytes written of a bad row.
 const BAD_ROW_BYTES_MAX: usize = 1 << 20;
 
-/// What to do with a row that cannot be used.
+/// Actions for rows that can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BadRowPolicy {
-    /// End the build.
+    /// End the command.
     Stop,
-    /// Count it.
+    /// Count the row.
     Skip,
-    /// Count it and write it to this file.
+    /// Count the row and write it to this file.
     Collect(PathBuf),
 }
 
-/// What is wrong with a row.
+/// The reason why a row can't be used.
 #[derive(Debug)]
 pub(crate) struct Flaw {
-    /// Where in the row: a character of a line or a column of a batch, from 1 on.
+    /// Position in the row, from 1: a character of a line, or a column of a batch.
     pub(crate) column: Option<usize>,
     pub(crate) reason: String,
 }
@@ -56,7 +56,7 @@ impl Flaw {
 pub(crate) struct Sink {
     batches: BatchSender,
     policy: BadRowPolicy,
-    /// Where bad rows go under the policy `Collect`.
+    /// File of bad rows under the policy `Collect`.
     collected: Option<Collected>,
     bad_rows: u64,
 }
@@ -74,7 +74,7 @@ impl Sink {
         Ok(Sink { batches, policy, collected, bad_rows: 0 })
     }
 
-    /// Takes a row: its key, and what appends its value. One that is too long is refused.
+    /// Takes a row; `write` appends its value. Refuses rows that are too long.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -95,7 +95,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Ends a row of `file`, the `row`th line or row from 1 on, with what came of it.
+    /// Ends row number `row` (from 1) of `file` with its result.
     #[inline]
     pub(super) fn end_row(
         &mut self,
@@ -123,12 +123,12 @@ impl Sink {
         }
     }
 
-    /// Sends on what there is: more may come late.
+    /// Sends the rows so far, because more may come late.
     pub(super) fn pause(&mut self) -> Result<()> {
         self.batches.pause()
     }
 
-    /// Sends the last rows on; returns the number of bad ones.
+    /// Sends the last rows; returns the number of bad rows.
     pub(crate) fn finish(mut self) -> Result<u64> {
         self.batches.flush()?;
         self.collected.map_or(Ok(()), Collected::finish)?;
@@ -136,7 +136,7 @@ impl Sink {
     }
 }
 
-/// The file of bad rows: a JSON object for each.
+/// The file of bad rows: one JSON object per row.
 #[derive(Debug)]
 struct Collected {
     path: PathBuf,

@@ -1,4 +1,4 @@
-//! The bytes of an input: a file or standard input, decompressed, counted.
+//! The bytes of an input: a file or standard input, decompressed and counted.
 
 use crate::{
     failure::{Failure, Result},
@@ -17,22 +17,22 @@ use std::{
     },
 };
 
-/// Read from a compressed or plain file at once, in bytes.
+/// Size of a read from a file, in bytes.
 const CHUNK_BYTES: usize = 1 << 18;
 
-/// How the bytes of an input are compressed.
+/// Compression formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Packing {
     Gzip,
     Zstd,
 }
 
-/// The first bytes of a compressed file: each byte is in the range at its place.
+/// First bytes of a compressed file: each byte is in the range at its position.
 type Magic = [RangeInclusive<u8>];
 
 const GZIP_MAGIC: &Magic = &[0x1f..=0x1f, 0x8b..=0x8b, 8..=8];
 const ZSTD_MAGIC: &Magic = &[0x28..=0x28, 0xb5..=0xb5, 0x2f..=0x2f, 0xfd..=0xfd];
-/// A frame without data, which a decoder skips; `pzstd` starts its files with one.
+/// Start of a zstd frame without data, which decoders skip; `pzstd` starts its files with one.
 const ZSTD_SKIPPABLE_MAGIC: &Magic = &[0x50..=0x5f, 0x2a..=0x2a, 0x4d..=0x4d, 0x18..=0x18];
 
 const MAGICS: [(Packing, &Magic); 3] = [
@@ -41,7 +41,7 @@ const MAGICS: [(Packing, &Magic); 3] = [
     (Packing::Zstd, ZSTD_SKIPPABLE_MAGIC),
 ];
 
-/// The ends of names that promise compressed bytes.
+/// Suffixes of names of compressed files.
 const SUFFIXES: [(&str, Packing); 4] = [
     (".gz", Packing::Gzip),
     (".gzip", Packing::Gzip),
@@ -81,14 +81,13 @@ impl<R: Read> Read for Metered<R> {
     }
 }
 
-/// Opens a file, or standard input for `-`, and decompresses what its first bytes show to be gzip
-/// or zstd: no format that is read here starts like that. A file whose name promises compressed
-/// bytes and that has others is refused.
+/// Opens a file, or standard input for `-`, and decompresses it if it starts like gzip or zstd; no
+/// input format starts like that. Refuses a file that is not compressed as its name says.
 pub(crate) fn open(path: &str, meter: &Meter) -> Result<Bytes> {
     decompress(path, open_file(path)?, meter)
 }
 
-/// Opens an input like [`open`]. The second handle of the file shows whether a read would wait.
+/// Opens an input like [`open`], with a second handle that shows whether a read would wait.
 pub(crate) fn open_polled(path: &str, meter: &Meter) -> Result<(Bytes, File)> {
     let file = open_file(path)?;
     let handle = file.try_clone().map_err(|error| Failure::io(path, "open", &error))?;
@@ -96,7 +95,7 @@ pub(crate) fn open_polled(path: &str, meter: &Meter) -> Result<(Bytes, File)> {
 }
 
 #[cfg(feature = "columnar")]
-/// Opens a file that must be read in any order: as it is, or unpacked into a temporary one.
+/// Opens a file for reading at any offset; a compressed file is unpacked into a temporary one.
 pub(crate) fn open_seekable(path: &str, meter: &Meter) -> Result<File> {
     use std::io::{Seek as _, Write as _};
 
@@ -123,7 +122,7 @@ pub(crate) fn open_seekable(path: &str, meter: &Meter) -> Result<File> {
     Ok(file)
 }
 
-/// A file, or standard input for `-`, without the buffer that the standard library puts before it.
+/// Opens a file, or standard input for `-` without the buffer of the standard library.
 fn open_file(path: &str) -> Result<File> {
     let failure = |error| Failure::io(path, "open", &error);
     let file = match path {
@@ -136,13 +135,13 @@ fn open_file(path: &str) -> Result<File> {
     Ok(file)
 }
 
-/// The size of a file as it lies on the disk; `None` for standard input, pipes and the like.
+/// Returns the size of a file on disk; `None` for standard input, pipes and the like.
 pub(crate) fn size(path: &str) -> Option<u64> {
     let metadata = Path::new(path).metadata().ok()?;
     (path != "-" && metadata.is_file()).then_some(metadata.len())
 }
 
-/// The name of a file in lower case, without an end that promises compressed bytes.
+/// Returns a file name in lower case, without the suffix of a compressed file.
 pub(super) fn unpacked_name(path: &str) -> String {
     let mut name = path.to_lowercase();
     let end = SUFFIXES.iter().find(|(end, _)| name.ends_with(end));
@@ -151,14 +150,14 @@ pub(super) fn unpacked_name(path: &str) -> String {
 }
 
 impl Packing {
-    /// The packing of an input with these first bytes, as [`peek`] found them; `None` if it is not
-    /// compressed, and its name does not say that it is.
+    /// Returns the compression of an input with these first bytes (from [`peek`]); `None` if neither
+    /// bytes nor name say that it is compressed.
     fn find(path: &str, head: &[u8]) -> Result<Option<Packing>> {
         if let Some((packing, _)) = MAGICS.iter().find(|(_, magic)| is_whole(magic, head)) {
             return Ok(Some(*packing));
         }
         let promised = Packing::promised_by(path);
-        // Text may start with the first byte of a magic, which is ASCII, not with the first two.
+        // Text may start with the first byte of a magic number, which is ASCII, but not with two.
         let is_text = promised.is_none() && (head.len() < 2 || head.is_ascii());
         if !is_text && MAGICS.iter().any(|(_, magic)| is_start(magic, head)) {
             let bytes = units::counted(head.len() as u64, "byte", "bytes");
@@ -181,7 +180,7 @@ impl Packing {
         }
     }
 
-    /// The packing that the name of a file promises.
+    /// Returns the compression that a file name says.
     fn promised_by(path: &str) -> Option<Packing> {
         let lower = path.to_lowercase();
         SUFFIXES.iter().find(|(end, _)| lower.ends_with(end)).map(|(_, packing)| *packing)
@@ -195,20 +194,20 @@ impl Packing {
     }
 }
 
-/// Whether `head` is a whole magic.
+/// Returns whether `head` is a complete magic number.
 fn is_whole(magic: &Magic, head: &[u8]) -> bool {
     head.len() >= magic.len() && magic.iter().zip(head).all(|(range, byte)| range.contains(byte))
 }
 
-/// Whether `head` is the start of a magic and not all of it.
+/// Returns whether `head` is the start of a magic number, but not all of it.
 fn is_start(magic: &Magic, head: &[u8]) -> bool {
     head.len() < magic.len() && magic.iter().zip(head).all(|(range, byte)| range.contains(byte))
 }
 
-/// The first bytes of an input: a magic, or up to the first byte that shows that there is none.
+/// Reads the first bytes of an input: a magic number, or as many as show that there is none.
 fn peek(bytes: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
-    // Who writes a few bytes to a pipe and waits for an answer must not wait for ever.
+    // A process that writes a few bytes to a pipe and waits for an answer must not wait forever.
     while MAGICS.iter().any(|(_, magic)| is_start(magic, &head)) {
         let mut byte = [0];
         match bytes.read(&mut byte) {
@@ -234,13 +233,13 @@ fn decompress(path: &str, file: File, meter: &Meter) -> Result<Bytes> {
     })
 }
 
-/// The failure of a read: of the device, or of bytes that cannot be decompressed.
+/// Makes a failure for a read: of the device, or of bytes that can't be decompressed.
 pub(crate) fn read_failure(path: &str, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => {
             Failure::input(path, "the data end too early; the file was cut short, copy it again")
         }
-        // Decoders give no number of the operating system.
+        // Errors of decoders have no number of the operating system.
         _ if error.raw_os_error().is_none() => {
             Failure::input(path, format_args!("cannot be decompressed: {error}"))
         }

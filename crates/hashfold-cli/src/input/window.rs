@@ -1,4 +1,4 @@
-//! A window on the bytes of an input, as wide as its longest record.
+//! A window on the bytes of an input, as long as its longest record.
 
 use super::source::{Bytes, Meter, open, read_failure};
 use crate::{
@@ -6,15 +6,15 @@ use crate::{
     units,
 };
 
-/// The window at the start, in bytes.
+/// Initial size of the window, in bytes.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// The longest record, in bytes: a value of the largest size with room for its escapes.
+/// Maximum size of a record, in bytes: the largest value with room for escapes.
 const RECORD_BYTES_MAX: usize = 1 << 28;
 
-/// The bytes of an input that are being read.
+/// The bytes of an input that are being parsed.
 pub(super) struct Window {
-    /// For messages.
+    /// Name of the file, for messages.
     pub(super) file: String,
     source: Bytes,
     buffer: Vec<u8>,
@@ -25,7 +25,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// A window on the first bytes of an input.
+    /// Opens a window on the first bytes of an input.
     pub(super) fn open(path: &str, meter: &Meter) -> Result<Window> {
         let source = open(path, meter)?;
         let (file, buffer) = (path.to_string(), vec![0; WINDOW_BYTES]);
@@ -34,7 +34,7 @@ impl Window {
         Ok(window)
     }
 
-    /// What is in the window.
+    /// Returns the bytes in the window.
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
@@ -47,21 +47,21 @@ impl Window {
         self.start += count;
     }
 
-    /// Forgets what is in the window and all that comes after it.
+    /// Drops the window's bytes and the rest of the input.
     pub(super) fn close(&mut self) {
         self.start = self.end;
         self.at_end = true;
     }
 
-    /// Moves the window past a mark that some editors put before UTF-8 text.
+    /// Skips the byte order mark that some editors put before UTF-8 text.
     pub(super) fn skip_byte_order_mark(&mut self) {
         if self.bytes().starts_with(b"\xef\xbb\xbf") {
             self.consume(3);
         }
     }
 
-    /// Reads until the window is full, wider if it was; `false` if it is empty at the end. The
-    /// window starts with the `row`th line or record.
+    /// Fills the window, and enlarges it if it was full; returns `false` if it is empty at the end.
+    /// The window starts with line or record number `row`.
     pub(super) fn fill(&mut self, row: u64) -> Result<bool> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;

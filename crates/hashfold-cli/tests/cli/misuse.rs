@@ -29,8 +29,8 @@ fn check(work: &Work, line: &str, code: i32, message: &str) {
 #[test]
 fn wrong_calls_say_what_to_do() {
     let work = work();
-    let no_format = "its name does not tell its format; \
-                     give --format csv, tsv, jsonl, parquet, arrow or raw";
+    let no_format = "the format is not known from the name, \
+                     expected --format csv, tsv, jsonl, parquet, arrow or raw";
     check(&work, "build not.gz --key k --out n", 2, &format!("not.gz: {no_format}"));
     check(
         &work,

@@ -1,11 +1,11 @@
-//! A cascade filter on the device: insertions, stalls, size, lookups.
+//! Measures a cascade filter on the device: insertions, stalls, size, lookups.
 
 use super::{super::device::CountingDisk, FilterBench, Report, wants};
 use crate::{
     bench::{
         ensure,
         measure::{peak_rss_mib, process_seconds, reset_peak_rss, thread_seconds, wall_seconds},
-        table::pick,
+        random::pick,
     },
     failure::Result,
 };
@@ -17,11 +17,11 @@ use hashfold::{
 };
 use std::{path::Path, sync::Arc, time::Instant};
 
-/// Keys that are handed over together.
+/// Keys per batch of insertions.
 const BATCH: u64 = 4096;
-/// Lookups that are handed over together.
+/// Keys per batch of lookups.
 const LOOKUP_BATCH: u64 = 16_384;
-/// The error rate of the paper's section 3.
+/// False-positive rate of the paper's section 3.
 const ERROR_RATE: f64 = 0.0004;
 const LOOKUPS_MAX: u64 = 1_000_000;
 
@@ -48,7 +48,7 @@ pub(super) fn run(bench: &FilterBench, report: &Report, folder: &Path) -> Result
     Ok(())
 }
 
-/// Asks for many keys at once, half of which are in, and puts the others in.
+/// Tests batches of keys, half of which are present, and inserts the others.
 fn unique(bench: &FilterBench, report: &Report, folder: &Path) -> Result<()> {
     let count = (bench.keys / 100).max(1);
     let seed = bench.seed;
@@ -75,12 +75,12 @@ pub(super) fn settings(bench: &FilterBench) -> CascadeSettings {
     }
 }
 
-/// The hash of a numbered key; those from `keys` on are not inserted.
+/// Returns the hash of a numbered key; keys from `keys` on are never inserted.
 fn hash(i: u64, seed: u64) -> KeyHash {
     KeyHash::of(&i.to_le_bytes(), Seed(seed))
 }
 
-/// Inserts all keys, and says how long the slowest batch took.
+/// Inserts all keys, and returns the time of the slowest batch.
 fn insert(bench: &FilterBench, report: &Report, filter: &mut CascadeFilter) -> Result<()> {
     let mut hashes = Vec::with_capacity(BATCH as usize);
     let mut longest = 0.0_f64;
@@ -129,7 +129,7 @@ fn compact(bench: &FilterBench, report: &Report, filter: &mut CascadeFilter) -> 
     Ok(())
 }
 
-/// Looks up keys that are in and keys that are not, with nothing in memory but the indexes.
+/// Looks up present and absent keys with nothing in RAM but the indexes.
 fn lookups(bench: &FilterBench, report: &Report, folder: &Path, state: &str) -> Result<()> {
     let disk = CountingDisk::default();
     let snapshot = Snapshot::open(&disk, folder, Access::Direct)?;
@@ -178,7 +178,7 @@ fn lookups(bench: &FilterBench, report: &Report, folder: &Path, state: &str) -> 
     Ok(())
 }
 
-/// Random 4 KiB reads a second of the filter's own files, as many at once as lookups have.
+/// Measures random 4 KiB reads per second of the filter's files, with as many in flight as lookups.
 fn device_reads(folder: &Path, count: u64, seed: u64) -> Result<f64> {
     let names = OsDisk.list(folder)?.into_iter().filter(|name| name.starts_with("run-"));
     let open = |name: String| OsDisk.open(&folder.join(name), Access::Direct);

@@ -1,4 +1,4 @@
-//! `hashfold bench filter`: the cascade on the device, runs and the quotient filter in memory.
+//! `hashfold bench filter`: the cascade on the device, runs and the quotient filter in RAM.
 
 mod cascade;
 mod quotient;
@@ -12,7 +12,7 @@ use std::path::Path;
 
 pub(crate) fn run(bench: &FilterBench) -> Result<()> {
     let report = Report::new(bench.json, bench.seed, bench.threads);
-    // The cascade comes first: the peak of its memory is not to be that of anything before.
+    // The cascade comes first, so that its peak RSS is its own.
     if wants(bench, &["cascade", "lookup", "variants"]) {
         let folder = bench.dir.join("filter");
         OsDisk.create_folder(&folder)?;

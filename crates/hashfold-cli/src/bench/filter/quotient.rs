@@ -1,4 +1,4 @@
-//! The quotient filter in memory: one key and many at a time, from front to back, grown and merged.
+//! Measures the quotient filter in RAM: single keys, batches, iteration, growing and merging.
 
 use super::{FilterBench, Report};
 use crate::{
@@ -17,9 +17,9 @@ use hashfold::{
     fingerprints::{FingerprintBatch, Fingerprints},
 };
 
-/// Of the keys that fit: the load that the figures are for.
+/// Load of the filter: the used fraction of its slots.
 const LOAD: f64 = 0.9;
-/// What remainders of 9 bits give at that load.
+/// False-positive rate of 9-bit remainders at that load.
 const ERROR_RATE: f64 = 0.00176;
 const BATCH: usize = 4096;
 const LOOKUPS_MAX: u64 = 1 << 23;
@@ -93,7 +93,7 @@ fn lookups(
     Ok(())
 }
 
-/// What goes from the first slot to the last.
+/// Measures operations that go from the first slot to the last.
 fn streams(report: &Report, mut filter: QuotientFilter, inserted: &[KeyHash]) -> Result<()> {
     let (items, distinct) = (filter.len(), filter.distinct());
     let say = |name: &str, seconds: f64, bytes| {

@@ -1,4 +1,4 @@
-//! Runs of fingerprints in memory: packed, unpacked, merged.
+//! Measures runs of fingerprints in RAM: packing, unpacking, merging.
 
 use super::{FilterBench, Report};
 use crate::{
@@ -15,20 +15,20 @@ use hashfold::{
 };
 
 const ROUNDS: usize = 5;
-/// One change in so many is a removal, where there are any.
+/// One change in this many is a removal, in runs with removals.
 const REMOVAL: u64 = 8;
 
-/// What the runs that are merged tell of keys.
+/// Changes in the runs that are merged.
 #[derive(Clone, Copy)]
 enum Changes {
     Insertions,
-    /// One in [`REMOVAL`] removes a key that the next older run has; in the oldest, one that is
-    /// nowhere.
+    /// One change in [`REMOVAL`] removes a key of the next older run; in the oldest run, an absent
+    /// key.
     WithRemovals,
 }
 
 impl Changes {
-    /// The key that change number `i` tells of, and its count.
+    /// Returns the key of change number `i`, and its count.
     fn get(self, i: u64, parts: u64) -> (u64, i64) {
         match self {
             Changes::WithRemovals if i / parts % REMOVAL == REMOVAL - 1 => (i + 1 - parts, -1),
@@ -36,7 +36,7 @@ impl Changes {
         }
     }
 
-    /// Whether key `i` is in once all changes below `end` were told.
+    /// Returns whether key `i` is present after all changes below `end`.
     fn is_in(self, i: u64, parts: u64, end: u64) -> bool {
         let removal = (i + parts).saturating_sub(1);
         let is_removed = !i.is_multiple_of(parts) && removal < end;
@@ -70,7 +70,7 @@ pub(super) fn run(bench: &FilterBench, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Runs that share the changes, the newest first.
+/// Makes runs that share the changes, the newest first.
 fn runs(
     bench: &FilterBench,
     universe: Universe,
@@ -79,24 +79,24 @@ fn runs(
 ) -> Result<Vec<PackedRun>> {
     let mut runs = Vec::new();
     for part in 0..parts {
-        let told = (part..bench.run_keys).step_by(parts as usize).map(|i| changes.get(i, parts));
-        let mut told: Vec<(u64, i64)> = told
+        let items = (part..bench.run_keys).step_by(parts as usize).map(|i| changes.get(i, parts));
+        let mut items: Vec<(u64, i64)> = items
             .map(|(key, count)| {
                 let hash = KeyHash::of(&key.to_le_bytes(), Seed(bench.seed));
                 (universe.fingerprint(hash), count)
             })
             .collect();
-        // Of equal fingerprints an insertion stays.
-        told.sort_unstable_by_key(|&(fingerprint, count)| (fingerprint, -count));
-        told.dedup_by_key(|item| item.0);
+        // An insertion wins over other changes of an equal fingerprint.
+        items.sort_unstable_by_key(|&(fingerprint, count)| (fingerprint, -count));
+        items.dedup_by_key(|item| item.0);
         let mut batch = FingerprintBatch::new();
-        told.into_iter().try_for_each(|(fingerprint, count)| batch.push(fingerprint, count))?;
+        items.into_iter().try_for_each(|(fingerprint, count)| batch.push(fingerprint, count))?;
         runs.push(PackedRun::build(&mut batch.into_run(Seed(bench.seed), universe))?);
     }
     Ok(runs)
 }
 
-/// Merges runs; how many items a second.
+/// Merges runs; returns the items per second.
 fn merge(
     bench: &FilterBench,
     report: &Report,
@@ -105,7 +105,7 @@ fn merge(
 ) -> Result<f64> {
     let items: u64 = runs.iter().map(PackedRun::len).sum();
     let all = || FingerprintMerge::new(runs.iter().map(PackedRun::scan).collect(), Mode::Set);
-    // Of the rounds after this one, none waits for fresh memory.
+    // This first round is not counted: it waits for fresh memory.
     let mut merged = PackedRun::build(&mut all()?)?;
     let mut result = Ok(());
     let seconds = best_of(ROUNDS, || {
@@ -119,7 +119,7 @@ fn merge(
         let is_in = changes.is_in(i, parts, bench.run_keys);
         (wrong, asked) = (wrong + u64::from(found != is_in), asked + 1);
     }
-    // Keys that share a fingerprint share what becomes of it.
+    // Keys that share a fingerprint have the same result.
     let wrong_max = match changes {
         Changes::Insertions => 0,
         Changes::WithRemovals => asked / 100,

@@ -1,5 +1,5 @@
-//! Other ways to use a cascade, beside plain insertions in batches: one by one, with a log, with
-//! removals, with exact fingerprints.
+//! Measures other uses of a cascade than plain insertions in batches: single insertions, a write-ahead
+//! log, removals, exact fingerprints.
 
 use super::{FilterBench, Report, cascade::settings};
 use crate::{
@@ -21,11 +21,11 @@ use hashfold::{
 use std::{path::Path, sync::Arc};
 
 const BATCH: u64 = 4096;
-/// One change in so many is a removal, where there are any.
+/// One change in this many is a removal, in variants with removals.
 const REMOVAL: u64 = 8;
 
-/// A way to tell a filter of keys: of the changes from one number up to another.
-type Tell<'a> = &'a dyn Fn(&mut CascadeFilter, u64, u64) -> hashfold::Result<()>;
+/// Applies the changes from one number up to another to a filter.
+type Apply<'a> = &'a dyn Fn(&mut CascadeFilter, u64, u64) -> hashfold::Result<()>;
 
 struct Ingest<'a> {
     bench: &'a FilterBench,
@@ -49,7 +49,7 @@ pub(super) fn run(bench: &FilterBench, report: &Report, folder: &Path) -> Result
     let hashes = |from: u64, to: u64| -> Vec<KeyHash> {
         (from..to).map(|i| KeyHash::of(&i.to_le_bytes(), seed)).collect()
     };
-    let insert: Tell<'_> = &|filter, from, to| filter.insert_batch(&hashes(from, to));
+    let insert: Apply<'_> = &|filter, from, to| filter.insert_batch(&hashes(from, to));
     let say = |name: &str, value, unit, bytes| {
         report.add(&format!("filter.cascade.{name}"), value, unit, keys, bytes);
     };
@@ -83,19 +83,19 @@ impl Ingest<'_> {
         &self,
         options: &CascadeOptions,
         settings: CascadeSettings,
-        tell: Tell<'_>,
+        apply: Apply<'_>,
     ) -> Result<Cost> {
         let folder = self.folder.join("variant");
         let mut filter = CascadeFilter::create(Arc::new(OsDisk), &folder, options, settings)?;
         let cpu = process_seconds();
-        let (wall, told) = wall_seconds(|| -> Result<()> {
+        let (wall, applied) = wall_seconds(|| -> Result<()> {
             for from in (0..self.keys).step_by(BATCH as usize) {
-                tell(&mut filter, from, (from + BATCH).min(self.keys))?;
+                apply(&mut filter, from, (from + BATCH).min(self.keys))?;
             }
             filter.sync()?;
             Ok(())
         });
-        told?;
+        applied?;
         let cpu = process_seconds() - cpu;
         let last = KeyHash::of(&(self.keys / 2).to_le_bytes(), Seed(self.bench.seed));
         ensure(filter.count(last)? <= 1, || "a key is counted twice".to_owned())?;

@@ -1,11 +1,13 @@
-//! Small batches that stay beside what they change.
+//! Measures deltas: small batches that stay beside the base.
 
 use super::{
     super::{
-        StoreBench, ensure,
+        StoreBench,
+        device::BATCH,
+        ensure,
         measure::{Report, wall_seconds},
         pairs::{KEY_SIZE, PAIR_SIZES, Pairs, Row, RowFile, remove_all},
-        table::{BATCH, pick},
+        random::pick,
     },
     night::{History, Night},
     scene::{ROUNDS, Scene},
@@ -17,7 +19,7 @@ use hashfold::{
 };
 use std::path::Path;
 
-/// Deltas over the base when pairs are looked up.
+/// Number of deltas over the base during lookups.
 const DELTAS: u64 = 4;
 
 /// Rounds of lookups.
@@ -32,7 +34,7 @@ pub(super) fn run(bench: &StoreBench, report: &Report, folder: &Path) -> Result<
     Ok(())
 }
 
-/// As the cold lookups of `bench table` are named: small pairs are the ones without a name.
+/// Suffix of names as in `bench table`: small pairs have none.
 fn named(scene: &Scene<'_>, what: &str) -> String {
     let size = if scene.pairs.name == "64b" { "" } else { ".1kib" };
     format!("store.delta{size}.{what}")
@@ -78,7 +80,7 @@ fn one_size(scene: &Scene<'_>) -> Result<()> {
     remove_all(&store)
 }
 
-/// The best time of a build from nothing; the last one stays.
+/// Returns the best time of a build from nothing; the last store stays.
 fn full_build(scene: &Scene<'_>, store: &Path, input: &RowFile) -> Result<f64> {
     let mut best = f64::INFINITY;
     for _ in 0..ROUNDS {
@@ -90,7 +92,7 @@ fn full_build(scene: &Scene<'_>, store: &Path, input: &RowFile) -> Result<f64> {
     Ok(best)
 }
 
-/// Random pairs that are there, past the page cache.
+/// Looks up random present pairs past the page cache.
 fn lookups(
     scene: &Scene<'_>,
     store: &Path,
@@ -121,7 +123,7 @@ fn lookups(
     Ok(())
 }
 
-/// So many pairs that are there, at random.
+/// Returns `count` random present pairs.
 fn present(history: &History, count: u64, seed: u64) -> Vec<Row> {
     let numbers = history.numbers();
     let rows = (0..).filter_map(|i| history.row(pick(i, seed, numbers)));

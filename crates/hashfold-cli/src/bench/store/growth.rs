@@ -15,7 +15,7 @@ use crate::failure::Result;
 use hashfold::store::Mode;
 use std::path::Path;
 
-/// Key and value of an item, in bytes: ours have a shorter key and a longer value.
+/// Size of key and value of an item, in bytes: as in the paper, with a shorter key and longer value.
 const ITEM_SIZE: u64 = 1111;
 
 /// The paper's 24 M items have 26 times the bytes of its 1 GiB of sorting memory.
@@ -23,7 +23,7 @@ const DATA_PER_MEMORY: u64 = 26;
 
 const BATCHES: u64 = 6;
 
-/// Less memory than this sorts nothing well.
+/// Minimum memory for sorting, in bytes.
 const MEMORY_MIN: usize = 1 << 20;
 
 pub(super) fn run(bench: &StoreBench, report: &Report, folder: &Path) -> Result<()> {
@@ -43,7 +43,7 @@ pub(super) fn run(bench: &StoreBench, report: &Report, folder: &Path) -> Result<
     scene.build(&store, &inputs[..1])?;
     let (mut updates, mut rebuilds) = (0.0, 0.0);
     for i in 1..inputs.len() {
-        // Taking turns, what else the machine does meanwhile spreads over both.
+        // Both take turns, so that other work of the machine disturbs both alike.
         let made = scene.update(&store, &inputs[i..=i], Mode::Merge)?;
         updates += made.seconds;
         let history = History::of((i as u64 + 1) * count);

@@ -1,4 +1,4 @@
-//! `hashfold bench store`: versions made, updated, published.
+//! `hashfold bench store`: making, updating and publishing versions.
 //!
 //! ```text
 //! pairs, night (what changes) → scene (a store on the device)

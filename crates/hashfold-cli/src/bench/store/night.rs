@@ -1,15 +1,15 @@
-//! What changes from one version to the next, and what is there afterwards.
+//! Changes from one version to the next, and the entries afterwards.
 
 use super::super::pairs::Row;
 use hashfold::store::Changes;
 
-/// A batch over pairs `0..base`. Of ten rows eight change a pair, one adds one, one deletes one.
+/// A batch over pairs `0..base`. In ten rows, eight change a pair, one adds a pair, one deletes a pair.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Night {
     pub(super) base: u64,
-    /// Its rows; at most `base`.
+    /// Number of rows, at most `base`.
     pub(super) size: u64,
-    /// 1 for the first night. Nights touch pairs of their own, while there are enough.
+    /// Number of the night, from 1. Each night touches other pairs, while there are enough.
     pub(super) generation: u64,
 }
 
@@ -38,7 +38,7 @@ impl Night {
         self.base + (self.generation - 1) * self.size + i
     }
 
-    /// Which value a pair gets that night, if it is one of those touched.
+    /// Returns the new generation of a pair's value if the night touches it.
     fn generation_of(self, number: u64) -> Option<u64> {
         if number >= self.base {
             let i = number.checked_sub(self.added(0)).filter(|i| *i < self.size)?;
@@ -61,21 +61,21 @@ impl Night {
         whole + (0..self.size % 10).filter(|digit| is_kind(*digit)).count() as u64
     }
 
-    /// How a version that it makes of the pairs alone differs from them.
+    /// Returns the expected changes of a version from the pairs alone.
     pub(super) fn changes(self) -> Changes {
         let (added, removed) = (self.count(|i| i == ADDS), self.count(|i| i == DELETES));
         let changed = self.count(|i| i < ADDS);
         Changes { added, changed, removed, unchanged: self.base - changed - removed }
     }
 
-    /// Keys, and the values of those that are not deleted, in bytes.
+    /// Returns the bytes of keys, and of the values that are not deleted.
     pub(super) fn bytes(self, key_size: usize, value_size: usize) -> u64 {
         let puts = self.size - self.changes().removed;
         self.size * key_size as u64 + puts * value_size as u64
     }
 }
 
-/// Pairs `0..base` and the nights after.
+/// Pairs `0..base` and the nights after them.
 #[derive(Clone, Debug)]
 pub(super) struct History {
     pub(super) base: u64,
@@ -92,14 +92,14 @@ impl History {
         self
     }
 
-    /// The pair with this number, if it is there now.
+    /// Returns the pair with this number, if it is present now.
     pub(super) fn row(&self, number: u64) -> Option<Row> {
         let touched = self.nights.iter().rev().find_map(|night| night.generation_of(number));
         let generation = touched.or((number < self.base).then_some(0))?;
         (generation != Row::DELETED).then_some(Row { number, generation })
     }
 
-    /// All numbers that a pair may have.
+    /// Returns the upper bound of pair numbers.
     pub(super) fn numbers(&self) -> u64 {
         self.base + self.nights.iter().map(|night| night.size).sum::<u64>()
     }
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Rows are applied one by one, as a store has to.
+    /// The history agrees with rows that are applied one by one.
     #[test]
     fn what_is_said_of_each_pair_is_what_the_rows_come_to() {
         for (base, size) in [(1000, 1), (1000, 10), (1003, 97), (100, 100), (7, 3)] {

@@ -1,4 +1,4 @@
-//! Publishing and rolling back, and what a reader notices of it.
+//! Measures publishing and rolling back, and the stalls of a reader meanwhile.
 //!
 //! ```text
 //! writer       publish 2, roll back to 1, publish 2, …          nothing, for as long
@@ -6,14 +6,14 @@
 //! reader       looks up, and notes the time from answer to answer    the same
 //! ```
 //!
-//! Both take turns, so that what else the machine does spreads over them.
+//! Both take turns, so that other work of the machine disturbs both alike.
 
 use super::{
     super::{
         StoreBench, ensure,
         measure::{Report, thread_waits},
         pairs::{KEY_SIZE, Pairs, Row, remove_all},
-        table::pick,
+        random::pick,
     },
     night::{History, Night},
     scene::Scene,
@@ -33,22 +33,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Turns of publishing and of doing nothing.
+/// Number of turns of publishing and of doing nothing.
 const TURNS: u64 = 10;
 
-/// Between two looks of the refresher, and of the writer that waits for it.
+/// Time between two checks of the refresher, and of the writer that waits for it.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// A reader sees a new version within this time.
+/// Maximum time until a reader sees a new version.
 const VISIBLE_MAX: Duration = Duration::from_secs(1);
 
-/// Of a longer gap between two answers, the reader asks the system what happened.
+/// Gap between two answers from which on the reader asks the system for the cause.
 const GAP_LONG: Duration = Duration::from_micros(50);
 
-/// Keys that the reader looks up, so few that they stay in memory.
+/// Number of keys that the reader looks up; few, so that they stay in RAM.
 const KEYS_MAX: u64 = 10_000;
 
-/// What is published: a name in figures, its pairs, and how readers read them.
+/// A published data set: its name in the figures, its pairs, and the way readers read them.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     name: &'static str,
@@ -70,7 +70,7 @@ pub(super) fn run(bench: &StoreBench, report: &Report, folder: &Path) -> Result<
     Ok(())
 }
 
-/// The two versions that are current in turns, and what they answer.
+/// The two versions that are current in turns, and their answers.
 struct Lookups {
     keys: Vec<[u8; KEY_SIZE]>,
     /// By version, less 1.
@@ -87,14 +87,14 @@ impl Lookups {
         Lookups { keys, expected: [rows(&old), rows(&new)] }
     }
 
-    /// Brings what is looked up into the page cache: waiting for the device is no stall.
+    /// Reads the looked-up data into the page cache, so that no lookup waits for the device.
     fn warm_up(&self, scene: &Scene<'_>, store: &Path, number: u64) -> Result<()> {
         let version = scene.open_version(store, number, Access::Cached)?;
         Ok(self.keys.iter().try_for_each(|key| version.get_with(key, &mut |_| {}))?)
     }
 }
 
-/// What is going on, for the reader's notes.
+/// The phase, for the reader's records.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Publishing,
@@ -102,14 +102,13 @@ enum Phase {
     Ended,
 }
 
-/// What the reader noted.
+/// Records of the reader.
 struct Noted {
-    /// From answer to answer, while versions are published, and while they are not.
+    /// Times between answers, while versions are published and while they are not.
     gaps: [Times; 2],
-    /// Those of them in which the reader waited for something: not for its turn on a core, which
-    /// other programs may have.
+    /// Times in which the reader waited for anything but its turn on a core.
     waits: [Times; 2],
-    /// Those of the first group in which the version changed.
+    /// Times of the first group in which the version changed.
     switches: Times,
 }
 
@@ -122,7 +121,7 @@ fn one_case(scene: &Scene<'_>, case: Case) -> Result<()> {
         scene.write_rows("batch", night.rows())?,
     );
     scene.build(&store, &[&input])?;
-    // Merged, the new version shares no file with the old one: all of it is opened anew.
+    // A merged version shares no file with the old one, so all files are opened again.
     let made = scene.update(&store, &[&batch], Mode::Merge)?;
     scene.check(&store, &made.info, &History::of(base).and(night))?;
     scene.remove(&input)?;
@@ -151,15 +150,15 @@ fn one_case(scene: &Scene<'_>, case: Case) -> Result<()> {
     ensure(refreshes? >= written.publishes.total(), || "a version was never opened".to_owned())?;
     drop((follower, writer));
     remove_all(&store)?;
-    tell(scene, case, &written, &noted);
+    report(scene, case, &written, &noted);
     Ok(())
 }
 
-/// What the writer noted.
+/// Records of the writer.
 struct Written {
     publishes: Times,
     publish_seconds: f64,
-    /// Until the follower has the version, its publishing included.
+    /// Time from the start of publishing until the follower has the version.
     visible: Times,
 }
 
@@ -208,7 +207,7 @@ fn wait_for(follower: &Follower, number: u64, since: Instant) -> Result<()> {
     Ok(())
 }
 
-/// Opens what is current, again and again; returns how often it was another version.
+/// Refreshes again and again; returns how often the version changed.
 fn refresh(follower: &Follower, phase: &AtomicUsize) -> Result<u64> {
     let mut refreshes = 0;
     while phase.load(Relaxed) != Phase::Ended as usize {
@@ -252,7 +251,7 @@ fn read(follower: &Follower, lookups: &Lookups, phase: &AtomicUsize) -> Result<N
     }
 }
 
-fn tell(scene: &Scene<'_>, case: Case, written: &Written, noted: &Noted) {
+fn report(scene: &Scene<'_>, case: Case, written: &Written, noted: &Noted) {
     let publishes = written.publishes.total();
     let say = |what: &str, value, unit| {
         scene.say(&format!("store.publish{}.{what}", case.name), value, unit, scene.pairs.count);

@@ -1,4 +1,4 @@
-//! A store on the device to be measured: built, updated, taken back, checked.
+//! A store on the device to be measured: building, updating, rolling back, checking.
 
 use super::{
     super::{
@@ -7,7 +7,7 @@ use super::{
         ensure,
         measure::{Report, process_seconds, wall_seconds},
         pairs::{Pairs, Row, RowFile},
-        table::pick,
+        random::pick,
     },
     night::History,
 };
@@ -28,10 +28,10 @@ use std::{
     sync::Arc,
 };
 
-/// Measurements of one kind: the middle one is reported.
+/// Number of measurements of one kind; the median is reported.
 pub(super) const ROUNDS: usize = 3;
 
-/// Lookups by which a version is checked that is not read as a whole.
+/// Number of lookups that check a version which is not read in full.
 const LOOKUPS: u64 = 1000;
 
 /// One store, and the pairs in it.
@@ -40,14 +40,14 @@ pub(super) struct Scene<'a> {
     pub(super) report: &'a Report,
     pub(super) folder: &'a Path,
     pub(super) pairs: Pairs,
-    /// Memory in which inputs are sorted, in bytes.
+    /// Memory budget for sorting, in bytes.
     pub(super) memory: usize,
     pub(super) disk: Arc<dyn Disk>,
     counts: Arc<Counts>,
     versions: std::cell::Cell<u64>,
 }
 
-/// What making a version took.
+/// Cost of making a version.
 pub(super) struct Made {
     pub(super) info: VersionInfo,
     pub(super) seconds: f64,
@@ -69,7 +69,7 @@ impl<'a> Scene<'a> {
         Scene { bench, report, folder, pairs, memory, disk: Arc::new(disk), counts, versions }
     }
 
-    /// Where a store is.
+    /// Returns the folder of a store.
     pub(super) fn store(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -90,7 +90,7 @@ impl<'a> Scene<'a> {
         Arc::new(Threads::new(self.bench.threads))
     }
 
-    /// What moved since the last call.
+    /// Returns the bytes moved since the last call.
     pub(super) fn moved(&self) -> Moved {
         self.counts.take()
     }
@@ -131,7 +131,7 @@ impl<'a> Scene<'a> {
         self.make(&executor, inputs, mode, open)
     }
 
-    /// From the first row that is read to the version that is there and published.
+    /// Measures from the first row read to the published version.
     fn make(
         &self,
         executor: &Arc<dyn Executor>,
@@ -153,12 +153,12 @@ impl<'a> Scene<'a> {
             Ok((writer, info))
         });
         let cpu_seconds = process_seconds() - cpu;
-        // What the writer still does in the background when it goes is not waited for above.
+        // Dropping the writer waits for its background jobs, which are not measured above.
         let (_, info) = made?;
         Ok(Made { info, seconds, cpu_seconds, moved: self.moved() })
     }
 
-    /// Goes back to the version before, and removes the one that was published.
+    /// Rolls back to the version before, and removes the published one.
     pub(super) fn take_back(&self, store: &Path) -> Result<()> {
         let mut writer = self.open(store)?;
         writer.roll_back()?;
@@ -178,7 +178,7 @@ impl<'a> Scene<'a> {
         Ok(Version::open(&self.disk, store, number, options)?)
     }
 
-    /// Looks some pairs up.
+    /// Looks up some pairs.
     pub(super) fn check(&self, store: &Path, info: &VersionInfo, history: &History) -> Result<()> {
         let version = self.open_version(store, info.name.number, Access::Cached)?;
         for i in (0..LOOKUPS).map(|i| pick(i, self.bench.seed, history.numbers())) {
@@ -190,7 +190,7 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Reads and compares all of a version.
+    /// Reads and compares all entries of a version.
     pub(super) fn check_all(
         &self,
         store: &Path,
@@ -218,7 +218,7 @@ impl<'a> Scene<'a> {
         ensure(count == history.count(), || format!("{count} pairs, not {}", history.count()))
     }
 
-    /// Prints a figure over so many pairs.
+    /// Prints a figure over a number of pairs.
     pub(super) fn say(&self, name: &str, value: f64, unit: &str, count: u64) {
         self.report.add(name, value, unit, count, count * self.pairs.size() as u64);
     }
@@ -228,7 +228,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// The middle one of some numbers, or the mean of the middle two.
+/// Returns the median of some numbers.
 pub(super) fn median(mut numbers: Vec<f64>) -> f64 {
     assert!(!numbers.is_empty());
     numbers.sort_by(f64::total_cmp);

@@ -1,12 +1,12 @@
-//! How long lookups take, each of millions: none is forgotten.
+//! A histogram of lookup times that counts each of millions.
 
 use std::time::Duration;
 
-/// Parts of a power of two that are told apart.
+/// Buckets per power of two.
 const PARTS: u64 = 64;
 const PARTS_LOG2: u32 = PARTS.ilog2();
 
-/// Times, counted by their size to 1 part in 64.
+/// Times, counted with a resolution of 1/64.
 #[derive(Clone, Debug)]
 pub(super) struct Times {
     counts: Vec<u64>,
@@ -36,7 +36,7 @@ impl Times {
         self.max_ns as f64 / 1e6
     }
 
-    /// The time that this part of all stay within, in microseconds; 0 if there are none.
+    /// Returns the time that this fraction of all stays within, in microseconds; 0 if there are none.
     pub(super) fn quantile_us(&self, part: f64) -> f64 {
         let rank = (self.total as f64 * part).ceil() as u64;
         let mut passed = 0;
@@ -55,7 +55,7 @@ fn bucket(ns: u64) -> usize {
     (u64::from(shift) * PARTS + (ns >> shift)) as usize
 }
 
-/// The least time that is counted in a bucket.
+/// Returns the least time that is counted in a bucket.
 fn least_ns(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     let shift = (bucket / PARTS).saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Batches of all sizes, against rebuilding.
+//! Measures batches of all sizes against rebuilding.
 
 use super::{
     super::{
@@ -13,10 +13,10 @@ use crate::failure::Result;
 use hashfold::store::Mode;
 use std::path::Path;
 
-/// Key and value of a pair, in bytes.
+/// Size of key and value, in bytes.
 const PAIR_SIZE: u64 = 1024;
 
-/// Names, and the rows of a batch in thousandths of the pairs that are there.
+/// Names of batches, and their rows in thousandths of the present pairs.
 const BATCHES: [(&str, u64); 4] = [("0p1", 1), ("1", 10), ("10", 100), ("100", 1000)];
 
 const MODES: [(&str, Mode); 2] = [("auto", Mode::Auto), ("merge", Mode::Merge)];

@@ -1,4 +1,4 @@
-//! One batch of a tenth, merged.
+//! Measures merging a batch of a tenth of the pairs.
 
 use super::{
     super::{
@@ -27,16 +27,16 @@ pub(super) fn run(bench: &StoreBench, report: &Report, folder: &Path) -> Result<
     Ok(())
 }
 
-/// One round: what the merge took, and what the device could have done meanwhile.
+/// One round: the cost of the merge, and the ideal time of the device.
 struct Round {
     made: Made,
-    /// The time in which the device moves the old pairs, the batch and the new pairs.
+    /// Time in which the device moves the old pairs, the batch and the new pairs.
     device_seconds: f64,
     device_rate: f64,
     peak_mib: f64,
 }
 
-/// Measures one size of pairs; returns the part of the bytes moved in those that must move.
+/// Measures one size of pairs; returns the bytes moved as a multiple of those that must move.
 fn one_size(scene: &Scene<'_>) -> Result<f64> {
     let base = scene.pairs.count;
     let store = scene.store("store");
@@ -58,7 +58,7 @@ fn one_size(scene: &Scene<'_>) -> Result<f64> {
     }
     scene.remove(&batch)?;
     remove_all(&store)?;
-    Ok(tell(scene, night, &rounds))
+    Ok(report(scene, night, &rounds))
 }
 
 fn must_read(scene: &Scene<'_>, night: Night) -> u64 {
@@ -84,7 +84,7 @@ fn one_round(scene: &Scene<'_>, store: &Path, batch: &RowFile, night: Night) -> 
     Ok(Round { made, device_seconds, device_rate: rates.mixed(), peak_mib })
 }
 
-fn tell(scene: &Scene<'_>, night: Night, rounds: &[Round]) -> f64 {
+fn report(scene: &Scene<'_>, night: Night, rounds: &[Round]) -> f64 {
     let must_move = (must_read(scene, night) + must_write(scene, night)) as f64;
     let name = scene.pairs.name;
     let say = |what: &str, unit, of: &dyn Fn(&Round) -> f64| {

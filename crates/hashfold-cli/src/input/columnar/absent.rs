@@ -1,4 +1,4 @@
-//! In place of the columnar formats, in a command that was compiled without them.
+//! Refuses the columnar formats in a command that was compiled without them.
 
 use super::{Format, Reader, selection::Selection, source::Meter};
 use crate::failure::{Failure, Result};

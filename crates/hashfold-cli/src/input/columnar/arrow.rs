@@ -1,4 +1,4 @@
-//! Arrow IPC: streams, and files (Feather), which are a stream between two magics.
+//! Arrow IPC: streams, and files (Feather), which are a stream between two magic numbers.
 
 use super::rows::Columnar;
 use crate::{
@@ -18,19 +18,19 @@ use std::io::{self, BufReader, Chain, Cursor, Read as _};
 
 const MAGIC: &[u8] = b"ARROW1";
 
-/// The magic at the start of a file is filled up with zeros to a multiple of this, in bytes.
+/// The magic number at the start of a file is padded with zeros to a multiple of this, in bytes.
 const WORD_BYTES: usize = 8;
 
 const BUFFER_BYTES: usize = 1 << 18;
 
 type Stream = BufReader<Chain<Cursor<Vec<u8>>, Bytes>>;
 
-/// Reads one input.
+/// Reads one Arrow IPC input.
 pub(super) struct ArrowReader {
     file: String,
     columnar: Columnar,
     batches: StreamReader<Stream>,
-    /// Whether the stream is inside of a file, which ends with a magic.
+    /// Whether the stream is inside of a file, which ends with a magic number.
     in_file: bool,
 }
 
@@ -72,7 +72,7 @@ impl Reader for ArrowReader {
     }
 }
 
-/// The failure of the decoder: of a read, or of bytes that are not Arrow IPC.
+/// Makes a failure for the decoder: of a read, or of bytes that are not Arrow IPC.
 fn unreadable(path: &str, error: &ArrowError) -> Failure {
     match error {
         ArrowError::IoError(_, source) => read_failure(path, source),
@@ -83,7 +83,7 @@ fn unreadable(path: &str, error: &ArrowError) -> Failure {
     }
 }
 
-/// The next bytes, fewer only at the end.
+/// Reads the next bytes; fewer only at the end.
 fn take_word(bytes: &mut Bytes) -> io::Result<Vec<u8>> {
     let mut word = Vec::with_capacity(WORD_BYTES);
     bytes.take(WORD_BYTES as u64).read_to_end(&mut word)?;

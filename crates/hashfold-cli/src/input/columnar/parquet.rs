@@ -1,4 +1,4 @@
-//! Parquet files. Only the columns that are needed are read.
+//! Parquet files; reads only the columns that are needed.
 
 use super::rows::Columnar;
 use crate::{
@@ -20,19 +20,19 @@ use parquet::{
     errors::ParquetError,
 };
 
-/// Rows read at once, at most.
+/// Maximum number of rows read at once.
 const BATCH_ROWS: usize = 4096;
 
-/// Values read at once: of files with many columns fewer rows are.
+/// Maximum number of values read at once; files with many columns are read in fewer rows.
 const BATCH_VALUES: usize = 1 << 20;
 
-/// Reads one input.
+/// Reads one Parquet input.
 pub(super) struct ParquetReader {
     file: String,
     columnar: Columnar,
     batches: ParquetRecordBatchReader,
     rows: u64,
-    /// The size of the file, for the meter, which sees nothing of reads in any order.
+    /// Size of the file, for the meter, which does not see reads at random offsets.
     bytes: u64,
     meter: Meter,
 }

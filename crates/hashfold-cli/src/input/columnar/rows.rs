@@ -1,7 +1,7 @@
-//! Rows out of Arrow batches, for Parquet and Arrow files.
+//! Turns Arrow batches of Parquet and Arrow files into rows.
 //!
-//! Numbers, dates and timestamps keep their types, text and bytes their bytes. Decimals, times
-//! and durations become text, lists, structs and maps JSON.
+//! Numbers, dates and timestamps keep their types; text and bytes keep their bytes. Decimals, times
+//! and durations become text. Lists, structs and maps become JSON.
 
 use crate::{
     failure::{Failure, Result},
@@ -24,21 +24,21 @@ use std::collections::HashMap;
 
 const _: () = assert!(cfg!(target_endian = "little"), "rows take the bytes of Arrow's numbers");
 
-/// Where the columns of a batch are, by name.
+/// Positions of the columns of a batch, by name.
 type Places<'a> = HashMap<&'a str, usize>;
 
 type Arrow<T> = Result<T, ArrowError>;
 
 /// Turns the batches of one file into rows.
 pub(super) struct Columnar {
-    /// For messages.
+    /// Name of the file, for messages.
     file: String,
     pub(super) schema: Schema,
-    /// Where the columns are in the file's schema.
+    /// Positions of the columns in the file's schema.
     pub(super) picked: Picked,
     names: Vec<String>,
     options: EncoderOptions,
-    /// The number of the next row, from 1 on.
+    /// Number of the next row, from 1.
     row: u64,
 }
 
@@ -149,11 +149,11 @@ struct Columns<'a> {
     key: Values<'a>,
     values: Vec<Values<'a>>,
     markers: Vec<Values<'a>>,
-    /// One value as text.
+    /// Buffer for a value as text.
     text: Vec<u8>,
 }
 
-/// A column of a batch, in one of the few types in which values are stored.
+/// A column of a batch, in one of the few types that are stored.
 struct Prepared {
     array: ArrayRef,
     field: FieldRef,
@@ -168,11 +168,11 @@ struct Values<'a> {
 }
 
 enum Storage<'a> {
-    /// Little-endian, one after the other.
+    /// Values of fixed size, little-endian, one after the other.
     Fixed { bytes: Buffer, width: usize },
-    /// Value i is between offsets i and i + 1.
+    /// Values of any size; value i is between offsets i and i + 1.
     Variable { bytes: Buffer, offsets: OffsetBuffer<i64> },
-    /// Written one by one.
+    /// Values that are written one by one.
     Json(NullableEncoder<'a>),
 }
 
@@ -220,7 +220,7 @@ impl Values<'_> {
         self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(i))
     }
 
-    /// The bytes of a value that is not JSON.
+    /// Returns the bytes of a value that is not JSON.
     #[inline]
     fn stored(&self, i: usize) -> &[u8] {
         match &self.storage {
@@ -260,7 +260,7 @@ impl Values<'_> {
         }
     }
 
-    /// Appends the value without its length. There is no null beside text and bytes: it is empty.
+    /// Appends the value without its length; a null of text or bytes is empty.
     #[inline]
     fn put_plain(&mut self, i: usize, out: &mut Vec<u8>) {
         let is_null = self.is_null(i);
@@ -273,7 +273,7 @@ impl Values<'_> {
     }
 }
 
-/// How a column of an Arrow type is stored.
+/// Returns the stored kind of a column of an Arrow type.
 fn kind(data_type: &DataType) -> Kind {
     match data_type {
         DataType::Boolean => Kind::Bool,
@@ -303,7 +303,7 @@ fn kind(data_type: &DataType) -> Kind {
     }
 }
 
-/// The Arrow type whose bytes are stored for a column of this kind.
+/// Returns the Arrow type whose bytes are stored for a column of this kind.
 fn stored_type(data_type: &DataType, kind: Kind) -> DataType {
     match (kind, data_type) {
         (_, DataType::Dictionary(_, values)) => stored_type(values, kind),
