@@ -57,6 +57,9 @@ fn matches(pattern: &str, text: &str) -> bool {
     let Some((part, rest)) = pattern.split_once("...") else { return pattern == text };
     let Some(text) = text.strip_prefix(part) else { return false };
     let is_line = (part.is_empty() || part.ends_with('\n')) && rest.starts_with('\n');
+    if is_line && matches(&rest[1..], text) {
+        return true;
+    }
     let ends = text.char_indices().map(|(i, _)| i).chain([text.len()]);
     let reach = match text.find('\n') {
         Some(end) if !is_line => end,
@@ -126,6 +129,7 @@ fn three_dots_stand_for_a_part_of_a_line_or_for_lines() {
         ("a ...\n", "a b\n", true),
         ("a ...\n", "a b\nc\n", false),
         ("a\n...\nd\n", "a\nb\nc\nd\n", true),
+        ("a\n...\nd\n", "a\nd\n", true),
         ("... a ... b\n", "1 a 2 a b\n", true),
         ("a\n", "b\n", false),
     ];

@@ -36,7 +36,7 @@ fn wrong_calls_say_what_to_do() {
         &work,
         "build - --key k --out n",
         2,
-        "which format has standard input? Name it with --format",
+        "expected --format for standard input, which has no file name",
     );
     check(
         &work,
