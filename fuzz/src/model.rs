@@ -115,5 +115,5 @@ fn check(disk: &Arc<dyn Disk>, pairs: &Pairs) {
     }
     let report = table.verify(&Watch::default()).expect("RAM does not fail");
     assert!(report.is_sound(), "{}", report.damage[0]);
-    assert_eq!(report.entries, pairs.len() as u64);
+    assert_eq!(report.figures.entries, pairs.len() as u64);
 }

@@ -11,12 +11,13 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{
-    Error, ErrorClass,
+    Error,
     io::Access,
-    table::{OpenOptions, Table, VerifyReport},
+    table::{OpenOptions, Table, TableFigures},
+    verify::VerifyReport,
 };
-use serde_json::json;
-use std::path::PathBuf;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 
 /// Read every byte of a table, or of a version of a store, and check it
 ///
@@ -56,11 +57,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
     let table = match Table::open(&device::disk(), &args.source.folder, options) {
         Ok(table) => table,
         // Damage that prevents opening the table is reported like any other.
-        Err(error) if error.class() == ErrorClass::Damage => {
-            let report = VerifyReport { damage: vec![error], ..VerifyReport::default() };
-            return args.conclude(&report);
-        }
-        Err(error) => return Err(error.into()),
+        Err(error) => return args.conclude(&VerifyReport::of(error)?),
     };
     let blocks = Some(table.stats().blocks);
     let progress = Progress::start(args.show(), "verifying", Unit::Blocks, blocks);
@@ -78,44 +75,50 @@ impl VerifyArgs {
         if self.json { Show::Json } else { Show::Text }
     }
 
-    fn conclude(&self, report: &VerifyReport) -> Result<Exit> {
-        self.print(report)?;
-        match report.damage.len() as u64 {
-            0 => Ok(Exit::Done),
-            count => Err(Failure {
-                exit: Exit::No,
-                message: format!(
-                    "{}: {} found; restore the table from a copy or build it again",
-                    self.source.folder.display(),
-                    units::counted(count, "problem", "problems")
-                ),
-            }),
-        }
+    fn conclude(&self, report: &VerifyReport<TableFigures>) -> Result<Exit> {
+        let TableFigures { blocks, entries } = report.figures;
+        let folder = &self.source.folder;
+        conclude(
+            folder,
+            &report.damage,
+            self.json.then(|| json!({ "table": folder.to_string_lossy(), "blocks": blocks, "entries": entries })),
+            &format!(
+                "{} in {}",
+                units::counted(entries, "entry", "entries"),
+                units::counted(blocks, "block", "blocks")
+            ),
+            "restore the table from a copy or build it again",
+        )
     }
 
     pub(crate) fn print_damage(&self, damages: &[Error]) -> Result<()> {
         print_damage(damages, self.json)
     }
+}
 
-    fn print(&self, report: &VerifyReport) -> Result<()> {
-        self.print_damage(&report.damage)?;
-        if self.json {
-            let object = json!({
-                "event": "verified", "table": self.source.folder.to_string_lossy(),
-                "blocks": report.blocks, "entries": report.entries,
-                "problems": report.damage.len(),
-            });
-            write_line(object)?;
-        } else if report.damage.is_empty() {
-            write_line(format_args!(
-                "verified {}: {} in {}, no damage",
-                self.source.folder.display(),
-                units::counted(report.entries, "entry", "entries"),
-                units::counted(report.blocks, "block", "blocks")
-            ))?;
-        }
-        Ok(())
+/// Prints the damage that was found in a data set and what was read of it: as an object if one is
+/// given, else as text if there is no damage. Damage is a failure, which says what to do.
+pub(crate) fn conclude(
+    folder: &Path,
+    damage: &[Error],
+    object: Option<Value>,
+    read: &str,
+    remedy: &str,
+) -> Result<Exit> {
+    print_damage(damage, object.is_some())?;
+    let (folder, problems) = (folder.display(), damage.len());
+    if let Some(mut object) = object {
+        object["event"] = json!("verified");
+        object["problems"] = json!(problems);
+        write_line(object)?;
+    } else if damage.is_empty() {
+        write_line(format_args!("verified {folder}: {read}, no damage"))?;
     }
+    if damage.is_empty() {
+        return Ok(Exit::Done);
+    }
+    let found = units::counted(problems as u64, "problem", "problems");
+    Err(Failure { exit: Exit::No, message: format!("{folder}: {found} found; {remedy}") })
 }
 
 /// Prints one line per problem.
@@ -126,7 +129,7 @@ pub(crate) fn print_damage(damages: &[Error], json: bool) -> Result<()> {
     })
 }
 
-fn damage_json(damage: &Error) -> serde_json::Value {
+fn damage_json(damage: &Error) -> Value {
     let place = damage.place();
     json!({
         "event": "problem",

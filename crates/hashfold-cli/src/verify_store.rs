@@ -12,7 +12,8 @@ use crate::{
 };
 use hashfold::{
     ErrorClass,
-    store::{self, CurrentFrom, Mending, Pointer, StoreReport, StoreWriter},
+    store::{self, CurrentFrom, Mending, Pointer, StoreFigures, StoreWriter},
+    verify::VerifyReport,
 };
 use serde_json::json;
 use std::path::Path;
@@ -30,11 +31,11 @@ struct Found {
 }
 
 impl Found {
-    fn add(&mut self, report: &StoreReport) {
-        self.tables += report.tables;
-        self.bytes += report.bytes;
+    fn add(&mut self, report: &VerifyReport<StoreFigures>) {
+        self.tables += report.figures.tables;
+        self.bytes += report.figures.bytes;
         self.problems += report.damage.len() as u64;
-        self.repaired += report.mended;
+        self.repaired += report.figures.mended;
     }
 }
 
@@ -152,7 +153,7 @@ fn check(
     args.print_damage(&report.damage)?;
     found.versions.push(number);
     found.add(&report);
-    if report.mended > 0 {
+    if report.figures.mended > 0 {
         report = verify()?;
     }
     found.left += report.damage.len() as u64;

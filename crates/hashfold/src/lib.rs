@@ -25,6 +25,7 @@ pub mod manifest;
 pub mod run;
 pub mod store;
 pub mod table;
+pub mod verify;
 pub mod wal;
 pub mod work;
 

@@ -2,18 +2,17 @@
 
 use crate::{
     device,
-    failure::{Exit, Failure, Result},
+    failure::{Exit, Result},
     folder,
-    output::write_line,
     progress::{Progress, Show, Unit},
     stop::Stop,
     units,
-    verify::print_damage,
+    verify::conclude,
 };
 use clap::Args;
 use hashfold::{
-    ErrorClass,
-    filter::cascade::{CascadeReport, verify_cascade},
+    filter::cascade::{CascadeFigures, verify_cascade},
+    verify::VerifyReport,
 };
 use serde_json::json;
 use std::path::PathBuf;
@@ -40,41 +39,20 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
     let show = if args.json { Show::Json } else { Show::Text };
     let progress = Progress::start(show, "verifying", Unit::Entries, None);
     let report = verify_cascade(disk.as_ref(), &args.filter, &stop.watch(progress));
-    match report {
-        Ok(report) => args.conclude(&report),
-        // Damage that prevents opening the filter is reported like any other.
-        Err(error) if error.class() == ErrorClass::Damage => {
-            args.conclude(&CascadeReport { damage: vec![error], ..CascadeReport::default() })
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
-impl VerifyArgs {
-    fn conclude(&self, report: &CascadeReport) -> Result<Exit> {
-        let folder = self.filter.display();
-        print_damage(&report.damage, self.json)?;
-        if self.json {
-            write_line(json!({
-                "event": "verified", "filter": folder.to_string(), "runs": report.runs,
-                "items": report.items, "problems": report.damage.len(),
-            }))?;
-        } else if report.is_sound() {
-            write_line(format_args!(
-                "verified {folder}: {} in {}, no damage",
-                units::counted(report.items, "key", "keys"),
-                units::counted(report.runs, "run", "runs")
-            ))?;
-        }
-        match report.damage.len() as u64 {
-            0 => Ok(Exit::Done),
-            count => Err(Failure {
-                exit: Exit::No,
-                message: format!(
-                    "{folder}: {} found; restore the filter from a copy or make it again",
-                    units::counted(count, "problem", "problems")
-                ),
-            }),
-        }
-    }
+    // Damage that prevents opening the filter is reported like any other.
+    let VerifyReport { figures, damage } = report.or_else(VerifyReport::of)?;
+    let CascadeFigures { runs, items, .. } = figures;
+    conclude(
+        &args.filter,
+        &damage,
+        args.json.then(
+            || json!({ "filter": args.filter.to_string_lossy(), "runs": runs, "items": items }),
+        ),
+        &format!(
+            "{} in {}",
+            units::counted(items, "key", "keys"),
+            units::counted(runs, "run", "runs")
+        ),
+        "restore the filter from a copy or make it again",
+    )
 }

@@ -1,8 +1,8 @@
 //! Mending the files of a store that name all others: `CURRENT` and the version files.
 
 use super::{
-    check::{StoreReport, as_damage, as_mendable},
     pointer::{self, Pointer},
+    verify::{StoreFigures, as_damage, as_mendable},
     version::{VersionInfo, numbers},
     write::StoreWriter,
 };
@@ -10,6 +10,7 @@ use crate::{
     error::{Error, ErrorClass, ErrorKind, Place, Result},
     folder::{LockedFolder, TABLES, VERSIONS},
     io::Disk,
+    verify::VerifyReport,
     work::Executor,
 };
 use std::{path::Path, sync::Arc};
@@ -30,7 +31,7 @@ pub struct Mending {
     /// The writer; [`StoreWriter::repair`] mends the tables of a version.
     pub writer: StoreWriter,
     /// The damage of `CURRENT` and of the version files, and the number of files that were mended.
-    pub report: StoreReport,
+    pub report: VerifyReport<StoreFigures>,
     /// The source of the new `CURRENT`, if it was lost or damaged.
     pub current_from: Option<CurrentFrom>,
 }
@@ -55,7 +56,7 @@ impl StoreWriter {
         let copied = copy.map(|copy| Copied::read(disk.as_ref(), copy)).transpose()?;
         let home = LockedFolder::open(disk, folder)?;
         let disk = home.disk.as_ref();
-        let mut report = StoreReport::default();
+        let mut report: VerifyReport<StoreFigures> = VerifyReport::default();
         let (pointer, current_from) = match Pointer::read(disk, folder) {
             Ok(pointer) => {
                 copied.iter().try_for_each(|copied| copied.check_is_of(&pointer))?;
@@ -64,7 +65,7 @@ impl StoreWriter {
                     Some((mut newer, damage)) => {
                         newer.replace(disk, folder)?;
                         report.damage.push(damage);
-                        report.mended += 1;
+                        report.figures.mended += 1;
                         (newer, Some(CurrentFrom::Copy))
                     }
                 }
@@ -79,7 +80,7 @@ impl StoreWriter {
                     disk.create_folder(&folder.join(name))?;
                 }
                 pointer.replace(disk, folder)?;
-                report.mended += 1;
+                report.figures.mended += 1;
                 (pointer, Some(from))
             }
         };
@@ -92,12 +93,12 @@ impl StoreWriter {
     }
 
     /// Restores the lost and damaged version files that the copy has.
-    fn restore_versions(&self, copy: &Path, report: &mut StoreReport) -> Result<()> {
+    fn restore_versions(&self, copy: &Path, report: &mut VerifyReport<StoreFigures>) -> Result<()> {
         for number in self.pointer.versions.iter().map(|version| version.number) {
             if let Err(error) = self.version(number) {
                 report.damage.push(as_mendable(error)?);
                 match self.restore_version(number, copy) {
-                    Ok(_) => report.mended += 1,
+                    Ok(_) => report.figures.mended += 1,
                     Err(error) => report.damage.push(as_damage(error)?),
                 }
             }

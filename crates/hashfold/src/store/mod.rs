@@ -50,7 +50,6 @@
 //! ```
 
 mod batch;
-mod check;
 mod delta;
 mod gates;
 mod join;
@@ -65,12 +64,12 @@ mod slot;
 mod tests;
 mod transfer;
 mod tree;
+mod verify;
 mod version;
 mod write;
 
 pub use self::{
     batch::Batch,
-    check::{StoreReport, verify},
     delta::{DeltaInfo, DeltaReader, VisitChange},
     gates::{Gates, Objection, Report, Sample},
     mend::{CurrentFrom, Mending},
@@ -80,6 +79,7 @@ pub use self::{
     retain::{Reason, Removed, Retention},
     slot::{SLOTS, SlotMap, slot_of},
     transfer::diff,
+    verify::{StoreFigures, verify},
     version::{Attributes, Changes, Chunk, DELTAS_MAX, Layer, Root, Shape, VersionInfo},
     write::{Mode, StoreOptions, StoreWriter, VersionFacts},
 };

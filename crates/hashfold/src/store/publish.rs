@@ -1,10 +1,10 @@
 //! Publishing, rolling back, pinning: changes to the pointer only.
 
 use super::{
-    check::{as_damage, verify},
     gates::{Gates, Objection, Report},
     pointer::Pointer,
     read::Version,
+    verify::{as_damage, verify},
     write::StoreWriter,
 };
 use crate::{

@@ -1,8 +1,8 @@
 //! Retention: which versions are kept, and removing the others.
 
 use super::{
-    check::as_mendable,
     pointer,
+    verify::as_mendable,
     version::file_name,
     write::{StoreWriter, remove_table},
 };

@@ -609,7 +609,7 @@ fn damage_is_named_and_mended_from_another_copy() {
                 assert_eq!(&*place.file, path, "{damage}: {error}");
             }
             let mended = writer.repair(1, Path::new(copy), &Watch::default()).unwrap();
-            assert!(mended.mended > 0, "{} {damage}", path.display());
+            assert!(mended.figures.mended > 0, "{} {damage}", path.display());
             assert!(check().damage.is_empty(), "{} {damage}", path.display());
         }
     }
@@ -649,7 +649,7 @@ fn the_file_of_a_version_is_mended_too_unless_the_copy_has_another_one() {
     for damage in ["gone", "short", "flipped", "long"] {
         harm(disk.as_ref(), &version, damage, 0);
         let mended = writer.repair(1, copy, &Watch::default()).unwrap();
-        assert_eq!((mended.mended, mended.damage.len()), (1, 1), "{damage}");
+        assert_eq!((mended.figures.mended, mended.damage.len()), (1, 1), "{damage}");
         assert!(scan_all(&open(&disk, 1)) == whole, "{damage}");
     }
     // The copy loses its version and makes another one with the same number.
@@ -664,7 +664,7 @@ fn the_file_of_a_version_is_mended_too_unless_the_copy_has_another_one() {
     let [lost, other] = &report.damage[..] else { panic!("{report:?}") };
     assert!(matches!(lost.kind(), ErrorKind::Missing { .. }), "{lost}");
     assert!(matches!(other.kind(), ErrorKind::Mismatch { what: "version id", .. }), "{other}");
-    assert_eq!(report.mended, 0);
+    assert_eq!(report.figures.mended, 0);
 }
 
 fn copy_folder(disk: &dyn Disk, from: &Path, to: &Path) {

@@ -65,6 +65,6 @@ pub use self::{
     read::{Table, VisitValue},
     scan::TableScan,
     trie::{BUCKET_SIZES, CODING_LIMIT_MAX},
-    verify::{DAMAGE_MAX, VerifyReport},
+    verify::{DAMAGE_MAX, TableFigures},
 };
 pub(crate) use self::{build::is_table_file, window::SCAN_BYTES_MAX};

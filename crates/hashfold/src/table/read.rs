@@ -10,7 +10,7 @@ use super::{
     locations::Locations,
     options::{IndexChoice, IndexStats, OpenOptions, TableStats},
     scan::TableScan,
-    verify::{self, VerifyReport},
+    verify::{self, TableFigures},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -21,6 +21,7 @@ use crate::{
     },
     key::KeyHash,
     manifest::{FileEntry, Kind, Manifest},
+    verify::VerifyReport,
     work::Watch,
 };
 use std::{cell::RefCell, iter, ops::Range, path::Path, sync::Arc};
@@ -273,7 +274,7 @@ impl Table {
 
     /// Reads the whole table, and checks every block, the order of the entries, and that the index
     /// finds each entry. Damage is listed in the report. `watch` counts blocks.
-    pub fn verify(&self, watch: &Watch) -> Result<VerifyReport> {
+    pub fn verify(&self, watch: &Watch) -> Result<VerifyReport<TableFigures>> {
         verify::verify(&self.data.file, &self.index, watch)
     }
 

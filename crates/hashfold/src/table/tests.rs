@@ -66,7 +66,7 @@ fn check_table(table: &Table, pairs: &Pairs) {
     check_scan(table, pairs);
     let report = table.verify(&Watch::default()).unwrap();
     assert!(report.is_sound(), "{}", report.damage[0]);
-    assert_eq!(report.entries, pairs.len() as u64);
+    assert_eq!(report.figures.entries, pairs.len() as u64);
 }
 
 #[track_caller]

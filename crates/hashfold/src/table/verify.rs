@@ -6,40 +6,30 @@ use crate::{
     io::ALIGNMENT,
     key::KeyHash,
     run::Run,
+    verify::VerifyReport,
     work::Watch,
 };
 
-/// Maximum number of finds in a report.
+/// Maximum number of finds in the report of a table.
 pub const DAMAGE_MAX: usize = 1000;
 
-/// The result of checking a table.
-#[derive(Debug, Default)]
-pub struct VerifyReport {
+/// The amounts that the check of a table counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableFigures {
     /// Number of blocks that were read.
     pub blocks: u64,
     /// Number of entries that were read.
     pub entries: u64,
-    /// The first [`DAMAGE_MAX`] finds of damage, in the order of the file.
-    pub damage: Vec<Error>,
-}
-
-impl VerifyReport {
-    /// Whether no damage was found.
-    pub fn is_sound(&self) -> bool {
-        self.damage.is_empty()
-    }
-
-    fn add(&mut self, damage: Error) {
-        if self.damage.len() < DAMAGE_MAX {
-            self.damage.push(damage);
-        }
-    }
 }
 
 /// Number of blocks between two calls of the watch.
 const WATCH_BLOCKS: u64 = 1024;
 
-pub(super) fn verify(file: &DataFile, index: &Index, watch: &Watch) -> Result<VerifyReport> {
+pub(super) fn verify(
+    file: &DataFile,
+    index: &Index,
+    watch: &Watch,
+) -> Result<VerifyReport<TableFigures>> {
     let mut report = VerifyReport::default();
     let mut scan = TableScan::new(file);
     let mut check = Check { file, index, last: (KeyHash::from_bits(0), Vec::new()) };
@@ -53,7 +43,7 @@ pub(super) fn verify(file: &DataFile, index: &Index, watch: &Watch) -> Result<Ve
             Err(error) => {
                 // An entry that continues in a damaged block has reported it already.
                 if report.damage.last().is_none_or(|last| last.place() != error.place()) {
-                    report.add(error);
+                    add(&mut report, error);
                 }
                 let next = scan.next_block();
                 scan.resume_at(next);
@@ -64,13 +54,19 @@ pub(super) fn verify(file: &DataFile, index: &Index, watch: &Watch) -> Result<Ve
             seen = scan.next_block();
         }
     }
-    report.blocks = scan.next_block();
-    if report.is_sound() && report.entries != file.totals.entries {
-        let expected = file.totals.entries.to_string();
-        report.add(Error::field("entries", expected, report.entries).at(file.file.place()));
+    report.figures.blocks = scan.next_block();
+    if report.is_sound() && report.figures.entries != file.totals.entries {
+        let (expected, got) = (file.totals.entries.to_string(), report.figures.entries);
+        add(&mut report, Error::field("entries", expected, got).at(file.file.place()));
     }
-    watch.add(report.blocks - seen)?;
+    watch.add(report.figures.blocks - seen)?;
     Ok(report)
+}
+
+fn add(report: &mut VerifyReport<TableFigures>, damage: Error) {
+    if report.damage.len() < DAMAGE_MAX {
+        report.damage.push(damage);
+    }
 }
 
 struct Check<'a> {
@@ -80,25 +76,27 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn entry(&mut self, scan: &TableScan, report: &mut VerifyReport) {
+    fn entry(&mut self, scan: &TableScan, report: &mut VerifyReport<TableFigures>) {
         let entry = scan.entry();
         let at = scan.position();
         let place = self.place(at);
         let (last_hash, last_key) = &mut self.last;
-        if report.entries > 0 && (*last_hash, last_key.as_slice()) >= (entry.hash, entry.key) {
+        if report.figures.entries > 0
+            && (*last_hash, last_key.as_slice()) >= (entry.hash, entry.key)
+        {
             let kind = ErrorKind::Order { previous: *last_hash, got: entry.hash };
-            report.add(Error::new(kind).at(&place));
+            add(report, Error::new(kind).at(&place));
         }
         *last_hash = entry.hash;
         last_key.clear();
         last_key.extend(entry.key);
         // After damage the ranks of entries are unknown.
-        if report.is_sound() && !self.index.agrees(report.entries, entry.hash, at) {
+        if report.is_sound() && !self.index.agrees(report.figures.entries, entry.hash, at) {
             let got = "elsewhere; build the index again";
             let error = Error::field("place of the entry in the index", "here", got);
-            report.add(error.at(&place));
+            add(report, error.at(&place));
         }
-        report.entries += 1;
+        report.figures.entries += 1;
     }
 
     fn place(&self, at: Position) -> crate::error::Place {

@@ -96,8 +96,8 @@ fn cascades_of_version_1_are_read() {
         check_snapshot(&OsDisk, &folder, mode);
         let report = verify_cascade(&OsDisk, &folder, &Watch::default()).unwrap();
         assert!(report.is_sound(), "{}", report.damage[0]);
-        assert!(report.runs > 1);
-        assert!(report.logged > 100);
+        assert!(report.figures.runs > 1);
+        assert!(report.figures.logged > 100);
     }
 }
 

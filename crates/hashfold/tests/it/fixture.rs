@@ -156,7 +156,7 @@ pub(crate) fn check_holds(table: &Table, pairs: &Pairs) {
     assert!(scanned(table).unwrap() == *pairs, "a scan shows all pairs");
     let report = table.verify(&Watch::default()).unwrap();
     assert!(report.is_sound(), "{}", report.damage[0]);
-    assert_eq!(report.entries, pairs.len() as u64);
+    assert_eq!(report.figures.entries, pairs.len() as u64);
 }
 
 /// The files of a folder, with their bytes.

@@ -524,7 +524,7 @@ fn check_nothing_half_mended(disk: &dyn Disk) {
 #[test]
 fn a_repair_that_is_interrupted_anywhere_can_be_done_again() {
     let mend = |writer: &mut StoreWriter| {
-        writer.repair(2, Path::new("copy"), &Watch::default()).map(|report| report.mended)
+        writer.repair(2, Path::new("copy"), &Watch::default()).map(|report| report.figures.mended)
     };
     let faults = [
         |operation| Fault::PowerCut { operation },

@@ -281,7 +281,7 @@ fn a_pointer_is_made_from_the_version_files_where_there_is_no_copy() {
         }
         let mending = mend(&disk, None).unwrap();
         assert_eq!(mending.current_from, Some(CurrentFrom::Versions));
-        assert_eq!((mending.report.damage.len(), mending.report.mended), (1, 1));
+        assert_eq!((mending.report.damage.len(), mending.report.figures.mended), (1, 1));
         let pointer = mending.writer.pointer();
         // Each version was made from the one before, which was current then; it is unknown whether
         // the last one passed its gates.

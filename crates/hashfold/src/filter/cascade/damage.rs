@@ -169,7 +169,7 @@ fn a_later_log_counts_only_if_it_was_synced() {
         let seq = filter.seq() as usize;
         assert!(found.iter().enumerate().all(|(i, &found)| found == (i < seq)));
         assert_eq!(
-            verify_cascade(&*disk_of(files), folder(), &Watch::default())?.logged,
+            verify_cascade(&*disk_of(files), folder(), &Watch::default())?.figures.logged,
             seq as u64
         );
         Ok::<_, Error>(seq)

@@ -44,5 +44,5 @@ pub use self::{
     options::{CASCADE_MEMORY_DEFAULT, CASCADE_MEMORY_MIN, CascadeOptions, CascadeSettings},
     snapshot::{Snapshot, SnapshotScan},
     stats::{CascadeStats, EpochStats},
-    verify::{CascadeReport, verify_cascade},
+    verify::{CascadeFigures, verify_cascade},
 };

@@ -10,9 +10,10 @@ use super::{
     wal,
 };
 use crate::{
-    error::{Error, ErrorClass, Result},
+    error::{Error, Result},
     fingerprints::{Ascent, FingerprintBatch, Fingerprints},
     io::{Access, Disk},
+    verify::VerifyReport,
     work::{Executor, Inline, Watch},
 };
 use std::{path::Path, sync::Arc};
@@ -20,35 +21,15 @@ use std::{path::Path, sync::Arc};
 /// One read, in bytes.
 const UNIT_SIZE: usize = 1 << 20;
 
-/// What a check of a cascade filter found.
-#[derive(Debug, Default)]
-pub struct CascadeReport {
-    /// Runs that were read.
+/// The amounts that the check of a cascade filter counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CascadeFigures {
+    /// Number of runs that were read.
     pub runs: u64,
-    /// Fingerprints that were read.
+    /// Number of fingerprints that were read.
     pub items: u64,
-    /// Changes in logs that are not in runs yet.
+    /// Number of changes in the WAL that are not in runs yet.
     pub logged: u64,
-    /// What is wrong: one find a run, and one in the logs.
-    pub damage: Vec<Error>,
-}
-
-impl CascadeReport {
-    /// Whether nothing is wrong.
-    pub fn is_sound(&self) -> bool {
-        self.damage.is_empty()
-    }
-
-    /// Takes note of damage; other errors end the check.
-    fn note<T>(&mut self, checked: Result<T>) -> Result<Option<T>> {
-        match checked {
-            Err(error) if error.class() == ErrorClass::Damage => {
-                self.damage.push(error);
-                Ok(None)
-            }
-            checked => checked.map(Some),
-        }
-    }
 }
 
 /// Reads all of the filter in a folder, while nobody writes to it: every checksum, the order of
@@ -57,23 +38,29 @@ impl CascadeReport {
 ///
 /// # Errors
 /// If the manifest cannot be read, or the device fails.
-pub fn verify_cascade(disk: &dyn Disk, folder: &Path, watch: &Watch) -> Result<CascadeReport> {
+pub fn verify_cascade(
+    disk: &dyn Disk,
+    folder: &Path,
+    watch: &Watch,
+) -> Result<VerifyReport<CascadeFigures>> {
     let (identity, state) = recovery::read_state(disk, folder)?;
     recovery::check_newest(disk, folder, &identity, &state)?;
-    let mut report = CascadeReport::default();
+    let mut report: VerifyReport<CascadeFigures> = VerifyReport::default();
     // One run is open at a time.
     let budget = MemoryBudget::unlimited();
     for epoch in &state.epochs {
         for (number, range) in ranges(epoch, &identity) {
-            report.runs += 1;
+            report.figures.runs += 1;
             let name = identity.run(number);
-            let checked = RunFile::open(disk, folder, name, Access::Direct, &budget)
-                .and_then(|run| check(&Arc::new(run), range, &identity, &mut report.items, watch));
+            let checked =
+                RunFile::open(disk, folder, name, Access::Direct, &budget).and_then(|run| {
+                    check(&Arc::new(run), range, &identity, &mut report.figures.items, watch)
+                });
             report.note(checked)?;
         }
     }
     let checked = check_logs(disk, folder, &identity, &state);
-    report.logged = report.note(checked)?.unwrap_or(state.seq) - state.seq;
+    report.figures.logged = report.note(checked)?.unwrap_or(state.seq) - state.seq;
     Ok(report)
 }
 

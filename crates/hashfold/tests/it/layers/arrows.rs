@@ -4,9 +4,10 @@ use super::sources::{Source, check, sources};
 use std::collections::BTreeSet;
 
 /// The core: each module may use those before it, and itself.
-const CORE: [&str; 12] = [
+const CORE: [&str; 13] = [
     "key",
     "error",
+    "verify",
     "codec",
     "checksum",
     "work",

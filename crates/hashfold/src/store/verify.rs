@@ -12,27 +12,31 @@ use crate::{
     error::{Error, ErrorClass, ErrorKind, Place, Result},
     folder::{TABLES, VERSIONS},
     io::{Access, Buffer, Disk, replace_file},
+    verify::VerifyReport,
     work::Watch,
 };
 use std::path::Path;
 
-/// The result of checking a store.
-#[derive(Debug, Default)]
-pub struct StoreReport {
+/// The amounts that checking and mending a store count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreFigures {
     /// Number of tables that were read.
     pub tables: u64,
     /// Number of bytes that were read.
     pub bytes: u64,
-    /// The damage that was found, each with its file and, for a piece of a file, its offset.
-    pub damage: Vec<Error>,
     /// Number of pieces and files that were mended.
     pub mended: u64,
 }
 
 /// Reads all files of a version and compares them with the hashes of the bytes that were written.
 /// `watch` counts bytes.
-pub fn verify(disk: &dyn Disk, folder: &Path, number: u64, watch: &Watch) -> Result<StoreReport> {
-    let mut report = StoreReport::default();
+pub fn verify(
+    disk: &dyn Disk,
+    folder: &Path,
+    number: u64,
+    watch: &Watch,
+) -> Result<VerifyReport<StoreFigures>> {
+    let mut report = VerifyReport::default();
     let path = folder.join(VERSIONS).join(file_name(number));
     let of = Pointer::read(disk, folder).ok();
     // The lock prevents a removal, so a file that is gone is damage.
@@ -50,7 +54,7 @@ pub fn verify(disk: &dyn Disk, folder: &Path, number: u64, watch: &Watch) -> Res
     };
     for layer in info.layers() {
         let table = folder_of(&folder.join(TABLES), layer.table);
-        report.tables += 1;
+        report.figures.tables += 1;
         let tree = match Tree::read(disk, &table, layer.table, &layer.root) {
             Ok(tree) => tree,
             Err(error) => {
@@ -69,7 +73,7 @@ fn check_file(
     disk: &dyn Disk,
     table: &Path,
     tree: &FileTree,
-    report: &mut StoreReport,
+    report: &mut VerifyReport<StoreFigures>,
     watch: &Watch,
 ) -> Result<()> {
     let path = table.join(&tree.name);
@@ -85,10 +89,10 @@ fn check_file(
         let error = Error::field("file size", tree.size().to_string(), size);
         report.damage.push(error.at(file.place()));
     }
-    let StoreReport { damage, bytes, .. } = report;
+    let VerifyReport { damage, figures } = report;
     check_pieces(file.as_ref(), tree, &mut |piece, good| {
         let len = piece.bytes.end - piece.bytes.start;
-        *bytes += len;
+        figures.bytes += len;
         if good.is_none() && piece.bytes.end <= size {
             let error = Error::field("BLAKE3 of a piece", tree::hex(&piece.hash), "another");
             let error = error.at(&file.place().offset(piece.bytes.start));
@@ -122,7 +126,12 @@ impl StoreWriter {
     /// Mends a version from another copy of the store, in the folder `other`: copies each piece
     /// that is missing or damaged here and whole there. Returns the damage, and the number of
     /// pieces that were mended. `watch` counts bytes that were checked.
-    pub fn repair(&mut self, number: u64, other: &Path, watch: &Watch) -> Result<StoreReport> {
+    pub fn repair(
+        &mut self,
+        number: u64,
+        other: &Path,
+        watch: &Watch,
+    ) -> Result<VerifyReport<StoreFigures>> {
         self.settle()?;
         let (info, lost) = match self.version(number) {
             Ok(info) => (info, None),
@@ -132,7 +141,7 @@ impl StoreWriter {
                     Ok(info) => (info, Some(lost)),
                     Err(error) => {
                         let damage = vec![lost, as_damage(error)?];
-                        return Ok(StoreReport { damage, ..StoreReport::default() });
+                        return Ok(VerifyReport { damage, ..VerifyReport::default() });
                     }
                 }
             }
@@ -141,12 +150,14 @@ impl StoreWriter {
         if !report.damage.is_empty() {
             for layer in info.layers() {
                 // Damage that the copy cannot mend is reported, and the rest is mended.
-                if let Err(error) = self.repair_table(&info, layer, other, &mut report.mended) {
+                if let Err(error) =
+                    self.repair_table(&info, layer, other, &mut report.figures.mended)
+                {
                     report.damage.push(as_damage(error)?);
                 }
             }
         }
-        report.mended += u64::from(lost.is_some());
+        report.figures.mended += u64::from(lost.is_some());
         report.damage.extend(lost);
         Ok(report)
     }
