@@ -3,9 +3,9 @@
 use crate::forge::{EDIT_SIZE, change_bytes, seal_header};
 use hashfold::{
     Seed,
+    env::Env,
     io::{ALIGNMENT, Access, Disk, MemoryDisk, Seal, read_all},
     wal::{Wal, WalFolder},
-    work::Inline,
 };
 use std::{
     path::Path,
@@ -18,11 +18,11 @@ const USED: usize = 10 * ALIGNMENT;
 const HEAD_SIZE: usize = 24;
 
 fn home(disk: Arc<MemoryDisk>) -> WalFolder {
-    WalFolder { disk, folder: "".into(), seed: Seed(1), id: ID }
+    WalFolder { env: Env { disk, ..Env::system() }, folder: "".into(), seed: Seed(1), id: ID }
 }
 
 fn open(disk: &Arc<MemoryDisk>) -> hashfold::Result<Wal> {
-    Wal::open(home(disk.clone()), 1 << 20, Arc::new(Inline), 0, &mut |_| Ok(()))
+    Wal::open(home(disk.clone()), 1 << 20, 0, &mut |_| Ok(()))
 }
 
 /// What is used of the segments of a log, with records of many sizes.

@@ -107,6 +107,7 @@ pub(crate) struct CountingDisk {
 pub(crate) struct Counts {
     reads: AtomicU64,
     read_bytes: AtomicU64,
+    writes: AtomicU64,
     written_bytes: AtomicU64,
 }
 
@@ -115,6 +116,7 @@ pub(crate) struct Counts {
 pub(crate) struct Moved {
     pub(crate) reads: u64,
     pub(crate) read_bytes: u64,
+    pub(crate) writes: u64,
     pub(crate) written_bytes: u64,
 }
 
@@ -124,8 +126,14 @@ impl Counts {
         Moved {
             reads: self.reads.swap(0, Relaxed),
             read_bytes: self.read_bytes.swap(0, Relaxed),
+            writes: self.writes.swap(0, Relaxed),
             written_bytes: self.written_bytes.swap(0, Relaxed),
         }
+    }
+
+    fn add_writes(&self, count: usize, bytes: usize) {
+        self.writes.fetch_add(count as u64, Relaxed);
+        self.written_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
     fn add_read(&self, len: usize) {
@@ -238,13 +246,13 @@ impl BlockFile for CountingFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.counts.written_bytes.fetch_add(bytes.len() as u64, Relaxed);
+        self.counts.add_writes(1, bytes.len());
         self.file.write_at(offset, bytes)
     }
 
     fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<()> {
         let bytes: usize = writes.iter().map(|(_, bytes)| bytes.len()).sum();
-        self.counts.written_bytes.fetch_add(bytes as u64, Relaxed);
+        self.counts.add_writes(writes.len(), bytes);
         self.file.write_many(writes)
     }
 

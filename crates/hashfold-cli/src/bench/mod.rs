@@ -1,5 +1,6 @@
 //! `hashfold bench`: measures Hashfold on this machine. Answers are checked before a time is reported.
 
+mod core;
 mod device;
 mod filter;
 mod input;
@@ -29,12 +30,42 @@ pub(crate) struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 enum Part {
+    /// Measure the write-ahead log: durable appends from several threads
+    Core(CoreBench),
     /// Measure tables: indexes in RAM, whole builds, cold lookups
     Table(TableBench),
     /// Measure stores: updates, deltas, publishing under readers
     Store(StoreBench),
     /// Measure filters: the cascade on flash, runs and the quotient filter in RAM
     Filter(FilterBench),
+}
+
+/// Options for measuring the core.
+#[derive(Debug, Args)]
+pub(crate) struct CoreBench {
+    /// Number of commits of one thread in a round; 8 threads together make 4 times as many, 64 threads 16 times
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub(crate) commits: u64,
+
+    /// Number of rounds: commits, then bare writes; medians are printed
+    #[arg(long, default_value_t = 41, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) rounds: u64,
+
+    /// Folder for the data, on the device to measure; needs 256 MiB of free space
+    #[arg(long, default_value = "hashfold-bench", value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+
+    /// Measure only this; may be repeated
+    #[arg(long, value_name = "GROUP", value_parser = ["wal"])]
+    pub(crate) only: Vec<String>,
+
+    /// Seed and id of the log
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) seed: u64,
+
+    /// Print one JSON object per measurement
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Options for measuring tables.
@@ -164,6 +195,7 @@ pub(crate) struct FilterBench {
 /// Runs the measurements and prints each when it is done.
 pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     match &args.part {
+        Part::Core(bench) => core::run(bench)?,
         Part::Table(bench) => table::run(bench)?,
         Part::Store(bench) => store::run(bench)?,
         Part::Filter(bench) => filter::run(bench)?,

@@ -22,6 +22,16 @@ fn check<'a>(figures: &[(String, f64)], names: impl Iterator<Item = &'a str>) {
 }
 
 #[test]
+fn the_core_benchmark_prints_each_figure() {
+    let work = Work::new();
+    let figures = figures(&work, "bench core --commits 5 --rounds 3 --dir bench --json");
+    let names = ["commits_s", "ratio_to_bare", "bytes_per_commit", "commits_per_sync"];
+    let names = [1, 8, 64].map(|threads| names.map(|name| format!("core.wal.{threads}.{name}")));
+    check(&figures, names.iter().flatten().map(String::as_str));
+    assert!(!work.path("bench").exists(), "nothing is left");
+}
+
+#[test]
 fn the_table_benchmark_prints_each_figure() {
     let work = Work::new();
     let sizes = "--keys 20000 --data 2MiB --memory 1MiB --dir bench";

@@ -62,18 +62,29 @@ pub(super) struct Batch {
     pub(super) seq: u64,
     /// Sequence number after the last change.
     pub(super) end: u64,
+    /// Length in bytes up to the last record that ends in whole blocks, and the sequence number
+    /// after it.
+    whole: (usize, u64),
+}
+
+/// The last records of a batch, which are left for the next one.
+#[derive(Debug)]
+pub(super) struct Tail {
+    records: Vec<u8>,
+    end: u64,
 }
 
 impl Batch {
     /// Makes an empty batch in a buffer of [`BATCH_SIZE_MAX`] bytes.
     pub(super) fn new(bytes: Buffer, seq: u64) -> Batch {
         assert_eq!(bytes.len(), BATCH_SIZE_MAX);
-        Batch { bytes, len: HEAD_SIZE, seq, end: seq }
+        Batch { bytes, len: HEAD_SIZE, seq, end: seq, whole: (HEAD_SIZE, seq) }
     }
 
     /// Returns the bytes of a batch without records, a mark: all changes before it are durable.
     pub(super) fn mark(seq: u64, seal: Seal) -> Buffer {
-        Batch { bytes: Buffer::zeroed(ALIGNMENT), len: HEAD_SIZE, seq, end: seq }.seal(seal, seq)
+        let bytes = Buffer::zeroed(ALIGNMENT);
+        Batch { bytes, len: HEAD_SIZE, seq, end: seq, whole: (0, seq) }.seal(seal, seq)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -86,6 +97,7 @@ impl Batch {
 
     /// Appends a record, which must fit.
     pub(super) fn push(&mut self, count: u64, payload: &[u8]) {
+        let before = (self.len, self.end);
         let mut room = &mut self.bytes[self.len..];
         for field in [count, payload.len() as u64] {
             let len = write_varint(room, field);
@@ -95,6 +107,28 @@ impl Batch {
         room[..payload.len()].copy_from_slice(payload);
         self.len += payload.len();
         self.end += count;
+        if self.len / ALIGNMENT > before.0 / ALIGNMENT {
+            self.whole = before;
+        }
+    }
+
+    /// Takes off the last records if they would fill less than half of a block, and what is before
+    /// them fills whole blocks: with those of others they make a better one.
+    pub(super) fn cut_tail(&mut self) -> Option<Tail> {
+        let (len, end) = self.whole;
+        if len == HEAD_SIZE || self.len - len >= ALIGNMENT / 2 {
+            return None;
+        }
+        let tail = Tail { records: self.bytes[len..self.len].to_vec(), end: self.end };
+        (self.len, self.end) = (len, end);
+        Some(tail)
+    }
+
+    /// Appends what was taken off the batch before this one, which is empty.
+    pub(super) fn append(&mut self, tail: &Tail) {
+        self.bytes[self.len..][..tail.records.len()].copy_from_slice(&tail.records);
+        self.len += tail.records.len();
+        self.end = tail.end;
     }
 
     /// Returns the size of the batch in its file, in bytes.

@@ -105,7 +105,7 @@ struct SegmentReader {
 impl SegmentReader {
     /// Opens a segment; `None` if a crash came before its header was written.
     fn open(home: &WalFolder, number: u64) -> Result<Option<SegmentReader>> {
-        let file = home.disk.open(&home.path(number), Access::Cached)?;
+        let file = home.env.disk.open(&home.path(number), Access::Cached)?;
         let mut segment = SegmentReader {
             size: file.size()?,
             file,

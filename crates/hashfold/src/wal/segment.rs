@@ -1,9 +1,10 @@
 //! The files of a log: preallocated segments of equal size.
 
 use crate::{
+    env::Env,
     error::Result,
     io::{
-        ALIGNMENT, Access, BlockFile, Buffer, Disk, Seal,
+        ALIGNMENT, Access, BlockFile, Buffer, Seal,
         frame::{FileKind, Header},
     },
     key::Seed,
@@ -18,8 +19,9 @@ const PREFIX: &str = "wal-";
 /// The folder of a log, and the properties that all files of the log share.
 #[derive(Clone, Debug)]
 pub struct WalFolder {
-    /// The disk that the log is on.
-    pub disk: Arc<dyn Disk>,
+    /// The disk that the log is on, the executor that writes in the background, and the clock that
+    /// says how long a commit may wait for others.
+    pub env: Env,
     /// The folder, which exists.
     pub folder: PathBuf,
     /// Seed of the data set.
@@ -36,7 +38,7 @@ impl WalFolder {
 
     /// Returns the numbers of all segments, ascending.
     pub(super) fn list(&self) -> Result<Vec<u64>> {
-        let names = self.disk.list(&self.folder)?;
+        let names = self.env.disk.list(&self.folder)?;
         let number = |name: &String| name.strip_prefix(PREFIX)?.parse().ok();
         let mut numbers: Vec<u64> = names.iter().filter_map(number).collect();
         numbers.retain(|&number| names.iter().any(|name| self.path(number).ends_with(name)));
@@ -50,7 +52,7 @@ impl WalFolder {
 
     /// Removes a segment.
     pub(super) fn remove(&self, number: u64) -> Result<()> {
-        self.disk.remove(&self.path(number))
+        self.env.disk.remove(&self.path(number))
     }
 }
 
@@ -84,30 +86,29 @@ impl Segment {
         let path = home.path(number);
         let file = match spare {
             Some(spare) => Segment::recycle(home, spare, &path, size)?,
-            None => {
-                Segment::create(home, &path, size).inspect_err(|_| _ = home.disk.remove(&path))?
-            }
+            None => Segment::create(home, &path, size)
+                .inspect_err(|_| _ = home.env.disk.remove(&path))?,
         };
         Ok(Segment { number, file, size, offset: ALIGNMENT as u64, is_marked: false })
     }
 
     fn create(home: &WalFolder, path: &Path, size: u64) -> Result<Arc<dyn BlockFile>> {
-        let file = home.disk.create(path, Access::Direct)?;
+        let file = home.env.disk.create(path, Access::Direct)?;
         let mut header = Buffer::zeroed(ALIGNMENT);
         header.copy_from_slice(&home.header().encode());
         file.write_at(0, &header)?;
         file.allocate(size)?;
         file.sync()?;
-        home.disk.sync_folder(&home.folder)?;
+        home.env.disk.sync_folder(&home.folder)?;
         Ok(file)
     }
 
     /// Renames an obsolete segment to another number. Its old batches are not valid any more,
     /// because their seals have the old number.
     fn recycle(home: &WalFolder, spare: u64, path: &Path, size: u64) -> Result<Arc<dyn BlockFile>> {
-        home.disk.rename(&home.path(spare), path)?;
-        home.disk.sync_folder(&home.folder)?;
-        let file = home.disk.open_to_write(path, Access::Direct)?;
+        home.env.disk.rename(&home.path(spare), path)?;
+        home.env.disk.sync_folder(&home.folder)?;
+        let file = home.env.disk.open_to_write(path, Access::Direct)?;
         if file.size()? < size {
             file.allocate(size)?;
             file.sync()?;

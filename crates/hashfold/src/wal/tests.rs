@@ -6,10 +6,9 @@ use super::{
     *,
 };
 use crate::{
+    env::Env,
     error::{ErrorClass, Result},
-    io::{
-        ALIGNMENT, Access, Disk, Extent, Fault, FaultPlan, FaultyDisk, MemoryDisk, OsDisk, read_all,
-    },
+    io::{ALIGNMENT, Access, Disk, Extent, Fault, FaultPlan, FaultyDisk, MemoryDisk, read_all},
     key::Seed,
     work::{Executor, Inline, Threads, testing::Late},
 };
@@ -27,8 +26,8 @@ const SEGMENT_SIZE: u64 = (BATCH_SIZE_MAX + 4 * ALIGNMENT) as u64;
 const ID: u64 = 77;
 
 fn home(disk: &(impl Disk + Clone + 'static)) -> WalFolder {
-    let disk = Arc::new(disk.clone());
-    WalFolder { disk, folder: "".into(), seed: Seed(5), id: ID }
+    let env = Env { disk: Arc::new(disk.clone()), ..Env::system() };
+    WalFolder { env, folder: "".into(), seed: Seed(5), id: ID }
 }
 
 /// The number of changes in the record with this sequence number, and its payload.
@@ -64,7 +63,7 @@ fn check_records(home: &WalFolder, from: u64) -> Result<u64> {
 }
 
 fn open(disk: &(impl Disk + Clone + 'static), from: u64) -> Result<Wal> {
-    Wal::open(home(disk), SEGMENT_SIZE, Arc::new(Inline), from, &mut |_| Ok(()))
+    Wal::open(home(disk), SEGMENT_SIZE, from, &mut |_| Ok(()))
 }
 
 /// The sequence numbers that a log must have kept.
@@ -337,7 +336,9 @@ fn what_any_thread_committed_is_durable() {
         [Arc::new(Inline), Arc::new(Threads::new(2)), Arc::new(Late::new(2, Seed(3)))];
     for executor in executors {
         let disk = FaultyDisk::new(FaultPlan::default());
-        let wal = Wal::open(home(&disk), SEGMENT_SIZE, executor, 0, &mut |_| Ok(())).unwrap();
+        let env = Env { disk: Arc::new(disk.clone()), executor, ..Env::system() };
+        let wal = Wal::open(WalFolder { env, ..home(&disk) }, SEGMENT_SIZE, 0, &mut |_| Ok(()));
+        let wal = wal.unwrap();
         let (committed, is_done) = (AtomicU64::new(0), AtomicBool::new(false));
         let check = |disk: &MemoryDisk, least: u64| {
             let mut next = 0;
@@ -383,9 +384,9 @@ fn what_any_thread_committed_is_durable() {
 #[test]
 fn a_reader_beside_a_writer_sees_all_that_was_committed() {
     let folder = TempDir::new().unwrap();
-    let home =
-        WalFolder { disk: Arc::new(OsDisk), folder: folder.path().into(), seed: Seed(1), id: ID };
-    let wal = Wal::open(home.clone(), SEGMENT_SIZE, Arc::new(Threads::new(1)), 0, &mut |_| Ok(()));
+    let env = Env { executor: Arc::new(Threads::new(1)), ..Env::system() };
+    let home = WalFolder { env, folder: folder.path().into(), seed: Seed(1), id: ID };
+    let wal = Wal::open(home.clone(), SEGMENT_SIZE, 0, &mut |_| Ok(()));
     let (wal, is_done) = (wal.unwrap(), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {

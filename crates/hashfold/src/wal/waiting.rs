@@ -14,7 +14,7 @@ mod sync {
 #[path = "commit.rs"]
 mod commit;
 
-use self::commit::{Commit, Commits};
+use self::commit::{Commit, Commits, Gathered};
 
 /// Number of random orders of a case.
 const ORDERS: usize = 4000;
@@ -44,8 +44,11 @@ impl Log {
         *appended
     }
 
-    fn take(&self) -> Result<(u64, u64)> {
+    /// Takes all, or leaves the last change for the next round if others are to come.
+    fn take(&self, gathered: Gathered) -> Result<(u64, u64)> {
+        let left = u64::from(gathered == Gathered::Some);
         let end = *self.appended.lock().unwrap();
+        let end = (end - left).max(*self.device.lock().unwrap() + 1);
         let faults = &mut *self.faults.lock().unwrap();
         faults.0 = faults.0.wrapping_sub(1);
         if faults.0 == 0 { Err(ErrorKind::Stopped.into()) } else { Ok((end, end)) }
@@ -64,8 +67,13 @@ impl Log {
     }
 
     fn commit(&self, seq: u64) -> Result<Commit> {
-        let done =
-            self.commits.commit(seq, thread::yield_now, || self.take(), |end| self.write(end));
+        let mut patience = 3;
+        let give_way = || {
+            thread::yield_now();
+            patience -= 1;
+            patience > 0
+        };
+        let done = self.commits.commit(seq, give_way, |all| self.take(all), |end| self.write(end));
         if matches!(done, Ok(Commit::Durable)) {
             assert!(*self.device.lock().unwrap() >= seq);
             assert!(self.commits.durable() >= seq);

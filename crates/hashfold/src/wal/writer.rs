@@ -2,7 +2,7 @@
 
 use super::{
     batch::{BATCH_SIZE_MAX, Batch, PAYLOAD_SIZE_MAX, Record},
-    commit::{Commit, Commits},
+    commit::{Commit, Commits, Gathered},
     reader::replay,
     segment::{Segment, WalFolder},
     sync::{Mutex, MutexGuard},
@@ -10,9 +10,9 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Place, Result},
     io::{ALIGNMENT, BlockFile, Buffer, WriteQueue},
-    work::{Executor, Pending},
+    work::Pending,
 };
-use std::{collections::VecDeque, mem, sync::Arc, thread};
+use std::{collections::VecDeque, mem, sync::Arc, thread, time::Duration};
 
 /// Maximum number of batches that are written in the background at once.
 const WRITES_MAX: usize = 4;
@@ -21,25 +21,23 @@ const WRITES_MAX: usize = 4;
 pub const WAL_BYTES_MAX: usize = (WRITES_MAX + 2) * BATCH_SIZE_MAX;
 /// Maximum number of segments that are kept for recycling.
 const SPARES_MAX: usize = 2;
-/// Maximum number of times that the leading thread lets other threads append first, as long as they
-/// do.
-const GATHER_MAX: usize = 64;
+/// Fraction of the time of the last write and sync that the next one may wait for threads to come
+/// back: 1 / `WAIT_PART`. Where syncs take long, larger batches are worth the wait.
+const WAIT_PART: u32 = 16;
 
 /// A log that is being written. All calls may come from several threads at once.
 ///
 /// ```
-/// use hashfold::{Seed, io::MemoryDisk, wal::{Wal, WalFolder}, work::Inline};
-/// use std::sync::Arc;
+/// use hashfold::{Seed, env::Env, wal::{Wal, WalFolder}};
 ///
-/// let disk = Arc::new(MemoryDisk::default());
-/// let home = WalFolder { disk, folder: "".into(), seed: Seed(1), id: 7 };
-/// let wal = Wal::open(home.clone(), 1 << 20, Arc::new(Inline), 0, &mut |_| Ok(()))?;
+/// let home = WalFolder { env: Env::simulated(1), folder: "".into(), seed: Seed(1), id: 7 };
+/// let wal = Wal::open(home.clone(), 1 << 20, 0, &mut |_| Ok(()))?;
 /// let end = wal.append(1, b"a change")?;
 /// wal.commit(end)?; // on the device now
 /// drop(wal);
 ///
 /// let mut seen = Vec::new();
-/// let wal = Wal::open(home, 1 << 20, Arc::new(Inline), 0, &mut |record| {
+/// let wal = Wal::open(home, 1 << 20, 0, &mut |record| {
 ///     seen.push((record.seq, record.payload.to_vec()));
 ///     Ok(())
 /// })?;
@@ -50,7 +48,6 @@ const GATHER_MAX: usize = 64;
 #[derive(Debug)]
 pub struct Wal {
     home: Arc<WalFolder>,
-    executor: Arc<dyn Executor>,
     /// Size of a segment, in bytes.
     segment_size: u64,
     commits: Commits,
@@ -63,6 +60,8 @@ struct Log {
     batch: Batch,
     /// Changes before this sequence number are durable.
     durable: u64,
+    /// Duration of the last write and sync of a commit.
+    round_time: Duration,
     /// The full batches that are being written. The queue also records every other failure.
     queue: WriteQueue,
     current: Option<Segment>,
@@ -109,7 +108,6 @@ impl Wal {
     pub fn open(
         home: WalFolder,
         segment_size: u64,
-        executor: Arc<dyn Executor>,
         from: u64,
         take: &mut dyn FnMut(Record<'_>) -> Result<()>,
     ) -> Result<Wal> {
@@ -127,7 +125,8 @@ impl Wal {
         let log = Log {
             batch: Batch::new(Buffer::zeroed(BATCH_SIZE_MAX), found.end),
             durable: found.end,
-            queue: WriteQueue::new(executor.clone(), WRITES_MAX),
+            round_time: Duration::ZERO,
+            queue: WriteQueue::new(home.env.executor.clone(), WRITES_MAX),
             current: None,
             next_number,
             next: None,
@@ -137,7 +136,6 @@ impl Wal {
         };
         let wal = Wal {
             home: Arc::new(home),
-            executor,
             segment_size,
             commits: Commits::new(found.end),
             log: Mutex::new(log),
@@ -183,10 +181,17 @@ impl Wal {
     /// If a write or a sync failed, now or earlier, every further call fails. If there is no space for
     /// another segment, nothing is lost, and the call can be repeated.
     pub fn commit(&self, seq: u64) -> Result<()> {
-        let gather = || self.gather();
-        let take = || self.take_round();
+        let clock = &self.home.env.clock;
+        let mut until = None;
+        let give_way = || {
+            let until =
+                *until.get_or_insert_with(|| clock.now() + self.log().round_time / WAIT_PART);
+            thread::yield_now();
+            clock.now() < until
+        };
+        let take = |gathered| self.take_round(gathered);
         let write = |round| self.write_round(round).inspect_err(|_| self.log().queue.fail());
-        match self.commits.commit(seq, gather, take, write)? {
+        match self.commits.commit(seq, give_way, take, write)? {
             Commit::Durable => Ok(()),
             Commit::FailedBefore => {
                 Err(Error::new(ErrorKind::FailedBefore { action: "sync" }).at(&self.place()))
@@ -245,18 +250,6 @@ impl Wal {
         Place::file(&self.home.folder)
     }
 
-    /// Lets other threads append, as long as they do, because a sync takes much longer.
-    fn gather(&self) {
-        let mut end = 0;
-        for _ in 0..GATHER_MAX {
-            let before = mem::replace(&mut end, self.end());
-            if end == before {
-                return;
-            }
-            thread::yield_now();
-        }
-    }
-
     /// Starts to write the batch in the background.
     fn write_behind(&self, log: &mut Log) -> Result<()> {
         let mut write = self.take_batch(log)?;
@@ -283,7 +276,7 @@ impl Wal {
         segment.offset += len as u64;
         segment.is_marked = false;
         if segment.offset > segment.size / 2 && log.next.is_none() {
-            log.next = Some(Pending::start(&*self.executor, self.make(log)));
+            log.next = Some(Pending::start(&*self.home.env.executor, self.make(log)));
         }
         Ok(Write { file, offset, bytes, len })
     }
@@ -304,27 +297,32 @@ impl Wal {
         move || Segment::make(&home, number, size, spare)
     }
 
-    /// Takes all records that are not durable; returns the sequence number after them.
-    fn take_round(&self) -> Result<(u64, Round)> {
+    /// Takes the records that are not durable; returns the sequence number after them. If some
+    /// threads are still to come, a few records at the end stay for the next round.
+    fn take_round(&self, gathered: Gathered) -> Result<(u64, Round)> {
         let mut log = self.log();
         log.queue.check("write", &self.place())?;
         log.queue.wait_until(0)?;
-        let write = match log.batch.is_empty() {
-            true => None,
-            false => Some(self.take_batch(&mut log)?),
-        };
+        let cut = |batch: &mut Batch| (gathered == Gathered::Some).then(|| batch.cut_tail());
+        let tail = cut(&mut log.batch).flatten();
+        let end = log.batch.end;
+        let write = (!log.batch.is_empty()).then(|| self.take_batch(&mut log)).transpose();
+        // Also if there was no room: then it goes back to where it was.
+        tail.iter().for_each(|tail| log.batch.append(tail));
         let mut segments = log.unsynced.clone();
         segments.extend(log.current.clone());
-        Ok((log.batch.end, Round { end: log.batch.end, write, segments }))
+        Ok((end, Round { end, write: write?, segments }))
     }
 
     fn write_round(&self, round: Round) -> Result<()> {
         let Round { end, write, segments } = round;
+        let start = self.home.env.clock.now();
         write.as_ref().map_or(Ok(()), Write::run)?;
         segments.iter().try_for_each(|segment| segment.file.sync())?;
         let mut log = self.log();
         log.unsynced.retain(|segment| !segments.iter().any(|synced| synced.has_all_of(segment)));
         log.durable = end;
+        log.round_time = self.home.env.clock.now().saturating_sub(start);
         if let Some(write) = write {
             log.queue.give_buffer(write.bytes);
         }

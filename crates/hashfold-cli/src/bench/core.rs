@@ -1,0 +1,152 @@
+//! The write-ahead log: durable appends from several threads, beside the same writes and syncs without a log.
+
+use super::{
+    CoreBench,
+    device::{CountingDisk, Moved},
+    ensure,
+    measure::{Report, wall_seconds},
+};
+use crate::failure::Result;
+use hashfold::{
+    Seed,
+    env::Env,
+    io::{ALIGNMENT, Access, BlockFile, Buffer, Disk, OsDisk},
+    wal::{Record, Wal, WalFolder, replay},
+    work::Threads,
+};
+use std::{path::Path, sync::Arc, thread};
+
+/// Size of the payload of each append, in bytes.
+const PAYLOAD_SIZE: usize = 100;
+/// Size of the log's segments, in bytes.
+const SEGMENT_SIZE: u64 = 64 << 20;
+/// Numbers of threads that commit at the same time, and how many times as many commits they make together.
+const THREADS: [(u64, u64); 3] = [(1, 1), (8, 4), (64, 16)];
+
+/// The measurements of one round.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    seconds: f64,
+    bare_seconds: f64,
+    moved: Moved,
+}
+
+pub(crate) fn run(bench: &CoreBench) -> Result<()> {
+    let report = Report::new(bench.json, bench.seed, 1);
+    OsDisk.create_folder(&bench.dir)?;
+    for (threads, times) in THREADS {
+        let each = (bench.commits * times).div_ceil(threads);
+        let rounds = rounds(bench, threads, each)?;
+        let (commits, bytes) = ((each * threads) as f64, PAYLOAD_SIZE as u64);
+        let say = |name: &str, unit: &str, value: &dyn Fn(&Round) -> f64| {
+            let mut values: Vec<f64> = rounds.iter().map(value).collect();
+            values.sort_by(f64::total_cmp);
+            let name = format!("core.wal.{threads}.{name}");
+            report.add(&name, values[values.len() / 2], unit, each * threads, bytes);
+        };
+        say("commits_s", "commits/s", &|round| commits / round.seconds);
+        say("ratio_to_bare", "", &|round| round.bare_seconds / round.seconds);
+        say("bytes_per_commit", "bytes", &|round| round.moved.written_bytes as f64 / commits);
+        say("commits_per_sync", "commits", &|round| commits / round.moved.writes as f64);
+    }
+    OsDisk.remove_folder(&bench.dir)?;
+    Ok(())
+}
+
+/// Rounds of commits by so many threads, each followed by the same writes and syncs without a log. No file
+/// is removed before the end: a device that is told of it is slower for a while.
+fn rounds(bench: &CoreBench, threads: u64, each: u64) -> Result<Vec<Round>> {
+    let disk = CountingDisk::default();
+    let counts = disk.counts.clone();
+    let env = Env { disk: Arc::new(disk), executor: Arc::new(Threads::new(1)), ..Env::system() };
+    let home = WalFolder { env, folder: bench.dir.clone(), seed: Seed(bench.seed), id: bench.seed };
+    let wal = Wal::open(home.clone(), SEGMENT_SIZE, 0, &mut |_| Ok(()))?;
+    // The first segment is made before the time begins.
+    wal.commit(wal.append(1, &payload(threads, 0))?)?;
+    let mut bare = Bare::new(&bench.dir.join("bare"))?;
+    let mut rounds = Vec::new();
+    for round in 0..bench.rounds {
+        counts.take();
+        let (seconds, done) = wall_seconds(|| commit_all(&wal, threads, round * each, each));
+        done?;
+        let moved = counts.take();
+        let (bare_seconds, done) = wall_seconds(|| bare.write(moved));
+        done?;
+        rounds.push(Round { seconds, bare_seconds, moved });
+    }
+    drop((wal, bare));
+    check(&home, threads, each * bench.rounds)?;
+    for name in OsDisk.list(&bench.dir)? {
+        OsDisk.remove(&bench.dir.join(name))?;
+    }
+    Ok(rounds)
+}
+
+fn payload(thread: u64, i: u64) -> [u8; PAYLOAD_SIZE] {
+    let mut bytes = [thread as u8; PAYLOAD_SIZE];
+    bytes[..8].copy_from_slice(&i.to_le_bytes());
+    bytes
+}
+
+/// Each thread appends and commits one record after the other.
+fn commit_all(wal: &Wal, threads: u64, first: u64, each: u64) -> hashfold::Result<()> {
+    let commit = |thread| {
+        (first..first + each).try_for_each(|i| wal.commit(wal.append(1, &payload(thread, i))?))
+    };
+    thread::scope(|scope| {
+        let commits: Vec<_> =
+            (0..threads).map(|thread| scope.spawn(move || commit(thread))).collect();
+        commits.into_iter().try_for_each(|thread| thread.join().expect("no commit panics"))
+    })
+}
+
+/// The log holds what was committed, once and in each thread's order.
+fn check(home: &WalFolder, threads: u64, each: u64) -> Result<()> {
+    let mut next = vec![0; threads as usize + 1];
+    let mut is_right = true;
+    let take = &mut |record: Record<'_>| {
+        let thread = u64::from(*record.payload.last().unwrap_or(&0)).min(threads);
+        let i = &mut next[thread as usize];
+        is_right &= record.payload == payload(thread, *i);
+        *i += 1;
+        Ok(())
+    };
+    replay(home, 0, take)?;
+    let is_whole = next[..threads as usize].iter().all(|count| *count == each);
+    ensure(is_right && is_whole, || format!("the log holds {next:?} records of each thread"))
+}
+
+/// A preallocated file that is written and synced, without a log.
+struct Bare {
+    file: Arc<dyn BlockFile>,
+    buffer: Buffer,
+    offset: u64,
+}
+
+impl Bare {
+    fn new(path: &Path) -> Result<Bare> {
+        let file = OsDisk.create(path, Access::Direct)?;
+        let mut buffer = Buffer::zeroed(1 << 20);
+        buffer.fill(1);
+        file.allocate(SEGMENT_SIZE)?;
+        file.write_at(0, &buffer[..ALIGNMENT])?;
+        file.sync()?;
+        Ok(Bare { file, buffer, offset: ALIGNMENT as u64 })
+    }
+
+    /// Writes as many bytes in as many writes, each with a sync.
+    fn write(&mut self, moved: Moved) -> hashfold::Result<()> {
+        let blocks = moved.written_bytes / ALIGNMENT as u64;
+        let start = |i: u64| i * blocks / moved.writes * ALIGNMENT as u64;
+        for i in 0..moved.writes {
+            let len = (start(i + 1) - start(i)) as usize;
+            if self.offset + len as u64 > SEGMENT_SIZE {
+                self.offset = 0;
+            }
+            self.file.write_at(self.offset, &self.buffer[..len])?;
+            self.file.sync()?;
+            self.offset += len as u64;
+        }
+        Ok(())
+    }
+}
