@@ -26,10 +26,10 @@ fn the_documents_are_up_to_date() {
 #[test]
 fn tables_show_the_median_and_the_range_of_the_rows_that_are_wanted() {
     let directive =
-        "<!-- table: r.csv\nwhere: data = small\npeer: system\nrate: keys/s\nnote: \n-->\n";
+        "<!-- table: r.csv\nwhere: data = small\npeer: system\nrate: keys/s\nnote: remark\n-->\n";
     let old = format!("before\n{directive}old\n<!-- end -->\nafter\n");
     let table = "\
-| system | keys/s |  |
+| system | keys/s | remark |
 | --- | ---: | ---: |
 | us, batched | 12,345 [12,000 to 13,000] | says \"ok\" |
 | them | 7.50 | – |
