@@ -1,11 +1,14 @@
 //! Memory that can be read and written with every access mode.
 
-use super::ALIGNMENT;
 use memmap2::{MmapMut, MmapOptions};
 use std::{
     fmt, io,
     ops::{Deref, DerefMut},
 };
+
+/// Alignment in bytes. The size of every framed file is a multiple of it, and so should be offsets,
+/// lengths and buffer addresses of [`Access::Direct`] reads and writes; others cost a copy.
+pub const ALIGNMENT: usize = 4096;
 
 /// The size in bytes from which on buffers are mapped: the system gets the memory back as soon as a
 /// buffer is dropped.

@@ -2,8 +2,8 @@
 
 use super::{
     ALIGNMENT, BlockFile, Buffer, Extent, Extents, FileExtents, Visit,
-    os::OsFile,
-    past_end, read_each,
+    disk::{past_end, read_each},
+    os_file::OsFile,
     uring::{Batch, Ring},
 };
 use crate::error::{Place, Result};

@@ -13,9 +13,9 @@
 
 use super::{
     Access, BlockFile, Disk, Extent, Extents, Lock, MemoryDisk, Visit,
+    disk::{past_end, read_each, refuse_map, refused, within},
     memory::{Content, read_slice, write_slice},
     names::{self, Answer, Locks, Names, clean},
-    past_end, read_each, refuse_map, refused, within,
 };
 use crate::error::{Error, Place, Result};
 use rustix::io::Errno;

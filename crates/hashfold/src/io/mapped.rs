@@ -1,7 +1,7 @@
 //! Files that are read through a memory map.
 #![allow(unsafe_code)]
 
-use super::{BlockFile, Extent, Extents, Visit, os::OsFile, refused};
+use super::{BlockFile, Extent, Extents, Visit, disk::refused, os_file::OsFile};
 use crate::error::{Place, Result};
 use memmap2::{Advice, Mmap};
 

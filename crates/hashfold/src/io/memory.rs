@@ -2,8 +2,8 @@
 
 use super::{
     Access, BlockFile, Disk, Extent, Extents, Lock, Visit,
+    disk::{past_end, read_each, refuse_map, refused, within},
     names::{Locks, Names},
-    past_end, read_each, refuse_map, refused, within,
 };
 use crate::error::{Place, Result};
 use rustix::io::Errno;

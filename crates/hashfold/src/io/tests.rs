@@ -5,13 +5,18 @@ use super::{
     *,
 };
 use crate::{
-    error::ErrorClass,
+    error::{ErrorClass, ErrorKind, Result},
     key::Seed,
     work::{Executor, Inline, Threads},
 };
 use proptest::prelude::*;
 use rustix::io::Errno;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    fmt::Debug,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::Arc,
+};
 use tempfile::TempDir;
 
 /// Every disk and access mode, each with a folder that is empty.

@@ -1,6 +1,6 @@
 use super::{
     encode::{KeyValue, Shape},
-    load::SLOT_BYTES,
+    slot::SLOT_BYTES,
     spill::{Piece, Spill},
 };
 use crate::{

@@ -1,8 +1,7 @@
 use super::{
-    Plan,
     bucket::{Bucket, Drain},
     encode::{Encoded, Hasher},
-    sorted::AHEAD_MAX,
+    options::{AHEAD_MAX, Plan},
     spill::Spill,
 };
 use crate::{

@@ -2,6 +2,7 @@ use super::{
     bucket::Bucket,
     distribute::Settled,
     encode::{Encoded, Hasher, Shape},
+    slot::{SLOT_BYTES, Slot},
     spill::SpillFile,
 };
 use crate::{
@@ -14,33 +15,8 @@ use crate::{
     },
 };
 
-/// Memory for sorting an entry, besides its encoded bytes.
-pub(super) const SLOT_BYTES: usize = size_of::<Slot>();
-
 /// Number of entries by which the prefetch runs ahead.
 const PREFETCH_DISTANCE: usize = 8;
-
-/// The high half of an entry's hash, and the entry's offset. Slots order by hash; entries with
-/// equal hashes stay in the order they came. A plain integer compares without a branch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Slot(u128);
-
-impl Slot {
-    #[inline]
-    fn new(hash: KeyHash, offset: usize) -> Slot {
-        Slot(u128::from(hash.high()) << 64 | offset as u128)
-    }
-
-    #[inline]
-    fn high(self) -> u64 {
-        (self.0 >> 64) as u64
-    }
-
-    #[inline]
-    fn offset(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// The memory for loading a bucket. Fresh memory costs the system as much as the sort, so the
 /// memory of one bucket is reused for another.

@@ -1,8 +1,8 @@
 use super::{
-    Plan,
     bucket::Bucket,
     distribute::Distributor,
     load::{Loaded, Room},
+    options::{AHEAD_MAX, Plan},
 };
 use crate::{
     error::Result,
@@ -11,9 +11,6 @@ use crate::{
     work::{Inline, Pending},
 };
 use std::collections::VecDeque;
-
-/// Maximum number of buckets that are loaded and sorted in the background at once.
-pub(super) const AHEAD_MAX: usize = 2;
 
 /// The run that a [`Sorter`](super::Sorter) returns.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-use super::Plan;
+use super::options::Plan;
 use crate::{
     checksum::crc32c,
     error::{Error, ErrorKind, Place, Result},

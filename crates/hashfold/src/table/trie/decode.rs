@@ -3,11 +3,11 @@
 //! The bits may come from a damaged file: no read leaves the code, and every loop is bounded.
 
 use super::{
-    Marks,
     bits::Cursor,
     code::{CODE_BITS_MAX, SMALL_MAX},
     directory::Bucket,
     kernel::Kernel,
+    marks::Marks,
     tables::{LEAF_BITS, LEAF_KEYS_MAX, NODE_BITS, SIZE_BITS, Tables},
 };
 use std::ops::Range;

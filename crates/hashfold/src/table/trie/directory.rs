@@ -43,6 +43,13 @@ const _: () = assert!(BITS_OFFSET + size_of::<u32>() == LINE_SIZE);
 const _: () = assert!(BUCKETS < SUMMED);
 const _: () = assert!(RESIDUALS_OFFSET + SUMMED <= LINE_SIZE);
 
+/// Size of an epoch's entry, in bytes.
+pub(super) const EPOCH_SIZE: usize = 16;
+/// Size of an explicit superblock's entry, in bytes.
+pub(super) const EXPLICIT_SIZE: usize = 24;
+/// Size of a listed hash, in bytes.
+pub(super) const HASH_SIZE: usize = 16;
+
 /// The value of a line's `bits` in an explicit superblock.
 const EXPLICIT: u32 = u32::MAX;
 
@@ -176,6 +183,15 @@ pub(super) fn encode(shape: &Shape, rank: u64, bits: u64, scale: Scale) -> Optio
     line[RANK_OFFSET..BITS_OFFSET].copy_from_slice(&u32::try_from(rank).ok()?.to_le_bytes());
     line[BITS_OFFSET..].copy_from_slice(&bits.to_le_bytes());
     Some(line)
+}
+
+/// A superblock that lists its hashes, because a bucket of it cannot be coded: see the front page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Explicit {
+    pub(super) superblock: u64,
+    pub(super) first_rank: u64,
+    /// Index of the first hash in the list of hashes.
+    pub(super) first_hash: u64,
 }
 
 /// The line of an explicit superblock.

@@ -174,6 +174,11 @@ impl Tables {
     }
 }
 
+/// Returns the expected bits of a trie of `keys` uniform hashes, without the number of keys.
+pub(in crate::table) fn expected_bits(keys: usize, coding_limit: u32) -> f64 {
+    Tables::new(coding_limit).book.expected_bits(keys)
+}
+
 /// Returns a row of a table. Forward, an entry is indexed by bits with the first one lowest;
 /// backward, with the first one highest.
 fn row<T, const BACKWARD: bool, const N: usize>(entry: impl Fn(usize) -> T) -> [T; N] {

@@ -1,8 +1,18 @@
 use super::{
+    bits::BitVec,
     code::{CODE_BITS_MAX, CodeBook, Direction, SMALL_MAX, Word, decode_rice},
+    kernel::{Kernel, Portable},
+    read::Machine,
+    tables::Tables,
     *,
 };
-use crate::key::Seed;
+use crate::{
+    key::{KeyHash, Seed},
+    table::{
+        image::{Image, Sections},
+        options::{IndexChoice, IndexStats},
+    },
+};
 
 /// Hashes of consecutive numbers, sorted.
 fn uniform(count: u64, seed: u64) -> Vec<u128> {

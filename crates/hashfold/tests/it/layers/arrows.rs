@@ -31,7 +31,7 @@ const UNSAFE: [&str; 8] = [
     "io/",
     "run/prefetch.rs",
     "table/trie/kernel.rs",
-    "table/trie/mod.rs",
+    "table/trie/read.rs",
     "filter/block/kernel.rs",
     "filter/merge/kernel.rs",
 ];

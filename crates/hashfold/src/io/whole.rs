@@ -1,0 +1,44 @@
+//! Small files, read and replaced as a whole.
+
+use super::{Access, BlockFile, Buffer, Disk};
+use crate::error::{Error, ErrorKind, Result};
+use std::path::{Path, PathBuf};
+
+/// Reads a whole file of at most `size_max` bytes into an aligned buffer.
+///
+/// # Errors
+/// `Limit` if the file is larger.
+pub fn read_all(file: &dyn BlockFile, size_max: u64) -> Result<Buffer> {
+    let size = file.size()?;
+    if size > size_max {
+        let kind = ErrorKind::Limit { what: "file size", limit: size_max, got: size };
+        return Err(Error::new(kind).at(file.place()));
+    }
+    let mut bytes = Buffer::zeroed(size as usize);
+    file.read_at(0, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Replaces a small file atomically: `write` fills a new file, whose name has the suffix `.new`;
+/// the new file is synced and renamed. A crash leaves either the old file or the new one, and
+/// perhaps a file with the suffix, which can be removed.
+pub(crate) fn replace_file(
+    disk: &dyn Disk,
+    path: &Path,
+    write: impl FnOnce(&dyn BlockFile) -> Result<()>,
+) -> Result<()> {
+    let new = new_name(path);
+    let file = disk.create(&new, Access::Cached)?;
+    write(file.as_ref())?;
+    file.sync()?;
+    drop(file);
+    disk.rename(&new, path)?;
+    disk.sync_folder(path.parent().unwrap_or(Path::new("")))
+}
+
+/// Returns the name under which [`replace_file`] writes.
+pub(crate) fn new_name(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}

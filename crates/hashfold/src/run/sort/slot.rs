@@ -1,0 +1,28 @@
+//! Slots: the sorting keys of a bucket's entries.
+
+use crate::key::KeyHash;
+
+/// Memory for sorting an entry, besides its encoded bytes.
+pub(super) const SLOT_BYTES: usize = size_of::<Slot>();
+
+/// The high half of an entry's hash, and the entry's offset. Slots order by hash; entries with
+/// equal hashes stay in the order they came. A plain integer compares without a branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Slot(u128);
+
+impl Slot {
+    #[inline]
+    pub(super) fn new(hash: KeyHash, offset: usize) -> Slot {
+        Slot(u128::from(hash.high()) << 64 | offset as u128)
+    }
+
+    #[inline]
+    pub(super) fn high(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
+    #[inline]
+    pub(super) fn offset(self) -> usize {
+        self.0 as usize
+    }
+}
