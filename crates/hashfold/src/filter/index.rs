@@ -20,7 +20,7 @@ pub(super) struct BlockIndex {
     /// The prefixes of the blocks whose numbers are multiples of `stride`.
     prefixes: Vec<u32>,
     stride: usize,
-    /// All blocks of the run.
+    /// Number of all blocks of the run.
     blocks: usize,
 }
 

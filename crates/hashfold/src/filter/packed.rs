@@ -1,4 +1,4 @@
-//! A run of fingerprints in RAM, packed.
+//! A run of fingerprints in RAM, packed into blocks.
 
 use super::{
     block::{Block, Bytes},
@@ -87,7 +87,7 @@ impl PackedRun {
         packed.map(drop)
     }
 
-    /// All fingerprints, in order.
+    /// Returns all fingerprints in ascending order, with their counts.
     pub fn scan(&self) -> impl Fingerprints + '_ {
         PackedScan { run: self, next: 0 }
     }
@@ -132,12 +132,12 @@ impl PackedRun {
         self.blocks.capacity() * size_of::<Bytes>() + self.index.bytes()
     }
 
-    /// The seed that the keys were hashed with.
+    /// Returns the seed that keys are hashed with.
     pub fn seed(&self) -> Seed {
         self.seed
     }
 
-    /// The universe of the fingerprints.
+    /// Returns the universe of the fingerprints.
     pub fn universe(&self) -> Universe {
         self.universe
     }
@@ -146,7 +146,7 @@ impl PackedRun {
 /// The blocks of a run, one after the other.
 struct PackedScan<R> {
     run: R,
-    /// The next block.
+    /// Number of the next block.
     next: usize,
 }
 

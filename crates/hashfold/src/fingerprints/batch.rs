@@ -1,9 +1,9 @@
-//! Fingerprints in one ascending list, and the counts of those that do not stand for one key.
+//! A batch of fingerprints in ascending order, with counts.
 
 use crate::error::{Error, Result};
 use std::ops::Range;
 
-/// Fingerprints in strictly ascending order, each with a count.
+/// A list of fingerprints in strictly ascending order, each with a count.
 ///
 /// Nearly all counts are 1, so only other counts are stored: a batch takes 8 bytes for each
 /// fingerprint, and 16 more for each one whose count is not 1. No count is 0.
@@ -38,19 +38,22 @@ pub(crate) struct Exception {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchSlice<'a> {
     pub(crate) fingerprints: &'a [u64],
-    /// With positions in the whole batch.
+    /// The exceptions, with positions in the whole batch.
     exceptions: &'a [Exception],
-    /// The position of the first fingerprint.
+    /// Position of the first fingerprint.
     start: usize,
 }
 
 impl FingerprintBatch {
-    /// An empty batch.
+    /// Makes an empty batch.
     pub fn new() -> FingerprintBatch {
         FingerprintBatch::default()
     }
 
-    /// A batch of fingerprints that stand for one key each. They must ascend strictly.
+    /// Makes a batch of fingerprints that stand for one key each.
+    ///
+    /// # Errors
+    /// If the fingerprints do not ascend strictly.
     pub fn from_sorted(fingerprints: Vec<u64>) -> Result<FingerprintBatch> {
         match fingerprints.windows(2).find(|pair| pair[0] >= pair[1]) {
             Some(pair) => Err(disorder(pair[0], pair[1])),
@@ -58,7 +61,7 @@ impl FingerprintBatch {
         }
     }
 
-    /// The number of fingerprints.
+    /// Returns the number of fingerprints.
     pub fn len(&self) -> usize {
         self.fingerprints.len()
     }
@@ -68,22 +71,22 @@ impl FingerprintBatch {
         self.fingerprints.is_empty()
     }
 
-    /// The smallest fingerprint.
+    /// Returns the smallest fingerprint.
     pub fn first(&self) -> Option<u64> {
         self.fingerprints.first().copied()
     }
 
-    /// The largest fingerprint.
+    /// Returns the largest fingerprint.
     pub fn last(&self) -> Option<u64> {
         self.fingerprints.last().copied()
     }
 
-    /// All fingerprints, without their counts.
+    /// Returns all fingerprints, without their counts.
     pub fn fingerprints(&self) -> &[u64] {
         &self.fingerprints
     }
 
-    /// All fingerprints with their counts.
+    /// Returns all fingerprints with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (u64, i64)> + '_ {
         self.all().iter()
     }
@@ -91,7 +94,7 @@ impl FingerprintBatch {
     /// Appends a fingerprint with its count.
     ///
     /// # Errors
-    /// If it is not above the last one, or if the count is 0.
+    /// If the fingerprint is not above the last one, or if the count is 0.
     pub fn push(&mut self, fingerprint: u64, count: i64) -> Result<()> {
         if let Some(last) = self.last().filter(|&last| last >= fingerprint) {
             return Err(disorder(last, fingerprint));
@@ -214,7 +217,7 @@ impl<'a> BatchSlice<'a> {
     }
 }
 
-/// The error of a fingerprint that is not above the one before.
+/// Returns the error for a fingerprint that is not above the one before.
 fn disorder(before: u64, got: u64) -> Error {
     Error::argument(
         "fingerprint",

@@ -69,8 +69,8 @@ impl<F: Fingerprints> Fingerprints for Checked<F> {
         self.ascent.universe
     }
 
-    /// Appends the next fingerprints. They follow on those before, and what was in the batch is
-    /// still there.
+    /// Appends the next fingerprints. Checks that they ascend, and that the content of the batch
+    /// stays.
     fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool> {
         let (start, before) = (batch.len(), batch.last());
         let is_some = self.run.append_to(batch)?;

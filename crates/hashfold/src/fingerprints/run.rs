@@ -1,9 +1,10 @@
-//! A run of fingerprints.
+//! Runs of fingerprints.
 
 use super::{batch::FingerprintBatch, universe::Universe};
 use crate::{error::Result, key::Seed};
 
-/// A run of fingerprints: ascending, none twice, each with a count. An error ends the run.
+/// A run of fingerprints: a stream in ascending order, each fingerprint once, with a count. An
+/// error ends the run.
 ///
 /// In a multiset a count is the number of keys with this fingerprint; in a set a count above 0
 /// means that the fingerprint is present. A run that changes an older one may have counts below
@@ -12,10 +13,10 @@ use crate::{error::Result, key::Seed};
 /// Anything can implement this trait. Readers check every batch, and a run that is not as
 /// described here is an error.
 pub trait Fingerprints: Send {
-    /// The seed that the keys were hashed with.
+    /// Returns the seed that keys are hashed with.
     fn seed(&self) -> Seed;
 
-    /// The universe of the fingerprints.
+    /// Returns the universe of the fingerprints.
     fn universe(&self) -> Universe;
 
     /// Appends the next fingerprints to `batch`, all larger than those before. Returns `false`, and
@@ -52,7 +53,7 @@ impl<F: Fingerprints + ?Sized> Fingerprints for &mut F {
 }
 
 impl FingerprintBatch {
-    /// This batch as a run of fingerprints of keys that were hashed with `seed`.
+    /// Returns this batch as a run of fingerprints of keys that were hashed with `seed`.
     pub fn into_run(self, seed: Seed, universe: Universe) -> impl Fingerprints {
         OneBatch { seed, universe, batch: Some(self) }
     }
@@ -62,7 +63,7 @@ impl FingerprintBatch {
 struct OneBatch {
     seed: Seed,
     universe: Universe,
-    /// Until it is read.
+    /// The batch, until it is read.
     batch: Option<FingerprintBatch>,
 }
 

@@ -13,7 +13,7 @@ use crate::{
 /// (a *hard collision* in section 2 of the paper). The size need not be a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Universe {
-    /// The largest fingerprint: the size need not fit 64 bits.
+    /// The largest fingerprint, because the size may not fit into 64 bits.
     last: u64,
 }
 
@@ -52,7 +52,7 @@ impl Universe {
         u128::from(self.last) + 1
     }
 
-    /// The largest fingerprint.
+    /// Returns the largest fingerprint.
     #[inline]
     pub fn last(self) -> u64 {
         self.last

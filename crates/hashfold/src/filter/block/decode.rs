@@ -1,4 +1,4 @@
-//! From blocks to fingerprints: all of them, or one.
+//! Decoding blocks: all fingerprints, or one.
 
 use super::{
     Block, HEAD, kernel, low_mask,

@@ -1,4 +1,4 @@
-//! From fingerprints to blocks.
+//! Encoding fingerprints in blocks.
 
 use super::{
     BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX, LOW_BITS_MAX, fold, kernel,
@@ -76,7 +76,7 @@ struct EncodedExceptions {
     bytes: Vec<u8>,
     /// Where each ends.
     ends: Vec<usize>,
-    /// The item behind the last one.
+    /// The item after the last one.
     next: usize,
 }
 
@@ -109,7 +109,7 @@ impl EncodedExceptions {
     }
 }
 
-/// The shape that takes most of the items.
+/// Returns the shape that holds the most items.
 fn best_shape(
     items: BatchSlice<'_>,
     exceptions: &mut EncodedExceptions,
@@ -129,7 +129,7 @@ fn best_shape(
     Filling { items: cut(fingerprints, best.items, cut_shift), ..best }
 }
 
-/// The best number of low bits for the first `count` items.
+/// Returns the best number of low bits for the first `count` items.
 ///
 /// An item takes `low_bits` bits and one, and a bit for each bucket that is passed: their mean is
 /// the mean distance over `2^low_bits`. One more low bit saves half of those, which is worth it as
@@ -188,8 +188,8 @@ fn fill(
     Filling { items: from, low_bits }
 }
 
-/// Fewer items, so that the first that is left out differs from the last one from bit `cut_shift`
-/// on; as many as before if that is not possible.
+/// Reduces the number of items so that the first item that is left out differs from the last one in
+/// a bit from `cut_shift` on; returns `count` if that is not possible.
 fn cut(items: &[u64], count: usize, cut_shift: u32) -> usize {
     let Some(next) = items.get(count) else {
         return count;
@@ -204,7 +204,7 @@ fn cut(items: &[u64], count: usize, cut_shift: u32) -> usize {
     }
 }
 
-/// Writes all of a block but the checksum and the exceptions.
+/// Writes a block except for the checksum and the exceptions.
 fn write(wide: Option<Wide>, items: &[u64], shape: Filling, room: &mut Scratch, block: &mut Bytes) {
     let Filling { items: count, low_bits } = shape;
     block[..4].fill(0);

@@ -78,15 +78,15 @@ pub(super) fn unseal(block: &[u8], number: u64, id: u64) -> Result<Block<'_>> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block<'a> {
     bytes: &'a Bytes,
-    /// 1 to [`ITEMS_MAX`].
+    /// Number of items, 1 to [`ITEMS_MAX`].
     items: usize,
-    /// At most what 64 bits less the low bits hold.
+    /// Bucket of the first item, at most 64 bits less the low bits.
     first_bucket: u64,
-    /// At most [`LOW_BITS_MAX`].
+    /// Number of low bits, at most [`LOW_BITS_MAX`].
     low_bits: u32,
-    /// Where the buckets start; at least one byte before `exceptions_start`.
+    /// Offset of the buckets; at least one byte before `exceptions_start`.
     buckets_start: usize,
-    /// At most [`BLOCK_SIZE`].
+    /// Offset of the exceptions, at most [`BLOCK_SIZE`].
     exceptions_start: usize,
 }
 
@@ -148,7 +148,7 @@ impl<'a> Block<'a> {
         Exceptions { bytes: &self.bytes[self.exceptions_start..], next: 0 }
     }
 
-    /// The low part of item `i`, which is below the number of items.
+    /// Returns the low part of item `i`, which is below the number of items.
     #[inline]
     fn low(&self, i: usize) -> u64 {
         let bit = i * self.low_bits as usize;
@@ -176,7 +176,7 @@ struct Exceptions<'a> {
 }
 
 impl Exceptions<'_> {
-    /// Position and count of the next one. Positions ascend.
+    /// Returns the position and the count of the next exception. Positions ascend.
     #[inline]
     fn next(&mut self) -> Result<Option<(u64, i64)>> {
         let (gap, count) = match self.bytes {
@@ -199,13 +199,13 @@ impl Exceptions<'_> {
     }
 }
 
-/// From a signed number to one whose small values are those near 0.
+/// Maps a signed number to an unsigned one; numbers near 0 become small.
 #[inline]
 fn fold(count: i64) -> u64 {
     (count << 1 ^ count >> 63) as u64
 }
 
-/// Undoes [`fold`].
+/// Reverses [`fold`].
 #[inline]
 fn unfold(folded: u64) -> i64 {
     (folded >> 1) as i64 ^ -((folded & 1) as i64)

@@ -39,7 +39,7 @@ const ATTRIBUTE: &str = "cascade";
 /// No counter gets here by counting.
 const COUNTER_MAX: u64 = 1 << 62;
 
-/// What a filter is, and what never changes of it.
+/// The properties of a filter that never change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Identity {
     pub(super) seed: Seed,
@@ -156,7 +156,7 @@ impl<R> Epoch<R> {
         Some(())
     }
 
-    /// Has a shard start at `start`.
+    /// Makes a shard start at `start`.
     fn cut_shard(&mut self, start: u64) -> Option<()> {
         let next = self.shards.partition_point(|shard| shard.start <= start);
         let before = &self.shards[next - 1];
@@ -199,7 +199,7 @@ impl<R> Catalog<R> {
         self.epochs.iter().flat_map(Epoch::runs)
     }
 
-    /// The same with another form of each run.
+    /// Returns the same catalog with another form of each run.
     pub(super) fn try_map<S>(&self, mut map: impl FnMut(&R) -> Result<S>) -> Result<Catalog<S>> {
         let mut epochs = Vec::new();
         for epoch in &self.epochs {
@@ -269,7 +269,7 @@ fn encode(state: &View, identity: &Identity) -> Vec<u8> {
     out
 }
 
-/// What a manifest says, with the numbers of the runs.
+/// Decodes a manifest; runs are given by their numbers.
 pub(super) fn decode(manifest: &Manifest) -> Result<(Identity, Catalog<u64>)> {
     let attribute = manifest.attributes.iter().find(|(name, _)| name == ATTRIBUTE);
     let Some((_, bytes)) = attribute else {
@@ -318,7 +318,7 @@ pub(super) fn decode(manifest: &Manifest) -> Result<(Identity, Catalog<u64>)> {
     Ok((identity, Catalog { epochs, seq, next_number, first_log, logged, generation }))
 }
 
-/// What is counted up has room to go on.
+/// Refuses a counter that is about to overflow.
 fn check_counter(what: &'static str, got: u64) -> Result<()> {
     if got <= COUNTER_MAX {
         return Ok(());
@@ -383,7 +383,7 @@ mod tests {
         Shard { start, run: (run > 0).then_some(run) }
     }
 
-    /// Runs and their ranges, the newest first.
+    /// Returns the runs above the last level with their key ranges, newest first.
     fn uppers(epoch: &Epoch<u64>) -> Vec<(u64, Vec<(u64, u64)>)> {
         let ranges = |it: &Upper<u64>| it.ranges.iter().map(|it| (it.first, it.last)).collect();
         epoch.uppers.iter().map(|upper| (upper.run, ranges(upper))).collect()

@@ -1,5 +1,5 @@
-//! What a filter and its background jobs share: three state machines under one lock, and ways to
-//! wait for what they do.
+//! The state that a filter shares with its background jobs: three state machines under one lock,
+//! and ways to wait for their progress.
 
 use super::{
     catalog::{Identity, View},
@@ -33,7 +33,7 @@ pub(super) struct Core {
     pub(super) publisher: Publisher,
     jobs: Arc<Jobs>,
     shared: Mutex<Shared>,
-    /// Notified when something in [`Shared`] changed, or [`Progress`] was waited for.
+    /// Notified when [`Shared`] has changed, or [`Progress`] that a caller waits for.
     changed: Condvar,
     progress: Progress,
 }
@@ -50,11 +50,11 @@ pub(super) struct Shared {
 /// The progress of background jobs.
 #[derive(Debug, Default)]
 struct Progress {
-    /// Fingerprints that were written to run files.
+    /// Number of fingerprints that were written to run files.
     moved: AtomicU64,
-    /// Whether a caller waits for it.
+    /// Whether a caller waits for the progress.
     is_awaited: AtomicBool,
-    /// Whether a caller waits for the packing that is running.
+    /// Whether a caller waits for the running packing.
     is_pack_urgent: AtomicBool,
 }
 

@@ -34,14 +34,14 @@ enum Act {
     Flush,
     Merge,
     Advance,
-    /// What is older than this epoch.
+    /// Expires all epochs before this one.
     Expire(u64),
     /// All of a run.
     Insert(Vec<u32>),
     Query,
 }
 
-/// What is done with a filter, from its beginning.
+/// The acts of a test, from the creation of the filter on.
 pub(super) struct Script {
     mode: Mode,
     universe: Universe,
@@ -51,7 +51,7 @@ pub(super) struct Script {
     acts: Vec<Act>,
 }
 
-/// What a filter should hold: counts of keys, an epoch after the other, the newest first.
+/// The expected content of a filter: counts of keys, epoch by epoch, newest first.
 struct Model {
     mode: Mode,
     epochs: Vec<(u64, Vec<i64>)>,
@@ -186,7 +186,7 @@ impl Script {
         CascadeFilter::open(disk.clone(), folder(), self.settings(0))
     }
 
-    /// What is in when the first `told` changes were told, and of other acts the first `done` done.
+    /// Returns the counts after the first `seq` changes, and the first `done` of the other acts.
     fn counts(&self, seq: u64, done: usize) -> Vec<u64> {
         let mut model = Model::new(self.mode);
         let mut rest = seq;
@@ -213,7 +213,7 @@ struct Session<'a> {
     filter: Option<CascadeFilter>,
     /// Acts that are done.
     done: usize,
-    /// Of those told by the next act, how many were.
+    /// Number of changes of the next act that were applied.
     part: usize,
     /// Changes told that were acknowledged.
     durable: u64,
@@ -260,7 +260,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// What may be found if the filter was closed in the midst of an act.
+    /// Checks the filter after it was closed in the middle of an act.
     #[track_caller]
     fn check_reopened(&self, disk: MemoryDisk, moment: &str) {
         let disk: Arc<dyn Disk> = Arc::new(disk);
@@ -541,7 +541,8 @@ fn with_two_logs(keys: u32, faults: Vec<Fault>) -> (FaultyDisk, CascadeFilter) {
     (faulty, filter)
 }
 
-/// What a log lacks is not acknowledged behind it before runs hold it, whatever else goes wrong.
+/// A gap in a log stays a gap: changes after it are not acknowledged before runs hold the missing
+/// ones.
 #[test]
 fn a_gap_in_a_log_stays_one_until_runs_close_it() {
     // Two tables are full, and flushed when the next change comes; the second log goes on.

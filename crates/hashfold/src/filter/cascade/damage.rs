@@ -56,7 +56,7 @@ impl Left {
         self.files.keys().filter(|name| name.starts_with("run-")).collect()
     }
 
-    /// What a reader finds, and what the next writer finds when it has merged all.
+    /// Returns the result of a reader, and that of the next writer after it has merged all runs.
     fn look_up(&self, disk: &Arc<dyn Disk>) -> [Result<Vec<u64>>; 2] {
         let hashes = hashes();
         let read = || {

@@ -1,4 +1,4 @@
-//! The filter that takes what is told, and answers.
+//! The cascade filter: its writer, which also answers queries.
 
 use super::{
     catalog::{Epoch, Identity, Upper, View},
@@ -35,18 +35,18 @@ use std::{fmt, mem, path::Path, sync::Arc};
 /// Fingerprints between two calls of a merge's progress callback.
 const PROGRESS_STEP: u64 = 4 << 20;
 
-/// A filter on flash for more keys than fit in RAM: takes tens of millions of them a second, and
-/// finds one with one device read.
+/// A filter on flash for more keys than fit into RAM. It takes tens of millions of insertions per
+/// second, and a lookup takes about one device read.
 ///
-/// What it is told goes to a table in memory first, then in the background to sorted runs, and
-/// those are merged. [`CascadeFilter::flush`] makes all of it durable. There is one filter open in a
-/// folder at a time; [`Snapshot`]s read beside it, in this process and others.
+/// Changes go to a memtable first, then in the background to sorted runs, which are merged.
+/// [`CascadeFilter::flush`] makes all changes durable. One filter can be open in a folder at a
+/// time; [`Snapshot`]s read it at the same time, in this process and in others.
 pub struct CascadeFilter {
     core: Arc<Core>,
     active: Memtable,
-    /// Changes told so far, from the filter's beginning.
+    /// Sequence number of the last change.
     seq: u64,
-    /// Of these, how many came before the table.
+    /// Sequence number of the last change before the memtable.
     before: u64,
     logs: Logs,
     pace: Pace,
@@ -54,7 +54,7 @@ pub struct CascadeFilter {
 }
 
 impl CascadeFilter {
-    /// A new filter in a folder, which is made if it is not there.
+    /// Creates a filter in a folder, which is created if it does not exist.
     ///
     /// # Errors
     /// `Exists` if there is a data set in the folder, `Busy` if another process writes there.
@@ -69,7 +69,7 @@ impl CascadeFilter {
         CascadeFilter::start(Arc::new(core))
     }
 
-    /// Opens the filter of a folder, with all that was durable when it was last written to.
+    /// Opens the filter in a folder, with all changes that are durable.
     ///
     /// # Errors
     /// `Absent` if there is none, `Busy` if it is open already.
@@ -100,7 +100,7 @@ impl CascadeFilter {
         Ok(filter)
     }
 
-    /// Takes over what logs hold and runs do not.
+    /// Replays log records that are newer than the manifest.
     fn replay(&mut self) -> Result<()> {
         let core = self.core.clone();
         let view = core.view();
@@ -121,57 +121,57 @@ impl CascadeFilter {
         Ok(())
     }
 
-    /// The seed of the hashes.
+    /// Returns the seed that keys are hashed with.
     pub fn seed(&self) -> Seed {
         self.core.identity.seed
     }
 
-    /// The fingerprints of the filter.
+    /// Returns the universe of the fingerprints.
     pub fn universe(&self) -> Universe {
         self.core.identity.universe
     }
 
-    /// A set or a multiset.
+    /// Returns whether the filter is a set or a multiset.
     pub fn mode(&self) -> Mode {
         self.core.identity.mode
     }
 
-    /// The hash of a key, as all calls take it.
+    /// Hashes a key with the filter's seed.
     #[inline]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         KeyHash::of(key, self.seed())
     }
 
-    /// Puts a key in.
+    /// Inserts a key.
     pub fn insert(&mut self, hash: KeyHash) -> Result<()> {
         self.apply_one(Change::Insert, hash)
     }
 
-    /// Puts keys in.
+    /// Inserts keys.
     ///
     /// # Errors
-    /// After an error the first of them are in: as many as [`CascadeFilter::told`] went up by.
+    /// After an error the first of them are inserted: as many as [`CascadeFilter::seq`] has grown by.
     pub fn insert_batch(&mut self, hashes: &[KeyHash]) -> Result<()> {
         self.apply_many(Change::Insert, hashes)
     }
 
-    /// Takes a key out.
+    /// Removes a key.
     ///
-    /// Only what was put in should be taken out. In a set, a key that has the same fingerprint as
-    /// another one takes it along; in a multiset, taking out what is not in makes the filter forget
-    /// the next key that is put in with that fingerprint. With [`Universe::EXACT`] the one does not
-    /// happen in practice.
+    /// Only keys that were inserted may be removed. In a set, removing a key also removes all other
+    /// keys with the same fingerprint. In a multiset, removing an absent key cancels the next
+    /// insertion with that fingerprint. With [`Universe::EXACT`], two keys with the same
+    /// fingerprint do not occur in practice.
     pub fn remove(&mut self, hash: KeyHash) -> Result<()> {
         self.apply_one(Change::Remove, hash)
     }
 
-    /// Takes keys out; otherwise as [`CascadeFilter::insert_batch`].
+    /// Removes keys. Errors leave the first ones removed, as with [`CascadeFilter::insert_batch`].
     pub fn remove_batch(&mut self, hashes: &[KeyHash]) -> Result<()> {
         self.apply_many(Change::Remove, hashes)
     }
 
-    /// Puts in the keys that are not in yet, and says which ones these were: `is_new` has one place
-    /// for each. Of equal keys in the batch the first one is new.
+    /// Inserts the keys that are absent. `is_new[i]` is set to whether `hashes[i]` was absent. Of
+    /// equal keys in the batch, the first one is new.
     pub fn insert_unique_batch(&mut self, hashes: &[KeyHash], is_new: &mut [bool]) -> Result<()> {
         self.find_new_batch(hashes, is_new)?;
         let mut new = mem::take(&mut self.hashes);
@@ -182,8 +182,9 @@ impl CascadeFilter {
         seq
     }
 
-    /// Says which keys are not in yet, and puts none in; of equal keys in the batch the first one
-    /// is new. Whoever passes new keys on, and only then inserts them, loses none in a crash.
+    /// Looks up which keys are absent, without inserting them. `is_new[i]` is set to whether
+    /// `hashes[i]` is absent; of equal keys in the batch, the first one is new. A caller that
+    /// passes on the new keys before it inserts them loses none in a crash.
     pub fn find_new_batch(&self, hashes: &[KeyHash], is_new: &mut [bool]) -> Result<()> {
         assert_eq!(hashes.len(), is_new.len());
         let answers = self.look_up(hashes)?;
@@ -195,19 +196,21 @@ impl CascadeFilter {
         Ok(())
     }
 
-    /// Puts a key in if it is not in yet; whether that was so.
+    /// Inserts a key if it is absent; returns whether it was absent.
     pub fn insert_unique(&mut self, hash: KeyHash) -> Result<bool> {
         let mut is_new = [false];
         self.insert_unique_batch(&[hash], &mut is_new)?;
         Ok(is_new[0])
     }
 
-    /// Whether a key is in; of keys that are not, a few seem to be: see [`Universe`].
+    /// Whether a key may be present. No key that is present is missed; [`Universe`] gives the
+    /// false-positive rate.
     pub fn contains(&self, hash: KeyHash) -> Result<bool> {
         Ok(self.count(hash)? > 0)
     }
 
-    /// The same of many; `found` has one place for each.
+    /// Looks up many keys, with many device reads in flight. `found[i]` is set to whether
+    /// `hashes[i]` may be present.
     pub fn contains_batch(&self, hashes: &[KeyHash], found: &mut [bool]) -> Result<()> {
         assert_eq!(hashes.len(), found.len());
         let answers = self.look_up(hashes)?;
@@ -217,14 +220,16 @@ impl CascadeFilter {
         Ok(())
     }
 
-    /// How often a key is in: 0 or 1 in a set. Never less than it was put in and not taken out.
+    /// Returns how often a key was inserted and not removed, or a larger number, because keys with
+    /// the same fingerprint are counted together; 0 or 1 in a set.
     pub fn count(&self, hash: KeyHash) -> Result<u64> {
         let mut counts = [0];
         self.count_batch(&[hash], &mut counts)?;
         Ok(counts[0])
     }
 
-    /// The same of many; `counts` has one place for each.
+    /// Counts many keys, with many device reads in flight. `counts[i]` is set to the count of
+    /// `hashes[i]`.
     pub fn count_batch(&self, hashes: &[KeyHash], counts: &mut [u64]) -> Result<()> {
         assert_eq!(hashes.len(), counts.len());
         let answers = self.look_up(hashes)?;
@@ -266,7 +271,7 @@ impl CascadeFilter {
         seq
     }
 
-    /// Takes changes, and writes them to the log if there is one.
+    /// Applies changes, and writes them to the log if there is one.
     fn apply_logged(&mut self, change: Change, mut hashes: &[u64]) -> Result<()> {
         while !hashes.is_empty() {
             self.make_room()?;
@@ -282,7 +287,7 @@ impl CascadeFilter {
         Ok(())
     }
 
-    /// Takes changes.
+    /// Applies changes.
     fn apply_replayed(&mut self, change: Change, mut hashes: &[u64]) -> Result<()> {
         while !hashes.is_empty() {
             self.make_room()?;
@@ -299,7 +304,7 @@ impl CascadeFilter {
         self.pace.keep(&self.core, hashes.len());
     }
 
-    /// Makes the memtable take at least one change.
+    /// Makes sure that the memtable takes at least one more change.
     fn make_room(&mut self) -> Result<()> {
         // While the memtable before it is being packed, it takes more than it should.
         let is_due = self.active.is_due() && !self.core.let_pack_go_first();
@@ -310,11 +315,11 @@ impl CascadeFilter {
         Ok(())
     }
 
-    /// Has the memtable packed in the background, and goes on with an empty one, perhaps in another
-    /// log.
+    /// Starts to pack the memtable in the background, and continues with an empty one, perhaps in
+    /// another log.
     ///
     /// # Errors
-    /// If there is no memory for one more because runs in RAM cannot be flushed: nothing is lost,
+    /// If there is no memory for another memtable because runs in RAM cannot be flushed. No change is lost,
     /// and the memtable stays.
     fn freeze(&mut self, ends_log: bool) -> Result<()> {
         self.finish_pack()?;
@@ -336,7 +341,7 @@ impl CascadeFilter {
         Ok(())
     }
 
-    /// Returns when there is no immutable memtable. A packing that failed is tried once more.
+    /// Waits until there is no immutable memtable. A packing that failed is tried once more.
     fn finish_pack(&self) -> Result<()> {
         let core = &self.core;
         let start = || {
@@ -351,7 +356,7 @@ impl CascadeFilter {
         })
     }
 
-    /// Returns when runs in RAM are as few as `is_done` says. A flush that failed is tried once
+    /// Waits until the number of runs in RAM satisfies `is_done`. A flush that failed is tried once
     /// more.
     fn finish_flush(&self, is_done: impl Fn(&RamRuns, &Shares) -> bool) -> Result<()> {
         let core = &self.core;
@@ -363,7 +368,7 @@ impl CascadeFilter {
         })
     }
 
-    /// Waits for a job to be over. If it is over and not done, it is started once more.
+    /// Waits until a job has ended. If the job has failed, it is started once more.
     fn finish(
         &self,
         job: JobKind,
@@ -379,7 +384,7 @@ impl CascadeFilter {
         if is_done { Ok(()) } else { Err(error.unwrap_or_else(unknown)) }
     }
 
-    /// Goes on with a new log, if there is to be one and there is none.
+    /// Continues with a new log, if there is to be one and there is none.
     fn open_log(&mut self) -> Result<()> {
         if !self.core.settings.wal || self.logs.is_open() {
             return Ok(());
@@ -391,21 +396,21 @@ impl CascadeFilter {
         self.logs.open(&self.core, self.seq)
     }
 
-    /// Changes told so far, from the filter's beginning: those of a batch count one each.
+    /// Returns the sequence number of the last change. Each key of a batch counts as one change.
     pub fn seq(&self) -> u64 {
         self.seq
     }
 
-    /// Of the changes told, how many will be there if the power goes now: the first ones.
+    /// Returns the sequence number of the last durable change: all changes up to it survive a power
+    /// cut.
     pub fn durable_seq(&self) -> u64 {
         self.core.view().seq.max(self.logs.synced())
     }
 
-    /// Returns when all that was told is durable, in a run.
+    /// Waits until all changes are durable in runs.
     ///
     /// # Errors
-    /// Those of writing, such as a full disk: all that was told is still known, and the next call
-    /// tries again.
+    /// Errors of writing, such as a full disk. No change is lost, and the next call tries again.
     pub fn flush(&mut self) -> Result<()> {
         self.freeze(true)?;
         self.finish_pack()?;
@@ -417,10 +422,10 @@ impl CascadeFilter {
         Ok(())
     }
 
-    /// Returns when all that was told is durable: in the log, if there is one, or else in a run.
+    /// Waits until all changes are durable: in the log, if there is one, or else in runs.
     ///
     /// # Errors
-    /// As of [`CascadeFilter::flush`].
+    /// The errors of [`CascadeFilter::flush`].
     pub fn sync(&mut self) -> Result<()> {
         let durable = self.core.view().seq;
         self.logs.forget(durable);
@@ -431,7 +436,8 @@ impl CascadeFilter {
         self.flush()
     }
 
-    /// Notes in the manifest that the last log holds durable changes, so that its loss is noticed.
+    /// Records in the manifest that the last log holds durable changes, so that its loss is
+    /// noticed.
     fn note_log(&mut self) -> Result<()> {
         let last = self.logs.last();
         if self.core.view().logged >= last {
@@ -441,13 +447,13 @@ impl CascadeFilter {
         self.core.publish(&[], change, |_| {}).map(|_| ())
     }
 
-    /// Merges all into the last level, where each key takes one device read. Returns when it is
-    /// done.
+    /// Merges all runs into the last level, where each lookup takes one device read. Waits until
+    /// that is done.
     pub fn merge(&mut self) -> Result<()> {
         self.merge_with(&Watch::default())
     }
 
-    /// Merges all as [`CascadeFilter::merge`] does. `watch` counts keys moved; if it ends the call,
+    /// Merges all runs into the last level. `watch` counts fingerprints written; if it ends the call,
     /// the merge goes on in the background.
     pub fn merge_with(&mut self, watch: &Watch) -> Result<()> {
         self.flush()?;
@@ -471,13 +477,13 @@ impl CascadeFilter {
         error.map_or(Ok(()), Err)
     }
 
-    /// The epoch that what is told now belongs to, from 0 on.
+    /// Returns the number of the current epoch, to which new changes belong; the first one is 0.
     pub fn epoch(&self) -> u64 {
         self.core.view().epochs[0].number
     }
 
-    /// Begins a new epoch, and returns its number: what was told before can be expired apart from
-    /// what comes now. All that was told is durable then.
+    /// Begins a new epoch, and returns its number: the changes of older epochs can then be expired
+    /// separately. All changes so far are durable when this returns.
     pub fn advance_epoch(&mut self) -> Result<u64> {
         self.flush()?;
         let change = |view: &View| {
@@ -490,9 +496,8 @@ impl CascadeFilter {
         Ok(self.epoch())
     }
 
-    /// Forgets what was told in the epochs before this one, without reading or writing any of it.
-    /// What was taken out later of what is forgotten then counts for nothing.
-    /// The current epoch stays in any case.
+    /// Expires the changes of all epochs before `epoch`, without reading or writing them. Later
+    /// removals of expired keys have no effect any more. The current epoch always stays.
     pub fn expire_before(&mut self, epoch: u64) -> Result<()> {
         let change = |view: &View| {
             let mut view = view.clone();
@@ -505,8 +510,8 @@ impl CascadeFilter {
         Ok(())
     }
 
-    /// Puts in all of a run: another filter's, say. It counts as told after all that was told so
-    /// far, and is durable when this returns.
+    /// Inserts all fingerprints of a run, such as another filter's. They count as newer than all
+    /// changes so far, and are durable when this returns.
     ///
     /// # Errors
     /// `WrongSeed` if the fingerprints are of another seed, `Mismatch` if of another universe.
@@ -534,8 +539,8 @@ impl CascadeFilter {
         self.core.view()
     }
 
-    /// All that was told so far, to be read from other threads while more is told. Its files stay
-    /// for as long as it is there.
+    /// Returns a snapshot of all changes so far, which other threads can read during further
+    /// changes. The files of the snapshot stay on the device as long as it exists.
     pub fn snapshot(&mut self) -> Result<Snapshot> {
         self.flush()?;
         let view = self.core.view();
@@ -543,7 +548,7 @@ impl CascadeFilter {
         Ok(Snapshot::new(self.core.identity, view, memory_bytes))
     }
 
-    /// What there is of it, as far as that is known without reading it.
+    /// Returns the filter's statistics. Reads nothing.
     pub fn stats(&self) -> CascadeStats {
         let shared = self.core.shared();
         let immutable = shared.packing.immutable().map_or(0, |it| it.memtable.len());
@@ -555,15 +560,14 @@ impl CascadeFilter {
         CascadeStats::new(&self.core.identity, shared.view(), pending, memory as u64)
     }
 
-    /// Returns when all that was told is durable, and ends.
+    /// Makes all changes durable, and closes the filter.
     pub fn close(mut self) -> Result<()> {
         self.flush()
     }
 }
 
 impl Drop for CascadeFilter {
-    /// Waits until background jobs have ended, which start nothing new. What was not made durable
-    /// is lost.
+    /// Waits until the background jobs have ended. Changes that are not durable are lost.
     fn drop(&mut self) {
         self.core.change(|shared| {
             shared.ram_runs.flush_when(FlushWhen::Never);

@@ -1,5 +1,5 @@
 //! Packing and flushing in the background: the immutable memtable becomes a run in RAM, a quarter
-//! as large or less, and several of these become one run file.
+//! as large or less, and several runs in RAM become one run file.
 
 use super::{
     catalog::{Upper, View},
@@ -34,7 +34,7 @@ pub(super) fn start_pack(core: &Arc<Core>) {
     });
 }
 
-/// Packs a memtable, and puts the run in its place.
+/// Packs a memtable, and replaces it by the run.
 fn pack(core: &Core, Immutable { memtable, end }: Immutable) -> Result<()> {
     let mut scan = memtable.scan(core.identity.seed, core.identity.universe);
     let spare = core.change(|shared| shared.ram_runs.take_spare());
@@ -70,7 +70,7 @@ pub(super) fn start_flush(core: &Arc<Core>) {
     }
 }
 
-/// Flushes for as long as that is due.
+/// Flushes as long as a flush is due.
 fn flush_all(core: &Arc<Core>) {
     let next = || core.change(|shared| shared.ram_runs.next_batch(FLUSH_RUNS_MAX, &core.shares));
     while let Some(runs) = next() {

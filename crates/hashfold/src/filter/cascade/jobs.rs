@@ -1,5 +1,5 @@
-//! The background jobs of a filter. Threads of its executor run them, and so does a caller that
-//! waits for a job that no thread has begun.
+//! The background jobs of a filter. Threads of its executor run them; so does a caller that waits
+//! for a job that no thread has begun.
 
 use crate::work::Executor;
 use std::{
@@ -30,7 +30,7 @@ pub(super) struct Jobs {
 
 #[derive(Default)]
 struct Unfinished {
-    /// Jobs that no thread has begun, the oldest first.
+    /// The jobs that no thread has begun, oldest first.
     queue: Vec<(JobKind, Work)>,
     running: usize,
 }
@@ -74,7 +74,7 @@ impl Jobs {
         }
     }
 
-    /// Runs the oldest job of this kind, or of the most urgent one.
+    /// Runs the oldest job of this kind, or of the most urgent kind.
     fn run_one(&self, kind: Option<JobKind>) -> bool {
         let mut jobs = self.lock();
         let kind = kind.or_else(|| jobs.queue.iter().map(|job| job.0).min());
@@ -190,7 +190,7 @@ mod tests {
         assert!(!jobs.needs_help(JobKind::Merge));
     }
 
-    /// What a job holds is gone when its end has been waited for, also after a panic.
+    /// The memory of a job is freed when its end has been waited for, also after a panic.
     #[test]
     fn nothing_is_left_of_jobs_that_have_ended() {
         let pool = Threads::new(2);

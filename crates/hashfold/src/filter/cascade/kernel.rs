@@ -1,4 +1,4 @@
-//! The loop that reads a table with gaps, with AVX-512, beside its portable twin.
+//! Reading a table with gaps: the loop with AVX-512, and its portable twin.
 
 use crate::{
     filter::machine::Wide,
@@ -16,7 +16,7 @@ pub(super) fn gather(slots: &[u64], marks: &[u64], out: &mut FingerprintBatch) {
     gather_on(Wide::detect(), slots, marks, out);
 }
 
-/// The same, with what the processor has.
+/// Does what [`gather`] does, with the given instructions.
 #[inline]
 fn gather_on(wide: Option<Wide>, slots: &[u64], marks: &[u64], out: &mut FingerprintBatch) {
     match wide {
@@ -26,7 +26,7 @@ fn gather_on(wide: Option<Wide>, slots: &[u64], marks: &[u64], out: &mut Fingerp
     }
 }
 
-/// The same, on any machine.
+/// Does what [`gather`] does, on any machine.
 fn gather_anywhere(slots: &[u64], marks: &[u64], out: &mut FingerprintBatch) {
     let hashes = &mut out.fingerprints;
     let start = hashes.len();

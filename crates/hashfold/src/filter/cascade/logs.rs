@@ -1,8 +1,8 @@
-//! The logs of an open filter: one that is being written, and full ones before it.
+//! The logs of an open filter: the current one, and full ones before it.
 //!
-//! A table that is full does not end its log: a log takes several. When it is long enough the next
-//! one follows, which was made in the background meanwhile. Nobody waits for the device but
-//! [`Logs::sync`], which syncs the logs in the order in which they were written.
+//! A full memtable does not end its log: a log takes the changes of several. A log that is long
+//! enough is followed by the next one, which was made in the background. Only [`Logs::sync`] waits
+//! for the device; it syncs the logs in the order in which they were written.
 
 use super::{
     core::Core,
@@ -17,13 +17,13 @@ const LOG_SIZE: u64 = if cfg!(test) { 10 << 10 } else { 64 << 20 };
 #[derive(Debug)]
 pub(super) struct Logs {
     current: Option<Wal>,
-    /// Full ones that may not be on the device, the oldest first.
+    /// The full logs that may not be durable, oldest first.
     full: Vec<Wal>,
-    /// The one after the current one, being made.
+    /// The log after the current one, which is being made.
     next: Option<Pending<Result<Wal>>>,
     /// The number of the next log.
     number: u64,
-    /// Changes told that logs on the device hold, if runs do not.
+    /// Sequence number of the last change that durable logs hold, if runs do not.
     synced: u64,
 }
 

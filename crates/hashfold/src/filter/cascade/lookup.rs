@@ -1,11 +1,10 @@
-//! Asking for many keys at once: first what is in memory, then all device reads in flight together.
+//! Looking up many keys: first in memory, then with all device reads in flight together.
 //!
-//! Keys are sorted by hash, so that those in one block are asked for with one read, and those in
-//! blocks side by side with one longer read: a batch that touches most of a run reads it from front
-//! to back.
+//! Keys are sorted by hash, so keys in the same block share a read, and adjacent blocks are read
+//! with one longer read: a batch that touches most of a run reads the run sequentially.
 //!
-//! A batch is looked up in slices of the hash order, so that what is noted for each key and each run
-//! takes no more memory than [`NOTES_BYTES`], however many keys and runs there are.
+//! A batch is looked up in slices of the hash order, so the notes for keys and runs take at most
+//! [`NOTES_BYTES`], however many keys and runs there are.
 
 use super::{
     catalog::{Epoch, View},
@@ -66,7 +65,7 @@ pub(super) struct Sources<'a> {
 pub(super) struct Query {
     /// The high 64 bits of its hash.
     pub(super) hash: u64,
-    /// Its place in the batch.
+    /// Index of the key in the batch.
     pub(super) index: u32,
 }
 
@@ -74,16 +73,17 @@ pub(super) struct Query {
 #[derive(Debug)]
 pub(super) struct Answers {
     pub(super) queries: Vec<Query>,
-    /// Of each query: in a set positive if it is in, in a multiset how often.
+    /// The count of each key: in a set positive if the key is present, in a multiset the number of
+    /// copies.
     pub(super) counts: Vec<i64>,
 }
 
 /// A run that has to be read, and the queries that it is read for.
 struct Reading<'a> {
     run: &'a Arc<RunFile>,
-    /// The newest has 0.
+    /// Age of the run; the newest one has age 0.
     age: u32,
-    /// With the blocks that may have it: the first, and how many.
+    /// The wanted keys, each with the first block that may have it and the number of these blocks.
     wanted: Vec<Wanted>,
 }
 
@@ -100,7 +100,7 @@ impl Wanted {
         u64::from(self.block)
     }
 
-    /// The block behind the last one.
+    /// Returns the block after the last one.
     fn end(self) -> u64 {
         u64::from(self.block) + u64::from(self.blocks)
     }
@@ -109,18 +109,18 @@ impl Wanted {
 /// Adjacent blocks of a run, read together.
 struct Piece {
     reading: usize,
-    /// The block it starts with, and how many there are.
+    /// The first block of the piece, and the number of its blocks.
     first: u64,
     count: u64,
-    /// What it is read for.
+    /// The range of the wanted keys that the piece is read for.
     wanted: std::ops::Range<usize>,
 }
 
-/// What is known of a query so far.
+/// The answer to a query so far.
 #[derive(Clone, Copy)]
 struct Finding {
     count: i64,
-    /// The age of the run that says so; none yet: the largest number.
+    /// Age of the run with the answer; the largest number if there is none yet.
     age: u32,
 }
 
@@ -143,8 +143,9 @@ pub(super) fn look_up(sources: Sources<'_>, hashes: impl Iterator<Item = u64>) -
     Ok(Answers { queries, counts })
 }
 
-/// How many keys are looked up together, so that there are no more than [`NOTES_MAX`] notes: one
-/// for each run above the last level that is not all in memory, and one for each last level.
+/// Returns the number of keys that are looked up together, so that there are at most [`NOTES_MAX`]
+/// notes: one for each run above the last level that is not all in memory, and one for each last
+/// level.
 fn slice_len(epochs: &[Epoch<Arc<RunFile>>]) -> usize {
     let uppers = epochs.iter().flat_map(|epoch| &epoch.uppers);
     let is_read = |run: &RunFile| run.resident().is_none_or(|resident| !resident.is_whole());
@@ -152,8 +153,8 @@ fn slice_len(epochs: &[Epoch<Arc<RunFile>>]) -> usize {
     (NOTES_MAX / (read + epochs.len())).clamp(1, SLICE_MAX)
 }
 
-/// Asks the tables and the epochs of a multiset, from the oldest epoch on: what one takes away of
-/// something that is gone counts for nothing.
+/// Looks up keys of a multiset in the memtables and the epochs, from the oldest epoch on: a removal
+/// of an absent key has no effect.
 fn query_each_epoch(sources: Sources<'_>, queries: &[Query]) -> Result<Vec<i64>> {
     let epochs = &sources.view.epochs;
     let mut counts = vec![0_i64; queries.len()];
@@ -169,7 +170,7 @@ fn query_each_epoch(sources: Sources<'_>, queries: &[Query]) -> Result<Vec<i64>>
     Ok(counts)
 }
 
-/// Asks the tables and some epochs, the newest first.
+/// Looks up keys in the memtables and some epochs, newest first.
 fn query_epochs(
     sources: Sources<'_>,
     epochs: &[Epoch<Arc<RunFile>>],
@@ -193,7 +194,7 @@ fn query_epochs(
     Ok(findings.into_iter().map(|finding| finding.count).collect())
 }
 
-/// What the tables know; returns the queries that are not answered by that.
+/// Looks up keys in the memtables; returns the queries that are not answered yet.
 fn query_memtables(sources: Sources<'_>, queries: &[Query], findings: &mut [Finding]) -> Vec<u32> {
     let tables = sources.active.into_iter().chain(sources.immutable);
     let tables: Vec<&Memtable> = tables.filter(|table| !table.is_empty()).collect();
@@ -220,7 +221,7 @@ fn query_memtables(sources: Sources<'_>, queries: &[Query], findings: &mut [Find
     open
 }
 
-/// Asks a run in memory.
+/// Looks up keys in a run in RAM.
 fn query_ram_run(
     sources: Sources<'_>,
     run: &PackedRun,
@@ -238,7 +239,8 @@ fn query_ram_run(
     });
 }
 
-/// Asks the runs of an epoch, the newest first, as far as they are in memory; the others are noted.
+/// Looks up keys in the runs of an epoch, newest first, as far as they are in memory; the other
+/// runs are noted for reading.
 fn query_epoch<'a>(
     sources: Sources<'_>,
     epoch: &'a Epoch<Arc<RunFile>>,
@@ -303,7 +305,7 @@ fn query_epoch<'a>(
     Ok(())
 }
 
-/// Takes what a run of some age says of a query.
+/// Records the count of a query in the run of this age.
 #[inline]
 fn note(mode: Mode, finding: &mut Finding, age: u32, count: i64) {
     match mode {
@@ -313,8 +315,8 @@ fn note(mode: Mode, finding: &mut Finding, age: u32, count: i64) {
     }
 }
 
-/// Drops reads of newer runs that cannot change what an older one in memory says: it is in, and
-/// none that is read may take it back.
+/// Drops reads of newer runs that cannot change the answer of an older run in memory: the key is
+/// present there, and no newer run can have removed it.
 fn drop_needless(findings: &[Finding], readings: &mut Vec<Reading<'_>>) {
     let mut is_settled: Vec<bool> = findings.iter().map(|finding| finding.count > 0).collect();
     // From the oldest on: one that may take it back makes all that are newer matter.
@@ -328,7 +330,7 @@ fn drop_needless(findings: &[Finding], readings: &mut Vec<Reading<'_>>) {
     readings.retain(|reading| !reading.wanted.is_empty());
 }
 
-/// Reads all that is noted, with as many reads in flight as the device takes.
+/// Reads all noted blocks, with as many reads in flight as the device allows.
 fn read(
     sources: Sources<'_>,
     queries: &[Query],
@@ -358,13 +360,13 @@ fn read(
     })
 }
 
-/// What is wanted of a run, cut into reads.
+/// The wanted blocks of a run, as reads.
 struct Pieces<'a> {
     reading: usize,
     wanted: &'a [Wanted],
-    /// The first one that is in no piece yet.
+    /// The first wanted key that is in no piece yet.
     next: usize,
-    /// Blocks of it that are in pieces already.
+    /// Number of its blocks that are in pieces already.
     done: u64,
 }
 
@@ -405,7 +407,7 @@ impl Iterator for Pieces<'_> {
     }
 }
 
-/// Looks for queries in blocks that were read.
+/// Searches for queries in blocks that were read.
 fn search(
     sources: Sources<'_>,
     piece: &Piece,
@@ -441,7 +443,7 @@ fn search(
     Ok(())
 }
 
-/// Goes through a block and those wanted side by side.
+/// Joins a block with its wanted keys.
 fn join(
     items: &FingerprintBatch,
     wanted: &[Wanted],

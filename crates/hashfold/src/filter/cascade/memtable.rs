@@ -1,4 +1,4 @@
-//! What was told last, in RAM: hashes in order, until they become a run.
+//! The memtable: the newest changes, as sorted hashes in RAM, until they become a run.
 
 use super::ordered::{Ordered, PIECE_MAX};
 use crate::{
@@ -15,7 +15,7 @@ use std::{
     vec,
 };
 
-/// What is told of a hash.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Insert,
@@ -98,8 +98,8 @@ impl Memtable {
         }
     }
 
-    /// What it says of a hash: in a set 1 or -1 for in or not in, in a multiset a number to add; 0
-    /// if it knows nothing.
+    /// Returns the count of a hash: in a set 1 for an insertion and -1 for a removal, in a multiset
+    /// the sum of the changes; 0 if there are no changes.
     #[inline]
     pub(super) fn count(&self, hash: u64) -> i64 {
         let slot = self.table.find(hash);
@@ -152,9 +152,9 @@ pub(super) struct MemtableScan {
     memtable: Arc<Memtable>,
     seed: Seed,
     universe: Universe,
-    /// Where the next slots are.
+    /// The next slots.
     slot: Option<usize>,
-    /// What was read of them.
+    /// The fingerprints read so far.
     read: FingerprintBatch,
     more: Peekable<vec::IntoIter<(u64, i64)>>,
     counted: Vec<(u64, i64)>,
@@ -204,8 +204,8 @@ impl Fingerprints for MemtableScan {
     }
 }
 
-/// Makes each fingerprint come once, with the sum of all that is told of it in a multiset. In a set
-/// an insertion outweighs a removal: nobody knows which came later, and nothing may be missed.
+/// Combines the changes of each fingerprint: in a multiset by adding them. In a set an insertion
+/// outweighs a removal, because their order is unknown and no key may be missed.
 fn join(counted: &mut [(u64, i64)], mode: Mode, batch: &mut FingerprintBatch) {
     // Two runs, which this sort merges.
     counted.sort_by_key(|item| item.0);

@@ -1,4 +1,4 @@
-//! Merging in the background: runs above the last level into fewer ones, and these into the last
+//! Merging in the background: runs above the last level into fewer runs, and these into the last
 //! level.
 //!
 //! ```text
@@ -34,7 +34,7 @@ pub(super) fn start(core: &Arc<Core>) {
     merges.into_iter().for_each(|merge| spawn(core, merge));
 }
 
-/// Begins as many merges as are due and may start.
+/// Starts as many merges as are due and allowed.
 fn begin_all(core: &Core, shared: &mut Shared) -> Vec<RangeMerge> {
     let mut begun = Vec::new();
     let view = shared.view().clone();
@@ -52,7 +52,7 @@ fn spawn(core: &Arc<Core>, merge: RangeMerge) {
     core.spawn(JobKind::Merge, move |core| run(core, merge));
 }
 
-/// Does a merge, and starts those that are due then.
+/// Runs a merge, then starts the merges that are due.
 fn run(core: &Arc<Core>, mut merge: RangeMerge) {
     loop {
         let is_closed = core.shared().merging.is_closed();
@@ -146,7 +146,7 @@ fn merge_down(
     })
 }
 
-/// Makes the result of a merge current, unless its epoch has expired.
+/// Publishes the result of a merge, unless its epoch has expired.
 fn publish(
     core: &Core,
     merge: &RangeMerge,
@@ -163,7 +163,7 @@ fn publish(
     core.publish(made, change, |_| {}).map(drop)
 }
 
-/// The fingerprints of a key range that count in a run; `unit` bytes are read at once.
+/// Returns the valid fingerprints of a key range in a run; each read takes `unit` bytes.
 fn scan<'a>(
     core: &'a Core,
     upper: &'a Upper<Arc<RunFile>>,

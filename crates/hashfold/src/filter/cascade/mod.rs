@@ -1,5 +1,5 @@
-//! A filter on flash: takes what it is told in memory, packs it into runs there, flushes several as
-//! one, and merges those.
+//! The cascade filter on flash: changes go to a memtable, memtables are packed into runs in RAM,
+//! runs in RAM are flushed to run files, and run files are merged.
 
 mod catalog;
 mod core;

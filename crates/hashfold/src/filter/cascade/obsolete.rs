@@ -1,7 +1,7 @@
 //! Files that are not needed any more.
 //!
-//! They are removed in the background, one after the other: some devices take tens of milliseconds
-//! for each, and nothing else gets through while they free many at once.
+//! They are removed in the background, one after the other: on some devices each removal takes tens
+//! of milliseconds, and removing many at once blocks all other requests.
 
 use crate::{io::Disk, work::Executor};
 use std::{
@@ -14,9 +14,9 @@ use std::{
 #[derive(Debug)]
 pub(super) struct Obsolete {
     disk: Arc<dyn Disk>,
-    /// The oldest first.
+    /// The files to be removed, oldest first.
     queue: Mutex<VecDeque<PathBuf>>,
-    /// Held by whoever removes them.
+    /// Held by the thread that removes files.
     removing: Mutex<()>,
 }
 
@@ -48,7 +48,7 @@ impl Obsolete {
         self.remove(self.removing.lock().expect("nothing panics under this lock"));
     }
 
-    /// The same, for the last time: from now on somebody else may give files these names.
+    /// Removes files for the last time: from now on another filter may use these names.
     pub(super) fn close(&self) {
         self.remove_all();
         self.queue().clear();

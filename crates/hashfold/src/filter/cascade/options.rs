@@ -1,4 +1,4 @@
-//! What a cascade filter is, and what it works with.
+//! Options of a cascade filter, and the division of its memory.
 
 use super::{memtable::Memtable, resident::Resident, wal};
 use crate::{
@@ -11,10 +11,10 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// The least memory that a cascade filter works in, in bytes: 16 MiB.
+/// Minimum memory of a cascade filter, in bytes: 16 MiB.
 pub const CASCADE_MEMORY_MIN: usize = 16 << 20;
 
-/// The memory that a cascade filter works in unless told otherwise, in bytes: 256 MiB.
+/// Default memory of a cascade filter, in bytes: 256 MiB.
 pub const CASCADE_MEMORY_DEFAULT: usize = 256 << 20;
 
 /// More slots than this cost in cache misses what they save in merges.
@@ -34,64 +34,69 @@ const OTHER_THREADS: usize = 2;
 const RAM_RUNS_MIN: usize = 4;
 const RAM_RUNS_MAX: usize = if cfg!(test) { 4 } else { 16 };
 
-/// What a new filter is, for all its life.
+/// Options of a new filter, which never change.
 #[derive(Clone, Debug)]
 pub struct CascadeOptions {
-    /// Of the hashes; drawn at random, so that nobody can choose keys that collide.
+    /// Seed that keys are hashed with. Random, so that an attacker cannot choose colliding keys.
     pub seed: Seed,
-    /// A random number, which tells the files of this filter from those of others.
+    /// A random number that no other filter has; all files of the filter carry it.
     pub id: u64,
-    /// A set or a multiset.
+    /// Set or multiset.
     pub mode: Mode,
-    /// The keys that it is made for. It takes more, and the rate of errors grows with them.
+    /// Number of keys that the filter is made for. More keys raise the false-positive rate.
     pub capacity: u64,
-    /// Its fingerprints: with [`Universe::EXACT`] a filter is in effect a set of keys.
+    /// Universe of the fingerprints. With [`Universe::EXACT`] the filter is, in practice, an exact
+    /// set.
     pub universe: Universe,
 }
 
 impl CascadeOptions {
-    /// A set for so many keys; once they are in it, a key that is not is found at this rate.
+    /// Returns the options of a set that has the false-positive rate `error_rate` once it holds
+    /// `capacity` keys.
     pub fn new(seed: Seed, id: u64, capacity: u64, error_rate: f64) -> Result<CascadeOptions> {
         let universe = Universe::for_capacity(capacity, error_rate)?;
         Ok(CascadeOptions { seed, id, mode: Mode::Set, capacity, universe })
     }
 
-    /// The same with fingerprints of 64 bits.
+    /// Returns the options of a set with 64-bit fingerprints, which has practically no false
+    /// positives.
     pub fn exact(seed: Seed, id: u64) -> CascadeOptions {
         let (mode, universe) = (Mode::Set, Universe::EXACT);
         CascadeOptions { seed, id, mode, capacity: u64::MAX, universe }
     }
 }
 
-/// What an open filter works with.
+/// Settings of an open filter.
 #[derive(Clone, Debug)]
 pub struct CascadeSettings {
-    /// Memory for all it does, in bytes: [`CASCADE_MEMORY_MIN`] at least. Tables for what comes in
-    /// get half, merges in the background a quarter. What is left holds the indexes of runs, 4 bytes
-    /// for each 4096 bytes of them, and as much of the runs that are written while the filter is
-    /// open as there is room for, so that lookups need not read them. Where indexes take too much
-    /// of that, those of large runs are made smaller, and a lookup reads up to 32 blocks of such a
-    /// run instead of one: so 16 MiB are enough for 40 GB of runs, and larger filters need more.
-    /// On top come what the device has in flight, 28 MiB at most, and for lookups and unique
-    /// insertions of many keys, while they run, 3 MiB and 24 bytes a key.
+    /// Memory budget in bytes, at least [`CASCADE_MEMORY_MIN`].
+    ///
+    /// Memtables and runs in RAM get half, merges in the background a quarter. The rest holds the
+    /// indexes of runs, 4 bytes per block of 4096 bytes, and blocks of new runs, which lookups then
+    /// need not read. If indexes take too much of it, the indexes of large runs are thinned out,
+    /// and a lookup reads up to 32 blocks of such a run instead of one. So 16 MiB suffice for 40 GB
+    /// of runs; larger filters need more.
+    ///
+    /// Memory in addition to the budget: at most 28 MiB for requests in flight, and during lookups
+    /// and unique insertions of a batch 3 MiB and 24 bytes per key.
     pub memory_bytes: usize,
-    /// Keys are merged into the last level when those above it are more than this part of it, in
-    /// percent. A smaller one costs more merging and leaves less to look up in memory.
+    /// Maximum size of the runs above the last level, in percent of the last level, before they are
+    /// merged into it. A smaller value costs more merging, and leaves fewer runs to look up.
     pub upper_percent: u32,
-    /// Write what is told to a log at once, so that [`sync`](super::CascadeFilter::sync) makes it
-    /// durable without a flush.
+    /// Whether changes are written to a log at once, so that [`sync`](super::CascadeFilter::sync)
+    /// makes them durable without a flush.
     pub wal: bool,
     /// How runs are read.
     pub access: Access,
-    /// The executor of all background work: packing, flushes and merges, up to four at a time, and
-    /// their reads and writes. With fewer than six threads these wait for each other.
+    /// Executor of all background jobs: packing, flushes and merges, up to four at a time, and
+    /// their reads and writes. With fewer than six threads, jobs wait for each other.
     pub executor: Arc<dyn Executor>,
-    /// The clock by which insertions are slowed down while background work is behind.
+    /// Clock of the backpressure that slows down insertions while background jobs are behind.
     pub clock: Arc<dyn Clock>,
 }
 
 impl Default for CascadeSettings {
-    /// In [`CASCADE_MEMORY_DEFAULT`], without a log, and all in the caller's thread.
+    /// Returns a budget of [`CASCADE_MEMORY_DEFAULT`], no log, and all jobs in the caller's thread.
     fn default() -> CascadeSettings {
         CascadeSettings {
             memory_bytes: CASCADE_MEMORY_DEFAULT,
@@ -117,7 +122,7 @@ pub(super) struct Shares {
     pub(super) ram_run: usize,
     /// The maximum number of runs in RAM.
     pub(super) ram_runs_max: usize,
-    /// What is kept in memory of run files, and the indexes of all.
+    /// Memory of kept blocks of run files, and of all indexes, in bytes.
     pub(super) run_files: usize,
     /// One merge, or the flush that runs beside the merges.
     pub(super) merge: MergeShare,
@@ -137,7 +142,7 @@ impl MergeShare {
         (1 << unit.max(1).ilog2()).clamp(READ_UNIT_MIN, READ_UNIT_MAX)
     }
 
-    /// What is merged: the memory that the reads leave.
+    /// Returns the memory of the fingerprints of a merge, besides its reads, in bytes.
     pub(super) fn items(self) -> usize {
         self.0 - self.0 / 2
     }
@@ -179,9 +184,9 @@ impl CascadeSettings {
         Shares { slots, memtables, ram_runs, ram_run, ram_runs_max, run_files, merge, merges_max }
     }
 
-    /// The maximum number of merges, as many as there are threads and memory for, and what each of
-    /// them has of a quarter of the memory. Each merge beyond [`MERGES_MIN`] pays for the file that
-    /// it writes.
+    /// Returns the maximum number of merges, which threads and memory limit, and the share of each
+    /// in a quarter of the memory. Each merge beyond [`MERGES_MIN`] pays for the file that it
+    /// writes.
     fn merge_shares(&self) -> (usize, MergeShare) {
         let merges = self.memory_bytes / 4;
         let share = |count: usize| {
@@ -204,7 +209,7 @@ mod tests {
     use super::*;
     use crate::work::Threads;
 
-    /// The number of merges at once, with so much memory and so many threads.
+    /// Checks the number of concurrent merges for this memory and this number of threads.
     #[track_caller]
     fn check_merges(memory_bytes: usize, threads: usize, expected: usize) {
         let executor: Arc<dyn Executor> = Arc::new(Threads::new(threads));

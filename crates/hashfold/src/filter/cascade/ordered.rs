@@ -1,17 +1,17 @@
-//! Hashes in RAM, in order, with gaps: linear probing that keeps what it probes sorted.
+//! Sorted hashes in RAM, with gaps: linear probing that keeps the probed slots sorted.
 //!
 //! ```text
 //! home = first bits of the hash     0   1   2   3   4   5   6   7  …
 //!                                  0a  0c  1f   ·  42  47  5b   ·       (3 homes to 5b: pushed on)
 //! ```
 //!
-//! A hash stands at its home or behind it, and all stand in ascending order. One pass over the
-//! memory gives them sorted; a lookup walks from the home to the first hash that is not smaller.
-//! The full hash is kept, so nothing here is found by mistake, and what is taken away is what was
-//! put in.
+//! A hash is in its home slot or after it, and all hashes are in ascending order. One pass over the
+//! memory yields them sorted; a lookup walks from the home slot to the first hash that is not
+//! smaller. Full hashes are stored, so there are no false positives here, and a removal removes
+//! exactly the inserted hash.
 //!
-//! A hash may be marked. The marks lie apart, a bit for each slot, and move along with the hashes;
-//! as long as there is none, they cost nothing.
+//! A hash may be marked. The marks are separate, one bit per slot, and move along with the hashes;
+//! without any mark they cost nothing.
 
 use super::kernel::{self, FREE};
 use crate::{fingerprints::FingerprintBatch, io::Words, run::prefetch::prefetch};
@@ -36,19 +36,19 @@ const LOAD_MAX: f64 = 0.85;
 /// make it slow, never wrong.
 pub(super) struct Ordered {
     slots: Words,
-    /// A bit for each slot, never set for a free one; or nothing, as long as none is set.
+    /// One bit per slot, never set for a free slot; empty as long as no bit is set.
     marks: Vec<u64>,
-    /// From a hash to its home.
+    /// Number of bits that a hash is shifted right by to get its home slot.
     shift: u32,
     len: usize,
-    /// With so many it is full.
+    /// Maximum number of hashes.
     len_max: usize,
-    /// Hashes crowd somewhere.
+    /// Whether too many hashes crowd in one place.
     is_crowded: bool,
 }
 
 impl Ordered {
-    /// Of so many slots: a power of two, [`SLOTS_MIN`] or more.
+    /// Makes a table with this number of slots: a power of two, at least [`SLOTS_MIN`].
     pub(super) fn new(slots: usize) -> Ordered {
         assert!(slots.is_power_of_two());
         assert!(slots >= SLOTS_MIN);
@@ -112,7 +112,7 @@ impl Ordered {
         }
     }
 
-    /// The first slot whose hash is not smaller.
+    /// Returns the first slot whose hash is not smaller.
     #[inline]
     fn lower_bound(slots: &[u64], home: usize, hash: u64) -> usize {
         // The last slots are free: `free` sees to it.
@@ -153,7 +153,7 @@ impl Ordered {
         None
     }
 
-    /// Moves the marks from one slot up to a free one by a slot, and puts one into the gap.
+    /// Moves the marks from slot `from` to a free slot up by one, and sets the mark of slot `from`.
     #[inline]
     fn insert_mark(&mut self, from: usize, free: usize, mark: bool) {
         if mark && self.marks.is_empty() {
@@ -167,7 +167,7 @@ impl Ordered {
         insert_bit(&mut self.marks[word], start, free % 64, bit);
     }
 
-    /// Makes room for marks.
+    /// Allocates memory for marks.
     #[cold]
     fn make_marks(&mut self) {
         self.marks.resize(self.slots.len().div_ceil(64), 0);
@@ -236,8 +236,8 @@ impl Ordered {
     }
 }
 
-/// Moves the bits of a word from one up to another, which is 0 or the highest, by a place, and puts a
-/// bit into the gap. Returns what was in the highest bit.
+/// Moves the bits of a word from `from` to `to`, which is 0 or the highest bit, up by one, and sets
+/// bit `from`. Returns the old highest bit.
 #[inline]
 fn insert_bit(word: &mut u64, from: usize, to: usize, bit: u64) -> u64 {
     let moving = *word & (2_u64 << to).wrapping_sub(1 << from);
@@ -257,7 +257,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// The same operations on a map from hashes to marks: bits 0 and 1 of a number choose one.
+    /// Runs the same operations on a map from hashes to marks; bits 0 and 1 of a number choose the
+    /// operation.
     fn check(slots: usize, operations: impl Iterator<Item = u64>, spread: fn(u64) -> u64) {
         let mut table = Ordered::new(slots);
         let mut map = BTreeMap::new();

@@ -1,12 +1,12 @@
-//! How fast insertions may be: as fast as the work in the background, in the long run.
+//! Backpressure: insertions are, on average, as fast as the background jobs.
 
 use super::{core::Core, key_range::KeyRange};
 use crate::error::Result;
 use std::{mem, time::Duration};
 
-/// Whoever inserts is slowed down while packed tables are being flushed and there is little memory
-/// for more: better many short waits than a long one in the end. This is for each key when there
-/// is none left.
+/// Delay per key when there is no memory left for runs in RAM. Insertions are delayed while runs in
+/// RAM are flushed and their memory runs low: many short waits are better than one long wait at the
+/// end.
 const DELAY_MAX: Duration = Duration::from_nanos(600);
 /// Delays are summed up until they are worth a wait.
 const DELAY_MIN: Duration = Duration::from_micros(100);
@@ -14,7 +14,8 @@ const DELAY_MIN: Duration = Duration::from_micros(100);
 /// With so many runs of the newest kind, whoever inserts waits for merges in proportion to what he
 /// inserts.
 const DEBT_RUNS: usize = 16;
-/// What he waits for: so many fingerprints moved for each one inserted.
+/// Number of fingerprints that background jobs must write for each inserted key while there are too
+/// many runs.
 const MOVES_OWED: u64 = 4;
 /// By so many of these he may be ahead: merges pause for tenths of a second while their result is
 /// being made durable.
@@ -25,11 +26,11 @@ const DEBT_RUNS_MAX: usize = 192;
 /// The pace of insertions.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// Too many runs: up to which move of the background work to wait.
+    /// The number of written fingerprints to wait for, if there are too many runs.
     owed: Option<u64>,
-    /// Of each key.
+    /// Delay per key.
     delay: Duration,
-    /// What was not waited for yet.
+    /// The part of the delay that was not waited for yet.
     delayed: Duration,
 }
 
@@ -61,7 +62,8 @@ impl Pace {
         }
     }
 
-    /// If there are too many runs, how far background work is: insertions go on as it does.
+    /// Returns the progress of the background jobs if there are too many runs: insertions must wait
+    /// for more.
     fn debt(&self, core: &Core) -> Result<Option<u64>> {
         let mut shared = core.shared();
         let all = KeyRange::all(core.identity.universe).into();
@@ -78,7 +80,7 @@ impl Pace {
     }
 }
 
-/// How much each key is delayed while packed tables are being flushed.
+/// Returns the delay per key while runs in RAM are being flushed.
 fn delay(core: &Core) -> Duration {
     let shared = core.shared();
     if !shared.ram_runs.is_flushing() {

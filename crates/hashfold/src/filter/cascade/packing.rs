@@ -31,9 +31,10 @@ enum Phase {
     /// No thread has begun to pack it.
     Queued(Immutable),
     Running(Immutable),
-    /// The run in RAM has taken its place; its memory is being cleared.
+    /// The run in RAM has replaced the memtable, whose memory is being cleared.
     Recycling,
-    /// It waits for the next attempt; the error is there until a caller gets it.
+    /// The packing has failed and waits for the next attempt; the error stays until a caller gets
+    /// it.
     Failed(Immutable, Option<Error>),
 }
 
@@ -136,7 +137,7 @@ impl Packing {
         }
     }
 
-    /// Goes on to the next state, or stays in the one that it is given back.
+    /// Steps to the next state, or stays in the state that `next` returns.
     fn step(&mut self, next: impl FnOnce(Phase) -> Result<Phase, Phase>) -> bool {
         let next = next(mem::replace(&mut self.0, Phase::Recycling));
         let is_legal = next.is_ok();

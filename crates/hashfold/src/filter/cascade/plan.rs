@@ -1,4 +1,4 @@
-//! Which merge is due next: a key range of some runs.
+//! Choosing the next merge: a key range of some runs.
 
 use super::{
     catalog::{Epoch, Upper, View},
@@ -27,7 +27,7 @@ pub(super) fn plan(core: &Core, view: &View, merging: &mut Merging) -> Option<Ra
     plan_up(core, view, merging).or_else(|| plan_down(core, view, merging))
 }
 
-/// A merge of runs of one tier in a key range where there are enough of them.
+/// Plans a merge of runs of one tier in a key range that has enough of them.
 fn plan_up(core: &Core, view: &View, merging: &Merging) -> Option<RangeMerge> {
     if !merging.may_start(Target::Upper { tier: 0 }) {
         return None;
@@ -57,7 +57,8 @@ fn plan_up(core: &Core, view: &View, merging: &Merging) -> Option<RangeMerge> {
     })
 }
 
-/// The oldest runs of a tier of which there are enough in a key range, unless one is busy there.
+/// Returns the oldest runs of a tier that has enough of them in a key range, unless one is busy
+/// there.
 fn full_tier<'a>(
     merging: &Merging,
     epoch: &'a Epoch<Arc<RunFile>>,
@@ -81,7 +82,8 @@ fn numbers(runs: &[&Upper<Arc<RunFile>>]) -> Vec<u64> {
     runs.iter().map(|upper| upper.run.number()).collect()
 }
 
-/// A merge of runs into the next key range of the last level; chooses these runs if there are none.
+/// Plans a merge of runs into the next key range of the last level; chooses the runs if there are
+/// none.
 fn plan_down(core: &Core, view: &View, merging: &mut Merging) -> Option<RangeMerge> {
     if !merging.may_start(Target::LastLevel) {
         return None;
@@ -103,7 +105,7 @@ fn plan_down(core: &Core, view: &View, merging: &mut Merging) -> Option<RangeMer
     })
 }
 
-/// The oldest runs of an epoch that no merge is busy with, as many as may be merged at once.
+/// Returns the oldest runs of an epoch that are in no merge, as many as one merge may have.
 fn oldest_free(core: &Core, merging: &Merging, epoch: &Epoch<Arc<RunFile>>) -> Vec<u64> {
     let universe = core.identity.universe;
     let parts = KeyRange::cut(universe, core.shares.merges_max);
@@ -118,7 +120,7 @@ fn oldest_free(core: &Core, merging: &Merging, epoch: &Epoch<Arc<RunFile>>) -> V
     oldest.map(|upper| upper.run.number()).collect()
 }
 
-/// Whether runs of an epoch are to be merged into its last level.
+/// Whether the runs of an epoch should be merged into its last level.
 fn is_due(core: &Core, view: &View, merging: &Merging, epoch: &Epoch<Arc<RunFile>>) -> bool {
     if epoch.uppers.is_empty() {
         return false;
@@ -133,7 +135,7 @@ fn is_due(core: &Core, view: &View, merging: &Merging, epoch: &Epoch<Arc<RunFile
     epoch.uppers.len() >= TIER_RUNS[0] && is_much
 }
 
-/// The fingerprints above the last level of an epoch, about, and in it.
+/// Returns the approximate number of fingerprints above the last level of an epoch, and in it.
 fn items(core: &Core, epoch: &Epoch<Arc<RunFile>>) -> (u128, u128) {
     let all = KeyRange::all(core.identity.universe);
     let above = epoch.uppers.iter().map(|upper| u128::from(upper.items_in(all))).sum();
@@ -141,8 +143,8 @@ fn items(core: &Core, epoch: &Epoch<Arc<RunFile>>) -> (u128, u128) {
     (above, below.map(|run| u128::from(run.facts().items)).sum())
 }
 
-/// The first key range of the last level into which runs are to be merged, and no merge is busy
-/// with: whole shards, or parts of one that has no run.
+/// Returns the first key range of the last level into which runs must be merged and that is in no
+/// merge: whole shards, or parts of a shard without a run.
 fn next_step(
     core: &Core,
     merging: &Merging,

@@ -1,8 +1,8 @@
-//! Publishing: how another catalog becomes the current one.
+//! Publishing: making another catalog the current one.
 //!
 //! A manifest is written under another name, synced and renamed. If that fails halfway, the new
-//! manifest may be the current one after all: nobody knows before the next one is published. Until
-//! then both the run files of the old one and those of the new one stay.
+//! manifest may still have become current; this is known only when the next one is published. Until
+//! then the run files of both manifests stay.
 
 use super::{
     catalog::{Identity, View},
@@ -41,24 +41,25 @@ struct Published {
     last: Attempt,
 }
 
-/// What became of the manifest that was written last.
+/// The fate of the manifest that was written last.
 #[derive(Debug)]
 enum Attempt {
-    /// It is the current one, or it certainly is not.
+    /// The manifest is certainly current, or certainly not.
     Settled,
-    /// It may be the current one. These run files are only in manifests of this kind.
+    /// The manifest may be current. Only manifests in this state name these run files.
     Doubtful { runs: Vec<u64> },
 }
 
 impl Attempt {
-    /// An attempt failed, and its manifest may be the current one for all that.
+    /// Records that an attempt failed and that its manifest may be current all the same.
     fn doubt(&mut self, made: &[u64]) {
         let mut runs = self.settle();
         runs.extend(made);
         *self = Attempt::Doubtful { runs };
     }
 
-    /// A later manifest is the current one: the run files of those before it that it does not name.
+    /// Records that a later manifest is current; returns the run files of older ones that it does
+    /// not name.
     fn settle(&mut self) -> Vec<u64> {
         match mem::replace(self, Attempt::Settled) {
             Attempt::Settled => Vec::new(),
@@ -130,7 +131,7 @@ impl Publisher {
         Ok(true)
     }
 
-    /// Has the files removed of one catalog that are not in the next.
+    /// Removes the files of one catalog that are not in the next.
     fn drop_missing(&self, old: &View, new: &View) {
         let kept: BTreeSet<u64> = new.runs().map(|run| run.number()).collect();
         for run in old.runs().filter(|run| !kept.contains(&run.number())) {
@@ -164,7 +165,7 @@ impl Publisher {
 }
 
 impl Drop for Publisher {
-    /// Removes files for the last time: from now on another filter may give files these names.
+    /// Removes files for the last time: from now on another filter may use these names.
     fn drop(&mut self) {
         self.obsolete.close();
     }
@@ -224,7 +225,7 @@ mod tests {
         publisher.publish(&[run.number()], change, |_| {}).map(drop)
     }
 
-    /// The generation of the manifest, all files of which are there.
+    /// Returns the generation of the manifest; checks that all of its files exist.
     #[track_caller]
     fn check_whole(disk: &dyn Disk, moment: &str) -> u64 {
         let folder = Path::new("filter");
@@ -242,7 +243,8 @@ mod tests {
         }
     }
 
-    /// Publishes three times on a disk that fails at one operation; whether there was a doubt.
+    /// Publishes three times on a disk that fails at one operation; returns whether the result was
+    /// in doubt.
     fn check_failure(operation: u64) -> bool {
         let faults = vec![Fault::Failure { operation }];
         let disk = FaultyDisk::new(FaultPlan { seed: 1, faults });

@@ -28,20 +28,20 @@ pub(super) struct RamRun {
 /// When runs in RAM are flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlushWhen {
-    /// When they fill half of their memory.
+    /// When the runs fill half of their memory.
     HalfFull,
-    /// At once, however few they are.
+    /// At once, however few runs there are.
     Now,
-    /// Never more: the filter is being closed.
+    /// Never, because the filter is being closed.
     Never,
 }
 
 /// The runs in RAM of a filter, and the state of the flush that writes them.
 #[derive(Debug)]
 pub(super) struct RamRuns {
-    /// The newest first.
+    /// The runs, newest first.
     runs: Arc<Vec<RamRun>>,
-    /// Memory of runs that were flushed, for the next ones.
+    /// Memory of flushed runs, for later ones.
     spares: Vec<PackedRun>,
     flush: Flush,
     when: FlushWhen,
@@ -51,7 +51,7 @@ pub(super) struct RamRuns {
 enum Flush {
     Idle,
     Running,
-    /// The error is there until a caller gets it.
+    /// The flush has failed; the error stays until a caller gets it.
     Failed(Option<Error>),
 }
 

@@ -1,4 +1,4 @@
-//! Making a filter's folder, and opening it after whatever happened.
+//! Creating the folder of a filter, and opening it after a crash.
 
 use super::{
     catalog::{self, Catalog, Identity, View},
@@ -109,7 +109,7 @@ pub(super) fn check_newest(
     Ok(())
 }
 
-/// Removes files of ours that are not part of the filter.
+/// Removes this filter's files that the catalog does not name.
 fn sweep(folder: &LockedFolder, view: &View) -> Result<()> {
     let logs = logs(folder.disk.as_ref(), &folder.path, view)?;
     folder.remove(|name| match (number(name, "run-"), number(name, "log-")) {
@@ -119,7 +119,7 @@ fn sweep(folder: &LockedFolder, view: &View) -> Result<()> {
     })
 }
 
-/// The number in a name that is exactly of our form.
+/// Returns the number in a name that has exactly this form.
 fn number(name: &str, prefix: &str) -> Option<u64> {
     let number = name.strip_prefix(prefix)?.parse().ok()?;
     (name == run_file::name(number) || name == wal::name(number)).then_some(number)

@@ -1,7 +1,7 @@
-//! What stays in memory of a run on flash: all of its blocks, or a summary of them.
+//! The part of a run file that is kept in memory: all of its blocks, or a summary.
 //!
-//! A summary is the run with the last bits of its fingerprints left out: about a byte a key. What
-//! it does not have is not in the run either.
+//! A summary is the run without the last bits of its fingerprints, about one byte per key. A
+//! fingerprint that is not in the summary is not in the run.
 
 use crate::{
     error::Result,
@@ -41,7 +41,7 @@ const STRIDE_MAX: usize = 32;
 pub(super) struct MemoryBudget {
     bytes_max: usize,
     bytes: AtomicUsize,
-    /// The bytes of these that indexes take.
+    /// Memory of the indexes, in bytes.
     index_bytes: AtomicUsize,
 }
 
@@ -132,7 +132,7 @@ impl Drop for IndexClaim {
 }
 
 impl Claim {
-    /// Gives back what is not needed.
+    /// Frees memory down to `bytes`.
     fn shrink_to(&mut self, bytes: usize) {
         let spare = self.bytes.saturating_sub(bytes);
         self.budget.bytes.fetch_sub(spare, Relaxed);
@@ -174,7 +174,7 @@ impl Blocks {
     }
 }
 
-/// What is kept of a run.
+/// The part of a run that is kept in memory.
 pub(super) struct Resident {
     claim: Option<Claim>,
     blocks: Blocks,
@@ -183,12 +183,12 @@ pub(super) struct Resident {
 
 /// A summary while it is made, and what finds its blocks.
 struct Summary {
-    /// The bits that are left out of each fingerprint.
+    /// Number of bits that are left out of each fingerprint.
     shift: u32,
     packer: Option<Packer>,
     sink: SummarySink,
     items: FingerprintBatch,
-    /// The last one taken.
+    /// The last fingerprint that was taken.
     last: Option<u64>,
 }
 
@@ -205,14 +205,14 @@ impl BlockSink for SummarySink {
     }
 }
 
-/// What a resident says of a fingerprint.
+/// The answer of a resident to a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// Not in the run.
+    /// The fingerprint is not in the run.
     Absent,
-    /// In the run, with this count.
+    /// The fingerprint is in the run, with this count.
     Count(i64),
-    /// The run must be asked.
+    /// The run must be read.
     Perhaps,
 }
 
@@ -268,7 +268,7 @@ impl Resident {
         Ok(())
     }
 
-    /// Whether another piece may be taken; if not, nothing is kept of the run.
+    /// Whether another piece fits; if not, nothing of the run is kept.
     fn fits(&mut self, bytes: usize) -> bool {
         let fits = self.claim.as_ref().is_some_and(|claim| bytes + PIECE_SIZE <= claim.bytes);
         if !fits {
@@ -304,7 +304,7 @@ impl Resident {
         self.summary.is_none()
     }
 
-    /// What it knows of a fingerprint, which is in one of these blocks of the run if it is in it.
+    /// Looks up a fingerprint, which is in one of these blocks of the run if it is in the run.
     pub(super) fn find(
         &self,
         fingerprint: u64,
@@ -366,7 +366,7 @@ mod tests {
 
     const ROOM: usize = 5 << 20;
 
-    /// Indexes of so many bytes each, if they are full, fit in the room.
+    /// Checks that `count` indexes, which have `full_bytes` bytes in full, fit into the budget.
     #[track_caller]
     fn check(full_bytes: usize, count: usize) {
         let budget = MemoryBudget::new(ROOM);

@@ -57,20 +57,20 @@ pub(super) fn name(number: u64) -> String {
     format!("run-{number:010}")
 }
 
-/// What is known of all of a run.
+/// The facts about a run in its footer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) blocks: u64,
     /// Fingerprints.
     pub(super) items: u64,
-    /// Of these, with another count than 1.
+    /// Number of fingerprints with a count other than 1.
     pub(super) counted: u64,
-    /// Of these, with a count below 0.
+    /// Number of fingerprints with a count below 0.
     pub(super) negative: u64,
 }
 
 impl Facts {
-    /// Whether a file of this size can have them.
+    /// Whether a file of this size can have this content.
     fn check(&self, file_size: u64) -> Result<()> {
         // Lookups note blocks in 32 bits.
         let blocks_max = (file_size / BLOCK_SIZE as u64).min(u32::MAX.into());
@@ -103,7 +103,7 @@ pub(super) struct RunFile {
     file_size: u64,
     facts: Facts,
     index: BlockIndex,
-    /// The memory of the index.
+    /// The claim on the memory of the index.
     _claim: IndexClaim,
     resident: Mutex<Option<Arc<Resident>>>,
 }
@@ -112,7 +112,7 @@ pub(super) struct RunFile {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunName {
     pub(super) seed: Seed,
-    /// Of the filter.
+    /// Id of the filter.
     pub(super) id: u64,
     pub(super) universe: Universe,
     pub(super) number: u64,
@@ -205,7 +205,7 @@ impl RunFile {
         self.file.place()
     }
 
-    /// What is kept of it in memory.
+    /// Returns the part of the run that is kept in memory.
     pub(super) fn resident(&self) -> Option<Arc<Resident>> {
         self.resident.lock().expect("nothing panics under this lock").clone()
     }
@@ -242,7 +242,7 @@ impl RunFile {
     }
 }
 
-/// An index that is as thin as it must be for the room, and the part of the room that it takes.
+/// Thins out the index as far as the memory budget requires; returns the index and its claim.
 fn fitted(index: BlockIndex, budget: &Arc<MemoryBudget>) -> (BlockIndex, IndexClaim) {
     let full = BlockIndex::bytes_of(index.prefixes().len());
     let index = index.thin(budget.index_stride(full));
@@ -311,7 +311,7 @@ pub(super) struct RunWriter {
     packer: Packer,
     sink: Sink,
     facts: Facts,
-    /// The generation of the manifest that is current when it is begun.
+    /// Generation of the manifest that was current when the run was begun.
     since: u64,
 }
 
@@ -321,7 +321,7 @@ struct Sink {
     file: Arc<dyn BlockFile>,
     index: BlockIndex,
     budget: Arc<MemoryBudget>,
-    /// The memory of the index while it grows.
+    /// The claim on the memory of the growing index.
     claim: IndexClaim,
     blocks: u64,
     resident: Option<Resident>,
@@ -413,7 +413,7 @@ impl RunWriter {
     }
 }
 
-/// Writes an index and the zeros behind it, a piece at a time; returns their checksum.
+/// Writes an index and its padding, piece by piece; returns their checksum.
 fn write_index(index: &BlockIndex, writer: &mut Writer) -> Result<u32> {
     let mut sum = crc32c(b"");
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! A run from front to back, or a stretch of it.
+//! Reading a run sequentially, all of it or a key range.
 
 use super::{key_range::KeyRange, run_file::RunFile};
 use crate::{
@@ -16,9 +16,9 @@ pub(super) struct RunScan {
     run: Arc<RunFile>,
     executor: Arc<dyn Executor>,
     range: KeyRange,
-    /// Blocks that were not asked for yet.
+    /// The blocks that have not been requested yet.
     blocks: Range<u64>,
-    /// Blocks of one read.
+    /// Number of blocks per read.
     unit_blocks: u64,
     ahead: Option<Unit<Read>>,
     unit: Option<Unit<Buffer>>,
@@ -31,7 +31,7 @@ type Read = Pending<(Buffer, Result<()>)>;
 /// Blocks that are read together.
 struct Unit<T> {
     content: T,
-    /// Those that were not taken yet.
+    /// The blocks that have not been taken yet.
     blocks: Range<u64>,
     first: u64,
 }
@@ -83,7 +83,7 @@ impl RunScan {
         self.ahead = Some(Unit { content, blocks: first..first + count, first });
     }
 
-    /// Appends what is in the next block; `false` at the end.
+    /// Appends the content of the next block; returns `false` at the end.
     fn next_block(&mut self, items: &mut FingerprintBatch) -> Result<bool> {
         if let Some(unit) = &mut self.unit
             && let Some(number) = unit.blocks.next()

@@ -1,4 +1,4 @@
-//! What a filter held at one moment.
+//! Snapshots: a filter as it was at one moment.
 
 use super::{
     catalog::{Epoch, Identity, Shard, Upper, View},
@@ -31,7 +31,7 @@ const LOG_SLOTS: [usize; 2] = [1 << 12, if cfg!(test) { 1 << 13 } else { 1 << 20
 /// The table for what is in logs takes at most one part in so many of the memory for that.
 const LOG_TABLE_PART: usize = 4;
 
-/// A filter as it was at one moment, to be read by any number of threads.
+/// A filter as it was at one moment. Threads can share it.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     identity: Identity,
@@ -40,12 +40,12 @@ pub struct Snapshot {
     memory: SnapshotShares,
 }
 
-/// What is in logs and not in runs.
+/// The changes in logs that are not in runs.
 #[derive(Clone, Debug, Default)]
 struct Logged {
-    /// The newest.
+    /// The newest changes.
     table: Option<Arc<Memtable>>,
-    /// Full tables, packed, the newest first.
+    /// Packed memtables, newest first.
     ram_runs: Vec<RamRun>,
 }
 
@@ -54,7 +54,7 @@ struct Logged {
 pub(super) struct SnapshotShares {
     /// Indexes of runs: a quarter of it.
     pub(super) indexes: usize,
-    /// What is in logs: half.
+    /// Memory of the changes in logs, in bytes: half of the budget.
     pub(super) logs: usize,
     /// A scan: an eighth. The last one is for lookups.
     pub(super) scan: MergeShare,
@@ -77,13 +77,13 @@ impl Snapshot {
         Snapshot { identity, view, logged, memory }
     }
 
-    /// What is durable of the filter in a folder, also while another process writes to it.
+    /// Opens the durable state of the filter in a folder, even while another process writes to it.
     ///
-    /// Its memory grows with the filter: four bytes for each 4096 bytes of its runs, and what its
-    /// logs hold. [`Snapshot::open_within`] takes a limit.
+    /// The memory grows with the filter: 4 bytes per block of 4096 bytes of its runs, and the
+    /// changes in its logs. [`Snapshot::open_within`] takes a limit.
     ///
     /// # Errors
-    /// `Absent` if there is none.
+    /// `Absent` if there is no filter.
     pub fn open(disk: &dyn Disk, folder: &Path, access: Access) -> Result<Snapshot> {
         Snapshot::open_with(disk, folder, access, SnapshotShares::of(usize::MAX))
     }
@@ -141,7 +141,7 @@ impl Snapshot {
         }
     }
 
-    /// The filter, or why not, and the generation of the manifest that was read.
+    /// Returns the snapshot, or the error, and the generation of the manifest that was read.
     fn read(
         disk: &dyn Disk,
         folder: &Path,
@@ -157,34 +157,36 @@ impl Snapshot {
         opened.map_err(|error| (error, Some(state.generation)))
     }
 
-    /// The seed of the hashes.
+    /// Returns the seed that keys are hashed with.
     pub fn seed(&self) -> Seed {
         self.identity.seed
     }
 
-    /// The fingerprints of the filter.
+    /// Returns the universe of the fingerprints.
     pub fn universe(&self) -> Universe {
         self.identity.universe
     }
 
-    /// A set or a multiset.
+    /// Returns whether the filter is a set or a multiset.
     pub fn mode(&self) -> Mode {
         self.identity.mode
     }
 
-    /// The hash of a key, as all calls take it.
+    /// Hashes a key with the filter's seed.
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         KeyHash::of(key, self.seed())
     }
 
-    /// Whether a key was in; of keys that were not, a few seem to be: see [`Universe`].
+    /// Whether a key may have been present. No key that was present is missed; [`Universe`] gives
+    /// the false-positive rate.
     pub fn contains(&self, hash: KeyHash) -> Result<bool> {
         let mut found = [false];
         self.contains_batch(&[hash], &mut found)?;
         Ok(found[0])
     }
 
-    /// The same of many; `found` has one place for each.
+    /// Looks up many keys, with many device reads in flight. `found[i]` is set to whether
+    /// `hashes[i]` may have been present.
     pub fn contains_batch(&self, hashes: &[KeyHash], found: &mut [bool]) -> Result<()> {
         assert_eq!(hashes.len(), found.len());
         let answers = self.look_up(hashes)?;
@@ -194,7 +196,8 @@ impl Snapshot {
         Ok(())
     }
 
-    /// How often each key was in: 0 or 1 in a set; `counts` has one place for each.
+    /// Counts many keys, with many device reads in flight. `counts[i]` is set to the count of
+    /// `hashes[i]`: 0 or 1 in a set.
     pub fn count_batch(&self, hashes: &[KeyHash], counts: &mut [u64]) -> Result<()> {
         assert_eq!(hashes.len(), counts.len());
         let answers = self.look_up(hashes)?;
@@ -212,7 +215,7 @@ impl Snapshot {
         lookup::look_up(sources, hashes.iter().map(|hash| hash.high()))
     }
 
-    /// All fingerprints, ascending, with their counts; reads are ahead on `executor`.
+    /// Returns all fingerprints in ascending order, with their counts. `executor` reads ahead.
     pub fn scan(&self, executor: &Arc<dyn Executor>) -> Result<SnapshotScan> {
         let Identity { seed, mode, universe, .. } = self.identity;
         let sources: usize = self.view.epochs.iter().map(|epoch| epoch.uppers.len() + 1).sum();
@@ -239,7 +242,7 @@ impl Snapshot {
         Ok(SnapshotScan { seed, universe, merge })
     }
 
-    /// What there was of it.
+    /// Returns the statistics of the filter at that moment.
     pub fn stats(&self) -> CascadeStats {
         let Logged { table, ram_runs } = &self.logged;
         let table = table.as_ref().map_or(0, |table| table.len() as u64);
@@ -249,16 +252,16 @@ impl Snapshot {
 }
 
 impl Logged {
-    /// The runs of all of it, the newest first.
+    /// Returns the runs of the snapshot, newest first.
     fn scans(&self, seed: Seed, universe: Universe) -> impl Iterator<Item = Box<dyn Fingerprints>> {
         let table = self.table.iter().map(move |table| Box::new(table.scan(seed, universe)) as _);
         table.chain(self.ram_runs.iter().map(|it| Box::new(it.run.clone().scan_shared()) as _))
     }
 
-    /// Packs the table.
+    /// Packs the memtable.
     ///
     /// # Errors
-    /// If there is not enough memory for what is packed and one more table.
+    /// If there is not enough memory for the packed run and another memtable.
     fn pack(
         &mut self,
         (seed, universe): (Seed, Universe),
@@ -279,7 +282,7 @@ impl Logged {
     }
 }
 
-/// The last level of an epoch as one run.
+/// Returns the last level of an epoch as one run.
 fn shards(
     epoch: &Epoch<Arc<RunFile>>,
     identity: &Identity,
@@ -293,7 +296,7 @@ fn shards(
     chain(stretches, identity, unit, executor)
 }
 
-/// Key ranges of runs, ascending, as one run.
+/// Returns ascending key ranges of runs as one run.
 fn chain(
     stretches: Vec<(Arc<RunFile>, KeyRange)>,
     &Identity { seed, universe, .. }: &Identity,
@@ -305,7 +308,7 @@ fn chain(
     Chain::new(seed, universe, stretches.into_iter().map(scan))
 }
 
-/// What logs hold that runs do not, in `bytes_max` bytes of memory.
+/// Reads the changes in logs that are not in runs, in `bytes_max` bytes of memory.
 fn read_logs(
     disk: &dyn Disk,
     folder: &Path,

@@ -1,4 +1,4 @@
-//! What can be said of a filter without reading it.
+//! The statistics of a cascade filter. Reading them reads no run.
 
 use super::catalog::{Identity, View};
 use crate::{filter::Mode, fingerprints::Universe, key::Seed};
@@ -6,41 +6,42 @@ use crate::{filter::Mode, fingerprints::Universe, key::Seed};
 /// Sizes and counts of a cascade filter.
 #[derive(Clone, Debug)]
 pub struct CascadeStats {
-    /// Of the hashes.
+    /// Seed that keys are hashed with.
     pub seed: Seed,
-    /// A set or a multiset.
+    /// Set or multiset.
     pub mode: Mode,
-    /// The keys that it was made for.
+    /// Number of keys that the filter was made for.
     pub capacity: u64,
-    /// Its fingerprints.
+    /// Universe of the fingerprints.
     pub universe: Universe,
-    /// Fingerprints in all runs and in memory. One that is in several of them counts several
-    /// times, and so do tombstones: it is exact after [`compact`](super::CascadeFilter::compact).
+    /// Number of fingerprints in all runs and in memory. A fingerprint in several of them counts
+    /// several times, and so do tombstones; after [`merge`](super::CascadeFilter::merge) the number
+    /// is exact.
     pub items: u64,
-    /// Of these, in memory only.
+    /// Number of fingerprints in memory only.
     pub pending: u64,
-    /// Changes told, from the beginning, that runs hold.
+    /// Sequence number of the last change that runs hold.
     pub durable_seq: u64,
-    /// Runs above the last level.
+    /// Number of runs above the last level.
     pub upper_runs: u64,
-    /// Runs of the last level: parts of one run.
+    /// Number of runs in the last level, each of which holds a shard of it.
     pub shards: u64,
-    /// Of all runs, in bytes.
+    /// Size of all runs, in bytes.
     pub file_bytes: u64,
-    /// In use for tables, indexes and what is kept of runs, in bytes.
+    /// Memory of memtables, indexes and kept blocks of runs, in bytes.
     pub memory_bytes: u64,
-    /// The epochs that are there, the oldest first.
+    /// The existing epochs, oldest first.
     pub epochs: Vec<EpochStats>,
 }
 
 /// Sizes of one epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct EpochStats {
-    /// Its number.
+    /// Number of the epoch.
     pub number: u64,
-    /// Fingerprints in its runs.
+    /// Number of fingerprints in the epoch's runs.
     pub items: u64,
-    /// Of its runs, in bytes.
+    /// Size of the epoch's runs, in bytes.
     pub file_bytes: u64,
 }
 
@@ -70,13 +71,13 @@ impl CascadeStats {
         }
     }
 
-    /// How often a key that is not in seems to be, as full as the filter is now: the part of all
-    /// fingerprints that are in. More than that while some count several times.
+    /// Returns the false-positive rate at the current load: the part of the universe that is taken.
+    /// The rate is overestimated while some fingerprints count several times.
     pub fn false_positive_rate(&self) -> f64 {
         (self.items as f64 / self.universe.size() as f64).min(1.0)
     }
 
-    /// Bits on the device for each fingerprint in runs.
+    /// Returns the bits on the device per fingerprint in runs.
     pub fn bits_per_item(&self) -> f64 {
         let items = self.items - self.pending;
         if items == 0 { 0.0 } else { self.file_bytes as f64 * 8.0 / items as f64 }

@@ -333,7 +333,7 @@ fn what_is_kept_in_memory_fits_in_the_memory_that_was_given() {
     }
 }
 
-/// What a log holds is packed when a snapshot reads it, and refused where it does not fit.
+/// A snapshot packs the changes of logs when it reads them, and refuses changes that do not fit.
 #[test]
 fn a_snapshot_reads_logs_in_the_memory_that_it_is_given() {
     for mode in [Mode::Set, Mode::Multiset] {

@@ -1,4 +1,4 @@
-//! Checking all of a filter.
+//! Checking a whole filter.
 
 use super::{
     catalog::{Catalog, Epoch, Identity},
@@ -64,7 +64,7 @@ pub fn verify_cascade(
     Ok(report)
 }
 
-/// Reads the logs; returns how many changes were told in the end.
+/// Reads the logs; returns the sequence number of the last change.
 fn check_logs(
     disk: &dyn Disk,
     folder: &Path,
@@ -76,7 +76,7 @@ fn check_logs(
     wal::replay(disk, folder, &logs, of, state.seq, &mut |_, _| Ok(()))
 }
 
-/// The runs of an epoch, and where their fingerprints may be.
+/// Returns the runs of an epoch, and the key ranges of their fingerprints.
 fn ranges(epoch: &Epoch<u64>, identity: &Identity) -> Vec<(u64, KeyRange)> {
     let all = KeyRange::all(identity.universe);
     let uppers = epoch.uppers.iter().map(|upper| (upper.run, all));

@@ -60,16 +60,16 @@ pub(super) struct Wal {
     record: Buffer,
     change: Change,
     count: usize,
-    /// Changes told before the record.
+    /// Sequence number of the last change before the record.
     before: u64,
-    /// Where the record goes.
+    /// Offset of the record.
     offset: u64,
-    /// What is before this place is on the device.
+    /// The bytes before this offset are durable.
     synced: u64,
     writes: VecDeque<Pending<(Buffer, Result<()>)>>,
     spare: Vec<Buffer>,
-    /// A write or a sync failed: what was told since the last sync may not be in the log, whatever a
-    /// later sync says, and nothing after it counts.
+    /// Whether a write or a sync has failed. Changes since the last sync may then be missing from
+    /// the log, whatever a later sync reports, and no later change is durable.
     failed: bool,
 }
 
@@ -105,7 +105,7 @@ impl Wal {
         })
     }
 
-    /// So many changes were told before it.
+    /// Sets the sequence number of the last change before the record.
     pub(super) fn begin(&mut self, seq: u64) {
         self.before = seq;
     }
@@ -170,7 +170,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Starts to write the record, if there is anything in it.
+    /// Starts to write the record, unless it is empty.
     fn write(&mut self) -> Result<()> {
         if self.failed {
             let kind = ErrorKind::FailedBefore { action: "write" };
@@ -193,7 +193,7 @@ impl Wal {
         self.wait_until(if self.executor.width() == 0 { 0 } else { WRITES_MAX })
     }
 
-    /// Writes the head of a record with so many hashes, and its padding; returns its size.
+    /// Writes the head of a record with `count` hashes, and its padding; returns its size.
     fn complete(&self, record: &mut [u8], count: usize) -> usize {
         let len = RECORD_HEAD + 8 * count;
         let padded = len.next_multiple_of(ALIGNMENT);
@@ -269,23 +269,24 @@ struct Log {
     file: Arc<dyn BlockFile>,
     id: u64,
     size: u64,
-    /// Where the next record begins.
+    /// Offset of the next record.
     offset: u64,
-    /// Those of the last record that was read.
+    /// The hashes of the last record that was read.
     hashes: Vec<u64>,
 }
 
-/// What is known of a record that is whole.
+/// The facts about a whole record.
 struct Record {
     change: Change,
     before: u64,
     synced: u64,
-    /// With its padding, in bytes.
+    /// Size with the padding, in bytes.
     size: u64,
 }
 
 impl Log {
-    /// `None` if a crash came before its header was there: nothing was acknowledged in it.
+    /// Opens a log; `None` if a crash came before its header was written, so that nothing in it was
+    /// acknowledged.
     fn open(
         disk: &dyn Disk,
         folder: &Path,
@@ -309,7 +310,8 @@ impl Log {
         Ok(Some(Log { file, id, size, offset, hashes: Vec::new() }))
     }
 
-    /// Shows its changes from where it is. What is wrong if it goes on with more than was told.
+    /// Passes the changes from the current offset on to `take`. Returns damage if they do not continue
+    /// the earlier ones.
     fn replay(
         &mut self,
         seq: &mut u64,
@@ -335,7 +337,7 @@ impl Log {
         Ok(None)
     }
 
-    /// The record at an offset; `None` where a crash ended the log.
+    /// Returns the record at an offset; `None` if a crash has cut the log off there.
     fn record(&mut self, offset: u64) -> Result<Option<Record>> {
         if let Some(record) = self.read_changes(offset)? {
             return Ok(Some(record));
@@ -352,7 +354,7 @@ impl Log {
         }
     }
 
-    /// Whether a record behind this offset says that what is there was on the device.
+    /// Whether a record after this offset says that this offset was durable.
     fn was_synced(&mut self, offset: u64) -> Result<bool> {
         let mut next = offset + ALIGNMENT as u64;
         while next < self.size {
@@ -368,14 +370,14 @@ impl Log {
         Ok(false)
     }
 
-    /// The record at an offset, if it is whole and not one that another was to take the place of:
-    /// what is behind such a one does not follow on it.
+    /// Returns the record at an offset, if it is whole and is not a record that another was to
+    /// replace: later records do not continue such a one.
     fn read_changes(&mut self, offset: u64) -> Result<Option<Record>> {
         let record = self.read(offset)?;
         Ok(record.filter(|_| !self.hashes.is_empty()))
     }
 
-    /// The record at an offset, if it is whole.
+    /// Returns the record at an offset, if it is whole.
     fn read(&mut self, offset: u64) -> Result<Option<Record>> {
         if offset + ALIGNMENT as u64 > self.size {
             return Ok(None);

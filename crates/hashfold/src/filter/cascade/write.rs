@@ -1,4 +1,4 @@
-//! Writing run files, of fingerprints that are merged at the same time.
+//! Writing run files from fingerprints that are being merged.
 
 use super::{
     catalog::Shard,
@@ -68,8 +68,8 @@ pub(super) fn numbers(shards: &[Shard<Arc<RunFile>>]) -> Vec<u64> {
     shards.iter().filter_map(|shard| Some(shard.run.as_ref()?.number())).collect()
 }
 
-/// Writes a run file of fingerprints, from those in `next` on, until there are `items_max`; leaves
-/// the next ones there.
+/// Writes a run file from fingerprints, those in `next` first, up to `items_max`; the following
+/// ones are left in `next`.
 fn write_file(
     core: &Core,
     fingerprints: &mut dyn Fingerprints,
@@ -95,7 +95,8 @@ fn write_file(
     write().map(Arc::new).inspect_err(|_| core.publisher.discard(&[number]))
 }
 
-/// What stays in memory of a new run above the last level. Runs of the last level make room.
+/// Returns the part of a new run above the last level that is kept in memory; kept runs of the last
+/// level make room for it.
 fn plan_resident(core: &Core, items: u64) -> Option<Resident> {
     let universe = core.identity.universe;
     let planned = || Resident::plan(&core.budget, items, universe, 0);

@@ -27,8 +27,8 @@ struct Strand {
     end: usize,
 }
 
-/// The place in `a` where the first `count` numbers of the merge end; of equal ones those of `a`
-/// come first.
+/// Returns the number of elements of `a` among the first `count` numbers of the merge. Of equal
+/// numbers those of `a` come first.
 fn split(a: &[u64], b: &[u64], count: usize) -> usize {
     let (mut from, mut to) = (count.saturating_sub(b.len()), count.min(a.len()));
     while from < to {

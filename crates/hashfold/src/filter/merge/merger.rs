@@ -136,8 +136,9 @@ impl Merger {
         self.free.push(merged);
     }
 
-    /// Memory for `len` numbers: the smallest that is free and large enough, or else the largest.
-    /// With any other choice all that is free would in time be as large as the largest merge.
+    /// Takes memory for `len` numbers: the smallest free piece that is large enough, or else the
+    /// largest. With any other choice, all free memory would in time grow to the size of the
+    /// largest merge.
     fn take(&mut self, len: usize) -> Vec<u64> {
         let size = |numbers: &Vec<u64>| match numbers.len() {
             size if size >= len => (0, size - len),

@@ -20,14 +20,15 @@ pub(super) struct Appender {
 #[derive(Debug)]
 struct AppendState {
     layout: SlotLayout,
-    /// Its slot is known when it is known whether its chain goes on.
+    /// The last fingerprint, whose slot is written once the next one shows whether its chain goes
+    /// on.
     pending: Option<u64>,
     /// The first slot after those taken.
     next: usize,
-    /// The block whose quotients come, and its occupied bits.
+    /// The block whose quotients are being written; the next field has its occupied bits.
     quotients: usize,
     occupied: u64,
-    /// The block that is being filled, its ends and its remainders.
+    /// The block that is being filled; the next fields are its ends and its remainders.
     slots: usize,
     ends: u64,
     remainders: [u64; BLOCK_SLOTS],
@@ -113,7 +114,7 @@ impl KernelTask for Finish<'_> {
 }
 
 impl AppendState {
-    /// Puts a fingerprint in its slot, knowing the one after it.
+    /// Writes a fingerprint to its slot; `next` is the fingerprint after it.
     #[inline(always)]
     fn put<K: Kernel>(&mut self, bytes: &mut [u8], fingerprint: u64, next: u64) {
         let quotient = self.layout.quotient(fingerprint);
@@ -132,7 +133,7 @@ impl AppendState {
         self.next = slot + 1;
     }
 
-    /// Writes what was collected of the block that was filled.
+    /// Writes the collected slots of the block that was filled.
     #[inline(always)]
     fn leave_slots<K: Kernel>(&mut self, bytes: &mut [u8]) {
         if self.slots < self.layout.all_blocks() {
@@ -146,8 +147,8 @@ impl AppendState {
         self.remainders = [0; BLOCK_SLOTS];
     }
 
-    /// Writes the occupied bits of the block whose quotients are through, and the offsets of
-    /// those after it, up to that of block `to`.
+    /// Writes the occupied bits of the finished block, and the offsets of the blocks after it, up
+    /// to block `to`.
     #[inline(always)]
     fn leave_quotients(&mut self, bytes: &mut [u8], to: usize) {
         SlotBlockMut::of(bytes, self.layout, self.quotients).set_occupied(self.occupied);

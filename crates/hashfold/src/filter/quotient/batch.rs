@@ -1,4 +1,4 @@
-//! Many keys in one call: while one is looked for, the blocks of those after it are fetched.
+//! Batches of keys: the blocks of later keys are prefetched during the lookup of earlier ones.
 
 use super::{
     block::SlotBlocks,
@@ -18,11 +18,10 @@ use crate::{
 const AHEAD: usize = 32;
 
 impl QuotientFilter {
-    /// Inserts keys, as [`QuotientFilter::insert`] does one after the other, and says of each
-    /// whether its fingerprint is new.
+    /// Inserts keys. `new[i]` is set to whether the fingerprint of `hashes[i]` was absent.
     ///
-    /// After an error the keys before the one that did not fit are in; the others are not, and
-    /// are said not to be new.
+    /// After an error the keys before the one that did not fit are inserted; the others are not,
+    /// and their `new[i]` is `false`.
     ///
     /// # Panics
     /// If `new` is not as long as `hashes`.
@@ -42,8 +41,7 @@ impl QuotientFilter {
         Ok(())
     }
 
-    /// Removes keys, as [`QuotientFilter::remove`] does one after the other, and says of each
-    /// whether its fingerprint was there.
+    /// Removes keys. `removed[i]` is set to whether the fingerprint of `hashes[i]` was present.
     ///
     /// # Panics
     /// If `removed` is not as long as `hashes`.
@@ -54,7 +52,7 @@ impl QuotientFilter {
 }
 
 impl<S: Storage> QuotientFilter<S> {
-    /// Says of each key whether it was inserted, as [`QuotientFilter::contains`] does.
+    /// Looks up keys. `found[i]` is set to whether `hashes[i]` may be present.
     ///
     /// # Panics
     /// If `found` is not as long as `hashes`.
@@ -63,7 +61,7 @@ impl<S: Storage> QuotientFilter<S> {
         self.machine.run(ForLayout(ContainsBatch { filter: self, hashes, found }));
     }
 
-    /// Says of each key how often it is in the filter, as [`QuotientFilter::count`] does.
+    /// Counts keys. `counts[i]` is set to the count of `hashes[i]`.
     ///
     /// # Panics
     /// If `counts` is not as long as `hashes`.
@@ -88,7 +86,7 @@ impl<S: Storage> QuotientFilter<S> {
         prefetch(blocks, start + 2 * size - 1);
     }
 
-    /// Fetches the first blocks of a batch.
+    /// Prefetches the first blocks of a batch.
     #[inline(always)]
     fn fetch_first(&self, layout: SlotLayout, hashes: &[KeyHash]) {
         for &hash in hashes.iter().take(AHEAD) {
@@ -96,7 +94,7 @@ impl<S: Storage> QuotientFilter<S> {
         }
     }
 
-    /// Fetches the block that is needed some keys after this one.
+    /// Prefetches the block of a key that comes some keys after this one.
     #[inline(always)]
     fn fetch_after(&self, layout: SlotLayout, hashes: &[KeyHash], i: usize) {
         if let Some(&hash) = hashes.get(i + AHEAD) {

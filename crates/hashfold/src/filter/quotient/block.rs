@@ -1,4 +1,4 @@
-//! Blocks in a run of bytes: their fields, and comparing and moving the slots of one.
+//! The fields of blocks, and comparing and moving the slots of a block.
 
 use super::{
     kernel::{Compared, Kernel, Plane, mask},
@@ -51,7 +51,7 @@ pub(super) struct SlotBlock<'a> {
     byte_planes: &'a [Plane],
 }
 
-/// Moves the bits of `moved` up by one: the highest one is zero, or falls out.
+/// Moves the bits under `moved` up by one; the highest one is zero, or falls out.
 #[inline(always)]
 fn shift_up(bits: u64, moved: u64) -> u64 {
     bits.wrapping_add(bits & moved)
@@ -62,7 +62,7 @@ fn word(head: &BlockHead, at: usize) -> u64 {
     u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// The bits of a remainder that are in bit planes.
+/// Returns the bits of a remainder that are in bit planes.
 #[inline(always)]
 fn high_bits(remainder: u64, byte_planes: &[Plane]) -> u64 {
     remainder >> (8 * byte_planes.len())

@@ -64,7 +64,7 @@ impl KernelTask for Copies<'_> {
 /// No chain takes more blocks than this, and none starts further away.
 const BLOCKS_MAX: usize = SHIFT_MAX / BLOCK_SLOTS + 4;
 
-/// The bits below `i`, which is below 64.
+/// Returns the bits below `i`, which is below 64.
 #[inline(always)]
 fn below(i: usize) -> u64 {
     (1 << i) - 1
@@ -76,10 +76,10 @@ fn below(i: usize) -> u64 {
 pub(super) struct Own {
     /// The quotients that have chains: a bit for each.
     pub(super) occupied: u64,
-    /// Where chains end.
+    /// Bits of the slots in which chains end.
     ends: u64,
-    /// The first slot after the chains of earlier blocks, then those after the ends: the n-th is the
-    /// earliest in which the n-th chain may start.
+    /// Bits of the first slot after the chains of earlier blocks, and of the slots after the ends:
+    /// the n-th bit is the earliest slot in which the n-th chain may start.
     starts: u64,
 }
 
@@ -193,8 +193,8 @@ impl SlotBlocks<'_> {
         Some(start.max(quotient))
     }
 
-    /// The slot of the end that has `rank` others before it, from slot `from` on. `rank` is below
-    /// 64.
+    /// Returns the slot of the end with `rank` ends before it, counted from slot `from`. `rank` is
+    /// below 64.
     #[inline(always)]
     fn nth_end<K: Kernel>(self, from: usize, mut rank: u32) -> Option<usize> {
         let (first, mut i) = (from / BLOCK_SLOTS, from % BLOCK_SLOTS);
@@ -239,7 +239,7 @@ impl SlotBlocks<'_> {
         self.first_slot(slot, Own::unshifted_slot::<K>)
     }
 
-    /// The first slot from `slot` on that `in_block` finds.
+    /// Returns the first slot, from `slot` on, that `in_block` finds.
     #[inline(always)]
     fn first_slot(self, slot: usize, in_block: impl Fn(Own, usize) -> usize) -> Option<usize> {
         let mut from = slot % BLOCK_SLOTS;

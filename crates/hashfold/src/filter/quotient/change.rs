@@ -1,4 +1,4 @@
-//! Putting a remainder into its chain, and taking it out again.
+//! Inserting a remainder into its chain, and removing it.
 
 use super::{
     block::{SlotBlockMut, SlotBlocks, SlotContent},
@@ -20,13 +20,13 @@ pub(super) struct SlotBlocksMut<'a> {
 pub(super) enum Inserted {
     /// The remainder took a slot beside this number of copies.
     Beside(u64),
-    /// There are as many copies as there may be: nothing changed.
+    /// The maximum of copies is present: nothing changed.
     Enough,
-    /// Its cluster would get too long: nothing changed.
+    /// The cluster would become too long: nothing changed.
     NoRoom,
 }
 
-/// Where in a block the slots from `first` to `last` lie.
+/// Returns the part of the slots from `first` to `last` that lies in a block.
 #[inline(always)]
 fn part(index: usize, first: usize, last: usize) -> (usize, usize) {
     let low = if index == first / BLOCK_SLOTS { first % BLOCK_SLOTS } else { 0 };
@@ -52,11 +52,11 @@ impl KernelTask for InsertAcross<'_> {
 }
 
 impl SlotBlockMut<'_> {
-    /// Inserts a remainder under the i-th quotient, if that takes no other block: there is a free
-    /// slot at or after the quotient's own one, and so all of its chain is here.
+    /// Inserts a remainder under the i-th quotient, if no other block is involved: there is a free
+    /// slot at or after the home slot, so the whole chain is in this block.
     ///
-    /// Whether the quotient is occupied decides no jump here: it is as good as random, and the
-    /// processor would guess it wrongly every other time.
+    /// There is no branch on whether the quotient is occupied: that is random, and would be
+    /// mispredicted half of the time.
     #[inline(always)]
     fn insert<K: Kernel>(&mut self, i: usize, remainder: u64, copies_max: u64) -> Option<Inserted> {
         let own = Own::of(self.block())?;
@@ -140,7 +140,8 @@ impl SlotBlocksMut<'_> {
         Inserted::Beside(place.copies)
     }
 
-    /// Moves the ends of slots up by one, the last of which is free, and sets that of the first.
+    /// Moves the ends of slots up by one, over the last slot, which is free, and sets the end of
+    /// the first slot.
     #[inline(always)]
     fn shift_ends_up(&mut self, slots: RangeInclusive<usize>, mut end: u64) {
         let (first, last) = slots.into_inner();
@@ -152,7 +153,7 @@ impl SlotBlocksMut<'_> {
         }
     }
 
-    /// Moves remainders up by one, over the free slot at the end, and puts one in the first slot.
+    /// Moves remainders up by one, over the free slot at the end, and writes one to the first slot.
     #[inline(always)]
     fn shift_remainders_up<K: Kernel>(&mut self, slots: RangeInclusive<usize>, mut remainder: u64) {
         let (first, last) = slots.into_inner();

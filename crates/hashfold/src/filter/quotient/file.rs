@@ -42,9 +42,9 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 const SECTION_ALIGNMENT: usize = 64;
 
 impl<S: Storage> QuotientFilter<S> {
-    /// Writes the filter to a file, in place of one that may have that name: under another name
-    /// first (`.new` at the end), so that a crash leaves the old file or the new one. `id` is
-    /// for the caller: it comes back from [`QuotientFilter::open`].
+    /// Writes the filter to a file, atomically: a crash leaves either the old file or the new one.
+    /// The new file is first written under a name with the suffix `.new`. `id` is any number of the
+    /// caller's, which [`QuotientFilter::open`] returns.
     pub fn save(&self, disk: &dyn Disk, path: &Path, id: u64) -> Result<()> {
         replace_file(disk, path, |file| self.write(file, id))
     }
@@ -95,7 +95,7 @@ impl<S: Storage> QuotientFilter<S> {
 }
 
 impl QuotientFilter {
-    /// Reads a filter from a file and checks all of it. Returns it with the file's id.
+    /// Reads a filter from a file and checks all of it. Returns the filter and the file's id.
     pub fn read(disk: &dyn Disk, path: &Path, access: Access) -> Result<(QuotientFilter, u64)> {
         let view = QuotientView::open(disk, path, access)?;
         Ok((view.to_memory()?, view.id()))
@@ -103,9 +103,9 @@ impl QuotientFilter {
 }
 
 impl QuotientView {
-    /// Opens a filter in a file without reading all of it: with [`Access::Mapped`] only what is
-    /// looked at is ever read. What a lookup meets is not checked, [`QuotientView::verify`] does
-    /// that; damage then leads to wrong answers, and to nothing worse.
+    /// Opens a filter in a file without reading all of it: with [`Access::Mapped`] only the pages
+    /// that lookups touch are read. Lookups check nothing, so damage may lead to wrong answers, but
+    /// to no panic; [`QuotientView::verify`] checks the file.
     pub fn open(disk: &dyn Disk, path: &Path, access: Access) -> Result<QuotientView> {
         let file = disk.open(path, access)?;
         let header = Header::read(file.as_ref(), FileKind::Quotient)?;
@@ -124,12 +124,12 @@ impl QuotientView {
         self.storage.id
     }
 
-    /// Checks all of the file: its checksum, and that its blocks are as this library writes them.
+    /// Checks the whole file: its checksum, and that its blocks are as this library writes them.
     pub fn verify(&self) -> Result<()> {
         self.to_memory().map(|_| ())
     }
 
-    /// A copy in memory, which can be changed. Checks all of the file.
+    /// Copies the filter into memory, where it can be changed. Checks the whole file.
     pub fn to_memory(&self) -> Result<QuotientFilter> {
         let place = self.storage.file.place();
         self.check_sum().and_then(|()| self.copy()).map_err(|error| error.at(place))
@@ -140,8 +140,8 @@ impl QuotientView {
         if expected == got { Ok(()) } else { Err(ErrorKind::Checksum { expected, got }.into()) }
     }
 
-    /// Writes the fingerprints anew. There is one way to write them, so the blocks must come out
-    /// as they were.
+    /// Rebuilds the blocks from their fingerprints. A multiset of fingerprints has a single
+    /// encoding, so the blocks must be the same.
     fn copy(&self) -> Result<QuotientFilter> {
         let more = self.check_more()?;
         let mut appender = Appender::new(self.layout, memory(self.layout)?, self.machine);
@@ -171,7 +171,7 @@ impl QuotientView {
         })
     }
 
-    /// The second section, if it is in order.
+    /// Returns the second section, if it is valid.
     fn check_more(&self) -> Result<BTreeMap<u64, u64>> {
         let mut last = None;
         let mut map = BTreeMap::new();
@@ -198,7 +198,8 @@ struct Tally {
     distinct: u64,
     last: Option<u64>,
     copies: u64,
-    /// Fingerprints that have as many copies as slots may hold and are counted beside them too.
+    /// Number of fingerprints with the maximum of copies in slots and further copies in the second
+    /// section.
     with_more: usize,
 }
 
@@ -251,7 +252,7 @@ struct FileFields {
     id: u64,
 }
 
-/// A field that must be in this range.
+/// Refuses a field outside of its range.
 fn within(what: &'static str, range: std::ops::RangeInclusive<u64>, got: u64) -> Result<u64> {
     if range.contains(&got) {
         return Ok(got);

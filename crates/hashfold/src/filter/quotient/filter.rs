@@ -80,7 +80,8 @@ pub(super) struct Usage {
 pub(super) enum Full {
     /// All slots that may be full are full.
     Slots,
-    /// The fingerprint's cluster would get too long: only hashes that are not random do that.
+    /// The fingerprint's cluster would become too long, which happens only with hashes that are not
+    /// random.
     Cluster,
 }
 
@@ -215,7 +216,7 @@ impl QuotientFilter {
         self.counts.items += 1;
     }
 
-    /// Takes away a copy that is in no slot, if there is one.
+    /// Removes a copy that takes no slot, if there is one.
     #[cold]
     fn remove_more(&mut self, fingerprint: u64) -> bool {
         let Some(more) = self.storage.more.get_mut(&fingerprint) else { return false };
@@ -282,7 +283,7 @@ impl<S: Storage> QuotientFilter<S> {
         self.count(self.hash(key))
     }
 
-    /// The hash of a key, as this filter's keys are hashed.
+    /// Hashes a key with the filter's seed.
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         KeyHash::of(key, self.rules.seed)
     }
@@ -307,7 +308,7 @@ impl<S: Storage> QuotientFilter<S> {
         self.universe
     }
 
-    /// A set or a multiset.
+    /// Returns whether the filter is a set or a multiset.
     pub fn mode(&self) -> Mode {
         self.rules.mode
     }
@@ -349,7 +350,7 @@ impl<S: Storage> QuotientFilter<S> {
         self.layout.slots()
     }
 
-    /// The bits of each slot's remainder: 1 to 56.
+    /// Returns the size of a slot's remainder, in bits: 1 to 56.
     pub fn remainder_bits(&self) -> u32 {
         self.layout.remainder_bits
     }
@@ -359,12 +360,12 @@ impl<S: Storage> QuotientFilter<S> {
         self.counts.slots as f64 / self.slots() as f64
     }
 
-    /// The memory of the slots, or their size in the file, in bytes.
+    /// Returns the size of the slots in memory, or in the file, in bytes.
     pub fn bytes(&self) -> u64 {
         self.layout.bytes() as u64
     }
 
-    /// The memory of the slots for each key that is in the filter, in bits; infinite if none is.
+    /// Returns the memory of the slots per key, in bits; infinite if there are no keys.
     pub fn bits_per_item(&self) -> f64 {
         self.bytes() as f64 * 8.0 / self.counts.items as f64
     }

@@ -26,16 +26,16 @@ pub(super) trait Kernel {
     /// Whether [`ForLayout`] is worth the size of its code.
     const FOR_LAYOUTS: bool;
 
-    /// Does a task in a function of its own, so that what is rare takes no registers from the rest.
+    /// Runs a task in a function of its own, so that rare code takes no registers from the rest.
     fn call<T: KernelTask>(task: T) -> T::Output;
 
-    /// The bit of `word` that has `rank` others below it, alone; 0 if there is none. `rank` is
+    /// Returns the bit of `word` with `rank` bits below it, alone; 0 if there is none. `rank` is
     /// below 64.
     fn select(word: u64, rank: u32) -> u64;
 
-    /// The first place from `from` on that lies between a bit of `starts` and the bit of `stops`
-    /// with the same rank: at or after the one, before the other. Where `stops` has no more bits
-    /// the end, 64, is the stop; it is returned too if there is no such place.
+    /// Returns the first place from `from` on that lies between a bit of `starts` and the bit of
+    /// `stops` with the same rank: at or after the former, before the latter. If `stops` has no
+    /// more bits, the end, 64, is the stop. Returns 64 if there is no such place.
     #[inline(always)]
     fn gap(starts: u64, stops: u64, from: usize) -> usize {
         let mut place = from;
@@ -54,16 +54,18 @@ pub(super) trait Kernel {
     /// Compares 64 bytes with one.
     fn compare(bytes: &Plane, with: u8) -> Compared;
 
-    /// Bit `bit` of each of 64 bytes.
+    /// Returns bit `bit` of each of 64 bytes.
     fn gather(bytes: &Plane, bit: u32) -> u64;
 
-    /// Sets bit `bit` of those bytes whose bit of `bits` is set; it is 0 in all of them.
+    /// Sets bit `bit`, which is 0 in all bytes, in the bytes whose bit of `bits` is set.
     fn scatter(bits: u64, bit: u32, bytes: &mut Plane);
 
-    /// Moves the bytes from `low` on up by one, over the one at `high`, and puts `first` in `low`.
+    /// Moves the bytes from `low` on up by one, over the byte at `high`, and writes `first` to
+    /// `low`.
     fn shift_up(bytes: &mut Plane, low: usize, high: usize, first: u8);
 
-    /// Moves the bytes up to `high` down by one, over the one at `low`, and puts `last` in `high`.
+    /// Moves the bytes up to `high` down by one, over the byte at `low`, and writes `last` to
+    /// `high`.
     fn shift_down(bytes: &mut Plane, low: usize, high: usize, last: u8);
 }
 
@@ -79,7 +81,7 @@ pub(super) trait KernelTask {
 pub(super) trait LayoutTask {
     type Output;
 
-    /// That of the blocks.
+    /// Returns the layout of the blocks.
     fn layout(&self) -> SlotLayout;
 
     /// Does the work with that layout. Must always be inlined.
@@ -166,7 +168,7 @@ pub(super) struct Portable;
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
-/// The bits that each of eight bytes has above it or at the same place in `sums`.
+/// Returns, for each of eight bytes, the number of bits up to and including that byte.
 #[inline(always)]
 fn ones_up_to_each_byte(word: u64) -> u64 {
     let pairs = word - (word >> 1 & 0x5555_5555_5555_5555);
@@ -175,7 +177,7 @@ fn ones_up_to_each_byte(word: u64) -> u64 {
     eights.wrapping_mul(LOW_BITS)
 }
 
-/// The lowest bits of eight bytes, which have no others, as one byte.
+/// Returns the lowest bits of eight bytes, which have no other bits, as one byte.
 #[inline(always)]
 fn gather_low_bits(word: u64) -> u64 {
     // Bit 8 i moves to bit 56 + i; no two bits meet on the way.
@@ -279,7 +281,7 @@ mod x86 {
         unsafe { [_mm256_loadu_si256(start), _mm256_loadu_si256(start.add(1))] }
     }
 
-    /// Stores `others` in the bytes whose bits are set in `places`, and `bytes` in the others.
+    /// Stores `others` in the bytes whose bits are set in `places`, and `bytes` in the other bytes.
     #[inline(always)]
     fn replace(out: &mut Plane, bytes: [__m256i; 2], others: [__m256i; 2], places: u64) {
         let start = out.as_mut_ptr().cast::<__m256i>();
@@ -420,8 +422,8 @@ mod x86 {
         numbers
     }
 
-    /// Replaces the bytes whose bits are set in `places` by those whose numbers are in `from`, then
-    /// that of the bit `one` by `new`.
+    /// Replaces the bytes whose bits are set in `places` by the bytes whose numbers are in `from`,
+    /// then the byte of the bit `one` by `new`.
     #[inline(always)]
     fn replace_from(from: &Plane, bytes: &mut Plane, places: u64, new: u8, one: u64) {
         // SAFETY: 64 bytes are read of, and written to, arrays of that size; the instructions are
@@ -518,7 +520,7 @@ mod tests {
 
     struct All(u64, u64, Plane);
 
-    /// Stretches of a block: from the lowest to the highest slot.
+    /// Ranges of a block: from the lowest to the highest slot.
     fn stretches() -> impl Iterator<Item = (usize, usize)> {
         const EDGES: [usize; 7] = [0, 1, 30, 31, 32, 33, 63];
         let pairs = EDGES.iter().flat_map(|&low| EDGES.map(|high| (low, high)));

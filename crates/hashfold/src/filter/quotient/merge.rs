@@ -1,4 +1,4 @@
-//! Two filters in, one filter out.
+//! Merging two quotient filters.
 
 use super::{
     filter::QuotientFilter,
@@ -43,7 +43,7 @@ impl<'a> MergeSide<'a> {
         self.stretch.last().copied().unwrap_or(u64::MAX)
     }
 
-    /// Takes what is not above `limit`.
+    /// Takes the fingerprints up to `limit`.
     fn take(&mut self, limit: u64) -> &[u64] {
         let rest = &self.stretch[self.merged..];
         let taken = rest.partition_point(|&fingerprint| fingerprint <= limit);
@@ -84,8 +84,9 @@ impl<S: Storage> QuotientFilter<S> {
         collector.finish(&shape, self.rules)
     }
 
-    /// The smallest shape of this filter's universe with slots for the keys of both, if there is
-    /// one; else the largest, for they may have many in common.
+    /// Returns the smallest shape of this filter's universe with slots for the keys of both
+    /// filters, if there is one, or else the largest shape, because the filters may have many keys
+    /// in common.
     fn shape_with<T: Storage>(&self, other: &QuotientFilter<T>) -> Sizing {
         let wanted = self.counts.slots.saturating_add(other.counts.slots);
         let (mut layout, mut slots_max) = (self.layout, self.counts.slots_max);
@@ -109,7 +110,7 @@ impl<S: Storage> QuotientFilter<S> {
     }
 }
 
-/// Replaces what `out` holds by all of `a` and `b`, in order.
+/// Replaces the content of `out` by all of `a` and `b`, in order.
 fn merge_into(a: &[u64], b: &[u64], out: &mut Vec<u64>) {
     out.clear();
     out.resize(a.len() + b.len(), 0);

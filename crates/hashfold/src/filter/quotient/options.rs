@@ -11,7 +11,7 @@ use crate::{
 /// The behaviour of a filter that is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Growth {
-    /// The insertion is refused, and nothing changes.
+    /// An insertion into a full filter is an error, and nothing changes.
     #[default]
     Refuse,
     /// The slots are doubled. The fingerprints stay the same, so the false-positive rate grows with
@@ -27,7 +27,7 @@ pub struct QuotientOptions {
     pub capacity: u64,
     /// False-positive rate with `capacity` keys: between 0 and 1, both excluded.
     pub error_rate: f64,
-    /// A set or a multiset.
+    /// Set or multiset.
     pub mode: Mode,
     /// The behaviour when more keys are inserted than there are slots for.
     pub growth: Growth,

@@ -23,16 +23,17 @@ pub struct BuildOptions {
     /// Maximum number of fingerprints in the run; in a multiset a fingerprint of several keys counts
     /// up to four times.
     pub capacity: u64,
-    /// A set or a multiset.
+    /// Set or multiset.
     pub mode: Mode,
     /// The behaviour when more keys are inserted than there are slots for.
     pub growth: Growth,
-    /// The part of its slots that may be full: 0.1 to 0.95.
+    /// Part of the slots that may be full: 0.1 to 0.95.
     pub load_max: f64,
 }
 
 impl BuildOptions {
-    /// A set of at most `capacity` fingerprints that refuses more than fill 0.9 of its slots.
+    /// Returns the options of a set of at most `capacity` fingerprints that fills at most 0.9 of
+    /// its slots and refuses further keys.
     pub fn new(capacity: u64) -> BuildOptions {
         BuildOptions { capacity, mode: Mode::Set, growth: Growth::Refuse, load_max: LOAD_MAX }
     }
@@ -46,7 +47,7 @@ pub(super) struct Collector {
     counts: Usage,
     more: BTreeMap<u64, u64>,
     last: Option<u64>,
-    /// Copies of the last one.
+    /// Number of copies of the last fingerprint.
     copies: u64,
     kept: Vec<u64>,
 }
@@ -104,7 +105,7 @@ impl Collector {
         }
     }
 
-    /// Takes the next fingerprints of a run, each as often as it counts.
+    /// Takes the next fingerprints of a run, each as often as its count.
     fn collect_batch(&mut self, batch: &FingerprintBatch) -> Result<()> {
         if batch.exceptions.is_empty() {
             return self.collect(&batch.fingerprints);
@@ -155,7 +156,7 @@ impl Collector {
 impl QuotientFilter {
     /// Builds a filter from a run of fingerprints, in one pass. The filter has the seed and the
     /// universe of the run, so the number of its slots is the size of the universe divided by a
-    /// power of two. Fingerprints with a count below 1 are left out.
+    /// power of two. Fingerprints with a count below 1 are dropped.
     ///
     /// # Errors
     /// If the run has more fingerprints than the slots for `capacity` hold, or does not ascend.
@@ -215,7 +216,7 @@ impl QuotientFilter {
         Ok(())
     }
 
-    /// The blocks of this filter in another layout.
+    /// Returns the blocks of this filter in another layout.
     fn blocks_in(&self, layout: SlotLayout) -> Result<Buffer> {
         let mut appender = Appender::new(layout, memory(layout)?, self.machine);
         let (mut feed, mut stretch) = (Feed::new(self), Vec::new());

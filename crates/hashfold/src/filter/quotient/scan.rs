@@ -32,9 +32,9 @@ pub(super) struct Feed<'a> {
 #[derive(Debug)]
 struct Cursor<'a> {
     blocks: SlotBlocks<'a>,
-    /// The first slot not yet read.
+    /// The first slot that has not been read.
     slot: usize,
-    /// The block whose quotients come next, and those of them that are occupied.
+    /// The block whose quotients come next; the next field has its remaining occupied quotients.
     quotients: usize,
     occupied: u64,
 }
@@ -134,9 +134,8 @@ struct Slots<'a> {
 }
 
 impl Slots<'_> {
-    /// Reads fingerprints from `slot` on, until the slots or the `occupied` quotients come to an
-    /// end, of which `first` is the one of the lowest bit. Returns the quotients that are left
-    /// and the slot after.
+    /// Reads fingerprints from `slot` on, until the slots or the `occupied` quotients end; `first`
+    /// is the quotient of the lowest bit. Returns the remaining quotients and the next slot.
     #[inline(always)]
     fn read(
         &self,
@@ -172,12 +171,12 @@ pub struct Scan<'a, S> {
     filter: &'a QuotientFilter<S>,
     feed: Feed<'a>,
     stretch: Vec<u64>,
-    /// Copies of the last fingerprint, of which more may come.
+    /// Copies of the last fingerprint, of which more may follow.
     held: Vec<u64>,
 }
 
 impl<S: Storage> QuotientFilter<S> {
-    /// All fingerprints in ascending order, each with the number of its copies.
+    /// Returns all fingerprints in ascending order, each with the number of its copies.
     pub fn scan(&self) -> Scan<'_, S> {
         Scan::new(self)
     }
@@ -189,7 +188,7 @@ impl<'a, S: Storage> Scan<'a, S> {
         Scan { filter, feed: Feed::new(filter), stretch, held }
     }
 
-    /// Reads the next stretch with all copies of what is in it.
+    /// Reads the next fingerprints, with all of their copies.
     fn read_whole(&mut self) -> Result<()> {
         self.stretch.clear();
         self.stretch.append(&mut self.held);
@@ -207,7 +206,7 @@ impl<'a, S: Storage> Scan<'a, S> {
         if self.stretch.is_empty() { self.read_whole() } else { Ok(()) }
     }
 
-    /// Appends each fingerprint of the stretch once, with the number of its copies.
+    /// Appends each fingerprint once, with the number of its copies.
     fn count(&self, batch: &mut FingerprintBatch) -> Result<()> {
         let mut rest = &self.stretch[..];
         while let Some(&fingerprint) = rest.first() {

@@ -1,4 +1,4 @@
-//! Where the bytes of a filter are: in memory, or in a file.
+//! The place of a filter's bytes: memory or a file.
 
 use crate::{
     codec::Decoder,
@@ -6,19 +6,20 @@ use crate::{
 };
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
-/// Where a filter's bytes are: in [`Memory`] or [`InFile`].
+/// The place of a filter's bytes: [`Memory`] or [`InFile`].
 pub trait Storage: Send + Sync {
-    /// All blocks.
+    /// Returns all blocks.
     fn blocks(&self) -> &[u8];
 
     /// The number of copies of a fingerprint beyond those in slots.
     fn more(&self, fingerprint: u64) -> u64;
 
-    /// All fingerprints of which there are more than copies in slots, ascending, with how many.
+    /// Returns all fingerprints with more keys than copies in slots, in ascending order, with that
+    /// number.
     fn all_more(&self) -> Box<dyn Iterator<Item = (u64, u64)> + '_>;
 }
 
-/// A filter in memory, which can be changed.
+/// The storage of a filter in memory, which can be changed.
 #[derive(Debug)]
 pub struct Memory {
     pub(super) blocks: Buffer,
@@ -41,8 +42,8 @@ impl Storage for Memory {
     }
 }
 
-/// A filter in a file that is mapped, or was read where it cannot be: it never changes, and none
-/// of its bytes is believed.
+/// The storage of a filter in a file, which is mapped or was read. It never changes, and none of
+/// its bytes is trusted.
 #[derive(Debug)]
 pub struct InFile {
     pub(super) file: Arc<dyn BlockFile>,
