@@ -533,7 +533,10 @@ mod framed {
     fn files_of_another_kind_version_or_program_are_refused() {
         let decode = |header: Header| Header::decode(&header.encode(), FileKind::TableData);
         let error = decode(Header { kind: FileKind::Manifest, ..HEADER }).unwrap_err();
-        assert_eq!(error.to_string(), "is a manifest file, expected a table data file");
+        assert_eq!(
+            error.to_string(),
+            "is a manifest file, expected a table data file; check the path"
+        );
         let error = decode(Header { version: 2, ..HEADER }).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Version { got: 2, .. }));
         let error = read(&[b'x'; 2 * ALIGNMENT]).unwrap_err();
