@@ -229,7 +229,7 @@ fn ours(keys: &Keys) -> Result<[Measured; 2]> {
     });
     filled?;
     let filter = filter.expect("it was just made");
-    let (bits, error_rate) = (filter.bytes() as f64 * 8.0, filter.expected_error());
+    let (bits, error_rate) = (filter.bytes() as f64 * 8.0, filter.false_positive_rate());
     let one = measured(keys, (single, bits), error_rate, one_by_one(|hash| filter.contains(hash)))?;
     drop(filter);
     let (mut filled, mut filter) = (Ok(()), None);

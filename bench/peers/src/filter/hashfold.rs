@@ -50,7 +50,7 @@ fn single(keys: &Keys) -> Result<Measured> {
         Ok(filter)
     });
     let mut filter = filled?;
-    let lookups = ask_all(keys, filter.expected_error(), |hash| filter.contains(hash))?;
+    let lookups = ask_all(keys, filter.false_positive_rate(), |hash| filter.contains(hash))?;
     let (iterate, build) = stream(&filter)?;
     let bits_per_item = filter.bits_per_item();
     let merge = merge(keys)?;

@@ -59,7 +59,7 @@ pub(super) fn kind(mode: Mode, capacity: u64, universe: Universe) -> String {
         false => format!(
             "{mode} for {}, false-positive rate {:.2e} when full",
             units::counted(capacity, "key", "keys"),
-            universe.expected_error(capacity)
+            universe.false_positive_rate(capacity)
         ),
     }
 }
@@ -119,7 +119,7 @@ fn to_json(stats: &CascadeStats) -> Value {
         "items_are_exact": is_merged(stats),
         "fullness": fullness(stats),
         "false_positive_rate": stats.false_positive_rate(),
-        "false_positive_rate_at_capacity": (!is_exact).then(|| stats.universe.expected_error(stats.capacity)),
+        "false_positive_rate_at_capacity": (!is_exact).then(|| stats.universe.false_positive_rate(stats.capacity)),
         "changes": stats.durable_seq,
         "file_bytes": stats.file_bytes,
         "bits_per_item": stats.bits_per_item(),

@@ -23,18 +23,26 @@ impl Universe {
 
     /// The smallest universe in which a set of `capacity` keys has at most this false-positive rate:
     /// between 0 and 1, both excluded.
-    pub fn for_capacity(capacity: u64, error_rate: f64) -> Result<Universe> {
+    pub fn for_capacity(capacity: u64, false_positive_rate: f64) -> Result<Universe> {
         if capacity == 0 {
             return Err(Error::argument("capacity", "at least 1 key", capacity));
         }
-        if !(error_rate > 0.0 && error_rate < 1.0) {
-            return Err(Error::argument("error rate", "between 0 and 1, excluded", error_rate));
+        if !(false_positive_rate > 0.0 && false_positive_rate < 1.0) {
+            return Err(Error::argument(
+                "false-positive rate",
+                "between 0 and 1, excluded",
+                false_positive_rate,
+            ));
         }
-        let size = (capacity as f64 / error_rate).ceil();
+        let size = (capacity as f64 / false_positive_rate).ceil();
         if size >= 2_f64.powi(64) {
             let expected =
                 format!("at least {:.2e}, or exact fingerprints", capacity as f64 / 2_f64.powi(64));
-            return Err(Error::argument("error rate", expected, format!("{error_rate:e}")));
+            return Err(Error::argument(
+                "false-positive rate",
+                expected,
+                format!("{false_positive_rate:e}"),
+            ));
         }
         Universe::with_size(size as u128)
     }
@@ -78,7 +86,7 @@ impl Universe {
     }
 
     /// The false-positive rate of a set of `items` keys: 0 to 1.
-    pub fn expected_error(self, items: u64) -> f64 {
+    pub fn false_positive_rate(self, items: u64) -> f64 {
         -(items as f64 * (-1.0 / self.size() as f64).ln_1p()).exp_m1()
     }
 }
@@ -105,7 +113,7 @@ mod tests {
 
     #[test]
     fn sizes_out_of_range_are_refused() {
-        for (capacity, error_rate) in [
+        for (capacity, false_positive_rate) in [
             (0, 0.1),
             (1, 0.0),
             (1, 1.0),
@@ -115,8 +123,8 @@ mod tests {
             (1 << 40, 1e-9),
         ] {
             assert!(
-                Universe::for_capacity(capacity, error_rate).is_err(),
-                "{capacity} {error_rate}"
+                Universe::for_capacity(capacity, false_positive_rate).is_err(),
+                "{capacity} {false_positive_rate}"
             );
         }
         assert!(Universe::with_size(1).is_err());
@@ -126,8 +134,8 @@ mod tests {
     #[test]
     fn the_error_at_capacity_is_the_one_asked_for() {
         let universe = Universe::for_capacity(1_000_000, 0.01).unwrap();
-        assert!((universe.expected_error(1_000_000) - 0.00995).abs() < 1e-5);
-        assert!(universe.expected_error(0) == 0.0);
-        assert!(Universe::EXACT.expected_error(1_000_000_000) < 1e-9);
+        assert!((universe.false_positive_rate(1_000_000) - 0.00995).abs() < 1e-5);
+        assert!(universe.false_positive_rate(0) == 0.0);
+        assert!(Universe::EXACT.false_positive_rate(1_000_000_000) < 1e-9);
     }
 }

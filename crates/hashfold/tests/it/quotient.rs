@@ -465,11 +465,11 @@ fn options_out_of_range_are_refused() {
         QuotientOptions { capacity: 0, ..good },
         QuotientOptions { capacity: u64::MAX, ..good },
         QuotientOptions { capacity: 1 << 50, ..good },
-        QuotientOptions { capacity: 1 << 57, error_rate: 0.5, ..good },
-        QuotientOptions { error_rate: 0.0, ..good },
-        QuotientOptions { error_rate: 1.0, ..good },
-        QuotientOptions { error_rate: f64::NAN, ..good },
-        QuotientOptions { error_rate: -1.0, ..good },
+        QuotientOptions { capacity: 1 << 57, false_positive_rate: 0.5, ..good },
+        QuotientOptions { false_positive_rate: 0.0, ..good },
+        QuotientOptions { false_positive_rate: 1.0, ..good },
+        QuotientOptions { false_positive_rate: f64::NAN, ..good },
+        QuotientOptions { false_positive_rate: -1.0, ..good },
         QuotientOptions { load_max: 0.96, ..good },
         QuotientOptions { load_max: f64::NAN, ..good },
     ] {
@@ -481,16 +481,16 @@ fn options_out_of_range_are_refused() {
 /// The asked rate is kept, and there is no step in the memory at a power of two.
 #[test]
 fn memory_follows_the_number_of_keys_without_steps() {
-    for error_rate in [0.5, 0.1, 0.01, 0.00195, 0.0004, 1e-6, 1e-9] {
+    for false_positive_rate in [0.5, 0.1, 0.01, 0.00195, 0.0004, 1e-6, 1e-9] {
         let mut before = f64::INFINITY;
         for capacity in [50_000, 58_000, 60_000, 65_536, 70_000, 98_000, 100_000, 131_000] {
-            let options = QuotientOptions::new(capacity, error_rate, SEED);
+            let options = QuotientOptions::new(capacity, false_positive_rate, SEED);
             let filter = QuotientFilter::new(&options).unwrap();
             assert!(filter.capacity() >= capacity);
             let full = capacity as f64 / filter.universe().size() as f64;
-            assert!(full <= error_rate, "{full} {error_rate}");
+            assert!(full <= false_positive_rate, "{full} {false_positive_rate}");
             let bits = filter.bytes() as f64 * 8.0 / capacity as f64;
-            assert!(bits < before * 1.02, "{bits} bits at {capacity}, {error_rate}");
+            assert!(bits < before * 1.02, "{bits} bits at {capacity}, {false_positive_rate}");
             before = bits;
         }
     }
@@ -528,7 +528,7 @@ fn the_error_is_the_one_that_is_expected() {
         filter.insert_key(&i.to_le_bytes()).unwrap();
     }
     let wrong = (100_000..1_100_000_u64).filter(|i| filter.contains_key(&i.to_le_bytes())).count();
-    let (rate, expected) = (wrong as f64 / 1e6, filter.expected_error());
+    let (rate, expected) = (wrong as f64 / 1e6, filter.false_positive_rate());
     assert!((rate / expected - 1.0).abs() < 0.05, "{rate} {expected}");
     assert!(expected <= 0.01);
 }

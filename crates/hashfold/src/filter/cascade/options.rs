@@ -51,10 +51,15 @@ pub struct CascadeOptions {
 }
 
 impl CascadeOptions {
-    /// Returns the options of a set that has the false-positive rate `error_rate` once it holds
+    /// Returns the options of a set that has the false-positive rate `false_positive_rate` once it holds
     /// `capacity` keys.
-    pub fn new(seed: Seed, id: u64, capacity: u64, error_rate: f64) -> Result<CascadeOptions> {
-        let universe = Universe::for_capacity(capacity, error_rate)?;
+    pub fn new(
+        seed: Seed,
+        id: u64,
+        capacity: u64,
+        false_positive_rate: f64,
+    ) -> Result<CascadeOptions> {
+        let universe = Universe::for_capacity(capacity, false_positive_rate)?;
         Ok(CascadeOptions { seed, id, mode: Mode::Set, capacity, universe })
     }
 

@@ -261,7 +261,7 @@ pub(super) fn memory(layout: SlotLayout) -> Result<Buffer> {
 
 impl<S: Storage> QuotientFilter<S> {
     /// Whether a key is present; a key that is absent is found at the rate of
-    /// [`QuotientFilter::expected_error`].
+    /// [`QuotientFilter::false_positive_rate`].
     pub fn contains(&self, hash: KeyHash) -> bool {
         let fingerprint = self.universe.fingerprint(hash);
         self.machine.run(ForLayout(Contains { filter: self, fingerprint }))
@@ -372,7 +372,7 @@ impl<S: Storage> QuotientFilter<S> {
 
     /// The false-positive rate of the filter as it is now, 0 to 1: the part of the universe that is
     /// in the filter.
-    pub fn expected_error(&self) -> f64 {
+    pub fn false_positive_rate(&self) -> f64 {
         self.counts.distinct as f64 / self.universe.size() as f64
     }
 }

@@ -26,7 +26,7 @@ pub struct QuotientOptions {
     /// where at most four of one fingerprint count.
     pub capacity: u64,
     /// False-positive rate with `capacity` keys: between 0 and 1, both excluded.
-    pub error_rate: f64,
+    pub false_positive_rate: f64,
     /// Set or multiset.
     pub mode: Mode,
     /// The behaviour when more keys are inserted than there are slots for.
@@ -47,14 +47,14 @@ pub(super) const LOAD_MAX: f64 = 0.9;
 
 impl QuotientOptions {
     /// Options of a set of `capacity` keys that refuses more than fill 0.9 of its slots.
-    pub fn new(capacity: u64, error_rate: f64, seed: Seed) -> QuotientOptions {
+    pub fn new(capacity: u64, false_positive_rate: f64, seed: Seed) -> QuotientOptions {
         let (mode, growth) = (Mode::Set, Growth::Refuse);
-        QuotientOptions { capacity, error_rate, mode, growth, load_max: LOAD_MAX, seed }
+        QuotientOptions { capacity, false_positive_rate, mode, growth, load_max: LOAD_MAX, seed }
     }
 
     fn check(&self) -> Result<()> {
         check_load(self.load_max)?;
-        Universe::for_capacity(self.capacity, self.error_rate).map(|_| ())
+        Universe::for_capacity(self.capacity, self.false_positive_rate).map(|_| ())
     }
 
     /// The size that takes the least memory: shorter remainders take more slots.
@@ -63,7 +63,7 @@ impl QuotientOptions {
         let by_load = self.capacity as f64 / self.load_max;
         let shapes = (1..=REMAINDER_BITS_MAX).filter_map(|remainder_bits| {
             let by_error =
-                self.capacity as f64 / self.error_rate / 2_f64.powi(remainder_bits as i32);
+                self.capacity as f64 / self.false_positive_rate / 2_f64.powi(remainder_bits as i32);
             let layout = SlotLayout::new(by_load.max(by_error).ceil() as u128, remainder_bits)?;
             Some((layout.bytes(), layout))
         });

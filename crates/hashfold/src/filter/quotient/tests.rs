@@ -19,12 +19,15 @@ fn random(seed: u64) -> impl FnMut() -> u64 {
     }
 }
 
-fn filter(mode: Mode, error_rate: f64, machine: Processor) -> QuotientFilter {
+fn filter(mode: Mode, false_positive_rate: f64, machine: Processor) -> QuotientFilter {
     let growth = Growth::Double;
     // Where a remainder has few bits to give away, none is needed.
-    let capacity = if error_rate > 0.1 { 20_000 } else { 5000 };
-    let options =
-        QuotientOptions { mode, growth, ..QuotientOptions::new(capacity, error_rate, Seed(1)) };
+    let capacity = if false_positive_rate > 0.1 { 20_000 } else { 5000 };
+    let options = QuotientOptions {
+        mode,
+        growth,
+        ..QuotientOptions::new(capacity, false_positive_rate, Seed(1))
+    };
     let mut filter = QuotientFilter::new(&options).unwrap();
     filter.machine = machine;
     filter
@@ -33,11 +36,11 @@ fn filter(mode: Mode, error_rate: f64, machine: Processor) -> QuotientFilter {
 /// Inserts twice what it is made for, removes some, merges and shrinks.
 fn history(
     mode: Mode,
-    error_rate: f64,
+    false_positive_rate: f64,
     machine: Processor,
 ) -> (Vec<u8>, FingerprintBatch, Vec<bool>) {
     let (mut one, mut other) =
-        (filter(mode, error_rate, machine), filter(mode, error_rate, machine));
+        (filter(mode, false_positive_rate, machine), filter(mode, false_positive_rate, machine));
     let mut random = random(9);
     let hashes: Vec<KeyHash> =
         (0..10_000).map(|_| KeyHash::from_bits(u128::from(random()) << 64)).collect();
@@ -60,12 +63,12 @@ fn history(
 #[test]
 fn the_kernels_make_the_same_filters() {
     for mode in [Mode::Set, Mode::Multiset] {
-        for error_rate in [0.4, 0.05, 0.01, 1e-3, 1e-4, 1e-5, 1e-7, 1e-10] {
+        for false_positive_rate in [0.4, 0.05, 0.01, 1e-3, 1e-4, 1e-5, 1e-7, 1e-10] {
             let mut all = Processor::all().into_iter();
-            let portable = all.next().map(|machine| history(mode, error_rate, machine));
+            let portable = all.next().map(|machine| history(mode, false_positive_rate, machine));
             for machine in all {
-                let other = Some(history(mode, error_rate, machine));
-                assert!(other == portable, "{error_rate} {machine:?}");
+                let other = Some(history(mode, false_positive_rate, machine));
+                assert!(other == portable, "{false_positive_rate} {machine:?}");
             }
         }
     }
