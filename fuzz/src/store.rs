@@ -9,8 +9,8 @@ use hashfold::{
     io::{ALIGNMENT, Access, Disk, MemoryDisk, OsDisk, frame::FileKind},
     run::{Run, SortOptions},
     store::{
-        DeltaReader, Follower, Gates, Mode, Pointer, Retention, StoreWriter, Version, VersionFacts,
-        verify, versions,
+        DeltaReader, Follower, Gates, Pointer, Retention, StoreWriter, UpdateMode, Version,
+        VersionFacts, verify, versions,
     },
     table::OpenOptions,
     work::{Inline, Watch},
@@ -126,7 +126,7 @@ pub fn delta(bytes: &[u8]) {
     told(applied.and_then(|mut writer| {
         writer.roll_back()?;
         let sort = SortOptions::within(1 << 20);
-        writer.apply(path, sort, Mode::Merge, VersionFacts::default(), &Watch::default())?;
+        writer.apply(path, sort, UpdateMode::Merge, VersionFacts::default(), &Watch::default())?;
         Ok(())
     }));
 }
@@ -194,7 +194,7 @@ fn change_store(disk: &Arc<dyn Disk>) -> Result<()> {
     let mut writer = StoreWriter::open(disk.clone(), Path::new(FOLDER), Arc::new(Inline))?;
     let gates =
         Gates { entries_min: Some(1), change_max: Some(0.1), sample: 5, ..Gates::default() };
-    for (id, mode) in (100..).zip([Mode::Delta, Mode::Merge]) {
+    for (id, mode) in (100..).zip([UpdateMode::Delta, UpdateMode::Merge]) {
         let mut write = || -> Result<()> {
             let mut batch = writer.batch(SortOptions::within(1 << 20))?;
             batch.push(b"key 1", Some(b"another"))?;

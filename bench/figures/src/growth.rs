@@ -10,7 +10,7 @@ use crate::{
     sheet::{OURS, PAPER, Sheet},
     stores::{Part, Store},
 };
-use hashfold::{store::Mode, work::Threads};
+use hashfold::{store::UpdateMode, work::Threads};
 use std::{fs, path::Path, sync::Arc};
 
 const COLUMNS: &[&str] = &[
@@ -101,7 +101,7 @@ fn one_round(items: &Items, parts: &[Part], memory_mib: u64, folder: &Path) -> R
     let mut round = Round { first: first.wall, updates: Vec::new(), rebuilds: Vec::new() };
     for i in 1..parts.len() {
         let count = parts[..=i].iter().map(|part| part.count).sum();
-        let (cost, info) = updated.update(&parts[i..=i], Mode::Merge, i as u64 + 1)?;
+        let (cost, info) = updated.update(&parts[i..=i], UpdateMode::Merge, i as u64 + 1)?;
         updated.check(&info, count)?;
         updated.collect()?;
         round.updates.push(cost.wall);

@@ -12,7 +12,7 @@ use hashfold::{
     io::{Access, Disk, OsDisk},
     run::SortOptions,
     store::{
-        Mode, Retention, Shape, SlotMap, StoreOptions, StoreWriter, Version, VersionFacts,
+        Retention, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode, Version, VersionFacts,
         VersionInfo,
     },
     table::{IndexOptions, OpenOptions},
@@ -46,13 +46,13 @@ impl Store<'_> {
             Shape { slots: SlotMap::new(1)?, index: IndexOptions::default(), block_size: 4096 };
         let seed = Seed(self.items.seed);
         let options = StoreOptions { seed, id: 1, shape, attributes: Vec::new() };
-        self.make(parts, Mode::Merge, 1, |executor| {
+        self.make(parts, UpdateMode::Merge, 1, |executor| {
             Ok(StoreWriter::create(disk(), &self.folder, options, executor)?)
         })
     }
 
     /// Makes a version of the current one and these files; `id` is the new one's.
-    pub fn update(&self, parts: &[Part], mode: Mode, id: u64) -> Result<(Cost, VersionInfo)> {
+    pub fn update(&self, parts: &[Part], mode: UpdateMode, id: u64) -> Result<(Cost, VersionInfo)> {
         let open = |executor| Ok(StoreWriter::open(disk(), &self.folder, executor)?);
         self.make(parts, mode, id, open)
     }
@@ -61,7 +61,7 @@ impl Store<'_> {
     fn make(
         &self,
         parts: &[Part],
-        mode: Mode,
+        mode: UpdateMode,
         id: u64,
         open: impl FnOnce(Arc<dyn Executor>) -> Result<StoreWriter>,
     ) -> Result<(Cost, VersionInfo)> {

@@ -10,7 +10,7 @@ use crate::{
     stores::{Part, Store},
 };
 use hashfold::{
-    store::{Mode, VersionInfo},
+    store::{UpdateMode, VersionInfo},
     work::Threads,
 };
 use plotters::style::RGBColor;
@@ -31,9 +31,9 @@ const COLUMNS: &[&str] = &[
 /// Batches, in parts of the items.
 const PARTS: [f64; 4] = [0.001, 0.01, 0.1, 1.0];
 
-const MODES: [(&str, Mode, RGBColor); 2] = [
-    ("ours, a delta if that is cheap", Mode::Auto, chart::BLUE),
-    ("ours, always merged", Mode::Merge, chart::SKY),
+const MODES: [(&str, UpdateMode, RGBColor); 2] = [
+    ("ours, a delta if that is cheap", UpdateMode::Auto, chart::BLUE),
+    ("ours, always merged", UpdateMode::Merge, chart::SKY),
 ];
 
 /// One batch in one mode, in all rounds.

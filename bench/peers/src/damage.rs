@@ -12,7 +12,7 @@ use hashfold::{
     io::{Disk, OsDisk},
     run::SortOptions,
     store::{
-        Follower, Mode, Shape, SlotMap, StoreOptions, StoreWriter, VersionFacts, VersionInfo,
+        Follower, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode, VersionFacts, VersionInfo,
         verify,
     },
     table::{IndexOptions, OpenOptions},
@@ -171,7 +171,7 @@ fn build(disk: &Arc<dyn Disk>, data: &Data, folder: &Path) -> Result<VersionInfo
     }
     let info = writer.write(
         batch,
-        Mode::Replace,
+        UpdateMode::Replace,
         VersionFacts { id, ..VersionFacts::default() },
         &Watch::default(),
     )?;

@@ -12,7 +12,7 @@ use crate::{
 use clap::Args;
 use hashfold::{
     run::SortOptions,
-    store::{Mode, VersionFacts, VersionInfo},
+    store::{UpdateMode, VersionFacts, VersionInfo},
 };
 use serde_json::json;
 use std::{path::PathBuf, time::Instant};
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<Exit> {
         created_s: device::now_s(),
         provenance: vec![("command".into(), b"merge".into())],
     };
-    let info = writer.write(batch, Mode::Merge, facts, &stop.watch(progress))?;
+    let info = writer.write(batch, UpdateMode::Merge, facts, &stop.watch(progress))?;
     writer.publish(info.name.number)?;
     args.report(&info, Some((old.deltas(), start)))
 }

@@ -16,7 +16,7 @@ use crate::{
 };
 use clap::{Args, ValueEnum};
 use hashfold::store::{
-    Attributes, DeltaReader, Mode, Shape, SlotMap, StoreOptions, StoreWriter, VersionFacts,
+    Attributes, DeltaReader, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode, VersionFacts,
     VersionInfo,
 };
 use hashfold::{io::ALIGNMENT, manifest::Kind, table::IndexOptions};
@@ -98,13 +98,13 @@ enum ModeName {
     Replace,
 }
 
-impl From<ModeName> for Mode {
-    fn from(name: ModeName) -> Mode {
+impl From<ModeName> for UpdateMode {
+    fn from(name: ModeName) -> UpdateMode {
         match name {
-            ModeName::Auto => Mode::Auto,
-            ModeName::Merge => Mode::Merge,
-            ModeName::Delta => Mode::Delta,
-            ModeName::Replace => Mode::Replace,
+            ModeName::Auto => UpdateMode::Auto,
+            ModeName::Merge => UpdateMode::Merge,
+            ModeName::Delta => UpdateMode::Delta,
+            ModeName::Replace => UpdateMode::Replace,
         }
     }
 }

@@ -13,7 +13,8 @@ use ::hashfold::{
     io::{Disk, OsDisk},
     run::SortOptions,
     store::{
-        Batch, Follower, Mode, Retention, Shape, SlotMap, StoreOptions, StoreWriter, VersionFacts,
+        Batch, Follower, Retention, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode,
+        VersionFacts,
     },
     table::{IndexOptions, OpenOptions},
     work::Threads,
@@ -26,10 +27,10 @@ use std::{
 };
 
 pub(super) fn peers() -> Vec<Box<dyn Peer>> {
-    vec![Box::new(Hashfold(Mode::Auto)), Box::new(Hashfold(Mode::Merge))]
+    vec![Box::new(Hashfold(UpdateMode::Auto)), Box::new(Hashfold(UpdateMode::Merge))]
 }
 
-struct Hashfold(Mode);
+struct Hashfold(UpdateMode);
 
 /// Of a table's blocks.
 const BLOCK_SIZE: usize = 4096;
@@ -41,7 +42,7 @@ impl Peer for Hashfold {
 
     fn note(&self) -> String {
         let how = match self.0 {
-            Mode::Merge => "merged with the version before",
+            UpdateMode::Merge => "merged with the version before",
             _ => "a delta while that is cheap, else merged",
         };
         format!("{how}; synced; every block read is checked (CRC-32C)")
@@ -65,7 +66,7 @@ impl Peer for Hashfold {
             data.fill_value(i, &mut value);
             batch.push(&data.key(i), Some(&value))?;
         }
-        let number = write(&mut writer, batch, Mode::Replace, data.seed)?;
+        let number = write(&mut writer, batch, UpdateMode::Replace, data.seed)?;
         writer.publish(number)?;
         let open = OpenOptions { data: options.reads.into(), ..OpenOptions::default() };
         let follower = Follower::open(disk, folder, open)?;
@@ -73,7 +74,7 @@ impl Peer for Hashfold {
     }
 }
 
-fn write(writer: &mut StoreWriter, batch: Batch, mode: Mode, id: u64) -> Result<u64> {
+fn write(writer: &mut StoreWriter, batch: Batch, mode: UpdateMode, id: u64) -> Result<u64> {
     let facts = VersionFacts { id: mix(id), created_s: now_s(), provenance: Vec::new() };
     Ok(writer.write(batch, mode, facts, &Watch::default())?.name.number)
 }
@@ -86,7 +87,7 @@ struct Open {
     /// And the version that it made last.
     writer: Mutex<(StoreWriter, u64)>,
     follower: Follower,
-    mode: Mode,
+    mode: UpdateMode,
     sort: SortOptions,
 }
 

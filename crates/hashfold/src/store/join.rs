@@ -35,7 +35,7 @@ pub(super) struct Join<O, N> {
     keep: Keep,
     changes: Changes,
     /// The current entry of the join.
-    current: Current,
+    current: Joined,
 }
 
 /// A run, and whether its current entry has not been taken yet.
@@ -55,7 +55,7 @@ enum SideState {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Current {
+enum Joined {
     Nothing,
     Old,
     New,
@@ -95,7 +95,7 @@ impl<O: Run, N: Run> Join<O, N> {
             new: Side::new(new),
             keep,
             changes: Changes::default(),
-            current: Current::Nothing,
+            current: Joined::Nothing,
         }
     }
 
@@ -120,7 +120,7 @@ impl<O: Run, N: Run> Join<O, N> {
 
     /// Takes the next key of either run; returns its entry, or `Nothing` if the result has none.
     #[inline]
-    fn step(&mut self) -> Result<Option<Current>> {
+    fn step(&mut self) -> Result<Option<Joined>> {
         self.old.make_ready()?;
         self.new.make_ready()?;
         let Some(order) = self.order() else { return Ok(None) };
@@ -138,36 +138,36 @@ impl<O: Run, N: Run> Join<O, N> {
     }
 
     #[inline]
-    fn only_old(&mut self) -> Current {
+    fn only_old(&mut self) -> Joined {
         if self.keep == Keep::Overlay {
             self.changes.unchanged += 1;
-            return Current::Old;
+            return Joined::Old;
         }
         self.changes.removed += 1;
-        if self.keep == Keep::Difference { Current::Deleted } else { Current::Nothing }
+        if self.keep == Keep::Difference { Joined::Deleted } else { Joined::Nothing }
     }
 
-    fn only_new(&mut self) -> Current {
+    fn only_new(&mut self) -> Joined {
         // A tombstone for an absent key changes nothing.
         if self.new.run.entry().value.is_none() {
-            return Current::Nothing;
+            return Joined::Nothing;
         }
         self.changes.added += 1;
-        Current::New
+        Joined::New
     }
 
-    fn both(&mut self) -> Current {
+    fn both(&mut self) -> Joined {
         let (old, new) = (self.old.run.entry().value, self.new.run.entry().value);
         if new.is_none() {
             self.changes.removed += 1;
-            return if self.keep == Keep::Difference { Current::Deleted } else { Current::Nothing };
+            return if self.keep == Keep::Difference { Joined::Deleted } else { Joined::Nothing };
         }
         if old == new {
             self.changes.unchanged += 1;
-            return if self.keep == Keep::Difference { Current::Nothing } else { Current::New };
+            return if self.keep == Keep::Difference { Joined::Nothing } else { Joined::New };
         }
         self.changes.changed += 1;
-        Current::New
+        Joined::New
     }
 }
 
@@ -189,7 +189,7 @@ impl<O: Run, N: Run> Run for Join<O, N> {
         loop {
             match self.step()? {
                 None => return Ok(false),
-                Some(Current::Nothing) => {}
+                Some(Joined::Nothing) => {}
                 Some(current) => {
                     self.current = current;
                     return Ok(true);
@@ -201,10 +201,10 @@ impl<O: Run, N: Run> Run for Join<O, N> {
     #[inline]
     fn entry(&self) -> Entry<'_> {
         match self.current {
-            Current::Nothing => panic!("the last advance returned true"),
-            Current::Old => self.old.run.entry(),
-            Current::New => self.new.run.entry(),
-            Current::Deleted => Entry { value: None, ..self.old.run.entry() },
+            Joined::Nothing => panic!("the last advance returned true"),
+            Joined::Old => self.old.run.entry(),
+            Joined::New => self.new.run.entry(),
+            Joined::Deleted => Entry { value: None, ..self.old.run.entry() },
         }
     }
 }

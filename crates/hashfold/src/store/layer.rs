@@ -28,7 +28,7 @@ pub(super) const MENDED: &str = ".mended";
 
 /// The kind of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum LayerKind {
     Base,
     Delta,
 }
@@ -63,7 +63,7 @@ pub(super) struct LayerBuilder {
 
 impl LayerBuilder {
     /// Builds the table of a run. The table is durable when this returns.
-    pub(super) fn build(&self, kind: Kind, run: impl Run) -> Result<Layer> {
+    pub(super) fn build(&self, kind: LayerKind, run: impl Run) -> Result<Layer> {
         let folder = folder_of(&self.tables, self.id);
         let disk = Arc::new(HashingDisk::new(self.disk.clone()));
         let executor = self.executor.clone();
@@ -71,8 +71,8 @@ impl LayerBuilder {
             TableBuilder::create_part(disk.clone(), &folder, self.options(kind), executor)?;
         let mut measured = Measured::new(run);
         match kind {
-            Kind::Base => builder.build(&mut measured, &self.watch)?,
-            Kind::Delta => builder.build(&mut Tagged::new(&mut measured), &self.watch)?,
+            LayerKind::Base => builder.build(&mut measured, &self.watch)?,
+            LayerKind::Delta => builder.build(&mut Tagged::new(&mut measured), &self.watch)?,
         };
         let manifest = Manifest::read(self.disk.as_ref(), &folder)?;
         let names = manifest.files.into_iter().map(|file| file.name);
@@ -89,10 +89,10 @@ impl LayerBuilder {
         })
     }
 
-    fn options(&self, kind: Kind) -> TableOptions {
+    fn options(&self, kind: LayerKind) -> TableOptions {
         let index = match kind {
-            Kind::Base => self.shape.index,
-            Kind::Delta => IndexOptions {
+            LayerKind::Base => self.shape.index,
+            LayerKind::Delta => IndexOptions {
                 choice: IndexChoice::Dense,
                 absent_bits: DELTA_ABSENT_BITS,
                 ..IndexOptions::default()

@@ -31,13 +31,13 @@
 //!
 //! let mut batch = writer.batch(SortOptions::default())?;
 //! batch.push(b"sky", Some(b"blue"))?;
-//! let first = writer.write(batch, Mode::Auto, VersionFacts { id: 11, ..VersionFacts::default() }, &Watch::default())?;
+//! let first = writer.write(batch, UpdateMode::Auto, VersionFacts { id: 11, ..VersionFacts::default() }, &Watch::default())?;
 //! writer.publish(first.name.number)?;
 //! let reader = Follower::open(disk, folder, OpenOptions::default())?;
 //!
 //! let mut night = writer.batch(SortOptions::default())?;
 //! night.push(b"sky", Some(b"black"))?;
-//! let second = writer.write(night, Mode::Auto, VersionFacts { id: 12, ..VersionFacts::default() }, &Watch::default())?;
+//! let second = writer.write(night, UpdateMode::Auto, VersionFacts { id: 12, ..VersionFacts::default() }, &Watch::default())?;
 //! writer.publish(second.name.number)?;
 //! assert_eq!(reader.version().get(b"sky")?.as_deref(), Some(&b"blue"[..]));
 //! reader.refresh()?;
@@ -81,5 +81,5 @@ pub use self::{
     transfer::diff,
     verify::{StoreFigures, verify},
     version::{Attributes, Changes, Chunk, DELTAS_MAX, Layer, Root, Shape, VersionInfo},
-    write::{Mode, StoreOptions, StoreWriter, VersionFacts},
+    write::{StoreOptions, StoreWriter, UpdateMode, VersionFacts},
 };

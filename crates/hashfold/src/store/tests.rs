@@ -68,7 +68,7 @@ fn random_batch(random: &mut Random, keys: u64, size: u64) -> Vec<(Vec<u8>, Opti
 fn write(
     writer: &mut StoreWriter,
     entries: &[(Vec<u8>, Option<Vec<u8>>)],
-    mode: Mode,
+    mode: UpdateMode,
     id: u64,
 ) -> Result<VersionInfo> {
     let mut batch = writer.batch(SortOptions::within(1 << 20))?;
@@ -132,7 +132,9 @@ fn check(version: &Version, map: &Map, keys: u64) {
 #[test]
 fn chunks_take_values_as_large_as_the_memory_of_one() {
     const CHUNKS: u32 = 4;
-    for (seed, mode) in (0..).zip([Mode::Merge, Mode::Delta, Mode::Replace, Mode::Auto]) {
+    for (seed, mode) in
+        (0..).zip([UpdateMode::Merge, UpdateMode::Delta, UpdateMode::Replace, UpdateMode::Auto])
+    {
         let disk = memory_disk();
         let mut random = Random(seed);
         let mut writer = create(&disk, CHUNKS, Arc::new(Late::new(3, Seed(seed))));
@@ -148,7 +150,7 @@ fn chunks_take_values_as_large_as_the_memory_of_one() {
             }
             let info = writer.write(batch, mode, facts(id), &Watch::default()).unwrap();
             writer.publish(info.name.number).unwrap();
-            if mode == Mode::Replace {
+            if mode == UpdateMode::Replace {
                 map.clear();
             }
             update(&mut map, &entries);
@@ -167,10 +169,15 @@ fn agree_with_maps(chunks: u32, executor: &Arc<dyn Executor>, seed: u64) {
     for i in 0..14 {
         let size = [0, 3, 40, 600][random.below(4) as usize];
         let entries = random_batch(random, KEYS, size);
-        let mode = [Mode::Auto, Mode::Merge, Mode::Delta, Mode::Delta, Mode::Replace]
-            [random.below(5) as usize];
+        let mode = [
+            UpdateMode::Auto,
+            UpdateMode::Merge,
+            UpdateMode::Delta,
+            UpdateMode::Delta,
+            UpdateMode::Replace,
+        ][random.below(5) as usize];
         let before = maps.last().cloned().unwrap_or_default();
-        let mut after = if mode == Mode::Replace { Map::new() } else { before.clone() };
+        let mut after = if mode == UpdateMode::Replace { Map::new() } else { before.clone() };
         update(&mut after, &entries);
         let info = write(&mut writer, &entries, mode, 1000 + i).unwrap();
         assert_eq!(info.name.number, i + 1);
@@ -260,7 +267,7 @@ fn a_version_that_was_rolled_back_is_not_published_by_accident() {
     assert!(writer.roll_back().is_err());
     for id in 1..=3 {
         let entry = (b"key".to_vec(), Some(vec![id as u8]));
-        write(&mut writer, &[entry], Mode::Merge, id).unwrap();
+        write(&mut writer, &[entry], UpdateMode::Merge, id).unwrap();
         writer.publish(id).unwrap();
     }
     let follower = Follower::open(disk.clone(), Path::new(FOLDER), OpenOptions::default()).unwrap();
@@ -285,7 +292,7 @@ fn a_version_that_was_rolled_back_is_not_published_by_accident() {
     assert!(matches!(writer.publish(2).unwrap_err().kind(), ErrorKind::Argument { .. }));
     // A number is never used twice.
     let entry = (b"key".to_vec(), Some(vec![9]));
-    assert_eq!(write(&mut writer, &[entry], Mode::Auto, 9).unwrap().name.number, 4);
+    assert_eq!(write(&mut writer, &[entry], UpdateMode::Auto, 9).unwrap().name.number, 4);
 }
 
 #[test]
@@ -297,12 +304,12 @@ fn a_delta_file_makes_the_same_version_elsewhere() {
         let second = random_batch(random, 300, 100);
         for disk in [&here, &there] {
             let mut writer = create(disk, chunks, Arc::new(Inline));
-            write(&mut writer, &first, Mode::Merge, 1).unwrap();
+            write(&mut writer, &first, UpdateMode::Merge, 1).unwrap();
             writer.publish(1).unwrap();
         }
         let mut writer =
             StoreWriter::open(here.clone(), Path::new(FOLDER), Arc::new(Inline)).unwrap();
-        write(&mut writer, &second, Mode::Delta, 2).unwrap();
+        write(&mut writer, &second, UpdateMode::Delta, 2).unwrap();
         let (old, new) = (open(&here, 1), open(&here, 2));
         let path = PathBuf::from("file.delta");
         let inline: Arc<dyn Executor> = Arc::new(Inline);
@@ -313,13 +320,14 @@ fn a_delta_file_makes_the_same_version_elsewhere() {
         let mut writer =
             StoreWriter::open(there.clone(), Path::new(FOLDER), Arc::new(Inline)).unwrap();
         let sort = SortOptions::within(1 << 20);
-        let made = writer.apply(&path, sort, Mode::Merge, facts(77), &Watch::default()).unwrap();
+        let made =
+            writer.apply(&path, sort, UpdateMode::Merge, facts(77), &Watch::default()).unwrap();
         assert_eq!(made.name.id, 2);
         writer.publish(made.name.number).unwrap();
         assert!(scan_all(&open(&there, made.name.number)) == scan_all(&new));
         // The delta does not lead from the version that is current now.
         let error =
-            writer.apply(&path, sort, Mode::Merge, facts(78), &Watch::default()).unwrap_err();
+            writer.apply(&path, sort, UpdateMode::Merge, facts(78), &Watch::default()).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Mismatch { .. }), "{error}");
     }
 }
@@ -329,9 +337,10 @@ fn a_diff_tells_how_far_it_is_and_can_be_stopped() {
     let disk = memory_disk();
     let mut writer = create(&disk, 3, Arc::new(Inline));
     let entry = |i: u64| (i.to_le_bytes().to_vec(), Some(vec![0]));
-    write(&mut writer, &(0..50_000).map(entry).collect::<Vec<_>>(), Mode::Merge, 1).unwrap();
+    write(&mut writer, &(0..50_000).map(entry).collect::<Vec<_>>(), UpdateMode::Merge, 1).unwrap();
     writer.publish(1).unwrap();
-    write(&mut writer, &(49_900..50_100).map(entry).collect::<Vec<_>>(), Mode::Merge, 2).unwrap();
+    write(&mut writer, &(49_900..50_100).map(entry).collect::<Vec<_>>(), UpdateMode::Merge, 2)
+        .unwrap();
     let (old, new) = (open(&disk, 1), open(&disk, 2));
     let diff = |watch: &Watch| {
         diff(disk.as_ref(), &old, &new, Path::new("d"), &(Arc::new(Inline) as _), watch).map(drop)
@@ -355,7 +364,7 @@ fn what_is_needed_stays_and_what_is_not_goes() {
     let disk = memory_disk();
     let mut writer = create(&disk, 1, Arc::new(Inline));
     for id in 1..=6 {
-        let mode = if id == 2 { Mode::Delta } else { Mode::Merge };
+        let mode = if id == 2 { UpdateMode::Delta } else { UpdateMode::Merge };
         write(&mut writer, &[(vec![id as u8], Some(vec![1]))], mode, id).unwrap();
         if id != 5 {
             writer.publish(id).unwrap();
@@ -394,9 +403,9 @@ fn a_version_that_was_never_current_can_be_discarded() {
     let disk = memory_disk();
     let mut writer = create(&disk, 2, Arc::new(Inline));
     let entry = |byte| vec![(vec![byte], Some(vec![byte]))];
-    write(&mut writer, &entry(1), Mode::Merge, 1).unwrap();
+    write(&mut writer, &entry(1), UpdateMode::Merge, 1).unwrap();
     writer.publish(1).unwrap();
-    write(&mut writer, &entry(2), Mode::Merge, 2).unwrap();
+    write(&mut writer, &entry(2), UpdateMode::Merge, 2).unwrap();
     let tables = || disk.list(&Path::new(FOLDER).join("tables")).unwrap().len();
     assert_eq!(tables(), 3);
     let held = open(&disk, 2);
@@ -409,21 +418,21 @@ fn a_version_that_was_never_current_can_be_discarded() {
     assert!(matches!(writer.discard(1).unwrap_err().kind(), ErrorKind::Argument { .. }));
     assert!(matches!(writer.discard(2).unwrap_err().kind(), ErrorKind::Absent));
     // The number is not used again.
-    assert_eq!(write(&mut writer, &entry(3), Mode::Merge, 3).unwrap().name.number, 3);
+    assert_eq!(write(&mut writer, &entry(3), UpdateMode::Merge, 3).unwrap().name.number, 3);
 }
 
 #[test]
 fn a_store_without_versions_can_be_made_again_or_abandoned() {
     let disk = memory_disk();
     let mut writer = create(&disk, 1, Arc::new(Inline));
-    write(&mut writer, &[(vec![1], Some(vec![1]))], Mode::Merge, 1).unwrap();
+    write(&mut writer, &[(vec![1], Some(vec![1]))], UpdateMode::Merge, 1).unwrap();
     writer.discard(1).unwrap();
     drop(writer);
     let writer = create(&disk, 1, Arc::new(Inline));
     writer.abandon().unwrap();
     assert_eq!(disk.list(Path::new(FOLDER)).unwrap(), [""; 0]);
     let mut writer = create(&disk, 1, Arc::new(Inline));
-    write(&mut writer, &[(vec![1], Some(vec![1]))], Mode::Merge, 1).unwrap();
+    write(&mut writer, &[(vec![1], Some(vec![1]))], UpdateMode::Merge, 1).unwrap();
     // A store with versions stays.
     writer.abandon().unwrap();
     assert_eq!(scan_all(&open(&disk, 1)).len(), 1);
@@ -435,15 +444,15 @@ fn a_version_that_is_gone_can_come_back_under_its_id() {
     let mut writer = create(&disk, 2, Arc::new(Inline));
     let entry = |i: u64| (i.to_le_bytes().to_vec(), Some(vec![0; 100]));
     let entries: Vec<_> = (0..100).map(entry).collect();
-    write(&mut writer, &entries, Mode::Merge, 1).unwrap();
+    write(&mut writer, &entries, UpdateMode::Merge, 1).unwrap();
     writer.publish(1).unwrap();
-    write(&mut writer, &[(entries[0].0.clone(), None)], Mode::Delta, 2).unwrap();
+    write(&mut writer, &[(entries[0].0.clone(), None)], UpdateMode::Delta, 2).unwrap();
     writer.publish(2).unwrap();
     let rules = Retention { keep: 0, age_s_min: 0, now_s: 100, free_bytes_min: 0 };
     let removed = writer.collect(&rules, &Watch::default()).unwrap();
     // The tables of version 1 are the bases of version 2.
     assert_eq!((removed.versions, removed.tables), (vec![1], 0));
-    let again = write(&mut writer, &entries[..1], Mode::Merge, 1).unwrap();
+    let again = write(&mut writer, &entries[..1], UpdateMode::Merge, 1).unwrap();
     assert_eq!((again.name.number, again.entries()), (3, 100..=100));
     assert_eq!(scan_all(&open(&disk, 2)).len(), 99);
     assert_eq!(scan_all(&open(&disk, 3)).len(), 100);
@@ -455,7 +464,8 @@ fn a_sample_is_as_large_as_was_asked_for() {
         let disk = memory_disk();
         let mut writer = create(&disk, chunks, Arc::new(Inline));
         let entry = |i: u64| (i.to_le_bytes().to_vec(), Some(vec![0; 100]));
-        write(&mut writer, &(0..1000).map(entry).collect::<Vec<_>>(), Mode::Merge, 1).unwrap();
+        write(&mut writer, &(0..1000).map(entry).collect::<Vec<_>>(), UpdateMode::Merge, 1)
+            .unwrap();
         let version = open(&disk, 1);
         for count in [0, 1, 7, 30, 100, 300] {
             let mut keys = std::collections::BTreeSet::new();
@@ -479,7 +489,7 @@ fn nothing_is_removed_while_the_current_version_is_lost_or_damaged() {
         let disk = memory_disk();
         let mut writer = create(&disk, 2, Arc::new(Inline));
         for id in 1..=2 {
-            let mode = if id == 1 { Mode::Merge } else { Mode::Delta };
+            let mode = if id == 1 { UpdateMode::Merge } else { UpdateMode::Delta };
             write(&mut writer, &random_batch(&mut Random(id), 300, 300), mode, id).unwrap();
             writer.publish(id).unwrap();
         }
@@ -507,10 +517,10 @@ fn all_entries_of_a_delta_count_as_changes() {
     let entries = |range: std::ops::Range<u64>, value: Option<Vec<u8>>| {
         range.map(|i| (i.to_le_bytes().to_vec(), value.clone())).collect::<Vec<_>>()
     };
-    write(&mut writer, &entries(0..1000, Some(vec![1])), Mode::Merge, 1).unwrap();
+    write(&mut writer, &entries(0..1000, Some(vec![1])), UpdateMode::Merge, 1).unwrap();
     writer.publish(1).unwrap();
     let mut check = |id, batch: &[_], passes: bool| {
-        let number = write(&mut writer, batch, Mode::Delta, id).unwrap().name.number;
+        let number = write(&mut writer, batch, UpdateMode::Delta, id).unwrap().name.number;
         let gates = Gates { change_max: Some(0.1), ..Gates::default() };
         assert_eq!(writer.report(number, &gates).unwrap().passes(), passes, "{id}");
     };
@@ -527,9 +537,9 @@ fn gates_object_to_what_they_are_told_to() {
     let numbers = |range: std::ops::Range<u64>| {
         range.map(|i| (i.to_le_bytes().to_vec(), Some(vec![1]))).collect::<Vec<_>>()
     };
-    write(&mut writer, &numbers(0..10_000), Mode::Merge, 1).unwrap();
+    write(&mut writer, &numbers(0..10_000), UpdateMode::Merge, 1).unwrap();
     writer.publish(1).unwrap();
-    write(&mut writer, &numbers(0..5000), Mode::Replace, 2).unwrap();
+    write(&mut writer, &numbers(0..5000), UpdateMode::Replace, 2).unwrap();
     let open_gates = writer.report(2, &Gates::default()).unwrap();
     assert!(open_gates.passes());
     assert_eq!(open_gates.changes.unwrap().removed, 5000);
@@ -560,7 +570,7 @@ fn what_was_not_written_well_is_not_published() {
     let disk = memory_disk();
     let mut writer = create(&disk, 1, Arc::new(Inline));
     let entries = random_batch(&mut Random(8), 300, 300);
-    let info = write(&mut writer, &entries, Mode::Merge, 1).unwrap();
+    let info = write(&mut writer, &entries, UpdateMode::Merge, 1).unwrap();
     let gates = Gates { read_back: true, ..Gates::default() };
     assert!(writer.report(1, &gates).unwrap().passes());
     let table = layer_folder(&info);
@@ -583,7 +593,7 @@ fn damage_is_named_and_mended_from_another_copy() {
     let shared: Arc<dyn Disk> = disk.clone();
     let mut writer = create(&shared, 3, Arc::new(Inline));
     let entries = random_batch(&mut Random(8), 3000, 3000);
-    write(&mut writer, &entries, Mode::Merge, 1).unwrap();
+    write(&mut writer, &entries, UpdateMode::Merge, 1).unwrap();
     writer.publish(1).unwrap();
     let whole = scan_all(&open(&shared, 1));
     copy_folder(&*shared, Path::new(FOLDER), Path::new(copy));
@@ -620,7 +630,7 @@ fn damage_is_named_and_mended_from_another_copy() {
 fn a_version_stays_while_it_is_verified() {
     let disk = memory_disk();
     let mut writer = create(&disk, 1, Arc::new(Inline));
-    write(&mut writer, &[(vec![1], Some(vec![1]))], Mode::Merge, 1).unwrap();
+    write(&mut writer, &[(vec![1], Some(vec![1]))], UpdateMode::Merge, 1).unwrap();
     let writer = Arc::new(Mutex::new(writer));
     let (shared, calls) = (writer.clone(), Arc::new(AtomicU64::new(0)));
     let counter = calls.clone();
@@ -641,7 +651,7 @@ fn a_version_stays_while_it_is_verified() {
 fn the_file_of_a_version_is_mended_too_unless_the_copy_has_another_one() {
     let (disk, copy) = (memory_disk(), Path::new("copy"));
     let mut writer = create(&disk, 2, Arc::new(Inline));
-    write(&mut writer, &random_batch(&mut Random(8), 300, 300), Mode::Merge, 1).unwrap();
+    write(&mut writer, &random_batch(&mut Random(8), 300, 300), UpdateMode::Merge, 1).unwrap();
     writer.publish(1).unwrap();
     let whole = scan_all(&open(&disk, 1));
     copy_folder(disk.as_ref(), Path::new(FOLDER), copy);
@@ -658,7 +668,7 @@ fn the_file_of_a_version_is_mended_too_unless_the_copy_has_another_one() {
     }
     let options = StoreOptions { seed: SEED, id: 99, shape: shape(2), attributes: Vec::new() };
     let mut other = StoreWriter::create(disk.clone(), copy, options, Arc::new(Inline)).unwrap();
-    write(&mut other, &random_batch(&mut Random(9), 300, 300), Mode::Merge, 7).unwrap();
+    write(&mut other, &random_batch(&mut Random(9), 300, 300), UpdateMode::Merge, 7).unwrap();
     harm(disk.as_ref(), &version, "gone", 0);
     let report = writer.repair(1, copy, &Watch::default()).unwrap();
     let [lost, other] = &report.damage[..] else { panic!("{report:?}") };

@@ -5,7 +5,7 @@ use super::{
     join::{Join, Keep},
     read::Version,
     version::{Changes, VersionInfo},
-    write::{Mode, StoreWriter, VersionFacts},
+    write::{StoreWriter, UpdateMode, VersionFacts},
 };
 use crate::{
     error::{Error, ErrorKind, Place, Result},
@@ -96,7 +96,7 @@ impl StoreWriter {
         &mut self,
         path: &Path,
         sort: SortOptions,
-        mode: Mode,
+        mode: UpdateMode,
         facts: VersionFacts,
         watch: &Watch,
     ) -> Result<VersionInfo> {

@@ -50,7 +50,7 @@ pub(super) type PieceHash = [u8; 32];
 
 /// A part of a file, and the hash of its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct FilePiece {
     pub(super) bytes: Range<u64>,
     pub(super) hash: PieceHash,
 }
@@ -59,7 +59,7 @@ pub(super) struct Piece {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FileTree {
     pub(super) name: String,
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<FilePiece>,
 }
 
 impl FileTree {
@@ -90,7 +90,7 @@ impl Tree {
         for file in &self.files {
             put_bytes(&mut out, file.name.as_bytes());
             put_varint(&mut out, file.pieces.len() as u64);
-            for Piece { bytes, hash } in &file.pieces {
+            for FilePiece { bytes, hash } in &file.pieces {
                 put_varint(&mut out, bytes.end - bytes.start);
                 out.extend(hash);
             }
@@ -113,7 +113,7 @@ impl Tree {
                     let expected = format!("1 to {PIECE_SIZE_MAX}");
                     return Err(Error::field("size of a piece in bytes", expected, size));
                 }
-                pieces.push(Piece { bytes: start..start + size, hash: fields.array()? });
+                pieces.push(FilePiece { bytes: start..start + size, hash: fields.array()? });
                 start += size;
             }
             files.push(FileTree { name, pieces });
@@ -176,7 +176,7 @@ pub(super) struct HashingDisk {
 
 /// The pieces written to a file, by offset.
 #[derive(Debug, Default)]
-struct Hashes(Mutex<BTreeMap<u64, Piece>>);
+struct Hashes(Mutex<BTreeMap<u64, FilePiece>>);
 
 #[derive(Debug)]
 struct HashingFile {
@@ -196,7 +196,7 @@ impl HashingDisk {
         let files = self.files.lock().expect(NO_PANIC);
         let file = |name: String| {
             let written = files[&name].0.lock().expect(NO_PANIC);
-            let pieces: Vec<Piece> = written.values().cloned().collect();
+            let pieces: Vec<FilePiece> = written.values().cloned().collect();
             assert!(pieces.first().is_none_or(|first| first.bytes.start == 0));
             assert!(pieces.is_sorted_by(|a, b| a.bytes.end == b.bytes.start));
             FileTree { name, pieces }
@@ -287,7 +287,7 @@ impl BlockFile for HashingFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let piece = Piece { bytes: offset..offset + bytes.len() as u64, hash: hash(bytes) };
+        let piece = FilePiece { bytes: offset..offset + bytes.len() as u64, hash: hash(bytes) };
         self.hashes.0.lock().expect(NO_PANIC).insert(offset, piece);
         self.file.write_at(offset, bytes)
     }
@@ -298,7 +298,7 @@ impl BlockFile for HashingFile {
 }
 
 /// A callback that takes a piece, and its bytes if they have the piece's hash.
-pub(super) type VisitPiece<'a> = dyn FnMut(&Piece, Option<&[u8]>) -> Result<()> + 'a;
+pub(super) type VisitPiece<'a> = dyn FnMut(&FilePiece, Option<&[u8]>) -> Result<()> + 'a;
 
 /// Reads a file piece by piece, and calls `visit` with each piece. The missing pieces of a file
 /// that is too short count as damaged.

@@ -3,7 +3,7 @@
 use super::{
     batch::{Batch, SPILL},
     join::{Join, Keep},
-    layer::{Kind, LayerBuilder, MENDED, folder_of, table_id, table_of},
+    layer::{LayerBuilder, LayerKind, MENDED, folder_of, table_id, table_of},
     pointer::{self, NUMBER_MAX, Pointer, VersionName},
     read::{merged, open_layer},
     slot::SLOTS,
@@ -29,7 +29,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Maximum number of a chunk's deltas in [`Mode::Auto`]. Each delta costs a lookup of a key that it
+/// Maximum number of a chunk's deltas in [`UpdateMode::Auto`]. Each delta costs a lookup of a key that it
 /// does not have 1/256 of a device read.
 const DELTAS_AUTO_MAX: usize = 4;
 
@@ -58,7 +58,7 @@ pub struct StoreOptions {
 
 /// The way in which a batch becomes a version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+pub enum UpdateMode {
     /// A delta while that is cheap, else a merge. A chunk gets at most four deltas, with at most a
     /// tenth of the bytes of its base.
     #[default]
@@ -281,7 +281,7 @@ impl StoreWriter {
     pub fn write(
         &mut self,
         batch: Batch,
-        mode: Mode,
+        mode: UpdateMode,
         facts: VersionFacts,
         watch: &Watch,
     ) -> Result<VersionInfo> {
@@ -549,7 +549,7 @@ fn side_by_side(jobs: &[ChunkJob], memory_bytes: usize) -> usize {
 /// The work for one chunk.
 struct ChunkJob {
     run: Sorted,
-    mode: Mode,
+    mode: UpdateMode,
     /// The index of the chunk in the parent version, and that version.
     old: Option<(usize, Arc<VersionInfo>)>,
     builder: LayerBuilder,
@@ -560,21 +560,21 @@ impl ChunkJob {
         let Some((number, parent)) = &self.old else { return self.build_first() };
         let old = parent.chunks[*number].clone();
         match self.plan(&old) {
-            Plan::Share => {
+            ChunkPlan::Share => {
                 let unchanged = old.base().entries;
                 let is_counted = old.deltas().is_empty();
                 let changes = is_counted.then_some(Changes { unchanged, ..Changes::default() });
                 Ok((old, changes))
             }
-            Plan::Delta => {
-                let layer = self.builder.build(Kind::Delta, self.run)?;
+            ChunkPlan::Delta => {
+                let layer = self.builder.build(LayerKind::Delta, self.run)?;
                 Ok((Chunk { layers: [vec![layer], old.layers].concat() }, None))
             }
-            Plan::Join(keep) => self.join(keep),
+            ChunkPlan::Join(keep) => self.join(keep),
         }
     }
 
-    fn plan(&self, old: &Chunk) -> Plan {
+    fn plan(&self, old: &Chunk) -> ChunkPlan {
         let summary = self.run.summary();
         let is_empty = summary.entries_max == 0;
         let deltas: u64 = old.deltas().iter().map(|layer| layer.bytes).sum();
@@ -583,20 +583,20 @@ impl ChunkJob {
             && summary.values.max < VALUE_BYTES_MAX as u64
             && (deltas + summary.bytes_max) * MERGE_RATIO <= old.base().bytes;
         match self.mode {
-            Mode::Replace => Plan::Join(Keep::Replace),
-            Mode::Merge if is_empty && old.deltas().is_empty() => Plan::Share,
-            Mode::Merge => Plan::Join(Keep::Overlay),
-            Mode::Auto | Mode::Delta if is_empty => Plan::Share,
-            Mode::Delta if old.deltas().len() < DELTAS_MAX => Plan::Delta,
-            Mode::Auto if is_cheap => Plan::Delta,
-            Mode::Auto | Mode::Delta => Plan::Join(Keep::Overlay),
+            UpdateMode::Replace => ChunkPlan::Join(Keep::Replace),
+            UpdateMode::Merge if is_empty && old.deltas().is_empty() => ChunkPlan::Share,
+            UpdateMode::Merge => ChunkPlan::Join(Keep::Overlay),
+            UpdateMode::Auto | UpdateMode::Delta if is_empty => ChunkPlan::Share,
+            UpdateMode::Delta if old.deltas().len() < DELTAS_MAX => ChunkPlan::Delta,
+            UpdateMode::Auto if is_cheap => ChunkPlan::Delta,
+            UpdateMode::Auto | UpdateMode::Delta => ChunkPlan::Join(Keep::Overlay),
         }
     }
 
     fn build_first(self) -> Result<(Chunk, Option<Changes>)> {
         let nothing = VecRun::new(Vec::new(), self.run.seed());
         let mut join = Join::new(nothing, self.run, Keep::Replace);
-        let layer = self.builder.build(Kind::Base, &mut join)?;
+        let layer = self.builder.build(LayerKind::Base, &mut join)?;
         Ok((Chunk { layers: vec![layer] }, Some(join.changes())))
     }
 
@@ -610,13 +610,13 @@ impl ChunkJob {
         let open: Result<Vec<Arc<Table>>> = chunk.layers.iter().map(open).collect();
         let old = merged(chunk, &open?, Some(&self.builder.executor));
         let mut join = Join::new(old, self.run, keep);
-        let layer = self.builder.build(Kind::Base, &mut join)?;
+        let layer = self.builder.build(LayerKind::Base, &mut join)?;
         Ok((Chunk { layers: vec![layer] }, Some(join.changes())))
     }
 }
 
 /// The plan for a chunk.
-enum Plan {
+enum ChunkPlan {
     /// The chunk is shared with the parent version.
     Share,
     Delta,

@@ -14,7 +14,9 @@ use crate::{
 use hashfold::{
     io::{Access, Disk, MemoryDisk, OsDisk},
     run::SortOptions,
-    store::{DeltaReader, Follower, Mode, Pin, Version, VersionFacts, VersionName, diff, verify},
+    store::{
+        DeltaReader, Follower, Pin, UpdateMode, Version, VersionFacts, VersionName, diff, verify,
+    },
     table::{IndexChoice, IndexOptions, OpenOptions, TableBuilder, TableOptions},
     work::{Executor, Inline, Threads, Watch},
 };
@@ -130,14 +132,14 @@ fn built_store() -> MemoryDisk {
     let disk = MemoryDisk::default();
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let mut writer = try_create(&shared, STORE_CHUNKS).unwrap();
-    publish(&mut writer, &changes(1, STORE_KEYS), Mode::Merge, 1);
+    publish(&mut writer, &changes(1, STORE_KEYS), UpdateMode::Merge, 1);
     let mut batch = writer.batch(SortOptions::within(1 << 20)).unwrap();
     for (key, value) in changes(2, STORE_KEYS) {
         batch.push(&key, value.as_deref()).unwrap();
     }
     let provenance = vec![("inputs".to_owned(), b"two".to_vec())];
     let facts = VersionFacts { id: 2, created_s: 1_700_000_000, provenance };
-    writer.write(batch, Mode::Delta, facts, &Watch::default()).unwrap();
+    writer.write(batch, UpdateMode::Delta, facts, &Watch::default()).unwrap();
     writer.publish(2).unwrap();
     writer.pin(1, Pin::Keep).unwrap();
     let [old, new] = [1, 2].map(|number| try_version(&shared, number).unwrap());
@@ -202,13 +204,14 @@ fn a_delta_file_of_version_1_is_read_and_applied() {
     assert!(updated(&first, &read) == second);
     let there: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
     let mut writer = try_create(&there, STORE_CHUNKS).unwrap();
-    publish(&mut writer, &changes(1, STORE_KEYS), Mode::Merge, 1);
+    publish(&mut writer, &changes(1, STORE_KEYS), UpdateMode::Merge, 1);
     let bytes = read_file(disk.as_ref(), Path::new("file.delta"));
     write_file(there.as_ref(), Path::new("file.delta"), &bytes);
     let sort = SortOptions::within(1 << 20);
     let path = Path::new("file.delta");
-    let made =
-        writer.apply(path, sort, Mode::Merge, VersionFacts::default(), &Watch::default()).unwrap();
+    let made = writer
+        .apply(path, sort, UpdateMode::Merge, VersionFacts::default(), &Watch::default())
+        .unwrap();
     assert_eq!(made.name, VersionName { number: 2, id: 2 });
     assert!(scanned(&try_version(&there, 2).unwrap()).unwrap() == second);
 }

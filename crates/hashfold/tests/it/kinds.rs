@@ -14,7 +14,7 @@ use hashfold::{
     io::{Access, Disk, MemoryDisk},
     manifest::Kind,
     run::SortOptions,
-    store::{Follower, Mode, Pointer, StoreWriter},
+    store::{Follower, Pointer, StoreWriter, UpdateMode},
     table::{IndexChoice, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions, reindex},
     work::{Inline, Watch},
 };
@@ -39,7 +39,7 @@ fn all_kinds() -> MemoryDisk {
     let table = Path::new("table");
     try_build(&shared, table, &entries, options(IndexChoice::Dense, 1), SortOptions::default())
         .unwrap();
-    publish(&mut try_create(&shared, 1).unwrap(), &changes(1, 10), Mode::Merge, 1);
+    publish(&mut try_create(&shared, 1).unwrap(), &changes(1, 10), UpdateMode::Merge, 1);
     let options = CascadeOptions::exact(SEED, 1);
     let mut filter =
         CascadeFilter::create(shared, Path::new("filter"), &options, settings()).unwrap();

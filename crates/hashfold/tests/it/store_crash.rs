@@ -15,7 +15,8 @@ use hashfold::{
     io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     run::SortOptions,
     store::{
-        DeltaReader, Follower, Mode, Pin, Pointer, Retention, StoreWriter, VersionFacts, versions,
+        DeltaReader, Follower, Pin, Pointer, Retention, StoreWriter, UpdateMode, VersionFacts,
+        versions,
     },
     table::OpenOptions,
     work::{Inline, Watch},
@@ -72,7 +73,7 @@ fn sample(chunks: u32, count: u64) -> Sample {
     let mut writer = try_create(&shared(&disk), chunks).unwrap();
     let mut maps = vec![Pairs::new()];
     for id in 1..=count {
-        let mode = if id == 2 { Mode::Delta } else { Mode::Merge };
+        let mode = if id == 2 { UpdateMode::Delta } else { UpdateMode::Merge };
         publish(&mut writer, &changes(id, KEYS), mode, id);
         maps.push(updated(&maps[maps.len() - 1], &changes(id, KEYS)));
     }
@@ -97,7 +98,7 @@ impl Sample {
 
 fn creating(chunks: u32) -> Change {
     let act = |writer: &mut StoreWriter, attempt: u64| {
-        try_write(writer, &changes(1, KEYS), Mode::Auto, 10 + attempt).map(|_| ())
+        try_write(writer, &changes(1, KEYS), UpdateMode::Auto, 10 + attempt).map(|_| ())
     };
     let map = updated(&Pairs::new(), &changes(1, KEYS));
     Change {
@@ -111,14 +112,14 @@ fn creating(chunks: u32) -> Change {
     }
 }
 
-fn writing(name: &'static str, chunks: u32, mode: Mode) -> Change {
+fn writing(name: &'static str, chunks: u32, mode: UpdateMode) -> Change {
     let sample = sample(chunks, 2);
     let put: Vec<Put> = changes(3, KEYS);
     let act = move |writer: &mut StoreWriter, attempt: u64| {
         try_write(writer, &put, mode, 10 + attempt).map(|_| ())
     };
     let mut change = sample.change(name, chunks, Box::new(act));
-    let before = if mode == Mode::Replace { Pairs::new() } else { sample.maps[1].clone() };
+    let before = if mode == UpdateMode::Replace { Pairs::new() } else { sample.maps[1].clone() };
     let map = updated(&before, &changes(3, KEYS));
     change.versions.extend((10..14).map(|id| (id, map.clone())));
     change
@@ -130,7 +131,7 @@ fn publishing(chunks: u32, count: u64) -> Change {
     let writer = if count == 0 { try_create(&disk, chunks) } else { try_open(&disk) };
     let mut writer = writer.unwrap();
     let put = changes(count + 1, KEYS);
-    let info = try_write(&mut writer, &put, Mode::Merge, count + 1).unwrap();
+    let info = try_write(&mut writer, &put, UpdateMode::Merge, count + 1).unwrap();
     let act = move |writer: &mut StoreWriter, _| writer.publish(info.name.number);
     let mut change = sample.change("publish", chunks, Box::new(act));
     let map = updated(&sample.maps.last().cloned().unwrap_or_default(), &put);
@@ -176,7 +177,8 @@ fn applying(chunks: u32) -> Change {
         }
         let sort = SortOptions::within(1 << 20);
         let facts = VersionFacts::default();
-        let made = writer.apply(Path::new(DELTA), sort, Mode::Merge, facts, &Watch::default())?;
+        let made =
+            writer.apply(Path::new(DELTA), sort, UpdateMode::Merge, facts, &Watch::default())?;
         writer.publish(made.name.number)
     };
     let mut change = there.change("apply", chunks, Box::new(act));
@@ -190,9 +192,9 @@ fn all_changes() -> Vec<Change> {
     let of = |chunks| {
         vec![
             creating(chunks),
-            writing("merge", chunks, Mode::Merge),
-            writing("delta", chunks, Mode::Delta),
-            writing("replace", chunks, Mode::Replace),
+            writing("merge", chunks, UpdateMode::Merge),
+            writing("delta", chunks, UpdateMode::Delta),
+            writing("replace", chunks, UpdateMode::Replace),
             publishing(chunks, 0),
             publishing(chunks, 2),
             rolling_back(chunks),
@@ -353,7 +355,8 @@ fn a_process_that_is_killed_and_a_power_cut_later_leave_whole_versions() {
 /// The next process may publish a version whose name is not durable yet.
 #[test]
 fn a_version_of_a_process_that_was_killed_can_be_published_and_lasts() {
-    let changes = [1, 3].map(|chunks| [creating(chunks), writing("merge", chunks, Mode::Merge)]);
+    let changes =
+        [1, 3].map(|chunks| [creating(chunks), writing("merge", chunks, UpdateMode::Merge)]);
     let mut published = 0;
     for change in changes.as_flattened() {
         everywhere(change, POWER_CUT, |operation, outcome| {
@@ -459,7 +462,7 @@ fn a_store_in_new_folders_survives_a_power_cut() {
     let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
     let options = crate::store_fixture::store_options(1);
     let mut writer = StoreWriter::create(disk, path, options, Arc::new(Inline)).unwrap();
-    publish(&mut writer, &changes(1, KEYS), Mode::Auto, 1);
+    publish(&mut writer, &changes(1, KEYS), UpdateMode::Auto, 1);
     for seed in 0..50 {
         let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(seed));
         let follower = Follower::open(disk, path, OpenOptions::default()).unwrap();

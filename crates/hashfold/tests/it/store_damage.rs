@@ -18,8 +18,8 @@ use hashfold::{
     },
     run::SortOptions,
     store::{
-        DeltaReader, Follower, Gates, Mode, Pin, Pointer, Reason, Retention, StoreOptions,
-        StoreWriter, Version, VersionFacts, verify, versions,
+        DeltaReader, Follower, Gates, Pin, Pointer, Reason, Retention, StoreOptions, StoreWriter,
+        UpdateMode, Version, VersionFacts, verify, versions,
     },
     table::OpenOptions,
     work::{Inline, Watch},
@@ -54,8 +54,8 @@ fn sample_of(options: StoreOptions) -> Sample {
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let mut writer =
         StoreWriter::create(shared.clone(), store(), options, Arc::new(Inline)).unwrap();
-    publish(&mut writer, &changes(1, KEYS), Mode::Merge, 1);
-    publish(&mut writer, &changes(2, KEYS), Mode::Delta, 2);
+    publish(&mut writer, &changes(1, KEYS), UpdateMode::Merge, 1);
+    publish(&mut writer, &changes(2, KEYS), UpdateMode::Delta, 2);
     let first = updated(&Pairs::new(), &changes(1, KEYS));
     let second = updated(&first, &changes(2, KEYS));
     Sample { disk, maps: [first, second] }
@@ -181,7 +181,7 @@ fn change_store(disk: &Arc<dyn Disk>) -> Result<()> {
         sample: 10,
         read_back: false,
     };
-    for mode in [Mode::Auto, Mode::Merge, Mode::Delta, Mode::Replace] {
+    for mode in [UpdateMode::Auto, UpdateMode::Merge, UpdateMode::Delta, UpdateMode::Replace] {
         let made = try_write(&mut writer, &changes(3, KEYS), mode, 100 + mode as u64);
         let published = made.and_then(|info| {
             writer.report(info.name.number, &gates)?;
@@ -608,7 +608,10 @@ fn version_files_of_another_store_or_number_are_refused() {
         let mut writer = try_open(&disk).unwrap();
         let error = writer.publish(2).unwrap_err();
         check_damage(&error, &version_path(2));
-        check_damage(&try_write(&mut writer, &[], Mode::Auto, 9).unwrap_err(), &version_path(2));
+        check_damage(
+            &try_write(&mut writer, &[], UpdateMode::Auto, 9).unwrap_err(),
+            &version_path(2),
+        );
         // The version before can be restored.
         assert_eq!(writer.roll_back().unwrap(), 1);
         assert!(scanned(&follow(&disk).unwrap().version()).unwrap() == ours.maps[0]);
@@ -626,11 +629,11 @@ fn a_version_that_the_pointer_names_and_is_not_there_is_named() {
     disk.remove(&version_path(2)).unwrap();
     check_damage(&follow(&disk).unwrap_err(), &version_path(2));
     let mut writer = try_open(&disk).unwrap();
-    check_damage(&try_write(&mut writer, &[], Mode::Auto, 9).unwrap_err(), &version_path(2));
+    check_damage(&try_write(&mut writer, &[], UpdateMode::Auto, 9).unwrap_err(), &version_path(2));
     check_damage(&writer.publish(2).unwrap_err(), &version_path(2));
     assert_eq!(writer.roll_back().unwrap(), 1);
     // Its number is used up.
-    assert_eq!(try_write(&mut writer, &[], Mode::Auto, 9).unwrap().name.number, 3);
+    assert_eq!(try_write(&mut writer, &[], UpdateMode::Auto, 9).unwrap().name.number, 3);
 }
 
 /// A store without its pointer does not count as an empty folder.
@@ -651,11 +654,14 @@ fn a_number_is_not_given_twice_though_the_pointer_is_old() {
     let disk = sample.copy();
     let old = read_file(disk.as_ref(), &pointer_path());
     let mut writer = try_open(&disk).unwrap();
-    publish(&mut writer, &changes(3, KEYS), Mode::Merge, 3);
+    publish(&mut writer, &changes(3, KEYS), UpdateMode::Merge, 3);
     drop(writer);
     write_file(disk.as_ref(), &pointer_path(), &old);
     let mut writer = try_open(&disk).unwrap();
-    assert_eq!(try_write(&mut writer, &changes(4, KEYS), Mode::Merge, 4).unwrap().name.number, 4);
+    assert_eq!(
+        try_write(&mut writer, &changes(4, KEYS), UpdateMode::Merge, 4).unwrap().name.number,
+        4
+    );
     assert!(damage(disk.as_ref(), 3).is_empty());
 }
 
@@ -666,7 +672,7 @@ fn a_damaged_version_is_kept_and_nothing_that_it_may_need_is_removed() {
     let count = || disk.list(&store().join("tables")).unwrap().len();
     let before = count();
     let mut writer = try_open(&disk).unwrap();
-    publish(&mut writer, &changes(3, KEYS), Mode::Replace, 3);
+    publish(&mut writer, &changes(3, KEYS), UpdateMode::Replace, 3);
     let removed = writer.collect(&ALL_GO, &Watch::default()).unwrap();
     assert_eq!((removed.versions, removed.tables), (vec![2], 0));
     assert_eq!(removed.kept, [(1, Reason::Damaged), (3, Reason::Current)]);
@@ -693,7 +699,7 @@ fn a_version_that_is_read_is_not_removed() {
     let disk = sample.copy();
     let held = follow(&disk).unwrap();
     let mut writer = try_open(&disk).unwrap();
-    publish(&mut writer, &changes(3, KEYS), Mode::Replace, 3);
+    publish(&mut writer, &changes(3, KEYS), UpdateMode::Replace, 3);
     let removed = writer.collect(&ALL_GO, &Watch::default()).unwrap();
     assert_eq!((removed.versions, removed.kept[0]), (vec![1], (2, Reason::InUse)));
     assert!(scanned(&held.version()).unwrap() == sample.maps[1]);
@@ -710,7 +716,7 @@ fn a_clock_that_goes_back_removes_nothing_early() {
     for (id, created_s) in [(1, 1000), (2, 10), (3, u64::MAX), (4, 0)] {
         let batch = writer.batch(SortOptions::within(1 << 20)).unwrap();
         let facts = VersionFacts { id, created_s, provenance: Vec::new() };
-        let info = writer.write(batch, Mode::Auto, facts, &Watch::default()).unwrap();
+        let info = writer.write(batch, UpdateMode::Auto, facts, &Watch::default()).unwrap();
         writer.publish(info.name.number).unwrap();
     }
     for now_s in [0, 5] {
@@ -731,7 +737,7 @@ fn a_version_that_was_published_long_ago_can_be_removed() {
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
     let mut writer = try_create(&disk, 1).unwrap();
     for id in 1..=3 {
-        publish(&mut writer, &changes(id, 3), Mode::Merge, id);
+        publish(&mut writer, &changes(id, 3), UpdateMode::Merge, id);
     }
     for _ in 0..600 {
         writer.publish(2).unwrap();
@@ -752,9 +758,9 @@ fn notes_that_are_too_large_for_a_version_file_are_refused() {
     let batch = writer.batch(SortOptions::within(1 << 20)).unwrap();
     let provenance = vec![("inputs".to_owned(), vec![b'i'; 20 << 20])];
     let facts = VersionFacts { id: 9, created_s: 9, provenance };
-    let error = writer.write(batch, Mode::Auto, facts, &Watch::default()).unwrap_err();
+    let error = writer.write(batch, UpdateMode::Auto, facts, &Watch::default()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Limit { .. }), "{error}");
-    publish(&mut writer, &changes(3, KEYS), Mode::Auto, 9);
+    publish(&mut writer, &changes(3, KEYS), UpdateMode::Auto, 9);
 }
 
 /// The bytes of a delta file between the versions of a sample, and the file's entries.
@@ -803,7 +809,7 @@ fn forged_delta_files_are_refused_and_change_nothing() {
     let section = ALIGNMENT + 8;
     let size = u32::from_le_bytes(*bytes[ALIGNMENT..].first_chunk().unwrap()) as usize;
     let there: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
-    publish(&mut try_create(&there, CHUNKS).unwrap(), &changes(1, KEYS), Mode::Merge, 1);
+    publish(&mut try_create(&there, CHUNKS).unwrap(), &changes(1, KEYS), UpdateMode::Merge, 1);
     let whole = copy_of(there.as_ref());
     let mut refused = 0;
     for at in (0..size - 8).step_by(5) {
@@ -822,8 +828,9 @@ fn forged_delta_files_are_refused_and_change_nothing() {
                 let sort = SortOptions::within(1 << 20);
                 let path = Path::new(DELTA);
                 let facts = VersionFacts::default();
-                let error =
-                    writer.apply(path, sort, Mode::Merge, facts, &Watch::default()).unwrap_err();
+                let error = writer
+                    .apply(path, sort, UpdateMode::Merge, facts, &Watch::default())
+                    .unwrap_err();
                 assert_eq!(file_of(&error), DELTA);
                 assert_eq!(writer.numbers().unwrap(), [1]);
                 refused += 1;
@@ -843,7 +850,7 @@ fn forged_delta_files_are_refused_and_change_nothing() {
         let error = writer.apply(
             Path::new(DELTA),
             sort,
-            Mode::Merge,
+            UpdateMode::Merge,
             VersionFacts::default(),
             &Watch::default(),
         );
@@ -860,7 +867,7 @@ fn a_difference_counts_shared_chunks_with_deltas_exactly() {
     let mut writer = try_open(&disk).unwrap();
     // One key, in one chunk.
     let put = [(b"key 1".to_vec(), Some(b"new".to_vec()))];
-    try_write(&mut writer, &put, Mode::Delta, 3).unwrap();
+    try_write(&mut writer, &put, UpdateMode::Delta, 3).unwrap();
     let [old, new] = [2, 3].map(|number| try_version(&disk, number).unwrap());
     assert!(old.info().chunks.iter().any(|chunk| new.info().chunks.contains(chunk)));
     let (info, counted) = write_delta(&disk, 2, 3);

@@ -6,8 +6,8 @@ use hashfold::{
     io::{Access, Disk, MemoryDisk},
     run::{Run, SortOptions},
     store::{
-        Changes, DeltaInfo, Mode, Shape, SlotMap, StoreOptions, StoreWriter, Version, VersionFacts,
-        VersionInfo, diff, verify,
+        Changes, DeltaInfo, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode, Version,
+        VersionFacts, VersionInfo, diff, verify,
     },
     table::{IndexOptions, OpenOptions},
     work::{Inline, Watch},
@@ -61,7 +61,7 @@ pub(crate) fn try_open(disk: &Arc<dyn Disk>) -> Result<StoreWriter> {
 pub(crate) fn try_write(
     writer: &mut StoreWriter,
     changes: &[Change],
-    mode: Mode,
+    mode: UpdateMode,
     id: u64,
 ) -> Result<VersionInfo> {
     let mut batch = writer.batch(SortOptions::within(1 << 20))?;
@@ -78,7 +78,7 @@ pub(crate) fn try_write(
 
 /// Makes a version and publishes it.
 #[track_caller]
-pub(crate) fn publish(writer: &mut StoreWriter, changes: &[Change], mode: Mode, id: u64) {
+pub(crate) fn publish(writer: &mut StoreWriter, changes: &[Change], mode: UpdateMode, id: u64) {
     let info = try_write(writer, changes, mode, id).unwrap();
     writer.publish(info.name.number).unwrap();
 }

@@ -8,7 +8,7 @@ use crate::{
 };
 use hashfold::{
     io::{Disk, OsDisk},
-    store::{Follower, Mode, Pointer, Retention, StoreWriter, Version, verify, versions},
+    store::{Follower, Pointer, Retention, StoreWriter, UpdateMode, Version, verify, versions},
     table::OpenOptions,
     work::{Executor, Threads, Watch},
 };
@@ -59,7 +59,8 @@ fn work_until_killed() {
             }
             _ => {
                 let id = (seed << 32) + round + 1;
-                let mode = [Mode::Delta, Mode::Merge, Mode::Replace][random() as usize % 3];
+                let mode = [UpdateMode::Delta, UpdateMode::Merge, UpdateMode::Replace]
+                    [random() as usize % 3];
                 let made = try_write(&mut writer, &changes(id), mode, id).unwrap();
                 announced(made.name.number, || writer.publish(made.name.number).unwrap());
             }

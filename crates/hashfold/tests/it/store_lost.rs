@@ -12,7 +12,9 @@ use crate::{
 use hashfold::{
     Error, ErrorClass, ErrorKind, Result,
     io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
-    store::{CurrentFrom, Follower, Mending, Mode, Pin, Pointer, Retention, StoreWriter, versions},
+    store::{
+        CurrentFrom, Follower, Mending, Pin, Pointer, Retention, StoreWriter, UpdateMode, versions,
+    },
     table::OpenOptions,
     work::{Inline, Watch},
 };
@@ -43,7 +45,7 @@ fn sample() -> Sample {
     let (mut maps, mut pointers) = (Vec::new(), Vec::new());
     let mut map = Pairs::new();
     for id in 1..=4 {
-        let mode = if id == 2 { Mode::Delta } else { Mode::Merge };
+        let mode = if id == 2 { UpdateMode::Delta } else { UpdateMode::Merge };
         publish(&mut writer, &changes(id, KEYS), mode, id);
         pointers.push(read_file(&disk, &pointer_path()));
         map = updated(&map, &changes(id, KEYS));
@@ -109,7 +111,7 @@ const VERBS: [(&str, Verb); 7] = [
     ("open", |_| Ok(())),
     ("update", |writer| {
         let id = 100 + writer.pointer().newest;
-        let info = try_write(writer, &changes(5, KEYS), Mode::Auto, id)?;
+        let info = try_write(writer, &changes(5, KEYS), UpdateMode::Auto, id)?;
         writer.publish(info.name.number)
     }),
     ("publish", |writer| writer.publish(4)),
@@ -404,11 +406,11 @@ fn an_older_pointer_is_replaced_by_that_of_a_newer_copy() {
     let there: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
     copy_folder(disk.as_ref(), store(), there.as_ref(), store());
     let mut writer = try_open(&there).unwrap();
-    publish(&mut writer, &changes(7, KEYS), Mode::Merge, 7);
+    publish(&mut writer, &changes(7, KEYS), UpdateMode::Merge, 7);
     drop(writer);
     copy_folder(there.as_ref(), store(), disk.as_ref(), Path::new("other"));
     let mut writer = try_open(&disk).unwrap();
-    publish(&mut writer, &changes(8, KEYS), Mode::Merge, 8);
+    publish(&mut writer, &changes(8, KEYS), UpdateMode::Merge, 8);
     drop(writer);
     write_file(disk.as_ref(), &pointer_path(), &sample.pointers[3]);
     assert_eq!(mend(&disk, Some("other")).unwrap().current_from, None);
@@ -473,7 +475,7 @@ fn strangers_in_a_store_are_left_alone() {
         write_file(disk.as_ref(), &store().join(note), b"mine");
     }
     let mut writer = try_open(&disk).unwrap();
-    publish(&mut writer, &changes(5, KEYS), Mode::Replace, 5);
+    publish(&mut writer, &changes(5, KEYS), UpdateMode::Replace, 5);
     writer.pin(1, Pin::Release).unwrap();
     let removed = writer.collect(&ALL_GO, &Watch::default()).unwrap();
     assert_eq!(removed.versions, [1, 2, 3, 4]);

@@ -6,7 +6,7 @@ use crate::{
 };
 use hashfold::{
     io::{Disk, OsDisk},
-    store::{Follower, Mode, Retention, StoreWriter, Version},
+    store::{Follower, Retention, StoreWriter, UpdateMode, Version},
     table::OpenOptions,
     work::{Executor, Threads, Watch},
 };
@@ -92,7 +92,8 @@ fn write(folder: &Path, writer: &mut StoreWriter, seed: u64) {
             }
             1 if there.len() < SPARE => {
                 let id = 1000 + round;
-                let mode = [Mode::Delta, Mode::Merge, Mode::Replace][random() as usize % 3];
+                let mode = [UpdateMode::Delta, UpdateMode::Merge, UpdateMode::Replace]
+                    [random() as usize % 3];
                 let info = try_write(writer, &changes(id), mode, id).unwrap();
                 writer.publish(info.name.number).unwrap();
             }
@@ -118,7 +119,7 @@ fn readers_see_whole_versions_while_others_are_published_and_removed() {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let options = store_options(CHUNKS);
     let mut writer = StoreWriter::create(disk, &folder, options, executor).unwrap();
-    let info = try_write(&mut writer, &changes(1), Mode::Auto, 1).unwrap();
+    let info = try_write(&mut writer, &changes(1), UpdateMode::Auto, 1).unwrap();
     writer.publish(info.name.number).unwrap();
     let (is_done, reads) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {

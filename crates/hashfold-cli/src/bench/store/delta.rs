@@ -15,7 +15,7 @@ use super::{
 use crate::failure::Result;
 use hashfold::{
     io::Access,
-    store::{Mode, Version},
+    store::{UpdateMode, Version},
 };
 use std::path::Path;
 
@@ -51,7 +51,7 @@ fn one_size(scene: &Scene<'_>) -> Result<()> {
     let batch = scene.write_rows("batch", night(1).rows())?;
     let mut best = f64::INFINITY;
     for _ in 0..ROUNDS {
-        let made = scene.update(&store, &[&batch], Mode::Delta)?;
+        let made = scene.update(&store, &[&batch], UpdateMode::Delta)?;
         ensure(made.info.deltas() == 1, || format!("{} deltas were made", made.info.deltas()))?;
         scene.check(&store, &made.info, &history.clone().and(night(1)))?;
         best = best.min(made.seconds);
@@ -66,7 +66,7 @@ fn one_size(scene: &Scene<'_>) -> Result<()> {
     let mut number = 0;
     for generation in 1..=DELTAS {
         let batch = scene.write_rows("batch", night(generation).rows())?;
-        let made = scene.update(&store, &[&batch], Mode::Delta)?;
+        let made = scene.update(&store, &[&batch], UpdateMode::Delta)?;
         scene.remove(&batch)?;
         history = history.and(night(generation));
         number = made.info.name.number;

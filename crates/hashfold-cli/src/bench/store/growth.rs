@@ -12,7 +12,7 @@ use super::{
     scene::Scene,
 };
 use crate::failure::Result;
-use hashfold::store::Mode;
+use hashfold::store::UpdateMode;
 use std::path::Path;
 
 /// Size of key and value of an item, in bytes: as in the paper, with a shorter key and longer value.
@@ -44,7 +44,7 @@ pub(super) fn run(bench: &StoreBench, report: &Report, folder: &Path) -> Result<
     let (mut updates, mut rebuilds) = (0.0, 0.0);
     for i in 1..inputs.len() {
         // Both take turns, so that other work of the machine disturbs both alike.
-        let made = scene.update(&store, &inputs[i..=i], Mode::Merge)?;
+        let made = scene.update(&store, &inputs[i..=i], UpdateMode::Merge)?;
         updates += made.seconds;
         let history = History::of((i as u64 + 1) * count);
         scene.check(&store, &made.info, &history)?;

@@ -22,7 +22,7 @@ use super::{
 use crate::failure::{Failure, Result};
 use hashfold::{
     io::Access,
-    store::{Follower, Mode, StoreWriter},
+    store::{Follower, StoreWriter, UpdateMode},
     table::OpenOptions,
     work::{Clock as _, SystemClock},
 };
@@ -122,7 +122,7 @@ fn one_case(scene: &Scene<'_>, case: Case) -> Result<()> {
     );
     scene.build(&store, &[&input])?;
     // A merged version shares no file with the old one, so all files are opened again.
-    let made = scene.update(&store, &[&batch], Mode::Merge)?;
+    let made = scene.update(&store, &[&batch], UpdateMode::Merge)?;
     scene.check(&store, &made.info, &History::of(base).and(night))?;
     scene.remove(&input)?;
     scene.remove(&batch)?;

@@ -17,7 +17,7 @@ use hashfold::{
     io::{Access, Disk, OsDisk},
     run::{Run, SortOptions},
     store::{
-        Mode, Retention, Shape, SlotMap, StoreOptions, StoreWriter, Version, VersionFacts,
+        Retention, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode, Version, VersionFacts,
         VersionInfo,
     },
     table::{IndexOptions, OpenOptions},
@@ -121,11 +121,16 @@ impl<'a> Scene<'a> {
     /// Makes and publishes a store's first version.
     pub(super) fn build(&self, store: &Path, inputs: &[&RowFile]) -> Result<Made> {
         let executor = self.executor();
-        self.make(&executor, inputs, Mode::Replace, || self.create(store, executor.clone()))
+        self.make(&executor, inputs, UpdateMode::Replace, || self.create(store, executor.clone()))
     }
 
     /// Makes and publishes the next version.
-    pub(super) fn update(&self, store: &Path, inputs: &[&RowFile], mode: Mode) -> Result<Made> {
+    pub(super) fn update(
+        &self,
+        store: &Path,
+        inputs: &[&RowFile],
+        mode: UpdateMode,
+    ) -> Result<Made> {
         let executor = self.executor();
         let open = || Ok(StoreWriter::open(self.disk.clone(), store, executor.clone())?);
         self.make(&executor, inputs, mode, open)
@@ -136,7 +141,7 @@ impl<'a> Scene<'a> {
         &self,
         executor: &Arc<dyn Executor>,
         inputs: &[&RowFile],
-        mode: Mode,
+        mode: UpdateMode,
         open: impl FnOnce() -> Result<StoreWriter>,
     ) -> Result<Made> {
         self.moved();

@@ -10,7 +10,7 @@ use super::{
     scene::{Made, ROUNDS, Scene, median},
 };
 use crate::failure::Result;
-use hashfold::store::Mode;
+use hashfold::store::UpdateMode;
 use std::path::Path;
 
 /// Size of key and value, in bytes.
@@ -19,7 +19,7 @@ const PAIR_SIZE: u64 = 1024;
 /// Names of batches, and their rows in thousandths of the present pairs.
 const BATCHES: [(&str, u64); 4] = [("0p1", 1), ("1", 10), ("10", 100), ("100", 1000)];
 
-const MODES: [(&str, Mode); 2] = [("auto", Mode::Auto), ("merge", Mode::Merge)];
+const MODES: [(&str, UpdateMode); 2] = [("auto", UpdateMode::Auto), ("merge", UpdateMode::Merge)];
 
 pub(super) fn run(bench: &StoreBench, report: &Report, folder: &Path) -> Result<()> {
     let pairs = Pairs::new("sweep", PAIR_SIZE, bench.data as u64, bench.seed);

@@ -10,7 +10,7 @@ use super::{
     scene::{Made, ROUNDS, Scene, median},
 };
 use crate::failure::Result;
-use hashfold::store::Mode;
+use hashfold::store::UpdateMode;
 use std::path::Path;
 
 pub(super) fn run(bench: &StoreBench, report: &Report, folder: &Path) -> Result<()> {
@@ -72,7 +72,7 @@ fn must_write(scene: &Scene<'_>, night: Night) -> u64 {
 fn one_round(scene: &Scene<'_>, store: &Path, batch: &RowFile, night: Night) -> Result<Round> {
     let before = scene.rates()?;
     reset_peak_rss();
-    let made = scene.update(store, &[batch], Mode::Merge)?;
+    let made = scene.update(store, &[batch], UpdateMode::Merge)?;
     let peak_mib = peak_rss_mib();
     let rates = before.and(scene.rates()?);
     let changes = made.info.changes;
