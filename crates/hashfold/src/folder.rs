@@ -83,12 +83,14 @@ fn kind_by_names(disk: &dyn Disk, folder: &Path) -> Result<Option<Kind>> {
     let any = |role: &str, digits: fn(&str) -> bool| {
         names.iter().any(|name| is_file_of(name, role, digits))
     };
+    // After a first build that was killed there is no data set yet.
+    if names.iter().any(|name| name == manifest::FIRST_NAME) {
+        return Ok(None);
+    }
     if any("run", decimal) || any("log", decimal) {
         return Ok(Some(Kind::Filter));
     }
-    // After a first build that was killed there is no table yet.
-    let is_begun = names.iter().any(|name| name == manifest::FIRST_NAME);
-    if any("data", id_and_generation) && any("index", id_and_generation) && !is_begun {
+    if any("data", id_and_generation) && any("index", id_and_generation) {
         return Ok(Some(Kind::Table));
     }
     let versions = folder.join(VERSIONS);

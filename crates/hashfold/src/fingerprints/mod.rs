@@ -16,16 +16,16 @@
 //!
 //! Each conversion reads one data set from front to back, in bounded memory, and keeps its seed.
 //!
-//! | from | to a table | to a store | to a quotient filter |
-//! |---|---|---|---|
-//! | table | – | `push_run(scan())` | `build(of_run(scan()))` |
-//! | store | `build(scan_all())` | – | `build(of_run(scan_all()))` |
-//! | quotient filter | no | no | `build(scan())` |
-//! | cascade filter | no | no | `build(snapshot().scan())` |
+//! | from | to a table | to a store | to a quotient filter | to a cascade filter |
+//! |---|---|---|---|---|
+//! | table | – | `push_run(scan())` | `build(of_run(scan()))` | `build(of_run(scan()))` |
+//! | store | `build(scan_all())` | – | `build(of_run(scan_all()))` | `build(of_run(scan_all()))` |
+//! | quotient filter | no | no | `build(scan())` | `build(scan())` |
+//! | cascade filter | no | no | `build(snapshot().scan())` | `build(snapshot().scan())` |
 //!
 //! ```
-//! # use hashfold::{Result, Seed, io::{Disk, MemoryDisk}, run::*, store::*, table::*, work::{Executor, Inline}};
-//! # use hashfold::filter::quotient::*;
+//! # use hashfold::{Result, Seed, io::{Disk, MemoryDisk}, run::*, store::*, table::*, work::{Executor, Inline, Watch}};
+//! # use hashfold::filter::{Mode as SetMode, cascade::*, quotient::*};
 //! # use hashfold::fingerprints::{self, Universe};
 //! # use std::{path::Path, sync::Arc};
 //! # fn main() -> Result<()> {
@@ -33,7 +33,7 @@
 //! # let executor: Arc<dyn Executor> = Arc::new(Inline);
 //! # let folder = |name: &'static str| Path::new(name);
 //! # let table_in = |name| TableBuilder::create(disk.clone(), folder(name), TableOptions::new(Seed(7), 1), executor.clone());
-//! # table_in("table")?.build(&mut VecRun::new(vec![(b"sky".to_vec(), Some(b"blue".to_vec()))], Seed(7)))?;
+//! # table_in("table")?.build(&mut VecRun::new(vec![(b"sky".to_vec(), Some(b"blue".to_vec()))], Seed(7)), &Watch::default())?;
 //! # let table = Table::open(&disk, folder("table"), OpenOptions::default())?;
 //! // From a table to a store.
 //! # let shape = Shape { slots: SlotMap::new(4)?, index: IndexOptions::default(), block_size: 4096 };
@@ -41,14 +41,14 @@
 //! # let mut store = StoreWriter::create(disk.clone(), folder("store"), options, executor.clone())?;
 //! let mut batch = store.batch(SortOptions::default())?;
 //! batch.push_run(&mut table.scan())?;
-//! let version = store.write(batch, Mode::Auto, VersionFacts { id: 11, ..VersionFacts::default() })?;
+//! let version = store.write(batch, Mode::Auto, VersionFacts { id: 11, ..VersionFacts::default() }, &Watch::default())?;
 //! # store.publish(version.name.number)?;
 //! # let version = Follower::open(disk.clone(), folder("store"), OpenOptions::default())?.version();
 //! # assert_eq!(version.get(b"sky")?.as_deref(), Some(&b"blue"[..]));
 //!
 //! // From a version of a store to a table.
 //! # let builder = table_in("copy")?;
-//! builder.build(&mut version.scan_all())?;
+//! builder.build(&mut version.scan_all(), &Watch::default())?;
 //! # assert!(Table::open(&disk, folder("copy"), OpenOptions::default())?.contains(b"sky")?);
 //!
 //! // From a table or a version to a quotient filter.
@@ -60,6 +60,24 @@
 //! let mut keys = fingerprints::of_run(version.scan_all(), universe);
 //! let filter = QuotientFilter::build(&mut keys, &options)?;
 //! # assert!(filter.contains_key(b"sky") && filter.seed() == Seed(7));
+//!
+//! // From a table or a version to a cascade filter.
+//! let mut keys = fingerprints::of_run(table.scan(), universe);
+//! let options = CascadeOptions::like(&keys, 1, SetMode::Set, 1000);
+//! # let settings = CascadeSettings::default();
+//! let cascade = CascadeFilter::build(disk.clone(), folder("filter"), &options, settings.clone(), &mut keys)?;
+//! # assert!(cascade.contains(cascade.hash(b"sky"))?);
+//! let mut keys = fingerprints::of_run(version.scan_all(), universe);
+//! let mut cascade = CascadeFilter::build(disk.clone(), folder("other"), &options, settings, &mut keys)?;
+//! # assert!(cascade.contains(cascade.hash(b"sky"))? && cascade.seed() == Seed(7));
+//!
+//! // From a cascade filter to a quotient filter, and back.
+//! let snapshot = cascade.snapshot()?;
+//! let filter = QuotientFilter::build(&mut snapshot.scan(&executor)?, &BuildOptions::new(1000))?;
+//! # assert!(filter.contains_key(b"sky") && filter.seed() == Seed(7));
+//! # let settings = CascadeSettings::default();
+//! let back = CascadeFilter::build(disk.clone(), folder("back"), &options, settings, &mut filter.scan())?;
+//! # assert!(back.contains(back.hash(b"sky"))?);
 //!
 //! // From a quotient filter to one with more slots, and so shorter remainders.
 //! let larger = QuotientFilter::build(&mut filter.scan(), &BuildOptions::new(10_000))?;

@@ -135,7 +135,7 @@ fn drain(mut run: impl Fingerprints) -> Result<u64> {
 /// Gives a run to a reader; returns the number of fingerprints that it took.
 type Reader = fn(Foreign) -> Result<u64>;
 
-const READERS: [(&str, Reader); 6] = [
+const READERS: [(&str, Reader); 7] = [
     ("PackedRun::build", |mut run| Ok(PackedRun::build(&mut run)?.len())),
     ("PackedRun::rebuild", |mut run| {
         let universe = Universe::with_size(SIZE)?;
@@ -155,6 +155,15 @@ const READERS: [(&str, Reader); 6] = [
         let options =
             BuildOptions { capacity: 100, mode: Mode::Set, growth: Growth::Refuse, load_max: 0.9 };
         Ok(QuotientFilter::build(&mut run, &options)?.len())
+    }),
+    ("CascadeFilter::build", |mut run| {
+        let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+        let options = CascadeOptions::like(&run, 1, Mode::Set, 100);
+        let settings =
+            CascadeSettings { memory_bytes: CASCADE_MEMORY_MIN, ..CascadeSettings::default() };
+        let folder = Path::new("filter");
+        let filter = CascadeFilter::build(disk, folder, &options, settings, &mut run)?;
+        Ok(filter.stats().items)
     }),
     ("CascadeFilter::insert_run", |mut run| {
         let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());

@@ -4,8 +4,8 @@
 use super::{memtable::Change, *};
 use crate::{
     error::{Error, ErrorKind, Result},
-    filter::Mode,
-    fingerprints::{FingerprintBatch, Universe},
+    filter::{Mode, PackedRun},
+    fingerprints::{FingerprintBatch, Fingerprints, Universe},
     io::{Access, Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     key::{KeyHash, Seed},
     work::{Executor, Inline, Watch, testing::Late},
@@ -655,5 +655,73 @@ fn nothing_is_lost_with_work_in_the_background() {
                 check_failure(&script, Fault::Failure { operation });
             }
         }
+    }
+}
+
+fn built(disk: Arc<dyn Disk>, mode: Mode) -> Result<CascadeFilter> {
+    let mut batch = FingerprintBatch::new();
+    for i in 0..9000 {
+        batch.push(i << 40, [1, 2, -1][i as usize % 3])?;
+    }
+    // In batches of a block each.
+    let packed = PackedRun::build(&mut batch.into_run(SEED, Universe::EXACT))?;
+    let mut run = packed.scan();
+    let options = CascadeOptions::like(&run, 7, mode, 9000);
+    let settings =
+        CascadeSettings { memory_bytes: CASCADE_MEMORY_MIN, ..CascadeSettings::default() };
+    CascadeFilter::build(disk, folder(), &options, settings, &mut run)
+}
+
+/// The filter that [`built`] makes is in the folder, or none is.
+#[track_caller]
+fn check_built(disk: &Arc<dyn Disk>, mode: Mode, moment: &str) -> bool {
+    let settings =
+        CascadeSettings { memory_bytes: CASCADE_MEMORY_MIN, ..CascadeSettings::default() };
+    let mut filter = match CascadeFilter::open(disk.clone(), folder(), settings) {
+        Err(error) => {
+            assert!(error.is_absent(), "{moment}: {error}");
+            return false;
+        }
+        Ok(filter) => filter,
+    };
+    let executor: Arc<dyn Executor> = Arc::new(Inline);
+    let mut all = FingerprintBatch::new();
+    let mut scan = filter.snapshot().unwrap().scan(&executor).unwrap();
+    while scan.append_to(&mut all).unwrap() {}
+    let of_two = if mode == Mode::Set { 1 } else { 2 };
+    let expected = (0..9000).filter(|i| i % 3 != 2).map(|i| (i << 40, [1, of_two][i as usize % 3]));
+    assert!(all.iter().eq(expected), "{moment}");
+    true
+}
+
+#[test]
+fn a_build_that_fails_or_loses_power_leaves_the_whole_filter_or_none() {
+    for mode in [Mode::Set, Mode::Multiset] {
+        let disk = FaultyDisk::new(FaultPlan { seed: 1, faults: Vec::new() });
+        let filter = built(Arc::new(disk.clone()), mode).unwrap();
+        assert_eq!(filter.stats().items, 6000);
+        assert!(filter.view().epochs[0].uppers.is_empty());
+        assert!(filter.view().epochs[0].shards.len() > 1);
+        drop(filter);
+        let files = disk.list(folder()).unwrap();
+        let (mut whole, mut none) = (0, 0);
+        for operation in 0..disk.operations() {
+            let faults = vec![Fault::Failure { operation }];
+            let disk = FaultyDisk::new(FaultPlan { seed: 1, faults });
+            let failed = built(Arc::new(disk.clone()), mode).map(drop);
+            let moment = format!("failure at {operation}: {failed:?}");
+            for seed in 0..3 {
+                let disk: Arc<dyn Disk> = Arc::new(disk.after_power_cut(seed));
+                if check_built(&disk, mode, &moment) {
+                    whole += 1;
+                } else {
+                    none += 1;
+                    built(disk.clone(), mode).expect(&moment);
+                    assert!(check_built(&disk, mode, &moment));
+                }
+                assert_eq!(disk.list(folder()).unwrap(), files, "{moment}");
+            }
+        }
+        assert!(whole > 0 && none > 10, "{whole} {none}");
     }
 }

@@ -83,7 +83,7 @@ impl CascadeFilter {
         CascadeFilter::start(Arc::new(core))
     }
 
-    fn start(core: Arc<Core>) -> Result<CascadeFilter> {
+    pub(super) fn start(core: Arc<Core>) -> Result<CascadeFilter> {
         let view = core.view();
         let (seq, first_log) = (view.seq, view.first_log);
         let mut filter = CascadeFilter {

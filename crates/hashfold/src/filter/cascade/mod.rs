@@ -1,6 +1,7 @@
 //! The cascade filter on flash: changes go to a memtable, memtables are packed into runs in RAM,
 //! runs in RAM are flushed to run files, and run files are merged.
 
+mod build;
 mod catalog;
 mod core;
 #[cfg(test)]

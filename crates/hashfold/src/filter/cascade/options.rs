@@ -4,7 +4,7 @@ use super::{memtable::Memtable, resident::Resident, wal};
 use crate::{
     error::{Error, Result},
     filter::Mode,
-    fingerprints::Universe,
+    fingerprints::{Fingerprints, Universe},
     io::{Access, WRITER_BYTES_MAX},
     key::Seed,
     work::{Clock, Executor, Inline, SystemClock},
@@ -61,6 +61,11 @@ impl CascadeOptions {
     ) -> Result<CascadeOptions> {
         let universe = Universe::for_capacity(capacity, false_positive_rate)?;
         Ok(CascadeOptions { seed, id, mode: Mode::Set, capacity, universe })
+    }
+
+    /// Returns the options of a filter that is built from `run`: with its seed and its universe.
+    pub fn like(run: &dyn Fingerprints, id: u64, mode: Mode, capacity: u64) -> CascadeOptions {
+        CascadeOptions { seed: run.seed(), id, mode, capacity, universe: run.universe() }
     }
 
     /// Returns the options of a set with 64-bit fingerprints, which has practically no false

@@ -12,12 +12,25 @@ use crate::{
     error::{Error, ErrorKind, Place, Result},
     folder::{self, LockedFolder, Site},
     io::{Access, Disk},
-    manifest::{Kind, NAME, NEW_NAME},
+    manifest::{FIRST_NAME, Kind, NAME, NEW_NAME},
 };
 use std::{path::Path, sync::Arc};
 
-/// Makes the folder of a new filter.
+/// Creates an empty filter.
 pub(super) fn create(
+    disk: Arc<dyn Disk>,
+    folder: &Path,
+    identity: Identity,
+    settings: CascadeSettings,
+) -> Result<Core> {
+    let core = create_unpublished(disk, folder, identity, settings)?;
+    core.publish(&[], |view| Some(view.clone()), |_| {})?;
+    end_first(core.publisher.folder())?;
+    Ok(core)
+}
+
+/// Creates the folder of a new filter, without a manifest.
+pub(super) fn create_unpublished(
     disk: Arc<dyn Disk>,
     folder: &Path,
     identity: Identity,
@@ -29,10 +42,18 @@ pub(super) fn create(
     if folder.disk.exists(&folder.path.join(NAME))? {
         return Err(Error::new(ErrorKind::Exists).at(&Place::file(&folder.path)));
     }
+    // Run files that a first build left: they go before the file that says that they are.
+    if folder.disk.exists(&folder.path.join(FIRST_NAME))? {
+        folder.remove(|name| number(name, "run-").is_some() || name == NEW_NAME)?;
+        folder.disk.sync_folder(&folder.path)?;
+    }
     let budget = MemoryBudget::new(settings.shares(identity.mode, identity.universe).run_files);
-    let core = Core::new(folder, (identity, settings), (Catalog::new(), budget));
-    core.publish(&[], |view| Some(view.clone()), |_| {})?;
-    Ok(core)
+    Ok(Core::new(folder, (identity, settings), (Catalog::new(), budget)))
+}
+
+/// Removes the file that says that the first manifest is still to come.
+pub(super) fn end_first(folder: &LockedFolder) -> Result<()> {
+    folder.remove(|name| name == FIRST_NAME)
 }
 
 /// Opens a filter, and removes what a crash left.
@@ -115,7 +136,7 @@ fn sweep(folder: &LockedFolder, view: &View) -> Result<()> {
     folder.remove(|name| match (number(name, "run-"), number(name, "log-")) {
         (Some(number), _) => !view.runs().any(|run| run.number() == number),
         (_, Some(number)) => !logs.contains(&number),
-        _ => name == NEW_NAME,
+        _ => [NEW_NAME, FIRST_NAME].contains(&name),
     })
 }
 

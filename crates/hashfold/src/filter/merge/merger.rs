@@ -24,9 +24,10 @@ pub(super) struct Rule {
 impl Rule {
     /// The count to keep; `None` if the fingerprint is dropped.
     fn settle(self, count: i64) -> Option<i64> {
-        let nothing = self.mode == Mode::Multiset && count == 0;
-        let goes = nothing || self.is_last && count <= 0;
-        (!goes).then_some(count)
+        let is_dropped = count == 0 || self.is_last && count < 0;
+        // In a set a fingerprint is present or absent.
+        let count = if self.mode == Mode::Set { count.signum() } else { count };
+        (!is_dropped).then_some(count)
     }
 }
 

@@ -42,6 +42,9 @@ fn naive(batches: &[FingerprintBatch], rule: Rule) -> FingerprintBatch {
             };
         }
     }
+    if rule.mode == Mode::Set {
+        all.values_mut().for_each(|count| *count = count.signum());
+    }
     all.retain(|_, count| *count != 0 && (!rule.is_last || *count > 0));
     batch_of(&all)
 }
