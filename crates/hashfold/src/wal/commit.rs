@@ -131,9 +131,13 @@ impl Commits {
         if is_durable {
             state.durable = state.writing;
             state.expected = 1 + mem::take(&mut state.waiting[now]) + state.waiting[next];
+        }
+        drop(state);
+        // The next leader first: while it writes, the others wake up and append.
+        self.done[next].notify_one();
+        if is_durable {
             self.done[now].notify_all();
         }
-        self.done[next].notify_one();
     }
 
     /// Waits until changes are durable, or will never be. Returns `None` if this thread must lead.
