@@ -88,7 +88,7 @@ pub(super) struct Shard<R> {
     pub(super) run: Option<R>,
 }
 
-/// The runs of what was told in one epoch.
+/// The runs that hold the changes of one epoch.
 #[derive(Clone, Debug)]
 pub(super) struct Epoch<R> {
     pub(super) number: u64,
@@ -170,7 +170,7 @@ impl<R> Epoch<R> {
     }
 }
 
-/// All runs, and how much of what was told they hold.
+/// All runs, and the sequence number up to which they hold changes.
 #[derive(Clone, Debug)]
 pub(super) struct Catalog<R> {
     /// The newest first, at least one.

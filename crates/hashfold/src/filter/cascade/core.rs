@@ -181,7 +181,7 @@ impl Core {
     /// running.
     pub(super) fn wait_for_moved(&self, count: u64) -> bool {
         self.wait_for(JobKind::Merge, |shared| {
-            // First the flag: whoever moves more from now on sees it.
+            // First the flag: a job that writes more from now on sees it.
             self.progress.is_awaited.store(true, SeqCst);
             let is_reached = self.moved() >= count;
             (is_reached || !shared.merging.is_running()).then_some(is_reached)

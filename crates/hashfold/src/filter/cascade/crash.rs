@@ -1,5 +1,5 @@
 //! Whatever happens while a filter is written, and whenever: what was acknowledged is there, what
-//! was not is there as far as it was told first, no file is left over, and the filter goes on.
+//! was not is there up to some change, no file is left over, and the filter goes on.
 
 use super::{memtable::Change, *};
 use crate::{
@@ -215,7 +215,7 @@ struct Session<'a> {
     done: usize,
     /// Number of changes of the next act that were applied.
     part: usize,
-    /// Changes told that were acknowledged.
+    /// Sequence number of the last change that was acknowledged.
     durable: u64,
 }
 
@@ -515,7 +515,7 @@ fn a_full_disk_is_an_error_when_the_memory_is_full() {
             errors.push(error);
         }
     }
-    // Four packed tables wait to be flushed, and one is full.
+    // Four runs in RAM wait to be flushed, and a memtable is full.
     let seq = filter.seq() as usize;
     assert!((3000..4500).contains(&seq), "{seq} seq");
     assert_eq!(seq + errors.len(), all.len());
@@ -531,8 +531,8 @@ fn a_full_disk_is_an_error_when_the_memory_is_full() {
     check_next(&disk, &mut filter, vec![1; KEYS as usize], "after a full disk");
 }
 
-/// A filter with a log, on a disk with these faults, that was told one key very often, so that its
-/// first log is full before its first table, and then so many others.
+/// A filter with a log, on a disk with these faults, into which one key was inserted very often, so
+/// that its first log is full before its first memtable, and then `keys` others.
 fn with_two_logs(keys: u32, faults: Vec<Fault>) -> (FaultyDisk, CascadeFilter) {
     let faulty = FaultyDisk::new(FaultPlan { seed: 1, faults });
     let mut filter = script(Mode::Set, true).create(&(Arc::new(faulty.clone()) as _)).unwrap();

@@ -12,9 +12,9 @@ use super::{
     merges,
     options::{CascadeOptions, CascadeSettings, Shares},
     ordered::PIECE_MAX,
-    pace::Pace,
     packing::Immutable,
     ram_runs::{End, FlushWhen, RamRuns},
+    rate_limit::RateLimit,
     recovery,
     snapshot::Snapshot,
     stats::CascadeStats,
@@ -49,7 +49,7 @@ pub struct CascadeFilter {
     /// Sequence number of the last change before the memtable.
     before: u64,
     logs: Logs,
-    pace: Pace,
+    rate_limit: RateLimit,
     hashes: Vec<u64>,
 }
 
@@ -91,7 +91,7 @@ impl CascadeFilter {
             seq,
             before: seq,
             logs: Logs::new(first_log, seq),
-            pace: Pace::default(),
+            rate_limit: RateLimit::default(),
             hashes: Vec::new(),
             core,
         };
@@ -212,11 +212,7 @@ impl CascadeFilter {
     /// Looks up many keys, with many device reads in flight. `found[i]` is set to whether
     /// `hashes[i]` may be present.
     pub fn contains_batch(&self, hashes: &[KeyHash], found: &mut [bool]) -> Result<()> {
-        assert_eq!(hashes.len(), found.len());
-        let answers = self.look_up(hashes)?;
-        for (query, count) in answers.queries.iter().zip(answers.counts) {
-            found[query.index as usize] = count > 0;
-        }
+        self.look_up(hashes)?.fill(found, |count| count > 0);
         Ok(())
     }
 
@@ -231,11 +227,7 @@ impl CascadeFilter {
     /// Counts many keys, with many device reads in flight. `counts[i]` is set to the count of
     /// `hashes[i]`.
     pub fn count_batch(&self, hashes: &[KeyHash], counts: &mut [u64]) -> Result<()> {
-        assert_eq!(hashes.len(), counts.len());
-        let answers = self.look_up(hashes)?;
-        for (query, count) in answers.queries.iter().zip(answers.counts) {
-            counts[query.index as usize] = count.max(0).cast_unsigned();
-        }
+        self.look_up(hashes)?.fill(counts, |count| count.max(0).cast_unsigned());
         Ok(())
     }
 
@@ -278,8 +270,8 @@ impl CascadeFilter {
             self.open_log()?;
             let (now, later) = hashes.split_at(hashes.len().min(self.active.free()));
             let logged = self.logs.append(change, now);
-            // Also if the log fails: some of it may be there, and must not come back as what was
-            // never told.
+            // Also if the log fails: changes that it may hold must not come back after a crash
+            // without having been applied.
             self.take(change, now);
             logged?;
             hashes = later;
@@ -301,7 +293,7 @@ impl CascadeFilter {
     fn take(&mut self, change: Change, hashes: &[u64]) {
         self.active.apply(change, hashes);
         self.seq += hashes.len() as u64;
-        self.pace.keep(&self.core, hashes.len());
+        self.rate_limit.wait(&self.core, hashes.len());
     }
 
     /// Makes sure that the memtable takes at least one more change.
@@ -310,7 +302,7 @@ impl CascadeFilter {
         let is_due = self.active.is_due() && !self.core.let_pack_go_first();
         if is_due || self.active.free() == 0 {
             self.freeze(false)?;
-            self.pace.set(&self.core)?;
+            self.rate_limit.set(&self.core)?;
         }
         Ok(())
     }
@@ -390,7 +382,7 @@ impl CascadeFilter {
             return Ok(());
         }
         if self.logs.has_gap() || self.seq != self.before {
-            // Nothing is acknowledged in a log while what was told before it may be lost.
+            // Nothing is acknowledged in a log while earlier changes may be lost.
             self.flush()?;
         }
         self.logs.open(&self.core, self.seq)

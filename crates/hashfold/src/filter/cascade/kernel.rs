@@ -35,7 +35,7 @@ fn gather_anywhere(slots: &[u64], marks: &[u64], out: &mut FingerprintBatch) {
     for (number, slots) in slots.chunks(WORD).enumerate() {
         let (first, mut taken) = (len, 0);
         for (i, &hash) in slots.iter().enumerate() {
-            // No branch: nobody can foretell it.
+            // No branch: it could not be predicted.
             hashes[len] = hash;
             len += usize::from(hash != FREE);
             taken |= u64::from(hash != FREE) << i;

@@ -28,7 +28,7 @@ const GAP_BLOCKS_MAX: u64 = 2;
 const READ_BLOCKS_MAX: u64 = 64;
 /// From so many keys in a block on, decoding all of it is faster than looking for each.
 const DECODE_MIN: usize = 24;
-/// How far ahead of its turn what a table knows of a hash is brought into the cache, in keys.
+/// The number of keys by which the memory of a memtable is prefetched.
 const AHEAD: usize = 16;
 
 /// Notes of keys and runs that must be read for them, in one slice of a batch, at most.
@@ -55,12 +55,12 @@ pub(super) struct Sources<'a> {
     /// The newest first.
     pub(super) immutable: Option<&'a Memtable>,
     pub(super) active: Option<&'a Memtable>,
-    /// The newest first; older than the tables.
+    /// The newest first; older than the memtables.
     pub(super) ram_runs: &'a [RamRun],
     pub(super) view: &'a View,
 }
 
-/// A key that is asked for.
+/// A key that is looked up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Query {
     /// The high 64 bits of its hash.
@@ -76,6 +76,16 @@ pub(super) struct Answers {
     /// The count of each key: in a set positive if the key is present, in a multiset the number of
     /// copies.
     pub(super) counts: Vec<i64>,
+}
+
+impl Answers {
+    /// Sets what `answer` makes of each count, in the order of the batch.
+    pub(super) fn fill<T>(&self, out: &mut [T], answer: impl Fn(i64) -> T) {
+        assert_eq!(self.queries.len(), out.len());
+        for (query, &count) in self.queries.iter().zip(&self.counts) {
+            out[query.index as usize] = answer(count);
+        }
+    }
 }
 
 /// A run that has to be read, and the queries that it is read for.
@@ -126,7 +136,7 @@ struct Finding {
 
 const NOTHING: Finding = Finding { count: 0, age: u32::MAX };
 
-/// Asks for all of `hashes`, up to 2^32 of them.
+/// Looks up all of `hashes`, up to 2^32 of them.
 pub(super) fn look_up(sources: Sources<'_>, hashes: impl Iterator<Item = u64>) -> Result<Answers> {
     let mut queries: Vec<Query> =
         hashes.zip(0..).map(|(hash, index)| Query { hash, index }).collect();
@@ -385,7 +395,7 @@ impl Iterator for Pieces<'_> {
         let (first, left) = (wanted.start() + self.done, wanted.end() - wanted.start() - self.done);
         let count = left.min(READ_BLOCKS_MAX);
         let mut piece = Piece { reading: self.reading, first, count, wanted: start..start + 1 };
-        // Only where somebody chose the hashes.
+        // Only if an attacker chose the hashes.
         if count < left {
             self.done += count;
             return Some(piece);

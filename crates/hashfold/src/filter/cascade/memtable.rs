@@ -24,8 +24,8 @@ pub(super) enum Change {
 
 /// Insertions and removals in memory. A hash stands for itself here, not for a fingerprint.
 ///
-/// A hash in the table was inserted or, if it is marked, removed: in a set that is what was told of
-/// it last. In a multiset it counts one, or takes one away, and `more` is what comes on top.
+/// A hash in the table was inserted or, if it is marked, removed: in a set that is the last change
+/// of it. In a multiset it counts one, or takes one away, and `more` is what comes on top.
 #[derive(Debug)]
 pub(super) struct Memtable {
     mode: Mode,
@@ -35,34 +35,34 @@ pub(super) struct Memtable {
 
 type Counts = HashMap<u64, i64, BuildHasherDefault<Itself>>;
 
-/// Counts apart from the table: one in so many of its slots, at most.
+/// Counts apart from the table take at most one part in N of its slots.
 const MORE_PART: usize = 8;
 
 impl Memtable {
-    /// With so many slots, a power of two.
+    /// A memtable with `slots` slots, a power of two.
     pub(super) fn new(mode: Mode, slots: usize) -> Memtable {
         Memtable { mode, table: Ordered::new(slots), more: Counts::default() }
     }
 
-    /// The memory of one with so many slots once all of it is in use, in bytes.
+    /// The memory of a memtable with `slots` slots once all of it is in use, in bytes.
     pub(super) fn bytes_max(mode: Mode, slots: usize) -> usize {
         let more = if mode == Mode::Multiset { 32 * slots / MORE_PART } else { 0 };
         slots * size_of::<u64>() + slots / 8 + more
     }
 
-    /// The most hashes of one with so many slots, if few are told of twice.
+    /// The maximum number of hashes in a memtable with `slots` slots, if few of them come twice.
     pub(super) fn len_max(slots: usize) -> u64 {
         Ordered::len_max(slots) as u64
     }
 
-    /// How many changes it takes before somebody must ask again.
+    /// The number of changes that it takes before it must be checked again.
     pub(super) fn free(&self) -> usize {
         let more = (self.table.capacity() / MORE_PART).saturating_sub(self.more.len());
         let free = self.table.free().min(PIECE_MAX);
         if self.mode == Mode::Multiset { free.min(more) } else { free }
     }
 
-    /// Whether it should be flushed, though it has room.
+    /// Whether it should be packed, though it takes more.
     pub(super) fn is_due(&self) -> bool {
         self.table.is_due()
     }
@@ -71,12 +71,12 @@ impl Memtable {
         self.len() == 0
     }
 
-    /// Hashes that it knows of.
+    /// The number of hashes.
     pub(super) fn len(&self) -> usize {
         self.table.len() + self.more.len()
     }
 
-    /// Takes no more hashes than there is [`Memtable::room`] for.
+    /// Applies changes, [`Memtable::free`] of them at most.
     pub(super) fn apply(&mut self, change: Change, hashes: &[u64]) {
         let mark = change == Change::Remove;
         match self.mode {
@@ -110,7 +110,7 @@ impl Memtable {
         count
     }
 
-    /// Brings what is known of a hash into the cache.
+    /// Prefetches the slots of a hash.
     #[inline]
     pub(super) fn fetch(&self, hash: u64) {
         self.table.fetch(hash);
@@ -122,7 +122,7 @@ impl Memtable {
         self.more.clear();
     }
 
-    /// All it knows, as fingerprints.
+    /// All changes, as fingerprints.
     pub(super) fn scan(self: &Arc<Self>, seed: Seed, universe: Universe) -> MemtableScan {
         let mut more: Vec<_> = self.more.iter().map(|(&hash, &count)| (hash, count)).collect();
         more.sort_unstable();
@@ -235,7 +235,7 @@ impl Hasher for Itself {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // The table below takes the high bits for one purpose and the low ones for another.
+        // The hash map takes the high bits for one purpose and the low ones for another.
         self.0 = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(20);
     }
 }
@@ -245,7 +245,7 @@ mod tests {
     use super::{super::ordered::SLOTS_MIN, *};
     use std::collections::BTreeMap;
 
-    /// A table and its naive twin, after changes of few hashes.
+    /// A memtable and its naive twin, after changes of few hashes.
     fn check(mode: Mode, universe: Universe, changes: u64) {
         let mut memtable = Memtable::new(mode, SLOTS_MIN);
         let mut twin: BTreeMap<u64, i64> = BTreeMap::new();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_what_it_was_told() {
+    fn a_memtable_agrees_with_a_map() {
         for universe in [2, 50, 1 << 20, 1 << 64] {
             let universe = Universe::with_size(universe).unwrap();
             for changes in [0, 1, 10, 1000, 10_000] {

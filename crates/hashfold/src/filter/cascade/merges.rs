@@ -12,10 +12,9 @@
 //! grows too large becomes several.
 
 use super::{
-    catalog::{Epoch, Shard, Upper, View},
+    catalog::{Epoch, Identity, Upper, View},
     core::{Core, Shared, caught},
     jobs::JobKind,
-    key_range::KeyRange,
     merging::{RangeMerge, Target},
     plan::plan,
     run_file::RunFile,
@@ -73,80 +72,56 @@ fn run(core: &Arc<Core>, mut merge: RangeMerge) {
     }
 }
 
+/// Merges, writes the result, and publishes it.
 fn execute(core: &Core, merge: &RangeMerge) -> Result<()> {
-    let view = core.view();
+    let (view, range) = (core.view(), merge.range);
+    let Identity { seed, universe, mode, .. } = core.identity;
     let Some(epoch) = view.epochs.iter().find(|epoch| epoch.number == merge.epoch) else {
         return Ok(());
     };
-    let is_input = |run: &RunFile| merge.runs.contains(&run.number());
-    let inputs = epoch.uppers.iter().filter(|upper| is_input(&upper.run));
+    let is_down = merge.target == Target::LastLevel;
+    let inputs = epoch.uppers.iter().filter(|upper| merge.runs.contains(&upper.run.number()));
     let inputs: Vec<&Upper<Arc<RunFile>>> = inputs.collect();
+    let below: Vec<&Arc<RunFile>> = epoch.runs_in(range, universe).filter(|_| is_down).collect();
+    let above: u64 = inputs.iter().map(|upper| upper.items_in(range)).sum();
+    let items = above + below.iter().map(|run| run.facts().items).sum::<u64>();
+    let unit = core.shares.merge.read_unit(inputs.len() + usize::from(is_down));
+    let scan = |run: &Arc<RunFile>, it| RunScan::new(run, it, unit, &core.settings.executor);
+    let mut sources: Vec<Box<dyn Fingerprints + '_>> = Vec::new();
+    for upper in inputs {
+        let scans = upper.ranges.within(range).map(move |it| scan(&upper.run, it));
+        sources.push(Box::new(Chain::new(seed, universe, scans)));
+    }
+    if !below.is_empty() {
+        let scans = below.into_iter().map(|run| scan(run, range));
+        sources.push(Box::new(Chain::new(seed, universe, scans)));
+    }
+    // Below the oldest epoch there is nothing that a tombstone could hide.
+    let is_last = view.epochs.last().is_some_and(|last| last.number == epoch.number);
+    let merged = match is_down && is_last {
+        true => FingerprintMerge::last(sources, mode),
+        false => FingerprintMerge::new(sources, mode),
+    };
+    let mut merged = merged?.within(core.shares.merge.items());
+    let is_input = |run: &Arc<RunFile>| merge.runs.contains(&run.number());
     match merge.target {
-        Target::Upper { tier } => merge_up(core, merge, &inputs, tier),
+        Target::Upper { tier } => {
+            let run = write_run(core, &mut merged, items)?;
+            let made: Vec<u64> = run.iter().map(|run| run.number()).collect();
+            let new = run.map(|run| Upper { run, tier, ranges: range.into() });
+            publish(core, merge, &made, |epoch| epoch.replace_uppers(is_input, range, new))
+        }
         Target::LastLevel => {
-            // Below the oldest epoch there is nothing that a tombstone could hide.
-            let is_last = view.epochs.last().is_some_and(|last| last.number == epoch.number);
-            merge_down(core, merge, epoch, &inputs, is_last)
+            let shards = write_shards(core, &mut merged, range.first, items)?;
+            publish(core, merge, &numbers(&shards), |epoch| {
+                epoch.replace_uppers(is_input, range, None)?;
+                epoch.replace_shards(range, universe, shards)
+            })
         }
     }
 }
 
-/// Merges runs of a tier into one of the next.
-fn merge_up(
-    core: &Core,
-    merge: &RangeMerge,
-    inputs: &[&Upper<Arc<RunFile>>],
-    tier: u8,
-) -> Result<()> {
-    let unit = core.shares.merge.read_unit(inputs.len());
-    let items = inputs.iter().map(|upper| upper.items_in(merge.range)).sum();
-    let sources = inputs.iter().map(|upper| scan(core, upper, merge.range, unit)).collect();
-    let mut merged =
-        FingerprintMerge::new(sources, core.identity.mode)?.within(core.shares.merge.items());
-    let run = write_run(core, &mut merged, items)?;
-    drop(merged);
-    let made: Vec<u64> = run.iter().map(|run| run.number()).collect();
-    publish(core, merge, &made, |epoch| {
-        let ranges = merge.range.into();
-        let new = run.map(|run| Upper { run, tier, ranges });
-        epoch.replace_uppers(|run| merge.runs.contains(&run.number()), merge.range, new)
-    })
-}
-
-/// Merges runs into shards of the last level.
-fn merge_down(
-    core: &Core,
-    merge: &RangeMerge,
-    epoch: &Epoch<Arc<RunFile>>,
-    inputs: &[&Upper<Arc<RunFile>>],
-    is_last: bool,
-) -> Result<()> {
-    let (mode, universe, range) = (core.identity.mode, core.identity.universe, merge.range);
-    let unit = core.shares.merge.read_unit(inputs.len() + 1);
-    let items: u64 = inputs.iter().map(|upper| upper.items_in(range)).sum();
-    let mut sources: Vec<Box<dyn Fingerprints + '_>> = Vec::new();
-    sources.extend(inputs.iter().map(|upper| Box::new(scan(core, upper, range, unit)) as _));
-    let below: Vec<&Arc<RunFile>> = epoch.runs_in(range, universe).collect();
-    let items = items + below.iter().map(|run| run.facts().items).sum::<u64>();
-    if !below.is_empty() {
-        let scans = below.into_iter().map(|run| scan_run(core, run, range, unit));
-        sources.push(Box::new(Chain::new(core.identity.seed, universe, scans)));
-    }
-    let merged = if is_last {
-        FingerprintMerge::last(sources, mode)
-    } else {
-        FingerprintMerge::new(sources, mode)
-    }?;
-    let mut merged = merged.within(core.shares.merge.items());
-    let shards: Vec<Shard<Arc<RunFile>>> = write_shards(core, &mut merged, range.first, items)?;
-    drop(merged);
-    publish(core, merge, &numbers(&shards), |epoch| {
-        epoch.replace_uppers(|run| merge.runs.contains(&run.number()), range, None)?;
-        epoch.replace_shards(range, universe, shards)
-    })
-}
-
-/// Publishes the result of a merge, unless its epoch has expired.
+/// Makes the result of a merge current, unless its epoch has expired.
 fn publish(
     core: &Core,
     merge: &RangeMerge,
@@ -161,19 +136,4 @@ fn publish(
         changed.map(|()| view)
     };
     core.publish(made, change, |_| {}).map(drop)
-}
-
-/// Returns the valid fingerprints of a key range in a run; each read takes `unit` bytes.
-fn scan<'a>(
-    core: &'a Core,
-    upper: &'a Upper<Arc<RunFile>>,
-    range: KeyRange,
-    unit: usize,
-) -> impl Fingerprints + 'a {
-    let scans = upper.ranges.within(range).map(move |it| scan_run(core, &upper.run, it, unit));
-    Chain::new(core.identity.seed, core.identity.universe, scans)
-}
-
-fn scan_run(core: &Core, run: &Arc<RunFile>, range: KeyRange, unit: usize) -> RunScan {
-    RunScan::new(run, range, unit, &core.settings.executor)
 }

@@ -1,5 +1,14 @@
-//! The cascade filter on flash: changes go to a memtable, memtables are packed into runs in RAM,
-//! runs in RAM are flushed to run files, and run files are merged.
+//! The cascade filter: a filter on flash, for more keys than fit in RAM.
+//!
+//! ```text
+//!                    RAM                       │                   flash
+//! changes ─→ memtable ─ pack ─→ runs in RAM ─ flush ─→ run files of tier 0 ─ merge ─→ tier 1 …
+//!    └─→ write-ahead log                       │               └─ merge ─→ last level: shards
+//! ```
+//!
+//! Background jobs pack, flush and merge; several key ranges are merged at the same time. A lookup reads
+//! the newest first. A change is durable when the log or the run file that holds it is. Byte tables:
+//! `docs/formats/cascade.md`.
 
 mod build;
 mod catalog;
@@ -21,11 +30,11 @@ mod merging;
 mod obsolete;
 mod options;
 mod ordered;
-mod pace;
 mod packing;
 mod plan;
 mod publish;
 mod ram_runs;
+mod rate_limit;
 #[cfg(test)]
 mod readers;
 mod recovery;

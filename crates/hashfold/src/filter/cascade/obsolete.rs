@@ -1,4 +1,4 @@
-//! Files that are not needed any more.
+//! Obsolete files: the current manifest does not name them.
 //!
 //! They are removed in the background, one after the other: on some devices each removal takes tens
 //! of milliseconds, and removing many at once blocks all other requests.
@@ -42,8 +42,8 @@ impl Obsolete {
         }));
     }
 
-    /// Returns when all are removed. Those that cannot be stay in the queue, or wait for whoever
-    /// opens the filter.
+    /// Removes all files. Those that cannot be removed stay in the queue; the next one who opens the
+    /// filter removes them.
     pub(super) fn remove_all(&self) {
         self.remove(self.removing.lock().expect("nothing panics under this lock"));
     }

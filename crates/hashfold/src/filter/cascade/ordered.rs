@@ -17,19 +17,20 @@ use super::kernel::{self, FREE};
 use crate::{fingerprints::FingerprintBatch, io::Words, run::prefetch::prefetch};
 use std::{fmt, mem};
 
-/// How far ahead of its turn the home of a hash is brought into the cache, in hashes.
+/// The number of hashes by which homes are prefetched.
 const AHEAD: usize = 24;
 /// Slots behind the last home, for the hashes that are pushed over it.
 const TAIL: usize = 2 * PIECE_MAX + 1;
-/// Hashes that are put in between two looks at [`Ordered::room`], at most.
+/// The maximum number of hashes that are inserted between two calls of [`Ordered::free`].
 pub(super) const PIECE_MAX: usize = 1 << 12;
-/// Slots of the smallest table.
+/// The minimum number of slots.
 pub(super) const SLOTS_MIN: usize = 1 << 10;
-/// A hash that ends up so far from its home makes the table a full one: hashes are not spread there.
+/// The maximum distance of a hash from its home: beyond it the set counts as full, because hashes are
+/// crowded there.
 const WALK_MAX: usize = 1 << 12;
 /// Beyond this part of the slots, walks get long.
 const LOAD: f64 = 0.7;
-/// And beyond this one much longer: a table is used up to it only while somebody waits.
+/// Beyond this part they get much longer: it is reached only while the memtable before is being packed.
 const LOAD_MAX: f64 = 0.85;
 
 /// A sorted set of 64-bit hashes, marked or not. Hashes that come one by one should be evenly spread: crowded ones
@@ -62,12 +63,12 @@ impl Ordered {
         }
     }
 
-    /// How many hashes one with so many slots takes.
+    /// The maximum number of hashes in a set with `slots` slots.
     pub(super) fn len_max(slots: usize) -> usize {
         (slots as f64 * LOAD_MAX) as usize
     }
 
-    /// How many more it takes: up to [`PIECE_MAX`] of them, whatever they are.
+    /// The number of hashes that it takes in addition: up to [`PIECE_MAX`] of them in any case.
     pub(super) fn free(&self) -> usize {
         let end_is_near = self.slots[self.slots.len() - 1 - PIECE_MAX] != FREE;
         if end_is_near || self.is_crowded {
@@ -76,12 +77,12 @@ impl Ordered {
         self.len_max - self.len.min(self.len_max)
     }
 
-    /// Whether it should be emptied soon, though it has room.
+    /// Whether it should be emptied soon, though it takes more.
     pub(super) fn is_due(&self) -> bool {
         self.len as f64 >= self.len_max as f64 * (LOAD / LOAD_MAX)
     }
 
-    /// How many it takes when it is empty.
+    /// The maximum number of hashes.
     pub(super) fn capacity(&self) -> usize {
         self.len_max
     }

@@ -18,7 +18,7 @@ pub(super) struct Immutable {
     pub(super) end: End,
 }
 
-/// The state of the immutable memtable. A transition that is refused changes nothing.
+/// The state machine of the immutable memtable. A transition that is refused changes nothing.
 #[derive(Debug)]
 pub(super) struct Packing(Phase);
 

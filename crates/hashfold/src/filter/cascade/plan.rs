@@ -183,3 +183,91 @@ fn next_step(
     }
     step.map(|(range, _)| range)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            catalog::Identity,
+            memtable::{Change, Memtable},
+            recovery,
+            write::write_run,
+        },
+        *,
+    };
+    use crate::{
+        filter::{
+            Mode,
+            cascade::{CascadeOptions, CascadeSettings},
+        },
+        io::MemoryDisk,
+        key::Seed,
+        work::Threads,
+    };
+    use std::path::Path;
+
+    const MERGES: usize = 6;
+    const HASHES: u64 = 2000;
+
+    /// A filter with nine runs above an empty last level, and threads for six merges.
+    fn core() -> Core {
+        let executor = Arc::new(Threads::new(MERGES + 2));
+        let settings = CascadeSettings { memory_bytes: 1 << 30, executor, ..Default::default() };
+        let identity = Identity::from(&CascadeOptions::exact(Seed(1), 7));
+        let disk = Arc::new(MemoryDisk::default());
+        let core = recovery::create(disk, Path::new("filter"), identity, settings).unwrap();
+        let hashes: Vec<u64> = (0..HASHES).map(|i| i * (u64::MAX / HASHES)).collect();
+        let mut memtable = Memtable::new(Mode::Set, 1 << 12);
+        memtable.apply(Change::Insert, &hashes);
+        let memtable = Arc::new(memtable);
+        for _ in 0..9 {
+            let mut scan = memtable.scan(Seed(1), core.identity.universe);
+            let run = write_run(&core, &mut scan, HASHES).unwrap().unwrap();
+            let ranges = KeyRange::all(core.identity.universe).into();
+            let change = |view: &View| {
+                let mut view = view.clone();
+                view.epochs[0].uppers.insert(0, Upper { run: run.clone(), tier: 0, ranges });
+                Some(view)
+            };
+            assert!(core.publish(&[run.number()], change, |_| {}).unwrap());
+        }
+        core
+    }
+
+    /// Begins all merges that may start; they are disjoint.
+    fn begin_all(core: &Core, merging: &mut Merging) -> Vec<RangeMerge> {
+        let (view, mut begun) = (core.view(), Vec::<RangeMerge>::new());
+        while let Some(merge) = plan(core, &view, merging) {
+            assert!(merging.begin(&merge), "{merge:?}");
+            assert!(begun.iter().all(|it| !it.range.overlaps(merge.range)));
+            begun.push(merge);
+        }
+        begun
+    }
+
+    #[test]
+    fn merges_into_an_empty_last_level_begin_with_several_key_ranges_at_once() {
+        let core = core();
+        let mut merging = Merging::new(MERGES);
+        let begun = begin_all(&core, &mut merging);
+        // One place is for merges above the last level.
+        assert_eq!(begun.len(), MERGES - 1);
+        assert!(begun.iter().all(|it| it.target == Target::LastLevel && it.runs.len() == 9));
+        assert!(merging.end(&begun[2], Ok(())));
+        assert_eq!(begin_all(&core, &mut merging).len(), 1);
+    }
+
+    #[test]
+    fn merges_above_the_last_level_begin_with_all_key_ranges_at_once() {
+        let core = core();
+        let oldest = core.view().epochs[0].uppers[8].run.number();
+        let mut merging = Merging::new(MERGES);
+        assert!(merging.descend(vec![oldest]));
+        let begun = begin_all(&core, &mut merging);
+        assert_eq!(begun.len(), MERGES);
+        let all = |it: &RangeMerge| it.runs.len() == 8 && !it.runs.contains(&oldest);
+        assert!(begun.iter().all(|it| it.target == Target::Upper { tier: 1 } && all(it)));
+        let last = begun.iter().map(|it| it.range.last).max();
+        assert_eq!(last, Some(core.identity.universe.last()));
+    }
+}

@@ -71,7 +71,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, settings: CascadeSettings
     Ok(Core::new(folder, (identity, settings), (view, budget)))
 }
 
-/// Reads the manifest of a filter and opens its runs, whose indexes take `room`.
+/// Reads the manifest of a filter and opens its runs, whose indexes are claimed from `budget`.
 pub(super) fn read(
     disk: &dyn Disk,
     folder: &Path,

@@ -28,15 +28,15 @@ const PIECE_BLOCKS: usize = PIECE_SIZE / BLOCK_SIZE;
 /// of keys that are not in the run it lets one in so many powers of two through.
 const SUMMARY_BITS: u32 = 6;
 
-/// One part in so many of the room is left to indexes that come later: other claims do not get it.
+/// One part in N of the budget is left to indexes that come later: other claims do not get it.
 const INDEX_RESERVE_PART: usize = 8;
-/// Indexes are made thin so that all of them take about one part in so many of the room at most.
+/// Indexes are made thin so that all of them take at most about one part in N of the budget.
 const INDEX_PART: usize = 2;
 /// Blocks that a thin index takes together, at most: a lookup reads all of them.
 const STRIDE_MAX: usize = 32;
 
-/// Memory for what is kept of runs: their indexes, which must be there, and in the rest of it as
-/// much of their blocks as there is room for.
+/// The memory budget for run files: their indexes, which must be there, and in the rest of it as many
+/// of their blocks as fit.
 #[derive(Debug)]
 pub(super) struct MemoryBudget {
     bytes_max: usize,
@@ -45,7 +45,7 @@ pub(super) struct MemoryBudget {
     index_bytes: AtomicUsize,
 }
 
-/// A part of a [`Room`], given back when it is dropped.
+/// A part of a [`MemoryBudget`], given back when it is dropped.
 #[derive(Debug)]
 pub(super) struct Claim {
     budget: Arc<MemoryBudget>,
@@ -61,17 +61,17 @@ impl MemoryBudget {
         })
     }
 
-    /// One that never ends.
+    /// A budget without a limit.
     pub(super) fn unlimited() -> Arc<MemoryBudget> {
         MemoryBudget::new(usize::MAX)
     }
 
-    /// In use for what is kept of runs, without indexes, in bytes.
+    /// The bytes that are in use for blocks.
     pub(super) fn kept(&self) -> usize {
         self.bytes.load(Relaxed).saturating_sub(self.index_bytes.load(Relaxed))
     }
 
-    /// A part of so many bytes, if `spared` more stay free.
+    /// Claims `bytes` bytes, if `spared` more stay free.
     pub(super) fn claim(self: &Arc<Self>, bytes: usize, spared: usize) -> Option<Claim> {
         let reserve = self.bytes_max / INDEX_RESERVE_PART;
         let spared = spared.max(reserve.saturating_sub(self.index_bytes.load(Relaxed)));
@@ -83,15 +83,15 @@ impl MemoryBudget {
         Some(Claim { budget: self.clone(), bytes })
     }
 
-    /// The part of an index of so many bytes: it is counted whether there is room for it or not.
+    /// Claims the bytes of an index: they are counted whether they fit or not.
     pub(super) fn claim_index(self: &Arc<Self>, bytes: usize) -> IndexClaim {
         let mut claim = IndexClaim { budget: self.clone(), bytes: 0 };
         claim.set(bytes);
         claim
     }
 
-    /// How many blocks an index takes together that has so many bytes if it is full: 1 while there
-    /// is much room. Each takes half of what is left for indexes at most, or one part in
+    /// The number of blocks that an index takes together, if the full index has `bytes` bytes: 1 while
+    /// much memory is free. Each index takes at most half of what is left for indexes, or one part in
     /// [`STRIDE_MAX`] of itself.
     pub(super) fn index_stride(&self, bytes: usize) -> usize {
         let left = (self.bytes_max / INDEX_PART).saturating_sub(self.index_bytes.load(Relaxed)) / 2;
@@ -107,7 +107,7 @@ impl MemoryBudget {
     }
 }
 
-/// The part of a [`Room`] that an index takes, given back when it is dropped.
+/// The part of a [`MemoryBudget`] that an index takes, given back when it is dropped.
 #[derive(Debug)]
 pub(super) struct IndexClaim {
     budget: Arc<MemoryBudget>,
@@ -115,7 +115,7 @@ pub(super) struct IndexClaim {
 }
 
 impl IndexClaim {
-    /// The index takes so many bytes now.
+    /// Sets the bytes that the index takes.
     pub(super) fn set(&mut self, bytes: usize) {
         for counter in [&self.budget.bytes, &self.budget.index_bytes] {
             counter.fetch_add(bytes, Relaxed);
@@ -217,15 +217,15 @@ pub(super) enum Known {
 }
 
 impl Resident {
-    /// The bytes that the blocks of so many fingerprints take, at most, if few are counted.
+    /// The maximum number of bytes that the blocks of `items` fingerprints take, if few are counted.
     pub(super) fn bytes_of(items: u64, universe: Universe) -> usize {
         let gap = universe.size() as f64 / items.max(1) as f64;
         let bits = gap.max(1.0).log2() + 2.2;
         (items as f64 * bits / 8.0 * 1.02) as usize + 2 * PIECE_SIZE
     }
 
-    /// For a run of so many fingerprints: all of it, or a summary, or nothing, as there is room
-    /// while `spared` bytes stay free.
+    /// Plans what stays of a run of `items` fingerprints: all of it, a summary, or nothing, as memory
+    /// allows while `spared` bytes stay free.
     pub(super) fn plan(
         budget: &Arc<MemoryBudget>,
         items: u64,

@@ -95,7 +95,7 @@ impl Facts {
     }
 }
 
-/// An open run.
+/// An open run file.
 #[derive(Debug)]
 pub(super) struct RunFile {
     name: RunName,
@@ -125,7 +125,7 @@ impl RunName {
 }
 
 impl RunFile {
-    /// Opens a run and reads its index, or as much of it as there is `room` for.
+    /// Opens a run file and reads its index, or as much of it as the budget allows.
     pub(super) fn open(
         disk: &dyn Disk,
         folder: &Path,
@@ -184,7 +184,7 @@ impl RunFile {
         self.name.universe
     }
 
-    /// In bytes.
+    /// The size of the file, in bytes.
     pub(super) fn file_size(&self) -> u64 {
         self.file_size
     }
@@ -347,7 +347,7 @@ impl BlockSink for Sink {
 
 impl RunWriter {
     /// A new file, begun when the manifest of the generation `since` was current; `resident` takes
-    /// what is to stay in memory of the run, and its index is counted in `room`.
+    /// what is to stay in memory of the run, and its index is counted in `budget`.
     pub(super) fn create(
         (disk, folder): (&dyn Disk, &Path),
         (name, since): (RunName, u64),

@@ -11,7 +11,7 @@ use crate::{
 };
 use std::{ops::Range, sync::Arc};
 
-/// The fingerprints of a run between two of them, read ahead.
+/// The fingerprints of a key range of a run file, read ahead.
 pub(super) struct RunScan {
     run: Arc<RunFile>,
     executor: Arc<dyn Executor>,

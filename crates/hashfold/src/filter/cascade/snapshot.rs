@@ -26,9 +26,9 @@ use std::{path::Path, sync::Arc};
 
 /// How often a folder is read anew because its writer changed it meanwhile.
 const ATTEMPTS_MAX: usize = 100;
-/// Slots of the first table that takes what is in logs, and the most that one has.
+/// The number of slots of the first memtable for changes in logs, and the maximum.
 const LOG_SLOTS: [usize; 2] = [1 << 12, if cfg!(test) { 1 << 13 } else { 1 << 20 }];
-/// The table for what is in logs takes at most one part in so many of the memory for that.
+/// The memtable for changes in logs takes at most one part in N of the memory for these.
 const LOG_TABLE_PART: usize = 4;
 
 /// A filter as it was at one moment. Threads can share it.
@@ -188,22 +188,14 @@ impl Snapshot {
     /// Looks up many keys, with many device reads in flight. `found[i]` is set to whether
     /// `hashes[i]` may have been present.
     pub fn contains_batch(&self, hashes: &[KeyHash], found: &mut [bool]) -> Result<()> {
-        assert_eq!(hashes.len(), found.len());
-        let answers = self.look_up(hashes)?;
-        for (query, count) in answers.queries.iter().zip(answers.counts) {
-            found[query.index as usize] = count > 0;
-        }
+        self.look_up(hashes)?.fill(found, |count| count > 0);
         Ok(())
     }
 
     /// Counts many keys, with many device reads in flight. `counts[i]` is set to the count of
     /// `hashes[i]`: 0 or 1 in a set.
     pub fn count_batch(&self, hashes: &[KeyHash], counts: &mut [u64]) -> Result<()> {
-        assert_eq!(hashes.len(), counts.len());
-        let answers = self.look_up(hashes)?;
-        for (query, count) in answers.queries.iter().zip(answers.counts) {
-            counts[query.index as usize] = count.max(0).cast_unsigned();
-        }
+        self.look_up(hashes)?.fill(counts, |count| count.max(0).cast_unsigned());
         Ok(())
     }
 

@@ -262,7 +262,8 @@ fn what_is_there_is_not_made_again_and_what_is_not_is_not_opened() {
     assert!(matches!(absent.kind(), ErrorKind::Absent), "{absent}");
 }
 
-/// Changes that cancel each other out leave nothing in the table, and count as told for all that.
+/// Changes that cancel each other out leave nothing in the memtable, and have sequence numbers for all
+/// that.
 #[test]
 fn what_comes_and_goes_is_durable_too() {
     for log in [false, true] {

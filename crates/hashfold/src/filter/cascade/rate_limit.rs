@@ -1,52 +1,50 @@
-//! Backpressure: insertions are, on average, as fast as the background jobs.
+//! The rate limit of insertions: in the long run, they are as fast as background jobs.
 
 use super::{core::Core, key_range::KeyRange};
 use crate::error::Result;
 use std::{mem, time::Duration};
 
-/// Delay per key when there is no memory left for runs in RAM. Insertions are delayed while runs in
-/// RAM are flushed and their memory runs low: many short waits are better than one long wait at the
-/// end.
+/// The maximum delay of a key, when no memory is left for runs in RAM. While they are being flushed,
+/// insertions are slowed down: many short waits are better than a long one in the end.
 const DELAY_MAX: Duration = Duration::from_nanos(600);
 /// Delays are summed up until they are worth a wait.
 const DELAY_MIN: Duration = Duration::from_micros(100);
 
-/// With so many runs of the newest kind, whoever inserts waits for merges in proportion to what he
-/// inserts.
+/// From this number of runs of tier 0 on, insertions wait for merges in proportion to the keys
+/// inserted.
 const DEBT_RUNS: usize = 16;
-/// Number of fingerprints that background jobs must write for each inserted key while there are too
-/// many runs.
+/// The number of fingerprints that merges must write for each key inserted.
 const MOVES_OWED: u64 = 4;
-/// By so many of these he may be ahead: merges pause for tenths of a second while their result is
-/// being made durable.
+/// The number of these by which insertions may be ahead: merges pause for tenths of a second while
+/// their result is being made durable.
 const MOVES_AHEAD: u64 = 48 << 20;
-/// With so many runs of the newest kind, an error of merging is an error of inserting.
+/// From this number of runs of tier 0 on, an error of merging is an error of inserting.
 const DEBT_RUNS_MAX: usize = 192;
 
-/// The pace of insertions.
+/// The rate limit of insertions.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
-    /// The number of written fingerprints to wait for, if there are too many runs.
+pub(super) struct RateLimit {
+    /// With too many runs: the number of fingerprints that background jobs must have written.
     owed: Option<u64>,
-    /// Delay per key.
+    /// The delay of each key.
     delay: Duration,
-    /// The part of the delay that was not waited for yet.
+    /// The delays since the last wait.
     delayed: Duration,
 }
 
-impl Pace {
-    /// Sets the pace for the next table.
+impl RateLimit {
+    /// Sets the limit for the next memtable.
     ///
     /// # Errors
-    /// Why merges fail, if far too many runs wait for them.
+    /// The error of a merge, if far too many runs wait for merges.
     pub(super) fn set(&mut self, core: &Core) -> Result<()> {
         self.owed = self.debt(core)?;
         self.delay = delay(core);
         Ok(())
     }
 
-    /// Waits, if need be, after so many changes.
-    pub(super) fn keep(&mut self, core: &Core, changes: usize) {
+    /// Waits as long as `changes` changes must be delayed.
+    pub(super) fn wait(&mut self, core: &Core, changes: usize) {
         if !self.delay.is_zero() {
             self.delayed += self.delay * changes as u32;
             if self.delayed >= DELAY_MIN {
@@ -62,8 +60,7 @@ impl Pace {
         }
     }
 
-    /// Returns the progress of the background jobs if there are too many runs: insertions must wait
-    /// for more.
+    /// The progress of background jobs, if there are too many runs: insertions go on as they do.
     fn debt(&self, core: &Core) -> Result<Option<u64>> {
         let mut shared = core.shared();
         let all = KeyRange::all(core.identity.universe).into();
@@ -80,7 +77,7 @@ impl Pace {
     }
 }
 
-/// Returns the delay per key while runs in RAM are being flushed.
+/// The delay of each key while runs in RAM are being flushed.
 fn delay(core: &Core) -> Duration {
     let shared = core.shared();
     if !shared.ram_runs.is_flushing() {
