@@ -98,8 +98,8 @@ pub struct CascadeSettings {
     pub wal: bool,
     /// How runs are read.
     pub access: Access,
-    /// Executor of all background jobs: packing, flushes and merges, up to four at a time, and
-    /// their reads and writes. With fewer than six threads, jobs wait for each other.
+    /// The executor of all background jobs and of their reads and writes. One job packs, one flushes,
+    /// and merges use the other threads: two at least, and more where each has 8 MiB of memory.
     pub executor: Arc<dyn Executor>,
     /// Clock of the backpressure that slows down insertions while background jobs are behind.
     pub clock: Arc<dyn Clock>,
