@@ -25,12 +25,12 @@ pub(super) struct BlockIndex {
 }
 
 impl BlockIndex {
-    /// An index of no blocks.
+    /// Returns an index of no blocks.
     pub(super) fn new(universe: Universe) -> BlockIndex {
         BlockIndex { universe, prefixes: Vec::new(), stride: 1, blocks: 0 }
     }
 
-    /// An index of blocks with these first bits, which ascend unless the run is damaged.
+    /// Returns an index of blocks with these first bits, which ascend unless the run is damaged.
     pub(super) fn from_prefixes(universe: Universe, prefixes: Vec<u32>) -> Result<BlockIndex> {
         if prefixes.is_sorted() {
             let blocks = prefixes.len();
@@ -39,13 +39,13 @@ impl BlockIndex {
         Err(Error::field("index of the blocks", "ascending numbers", "others"))
     }
 
-    /// The first bits of each block, to be kept.
+    /// Returns the first bits of each block, to be kept.
     pub(super) fn prefixes(&self) -> &[u32] {
         assert_eq!(self.stride, 1, "a thin index does not know them");
         &self.prefixes
     }
 
-    /// The size of a full index of this many blocks, in bytes.
+    /// Returns the size of a full index of this many blocks, in bytes.
     pub(super) fn bytes_of(blocks: usize) -> usize {
         blocks * size_of::<u32>()
     }
@@ -62,7 +62,7 @@ impl BlockIndex {
         BlockIndex { prefixes, stride, ..self }
     }
 
-    /// The number of low bits of a fingerprint that the index ignores.
+    /// Returns the number of low bits of a fingerprint that the index ignores.
     pub(super) fn cut_shift(&self) -> u32 {
         self.universe.bits().saturating_sub(u32::BITS)
     }
@@ -111,7 +111,7 @@ impl BlockIndex {
         start * self.stride..(end * self.stride).min(self.blocks)
     }
 
-    /// Size in RAM, in bytes.
+    /// Returns the size in RAM, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.prefixes.capacity() * size_of::<u32>()
     }

@@ -32,7 +32,7 @@ pub(super) struct Packer {
 }
 
 impl Packer {
-    /// A packer whose blocks end where fingerprints differ in the bits from `cut_shift` on.
+    /// Returns a packer whose blocks end where fingerprints differ in the bits from `cut_shift` on.
     pub(super) fn new(universe: Universe, cut_shift: u32) -> Packer {
         Packer {
             cut_shift,

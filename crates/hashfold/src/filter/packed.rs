@@ -41,7 +41,7 @@ pub struct PackedRun {
 }
 
 impl PackedRun {
-    /// Packs all of a run.
+    /// Packs a run of fingerprints.
     ///
     /// # Errors
     /// If the run is not as [`Fingerprints`] describes it.
@@ -92,7 +92,7 @@ impl PackedRun {
         PackedScan { run: self, next: 0 }
     }
 
-    /// All fingerprints, in order; the scan owns a share of the run.
+    /// Returns all fingerprints, in order; the scan owns a share of the run.
     pub(super) fn scan_shared(self: Arc<Self>) -> impl Fingerprints {
         PackedScan { run: self, next: 0 }
     }
@@ -102,13 +102,13 @@ impl PackedRun {
         self.count(hash) > 0
     }
 
-    /// The count of a key's fingerprint: 0 if the run does not have it, -1 for a tombstone, and
-    /// below 0 where a multiset removes more than it has.
+    /// Returns the count of a key's fingerprint: 0 if the run does not have it, -1 for a tombstone,
+    /// and below 0 where a multiset removes more than it has.
     pub fn count(&self, hash: KeyHash) -> i64 {
         self.find(self.universe.fingerprint(hash)).unwrap_or(0)
     }
 
-    /// The count of a fingerprint; `None` if the run does not have it.
+    /// Returns the count of a fingerprint; `None` if the run does not have it.
     #[inline]
     pub(crate) fn find(&self, fingerprint: u64) -> Option<i64> {
         let mut candidates = self.index.candidates(fingerprint);
@@ -117,7 +117,7 @@ impl PackedRun {
         })
     }
 
-    /// Number of fingerprints.
+    /// Returns the number of fingerprints.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -127,7 +127,7 @@ impl PackedRun {
         self.len == 0
     }
 
-    /// Size in RAM, in bytes.
+    /// Returns the size in RAM, in bytes.
     pub fn bytes(&self) -> usize {
         self.blocks.capacity() * size_of::<Bytes>() + self.index.bytes()
     }

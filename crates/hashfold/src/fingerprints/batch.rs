@@ -121,12 +121,12 @@ impl FingerprintBatch {
         self.fingerprints.push(fingerprint);
     }
 
-    /// The fingerprints from a position on.
+    /// Returns the fingerprints from a position on.
     pub(crate) fn from(&self, start: usize) -> BatchSlice<'_> {
         self.all().split_at(start).1
     }
 
-    /// All fingerprints.
+    /// Returns all fingerprints.
     pub(crate) fn all(&self) -> BatchSlice<'_> {
         BatchSlice { fingerprints: &self.fingerprints, exceptions: &self.exceptions, start: 0 }
     }
@@ -166,7 +166,7 @@ impl FingerprintBatch {
 }
 
 impl<'a> BatchSlice<'a> {
-    /// The number of counts other than 1.
+    /// Returns the number of counts other than 1.
     pub(crate) fn exceptions_len(self) -> usize {
         self.exceptions.len()
     }
@@ -176,7 +176,7 @@ impl<'a> BatchSlice<'a> {
         self.exceptions.iter().fold(true, |are, exception| are & (exception.count == -1))
     }
 
-    /// The counts other than 1, with positions in this slice.
+    /// Returns the counts other than 1, with positions in this slice.
     pub(crate) fn exceptions(self) -> impl Iterator<Item = Exception> + 'a {
         self.exceptions_in(0..self.exceptions.len())
     }
@@ -192,7 +192,7 @@ impl<'a> BatchSlice<'a> {
         some.map(move |it| Exception { position: it.position - start, ..*it })
     }
 
-    /// The fingerprints with their counts.
+    /// Returns the fingerprints with their counts.
     pub(crate) fn iter(self) -> impl Iterator<Item = (u64, i64)> + 'a {
         let mut exceptions = self.exceptions().peekable();
         self.fingerprints.iter().enumerate().map(move |(i, &fingerprint)| {
@@ -201,7 +201,7 @@ impl<'a> BatchSlice<'a> {
         })
     }
 
-    /// The first `count` fingerprints, and the others.
+    /// Returns the first `count` fingerprints, and the others.
     pub(crate) fn split_at(self, count: usize) -> (BatchSlice<'a>, BatchSlice<'a>) {
         let (first, rest) = self.fingerprints.split_at(count);
         let end = self.start + count;

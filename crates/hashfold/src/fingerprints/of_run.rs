@@ -6,7 +6,7 @@ use crate::{error::Result, key::Seed, run::Run};
 /// Fingerprints that are appended to a batch at a time.
 const BATCH: usize = 4096;
 
-/// The fingerprints of all keys that have a value in `run`, whose seed they keep.
+/// Returns the fingerprints of all keys that have a value in `run`, whose seed they keep.
 ///
 /// Two keys with one fingerprint give that fingerprint with a count of 2; a set takes it as one. A
 /// tombstone says that its key is not there, so it gives no fingerprint: merge a run of changes with

@@ -21,8 +21,8 @@ impl Universe {
     /// All 64-bit numbers: among a billion keys, 0.03 pairs are expected to share a fingerprint.
     pub const EXACT: Universe = Universe { last: u64::MAX };
 
-    /// The smallest universe in which a set of `capacity` keys has at most this false-positive rate:
-    /// between 0 and 1, both excluded.
+    /// Returns the smallest universe in which a set of `capacity` keys has at most this
+    /// false-positive rate: between 0 and 1, both excluded.
     pub fn for_capacity(capacity: u64, false_positive_rate: f64) -> Result<Universe> {
         if capacity == 0 {
             return Err(Error::argument("capacity", "at least 1 key", capacity));
@@ -47,7 +47,7 @@ impl Universe {
         Universe::with_size(size as u128)
     }
 
-    /// A universe of this many fingerprints: 2 to 2^64.
+    /// Returns a universe of this many fingerprints: 2 to 2^64.
     pub fn with_size(size: u128) -> Result<Universe> {
         if !(2..=1 << 64).contains(&size) {
             return Err(Error::argument("fingerprints", "2 to 2^64", size));
@@ -55,7 +55,7 @@ impl Universe {
         Ok(Universe { last: (size - 1) as u64 })
     }
 
-    /// Number of fingerprints in the universe: 2 to 2^64.
+    /// Returns the number of fingerprints in the universe: 2 to 2^64.
     pub fn size(self) -> u128 {
         u128::from(self.last) + 1
     }
@@ -66,7 +66,7 @@ impl Universe {
         self.last
     }
 
-    /// Length of the largest fingerprint, in bits: 1 to 64.
+    /// Returns the length of the largest fingerprint, in bits: 1 to 64.
     pub fn bits(self) -> u32 {
         64 - self.last.leading_zeros()
     }
@@ -85,7 +85,7 @@ impl Universe {
         (product >> 64) as u64
     }
 
-    /// The false-positive rate of a set of `items` keys: 0 to 1.
+    /// Returns the false-positive rate of a set of `items` keys: 0 to 1.
     pub fn false_positive_rate(self, items: u64) -> f64 {
         -(items as f64 * (-1.0 / self.size() as f64).ln_1p()).exp_m1()
     }

@@ -66,7 +66,7 @@ impl TableScan {
         }
     }
 
-    /// The scan with bounds that the caller knows better.
+    /// Returns the scan with bounds that the caller knows better.
     pub(crate) fn with_summary(mut self, summary: Summary) -> TableScan {
         self.summary = summary;
         self

@@ -71,7 +71,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// The count of a fingerprint; `None` if the block does not have it.
+    /// Returns the count of a fingerprint; `None` if the block does not have it.
     #[inline]
     pub(in super::super) fn find(&self, fingerprint: u64) -> Result<Option<i64>> {
         self.find_on(Wide::detect(), fingerprint)
@@ -109,7 +109,7 @@ impl Block<'_> {
         Ok(None)
     }
 
-    /// The count of an item.
+    /// Returns the count of an item.
     fn count(&self, item: usize) -> Result<i64> {
         let mut exceptions = self.exceptions();
         while let Some((position, count)) = exceptions.next()? {

@@ -47,8 +47,8 @@ mod x86 {
         table
     };
 
-    /// The way back: byte j takes the lane that its bit 0 belongs to, and then the one that bit 7
-    /// does; with at least 8 low bits there is no third one.
+    /// Returns the way back: byte j takes the lane that its bit 0 belongs to, and then the one that
+    /// bit 7 does; with at least 8 low bits there is no third one.
     const fn joined(bit: usize) -> Places64 {
         let mut table = [[0; LANES]; LOW_BITS_MAX as usize + 1];
         let mut low_bits = 8;

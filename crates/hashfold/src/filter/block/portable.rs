@@ -196,7 +196,7 @@ pub(super) fn spread(bytes: &[u8], count: usize, places: &mut [u16; PLACES]) -> 
     used == count
 }
 
-/// The first bit of the items of a bucket, if any: the one behind so many zeros.
+/// Returns the first bit of the items of a bucket, if any: the one behind so many zeros.
 #[inline(always)]
 pub(super) fn bucket_start(bytes: &[u8], bucket: usize) -> Option<usize> {
     if bucket == 0 {
@@ -216,7 +216,7 @@ pub(super) fn bucket_start(bytes: &[u8], bucket: usize) -> Option<usize> {
     found
 }
 
-/// The place of the set bit that has `rank` others below it.
+/// Returns the place of the set bit that has `rank` others below it.
 #[inline(always)]
 fn select(mut word: u64, rank: usize) -> usize {
     for _ in 0..rank {

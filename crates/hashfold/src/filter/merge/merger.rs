@@ -22,7 +22,7 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    /// The count to keep; `None` if the fingerprint is dropped.
+    /// Returns the count to keep; `None` if the fingerprint is dropped.
     fn settle(self, count: i64) -> Option<i64> {
         let is_dropped = count == 0 || self.is_last && count < 0;
         // In a set a fingerprint is present or absent.

@@ -15,7 +15,7 @@ pub(super) struct Tags {
 }
 
 impl Tags {
-    /// The largest fingerprint that fits beside a tag.
+    /// Returns the largest fingerprint that fits beside a tag.
     pub(super) fn last(self) -> u64 {
         self.base.saturating_add(u64::MAX >> self.bits)
     }
@@ -31,7 +31,7 @@ impl Tags {
         a >> self.bits == b >> self.bits
     }
 
-    /// The index of the batch.
+    /// Returns the index of the batch.
     pub(super) fn part(self, number: u64) -> usize {
         ((number & ((1 << self.bits) - 1)) >> 1) as usize
     }

@@ -63,7 +63,7 @@ impl Appender {
         if self.state.overfull { Err(Overfull) } else { Ok(()) }
     }
 
-    /// The blocks of all that was appended.
+    /// Returns the blocks of all that was appended.
     pub(super) fn finish(mut self) -> Result<Buffer, Overfull> {
         self.machine.run(Finish { appender: &mut self });
         if self.state.overfull { Err(Overfull) } else { Ok(self.bytes) }

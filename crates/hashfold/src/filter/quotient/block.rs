@@ -20,7 +20,7 @@ pub(super) struct SlotBlocks<'a> {
 }
 
 impl<'a> SlotBlocks<'a> {
-    /// The block with this index, below `all_blocks`.
+    /// Returns the block with this index, below `all_blocks`.
     #[inline(always)]
     pub(super) fn block(self, index: usize) -> SlotBlock<'a> {
         let size = self.layout.block_bytes();
@@ -135,7 +135,7 @@ impl SlotBlock<'_> {
         }
     }
 
-    /// The remainder in one slot.
+    /// Returns the remainder in one slot.
     #[inline(always)]
     pub(super) fn remainder(self, i: usize) -> u64 {
         let mut high = 0;
@@ -159,7 +159,7 @@ pub(super) struct SlotBlockMut<'a> {
 }
 
 impl<'a> SlotBlockMut<'a> {
-    /// The block with this index of the filter with these bytes.
+    /// Returns the block with this index of the filter with these bytes.
     #[inline(always)]
     pub(super) fn of(bytes: &'a mut [u8], layout: SlotLayout, index: usize) -> SlotBlockMut<'a> {
         let size = layout.block_bytes();

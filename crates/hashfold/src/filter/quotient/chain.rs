@@ -95,8 +95,8 @@ impl Own {
         Some(Own { occupied: block.occupied(), ends, starts: ends << 1 | 1 << offset })
     }
 
-    /// Where the chain of the i-th quotient starts, or would start: the bit of the slot, or 0 if it
-    /// is in a later block.
+    /// Returns where the chain of the i-th quotient starts, or would start: the bit of the slot, or
+    /// 0 if it is in a later block.
     #[inline(always)]
     pub(super) fn start<K: Kernel>(self, i: usize) -> u64 {
         match K::select(self.starts, (self.occupied & below(i)).count_ones()) {
@@ -105,7 +105,7 @@ impl Own {
         }
     }
 
-    /// The slots of the chain that starts there, as far as they are in the block.
+    /// Returns the slots of the chain that starts there, as far as they are in the block.
     #[inline(always)]
     pub(super) fn chain(self, start: u64) -> u64 {
         let from_start = start.wrapping_neg();
@@ -113,14 +113,14 @@ impl Own {
         (later ^ later.wrapping_sub(1)) & from_start
     }
 
-    /// The first slot from `from` on that is free; 64 if none of them is.
+    /// Returns the first slot from `from` on that is free; 64 if none of them is.
     #[inline(always)]
     pub(super) fn free_slot<K: Kernel>(self, from: usize) -> usize {
         K::gap(self.starts, self.occupied, from)
     }
 
-    /// The first slot from `from` on that no chain of an earlier quotient reaches, a free one or the
-    /// own one of a quotient; 64 if there is none.
+    /// Returns the first slot from `from` on that no chain of an earlier quotient reaches, a free
+    /// one or the own one of a quotient; 64 if there is none.
     #[inline(always)]
     pub(super) fn unshifted_slot<K: Kernel>(self, from: usize) -> usize {
         // As if each quotient's own slot were the next one.
@@ -155,7 +155,7 @@ impl SlotBlocks<'_> {
         K::call(Copies { blocks: self, quotient, remainder }) > 0
     }
 
-    /// Where a remainder goes. The blocks must be whole.
+    /// Returns where a remainder goes. The blocks must be whole.
     #[inline(always)]
     pub(super) fn place<K: Kernel>(self, quotient: usize, remainder: u64) -> InsertPosition {
         const WHOLE: &str = "chains are whole";
@@ -170,7 +170,7 @@ impl SlotBlocks<'_> {
         InsertPosition { start: chain.start, slot, copies, is_occupied }
     }
 
-    /// The chain of a quotient that is occupied. `None` only if the bytes are damaged.
+    /// Returns the chain of a quotient that is occupied. `None` only if the bytes are damaged.
     #[inline(always)]
     pub(super) fn chain<K: Kernel>(self, quotient: usize) -> Option<Chain> {
         let start = self.chain_start::<K>(quotient)?;
@@ -178,8 +178,8 @@ impl SlotBlocks<'_> {
         Some(Chain { start, end })
     }
 
-    /// Where the chain of a quotient starts, or would if it were occupied. `None` only if the
-    /// bytes are damaged.
+    /// Returns where the chain of a quotient starts, or would if it were occupied. `None` only if
+    /// the bytes are damaged.
     #[inline(always)]
     pub(super) fn chain_start<K: Kernel>(self, quotient: usize) -> Option<usize> {
         let (index, i) = (quotient / BLOCK_SLOTS, quotient % BLOCK_SLOTS);
@@ -226,14 +226,14 @@ impl SlotBlocks<'_> {
         InChain { slot, copies }
     }
 
-    /// The first slot from `slot` on that is free. `None` if there is none.
+    /// Returns the first slot from `slot` on that is free. `None` if there is none.
     #[inline(always)]
     pub(super) fn free_slot<K: Kernel>(self, slot: usize) -> Option<usize> {
         self.first_slot(slot, Own::free_slot::<K>)
     }
 
-    /// The first slot from `slot` on that no chain of an earlier quotient reaches: a free one, or
-    /// the own one of a quotient. `None` if there is none.
+    /// Returns the first slot from `slot` on that no chain of an earlier quotient reaches: a free
+    /// one, or the own one of a quotient. `None` if there is none.
     #[inline(always)]
     pub(super) fn unshifted_slot<K: Kernel>(self, slot: usize) -> Option<usize> {
         self.first_slot(slot, Own::unshifted_slot::<K>)

@@ -119,7 +119,7 @@ impl QuotientView {
         Ok(fields.view(file, read))
     }
 
-    /// The id that [`QuotientFilter::save`] wrote to the file.
+    /// Returns the id that [`QuotientFilter::save`] wrote to the file.
     pub fn id(&self) -> u64 {
         self.storage.id
     }

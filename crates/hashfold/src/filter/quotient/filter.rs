@@ -238,13 +238,13 @@ impl QuotientFilter {
         }
     }
 
-    /// The error of a filter that is full.
+    /// Returns the error of a filter that is full.
     pub(super) fn too_many(&self) -> Error {
         ErrorKind::Full { slots_max: self.counts.slots_max }.into()
     }
 }
 
-/// The error of hashes that crowd a few slots.
+/// Returns the error of hashes that crowd a few slots.
 pub(super) fn overfull() -> Error {
     let what = "number of slots that a cluster of the filter takes";
     let limit = SHIFT_MAX as u64;
@@ -267,7 +267,7 @@ impl<S: Storage> QuotientFilter<S> {
         self.machine.run(ForLayout(Contains { filter: self, fingerprint }))
     }
 
-    /// The number of keys with this key's fingerprint; 0 or 1 in a set.
+    /// Returns the number of keys with this key's fingerprint; 0 or 1 in a set.
     pub fn count(&self, hash: KeyHash) -> u64 {
         let fingerprint = self.universe.fingerprint(hash);
         self.machine.run(Count { filter: self, fingerprint })
@@ -303,7 +303,7 @@ impl<S: Storage> QuotientFilter<S> {
         }
     }
 
-    /// The universe of the fingerprints.
+    /// Returns the universe of the fingerprints.
     pub fn universe(&self) -> Universe {
         self.universe
     }
@@ -313,18 +313,18 @@ impl<S: Storage> QuotientFilter<S> {
         self.rules.mode
     }
 
-    /// The behaviour when the filter is full.
+    /// Returns the behaviour when the filter is full.
     pub fn growth(&self) -> Growth {
         self.rules.growth
     }
 
-    /// The seed that keys are hashed with.
+    /// Returns the seed that keys are hashed with.
     pub fn seed(&self) -> Seed {
         self.rules.seed
     }
 
-    /// Number of keys; in a multiset a key counts each time that it was inserted. Keys of a set that
-    /// share a fingerprint count once.
+    /// Returns the number of keys; in a multiset a key counts each time that it was inserted. Keys
+    /// of a set that share a fingerprint count once.
     pub fn len(&self) -> u64 {
         self.counts.items
     }
@@ -334,18 +334,18 @@ impl<S: Storage> QuotientFilter<S> {
         self.counts.items == 0
     }
 
-    /// Number of different fingerprints.
+    /// Returns the number of different fingerprints.
     pub fn distinct(&self) -> u64 {
         self.counts.distinct
     }
 
-    /// Maximum number of full slots. A fingerprint of a set takes one slot; in a multiset each copy
-    /// takes one, up to four of one fingerprint.
+    /// Returns the maximum number of full slots. A fingerprint of a set takes one slot; in a
+    /// multiset each copy takes one, up to four of one fingerprint.
     pub fn capacity(&self) -> u64 {
         self.counts.slots_max
     }
 
-    /// Number of slots.
+    /// Returns the number of slots.
     pub fn slots(&self) -> u64 {
         self.layout.slots()
     }
@@ -355,7 +355,7 @@ impl<S: Storage> QuotientFilter<S> {
         self.layout.remainder_bits
     }
 
-    /// The part of the slots that is full: 0 to 0.95.
+    /// Returns the part of the slots that is full: 0 to 0.95.
     pub fn load(&self) -> f64 {
         self.counts.slots as f64 / self.slots() as f64
     }
@@ -370,8 +370,8 @@ impl<S: Storage> QuotientFilter<S> {
         self.bytes() as f64 * 8.0 / self.counts.items as f64
     }
 
-    /// The false-positive rate of the filter as it is now, 0 to 1: the part of the universe that is
-    /// in the filter.
+    /// Returns the false-positive rate of the filter as it is now, 0 to 1: the part of the universe
+    /// that is in the filter.
     pub fn false_positive_rate(&self) -> f64 {
         self.counts.distinct as f64 / self.universe.size() as f64
     }

@@ -8,7 +8,7 @@ use crate::filter::machine::Wide;
 /// A plane of a block: a byte of each of its slots.
 pub(super) type Plane = [u8; BLOCK_SLOTS];
 
-/// The bits from `low` to `high`, both included and below 64.
+/// Returns the bits from `low` to `high`, both included and below 64.
 #[inline(always)]
 pub(super) fn mask(low: usize, high: usize) -> u64 {
     (u64::MAX << low) & (u64::MAX >> (BLOCK_SLOTS - 1 - high))
@@ -130,7 +130,7 @@ enum Level {
 }
 
 impl Processor {
-    /// All that can run, the best one last.
+    /// Returns all that can run, the best one last.
     pub(super) fn all() -> Vec<Processor> {
         let mut all = vec![Processor(Level::Portable)];
         #[cfg(target_arch = "x86_64")]

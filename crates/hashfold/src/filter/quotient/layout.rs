@@ -43,8 +43,8 @@ pub(super) struct SlotLayout {
 }
 
 impl SlotLayout {
-    /// The layout with so many slots, rounded up to whole blocks; `None` if it would not fit in
-    /// memory addresses.
+    /// Returns the layout with so many slots, rounded up to whole blocks; `None` if it would not
+    /// fit in memory addresses.
     pub(super) fn new(slots: u128, remainder_bits: u32) -> Option<SlotLayout> {
         assert!((1..=REMAINDER_BITS_MAX).contains(&remainder_bits));
         let blocks = usize::try_from(slots.div_ceil(BLOCK_SLOTS as u128)).ok()?.max(1);
@@ -81,7 +81,7 @@ impl SlotLayout {
         self.blocks + self.blocks.min(SPARE_BLOCKS_MAX)
     }
 
-    /// The size of all blocks, in bytes.
+    /// Returns the size of all blocks, in bytes.
     pub(super) fn bytes(self) -> usize {
         self.all_blocks() * self.block_bytes()
     }
@@ -91,13 +91,13 @@ impl SlotLayout {
         (self.blocks * BLOCK_SLOTS) as u64
     }
 
-    /// A fingerprint's own slot. Below `slots` for those of the filter's universe.
+    /// Returns a fingerprint's own slot. Below `slots` for those of the filter's universe.
     #[inline(always)]
     pub(super) fn quotient(self, fingerprint: u64) -> usize {
         (fingerprint >> self.remainder_bits) as usize
     }
 
-    /// The part of a fingerprint that its slot keeps.
+    /// Returns the part of a fingerprint that its slot keeps.
     #[inline(always)]
     pub(super) fn remainder(self, fingerprint: u64) -> u64 {
         fingerprint & ((1 << self.remainder_bits) - 1)

@@ -46,7 +46,8 @@ const LOAD_MAX_RANGE: std::ops::RangeInclusive<f64> = 0.1..=0.95;
 pub(super) const LOAD_MAX: f64 = 0.9;
 
 impl QuotientOptions {
-    /// Options of a set of `capacity` keys that refuses more than fill 0.9 of its slots.
+    /// Returns the options of a set of `capacity` keys that refuses more than fill 0.9 of its
+    /// slots.
     pub fn new(capacity: u64, false_positive_rate: f64, seed: Seed) -> QuotientOptions {
         let (mode, growth) = (Mode::Set, Growth::Refuse);
         QuotientOptions { capacity, false_positive_rate, mode, growth, load_max: LOAD_MAX, seed }
@@ -57,7 +58,7 @@ impl QuotientOptions {
         Universe::for_capacity(self.capacity, self.false_positive_rate).map(|_| ())
     }
 
-    /// The size that takes the least memory: shorter remainders take more slots.
+    /// Returns the size that takes the least memory: shorter remainders take more slots.
     pub(super) fn shape(&self) -> Result<Sizing> {
         self.check()?;
         let by_load = self.capacity as f64 / self.load_max;
@@ -102,7 +103,7 @@ pub(super) struct Sizing {
 }
 
 impl Sizing {
-    /// The smallest size for `capacity` fingerprints of a universe.
+    /// Returns the smallest size for `capacity` fingerprints of a universe.
     pub(super) fn of(universe: Universe, capacity: u64, load_max: f64) -> Result<Sizing> {
         check_load(load_max)?;
         let too_many = || Error::argument("capacity", "what memory can hold", capacity);

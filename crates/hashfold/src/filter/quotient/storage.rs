@@ -11,7 +11,7 @@ pub trait Storage: Send + Sync {
     /// Returns all blocks.
     fn blocks(&self) -> &[u8];
 
-    /// The number of copies of a fingerprint beyond those in slots.
+    /// Returns the number of copies of a fingerprint beyond those in slots.
     fn more(&self, fingerprint: u64) -> u64;
 
     /// Returns all fingerprints with more keys than copies in slots, in ascending order, with that
@@ -69,7 +69,7 @@ impl InFile {
         &all[range.clone()]
     }
 
-    /// All that the checksum is of.
+    /// Returns all bytes that the checksum covers.
     pub(super) fn body(&self) -> &[u8] {
         self.part(&self.body)
     }

@@ -150,7 +150,7 @@ impl Run for Sorted {
         self.buckets.hasher.seed
     }
 
-    /// The sizes are exact; duplicates are counted as entries.
+    /// Returns exact sizes; duplicates count as entries.
     fn summary(&self) -> Summary {
         self.summary
     }
