@@ -7,7 +7,8 @@ use std::{
 };
 
 /// Alignment in bytes. The size of every framed file is a multiple of it, and so should be offsets,
-/// lengths and buffer addresses of [`Access::Direct`] reads and writes; others cost a copy.
+/// lengths and buffer addresses of [`Access::Direct`](super::Access::Direct) reads and writes;
+/// others cost a copy.
 pub const ALIGNMENT: usize = 4096;
 
 /// The size in bytes from which on buffers are mapped: the system gets the memory back as soon as a

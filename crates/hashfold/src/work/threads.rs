@@ -26,7 +26,7 @@ impl Threads {
     /// more.
     ///
     /// If the system refuses even the first thread, each job runs in its caller's thread, as with
-    /// [`Inline`]. [`width`](Executor::width) returns the number of threads.
+    /// [`Inline`](super::Inline). [`width`](Executor::width) returns the number of threads.
     pub fn new(count: usize) -> Threads {
         Threads::start(count, start_thread)
     }

@@ -48,7 +48,7 @@ impl Sorter {
     /// loading and sorting.
     ///
     /// # Errors
-    /// `Argument` if the memory budget is below [`MEMORY_BYTES_MIN`].
+    /// `Argument` if the memory budget is below [`MEMORY_BYTES_MIN`](super::MEMORY_BYTES_MIN).
     pub fn new(
         disk: Arc<dyn Disk>,
         spill: PathBuf,
