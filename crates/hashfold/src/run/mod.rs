@@ -3,7 +3,7 @@
 //! All bulk data travels as runs. [`Sorter`] makes a run of entries in any order, [`Merge`] makes
 //! one run of several, every part's `scan` returns a run, and builders read one.
 //!
-//! Entries are ordered by ([`KeyHash`](crate::KeyHash), key): two keys with the same 128-bit hash
+//! Entries are ordered by ([`KeyHash`](crate::key::KeyHash), key): two keys with the same 128-bit hash
 //! stand side by side.
 
 mod entry;
