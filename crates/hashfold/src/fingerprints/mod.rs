@@ -25,7 +25,7 @@
 //!
 //! ```
 //! # use hashfold::{Result, Seed, io::{Disk, MemoryDisk}, run::*, store::*, table::*, work::{Executor, Inline, Watch}};
-//! # use hashfold::filter::{Mode as SetMode, cascade::*, quotient::*};
+//! # use hashfold::filter::{Mode, cascade::*, quotient::*};
 //! # use hashfold::fingerprints::{self, Universe};
 //! # use std::{path::Path, sync::Arc};
 //! # fn main() -> Result<()> {
@@ -41,7 +41,7 @@
 //! # let mut store = StoreWriter::create(disk.clone(), folder("store"), options, executor.clone())?;
 //! let mut batch = store.batch(SortOptions::default())?;
 //! batch.push_run(&mut table.scan())?;
-//! let version = store.write(batch, Mode::Auto, VersionFacts { id: 11, ..VersionFacts::default() }, &Watch::default())?;
+//! let version = store.write(batch, UpdateMode::Auto, VersionFacts { id: 11, ..VersionFacts::default() }, &Watch::default())?;
 //! # store.publish(version.name.number)?;
 //! # let version = Follower::open(disk.clone(), folder("store"), OpenOptions::default())?.version();
 //! # assert_eq!(version.get(b"sky")?.as_deref(), Some(&b"blue"[..]));
@@ -63,7 +63,7 @@
 //!
 //! // From a table or a version to a cascade filter.
 //! let mut keys = fingerprints::of_run(table.scan(), universe);
-//! let options = CascadeOptions::like(&keys, 1, SetMode::Set, 1000);
+//! let options = CascadeOptions::like(&keys, 1, Mode::Set, 1000);
 //! # let settings = CascadeSettings::default();
 //! let cascade = CascadeFilter::build(disk.clone(), folder("filter"), &options, settings.clone(), &mut keys)?;
 //! # assert!(cascade.contains(cascade.hash(b"sky"))?);

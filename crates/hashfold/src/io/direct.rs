@@ -4,7 +4,7 @@ use super::{
     ALIGNMENT, BlockFile, Buffer, Extent, Extents, FileExtents, Visit,
     disk::{past_end, read_each},
     os_file::OsFile,
-    uring::{Batch, Ring},
+    uring::{Ring, Transfer},
 };
 use crate::error::{Place, Result};
 use std::{
@@ -103,7 +103,7 @@ impl BlockFile for DirectFile {
             return read_each(files, extents, visit);
         };
         let known: Vec<_> = known;
-        ring.run(&known, extents, &mut Batch::Read(visit))?;
+        ring.run(&known, extents, &mut Transfer::Read(visit))?;
         self.give_back(ring);
         Ok(())
     }
@@ -126,7 +126,7 @@ impl BlockFile for DirectFile {
         let mut extents =
             writes.iter().map(|&(offset, bytes)| (0, Extent { offset, len: bytes.len() }));
         let this: &dyn BlockFile = self;
-        ring.run(&[(this, self.direct.file.as_fd())], &mut extents, &mut Batch::Write(writes))?;
+        ring.run(&[(this, self.direct.file.as_fd())], &mut extents, &mut Transfer::Write(writes))?;
         self.give_back(ring);
         Ok(())
     }

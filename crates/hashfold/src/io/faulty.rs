@@ -15,7 +15,7 @@ use super::{
     Access, BlockFile, Disk, Extent, Extents, Lock, MemoryDisk, Visit,
     disk::{past_end, read_each, refuse_map, refused, within},
     memory::{Content, read_slice, write_slice},
-    names::{self, Answer, Locks, Names, clean},
+    names::{Answer, Locks, NameChange, Names, clean},
 };
 use crate::error::{Error, Place, Result};
 use rustix::io::Errno;
@@ -90,7 +90,7 @@ impl From<Fault> for FaultPlan {
 /// A disk in RAM that fails as planned. A clone shows the same disk.
 #[derive(Clone, Debug)]
 pub struct FaultyDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
     locks: Locks,
 }
 
@@ -108,13 +108,13 @@ impl FaultyDisk {
             files.push(FileState { durable: bytes.clone(), bytes, unsynced: Vec::new() });
             files.len() - 1
         });
-        let state = State {
-            random: Random(plan.seed),
+        let state = DiskState {
+            random: SplitMix64(plan.seed),
             faults: plan.faults,
             durable_names: names.clone(),
             names,
             files,
-            ..State::default()
+            ..DiskState::default()
         };
         FaultyDisk { state: Arc::new(Mutex::new(state)), locks: Locks::default() }
     }
@@ -141,7 +141,7 @@ impl FaultyDisk {
     /// Returns a copy of the disk as the system finds it after a power cut now or earlier. `seed`
     /// decides which unsynced changes are left.
     pub fn after_power_cut(&self, seed: u64) -> MemoryDisk {
-        let random = &mut Random(seed);
+        let random = &mut SplitMix64(seed);
         let state = self.state();
         let names = state.names_after_power_cut(random);
         let luck = Luck::new(random);
@@ -150,7 +150,7 @@ impl FaultyDisk {
         )
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DiskState> {
         self.state.lock().expect("nothing panics under this lock")
     }
 
@@ -159,9 +159,9 @@ impl FaultyDisk {
         &self,
         action: &'static str,
         path: &Path,
-        change: impl FnOnce(&mut Names<usize>) -> Answer<Vec<names::Change<usize>>>,
+        change: impl FnOnce(&mut Names<usize>) -> Answer<Vec<NameChange<usize>>>,
     ) -> Result<()> {
-        let operation = |state: &mut State| {
+        let operation = |state: &mut DiskState| {
             let changes = change(&mut state.names)?;
             state.unsynced_changes.extend(changes);
             Ok(())
@@ -180,7 +180,7 @@ impl FaultyDisk {
         &self,
         action: &'static str,
         path: &Path,
-        question: impl FnOnce(&State) -> Answer<T>,
+        question: impl FnOnce(&DiskState) -> Answer<T>,
     ) -> Result<T> {
         let state = self.state();
         state.check_power().and_then(|()| question(&state)).map_err(refused(action, path))
@@ -229,7 +229,7 @@ impl Disk for FaultyDisk {
     }
 
     fn sync_folder(&self, folder: &Path) -> Result<()> {
-        let sync = |state: &mut State| state.sync_folder(folder);
+        let sync = |state: &mut DiskState| state.sync_folder(folder);
         self.state().operate(sync).map_err(refused("sync", folder))
     }
 
@@ -258,8 +258,8 @@ struct FaultyFile {
 }
 
 impl FaultyFile {
-    fn change(&self, offset: u64, change: impl FnOnce(&mut State) -> Answer<()>) -> Result<()> {
-        let change = |state: &mut State| match self.writable {
+    fn change(&self, offset: u64, change: impl FnOnce(&mut DiskState) -> Answer<()>) -> Result<()> {
+        let change = |state: &mut DiskState| match self.writable {
             true => change(state),
             false => Err(Errno::BADF),
         };
@@ -274,7 +274,7 @@ impl BlockFile for FaultyFile {
     }
 
     fn size(&self) -> Result<u64> {
-        let size = |state: &State| Ok(state.files[self.id].bytes.len() as u64);
+        let size = |state: &DiskState| Ok(state.files[self.id].bytes.len() as u64);
         self.disk.ask("measure", &self.place.file, size)
     }
 
@@ -305,13 +305,13 @@ impl BlockFile for FaultyFile {
         self.change(extent.offset, |state| {
             let file = &mut state.files[self.id];
             let Extent { offset, len } = within(extent, file.bytes.len() as u64);
-            file.change(Change::Write { offset, bytes: vec![0; len] });
+            file.change(Edit::Write { offset, bytes: vec![0; len] });
             Ok(())
         })
     }
 
     fn sync(&self) -> Result<()> {
-        let sync = |state: &mut State| {
+        let sync = |state: &mut DiskState| {
             state.sync(self.id);
             Ok(())
         };
@@ -320,9 +320,9 @@ impl BlockFile for FaultyFile {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DiskState {
     faults: Vec<Fault>,
-    random: Random,
+    random: SplitMix64,
     operations: u64,
     reads: u64,
     writes: u64,
@@ -333,10 +333,10 @@ struct State {
     names: Names<usize>,
     durable_names: Names<usize>,
     /// The changes that lead from the durable names to the current names, in order.
-    unsynced_changes: Vec<names::Change<usize>>,
+    unsynced_changes: Vec<NameChange<usize>>,
 }
 
-impl State {
+impl DiskState {
     fn is_planned(&self, fault: Fault) -> bool {
         self.faults.contains(&fault)
     }
@@ -347,7 +347,7 @@ impl State {
 
     /// Runs an operation. If the power fails during it, its unsynced effects are done, and the
     /// operation fails.
-    fn operate(&mut self, operation: impl FnOnce(&mut State) -> Answer<()>) -> Answer<()> {
+    fn operate(&mut self, operation: impl FnOnce(&mut DiskState) -> Answer<()>) -> Answer<()> {
         self.check_power()?;
         let number = self.operations;
         self.operations += 1;
@@ -380,7 +380,7 @@ impl State {
 
     fn write(&mut self, id: usize, offset: u64, bytes: &[u8]) -> Answer<()> {
         let fitting = &bytes[..self.take_room(bytes.len() as u64) as usize];
-        self.files[id].change(Change::Write { offset, bytes: fitting.to_vec() });
+        self.files[id].change(Edit::Write { offset, bytes: fitting.to_vec() });
         if fitting.len() < bytes.len() { Err(Errno::NOSPC) } else { Ok(()) }
     }
 
@@ -392,7 +392,7 @@ impl State {
             self.bytes_written -= room;
             return Err(Errno::NOSPC);
         }
-        self.files[id].change(Change::Allocate { size });
+        self.files[id].change(Edit::Allocate { size });
         Ok(())
     }
 
@@ -451,7 +451,7 @@ impl State {
     }
 
     /// Returns the durable names with the first few unsynced changes of each folder.
-    fn names_after_power_cut(&self, random: &mut Random) -> Names<usize> {
+    fn names_after_power_cut(&self, random: &mut SplitMix64) -> Names<usize> {
         let mut names = self.durable_names.clone();
         let mut ended = BTreeSet::<PathBuf>::new();
         let ends_one_in = 1 << random.below(6);
@@ -473,23 +473,23 @@ struct FileState {
     /// The bytes as the running system sees them.
     bytes: Vec<u8>,
     durable: Vec<u8>,
-    unsynced: Vec<Change>,
+    unsynced: Vec<Edit>,
 }
 
 impl FileState {
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, change: Edit) {
         change.apply(&mut self.bytes);
         self.unsynced.push(change);
     }
 
-    fn after_power_cut(&self, luck: Luck, random: &mut Random) -> Vec<u8> {
+    fn after_power_cut(&self, luck: Luck, random: &mut SplitMix64) -> Vec<u8> {
         match luck {
             Luck::AllKept => return self.bytes.clone(),
             Luck::AllLost => return self.durable.clone(),
             Luck::EachItsOwn => {}
         }
         let mut bytes = self.durable.clone();
-        let mut changes: Vec<&Change> = self.unsynced.iter().collect();
+        let mut changes: Vec<&Edit> = self.unsynced.iter().collect();
         random.shuffle(&mut changes);
         for change in changes {
             match random.below(3) {
@@ -504,30 +504,30 @@ impl FileState {
 
 /// A change of the bytes of a file.
 #[derive(Debug)]
-enum Change {
+enum Edit {
     /// A write; a hole is a write of zeros.
     Write { offset: u64, bytes: Vec<u8> },
     /// An extension with zeros to this size.
     Allocate { size: u64 },
 }
 
-impl Change {
+impl Edit {
     fn apply(&self, content: &mut Vec<u8>) {
         match self {
-            Change::Write { offset, bytes } => write_slice(content, *offset, bytes),
-            Change::Allocate { size } => content.resize(content.len().max(*size as usize), 0),
+            Edit::Write { offset, bytes } => write_slice(content, *offset, bytes),
+            Edit::Allocate { size } => content.resize(content.len().max(*size as usize), 0),
         }
     }
 
     /// Applies a part of an interrupted change: the front or the end of a write of several sectors.
     /// A write within one sector is complete.
-    fn apply_torn(&self, content: &mut Vec<u8>, random: &mut Random) {
+    fn apply_torn(&self, content: &mut Vec<u8>, random: &mut SplitMix64) {
         let (offset, bytes) = match self {
-            Change::Write { offset, bytes } => (*offset, bytes),
-            Change::Allocate { size } => {
+            Edit::Write { offset, bytes } => (*offset, bytes),
+            Edit::Allocate { size } => {
                 let sectors = (size / SECTOR_SIZE) as usize + 1;
                 let size = random.below(sectors) as u64 * SECTOR_SIZE;
-                return Change::Allocate { size }.apply(content);
+                return Edit::Allocate { size }.apply(content);
             }
         };
         let first_sector = offset / SECTOR_SIZE;
@@ -555,7 +555,7 @@ enum Luck {
 }
 
 impl Luck {
-    fn new(random: &mut Random) -> Luck {
+    fn new(random: &mut SplitMix64) -> Luck {
         match random.below(8) {
             0 => Luck::AllKept,
             1 => Luck::AllLost,
@@ -566,9 +566,9 @@ impl Luck {
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 #[derive(Debug, Default)]
-struct Random(u64);
+struct SplitMix64(u64);
 
-impl Random {
+impl SplitMix64 {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;

@@ -253,7 +253,7 @@ impl Footer {
         let mut block = Buffer::zeroed(ALIGNMENT);
         file.read_at(size - ALIGNMENT as u64, &mut block)?;
         let tail_place = file.place().offset(size - TAIL_SIZE as u64);
-        let tail = Tail::decode(&block[ALIGNMENT - TAIL_SIZE..], size)
+        let tail = FooterTail::decode(&block[ALIGNMENT - TAIL_SIZE..], size)
             .map_err(|error| error.at(&tail_place))?;
         let footer_size = (tail.fields_size + TAIL_SIZE).next_multiple_of(ALIGNMENT);
         let Some(start) = size.checked_sub((ALIGNMENT + footer_size) as u64) else {
@@ -286,14 +286,14 @@ fn check_zeros(padding: &[u8]) -> Result<()> {
     }
 }
 
-struct Tail {
+struct FooterTail {
     fields_size: usize,
     body_sum: u32,
     checksum: u32,
 }
 
-impl Tail {
-    fn decode(bytes: &[u8], size: u64) -> Result<Tail> {
+impl FooterTail {
+    fn decode(bytes: &[u8], size: u64) -> Result<FooterTail> {
         let mut fields = Decoder::new(bytes);
         let fields_size = fields.u32()? as usize;
         let body_sum = fields.u32()?;
@@ -311,6 +311,6 @@ impl Tail {
             let expected = format!("at most {FIELDS_SIZE_MAX}");
             return Err(Error::field("footer size", expected, fields_size));
         }
-        Ok(Tail { fields_size, body_sum, checksum })
+        Ok(FooterTail { fields_size, body_sum, checksum })
     }
 }

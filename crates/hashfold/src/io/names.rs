@@ -21,18 +21,18 @@ pub(super) enum Node<F> {
 
 /// One atomic change of a tree: a name is removed, then a name is added.
 #[derive(Clone, Debug)]
-pub(super) struct Change<F> {
+pub(super) struct NameChange<F> {
     goes: Option<PathBuf>,
     comes: Option<(PathBuf, Node<F>)>,
 }
 
-impl<F> Change<F> {
-    fn remove(path: PathBuf) -> Change<F> {
-        Change { goes: Some(path), comes: None }
+impl<F> NameChange<F> {
+    fn remove(path: PathBuf) -> NameChange<F> {
+        NameChange { goes: Some(path), comes: None }
     }
 
-    fn set(path: PathBuf, node: Node<F>) -> Change<F> {
-        Change { goes: None, comes: Some((path, node)) }
+    fn set(path: PathBuf, node: Node<F>) -> NameChange<F> {
+        NameChange { goes: None, comes: Some((path, node)) }
     }
 
     /// Returns the folders that must be synced to make the change durable. A removed folder is
@@ -90,31 +90,31 @@ impl<F: Clone> Names<F> {
         Ok(names.map(|name| name.to_string_lossy().into_owned()).collect())
     }
 
-    pub(super) fn create(&mut self, path: &Path, file: F) -> Answer<Vec<Change<F>>> {
+    pub(super) fn create(&mut self, path: &Path, file: F) -> Answer<Vec<NameChange<F>>> {
         self.check_target(path)?;
         let path = clean(path);
-        let old = self.0.contains_key(&path).then(|| Change::remove(path.clone()));
-        Ok(self.apply_all(old.into_iter().chain([Change::set(path, Node::File(file))])))
+        let old = self.0.contains_key(&path).then(|| NameChange::remove(path.clone()));
+        Ok(self.apply_all(old.into_iter().chain([NameChange::set(path, Node::File(file))])))
     }
 
-    pub(super) fn remove(&mut self, path: &Path) -> Answer<Vec<Change<F>>> {
+    pub(super) fn remove(&mut self, path: &Path) -> Answer<Vec<NameChange<F>>> {
         self.file(path)?;
-        Ok(self.apply_all([Change::remove(clean(path))]))
+        Ok(self.apply_all([NameChange::remove(clean(path))]))
     }
 
-    pub(super) fn rename(&mut self, from: &Path, to: &Path) -> Answer<Vec<Change<F>>> {
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) -> Answer<Vec<NameChange<F>>> {
         let file = self.file(from)?;
         self.check_target(to)?;
         let comes = Some((clean(to), Node::File(file)));
-        Ok(self.apply_all([Change { goes: Some(clean(from)), comes }]))
+        Ok(self.apply_all([NameChange { goes: Some(clean(from)), comes }]))
     }
 
-    pub(super) fn create_folder(&mut self, folder: &Path) -> Answer<Vec<Change<F>>> {
+    pub(super) fn create_folder(&mut self, folder: &Path) -> Answer<Vec<NameChange<F>>> {
         let folder = clean(folder);
         let mut missing = Vec::new();
         for path in folder.ancestors() {
             match self.folder(path) {
-                Err(Errno::NOENT) => missing.push(Change::set(path.to_owned(), Node::Folder)),
+                Err(Errno::NOENT) => missing.push(NameChange::set(path.to_owned(), Node::Folder)),
                 Err(_) if path == folder => return Err(Errno::EXIST),
                 answer => {
                     answer?;
@@ -125,15 +125,15 @@ impl<F: Clone> Names<F> {
         Ok(self.apply_all(missing.into_iter().rev()))
     }
 
-    pub(super) fn remove_folder(&mut self, folder: &Path) -> Answer<Vec<Change<F>>> {
+    pub(super) fn remove_folder(&mut self, folder: &Path) -> Answer<Vec<NameChange<F>>> {
         if !self.list(folder)?.is_empty() {
             return Err(Errno::NOTEMPTY);
         }
-        Ok(self.apply_all([Change::remove(clean(folder))]))
+        Ok(self.apply_all([NameChange::remove(clean(folder))]))
     }
 
     /// Applies a change. Removing a folder removes its content.
-    pub(super) fn apply(&mut self, change: &Change<F>) {
+    pub(super) fn apply(&mut self, change: &NameChange<F>) {
         if let Some(goes) = &change.goes {
             self.0.retain(|path, _| !path.starts_with(goes));
         }
@@ -159,7 +159,10 @@ impl<F: Clone> Names<F> {
         names
     }
 
-    fn apply_all(&mut self, changes: impl IntoIterator<Item = Change<F>>) -> Vec<Change<F>> {
+    fn apply_all(
+        &mut self,
+        changes: impl IntoIterator<Item = NameChange<F>>,
+    ) -> Vec<NameChange<F>> {
         changes.into_iter().inspect(|change| self.apply(change)).collect()
     }
 

@@ -35,18 +35,18 @@ const REQUEST_SIZE_MAX: usize = 1 << 30;
 const OFFSET_MAX: u64 = i64::MAX.cast_unsigned();
 
 /// The operation on the extents of a batch.
-pub(super) enum Batch<'a, 'b> {
+pub(super) enum Transfer<'a, 'b> {
     /// Read each extent, and pass it to the callback.
     Read(&'a mut Visit<'b>),
     /// Write these bytes to each extent.
     Write(&'a [(u64, &'a [u8])]),
 }
 
-impl Batch<'_, '_> {
+impl Transfer<'_, '_> {
     fn action(&self) -> &'static str {
         match self {
-            Batch::Read(_) => "read",
-            Batch::Write(_) => "write",
+            Transfer::Read(_) => "read",
+            Transfer::Write(_) => "write",
         }
     }
 }
@@ -91,26 +91,26 @@ impl Ring {
         &mut self,
         files: &[(&dyn BlockFile, BorrowedFd<'_>)],
         extents: &mut FileExtents<'_>,
-        batch: &mut Batch<'_, '_>,
+        transfer: &mut Transfer<'_, '_>,
     ) -> Result<()> {
         let mut extents = extents.enumerate().peekable();
         loop {
             while let Some((index, (file, extent))) =
                 extents.next_if(|next| self.has_room(next.1.1.len))
             {
-                self.start(files[file].1, (file, index, extent), batch);
+                self.start(files[file].1, (file, index, extent), transfer);
             }
             if self.in_flight() == 0 {
                 return Ok(());
             }
             let part = self.in_flight().div_ceil(PART_PER_CALL);
             let place = files[0].0.place();
-            self.wait(part).map_err(|error| Error::io(batch.action(), error).at(place))?;
+            self.wait(part).map_err(|error| Error::io(transfer.action(), error).at(place))?;
             // After this part the next requests are started, so that the device does not wait for a
             // slow `visit`.
             for _ in 0..part {
                 let Some((slot, done)) = self.completed() else { break };
-                self.finish(files, slot, done, batch)?;
+                self.finish(files, slot, done, transfer)?;
             }
         }
     }
@@ -130,7 +130,7 @@ impl Ring {
         &mut self,
         descriptor: BorrowedFd<'_>,
         (file, index, extent): (usize, usize, Extent),
-        batch: &Batch<'_, '_>,
+        transfer: &Transfer<'_, '_>,
     ) {
         let i = self.free.pop().expect("has_room was asked");
         self.make_buffer(i, extent.len);
@@ -138,11 +138,11 @@ impl Ring {
         (slot.file, slot.index, slot.extent) = (file, index, extent);
         let len = extent.len.min(REQUEST_SIZE_MAX) as u32;
         let (fd, offset) = (Fd(descriptor.as_raw_fd()), extent.offset.min(OFFSET_MAX));
-        let request = match batch {
-            Batch::Read(_) => {
+        let request = match transfer {
+            Transfer::Read(_) => {
                 opcode::Read::new(fd, slot.buffer.as_mut_ptr(), len).offset(offset).build()
             }
-            Batch::Write(writes) => {
+            Transfer::Write(writes) => {
                 slot.buffer[..extent.len].copy_from_slice(writes[index].1);
                 opcode::Write::new(fd, slot.buffer.as_ptr(), len).offset(offset).build()
             }
@@ -204,7 +204,7 @@ impl Ring {
         files: &[(&dyn BlockFile, BorrowedFd<'_>)],
         i: usize,
         done: i32,
-        batch: &mut Batch<'_, '_>,
+        transfer: &mut Transfer<'_, '_>,
     ) -> Result<()> {
         let slot = &mut self.slots[i];
         let (file, offset) = (files[slot.file].0, slot.extent.offset);
@@ -212,15 +212,15 @@ impl Ring {
         // The request was incomplete, interrupted, postponed, unaligned, past the end, or it
         // failed: a plain call for the same bytes completes it or returns the right error.
         let is_whole = usize::try_from(done) == Ok(bytes.len());
-        match batch {
-            Batch::Read(visit) => {
+        match transfer {
+            Transfer::Read(visit) => {
                 if !is_whole {
                     file.read_at(offset, bytes)?;
                 }
                 visit(slot.index, bytes)?;
             }
-            Batch::Write(_) if !is_whole => file.write_at(offset, bytes)?,
-            Batch::Write(_) => {}
+            Transfer::Write(_) if !is_whole => file.write_at(offset, bytes)?,
+            Transfer::Write(_) => {}
         }
         if slot.buffer.len() > KEPT_BUFFER_SIZE_MAX {
             self.drop_buffer(i);

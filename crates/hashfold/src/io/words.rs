@@ -14,9 +14,9 @@ use std::{
 const LARGE_MIN: usize = 4 << 20;
 
 /// A sequence of 64-bit numbers in memory.
-pub struct Words(Room);
+pub struct Words(WordMemory);
 
-enum Room {
+enum WordMemory {
     Heap(Vec<u64>),
     /// A map, aligned to a page, whose size is a multiple of 8 bytes.
     Mapped(MmapMut),
@@ -31,11 +31,11 @@ impl Words {
         {
             // Without large pages, small pages do, if slower.
             let _ = map.advise(Advice::HugePage);
-            let mut words = Words(Room::Mapped(map));
+            let mut words = Words(WordMemory::Mapped(map));
             words.fill(word);
             return words;
         }
-        Words(Room::Heap(vec![word; len]))
+        Words(WordMemory::Heap(vec![word; len]))
     }
 }
 
@@ -45,10 +45,10 @@ impl Deref for Words {
     #[inline]
     fn deref(&self) -> &[u64] {
         match &self.0 {
-            Room::Heap(words) => words,
+            WordMemory::Heap(words) => words,
             // SAFETY: The map is aligned to a page and initialised, all bit patterns are numbers,
             // and the slice ends with the last whole number in it; it lives as long as `self`.
-            Room::Mapped(map) => unsafe {
+            WordMemory::Mapped(map) => unsafe {
                 slice::from_raw_parts(map.as_ptr().cast(), map.len() / 8)
             },
         }
@@ -59,9 +59,9 @@ impl DerefMut for Words {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u64] {
         match &mut self.0 {
-            Room::Heap(words) => words,
+            WordMemory::Heap(words) => words,
             // SAFETY: As above; `self` is borrowed mutably as long as the slice lives.
-            Room::Mapped(map) => unsafe {
+            WordMemory::Mapped(map) => unsafe {
                 slice::from_raw_parts_mut(map.as_mut_ptr().cast(), map.len() / 8)
             },
         }

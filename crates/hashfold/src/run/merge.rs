@@ -25,9 +25,9 @@ pub struct Merge {
     is_ended: Vec<bool>,
     /// The inner nodes of the tournament tree, the root at index 1; each holds the head that lost
     /// there. The leaf of run `i` is node `i + k`, its parent is node `(i + k) / 2`.
-    losers: Vec<Head>,
+    losers: Vec<RunHead>,
     /// The smallest head; `None` before the first step and at the end.
-    winner: Option<Head>,
+    winner: Option<RunHead>,
     /// The key of the last entry, dropped tombstones included.
     previous_key: Vec<u8>,
     is_started: bool,
@@ -36,7 +36,7 @@ pub struct Merge {
 
 /// The hash of a run's current entry.
 #[derive(Clone, Copy, Debug)]
-struct Head {
+struct RunHead {
     /// The largest possible hash if the run has ended.
     hash: KeyHash,
     run: usize,
@@ -78,7 +78,7 @@ impl Merge {
     }
 
     /// Moves all runs past the key of `winner` and returns the next winner.
-    fn step_past(&mut self, winner: Head) -> Result<Option<Head>> {
+    fn step_past(&mut self, winner: RunHead) -> Result<Option<RunHead>> {
         let mut next = winner;
         loop {
             let head = self.head(next.run, Some(winner.hash))?;
@@ -93,10 +93,10 @@ impl Merge {
         }
     }
 
-    fn start(&mut self) -> Result<Option<Head>> {
+    fn start(&mut self) -> Result<Option<RunHead>> {
         // The tournament is filled run by run: a head waits at the first empty node on its way to
         // the root, and only the last head reaches the root.
-        let nobody = Head { hash: KeyHash::from_bits(0), run: usize::MAX };
+        let nobody = RunHead { hash: KeyHash::from_bits(0), run: usize::MAX };
         self.losers.resize(self.runs.len(), nobody);
         let mut winner = None;
         for run in 0..self.runs.len() {
@@ -117,10 +117,10 @@ impl Merge {
 
     /// Steps `run` to its next entry, which must come after the previous entry.
     #[inline]
-    fn head(&mut self, run: usize, previous: Option<KeyHash>) -> Result<Head> {
+    fn head(&mut self, run: usize, previous: Option<KeyHash>) -> Result<RunHead> {
         if !self.runs[run].advance()? {
             self.is_ended[run] = true;
-            return Ok(Head { hash: KeyHash::from_bits(u128::MAX), run });
+            return Ok(RunHead { hash: KeyHash::from_bits(u128::MAX), run });
         }
         let Entry { hash, key, .. } = self.runs[run].entry();
         // A run is moved only when it stands on the previous key.
@@ -128,14 +128,14 @@ impl Merge {
             Some(previous) if (previous, self.previous_key.as_slice()) >= (hash, key) => {
                 Err(ErrorKind::Order { previous, got: hash }.into())
             }
-            _ => Ok(Head { hash, run }),
+            _ => Ok(RunHead { hash, run }),
         }
     }
 
     /// Replays the matches of the last winner's run with its new head, from the leaf to the root,
     /// and returns the winner.
     #[inline]
-    fn play(&mut self, head: Head) -> Head {
+    fn play(&mut self, head: RunHead) -> RunHead {
         let mut player = head;
         let mut node = (head.run + self.runs.len()) / 2;
         while node > 0 {
@@ -147,7 +147,7 @@ impl Merge {
 
     /// Plays `player` against the head at `node`: the loser stays there, the winner is returned.
     #[inline]
-    fn meet(&mut self, node: usize, player: Head) -> Head {
+    fn meet(&mut self, node: usize, player: RunHead) -> RunHead {
         let other = self.losers[node];
         let player_wins = if player.hash == other.hash {
             self.is_before(player, other)
@@ -156,7 +156,7 @@ impl Merge {
         };
         // Either head may win, so a branch would be mispredicted half of the time. Selecting each
         // field separately keeps everything in registers.
-        let choose = |if_wins: Head, if_loses: Head| Head {
+        let choose = |if_wins: RunHead, if_loses: RunHead| RunHead {
             hash: select_unpredictable(player_wins, if_wins.hash, if_loses.hash),
             run: select_unpredictable(player_wins, if_wins.run, if_loses.run),
         };
@@ -167,14 +167,14 @@ impl Merge {
     /// Whether `a` comes before `b`, which has the same hash. If the keys are equal, too, the newer
     /// run comes first.
     #[cold]
-    fn is_before(&self, a: Head, b: Head) -> bool {
+    fn is_before(&self, a: RunHead, b: RunHead) -> bool {
         if self.is_ended[a.run] || self.is_ended[b.run] {
             return !self.is_ended[a.run];
         }
         (self.key(a), a.run) < (self.key(b), b.run)
     }
 
-    fn key(&self, head: Head) -> &[u8] {
+    fn key(&self, head: RunHead) -> &[u8] {
         self.runs[head.run].entry().key
     }
 }

@@ -1,6 +1,6 @@
 //! Finding entries in blocks that have been read.
 
-use super::layout::{BLOCK_HEAD, Head, Layout, Position, unseal};
+use super::layout::{BLOCK_HEAD, BlockHead, Layout, Position, unseal};
 use crate::{
     error::{Error, Place, Result},
     key::{KeyHash, Seed},
@@ -20,7 +20,7 @@ pub(super) struct Context {
 
 /// Consecutive blocks of a data file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Blocks<'a> {
+pub(super) struct DataBlocks<'a> {
     context: &'a Context,
     first: u64,
     bytes: &'a [u8],
@@ -63,12 +63,12 @@ pub(super) enum Found<'a> {
     More(Range<u64>),
 }
 
-impl<'a> Blocks<'a> {
+impl<'a> DataBlocks<'a> {
     /// Makes a view of the blocks in `bytes`, the first of which has the number `first`. Each block
     /// is checked when it is used.
-    pub(super) fn new(context: &'a Context, first: u64, bytes: &'a [u8]) -> Blocks<'a> {
+    pub(super) fn new(context: &'a Context, first: u64, bytes: &'a [u8]) -> DataBlocks<'a> {
         debug_assert!(bytes.len().is_multiple_of(context.layout.block_size));
-        Blocks { context, first, bytes }
+        DataBlocks { context, first, bytes }
     }
 
     fn end(&self) -> u64 {
@@ -86,7 +86,7 @@ impl<'a> Blocks<'a> {
     ///
     /// # Panics
     /// If the block is not one of these.
-    pub(super) fn head(&self, number: u64) -> Result<Head> {
+    pub(super) fn head(&self, number: u64) -> Result<BlockHead> {
         let block = self.block(number).expect("the block is one of these");
         unseal(block, number, self.context.id)
             .map_err(|error| error.at(&self.place(Position { block: number, offset: 0 })))

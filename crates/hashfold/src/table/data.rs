@@ -16,7 +16,7 @@
 use super::{
     blocks::Context,
     index::Indexed,
-    layout::{BLOCK_HEAD, BLOCK_SIZE_MAX, Head, Layout, Position},
+    layout::{BLOCK_HEAD, BLOCK_SIZE_MAX, BlockHead, Layout, Position},
 };
 use crate::{
     codec::{Decoder, write_varint},
@@ -55,7 +55,7 @@ pub(super) struct DataWriter {
     /// The writer of the blocks. Checksums are computed in the background.
     writer: Writer,
     block: Vec<u8>,
-    head: Head,
+    head: BlockHead,
     /// The position of the first free byte.
     next: Position,
     last: Option<KeyHash>,
@@ -87,7 +87,7 @@ impl DataWriter {
             file,
             writer,
             block: vec![0; layout.block_size],
-            head: Head::default(),
+            head: BlockHead::default(),
             next: Position { block: 0, offset: BLOCK_HEAD },
             last: None,
             last_key: Vec::new(),
@@ -171,7 +171,8 @@ impl DataWriter {
         self.block[self.next.offset..].fill(0);
         self.head.write(&mut self.block);
         self.writer.append(&self.block)?;
-        self.head = Head { before: self.last.map_or(0, KeyHash::high), ..Head::default() };
+        self.head =
+            BlockHead { before: self.last.map_or(0, KeyHash::high), ..BlockHead::default() };
         self.next = Position { block: self.next.block + 1, offset: BLOCK_HEAD };
         Ok(())
     }

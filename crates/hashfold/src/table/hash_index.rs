@@ -27,13 +27,13 @@ use std::ops::Range;
 /// ```
 #[derive(Debug)]
 pub struct HashIndex {
-    parts: Parts,
+    parts: HashParts,
     body: Buffer,
     entries_per_block: u64,
 }
 
 #[derive(Debug)]
-enum Parts {
+enum HashParts {
     Dense(Trie),
     Sparse(Trie),
     Fences(Fences),
@@ -101,9 +101,9 @@ impl HashIndex {
         }
         let (mut fields, mut sections) = Sections::split(&fields, &body)?;
         let parts = match choice {
-            IndexChoice::Fences => Parts::Fences(Fences::open(&mut fields, &mut sections)?),
-            IndexChoice::Sparse => Parts::Sparse(Trie::open(&mut fields, &mut sections)?),
-            _ => Parts::Dense(Trie::open(&mut fields, &mut sections)?),
+            IndexChoice::Fences => HashParts::Fences(Fences::open(&mut fields, &mut sections)?),
+            IndexChoice::Sparse => HashParts::Sparse(Trie::open(&mut fields, &mut sections)?),
+            _ => HashParts::Dense(Trie::open(&mut fields, &mut sections)?),
         };
         Ok(HashIndex { parts, body, entries_per_block })
     }
@@ -116,8 +116,8 @@ impl HashIndex {
     #[inline]
     pub fn ranks(&self, hash: KeyHash) -> Range<u64> {
         match &self.parts {
-            Parts::Dense(trie) => trie.ranks(&self.body, hash),
-            Parts::Sparse(trie) => {
+            HashParts::Dense(trie) => trie.ranks(&self.body, hash),
+            HashParts::Sparse(trie) => {
                 let per_block = self.entries_per_block;
                 trie.span(&self.body, hash, |ranks: Range<u64>, marks: &mut Marks| {
                     let mut start = (ranks.start / per_block + 1) * per_block;
@@ -127,7 +127,7 @@ impl HashIndex {
                     }
                 })
             }
-            Parts::Fences(fences) => {
+            HashParts::Fences(fences) => {
                 let block = fences.block(&self.body, hash);
                 block * self.entries_per_block..(block + 1) * self.entries_per_block
             }
@@ -138,7 +138,7 @@ impl HashIndex {
     /// of many lookups.
     pub fn ranks_many(&self, hashes: &[KeyHash], out: &mut Vec<Range<u64>>) {
         match &self.parts {
-            Parts::Dense(trie) => trie.ranks_many(&self.body, hashes, out),
+            HashParts::Dense(trie) => trie.ranks_many(&self.body, hashes, out),
             _ => out.extend(hashes.iter().map(|hash| self.ranks(*hash))),
         }
     }
@@ -146,9 +146,9 @@ impl HashIndex {
     /// Returns the sizes of the parts of the index.
     pub fn stats(&self) -> IndexStats {
         match &self.parts {
-            Parts::Dense(trie) => trie.stats(IndexChoice::Dense),
-            Parts::Sparse(trie) => trie.stats(IndexChoice::Sparse),
-            Parts::Fences(fences) => fences.stats(),
+            HashParts::Dense(trie) => trie.stats(IndexChoice::Dense),
+            HashParts::Sparse(trie) => trie.stats(IndexChoice::Sparse),
+            HashParts::Fences(fences) => fences.stats(),
         }
     }
 

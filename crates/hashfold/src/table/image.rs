@@ -51,12 +51,12 @@ impl Image {
 }
 
 /// The bytes of an index that has been read or mapped.
-pub(crate) trait Bytes: Send + Sync + std::fmt::Debug {
+pub(crate) trait IndexBytes: Send + Sync + std::fmt::Debug {
     /// Returns all bytes.
     fn bytes(&self) -> &[u8];
 }
 
-impl Bytes for Buffer {
+impl IndexBytes for Buffer {
     fn bytes(&self) -> &[u8] {
         self
     }

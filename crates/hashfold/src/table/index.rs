@@ -3,7 +3,7 @@
 use super::{
     absent::{AbsentBits, AbsentBitsBuilder},
     fences::{Fences, FencesBuilder},
-    image::{Bytes, Image, Sections},
+    image::{Image, IndexBytes, Sections},
     layout::{Layout, Position},
     locations::{Locations, LocationsBuilder},
     options::{IndexChoice, IndexOptions},
@@ -140,7 +140,7 @@ pub(super) struct Indexed {
 
 /// The place where a lookup continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum LookupTarget {
     /// The key is not in the table.
     Nowhere,
     /// If the key is in the table, its entry starts at this position and lies in these blocks.
@@ -155,7 +155,7 @@ pub(super) enum Target {
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) parts: Parts,
-    bytes: Arc<dyn Bytes>,
+    bytes: Arc<dyn IndexBytes>,
     data: Indexed,
 }
 
@@ -168,7 +168,7 @@ pub(super) enum Parts {
 
 impl Index {
     /// Reads an index from the fields and the body of its file.
-    pub(super) fn open(fields: &[u8], bytes: Arc<dyn Bytes>, data: Indexed) -> Result<Index> {
+    pub(super) fn open(fields: &[u8], bytes: Arc<dyn IndexBytes>, data: Indexed) -> Result<Index> {
         let (mut fields, mut sections) = Sections::split(fields, bytes.bytes())?;
         let kind = fields.u64()?;
         let parts = match kind {
@@ -212,9 +212,9 @@ impl Index {
     }
 
     /// Returns the place of a key with this hash.
-    pub(super) fn target(&self, hash: KeyHash) -> Target {
+    pub(super) fn target(&self, hash: KeyHash) -> LookupTarget {
         if self.data.entries == 0 {
-            return Target::Nowhere;
+            return LookupTarget::Nowhere;
         }
         let bytes = self.bytes.bytes();
         match &self.parts {
@@ -230,7 +230,7 @@ impl Index {
     }
 
     /// Returns the places of keys with these hashes; the cache misses of many keys overlap.
-    pub(super) fn targets(&self, hashes: &[KeyHash]) -> Vec<Target> {
+    pub(super) fn targets(&self, hashes: &[KeyHash]) -> Vec<LookupTarget> {
         match &self.parts {
             Parts::Dense { trie, .. } if self.data.entries > 0 => {
                 let mut ranks = Vec::with_capacity(hashes.len());
@@ -242,16 +242,16 @@ impl Index {
         }
     }
 
-    fn fenced(&self, block: u64) -> Target {
-        Target::UpTo(block.min(self.data.blocks.saturating_sub(1)))
+    fn fenced(&self, block: u64) -> LookupTarget {
+        LookupTarget::UpTo(block.min(self.data.blocks.saturating_sub(1)))
     }
 
-    fn dense_target(&self, hash: KeyHash, ranks: Range<u64>) -> Target {
+    fn dense_target(&self, hash: KeyHash, ranks: Range<u64>) -> LookupTarget {
         let Parts::Dense { locations, fingerprints, .. } = &self.parts else {
             unreachable!("only a dense index gives single ranks")
         };
         if ranks.is_empty() {
-            return Target::Nowhere;
+            return LookupTarget::Nowhere;
         }
         if ranks.end - ranks.start > 1 {
             return self.blocks_of(locations.as_ref(), ranks);
@@ -260,21 +260,21 @@ impl Index {
         if let Some(fingerprints) = fingerprints
             && !fingerprints.may_be(self.bytes.bytes(), rank, hash)
         {
-            return Target::Nowhere;
+            return LookupTarget::Nowhere;
         }
         match (self.data.layout.position(rank), self.data.layout.entry_size()) {
             (Some(position), Some(size)) => {
                 let last = self.data.layout.step(position, size as u64 - 1).block;
-                Target::At(position, position.block..last + 1)
+                LookupTarget::At(position, position.block..last + 1)
             }
             _ => self.blocks_of(locations.as_ref(), ranks),
         }
     }
 
     /// Returns the blocks in which the entries with these ranks lie.
-    fn blocks_of(&self, locations: Option<&Locations>, ranks: Range<u64>) -> Target {
+    fn blocks_of(&self, locations: Option<&Locations>, ranks: Range<u64>) -> LookupTarget {
         if ranks.is_empty() {
-            return Target::Nowhere;
+            return LookupTarget::Nowhere;
         }
         let start = self.block(locations, ranks.start);
         let last_start = self.block(locations, ranks.end - 1);
@@ -288,7 +288,7 @@ impl Index {
             self.data.blocks.saturating_sub(1)
         };
         let end = last.saturating_add(1).min(self.data.blocks);
-        if start < end { Target::In(start..end) } else { Target::Nowhere }
+        if start < end { LookupTarget::In(start..end) } else { LookupTarget::Nowhere }
     }
 
     /// Returns the block in which the entry with this rank starts.
@@ -333,9 +333,9 @@ impl Index {
     /// Whether the index places an entry with this rank and hash at this position.
     pub(super) fn agrees(&self, rank: u64, hash: KeyHash, at: Position) -> bool {
         match self.target(hash) {
-            Target::Nowhere => false,
-            Target::At(position, _) => position == at,
-            Target::In(blocks) => {
+            LookupTarget::Nowhere => false,
+            LookupTarget::At(position, _) => position == at,
+            LookupTarget::In(blocks) => {
                 blocks.contains(&at.block)
                     && match &self.parts {
                         Parts::Dense { trie, .. } => {
@@ -344,7 +344,7 @@ impl Index {
                         _ => true,
                     }
             }
-            Target::UpTo(block) => at.block <= block,
+            LookupTarget::UpTo(block) => at.block <= block,
         }
     }
 

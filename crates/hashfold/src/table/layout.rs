@@ -212,7 +212,7 @@ fn limited(fields: &mut Decoder<'_>, what: &'static str, max: usize) -> Result<u
 
 /// The head of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct BlockHead {
     /// Offset in the block of the first entry that starts there.
     pub(super) first: usize,
     /// Number of entries that start in the block.
@@ -222,7 +222,7 @@ pub(super) struct Head {
     pub(super) before: u64,
 }
 
-impl Head {
+impl BlockHead {
     /// Writes the head of a block, except for the checksum.
     pub(super) fn write(self, block: &mut [u8]) {
         block[4..6].copy_from_slice(&(self.first as u16).to_le_bytes());
@@ -233,7 +233,7 @@ impl Head {
 
 /// Checks the checksum of a block and reads its head.
 #[inline]
-pub(super) fn unseal(block: &[u8], number: u64, id: u64) -> Result<Head> {
+pub(super) fn unseal(block: &[u8], number: u64, id: u64) -> Result<BlockHead> {
     Seal::of(number, id).check(block)?;
     let mut fields = Decoder::new(&block[SEAL_SIZE..]);
     let (first, count) = (usize::from(fields.u16()?), usize::from(fields.u16()?));
@@ -242,5 +242,5 @@ pub(super) fn unseal(block: &[u8], number: u64, id: u64) -> Result<Head> {
         let expected = format!("{BLOCK_HEAD} to {}", block.len() - 1);
         return Err(Error::field("first entry of the block", expected, first));
     }
-    Ok(Head { first, count, before })
+    Ok(BlockHead { first, count, before })
 }

@@ -2,10 +2,10 @@
 
 use super::{
     absent::AbsentBits,
-    blocks::{Blocks, Found},
+    blocks::{DataBlocks, Found},
     data::{DATA_ROLE, DataFile, check_header},
-    image::{Bytes, check_body},
-    index::{INDEX_ROLE, Index, Indexed, Parts, Target},
+    image::{IndexBytes, check_body},
+    index::{INDEX_ROLE, Index, Indexed, LookupTarget, Parts},
     layout::Position,
     locations::Locations,
     options::{IndexChoice, IndexStats, OpenOptions, TableStats},
@@ -79,7 +79,7 @@ struct MappedBody {
     body: Range<usize>,
 }
 
-impl Bytes for MappedBody {
+impl IndexBytes for MappedBody {
     fn bytes(&self) -> &[u8] {
         self.file.mapped().and_then(|bytes| bytes.get(self.body.clone())).unwrap_or(&[])
     }
@@ -182,7 +182,7 @@ impl Table {
         let groups = keys.chunks(TARGETS_AT_ONCE).enumerate();
         let lookups = groups.flat_map(|(i, keys)| self.lookups(i * TARGETS_AT_ONCE, keys));
         let mut to_read = lookups.filter(|lookup| {
-            let is_absent = lookup.target == Target::Nowhere;
+            let is_absent = lookup.target == LookupTarget::Nowhere;
             absent.extend(is_absent.then_some(lookup.index));
             !is_absent
         });
@@ -237,20 +237,20 @@ impl Table {
         scratch: &'s mut Vec<u8>,
     ) -> Result<Outcome<'s>> {
         let Some(range) = lookup.blocks() else { return Ok(Outcome::Done(None)) };
-        let blocks = Blocks::new(&self.data.file.context, range.start, bytes);
+        let blocks = DataBlocks::new(&self.data.file.context, range.start, bytes);
         let found = match lookup.target {
-            Target::At(position, _) => blocks.search_at(position, key, scratch)?,
+            LookupTarget::At(position, _) => blocks.search_at(position, key, scratch)?,
             _ => blocks.search(lookup.hash, key, scratch)?,
         };
         Ok(match (found, &lookup.target) {
             (Found::Value(value), _) => Outcome::Done(Some(value)),
-            (Found::Before, Target::UpTo(block)) if *block > 0 => {
-                Outcome::Again(Target::UpTo(block - 1))
+            (Found::Before, LookupTarget::UpTo(block)) if *block > 0 => {
+                Outcome::Again(LookupTarget::UpTo(block - 1))
             }
-            (Found::More(blocks), Target::At(position, _)) => {
-                Outcome::Again(Target::At(*position, blocks))
+            (Found::More(blocks), LookupTarget::At(position, _)) => {
+                Outcome::Again(LookupTarget::At(*position, blocks))
             }
-            (Found::More(blocks), _) => Outcome::Again(Target::In(blocks)),
+            (Found::More(blocks), _) => Outcome::Again(LookupTarget::In(blocks)),
             (Found::Absent | Found::Before, _) => Outcome::Done(None),
         })
     }
@@ -269,7 +269,7 @@ impl Table {
     /// Whether a lookup of this key reads a block.
     #[cfg(test)]
     pub(super) fn would_read(&self, key: &[u8]) -> bool {
-        self.index.target(KeyHash::of(key, self.stats.seed)) != Target::Nowhere
+        self.index.target(KeyHash::of(key, self.stats.seed)) != LookupTarget::Nowhere
     }
 
     /// Reads the whole table, and checks every block, the order of the entries, and that the index
@@ -295,23 +295,25 @@ impl Table {
 struct Lookup {
     index: usize,
     hash: KeyHash,
-    target: Target,
+    target: LookupTarget,
 }
 
 impl Lookup {
     /// Returns the blocks to read next.
     fn blocks(&self) -> Option<Range<u64>> {
         match &self.target {
-            Target::Nowhere => None,
-            Target::At(Position { .. }, blocks) | Target::In(blocks) => Some(blocks.clone()),
-            Target::UpTo(block) => Some(*block..block + 1),
+            LookupTarget::Nowhere => None,
+            LookupTarget::At(Position { .. }, blocks) | LookupTarget::In(blocks) => {
+                Some(blocks.clone())
+            }
+            LookupTarget::UpTo(block) => Some(*block..block + 1),
         }
     }
 }
 
 enum Outcome<'a> {
     Done(Option<&'a [u8]>),
-    Again(Target),
+    Again(LookupTarget),
 }
 
 /// Opens a file whose size the manifest records.
@@ -338,7 +340,7 @@ fn open_file(
 fn read_index(file: Arc<dyn BlockFile>, data: Indexed) -> Result<Index> {
     let (footer, footer_start) = Footer::read(file.as_ref())?;
     let body = ALIGNMENT..footer_start as usize;
-    let bytes: Arc<dyn Bytes> = if file.mapped().is_some() {
+    let bytes: Arc<dyn IndexBytes> = if file.mapped().is_some() {
         Arc::new(MappedBody { file, body })
     } else {
         let mut bytes = Buffer::zeroed(body.len());

@@ -1,7 +1,7 @@
 //! All entries of a data file, as a run.
 
 use super::{
-    blocks::{Blocks, Context, Located, Stretch},
+    blocks::{Context, DataBlocks, Located, Stretch},
     data::DataFile,
     layout::Position,
     window::Window,
@@ -127,8 +127,8 @@ impl TableScan {
         self.next_block
     }
 
-    fn blocks(&self) -> Blocks<'_> {
-        Blocks::new(&self.context, self.window.first(), self.window.bytes())
+    fn blocks(&self) -> DataBlocks<'_> {
+        DataBlocks::new(&self.context, self.window.first(), self.window.bytes())
     }
 
     /// Steps to the next block in which entries start; returns `false` at the end.

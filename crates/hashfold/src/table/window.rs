@@ -36,13 +36,13 @@ pub(super) struct Window {
     start: usize,
     executor: Option<Arc<dyn Executor>>,
     /// The chunks after this one that are being read.
-    ahead: VecDeque<Ahead>,
+    ahead: VecDeque<LoadingChunk>,
     /// The memory of chunks that are no longer used.
     spare: Vec<Buffer>,
 }
 
 /// A chunk that is being read, with [`HEAD_SIZE`] free bytes in front.
-struct Ahead {
+struct LoadingChunk {
     first: u64,
     end: u64,
     read: Pending<(Buffer, Result<()>)>,
@@ -113,7 +113,7 @@ impl Window {
     }
 
     /// Whether the requested blocks are the last blocks here followed by those of `next`.
-    fn continues(&self, next: &Ahead, first: u64, end: u64) -> bool {
+    fn continues(&self, next: &LoadingChunk, first: u64, end: u64) -> bool {
         let kept = (self.end.saturating_sub(first)) as usize;
         (self.first..=self.end).contains(&first)
             && kept <= HEAD_SIZE / self.block_size
@@ -122,7 +122,7 @@ impl Window {
     }
 
     /// Moves on to the next chunk, and keeps the blocks from `first` on.
-    fn take(&mut self, first: u64, next: Ahead) -> Result<()> {
+    fn take(&mut self, first: u64, next: LoadingChunk) -> Result<()> {
         let (mut bytes, read) = next.read.wait();
         read?;
         let kept = (self.end - first) as usize * self.block_size;
@@ -163,7 +163,7 @@ impl Window {
                 let read = file.read_at(offset(first, block_size), &mut bytes[HEAD_SIZE..][..size]);
                 (bytes, read)
             });
-            self.ahead.push_back(Ahead { first, end, read });
+            self.ahead.push_back(LoadingChunk { first, end, read });
         }
     }
 }

@@ -18,12 +18,12 @@ pub struct Pending<T>(Arc<Task<T>>);
 
 /// A job and its result, shared by the executor and the waiting thread.
 struct Task<T> {
-    state: Mutex<State<T>>,
-    /// Notified when the state becomes [`State::Done`].
+    state: Mutex<TaskState<T>>,
+    /// Notified when the state becomes [`TaskState::Done`].
     done: Condvar,
 }
 
-enum State<T> {
+enum TaskState<T> {
     /// No thread has begun the job.
     Queued(Box<dyn FnOnce() -> T + Send>),
     Running,
@@ -34,7 +34,7 @@ enum State<T> {
 impl<T: Send + 'static> Pending<T> {
     /// Starts a job on `executor`.
     pub fn start(executor: &dyn Executor, work: impl FnOnce() -> T + Send + 'static) -> Pending<T> {
-        let state = Mutex::new(State::Queued(Box::new(work)));
+        let state = Mutex::new(TaskState::Queued(Box::new(work)));
         let task = Arc::new(Task { state, done: Condvar::new() });
         let pending = Pending(task.clone());
         executor.spawn(Box::new(move || task.run()));
@@ -56,11 +56,11 @@ impl<T> Task<T> {
     /// Runs the job, unless it has begun.
     fn run(&self) {
         let mut state = self.lock();
-        match mem::replace(&mut *state, State::Running) {
-            State::Queued(work) => {
+        match mem::replace(&mut *state, TaskState::Running) {
+            TaskState::Queued(work) => {
                 drop(state);
                 let result = catch_unwind(AssertUnwindSafe(work));
-                *self.lock() = State::Done(result);
+                *self.lock() = TaskState::Done(result);
                 self.done.notify_all();
             }
             begun => *state = begun,
@@ -71,15 +71,15 @@ impl<T> Task<T> {
     fn result(&self) -> thread::Result<T> {
         let mut state = self.lock();
         loop {
-            match mem::replace(&mut *state, State::Running) {
-                State::Done(result) => return result,
+            match mem::replace(&mut *state, TaskState::Running) {
+                TaskState::Done(result) => return result,
                 begun => *state = begun,
             }
             state = self.done.wait(state).expect("nothing panics under this lock");
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, TaskState<T>> {
         self.state.lock().expect("nothing panics under this lock")
     }
 }
@@ -87,9 +87,9 @@ impl<T> Task<T> {
 impl<T> fmt::Debug for Pending<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match *self.0.lock() {
-            State::Queued(_) => "Pending(queued)",
-            State::Running => "Pending(running)",
-            State::Done(_) => "Pending(done)",
+            TaskState::Queued(_) => "Pending(queued)",
+            TaskState::Running => "Pending(running)",
+            TaskState::Done(_) => "Pending(done)",
         })
     }
 }

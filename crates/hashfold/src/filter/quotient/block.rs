@@ -38,7 +38,7 @@ impl<'a> SlotBlocks<'a> {
 const HEAD_FIRST: &str = "a block starts with its head";
 
 /// The bytes of a block before its planes.
-type BlockHead = [u8; PLANES];
+type HeadBytes = [u8; PLANES];
 
 /// A bit of each slot.
 type Bits = [u8; BLOCK_SLOTS / 8];
@@ -46,7 +46,7 @@ type Bits = [u8; BLOCK_SLOTS / 8];
 /// A block of 64 slots.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotBlock<'a> {
-    head: &'a BlockHead,
+    head: &'a HeadBytes,
     bit_planes: &'a [Bits],
     byte_planes: &'a [Plane],
 }
@@ -58,7 +58,7 @@ fn shift_up(bits: u64, moved: u64) -> u64 {
 }
 
 #[inline(always)]
-fn word(head: &BlockHead, at: usize) -> u64 {
+fn word(head: &HeadBytes, at: usize) -> u64 {
     u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"))
 }
 
@@ -153,7 +153,7 @@ impl SlotBlock<'_> {
 /// A block of 64 slots, to be changed.
 #[derive(Debug)]
 pub(super) struct SlotBlockMut<'a> {
-    head: &'a mut BlockHead,
+    head: &'a mut HeadBytes,
     bit_planes: &'a mut [Bits],
     byte_planes: &'a mut [Plane],
 }

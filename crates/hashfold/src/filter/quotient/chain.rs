@@ -13,7 +13,7 @@ use super::{
 
 /// The slots of one quotient: the first and the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Chain {
+pub(super) struct ChainSlots {
     pub(super) start: usize,
     pub(super) end: usize,
 }
@@ -172,10 +172,10 @@ impl SlotBlocks<'_> {
 
     /// Returns the chain of a quotient that is occupied. `None` only if the bytes are damaged.
     #[inline(always)]
-    pub(super) fn chain<K: Kernel>(self, quotient: usize) -> Option<Chain> {
+    pub(super) fn chain<K: Kernel>(self, quotient: usize) -> Option<ChainSlots> {
         let start = self.chain_start::<K>(quotient)?;
         let end = self.nth_end::<K>(start, 0)?;
-        Some(Chain { start, end })
+        Some(ChainSlots { start, end })
     }
 
     /// Returns where the chain of a quotient starts, or would if it were occupied. `None` only if
@@ -212,7 +212,7 @@ impl SlotBlocks<'_> {
 
     /// Looks for a remainder in a chain.
     #[inline(always)]
-    pub(super) fn find<K: Kernel>(self, chain: Chain, remainder: u64) -> InChain {
+    pub(super) fn find<K: Kernel>(self, chain: ChainSlots, remainder: u64) -> InChain {
         let (first, last) = (chain.start / BLOCK_SLOTS, chain.end / BLOCK_SLOTS);
         let (mut slot, mut copies) = (chain.start, 0);
         for index in first..=last {

@@ -2,7 +2,7 @@
 
 use super::{
     block::{SlotBlockMut, SlotBlocks, SlotContent},
-    chain::{Chain, Own},
+    chain::{ChainSlots, Own},
     kernel::{Kernel, KernelTask},
     layout::{BLOCK_SLOTS, SHIFT_MAX, SlotLayout},
 };
@@ -183,7 +183,7 @@ impl SlotBlocksMut<'_> {
     }
 
     #[inline(always)]
-    fn take_out<K: Kernel>(&mut self, quotient: usize, chain: Chain, slot: usize) {
+    fn take_out<K: Kernel>(&mut self, quotient: usize, chain: ChainSlots, slot: usize) {
         let end = (self.layout.all_blocks() * BLOCK_SLOTS) - 1;
         let last = self.view().unshifted_slot::<K>(chain.end + 1).map_or(end, |next| next - 1);
         let mut carry = SlotContent::default();

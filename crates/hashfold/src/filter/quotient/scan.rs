@@ -21,7 +21,7 @@ const STRETCH: usize = 4096;
 /// not ascend or is outside the universe: only damaged bytes lead to that.
 #[derive(Debug)]
 pub(super) struct Feed<'a> {
-    place: Cursor<'a>,
+    place: SlotCursor<'a>,
     machine: Processor,
     universe: Universe,
     mode: Mode,
@@ -30,7 +30,7 @@ pub(super) struct Feed<'a> {
 
 /// The position up to which a filter was read.
 #[derive(Debug)]
-struct Cursor<'a> {
+struct SlotCursor<'a> {
     blocks: SlotBlocks<'a>,
     /// The first slot that has not been read.
     slot: usize,
@@ -44,7 +44,7 @@ impl<'a> Feed<'a> {
         let blocks = filter.blocks();
         let occupied = blocks.block(0).occupied();
         Feed {
-            place: Cursor { blocks, slot: 0, quotients: 0, occupied },
+            place: SlotCursor { blocks, slot: 0, quotients: 0, occupied },
             machine: filter.machine,
             universe: filter.universe,
             mode: filter.rules.mode,
@@ -83,7 +83,7 @@ impl<'a> Feed<'a> {
 }
 
 struct ReadStretch<'f, 'a> {
-    place: &'f mut Cursor<'a>,
+    place: &'f mut SlotCursor<'a>,
     out: &'f mut Vec<u64>,
 }
 

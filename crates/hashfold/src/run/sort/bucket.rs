@@ -1,7 +1,7 @@
 use super::{
-    encode::{KeyValue, Shape},
+    encode::{EntryOffsets, KeyValue},
     slot::SLOT_BYTES,
-    spill::{Piece, Spill},
+    spill::{Spill, SpillChunk},
 };
 use crate::{
     error::Result,
@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 /// entry may straddle chunks.
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
-    pub(super) spilled: Vec<Piece>,
+    pub(super) spilled: Vec<SpillChunk>,
     /// The chunks in memory. All but the last are full.
     pub(super) chunks: VecDeque<Buffer>,
     /// Number of free bytes in the last chunk.
@@ -89,7 +89,7 @@ impl Bucket {
         &mut self,
         count: usize,
         spill: &mut Spill,
-    ) -> impl Iterator<Item = (Piece, Buffer)> {
+    ) -> impl Iterator<Item = (SpillChunk, Buffer)> {
         self.chunks.drain(..count).map(|chunk| {
             let piece = spill.place();
             self.spilled.push(piece);
@@ -128,10 +128,10 @@ impl Drain {
     /// Returns the next key and value.
     pub(super) fn next(&mut self, spill: &mut Spill) -> Result<Option<KeyValue<'_>>> {
         loop {
-            match Shape::read(&self.window, self.taken) {
-                Ok(shape) => {
-                    self.taken = shape.end;
-                    return Ok(Some((shape.key(&self.window), shape.value(&self.window))));
+            match EntryOffsets::read(&self.window, self.taken) {
+                Ok(offsets) => {
+                    self.taken = offsets.end;
+                    return Ok(Some((offsets.key(&self.window), offsets.value(&self.window))));
                 }
                 Err(error) if self.unread_bytes == 0 => {
                     let is_end = self.taken == self.window.len();

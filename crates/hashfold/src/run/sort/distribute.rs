@@ -1,7 +1,7 @@
 use super::{
     bucket::{Bucket, Drain},
     encode::{Encoded, Hasher},
-    options::{AHEAD_MAX, Plan},
+    options::{AHEAD_MAX, MemoryPlan},
     spill::Spill,
 };
 use crate::{
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 pub(super) struct Distributor {
     pub(super) spill: Spill,
     pub(super) hasher: Hasher,
-    plan: Plan,
+    plan: MemoryPlan,
     /// The buckets that are being filled, in hash order.
     open: Vec<Bucket>,
     /// Number of bits that a hash is shifted right by; the low bits of the result are the index of
@@ -32,7 +32,7 @@ pub(super) struct Distributor {
 
 impl Distributor {
     /// Makes a distributor that is open for entries with any hash.
-    pub(super) fn new(spill: Spill, hasher: Hasher, plan: Plan) -> Distributor {
+    pub(super) fn new(spill: Spill, hasher: Hasher, plan: MemoryPlan) -> Distributor {
         let mut new = Distributor {
             spill,
             hasher,
@@ -156,7 +156,7 @@ impl Distributor {
         Ok(())
     }
 
-    pub(super) fn plan(&self) -> &Plan {
+    pub(super) fn plan(&self) -> &MemoryPlan {
         &self.plan
     }
 

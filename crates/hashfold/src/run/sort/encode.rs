@@ -63,7 +63,7 @@ impl<'a> Encoded<'a> {
 
 /// The offsets of an encoded entry's parts.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Shape {
+pub(super) struct EntryOffsets {
     key_start: usize,
     value_start: usize,
     /// Offset after the last byte of the entry.
@@ -71,11 +71,11 @@ pub(super) struct Shape {
     tombstone: bool,
 }
 
-impl Shape {
+impl EntryOffsets {
     /// Reads the offsets of the entry at `start`. `Truncated` if the entry does not end inside
     /// `bytes`.
     #[inline]
-    pub(super) fn read(bytes: &[u8], start: usize) -> Result<Shape> {
+    pub(super) fn read(bytes: &[u8], start: usize) -> Result<EntryOffsets> {
         let mut decoder = Decoder::new(&bytes[start..]);
         let key_size = decoder.varint()?;
         let value_tag = decoder.varint()?;
@@ -87,7 +87,7 @@ impl Shape {
             let (expected, got) = ((end - start) as u64, (bytes.len() - start) as u64);
             return Err(ErrorKind::Truncated { expected, got }.into());
         }
-        Ok(Shape { key_start, value_start, end, tombstone: value_tag == 0 })
+        Ok(EntryOffsets { key_start, value_start, end, tombstone: value_tag == 0 })
     }
 
     #[inline]

@@ -1,8 +1,8 @@
 use super::{
     bucket::Bucket,
     distribute::Settled,
-    encode::{Encoded, Hasher, Shape},
-    slot::{SLOT_BYTES, Slot},
+    encode::{Encoded, EntryOffsets, Hasher},
+    slot::{SLOT_BYTES, SortSlot},
     spill::SpillFile,
 };
 use crate::{
@@ -21,14 +21,14 @@ const PREFETCH_DISTANCE: usize = 8;
 /// The memory for loading a bucket. Fresh memory costs the system as much as the sort, so the
 /// memory of one bucket is reused for another.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct LoadMemory {
     bytes: Buffer,
-    slots: Vec<Slot>,
+    slots: Vec<SortSlot>,
 }
 
-impl Room {
-    pub(super) fn empty() -> Room {
-        Room { bytes: Buffer::zeroed(0), slots: Vec::new() }
+impl LoadMemory {
+    pub(super) fn empty() -> LoadMemory {
+        LoadMemory { bytes: Buffer::zeroed(0), slots: Vec::new() }
     }
 
     /// Returns the size of the memory, in bytes.
@@ -38,9 +38,9 @@ impl Room {
 
     /// Returns memory for this many bytes and slots. The existing memory is kept unless it is too
     /// small or more than twice too large.
-    fn fit(self, bytes: usize, slots: usize) -> Room {
+    fn fit(self, bytes: usize, slots: usize) -> LoadMemory {
         let fits = |have: usize, want: usize| want <= have && have / 2 <= want;
-        Room {
+        LoadMemory {
             bytes: match fits(self.bytes.len(), bytes) {
                 true => self.bytes,
                 false => Buffer::zeroed(bytes),
@@ -57,7 +57,7 @@ impl Room {
 #[derive(Debug)]
 pub(super) struct Loaded {
     bytes: Buffer,
-    slots: Vec<Slot>,
+    slots: Vec<SortSlot>,
     /// Number of entries that were dropped because a later one has the same key.
     pub(super) duplicates: u64,
     /// The bucket's chunks, which can be reused.
@@ -66,32 +66,32 @@ pub(super) struct Loaded {
     /// Index of the next slot.
     next: usize,
     /// The current entry.
-    current: Option<(KeyHash, Shape)>,
+    current: Option<(KeyHash, EntryOffsets)>,
 }
 
 impl Loaded {
     pub(super) fn empty(hasher: Hasher) -> Loaded {
-        let Room { bytes, slots } = Room::empty();
+        let LoadMemory { bytes, slots } = LoadMemory::empty();
         let chunks = Vec::new();
         Loaded { bytes, slots, duplicates: 0, chunks, hasher, next: 0, current: None }
     }
 
     /// Returns the memory of a bucket that has been emitted.
-    pub(super) fn into_room(self) -> Room {
-        Room { bytes: self.bytes, slots: self.slots }
+    pub(super) fn into_memory(self) -> LoadMemory {
+        LoadMemory { bytes: self.bytes, slots: self.slots }
     }
 
     /// Loads and sorts a bucket.
     pub(super) fn load(
         bucket: Bucket,
         file: Option<&SpillFile>,
-        room: Room,
+        memory: LoadMemory,
         hasher: Hasher,
         duplicates: Duplicates,
     ) -> Result<Loaded> {
         let (len, entries) = (bucket.bytes as usize, bucket.entries as usize);
-        let room = room.fit(gathered_bytes(&bucket, file), entries);
-        let (mut bytes, mut slots) = (room.bytes, room.slots);
+        let memory = memory.fit(gathered_bytes(&bucket, file), entries);
+        let (mut bytes, mut slots) = (memory.bytes, memory.slots);
         let chunks = gather(bucket, file, &mut bytes)?;
         index(&bytes[..len], entries, hasher, &mut slots)?;
         let mut loaded = Loaded { bytes, slots, chunks, ..Loaded::empty(hasher) };
@@ -124,9 +124,9 @@ impl Loaded {
     /// of each key.
     fn resolve(&mut self, duplicates: Duplicates) -> Result<()> {
         let (bytes, hasher) = (&self.bytes[..], self.hasher);
-        let key = |slot: &Slot| {
-            let shape = Shape::read(bytes, slot.offset()).expect("it was read before");
-            shape.key(bytes)
+        let key = |slot: &SortSlot| {
+            let offsets = EntryOffsets::read(bytes, slot.offset()).expect("it was read before");
+            offsets.key(bytes)
         };
         let mut kept = 0;
         let mut start = 0;
@@ -170,16 +170,16 @@ impl Loaded {
             prefetch(&self.bytes, ahead.offset());
             prefetch(&self.bytes, ahead.offset() + CACHE_LINE_BYTES);
         }
-        let shape = Shape::read(&self.bytes, slot.offset()).expect("it was read before");
-        self.current = Some((self.hasher.hash(shape.key(&self.bytes)), shape));
+        let offsets = EntryOffsets::read(&self.bytes, slot.offset()).expect("it was read before");
+        self.current = Some((self.hasher.hash(offsets.key(&self.bytes)), offsets));
         self.next += 1;
         true
     }
 
     #[inline]
     pub(super) fn entry(&self) -> Entry<'_> {
-        let (hash, shape) = self.current.as_ref().expect("the last advance returned true");
-        Entry { hash: *hash, key: shape.key(&self.bytes), value: shape.value(&self.bytes) }
+        let (hash, offsets) = self.current.as_ref().expect("the last advance returned true");
+        Entry { hash: *hash, key: offsets.key(&self.bytes), value: offsets.value(&self.bytes) }
     }
 }
 
@@ -210,13 +210,13 @@ fn gather(bucket: Bucket, file: Option<&SpillFile>, bytes: &mut [u8]) -> Result<
 }
 
 /// Fills `slots` with the hash and the offset of each entry.
-fn index(bytes: &[u8], entries: usize, hasher: Hasher, slots: &mut Vec<Slot>) -> Result<()> {
+fn index(bytes: &[u8], entries: usize, hasher: Hasher, slots: &mut Vec<SortSlot>) -> Result<()> {
     slots.clear();
     let mut offset = 0;
     while offset < bytes.len() {
-        let shape = Shape::read(bytes, offset)?;
-        slots.push(Slot::new(hasher.hash(shape.key(bytes)), offset));
-        offset = shape.end;
+        let offsets = EntryOffsets::read(bytes, offset)?;
+        slots.push(SortSlot::new(hasher.hash(offsets.key(bytes)), offset));
+        offset = offsets.end;
     }
     assert_eq!(slots.len(), entries);
     Ok(())

@@ -43,7 +43,7 @@ pub(super) const AHEAD_MAX: usize = 2;
 
 /// The division of the memory budget.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
+pub(super) struct MemoryPlan {
     pub(super) memory_bytes: usize,
     /// Size of a chunk, the unit of memory and of the spill.
     pub(super) chunk_bytes: usize,
@@ -72,8 +72,8 @@ const BATCH_CHUNKS_MAX: usize = 4;
 /// Number of batches that are kept free or in flight to the spill; below it, chunks are spilled.
 const SPARE_BATCHES: usize = 8;
 
-impl Plan {
-    pub(super) fn new(options: &SortOptions) -> Result<Plan> {
+impl MemoryPlan {
+    pub(super) fn new(options: &SortOptions) -> Result<MemoryPlan> {
         let memory_bytes = options.memory_bytes;
         if memory_bytes < MEMORY_BYTES_MIN {
             let expected = format!("at least {MEMORY_BYTES_MIN}");
@@ -91,7 +91,7 @@ impl Plan {
         let batch_chunks = (chunk_count / 4 / (SPARE_BATCHES + 1)).min(BATCH_CHUNKS_MAX);
         let near_chunks = u32::try_from(options.cached_bytes / chunk_bytes).unwrap_or(u32::MAX);
         let plan =
-            Plan { memory_bytes, chunk_bytes, chunk_count, bucket_bits, batch_chunks, near_chunks };
+            Self { memory_bytes, chunk_bytes, chunk_count, bucket_bits, batch_chunks, near_chunks };
         assert!(batch_chunks > 0);
         // Half of the pool may belong to a bucket that is being split. The other half always has a
         // chunk that can be spilled.

@@ -3,17 +3,17 @@
 use crate::key::KeyHash;
 
 /// Memory for sorting an entry, besides its encoded bytes.
-pub(super) const SLOT_BYTES: usize = size_of::<Slot>();
+pub(super) const SLOT_BYTES: usize = size_of::<SortSlot>();
 
 /// The high half of an entry's hash, and the entry's offset. Slots order by hash; entries with
 /// equal hashes stay in the order they came. A plain integer compares without a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Slot(u128);
+pub(super) struct SortSlot(u128);
 
-impl Slot {
+impl SortSlot {
     #[inline]
-    pub(super) fn new(hash: KeyHash, offset: usize) -> Slot {
-        Slot(u128::from(hash.high()) << 64 | offset as u128)
+    pub(super) fn new(hash: KeyHash, offset: usize) -> SortSlot {
+        SortSlot(u128::from(hash.high()) << 64 | offset as u128)
     }
 
     #[inline]

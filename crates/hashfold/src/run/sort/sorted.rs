@@ -1,8 +1,8 @@
 use super::{
     bucket::Bucket,
     distribute::Distributor,
-    load::{Loaded, Room},
-    options::{AHEAD_MAX, Plan},
+    load::{LoadMemory, Loaded},
+    options::{AHEAD_MAX, MemoryPlan},
 };
 use crate::{
     error::Result,
@@ -16,22 +16,22 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub struct Sorted {
     buckets: Distributor,
-    plan: Plan,
+    plan: MemoryPlan,
     summary: Summary,
     policy: Duplicates,
     /// The bucket that is being emitted; the next field is its memory, in bytes.
     current: Loaded,
     current_bytes: usize,
     /// The buckets after the current one.
-    ahead: VecDeque<Ahead>,
+    ahead: VecDeque<LoadingBucket>,
     /// The memory of the bucket that was emitted last, for the next one to be loaded into.
-    room: Room,
+    memory: LoadMemory,
     duplicates: u64,
 }
 
 /// A bucket that is being loaded.
 #[derive(Debug)]
-struct Ahead {
+struct LoadingBucket {
     loaded: Pending<Result<Loaded>>,
     memory_bytes: usize,
 }
@@ -46,7 +46,7 @@ impl Sorted {
             policy,
             current_bytes: 0,
             ahead: VecDeque::new(),
-            room: Room::empty(),
+            memory: LoadMemory::empty(),
             duplicates: 0,
         }
     }
@@ -64,7 +64,7 @@ impl Sorted {
     /// Makes the next bucket the current one; returns `false` at the end.
     fn next_bucket(&mut self) -> Result<bool> {
         let emitted = std::mem::replace(&mut self.current, Loaded::empty(self.buckets.hasher));
-        self.room = emitted.into_room();
+        self.memory = emitted.into_memory();
         self.current_bytes = 0;
         if self.ahead.is_empty() {
             self.load_next()?;
@@ -72,7 +72,7 @@ impl Sorted {
         let Some(next) = self.ahead.pop_front() else { return Ok(false) };
         self.current_bytes = next.memory_bytes;
         self.load_ahead()?;
-        self.room = Room::empty();
+        self.memory = LoadMemory::empty();
         self.current = next.loaded.wait()?;
         self.current.chunks.drain(..).for_each(|chunk| self.buckets.spill.put_back(chunk));
         self.duplicates += self.current.duplicates;
@@ -90,7 +90,7 @@ impl Sorted {
                 return self.start(bucket);
             }
             // Splitting a bucket needs chunks, so the pool grows.
-            self.room = Room::empty();
+            self.memory = LoadMemory::empty();
             if bucket.only_hash().is_none() {
                 self.buckets.split(bucket)?;
                 continue;
@@ -102,7 +102,7 @@ impl Sorted {
             let settled = self.buckets.settle(bucket, bytes_max / 2, self.policy)?;
             let hasher = self.buckets.hasher;
             let loaded = Pending::start(&Inline, move || Loaded::settle(settled, entries, hasher));
-            self.ahead.push_back(Ahead { loaded, memory_bytes: bytes_max });
+            self.ahead.push_back(LoadingBucket { loaded, memory_bytes: bytes_max });
             return Ok(());
         }
         Ok(())
@@ -124,15 +124,15 @@ impl Sorted {
     fn start(&mut self, bucket: Bucket) -> Result<()> {
         let (hasher, policy) = (self.buckets.hasher, self.policy);
         let file = self.buckets.spill.written()?;
-        let mut room = std::mem::replace(&mut self.room, Room::empty());
-        if room.memory_bytes() > self.unused_bytes() {
-            room = Room::empty();
+        let mut memory = std::mem::replace(&mut self.memory, LoadMemory::empty());
+        if memory.memory_bytes() > self.unused_bytes() {
+            memory = LoadMemory::empty();
         }
-        let memory_bytes = bucket.memory_bytes().max(room.memory_bytes());
+        let memory_bytes = bucket.memory_bytes().max(memory.memory_bytes());
         let loaded = Pending::start(&**self.buckets.spill.executor(), move || {
-            Loaded::load(bucket, file.as_ref(), room, hasher, policy)
+            Loaded::load(bucket, file.as_ref(), memory, hasher, policy)
         });
-        self.ahead.push_back(Ahead { loaded, memory_bytes });
+        self.ahead.push_back(LoadingBucket { loaded, memory_bytes });
         Ok(())
     }
 

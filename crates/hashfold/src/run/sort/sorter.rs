@@ -3,7 +3,7 @@
 use super::{
     distribute::Distributor,
     encode::Hasher,
-    options::{Plan, SortOptions},
+    options::{MemoryPlan, SortOptions},
     sorted::Sorted,
     spill::Spill,
 };
@@ -66,7 +66,7 @@ impl Sorter {
         options: SortOptions,
         executor: Arc<dyn Executor>,
     ) -> Result<Sorter> {
-        let plan = Plan::new(&options)?;
+        let plan = MemoryPlan::new(&options)?;
         let spill = Spill::new(disk, spill, plan, executor);
         Ok(Sorter {
             buckets: Distributor::new(spill, hasher, plan),

@@ -1,4 +1,4 @@
-use super::options::Plan;
+use super::options::MemoryPlan;
 use crate::{
     checksum::crc32c,
     error::{Error, ErrorKind, Place, Result},
@@ -21,14 +21,14 @@ const MADE_AT_ONCE: usize = 16;
 /// The place of a chunk in the spill: its number. 32 bits suffice for a petabyte in chunks of 256
 /// KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece(u32);
+pub(super) struct SpillChunk(u32);
 
 /// The pool of chunks, and the files for the chunks that do not fit into the pool.
 #[derive(Debug)]
 pub(super) struct Spill {
     disk: Arc<dyn Disk>,
     path: PathBuf,
-    plan: Plan,
+    plan: MemoryPlan,
     /// The files, which are created before the first write.
     file: Option<SpillFile>,
     /// Whether a file still has a name.
@@ -51,7 +51,7 @@ pub(super) struct Spill {
     /// what the files hold, and both wait for these writes.
     queue: WriteQueue,
     /// The pieces being written, with the numbers of their writes, the oldest first.
-    writing: VecDeque<(Piece, u64)>,
+    writing: VecDeque<(SpillChunk, u64)>,
     spilled_bytes: u64,
 }
 
@@ -59,7 +59,7 @@ impl Spill {
     pub(super) fn new(
         disk: Arc<dyn Disk>,
         path: PathBuf,
-        plan: Plan,
+        plan: MemoryPlan,
         executor: Arc<dyn Executor>,
     ) -> Spill {
         Spill {
@@ -157,17 +157,17 @@ impl Spill {
     }
 
     /// Returns a free place in the files for a chunk, which the caller must write.
-    pub(super) fn place(&mut self) -> Piece {
+    pub(super) fn place(&mut self) -> SpillChunk {
         let number = self.holes.pop().unwrap_or_else(|| {
             let end = self.file_chunks;
             self.file_chunks = end.checked_add(1).expect("no disk has room for so many chunks");
             end
         });
-        Piece(number)
+        SpillChunk(number)
     }
 
     /// Starts to write chunks to their places.
-    pub(super) fn write(&mut self, batch: Vec<(Piece, Buffer)>) -> Result<()> {
+    pub(super) fn write(&mut self, batch: Vec<(SpillChunk, Buffer)>) -> Result<()> {
         self.check()?;
         let file = self.open_file().inspect_err(|_| self.queue.fail())?;
         self.spilled_bytes += (batch.len() * self.plan.chunk_bytes) as u64;
@@ -197,7 +197,7 @@ impl Spill {
     }
 
     /// Reads a chunk back, for the last time. Waits until it is written.
-    pub(super) fn take_back(&mut self, piece: Piece) -> Result<Buffer> {
+    pub(super) fn take_back(&mut self, piece: SpillChunk) -> Result<Buffer> {
         if let Some(&(_, number)) = self.writing.iter().find(|writing| writing.0 == piece) {
             self.queue.wait_for(number)?;
         }
@@ -213,7 +213,7 @@ impl Spill {
             return Ok(file.clone());
         }
         let (near, far) = (self.unnamed(Access::Cached)?, self.unnamed(Access::Direct)?);
-        let Plan { chunk_bytes, near_chunks, .. } = self.plan;
+        let MemoryPlan { chunk_bytes, near_chunks, .. } = self.plan;
         let file = SpillFile { near, far, near_chunks, chunk_bytes, sums: Arc::default() };
         Ok(self.file.insert(file).clone())
     }
@@ -272,7 +272,7 @@ impl SpillFile {
         self.chunk_bytes
     }
 
-    fn write(&self, piece: Piece, chunk: &[u8]) -> Result<()> {
+    fn write(&self, piece: SpillChunk, chunk: &[u8]) -> Result<()> {
         self.note(piece, crc32c(chunk));
         let (file, offset) = self.find(piece);
         file.write_at(offset, chunk)
@@ -280,7 +280,7 @@ impl SpillFile {
 
     /// Reads chunks, one after the other, into `bytes`, with several reads in flight: a single read
     /// at a time is far below the throughput of a device.
-    pub(super) fn read(&self, pieces: &[Piece], bytes: &mut [u8]) -> Result<()> {
+    pub(super) fn read(&self, pieces: &[SpillChunk], bytes: &mut [u8]) -> Result<()> {
         let mut rest = bytes;
         for pieces in pieces.chunk_by(|&a, &b| self.is_near(a) == self.is_near(b)) {
             for pieces in pieces.chunks(READS_AT_ONCE) {
@@ -293,7 +293,7 @@ impl SpillFile {
     }
 
     /// Reads chunks that are in one file, with all reads in flight at once.
-    fn read_some(&self, pieces: &[Piece], bytes: &mut [u8]) -> Result<()> {
+    fn read_some(&self, pieces: &[SpillChunk], bytes: &mut [u8]) -> Result<()> {
         let Some(&first) = pieces.first() else { return Ok(()) };
         let extent = |&piece| Extent { offset: self.find(piece).1, len: self.chunk_bytes };
         self.find(first).0.read_many(&mut pieces.iter().map(extent), &mut |i, chunk| {
@@ -303,7 +303,7 @@ impl SpillFile {
         })
     }
 
-    fn note(&self, piece: Piece, sum: u32) {
+    fn note(&self, piece: SpillChunk, sum: u32) {
         let (mut sums, at) = (self.sums(), piece.0 as usize);
         if sums.len() <= at {
             sums.resize(at + 1, 0);
@@ -315,7 +315,7 @@ impl SpillFile {
         self.sums.lock().expect("nothing panics under this lock")
     }
 
-    fn verify(&self, piece: Piece, chunk: &[u8]) -> Result<()> {
+    fn verify(&self, piece: SpillChunk, chunk: &[u8]) -> Result<()> {
         let (expected, got) = (self.sums()[piece.0 as usize], crc32c(chunk));
         if expected == got {
             return Ok(());
@@ -325,12 +325,12 @@ impl SpillFile {
         Err(Error::new(ErrorKind::Checksum { expected, got }).at(&place))
     }
 
-    fn is_near(&self, piece: Piece) -> bool {
+    fn is_near(&self, piece: SpillChunk) -> bool {
         piece.0 < self.near_chunks
     }
 
     /// Returns the file that holds a piece, and its offset there.
-    fn find(&self, piece: Piece) -> (&Arc<dyn BlockFile>, u64) {
+    fn find(&self, piece: SpillChunk) -> (&Arc<dyn BlockFile>, u64) {
         let (file, number) = match self.is_near(piece) {
             true => (&self.near, piece.0),
             false => (&self.far, piece.0 - self.near_chunks),

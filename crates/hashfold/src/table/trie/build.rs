@@ -4,7 +4,7 @@ use super::{
     bits::BitVec,
     directory::{
         self, Address, BUCKET_SIZE_MAX, BUCKETS, EPOCH, EXPLICIT_LINE, Explicit, HASH_SIZE,
-        LINE_SIZE, Scale, Shape,
+        LINE_SIZE, Scale, Superblock,
     },
     encode,
     options::TrieOptions,
@@ -147,9 +147,9 @@ impl TrieBuilder {
     fn encode_buckets(&mut self) -> Option<[u8; LINE_SIZE]> {
         let (rank, start) = *self.epochs.last().expect("the first superblock starts an epoch");
         let code_start = self.code.len();
-        let mut shape = Shape { keys: self.counts, ..Shape::default() };
+        let mut superblock = Superblock { keys: self.counts, ..Superblock::default() };
         let mut first = 0;
-        for (count, bits) in self.counts.iter().zip(&mut shape.bits) {
+        for (count, bits) in self.counts.iter().zip(&mut superblock.bits) {
             let keys = first..first + *count as usize;
             let blocks = if self.sparse { &self.blocks[keys.clone()] } else { &[] };
             let keys_of = encode::Keys { fractions: &self.fractions[keys.clone()], blocks };
@@ -163,7 +163,7 @@ impl TrieBuilder {
         if self.scale.is_none() && !self.hashes.is_empty() {
             self.scale_to((self.code.len() - code_start) as f64 / self.hashes.len() as f64);
         }
-        directory::encode(&shape, self.rank - rank, code_start - start, self.scale?)
+        directory::encode(&superblock, self.rank - rank, code_start - start, self.scale?)
     }
 
     #[cold]

@@ -5,8 +5,8 @@
 use super::{
     bits::Cursor,
     code::{CODE_BITS_MAX, SMALL_MAX},
-    directory::Bucket,
-    kernel::Kernel,
+    directory::TrieBucket,
+    kernel::BitOps,
     marks::Marks,
     tables::{LEAF_BITS, LEAF_KEYS_MAX, NODE_BITS, SIZE_BITS, Tables},
 };
@@ -18,10 +18,10 @@ const DEPTH_MAX: usize = 64;
 /// Returns the rank of a key in its bucket. If the key is absent, the rank is arbitrary. `None` if
 /// the bits are not a trie.
 #[inline(always)]
-pub(super) fn rank<K: Kernel>(
+pub(super) fn rank<K: BitOps>(
     tables: &Tables,
     code: &[u8],
-    bucket: Bucket,
+    bucket: TrieBucket,
     key: u64,
 ) -> Option<u64> {
     if bucket.keys < 2 {
@@ -48,7 +48,7 @@ struct Root<'a> {
 }
 
 #[inline(always)]
-fn root<'a>(tables: &Tables, code: &'a [u8], bucket: Bucket, mut key: u64) -> Option<Root<'a>> {
+fn root<'a>(tables: &Tables, code: &'a [u8], bucket: TrieBucket, mut key: u64) -> Option<Root<'a>> {
     let mut cursor = Cursor::<false>::new(code, bucket.start);
     for _ in 0..DEPTH_MAX {
         let node = tables.node::<false>(bucket.keys, cursor.window(CODE_BITS_MAX)?);
@@ -62,7 +62,7 @@ fn root<'a>(tables: &Tables, code: &'a [u8], bucket: Bucket, mut key: u64) -> Op
 }
 
 #[inline(always)]
-fn descend<K: Kernel, const BACKWARD: bool>(
+fn descend<K: BitOps, const BACKWARD: bool>(
     tables: &Tables,
     mut cursor: Cursor<'_, BACKWARD>,
     mut keys: usize,
@@ -204,7 +204,7 @@ fn skip_large<const BACKWARD: bool>(
 pub(super) fn span(
     tables: &Tables,
     code: &[u8],
-    bucket: Bucket,
+    bucket: TrieBucket,
     key: u64,
     marks: &Marks,
 ) -> Option<Range<usize>> {

@@ -23,7 +23,7 @@
 
 use super::{
     code::KEYS_MAX,
-    kernel::{Kernel, SUMMED},
+    kernel::{BitOps, SUMMED},
 };
 
 /// Number of buckets in a superblock: their bytes and the superblock's own fields fill one cache
@@ -112,7 +112,7 @@ impl Scale {
 
 /// The keys and the code of a bucket, relative to the start of its epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Bucket {
+pub(super) struct TrieBucket {
     pub(super) first_rank: u64,
     pub(super) keys: usize,
     /// Start of the bucket's code, in bits; the next field is its end.
@@ -127,7 +127,7 @@ pub(super) struct Line<'a>(pub(super) &'a [u8; LINE_SIZE]);
 impl Line<'_> {
     /// Returns the bucket with this number, or `None` if the superblock is explicit.
     #[inline(always)]
-    pub(super) fn bucket<K: Kernel>(self, bucket: usize, scale: Scale) -> Option<Bucket> {
+    pub(super) fn bucket<K: BitOps>(self, bucket: usize, scale: Scale) -> Option<TrieBucket> {
         let (counts, _) = self.0.split_first_chunk::<SUMMED>()?;
         let (residuals, _) = self.0[RESIDUALS_OFFSET..].split_first_chunk::<SUMMED>()?;
         let bits = self.u32(BITS_OFFSET);
@@ -143,7 +143,7 @@ impl Line<'_> {
         let predicted = scale.predicted(before as u64);
         let start = i64::from(bits) + predicted + shift;
         let len = scale.predicted((before + keys) as u64) - predicted + residual;
-        Some(Bucket {
+        Some(TrieBucket {
             first_rank: (i64::from(self.u32(RANK_OFFSET)) + before) as u64,
             keys: keys.clamp(0, KEYS_MAX as i64) as usize,
             start: start as u64,
@@ -160,21 +160,26 @@ impl Line<'_> {
 
 /// A superblock before it is encoded: the number of keys and the code size of each bucket.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Shape {
+pub(super) struct Superblock {
     pub(super) keys: [u32; BUCKETS],
     pub(super) bits: [u32; BUCKETS],
 }
 
 /// Encodes the line of a superblock whose rank and code start at these places in their epoch;
 /// `None` if a number does not fit.
-pub(super) fn encode(shape: &Shape, rank: u64, bits: u64, scale: Scale) -> Option<[u8; LINE_SIZE]> {
+pub(super) fn encode(
+    superblock: &Superblock,
+    rank: u64,
+    bits: u64,
+    scale: Scale,
+) -> Option<[u8; LINE_SIZE]> {
     let mut line = [0; LINE_SIZE];
     let mut before = 0;
     for i in 0..BUCKETS {
-        let keys = u64::from(shape.keys[i]);
+        let keys = u64::from(superblock.keys[i]);
         let count = keys as i64 - i64::from(scale.bucket_size) + MIDDLE;
         let predicted = scale.predicted(before + keys) - scale.predicted(before);
-        let residual = i64::from(shape.bits[i]) - predicted + MIDDLE;
+        let residual = i64::from(superblock.bits[i]) - predicted + MIDDLE;
         line[i] = u8::try_from(count).ok()?;
         line[RESIDUALS_OFFSET + i] = u8::try_from(residual).ok()?;
         before += keys;

@@ -5,7 +5,7 @@
 pub(super) const SUMMED: usize = 32;
 
 /// Summing bytes and gathering bits.
-pub(super) trait Kernel {
+pub(super) trait BitOps {
     /// Returns the sum of the first `count` bytes; `count` is below [`SUMMED`].
     fn sum(bytes: &[u8; SUMMED], count: usize) -> u64;
 
@@ -16,7 +16,7 @@ pub(super) trait Kernel {
 /// The kernel that runs on every processor.
 pub(super) struct Portable;
 
-impl Kernel for Portable {
+impl BitOps for Portable {
     #[inline(always)]
     fn sum(bytes: &[u8; SUMMED], count: usize) -> u64 {
         const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
@@ -51,7 +51,7 @@ pub(super) use x86::V3;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86 {
-    use super::{Kernel, SUMMED};
+    use super::{BitOps, SUMMED};
     use std::arch::x86_64::{
         __m256i, _mm_add_epi64, _mm_cvtsi128_si64, _mm_unpackhi_epi64, _mm256_and_si256,
         _mm256_castsi256_si128, _mm256_extracti128_si256, _mm256_loadu_si256, _mm256_sad_epu8,
@@ -73,7 +73,7 @@ mod x86 {
         mask
     };
 
-    impl Kernel for V3 {
+    impl BitOps for V3 {
         #[inline(always)]
         fn sum(bytes: &[u8; SUMMED], count: usize) -> u64 {
             let mask = &MASK[SUMMED - count.min(SUMMED)..][..SUMMED];

@@ -5,10 +5,10 @@ use super::{
     code::CODING_LIMIT_MAX,
     decode,
     directory::{
-        Address, BUCKET_SIZE_MAX, Bucket, EPOCH, EPOCH_SIZE, EXPLICIT_SIZE, Explicit, HASH_SIZE,
-        LINE_SIZE, Line, Scale,
+        Address, BUCKET_SIZE_MAX, EPOCH, EPOCH_SIZE, EXPLICIT_SIZE, Explicit, HASH_SIZE, LINE_SIZE,
+        Line, Scale, TrieBucket,
     },
-    kernel::{Kernel, Portable, prefetch},
+    kernel::{BitOps, Portable, prefetch},
     marks::Marks,
     tables::Tables,
 };
@@ -167,7 +167,7 @@ impl Trie {
     }
 
     #[inline(always)]
-    fn bucket<K: Kernel>(&self, bytes: &[u8], address: Address) -> Option<Bucket> {
+    fn bucket<K: BitOps>(&self, bytes: &[u8], address: Address) -> Option<TrieBucket> {
         let line = self.line(bytes, address.superblock);
         let mut bucket = line.bucket::<K>(address.bucket, self.scale)?;
         let (rank, bits) = self.epochs[(address.superblock / EPOCH) as usize];
@@ -178,7 +178,7 @@ impl Trie {
     }
 
     #[inline(always)]
-    fn rank<K: Kernel>(&self, bytes: &[u8], address: Address) -> Option<u64> {
+    fn rank<K: BitOps>(&self, bytes: &[u8], address: Address) -> Option<u64> {
         let bucket = self.bucket::<K>(bytes, address)?;
         let code = &bytes[self.code.clone()];
         let rank = decode::rank::<K>(&self.tables, code, bucket, address.fraction)?;
@@ -186,7 +186,7 @@ impl Trie {
     }
 
     #[inline(always)]
-    fn rank_group<K: Kernel>(&self, bytes: &[u8], hashes: &[KeyHash], out: &mut Vec<Range<u64>>) {
+    fn rank_group<K: BitOps>(&self, bytes: &[u8], hashes: &[KeyHash], out: &mut Vec<Range<u64>>) {
         let code = &bytes[self.code.clone()];
         let mut addresses = [Address { superblock: 0, bucket: 0, fraction: 0 }; GROUP];
         let mut buckets = [None; GROUP];
@@ -196,7 +196,7 @@ impl Trie {
         }
         for (bucket, address) in buckets.iter_mut().zip(&addresses[..hashes.len()]) {
             *bucket = self.bucket::<K>(bytes, *address);
-            if let Some(Bucket { start, end, .. }) = *bucket {
+            if let Some(TrieBucket { start, end, .. }) = *bucket {
                 for bit in [start, end] {
                     if let Some(byte) = code.get(bit as usize / 8 + PADDING / 2) {
                         prefetch(byte);
@@ -205,7 +205,7 @@ impl Trie {
             }
         }
         for (i, hash) in hashes.iter().enumerate() {
-            let rank = buckets[i].and_then(|bucket: Bucket| {
+            let rank = buckets[i].and_then(|bucket: TrieBucket| {
                 let fraction = addresses[i].fraction;
                 let rank = decode::rank::<K>(&self.tables, code, bucket, fraction)?;
                 Some(bucket.first_rank.wrapping_add(rank).min(self.keys.saturating_sub(1)))

@@ -1,7 +1,7 @@
 use super::{
     bits::BitVec,
     code::{CODE_BITS_MAX, CodeBook, Direction, SMALL_MAX, Word, decode_rice},
-    kernel::{Kernel, Portable},
+    kernel::{BitOps, Portable},
     read::Machine,
     tables::Tables,
     *,
