@@ -35,7 +35,6 @@ mod stop;
 mod units;
 mod update;
 mod verify;
-mod verify_store;
 mod versions;
 
 use crate::failure::{Exit, Result};

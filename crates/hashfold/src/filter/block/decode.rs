@@ -1,7 +1,8 @@
 //! Decoding blocks: all fingerprints, or one.
 
 use super::{
-    Block, HEAD, kernel, low_mask,
+    kernel,
+    layout::{Block, HEAD, low_mask},
     portable::{self, PLACES, spread},
 };
 use crate::{

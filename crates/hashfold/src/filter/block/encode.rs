@@ -1,7 +1,8 @@
 //! Encoding fingerprints in blocks.
 
 use super::{
-    BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX, LOW_BITS_MAX, fold, kernel,
+    kernel,
+    layout::{BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX, LOW_BITS_MAX, fold},
     portable::{self, BucketMarks, Sizes},
 };
 use crate::{codec::put_varint, filter::machine::Wide, fingerprints::BatchSlice};

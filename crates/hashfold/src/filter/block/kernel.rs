@@ -1,8 +1,11 @@
 //! The inner loops of blocks with AVX-512: packing, decoding and finding fingerprints.
 
 #[cfg(not(target_arch = "x86_64"))]
-use super::Bytes;
-use super::{BLOCK_SIZE, Block, portable::Sizes};
+use super::layout::Bytes;
+use super::{
+    layout::{BLOCK_SIZE, Block},
+    portable::Sizes,
+};
 use crate::filter::machine::Wide;
 
 /// Words with the bits of all buckets, and one more.
@@ -19,7 +22,7 @@ pub(super) use x86::{bucket_start, decode, pack_wide};
 mod x86 {
     use super::{
         super::{
-            BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX, low_mask,
+            layout::{BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX, low_mask},
             portable::{bucket_start as bucket_start_anywhere, for_words},
         },
         Block, BucketWords, LOW_BITS_MAX, Sizes, Wide,

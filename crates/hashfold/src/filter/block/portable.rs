@@ -1,6 +1,6 @@
 //! The inner loops of blocks on any machine.
 
-use super::{BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX, low_mask};
+use super::layout::{BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX, low_mask};
 
 /// Bits of the buckets at most, and a bit more, in a round number.
 const BUCKET_MARKS: usize = 1 << 15;

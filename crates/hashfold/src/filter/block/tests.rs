@@ -1,7 +1,7 @@
 //! Blocks against the plain lists that went into them.
 
-use super::{super::machine::Wide, *};
-use crate::fingerprints::FingerprintBatch;
+use super::{super::machine::Wide, layout::*, *};
+use crate::{fingerprints::FingerprintBatch, io::Seal};
 use proptest::{collection::vec, prelude::*};
 
 /// With what the processor has, and without.

@@ -1,5 +1,6 @@
 //! `hashfold verify` of a store: checks versions, and repairs them from a copy.
 
+use super::{args::VerifyArgs, report::print_damage};
 use crate::{
     device,
     failure::{Exit, Failure, Result},
@@ -8,7 +9,6 @@ use crate::{
     progress::{Progress, Unit},
     stop::Stop,
     units,
-    verify::VerifyArgs,
 };
 use hashfold::{
     ErrorClass,
@@ -39,7 +39,7 @@ impl Found {
     }
 }
 
-pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
+pub(super) fn run(args: &VerifyArgs) -> Result<Exit> {
     let folder = &args.source.folder;
     let stop = Stop::on_signals()?;
     let mut found = Found::default();
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
         if error.class() != ErrorClass::Damage {
             return Err(error.into());
         }
-        args.print_damage(&[error])?;
+        print_damage(&[error], args.json)?;
         (found.problems, found.left) = (1, 1);
         return conclude(args, &found);
     }
@@ -79,7 +79,7 @@ fn mend(args: &VerifyArgs, found: &mut Found) -> Result<StoreWriter> {
     let (executor, version) = (device::executor(None), args.source.version);
     let mending = StoreWriter::mend(device::disk(), folder, copy, version, executor)?;
     let Mending { writer, report, current_from } = mending;
-    args.print_damage(&report.damage)?;
+    print_damage(&report.damage, args.json)?;
     found.add(&report);
     folder::note_unlisted(folder, &writer);
     let pointer = writer.pointer();
@@ -120,7 +120,7 @@ fn check_others(args: &VerifyArgs, checked: &[u64], found: &mut Found) -> Result
         if let Err(error) = info
             && !checked.contains(&number)
         {
-            args.print_damage(&[error])?;
+            print_damage(&[error], args.json)?;
             found.problems += 1;
             found.left += 1;
         }
@@ -150,7 +150,7 @@ fn check(
         (Some(writer), Some(other)) => writer.repair(number, other, &watch("repairing"))?,
         _ => verify()?,
     };
-    args.print_damage(&report.damage)?;
+    print_damage(&report.damage, args.json)?;
     found.versions.push(number);
     found.add(&report);
     if report.figures.mended > 0 {
