@@ -608,7 +608,7 @@ fn files_give_back_what_was_saved() {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
         for access in [Access::Cached, Access::Mapped, Access::Direct] {
             let view = QuotientView::open(&disk, &path, access).unwrap();
-            view.verify().unwrap();
+            assert!(view.verify().unwrap().is_sound());
             assert_eq!((view.id(), view.seed(), view.len()), (99, SEED, filter.len()));
             assert_eq!(view.count_key(b"often"), filter.count_key(b"often"));
             for i in (0..70_000_u64).step_by(7) {

@@ -30,6 +30,7 @@ mod scan;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod verify;
 
 pub use self::{
     filter::{QuotientFilter, QuotientView},
@@ -37,4 +38,5 @@ pub use self::{
     resize::BuildOptions,
     scan::Scan,
     storage::{InFile, Memory, Storage},
+    verify::QuotientFigures,
 };
