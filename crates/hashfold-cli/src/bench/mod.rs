@@ -9,6 +9,7 @@ mod pairs;
 #[cfg(feature = "columnar")]
 mod parquet;
 mod random;
+mod rows;
 mod store;
 mod table;
 

@@ -1,6 +1,6 @@
 //! Rows as a Parquet file.
 
-use super::input::{COLUMNS, row};
+use super::rows::{COLUMNS, row};
 use crate::failure::{Failure, Result};
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use parquet::{arrow::ArrowWriter, basic::Compression, file::properties::WriterProperties};
