@@ -27,7 +27,7 @@ const READ_UNIT_MAX: usize = 256 << 10;
 const MERGES_MIN: usize = 2;
 const MERGES_MAX: usize = 16;
 /// The memory that each merge should have if there are more than [`MERGES_MIN`], in bytes.
-const MERGE_SHARE: usize = 8 << 20;
+const MERGE_SHARE: usize = 12 << 20;
 /// Threads of an executor that merges leave to packing and flushing.
 const OTHER_THREADS: usize = 2;
 /// The minimum and the maximum of runs in RAM. Half of them are flushed together.
@@ -99,7 +99,7 @@ pub struct CascadeSettings {
     /// How runs are read.
     pub access: Access,
     /// The executor of all background jobs and of their reads and writes. One job packs, one flushes,
-    /// and merges use the other threads: two at least, and more where each has 8 MiB of memory.
+    /// and merges use the other threads: two at least, and more where each has 12 MiB of memory.
     pub executor: Arc<dyn Executor>,
     /// Clock of the backpressure that slows down insertions while background jobs are behind.
     pub clock: Arc<dyn Clock>,
@@ -231,7 +231,8 @@ mod tests {
     fn merges_are_as_many_as_threads_and_memory_allow() {
         check_merges(CASCADE_MEMORY_MIN, 40, 2);
         check_merges(256 << 20, 1, 2);
-        check_merges(256 << 20, 6, 4);
+        check_merges(256 << 20, 6, 3);
+        check_merges(512 << 20, 6, 4);
         check_merges(1 << 30, 12, 10);
         check_merges(1 << 40, 40, 16);
         assert_eq!(CascadeSettings::default().merge_shares().0, 1);
