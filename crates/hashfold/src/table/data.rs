@@ -275,11 +275,17 @@ fn decode(fields: &[u8], footer_start: u64) -> Result<(Layout, Totals)> {
         let expected = format!("{} in {body} bytes", body / layout.block_size as u64);
         return Err(Error::field("number of blocks", expected, totals.blocks));
     }
-    let entries_max =
-        totals.blocks * layout.payload() as u64 / layout.entry_size().unwrap_or(1) as u64;
+    let payload = totals.blocks * layout.payload() as u64;
+    let entries_max = payload / layout.entry_size().unwrap_or(1) as u64;
     if totals.entries > entries_max {
         let expected = format!("at most {entries_max} in {body} bytes");
         return Err(Error::field("number of entries", expected, totals.entries));
+    }
+    let Totals { key_bytes, value_bytes, .. } = totals;
+    if key_bytes.checked_add(value_bytes).is_none_or(|bytes| bytes > payload) {
+        let expected = format!("at most {payload} in {body} bytes");
+        let got = format!("{key_bytes} and {value_bytes}");
+        return Err(Error::field("bytes of keys and of values", expected, got));
     }
     Ok((layout, totals))
 }
