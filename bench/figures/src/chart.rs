@@ -137,7 +137,7 @@ impl ValueFormatter<f64> for Axis {
 pub struct Point {
     pub x: f64,
     pub y: f64,
-    /// Of the rounds, from the smallest to the largest y.
+    /// Smallest and largest y of the rounds.
     pub range: Option<(f64, f64)>,
     pub label: Option<String>,
     /// The label stands below the point, where curves that go up leave room.

@@ -90,7 +90,7 @@ impl Hashes {
         Ok(seconds / self.lookups.len() as f64 * 1e9)
     }
 
-    /// The same for lookups in batches.
+    /// Measures lookups in batches, in nanoseconds each.
     fn batch_ns(&self, index: &Indexed) -> Result<f64> {
         let mut wrong = 0;
         let mut out = Vec::with_capacity(BATCH);

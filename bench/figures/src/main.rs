@@ -69,7 +69,7 @@ struct Options {
     /// at the end.
     #[arg(long, global = true, default_value = "target", value_name = "DIR")]
     dir: PathBuf,
-    /// Of all keys, values and queries.
+    /// Seed of all keys, values and queries.
     #[arg(long, global = true, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// How often each time is taken.
@@ -87,7 +87,7 @@ impl Options {
         self.out.as_deref().unwrap_or(Path::new("results/ect"))
     }
 
-    /// The same, with another folder where none was asked for.
+    /// Returns these options, with another folder as the default.
     fn by_default_in(&self, folder: &str) -> Options {
         Options { out: Some(self.out.clone().unwrap_or_else(|| folder.into())), ..self.clone() }
     }
@@ -130,11 +130,11 @@ enum Command {
     VoldemortBuilds(StoreBuilds),
     /// The paper on cascade filters: insertions by time, with work in the background and inline.
     CascadeFig3(CascadeRuns),
-    /// The same: a quotient filter against a Bloom filter, in memory.
+    /// The paper on cascade filters: a quotient filter against a Bloom filter, in memory.
     CascadeQuotient(CascadeSlots),
-    /// The same: reads and lookups on the device.
+    /// The paper on cascade filters: reads and lookups on the device.
     CascadeLookups(CascadeKeys),
-    /// The same: what removals cost.
+    /// The paper on cascade filters: what removals cost.
     CascadeTombstones(CascadeKeys),
     /// Every figure and table.
     All,

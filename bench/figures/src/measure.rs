@@ -54,7 +54,7 @@ pub fn thread_seconds(work: impl FnOnce()) -> f64 {
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     pub wall: f64,
-    /// Of all threads of the process, user and system.
+    /// CPU time of all threads of the process, user and system, in seconds.
     pub cpu: f64,
 }
 

@@ -145,7 +145,7 @@ pub const CASCADE_MACHINE: &str = "Intel Xeon E5530 (4 cores, 2.4 GHz) booted wi
 /// Keys inserted into its cascade filter, 8.59 billion, and how fast.
 pub const CASCADE_KEYS: f64 = 8.59e9;
 pub const CASCADE_INSERTIONS_PER_S: f64 = 670e3;
-/// The same with a fourth bit for each element, for tombstones.
+/// Insertions a second with a fourth bit for each element, for tombstones.
 pub const CASCADE_TOMBSTONES_PER_S: f64 = 630e3;
 
 /// Its quotient filter against a Bloom filter, in memory, for the same number of elements and the

@@ -26,7 +26,7 @@ const BUCKET_KEYS_MAX: usize = 700;
 
 /// What is added to a figure: to its sheet and to its chart.
 struct Figure {
-    /// Of series, source, x and y.
+    /// Rows of series, source, x and y.
     sheet: Sheet,
     series: Vec<Series>,
 }

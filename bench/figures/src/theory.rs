@@ -59,7 +59,7 @@ impl Nodes {
         self.tries(|_| 1.0)
     }
 
-    /// The same for a sparse trie, in which subtries inside one block are left out.
+    /// The expected bits of a sparse trie, in which subtries inside one block are left out.
     ///
     /// The keys of a subtrie are neighbours, and its first key is equally likely at each place of
     /// its block of k: so m keys are spread over two blocks or more with probability
@@ -68,7 +68,7 @@ impl Nodes {
         self.tries(|keys| spread(keys, block))
     }
 
-    /// The same as if a subtrie's being spread over blocks did not depend on its parent's: too
+    /// The expected bits of a sparse trie if a subtrie's being spread over blocks did not depend on its parent's: too
     /// small, since a subtrie can only be coded where its parent is, which is counted twice.
     pub fn sparse_as_if_independent(&self, block: usize) -> Vec<f64> {
         let mut tries = vec![0.0; self.bits.len()];

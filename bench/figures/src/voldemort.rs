@@ -33,7 +33,7 @@ const REQUEST_COLUMNS: &[&str] = &[
 /// What the requests of one round took.
 struct Round {
     per_s: f64,
-    /// Of each request, in ascending order.
+    /// Time of each request in milliseconds, ascending.
     times_ms: Vec<f64>,
 }
 

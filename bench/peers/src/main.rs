@@ -1,4 +1,4 @@
-//! The same work done by Hashfold and by its peers, side by side: same keys, one process, rounds
+//! Work done by Hashfold and by its peers, side by side: same keys, one process, rounds
 //! interleaved, every answer checked before a time is reported.
 //!
 //! `peers index` compares the structures in memory, `peers dictionary` whole dictionaries on the
@@ -55,7 +55,7 @@ enum Command {
 /// What all commands take.
 #[derive(Args, Clone, Debug)]
 struct Common {
-    /// Of keys, values and queries.
+    /// Seed of keys, values and queries.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Each round runs every peer once.

@@ -14,7 +14,7 @@ use std::{
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     pub wall: Duration,
-    /// Of all threads of the process, user and system. The kernel's own threads, which write
+    /// CPU time of all threads of the process, user and system. The kernel's own threads, which write
     /// dirty pages back, are not in it.
     pub cpu: Duration,
     /// Fetched from the device.
@@ -104,7 +104,7 @@ pub fn disk_bytes(folder: &Path) -> Result<u64> {
     files(folder)?.iter().try_fold(0, |sum, file| Ok(sum + fs::metadata(file)?.blocks() * SECTOR))
 }
 
-/// The same for all that lies below a folder; a file with several names counts once.
+/// What all files below a folder take on the device, in bytes; a file with several names counts once.
 pub fn disk_bytes_below(folder: &Path) -> Result<u64> {
     fn add(folder: &Path, inodes: &mut HashMap<u64, u64>) -> Result<()> {
         for entry in fs::read_dir(folder)? {

@@ -9,7 +9,7 @@ use std::{fmt::Write as _, fs, path::Path};
 pub struct Column {
     /// With its unit at the end.
     pub name: &'static str,
-    /// Of the printed number.
+    /// Decimals of the printed number.
     pub decimals: usize,
 }
 

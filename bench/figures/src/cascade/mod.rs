@@ -23,13 +23,13 @@ use std::{path::Path, sync::Arc};
 
 /// By default the results are here.
 const FOLDER: &str = "results/cascade";
-/// Of the paper, section 3.
+/// False-positive rate of the filters in the paper, section 3.
 const ERROR_RATE: f64 = 0.0004;
 /// Keys that are handed over together.
 const BATCH: u64 = 4096;
 /// Memory of a filter in MiB, as in the paper.
 const MEMORY_MIB: usize = 256;
-/// The same if only the code is to be tried.
+/// Memory of a filter in MiB when only the code is tried.
 const TINY_MEMORY_MIB: usize = 16;
 
 /// The hash of a numbered key.

@@ -64,7 +64,7 @@ impl Keys {
         }
     }
 
-    /// Of the paper's filter, which all others are made for.
+    /// Returns the false-positive rate of the paper's filter, which sizes all others.
     fn error_rate(&self) -> f64 {
         self.all.len() as f64 / 2_f64.powi((self.log_slots + REMAINDER_BITS) as i32)
     }

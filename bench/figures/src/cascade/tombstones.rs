@@ -161,7 +161,7 @@ fn tell(
     Ok(Told { per_cpu_s: million(cpu), per_s: million(told.wall), bits_per_item })
 }
 
-/// Of the keys in order, the first ones were removed again; all others are in.
+/// Checks that the first keys, in order, were removed again, and that all others are in.
 fn check(options: &Options, filter: &mut CascadeFilter, removed: u64, inserted: u64) -> Result<()> {
     filter.merge()?;
     if removed == 0 {

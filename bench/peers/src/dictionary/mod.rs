@@ -137,7 +137,7 @@ trait Getter {
     /// Shows the value of `key` to `visit`, as number 0.
     fn get(&mut self, key: &Key, visit: &mut Visit<'_>) -> Result<()>;
 
-    /// The same for many keys, in any order.
+    /// Looks up many keys, in any order.
     fn get_many(&mut self, keys: &[Key], visit: &mut Visit<'_>) -> Result<()> {
         for (i, key) in keys.iter().enumerate() {
             self.get(key, &mut |_, value| visit(i, value))?;

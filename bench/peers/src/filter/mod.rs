@@ -32,7 +32,7 @@ pub struct Options {
 const REMAINDER_BITS: u32 = 9;
 /// Which part of the slots the keys fill.
 const LOAD: f64 = 0.88;
-/// The same for the paper's filter, whose clusters get long beyond.
+/// Share of the slots that keys fill in the paper's filter, whose clusters get long beyond.
 const PAPER_LOAD: f64 = 0.75;
 /// Keys that are handed over together.
 const BATCH: usize = 4096;

@@ -13,7 +13,7 @@ pub const DELETED: State = u8::MAX;
 /// Numbers of nights fit a [`State`].
 pub const NIGHTS_MAX: usize = DELETED as usize - 1;
 
-/// Of the changes of a night.
+/// Share of deletions in the changes of a night.
 const DELETIONS: f64 = 0.1;
 /// Values of a night are those of keys with larger numbers: this bit and those above it.
 const NIGHT_SHIFT: u32 = 40;

@@ -32,7 +32,7 @@ pub(super) fn peers() -> Vec<Box<dyn Peer>> {
 
 struct Hashfold(UpdateMode);
 
-/// Of a table's blocks.
+/// Size of a table's blocks, in bytes.
 const BLOCK_SIZE: usize = 4096;
 
 impl Peer for Hashfold {

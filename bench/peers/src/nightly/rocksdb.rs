@@ -118,7 +118,7 @@ struct Open {
     numbers: Mutex<Numbers>,
 }
 
-/// Of the folders that are there.
+/// Numbers of the folders that exist.
 #[derive(Clone, Copy, Debug, Default)]
 struct Numbers {
     live: u64,

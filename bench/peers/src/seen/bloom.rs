@@ -61,7 +61,7 @@ impl Peer for Mapped {
         options.keys_bloom
     }
 
-    /// Of a blocked filter with 16 bits a key and eight in a block of 256.
+    /// Returns the false-positive rate of a blocked filter with 16 bits a key, eight of them in a block of 256.
     fn error_max(&self) -> f64 {
         0.004
     }

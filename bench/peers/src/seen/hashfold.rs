@@ -14,7 +14,7 @@ use std::{
     thread::available_parallelism,
 };
 
-/// Of the paper.
+/// False-positive rate of the filters in the paper.
 const ERROR_RATE: f64 = 0.0004;
 
 pub(super) fn peers() -> Vec<Box<dyn Peer>> {

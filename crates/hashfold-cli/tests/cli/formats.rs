@@ -55,7 +55,7 @@ fn arrow_stream(batch: &RecordBatch) -> Vec<u8> {
     out.into_inner().unwrap()
 }
 
-/// The same rows out of a file, a gzip file, a zstd file, and out of a pipe.
+/// Builds from rows in a file, a gzip file, a zstd file and a pipe, and compares the tables.
 #[track_caller]
 fn check(format: &str, name: &str, bytes: &[u8], numbers_have_type: bool) {
     let work = Work::new();

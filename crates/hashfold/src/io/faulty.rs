@@ -1,6 +1,6 @@
 //! A disk that fails as planned: power cuts, refused calls, short reads, flipped bits.
 //!
-//! It remembers what is only written and what is synced, for bytes and for names:
+//! The disk remembers what is only written and what is synced, for bytes and for names:
 //!
 //! ```text
 //! write_at → unsynced writes ── sync ────────→ durable bytes of the file

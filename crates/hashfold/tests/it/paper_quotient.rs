@@ -239,7 +239,7 @@ impl PaperQuotient {
         all.all(|fingerprint| merged.insert(fingerprint)).then_some(merged)
     }
 
-    /// The same fingerprints in `2^quotient_bits` slots, each with what is left of the bits.
+    /// Returns a filter of these fingerprints in `2^quotient_bits` slots, each with what is left of the bits.
     pub(crate) fn resize(&self, quotient_bits: u32) -> Option<PaperQuotient> {
         let bits = self.quotient_bits + self.remainder_bits;
         let mut resized = PaperQuotient::new(quotient_bits, bits.checked_sub(quotient_bits)?);

@@ -2,7 +2,7 @@
 //! low bits side by side, and its high bits as the distances between them.
 //!
 //! A fingerprint's *low* part is its last `low_bits` bits, its *bucket* the others as a number.
-//! The same table stands in `docs/formats/filter.md`.
+//! This table also stands in `docs/formats/filter.md`.
 //!
 //! | offset | size | field        |                                                                 |
 //! |-------:|-----:|--------------|-----------------------------------------------------------------|

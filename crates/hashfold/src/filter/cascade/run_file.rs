@@ -1,7 +1,7 @@
 //! A run of fingerprints on flash.
 //!
 //! A framed file: blocks of 4096 bytes (see `filter::block`), then the index, then the footer.
-//! The same tables stand in `docs/formats/cascade.md`. The file's id is that of the filter plus the
+//! These tables also stand in `docs/formats/cascade.md`. The file's id is that of the filter plus the
 //! run's number, wrapping. The index:
 //!
 //! | field  | size |                                                                      |

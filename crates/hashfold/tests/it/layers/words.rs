@@ -42,11 +42,11 @@ fn public_names(text: &str) -> Vec<(usize, String)> {
 /// The braces around a token.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Body {
-    /// Of a `pub` enum.
+    /// The variants of a `pub` enum.
     Variants,
-    /// Of a variant of a `pub` enum.
+    /// The fields of a variant of a `pub` enum.
     Fields,
-    /// Of a `pub` trait.
+    /// The items of a `pub` trait.
     Trait,
     Other,
 }
