@@ -2,7 +2,7 @@
 # Builds the command, makes a table of 5440 Debian packages, and looks up some of them.
 # Usage: examples/quickstart.sh [FOLDER]        (default: target/packages)
 #
-# Needs Linux, Rust (https://rustup.rs) and a C compiler. Takes two to three minutes on two cores the first time.
+# Needs Linux, Rust (https://rustup.rs) and a C compiler. Takes one to two minutes on two cores the first time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 table=${1:-target/packages}
@@ -12,7 +12,7 @@ command -v cargo > /dev/null || fail "there is no Rust (cargo); install it from 
 command -v cc > /dev/null || fail "there is no C compiler (cc); on Debian: apt-get install build-essential"
 
 # Leaves out Parquet and Arrow, which double the time; `cargo install` includes them.
-echo "compiling the command: two to three minutes on two cores, the first time" >&2
+echo "compiling the command: one to two minutes on two cores, the first time" >&2
 cargo build --release --quiet --package hashfold-cli --no-default-features
 hashfold=${CARGO_TARGET_DIR:-target}/release/hashfold
 show() { printf '\n$ hashfold %s\n' "$*" && "$hashfold" "$@"; }
