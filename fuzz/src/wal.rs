@@ -5,7 +5,7 @@ use hashfold::{
     Seed,
     env::Env,
     io::{ALIGNMENT, Access, Disk, MemoryDisk, Seal, read_all},
-    wal::{Wal, WalFolder},
+    wal::{Segments, Wal, WalFolder},
 };
 use std::{
     path::Path,
@@ -14,15 +14,15 @@ use std::{
 
 const ID: u64 = 0x106;
 /// Bytes of a segment that anything is written to, and a few more.
-const USED: usize = 10 * ALIGNMENT;
-const HEAD_SIZE: usize = 24;
+pub(crate) const USED: usize = 10 * ALIGNMENT;
+pub(crate) const HEAD_SIZE: usize = 24;
 
 fn home(disk: Arc<MemoryDisk>) -> WalFolder {
     WalFolder { env: Env { disk, ..Env::system() }, folder: "".into(), seed: Seed(1), id: ID }
 }
 
 fn open(disk: &Arc<MemoryDisk>) -> hashfold::Result<Wal> {
-    Wal::open(home(disk.clone()), 1 << 20, 0, &mut |_| Ok(()))
+    Wal::open(home(disk.clone()), Segments::of_size(1 << 20), 0..0, &mut |_| Ok(()))
 }
 
 /// What is used of the segments of a log, with records of many sizes.
@@ -65,7 +65,7 @@ pub fn wal(bytes: &[u8]) {
         }
     }
     seal_header(content);
-    seal_batches(content, number as u64);
+    seal_batches(content, ID, number as u64);
     let disk = Arc::new(MemoryDisk::default());
     for (number, content) in all.iter().enumerate() {
         let file = disk.create(Path::new(&format!("wal-{number:010}")), Access::Cached);
@@ -77,7 +77,8 @@ pub fn wal(bytes: &[u8]) {
     }
 }
 
-fn seal_batches(segment: &mut [u8], epoch: u64) {
+/// Puts the right checksums into the batches of a segment, as far as they can be followed.
+pub(crate) fn seal_batches(segment: &mut [u8], file_id: u64, epoch: u64) {
     let mut offset = ALIGNMENT;
     while offset + ALIGNMENT <= segment.len() {
         let size: [u8; 4] = segment[offset + 4..offset + 8].try_into().expect("four bytes");
@@ -86,7 +87,7 @@ fn seal_batches(segment: &mut [u8], epoch: u64) {
             offset += ALIGNMENT;
             continue;
         };
-        Seal { number: (offset / ALIGNMENT) as u64, file_id: ID, epoch }.put(batch);
+        Seal { number: (offset / ALIGNMENT) as u64, file_id, epoch }.put(batch);
         offset += len.next_multiple_of(ALIGNMENT);
     }
 }

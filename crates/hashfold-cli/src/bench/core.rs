@@ -11,7 +11,7 @@ use hashfold::{
     Seed,
     env::Env,
     io::{ALIGNMENT, Access, BlockFile, Buffer, Disk, OsDisk},
-    wal::{Record, Wal, WalFolder, replay},
+    wal::{Record, Segments, Wal, WalFolder, replay},
     work::Threads,
 };
 use std::{path::Path, sync::Arc, thread};
@@ -60,7 +60,7 @@ fn rounds(bench: &CoreBench, threads: u64, each: u64) -> Result<Vec<Round>> {
     let counts = disk.counts.clone();
     let env = Env { disk: Arc::new(disk), executor: Arc::new(Threads::new(1)), ..Env::system() };
     let home = WalFolder { env, folder: bench.dir.clone(), seed: Seed(bench.seed), id: bench.seed };
-    let wal = Wal::open(home.clone(), SEGMENT_SIZE, 0, &mut |_| Ok(()))?;
+    let wal = Wal::open(home.clone(), Segments::of_size(SEGMENT_SIZE), 0..0, &mut |_| Ok(()))?;
     // The first segment is made before the time begins.
     wal.commit(wal.append(1, &payload(threads, 0))?)?;
     let mut bare = Bare::new(&bench.dir.join("bare"))?;
@@ -111,7 +111,7 @@ fn check(home: &WalFolder, threads: u64, each: u64) -> Result<()> {
         *i += 1;
         Ok(())
     };
-    replay(home, 0, take)?;
+    replay(home.files(), 0..0, take)?;
     let is_whole = next[..threads as usize].iter().all(|count| *count == each);
     ensure(is_right && is_whole, || format!("the log holds {next:?} records of each thread"))
 }

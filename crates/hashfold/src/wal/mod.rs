@@ -31,7 +31,7 @@ mod writer;
 pub use self::{
     batch::{PAYLOAD_SIZE_MAX, Record},
     reader::{Replayed, replay},
-    segment::WalFolder,
+    segment::{Segments, WalFiles, WalFolder},
     writer::{WAL_BYTES_MAX, Wal},
 };
 

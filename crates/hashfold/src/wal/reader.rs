@@ -9,7 +9,7 @@
 
 use super::{
     batch::{BATCH_SIZE_MAX, HEAD_SIZE, Head, Record, decode_records},
-    segment::{WalFolder, seal},
+    segment::{WalFiles, seal},
 };
 use crate::{
     error::{Error, ErrorClass, ErrorKind, Place, Result},
@@ -18,7 +18,7 @@ use crate::{
         frame::{FileKind, Header},
     },
 };
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 /// The result of reading a log.
 #[derive(Clone, Debug)]
@@ -32,21 +32,24 @@ pub struct Replayed {
     pub cut_off: Vec<u64>,
 }
 
-/// Reads the log in a folder, and calls `take` with the records that end after `from`, in order.
-/// The first record may begin before `from`. The log may be written at the same time, unless
-/// segments are truncated.
+/// Reads a log, and calls `take` with the records that end after `needed.start`, in order. The first
+/// record may begin before. `needed` are changes that the caller knows to be in the log: it may end
+/// anywhere, also before it starts, but only with it the loss of the last segment is noticed. The
+/// log may be written at the same time, unless segments are truncated.
 ///
 /// # Errors
-/// Damage, if durable changes from `from` on are missing or damaged.
+/// Damage, if durable changes from `needed.start` on, or some of the needed ones, are missing or
+/// damaged.
 pub fn replay(
-    home: &WalFolder,
-    from: u64,
+    files: WalFiles<'_>,
+    needed: Range<u64>,
     take: &mut dyn FnMut(Record<'_>) -> Result<()>,
 ) -> Result<Replayed> {
-    let mut found = Replayed { end: from, segments: Vec::new(), cut_off: Vec::new() };
+    let mut found = Replayed { end: needed.start, segments: Vec::new(), cut_off: Vec::new() };
     let mut cut_before = None;
     loop {
-        let (durable, cut) = pass(home, &mut found, take)?;
+        let (durable, cut) = pass(files, &mut found, take)?;
+        let durable = durable.max(needed.end);
         if durable <= found.end {
             return Ok(found);
         }
@@ -54,7 +57,7 @@ pub fn replay(
         if cut_before == Some(found.end) {
             let expected = format!("at least {durable}, which was on the device");
             let error = Error::field("end of the log", expected, found.end);
-            return Err(error.at(&cut.unwrap_or_else(|| Place::file(&home.folder))));
+            return Err(error.at(&cut.unwrap_or_else(|| Place::file(files.folder))));
         }
         cut_before = Some(found.end);
     }
@@ -63,24 +66,28 @@ pub fn replay(
 /// Goes through the log once, and shows what was not shown before. Returns up to where it was on the
 /// device, as far as batches say so, and where it is cut off.
 fn pass(
-    home: &WalFolder,
+    files: WalFiles<'_>,
     found: &mut Replayed,
     take: &mut dyn FnMut(Record<'_>) -> Result<()>,
 ) -> Result<(u64, Option<Place>)> {
     let (mut durable, mut cut) = (0, None);
     (found.segments, found.cut_off) = (Vec::new(), Vec::new());
-    for number in home.list()? {
-        let Some(mut segment) = SegmentReader::open(home, number)? else {
+    for number in files.list()? {
+        let Some(mut segment) = SegmentReader::open(files, number)? else {
             found.cut_off.push(number);
             continue;
         };
-        if segment.replay(&mut found.end, take)? {
-            cut = Some(segment.file.place().offset(segment.offset));
+        let is_valid = segment.replay(&mut found.end, take)?;
+        segment.look_behind()?;
+        if is_valid {
+            // Nothing is missing in one that was made ahead.
+            if segment.offset > ALIGNMENT as u64 || segment.durable > 0 || cut.is_none() {
+                cut = Some(segment.file.place().offset(segment.offset));
+            }
             found.segments.push((number, found.end));
         } else {
             found.cut_off.push(number);
         }
-        segment.look_behind()?;
         durable = durable.max(segment.durable);
     }
     Ok((durable, cut))
@@ -104,29 +111,29 @@ struct SegmentReader {
 
 impl SegmentReader {
     /// Opens a segment; `None` if a crash came before its header was written.
-    fn open(home: &WalFolder, number: u64) -> Result<Option<SegmentReader>> {
-        let file = home.env.disk.open(&home.path(number), Access::Cached)?;
+    fn open(files: WalFiles<'_>, number: u64) -> Result<Option<SegmentReader>> {
+        let file = files.disk.open(&files.path(number), Access::Cached)?;
         let mut segment = SegmentReader {
             size: file.size()?,
             file,
             number,
-            id: home.id,
+            id: files.id,
             offset: ALIGNMENT as u64,
             durable: 0,
             window: Buffer::zeroed(BATCH_SIZE_MAX),
             window_start: 0,
             window_len: 0,
         };
-        match segment.check_header(home) {
+        match segment.check_header(files) {
             Ok(()) => Ok(Some(segment)),
             Err(error) if error.class() == ErrorClass::Damage && segment.is_new()? => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    fn check_header(&self, home: &WalFolder) -> Result<()> {
+    fn check_header(&self, files: WalFiles<'_>) -> Result<()> {
         let header = Header::read(&*self.file, FileKind::Wal)?;
-        let fields = [("seed", home.seed.0, header.seed.0), ("file id", home.id, header.id)];
+        let fields = [("seed", files.seed.0, header.seed.0), ("file id", files.id, header.id)];
         for (what, expected, got) in fields {
             if expected != got {
                 let error = Error::new(ErrorKind::Mismatch { what, expected, got });

@@ -1,10 +1,11 @@
-//! The files of a log: preallocated segments of equal size.
+//! The files of a log: preallocated segments.
 
+use super::batch::BATCH_SIZE_MAX;
 use crate::{
     env::Env,
-    error::Result,
+    error::{Error, Result},
     io::{
-        ALIGNMENT, Access, BlockFile, Buffer, Seal,
+        ALIGNMENT, Access, BlockFile, Buffer, Disk, Seal,
         frame::{FileKind, Header},
     },
     key::Seed,
@@ -30,7 +31,61 @@ pub struct WalFolder {
     pub id: u64,
 }
 
+/// The files of a log, for a reader.
+#[derive(Clone, Copy, Debug)]
+pub struct WalFiles<'a> {
+    /// The disk that the log is on.
+    pub disk: &'a dyn Disk,
+    /// The folder, which exists.
+    pub folder: &'a Path,
+    /// Seed of the data set.
+    pub seed: Seed,
+    /// Id of the log.
+    pub id: u64,
+}
+
+/// Sizes and number of the segments of a log. A file system shows a segment at its full size from
+/// the beginning on, so a small log begins with small ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Segments {
+    /// Size of the first segment, and of the first one after [`Wal::rotate`](super::Wal::rotate), in
+    /// bytes. Each following segment is twice as large, up to [`Segments::size_max`].
+    pub first_size: u64,
+    /// Maximum size of a segment, in bytes.
+    pub size_max: u64,
+    /// Maximum number of obsolete segments that are kept to be recycled. The others are removed.
+    pub spares_max: usize,
+}
+
+impl Segments {
+    /// Returns segments of equal size, in bytes, two of which are kept to be recycled.
+    pub fn of_size(size: u64) -> Segments {
+        Segments { first_size: size, size_max: size, spares_max: 2 }
+    }
+
+    /// Refuses sizes that a segment cannot have.
+    pub(super) fn check(&self) -> Result<()> {
+        let least = (BATCH_SIZE_MAX + 2 * ALIGNMENT) as u64;
+        let is_valid = |size: u64| size >= least && size.is_multiple_of(ALIGNMENT as u64);
+        match [self.first_size, self.size_max].into_iter().find(|size| !is_valid(*size)) {
+            None => Ok(()),
+            Some(size) => {
+                let expected = format!("a multiple of {ALIGNMENT} from {least} on");
+                Err(Error::argument("size of a segment in bytes", expected, size))
+            }
+        }
+    }
+}
+
 impl WalFolder {
+    /// Returns the files of the log, for a reader.
+    pub fn files(&self) -> WalFiles<'_> {
+        let WalFolder { env, folder, seed, id } = self;
+        WalFiles { disk: &*env.disk, folder, seed: *seed, id: *id }
+    }
+}
+
+impl WalFiles<'_> {
     /// Returns the path of a segment.
     pub(super) fn path(&self, number: u64) -> PathBuf {
         self.folder.join(format!("{PREFIX}{number:010}"))
@@ -38,7 +93,7 @@ impl WalFolder {
 
     /// Returns the numbers of all segments, ascending.
     pub(super) fn list(&self) -> Result<Vec<u64>> {
-        let names = self.env.disk.list(&self.folder)?;
+        let names = self.disk.list(self.folder)?;
         let number = |name: &String| name.strip_prefix(PREFIX)?.parse().ok();
         let mut numbers: Vec<u64> = names.iter().filter_map(number).collect();
         numbers.retain(|&number| names.iter().any(|name| self.path(number).ends_with(name)));
@@ -50,9 +105,11 @@ impl WalFolder {
         Header::new(FileKind::Wal, self.seed, self.id)
     }
 
-    /// Removes a segment.
+    /// Removes a segment, unless it is gone.
     pub(super) fn remove(&self, number: u64) -> Result<()> {
-        self.env.disk.remove(&self.path(number))
+        let path = self.path(number);
+        let is_there = |_: &Error| self.disk.exists(&path).unwrap_or(true);
+        self.disk.remove(&path).or_else(|error| if is_there(&error) { Err(error) } else { Ok(()) })
     }
 }
 
@@ -83,7 +140,7 @@ impl Segment {
         size: u64,
         spare: Option<u64>,
     ) -> Result<Segment> {
-        let path = home.path(number);
+        let path = home.files().path(number);
         let file = match spare {
             Some(spare) => Segment::recycle(home, spare, &path, size)?,
             None => Segment::create(home, &path, size)
@@ -95,7 +152,7 @@ impl Segment {
     fn create(home: &WalFolder, path: &Path, size: u64) -> Result<Arc<dyn BlockFile>> {
         let file = home.env.disk.create(path, Access::Direct)?;
         let mut header = Buffer::zeroed(ALIGNMENT);
-        header.copy_from_slice(&home.header().encode());
+        header.copy_from_slice(&home.files().header().encode());
         file.write_at(0, &header)?;
         file.allocate(size)?;
         file.sync()?;
@@ -106,7 +163,7 @@ impl Segment {
     /// Renames an obsolete segment to another number. Its old batches are not valid any more,
     /// because their seals have the old number.
     fn recycle(home: &WalFolder, spare: u64, path: &Path, size: u64) -> Result<Arc<dyn BlockFile>> {
-        home.env.disk.rename(&home.path(spare), path)?;
+        home.env.disk.rename(&home.files().path(spare), path)?;
         home.env.disk.sync_folder(&home.folder)?;
         let file = home.env.disk.open_to_write(path, Access::Direct)?;
         if file.size()? < size {

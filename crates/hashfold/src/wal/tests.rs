@@ -50,7 +50,7 @@ fn append(wal: &Wal) -> Result<u64> {
 /// Checks that the log shows all records from `from` on, in order and once; returns its end.
 fn check_records(home: &WalFolder, from: u64) -> Result<u64> {
     let mut next = None;
-    let found = replay(home, from, &mut |found| {
+    let found = replay(home.files(), from..from, &mut |found| {
         let (count, payload) = record(found.seq);
         assert!(found.count == count && found.payload == payload, "record {}", found.seq);
         assert!(next.unwrap_or(found.seq) == found.seq && found.end() > from);
@@ -63,7 +63,7 @@ fn check_records(home: &WalFolder, from: u64) -> Result<u64> {
 }
 
 fn open(disk: &(impl Disk + Clone + 'static), from: u64) -> Result<Wal> {
-    Wal::open(home(disk), SEGMENT_SIZE, from, &mut |_| Ok(()))
+    Wal::open(home(disk), Segments::of_size(SEGMENT_SIZE), from..from, &mut |_| Ok(()))
 }
 
 /// The sequence numbers that a log must have kept.
@@ -263,6 +263,20 @@ fn a_lost_segment_is_damage_unless_it_is_not_needed() {
     segments.retain(|(_, batches)| !batches.is_empty());
     assert!(segments.len() > 2);
     // Of the last one nobody but the caller can know that it was there.
+    {
+        let (disk, _) = marked();
+        disk.remove(Path::new(&segments[segments.len() - 1].0)).unwrap();
+        let left = check_records(&home(&disk), 0).unwrap();
+        assert!(left < end);
+        let files = disk.list(Path::new("")).unwrap();
+        for needed in [0..left + 1, left..end] {
+            let opened =
+                Wal::open(home(&disk), Segments::of_size(SEGMENT_SIZE), needed, &mut |_| Ok(()));
+            assert_eq!(opened.unwrap_err().class(), ErrorClass::Damage);
+        }
+        assert_eq!(disk.list(Path::new("")).unwrap(), files);
+        assert_eq!(open(&disk, end).unwrap().end(), end);
+    }
     for (name, _) in &segments[..segments.len() - 1] {
         let (disk, _) = marked();
         disk.remove(Path::new(name)).unwrap();
@@ -277,7 +291,7 @@ fn a_lost_segment_is_damage_unless_it_is_not_needed() {
 fn logs_of_others_are_refused() {
     let (disk, _) = marked();
     for other in [WalFolder { seed: Seed(6), ..home(&disk) }, WalFolder { id: 78, ..home(&disk) }] {
-        let error = replay(&other, 0, &mut |_| Ok(())).unwrap_err();
+        let error = replay(other.files(), 0..0, &mut |_| Ok(())).unwrap_err();
         assert!(matches!(error.kind(), crate::error::ErrorKind::Mismatch { .. }), "{error}");
     }
 }
@@ -318,7 +332,7 @@ fn records_of_all_sizes_come_back_and_longer_ones_are_refused() {
     let error = wal.append(1, &vec![0; PAYLOAD_SIZE_MAX + 1]).unwrap_err();
     assert_eq!(error.class(), ErrorClass::Input, "{error}");
     let mut shown = sizes.iter();
-    let found = replay(&home(&disk), 10, &mut |record| {
+    let found = replay(home(&disk).files(), 10..10, &mut |record| {
         let size = *shown.next().unwrap();
         assert!(record.count == 2 && record.payload == vec![size as u8; size]);
         Ok(())
@@ -337,12 +351,17 @@ fn what_any_thread_committed_is_durable() {
     for executor in executors {
         let disk = FaultyDisk::new(FaultPlan::default());
         let env = Env { disk: Arc::new(disk.clone()), executor, ..Env::system() };
-        let wal = Wal::open(WalFolder { env, ..home(&disk) }, SEGMENT_SIZE, 0, &mut |_| Ok(()));
+        let wal = Wal::open(
+            WalFolder { env, ..home(&disk) },
+            Segments::of_size(SEGMENT_SIZE),
+            0..0,
+            &mut |_| Ok(()),
+        );
         let wal = wal.unwrap();
         let (committed, is_done) = (AtomicU64::new(0), AtomicBool::new(false));
         let check = |disk: &MemoryDisk, least: u64| {
             let mut next = 0;
-            let found = replay(&home(disk), 0, &mut |record| {
+            let found = replay(home(disk).files(), 0..0, &mut |record| {
                 assert_eq!(record.seq, next);
                 next = record.end();
                 Ok(())
@@ -386,7 +405,7 @@ fn a_reader_beside_a_writer_sees_all_that_was_committed() {
     let folder = TempDir::new().unwrap();
     let env = Env { executor: Arc::new(Threads::new(1)), ..Env::system() };
     let home = WalFolder { env, folder: folder.path().into(), seed: Seed(1), id: ID };
-    let wal = Wal::open(home.clone(), SEGMENT_SIZE, 0, &mut |_| Ok(()));
+    let wal = Wal::open(home.clone(), Segments::of_size(SEGMENT_SIZE), 0..0, &mut |_| Ok(()));
     let (wal, is_done) = (wal.unwrap(), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {

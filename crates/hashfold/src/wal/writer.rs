@@ -4,23 +4,21 @@ use super::{
     batch::{BATCH_SIZE_MAX, Batch, PAYLOAD_SIZE_MAX, Record},
     commit::{Commit, Commits, Gathered},
     reader::replay,
-    segment::{Segment, WalFolder},
+    segment::{Segment, Segments, WalFolder},
     sync::{Mutex, MutexGuard},
 };
 use crate::{
     error::{Error, ErrorKind, Place, Result},
-    io::{ALIGNMENT, BlockFile, Buffer, WriteQueue},
+    io::{BlockFile, Buffer, WriteQueue},
     work::Pending,
 };
-use std::{collections::VecDeque, mem, sync::Arc, thread, time::Duration};
+use std::{collections::VecDeque, mem, ops::Range, sync::Arc, thread, time::Duration};
 
 /// Maximum number of batches that are written in the background at once.
 const WRITES_MAX: usize = 4;
 /// Maximum memory of a log, in bytes: the batches in the background, the batch that a commit
 /// writes, and the batch that is being filled.
 pub const WAL_BYTES_MAX: usize = (WRITES_MAX + 2) * BATCH_SIZE_MAX;
-/// Maximum number of segments that are kept for recycling.
-const SPARES_MAX: usize = 2;
 /// Fraction of the time of the last write and sync that the next one may wait for threads to come
 /// back: 1 / `WAIT_PART`. Where syncs take long, larger batches are worth the wait.
 const WAIT_PART: u32 = 16;
@@ -28,16 +26,16 @@ const WAIT_PART: u32 = 16;
 /// A log that is being written. All calls may come from several threads at once.
 ///
 /// ```
-/// use hashfold::{Seed, env::Env, wal::{Wal, WalFolder}};
+/// use hashfold::{Seed, env::Env, wal::{Segments, Wal, WalFolder}};
 ///
 /// let home = WalFolder { env: Env::simulated(1), folder: "".into(), seed: Seed(1), id: 7 };
-/// let wal = Wal::open(home.clone(), 1 << 20, 0, &mut |_| Ok(()))?;
+/// let wal = Wal::open(home.clone(), Segments::of_size(1 << 20), 0..0, &mut |_| Ok(()))?;
 /// let end = wal.append(1, b"a change")?;
 /// wal.commit(end)?; // on the device now
 /// drop(wal);
 ///
 /// let mut seen = Vec::new();
-/// let wal = Wal::open(home, 1 << 20, 0, &mut |record| {
+/// let wal = Wal::open(home, Segments::of_size(1 << 20), 0..end, &mut |record| {
 ///     seen.push((record.seq, record.payload.to_vec()));
 ///     Ok(())
 /// })?;
@@ -48,8 +46,7 @@ const WAIT_PART: u32 = 16;
 #[derive(Debug)]
 pub struct Wal {
     home: Arc<WalFolder>,
-    /// Size of a segment, in bytes.
-    segment_size: u64,
+    segments: Segments,
     commits: Commits,
     log: Mutex<Log>,
 }
@@ -65,6 +62,8 @@ struct Log {
     /// The full batches that are being written. The queue also records every other failure.
     queue: WriteQueue,
     current: Option<Segment>,
+    /// Sequence number of the first change in the current segment.
+    segment_seq: u64,
     /// Number of the next segment.
     next_number: u64,
     /// The next segment, which is made ahead.
@@ -102,24 +101,21 @@ struct Round {
 }
 
 impl Wal {
-    /// Opens the log in a folder, or begins one, with segments of `segment_size` bytes. Calls
-    /// `take` with the existing records that end after `from`, as [`replay`] does. New records
-    /// follow them.
+    /// Opens the log in a folder, or begins one. Calls `take` with the existing records that end
+    /// after `needed.start`, as [`replay`] does. New records follow them, or begin at `needed.start`:
+    /// that may be after all existing ones, if the changes between are durable elsewhere.
     pub fn open(
         home: WalFolder,
-        segment_size: u64,
-        from: u64,
+        segments: Segments,
+        needed: Range<u64>,
         take: &mut dyn FnMut(Record<'_>) -> Result<()>,
     ) -> Result<Wal> {
-        let least = (BATCH_SIZE_MAX + 2 * ALIGNMENT) as u64;
-        if segment_size < least || !segment_size.is_multiple_of(ALIGNMENT as u64) {
-            let expected = format!("a multiple of {ALIGNMENT} from {least} on");
-            return Err(Error::argument("size of a segment in bytes", expected, segment_size));
-        }
-        let found = replay(&home, from, take)?;
+        segments.check()?;
+        let from = needed.start;
+        let found = replay(home.files(), needed, take)?;
         // No later segment may continue them. Their removal is durable when the first new segment
         // is.
-        found.cut_off.iter().try_for_each(|number| home.remove(*number))?;
+        found.cut_off.iter().try_for_each(|number| home.files().remove(*number))?;
         let numbers = found.cut_off.iter().chain(found.segments.iter().map(|(number, _)| number));
         let next_number = numbers.max().map_or(0, |number| number + 1);
         let log = Log {
@@ -128,6 +124,7 @@ impl Wal {
             round_time: Duration::ZERO,
             queue: WriteQueue::new(home.env.executor.clone(), WRITES_MAX),
             current: None,
+            segment_seq: found.end,
             next_number,
             next: None,
             unsynced: Vec::new(),
@@ -136,7 +133,7 @@ impl Wal {
         };
         let wal = Wal {
             home: Arc::new(home),
-            segment_size,
+            segments,
             commits: Commits::new(found.end),
             log: Mutex::new(log),
         };
@@ -147,6 +144,12 @@ impl Wal {
     /// Returns the sequence number after the last appended change.
     pub fn end(&self) -> u64 {
         self.log().batch.end
+    }
+
+    /// Returns the sequence number of the first change in the current segment, or of the next one.
+    /// If the log is known to reach beyond it, the loss of any segment is noticed.
+    pub fn segment_seq(&self) -> u64 {
+        self.log().segment_seq
     }
 
     /// Returns the sequence number after the last committed change.
@@ -227,17 +230,21 @@ impl Wal {
     }
 
     /// Drops the segments without changes from `seq` on, which are durable elsewhere.
+    ///
+    /// # Errors
+    /// A segment cannot be removed. The next call tries again.
     pub fn truncate(&self, seq: u64) -> Result<()> {
         let durable = self.commits.durable();
         let mut log = self.log();
-        while let Some((number, end)) = log.ended.pop_front_if(|ended| ended.1 <= seq) {
-            log.unsynced.retain(|segment| segment.number != number);
+        while let Some(&(number, end)) = log.ended.front().filter(|ended| ended.1 <= seq) {
             // A segment that is not durable may still be written to, so it must not be recycled.
-            if end <= durable && log.spares.len() < SPARES_MAX {
+            if end <= durable && log.spares.len() < self.segments.spares_max {
                 log.spares.push(number);
             } else {
-                self.home.remove(number)?;
+                self.home.files().remove(number)?;
             }
+            log.ended.pop_front();
+            log.unsynced.retain(|segment| segment.number != number);
         }
         Ok(())
     }
@@ -292,7 +299,9 @@ impl Wal {
 
     /// Makes the next segment.
     fn make(&self, log: &mut Log) -> impl FnOnce() -> Result<Segment> + Send + 'static {
-        let (home, size) = (self.home.clone(), self.segment_size);
+        let Segments { first_size, size_max, .. } = self.segments;
+        let size = log.current.as_ref().map_or(first_size, |current| 2 * current.size);
+        let (home, size) = (self.home.clone(), size.min(size_max));
         let (number, spare) = (log.next_number, log.spares.pop());
         move || Segment::make(&home, number, size, spare)
     }
@@ -335,6 +344,7 @@ impl Log {
     fn end_segment(&mut self) {
         if let Some(segment) = self.current.take() {
             self.ended.push_back((segment.number, self.batch.seq));
+            self.segment_seq = self.batch.seq;
             self.unsynced.extend((self.durable < self.batch.seq).then_some(segment));
         }
     }
@@ -342,7 +352,11 @@ impl Log {
 
 impl Drop for Wal {
     fn drop(&mut self) {
-        // The mark helps to tell damage from a crash. Errors cannot be returned from here.
+        // Errors cannot be returned from here. The mark helps to tell damage from a crash, and a
+        // segment that was made ahead and stays is an empty one.
         let _ = self.mark();
+        if let Some(Ok(unused)) = self.log().next.take().map(Pending::wait) {
+            let _ = self.home.files().remove(unused.number);
+        }
     }
 }
