@@ -1,9 +1,12 @@
 //! The files of a cascade filter, changed with right checksums, and a filter compared with a map.
 
-use crate::forge::{EDIT_SIZE, change_bytes, read_below, reframed, seal_header};
+use crate::{
+    forge::{EDIT_SIZE, change_bytes, read_below, reframed},
+    wal::{HEAD_SIZE, USED, seal_batches},
+};
 use hashfold::{
     Error, KeyHash, Result, Seed,
-    checksum::{crc32c, crc32c_append},
+    checksum::crc32c,
     filter::{
         Mode,
         cascade::{
@@ -119,39 +122,20 @@ fn seal_run(body: &mut [u8], blocks: usize, number: u64, fields: &mut [u8]) {
     fields[end - 4..end].copy_from_slice(&crc32c(index).to_le_bytes());
 }
 
-/// A log whose records are changed, with right checksums as far as the records can be followed.
+/// A log whose records are changed, with right checksums as far as the batches can be followed.
 pub fn filter_log(bytes: &[u8]) {
-    let disk = with_changed("log-", bytes, |content, number, edits| {
+    let disk = with_changed("wal-", bytes, |content, number, edits| {
+        content.truncate(USED);
         for edit in edits.chunks_exact(EDIT_SIZE) {
-            let record = content.len() / ALIGNMENT - 1;
-            let record = (1 + usize::from(edit[1]) % record) * ALIGNMENT;
-            match edit[0] % 8 {
-                0 => change_bytes(&mut content[8..32], edit),
-                1..5 => change_bytes(&mut content[record + 4..record + 32], edit),
-                5 | 6 => change_bytes(&mut content[ALIGNMENT..], edit),
-                _ => content.truncate(content.len().saturating_sub(512).max(2 * ALIGNMENT)),
+            let batch = (1 + usize::from(edit[1]) % (USED / ALIGNMENT - 1)) * ALIGNMENT;
+            match edit[0] % 4 {
+                0 => change_bytes(&mut content[batch + 4..batch + HEAD_SIZE], edit),
+                _ => change_bytes(&mut content[batch + HEAD_SIZE..batch + HEAD_SIZE + 16], edit),
             }
         }
-        seal_header(content);
-        seal_log(content, ID.wrapping_add(number));
+        seal_batches(content, ID, number);
     });
     disk.iter().for_each(use_filter);
-}
-
-fn seal_log(log: &mut [u8], id: u64) {
-    let mut offset = ALIGNMENT;
-    while offset + 32 <= log.len() {
-        let count = usize::try_from(number_at(log, offset + 24)).unwrap_or(usize::MAX);
-        let len = count.checked_mul(8).and_then(|len| len.checked_add(32));
-        let Some(record) = len.and_then(|len| log[offset..].get_mut(..len)) else {
-            offset += ALIGNMENT;
-            continue;
-        };
-        let sum = crc32c_append(crc32c(&record[4..]), &(offset as u64).to_le_bytes());
-        let sum = crc32c_append(sum, &id.to_le_bytes());
-        record[..4].copy_from_slice(&sum.to_le_bytes());
-        offset += record.len().next_multiple_of(ALIGNMENT);
-    }
 }
 
 /// A manifest whose attribute is changed, or is these bytes.

@@ -87,7 +87,7 @@ fn kind_by_names(disk: &dyn Disk, folder: &Path) -> Result<Option<Kind>> {
     if names.iter().any(|name| name == manifest::FIRST_NAME) {
         return Ok(None);
     }
-    if any("run", decimal) || any("log", decimal) {
+    if any("run", decimal) || any("wal", decimal) {
         return Ok(Some(Kind::Filter));
     }
     if any("data", id_and_generation) && any("index", id_and_generation) {

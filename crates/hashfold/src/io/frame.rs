@@ -10,7 +10,7 @@
 //! |      0 |    8 | magic    | `HASHFOLD`                                                     |
 //! |      8 |    2 | kind     | 1 manifest, 2 table data, 3 table index, 4 store version,      |
 //! |        |      |          | 5 current version, 6 block tree, 7 delta, 8 quotient filter,   |
-//! |        |      |          | 9 filter run, 10 filter log, 11 write-ahead log                |
+//! |        |      |          | 9 filter run, 11 write-ahead log                               |
 //! |     10 |    2 | version  | format version of that kind                                    |
 //! |     12 |    4 | zero     |                                                                |
 //! |     16 |    8 | seed     | that the keys of the data set are hashed with                  |
@@ -70,8 +70,6 @@ pub enum FileKind {
     Delta,
     /// A run of a cascade filter: fingerprints.
     FilterRun,
-    /// A segment of the write-ahead log of a cascade filter.
-    FilterLog,
     /// A quotient filter.
     Quotient,
     /// A segment of a write-ahead log.
@@ -79,7 +77,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    const ALL: [FileKind; 11] = [
+    const ALL: [FileKind; 10] = [
         FileKind::Manifest,
         FileKind::TableData,
         FileKind::TableIndex,
@@ -88,7 +86,6 @@ impl FileKind {
         FileKind::Tree,
         FileKind::Delta,
         FileKind::FilterRun,
-        FileKind::FilterLog,
         FileKind::Quotient,
         FileKind::Wal,
     ];
@@ -103,7 +100,6 @@ impl FileKind {
             FileKind::Tree => 6,
             FileKind::Delta => 7,
             FileKind::FilterRun => 9,
-            FileKind::FilterLog => 10,
             FileKind::Quotient => 8,
             FileKind::Wal => 11,
         }
@@ -120,7 +116,6 @@ impl FileKind {
             FileKind::Tree => "block tree",
             FileKind::Delta => "delta",
             FileKind::FilterRun => "filter run",
-            FileKind::FilterLog => "filter log",
             FileKind::Quotient => "quotient filter",
             FileKind::Wal => "write-ahead log",
         }

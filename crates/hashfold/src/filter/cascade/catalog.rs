@@ -9,9 +9,8 @@
 //! | last        |    8 | the largest fingerprint                                            |
 //! | capacity    |    8 | number of keys that the filter was created for                     |
 //! | seq         |    8 | sequence number of the last change that the runs hold              |
+//! | logged      |    8 | sequence number of the last change known to be durable in the log, or 0 |
 //! | next_number |    … | number of the next file                                            |
-//! | first_log   |    … | the number of the first log that holds what the runs do not        |
-//! | logged      |    … | the number of the last log that is known to hold durable changes, or 0 |
 //! | epochs      |    … | count, then for each, the newest first: number (…), uppers, shards |
 //! | uppers      |    … | count, then for each, the newest first: run (…), tier (1), ranges  |
 //! | ranges      |    … | count, then for each, ascending: first (8), last (8)               |
@@ -177,9 +176,8 @@ pub(super) struct Catalog<R> {
     pub(super) epochs: Vec<Epoch<R>>,
     pub(super) seq: u64,
     pub(super) next_number: u64,
-    pub(super) first_log: u64,
-    /// The number of the last log that is known to hold durable changes: it is there, unless it is
-    /// below `first_log`.
+    /// Sequence number of the last change that is known to be durable in the log, where it is unless
+    /// runs hold it. 0 while no change is acknowledged that is only in a log.
     pub(super) logged: u64,
     /// How often a manifest was published.
     pub(super) generation: u64,
@@ -191,7 +189,7 @@ pub(super) type View = Catalog<Arc<RunFile>>;
 impl<R> Catalog<R> {
     pub(super) fn new() -> Catalog<R> {
         let epochs = vec![Epoch::new(0)];
-        Catalog { epochs, seq: 0, next_number: 1, first_log: 1, logged: 0, generation: 0 }
+        Catalog { epochs, seq: 0, next_number: 1, logged: 0, generation: 0 }
     }
 
     /// All runs, the newest epoch first.
@@ -215,8 +213,8 @@ impl<R> Catalog<R> {
             }
             epochs.push(new);
         }
-        let Catalog { seq, next_number, first_log, logged, generation, .. } = *self;
-        Ok(Catalog { epochs, seq, next_number, first_log, logged, generation })
+        let Catalog { seq, next_number, logged, generation, .. } = *self;
+        Ok(Catalog { epochs, seq, next_number, logged, generation })
     }
 }
 
@@ -241,12 +239,10 @@ impl View {
 
 fn encode(state: &View, identity: &Identity) -> Vec<u8> {
     let mut out = vec![if identity.mode == Mode::Set { 1 } else { 2 }];
-    for field in [identity.universe.last(), identity.capacity, state.seq] {
+    for field in [identity.universe.last(), identity.capacity, state.seq, state.logged] {
         out.extend(field.to_le_bytes());
     }
     put_varint(&mut out, state.next_number);
-    put_varint(&mut out, state.first_log);
-    put_varint(&mut out, state.logged);
     put_varint(&mut out, state.epochs.len() as u64);
     for epoch in &state.epochs {
         put_varint(&mut out, epoch.number);
@@ -285,14 +281,12 @@ pub(super) fn decode(manifest: &Manifest) -> Result<(Identity, Catalog<u64>)> {
     let last = fields.u64()?;
     let universe = Universe::with_size(u128::from(last) + 1)
         .map_err(|_| Error::field("largest fingerprint", "at least 1", last))?;
-    let (capacity, seq) = (fields.u64()?, fields.u64()?);
-    let (next_number, first_log) = (fields.varint()?, fields.varint()?);
-    let logged = fields.varint()?;
+    let (capacity, seq, logged) = (fields.u64()?, fields.u64()?, fields.u64()?);
+    let next_number = fields.varint()?;
     let counters = [
         ("sequence number", seq),
         ("number of the next file", next_number),
-        ("number of the first log", first_log),
-        ("number of the last log", logged),
+        ("last change known to be in the log", logged),
         ("generation", manifest.generation),
     ];
     counters.into_iter().try_for_each(|(what, got)| check_counter(what, got))?;
@@ -315,7 +309,7 @@ pub(super) fn decode(manifest: &Manifest) -> Result<(Identity, Catalog<u64>)> {
     }
     let Manifest { seed, id, generation, .. } = *manifest;
     let identity = Identity { seed, id, mode, capacity, universe };
-    Ok((identity, Catalog { epochs, seq, next_number, first_log, logged, generation }))
+    Ok((identity, Catalog { epochs, seq, next_number, logged, generation }))
 }
 
 /// Refuses a counter that is about to overflow.

@@ -45,6 +45,8 @@ pub(super) struct Shared {
     pub(super) packing: Packing,
     pub(super) ram_runs: RamRuns,
     pub(super) merging: Merging,
+    /// Sequence number of the last change that is known to be durable in the log; 0 if none is.
+    pub(super) logged: u64,
 }
 
 /// The progress of background jobs.
@@ -65,7 +67,7 @@ impl Core {
         (view, budget): (View, Arc<MemoryBudget>),
     ) -> Core {
         let shares = settings.shares(identity.mode, identity.universe);
-        let view = Arc::new(view);
+        let (logged, view) = (view.logged, Arc::new(view));
         let executor = settings.executor.clone();
         let publisher = Publisher::new(folder, identity, executor, view.clone());
         let (packing, ram_runs) = (Packing::new(), RamRuns::new());
@@ -77,7 +79,7 @@ impl Core {
             shares,
             publisher,
             jobs: Arc::default(),
-            shared: Mutex::new(Shared { view, packing, ram_runs, merging }),
+            shared: Mutex::new(Shared { view, packing, ram_runs, merging, logged }),
             changed: Condvar::new(),
             progress: Progress::default(),
         }

@@ -341,7 +341,7 @@ fn counts(filter: &CascadeFilter) -> Result<Vec<u64>> {
 fn check_files(disk: &Arc<dyn Disk>, filter: &CascadeFilter, logs_max: usize, moment: &str) {
     let names = disk.list(folder()).unwrap();
     let stats = filter.stats();
-    let logs = names.iter().filter(|name| name.starts_with("log-")).count();
+    let logs = names.iter().filter(|name| name.starts_with("wal-")).count();
     assert!(logs <= logs_max, "{moment}: {names:?}");
     let runs = (stats.upper_runs + stats.shards) as usize;
     assert_eq!(names.len(), 1 + runs + logs, "{moment}: {names:?}");

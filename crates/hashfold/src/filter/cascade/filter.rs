@@ -6,28 +6,27 @@ use super::{
     flush,
     jobs::JobKind,
     key_range::KeyRange,
-    logs::Logs,
+    logs,
     lookup::{Answers, Sources, look_up},
     memtable::{Change, Memtable},
     merges,
     options::{CascadeOptions, CascadeSettings, Shares},
     ordered::PIECE_MAX,
     packing::Immutable,
-    ram_runs::{End, FlushWhen, RamRuns},
+    ram_runs::{FlushWhen, RamRuns},
     rate_limit::RateLimit,
     recovery,
     snapshot::Snapshot,
     stats::CascadeStats,
-    wal,
     write::write_run,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     filter::Mode,
     fingerprints::{Checked, Fingerprints, Universe, check_alike},
-    folder::LockedFolder,
     io::Disk,
     key::{KeyHash, Seed},
+    wal::Wal,
     work::Watch,
 };
 use std::{fmt, mem, path::Path, sync::Arc};
@@ -48,7 +47,10 @@ pub struct CascadeFilter {
     seq: u64,
     /// Sequence number of the last change before the memtable.
     before: u64,
-    logs: Logs,
+    /// The log; `None` if there is to be none, and after a failure of it until runs hold all changes.
+    wal: Option<Wal>,
+    /// Memory for a record of the log.
+    record: Vec<u8>,
     rate_limit: RateLimit,
     hashes: Vec<u64>,
 }
@@ -85,12 +87,13 @@ impl CascadeFilter {
 
     pub(super) fn start(core: Arc<Core>) -> Result<CascadeFilter> {
         let view = core.view();
-        let (seq, first_log) = (view.seq, view.first_log);
+        let seq = view.seq;
         let mut filter = CascadeFilter {
             active: Memtable::new(core.identity.mode, core.shares.slots),
             seq,
             before: seq,
-            logs: Logs::new(first_log, seq),
+            wal: None,
+            record: Vec::new(),
             rate_limit: RateLimit::default(),
             hashes: Vec::new(),
             core,
@@ -100,23 +103,15 @@ impl CascadeFilter {
         Ok(filter)
     }
 
-    /// Replays log records that are newer than the manifest.
+    /// Replays log records that are newer than the manifest, and makes runs of them.
     fn replay(&mut self) -> Result<()> {
         let core = self.core.clone();
-        let view = core.view();
-        let LockedFolder { disk, path, .. } = core.publisher.folder();
-        let logs = recovery::logs(&**disk, path, &view)?;
-        let Some(&last) = logs.last() else { return Ok(()) };
-        let Identity { seed, id, .. } = core.identity;
-        // A flush meanwhile leaves the logs there: the first one stays the first.
-        let before = self.seq;
-        let take = &mut |change, hashes: &[u64]| self.apply_replayed(change, hashes);
-        wal::replay(&**disk, path, &logs, (seed, id), before, take)?;
+        let wal = logs::open(&core, &mut |change, hashes| self.apply_replayed(change, hashes))?;
         self.flush()?;
-        self.logs = Logs::new(last + 1, self.seq);
-        if core.view().first_log <= last {
-            let change = |view: &View| Some(View { first_log: last + 1, ..view.clone() });
-            core.publish(&[], change, |_| {})?;
+        wal.truncate(self.seq)?;
+        self.wal = core.settings.wal.then_some(wal);
+        if self.wal.is_none() && core.view().logged > 0 {
+            self.note_logged(0)?;
         }
         Ok(())
     }
@@ -269,11 +264,12 @@ impl CascadeFilter {
             self.make_room()?;
             self.open_log()?;
             let (now, later) = hashes.split_at(hashes.len().min(self.active.free()));
-            let logged = self.logs.append(change, now);
+            let wal = self.wal.as_ref();
+            let logged = wal.map(|wal| logs::append(wal, change, now, &mut self.record));
             // Also if the log fails: changes that it may hold must not come back after a crash
             // without having been applied.
             self.take(change, now);
-            logged?;
+            logged.unwrap_or(Ok(())).inspect_err(|_| self.wal = None)?;
             hashes = later;
         }
         Ok(())
@@ -301,19 +297,18 @@ impl CascadeFilter {
         // While the memtable before it is being packed, it takes more than it should.
         let is_due = self.active.is_due() && !self.core.let_pack_go_first();
         if is_due || self.active.free() == 0 {
-            self.freeze(false)?;
+            self.freeze()?;
             self.rate_limit.set(&self.core)?;
         }
         Ok(())
     }
 
-    /// Starts to pack the memtable in the background, and continues with an empty one, perhaps in
-    /// another log.
+    /// Starts to pack the memtable in the background, and continues with an empty one.
     ///
     /// # Errors
     /// If there is no memory for another memtable because runs in RAM cannot be flushed. No change is lost,
     /// and the memtable stays.
-    fn freeze(&mut self, ends_log: bool) -> Result<()> {
+    fn freeze(&mut self) -> Result<()> {
         self.finish_pack()?;
         // An empty memtable may have taken changes that cancelled each other out.
         if self.seq == self.before {
@@ -325,12 +320,18 @@ impl CascadeFilter {
         let new = spare.unwrap_or_else(|| Memtable::new(self.mode(), core.shares.slots));
         let memtable = Arc::new(mem::replace(&mut self.active, new));
         self.before = self.seq;
-        let next_log = self.logs.end_table(core, ends_log);
-        let end = End { seq: self.seq, next_log };
-        let queued = core.change(|shared| shared.packing.queue(Immutable { memtable, end }));
+        let seq = self.seq;
+        let queued = core.change(|shared| shared.packing.queue(Immutable { memtable, seq }));
         debug_assert!(queued, "no other memtable is immutable");
         flush::start_pack(core);
+        self.truncate_log();
         Ok(())
+    }
+
+    /// Drops the segments of the log that hold nothing but what runs hold.
+    fn truncate_log(&self) {
+        // What cannot be removed now is removed by the next call.
+        let _ = self.wal.as_ref().map(|wal| wal.truncate(self.core.view().seq));
     }
 
     /// Waits until there is no immutable memtable. A packing that failed is tried once more.
@@ -376,16 +377,15 @@ impl CascadeFilter {
         if is_done { Ok(()) } else { Err(error.unwrap_or_else(unknown)) }
     }
 
-    /// Continues with a new log, if there is to be one and there is none.
+    /// Opens the log again, if there is to be one and it has failed.
     fn open_log(&mut self) -> Result<()> {
-        if !self.core.settings.wal || self.logs.is_open() {
+        if !self.core.settings.wal || self.wal.is_some() {
             return Ok(());
         }
-        if self.logs.has_gap() || self.seq != self.before {
-            // Nothing is acknowledged in a log while earlier changes may be lost.
-            self.flush()?;
-        }
-        self.logs.open(&self.core, self.seq)
+        // Nothing is acknowledged in a log while earlier changes may be lost.
+        self.flush()?;
+        self.wal = Some(logs::open(&self.core, &mut |_, _| Ok(()))?);
+        Ok(())
     }
 
     /// Returns the sequence number of the last change. Each key of a batch counts as one change.
@@ -396,7 +396,8 @@ impl CascadeFilter {
     /// Returns the sequence number of the last durable change: all changes up to it survive a power
     /// cut.
     pub fn durable_seq(&self) -> u64 {
-        self.core.view().seq.max(self.logs.synced())
+        let shared = self.core.shared();
+        shared.view().seq.max(shared.logged)
     }
 
     /// Waits until all changes are durable in runs.
@@ -404,13 +405,16 @@ impl CascadeFilter {
     /// # Errors
     /// Errors of writing, such as a full disk. No change is lost, and the next call tries again.
     pub fn flush(&mut self) -> Result<()> {
-        self.freeze(true)?;
+        self.freeze()?;
         self.finish_pack()?;
         self.core.change(|shared| shared.ram_runs.flush_when(FlushWhen::Now));
         let flushed = self.finish_flush(|runs, _| runs.is_empty());
         self.core.change(|shared| shared.ram_runs.flush_when(FlushWhen::HalfFull));
         flushed?;
-        self.logs.forget_all();
+        if self.wal.as_ref().is_some_and(|wal| wal.rotate().is_err()) {
+            self.wal = None;
+        }
+        self.truncate_log();
         Ok(())
     }
 
@@ -419,24 +423,35 @@ impl CascadeFilter {
     /// # Errors
     /// The errors of [`CascadeFilter::flush`].
     pub fn sync(&mut self) -> Result<()> {
-        let durable = self.core.view().seq;
-        self.logs.forget(durable);
-        if durable == self.seq || (self.logs.sync(self.seq) && self.note_log().is_ok()) {
+        self.truncate_log();
+        if self.core.view().seq == self.seq {
             return Ok(());
+        }
+        match self.wal.as_ref().map(|wal| self.sync_log(wal)) {
+            Some(Ok(())) => return Ok(()),
+            Some(Err(_)) => self.wal = None,
+            None => {}
         }
         // Runs do instead.
         self.flush()
     }
 
-    /// Records in the manifest that the last log holds durable changes, so that its loss is
-    /// noticed.
-    fn note_log(&mut self) -> Result<()> {
-        let last = self.logs.last();
-        if self.core.view().logged >= last {
-            return Ok(());
+    /// Waits until all changes are durable in the log. Records in the manifest that the current
+    /// segment holds some, so that its loss is noticed.
+    fn sync_log(&self, wal: &Wal) -> Result<()> {
+        wal.commit(self.seq)?;
+        self.core.change(|shared| shared.logged = self.seq);
+        let view = self.core.view();
+        if view.logged <= view.seq.max(wal.segment_seq()) {
+            self.note_logged(self.seq)?;
         }
-        let change = |view: &View| Some(View { logged: last, ..view.clone() });
-        self.core.publish(&[], change, |_| {}).map(|_| ())
+        wal.mark()
+    }
+
+    /// Records in the manifest up to which change the log is durable.
+    fn note_logged(&self, logged: u64) -> Result<()> {
+        let change = |view: &View| Some(View { logged, ..view.clone() });
+        self.core.publish(&[], change, |shared| shared.logged = logged).map(|_| ())
     }
 
     /// Merges all runs into the last level, where each lookup takes one device read. Waits until
@@ -567,7 +582,8 @@ impl Drop for CascadeFilter {
         });
         // The executor and the lock of the folder are dropped here, not on a thread of the executor.
         self.core.finish_jobs();
-        self.core.publisher.drop_logs(self.logs.take_unused());
+        // While the folder is locked: the log writes a mark.
+        self.wal = None;
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) fn start_pack(core: &Arc<Core>) {
 }
 
 /// Packs a memtable, and replaces it by the run.
-fn pack(core: &Core, Immutable { memtable, end }: Immutable) -> Result<()> {
+fn pack(core: &Core, Immutable { memtable, seq }: Immutable) -> Result<()> {
     let mut scan = memtable.scan(core.identity.seed, core.identity.universe);
     let spare = core.change(|shared| shared.ram_runs.take_spare());
     let run = match spare {
@@ -46,7 +46,7 @@ fn pack(core: &Core, Immutable { memtable, end }: Immutable) -> Result<()> {
         }
     };
     drop(scan);
-    let run = RamRun { run: Arc::new(run), end };
+    let run = RamRun { run: Arc::new(run), seq };
     let packed = core.change(|shared| {
         shared.ram_runs.push(run);
         shared.packing.packed()
@@ -85,7 +85,7 @@ fn flush_all(core: &Arc<Core>) {
 
 /// Writes runs in RAM as one run file.
 fn flush(core: &Core, runs: Vec<RamRun>) -> Result<()> {
-    let Some(end) = runs.first().map(|newest| newest.end) else { return Ok(()) };
+    let Some(seq) = runs.first().map(|newest| newest.seq) else { return Ok(()) };
     let items = runs.iter().map(|it| it.run.len()).sum();
     let all = runs.iter().map(|it| it.run.scan()).collect();
     let mut merge =
@@ -95,7 +95,7 @@ fn flush(core: &Core, runs: Vec<RamRun>) -> Result<()> {
     let made: Vec<u64> = run.iter().map(|run| run.number()).collect();
     let change = |view: &View| {
         let mut view = view.clone();
-        (view.seq, view.first_log) = (end.seq, end.next_log);
+        (view.seq, view.logged) = (seq, core.shared().logged);
         let ranges = KeyRange::all(core.identity.universe).into();
         view.epochs[0].uppers.splice(0..0, run.map(|run| Upper { run, tier: 0, ranges }));
         Some(view)

@@ -1,132 +1,112 @@
-//! The logs of an open filter: the current one, and full ones before it.
+//! The filter's write-ahead log: changes as records of a [`Wal`].
 //!
-//! A full memtable does not end its log: a log takes the changes of several. A log that is long
-//! enough is followed by the next one, which was made in the background. Only [`Logs::sync`] waits
-//! for the device; it syncs the logs in the order in which they were written.
+//! A record counts as many changes as it has hashes. Its payload; the same table stands in
+//! `docs/formats/cascade.md`:
+//!
+//! | field  | size | meaning                                        |
+//! |--------|-----:|------------------------------------------------|
+//! | change |    1 | 1 insertions, 2 removals                       |
+//! | hashes |  8 n | the high 64 bits of each, in the order applied |
 
 use super::{
+    catalog::{Catalog, Identity},
     core::Core,
     memtable::Change,
-    wal::{self, Wal},
 };
-use crate::{error::Result, work::Pending};
+use crate::{
+    env::Env,
+    error::{Error, Result},
+    folder::LockedFolder,
+    io::Disk,
+    wal::{self, PAYLOAD_SIZE_MAX, Record, Segments, Wal, WalFiles, WalFolder},
+};
+use std::{ops::Range, path::Path};
 
-/// A log that is so long is followed by another one, in bytes.
-const LOG_SIZE: u64 = if cfg!(test) { 10 << 10 } else { 64 << 20 };
+/// The segments of the log: the log of a filter with few keys takes 1 MiB. None is recycled, so a
+/// filter that was flushed has no log.
+const SEGMENTS: Segments = Segments {
+    first_size: if cfg!(test) { 20 << 10 } else { 1 << 20 },
+    size_max: if cfg!(test) { 20 << 10 } else { 64 << 20 },
+    spares_max: 0,
+};
+/// Maximum number of hashes in a record.
+const HASHES_MAX: usize = (PAYLOAD_SIZE_MAX - 1) / 8;
 
-#[derive(Debug)]
-pub(super) struct Logs {
-    current: Option<Wal>,
-    /// The full logs that may not be durable, oldest first.
-    full: Vec<Wal>,
-    /// The log after the current one, which is being made.
-    next: Option<Pending<Result<Wal>>>,
-    /// The number of the next log.
-    number: u64,
-    /// Sequence number of the last change that durable logs hold, if runs do not.
-    synced: u64,
-}
-
-impl Logs {
-    /// None yet; the first one gets this number, when so many changes were told.
-    pub(super) fn new(number: u64, seq: u64) -> Logs {
-        Logs { current: None, full: Vec::new(), next: None, number, synced: seq }
-    }
-
-    /// Changes told that logs on the device hold, if runs do not.
-    pub(super) fn synced(&self) -> u64 {
-        self.synced
-    }
-
-    /// The number of the last log that was begun.
-    pub(super) fn last(&self) -> u64 {
-        self.number - 1
-    }
-
-    pub(super) fn is_open(&self) -> bool {
-        self.current.is_some()
-    }
-
-    /// Whether something that was told is missing in them. There is no new log until runs have it.
-    pub(super) fn has_gap(&self) -> bool {
-        self.full.iter().any(Wal::has_failed)
-    }
-
-    /// Goes on with a new log after so many changes.
-    pub(super) fn open(&mut self, core: &Core, seq: u64) -> Result<()> {
-        // If it could not be made ahead, that was then.
-        let ahead = self.next.take().and_then(|next| next.wait().ok());
-        let mut wal = ahead.map_or_else(|| make(core, self.number)(), Ok)?;
-        wal.begin(seq);
-        self.number += 1;
-        self.current = Some(wal);
-        Ok(())
-    }
-
-    /// Appends changes, if there is a log; they are durable after the next [`Logs::sync`].
-    ///
-    /// # Errors
-    /// Those of writing: the log ends there, and there is a gap.
-    pub(super) fn append(&mut self, change: Change, hashes: &[u64]) -> Result<()> {
-        let Some(wal) = &mut self.current else { return Ok(()) };
-        wal.append(change, hashes).inspect_err(|_| self.full.extend(self.current.take()))
-    }
-
-    /// A table is full: so is the log, if it is long enough, or if it is to be the `last` one for
-    /// now. The number of the first log that holds what comes next.
-    pub(super) fn end_table(&mut self, core: &Core, last: bool) -> u64 {
-        let Some(wal) = &mut self.current else { return self.number };
-        if last || wal.size() >= LOG_SIZE {
-            // If this fails, so does its sync.
-            let _ = wal.end();
-            self.full.extend(self.current.take());
-            return self.number;
-        }
-        if wal.size() >= LOG_SIZE / 2 && self.next.is_none() {
-            self.next = Some(Pending::start(&*core.settings.executor, make(core, self.number)));
-        }
-        self.number - 1
-    }
-
-    /// Tries to make durable what is in logs; whether that is all of so many changes told.
-    pub(super) fn sync(&mut self, seq: u64) -> bool {
-        let last = self.current.as_ref().or(self.full.last());
-        let has_all = last.is_some_and(|wal| wal.seq() == seq);
-        let mut logs = self.full.iter_mut().chain(&mut self.current);
-        let is_done = has_all && logs.all(|wal| wal.sync().is_ok());
-        if is_done {
-            self.synced = seq;
-            self.full.clear();
-        }
-        is_done
-    }
-
-    /// Forgets full logs that hold nothing but what runs hold: so many changes told. Of those that
-    /// failed nobody knows what they hold.
-    pub(super) fn forget(&mut self, seq: u64) {
-        self.full.retain(|wal| wal.has_failed() || wal.seq() > seq);
-    }
-
-    /// Forgets all full logs: runs hold all that was told.
-    pub(super) fn forget_all(&mut self) {
-        self.full.clear();
-    }
-
-    /// The number of a log that was made ahead and is not needed.
-    pub(super) fn take_unused(&mut self) -> Option<u64> {
-        let next = self.next.take()?.wait();
-        next.is_ok().then_some(self.number)
+impl<R> Catalog<R> {
+    /// Returns the changes that must be in the log: runs do not hold them, and they are durable.
+    fn needed(&self) -> Range<u64> {
+        self.seq..self.logged
     }
 }
 
-/// Makes a log.
-fn make(core: &Core, number: u64) -> impl FnOnce() -> Result<Wal> + Send + 'static {
-    let folder = core.publisher.folder();
-    let (disk, folder) = (folder.disk.clone(), folder.path.clone());
-    let (of, io) = ((core.identity.seed, core.identity.id), core.settings.executor.clone());
-    move || {
-        let made = Wal::create(&*disk, &folder, number, of, io);
-        // If it cannot be removed, it is an empty log.
-        made.inspect_err(|_| _ = disk.remove(&folder.join(wal::name(number))))
+/// Opens the log of a filter, and calls `take` with the changes in it that the runs do not hold.
+pub(super) fn open(core: &Core, take: &mut dyn FnMut(Change, &[u64]) -> Result<()>) -> Result<Wal> {
+    let LockedFolder { disk, path, .. } = core.publisher.folder();
+    let Identity { seed, id, .. } = core.identity;
+    let env = Env {
+        disk: disk.clone(),
+        executor: core.settings.executor.clone(),
+        clock: core.settings.clock.clone(),
+    };
+    let home = WalFolder { env, folder: path.clone(), seed, id };
+    let needed = core.view().needed();
+    let mut seq = needed.start;
+    Wal::open(home, SEGMENTS, needed, &mut |record| decode(record, &mut seq, take))
+}
+
+/// Calls `take` with the changes in the log of a filter that the runs do not hold. Returns the
+/// sequence number of the last change.
+pub(super) fn replay<R>(
+    disk: &dyn Disk,
+    folder: &Path,
+    identity: &Identity,
+    state: &Catalog<R>,
+    take: &mut dyn FnMut(Change, &[u64]) -> Result<()>,
+) -> Result<u64> {
+    let &Identity { seed, id, .. } = identity;
+    let mut seq = state.seq;
+    let files = WalFiles { disk, folder, seed, id };
+    wal::replay(files, state.needed(), &mut |record| decode(record, &mut seq, take))?;
+    Ok(seq)
+}
+
+/// Appends changes to the log; they are durable after a commit.
+pub(super) fn append(
+    wal: &Wal,
+    change: Change,
+    hashes: &[u64],
+    payload: &mut Vec<u8>,
+) -> Result<()> {
+    for hashes in hashes.chunks(HASHES_MAX) {
+        payload.clear();
+        payload.push(if change == Change::Insert { 1 } else { 2 });
+        payload.extend(hashes.iter().flat_map(|hash| hash.to_le_bytes()));
+        wal.append(hashes.len() as u64, payload)?;
     }
+    Ok(())
+}
+
+/// Passes the changes of a record after `seq` to `take`, and counts them.
+fn decode(
+    record: Record<'_>,
+    seq: &mut u64,
+    take: &mut dyn FnMut(Change, &[u64]) -> Result<()>,
+) -> Result<()> {
+    let (change, hashes) = match record.payload.split_first() {
+        Some((1, hashes)) => (Change::Insert, hashes),
+        Some((2, hashes)) => (Change::Remove, hashes),
+        _ => {
+            let got = format!("{:?}", record.payload.first());
+            return Err(Error::field("change in the log", "1 or 2", got));
+        }
+    };
+    let (hashes, rest) = hashes.as_chunks::<8>();
+    if hashes.len() as u64 != record.count || !rest.is_empty() {
+        let expected = format!("of {} hashes", record.count);
+        return Err(Error::field("record of the log", expected, hashes.len()));
+    }
+    let known = (*seq - record.seq) as usize;
+    let hashes: Vec<u64> = hashes[known..].iter().map(|hash| u64::from_le_bytes(*hash)).collect();
+    *seq = record.end();
+    take(change, &hashes)
 }

@@ -46,7 +46,6 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod verify;
-mod wal;
 mod write;
 
 pub use self::{

@@ -1,12 +1,13 @@
 //! Options of a cascade filter, and the division of its memory.
 
-use super::{memtable::Memtable, resident::Resident, wal};
+use super::{memtable::Memtable, resident::Resident};
 use crate::{
     error::{Error, Result},
     filter::Mode,
     fingerprints::{Fingerprints, Universe},
     io::{Access, WRITER_BYTES_MAX},
     key::Seed,
+    wal::WAL_BYTES_MAX,
     work::{Clock, Executor, Inline, SystemClock},
 };
 use std::sync::Arc;
@@ -188,7 +189,7 @@ impl CascadeSettings {
         let ram_runs_max = (memory / 2).saturating_sub(memtables) / ram_run;
         let ram_runs_max = ram_runs_max.clamp(RAM_RUNS_MIN, RAM_RUNS_MAX);
         let ram_runs = ram_runs_max * ram_run;
-        let log = if self.wal { wal::WRITER_BYTES_MAX } else { 0 };
+        let log = if self.wal { WAL_BYTES_MAX } else { 0 };
         let run_files = (memory - memory / 4 - log).saturating_sub(memtables + ram_runs);
         let (merges_max, merge) = self.merge_shares();
         Shares { slots, memtables, ram_runs, ram_run, ram_runs_max, run_files, merge, merges_max }
@@ -250,7 +251,7 @@ mod tests {
         for mode in [Mode::Set, Mode::Multiset] {
             for universe in [Universe::EXACT, Universe::for_capacity(1 << 30, 0.0004).unwrap()] {
                 let shares = settings.shares(mode, universe);
-                let log = if log { wal::WRITER_BYTES_MAX } else { 0 };
+                let log = if log { WAL_BYTES_MAX } else { 0 };
                 let files = shares.merges_max.saturating_sub(MERGES_MIN) * WRITER_BYTES_MAX;
                 let merges = (shares.merges_max + 1) * shares.merge.0 + files;
                 let sum = shares.memtables + shares.ram_runs + shares.run_files + merges + log;

@@ -7,7 +7,7 @@
 //!                    └── retry ── Failed ←┘
 //! ```
 
-use super::{memtable::Memtable, ram_runs::End};
+use super::memtable::Memtable;
 use crate::error::Error;
 use std::{mem, sync::Arc};
 
@@ -15,7 +15,8 @@ use std::{mem, sync::Arc};
 #[derive(Clone, Debug)]
 pub(super) struct Immutable {
     pub(super) memtable: Arc<Memtable>,
-    pub(super) end: End,
+    /// Sequence number of the last change in the memtable.
+    pub(super) seq: u64,
 }
 
 /// The state machine of the immutable memtable. A transition that is refused changes nothing.
@@ -153,7 +154,7 @@ mod tests {
 
     fn immutable() -> Immutable {
         let memtable = Arc::new(Memtable::new(Mode::Set, 1 << 10));
-        Immutable { memtable, end: End { seq: 7, next_log: 1 } }
+        Immutable { memtable, seq: 7 }
     }
 
     fn error() -> Error {
@@ -190,7 +191,7 @@ mod tests {
         assert!(packing.has_failed() && packing.immutable().is_some());
         assert!(packing.take_error().is_some() && packing.take_error().is_none());
         assert!(packing.retry());
-        assert_eq!(packing.begin().unwrap().end.seq, 7);
+        assert_eq!(packing.begin().unwrap().seq, 7);
         assert!(packing.packed() && packing.failed(error()));
         assert!(packing.is_idle(), "its run is there");
     }

@@ -7,7 +7,7 @@
 use super::{
     catalog::{Identity, View},
     obsolete::Obsolete,
-    run_file, wal,
+    run_file,
 };
 use crate::{error::Result, folder::LockedFolder, manifest::Manifest, work::Executor};
 use std::{
@@ -138,18 +138,11 @@ impl Publisher {
             run.set_resident(None);
             self.drop_runs(&[run.number()]);
         }
-        self.drop_logs(old.first_log..new.first_log);
     }
 
     fn drop_runs(&self, runs: &[u64]) {
         let path = |&number: &u64| self.folder.path.join(run_file::name(number));
         self.obsolete.add(runs.iter().map(path));
-    }
-
-    /// Has logs removed, soon.
-    pub(super) fn drop_logs(&self, numbers: impl IntoIterator<Item = u64>) {
-        let paths = numbers.into_iter().map(|number| self.folder.path.join(wal::name(number)));
-        self.obsolete.add(paths.filter(|path| self.folder.disk.exists(path).unwrap_or(true)));
     }
 
     /// Removes run files of something that failed.

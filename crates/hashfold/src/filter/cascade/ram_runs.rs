@@ -10,19 +10,12 @@ use super::options::Shares;
 use crate::{error::Error, filter::PackedRun};
 use std::sync::Arc;
 
-/// The last change in a memtable.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct End {
-    pub(super) seq: u64,
-    /// The first log that holds later changes.
-    pub(super) next_log: u64,
-}
-
 /// A run that is in RAM only.
 #[derive(Clone, Debug)]
 pub(super) struct RamRun {
     pub(super) run: Arc<PackedRun>,
-    pub(super) end: End,
+    /// Sequence number of the last change in the run.
+    pub(super) seq: u64,
 }
 
 /// When runs in RAM are flushed.
@@ -207,13 +200,13 @@ mod tests {
             let memtable = Arc::new(Memtable::new(Mode::Set, 1 << 10));
             let run =
                 Arc::new(PackedRun::build(&mut memtable.scan(Seed(1), Universe::EXACT)).unwrap());
-            runs.push(RamRun { run, end: End { seq, next_log: 1 } });
+            runs.push(RamRun { run, seq });
         }
         runs
     }
 
     fn seqs(runs: &[RamRun]) -> Vec<u64> {
-        runs.iter().map(|it| it.end.seq).collect()
+        runs.iter().map(|it| it.seq).collect()
     }
 
     #[test]

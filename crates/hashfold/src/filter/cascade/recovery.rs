@@ -6,7 +6,6 @@ use super::{
     options::CascadeSettings,
     resident::MemoryBudget,
     run_file::{self, RunFile},
-    wal,
 };
 use crate::{
     error::{Error, ErrorKind, Place, Result},
@@ -44,7 +43,7 @@ pub(super) fn create_unpublished(
     }
     // Run files that a first build left: they go before the file that says that they are.
     if folder.disk.exists(&folder.path.join(FIRST_NAME))? {
-        folder.remove(|name| number(name, "run-").is_some() || name == NEW_NAME)?;
+        folder.remove(|name| run_number(name).is_some() || name == NEW_NAME)?;
         folder.disk.sync_folder(&folder.path)?;
     }
     let budget = MemoryBudget::new(settings.shares(identity.mode, identity.universe).run_files);
@@ -116,7 +115,7 @@ pub(super) fn check_newest(
     state: &Catalog<u64>,
 ) -> Result<()> {
     for name in disk.list(folder)? {
-        let Some(number) = number(&name, "run-") else { continue };
+        let Some(number) = run_number(&name) else { continue };
         if state.runs().any(|&run| run == number) {
             continue;
         }
@@ -130,40 +129,16 @@ pub(super) fn check_newest(
     Ok(())
 }
 
-/// Removes this filter's files that the catalog does not name.
+/// Removes this filter's runs that the catalog does not name, and manifests that were not published.
 fn sweep(folder: &LockedFolder, view: &View) -> Result<()> {
-    let logs = logs(folder.disk.as_ref(), &folder.path, view)?;
-    folder.remove(|name| match (number(name, "run-"), number(name, "log-")) {
-        (Some(number), _) => !view.runs().any(|run| run.number() == number),
-        (_, Some(number)) => !logs.contains(&number),
-        _ => [NEW_NAME, FIRST_NAME].contains(&name),
+    folder.remove(|name| match run_number(name) {
+        Some(number) => !view.runs().any(|run| run.number() == number),
+        None => [NEW_NAME, FIRST_NAME].contains(&name),
     })
 }
 
-/// Returns the number in a name that has exactly this form.
-fn number(name: &str, prefix: &str) -> Option<u64> {
-    let number = name.strip_prefix(prefix)?.parse().ok()?;
-    (name == run_file::name(number) || name == wal::name(number)).then_some(number)
-}
-
-/// The numbers of the logs that hold what the runs do not, ascending.
-///
-/// # Errors
-/// If one is missing: each was made when those before it were there, and the manifest knows the
-/// last one in which changes were acknowledged.
-pub(super) fn logs<R>(disk: &dyn Disk, folder: &Path, state: &Catalog<R>) -> Result<Vec<u64>> {
-    let names = disk.list(folder)?;
-    let mut logs: Vec<u64> = names.iter().filter_map(|name| number(name, "log-")).collect();
-    logs.retain(|&number| number >= state.first_log);
-    logs.sort_unstable();
-    let last = logs.last().map_or(state.logged, |&last| state.logged.max(last));
-    let lost = (state.first_log..=last).zip(&logs).find(|(expected, got)| expected != *got);
-    let lost = lost.map(|(expected, _)| expected).or_else(|| {
-        let next = state.first_log + logs.len() as u64;
-        (next <= last).then_some(next)
-    });
-    match lost {
-        None => Ok(logs),
-        Some(lost) => Err(Error::missing("log of the filter", &folder.join(wal::name(lost)))),
-    }
+/// Returns the number in the name of a run file.
+fn run_number(name: &str) -> Option<u64> {
+    let number = name.strip_prefix("run-")?.parse().ok()?;
+    (name == run_file::name(number)).then_some(number)
 }

@@ -3,16 +3,16 @@
 use super::{
     catalog::{Epoch, Identity, Shard, Upper, View},
     key_range::KeyRange,
+    logs,
     lookup::{self, Answers, Sources},
     memtable::Memtable,
     options::{MergeShare, check_memory},
-    ram_runs::{End, RamRun},
+    ram_runs::RamRun,
     recovery,
     resident::MemoryBudget,
     run_file::RunFile,
     scan::{Chain, RunScan},
     stats::CascadeStats,
-    wal,
 };
 use crate::{
     error::{Error, Result},
@@ -47,6 +47,8 @@ struct Logged {
     table: Option<Arc<Memtable>>,
     /// Packed memtables, newest first.
     ram_runs: Vec<RamRun>,
+    /// Sequence number of the last change.
+    seq: u64,
 }
 
 /// How the memory of a snapshot is shared out, in bytes.
@@ -120,13 +122,13 @@ impl Snapshot {
             let read = Snapshot::read(disk, folder, access, memory);
             let current = recovery::read_state(disk, folder)?.1;
             match read {
-                // Runs that were all opened are a moment's; logs may have gone before they were
-                // read.
-                Ok(snapshot) if snapshot.view.first_log == current.first_log => {
+                // Segments of the log may have gone before they were read. Then all changes in them
+                // are in the runs of the current manifest.
+                Ok(snapshot) if snapshot.view.logged == 0 || snapshot.logged.seq >= current.seq => {
                     return Ok(snapshot);
                 }
                 // Files go when they are replaced: then there is another manifest. Twice, because a
-                // list of logs that grows meanwhile may have holes.
+                // list of segments that grows meanwhile may have holes.
                 Err((error, generation))
                     if generation
                         .is_none_or(|it| it == current.generation && failed == Some(it)) =>
@@ -201,7 +203,7 @@ impl Snapshot {
 
     fn look_up(&self, hashes: &[KeyHash]) -> Result<Answers> {
         let Identity { mode, universe, .. } = self.identity;
-        let Logged { table, ram_runs } = &self.logged;
+        let Logged { table, ram_runs, .. } = &self.logged;
         let (active, view) = (table.as_deref(), &*self.view);
         let sources = Sources { mode, universe, immutable: None, active, ram_runs, view };
         lookup::look_up(sources, hashes.iter().map(|hash| hash.high()))
@@ -236,7 +238,7 @@ impl Snapshot {
 
     /// Returns the statistics of the filter at that moment.
     pub fn stats(&self) -> CascadeStats {
-        let Logged { table, ram_runs } = &self.logged;
+        let Logged { table, ram_runs, .. } = &self.logged;
         let table = table.as_ref().map_or(0, |table| table.len() as u64);
         let pending = table + ram_runs.iter().map(|it| it.run.len()).sum::<u64>();
         CascadeStats::new(&self.identity, &self.view, pending, 0)
@@ -257,12 +259,12 @@ impl Logged {
     fn pack(
         &mut self,
         (seed, universe): (Seed, Universe),
-        end: End,
+        seq: u64,
         bytes_max: usize,
     ) -> Result<()> {
         if let Some(table) = self.table.take() {
             let run = Arc::new(PackedRun::build(&mut table.scan(seed, universe))?);
-            self.ram_runs.insert(0, RamRun { run, end });
+            self.ram_runs.insert(0, RamRun { run, seq });
         }
         let bytes: usize = self.ram_runs.iter().map(|it| it.run.bytes()).sum();
         if bytes <= bytes_max - bytes_max / LOG_TABLE_PART {
@@ -308,26 +310,23 @@ fn read_logs(
     view: &View,
     bytes_max: usize,
 ) -> Result<Logged> {
-    let &Identity { seed, id, mode, universe, .. } = identity;
-    let logs = recovery::logs(disk, folder, view)?;
+    let &Identity { seed, mode, universe, .. } = identity;
     let fits = |slots: &usize| Memtable::bytes_max(mode, *slots) <= bytes_max / LOG_TABLE_PART;
     let mut next_slots = LOG_SLOTS[0];
-    let mut logged = Logged::default();
+    let mut logged = Logged { seq: view.seq, ..Logged::default() };
     let mut table: Option<Memtable> = None;
-    let mut seq = view.seq;
-    wal::replay(disk, folder, &logs, (seed, id), view.seq, &mut |change, mut hashes| {
+    logs::replay(disk, folder, identity, view, &mut |change, mut hashes| {
         while !hashes.is_empty() {
             if let Some(full) = table.take_if(|table| table.free() == 0) {
                 logged.table = Some(Arc::new(full));
-                let end = End { seq, next_log: view.first_log };
-                logged.pack((seed, universe), end, bytes_max)?;
+                logged.pack((seed, universe), logged.seq, bytes_max)?;
                 next_slots = Some(2 * next_slots).filter(fits).unwrap_or(next_slots);
                 next_slots = next_slots.min(LOG_SLOTS[1]);
             }
             let table = table.get_or_insert_with(|| Memtable::new(mode, next_slots));
             let (now, later) = hashes.split_at(hashes.len().min(table.free()));
             table.apply(change, now);
-            seq += now.len() as u64;
+            logged.seq += now.len() as u64;
             hashes = later;
         }
         Ok(())

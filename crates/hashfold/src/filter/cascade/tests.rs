@@ -195,7 +195,7 @@ fn check(mode: Mode, universe: Universe, threads: usize, log: bool) {
     assert!(pair.filter.stats().shards > 1);
     pair.check(keys);
     let stats = pair.filter.stats();
-    let logs = pair.names().iter().filter(|name| name.starts_with("log")).count();
+    let logs = pair.names().iter().filter(|name| name.starts_with("wal")).count();
     assert!(logs <= 1);
     assert_eq!(pair.names().len() as u64, 1 + stats.upper_runs + stats.shards + logs as u64);
 }

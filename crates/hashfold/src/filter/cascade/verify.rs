@@ -1,13 +1,12 @@
 //! Checking a whole filter.
 
 use super::{
-    catalog::{Catalog, Epoch, Identity},
+    catalog::{Epoch, Identity},
     key_range::KeyRange,
-    recovery,
+    logs, recovery,
     resident::MemoryBudget,
     run_file::{Facts, RunFile},
     scan::RunScan,
-    wal,
 };
 use crate::{
     error::{Error, Result},
@@ -59,21 +58,9 @@ pub fn verify_cascade(
             report.note(checked)?;
         }
     }
-    let checked = check_logs(disk, folder, &identity, &state);
+    let checked = logs::replay(disk, folder, &identity, &state, &mut |_, _| Ok(()));
     report.figures.logged = report.note(checked)?.unwrap_or(state.seq) - state.seq;
     Ok(report)
-}
-
-/// Reads the logs; returns the sequence number of the last change.
-fn check_logs(
-    disk: &dyn Disk,
-    folder: &Path,
-    identity: &Identity,
-    state: &Catalog<u64>,
-) -> Result<u64> {
-    let logs = recovery::logs(disk, folder, state)?;
-    let of = (identity.seed, identity.id);
-    wal::replay(disk, folder, &logs, of, state.seq, &mut |_, _| Ok(()))
 }
 
 /// Returns the runs of an epoch, and the key ranges of their fingerprints.
