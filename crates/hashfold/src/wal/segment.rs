@@ -105,6 +105,11 @@ impl WalFiles<'_> {
         Header::new(FileKind::Wal, self.seed, self.id)
     }
 
+    /// Waits until all written batches of a segment are durable.
+    pub(super) fn sync(&self, number: u64) -> Result<()> {
+        self.disk.open(&self.path(number), Access::Cached)?.sync()
+    }
+
     /// Removes a segment, unless it is gone.
     pub(super) fn remove(&self, number: u64) -> Result<()> {
         let path = self.path(number);

@@ -151,6 +151,26 @@ fn a_power_cut_while_a_log_is_opened_after_one_loses_nothing_either() {
     }
 }
 
+/// A process that was killed leaves records that the next one can read, but that are not durable.
+#[test]
+fn records_that_a_killed_process_left_are_durable_before_others_follow_them() {
+    for rounds in 1..12 {
+        let disk = FaultyDisk::new(FaultPlan::default());
+        let wal = open(&disk, 0).unwrap();
+        for _ in 0..rounds {
+            (0..4).for_each(|_| _ = append(&wal).unwrap());
+            wal.rotate().unwrap();
+        }
+        drop(wal);
+        let wal = open(&disk, 0).unwrap();
+        let end = append(&wal).unwrap();
+        wal.commit(end).unwrap();
+        for seed in 0..20 {
+            assert_eq!(check_records(&home(&disk.after_power_cut(seed)), 0).unwrap(), end);
+        }
+    }
+}
+
 /// A log that failed says so from then on, and after it was opened again all goes on.
 #[test]
 fn failures_and_full_disks_lose_nothing_that_was_committed() {

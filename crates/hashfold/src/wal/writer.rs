@@ -103,7 +103,8 @@ struct Round {
 impl Wal {
     /// Opens the log in a folder, or begins one. Calls `take` with the existing records that end
     /// after `needed.start`, as [`replay`] does. New records follow them, or begin at `needed.start`:
-    /// that may be after all existing ones, if the changes between are durable elsewhere.
+    /// that may be after all existing ones, if the changes between are durable elsewhere. What
+    /// `take` was given is durable when this returns.
     pub fn open(
         home: WalFolder,
         segments: Segments,
@@ -113,6 +114,9 @@ impl Wal {
         segments.check()?;
         let from = needed.start;
         let found = replay(home.files(), needed, take)?;
+        // A process that was killed leaves records that were not synced.
+        let unsynced = found.segments.iter().filter(|(_, end)| *end > from);
+        unsynced.map(|(number, _)| number).try_for_each(|number| home.files().sync(*number))?;
         // No later segment may continue them. Their removal is durable when the first new segment
         // is.
         found.cut_off.iter().try_for_each(|number| home.files().remove(*number))?;
