@@ -54,7 +54,7 @@ impl Record<'_> {
 
 /// A batch that is being filled.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct RecordBatch {
     bytes: Buffer,
     /// Size in bytes, with the head.
     len: usize,
@@ -74,17 +74,17 @@ pub(super) struct Tail {
     end: u64,
 }
 
-impl Batch {
+impl RecordBatch {
     /// Makes an empty batch in a buffer of [`BATCH_SIZE_MAX`] bytes.
-    pub(super) fn new(bytes: Buffer, seq: u64) -> Batch {
+    pub(super) fn new(bytes: Buffer, seq: u64) -> RecordBatch {
         assert_eq!(bytes.len(), BATCH_SIZE_MAX);
-        Batch { bytes, len: HEAD_SIZE, seq, end: seq, whole: (HEAD_SIZE, seq) }
+        RecordBatch { bytes, len: HEAD_SIZE, seq, end: seq, whole: (HEAD_SIZE, seq) }
     }
 
     /// Returns the bytes of a batch without records, a mark: all changes before it are durable.
     pub(super) fn mark(seq: u64, seal: Seal) -> Buffer {
         let bytes = Buffer::zeroed(ALIGNMENT);
-        Batch { bytes, len: HEAD_SIZE, seq, end: seq, whole: (0, seq) }.seal(seal, seq)
+        RecordBatch { bytes, len: HEAD_SIZE, seq, end: seq, whole: (0, seq) }.seal(seal, seq)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -137,7 +137,7 @@ impl Batch {
     }
 
     /// Writes the head and the padding; returns the bytes, of which the first
-    /// [`Batch::padded_size`] are to be written.
+    /// [`RecordBatch::padded_size`] are to be written.
     pub(super) fn seal(mut self, seal: Seal, durable: u64) -> Buffer {
         let padded = self.padded_size();
         self.bytes[self.len..padded].fill(0);

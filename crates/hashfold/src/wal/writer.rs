@@ -1,7 +1,7 @@
 //! The writer of a log: appends, commits, and its segments.
 
 use super::{
-    batch::{BATCH_SIZE_MAX, Batch, PAYLOAD_SIZE_MAX, Record},
+    batch::{BATCH_SIZE_MAX, PAYLOAD_SIZE_MAX, Record, RecordBatch},
     commit::{Commit, Commits, Gathered},
     reader::replay,
     segment::{Segment, Segments, WalFolder},
@@ -54,7 +54,7 @@ pub struct Wal {
 #[derive(Debug)]
 struct Log {
     /// The batch that is being filled.
-    batch: Batch,
+    batch: RecordBatch,
     /// Changes before this sequence number are durable.
     durable: u64,
     /// Duration of the last write and sync of a commit.
@@ -123,7 +123,7 @@ impl Wal {
         let numbers = found.cut_off.iter().chain(found.segments.iter().map(|(number, _)| number));
         let next_number = numbers.max().map_or(0, |number| number + 1);
         let log = Log {
-            batch: Batch::new(Buffer::zeroed(BATCH_SIZE_MAX), found.end),
+            batch: RecordBatch::new(Buffer::zeroed(BATCH_SIZE_MAX), found.end),
             durable: found.end,
             round_time: Duration::ZERO,
             queue: WriteQueue::new(home.env.executor.clone(), WRITES_MAX),
@@ -218,7 +218,7 @@ impl Wal {
             return Ok(());
         }
         segment.is_marked = true;
-        let mark = Batch::mark(end, segment.seal(self.home.id));
+        let mark = RecordBatch::mark(end, segment.seal(self.home.id));
         let written = segment.file.write_at(segment.offset, &mark);
         written.inspect_err(|_| log.queue.fail())
     }
@@ -279,7 +279,7 @@ impl Wal {
             log.current = Some(next);
         }
         let next = log.queue.take_buffer().unwrap_or_else(|| Buffer::zeroed(BATCH_SIZE_MAX));
-        let batch = Batch::new(next, log.batch.end);
+        let batch = RecordBatch::new(next, log.batch.end);
         let batch = mem::replace(&mut log.batch, batch);
         let segment = log.current.as_mut().expect("there is one now");
         let (file, offset) = (segment.file.clone(), segment.offset);
@@ -316,7 +316,7 @@ impl Wal {
         let mut log = self.log();
         log.queue.check("write", &self.place())?;
         log.queue.wait_until(0)?;
-        let cut = |batch: &mut Batch| (gathered == Gathered::Some).then(|| batch.cut_tail());
+        let cut = |batch: &mut RecordBatch| (gathered == Gathered::Some).then(|| batch.cut_tail());
         let tail = cut(&mut log.batch).flatten();
         let end = log.batch.end;
         let write = (!log.batch.is_empty()).then(|| self.take_batch(&mut log)).transpose();

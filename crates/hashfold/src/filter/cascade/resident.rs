@@ -178,11 +178,11 @@ impl Blocks {
 pub(super) struct Resident {
     claim: Option<Claim>,
     blocks: Blocks,
-    summary: Option<Box<Summary>>,
+    summary: Option<Box<SummaryBuilder>>,
 }
 
 /// A summary while it is made, and what finds its blocks.
-struct Summary {
+struct SummaryBuilder {
     /// Number of bits that are left out of each fingerprint.
     shift: u32,
     packer: Option<Packer>,
@@ -241,7 +241,7 @@ impl Resident {
         let summarised = Universe::with_size(size).ok().filter(|_| shift > 1)?;
         let claim = budget.claim(Self::bytes_of(items, summarised), spared)?;
         let index = BlockIndex::new(summarised);
-        let summary = Summary {
+        let summary = SummaryBuilder {
             shift,
             packer: Some(Packer::new(summarised, index.cut_shift())),
             sink: SummarySink { index, blocks: Blocks::default() },
@@ -336,7 +336,7 @@ fn find_in(
     Ok(None)
 }
 
-impl Summary {
+impl SummaryBuilder {
     fn take(&mut self, items: &FingerprintBatch) -> Result<()> {
         let short = &mut self.items.fingerprints;
         short.clear();

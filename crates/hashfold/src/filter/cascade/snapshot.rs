@@ -15,7 +15,7 @@ use super::{
     stats::CascadeStats,
 };
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Place, Result},
     filter::{FingerprintMerge, Mode, PackedRun},
     fingerprints::{FingerprintBatch, Fingerprints, Universe},
     io::{Access, Disk},
@@ -85,7 +85,8 @@ impl Snapshot {
     /// changes in its logs. [`Snapshot::open_within`] takes a limit.
     ///
     /// # Errors
-    /// `Absent` if there is no filter.
+    /// `Absent` if there is no filter; `Busy` if another process changed it each of the 100 times
+    /// that it was read.
     pub fn open(disk: &dyn Disk, folder: &Path, access: Access) -> Result<Snapshot> {
         Snapshot::open_with(disk, folder, access, SnapshotShares::of(usize::MAX))
     }
@@ -136,7 +137,10 @@ impl Snapshot {
                     return Err(error);
                 }
                 Err((error, _)) if attempts == ATTEMPTS_MAX => return Err(error),
-                Ok(snapshot) if attempts == ATTEMPTS_MAX => return Ok(snapshot),
+                // The snapshot may lack changes that were durable before this call.
+                Ok(_) if attempts == ATTEMPTS_MAX => {
+                    return Err(Error::new(ErrorKind::Busy).at(&Place::file(folder)));
+                }
                 Err((_, generation)) => failed = generation,
                 Ok(_) => failed = None,
             }

@@ -86,7 +86,7 @@ pub(super) enum Full {
 }
 
 /// Whether a fingerprint is new, if there was room for it.
-pub(super) type Attempt = std::result::Result<bool, Full>;
+pub(super) type Insertion = std::result::Result<bool, Full>;
 
 impl QuotientFilter {
     /// Creates an empty filter.
@@ -162,7 +162,7 @@ impl QuotientFilter {
         &mut self,
         layout: SlotLayout,
         fingerprint: u64,
-    ) -> Attempt {
+    ) -> Insertion {
         let (quotient, remainder) = (layout.quotient(fingerprint), layout.remainder(fingerprint));
         let copies_max = match self.rules.mode {
             Mode::Set => 1,
@@ -383,7 +383,7 @@ struct Insert<'a> {
 }
 
 impl LayoutTask for Insert<'_> {
-    type Output = Attempt;
+    type Output = Insertion;
 
     #[inline(always)]
     fn layout(&self) -> SlotLayout {
@@ -391,7 +391,7 @@ impl LayoutTask for Insert<'_> {
     }
 
     #[inline(always)]
-    fn run<K: Kernel>(self, layout: SlotLayout) -> Attempt {
+    fn run<K: Kernel>(self, layout: SlotLayout) -> Insertion {
         self.filter.fetch(layout, self.fingerprint);
         self.filter.insert_with::<K>(layout, self.fingerprint)
     }

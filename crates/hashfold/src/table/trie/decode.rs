@@ -38,7 +38,7 @@ pub(super) fn rank<K: BitOps>(
 }
 
 /// The first node that has keys on both sides.
-struct Root<'a> {
+struct RootNode<'a> {
     /// The start of the left subtrie.
     after: Cursor<'a, false>,
     /// Number of keys in the left subtrie.
@@ -48,13 +48,18 @@ struct Root<'a> {
 }
 
 #[inline(always)]
-fn root<'a>(tables: &Tables, code: &'a [u8], bucket: TrieBucket, mut key: u64) -> Option<Root<'a>> {
+fn root<'a>(
+    tables: &Tables,
+    code: &'a [u8],
+    bucket: TrieBucket,
+    mut key: u64,
+) -> Option<RootNode<'a>> {
     let mut cursor = Cursor::<false>::new(code, bucket.start);
     for _ in 0..DEPTH_MAX {
         let node = tables.node::<false>(bucket.keys, cursor.window(CODE_BITS_MAX)?);
         cursor.consume(node.len);
         if node.symbol != 0 {
-            return Some(Root { after: cursor, left: node.symbol.min(bucket.keys - 1), key });
+            return Some(RootNode { after: cursor, left: node.symbol.min(bucket.keys - 1), key });
         }
         key <<= 1;
     }
