@@ -14,7 +14,11 @@ use hashfold::{
     wal::{Record, Segments, Wal, WalFolder, replay},
     work::Threads,
 };
-use std::{path::Path, sync::Arc, thread};
+use std::{
+    path::Path,
+    sync::{Arc, Barrier},
+    thread,
+};
 
 /// Size of the payload of each append, in bytes.
 const PAYLOAD_SIZE: usize = 100;
@@ -53,7 +57,7 @@ pub(crate) fn run(bench: &CoreBench) -> Result<()> {
     Ok(())
 }
 
-/// Rounds of commits by so many threads, each followed by the same writes and syncs without a log. No file
+/// Measures rounds of commits by this number of threads, each followed by the same writes and syncs without a log. No file
 /// is removed before the end: a device that is told of it is slower for a while.
 fn rounds(bench: &CoreBench, threads: u64, each: u64) -> Result<Vec<Round>> {
     let disk = CountingDisk::default();
@@ -67,11 +71,9 @@ fn rounds(bench: &CoreBench, threads: u64, each: u64) -> Result<Vec<Round>> {
     let mut rounds = Vec::new();
     for round in 0..bench.rounds {
         counts.take();
-        let (seconds, done) = wall_seconds(|| commit_all(&wal, threads, round * each, each));
-        done?;
+        let seconds = commit_all(&wal, threads, round * each, each)?;
         let moved = counts.take();
-        let (bare_seconds, done) = wall_seconds(|| bare.write(moved));
-        done?;
+        let bare_seconds = bare.write(moved)?;
         rounds.push(Round { seconds, bare_seconds, moved });
     }
     drop((wal, bare));
@@ -88,15 +90,23 @@ fn payload(thread: u64, i: u64) -> [u8; PAYLOAD_SIZE] {
     bytes
 }
 
-/// Each thread appends and commits one record after the other.
-fn commit_all(wal: &Wal, threads: u64, first: u64, each: u64) -> hashfold::Result<()> {
+/// Each thread appends and commits one record after the other. Returns the seconds from the moment
+/// when all threads have started.
+fn commit_all(wal: &Wal, threads: u64, first: u64, each: u64) -> hashfold::Result<f64> {
+    let start = Barrier::new(threads as usize + 1);
     let commit = |thread| {
+        start.wait();
         (first..first + each).try_for_each(|i| wal.commit(wal.append(1, &payload(thread, i))?))
     };
     thread::scope(|scope| {
+        let commit = &commit;
         let commits: Vec<_> =
             (0..threads).map(|thread| scope.spawn(move || commit(thread))).collect();
-        commits.into_iter().try_for_each(|thread| thread.join().expect("no commit panics"))
+        let (seconds, done) = wall_seconds(|| {
+            start.wait();
+            commits.into_iter().try_for_each(|thread| thread.join().expect("no commit panics"))
+        });
+        done.map(|()| seconds)
     })
 }
 
@@ -134,19 +144,25 @@ impl Bare {
         Ok(Bare { file, buffer, offset: ALIGNMENT as u64 })
     }
 
-    /// Writes as many bytes in as many writes, each with a sync.
-    fn write(&mut self, moved: Moved) -> hashfold::Result<()> {
+    /// Writes the same number of bytes in the same number of writes, each with a sync, in a new thread:
+    /// writes are slower on a CPU that the device does not interrupt. Returns the seconds.
+    fn write(&mut self, moved: Moved) -> hashfold::Result<f64> {
         let blocks = moved.written_bytes / ALIGNMENT as u64;
         let start = |i: u64| i * blocks / moved.writes * ALIGNMENT as u64;
-        for i in 0..moved.writes {
-            let len = (start(i + 1) - start(i)) as usize;
-            if self.offset + len as u64 > SEGMENT_SIZE {
-                self.offset = 0;
-            }
-            self.file.write_at(self.offset, &self.buffer[..len])?;
-            self.file.sync()?;
-            self.offset += len as u64;
+        let mut lens = (0..moved.writes).map(|i| (start(i + 1) - start(i)) as usize);
+        let write_all = || wall_seconds(|| lens.try_for_each(|len| self.write_one(len)));
+        let (seconds, done) =
+            thread::scope(|scope| scope.spawn(write_all).join().expect("no write panics"));
+        done.map(|()| seconds)
+    }
+
+    fn write_one(&mut self, len: usize) -> hashfold::Result<()> {
+        if self.offset + len as u64 > SEGMENT_SIZE {
+            self.offset = 0;
         }
+        self.file.write_at(self.offset, &self.buffer[..len])?;
+        self.file.sync()?;
+        self.offset += len as u64;
         Ok(())
     }
 }

@@ -45,11 +45,11 @@ enum Part {
 #[derive(Debug, Args)]
 pub(crate) struct CoreBench {
     /// Number of commits of one thread in a round; 8 threads together make 4 times as many, 64 threads 16 times
-    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, default_value_t = 500, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) commits: u64,
 
     /// Number of rounds: commits, then bare writes; medians are printed
-    #[arg(long, default_value_t = 41, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 21, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) rounds: u64,
 
     /// Folder for the data, on the device to measure; needs 256 MiB of free space

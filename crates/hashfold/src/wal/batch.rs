@@ -112,11 +112,11 @@ impl RecordBatch {
         }
     }
 
-    /// Takes off the last records if they would fill less than half of a block, and what is before
-    /// them fills whole blocks: with those of others they make a better one.
-    pub(super) fn cut_tail(&mut self) -> Option<Tail> {
+    /// Takes off the records after the last full block if they fill less than half of another one,
+    /// and no change before `seq` is among them. The next batch begins with them.
+    pub(super) fn cut_tail(&mut self, seq: u64) -> Option<Tail> {
         let (len, end) = self.whole;
-        if len == HEAD_SIZE || self.len - len >= ALIGNMENT / 2 {
+        if len == HEAD_SIZE || end < seq || self.len - len >= ALIGNMENT / 2 {
             return None;
         }
         let tail = Tail { records: self.bytes[len..self.len].to_vec(), end: self.end };

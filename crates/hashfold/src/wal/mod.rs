@@ -37,5 +37,5 @@ pub use self::{
 
 /// The locks of [`commit`]; a test replaces them by those of a scheduler that tries all orders.
 mod sync {
-    pub(super) use std::sync::{Condvar, Mutex, MutexGuard};
+    pub(super) use std::sync::{Condvar, Mutex, MutexGuard, atomic::AtomicU64};
 }

@@ -8,13 +8,13 @@ use shuttle::{
 };
 
 mod sync {
-    pub(super) use shuttle::sync::{Condvar, Mutex, MutexGuard};
+    pub(super) use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic::AtomicU64};
 }
 
 #[path = "commit.rs"]
 mod commit;
 
-use self::commit::{Commit, Commits, Gathered};
+use self::commit::{Commit, Commits};
 
 /// Number of random orders of a case.
 const ORDERS: usize = 4000;
@@ -44,11 +44,10 @@ impl Log {
         *appended
     }
 
-    /// Takes all, or leaves the last change for the next round if others are to come.
-    fn take(&self, gathered: Gathered) -> Result<(u64, u64)> {
-        let left = u64::from(gathered == Gathered::Some);
+    /// Takes all changes, or leaves those after `seq` for the next round.
+    fn take(&self, seq: u64) -> Result<(u64, u64)> {
         let end = *self.appended.lock().unwrap();
-        let end = (end - left).max(*self.device.lock().unwrap() + 1);
+        let end = if end.is_multiple_of(2) { seq } else { end };
         let faults = &mut *self.faults.lock().unwrap();
         faults.0 = faults.0.wrapping_sub(1);
         if faults.0 == 0 { Err(ErrorKind::Stopped.into()) } else { Ok((end, end)) }
@@ -67,13 +66,13 @@ impl Log {
     }
 
     fn commit(&self, seq: u64) -> Result<Commit> {
-        let mut patience = 3;
-        let give_way = || {
+        let mut patience = seq % 3;
+        let stay_awake = || {
             thread::yield_now();
-            patience -= 1;
+            patience = patience.saturating_sub(1);
             patience > 0
         };
-        let done = self.commits.commit(seq, give_way, |all| self.take(all), |end| self.write(end));
+        let done = self.commits.commit(seq, stay_awake, || self.take(seq), |end| self.write(end));
         if matches!(done, Ok(Commit::Durable)) {
             assert!(*self.device.lock().unwrap() >= seq);
             assert!(self.commits.durable() >= seq);

@@ -2,7 +2,7 @@
 
 use super::{
     batch::{BATCH_SIZE_MAX, PAYLOAD_SIZE_MAX, Record, RecordBatch},
-    commit::{Commit, Commits, Gathered},
+    commit::{Commit, Commits},
     reader::replay,
     segment::{Segment, Segments, WalFolder},
     sync::{Mutex, MutexGuard},
@@ -19,9 +19,11 @@ const WRITES_MAX: usize = 4;
 /// Maximum memory of a log, in bytes: the batches in the background, the batch that a commit
 /// writes, and the batch that is being filled.
 pub const WAL_BYTES_MAX: usize = (WRITES_MAX + 2) * BATCH_SIZE_MAX;
-/// Fraction of the time of the last write and sync that the next one may wait for threads to come
-/// back: 1 / `WAIT_PART`. Where syncs take long, larger batches are worth the wait.
-const WAIT_PART: u32 = 16;
+/// Maximum duration for which a thread that commits stays awake, for [`AWAKE_ROUNDS`] rounds. If
+/// they take longer, the thread sleeps at once: waking it is a small part of the time then.
+const AWAKE_MAX: Duration = Duration::from_micros(1000);
+/// Number of rounds that a thread may have to wait for, with some reserve: the current one and the next.
+const AWAKE_ROUNDS: u32 = 3;
 
 /// A log that is being written. All calls may come from several threads at once.
 ///
@@ -190,15 +192,17 @@ impl Wal {
     pub fn commit(&self, seq: u64) -> Result<()> {
         let clock = &self.home.env.clock;
         let mut until = None;
-        let give_way = || {
-            let until =
-                *until.get_or_insert_with(|| clock.now() + self.log().round_time / WAIT_PART);
+        let stay_awake = || {
+            let until = *until.get_or_insert_with(|| {
+                let rounds = self.log().round_time * AWAKE_ROUNDS;
+                clock.now() + if rounds < AWAKE_MAX { rounds } else { Duration::ZERO }
+            });
             thread::yield_now();
             clock.now() < until
         };
-        let take = |gathered| self.take_round(gathered);
+        let take = || self.take_round(seq);
         let write = |round| self.write_round(round).inspect_err(|_| self.log().queue.fail());
-        match self.commits.commit(seq, give_way, take, write)? {
+        match self.commits.commit(seq, stay_awake, take, write)? {
             Commit::Durable => Ok(()),
             Commit::FailedBefore => {
                 Err(Error::new(ErrorKind::FailedBefore { action: "sync" }).at(&self.place()))
@@ -310,14 +314,13 @@ impl Wal {
         move || Segment::make(&home, number, size, spare)
     }
 
-    /// Takes the records that are not durable; returns the sequence number after them. If some
-    /// threads are still to come, a few records at the end stay for the next round.
-    fn take_round(&self, gathered: Gathered) -> Result<(u64, Round)> {
+    /// Takes the records that are not durable; returns the sequence number after them. A few
+    /// records at the end that this thread does not wait for stay for the next round.
+    fn take_round(&self, seq: u64) -> Result<(u64, Round)> {
         let mut log = self.log();
         log.queue.check("write", &self.place())?;
         log.queue.wait_until(0)?;
-        let cut = |batch: &mut RecordBatch| (gathered == Gathered::Some).then(|| batch.cut_tail());
-        let tail = cut(&mut log.batch).flatten();
+        let tail = log.batch.cut_tail(seq);
         let end = log.batch.end;
         let write = (!log.batch.is_empty()).then(|| self.take_batch(&mut log)).transpose();
         // Also if there was no room: then it goes back to where it was.
