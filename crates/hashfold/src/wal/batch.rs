@@ -1,22 +1,22 @@
-//! Records in batches: what one write takes.
+//! Batches: the records of one write.
 //!
-//! After the header block of a segment come batches, each at a multiple of 4096 bytes and followed by
-//! zeros up to the next one. The same tables stand in `docs/formats/wal.md`:
+//! After the header block of a segment come batches. They start at multiples of 4096 bytes and are
+//! padded with zeros. The same tables stand in `docs/formats/wal.md`:
 //!
 //! | offset | size | field    |                                                                      |
 //! |-------:|-----:|----------|----------------------------------------------------------------------|
 //! |      0 |    4 | checksum | seal (frame.md) of the batch without its padding: its offset divided by 4096, the file's id, and the segment's number as the epoch |
-//! |      4 |    4 | size     | of the records, in bytes; 0 in a mark                                |
-//! |      8 |    8 | seq      | of the first change in the batch                                     |
-//! |     16 |    8 | durable  | changes before this sequence number were on the device before this batch was written |
+//! |      4 |    4 | size     | size of the records, in bytes; 0 in a mark                           |
+//! |      8 |    8 | seq      | sequence number of the first change in the batch                     |
+//! |     16 |    8 | durable  | changes before this sequence number were durable before this batch was written |
 //! |     24 |    … | records  |                                                                      |
 //!
 //! A record:
 //!
 //! | field   |                                                                       |
 //! |---------|-----------------------------------------------------------------------|
-//! | count   | changes in the record, at least 1: a variable-length integer          |
-//! | size    | of the payload, in bytes: a variable-length integer                   |
+//! | count   | number of changes in the record, at least 1: a variable-length integer |
+//! | size    | size of the payload, in bytes: a variable-length integer              |
 //! | payload | the caller's bytes                                                    |
 
 use crate::{

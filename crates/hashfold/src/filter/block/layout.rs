@@ -1,31 +1,31 @@
-//! Fingerprints of one stretch in 4096 bytes, by Elias and Fano: a sorted list of numbers as its
-//! low bits side by side, and its high bits as the distances between them.
+//! A block: ascending fingerprints in 4096 bytes, in Elias-Fano form. The low bits of the
+//! fingerprints are stored side by side, the high bits as distances in unary.
 //!
-//! A fingerprint's *low* part is its last `low_bits` bits, its *bucket* the others as a number.
-//! This table also stands in `docs/formats/filter.md`.
+//! A fingerprint's *low part* is its last `low_bits` bits; its *bucket* is the number that the
+//! other bits make. This table also stands in `docs/formats/filter.md`.
 //!
 //! | offset | size | field        |                                                                 |
 //! |-------:|-----:|--------------|-----------------------------------------------------------------|
 //! |      0 |    4 | checksum     | the block's seal (frame.md)                                     |
-//! |      4 |    2 | items        | how many fingerprints: 1 to 8192                                |
-//! |      6 |    2 | exceptions   | the size of the last field, in bytes                            |
-//! |      8 |    8 | first_bucket | the bucket of item 0                                            |
-//! |     16 |    1 | low_bits     | of each fingerprint: 0 to 63                                    |
+//! |      4 |    2 | items        | number of fingerprints, 1 to 8192                               |
+//! |      6 |    2 | exceptions   | size of the field `exceptions`, in bytes                        |
+//! |      8 |    8 | first_bucket | bucket of item 0                                                |
+//! |     16 |    1 | low_bits     | number of bits in a low part, 0 to 63                           |
 //! |     17 |    3 | zeros        |                                                                 |
-//! |     20 |    … | lows         | low parts, low_bits each, the first in the lowest bits; zeros up to a multiple of 8 items |
-//! |      … |    … | buckets      | bit i + bucket - first_bucket is set for item i; then zeros     |
-//! |      … |    … | exceptions   | at the very end: the items that do not stand for one key        |
+//! |     20 |    … | lows         | low parts, low_bits each, item 0 in the lowest bits; padded with zeros to a multiple of 8 items |
+//! |      … |    … | buckets      | bit i + bucket - first_bucket is set for each item i; then zeros |
+//! |      … |    … | exceptions   | at the end of the block: the items whose count is not 1         |
 //!
 //! An exception:
 //!
 //! | field |                                                                                        |
 //! |-------|----------------------------------------------------------------------------------------|
-//! | gap   | items between this one and the exception before, or the start: a variable-length integer |
-//! | count | 2c for a count c of at least 0, -2c - 1 for one below: a variable-length integer       |
+//! | gap   | number of items between this exception and the one before it, or the start: a variable-length integer |
+//! | count | 2c for a count c ≥ 0, -2c - 1 for a negative count: a variable-length integer          |
 //!
-//! Blocks without exceptions pay nothing for them. How many low bits are best depends on how dense
-//! the fingerprints are, so each block has its own number: about the base 2 logarithm of the mean
-//! distance, which makes `low_bits + 2.5` bits an item.
+//! Blocks without exceptions spend no space on them. The best `low_bits` depends on the density of
+//! the fingerprints, so each block has its own: about the base 2 logarithm of the mean distance,
+//! which makes `low_bits + 2.5` bits per item.
 
 use crate::{
     codec::Decoder,
@@ -33,19 +33,19 @@ use crate::{
     io::Seal,
 };
 
-/// In bytes.
+/// Size of a block, in bytes.
 pub(in crate::filter) const BLOCK_SIZE: usize = 4096;
 
-/// Most items of a block.
+/// Maximum number of items in a block.
 pub(in crate::filter) const ITEMS_MAX: usize = 8192;
 
-/// The fields before the lows, in bytes.
+/// Size of the fields before `lows`, in bytes.
 pub(super) const HEAD: usize = 20;
 
-/// Items whose lows fill whole bytes.
+/// Number of items in a group, whose low parts fill whole bytes.
 pub(super) const GROUP: usize = 8;
 
-/// Most low bits: a bucket is what is left of 64, and there is at least one bit of it.
+/// Maximum number of low bits: a bucket has at least one of the 64 bits.
 pub(super) const LOW_BITS_MAX: u32 = 63;
 
 const _: () = assert!(ITEMS_MAX <= u16::MAX as usize);

@@ -1,16 +1,16 @@
-//! The catalog: which runs a filter consists of, and the manifest that says so.
+//! The catalog: the runs that a filter consists of, and its encoding in the manifest.
 //!
-//! The attribute `cascade` of the manifest. The same table stands in `docs/formats/cascade.md`;
-//! sizes are in bytes, and `…` is a variable-length integer:
+//! The attribute `cascade` of the manifest holds these fields (the same table stands in
+//! `docs/formats/cascade.md`; sizes are in bytes, and `…` is a variable-length integer):
 //!
 //! | field       | size |                                                                    |
 //! |-------------|-----:|--------------------------------------------------------------------|
 //! | mode        |    1 | 1 set, 2 multiset                                                  |
-//! | last        |    8 | the largest fingerprint                                            |
+//! | last        |    8 | the largest possible fingerprint                                   |
 //! | capacity    |    8 | number of keys that the filter was created for                     |
-//! | seq         |    8 | sequence number of the last change that the runs hold              |
+//! | seq         |    8 | sequence number of the last change in the runs                     |
 //! | logged      |    8 | sequence number of the last change known to be durable in the log, or 0 |
-//! | next_number |    … | number of the next file                                            |
+//! | next_number |    … | number of the next run                                             |
 //! | epochs      |    … | count, then for each, the newest first: number (…), uppers, shards |
 //! | uppers      |    … | count, then for each, the newest first: run (…), tier (1), ranges  |
 //! | ranges      |    … | count, then for each, ascending: first (8), last (8)               |
@@ -35,7 +35,7 @@ use std::sync::Arc;
 pub(super) const RUN_ROLE: &str = "run";
 const ATTRIBUTE: &str = "cascade";
 
-/// No counter gets here by counting.
+/// Maximum of each counter, which is out of reach of counting.
 const COUNTER_MAX: u64 = 1 << 62;
 
 /// The properties of a filter that never change.

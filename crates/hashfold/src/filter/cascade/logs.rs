@@ -1,12 +1,12 @@
 //! The filter's write-ahead log: changes as records of a [`Wal`].
 //!
-//! A record counts as many changes as it has hashes. Its payload; the same table stands in
-//! `docs/formats/cascade.md`:
+//! The `count` of a record is its number of hashes. Its payload (the same table stands in
+//! `docs/formats/cascade.md`):
 //!
-//! | field  | size | meaning                                        |
-//! |--------|-----:|------------------------------------------------|
-//! | change |    1 | 1 insertions, 2 removals                       |
-//! | hashes |  8 n | the high 64 bits of each, in the order applied |
+//! | field  | size | meaning                                          |
+//! |--------|-----:|--------------------------------------------------|
+//! | change |    1 | 1 insert, 2 remove                               |
+//! | hashes |  8 n | the high 64 bits of each hash, in order          |
 
 use super::{
     catalog::{Catalog, Identity},
@@ -22,8 +22,8 @@ use crate::{
 };
 use std::{ops::Range, path::Path};
 
-/// The segments of the log: the log of a filter with few keys takes 1 MiB. None is recycled, so a
-/// filter that was flushed has no log.
+/// Sizes of the log's segments. The first is small, so that a filter with few keys has a small log.
+/// Segments are not recycled, so a filter that was flushed has no log files.
 const SEGMENTS: Segments = Segments {
     first_size: if cfg!(test) { 20 << 10 } else { 1 << 20 },
     size_max: if cfg!(test) { 20 << 10 } else { 64 << 20 },
@@ -33,7 +33,7 @@ const SEGMENTS: Segments = Segments {
 const HASHES_MAX: usize = (PAYLOAD_SIZE_MAX - 1) / 8;
 
 impl<R> Catalog<R> {
-    /// Returns the changes that must be in the log: runs do not hold them, and they are durable.
+    /// Returns the sequence numbers of the durable changes that only the log holds.
     fn needed(&self) -> Range<u64> {
         self.seq..self.logged
     }

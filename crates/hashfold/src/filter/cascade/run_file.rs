@@ -1,26 +1,26 @@
 //! A run of fingerprints on flash.
 //!
-//! A framed file: blocks of 4096 bytes (see `filter::block`), then the index, then the footer.
-//! These tables also stand in `docs/formats/cascade.md`. The file's id is that of the filter plus the
-//! run's number, wrapping. The index:
+//! A run is a framed file: blocks of 4096 bytes (see `filter::block`), then the index, then the
+//! footer. These tables also stand in `docs/formats/cascade.md`. The file's id is the filter's id
+//! plus the run's number, wrapping. The index:
 //!
 //! | field  | size |                                                                      |
 //! |--------|-----:|----------------------------------------------------------------------|
-//! | prefix |    4 | of each block: the first 32 bits of its first fingerprint            |
-//! | zeros  |    … | up to a multiple of 4096 bytes                                       |
+//! | prefix |    4 | for each block: the first 32 bits of its first fingerprint           |
+//! | zeros  |    … | padding to a multiple of 4096 bytes                                  |
 //!
-//! The first bits of a fingerprint are counted in as many as the largest one has. The fields of the
-//! footer:
+//! The width of a fingerprint, from which its first 32 bits are taken, is that of the largest
+//! possible fingerprint. The fields of the footer:
 //!
 //! | field     | size |                                                                       |
 //! |-----------|-----:|-----------------------------------------------------------------------|
-//! | last      |    8 | the largest fingerprint of the universe                               |
-//! | blocks    |    8 |                                                                       |
-//! | items     |    8 | fingerprints                                                          |
-//! | counted   |    8 | of these, with another count than 1                                   |
-//! | negative  |    8 | of these, with a count below 0                                        |
-//! | index_sum |    4 | CRC-32C of the index, zeros included                                  |
-//! | since     |    8 | the generation of the manifest that was current when it was begun     |
+//! | last      |    8 | the largest possible fingerprint                                      |
+//! | blocks    |    8 | number of blocks                                                      |
+//! | items     |    8 | number of fingerprints                                                |
+//! | counted   |    8 | number of fingerprints whose count is not 1                           |
+//! | negative  |    8 | number of fingerprints whose count is negative                        |
+//! | index_sum |    4 | CRC-32C of the index, padding included                                |
+//! | since     |    8 | generation of the manifest that was current when the run was begun    |
 
 use super::{
     key_range::KeyRange,

@@ -1,19 +1,19 @@
-//! A filter as a file: its blocks as they are in memory.
+//! A filter as a file: the blocks are the same bytes as in memory.
 //!
 //! The fields of the footer, 8 bytes each (the same table stands in `docs/formats/quotient.md`):
 //!
 //! | field          |                                                                       |
 //! |----------------|-----------------------------------------------------------------------|
-//! | fingerprints   | the largest one that there may be                                     |
-//! | remainder_bits | of each slot: 1 to 56                                                 |
-//! | blocks         | that have quotients; `min(blocks, 64)` follow them                    |
+//! | fingerprints   | the largest possible fingerprint                                      |
+//! | remainder_bits | bits in a remainder, 1 to 56                                          |
+//! | blocks         | number of blocks with quotients; `min(blocks, 64)` spare blocks follow |
 //! | mode           | 0 set, 1 multiset                                                     |
-//! | growth         | when it is full: 0 refuse, 1 double                                   |
-//! | items          | keys, each as often as it was inserted                                |
-//! | distinct       | different fingerprints                                                |
-//! | slots          | that are full                                                         |
-//! | slots_max      | slots that may be full                                                |
-//! | more           | fingerprints with more than four copies                               |
+//! | growth         | when the filter is full: 0 refuse keys, 1 double                      |
+//! | items          | number of keys, copies included                                       |
+//! | distinct       | number of different fingerprints                                      |
+//! | slots          | number of full slots                                                  |
+//! | slots_max      | maximum number of full slots                                          |
+//! | more           | number of fingerprints with more than four copies                     |
 
 use super::{
     filter::{QuotientFilter, QuotientView, Rules, Usage},

@@ -1,30 +1,31 @@
-//! Where the slots of a quotient filter lie.
+//! The layout of a quotient filter's blocks.
 //!
-//! Slots come in blocks of 64. A block with remainders of `8 B + b` bits has `18 + 8 b + 64 B`
-//! bytes, in memory and on disk alike (the same table stands in `docs/formats/quotient.md`):
+//! A block has 64 slots. With remainders of `8 B + b` bits, it has `18 + 8 b + 64 B` bytes, in
+//! memory and on disk alike (the same table stands in `docs/formats/quotient.md`):
 //!
 //! | field       | size       |                                                                   |
 //! |-------------|-----------:|-------------------------------------------------------------------|
-//! | occupied    |          8 | bit i: some fingerprint has the i-th quotient of the block        |
-//! | ends        |          8 | bit i: the chain of a quotient ends in slot i                     |
-//! | offset      |          2 | slots that earlier blocks' quotients take from this block's first |
-//! |             |            | one on; they may reach into later blocks                          |
+//! | occupied    |          8 | bit i: at least one fingerprint has the i-th quotient of the block |
+//! | ends        |          8 | bit i: a chain ends in slot i                                     |
+//! | offset      |          2 | number of slots, from the block's first slot on, that hold chains |
+//! |             |            | of earlier blocks' quotients; they may reach into later blocks    |
 //! | bit planes  |      `8 b` | the highest `b` bits of the remainders: 8 bytes with bit `8 B` of |
-//! |             |            | all slots, then 8 with bit `8 B + 1` ...                          |
+//! |             |            | all slots, then 8 bytes with bit `8 B + 1`, and so on             |
 //! | byte planes |     `64 B` | the other bits: 64 bytes with bits 0 to 7 of all slots, then 64   |
-//! |             |            | with bits 8 to 15 ...                                             |
+//! |             |            | bytes with bits 8 to 15, and so on                                |
 
-/// Slots of a block.
+/// Number of slots in a block.
 pub(super) const BLOCK_SLOTS: usize = 64;
 
-/// The longest remainders, in bits.
+/// Maximum number of bits in a remainder.
 pub(super) const REMAINDER_BITS_MAX: u32 = 56;
 
-/// Slots that a fingerprint may be away from its own one, and more: an offset must fit its field.
+/// Maximum distance of a fingerprint from the slot of its quotient, in slots: the field `offset`
+/// must hold it.
 pub(super) const SHIFT_MAX: usize = u16::MAX as usize - BLOCK_SLOTS;
 
-/// Blocks after those of the quotients, into which the last chains are shifted. A cluster of 4096
-/// slots is as unlikely as `e^-400` where 95 of 100 slots are full.
+/// Maximum number of spare blocks, into which the last chains are shifted. At a load of 95 %, the
+/// probability of a cluster of 4096 slots is about `e^-400`.
 const SPARE_BLOCKS_MAX: usize = 64;
 
 pub(super) const OCCUPIED: usize = 0;
@@ -36,15 +37,15 @@ const _: () = assert!(PLANES == 18);
 /// The shape of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SlotLayout {
-    /// That have quotients.
+    /// Number of blocks with quotients.
     pub(super) blocks: usize,
-    /// 1 to [`REMAINDER_BITS_MAX`].
+    /// Bits in a remainder, 1 to [`REMAINDER_BITS_MAX`].
     pub(super) remainder_bits: u32,
 }
 
 impl SlotLayout {
-    /// Returns the layout with so many slots, rounded up to whole blocks; `None` if it would not
-    /// fit in memory addresses.
+    /// Returns a layout with `slots` slots, rounded up to whole blocks; `None` if it does not fit
+    /// in the address space.
     pub(super) fn new(slots: u128, remainder_bits: u32) -> Option<SlotLayout> {
         assert!((1..=REMAINDER_BITS_MAX).contains(&remainder_bits));
         let blocks = usize::try_from(slots.div_ceil(BLOCK_SLOTS as u128)).ok()?.max(1);
@@ -54,7 +55,8 @@ impl SlotLayout {
         Some(layout)
     }
 
-    /// Twice the slots for the same fingerprints, if their remainders have a bit to spare.
+    /// Returns a layout with twice the slots for the same fingerprints, if remainders have more
+    /// than one bit.
     pub(super) fn doubled(self) -> Option<SlotLayout> {
         let remainder_bits = self.remainder_bits.checked_sub(1).filter(|&bits| bits > 0)?;
         SlotLayout::new(u128::from(self.slots()) * 2, remainder_bits)
