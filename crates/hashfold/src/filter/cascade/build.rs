@@ -17,8 +17,8 @@ use crate::{
 use std::{path::Path, sync::Arc};
 
 impl CascadeFilter {
-    /// Builds a filter in a folder from a run of fingerprints, whose seed and universe are those of
-    /// `options`: see [`CascadeOptions::like`].
+    /// Builds a filter in a folder from a run of fingerprints. The run must have the seed and the
+    /// universe of `options`: see [`CascadeOptions::like`].
     ///
     /// The fingerprints are written once, straight into the last level, in bounded memory.
     /// Fingerprints with a count below 1 are left out. The filter is durable when this returns;

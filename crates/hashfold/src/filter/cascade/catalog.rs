@@ -49,7 +49,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// The run of the filter with this number.
+    /// Returns the name of the run with this number.
     pub(super) fn run(&self, number: u64) -> RunName {
         let Identity { seed, id, universe, .. } = *self;
         RunName { seed, id, universe, number }
@@ -67,20 +67,20 @@ impl From<&CascadeOptions> for Identity {
 #[derive(Clone, Debug)]
 pub(super) struct Upper<R> {
     pub(super) run: R,
-    /// How often its fingerprints were merged above the last level.
+    /// Number of times that the fingerprints were merged above the last level.
     pub(super) tier: u8,
-    /// The key ranges that count: the rest of the run was merged into older ones. At least one.
+    /// The key ranges that count, at least one: the rest of the run was merged into older runs.
     pub(super) ranges: KeyRanges,
 }
 
 impl Upper<Arc<RunFile>> {
-    /// About how many fingerprints of a key range count in the run.
+    /// Returns the approximate number of fingerprints of a key range that count in the run.
     pub(super) fn items_in(&self, range: KeyRange) -> u64 {
         self.ranges.within(range).map(|range| self.run.items_in(range)).sum()
     }
 }
 
-/// The part of the last level from a fingerprint on, up to the next shard.
+/// A part of the last level: the fingerprints from `start` up to the next shard.
 #[derive(Clone, Debug)]
 pub(super) struct Shard<R> {
     pub(super) start: u64,
@@ -91,9 +91,9 @@ pub(super) struct Shard<R> {
 #[derive(Clone, Debug)]
 pub(super) struct Epoch<R> {
     pub(super) number: u64,
-    /// The newest first.
+    /// The runs above the last level, newest first.
     pub(super) uppers: Vec<Upper<R>>,
-    /// The last level: at least one, the first from 0 on.
+    /// The last level: at least one shard; the first one starts at 0.
     pub(super) shards: Vec<Shard<R>>,
 }
 
@@ -103,27 +103,27 @@ impl<R> Epoch<R> {
         Epoch { number, uppers: Vec::new(), shards }
     }
 
-    /// All runs, the newest first.
+    /// Returns all runs, newest first.
     pub(super) fn runs(&self) -> impl Iterator<Item = &R> {
         let uppers = self.uppers.iter().map(|upper| &upper.run);
         uppers.chain(self.shards.iter().filter_map(|shard| shard.run.as_ref()))
     }
 
-    /// The key range of a shard.
+    /// Returns the key range of a shard.
     pub(super) fn range_of(&self, shard: usize, universe: Universe) -> KeyRange {
         let last = self.shards.get(shard + 1).map_or(universe.last(), |next| next.start - 1);
         KeyRange { first: self.shards[shard].start, last }
     }
 
-    /// The runs of the last level that have fingerprints of a key range.
+    /// Returns the runs of the last level that have fingerprints of a key range.
     pub(super) fn runs_in(&self, range: KeyRange, universe: Universe) -> impl Iterator<Item = &R> {
         let shards = self.shards.iter().enumerate();
         let here = shards.filter(move |(i, _)| self.range_of(*i, universe).overlaps(range));
         here.filter_map(|(_, shard)| shard.run.as_ref())
     }
 
-    /// Replaces what some runs above the last level have in a key range, by another run or by
-    /// shards. `None` if the runs are gone.
+    /// Replaces a key range of some runs above the last level by another run or by shards. `None`
+    /// if the runs are gone.
     pub(super) fn replace_uppers(
         &mut self,
         is_replaced: impl Fn(&R) -> bool,
@@ -138,7 +138,8 @@ impl<R> Epoch<R> {
         Some(())
     }
 
-    /// Replaces the shards of a key range. `None` if it begins or ends within one that has a run.
+    /// Replaces the shards of a key range. `None` if the range begins or ends within a shard that
+    /// has a run.
     pub(super) fn replace_shards(
         &mut self,
         range: KeyRange,
@@ -169,21 +170,21 @@ impl<R> Epoch<R> {
     }
 }
 
-/// All runs, and the sequence number up to which they hold changes.
+/// The runs of a filter, and the sequence number of the last change in them.
 #[derive(Clone, Debug)]
 pub(super) struct Catalog<R> {
-    /// The newest first, at least one.
+    /// The epochs, newest first; at least one.
     pub(super) epochs: Vec<Epoch<R>>,
     pub(super) seq: u64,
     pub(super) next_number: u64,
-    /// Sequence number of the last change that is known to be durable in the log, where it is unless
-    /// runs hold it. 0 while no change is acknowledged that is only in a log.
+    /// Sequence number of the last change that is known to be durable in the log. 0 if no change
+    /// was ever acknowledged that is only in a log.
     pub(super) logged: u64,
-    /// How often a manifest was published.
+    /// Number of times that a manifest was published.
     pub(super) generation: u64,
 }
 
-/// The state in memory.
+/// The catalog in memory, with open run files.
 pub(super) type View = Catalog<Arc<RunFile>>;
 
 impl<R> Catalog<R> {
@@ -192,12 +193,12 @@ impl<R> Catalog<R> {
         Catalog { epochs, seq: 0, next_number: 1, logged: 0, generation: 0 }
     }
 
-    /// All runs, the newest epoch first.
+    /// Returns all runs, the newest epoch first.
     pub(super) fn runs(&self) -> impl Iterator<Item = &R> {
         self.epochs.iter().flat_map(Epoch::runs)
     }
 
-    /// Returns the same catalog with another form of each run.
+    /// Returns the same catalog, with each run converted by `map`.
     pub(super) fn try_map<S>(&self, mut map: impl FnMut(&R) -> Result<S>) -> Result<Catalog<S>> {
         let mut epochs = Vec::new();
         for epoch in &self.epochs {
@@ -219,7 +220,7 @@ impl<R> Catalog<R> {
 }
 
 impl View {
-    /// The manifest that says so.
+    /// Encodes the catalog in a manifest.
     pub(super) fn manifest(&self, identity: &Identity) -> Manifest {
         let files = self.runs().map(|run| FileEntry {
             role: RUN_ROLE.into(),
@@ -265,7 +266,7 @@ fn encode(state: &View, identity: &Identity) -> Vec<u8> {
     out
 }
 
-/// Decodes a manifest; runs are given by their numbers.
+/// Decodes a manifest. Its runs are numbers.
 pub(super) fn decode(manifest: &Manifest) -> Result<(Identity, Catalog<u64>)> {
     let attribute = manifest.attributes.iter().find(|(name, _)| name == ATTRIBUTE);
     let Some((_, bytes)) = attribute else {
@@ -302,7 +303,7 @@ pub(super) fn decode(manifest: &Manifest) -> Result<(Identity, Catalog<u64>)> {
     if epochs.is_empty() {
         return Err(Error::field("epochs", "at least 1", 0));
     }
-    // A new file would take the place of a run.
+    // With a number that is too low, a new file would overwrite a run.
     let highest = epochs.iter().flat_map(Epoch::runs).copied().max();
     if let Some(run) = highest.filter(|&run| run >= next_number) {
         return Err(Error::field("run", format!("below {next_number}, the next file"), run));

@@ -23,7 +23,7 @@ use std::{
     },
 };
 
-/// Shared by a filter and its background jobs.
+/// The state that a filter and its background jobs share.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) identity: Identity,
@@ -33,12 +33,12 @@ pub(super) struct Core {
     pub(super) publisher: Publisher,
     jobs: Arc<Jobs>,
     shared: Mutex<Shared>,
-    /// Notified when [`Shared`] has changed, or [`Progress`] that a caller waits for.
+    /// Notified when [`Shared`] changes, and on [`Progress`] that a caller waits for.
     changed: Condvar,
     progress: Progress,
 }
 
-/// The states of a filter, which lookups see together.
+/// The state machines of a filter. A lookup sees all of them at one moment.
 #[derive(Debug)]
 pub(super) struct Shared {
     view: Arc<View>,
@@ -85,25 +85,25 @@ impl Core {
         }
     }
 
-    /// The states, to be looked at.
+    /// Locks the state machines.
     pub(super) fn shared(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().expect("nothing panics under this lock")
     }
 
-    /// The runs that lookups see.
+    /// Returns the current runs.
     pub(super) fn view(&self) -> Arc<View> {
         self.shared().view.clone()
     }
 
-    /// Changes states, and wakes those who wait for that.
+    /// Changes the state machines, and wakes waiting callers.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut Shared) -> T) -> T {
         let result = change(&mut self.shared());
         self.changed.notify_all();
         result
     }
 
-    /// Waits until `look` returns something. A job of this kind that no thread has begun is run
-    /// here meanwhile.
+    /// Waits until `look` returns a value. Meanwhile, the caller runs jobs of this kind that no
+    /// thread has begun.
     pub(super) fn wait_for<T>(
         &self,
         job: JobKind,
@@ -114,7 +114,7 @@ impl Core {
             if let Some(found) = look(&mut shared) {
                 return found;
             }
-            // Under the lock: a job that comes later notifies.
+            // Checked under the lock, so a job that is added later notifies this thread.
             if self.jobs.needs_help(job) {
                 drop(shared);
                 self.jobs.help(job);
@@ -133,17 +133,17 @@ impl Core {
     ) {
         let core = self.clone();
         self.jobs.spawn(&*self.settings.executor, kind, Box::new(move || work(&core)));
-        // A caller that waits may run it.
+        // A waiting caller may run the job.
         self.change(|_| ());
     }
 
-    /// Returns when all background jobs have ended, and nothing but the filter has the core.
+    /// Waits until all background jobs have ended and have dropped their references to the core.
     pub(super) fn finish_jobs(&self) {
         self.jobs.finish_all();
     }
 
-    /// Publishes as [`Publisher::publish`] does; `then` changes states at the moment from which
-    /// lookups see the new runs.
+    /// Publishes a catalog as [`Publisher::publish`] does. `then` changes the state machines at the
+    /// moment at which lookups begin to see the new runs.
     pub(super) fn publish(
         &self,
         made: &[u64],
@@ -159,12 +159,12 @@ impl Core {
         })
     }
 
-    /// Fingerprints that background jobs have written to run files so far.
+    /// Returns the number of fingerprints that background jobs have written to run files.
     pub(super) fn moved(&self) -> u64 {
         self.progress.moved.load(SeqCst)
     }
 
-    /// Adds fingerprints that were written, and lets an urgent packing go first.
+    /// Adds to the number of written fingerprints. Pauses while a packing is urgent.
     pub(super) fn add_moved(&self, count: u64) {
         self.progress.moved.fetch_add(count, SeqCst);
         if self.progress.is_awaited.swap(false, SeqCst) {
@@ -179,26 +179,26 @@ impl Core {
         }
     }
 
-    /// Waits until background jobs have written `count` fingerprints in all; `false` if no merge is
-    /// running.
+    /// Waits until background jobs have written `count` fingerprints in total; `false` if no merge
+    /// is running.
     pub(super) fn wait_for_moved(&self, count: u64) -> bool {
         self.wait_for(JobKind::Merge, |shared| {
-            // First the flag: a job that writes more from now on sees it.
+            // The flag is set first, so that a job that writes from now on sees it.
             self.progress.is_awaited.store(true, SeqCst);
             let is_reached = self.moved() >= count;
             (is_reached || !shared.merging.is_running()).then_some(is_reached)
         })
     }
 
-    /// Lets the packing go first, if it is running; returns whether the immutable memtable is
-    /// still there.
+    /// Gives a running packing priority over other jobs. Returns whether the immutable memtable
+    /// still exists.
     pub(super) fn let_pack_go_first(&self) -> bool {
         let shared = self.shared();
         self.progress.is_pack_urgent.store(shared.packing.is_running(), SeqCst);
         !shared.packing.is_idle()
     }
 
-    /// The packing ended: other jobs go on.
+    /// Ends the priority of the packing.
     pub(super) fn end_urgency(&self) {
         self.progress.is_pack_urgent.store(false, SeqCst);
         self.change(|_| ());
@@ -206,13 +206,13 @@ impl Core {
 }
 
 impl Shared {
-    /// The runs that lookups see.
+    /// Returns the current runs.
     pub(super) fn view(&self) -> &Arc<View> {
         &self.view
     }
 }
 
-/// Does the work of a background job; a panic is an error.
+/// Runs a background job; a panic becomes an error.
 pub(super) fn caught(job: &'static str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let caught = catch_unwind(AssertUnwindSafe(work));
     caught.unwrap_or_else(|_| Err(ErrorKind::Panicked { job }.into()))

@@ -1,5 +1,6 @@
-//! Whatever happens while a filter is written, and whenever: what was acknowledged is there, what
-//! was not is there up to some change, no file is left over, and the filter goes on.
+//! Crash tests: a filter is interrupted at every point by power cuts, failures and full disks.
+//! Afterwards, it holds all acknowledged changes and a prefix of the others, no file is left over,
+//! and it can be used.
 
 use super::{memtable::Change, *};
 use crate::{
@@ -13,9 +14,9 @@ use crate::{
 use std::{path::Path, sync::Arc};
 
 const SEED: Seed = Seed(1);
-/// Keys that scripts speak of.
+/// Keys of the scripts are below this number.
 const KEYS: u32 = 5000;
-/// How often something that failed is done again once the disk is whole.
+/// Maximum number of attempts to repeat a failed operation once the disk works again.
 const ATTEMPTS_MAX: usize = 3;
 
 pub(super) fn folder() -> &'static Path {
@@ -26,7 +27,7 @@ fn hash(key: u32) -> KeyHash {
     KeyHash::of(&key.to_le_bytes(), SEED)
 }
 
-/// Something that is done with a filter.
+/// An operation on a filter.
 #[derive(Clone, Debug)]
 enum Act {
     Apply(Change, Vec<u32>),
@@ -34,14 +35,14 @@ enum Act {
     Flush,
     Merge,
     Advance,
-    /// Expires all epochs before this one.
+    /// Expires all epochs before this epoch.
     Expire(u64),
-    /// All of a run.
+    /// Inserts a run with these keys.
     Insert(Vec<u32>),
     Query,
 }
 
-/// The acts of a test, from the creation of the filter on.
+/// The operations of a test, from the creation of the filter on.
 pub(super) struct Script {
     mode: Mode,
     universe: Universe,
@@ -70,7 +71,7 @@ impl Model {
         }
     }
 
-    /// Does all but telling.
+    /// Applies an operation that is not a change of single keys.
     fn do_other(&mut self, act: &Act) {
         match act {
             Act::Advance => {
@@ -109,7 +110,7 @@ impl Random {
     }
 }
 
-/// A script that makes all kinds of files, and goes through all kinds of merges.
+/// Returns a script that makes files of all kinds, and goes through merges of all kinds.
 pub(super) fn script(mode: Mode, log: bool) -> Script {
     let mut random = Random(u64::from(log) + 10 * (mode == Mode::Set) as u64);
     let mut model = Model::new(mode);
@@ -163,7 +164,7 @@ impl Script {
             if threads == 0 { Arc::new(Inline) } else { Arc::new(Late::new(threads, SEED)) }
         };
         CascadeSettings {
-            // With many threads enough for several merges at once.
+            // Enough memory for several merges at once, if there are many threads.
             memory_bytes: if threads > 2 { 256 << 20 } else { CASCADE_MEMORY_MIN },
             upper_percent: self.upper_percent,
             wal: self.log,
@@ -181,12 +182,12 @@ impl Script {
         CascadeFilter::create(disk.clone(), folder(), &options, self.settings(self.threads))
     }
 
-    /// Nothing goes on in the background of it.
+    /// Opens the filter without background threads.
     pub(super) fn open(&self, disk: &Arc<dyn Disk>) -> Result<CascadeFilter> {
         CascadeFilter::open(disk.clone(), folder(), self.settings(0))
     }
 
-    /// Returns the counts after the first `seq` changes, and the first `done` of the other acts.
+    /// Returns the counts after the first `seq` changes and the first `done` other operations.
     fn counts(&self, seq: u64, done: usize) -> Vec<u64> {
         let mut model = Model::new(self.mode);
         let mut rest = seq;
@@ -205,15 +206,15 @@ impl Script {
     }
 }
 
-/// A script that is being followed, as far as that goes.
+/// A script that is being run.
 struct Session<'a> {
     script: &'a Script,
     faulty: FaultyDisk,
     disk: Arc<dyn Disk>,
     filter: Option<CascadeFilter>,
-    /// Acts that are done.
+    /// Number of finished operations.
     done: usize,
-    /// Number of changes of the next act that were applied.
+    /// Number of applied changes of the next operation.
     part: usize,
     /// Sequence number of the last change that was acknowledged.
     durable: u64,
@@ -227,7 +228,7 @@ impl<'a> Session<'a> {
         Session { script, faulty, disk, filter: None, done: 0, part: 0, durable: 0 }
     }
 
-    /// Follows the script to its end, or to the first error.
+    /// Runs the script to its end, or to the first error.
     fn go_on(&mut self) -> Result<()> {
         if self.filter.is_none() {
             let is_there = self.disk.exists(&folder().join("MANIFEST"))?;
@@ -260,7 +261,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Checks the filter after it was closed in the middle of an act.
+    /// Checks the filter after it was interrupted in the middle of an operation.
     #[track_caller]
     fn check_reopened(&self, disk: MemoryDisk, moment: &str) {
         let disk: Arc<dyn Disk> = Arc::new(disk);
@@ -336,7 +337,8 @@ fn counts(filter: &CascadeFilter) -> Result<Vec<u64>> {
     Ok(counts)
 }
 
-/// There are the files of the filter, and no others but so many logs.
+/// Checks that the folder holds the files of the filter, at most `logs_max` logs, and no other
+/// file.
 #[track_caller]
 fn check_files(disk: &Arc<dyn Disk>, filter: &CascadeFilter, logs_max: usize, moment: &str) {
     let names = disk.list(folder()).unwrap();
@@ -347,7 +349,7 @@ fn check_files(disk: &Arc<dyn Disk>, filter: &CascadeFilter, logs_max: usize, mo
     assert_eq!(names.len(), 1 + runs + logs, "{moment}: {names:?}");
 }
 
-/// The filter goes on.
+/// Checks that the filter takes further changes.
 #[track_caller]
 fn check_next(
     disk: &Arc<dyn Disk>,
@@ -366,7 +368,7 @@ fn check_next(
     assert!(report.is_sound(), "{moment}: {}", report.damage[0]);
 }
 
-/// The operations of a whole session.
+/// Returns the number of disk operations in a whole session.
 fn operations(script: &Script) -> u64 {
     let mut session = Session::new(script, None);
     session.go_on().unwrap();
@@ -389,7 +391,7 @@ fn check_power_cut(script: &Script, operation: u64) {
         );
         session.check_reopened(session.faulty.after_power_cut(seed), &moment);
     }
-    // A process that was killed: all that it wrote is there.
+    // A killed process loses no write that reached the page cache.
     let moment = format!("{:?}, log {}, killed at {operation}", script.mode, script.log);
     session.check_reopened(session.faulty.snapshot(), &moment);
 }
@@ -416,7 +418,7 @@ fn a_power_cut_at_each_moment_loses_nothing_that_was_acknowledged() {
     }
 }
 
-/// Once the disk is whole, all of the script is done.
+/// Checks that the rest of the script succeeds once the disk works again.
 fn check_recovers(session: &mut Session<'_>, moment: &str) {
     session.faulty.heal();
     for _ in 0..ATTEMPTS_MAX {
@@ -497,7 +499,7 @@ fn a_full_disk_loses_nothing_and_files_do_not_pile_up() {
     }
 }
 
-/// Without a log, a disk that takes nothing is felt only when the memory is full.
+/// Without a log, a full disk causes an error only when the memory is full.
 #[test]
 fn a_full_disk_is_an_error_when_the_memory_is_full() {
     let script = &script(Mode::Set, false);
@@ -531,8 +533,8 @@ fn a_full_disk_is_an_error_when_the_memory_is_full() {
     check_next(&disk, &mut filter, vec![1; KEYS as usize], "after a full disk");
 }
 
-/// A filter with a log, on a disk with these faults, into which one key was inserted very often, so
-/// that its first log is full before its first memtable, and then `keys` others.
+/// Returns a filter with a log, on a disk with these faults. One key was inserted many times, so
+/// its first log segment is full before its first memtable; then `keys` other keys were inserted.
 fn with_two_logs(keys: u32, faults: Vec<Fault>) -> (FaultyDisk, CascadeFilter) {
     let faulty = FaultyDisk::new(FaultPlan { seed: 1, faults });
     let mut filter = script(Mode::Set, true).create(&(Arc::new(faulty.clone()) as _)).unwrap();
@@ -541,11 +543,10 @@ fn with_two_logs(keys: u32, faults: Vec<Fault>) -> (FaultyDisk, CascadeFilter) {
     (faulty, filter)
 }
 
-/// A gap in a log stays a gap: changes after it are not acknowledged before runs hold the missing
-/// ones.
+/// A gap in a log persists: later changes are not acknowledged until runs hold the missing changes.
 #[test]
 fn a_gap_in_a_log_stays_one_until_runs_close_it() {
-    // Two tables are full, and flushed when the next change comes; the second log goes on.
+    // Two memtables are full, and are flushed at the next change. The second segment is in use.
     let (_, mut filter) = with_two_logs(0, Vec::new());
     let mut keys = 0;
     while filter.view().seq == 0 {
@@ -558,7 +559,7 @@ fn a_gap_in_a_log_stays_one_until_runs_close_it() {
     let start = faulty.operations();
     filter.remove(hash(3)).unwrap();
     let end = faulty.operations();
-    // Each write of the removal fails in turn, and then each of those that are to make up for it.
+    // The fault is at each write of the removal in turn, then at each write that repairs the log.
     for first in start..end {
         for second in first + 1..first + 16 {
             let failures = [first, second].map(|operation| Fault::Failure { operation });
@@ -579,7 +580,7 @@ fn a_gap_in_a_log_stays_one_until_runs_close_it() {
     }
 }
 
-/// The disk of a filter that was left with runs of all kinds, and with logs.
+/// Returns the disk of a filter with runs of all kinds and with logs, and the counts of its keys.
 pub(super) fn left_behind(script: &Script) -> (MemoryDisk, Vec<u64>) {
     let mut session = Session::new(script, None);
     let acts = script.acts.len();
@@ -596,7 +597,7 @@ pub(super) fn left_behind(script: &Script) -> (MemoryDisk, Vec<u64>) {
     (session.faulty.snapshot(), counts)
 }
 
-/// A read fault while a filter is opened and used: an error, or what is right.
+/// Checks that a read fault while a filter is opened and used causes an error, or no wrong answer.
 fn check_read_fault(script: &Script, left: &MemoryDisk, expected: &[u64], fault: Fault) -> bool {
     let faulty = FaultyDisk::over(left, FaultPlan { seed: 7, faults: vec![fault] });
     let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
@@ -642,7 +643,8 @@ fn reads_that_go_wrong_give_an_error_or_the_right_answer() {
     }
 }
 
-/// Background jobs on threads, with up to four merges in flight that end and publish in any order.
+/// Background jobs run on threads, with up to four concurrent merges that end and publish in any
+/// order.
 #[test]
 fn nothing_is_lost_with_work_in_the_background() {
     for mut script in scripts() {
@@ -663,7 +665,7 @@ fn built(disk: Arc<dyn Disk>, mode: Mode) -> Result<CascadeFilter> {
     for i in 0..9000 {
         batch.push(i << 40, [1, 2, -1][i as usize % 3])?;
     }
-    // In batches of a block each.
+    // The batches have the size of a block.
     let packed = PackedRun::build(&mut batch.into_run(SEED, Universe::EXACT))?;
     let mut run = packed.scan();
     let options = CascadeOptions::like(&run, 7, mode, 9000);
@@ -672,7 +674,7 @@ fn built(disk: Arc<dyn Disk>, mode: Mode) -> Result<CascadeFilter> {
     CascadeFilter::build(disk, folder(), &options, settings, &mut run)
 }
 
-/// The filter that [`built`] makes is in the folder, or none is.
+/// Returns whether the folder holds the filter of [`built`]; no other filter may be there.
 #[track_caller]
 fn check_built(disk: &Arc<dyn Disk>, mode: Mode, moment: &str) -> bool {
     let settings =

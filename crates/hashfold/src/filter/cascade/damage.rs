@@ -1,4 +1,5 @@
-//! Files that are cut short, changed, or in the place of others: a clear error, or the right answer.
+//! Damaged files: truncated, changed, or in the place of other files. The result is a clear error
+//! or the right answer.
 
 use super::{
     crash::{Script, folder, hashes, left_behind, scripts},
@@ -13,7 +14,7 @@ use crate::{
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-/// A device writes so many bytes whole or not at all.
+/// The size of a sector, in bytes: a device writes it atomically.
 const SECTOR: usize = 512;
 
 type Files = BTreeMap<String, Vec<u8>>;
@@ -36,7 +37,7 @@ fn disk_of(files: &Files) -> Arc<dyn Disk> {
     Arc::new(disk)
 }
 
-/// Filters that were left with runs of all kinds and with logs.
+/// Filters with runs of all kinds and with logs.
 struct Left {
     script: Script,
     files: Files,
@@ -56,7 +57,7 @@ impl Left {
         self.files.keys().filter(|name| name.starts_with("run-")).collect()
     }
 
-    /// Returns the result of a reader, and that of the next writer after it has merged all runs.
+    /// Returns the answers of a reader, and of the next writer after it has merged all runs.
     fn look_up(&self, disk: &Arc<dyn Disk>) -> [Result<Vec<u64>>; 2] {
         let hashes = hashes();
         let read = || {
@@ -75,7 +76,8 @@ impl Left {
         [read(), write()]
     }
 
-    /// With these files: nobody gets a wrong answer, errors are clear, and a check names `damaged`.
+    /// Checks that, with these files, no answer is wrong, errors are clear, and a check names
+    /// `damaged`.
     #[track_caller]
     fn check(&self, files: &Files, damaged: &[&str], context: &str) {
         let disk = disk_of(files);
@@ -96,7 +98,7 @@ impl Left {
         }
     }
 
-    /// With one file in another form.
+    /// Checks the filter with one file replaced.
     #[track_caller]
     fn check_with(&self, name: &str, bytes: Vec<u8>, is_found: bool, context: &str) {
         let mut files = self.files.clone();
@@ -106,13 +108,13 @@ impl Left {
     }
 }
 
-/// The file that an error names.
+/// Returns the file that an error names.
 fn file_name(error: &Error) -> String {
     let place = error.place().unwrap_or_else(|| panic!("{error} names no file"));
     place.file.file_name().unwrap().to_string_lossy().into_owned()
 }
 
-/// Where the last batch of a segment ends: a mark stands there, and then zeros.
+/// Returns the offset after the last batch of a segment, where a mark stands, followed by zeros.
 fn log_end(bytes: &[u8]) -> usize {
     let last = bytes.iter().rposition(|&byte| byte != 0).unwrap_or(0);
     (last / 4096 * 4096).max(4096)
@@ -130,8 +132,8 @@ fn files_that_are_cut_short_are_found() {
     }
 }
 
-/// A log that is cut is like one that a crash cut: what is left of it is there. What the manifest
-/// knows to be in it is not lost in silence.
+/// A truncated log is like a log after a crash: its remaining changes are there. Changes that the
+/// manifest knows to be in the log are not lost silently.
 #[test]
 fn a_log_that_is_cut_short_is_read_as_far_as_it_goes() {
     let left = &all_left()[1];
@@ -141,7 +143,7 @@ fn a_log_that_is_cut_short_is_read_as_far_as_it_goes() {
         let mut files = left.files.clone();
         files.insert(name.clone(), bytes[..size].to_vec());
         let answers = left.look_up(&disk_of(&files));
-        // The header, and the first batch.
+        // The header and the first batch.
         if size < 8192 {
             let is_damage = |answer: &Result<_>| {
                 answer.as_ref().is_err_and(|it| it.class() == ErrorClass::Damage)
@@ -156,8 +158,8 @@ fn a_log_that_is_cut_short_is_read_as_far_as_it_goes() {
     }
 }
 
-/// A segment whose end is missing was cut off by a crash, unless the manifest or a later segment
-/// says that it was synced.
+/// A truncated segment is like a segment after a crash, unless the manifest or a later segment says
+/// that it was synced.
 #[test]
 fn a_later_segment_counts_only_if_nothing_is_missing_before_it() {
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
@@ -165,7 +167,7 @@ fn a_later_segment_counts_only_if_nothing_is_missing_before_it() {
     let options = CascadeOptions::exact(Seed(1), 7);
     let mut filter =
         CascadeFilter::create(disk.clone(), folder(), &options, settings.clone()).unwrap();
-    // More than one segment takes.
+    // More changes than fit in one segment.
     filter.insert_batch(&hashes()[..1600]).unwrap();
     let unsynced = files(&*disk);
     filter.sync().unwrap();
@@ -186,7 +188,7 @@ fn a_later_segment_counts_only_if_nothing_is_missing_before_it() {
         Ok::<_, Error>(seq)
     };
     assert_eq!(seq(&whole).unwrap(), 1600);
-    // The padding of its last batch does not matter.
+    // The padding of its last batch is not checked.
     let end = whole[&first].iter().rposition(|&byte| byte != 0).unwrap();
     let mut counted = 0;
     for size in (0..end).step_by(SECTOR) {
@@ -195,11 +197,12 @@ fn a_later_segment_counts_only_if_nothing_is_missing_before_it() {
         let is_damage =
             |files: &Files| seq(files).is_err_and(|it| it.class() == ErrorClass::Damage);
         assert!(is_damage(&files), "cut to {size}");
-        // Without the mark at the end of the second one only the manifest says that it was synced.
+        // Without the mark at the end of the second segment, only the manifest says that it was
+        // synced.
         let end = log_end(&whole[&second]);
         files.insert(second.clone(), whole[&second][..end].to_vec());
         assert!(is_damage(&files), "cut to {size}, no mark");
-        // Before the sync neither does.
+        // Before the sync, the manifest does not say so either.
         files.insert("MANIFEST".into(), unsynced["MANIFEST"].clone());
         let left = seq(&files).unwrap();
         assert!(left < 1600, "cut to {size}: {left} seq");
@@ -227,7 +230,8 @@ fn flipped_bits_are_found() {
     }
 }
 
-/// Padding of batches and the mark at the end carry nothing; all else is checked.
+/// Checks a flipped bit in a log. Padding of batches and the mark at the end are not checked;
+/// everything else is.
 fn check_log_flip(left: &Left, name: &str, bytes: Vec<u8>, at: usize) {
     let record = at / 4096 * 4096;
     let size = u32::from_le_bytes(*left.files[name][record + 4..].first_chunk().unwrap());
@@ -236,7 +240,7 @@ fn check_log_flip(left: &Left, name: &str, bytes: Vec<u8>, at: usize) {
     left.check_with(name, bytes, !is_padding && !is_mark, &format!("flipped at {at}"));
 }
 
-/// Writes other fields to a header, with the right checksum.
+/// Returns the file with another header field and a valid checksum.
 fn with_header(bytes: &[u8], at: usize, field: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes[at..at + field.len()].copy_from_slice(field);
@@ -308,8 +312,8 @@ fn files_that_are_missing_are_named() {
     }
 }
 
-/// Whatever file is lost: an answer is right, or an error names a file, and the next writer removes
-/// nothing that the file, once it is back, needs. Issue 10, points 2 and 9.
+/// If any file is lost, an answer is right, or an error names a file. The next writer removes no
+/// file that the filter needs once the lost file is back. Issue 10, points 2 and 9.
 #[test]
 fn a_file_that_was_lost_and_comes_back_completes_the_filter() {
     for left in &all_left() {
@@ -319,7 +323,7 @@ fn a_file_that_was_lost_and_comes_back_completes_the_filter() {
             let disk = disk_of(&files);
             for answer in left.look_up(&disk) {
                 match answer {
-                    // The segment that was made ahead holds nothing.
+                    // A segment that was created ahead is empty.
                     Ok(counts) => assert!(counts == left.counts && name.starts_with("wal-")),
                     Err(error) => assert_eq!(error.class(), ErrorClass::Damage, "{name}: {error}"),
                 }
@@ -331,7 +335,8 @@ fn a_file_that_was_lost_and_comes_back_completes_the_filter() {
     }
 }
 
-/// A manifest that was restored from an older copy would forget runs, and sweep them up.
+/// A manifest that was restored from an older copy does not name newer runs; a sweep must not
+/// remove them.
 #[test]
 fn an_older_manifest_is_refused_and_removes_nothing() {
     for log in [false, true] {
@@ -348,7 +353,7 @@ fn an_older_manifest_is_refused_and_removes_nothing() {
         }
         filter.close().unwrap();
         let whole = files(&*disk);
-        // The manifest before the last is as old as the newest run says.
+        // The second-last manifest is not older than the generation in the newest run.
         for manifest in &manifests[..manifests.len() - 2] {
             let mut files = whole.clone();
             files.insert("MANIFEST".into(), manifest.clone());
@@ -365,7 +370,7 @@ fn an_older_manifest_is_refused_and_removes_nothing() {
     }
 }
 
-/// Files that others put there, or that have names almost like ours, are let alone.
+/// Files of other programs, and files with similar names, are not touched.
 #[test]
 fn files_of_others_stay() {
     let left = &all_left()[0];

@@ -47,9 +47,9 @@ pub struct CascadeFilter {
     seq: u64,
     /// Sequence number of the last change before the memtable.
     before: u64,
-    /// The log; `None` if there is to be none, and after a failure of it until runs hold all changes.
+    /// The log. `None` without a log, and after a failure of the log until runs hold all changes.
     wal: Option<Wal>,
-    /// Memory for a record of the log.
+    /// A buffer for a record of the log.
     record: Vec<u8>,
     rate_limit: RateLimit,
     hashes: Vec<u64>,
@@ -103,7 +103,7 @@ impl CascadeFilter {
         Ok(filter)
     }
 
-    /// Replays log records that are newer than the manifest, and makes runs of them.
+    /// Replays log records that are newer than the manifest, and flushes them.
     fn replay(&mut self) -> Result<()> {
         let core = self.core.clone();
         let wal = logs::open(&core, &mut |change, hashes| self.apply_replayed(change, hashes))?;
@@ -144,8 +144,8 @@ impl CascadeFilter {
 
     /// Inserts keys.
     ///
-    /// # Errors
-    /// After an error the first of them are inserted: as many as [`CascadeFilter::seq`] has grown by.
+    /// After an error, only the first keys are inserted; [`CascadeFilter::seq`] grows by their
+    /// number.
     pub fn insert_batch(&mut self, hashes: &[KeyHash]) -> Result<()> {
         self.apply_many(Change::Insert, hashes)
     }
@@ -160,7 +160,8 @@ impl CascadeFilter {
         self.apply_one(Change::Remove, hash)
     }
 
-    /// Removes keys. Errors leave the first ones removed, as with [`CascadeFilter::insert_batch`].
+    /// Removes keys. After an error, only the first keys are removed, as with
+    /// [`CascadeFilter::insert_batch`].
     pub fn remove_batch(&mut self, hashes: &[KeyHash]) -> Result<()> {
         self.apply_many(Change::Remove, hashes)
     }
@@ -266,8 +267,8 @@ impl CascadeFilter {
             let (now, later) = hashes.split_at(hashes.len().min(self.active.free()));
             let wal = self.wal.as_ref();
             let logged = wal.map(|wal| logs::append(wal, change, now, &mut self.record));
-            // Also if the log fails: changes that it may hold must not come back after a crash
-            // without having been applied.
+            // Changes are also applied if the log fails: the log may hold them, and a crash must
+            // not bring back changes that were not applied.
             self.take(change, now);
             logged.unwrap_or(Ok(())).inspect_err(|_| self.wal = None)?;
             hashes = later;
@@ -275,7 +276,7 @@ impl CascadeFilter {
         Ok(())
     }
 
-    /// Applies changes.
+    /// Applies changes that are in the log already.
     fn apply_replayed(&mut self, change: Change, mut hashes: &[u64]) -> Result<()> {
         while !hashes.is_empty() {
             self.make_room()?;
@@ -292,9 +293,10 @@ impl CascadeFilter {
         self.rate_limit.wait(&self.core, hashes.len());
     }
 
-    /// Makes sure that the memtable takes at least one more change.
+    /// Makes sure that the memtable can take at least one more change.
     fn make_room(&mut self) -> Result<()> {
-        // While the memtable before it is being packed, it takes more than it should.
+        // While the previous memtable is being packed, the current one may grow beyond its usual
+        // size.
         let is_due = self.active.is_due() && !self.core.let_pack_go_first();
         if is_due || self.active.free() == 0 {
             self.freeze()?;
@@ -310,7 +312,7 @@ impl CascadeFilter {
     /// and the memtable stays.
     fn freeze(&mut self) -> Result<()> {
         self.finish_pack()?;
-        // An empty memtable may have taken changes that cancelled each other out.
+        // Changes that cancelled each other out may have left the memtable empty.
         if self.seq == self.before {
             return Ok(());
         }
@@ -328,13 +330,13 @@ impl CascadeFilter {
         Ok(())
     }
 
-    /// Drops the segments of the log that hold nothing but what runs hold.
+    /// Drops the segments of the log whose changes are all in runs.
     fn truncate_log(&self) {
-        // What cannot be removed now is removed by the next call.
+        // A segment that cannot be removed now is removed by the next call.
         let _ = self.wal.as_ref().map(|wal| wal.truncate(self.core.view().seq));
     }
 
-    /// Waits until there is no immutable memtable. A packing that failed is tried once more.
+    /// Waits until there is no immutable memtable. A failed packing is retried once.
     fn finish_pack(&self) -> Result<()> {
         let core = &self.core;
         let start = || {
@@ -349,8 +351,7 @@ impl CascadeFilter {
         })
     }
 
-    /// Waits until the number of runs in RAM satisfies `is_done`. A flush that failed is tried once
-    /// more.
+    /// Waits until the number of runs in RAM satisfies `is_done`. A failed flush is retried once.
     fn finish_flush(&self, is_done: impl Fn(&RamRuns, &Shares) -> bool) -> Result<()> {
         let core = &self.core;
         let start = || flush::start_flush(core);
@@ -361,7 +362,7 @@ impl CascadeFilter {
         })
     }
 
-    /// Waits until a job has ended. If the job has failed, it is started once more.
+    /// Waits until a job has ended. A failed job is retried once.
     fn finish(
         &self,
         job: JobKind,
@@ -377,12 +378,12 @@ impl CascadeFilter {
         if is_done { Ok(()) } else { Err(error.unwrap_or_else(unknown)) }
     }
 
-    /// Opens the log again, if there is to be one and it has failed.
+    /// Opens the log again after a failure, if the filter has a log.
     fn open_log(&mut self) -> Result<()> {
         if !self.core.settings.wal || self.wal.is_some() {
             return Ok(());
         }
-        // Nothing is acknowledged in a log while earlier changes may be lost.
+        // No change is acknowledged in a log while earlier changes may be lost.
         self.flush()?;
         self.wal = Some(logs::open(&self.core, &mut |_, _| Ok(()))?);
         Ok(())
@@ -432,12 +433,12 @@ impl CascadeFilter {
             Some(Err(_)) => self.wal = None,
             None => {}
         }
-        // Runs do instead.
+        // Without the log, runs make the changes durable.
         self.flush()
     }
 
     /// Waits until all changes are durable in the log. Records in the manifest that the current
-    /// segment holds some, so that its loss is noticed.
+    /// segment has durable changes, so that its loss is detected.
     fn sync_log(&self, wal: &Wal) -> Result<()> {
         wal.commit(self.seq)?;
         self.core.change(|shared| shared.logged = self.seq);
@@ -540,7 +541,7 @@ impl CascadeFilter {
         Ok(())
     }
 
-    /// The state that lookups see.
+    /// Returns the current runs.
     #[cfg(test)]
     pub(super) fn view(&self) -> Arc<View> {
         self.core.view()
@@ -580,9 +581,10 @@ impl Drop for CascadeFilter {
             shared.ram_runs.flush_when(FlushWhen::Never);
             shared.merging.close();
         });
-        // The executor and the lock of the folder are dropped here, not on a thread of the executor.
+        // The executor and the lock of the folder are dropped in this thread, not in a thread of
+        // the executor.
         self.core.finish_jobs();
-        // While the folder is locked: the log writes a mark.
+        // The log is dropped while the folder is locked, because it writes a mark.
         self.wal = None;
     }
 }

@@ -1,5 +1,5 @@
-//! Packing and flushing in the background: the immutable memtable becomes a run in RAM, a quarter
-//! as large or less, and several runs in RAM become one run file.
+//! Packing and flushing in the background: an immutable memtable becomes a run in RAM, at most a
+//! quarter as large; several runs in RAM become one run file.
 
 use super::{
     catalog::{Upper, View},
@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// The maximum number of runs in RAM that are written as one run file.
 const FLUSH_RUNS_MAX: usize = 16;
 
-/// Starts to pack the memtable that is queued.
+/// Starts to pack the queued memtable.
 pub(super) fn start_pack(core: &Arc<Core>) {
     core.spawn(JobKind::Pack, |core| {
         let immutable = core.change(|shared| shared.packing.begin());
@@ -34,7 +34,7 @@ pub(super) fn start_pack(core: &Arc<Core>) {
     });
 }
 
-/// Packs a memtable, and replaces it by the run.
+/// Packs a memtable, and replaces it by the run in RAM.
 fn pack(core: &Core, Immutable { memtable, seq }: Immutable) -> Result<()> {
     let mut scan = memtable.scan(core.identity.seed, core.identity.universe);
     let spare = core.change(|shared| shared.ram_runs.take_spare());
@@ -51,7 +51,7 @@ fn pack(core: &Core, Immutable { memtable, seq }: Immutable) -> Result<()> {
         shared.ram_runs.push(run);
         shared.packing.packed()
     });
-    // Lookups may still have it: then it is not used again.
+    // If lookups still use the memtable, its memory is not reused.
     let spare = Arc::into_inner(memtable).map(|mut memtable| {
         memtable.clear();
         memtable
@@ -61,7 +61,7 @@ fn pack(core: &Core, Immutable { memtable, seq }: Immutable) -> Result<()> {
     Ok(())
 }
 
-/// Starts to flush runs in RAM, if that is due and no flush is running.
+/// Starts to flush runs in RAM, if a flush is due and none is running.
 pub(super) fn start_flush(core: &Arc<Core>) {
     let is_due =
         core.change(|shared| shared.ram_runs.is_due(&core.shares) && shared.ram_runs.begin_flush());
@@ -101,7 +101,7 @@ fn flush(core: &Core, runs: Vec<RamRun>) -> Result<()> {
         Some(view)
     };
     core.publish(&made, change, |shared| shared.ram_runs.flushed(runs.len()))?;
-    // Lookups may still have some.
+    // The memory of runs that lookups still use is not reused.
     let spares = runs.into_iter().filter_map(|it| Arc::into_inner(it.run));
     core.change(|shared| shared.ram_runs.keep_spares(spares, &core.shares));
     Ok(())

@@ -1,5 +1,5 @@
-//! The background jobs of a filter. Threads of its executor run them; so does a caller that waits
-//! for a job that no thread has begun.
+//! The background jobs of a filter. Threads of its executor run them. A caller that waits for a job
+//! runs it if no thread has begun it.
 
 use crate::work::Executor;
 use std::{
@@ -36,19 +36,20 @@ struct Unfinished {
 }
 
 impl Jobs {
-    /// Hands a job to the executor. What the job holds is dropped before it counts as ended.
+    /// Passes a job to the executor. The job's captured values are dropped before the job counts as
+    /// ended.
     pub(super) fn spawn(self: &Arc<Self>, executor: &dyn Executor, kind: JobKind, work: Work) {
         self.lock().queue.push((kind, work));
         self.changed.notify_all();
         let jobs = self.clone();
-        // Each call runs one job, the most urgent one: so none is left over.
+        // Each call runs one job, the most urgent one, so every job is run.
         executor.spawn(Box::new(move || {
             jobs.run_one(None);
         }));
     }
 
     /// Whether a caller that waits for a job of this kind should run one that no thread has begun.
-    /// A merge takes long: a caller runs one only if no other job is running.
+    /// Merges take long, so a caller runs a merge only if no other job is running.
     pub(super) fn needs_help(&self, kind: JobKind) -> bool {
         let jobs = self.lock();
         let is_stuck = kind != JobKind::Merge || jobs.running == 0;
@@ -60,7 +61,7 @@ impl Jobs {
         self.run_one(Some(kind))
     }
 
-    /// Returns when all jobs have ended; runs those that no thread has begun.
+    /// Waits until all jobs have ended. Runs those that no thread has begun.
     pub(super) fn finish_all(&self) {
         loop {
             while self.run_one(None) {}
@@ -82,7 +83,7 @@ impl Jobs {
         let (_, work) = jobs.queue.remove(i);
         jobs.running += 1;
         drop(jobs);
-        // Jobs report panics themselves; one that did not still ends.
+        // Jobs report panics themselves. A job that panics anyway still counts as ended.
         let _ = catch_unwind(AssertUnwindSafe(work));
         self.lock().running -= 1;
         self.changed.notify_all();
@@ -137,7 +138,7 @@ mod tests {
         }
     }
 
-    /// Jobs that note their kinds when they run.
+    /// Returns jobs that record their kinds when they run.
     fn noted(executor: &dyn Executor) -> (Arc<Jobs>, Arc<Mutex<Vec<JobKind>>>) {
         let (jobs, done) = (Arc::new(Jobs::default()), Arc::new(Mutex::new(Vec::new())));
         for kind in [JobKind::Merge, JobKind::Flush, JobKind::Pack, JobKind::Merge] {
@@ -169,7 +170,7 @@ mod tests {
         jobs.finish_all();
         let rest = [JobKind::Flush, JobKind::Pack, JobKind::Merge, JobKind::Merge];
         assert_eq!(*done.lock().unwrap(), rest);
-        // The executor comes too late.
+        // The executor is too late: the job has run already.
         busy.go_on();
         assert_eq!(done.lock().unwrap().len(), 4);
     }
@@ -190,7 +191,7 @@ mod tests {
         assert!(!jobs.needs_help(JobKind::Merge));
     }
 
-    /// The memory of a job is freed when its end has been waited for, also after a panic.
+    /// The captured values of a job are dropped before a wait for the job ends, also after a panic.
     #[test]
     fn nothing_is_left_of_jobs_that_have_ended() {
         let pool = Threads::new(2);

@@ -1,22 +1,22 @@
-//! Reading a table with gaps: the loop with AVX-512, and its portable twin.
+//! Reading hashes from a table with gaps: a loop with AVX-512, and its portable twin.
 
 use crate::{
     filter::machine::Wide,
     fingerprints::{Exception, FingerprintBatch},
 };
 
-/// Marks a free slot. The largest hash is taken for the one before it.
+/// Marks a free slot. The largest hash is replaced by the one before it.
 pub(super) const FREE: u64 = u64::MAX;
-/// Slots that have their marks in one word.
+/// Number of slots whose marks share a word.
 const WORD: usize = 64;
 
-/// Appends what is in slots that are not free: a tombstone if the slot is marked, by the bits of
-/// `marks`, which may be too few.
+/// Appends the hashes in slots that are not free. A marked slot becomes a tombstone. `marks` has a
+/// bit per slot; missing bits are 0.
 pub(super) fn gather(slots: &[u64], marks: &[u64], out: &mut FingerprintBatch) {
     gather_on(Wide::detect(), slots, marks, out);
 }
 
-/// Does what [`gather`] does, with the given instructions.
+/// Runs [`gather`] with the given instructions.
 #[inline]
 fn gather_on(wide: Option<Wide>, slots: &[u64], marks: &[u64], out: &mut FingerprintBatch) {
     match wide {
@@ -26,7 +26,7 @@ fn gather_on(wide: Option<Wide>, slots: &[u64], marks: &[u64], out: &mut Fingerp
     }
 }
 
-/// Does what [`gather`] does, on any machine.
+/// Runs [`gather`] without special instructions.
 fn gather_anywhere(slots: &[u64], marks: &[u64], out: &mut FingerprintBatch) {
     let hashes = &mut out.fingerprints;
     let start = hashes.len();
@@ -35,7 +35,7 @@ fn gather_anywhere(slots: &[u64], marks: &[u64], out: &mut FingerprintBatch) {
     for (number, slots) in slots.chunks(WORD).enumerate() {
         let (first, mut taken) = (len, 0);
         for (i, &hash) in slots.iter().enumerate() {
-            // No branch: it could not be predicted.
+            // A branch here could not be predicted.
             hashes[len] = hash;
             len += usize::from(hash != FREE);
             taken |= u64::from(hash != FREE) << i;
@@ -64,7 +64,7 @@ mod x86 {
 
     #[inline]
     pub(super) fn gather(_: Wide, slots: &[u64], marks: &[u64], out: &mut FingerprintBatch) {
-        // SAFETY: the instructions are there, as `Wide` shows.
+        // SAFETY: `Wide` proves that the machine has the instructions.
         unsafe { gather_wide(slots, marks, out) }
     }
 
@@ -79,7 +79,7 @@ mod x86 {
         for (number, slots) in words.iter().enumerate() {
             let (first, mut taken) = (start + used, 0);
             for (i, line) in slots.as_chunks::<LANES>().0.iter().enumerate() {
-                // SAFETY: 64 bytes are read of an array of that size; at most one hash is written
+                // SAFETY: the reads are within an array of 64 bytes. At most one hash is written
                 // for each slot that is read, and `LANES` more.
                 let here = unsafe {
                     let line = _mm512_loadu_si512(line.as_ptr().cast());
@@ -99,7 +99,7 @@ mod x86 {
                 marks &= marks - 1;
             }
         }
-        // SAFETY: that many have been written.
+        // SAFETY: the loop has written all of these elements.
         unsafe { hashes.set_len(start + used) };
         let marks = marks.get(words.len()..).unwrap_or(&[]);
         gather_anywhere(rest, marks, out);

@@ -1,4 +1,4 @@
-//! Key ranges: stretches of fingerprints, which are hashes of keys in their order.
+//! Key ranges: intervals of fingerprints, which are in the order of the keys' hashes.
 
 use crate::fingerprints::Universe;
 use std::mem;
@@ -11,7 +11,7 @@ pub(super) struct KeyRange {
 }
 
 impl KeyRange {
-    /// All fingerprints of a universe.
+    /// Returns the range of all fingerprints of a universe.
     pub(super) fn all(universe: Universe) -> KeyRange {
         KeyRange { first: 0, last: universe.last() }
     }
@@ -20,19 +20,19 @@ impl KeyRange {
         self.first <= other.last && other.first <= self.last
     }
 
-    /// The fingerprints that are in both ranges.
+    /// Returns the fingerprints that are in both ranges.
     pub(super) fn common(self, other: KeyRange) -> Option<KeyRange> {
         let common =
             KeyRange { first: self.first.max(other.first), last: self.last.min(other.last) };
         self.overlaps(other).then_some(common)
     }
 
-    /// Cuts all fingerprints of a universe into `count` ranges of about the same size, or into as
-    /// many as there are fingerprints.
+    /// Cuts all fingerprints of a universe into `count` ranges of about equal size, or fewer if the
+    /// universe is smaller.
     pub(super) fn cut(universe: Universe, count: usize) -> Vec<KeyRange> {
         let count = (count as u128).clamp(1, universe.size());
         let start = |i: u128| {
-            // Not `size * i`, which overflows.
+            // `size * i` would overflow.
             let (size, rest) = (universe.size() / count, universe.size() % count);
             size * i + rest * i / count
         };
@@ -52,7 +52,7 @@ impl From<KeyRange> for KeyRanges {
 }
 
 impl KeyRanges {
-    /// Adds a range behind all others. Returns whether it is one, and behind them.
+    /// Appends a range. Returns `false` if it is empty or not behind all others.
     #[must_use]
     pub(super) fn push(&mut self, range: KeyRange) -> bool {
         let follows = self.0.last().is_none_or(|before| before.last < range.first);
@@ -72,7 +72,7 @@ impl KeyRanges {
         self.0.iter().any(|it| it.overlaps(range))
     }
 
-    /// The fingerprints of these ranges that are in `range`, too.
+    /// Returns the fingerprints of these ranges that are also in `range`.
     pub(super) fn within(&self, range: KeyRange) -> impl Iterator<Item = KeyRange> {
         self.0.iter().filter_map(move |it| it.common(range))
     }

@@ -3,8 +3,8 @@
 //! Keys are sorted by hash, so keys in the same block share a read, and adjacent blocks are read
 //! with one longer read: a batch that touches most of a run reads the run sequentially.
 //!
-//! A batch is looked up in slices of the hash order, so the notes for keys and runs take at most
-//! [`NOTES_BYTES`], however many keys and runs there are.
+//! A batch is looked up in slices of the hash order. So the notes about keys and runs take at most
+//! [`NOTES_BYTES`], for any number of keys and runs.
 
 use super::{
     catalog::{Epoch, View},
@@ -22,40 +22,42 @@ use crate::{
 };
 use std::{cell::RefCell, collections::HashMap, mem, slice, sync::Arc};
 
-/// Blocks between two that are wanted which it is cheaper to read than to leave out.
+/// Maximum number of unwanted blocks between two wanted blocks that are read along, because one
+/// longer read is cheaper than two.
 const GAP_BLOCKS_MAX: u64 = 2;
-/// Blocks of one read, at most.
+/// Maximum number of blocks in one read.
 const READ_BLOCKS_MAX: u64 = 64;
-/// From so many keys in a block on, decoding all of it is faster than looking for each.
+/// Minimum number of wanted keys in a block for which decoding the whole block is faster than
+/// searching for each key.
 const DECODE_MIN: usize = 24;
-/// The number of keys by which the memory of a memtable is prefetched.
+/// Number of keys by which the memory of a memtable is prefetched.
 const AHEAD: usize = 16;
 
-/// Notes of keys and runs that must be read for them, in one slice of a batch, at most.
+/// Maximum number of notes in one slice of a batch. A note says that a run must be read for a key.
 ///
-/// The more, the longer the reads of neighbouring blocks are, and the less often the device runs dry.
+/// With more notes, reads of neighbouring blocks are longer, and the device is idle less often.
 const NOTES_MAX: usize = if cfg!(test) { 256 } else { 3 << 16 };
-/// Keys of a slice, at most.
+/// Maximum number of keys in a slice.
 const SLICE_MAX: usize = 1 << 14;
-/// The memory of what a lookup notes, in bytes: the notes, and for each key of a slice what is known
-/// of it, its place among those that are open, and its answer.
+/// Memory of a lookup for one slice, in bytes: the notes, and for each key its finding, its place
+/// among the open queries, and its answer.
 const NOTES_BYTES: usize = NOTES_MAX * size_of::<Wanted>()
     + SLICE_MAX * (size_of::<Finding>() + size_of::<u32>() + size_of::<i64>());
-/// The memory of a lookup for each key of its batch, in bytes.
+/// Memory of a lookup for each key of its batch, in bytes.
 const KEY_BYTES: usize = size_of::<Query>() + size_of::<i64>();
-// What `CascadeSettings::memory_bytes` promises.
+// The bound that `CascadeSettings::memory_bytes` documents.
 const _: () = assert!(NOTES_BYTES <= 3 << 20);
 const _: () = assert!(KEY_BYTES <= 24);
 
-/// Where to look.
+/// The places to look up keys in.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sources<'a> {
     pub(super) mode: Mode,
     pub(super) universe: Universe,
-    /// The newest first.
+    /// The immutable memtable, if there is one.
     pub(super) immutable: Option<&'a Memtable>,
     pub(super) active: Option<&'a Memtable>,
-    /// The newest first; older than the memtables.
+    /// The runs in RAM, newest first; older than the memtables.
     pub(super) ram_runs: &'a [RamRun],
     pub(super) view: &'a View,
 }
@@ -69,7 +71,7 @@ pub(super) struct Query {
     pub(super) index: u32,
 }
 
-/// Keys in ascending order, and what was found of each.
+/// Keys in ascending order, and their answers.
 #[derive(Debug)]
 pub(super) struct Answers {
     pub(super) queries: Vec<Query>,
@@ -79,7 +81,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Sets what `answer` makes of each count, in the order of the batch.
+    /// Sets `out` to `answer` of each count, in the order of the batch.
     pub(super) fn fill<T>(&self, out: &mut [T], answer: impl Fn(i64) -> T) {
         assert_eq!(self.queries.len(), out.len());
         for (query, &count) in self.queries.iter().zip(&self.counts) {
@@ -88,7 +90,7 @@ impl Answers {
     }
 }
 
-/// A run that has to be read, and the queries that it is read for.
+/// A run that must be read, and the queries that need it.
 struct Reading<'a> {
     run: &'a Arc<RunFile>,
     /// Age of the run; the newest one has age 0.
@@ -97,7 +99,8 @@ struct Reading<'a> {
     wanted: Vec<Wanted>,
 }
 
-/// There may be one for each key and each run: 12 bytes.
+/// A note: a key, and the blocks of a run that may have it. There may be one for each key and each
+/// run: 12 bytes.
 #[derive(Clone, Copy)]
 struct Wanted {
     query: u32,
@@ -136,7 +139,7 @@ struct Finding {
 
 const NOTHING: Finding = Finding { count: 0, age: u32::MAX };
 
-/// Looks up all of `hashes`, up to 2^32 of them.
+/// Looks up all of `hashes`, at most 2^32.
 pub(super) fn look_up(sources: Sources<'_>, hashes: impl Iterator<Item = u64>) -> Result<Answers> {
     let mut queries: Vec<Query> =
         hashes.zip(0..).map(|(hash, index)| Query { hash, index }).collect();
@@ -153,8 +156,8 @@ pub(super) fn look_up(sources: Sources<'_>, hashes: impl Iterator<Item = u64>) -
     Ok(Answers { queries, counts })
 }
 
-/// Returns the number of keys that are looked up together, so that there are at most [`NOTES_MAX`]
-/// notes: one for each run above the last level that is not all in memory, and one for each last
+/// Returns the number of keys in a slice, so that there are at most [`NOTES_MAX`] notes. A key may
+/// need a note for each run above the last level that is not whole in memory, and one for each last
 /// level.
 fn slice_len(epochs: &[Epoch<Arc<RunFile>>]) -> usize {
     let uppers = epochs.iter().flat_map(|epoch| &epoch.uppers);
@@ -163,13 +166,13 @@ fn slice_len(epochs: &[Epoch<Arc<RunFile>>]) -> usize {
     (NOTES_MAX / (read + epochs.len())).clamp(1, SLICE_MAX)
 }
 
-/// Looks up keys of a multiset in the memtables and the epochs, from the oldest epoch on: a removal
-/// of an absent key has no effect.
+/// Looks up keys of a multiset in the memtables and in each epoch, the oldest epoch first: a
+/// removal of an absent key has no effect.
 fn query_each_epoch(sources: Sources<'_>, queries: &[Query]) -> Result<Vec<i64>> {
     let epochs = &sources.view.epochs;
     let mut counts = vec![0_i64; queries.len()];
     for (i, epoch) in epochs.iter().enumerate().rev() {
-        // What is in memory only belongs to the newest.
+        // Memtables and runs in RAM belong to the newest epoch.
         let older = Sources { immutable: None, active: None, ram_runs: &[], ..sources };
         let sources = if i == 0 { sources } else { older };
         let changes = query_epochs(sources, slice::from_ref(epoch), queries)?;
@@ -204,7 +207,7 @@ fn query_epochs(
     Ok(findings.into_iter().map(|finding| finding.count).collect())
 }
 
-/// Looks up keys in the memtables; returns the queries that are not answered yet.
+/// Looks up keys in the memtables. Returns the queries that are not answered yet.
 fn query_memtables(sources: Sources<'_>, queries: &[Query], findings: &mut [Finding]) -> Vec<u32> {
     let tables = sources.active.into_iter().chain(sources.immutable);
     let tables: Vec<&Memtable> = tables.filter(|table| !table.is_empty()).collect();
@@ -249,7 +252,7 @@ fn query_ram_run(
     });
 }
 
-/// Looks up keys in the runs of an epoch, newest first, as far as they are in memory; the other
+/// Looks up keys in the runs of an epoch, newest first. Runs in memory answer at once; the other
 /// runs are noted for reading.
 fn query_epoch<'a>(
     sources: Sources<'_>,
@@ -265,7 +268,7 @@ fn query_epoch<'a>(
         let start = open.partition_point(|i| fingerprint(i) < range.first);
         let end = start + open[start..].partition_point(|i| fingerprint(i) <= range.last);
         let resident = run.resident();
-        // No vector takes more than it needs; a summary answers for nearly all.
+        // A vector takes no more memory than it needs: a summary answers nearly all queries.
         let wanted = Vec::with_capacity(if resident.is_none() { end - start } else { 0 });
         let mut reading = Reading { run, age: *age, wanted };
         let mut kept = start;
@@ -329,7 +332,8 @@ fn note(mode: Mode, finding: &mut Finding, age: u32, count: i64) {
 /// present there, and no newer run can have removed it.
 fn drop_needless(findings: &[Finding], readings: &mut Vec<Reading<'_>>) {
     let mut is_settled: Vec<bool> = findings.iter().map(|finding| finding.count > 0).collect();
-    // From the oldest on: one that may take it back makes all that are newer matter.
+    // Goes from the oldest run to the newest. A run with removals makes all newer runs matter
+    // again.
     for reading in readings.iter_mut().rev() {
         if reading.run.facts().negative == 0 {
             reading.wanted.retain(|wanted| !is_settled[wanted.query as usize]);
@@ -347,14 +351,14 @@ fn read(
     readings: &[Reading<'_>],
     findings: &mut [Finding],
 ) -> Result<()> {
-    // One file lends its queue, and the buffers in it, to the reads of all: that of the oldest run,
-    // which stays the longest. With the queue of another run for each batch, each run would in time
-    // keep up to 16 MiB of buffers (issue 10).
+    // All reads use the queue, and its buffers, of one file: the oldest run, which stays the
+    // longest. With the queue of another run in each batch, each run would in time keep up to 16
+    // MiB of buffers (issue 10).
     let Some(lender) = sources.view.runs().last().filter(|_| !readings.is_empty()) else {
         return Ok(());
     };
     let files: Vec<_> = readings.iter().map(|reading| &**reading.run.file()).collect();
-    // Only pieces in flight are kept: there may be one for each note.
+    // Only pieces in flight are stored, because there may be one for each note.
     let in_flight = RefCell::new(HashMap::new());
     let pieces = readings.iter().enumerate().flat_map(|(i, reading)| Pieces::new(i, reading));
     let mut extents = pieces.enumerate().map(|(i, piece)| {
@@ -374,9 +378,9 @@ fn read(
 struct Pieces<'a> {
     reading: usize,
     wanted: &'a [Wanted],
-    /// The first wanted key that is in no piece yet.
+    /// The first wanted key that is not in a piece yet.
     next: usize,
-    /// Number of its blocks that are in pieces already.
+    /// Number of the key's blocks that are in pieces already.
     done: u64,
 }
 
@@ -395,7 +399,7 @@ impl Iterator for Pieces<'_> {
         let (first, left) = (wanted.start() + self.done, wanted.end() - wanted.start() - self.done);
         let count = left.min(READ_BLOCKS_MAX);
         let mut piece = Piece { reading: self.reading, first, count, wanted: start..start + 1 };
-        // Only if an attacker chose the hashes.
+        // Happens only if an attacker chose the hashes.
         if count < left {
             self.done += count;
             return Some(piece);
@@ -417,7 +421,7 @@ impl Iterator for Pieces<'_> {
     }
 }
 
-/// Searches for queries in blocks that were read.
+/// Searches for queries in blocks after their read.
 fn search(
     sources: Sources<'_>,
     piece: &Piece,

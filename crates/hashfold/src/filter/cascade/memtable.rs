@@ -22,10 +22,10 @@ pub(super) enum Change {
     Remove,
 }
 
-/// Insertions and removals in memory. A hash stands for itself here, not for a fingerprint.
+/// Insertions and removals in memory. The memtable stores whole hashes, not fingerprints.
 ///
-/// A hash in the table was inserted or, if it is marked, removed: in a set that is the last change
-/// of it. In a multiset it counts one, or takes one away, and `more` is what comes on top.
+/// A hash in `table` was inserted or, if it is marked, removed. In a set, this is its last change.
+/// In a multiset, it is a count of 1 or -1, to which the count in `more` is added.
 #[derive(Debug)]
 pub(super) struct Memtable {
     mode: Mode,
@@ -35,34 +35,35 @@ pub(super) struct Memtable {
 
 type Counts = HashMap<u64, i64, BuildHasherDefault<Itself>>;
 
-/// Counts apart from the table take at most one part in N of its slots.
+/// The hashes in `more` are at most one part in N of the slots.
 const MORE_PART: usize = 8;
 
 impl Memtable {
-    /// A memtable with `slots` slots, a power of two.
+    /// Returns a memtable with `slots` slots, a power of two.
     pub(super) fn new(mode: Mode, slots: usize) -> Memtable {
         Memtable { mode, table: Ordered::new(slots), more: Counts::default() }
     }
 
-    /// The memory of a memtable with `slots` slots once all of it is in use, in bytes.
+    /// Returns the maximum memory of a memtable with `slots` slots, in bytes.
     pub(super) fn bytes_max(mode: Mode, slots: usize) -> usize {
         let more = if mode == Mode::Multiset { 32 * slots / MORE_PART } else { 0 };
         slots * size_of::<u64>() + slots / 8 + more
     }
 
-    /// The maximum number of hashes in a memtable with `slots` slots, if few of them come twice.
+    /// Returns the maximum number of hashes in a memtable with `slots` slots, if few of them are
+    /// repeated.
     pub(super) fn len_max(slots: usize) -> u64 {
         Ordered::len_max(slots) as u64
     }
 
-    /// The number of changes that it takes before it must be checked again.
+    /// Returns the number of changes that the memtable can take before this must be called again.
     pub(super) fn free(&self) -> usize {
         let more = (self.table.capacity() / MORE_PART).saturating_sub(self.more.len());
         let free = self.table.free().min(PIECE_MAX);
         if self.mode == Mode::Multiset { free.min(more) } else { free }
     }
 
-    /// Whether it should be packed, though it takes more.
+    /// Whether the memtable should be packed, although it can take more changes.
     pub(super) fn is_due(&self) -> bool {
         self.table.is_due()
     }
@@ -71,12 +72,12 @@ impl Memtable {
         self.len() == 0
     }
 
-    /// The number of hashes.
+    /// Returns the number of hashes.
     pub(super) fn len(&self) -> usize {
         self.table.len() + self.more.len()
     }
 
-    /// Applies changes, [`Memtable::free`] of them at most.
+    /// Applies changes, at most [`Memtable::free`].
     pub(super) fn apply(&mut self, change: Change, hashes: &[u64]) {
         let mark = change == Change::Remove;
         match self.mode {
@@ -91,7 +92,7 @@ impl Memtable {
                     Some(slot) if table.is_marked(slot) == mark => {
                         change_count(&mut self.more, hash, if mark { -1 } else { 1 });
                     }
-                    // The two make up for each other.
+                    // The insertion and the removal cancel out.
                     Some(slot) => table.remove(slot),
                 }
             }),
@@ -116,13 +117,13 @@ impl Memtable {
         self.table.fetch(hash);
     }
 
-    /// Makes it an empty one, to be used again.
+    /// Removes all changes and keeps the memory.
     pub(super) fn clear(&mut self) {
         self.table.clear();
         self.more.clear();
     }
 
-    /// All changes, as fingerprints.
+    /// Returns all changes as fingerprints.
     pub(super) fn scan(self: &Arc<Self>, seed: Seed, universe: Universe) -> MemtableScan {
         let mut more: Vec<_> = self.more.iter().map(|(&hash, &count)| (hash, count)).collect();
         more.sort_unstable();
@@ -152,9 +153,9 @@ pub(super) struct MemtableScan {
     memtable: Arc<Memtable>,
     seed: Seed,
     universe: Universe,
-    /// The next slots.
+    /// The next slot to read; `None` at the end.
     slot: Option<usize>,
-    /// The fingerprints read so far.
+    /// The fingerprints that were read and not returned yet.
     read: FingerprintBatch,
     more: Peekable<vec::IntoIter<(u64, i64)>>,
     counted: Vec<(u64, i64)>,
@@ -179,7 +180,7 @@ impl Fingerprints for MemtableScan {
             for hash in &mut self.read.fingerprints[start..] {
                 *hash = self.universe.scale(*hash);
             }
-            // Hashes that come next may have the last fingerprint too, which has to wait for them.
+            // The next hashes may have the same fingerprint as the last one, so it waits for them.
             let last = self.read.last().unwrap_or(0);
             let end = match self.slot {
                 Some(_) => self.read.fingerprints.partition_point(|&it| it < last),
@@ -204,10 +205,10 @@ impl Fingerprints for MemtableScan {
     }
 }
 
-/// Combines the changes of each fingerprint: in a multiset by adding them. In a set an insertion
-/// outweighs a removal, because their order is unknown and no key may be missed.
+/// Combines the changes of each fingerprint. In a multiset, they are added. In a set, an insertion
+/// outweighs a removal: their order is unknown, and no key may be missed.
 fn join(counted: &mut [(u64, i64)], mode: Mode, batch: &mut FingerprintBatch) {
-    // Two runs, which this sort merges.
+    // The items are two sorted runs, which this sort merges.
     counted.sort_by_key(|item| item.0);
     for group in counted.chunk_by(|a, b| a.0 == b.0) {
         let counts = group.iter().map(|item| item.1);
@@ -221,7 +222,7 @@ fn join(counted: &mut [(u64, i64)], mode: Mode, batch: &mut FingerprintBatch) {
     }
 }
 
-/// Hashes are their own hashes.
+/// Uses a hash as its own hash in a hash map.
 #[derive(Clone, Copy, Debug, Default)]
 struct Itself(u64);
 
@@ -235,7 +236,7 @@ impl Hasher for Itself {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // The hash map takes the high bits for one purpose and the low ones for another.
+        // A hash map uses the high bits and the low bits for different purposes, so both are mixed.
         self.0 = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(20);
     }
 }
@@ -245,7 +246,7 @@ mod tests {
     use super::{super::ordered::SLOTS_MIN, *};
     use std::collections::BTreeMap;
 
-    /// A memtable and its naive twin, after changes of few hashes.
+    /// Compares a memtable with its naive twin after changes of few hashes.
     fn check(mode: Mode, universe: Universe, changes: u64) {
         let mut memtable = Memtable::new(mode, SLOTS_MIN);
         let mut twin: BTreeMap<u64, i64> = BTreeMap::new();

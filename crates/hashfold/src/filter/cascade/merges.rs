@@ -1,5 +1,5 @@
-//! Merging in the background: runs above the last level into fewer runs, and these into the last
-//! level.
+//! Merging in the background: runs above the last level are merged into fewer runs, and then into
+//! the last level.
 //!
 //! ```text
 //! flush → tier 0: ▪▪▪▪▪▪▪▪ ─→ tier 1: ▬▬▬ ─→ … ┐ when they are more than a part of the last level:
@@ -7,9 +7,9 @@
 //! last level:  ▇▇▇▇▇▇▇│▇▇▇▇▇▇▇│▇▇▇▇▇▇▇ ────────┘
 //! ```
 //!
-//! Each merge takes a key range of some runs, and several go on at the same time. Its result is
-//! published on its own: then the range no longer counts in the runs that were merged. A shard that
-//! grows too large becomes several.
+//! Each merge takes a key range of some runs, and several merges run at the same time. The result
+//! of a merge is published on its own; then the range no longer counts in the merged runs. A shard
+//! that grows too large becomes several shards.
 
 use super::{
     catalog::{Epoch, Identity, Upper, View},
@@ -62,10 +62,10 @@ fn run(core: &Arc<Core>, mut merge: RangeMerge) {
             begin_all(core, shared)
         });
         if core.settings.executor.width() > 0 {
-            // Other jobs of a pool get their turn.
+            // In a pool, other jobs get their turn first.
             return next.into_iter().for_each(|merge| spawn(core, merge));
         }
-        // In the caller there is one at a time, and no deeper call for each.
+        // Without a pool, merges run one after the other in this loop, not recursively.
         let Some(first) = next.pop() else { return };
         next.into_iter().for_each(|merge| spawn(core, merge));
         merge = first;
@@ -96,7 +96,7 @@ fn execute(core: &Core, merge: &RangeMerge) -> Result<()> {
         let scans = below.into_iter().map(|run| scan(run, range));
         sources.push(Box::new(Chain::new(seed, universe, scans)));
     }
-    // Below the oldest epoch there is nothing that a tombstone could hide.
+    // Below the oldest epoch, no fingerprint is left that a tombstone could hide.
     let is_last = view.epochs.last().is_some_and(|last| last.number == epoch.number);
     let merged = match is_down && is_last {
         true => FingerprintMerge::last(sources, mode),

@@ -1,4 +1,4 @@
-//! Which merges are running, and whether others may start beside them.
+//! The running merges, and whether another merge may start.
 //!
 //! ```text
 //! Balance ── merge_all ─→ All ── no run is left above the last level ─→ Balance
@@ -10,7 +10,7 @@
 use super::{catalog::View, key_range::KeyRange};
 use crate::error::{Error, Result};
 
-/// A merge of the fingerprints that some runs of an epoch have in a key range.
+/// A merge of a key range of some runs of an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RangeMerge {
     pub(super) epoch: u64,
@@ -20,17 +20,17 @@ pub(super) struct RangeMerge {
     pub(super) target: Target,
 }
 
-/// Where the result of a merge goes.
+/// The target of a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// A new run above the last level.
     Upper { tier: u8 },
-    /// The shards of the last level, which are merged with the runs.
+    /// The shards of the last level in the key range; they are merged with the runs.
     LastLevel,
 }
 
 impl RangeMerge {
-    /// Whether the two touch the same fingerprints of the same runs or shards.
+    /// Whether both merges touch the same fingerprints of the same runs or shards.
     fn conflicts_with(&self, other: &RangeMerge) -> bool {
         let are_down = self.target == Target::LastLevel && other.target == Target::LastLevel;
         let are_close = self.epoch == other.epoch && self.range.overlaps(other.range);
@@ -38,13 +38,13 @@ impl RangeMerge {
     }
 }
 
-/// The merges of a filter. A transition that is refused changes nothing.
+/// The merges of a filter. A refused transition changes nothing.
 #[derive(Debug)]
 pub(super) struct Merging {
     running: Vec<RangeMerge>,
-    /// The maximum of merges that run at the same time.
+    /// Maximum number of concurrent merges.
     running_max: usize,
-    /// Runs that are merged into the last level, one key range after the other.
+    /// The runs that are being merged into the last level, one key range after the other.
     descending: Vec<u64>,
     plan: Plan,
 }
@@ -55,7 +55,7 @@ enum Plan {
     Balance,
     /// All runs are merged into the last level.
     All,
-    /// A merge failed; the error is there until a caller gets it. No merge starts.
+    /// A merge failed. The error stays until a caller takes it. No merge starts.
     Failed(Option<Error>),
     /// The filter is being closed. No merge starts.
     Closed,
@@ -71,8 +71,8 @@ impl Merging {
         !self.running.is_empty()
     }
 
-    /// Whether one more merge into this target may start. Merges into the last level, which are
-    /// many, leave one place to those above it.
+    /// Whether another merge into this target may start. Merges into the last level, of which there
+    /// are many, leave one place to merges above it.
     pub(super) fn may_start(&self, target: Target) -> bool {
         let down = self.running.iter().filter(|it| it.target == Target::LastLevel).count();
         let has_place = match target {
@@ -111,7 +111,7 @@ impl Merging {
         !self.descending.is_empty()
     }
 
-    /// Has runs merged into the last level. Refused while others are.
+    /// Plans to merge runs into the last level. Refused while other runs are planned.
     #[must_use]
     pub(super) fn descend(&mut self, runs: Vec<u64>) -> bool {
         let is_legal = self.descending.is_empty();
@@ -121,7 +121,7 @@ impl Merging {
         is_legal
     }
 
-    /// Begins a merge. Refused if it must not start, or touches what another one does.
+    /// Begins a merge. Refused if it must not start, or conflicts with a running merge.
     #[must_use]
     pub(super) fn begin(&mut self, merge: &RangeMerge) -> bool {
         let conflicts = self.running.iter().any(|it| it.conflicts_with(merge));
@@ -132,7 +132,7 @@ impl Merging {
         is_legal
     }
 
-    /// Ends a merge. Refused if it did not begin.
+    /// Ends a merge. Refused if the merge did not begin.
     #[must_use]
     pub(super) fn end(&mut self, merge: &RangeMerge, result: Result<()>) -> bool {
         let Some(i) = self.running.iter().position(|it| it == merge) else { return false };
@@ -143,7 +143,7 @@ impl Merging {
         true
     }
 
-    /// Forgets runs that are gone, and the wish to merge all runs once it is fulfilled.
+    /// Removes runs that no longer exist from the plan, and ends `All` once all runs are merged.
     pub(super) fn refresh(&mut self, view: &View) {
         let uppers = || view.epochs.iter().flat_map(|epoch| &epoch.uppers);
         self.descending.retain(|&run| uppers().any(|upper| upper.run.number() == run));
@@ -152,7 +152,7 @@ impl Merging {
         }
     }
 
-    /// Has all runs merged into the last level. Refused when the filter is being closed.
+    /// Plans to merge all runs into the last level. Refused while the filter is being closed.
     #[must_use]
     pub(super) fn merge_all(&mut self) -> bool {
         let is_legal = !self.is_closed();
@@ -162,19 +162,19 @@ impl Merging {
         is_legal
     }
 
-    /// Lets merges start again after a failure.
+    /// Allows merges again after a failure.
     pub(super) fn retry(&mut self) {
         if matches!(self.plan, Plan::Failed(_)) {
             self.plan = Plan::Balance;
         }
     }
 
-    /// Lets no merge start any more.
+    /// Refuses all further merges.
     pub(super) fn close(&mut self) {
         self.plan = Plan::Closed;
     }
 
-    /// The reason of the last failure, once.
+    /// Takes the error of the last failure.
     pub(super) fn take_error(&mut self) -> Option<Error> {
         match &mut self.plan {
             Plan::Failed(error) => error.take(),

@@ -6,9 +6,9 @@
 //!    └─→ write-ahead log                       │               └─ merge ─→ last level: shards
 //! ```
 //!
-//! Background jobs pack, flush and merge; several key ranges are merged at the same time. A lookup reads
-//! the newest first. A change is durable when the log or the run file that holds it is. Byte tables:
-//! `docs/formats/cascade.md`.
+//! Background jobs pack, flush and merge; several key ranges are merged at the same time. A lookup
+//! queries the newest data first. A change is durable once its log record or its run file is
+//! durable. Byte tables: `docs/formats/cascade.md`.
 
 mod build;
 mod catalog;

@@ -1,4 +1,4 @@
-//! Obsolete files: the current manifest does not name them.
+//! Obsolete files: files that the current manifest does not name.
 //!
 //! They are removed in the background, one after the other: on some devices each removal takes tens
 //! of milliseconds, and removing many at once blocks all other requests.
@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-/// Files that are to be removed.
+/// The files to be removed.
 #[derive(Debug)]
 pub(super) struct Obsolete {
     disk: Arc<dyn Disk>,
@@ -29,7 +29,7 @@ impl Obsolete {
         self.queue().extend(files);
     }
 
-    /// Starts to remove all of them, unless that is under way.
+    /// Starts to remove all files, unless a removal is running.
     pub(super) fn start_removing(self: &Arc<Self>, executor: &dyn Executor) {
         if self.queue().is_empty() {
             return;
@@ -42,13 +42,13 @@ impl Obsolete {
         }));
     }
 
-    /// Removes all files. Those that cannot be removed stay in the queue; the next one who opens the
-    /// filter removes them.
+    /// Removes all files. Files that cannot be removed stay in the queue; the next writer that
+    /// opens the filter removes them.
     pub(super) fn remove_all(&self) {
         self.remove(self.removing.lock().expect("nothing panics under this lock"));
     }
 
-    /// Removes files for the last time: from now on another filter may use these names.
+    /// Removes files for the last time: afterwards, another filter may use their names.
     pub(super) fn close(&self) {
         self.remove_all();
         self.queue().clear();

@@ -18,20 +18,21 @@ pub const CASCADE_MEMORY_MIN: usize = 16 << 20;
 /// Default memory of a cascade filter, in bytes: 256 MiB.
 pub const CASCADE_MEMORY_DEFAULT: usize = 256 << 20;
 
-/// More slots than this cost in cache misses what they save in merges.
+/// Maximum number of slots of a memtable. Larger memtables cost more in cache misses than they save
+/// in merges.
 const SLOTS_MAX: usize = if cfg!(test) { 1 << 10 } else { 1 << 21 };
 const SLOTS_MIN: usize = 1 << 10;
-/// Reads of merges, in bytes.
+/// Minimum and maximum size of a merge's reads, in bytes.
 const READ_UNIT_MIN: usize = 16 << 10;
 const READ_UNIT_MAX: usize = 256 << 10;
-/// The minimum and the maximum of merges that run at the same time, beside a flush.
+/// Minimum and maximum number of concurrent merges, besides a flush.
 const MERGES_MIN: usize = 2;
 const MERGES_MAX: usize = 16;
-/// The memory that each merge should have if there are more than [`MERGES_MIN`], in bytes.
+/// Memory that each merge must have if there are more than [`MERGES_MIN`], in bytes.
 const MERGE_SHARE: usize = 12 << 20;
-/// Threads of an executor that merges leave to packing and flushing.
+/// Number of threads of the executor that merges leave to packing and flushing.
 const OTHER_THREADS: usize = 2;
-/// The minimum and the maximum of runs in RAM. Half of them are flushed together.
+/// Minimum and maximum number of runs in RAM. Half of them are flushed together.
 const RAM_RUNS_MIN: usize = 4;
 const RAM_RUNS_MAX: usize = if cfg!(test) { 4 } else { 16 };
 
@@ -82,11 +83,11 @@ impl CascadeOptions {
 pub struct CascadeSettings {
     /// Memory budget in bytes, at least [`CASCADE_MEMORY_MIN`].
     ///
-    /// Memtables and runs in RAM get half, merges in the background a quarter. The rest holds the
-    /// indexes of runs, 4 bytes per block of 4096 bytes, and blocks of new runs, which lookups then
-    /// need not read. If indexes take too much of it, the indexes of large runs are thinned out,
-    /// and a lookup reads up to 32 blocks of such a run instead of one. So 16 MiB suffice for 40 GB
-    /// of runs; larger filters need more.
+    /// Memtables and runs in RAM get half of the budget, merges in the background a quarter. The
+    /// rest is for the indexes of runs, 4 bytes per block of 4096 bytes, and for blocks of new
+    /// runs, which lookups then need not read. If indexes need too much memory, the indexes of
+    /// large runs are thinned out, and a lookup reads up to 32 blocks of such a run instead of one.
+    /// So 16 MiB suffice for 40 GB of runs; larger filters need more.
     ///
     /// Memory in addition to the budget: at most 28 MiB for requests in flight, and during lookups
     /// and unique insertions of a batch 3 MiB and 24 bytes per key.
@@ -99,8 +100,9 @@ pub struct CascadeSettings {
     pub wal: bool,
     /// How runs are read.
     pub access: Access,
-    /// The executor of all background jobs and of their reads and writes. One job packs, one flushes,
-    /// and merges use the other threads: two at least, and more where each has 12 MiB of memory.
+    /// The executor of all background jobs and of their reads and writes. One job packs, one
+    /// flushes, and merges use the other threads: at least two, and more if each merge gets 12 MiB
+    /// of memory.
     pub executor: Arc<dyn Executor>,
     /// Clock of the backpressure that slows down insertions while background jobs are behind.
     pub clock: Arc<dyn Clock>,
@@ -120,40 +122,40 @@ impl Default for CascadeSettings {
     }
 }
 
-/// How the memory is shared out, in bytes.
+/// The division of the memory budget. Sizes are in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shares {
-    /// The number of slots of each of the two memtables.
+    /// Number of slots of each of the two memtables.
     pub(super) slots: usize,
-    /// The two memtables.
+    /// Memory of the two memtables.
     pub(super) memtables: usize,
-    /// Runs in RAM.
+    /// Memory of all runs in RAM.
     pub(super) ram_runs: usize,
-    /// One run in RAM, if few of its keys are counted.
+    /// Memory of one run in RAM, if few of its fingerprints have counts.
     pub(super) ram_run: usize,
-    /// The maximum number of runs in RAM.
+    /// Maximum number of runs in RAM.
     pub(super) ram_runs_max: usize,
-    /// Memory of kept blocks of run files, and of all indexes, in bytes.
+    /// Memory of all indexes and kept blocks of run files.
     pub(super) run_files: usize,
-    /// One merge, or the flush that runs beside the merges.
+    /// Memory of one merge, or of the flush that runs besides the merges.
     pub(super) merge: MergeShare,
-    /// The maximum number of merges that run at the same time.
+    /// Maximum number of concurrent merges.
     pub(super) merges_max: usize,
 }
 
-/// The memory of one merge, in bytes, without the file that it writes.
+/// The memory of one merge, in bytes, without the writer of its file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MergeShare(pub(super) usize);
 
 impl MergeShare {
-    /// One read, where so many runs are read at once: each of them has two, one that is being
-    /// merged and one ahead of it, and all together half of the memory.
+    /// Returns the size of one read if `runs` runs are merged. Each run has two reads, one that is
+    /// being merged and one ahead; all reads together take half of the memory.
     pub(super) fn read_unit(self, runs: usize) -> usize {
         let unit = self.0 / 2 / (2 * runs.max(1));
         (1 << unit.max(1).ilog2()).clamp(READ_UNIT_MIN, READ_UNIT_MAX)
     }
 
-    /// Returns the memory of the fingerprints of a merge, besides its reads, in bytes.
+    /// Returns the memory for the fingerprints of a merge, in bytes.
     pub(super) fn items(self) -> usize {
         self.0 - self.0 / 2
     }
@@ -195,9 +197,9 @@ impl CascadeSettings {
         Shares { slots, memtables, ram_runs, ram_run, ram_runs_max, run_files, merge, merges_max }
     }
 
-    /// Returns the maximum number of merges, which threads and memory limit, and the share of each
-    /// in a quarter of the memory. Each merge beyond [`MERGES_MIN`] pays for the file that it
-    /// writes.
+    /// Returns the maximum number of concurrent merges, limited by threads and memory, and the
+    /// share of each in a quarter of the memory budget. For each merge beyond [`MERGES_MIN`], the
+    /// writer of its file is paid from the quarter.
     fn merge_shares(&self) -> (usize, MergeShare) {
         let merges = self.memory_bytes / 4;
         let share = |count: usize| {
@@ -239,7 +241,7 @@ mod tests {
         assert_eq!(CascadeSettings::default().merge_shares().0, 1);
     }
 
-    /// Issue 10: the shares of all parts are no more than the memory.
+    /// Issue 10: the shares of all parts together do not exceed the budget.
     #[track_caller]
     fn check(memory_bytes: usize, log: bool, threads: usize) {
         let executor: Arc<dyn Executor> = match threads {

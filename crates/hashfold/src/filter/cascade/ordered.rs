@@ -6,40 +6,41 @@
 //! ```
 //!
 //! A hash is in its home slot or after it, and all hashes are in ascending order. One pass over the
-//! memory yields them sorted; a lookup walks from the home slot to the first hash that is not
-//! smaller. Full hashes are stored, so there are no false positives here, and a removal removes
-//! exactly the inserted hash.
+//! memory yields the hashes sorted. A lookup scans from the home slot to the first hash that is not
+//! smaller. Whole hashes are stored, so there are no false positives, and a removal removes exactly
+//! the inserted hash.
 //!
-//! A hash may be marked. The marks are separate, one bit per slot, and move along with the hashes;
-//! without any mark they cost nothing.
+//! A hash may be marked. The marks are stored separately, one bit per slot, and move with the
+//! hashes. Without any mark they cost nothing.
 
 use super::kernel::{self, FREE};
 use crate::{fingerprints::FingerprintBatch, io::Words, run::prefetch::prefetch};
 use std::{fmt, mem};
 
-/// The number of hashes by which homes are prefetched.
+/// Number of hashes by which home slots are prefetched.
 const AHEAD: usize = 24;
-/// Slots behind the last home, for the hashes that are pushed over it.
+/// Number of slots behind the last home slot, for hashes that are shifted beyond it.
 const TAIL: usize = 2 * PIECE_MAX + 1;
-/// The maximum number of hashes that are inserted between two calls of [`Ordered::free`].
+/// Maximum number of hashes that are inserted between two calls of [`Ordered::free`].
 pub(super) const PIECE_MAX: usize = 1 << 12;
-/// The minimum number of slots.
+/// Minimum number of slots.
 pub(super) const SLOTS_MIN: usize = 1 << 10;
-/// The maximum distance of a hash from its home: beyond it the set counts as full, because hashes are
-/// crowded there.
+/// Maximum distance of a hash from its home slot. Beyond it, hashes are crowded and the set counts
+/// as full.
 const WALK_MAX: usize = 1 << 12;
-/// Beyond this part of the slots, walks get long.
+/// Load beyond which scans get long.
 const LOAD: f64 = 0.7;
-/// Beyond this part they get much longer: it is reached only while the memtable before is being packed.
+/// Maximum load, at which scans are much longer; only reached while the previous memtable is being
+/// packed.
 const LOAD_MAX: f64 = 0.85;
 
-/// A sorted set of 64-bit hashes, marked or not. Hashes that come one by one should be evenly spread: crowded ones
-/// make it slow, never wrong.
+/// A sorted set of 64-bit hashes, marked or not. Hashes that are inserted one by one should be
+/// uniform: crowded hashes make the set slow, but never wrong.
 pub(super) struct Ordered {
     slots: Words,
     /// One bit per slot, never set for a free slot; empty as long as no bit is set.
     marks: Vec<u64>,
-    /// Number of bits that a hash is shifted right by to get its home slot.
+    /// Number of bits by which a hash is shifted right to get its home slot.
     shift: u32,
     len: usize,
     /// Maximum number of hashes.
@@ -49,7 +50,7 @@ pub(super) struct Ordered {
 }
 
 impl Ordered {
-    /// Makes a table with this number of slots: a power of two, at least [`SLOTS_MIN`].
+    /// Returns a set with `slots` slots, a power of two and at least [`SLOTS_MIN`].
     pub(super) fn new(slots: usize) -> Ordered {
         assert!(slots.is_power_of_two());
         assert!(slots >= SLOTS_MIN);
@@ -63,12 +64,13 @@ impl Ordered {
         }
     }
 
-    /// The maximum number of hashes in a set with `slots` slots.
+    /// Returns the maximum number of hashes in a set with `slots` slots.
     pub(super) fn len_max(slots: usize) -> usize {
         (slots as f64 * LOAD_MAX) as usize
     }
 
-    /// The number of hashes that it takes in addition: up to [`PIECE_MAX`] of them in any case.
+    /// Returns the number of hashes that the set can take. Even if this is larger, call again after
+    /// [`PIECE_MAX`] insertions.
     pub(super) fn free(&self) -> usize {
         let end_is_near = self.slots[self.slots.len() - 1 - PIECE_MAX] != FREE;
         if end_is_near || self.is_crowded {
@@ -77,12 +79,12 @@ impl Ordered {
         self.len_max - self.len.min(self.len_max)
     }
 
-    /// Whether it should be emptied soon, though it takes more.
+    /// Whether the set should be emptied soon, although it can take more hashes.
     pub(super) fn is_due(&self) -> bool {
         self.len as f64 >= self.len_max as f64 * (LOAD / LOAD_MAX)
     }
 
-    /// The maximum number of hashes.
+    /// Returns the maximum number of hashes.
     pub(super) fn capacity(&self) -> usize {
         self.len_max
     }
@@ -96,13 +98,13 @@ impl Ordered {
         (hash >> self.shift) as usize
     }
 
-    /// Brings the home of a hash into the cache.
+    /// Prefetches the home slot of a hash.
     #[inline]
     pub(super) fn fetch(&self, hash: u64) {
         prefetch(&self.slots, self.home(hash));
     }
 
-    /// Calls `act` with each hash, whose home was brought into the cache in time.
+    /// Calls `act` with each hash, after its home slot was prefetched.
     #[inline]
     pub(super) fn each(&mut self, hashes: &[u64], mut act: impl FnMut(&mut Ordered, u64)) {
         for (i, &hash) in hashes.iter().enumerate() {
@@ -116,7 +118,7 @@ impl Ordered {
     /// Returns the first slot whose hash is not smaller.
     #[inline]
     fn lower_bound(slots: &[u64], home: usize, hash: u64) -> usize {
-        // The last slots are free: `free` sees to it.
+        // The last slots are free, because callers observe `free`.
         let mut i = home;
         while slots[i] < hash {
             i += 1;
@@ -124,10 +126,12 @@ impl Ordered {
         i
     }
 
-    /// Puts a hash in, marked or not. If it is there, it stays as it is: returns its slot.
+    /// Inserts a hash, marked or not. If the hash is in the set, returns its slot and changes
+    /// nothing.
     ///
     /// # Panics
-    /// Perhaps, if it has no [`Ordered::room`].
+    ///
+    /// May panic if [`Ordered::free`] is 0.
     #[inline(always)]
     pub(super) fn insert(&mut self, hash: u64, mark: bool) -> Option<usize> {
         let hash = hash.min(FREE - 1);
@@ -145,7 +149,7 @@ impl Ordered {
             }
             i += 1;
         }
-        // Mostly the slot was free, and no mark moves.
+        // Usually the slot was free, and no mark moves.
         if mark || i > place && !self.marks.is_empty() {
             self.insert_mark(place, i, mark);
         }
@@ -174,7 +178,7 @@ impl Ordered {
         self.marks.resize(self.slots.len().div_ceil(64), 0);
     }
 
-    /// The slot of a hash, if it is there.
+    /// Returns the slot of a hash, if it is in the set.
     #[inline]
     pub(super) fn find(&self, hash: u64) -> Option<usize> {
         let hash = hash.min(FREE - 1);
@@ -189,7 +193,7 @@ impl Ordered {
         self.marks.get(slot / 64).is_some_and(|word| word >> (slot % 64) & 1 == 1)
     }
 
-    /// Marks the hash in a slot, or takes the mark away.
+    /// Sets or clears the mark of the hash in a slot.
     #[inline]
     pub(super) fn mark(&mut self, slot: usize, mark: bool) {
         if mark && self.marks.is_empty() {
@@ -200,11 +204,11 @@ impl Ordered {
         }
     }
 
-    /// Takes the hash in a slot out.
+    /// Removes the hash in a slot.
     #[inline]
     pub(super) fn remove(&mut self, slot: usize) {
         let mut i = slot;
-        // Those behind it that are not at home move up by one.
+        // Hashes behind it that are not in their home slots move up by one.
         while let Some(&next) = self.slots.get(i + 1)
             && next != FREE
             && self.home(next) <= i
@@ -218,8 +222,8 @@ impl Ordered {
         self.len -= 1;
     }
 
-    /// Appends the hashes of the next slots from `slot` on, ascending, to `out`, the marked ones as
-    /// tombstones; returns where to go on, or `None` at the end.
+    /// Appends the hashes from `slot` on to `out`, ascending; marked hashes become tombstones.
+    /// Returns the slot at which to continue, or `None` at the end.
     pub(super) fn read(&self, slot: usize, out: &mut FingerprintBatch) -> Option<usize> {
         const { assert!(PIECE_MAX.is_multiple_of(64)) };
         let end = self.slots.len().min(slot + PIECE_MAX);
@@ -229,7 +233,7 @@ impl Ordered {
         (end < self.slots.len()).then_some(end)
     }
 
-    /// Takes all out.
+    /// Removes all hashes.
     pub(super) fn clear(&mut self) {
         self.slots.fill(FREE);
         self.marks.clear();
@@ -242,7 +246,7 @@ impl Ordered {
 #[inline]
 fn insert_bit(word: &mut u64, from: usize, to: usize, bit: u64) -> u64 {
     let moving = *word & (2_u64 << to).wrapping_sub(1 << from);
-    // What is added twice has moved.
+    // A bit that is added twice moves up by one.
     *word = word.wrapping_add(moving).wrapping_add(bit << from);
     moving >> 63
 }

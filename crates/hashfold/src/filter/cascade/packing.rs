@@ -19,23 +19,22 @@ pub(super) struct Immutable {
     pub(super) seq: u64,
 }
 
-/// The state machine of the immutable memtable. A transition that is refused changes nothing.
+/// The state machine of the immutable memtable. A refused transition changes nothing.
 #[derive(Debug)]
 pub(super) struct Packing(Phase);
 
 #[derive(Debug)]
 enum Phase {
-    /// There is no immutable memtable; the next memtable may use the memory of the last one.
+    /// There is no immutable memtable. The memory of the last one may be kept for the next.
     Idle {
         spare: Option<Memtable>,
     },
-    /// No thread has begun to pack it.
+    /// No thread has begun to pack the memtable.
     Queued(Immutable),
     Running(Immutable),
     /// The run in RAM has replaced the memtable, whose memory is being cleared.
     Recycling,
-    /// The packing has failed and waits for the next attempt; the error stays until a caller gets
-    /// it.
+    /// The packing failed and can be retried. The error stays until a caller takes it.
     Failed(Immutable, Option<Error>),
 }
 
@@ -44,7 +43,7 @@ impl Packing {
         Packing(Phase::Idle { spare: None })
     }
 
-    /// The immutable memtable, as long as no run in RAM has taken its place.
+    /// Returns the immutable memtable, until a run in RAM has replaced it.
     pub(super) fn immutable(&self) -> Option<&Immutable> {
         match &self.0 {
             Phase::Queued(it) | Phase::Running(it) | Phase::Failed(it, _) => Some(it),
@@ -62,12 +61,12 @@ impl Packing {
         matches!(self.0, Phase::Running(_) | Phase::Recycling)
     }
 
-    /// Whether it is up to a caller to try again.
+    /// Whether the packing failed, and a caller can retry it.
     pub(super) fn has_failed(&self) -> bool {
         matches!(self.0, Phase::Failed(..))
     }
 
-    /// An empty memtable whose memory was used before.
+    /// Takes the memory of an earlier memtable, as an empty memtable.
     pub(super) fn take_spare(&mut self) -> Option<Memtable> {
         match &mut self.0 {
             Phase::Idle { spare } => spare.take(),
@@ -75,7 +74,7 @@ impl Packing {
         }
     }
 
-    /// Takes a full memtable; refused while there is one.
+    /// Queues a full memtable; refused while there is an immutable memtable.
     #[must_use]
     pub(super) fn queue(&mut self, immutable: Immutable) -> bool {
         self.step(|state| match state {
@@ -84,7 +83,7 @@ impl Packing {
         })
     }
 
-    /// Begins to pack the memtable that is queued.
+    /// Begins to pack the queued memtable.
     pub(super) fn begin(&mut self) -> Option<Immutable> {
         let begun = self.step(|state| match state {
             Phase::Queued(it) => Ok(Phase::Running(it)),
@@ -93,7 +92,7 @@ impl Packing {
         self.immutable().filter(|_| begun).cloned()
     }
 
-    /// Drops the memtable, whose run in RAM is there now.
+    /// Drops the memtable, which a run in RAM has replaced.
     #[must_use]
     pub(super) fn packed(&mut self) -> bool {
         self.step(|state| match state {
@@ -102,7 +101,7 @@ impl Packing {
         })
     }
 
-    /// Ends the packing with a memtable for later, if its memory is free.
+    /// Ends the packing. `spare` is the memory of the memtable, if no lookup uses it.
     #[must_use]
     pub(super) fn recycled(&mut self, spare: Option<Memtable>) -> bool {
         self.step(|state| match state {
@@ -111,7 +110,7 @@ impl Packing {
         })
     }
 
-    /// Ends the packing with an error. The memtable stays if no run has taken its place.
+    /// Ends the packing with an error. The memtable stays if no run has replaced it.
     #[must_use]
     pub(super) fn failed(&mut self, error: Error) -> bool {
         self.step(|state| match state {
@@ -121,7 +120,7 @@ impl Packing {
         })
     }
 
-    /// Queues a memtable once more that could not be packed.
+    /// Queues a memtable again after a failed packing.
     #[must_use]
     pub(super) fn retry(&mut self) -> bool {
         self.step(|state| match state {
@@ -130,7 +129,7 @@ impl Packing {
         })
     }
 
-    /// The reason of the last failure, once.
+    /// Takes the error of the last failure.
     pub(super) fn take_error(&mut self) -> Option<Error> {
         match &mut self.0 {
             Phase::Failed(_, error) => error.take(),
@@ -138,7 +137,7 @@ impl Packing {
         }
     }
 
-    /// Steps to the next state, or stays in the state that `next` returns.
+    /// Moves to the next state, or keeps the state that `next` returns as an error.
     fn step(&mut self, next: impl FnOnce(Phase) -> Result<Phase, Phase>) -> bool {
         let next = next(mem::replace(&mut self.0, Phase::Recycling));
         let is_legal = next.is_ok();
@@ -161,7 +160,7 @@ mod tests {
         ErrorKind::Panicked { job: "pack" }.into()
     }
 
-    /// The machine after some of `queue`, `begin`, `packed`.
+    /// Returns the machine after the first `steps` of `queue`, `begin`, `packed`.
     fn after(steps: usize) -> Packing {
         let mut packing = Packing::new();
         assert!(steps < 1 || packing.queue(immutable()));
@@ -196,7 +195,7 @@ mod tests {
         assert!(packing.is_idle(), "its run is there");
     }
 
-    /// Each state refuses all transitions but its own, and stays.
+    /// Each state refuses all transitions but its own, and does not change.
     #[test]
     fn illegal_transitions_are_refused() {
         type Step = fn(&mut Packing) -> bool;

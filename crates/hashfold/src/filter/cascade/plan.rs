@@ -10,19 +10,20 @@ use super::{
 };
 use std::sync::Arc;
 
-/// The number of runs of a tier that are merged into one of the next: of tier 0, and of others.
+/// Number of runs of a tier that are merged into one run of the next tier: for tier 0, and for
+/// other tiers.
 const TIER_RUNS: [usize; 2] = [8, 12];
-/// The maximum number of runs in one merge above the last level.
+/// Maximum number of runs in one merge above the last level.
 const MERGE_RUNS_MAX: usize = 16;
-/// The maximum number of runs that are merged into a key range of the last level at once: each
+/// Maximum number of runs that are merged into a key range of the last level at once, because each
 /// takes memory.
 const DOWN_RUNS_MAX: usize = 64;
-/// The maximum number of fingerprints in a merge into the last level, if it is more than one shard.
+/// Maximum number of fingerprints in a merge into the last level that takes more than one shard.
 const STEP_ITEMS_MAX: u64 = 6 * SHARD_ITEMS_MAX;
 
 type Uppers<'a> = Vec<&'a Upper<Arc<RunFile>>>;
 
-/// The next merge, if one is due and may start.
+/// Returns the next merge, if one is due and may start.
 pub(super) fn plan(core: &Core, view: &View, merging: &mut Merging) -> Option<RangeMerge> {
     plan_up(core, view, merging).or_else(|| plan_down(core, view, merging))
 }
@@ -34,14 +35,14 @@ fn plan_up(core: &Core, view: &View, merging: &Merging) -> Option<RangeMerge> {
     }
     let parts = KeyRange::cut(core.identity.universe, core.shares.merges_max);
     view.epochs.iter().find_map(|epoch| {
-        // They are merged into the last level instead.
+        // The runs are merged into the last level instead.
         if !merging.has_descending() && is_due(core, view, merging, epoch) {
             return None;
         }
         let group = |part: KeyRange| full_tier(merging, epoch, part);
         let (i, runs) = (0..parts.len()).find_map(|i| Some((i, group(parts[i])?)))?;
         let mut range = parts[i];
-        // A small merge takes the next parts along.
+        // A small merge includes the next key ranges.
         for part in &parts[i + 1..] {
             let wider = KeyRange { last: part.last, ..range };
             let items: u64 = runs.iter().map(|upper| upper.items_in(wider)).sum();
@@ -71,7 +72,7 @@ fn full_tier<'a>(
     let here: Uppers<'a> = here.collect();
     here.chunk_by(|a, b| a.tier == b.tier).find_map(|runs| {
         let enough = TIER_RUNS[usize::from(runs[0].tier).min(TIER_RUNS.len() - 1)];
-        // The oldest of them: the order of ages stays.
+        // The oldest runs are merged, so that the order of ages stays.
         let oldest = &runs[runs.len().saturating_sub(MERGE_RUNS_MAX)..];
         let is_free = oldest.iter().all(|it| !merging.is_busy(it.run.number(), range));
         (runs.len() >= enough && is_free).then(|| oldest.to_vec())
@@ -82,8 +83,8 @@ fn numbers(runs: &[&Upper<Arc<RunFile>>]) -> Vec<u64> {
     runs.iter().map(|upper| upper.run.number()).collect()
 }
 
-/// Plans a merge of runs into the next key range of the last level; chooses the runs if there are
-/// none.
+/// Plans a merge of runs into the next key range of the last level. Chooses the runs first, if none
+/// are chosen.
 fn plan_down(core: &Core, view: &View, merging: &mut Merging) -> Option<RangeMerge> {
     if !merging.may_start(Target::LastLevel) {
         return None;
@@ -105,7 +106,7 @@ fn plan_down(core: &Core, view: &View, merging: &mut Merging) -> Option<RangeMer
     })
 }
 
-/// Returns the oldest runs of an epoch that are in no merge, as many as one merge may have.
+/// Returns the oldest runs of an epoch that are in no merge, at most as many as one merge may have.
 fn oldest_free(core: &Core, merging: &Merging, epoch: &Epoch<Arc<RunFile>>) -> Vec<u64> {
     let universe = core.identity.universe;
     let parts = KeyRange::cut(universe, core.shares.merges_max);
@@ -125,7 +126,7 @@ fn is_due(core: &Core, view: &View, merging: &Merging, epoch: &Epoch<Arc<RunFile
     if epoch.uppers.is_empty() {
         return false;
     }
-    // Nothing is added to a closed epoch any more.
+    // A closed epoch gets no more changes.
     let is_closed = epoch.number < view.epochs[0].number;
     if merging.is_all_wanted() || is_closed {
         return true;
@@ -135,7 +136,8 @@ fn is_due(core: &Core, view: &View, merging: &Merging, epoch: &Epoch<Arc<RunFile
     epoch.uppers.len() >= TIER_RUNS[0] && is_much
 }
 
-/// Returns the approximate number of fingerprints above the last level of an epoch, and in it.
+/// Returns the approximate numbers of fingerprints above the last level of an epoch and in its last
+/// level.
 fn items(core: &Core, epoch: &Epoch<Arc<RunFile>>) -> (u128, u128) {
     let all = KeyRange::all(core.identity.universe);
     let above = epoch.uppers.iter().map(|upper| u128::from(upper.items_in(all))).sum();
@@ -143,8 +145,8 @@ fn items(core: &Core, epoch: &Epoch<Arc<RunFile>>) -> (u128, u128) {
     (above, below.map(|run| u128::from(run.facts().items)).sum())
 }
 
-/// Returns the first key range of the last level into which runs must be merged and that is in no
-/// merge: whole shards, or parts of a shard without a run.
+/// Returns the first key range of the last level into which runs must be merged and that is not
+/// being merged: whole shards, or part of a shard without a run.
 fn next_step(
     core: &Core,
     merging: &Merging,
@@ -209,7 +211,7 @@ mod tests {
     const MERGES: usize = 6;
     const HASHES: u64 = 2000;
 
-    /// A filter with nine runs above an empty last level, and threads for six merges.
+    /// Returns a filter with nine runs above an empty last level, and threads for six merges.
     fn core() -> Core {
         let executor = Arc::new(Threads::new(MERGES + 2));
         let settings = CascadeSettings { memory_bytes: 1 << 30, executor, ..Default::default() };
@@ -234,7 +236,7 @@ mod tests {
         core
     }
 
-    /// Begins all merges that may start; they are disjoint.
+    /// Begins all merges that may start, and checks that they are disjoint.
     fn begin_all(core: &Core, merging: &mut Merging) -> Vec<RangeMerge> {
         let (view, mut begun) = (core.view(), Vec::<RangeMerge>::new());
         while let Some(merge) = plan(core, &view, merging) {
@@ -250,7 +252,7 @@ mod tests {
         let core = core();
         let mut merging = Merging::new(MERGES);
         let begun = begin_all(&core, &mut merging);
-        // One place is for merges above the last level.
+        // One place is reserved for merges above the last level.
         assert_eq!(begun.len(), MERGES - 1);
         assert!(begun.iter().all(|it| it.target == Target::LastLevel && it.runs.len() == 9));
         assert!(merging.end(&begun[2], Ok(())));

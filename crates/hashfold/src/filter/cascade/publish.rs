@@ -1,8 +1,8 @@
 //! Publishing: making another catalog the current one.
 //!
-//! A manifest is written under another name, synced and renamed. If that fails halfway, the new
-//! manifest may still have become current; this is known only when the next one is published. Until
-//! then the run files of both manifests stay.
+//! A manifest is written under another name, synced and renamed. If this fails halfway, the new
+//! manifest may still have become current, and only the next publishing decides. Until then, the
+//! run files of both manifests stay.
 
 use super::{
     catalog::{Identity, View},
@@ -19,8 +19,8 @@ use std::{
     },
 };
 
-/// Publishes the catalogs of a filter, one after the other, and removes files that the current one
-/// does not name.
+/// Publishes the catalogs of a filter, one after the other. Removes the files that the current
+/// catalog does not name.
 #[derive(Debug)]
 pub(super) struct Publisher {
     folder: LockedFolder,
@@ -41,25 +41,25 @@ struct Published {
     last: Attempt,
 }
 
-/// The fate of the manifest that was written last.
+/// The result of the last attempt to publish a manifest.
 #[derive(Debug)]
 enum Attempt {
     /// The manifest is certainly current, or certainly not.
     Settled,
-    /// The manifest may be current. Only manifests in this state name these run files.
+    /// The manifest may be current. These run files are named only by manifests in this state.
     Doubtful { runs: Vec<u64> },
 }
 
 impl Attempt {
-    /// Records that an attempt failed and that its manifest may be current all the same.
+    /// Records that an attempt failed, although its manifest may be current.
     fn doubt(&mut self, made: &[u64]) {
         let mut runs = self.settle();
         runs.extend(made);
         *self = Attempt::Doubtful { runs };
     }
 
-    /// Records that a later manifest is current; returns the run files of older ones that it does
-    /// not name.
+    /// Records that a later manifest is current. Returns the run files that only older manifests
+    /// name.
     fn settle(&mut self) -> Vec<u64> {
         match mem::replace(self, Attempt::Settled) {
             Attempt::Settled => Vec::new(),
@@ -69,7 +69,8 @@ impl Attempt {
 }
 
 impl Publisher {
-    /// A publisher of a filter whose manifest names these runs, or that has none yet.
+    /// Returns the publisher of a filter whose manifest names these runs, or that has no manifest
+    /// yet.
     pub(super) fn new(
         folder: LockedFolder,
         identity: Identity,
@@ -87,14 +88,15 @@ impl Publisher {
         &self.folder
     }
 
-    /// The number of a new run file.
+    /// Returns the number of a new run file.
     pub(super) fn new_number(&self) -> u64 {
         self.next_number.fetch_add(1, SeqCst)
     }
 
-    /// Makes what `change` returns the current catalog, on the disk first and then by `install` for
-    /// lookups. The files that it no longer names are removed soon. `made` are the new run files:
-    /// if `change` returns `None`, which is `false` here, or after an error, they are removed.
+    /// Makes the catalog that `change` returns the current one: first on the disk, then with
+    /// `install` for lookups. The files that it no longer names are removed soon. `made` are the
+    /// new run files. They are removed after an error, or if `change` returns `None`; then this
+    /// returns `false`.
     pub(super) fn publish(
         &self,
         made: &[u64],
@@ -106,7 +108,7 @@ impl Publisher {
             self.discard(made);
             return Ok(false);
         };
-        // No two manifests have the same one, also if the first could not be published.
+        // No two manifests have the same generation, even if the first was not published.
         published.generation += 1;
         new.generation = published.generation;
         new.next_number = self.next_number.load(SeqCst);
@@ -122,7 +124,7 @@ impl Publisher {
         })?;
         let new = Arc::new(new);
         let old = mem::replace(&mut published.current, new.clone());
-        // Before anybody can wait for their removal.
+        // Before another thread can wait for their removal.
         self.drop_runs(&published.last.settle());
         self.drop_missing(&old, &new);
         install(new);
@@ -131,7 +133,7 @@ impl Publisher {
         Ok(true)
     }
 
-    /// Removes the files of one catalog that are not in the next.
+    /// Queues the files of the old catalog that are not in the new one for removal.
     fn drop_missing(&self, old: &View, new: &View) {
         let kept: BTreeSet<u64> = new.runs().map(|run| run.number()).collect();
         for run in old.runs().filter(|run| !kept.contains(&run.number())) {
@@ -145,20 +147,20 @@ impl Publisher {
         self.obsolete.add(runs.iter().map(path));
     }
 
-    /// Removes run files of something that failed.
+    /// Removes the run files of a failed job.
     pub(super) fn discard(&self, runs: &[u64]) {
         self.drop_runs(runs);
         self.obsolete.remove_all();
     }
 
-    /// Returns when all files are removed that the current catalog does not name.
+    /// Waits until all files that the current catalog does not name are removed.
     pub(super) fn finish_removing(&self) {
         self.obsolete.remove_all();
     }
 }
 
 impl Drop for Publisher {
-    /// Removes files for the last time: from now on another filter may use these names.
+    /// Removes files for the last time: afterwards, another filter may use their names.
     fn drop(&mut self) {
         self.obsolete.close();
     }
@@ -236,8 +238,8 @@ mod tests {
         }
     }
 
-    /// Publishes three times on a disk that fails at one operation; returns whether the result was
-    /// in doubt.
+    /// Publishes three times on a disk that fails at one operation. Returns whether a result was in
+    /// doubt.
     fn check_failure(operation: u64) -> bool {
         let faults = vec![Fault::Failure { operation }];
         let disk = FaultyDisk::new(FaultPlan { seed: 1, faults });

@@ -10,7 +10,7 @@ use super::options::Shares;
 use crate::{error::Error, filter::PackedRun};
 use std::sync::Arc;
 
-/// A run that is in RAM only.
+/// A run in RAM.
 #[derive(Clone, Debug)]
 pub(super) struct RamRun {
     pub(super) run: Arc<PackedRun>,
@@ -18,12 +18,12 @@ pub(super) struct RamRun {
     pub(super) seq: u64,
 }
 
-/// When runs in RAM are flushed.
+/// The condition for flushing runs in RAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlushWhen {
     /// When the runs fill half of their memory.
     HalfFull,
-    /// At once, however few runs there are.
+    /// At once, even with few runs.
     Now,
     /// Never, because the filter is being closed.
     Never,
@@ -34,7 +34,7 @@ pub(super) enum FlushWhen {
 pub(super) struct RamRuns {
     /// The runs, newest first.
     runs: Arc<Vec<RamRun>>,
-    /// Memory of flushed runs, for later ones.
+    /// Memory of flushed runs, kept for later runs.
     spares: Vec<PackedRun>,
     flush: Flush,
     when: FlushWhen,
@@ -44,7 +44,7 @@ pub(super) struct RamRuns {
 enum Flush {
     Idle,
     Running,
-    /// The flush has failed; the error stays until a caller gets it.
+    /// The flush failed. The error stays until a caller takes it.
     Failed(Option<Error>),
 }
 
@@ -54,7 +54,7 @@ impl RamRuns {
         RamRuns { runs, spares, flush: Flush::Idle, when: FlushWhen::HalfFull }
     }
 
-    /// All runs, the newest first.
+    /// Returns all runs, newest first.
     pub(super) fn runs(&self) -> &Arc<Vec<RamRun>> {
         &self.runs
     }
@@ -63,12 +63,12 @@ impl RamRuns {
         self.runs.is_empty()
     }
 
-    /// The bytes of all runs.
+    /// Returns the memory of all runs, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.runs.iter().map(|it| it.run.bytes()).sum()
     }
 
-    /// The bytes that are kept for the next runs.
+    /// Returns the memory that is kept for later runs, in bytes.
     pub(super) fn spare_bytes(&self) -> usize {
         self.spares.iter().map(PackedRun::bytes).sum()
     }
@@ -85,12 +85,12 @@ impl RamRuns {
         Arc::make_mut(&mut self.runs).insert(0, run);
     }
 
-    /// Memory for a run.
+    /// Takes memory for a run.
     pub(super) fn take_spare(&mut self) -> Option<PackedRun> {
         self.spares.pop()
     }
 
-    /// Keeps the memory of runs for the next ones, as far as the share of runs in RAM goes.
+    /// Keeps the memory of runs for later runs, as far as the budget of runs in RAM allows.
     pub(super) fn keep_spares(&mut self, runs: impl Iterator<Item = PackedRun>, shares: &Shares) {
         self.spares.extend(runs);
         let free = shares.ram_runs.saturating_sub(self.bytes());
@@ -101,14 +101,14 @@ impl RamRuns {
         });
     }
 
-    /// Sets when runs are flushed; [`FlushWhen::Never`] is the last word.
+    /// Sets the condition for flushing. [`FlushWhen::Never`] cannot be changed any more.
     pub(super) fn flush_when(&mut self, when: FlushWhen) {
         if self.when != FlushWhen::Never {
             self.when = when;
         }
     }
 
-    /// Whether runs are to be flushed.
+    /// Whether runs must be flushed.
     pub(super) fn is_due(&self, shares: &Shares) -> bool {
         let count = self.runs.len();
         match self.when {
@@ -126,7 +126,7 @@ impl RamRuns {
         matches!(self.flush, Flush::Running)
     }
 
-    /// Begins a flush; refused while there is one.
+    /// Begins a flush; refused while a flush is running.
     #[must_use]
     pub(super) fn begin_flush(&mut self) -> bool {
         let is_legal = !self.is_flushing();
@@ -134,8 +134,8 @@ impl RamRuns {
         is_legal
     }
 
-    /// The oldest runs, at most `count`, for the flush to write next. The flush ends if nothing is
-    /// due, and there is nothing for a caller without a flush.
+    /// Returns the oldest runs, at most `count`, to be written next by the running flush. Ends the
+    /// flush if nothing is due. Returns `None` without a flush.
     pub(super) fn next_batch(&mut self, count: usize, shares: &Shares) -> Option<Vec<RamRun>> {
         if !self.is_flushing() {
             return None;
@@ -147,13 +147,13 @@ impl RamRuns {
         Some(self.runs[self.runs.len().saturating_sub(count)..].to_vec())
     }
 
-    /// Removes the oldest runs: a run file has taken their place.
+    /// Removes the oldest runs, which a run file has replaced.
     pub(super) fn flushed(&mut self, count: usize) {
         let left = self.runs.len() - count;
         Arc::make_mut(&mut self.runs).truncate(left);
     }
 
-    /// Ends a flush with an error: its runs stay. Refused without a flush.
+    /// Ends a flush with an error. Its runs stay. Refused without a flush.
     #[must_use]
     pub(super) fn flush_failed(&mut self, error: Error) -> bool {
         let is_legal = self.is_flushing();
@@ -163,7 +163,7 @@ impl RamRuns {
         is_legal
     }
 
-    /// The reason of the last failure, once.
+    /// Takes the error of the last failure.
     pub(super) fn take_error(&mut self) -> Option<Error> {
         match &mut self.flush {
             Flush::Failed(error) => error.take(),
@@ -193,7 +193,7 @@ mod tests {
         ErrorKind::Panicked { job: "flush" }.into()
     }
 
-    /// Runs in RAM, with these sequence numbers.
+    /// Returns runs in RAM with these sequence numbers.
     fn with(seqs: &[u64]) -> RamRuns {
         let mut runs = RamRuns::new();
         for &seq in seqs {

@@ -1,34 +1,35 @@
-//! The rate limit of insertions: in the long run, they are as fast as background jobs.
+//! The rate limit of insertions: in the long run, insertions are as fast as the background jobs.
 
 use super::{core::Core, key_range::KeyRange};
 use crate::error::Result;
 use std::{mem, time::Duration};
 
-/// The maximum delay of a key, when no memory is left for runs in RAM. While they are being flushed,
-/// insertions are slowed down: many short waits are better than a long one in the end.
+/// Maximum delay per key, when no memory is left for runs in RAM. While runs are flushed,
+/// insertions are slowed down: many short waits are better than one long wait.
 const DELAY_MAX: Duration = Duration::from_nanos(600);
-/// Delays are summed up until they are worth a wait.
+/// Minimum wait: delays are summed up until they reach it.
 const DELAY_MIN: Duration = Duration::from_micros(100);
 
-/// From this number of runs of tier 0 on, insertions wait for merges in proportion to the keys
+/// Minimum number of runs of tier 0 for which insertions wait for merges, in proportion to the keys
 /// inserted.
 const DEBT_RUNS: usize = 16;
-/// The number of fingerprints that merges must write for each key inserted.
+/// Number of fingerprints that merges must write for each inserted key.
 const MOVES_OWED: u64 = 4;
-/// The number of these by which insertions may be ahead: merges pause for tenths of a second while
-/// their result is being made durable.
+/// Number of fingerprints by which insertions may be ahead of merges: merges pause for tenths of a
+/// second while they sync their results.
 const MOVES_AHEAD: u64 = 48 << 20;
-/// From this number of runs of tier 0 on, an error of merging is an error of inserting.
+/// Number of runs of tier 0 from which on insertions return the errors of merges.
 const DEBT_RUNS_MAX: usize = 192;
 
 /// The rate limit of insertions.
 #[derive(Debug, Default)]
 pub(super) struct RateLimit {
-    /// With too many runs: the number of fingerprints that background jobs must have written.
+    /// Number of fingerprints that background jobs must have written, while there are too many
+    /// runs.
     owed: Option<u64>,
-    /// The delay of each key.
+    /// Delay per key.
     delay: Duration,
-    /// The delays since the last wait.
+    /// Sum of the delays since the last wait.
     delayed: Duration,
 }
 
@@ -36,14 +37,14 @@ impl RateLimit {
     /// Sets the limit for the next memtable.
     ///
     /// # Errors
-    /// The error of a merge, if far too many runs wait for merges.
+    /// The error of a merge, if too many runs wait for merges.
     pub(super) fn set(&mut self, core: &Core) -> Result<()> {
         self.owed = self.debt(core)?;
         self.delay = delay(core);
         Ok(())
     }
 
-    /// Waits as long as `changes` changes must be delayed.
+    /// Delays the caller for `changes` changes.
     pub(super) fn wait(&mut self, core: &Core, changes: usize) {
         if !self.delay.is_zero() {
             self.delayed += self.delay * changes as u32;
@@ -60,7 +61,8 @@ impl RateLimit {
         }
     }
 
-    /// The progress of background jobs, if there are too many runs: insertions go on as they do.
+    /// Returns the number of fingerprints that background jobs must have written, if there are too
+    /// many runs.
     fn debt(&self, core: &Core) -> Result<Option<u64>> {
         let mut shared = core.shared();
         let all = KeyRange::all(core.identity.universe).into();
@@ -77,13 +79,13 @@ impl RateLimit {
     }
 }
 
-/// The delay of each key while runs in RAM are being flushed.
+/// Returns the delay per key while runs in RAM are flushed.
 fn delay(core: &Core) -> Duration {
     let shared = core.shared();
     if !shared.ram_runs.is_flushing() {
         return Duration::ZERO;
     }
-    // Half of the memory for runs in RAM is being flushed.
+    // A flush takes half of the memory for runs in RAM.
     let half = core.shares.ram_runs_max / 2;
     let beyond = shared.ram_runs.runs().len().saturating_sub(half).min(half);
     DELAY_MAX * (beyond * beyond) as u32 / (half * half) as u32

@@ -1,5 +1,5 @@
-//! Readers beside a writer that never rests: each sees the filter as it was at one moment, and not
-//! before it asked.
+//! Readers beside a writer that never rests. Each reader sees the filter at one moment, which is
+//! not before its call.
 
 use super::*;
 use crate::{
@@ -17,7 +17,7 @@ use std::{
 };
 
 const KEYS: u64 = 40_000;
-/// Keys that are in at a time: the last ones.
+/// Number of keys that are present at any time: the newest ones.
 const WINDOW: u64 = 6000;
 const BATCH: u64 = 40;
 
@@ -29,7 +29,7 @@ fn hashes(from: u64, to: u64) -> Vec<KeyHash> {
     (from..to).map(|i| KeyHash::of(&i.to_le_bytes(), Seed(1))).collect()
 }
 
-/// The writer's filter: threads do its work, with or without a log.
+/// Creates the writer's filter, with background threads, with or without a log.
 fn create(disk: &Arc<dyn Disk>, log: bool) -> CascadeFilter {
     let pool = || -> Arc<dyn Executor> { Arc::new(Threads::new(2)) };
     let settings = CascadeSettings {
@@ -42,8 +42,8 @@ fn create(disk: &Arc<dyn Disk>, log: bool) -> CascadeFilter {
     CascadeFilter::create(disk.clone(), folder(), &options, settings).unwrap()
 }
 
-/// Puts keys in, one after the other, and takes out those from [`WINDOW`] before; says how many
-/// are acknowledged. Does not leave the readers behind too far.
+/// Inserts keys one after the other, and removes the keys [`WINDOW`] before them. Stores the number
+/// of acknowledged keys. Waits for readers that are far behind.
 fn write(filter: &mut CascadeFilter, acknowledged: &AtomicU64, reads: &AtomicU64) {
     for first in (0..KEYS).step_by(BATCH as usize) {
         filter.insert_batch(&hashes(first, first + BATCH)).unwrap();
@@ -63,8 +63,8 @@ fn write(filter: &mut CascadeFilter, acknowledged: &AtomicU64, reads: &AtomicU64
     }
 }
 
-/// A reader finds keys one after the other, as many as there are at a time, and none that came
-/// long before those acknowledged.
+/// Checks that a reader finds a window of consecutive keys, and none from before the acknowledged
+/// keys.
 fn read_once(disk: &dyn Disk, acknowledged: &AtomicU64) {
     let least = acknowledged.load(SeqCst);
     let snapshot = Snapshot::open(disk, folder(), Access::Cached).unwrap();

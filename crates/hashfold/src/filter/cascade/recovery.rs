@@ -41,7 +41,8 @@ pub(super) fn create_unpublished(
     if folder.disk.exists(&folder.path.join(NAME))? {
         return Err(Error::new(ErrorKind::Exists).at(&Place::file(&folder.path)));
     }
-    // Run files that a first build left: they go before the file that says that they are.
+    // Run files of an unfinished first build are removed before the file that marks the first
+    // build.
     if folder.disk.exists(&folder.path.join(FIRST_NAME))? {
         folder.remove(|name| run_number(name).is_some() || name == NEW_NAME)?;
         folder.disk.sync_folder(&folder.path)?;
@@ -50,16 +51,16 @@ pub(super) fn create_unpublished(
     Ok(Core::new(folder, (identity, settings), (Catalog::new(), budget)))
 }
 
-/// Removes the file that says that the first manifest is still to come.
+/// Removes the file that marks a filter without its first manifest.
 pub(super) fn end_first(folder: &LockedFolder) -> Result<()> {
     folder.remove(|name| name == FIRST_NAME)
 }
 
-/// Opens a filter, and removes what a crash left.
+/// Opens a filter, and removes the remains of a crash.
 pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, settings: CascadeSettings) -> Result<Core> {
     folder::read_manifest(disk.as_ref(), folder, Kind::Filter)?;
     let folder = LockedFolder::open(disk, folder)?;
-    // What is there may be from a process that was killed, and not be on the device yet.
+    // Names in the folder may come from a process that was killed, and not be durable yet.
     folder.disk.sync_folder(&folder.path)?;
     let (identity, state) = read_state(&*folder.disk, &folder.path)?;
     check_newest(&*folder.disk, &folder.path, &identity, &state)?;
@@ -102,12 +103,12 @@ pub(super) fn read_state(disk: &dyn Disk, folder: &Path) -> Result<(Identity, Ca
     catalog::decode(&manifest).map_err(|error| error.at(&Place::file(&folder.join(NAME))))
 }
 
-/// Refuses a manifest that is older than a run: what it does not name would be forgotten, and
-/// swept up. It may have been restored from a copy. A run that a crash left is no older than the
-/// manifest: it says which one was current when it was begun.
+/// Refuses a manifest that is older than a run, because it may have been restored from a copy, and
+/// a sweep would remove newer runs. A run that a crash left is not newer than the manifest: it
+/// contains the generation that was current when it was begun.
 ///
-/// Beside a writer a reader may see a new run and an old manifest: then the manifest has been
-/// replaced since.
+/// A reader beside a writer may see a new run with an old manifest. In that case, the manifest has
+/// been replaced since.
 pub(super) fn check_newest(
     disk: &dyn Disk,
     folder: &Path,
@@ -129,7 +130,7 @@ pub(super) fn check_newest(
     Ok(())
 }
 
-/// Removes this filter's runs that the catalog does not name, and manifests that were not published.
+/// Removes the filter's runs that the catalog does not name, and unpublished manifests.
 fn sweep(folder: &LockedFolder, view: &View) -> Result<()> {
     folder.remove(|name| match run_number(name) {
         Some(number) => !view.runs().any(|run| run.number() == number),

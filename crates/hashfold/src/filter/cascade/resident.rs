@@ -1,4 +1,4 @@
-//! The part of a run file that is kept in memory: all of its blocks, or a summary.
+//! The part of a run file that stays in memory: all of its blocks, or a summary.
 //!
 //! A summary is the run without the last bits of its fingerprints, about one byte per key. A
 //! fingerprint that is not in the summary is not in the run.
@@ -21,22 +21,21 @@ use std::{
     },
 };
 
-/// Blocks are kept in pieces of this size, in bytes.
+/// Size of the pieces in which blocks are kept, in bytes.
 const PIECE_SIZE: usize = 256 << 10;
 const PIECE_BLOCKS: usize = PIECE_SIZE / BLOCK_SIZE;
-/// Bits that a summary keeps of each fingerprint, beyond those that tell the keys of the run apart:
-/// of keys that are not in the run it lets one in so many powers of two through.
+/// Number of bits that a summary keeps of each fingerprint beyond those that distinguish the run's
+/// keys. The false-positive rate of the summary is about 2^-`SUMMARY_BITS`.
 const SUMMARY_BITS: u32 = 6;
 
-/// One part in N of the budget is left to indexes that come later: other claims do not get it.
+/// One part in N of the budget is reserved for later indexes; other claims do not get it.
 const INDEX_RESERVE_PART: usize = 8;
-/// Indexes are made thin so that all of them take at most about one part in N of the budget.
+/// Indexes are thinned out so that all of them take at most about one part in N of the budget.
 const INDEX_PART: usize = 2;
-/// Blocks that a thin index takes together, at most: a lookup reads all of them.
+/// Maximum number of blocks that an entry of a thin index covers: a lookup reads all of them.
 const STRIDE_MAX: usize = 32;
 
-/// The memory budget for run files: their indexes, which must be there, and in the rest of it as many
-/// of their blocks as fit.
+/// The memory budget for run files. Indexes must fit; the rest holds as many blocks as possible.
 #[derive(Debug)]
 pub(super) struct MemoryBudget {
     bytes_max: usize,
@@ -45,7 +44,7 @@ pub(super) struct MemoryBudget {
     index_bytes: AtomicUsize,
 }
 
-/// A part of a [`MemoryBudget`], given back when it is dropped.
+/// A claimed part of a [`MemoryBudget`], which is returned on drop.
 #[derive(Debug)]
 pub(super) struct Claim {
     budget: Arc<MemoryBudget>,
@@ -61,17 +60,17 @@ impl MemoryBudget {
         })
     }
 
-    /// A budget without a limit.
+    /// Returns a budget without a limit.
     pub(super) fn unlimited() -> Arc<MemoryBudget> {
         MemoryBudget::new(usize::MAX)
     }
 
-    /// The bytes that are in use for blocks.
+    /// Returns the bytes in use for blocks.
     pub(super) fn kept(&self) -> usize {
         self.bytes.load(Relaxed).saturating_sub(self.index_bytes.load(Relaxed))
     }
 
-    /// Claims `bytes` bytes, if `spared` more stay free.
+    /// Claims `bytes` bytes, if `spared` other bytes stay free.
     pub(super) fn claim(self: &Arc<Self>, bytes: usize, spared: usize) -> Option<Claim> {
         let reserve = self.bytes_max / INDEX_RESERVE_PART;
         let spared = spared.max(reserve.saturating_sub(self.index_bytes.load(Relaxed)));
@@ -83,16 +82,16 @@ impl MemoryBudget {
         Some(Claim { budget: self.clone(), bytes })
     }
 
-    /// Claims the bytes of an index: they are counted whether they fit or not.
+    /// Claims the bytes of an index, even if they exceed the budget.
     pub(super) fn claim_index(self: &Arc<Self>, bytes: usize) -> IndexClaim {
         let mut claim = IndexClaim { budget: self.clone(), bytes: 0 };
         claim.set(bytes);
         claim
     }
 
-    /// The number of blocks that an index takes together, if the full index has `bytes` bytes: 1 while
-    /// much memory is free. Each index takes at most half of what is left for indexes, or one part in
-    /// [`STRIDE_MAX`] of itself.
+    /// Returns the number of blocks per entry of an index whose full size is `bytes` bytes: 1 while
+    /// much memory is free. An index takes at most half of the memory that is left for indexes, or
+    /// one part in [`STRIDE_MAX`] of its full size.
     pub(super) fn index_stride(&self, bytes: usize) -> usize {
         let left = (self.bytes_max / INDEX_PART).saturating_sub(self.index_bytes.load(Relaxed)) / 2;
         let mut stride = 1;
@@ -107,7 +106,7 @@ impl MemoryBudget {
     }
 }
 
-/// The part of a [`MemoryBudget`] that an index takes, given back when it is dropped.
+/// The part of a [`MemoryBudget`] that an index takes, which is returned on drop.
 #[derive(Debug)]
 pub(super) struct IndexClaim {
     budget: Arc<MemoryBudget>,
@@ -115,7 +114,7 @@ pub(super) struct IndexClaim {
 }
 
 impl IndexClaim {
-    /// Sets the bytes that the index takes.
+    /// Sets the size of the index, in bytes.
     pub(super) fn set(&mut self, bytes: usize) {
         for counter in [&self.budget.bytes, &self.budget.index_bytes] {
             counter.fetch_add(bytes, Relaxed);
@@ -132,7 +131,7 @@ impl Drop for IndexClaim {
 }
 
 impl Claim {
-    /// Frees memory down to `bytes`.
+    /// Returns a part of the claim, down to `bytes`.
     fn shrink_to(&mut self, bytes: usize) {
         let spare = self.bytes.saturating_sub(bytes);
         self.budget.bytes.fetch_sub(spare, Relaxed);
@@ -181,14 +180,14 @@ pub(super) struct Resident {
     summary: Option<Box<SummaryBuilder>>,
 }
 
-/// A summary while it is made, and what finds its blocks.
+/// A summary that is being built, and the index of its blocks.
 struct SummaryBuilder {
-    /// Number of bits that are left out of each fingerprint.
+    /// Number of low bits that the summary omits from each fingerprint.
     shift: u32,
     packer: Option<Packer>,
     sink: SummarySink,
     items: FingerprintBatch,
-    /// The last fingerprint that was taken.
+    /// The last fingerprint, if any.
     last: Option<u64>,
 }
 
@@ -205,7 +204,7 @@ impl BlockSink for SummarySink {
     }
 }
 
-/// The answer of a resident to a query.
+/// The answer of a resident part to a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     /// The fingerprint is not in the run.
@@ -217,15 +216,16 @@ pub(super) enum Known {
 }
 
 impl Resident {
-    /// The maximum number of bytes that the blocks of `items` fingerprints take, if few are counted.
+    /// Returns the maximum number of bytes for the blocks of `items` fingerprints, if few have
+    /// counts.
     pub(super) fn bytes_of(items: u64, universe: Universe) -> usize {
         let gap = universe.size() as f64 / items.max(1) as f64;
         let bits = gap.max(1.0).log2() + 2.2;
         (items as f64 * bits / 8.0 * 1.02) as usize + 2 * PIECE_SIZE
     }
 
-    /// Plans what stays of a run of `items` fingerprints: all of it, a summary, or nothing, as memory
-    /// allows while `spared` bytes stay free.
+    /// Plans what to keep of a run of `items` fingerprints: all blocks, a summary, or nothing.
+    /// `spared` bytes of the budget stay free.
     pub(super) fn plan(
         budget: &Arc<MemoryBudget>,
         items: u64,
@@ -268,7 +268,7 @@ impl Resident {
         Ok(())
     }
 
-    /// Whether another piece fits; if not, nothing of the run is kept.
+    /// Whether another piece fits in the budget; if not, nothing of the run is kept.
     fn fits(&mut self, bytes: usize) -> bool {
         let fits = self.claim.as_ref().is_some_and(|claim| bytes + PIECE_SIZE <= claim.bytes);
         if !fits {
@@ -278,7 +278,7 @@ impl Resident {
         fits
     }
 
-    /// When all was taken. `None` if it did not fit.
+    /// Finishes the resident part after all blocks and items. `None` if it did not fit.
     pub(super) fn finish(mut self) -> Result<Option<Resident>> {
         if let Some(summary) = &mut self.summary
             && let Some(packer) = summary.packer.take()
@@ -293,18 +293,18 @@ impl Resident {
         Ok(Some(self))
     }
 
-    /// A block of the run, if all of it is here.
+    /// Returns a block of the run, if the whole run is kept.
     #[inline]
     pub(super) fn block(&self, i: usize) -> Option<&Bytes> {
         self.blocks.get(i)
     }
 
-    /// Whether all of the run is here.
+    /// Whether the whole run is kept.
     pub(super) fn is_whole(&self) -> bool {
         self.summary.is_none()
     }
 
-    /// Looks up a fingerprint, which is in one of these blocks of the run if it is in the run.
+    /// Looks up a fingerprint. If it is in the run, it is in one of these blocks.
     pub(super) fn find(
         &self,
         fingerprint: u64,
@@ -366,7 +366,7 @@ mod tests {
 
     const ROOM: usize = 5 << 20;
 
-    /// Checks that `count` indexes, which have `full_bytes` bytes in full, fit into the budget.
+    /// Checks that `count` indexes with a full size of `full_bytes` bytes fit in the budget.
     #[track_caller]
     fn check(full_bytes: usize, count: usize) {
         let budget = MemoryBudget::new(ROOM);
@@ -378,9 +378,9 @@ mod tests {
         assert_eq!((budget.bytes.load(Relaxed), budget.index_bytes.load(Relaxed)), (0, 0));
     }
 
-    /// Issue 10: indexes were not counted at all.
+    /// Issue 10: indexes were not counted.
     #[test]
-    fn indexes_of_40_gb_of_runs_fit_in_the_room() {
+    fn indexes_of_40_gb_of_runs_fit_in_the_budget() {
         for (full_bytes, count) in [(4, 1), (1 << 10, 40_000), (1 << 20, 40), (8 << 20, 5)] {
             check(full_bytes, count);
         }
@@ -399,7 +399,7 @@ mod tests {
         let mut index = budget.claim_index(reserve);
         assert_eq!(budget.kept(), ROOM - reserve);
         drop(kept);
-        // The index is counted once, where it is: nothing more is left to others.
+        // The index is counted once, so other claims lose nothing more.
         assert!(budget.claim(ROOM - reserve + 1, 0).is_none());
         index.set(2 * reserve);
         assert!(budget.claim(ROOM - 2 * reserve + 1, 0).is_none());

@@ -52,16 +52,16 @@ use std::{
 
 const _: () = assert!(BLOCK_SIZE == ALIGNMENT);
 
-/// The name of the run with this number.
+/// Returns the file name of the run with this number.
 pub(super) fn name(number: u64) -> String {
     format!("run-{number:010}")
 }
 
-/// The facts about a run in its footer.
+/// The facts about a run that its footer holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) blocks: u64,
-    /// Fingerprints.
+    /// Number of fingerprints.
     pub(super) items: u64,
     /// Number of fingerprints with a count other than 1.
     pub(super) counted: u64,
@@ -70,9 +70,9 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Whether a file of this size can have this content.
+    /// Checks that a file of this size can have this content.
     fn check(&self, file_size: u64) -> Result<()> {
-        // Lookups note blocks in 32 bits.
+        // Lookups store block numbers in 32 bits.
         let blocks_max = (file_size / BLOCK_SIZE as u64).min(u32::MAX.into());
         let bounds = [
             ("blocks", self.blocks, 0, blocks_max),
@@ -108,7 +108,7 @@ pub(super) struct RunFile {
     resident: Mutex<Option<Arc<Resident>>>,
 }
 
-/// Which run of which filter.
+/// The identity of a run: its filter and its number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunName {
     pub(super) seed: Seed,
@@ -125,7 +125,7 @@ impl RunName {
 }
 
 impl RunFile {
-    /// Opens a run file and reads its index, or as much of it as the budget allows.
+    /// Opens a run file and reads its index, thinned out as the budget requires.
     pub(super) fn open(
         disk: &dyn Disk,
         folder: &Path,
@@ -184,7 +184,7 @@ impl RunFile {
         self.name.universe
     }
 
-    /// The size of the file, in bytes.
+    /// Returns the size of the file, in bytes.
     pub(super) fn file_size(&self) -> u64 {
         self.file_size
     }
@@ -215,27 +215,27 @@ impl RunFile {
         *self.resident.lock().expect("nothing panics under this lock") = resident;
     }
 
-    /// The number of fingerprints in the blocks of a key range.
+    /// Returns the number of fingerprints in the blocks of a key range.
     pub(super) fn items_in(&self, range: KeyRange) -> u64 {
         let Facts { blocks, items, .. } = self.facts;
         let blocks_here = u128::from(self.blocks_in(range).count() as u64);
         (blocks_here * u128::from(items)).checked_div(blocks.into()).unwrap_or(0) as u64
     }
 
-    /// The blocks that may have fingerprints of a key range.
+    /// Returns the blocks that may have fingerprints of a key range.
     pub(super) fn blocks_in(&self, range: KeyRange) -> Range<u64> {
         let first = self.index.candidates(range.first).start as u64;
         let end = (self.index.candidates(range.last).end as u64).min(self.facts.blocks);
         first.min(end)..end
     }
 
-    /// Where these blocks are in the file.
+    /// Returns the place of these blocks in the file.
     pub(super) fn extent(&self, first: u64, count: u64) -> Extent {
         let size = BLOCK_SIZE as u64;
         Extent { offset: ALIGNMENT as u64 + first * size, len: (count * size) as usize }
     }
 
-    /// A block that was read.
+    /// Checks the checksum of a block that was read, and returns the block.
     pub(super) fn block<'a>(&self, number: u64, bytes: &'a [u8]) -> Result<Block<'a>> {
         unseal(bytes, number, self.name.file_id())
             .map_err(|error| error.at(&self.place().offset(self.extent(number, 1).offset)))
@@ -274,7 +274,7 @@ fn read_index(
 
 /// The fields of the footer.
 struct Fields {
-    /// The largest fingerprint of the universe.
+    /// The largest possible fingerprint.
     universe: u64,
     facts: Facts,
     index_sum: u32,
@@ -295,8 +295,8 @@ fn decode(fields: &[u8]) -> Result<Fields> {
     Ok(Fields { universe, facts, index_sum, since })
 }
 
-/// The generation of the manifest that was current when a run was begun; `None` if there is no
-/// whole run of the filter with this number.
+/// Returns the generation of the manifest that was current when a run was begun; `None` if there is
+/// no complete run of the filter with this number.
 pub(super) fn since(disk: &dyn Disk, folder: &Path, name: RunName) -> Option<u64> {
     let file = disk.open(&folder.join(self::name(name.number)), Access::Cached).ok()?;
     let header = Header::read(&*file, FileKind::FilterRun).ok()?;
@@ -327,7 +327,7 @@ struct Sink {
     resident: Option<Resident>,
 }
 
-/// The memory of an index that grows is counted after so many blocks.
+/// Number of blocks after which the memory of a growing index is counted again.
 const INDEX_STEP: u64 = 1 << 10;
 
 impl BlockSink for Sink {
@@ -346,8 +346,8 @@ impl BlockSink for Sink {
 }
 
 impl RunWriter {
-    /// A new file, begun when the manifest of the generation `since` was current; `resident` takes
-    /// what is to stay in memory of the run, and its index is counted in `budget`.
+    /// Creates a file, begun when the manifest of the generation `since` was current. `resident`
+    /// takes the part of the run that stays in memory, and `budget` counts the index.
     pub(super) fn create(
         (disk, folder): (&dyn Disk, &Path),
         (name, since): (RunName, u64),
@@ -366,12 +366,12 @@ impl RunWriter {
         Ok(RunWriter { name, packer, sink, facts: Facts::default(), since })
     }
 
-    /// Fingerprints so far.
+    /// Returns the number of fingerprints so far.
     pub(super) fn items(&self) -> u64 {
         self.facts.items
     }
 
-    /// Takes the next items.
+    /// Writes the next items.
     pub(super) fn push(&mut self, items: &FingerprintBatch) -> Result<()> {
         self.facts.add(items);
         if let Some(resident) = &mut self.sink.resident {
@@ -380,7 +380,7 @@ impl RunWriter {
         self.packer.push(items, &mut self.sink)
     }
 
-    /// Returns when the file is on the device; its name is not yet.
+    /// Finishes the file and syncs it; the caller must sync its name.
     pub(super) fn finish(
         mut self,
         disk: &dyn Disk,

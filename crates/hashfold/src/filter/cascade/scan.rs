@@ -1,4 +1,4 @@
-//! Reading a run sequentially, all of it or a key range.
+//! Reading a run sequentially: all of it, or a key range.
 
 use super::{key_range::KeyRange, run_file::RunFile};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 };
 use std::{ops::Range, sync::Arc};
 
-/// The fingerprints of a key range of a run file, read ahead.
+/// The fingerprints of a key range of a run file, with read-ahead.
 pub(super) struct RunScan {
     run: Arc<RunFile>,
     executor: Arc<dyn Executor>,
@@ -31,13 +31,13 @@ type Read = Pending<(Buffer, Result<()>)>;
 /// Blocks that are read together.
 struct Unit<T> {
     content: T,
-    /// The blocks that have not been taken yet.
+    /// The blocks that have not been decoded yet.
     blocks: Range<u64>,
     first: u64,
 }
 
 impl RunScan {
-    /// The fingerprints of `run` in a key range; `unit_size` bytes are read at once, in the
+    /// Returns a scan of a key range of `run`. Each read has `unit_size` bytes and runs in the
     /// background.
     pub(super) fn new(
         run: &Arc<RunFile>,
@@ -99,7 +99,7 @@ impl RunScan {
                 Block::new(block)?.decode(items)?;
                 return Ok(true);
             }
-            // It was given up meanwhile.
+            // The blocks in memory were dropped meanwhile.
             self.blocks.start = number;
             self.read_ahead();
         }
@@ -134,7 +134,7 @@ impl Fingerprints for RunScan {
     }
 }
 
-/// Stretches of runs one after the other; each is opened, and takes memory, when its turn comes.
+/// Parts of runs, one after the other. Each is opened, and takes memory, when its turn comes.
 pub(super) struct Chain<I> {
     seed: Seed,
     universe: Universe,

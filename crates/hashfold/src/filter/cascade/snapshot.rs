@@ -1,4 +1,4 @@
-//! Snapshots: a filter as it was at one moment.
+//! Snapshots: the state of a filter at one moment.
 
 use super::{
     catalog::{Epoch, Identity, Shard, Upper, View},
@@ -24,14 +24,14 @@ use crate::{
 };
 use std::{path::Path, sync::Arc};
 
-/// How often a folder is read anew because its writer changed it meanwhile.
+/// Maximum number of attempts to read a folder that its writer changes meanwhile.
 const ATTEMPTS_MAX: usize = 100;
-/// The number of slots of the first memtable for changes in logs, and the maximum.
+/// Minimum and maximum number of slots of a memtable for changes in logs.
 const LOG_SLOTS: [usize; 2] = [1 << 12, if cfg!(test) { 1 << 13 } else { 1 << 20 }];
-/// The memtable for changes in logs takes at most one part in N of the memory for these.
+/// The memtable takes at most one part in N of the memory for changes in logs.
 const LOG_TABLE_PART: usize = 4;
 
-/// A filter as it was at one moment. Threads can share it.
+/// The state of a filter at one moment. Threads can share it.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     identity: Identity,
@@ -51,14 +51,14 @@ struct Logged {
     seq: u64,
 }
 
-/// How the memory of a snapshot is shared out, in bytes.
+/// The division of a snapshot's memory budget. Sizes are in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SnapshotShares {
-    /// Indexes of runs: a quarter of it.
+    /// Memory of the indexes of runs: a quarter of the budget.
     pub(super) indexes: usize,
-    /// Memory of the changes in logs, in bytes: half of the budget.
+    /// Memory of the changes in logs: half of the budget.
     pub(super) logs: usize,
-    /// A scan: an eighth. The last one is for lookups.
+    /// Memory of a scan: an eighth of the budget. The last eighth is for lookups.
     pub(super) scan: MergeShare,
 }
 
@@ -73,7 +73,7 @@ impl SnapshotShares {
 }
 
 impl Snapshot {
-    /// A snapshot of runs alone.
+    /// Returns a snapshot of runs alone.
     pub(super) fn new(identity: Identity, view: Arc<View>, memory_bytes: usize) -> Snapshot {
         let (logged, memory) = (Logged::default(), SnapshotShares::of(memory_bytes));
         Snapshot { identity, view, logged, memory }
@@ -84,22 +84,21 @@ impl Snapshot {
     /// The memory grows with the filter: 4 bytes per block of 4096 bytes of its runs, and the
     /// changes in its logs. [`Snapshot::open_within`] takes a limit.
     ///
-    /// # Errors
-    /// `Absent` if there is no filter; `Busy` if another process changed it each of the 100 times
-    /// that it was read.
+    /// `Absent` if there is no filter; `Busy` if another process changed it during each of 100
+    /// attempts.
     pub fn open(disk: &dyn Disk, folder: &Path, access: Access) -> Result<Snapshot> {
         Snapshot::open_with(disk, folder, access, SnapshotShares::of(usize::MAX))
     }
 
-    /// Opens a filter as [`Snapshot::open`] does, within this memory, in bytes:
-    /// [`CASCADE_MEMORY_MIN`](super::CASCADE_MEMORY_MIN) at least. Where the indexes of large runs do not fit, lookups read a
-    /// few blocks of them at once instead of one. On top come what the device has in flight, 16 MiB
-    /// at most, and 3 MiB and 24 bytes a key for lookups of many keys, while they run; each thread
-    /// that looks keys up at the same time takes as much.
+    /// Opens a filter as [`Snapshot::open`] does, with a memory budget in bytes of at least
+    /// [`CASCADE_MEMORY_MIN`](super::CASCADE_MEMORY_MIN). If the indexes of large runs do not fit,
+    /// lookups read several blocks of such a run instead of one. Memory in addition to the budget:
+    /// at most 16 MiB for reads in flight, and 3 MiB and 24 bytes per key for each thread that
+    /// looks up many keys.
     ///
     /// # Errors
-    /// `Absent` if there is no filter, and a bad argument if the changes that are in the filter's
-    /// logs and not in runs yet do not fit in half of the memory.
+    /// `Absent` if there is no filter, and a bad argument if the changes in the filter's logs that
+    /// are not in runs yet do not fit in half of the memory.
     pub fn open_within(
         disk: &dyn Disk,
         folder: &Path,
@@ -123,13 +122,13 @@ impl Snapshot {
             let read = Snapshot::read(disk, folder, access, memory);
             let current = recovery::read_state(disk, folder)?.1;
             match read {
-                // Segments of the log may have gone before they were read. Then all changes in them
-                // are in the runs of the current manifest.
+                // Segments may have been removed before they were read. In that case, the runs of
+                // the current manifest hold all of their changes.
                 Ok(snapshot) if snapshot.view.logged == 0 || snapshot.logged.seq >= current.seq => {
                     return Ok(snapshot);
                 }
-                // Files go when they are replaced: then there is another manifest. Twice, because a
-                // list of segments that grows meanwhile may have holes.
+                // Files are removed after a newer manifest is published. The error must occur
+                // twice, because a list of segments that grows meanwhile may have gaps.
                 Err((error, generation))
                     if generation
                         .is_none_or(|it| it == current.generation && failed == Some(it)) =>
@@ -147,7 +146,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns the snapshot, or the error, and the generation of the manifest that was read.
+    /// Returns the snapshot, or the error and the generation of the manifest that was read.
     fn read(
         disk: &dyn Disk,
         folder: &Path,
@@ -217,11 +216,11 @@ impl Snapshot {
     pub fn scan(&self, executor: &Arc<dyn Executor>) -> Result<SnapshotScan> {
         let Identity { seed, mode, universe, .. } = self.identity;
         let sources: usize = self.view.epochs.iter().map(|epoch| epoch.uppers.len() + 1).sum();
-        // Those of an epoch are a source of the next one, too.
+        // The result of each epoch is also a source for the next epoch.
         let sources = sources + self.view.epochs.len() + self.logged.ram_runs.len();
         let memory = self.memory.scan;
         let (unit, items) = (memory.read_unit(sources), memory.items() / sources);
-        // From the oldest epoch on: what one takes away of something that is gone counts for nothing.
+        // The oldest epoch first: a removal in one epoch does not affect keys that expired.
         let mut merge: Option<FingerprintMerge<Box<dyn Fingerprints>>> = None;
         for (i, epoch) in self.view.epochs.iter().enumerate().rev() {
             let mut runs: Vec<Box<dyn Fingerprints>> = Vec::new();
@@ -250,7 +249,7 @@ impl Snapshot {
 }
 
 impl Logged {
-    /// Returns the runs of the snapshot, newest first.
+    /// Returns the runs of the log's changes, newest first.
     fn scans(&self, seed: Seed, universe: Universe) -> impl Iterator<Item = Box<dyn Fingerprints>> {
         let table = self.table.iter().map(move |table| Box::new(table.scan(seed, universe)) as _);
         table.chain(self.ram_runs.iter().map(|it| Box::new(it.run.clone().scan_shared()) as _))

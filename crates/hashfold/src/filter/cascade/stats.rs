@@ -20,11 +20,11 @@ pub struct CascadeStats {
     pub items: u64,
     /// Number of fingerprints in memory only.
     pub pending: u64,
-    /// Sequence number of the last change that runs hold.
+    /// Sequence number of the last change in runs.
     pub durable_seq: u64,
     /// Number of runs above the last level.
     pub upper_runs: u64,
-    /// Number of runs in the last level, each of which holds a shard of it.
+    /// Number of runs in the last level, each of which holds a shard.
     pub shards: u64,
     /// Size of all runs, in bytes.
     pub file_bytes: u64,
@@ -71,8 +71,8 @@ impl CascadeStats {
         }
     }
 
-    /// Returns the false-positive rate at the current load: the part of the universe that is taken.
-    /// The rate is overestimated while some fingerprints count several times.
+    /// Returns the current false-positive rate: the fraction of possible fingerprints that are in
+    /// the filter. It is overestimated while some fingerprints count several times.
     pub fn false_positive_rate(&self) -> f64 {
         (self.items as f64 / self.universe.size() as f64).min(1.0)
     }

@@ -1,5 +1,5 @@
-//! Cascades against maps of fingerprints, with tables and shards that are small, so that few keys
-//! go through all levels.
+//! Cascades against maps of fingerprints. Memtables and shards are small, so that few keys go
+//! through all levels.
 
 use super::{options::MergeShare, snapshot::SnapshotShares, *};
 use crate::{
@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 const FOLDER: &str = "filter";
 
-/// A filter and what it should hold.
+/// A filter and its expected content.
 struct Pair {
     disk: Arc<dyn Disk>,
     filter: CascadeFilter,
@@ -22,7 +22,7 @@ struct Pair {
     random: u64,
 }
 
-/// Counts of fingerprints, an epoch after the other, the newest first.
+/// Counts of fingerprints per epoch, newest epoch first.
 struct Twin {
     mode: Mode,
     universe: Universe,
@@ -46,7 +46,7 @@ impl Twin {
         count.max(0).cast_unsigned()
     }
 
-    /// All that is in, with its count.
+    /// Returns the fingerprints that are present, with their counts.
     fn all(&self) -> BTreeMap<u64, u64> {
         let fingerprints = self.epochs.iter().flat_map(|(_, counts)| counts.keys());
         let all = fingerprints.map(|&fingerprint| (fingerprint, self.count(fingerprint)));
@@ -59,7 +59,7 @@ fn settings(threads: usize, log: bool) -> CascadeSettings {
         if count == 0 { Arc::new(Inline) } else { Arc::new(Threads::new(count)) }
     };
     CascadeSettings {
-        // With many threads enough for several merges at once.
+        // Enough memory for several merges at once, if there are many threads.
         memory_bytes: if threads > 3 { 256 << 20 } else { CASCADE_MEMORY_MIN },
         wal: log,
         executor: pool(threads),
@@ -67,7 +67,8 @@ fn settings(threads: usize, log: bool) -> CascadeSettings {
     }
 }
 
-/// The hash of a numbered key: in a universe that is not exact no two of few have one fingerprint.
+/// Returns the hash of a numbered key. Small numbers have different fingerprints, also in a
+/// universe that is not exact.
 fn hash(i: u64) -> KeyHash {
     KeyHash::of(&i.to_le_bytes(), Seed(1))
 }
@@ -101,7 +102,7 @@ impl Pair {
         hash(self.random).low() % below
     }
 
-    /// Tells random changes of keys below `keys`; in a multiset nothing is taken out that is not in.
+    /// Applies random changes of keys below `keys`. In a multiset, only present keys are removed.
     fn apply(&mut self, batches: u64, keys: u64) {
         for _ in 0..batches {
             let size = 1 + self.random(700);
@@ -156,7 +157,7 @@ impl Pair {
         let other = Snapshot::open(&*self.disk, Path::new(FOLDER), Access::Cached).unwrap();
         other.count_batch(&hashes, &mut counts).unwrap();
         check_same(&counts, &expected);
-        // With indexes that are as thin as they get, and with the smallest reads.
+        // With the thinnest indexes and the smallest reads.
         let shares = SnapshotShares { indexes: 0, logs: 1 << 20, scan: MergeShare(0) };
         let folder = Path::new(FOLDER);
         let thin = Snapshot::open_with(&*self.disk, folder, Access::Cached, shares).unwrap();
@@ -262,8 +263,8 @@ fn what_is_there_is_not_made_again_and_what_is_not_is_not_opened() {
     assert!(matches!(absent.kind(), ErrorKind::Absent), "{absent}");
 }
 
-/// Changes that cancel each other out leave nothing in the memtable, and have sequence numbers for all
-/// that.
+/// Changes that cancel each other out leave nothing in the memtable, but they have sequence
+/// numbers.
 #[test]
 fn what_comes_and_goes_is_durable_too() {
     for log in [false, true] {
@@ -273,7 +274,7 @@ fn what_comes_and_goes_is_durable_too() {
             pair.filter.remove(hash(1)).unwrap();
             pair.filter.sync().unwrap();
             assert_eq!(pair.filter.durable_seq(), 2 * round);
-            // Not closed: what the log has is taken over.
+            // The filter is not closed, so its log is replayed.
             let Pair { disk, filter, twin, random } = pair;
             drop(filter);
             let open = || CascadeFilter::open(disk.clone(), Path::new(FOLDER), settings(0, log));
@@ -287,7 +288,8 @@ fn what_comes_and_goes_is_durable_too() {
     }
 }
 
-/// All that three runs can say of a key, with and without removals, and with any of them in memory.
+/// All combinations of changes of a key in three runs, with and without removals, and with any of
+/// the runs in memory.
 #[test]
 fn the_newest_run_that_knows_a_key_is_right_wherever_it_is() {
     for (with_removals, in_memory) in (0..64).map(|i| (i % 8, i / 8)) {
@@ -319,7 +321,7 @@ fn the_newest_run_that_knows_a_key_is_right_wherever_it_is() {
     }
 }
 
-/// Issue 10: what a filter keeps in memory is within its share, whatever goes through it.
+/// Issue 10: a filter's memory stays within its share for all inputs.
 #[test]
 fn what_is_kept_in_memory_fits_in_the_memory_that_was_given() {
     for threads in [0, 2] {
@@ -334,7 +336,7 @@ fn what_is_kept_in_memory_fits_in_the_memory_that_was_given() {
     }
 }
 
-/// A snapshot packs the changes of logs when it reads them, and refuses changes that do not fit.
+/// A snapshot packs the changes of logs while it reads them, and refuses changes that do not fit.
 #[test]
 fn a_snapshot_reads_logs_in_the_memory_that_it_is_given() {
     for mode in [Mode::Set, Mode::Multiset] {

@@ -17,7 +17,7 @@ use crate::{
 };
 use std::{path::Path, sync::Arc};
 
-/// One read, in bytes.
+/// Size of one read, in bytes.
 const UNIT_SIZE: usize = 1 << 20;
 
 /// The amounts that the check of a cascade filter counts.
@@ -31,9 +31,8 @@ pub struct CascadeFigures {
     pub logged: u64,
 }
 
-/// Reads all of the filter in a folder, while nobody writes to it: every checksum, the order of
-/// all fingerprints, the indexes, and whether all is where it should be. `watch` counts
-/// fingerprints.
+/// Reads the whole filter in a folder that no writer has open. Checks every checksum, the order of
+/// all fingerprints, the indexes, and the key ranges of all runs. `watch` counts fingerprints.
 ///
 /// # Errors
 /// If the manifest cannot be read, or the device fails.

@@ -15,8 +15,8 @@ use std::sync::Arc;
 /// The maximum number of fingerprints in a shard: merging it takes tenths of a second.
 pub(super) const SHARD_ITEMS_MAX: u64 = if cfg!(test) { 4096 } else { 16 << 20 };
 
-/// Writes a run of about `items` fingerprints, and keeps as much of it in memory as fits. `None`
-/// if there are no fingerprints.
+/// Writes a run of about `items` fingerprints, and keeps as much of it in memory as fits. `None` if
+/// there are no fingerprints.
 pub(super) fn write_run(
     core: &Core,
     fingerprints: &mut dyn Fingerprints,
@@ -39,14 +39,14 @@ pub(super) fn write_shards(
     items: u64,
 ) -> Result<Vec<Shard<Arc<RunFile>>>> {
     let pieces = items.div_ceil(SHARD_ITEMS_MAX).max(1);
-    // A little more, so that nothing is left over for one more.
+    // The size is slightly larger than needed, so that no small rest needs another shard.
     let piece_items = items.div_ceil(pieces) + items / 64 + 1;
     let mut shards: Vec<Shard<Arc<RunFile>>> = Vec::new();
     let mut next = FingerprintBatch::new();
     let mut result = fingerprints.append_to(&mut next).map(drop);
     while result.is_ok() && !next.is_empty() {
         let start = if shards.is_empty() { Some(start) } else { next.first() }.unwrap_or(start);
-        // Half of the memory is for the runs above.
+        // Half of the memory is for the runs above the last level.
         let spared = core.budget.bytes_max() / 2;
         let resident = Resident::plan(&core.budget, piece_items, fingerprints.universe(), spared);
         let resident = resident.filter(Resident::is_whole);
@@ -63,13 +63,13 @@ pub(super) fn write_shards(
     Ok(shards)
 }
 
-/// The numbers of the runs of shards.
+/// Returns the numbers of the runs of shards.
 pub(super) fn numbers(shards: &[Shard<Arc<RunFile>>]) -> Vec<u64> {
     shards.iter().filter_map(|shard| Some(shard.run.as_ref()?.number())).collect()
 }
 
-/// Writes a run file from fingerprints, those in `next` first, up to `items_max`; the following
-/// ones are left in `next`.
+/// Writes a run file of up to `items_max` fingerprints, those in `next` first. The following
+/// fingerprints are left in `next`.
 fn write_file(
     core: &Core,
     fingerprints: &mut dyn Fingerprints,
@@ -95,8 +95,8 @@ fn write_file(
     write().map(Arc::new).inspect_err(|_| core.publisher.discard(&[number]))
 }
 
-/// Returns the part of a new run above the last level that is kept in memory; kept runs of the last
-/// level make room for it.
+/// Plans which part of a new run above the last level is kept in memory. Kept runs of the last
+/// level are dropped if it needs their memory.
 fn plan_resident(core: &Core, items: u64) -> Option<Resident> {
     let universe = core.identity.universe;
     let planned = || Resident::plan(&core.budget, items, universe, 0);
