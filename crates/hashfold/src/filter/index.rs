@@ -1,4 +1,5 @@
-//! The block index: which block may hold a fingerprint, in 4 bytes of RAM per block or less.
+//! The block index: maps a fingerprint to the blocks that may hold it, in at most 4 bytes of RAM
+//! per block.
 
 use crate::{
     error::{Error, Result},
@@ -6,26 +7,26 @@ use crate::{
 };
 use std::ops::Range;
 
-/// The first bits of the first fingerprint of each block of a run.
+/// The first 32 bits of the first fingerprint of each block of a run.
 ///
-/// Blocks end where these bits change, wherever that is possible: see
-/// [`super::block::Encoder::encode`]. So a fingerprint is in the last block that starts with bits at
-/// most its own; only if several start with just its bits, it may be in any of them.
+/// Blocks end where these bits change, if possible: see [`super::block::Encoder::encode`]. So a
+/// fingerprint is in the last block whose bits are at most its own bits. Only if several blocks
+/// have exactly its bits, it may be in any of them.
 ///
-/// A *thin* index knows one block in `stride` only: it gives `stride` candidates, or a few more,
-/// where a full one gives one.
+/// A *thin* index stores one block in `stride`. A lookup gets `stride` candidates, or a few more,
+/// where a full index gives one.
 #[derive(Clone, Debug)]
 pub(super) struct BlockIndex {
     universe: Universe,
     /// The prefixes of the blocks whose numbers are multiples of `stride`.
     prefixes: Vec<u32>,
     stride: usize,
-    /// Number of all blocks of the run.
+    /// Number of blocks in the run.
     blocks: usize,
 }
 
 impl BlockIndex {
-    /// Returns an index of no blocks.
+    /// Returns an empty index.
     pub(super) fn new(universe: Universe) -> BlockIndex {
         BlockIndex { universe, prefixes: Vec::new(), stride: 1, blocks: 0 }
     }
@@ -39,7 +40,7 @@ impl BlockIndex {
         Err(Error::field("index of the blocks", "ascending numbers", "others"))
     }
 
-    /// Returns the first bits of each block, to be kept.
+    /// Returns the first bits of each block, to be written to a file.
     pub(super) fn prefixes(&self) -> &[u32] {
         assert_eq!(self.stride, 1, "a thin index does not know them");
         &self.prefixes
@@ -50,7 +51,7 @@ impl BlockIndex {
         blocks * size_of::<u32>()
     }
 
-    /// Keeps one block in `stride`, and gives the rest of the memory back.
+    /// Keeps one block in `stride`, and frees the other memory.
     pub(super) fn thin(self, stride: usize) -> BlockIndex {
         assert!(stride.is_power_of_two());
         assert_eq!(self.stride, 1, "it is thin already");
@@ -71,7 +72,7 @@ impl BlockIndex {
         (fingerprint >> self.cut_shift()) as u32
     }
 
-    /// Adds a block with this first fingerprint, which is not below those before.
+    /// Adds a block whose first fingerprint is not below those before.
     pub(super) fn push(&mut self, first: u64) {
         debug_assert_eq!(self.stride, 1);
         let prefix = self.prefix(first);
@@ -96,14 +97,14 @@ impl BlockIndex {
         let prefix = self.prefix(fingerprint);
         let blocks = self.prefixes.len() as u128;
         let guess = u128::from(prefix) * blocks / (u128::from(last) + 1);
-        // Blocks that start with at most these bits.
+        // The number of blocks that start with at most these bits.
         let end = partition_near(&self.prefixes, guess as usize, |&it| it <= prefix);
         let mut start = end.saturating_sub(1);
         if self.prefixes.get(start) == Some(&prefix) {
             while start > 0 && self.prefixes[start - 1] == prefix {
                 start -= 1;
             }
-            // Blocks before the first one that is known to start with these bits may do so, too.
+            // Blocks before the first stored block with these bits may also start with these bits.
             if self.stride > 1 {
                 start = start.saturating_sub(1);
             }
@@ -117,7 +118,7 @@ impl BlockIndex {
     }
 }
 
-/// Returns the number of items at the front for which `below` is true; `guess` is about that number.
+/// Returns the number of items at the front for which `below` is true; `guess` is near the result.
 pub(super) fn partition_near<T>(
     items: &[T],
     guess: usize,

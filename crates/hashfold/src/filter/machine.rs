@@ -1,12 +1,12 @@
 //! Detection of AVX-512.
 
-/// Proof that the processor has AVX-512 with byte permutations and compression, so that code made
-/// for these instructions may be called.
+/// Proof that the processor has AVX-512 with byte permutations and compression, so that functions
+/// compiled for these instructions may be called.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wide(());
 
 impl Wide {
-    /// Asks the processor.
+    /// Queries the processor.
     #[inline]
     pub(super) fn detect() -> Option<Wide> {
         #[cfg(target_arch = "x86_64")]

@@ -1,16 +1,16 @@
 //! Approximate membership of keys: a quotient filter in RAM and a cascade filter on flash.
 //!
 //! A filter stores *fingerprints* of keys instead of keys, in the order of their hashes. A key that
-//! was inserted is always found. A key that was not inserted is found if it has the fingerprint of
-//! one that was: a false positive, at a rate that the user chooses.
+//! was inserted is always found. A key that was not inserted is found if it has the same
+//! fingerprint as an inserted key: a false positive, at a rate that the user chooses.
 //!
 //! - [`quotient`]: a [`quotient::QuotientFilter`] fits in RAM, or in a mapped file.
 //! - [`cascade`]: a [`cascade::CascadeFilter`] is larger than RAM and survives crashes.
-//! - [`PackedRun`] and [`FingerprintMerge`]: what a cascade is made of.
+//! - [`PackedRun`] and [`FingerprintMerge`]: the parts of a cascade.
 //!
-//! How tables and stores become filters, and filters each other: [`fingerprints`](crate::fingerprints).
-//! After Bender et al., *Don't Thrash: How to Cache your Hash on Flash* (2011): see
-//! `docs/papers/cascade.md`.
+//! [`fingerprints`](crate::fingerprints) shows how tables and stores are converted to filters, and
+//! filters to other filters. After Bender et al., *Don't Thrash: How to Cache your Hash on Flash*
+//! (2011): see `docs/papers/cascade.md`.
 
 mod block;
 pub mod cascade;

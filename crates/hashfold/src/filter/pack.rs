@@ -6,7 +6,7 @@ use crate::{
     fingerprints::{Ascent, Checked, FingerprintBatch, Fingerprints, Universe},
 };
 
-/// A receiver of the blocks of a run, in order. Blocks are complete but for the checksum.
+/// A receiver of the blocks of a run, in order. Blocks are complete except for the checksum.
 pub(super) trait BlockSink {
     /// Takes the next block, whose first fingerprint is `first`.
     fn take(&mut self, first: u64, block: &mut Bytes) -> Result<()>;
@@ -24,7 +24,7 @@ pub(super) struct Packer {
     cut_shift: u32,
     encoder: Encoder,
     block: Box<Bytes>,
-    /// Fingerprints that are not in a block yet, from `done` on: less than [`ITEMS_MAX`].
+    /// Fingerprints that are not in a block yet, from `done` on: fewer than [`ITEMS_MAX`].
     pending: FingerprintBatch,
     done: usize,
     ascent: Ascent,
@@ -45,7 +45,7 @@ impl Packer {
         }
     }
 
-    /// Packs all of a run; returns the number of its fingerprints.
+    /// Packs a whole run. Returns the number of its fingerprints.
     pub(super) fn pack(
         mut self,
         fingerprints: &mut dyn Fingerprints,
@@ -58,7 +58,7 @@ impl Packer {
         self.finish(sink)
     }
 
-    /// Packs the next fingerprints; full blocks go to `sink`.
+    /// Packs the next fingerprints. Passes full blocks to `sink`.
     pub(super) fn push(
         &mut self,
         batch: &FingerprintBatch,
@@ -73,7 +73,7 @@ impl Packer {
 
     /// Takes the fingerprints that `append` appends to the pending ones.
     fn take(&mut self, append: impl FnOnce(&mut FingerprintBatch) -> Result<bool>) -> Result<bool> {
-        // Moving the rest to the front is rare enough.
+        // Moving the rest to the front is rare.
         if self.done >= 2 * ITEMS_MAX {
             self.pending.remove_first(self.done);
             self.done = 0;
@@ -86,7 +86,7 @@ impl Packer {
         Ok(is_some)
     }
 
-    /// Packs the pending fingerprints; returns the number of all.
+    /// Packs the pending fingerprints. Returns the total number of fingerprints.
     pub(super) fn finish(mut self, sink: &mut impl BlockSink) -> Result<u64> {
         self.emit(0, sink)?;
         Ok(self.len)
@@ -94,8 +94,8 @@ impl Packer {
 
     /// Fills blocks until at most `rest` fingerprints are pending.
     ///
-    /// While a full block's worth is pending, the fingerprint after each block is known, so the
-    /// block ends where it should.
+    /// While at least [`ITEMS_MAX`] fingerprints are pending, the fingerprint after each block is
+    /// known, so the block ends at the right place.
     fn emit(&mut self, rest: usize, sink: &mut impl BlockSink) -> Result<()> {
         while self.pending.len() - self.done > rest {
             let items = self.pending.from(self.done);

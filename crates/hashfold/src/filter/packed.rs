@@ -14,7 +14,8 @@ use std::{ops::Deref, sync::Arc};
 
 /// An immutable run of fingerprints in RAM, packed into blocks of 4096 bytes.
 ///
-/// A fingerprint takes 2.5 bits plus the base-2 logarithm of the mean distance between two.
+/// A fingerprint takes 2.5 bits plus the base-2 logarithm of the mean distance between
+/// fingerprints.
 ///
 /// ```
 /// use hashfold::{KeyHash, Seed, filter::PackedRun, fingerprints::{FingerprintBatch, Universe}};
@@ -49,8 +50,8 @@ impl PackedRun {
         PackedRun::build_with_room(fingerprints, 0)
     }
 
-    /// Packs all of a run, with memory for `bytes` from the start: a run that grows step by step may
-    /// take twice the memory that it needs.
+    /// Packs a run into memory that is allocated once, for `bytes` bytes: a run that grows step by
+    /// step may take twice the memory that it needs.
     pub(super) fn build_with_room(
         fingerprints: &mut dyn Fingerprints,
         bytes: usize,
@@ -63,8 +64,8 @@ impl PackedRun {
         Ok(run)
     }
 
-    /// Replaces this run by another one, in the memory of this one: fresh memory costs more time
-    /// than packing does. After an error the run is empty.
+    /// Replaces this run by another run, and reuses its memory: fresh memory costs more time than
+    /// packing. After an error, the run is empty.
     pub fn rebuild(&mut self, fingerprints: &mut dyn Fingerprints) -> Result<()> {
         (self.seed, self.universe) = (fingerprints.seed(), fingerprints.universe());
         self.blocks.clear();
@@ -92,23 +93,23 @@ impl PackedRun {
         PackedScan { run: self, next: 0 }
     }
 
-    /// Returns all fingerprints, in order; the scan owns a share of the run.
+    /// Returns all fingerprints, in order. The scan shares ownership of the run.
     pub(super) fn scan_shared(self: Arc<Self>) -> impl Fingerprints {
         PackedScan { run: self, next: 0 }
     }
 
-    /// Whether the run has the fingerprint of a key with a count above 0.
+    /// Whether the count of a key's fingerprint is above 0.
     pub fn contains(&self, hash: KeyHash) -> bool {
         self.count(hash) > 0
     }
 
-    /// Returns the count of a key's fingerprint: 0 if the run does not have it, -1 for a tombstone,
-    /// and below 0 where a multiset removes more than it has.
+    /// Returns the count of a key's fingerprint: 0 if it is not in the run, -1 for a tombstone,
+    /// below 0 if a multiset removes more copies than it inserts.
     pub fn count(&self, hash: KeyHash) -> i64 {
         self.find(self.universe.fingerprint(hash)).unwrap_or(0)
     }
 
-    /// Returns the count of a fingerprint; `None` if the run does not have it.
+    /// Returns the count of a fingerprint; `None` if it is not in the run.
     #[inline]
     pub(crate) fn find(&self, fingerprint: u64) -> Option<i64> {
         let mut candidates = self.index.candidates(fingerprint);
@@ -143,7 +144,7 @@ impl PackedRun {
     }
 }
 
-/// The blocks of a run, one after the other.
+/// The blocks of a run, decoded one after the other.
 struct PackedScan<R> {
     run: R,
     /// Number of the next block.
@@ -173,12 +174,12 @@ impl<R: Deref<Target = PackedRun> + Send> Fingerprints for PackedScan<R> {
 mod tests {
     use super::*;
 
-    /// The hash whose fingerprint in [`Universe::EXACT`] this is.
+    /// Returns a hash with this fingerprint in [`Universe::EXACT`].
     fn hash(fingerprint: u64) -> KeyHash {
         KeyHash::from_bits(u128::from(fingerprint) << 64)
     }
 
-    /// Ascending numbers whose distances are random, of up to so many bits.
+    /// Returns ascending numbers with random distances of up to `bits(i)` bits.
     fn items(count: u64, bits: impl Fn(u64) -> u32) -> Vec<u64> {
         let gap = |i: u64| KeyHash::of(&i.to_le_bytes(), Seed(0)).high() >> (64 - bits(i));
         let sum = |sum: &mut u64, i| {
@@ -188,7 +189,8 @@ mod tests {
         (0..count).scan(0, sum).collect()
     }
 
-    /// Each fingerprint is found with its count, its neighbours are not, and a scan gives all.
+    /// Checks that each fingerprint is found with its count, its neighbours are not, and a scan
+    /// returns all.
     #[track_caller]
     fn check(batch: &FingerprintBatch) {
         let mut run = batch.clone().into_run(Seed(3), Universe::EXACT);
@@ -220,7 +222,7 @@ mod tests {
         check(&ones(items(50_000, |i| if i % 5000 == 0 { 59 } else { 3 })));
     }
 
-    /// The index has the first 32 bits: here from 2 to 20000 fingerprints have the same.
+    /// The index has the first 32 bits; here, 2 to 20,000 fingerprints agree in them.
     #[test]
     fn no_fingerprint_is_missed_where_many_share_their_first_bits() {
         for bits in [31, 28, 24, 20, 18] {

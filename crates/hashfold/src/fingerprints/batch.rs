@@ -5,8 +5,8 @@ use std::ops::Range;
 
 /// A list of fingerprints in strictly ascending order, each with a count.
 ///
-/// Nearly all counts are 1, so only other counts are stored: a batch takes 8 bytes for each
-/// fingerprint, and 16 more for each one whose count is not 1. No count is 0.
+/// Nearly all counts are 1, so only other counts are stored: a batch takes 8 bytes per fingerprint,
+/// and 16 more for each fingerprint whose count is not 1. Counts are never 0.
 ///
 /// ```
 /// use hashfold::fingerprints::FingerprintBatch;
@@ -19,22 +19,22 @@ use std::ops::Range;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FingerprintBatch {
-    /// Strictly ascending.
+    /// The fingerprints, strictly ascending.
     pub(crate) fingerprints: Vec<u64>,
-    /// Strictly ascending by position.
+    /// The counts other than 1, strictly ascending by position.
     pub(crate) exceptions: Vec<Exception>,
 }
 
-/// The count of a fingerprint that does not stand for one key.
+/// The count of a fingerprint, if it is not 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exception {
-    /// The index among the fingerprints.
+    /// Index of the fingerprint in the batch.
     pub(crate) position: usize,
-    /// Neither 0 nor 1.
+    /// The count, neither 0 nor 1.
     pub(crate) count: i64,
 }
 
-/// Neighbouring fingerprints of a batch.
+/// Consecutive fingerprints of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchSlice<'a> {
     pub(crate) fingerprints: &'a [u64],
@@ -45,12 +45,12 @@ pub(crate) struct BatchSlice<'a> {
 }
 
 impl FingerprintBatch {
-    /// Makes an empty batch.
+    /// Returns an empty batch.
     pub fn new() -> FingerprintBatch {
         FingerprintBatch::default()
     }
 
-    /// Makes a batch of fingerprints that stand for one key each.
+    /// Returns a batch of fingerprints with the count 1.
     ///
     /// # Errors
     /// If the fingerprints do not ascend strictly.
@@ -131,7 +131,7 @@ impl FingerprintBatch {
         BatchSlice { fingerprints: &self.fingerprints, exceptions: &self.exceptions, start: 0 }
     }
 
-    /// Appends others, all above the last one.
+    /// Appends fingerprints that are all above the last one.
     pub(crate) fn append(&mut self, others: BatchSlice<'_>) {
         let start = self.len();
         self.fingerprints.extend_from_slice(others.fingerprints);
@@ -148,7 +148,7 @@ impl FingerprintBatch {
         self.exceptions.iter_mut().for_each(|exception| exception.position -= count);
     }
 
-    /// Keeps, of the fingerprints from position `start` on, those from `first` to `last`.
+    /// Removes the fingerprints outside `first..=last` from position `start` on.
     pub(crate) fn trim(&mut self, start: usize, (first, last): (u64, u64)) {
         let new = self.from(start).fingerprints;
         if new.first().is_none_or(|&it| it >= first) && new.last().is_none_or(|&it| it <= last) {
@@ -181,7 +181,7 @@ impl<'a> BatchSlice<'a> {
         self.exceptions_in(0..self.exceptions.len())
     }
 
-    /// Some of the counts other than 1, by number.
+    /// Returns the exceptions with these indexes among the counts other than 1.
     #[inline]
     pub(crate) fn exceptions_in(
         self,
@@ -201,7 +201,7 @@ impl<'a> BatchSlice<'a> {
         })
     }
 
-    /// Returns the first `count` fingerprints, and the others.
+    /// Returns the first `count` fingerprints, and the rest.
     pub(crate) fn split_at(self, count: usize) -> (BatchSlice<'a>, BatchSlice<'a>) {
         let (first, rest) = self.fingerprints.split_at(count);
         let end = self.start + count;
@@ -217,7 +217,7 @@ impl<'a> BatchSlice<'a> {
     }
 }
 
-/// Returns the error for a fingerprint that is not above the one before.
+/// Returns the error for a fingerprint that is not above the previous one.
 fn disorder(before: u64, got: u64) -> Error {
     Error::argument(
         "fingerprint",

@@ -1,4 +1,4 @@
-//! Runs of fingerprints that may come from foreign code or damaged files, checked.
+//! Checks of runs of fingerprints from foreign code or damaged files.
 
 use super::{batch::FingerprintBatch, run::Fingerprints, universe::Universe};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     key::Seed,
 };
 
-/// The order that the batches of a run must keep.
+/// A check that the batches of a run ascend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ascent {
     universe: Universe,
@@ -19,7 +19,7 @@ impl Ascent {
         Ascent { universe, last: None }
     }
 
-    /// Refuses ascending fingerprints that do not follow on those before, or that are not of the
+    /// Refuses ascending fingerprints that are not above the last one, or that are outside the
     /// universe.
     pub(crate) fn check(&mut self, next: &[u64]) -> Result<()> {
         let (Some(&first), Some(&last)) = (next.first(), next.last()) else { return Ok(()) };
@@ -36,7 +36,7 @@ impl Ascent {
     }
 }
 
-/// Refuses fingerprints of another seed or universe.
+/// Refuses fingerprints with another seed or universe.
 pub(crate) fn check_alike(expected: (Seed, Universe), got: (Seed, Universe)) -> Result<()> {
     check_seed(expected.0, got.0)?;
     let (expected, got) = (expected.1.last(), got.1.last());
@@ -46,7 +46,7 @@ pub(crate) fn check_alike(expected: (Seed, Universe), got: (Seed, Universe)) -> 
     Err(ErrorKind::Mismatch { what: "largest fingerprint", expected, got }.into())
 }
 
-/// A run whose batches are checked as they are read.
+/// A run whose batches are checked during reading.
 #[derive(Debug)]
 pub(crate) struct Checked<F> {
     run: F,
@@ -69,8 +69,8 @@ impl<F: Fingerprints> Fingerprints for Checked<F> {
         self.ascent.universe
     }
 
-    /// Appends the next fingerprints. Checks that they ascend, and that the content of the batch
-    /// stays.
+    /// Appends the next fingerprints. Checks that they ascend, and that the existing content of the
+    /// batch is unchanged.
     fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool> {
         let (start, before) = (batch.len(), batch.last());
         let is_some = self.run.append_to(batch)?;

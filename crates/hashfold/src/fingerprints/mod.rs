@@ -1,16 +1,16 @@
 //! Fingerprints: the first bits of hashes as numbers, in ascending order, each with a count.
 //!
-//! A *fingerprint* is a key's hash scaled down to a [`Universe`] of numbers. Filters keep
-//! fingerprints in place of keys, and hand them on in the order of the hashes:
+//! A *fingerprint* is a key's hash scaled down to a [`Universe`] of numbers. Filters store
+//! fingerprints instead of keys, and exchange them in the order of the hashes:
 //!
 //! ```text
 //! filter ─scan→ Fingerprints ─append_to→ FingerprintBatch ─→ another filter
 //! ```
 //!
-//! [`Fingerprints`] is to filters what [`Run`](crate::run::Run) is to tables: every filter can be
-//! read as a run of fingerprints (`scan`), and can be built from one (`build`). [`of_run`] makes
-//! fingerprints of the keys of a run, so that tables and stores become filters. Fingerprints have
-//! no keys, so nothing that needs keys can be built from them.
+//! Filters exchange [`Fingerprints`] as tables exchange [`Run`](crate::run::Run)s: every filter can
+//! be read as a run of fingerprints (`scan`), and can be built from one (`build`). [`of_run`]
+//! converts the keys of a run to fingerprints, so that tables and stores become filters.
+//! Fingerprints do not contain keys, so a filter cannot become a table or a store.
 //!
 //! # From one data set to another
 //!
@@ -79,7 +79,7 @@
 //! let back = CascadeFilter::build(disk.clone(), folder("back"), &options, settings, &mut filter.scan())?;
 //! # assert!(back.contains(back.hash(b"sky"))?);
 //!
-//! // From a quotient filter to one with more slots, and so shorter remainders.
+//! // From a quotient filter to a filter with more slots, and so shorter remainders.
 //! let larger = QuotientFilter::build(&mut filter.scan(), &BuildOptions::new(10_000))?;
 //! # assert!(larger.contains_key(b"sky") && larger.remainder_bits() < filter.remainder_bits());
 //! # Ok(())

@@ -1,16 +1,17 @@
-//! The keys of a run as fingerprints.
+//! Conversion of a run's keys to fingerprints.
 
 use super::{batch::FingerprintBatch, run::Fingerprints, universe::Universe};
 use crate::{error::Result, key::Seed, run::Run};
 
-/// Fingerprints that are appended to a batch at a time.
+/// Number of fingerprints that are appended to a batch at a time.
 const BATCH: usize = 4096;
 
-/// Returns the fingerprints of all keys that have a value in `run`, whose seed they keep.
+/// Returns the fingerprints of all keys with a value in `run`. The fingerprints have the run's
+/// seed.
 ///
-/// Two keys with one fingerprint give that fingerprint with a count of 2; a set takes it as one. A
-/// tombstone says that its key is not there, so it gives no fingerprint: merge a run of changes with
-/// the run that they change first.
+/// Two keys with the same fingerprint give this fingerprint with a count of 2, which a set treats
+/// as 1. Tombstones give no fingerprint; so merge a run of changes with the run that it changes
+/// first.
 ///
 /// ```
 /// use hashfold::{Seed, filter::quotient::{BuildOptions, QuotientFilter}};
@@ -32,7 +33,7 @@ pub fn of_run<R: Run>(run: R, universe: Universe) -> impl Fingerprints {
 struct OfRun<R> {
     run: R,
     universe: Universe,
-    /// The largest fingerprint so far and the number of its keys, of which more may come.
+    /// The largest fingerprint so far, and the number of its keys so far.
     last: Option<(u64, i64)>,
     is_done: bool,
 }

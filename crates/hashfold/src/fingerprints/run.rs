@@ -3,15 +3,15 @@
 use super::{batch::FingerprintBatch, universe::Universe};
 use crate::{error::Result, key::Seed};
 
-/// A run of fingerprints: a stream in ascending order, each fingerprint once, with a count. An
-/// error ends the run.
+/// A run of fingerprints: a stream in strictly ascending order, each with a count. The run ends
+/// after an error.
 ///
-/// In a multiset a count is the number of keys with this fingerprint; in a set a count above 0
-/// means that the fingerprint is present. A run that changes an older one may have counts below
-/// 0: they remove that many keys, or the fingerprint.
+/// In a multiset, a count is the number of keys with this fingerprint. In a set, a count above 0
+/// means that the fingerprint is present. A run that changes an older run may have negative counts,
+/// which remove that number of keys, or the fingerprint.
 ///
-/// Anything can implement this trait. Readers check every batch, and a run that is not as
-/// described here is an error.
+/// Foreign code may implement this trait. Readers check every batch, and return an error if a run
+/// violates this description.
 pub trait Fingerprints: Send {
     /// Returns the seed that keys are hashed with.
     fn seed(&self) -> Seed;
@@ -19,8 +19,8 @@ pub trait Fingerprints: Send {
     /// Returns the universe of the fingerprints.
     fn universe(&self) -> Universe;
 
-    /// Appends the next fingerprints to `batch`, all larger than those before. Returns `false`, and
-    /// appends nothing, at the end of the run.
+    /// Appends the next fingerprints to `batch`, all larger than the previous ones. Returns
+    /// `false`, and appends nothing, at the end of the run.
     fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool>;
 }
 
@@ -53,7 +53,7 @@ impl<F: Fingerprints + ?Sized> Fingerprints for &mut F {
 }
 
 impl FingerprintBatch {
-    /// Returns this batch as a run of fingerprints of keys that were hashed with `seed`.
+    /// Returns this batch as a run of fingerprints of keys hashed with `seed`.
     pub fn into_run(self, seed: Seed, universe: Universe) -> impl Fingerprints {
         OneBatch { seed, universe, batch: Some(self) }
     }

@@ -8,17 +8,18 @@ use crate::{
 /// The set of fingerprints that a filter may hold: the numbers below its size, in the order of the
 /// hashes.
 ///
-/// The fingerprint of a hash whose high 64 bits are `h` is `floor(h * size / 2^64)`. The probability
-/// that a key shares its fingerprint with one of `n` others is `1 - (1 - 1/size)^n`, about `n / size`
-/// (a *hard collision* in section 2 of the paper). The size need not be a power of two.
+/// The fingerprint of a hash whose high 64 bits are `h` is `floor(h * size / 2^64)`. The
+/// probability that a key shares its fingerprint with at least one of `n` other keys is `1 - (1 -
+/// 1/size)^n`, about `n / size` (a *hard collision* in section 2 of the paper). The size need not
+/// be a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Universe {
-    /// The largest fingerprint, because the size may not fit into 64 bits.
+    /// The largest fingerprint. The size itself may not fit in 64 bits.
     last: u64,
 }
 
 impl Universe {
-    /// All 64-bit numbers: among a billion keys, 0.03 pairs are expected to share a fingerprint.
+    /// All 64-bit numbers. Among a billion keys, 0.03 pairs are expected to share a fingerprint.
     pub const EXACT: Universe = Universe { last: u64::MAX };
 
     /// Returns the smallest universe in which a set of `capacity` keys has at most this

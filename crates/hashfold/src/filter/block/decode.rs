@@ -1,4 +1,4 @@
-//! Decoding blocks: all fingerprints, or one.
+//! Decoding all fingerprints of a block, or one of them.
 
 use super::{
     kernel,
@@ -39,7 +39,8 @@ impl Block<'_> {
         result
     }
 
-    /// Appends the fingerprints; `false` if they are damaged, and what was appended is of no use.
+    /// Appends the fingerprints. Returns `false` if they are damaged; then the appended numbers are
+    /// invalid.
     fn decode_anywhere(&self, out: &mut Vec<u64>) -> bool {
         let mut places = [0; PLACES];
         if !spread(self.buckets(), self.items, &mut places)
@@ -57,7 +58,7 @@ impl Block<'_> {
     /// Appends the exceptions of the block, whose items start at `start`.
     fn decode_exceptions(&self, start: usize, out: &mut Vec<Exception>) -> Result<()> {
         let mut exceptions = self.exceptions();
-        // One takes two bytes at least.
+        // An exception takes at least two bytes.
         out.reserve(exceptions.bytes.len() / 2);
         while let Some((position, count)) = exceptions.next()? {
             if position >= self.items as u64 {
@@ -72,7 +73,7 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// Returns the count of a fingerprint; `None` if the block does not have it.
+    /// Returns the count of a fingerprint; `None` if it is not in the block.
     #[inline]
     pub(in super::super) fn find(&self, fingerprint: u64) -> Result<Option<i64>> {
         self.find_on(Wide::detect(), fingerprint)

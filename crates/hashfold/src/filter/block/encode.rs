@@ -10,16 +10,16 @@ use crate::{codec::put_varint, filter::machine::Wide, fingerprints::BatchSlice};
 /// The size of a block without its head, in bytes.
 const PAYLOAD: usize = BLOCK_SIZE - HEAD;
 
-/// A packer of fingerprints into blocks, which keeps its memory.
+/// An encoder of fingerprints, which keeps its memory between blocks.
 pub(in super::super) struct Encoder {
     wide: Option<Wide>,
     room: Box<Scratch>,
     exceptions: EncodedExceptions,
-    /// Number of items in the last block: the next one has about as many.
+    /// Number of items in the last block, which is a guess for the next block.
     items: usize,
 }
 
-/// Memory in which the bits of the buckets are set.
+/// Memory for the bits of the buckets.
 struct Scratch {
     /// Zeros between two blocks.
     marks: BucketMarks,
@@ -38,7 +38,7 @@ impl Encoder {
         Encoder::on(Wide::detect())
     }
 
-    /// With what the processor has.
+    /// Returns an encoder that uses these instructions.
     pub(super) fn on(wide: Option<Wide>) -> Encoder {
         let room = Scratch { marks: [0; _], words: [0; _] };
         Encoder {
@@ -49,11 +49,12 @@ impl Encoder {
         }
     }
 
-    /// Fills a block, but for the checksum, with as many of the first items as fit; returns how
-    /// many.
+    /// Fills a block, without its checksum, with as many of the first items as fit. Returns the
+    /// number of these items.
     ///
-    /// There is at least one. If not all fit, the next one has other bits from `cut_shift` on (at
-    /// most 63) than the last one in the block, unless all in the block have the same.
+    /// At least one item fits. If not all fit, the next item differs from the last item of the
+    /// block in the bits from `cut_shift` on (at most 63), unless all items of the block agree in
+    /// these bits.
     pub(in super::super) fn encode(
         &mut self,
         items: BatchSlice<'_>,
@@ -71,11 +72,11 @@ impl Encoder {
     }
 }
 
-/// The first exceptions, encoded: as many as were needed so far.
+/// The first exceptions, encoded as far as needed.
 #[derive(Default)]
 struct EncodedExceptions {
     bytes: Vec<u8>,
-    /// Where each ends.
+    /// The end of each exception.
     ends: Vec<usize>,
     /// The item after the last one.
     next: usize,
@@ -91,7 +92,7 @@ impl EncodedExceptions {
         items.exceptions_in(known.min(among)..among).for_each(|it| {
             let (gap, count) = ((it.position - self.next) as u64, fold(it.count));
             if gap | count < 0x80 {
-                // Nearly all are of two bytes.
+                // Nearly all exceptions have two bytes.
                 self.bytes.extend([gap as u8, count as u8]);
             } else {
                 put_varint(&mut self.bytes, gap);
@@ -110,14 +111,14 @@ impl EncodedExceptions {
     }
 }
 
-/// Returns the shape that holds the most items.
+/// Returns the filling with the most items.
 fn best_shape(
     items: BatchSlice<'_>,
     exceptions: &mut EncodedExceptions,
     near: usize,
     cut_shift: u32,
 ) -> Filling {
-    // How dense they are depends on how many there are, which depends on how dense they are.
+    // The best `low_bits` depends on the number of items, which depends on `low_bits`.
     const SAMPLE: usize = 2048;
     let fingerprints = items.fingerprints;
     let guess = low_bits(fingerprints, SAMPLE);
@@ -132,9 +133,9 @@ fn best_shape(
 
 /// Returns the best number of low bits for the first `count` items.
 ///
-/// An item takes `low_bits` bits and one, and a bit for each bucket that is passed: their mean is
-/// the mean distance over `2^low_bits`. One more low bit saves half of those, which is worth it as
-/// long as they are more than 2.
+/// An item takes `low_bits` bits and one, and a bit for each bucket that is passed: on average, the
+/// mean distance divided by `2^low_bits`. One more low bit saves half of the passed buckets, which
+/// is worth it if they are more than 2.
 #[inline]
 fn low_bits(items: &[u64], count: usize) -> u32 {
     let last = items.len().min(count).max(2) - 1;
@@ -143,7 +144,7 @@ fn low_bits(items: &[u64], count: usize) -> u32 {
 }
 const _: () = assert!(u64::MAX.ilog2() == LOW_BITS_MAX);
 
-/// Finds the largest number of items that fit; `near` is a guess of it.
+/// Returns the largest number of items that fit; `near` is a guess.
 fn fill(
     items: BatchSlice<'_>,
     exceptions: &mut EncodedExceptions,
@@ -153,7 +154,7 @@ fn fill(
     const STEP: usize = 16;
     let fingerprints = items.fingerprints;
     let mut fits = |count: usize| {
-        // Numbers of buckets may be anything up to 2^64, but then they do not fit.
+        // Distances of buckets may be up to 2^64, but then they do not fit.
         let buckets = (fingerprints[count - 1] >> low_bits) - (fingerprints[0] >> low_bits);
         let extra = exceptions.before(count, items).len();
         let lows = count.div_ceil(GROUP) * low_bits as usize;
@@ -181,7 +182,7 @@ fn fill(
             from = from.saturating_sub(step).max(1);
         }
     }
-    // One item always fits: `from` items do, `to` do not or are more than there are.
+    // Invariant: `from` items fit; `to` items do not fit or do not exist. One item always fits.
     while to - from > 1 {
         let middle = from.midpoint(to);
         (from, to) = if fits(middle) { (middle, to) } else { (from, middle) };
@@ -189,8 +190,8 @@ fn fill(
     Filling { items: from, low_bits }
 }
 
-/// Reduces the number of items so that the first item that is left out differs from the last one in
-/// a bit from `cut_shift` on; returns `count` if that is not possible.
+/// Reduces the number of items so that the first item left out differs from the last item in a bit
+/// from `cut_shift` on. Returns `count` if that is not possible.
 fn cut(items: &[u64], count: usize, cut_shift: u32) -> usize {
     let Some(next) = items.get(count) else {
         return count;

@@ -8,10 +8,10 @@ use super::{
 };
 use crate::filter::machine::Wide;
 
-/// Words with the bits of all buckets, and one more.
+/// Words for the bits of all buckets, and one more.
 pub(super) type BucketWords = [u64; BLOCK_SIZE / 8 + 2];
 
-/// The most low bits that [`decode`] takes: one more might lie in nine bytes.
+/// Maximum number of low bits for [`decode`]: with more, a low part might be in nine bytes.
 pub(super) const LOW_BITS_MAX: u32 = 57;
 
 #[cfg(target_arch = "x86_64")]
@@ -29,13 +29,13 @@ mod x86 {
     };
     use std::{arch::x86_64::*, mem::MaybeUninit};
 
-    /// Bytes of a register, and bits of a word.
+    /// Bytes in a register, and bits in a word.
     const LANES: usize = 64;
 
-    /// For each number of low bits, places of bytes in a register.
+    /// Positions of bytes in a register, for each number of low bits.
     type Places64 = [[u8; LANES]; LOW_BITS_MAX as usize + 1];
 
-    /// Lane i, of 8 bytes, takes the bytes from the one on in which its low part starts.
+    /// Lane i, of 8 bytes, gets the bytes from the one in which low part i starts.
     static SPREAD: Places64 = {
         let mut table = [[0; LANES]; LOW_BITS_MAX as usize + 1];
         let mut low_bits = 0;
@@ -50,8 +50,8 @@ mod x86 {
         table
     };
 
-    /// Returns the way back: byte j takes the lane that its bit 0 belongs to, and then the one that
-    /// bit 7 does; with at least 8 low bits there is no third one.
+    /// Returns the reverse permutation: byte j gets the lane of its bit 0, or the lane of its bit
+    /// 7. With at least 8 low bits, a byte has bits of at most two lanes.
     const fn joined(bit: usize) -> Places64 {
         let mut table = [[0; LANES]; LOW_BITS_MAX as usize + 1];
         let mut low_bits = 8;
@@ -80,7 +80,7 @@ mod x86 {
         block: &mut Bytes,
     ) {
         assert!(sizes.low_bits <= LOW_BITS_MAX);
-        // SAFETY: the instructions are there, as `Wide` shows.
+        // SAFETY: `Wide` proves that the machine has the instructions.
         unsafe {
             if sizes.low_bits < 8 {
                 pack_small_lows(items, sizes.low_bits, block);
@@ -99,7 +99,7 @@ mod x86 {
         rest.copy_from_slice(&words[chunks.len()].to_le_bytes()[..rest.len()]);
     }
 
-    /// Less than 8 bits of each item are 8 bytes, of which only those bits are kept.
+    /// With fewer than 8 low bits, the low parts of 8 items fit in 8 bytes.
     #[target_feature(enable = "avx512f,bmi2")]
     fn pack_small_lows(items: &[u64], low_bits: u32, block: &mut Bytes) {
         let kept = low_mask(low_bits) * 0x0101_0101_0101_0101;
@@ -111,12 +111,12 @@ mod x86 {
         }
     }
 
-    /// At most 8 items, and zeros.
+    /// Loads at most 8 items, followed by zeros.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn load(group: &[u64]) -> __m512i {
         let here = low_mask(group.len().min(GROUP) as u32) as u8;
-        // SAFETY: only lanes that the group has are read.
+        // SAFETY: only the lanes of existing items are read.
         unsafe { _mm512_maskz_loadu_epi64(here, group.as_ptr().cast()) }
     }
 
@@ -125,7 +125,7 @@ mod x86 {
         let size = low_bits as usize;
         let mask = _mm512_set1_epi64(low_mask(low_bits) as i64);
         let shifts: [u64; GROUP] = std::array::from_fn(|i| (i * size % 8) as u64);
-        // SAFETY: 64 bytes are read of arrays of that size.
+        // SAFETY: the reads are within arrays of 64 bytes.
         let (shifts, first, last) = unsafe {
             (
                 _mm512_loadu_si512(shifts.as_ptr().cast()),
@@ -141,37 +141,39 @@ mod x86 {
             _mm512_or_si512(first, last)
         };
         let (groups, rest) = items.as_chunks::<GROUP>();
-        // Groups whose whole register fits in the block: what is too much of it is overwritten.
+        // Groups for which a whole register fits in the block: the next group overwrites the excess
+        // bytes.
         let plain = groups.len().min((BLOCK_SIZE - HEAD - LANES) / size);
         let out = block[HEAD..].as_mut_ptr();
         for (number, group) in groups[..plain].iter().enumerate() {
-            // SAFETY: the last 64 bytes written end at `(plain - 1) * size + 64`, at most the end.
+            // SAFETY: the last 64 bytes written end at `(plain - 1) * size + 64`, which is within
+            // the block.
             unsafe { _mm512_storeu_si512(out.add(number * size).cast(), join(load(group))) };
         }
         let rest = (!rest.is_empty()).then_some(rest);
         let others = groups[plain..].iter().map(|group| &group[..]).chain(rest);
         for (number, group) in (plain..).zip(others) {
             let mut bytes = [0_u8; LANES];
-            // SAFETY: 64 bytes are written to an array of that size.
+            // SAFETY: the write is within an array of 64 bytes.
             unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), join(load(group))) };
             block[HEAD + number * size..][..size].copy_from_slice(&bytes[..size]);
         }
     }
 
-    /// Sets bits from front to back, in words that are zero.
+    /// Sets bits in ascending order, in words that are zero.
     struct BitWriter<'a> {
         words: &'a mut BucketWords,
-        /// The word with the bits that came last, which are `low`; those of the next are `high`.
+        /// The index of the current word; `low` holds its bits, `high` the bits of the next word.
         at: usize,
         low: u64,
         high: u64,
     }
 
     impl BitWriter<'_> {
-        /// Sets bits, the first of which is the lowest one, from bit `first` on.
+        /// Sets the bits of `bits`, from bit `first` on. The lowest bit of `bits` is set.
         ///
-        /// Whether a new word begins cannot be foretold, so there is no branch for it; and each
-        /// word is written whenever it changes, and never read back.
+        /// A branch on whether a new word begins would be mispredicted, so there is none. Each word
+        /// is written whenever it changes, and never read back.
         #[inline(always)]
         fn set(&mut self, first: usize, bits: u64) {
             let (at, shift) = (first / 64, first % 64);
@@ -191,7 +193,7 @@ mod x86 {
         let mut writer = BitWriter { words, at: 0, low: 0, high: 0 };
         let up = _mm_cvtsi64_si128(i64::from(low_bits));
         let first_bucket = (items[0] >> low_bits) as i64;
-        // The number of the item less the first bucket.
+        // The number of the item minus the first bucket.
         let mut base = _mm512_sub_epi64(
             _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0),
             _mm512_set1_epi64(first_bucket),
@@ -210,7 +212,7 @@ mod x86 {
                 continue;
             }
             let mut each = [0_u64; GROUP];
-            // SAFETY: 64 bytes are written to an array of that size.
+            // SAFETY: the write is within an array of 64 bytes.
             unsafe { _mm512_storeu_si512(each.as_mut_ptr().cast(), places) };
             for place in each {
                 writer.set(place as usize, 1);
@@ -221,10 +223,10 @@ mod x86 {
         }
     }
 
-    /// Finds what [`super::super::portable::bucket_start`] does.
+    /// Returns the result of [`super::super::portable::bucket_start`].
     #[inline]
     pub(in super::super) fn bucket_start(_: Wide, bytes: &[u8], bucket: usize) -> Option<usize> {
-        // SAFETY: the instructions are there, as `Wide` shows.
+        // SAFETY: `Wide` proves that the machine has the instructions.
         unsafe { bucket_start_wide(bytes, bucket) }
     }
 
@@ -233,16 +235,16 @@ mod x86 {
         bucket_start_anywhere(bytes, bucket)
     }
 
-    /// Appends the items of a block with at most `LOW_BITS_MAX` low bits; whether they are legal.
-    /// If not, what was appended is of no use.
+    /// Appends the items of a block with at most `LOW_BITS_MAX` low bits. Returns `false` if they
+    /// are invalid; then the appended numbers are invalid.
     #[inline]
     pub(in super::super) fn decode(_: Wide, block: &Block<'_>, out: &mut Vec<u64>) -> bool {
         assert!(block.low_bits <= LOW_BITS_MAX);
-        // SAFETY: the instructions are there, as `Wide` shows.
+        // SAFETY: `Wide` proves that the machine has the instructions.
         unsafe { decode_wide(block, out) }
     }
 
-    /// Where the bits of items are, and room for what comes in lines behind them.
+    /// The positions of the items' bits, and space for a full register after them.
     type Places = [MaybeUninit<u16>; ITEMS_MAX + LANES];
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2,popcnt,bmi1,bmi2")]
@@ -257,13 +259,13 @@ mod x86 {
         }
         let mut places: Places = [MaybeUninit::uninit(); ITEMS_MAX + LANES];
         spread(block, &mut places);
-        // SAFETY: `spread` has written the places of all items.
+        // SAFETY: `spread` has written the positions of all items.
         let last = unsafe { places[block.items - 1].assume_init() };
         block.are_buckets_legal(u64::from(last)) && combine(block, &places, out)
     }
 
-    /// Writes the places of the set bits, of which there are as many as items, and zeros for the
-    /// rest of the last group.
+    /// Writes the positions of the set bits, one per item, and zeros for the rest of the last
+    /// group.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2,popcnt,bmi1,bmi2")]
     fn spread(block: &Block<'_>, places: &mut Places) {
@@ -276,7 +278,7 @@ mod x86 {
             }
             iota
         };
-        // SAFETY: 64 bytes are read of an array of that size.
+        // SAFETY: the read is within an array of 64 bytes.
         let iota = unsafe { _mm512_loadu_si512(IOTA.as_ptr().cast()) };
         let mut first = _mm512_setzero_si512();
         let step = _mm512_set1_epi16(LANES as i16);
@@ -286,8 +288,8 @@ mod x86 {
             let bits = _mm512_maskz_compress_epi8(word, iota);
             let front = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(bits));
             let back = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64::<1>(bits));
-            // SAFETY: no more than `items` <= `ITEMS_MAX` bits are set, so `used` is at most that,
-            // and there is room for `LANES` more.
+            // SAFETY: at most `items` <= `ITEMS_MAX` bits are set, so `used` is at most
+            // `ITEMS_MAX`, and the array has `LANES` more elements.
             unsafe {
                 _mm512_storeu_si512(to.add(used).cast(), _mm512_add_epi16(front, first));
                 _mm512_storeu_si512(to.add(used + 32).cast(), _mm512_add_epi16(back, first));
@@ -296,18 +298,18 @@ mod x86 {
             first = _mm512_add_epi16(first, step);
             true
         });
-        // SAFETY: as above, with `used` as large as it gets.
+        // SAFETY: as above, with the largest `used`.
         unsafe { _mm512_storeu_si512(to.add(used).cast(), _mm512_setzero_si512()) };
     }
 
-    /// Appends what the places of bits and the low parts make; whether the items ascend.
+    /// Appends the items, combined from bit positions and low parts. Returns whether they ascend.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2,popcnt,bmi1,bmi2")]
     fn combine(block: &Block<'_>, places: &Places, out: &mut Vec<u64>) -> bool {
         let low_bits = block.low_bits as usize;
         let groups = block.items.div_ceil(GROUP);
         let shifts: [u64; GROUP] = std::array::from_fn(|i| (i * low_bits % 8) as u64);
-        // SAFETY: 64 bytes are read of arrays of that size.
+        // SAFETY: the reads are within arrays of 64 bytes.
         let (bytes, shifts) = unsafe {
             (
                 _mm512_loadu_si512(SPREAD[low_bits].as_ptr().cast()),
@@ -316,7 +318,7 @@ mod x86 {
         };
         let mask = _mm512_set1_epi64(low_mask(block.low_bits) as i64);
         let up = _mm_cvtsi64_si128(low_bits as i64);
-        // First bucket less the number of the item.
+        // The first bucket minus the number of the item.
         let mut base = _mm512_sub_epi64(
             _mm512_set1_epi64(block.first_bucket as i64),
             _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0),
@@ -327,8 +329,8 @@ mod x86 {
         let to = out.spare_capacity_mut().as_mut_ptr();
         let (mut before, mut disorder) = (_mm512_setzero_si512(), 0);
         for group in 0..groups {
-            // SAFETY: `low_bits` bytes are read, of as many as there are groups of them; places
-            // are written up to the end of the last group; and there is room for all groups.
+            // SAFETY: each group reads `low_bits` bytes of the block; positions are written up to
+            // the end of the last group; `out` has capacity for all groups.
             let items = unsafe {
                 let lows = _mm512_maskz_loadu_epi8(
                     low_mask(block.low_bits),
@@ -345,12 +347,12 @@ mod x86 {
             base = _mm512_sub_epi64(base, step);
             let neighbours = _mm512_alignr_epi64::<7>(items, before);
             let here = (block.items - group * GROUP).min(GROUP);
-            // Nothing comes before the first.
+            // The first item has no predecessor.
             let compared = (low_mask(here as u32) as u8) & !u8::from(group == 0);
             disorder |= compared & !_mm512_cmplt_epu64_mask(neighbours, items);
             before = items;
         }
-        // SAFETY: at least that many have been written.
+        // SAFETY: the loop has written at least this number of items.
         unsafe { out.set_len(out.len() + block.items) };
         disorder == 0
     }

@@ -64,14 +64,13 @@ pub(in crate::filter) fn unseal(block: &[u8], number: u64, id: u64) -> Result<Bl
     Block::new(bytes)
 }
 
-/// A block whose head makes sense. What its fields say of sizes holds; the fingerprints have not
-/// been looked at.
+/// A block whose head is valid: sizes and offsets are in range. The fingerprints are not checked.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::filter) struct Block<'a> {
     pub(super) bytes: &'a Bytes,
     /// Number of items, 1 to [`ITEMS_MAX`].
     pub(super) items: usize,
-    /// Bucket of the first item, at most 64 bits less the low bits.
+    /// Bucket of the first item; it fits in 64 bits less the low bits.
     pub(super) first_bucket: u64,
     /// Number of low bits, at most [`LOW_BITS_MAX`].
     pub(super) low_bits: u32,
@@ -82,7 +81,7 @@ pub(in crate::filter) struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Reads the head of a block whose checksum has been looked at, or that never left RAM.
+    /// Reads the head of a block whose checksum was checked, or that never left RAM.
     #[inline]
     pub(in crate::filter) fn new(bytes: &'a Bytes) -> Result<Block<'a>> {
         let mut fields = Decoder::new(&bytes[4..HEAD]);
@@ -112,13 +111,13 @@ impl<'a> Block<'a> {
         Ok(Block { bytes, items, first_bucket, low_bits, buckets_start, exceptions_start })
     }
 
-    /// Number of fingerprints.
+    /// Returns the number of fingerprints.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.items
     }
 
-    /// The first fingerprint.
+    /// Returns the first fingerprint.
     #[cfg(test)]
     pub(super) fn first(&self) -> u64 {
         self.first_bucket << self.low_bits | self.low(0)
@@ -153,13 +152,13 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Ones where a fingerprint has its low part.
+/// Returns a mask of the low bits.
 #[inline]
 pub(super) const fn low_mask(low_bits: u32) -> u64 {
     (1 << low_bits) - 1
 }
 
-/// The items that do not stand for one key, from the first on.
+/// The items whose count is not 1, in order.
 pub(super) struct Exceptions<'a> {
     pub(super) bytes: &'a [u8],
     /// The first item that may be the next exception.
@@ -172,7 +171,7 @@ impl Exceptions<'_> {
     pub(super) fn next(&mut self) -> Result<Option<(u64, i64)>> {
         let (gap, count) = match self.bytes {
             [] => return Ok(None),
-            // Nearly all are of two bytes.
+            // Nearly all exceptions have two bytes.
             &[gap @ 0..0x80, count @ 0..0x80, ref rest @ ..] => {
                 self.bytes = rest;
                 (u64::from(gap), u64::from(count))

@@ -1,5 +1,5 @@
-//! Fingerprints of one stretch in 4096 bytes, by Elias and Fano: packing and unpacking. `layout.rs`
-//! has the bytes.
+//! Blocks: fingerprints in 4096 bytes, in Elias-Fano form; packing and unpacking. `layout.rs`
+//! describes the bytes.
 
 mod decode;
 mod encode;

@@ -1,12 +1,12 @@
-//! The inner loops of blocks on any machine.
+//! The inner loops of blocks without special machine instructions.
 
 use super::layout::{BLOCK_SIZE, Bytes, GROUP, HEAD, ITEMS_MAX, low_mask};
 
-/// Bits of the buckets at most, and a bit more, in a round number.
+/// Maximum number of bits of the buckets, rounded up.
 const BUCKET_MARKS: usize = 1 << 15;
 const _: () = assert!(8 * (BLOCK_SIZE - HEAD) < BUCKET_MARKS);
 
-/// A byte for each bit of the buckets: bits are set by plain stores of bytes, and gathered later.
+/// A byte for each bit of the buckets: bits are set by plain byte stores, and gathered later.
 pub(super) type BucketMarks = [u8; BUCKET_MARKS];
 
 /// The positions of the parts of a block.
@@ -16,7 +16,7 @@ pub(super) struct Sizes {
     pub(super) buckets_end: usize,
 }
 
-/// A function for each number of low bits, which are constants in it.
+/// Defines a function for each number of low bits, which is a constant in it.
 macro_rules! each_number_of_low_bits {
     ($function:ident: $($low_bits:literal)*) => {
         [$($function::<$low_bits>),*]
@@ -36,12 +36,12 @@ static PACK: [Pack; 64] = each_number_of_low_bits!(pack_items);
 type Unpack = fn(u64, &[u8], &mut [u64]);
 static UNPACK: [Unpack; 64] = each_number_of_low_bits!(unpack_items);
 
-/// As [`unpack_items`].
+/// Calls [`unpack_items`] for this number of low bits.
 pub(super) fn unpack(low_bits: u32, first_bucket: u64, bytes: &[u8], items: &mut [u64]) {
     UNPACK[low_bits as usize](first_bucket, bytes, items);
 }
 
-/// Writes the lows and the buckets of items to a block that has room for both, on any machine.
+/// Writes the low parts and the buckets of items to a block in which both fit.
 pub(super) fn pack(items: &[u64], sizes: &Sizes, marks: &mut BucketMarks, block: &mut Bytes) {
     PACK[sizes.low_bits as usize](items, marks, &mut block[HEAD..]);
     gather(marks, &mut block[sizes.buckets_start..sizes.buckets_end]);
@@ -54,13 +54,13 @@ fn gather(marks: &mut BucketMarks, out: &mut [u8]) {
     for (out, bytes) in out.iter_mut().zip(bytes) {
         let ones = u64::from_le_bytes(*bytes) & 0x0101_0101_0101_0101;
         *bytes = [0; 8];
-        // One is moved to bit 56, the next one to bit 57, and so on.
+        // One byte moves to bit 56, the next to bit 57, and so on.
         *out = (ones.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8;
     }
 }
 
-/// Packs the low parts of items, and marks their buckets. `out` has room for the former and
-/// [`GROUP`] bytes, or for fewer than that many items.
+/// Packs the low parts of items, and marks their buckets. `out` has space for the low parts and
+/// [`GROUP`] more bytes, or for fewer items than a group.
 #[inline(always)]
 fn pack_items<const LOW_BITS: u32>(items: &[u64], marks: &mut BucketMarks, out: &mut [u8]) {
     let first_bucket = items[0] >> LOW_BITS;
@@ -85,7 +85,7 @@ fn pack_items<const LOW_BITS: u32>(items: &[u64], marks: &mut BucketMarks, out: 
     }
 }
 
-/// Writes `LOW_BITS` bytes, and zeros up to a multiple of 8 bytes if there is room.
+/// Writes `LOW_BITS` bytes, and zeros up to a multiple of 8 bytes if they fit.
 #[inline(always)]
 fn store<const LOW_BITS: u32>(group: &[u64; GROUP], out: &mut [u8]) {
     let mut words = [0_u64; GROUP];
@@ -98,15 +98,15 @@ fn store<const LOW_BITS: u32>(group: &[u64; GROUP], out: &mut [u8]) {
         }
     }
     let size = (LOW_BITS as usize).div_ceil(8);
-    // Of a size known to the compiler, or it would call a function for a few bytes.
+    // The compiler must know the size, or it would call a function for a few bytes.
     let out = &mut out[..8 * size];
     for (out, word) in out.as_chunks_mut::<8>().0.iter_mut().zip(&words[..size]) {
         *out = word.to_le_bytes();
     }
 }
 
-/// Makes fingerprints of the places of the items' bits in the buckets, and of the low parts at the
-/// start of `bytes`.
+/// Combines fingerprints from the positions of the items' bits in the buckets and the low parts at
+/// the start of `bytes`.
 #[inline(always)]
 fn unpack_items<const LOW_BITS: u32>(first_bucket: u64, bytes: &[u8], items: &mut [u64]) {
     let size = LOW_BITS as usize;
@@ -133,7 +133,7 @@ fn unpack_group<const LOW_BITS: u32>(first: u64, bytes: &[u8], group: &mut [u64;
             *word = u64::from_le_bytes(*bytes);
         }
     } else {
-        // At the end of a block that a stranger made.
+        // Reached only at the end of a forged block.
         for (i, byte) in bytes.iter().enumerate() {
             words[i / 8] |= u64::from(*byte) << (8 * (i % 8));
         }
@@ -150,10 +150,10 @@ fn unpack_group<const LOW_BITS: u32>(first: u64, bytes: &[u8], group: &mut [u64;
     }
 }
 
-/// Room for the places of all items, and of as many as a byte has bits.
+/// Capacity for the positions of all items, and of the bits of one more byte.
 pub(super) const PLACES: usize = ITEMS_MAX + 8;
 
-/// The places of the set bits of a byte, then zeros.
+/// The positions of the set bits of each byte, then zeros.
 static BITS: [[u16; 8]; 256] = {
     let mut table = [[0; 8]; 256];
     let mut byte = 0;
@@ -182,21 +182,21 @@ static COUNTS: [u8; 256] = {
     table
 };
 
-/// Writes the places of all set bits to `places`; whether there are `count` of them.
+/// Writes the positions of all set bits to `places`. Returns whether there are `count` of them.
 pub(super) fn spread(bytes: &[u8], count: usize, places: &mut [u16; PLACES]) -> bool {
     let mut used = 0;
     for (i, &byte) in bytes.iter().enumerate() {
         let Some(out) = places[used..].first_chunk_mut::<8>() else {
             return false;
         };
-        // Places of all of a block's bits fit 16 bits.
+        // The positions of all bits of a block fit in 16 bits.
         *out = BITS[usize::from(byte)].map(|bit| bit + 8 * i as u16);
         used += usize::from(COUNTS[usize::from(byte)]);
     }
     used == count
 }
 
-/// Returns the first bit of the items of a bucket, if any: the one behind so many zeros.
+/// Returns the first bit of the items of a bucket, if any: the bit after `bucket` zeros.
 #[inline(always)]
 pub(super) fn bucket_start(bytes: &[u8], bucket: usize) -> Option<usize> {
     if bucket == 0 {
@@ -216,7 +216,7 @@ pub(super) fn bucket_start(bytes: &[u8], bucket: usize) -> Option<usize> {
     found
 }
 
-/// Returns the place of the set bit that has `rank` others below it.
+/// Returns the position of the set bit with `rank` set bits below it.
 #[inline(always)]
 fn select(mut word: u64, rank: usize) -> usize {
     for _ in 0..rank {
@@ -225,8 +225,8 @@ fn select(mut word: u64, rank: usize) -> usize {
     word.trailing_zeros() as usize
 }
 
-/// Calls `each` with all words, the last one filled up with zeros, until it says `false`; whether
-/// it never did.
+/// Calls `each` with all words, the last one padded with zeros, until `each` returns `false`.
+/// Returns whether it never did.
 #[inline(always)]
 pub(super) fn for_words(bytes: &[u8], mut each: impl FnMut(u64) -> bool) -> bool {
     let (words, rest) = bytes.as_chunks::<8>();

@@ -1,10 +1,10 @@
-//! Blocks against the plain lists that went into them.
+//! Blocks compared with plain lists.
 
 use super::{super::machine::Wide, layout::*, *};
 use crate::{fingerprints::FingerprintBatch, io::Seal};
 use proptest::{collection::vec, prelude::*};
 
-/// With what the processor has, and without.
+/// Returns the instructions of this processor, and none.
 fn machines() -> [Option<Wide>; 2] {
     [None, Wide::detect()]
 }
@@ -15,7 +15,7 @@ fn naive_find(batch: &FingerprintBatch, fingerprint: u64) -> Option<i64> {
     Some(exception.map_or(1, |exception| exception.count))
 }
 
-/// Packs all of a batch into blocks, and checks each. Returns how many items each has.
+/// Packs a batch into blocks, and checks each block. Returns the number of items in each.
 #[track_caller]
 fn check(all: &FingerprintBatch, cut_shift: u32) -> Vec<usize> {
     let mut encoders = machines().map(Encoder::on);
@@ -57,7 +57,7 @@ fn check(all: &FingerprintBatch, cut_shift: u32) -> Vec<usize> {
     lens
 }
 
-/// Ascending numbers with these distances, less one.
+/// Returns ascending numbers whose distances are one more than these.
 fn sums(gaps: impl IntoIterator<Item = u64>) -> Vec<u64> {
     let mut next = Some(0_u64);
     let sum = |gap| {
@@ -72,7 +72,7 @@ fn ones(fingerprints: Vec<u64>) -> FingerprintBatch {
     FingerprintBatch::from_sorted(fingerprints).unwrap()
 }
 
-/// A batch of these fingerprints with the counts that depend on their positions.
+/// Returns a batch of these fingerprints, with counts by position.
 fn counted(fingerprints: &[u64], count: impl Fn(usize) -> i64) -> FingerprintBatch {
     let mut batch = FingerprintBatch::new();
     for (i, &fingerprint) in fingerprints.iter().enumerate() {
@@ -81,7 +81,7 @@ fn counted(fingerprints: &[u64], count: impl Fn(usize) -> i64) -> FingerprintBat
     batch
 }
 
-/// Distances that are spread evenly up to twice their mean, from a splitmix64 stream.
+/// Returns uniform distances up to twice their mean, from a splitmix64 stream.
 fn even_gaps(count: u64, mean: u64) -> impl Iterator<Item = u64> {
     (0..count).map(move |i| {
         let mut x = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -134,7 +134,7 @@ fn a_change_of_density_costs_little() {
 
 #[test]
 fn blocks_end_where_the_prefix_changes() {
-    // Five to a prefix, then more to a prefix than a block holds.
+    // Five items with one prefix, then more items with one prefix than a block holds.
     let mut items: Vec<u64> = (0..10_000).map(|i| ((i / 5) << 40) | ((i % 5) << 30)).collect();
     items.extend((0..10_000).map(|i| 1 << 62 | i << 20));
     items.extend((0..3).map(|i| 1 << 63 | i));
@@ -176,7 +176,7 @@ fn every_flipped_bit_is_noticed() {
     unseal(&bytes, 3, 4).unwrap();
 }
 
-/// Whatever the bytes: errors or fingerprints, the same ones on each machine.
+/// Checks that arbitrary bytes cause errors or fingerprints, the same with and without AVX-512.
 fn use_forged(bytes: &Bytes) {
     let Ok(block) = Block::new(bytes) else {
         return;

@@ -1,4 +1,4 @@
-//! `FingerprintMerge`: several runs as one.
+//! `FingerprintMerge`: several runs merged to one.
 
 use super::merger::{Merger, Rule};
 use crate::{
@@ -8,17 +8,18 @@ use crate::{
     key::Seed,
 };
 
-/// The number of fingerprints of each run that are buffered in a step, unless fewer are left or
-/// memory is scarce. More make fewer steps; all of them and the result should fit in the L2 cache.
+/// Number of fingerprints of each run that are buffered in a step, unless fewer are left or memory
+/// is scarce. A larger number makes fewer steps; all buffers and the result should fit in the L2
+/// cache.
 const AHEAD_MAX: usize = 1 << 13;
-/// Buffering fewer fingerprints than this makes a merge much slower.
+/// Minimum number of buffered fingerprints: with fewer, a merge is much slower.
 const AHEAD_MIN: usize = 1 << 8;
-/// The memory of a merge for each buffered fingerprint, in bytes: itself, two steps of its way
-/// through the lists of the merger, the result, and room to grow.
+/// Memory of a merge for each buffered fingerprint, in bytes: the fingerprint, two copies in the
+/// lists of the merger, the result, and spare capacity.
 const AHEAD_BYTES: usize = 64;
 
-/// A merge of several runs into one. Of equal fingerprints the newest is kept in a set, and the
-/// counts are added up in a multiset.
+/// A merge of several runs into one. Of equal fingerprints, a set keeps the newest; a multiset adds
+/// up the counts.
 ///
 /// ```
 /// use hashfold::{Seed, filter::{FingerprintMerge, Mode, PackedRun}};
@@ -42,33 +43,33 @@ pub struct FingerprintMerge<F> {
     rule: Rule,
     sources: Vec<Source<F>>,
     merger: Merger,
-    /// Fingerprints of each source that are buffered in a step.
+    /// Number of fingerprints of each source that are buffered in a step.
     ahead: usize,
 }
 
-/// A run, and the fingerprints of it that are not merged yet.
+/// A run, and its fingerprints that are not merged yet.
 struct Source<F> {
     run: Checked<F>,
     buffer: FingerprintBatch,
-    /// The position of the first one in the buffer.
+    /// The position of the first of these fingerprints in the buffer.
     start: usize,
     is_done: bool,
 }
 
 impl<F: Fingerprints> FingerprintMerge<F> {
-    /// Merges runs, the newest first, where older runs are not part of the merge: tombstones and
-    /// counts below 0 are kept, because they change the older runs.
+    /// Merges runs, newest first, if older runs exist that are not part of the merge. Tombstones
+    /// and counts below 0 are kept, because they change the older runs.
     pub fn new(runs: Vec<F>, mode: Mode) -> Result<FingerprintMerge<F>> {
         FingerprintMerge::with_rule(runs, Rule { mode, is_last: false })
     }
 
-    /// Merges runs, the newest first, where no older run exists: tombstones and counts below 1 are
+    /// Merges runs, newest first, if no older run exists. Tombstones and counts below 1 are
     /// dropped.
     pub fn last(runs: Vec<F>, mode: Mode) -> Result<FingerprintMerge<F>> {
         FingerprintMerge::with_rule(runs, Rule { mode, is_last: true })
     }
 
-    /// Limits the memory of the merge to about this number of bytes, without that of its runs.
+    /// Limits the memory of the merge, without that of its runs, to about this number of bytes.
     pub(crate) fn within(self, memory_bytes: usize) -> FingerprintMerge<F> {
         let ahead = memory_bytes / AHEAD_BYTES / self.sources.len();
         FingerprintMerge { ahead: ahead.clamp(AHEAD_MIN, AHEAD_MAX), ..self }
@@ -103,7 +104,7 @@ impl<F: Fingerprints> Source<F> {
         self.buffer.len() - self.start
     }
 
-    /// Reads on until `ahead` fingerprints are buffered.
+    /// Reads until `ahead` fingerprints are buffered.
     fn fill(&mut self, ahead: usize) -> Result<()> {
         if self.is_done || self.left() >= ahead {
             return Ok(());
@@ -119,7 +120,7 @@ impl<F: Fingerprints> Source<F> {
         Ok(())
     }
 
-    /// Takes the buffered fingerprints that are not above `limit`.
+    /// Takes the buffered fingerprints up to `limit`.
     fn take(&mut self, limit: u64) -> BatchSlice<'_> {
         let items = self.buffer.from(self.start);
         let count = items.fingerprints.partition_point(|&it| it <= limit);
@@ -139,7 +140,7 @@ impl<F: Fingerprints> Fingerprints for FingerprintMerge<F> {
 
     fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool> {
         let before = batch.len();
-        // All that is merged may be dropped; then the next range has its turn.
+        // If a range of merged fingerprints is dropped entirely, the next range is merged.
         while batch.len() == before {
             for source in &mut self.sources {
                 source.fill(self.ahead)?;

@@ -1,15 +1,15 @@
-//! The inner loops of merges: two lists into one, and removal of duplicates; with portable twins.
+//! The inner loops of merges: merging two lists, and removing duplicates; with portable twins.
 
 use super::tags::Tags;
 use crate::filter::{machine::Wide, mode::Mode};
 use std::ops::Range;
 
-/// Parts of a merge of two lists that are interleaved: a step of one depends only on its own last
-/// step.
+/// Number of interleaved parts in a merge of two lists. A step of one part depends only on the last
+/// step of the same part.
 const STRANDS: usize = 4;
 
-/// Writes all numbers of two ascending lists to the front of `out`, in order. It is made longer if
-/// it must be, but never shorter: what is there need not be made zero again.
+/// Writes all numbers of two ascending lists to the front of `out`, in order. `out` grows if
+/// needed, but never shrinks, so that its memory is not zeroed again.
 pub(super) fn merge(a: &[u64], b: &[u64], out: &mut Vec<u64>) {
     let len = a.len() + b.len();
     if out.len() < len {
@@ -28,7 +28,7 @@ struct Strand {
 }
 
 /// Returns the number of elements of `a` among the first `count` numbers of the merge. Of equal
-/// numbers those of `a` come first.
+/// numbers, those of `a` come first.
 fn split(a: &[u64], b: &[u64], count: usize) -> usize {
     let (mut from, mut to) = (count.saturating_sub(b.len()), count.min(a.len()));
     while from < to {
@@ -57,7 +57,8 @@ fn merge_into(a: &[u64], b: &[u64], out: &mut [u64]) {
     assert_eq!(out.len(), a.len() + b.len());
     let mut strands = strands(a, b);
     loop {
-        // Steps that no chain can take beyond the end of a list, or its own: each takes one number.
+        // Number of steps that cannot reach the end of a list or of the strand: each step takes one
+        // number.
         let safe = |strand: &Strand| {
             (strand.end - strand.out).min(a.len() - strand.a).min(b.len() - strand.b)
         };
@@ -69,9 +70,9 @@ fn merge_into(a: &[u64], b: &[u64], out: &mut [u64]) {
         let (a, b, out) = (a.as_ptr(), b.as_ptr(), out.as_mut_ptr());
         for i in 0..steps {
             for strand in [&mut c0, &mut c1, &mut c2, &mut c3] {
-                // SAFETY: each of these steps adds one to `strand.a` or to `strand.b`, so that after
-                // fewer than `steps` of them both are inside their lists, and `strand.out + i` is
-                // before the chain's end, which is at most the length of `out`.
+                // SAFETY: each step adds one to `strand.a` or to `strand.b`. So before `steps`
+                // steps, both are inside their lists, and `strand.out + i` is before the strand's
+                // end, which is at most the length of `out`.
                 unsafe {
                     let (x, y) = (*a.add(strand.a), *b.add(strand.b));
                     let is_a = usize::from(x <= y);
@@ -91,7 +92,7 @@ fn merge_into(a: &[u64], b: &[u64], out: &mut [u64]) {
     }
 }
 
-/// Takes the rest of a chain.
+/// Merges the rest of a strand.
 fn finish(mut strand: Strand, a: &[u64], b: &[u64], out: &mut [u64]) {
     while strand.out < strand.end {
         let (x, y) = (a.get(strand.a), b.get(strand.b));
@@ -104,13 +105,13 @@ fn finish(mut strand: Strand, a: &[u64], b: &[u64], out: &mut [u64]) {
         strand.b += 1 - is_a;
         strand.out += 1;
     }
-    // One of the lists may be at its end.
+    // One of the lists may be exhausted.
     let out = &mut out[strand.out..strand.end];
     let rest = if strand.a < a.len() { &a[strand.a..] } else { &b[strand.b..] };
     out.copy_from_slice(&rest[..out.len()]);
 }
 
-/// Merges as [`merge`] does, one number after the other.
+/// Merges as [`merge`] does, without interleaving.
 #[cfg(test)]
 pub(super) fn merge_safely(a: &[u64], b: &[u64], out: &mut [u64]) {
     finish(Strand { a: 0, b: 0, out: 0, end: out.len() }, a, b, out);
@@ -125,22 +126,21 @@ pub(in super::super) fn ascends(numbers: &[u64]) -> bool {
     }
 }
 
-/// Whether numbers ascend strictly, on any machine.
+/// Whether numbers ascend strictly; portable.
 #[inline(always)]
 pub(super) fn ascends_anywhere(numbers: &[u64]) -> bool {
     numbers.windows(2).fold(true, |ascend, pair| ascend & (pair[0] < pair[1]))
 }
 
-/// A number that comes more than once: its first position in the input, and its position in the
-/// output.
+/// A repeated number: its first position in the input, and its position in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Repeated {
     pub(super) from: usize,
     pub(super) to: usize,
 }
 
-/// Appends the numbers of an ascending list to `out`, each once. In a multiset, those that come more
-/// than once are appended to `repeated`.
+/// Appends the distinct numbers of an ascending list to `out`. In a multiset, numbers that occur
+/// more than once are also appended to `repeated`.
 pub(super) fn unique(
     numbers: &[u64],
     mode: Mode,
@@ -150,7 +150,7 @@ pub(super) fn unique(
     unique_on(Wide::detect(), numbers, mode, out, repeated);
 }
 
-/// Does what [`unique`] does, with AVX-512 or without.
+/// Runs [`unique`] with AVX-512 or without.
 #[inline]
 pub(super) fn unique_on(
     wide: Option<Wide>,
@@ -166,7 +166,7 @@ pub(super) fn unique_on(
     }
 }
 
-/// Does what [`unique`] does for the numbers in a range, on any machine.
+/// Runs [`unique`] on a range of the numbers; portable.
 fn unique_in(
     range: Range<usize>,
     numbers: &[u64],
@@ -186,8 +186,8 @@ fn unique_in(
     }
 }
 
-/// Writes fingerprints of a part, tagged as if there were no exceptions, to the front of `out`, which
-/// is made longer if it must be.
+/// Writes the fingerprints of a part, with tags for a count of 1, to the front of `out`, which
+/// grows if needed.
 pub(super) fn tag(fingerprints: &[u64], tags: Tags, part: usize, out: &mut Vec<u64>) {
     if out.len() < fingerprints.len() {
         out.resize(fingerprints.len(), 0);
@@ -197,8 +197,8 @@ pub(super) fn tag(fingerprints: &[u64], tags: Tags, part: usize, out: &mut Vec<u
     }
 }
 
-/// Appends the fingerprints of ascending tagged numbers to `out`, each once: the first number of a
-/// fingerprint is the newest. If that is an exception, its position in `out` is appended to
+/// Appends the distinct fingerprints of ascending tagged numbers to `out`. The first number of a
+/// fingerprint is the newest. If it is an exception, its position in `out` is appended to
 /// `tombstones`; without `tombstones` it is dropped.
 pub(super) fn newest(
     numbers: &[u64],
@@ -209,7 +209,7 @@ pub(super) fn newest(
     newest_on(Wide::detect(), numbers, tags, out, tombstones);
 }
 
-/// Does what [`newest`] does, with AVX-512 or without.
+/// Runs [`newest`] with AVX-512 or without.
 #[inline]
 pub(super) fn newest_on(
     wide: Option<Wide>,
@@ -225,7 +225,7 @@ pub(super) fn newest_on(
     }
 }
 
-/// Does what [`newest`] does for the numbers in a range, on any machine.
+/// Runs [`newest`] on a range of the numbers; portable.
 fn newest_in(
     range: Range<usize>,
     numbers: &[u64],
@@ -256,7 +256,7 @@ mod x86 {
 
     #[inline]
     pub(super) fn ascends(_: Wide, numbers: &[u64]) -> bool {
-        // SAFETY: the instructions are there, as `Wide` shows.
+        // SAFETY: `Wide` proves that the machine has the instructions.
         unsafe { ascends_wide(numbers) }
     }
 
@@ -283,13 +283,13 @@ mod x86 {
         out: &mut Vec<u64>,
         repeated: &mut Vec<Repeated>,
     ) {
-        // SAFETY: the instructions are there, as `Wide` shows.
+        // SAFETY: `Wide` proves that the machine has the instructions.
         unsafe { unique_wide(numbers, mode, out, repeated) }
     }
 
     #[target_feature(enable = "avx512f,popcnt")]
     fn unique_wide(numbers: &[u64], mode: Mode, out: &mut Vec<u64>, repeated: &mut Vec<Repeated>) {
-        // Numbers with one before and eight behind.
+        // The numbers that have one number before them and eight after them.
         let len = numbers.len().saturating_sub(1 + LANES) / LANES * LANES;
         unique_in(0..numbers.len().min(1), numbers, mode, out, repeated);
         out.reserve(numbers.len() + LANES);
@@ -298,8 +298,8 @@ mod x86 {
         let mut used = 0;
         let is_multiset = mode == Mode::Multiset;
         for i in (1..=len).step_by(LANES) {
-            // SAFETY: `i + LANES < numbers.len()` by the choice of `len`; at most one number is
-            // written for each that is read, and `LANES` more.
+            // SAFETY: `i + LANES < numbers.len()` by the choice of `len`. At most one number is
+            // written for each number that is read, and `LANES` more.
             let (heads, mut repeated_here) = unsafe {
                 let here = _mm512_loadu_si512(from.add(i).cast());
                 let before = _mm512_loadu_si512(from.add(i - 1).cast());
@@ -317,7 +317,7 @@ mod x86 {
             }
             used += heads.count_ones() as usize;
         }
-        // SAFETY: that many have been written.
+        // SAFETY: the loop has written this number of elements.
         unsafe { out.set_len(start + used) };
         unique_in(1 + len..numbers.len(), numbers, mode, out, repeated);
     }
@@ -330,7 +330,7 @@ mod x86 {
         out: &mut Vec<u64>,
         tombstones: Option<&mut Vec<u32>>,
     ) {
-        // SAFETY: the instructions are there, as `Wide` shows.
+        // SAFETY: `Wide` proves that the machine has the instructions.
         unsafe { newest_wide(numbers, tags, out, tombstones) }
     }
 
@@ -341,7 +341,7 @@ mod x86 {
         out: &mut Vec<u64>,
         mut tombstones: Option<&mut Vec<u32>>,
     ) {
-        // Numbers with one before.
+        // The numbers that have one number before them.
         let len = numbers.len().saturating_sub(1) / LANES * LANES;
         newest_in(0..numbers.len().min(1), numbers, tags, out, tombstones.as_deref_mut());
         out.reserve(len + LANES);
@@ -358,8 +358,8 @@ mod x86 {
         let iota = _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0);
         let (mut used, mut places_used) = (0, 0);
         for i in (1..=len).step_by(LANES) {
-            // SAFETY: `i + LANES <= numbers.len()` by the choice of `len`; at most one number and
-            // one place are written for each number that is read, and `LANES` more.
+            // SAFETY: `i + LANES <= numbers.len()` by the choice of `len`. At most one number and
+            // one position are written for each number that is read, and `LANES` more.
             unsafe {
                 let here = _mm512_loadu_si512(from.add(i).cast());
                 let before = _mm512_loadu_si512(from.add(i - 1).cast());
@@ -378,7 +378,7 @@ mod x86 {
                 places_used += marked.count_ones() as usize;
             }
         }
-        // SAFETY: that many have been written.
+        // SAFETY: the loop has written this number of elements.
         unsafe {
             out.set_len(start + used);
             places.set_len(places.len() + places_used);

@@ -1,8 +1,8 @@
 //! Merging batches of one range of fingerprints.
 //!
-//! Lists of numbers are merged by a tree of merges of two, whose loops have no branches that depend
-//! on the numbers; then equal numbers are neighbours. If every fingerprint stands for one key, the
-//! numbers are the fingerprints themselves. If not, they are tagged: see [`Tags`].
+//! Lists of numbers are merged by a tree of two-way merges, whose loops have no branches that
+//! depend on the numbers. Then equal numbers are neighbours. If all counts are 1, the numbers are
+//! the fingerprints themselves; if not, they are tagged: see [`Tags`].
 
 use super::{
     kernel::{self, Repeated},
@@ -25,13 +25,13 @@ impl Rule {
     /// Returns the count to keep; `None` if the fingerprint is dropped.
     fn settle(self, count: i64) -> Option<i64> {
         let is_dropped = count == 0 || self.is_last && count < 0;
-        // In a set a fingerprint is present or absent.
+        // In a set, a fingerprint is present or absent.
         let count = if self.mode == Mode::Set { count.signum() } else { count };
         (!is_dropped).then_some(count)
     }
 }
 
-/// A merger of batches, which keeps its memory.
+/// A merger of batches, which keeps its memory between calls.
 #[derive(Default)]
 pub(super) struct Merger {
     /// Lists that are not in use.
@@ -43,7 +43,7 @@ pub(super) struct Merger {
 /// Ascending numbers, borrowed or merged.
 enum List<'a> {
     Given(&'a [u64]),
-    /// Merged numbers: the first ones of the list, by their number.
+    /// Merged numbers: a list, and its number of valid elements.
     Made(Vec<u64>, usize),
 }
 
@@ -57,7 +57,7 @@ impl List<'_> {
 }
 
 impl Merger {
-    /// Merges batches of one range of fingerprints, the newest first, and appends the result to `out`.
+    /// Merges batches of one range of fingerprints, newest first, and appends the result to `out`.
     pub(super) fn merge(
         &mut self,
         parts: &[BatchSlice<'_>],
@@ -69,7 +69,7 @@ impl Merger {
         }
         let bits = 1 + parts.len().next_power_of_two().ilog2();
         let mut rest = parts.to_vec();
-        // Fingerprints that are too far apart to be tagged are merged in several steps.
+        // Fingerprints that are too far apart for tags are merged in several steps.
         while let Some(&base) = rest.iter().filter_map(|part| part.fingerprints.first()).min() {
             let tags = Tags { base, bits };
             let mut parts = Vec::new();
@@ -88,11 +88,11 @@ impl Merger {
         }
     }
 
-    /// Merges batches without exceptions.
+    /// Merges batches whose counts are all 1.
     fn merge_ones(&mut self, parts: &[BatchSlice<'_>], mode: Mode, out: &mut FingerprintBatch) {
         let lists = parts.iter().map(|part| part.fingerprints).filter(|list| !list.is_empty());
         let (merged, len) = match self.merge_lists(lists.map(List::Given).collect()) {
-            // One list alone has nothing twice.
+            // A single list has no duplicates.
             List::Given(ones) => return out.fingerprints.extend_from_slice(ones),
             List::Made(numbers, len) => (numbers, len),
         };
@@ -137,9 +137,9 @@ impl Merger {
         self.free.push(merged);
     }
 
-    /// Takes memory for `len` numbers: the smallest free piece that is large enough, or else the
-    /// largest. With any other choice, all free memory would in time grow to the size of the
-    /// largest merge.
+    /// Takes memory for `len` numbers: the smallest free list that is large enough, or else the
+    /// largest. With any other choice, all free lists would in time grow to the size of the largest
+    /// merge.
     fn take(&mut self, len: usize) -> Vec<u64> {
         let size = |numbers: &Vec<u64>| match numbers.len() {
             size if size >= len => (0, size - len),
@@ -149,9 +149,10 @@ impl Merger {
         best.map_or_else(Vec::new, |i| self.free.swap_remove(i))
     }
 
-    /// Merges all lists into one. The shortest are merged first, so that a long one is merged once.
+    /// Merges all lists into one. The shortest lists are merged first, so that a long list is
+    /// merged once.
     fn merge_lists<'a>(&mut self, mut lists: Vec<List<'a>>) -> List<'a> {
-        // The shortest at the end.
+        // The shortest lists are at the end.
         lists.sort_by_key(|list| std::cmp::Reverse(list.numbers().len()));
         while let Some(a) = lists.pop() {
             let Some(b) = lists.pop() else {
@@ -172,7 +173,7 @@ impl Merger {
     }
 }
 
-/// Appends one fingerprint for each group of tagged numbers of it.
+/// Appends one fingerprint for each group of equal tagged fingerprints.
 fn settle(
     numbers: &[u64],
     parts: &[BatchSlice<'_>],
@@ -180,7 +181,7 @@ fn settle(
     rule: Rule,
     out: &mut FingerprintBatch,
 ) {
-    // Those of a part come in their order.
+    // The exceptions of a part are taken in order.
     let mut exceptions: Vec<_> = parts.iter().map(|part| part.exceptions()).collect();
     for group in numbers.chunk_by(|&a, &b| tags.are_equal(a, b)) {
         let mut counts = group.iter().map(|&number| match number & 1 {

@@ -1,4 +1,5 @@
-//! Merging runs of fingerprints, each fingerprint once: the newest count is kept, or all are added.
+//! Merging runs of fingerprints: of equal fingerprints, the newest count is kept, or all counts are
+//! added.
 
 mod fingerprint_merge;
 mod kernel;

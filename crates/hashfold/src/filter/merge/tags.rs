@@ -1,4 +1,4 @@
-//! Fingerprints and where they come from, as one number each.
+//! Tagged fingerprints: a fingerprint and its source in one number.
 
 /// The layout of a tagged number: a fingerprint, the index of its batch (0 is the newest), and a bit
 /// that is set if its count is not 1.
@@ -10,7 +10,7 @@
 pub(super) struct Tags {
     /// The smallest fingerprint.
     pub(super) base: u64,
-    /// Bits behind the fingerprint, at least 1.
+    /// Number of bits behind the fingerprint, at least 1.
     pub(super) bits: u32,
 }
 

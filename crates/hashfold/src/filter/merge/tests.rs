@@ -1,4 +1,4 @@
-//! Merges against a sorted map.
+//! Merges compared with a sorted map.
 
 use super::{
     FingerprintMerge,
@@ -28,7 +28,7 @@ fn batch_of(map: &BTreeMap<u64, i64>) -> FingerprintBatch {
     batch
 }
 
-/// The rules, one fingerprint at a time.
+/// Merges fingerprint by fingerprint, by the rules.
 fn naive(batches: &[FingerprintBatch], rule: Rule) -> FingerprintBatch {
     let mut all: BTreeMap<u64, i64> = BTreeMap::new();
     for batch in batches {
@@ -59,7 +59,7 @@ fn check(batches: &[FingerprintBatch]) {
         assert_eq!(out.exceptions[0], Exception { position: 0, count: -7 });
         out.remove_first(2);
         assert_eq!(out, naive(batches, rule), "{rule:?} {batches:?}");
-        // Used memory does not show.
+        // Reused memory does not change the result.
         let mut again = FingerprintBatch::new();
         merger.merge(&parts, rule, &mut again);
         assert_eq!(again, out);
@@ -70,7 +70,7 @@ fn batch(counts: &[(u64, i64)]) -> FingerprintBatch {
     batch_of(&counts.iter().copied().collect())
 }
 
-/// All triples of batches of the fingerprints 0 and 1, each of which is away or has one of three
+/// All triples of batches of the fingerprints 0 and 1, each of which is absent or has one of three
 /// counts.
 #[test]
 fn every_small_merge_agrees_with_a_map() {

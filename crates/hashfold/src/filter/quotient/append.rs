@@ -7,9 +7,9 @@ use super::{
 };
 use crate::io::Buffer;
 
-/// Takes fingerprints in ascending order, copies one after the other, and writes their blocks.
+/// Writes the blocks of fingerprints that come in ascending order, with copies one after the other.
 ///
-/// The blocks are, byte for byte, those that inserting the fingerprints one by one makes.
+/// The blocks are byte for byte those that inserting the fingerprints one by one makes.
 #[derive(Debug)]
 pub(super) struct Appender {
     bytes: Buffer,
@@ -20,27 +20,27 @@ pub(super) struct Appender {
 #[derive(Debug)]
 struct AppendState {
     layout: SlotLayout,
-    /// The last fingerprint, whose slot is written once the next one shows whether its chain goes
-    /// on.
+    /// The last fingerprint. Its slot is written once the next fingerprint shows whether the chain
+    /// continues.
     pending: Option<u64>,
-    /// The first slot after those taken.
+    /// The first free slot after all chains so far.
     next: usize,
     /// The block whose quotients are being written; the next field has its occupied bits.
     quotients: usize,
     occupied: u64,
-    /// The block that is being filled; the next fields are its ends and its remainders.
+    /// The block whose slots are being filled; the next fields are its ends and its remainders.
     slots: usize,
     ends: u64,
     remainders: [u64; BLOCK_SLOTS],
     overfull: bool,
 }
 
-/// A cluster got too long for the filter.
+/// The error of a cluster that is too long for the filter.
 #[derive(Debug)]
 pub(super) struct Overfull;
 
 impl Appender {
-    /// Appends to `bytes`, zeros of the layout's size.
+    /// Returns an appender to `bytes`: zeros, as many as the layout has.
     pub(super) fn new(layout: SlotLayout, bytes: Buffer, machine: Processor) -> Appender {
         assert_eq!(bytes.len(), layout.bytes());
         let state = AppendState {
@@ -57,13 +57,13 @@ impl Appender {
         Appender { bytes, machine, state }
     }
 
-    /// Appends fingerprints of the filter's universe, none less than those before.
+    /// Appends fingerprints of the filter's universe, in ascending order.
     pub(super) fn append(&mut self, fingerprints: &[u64]) -> Result<(), Overfull> {
         self.machine.run(Append { appender: self, fingerprints });
         if self.state.overfull { Err(Overfull) } else { Ok(()) }
     }
 
-    /// Returns the blocks of all that was appended.
+    /// Returns the finished blocks.
     pub(super) fn finish(mut self) -> Result<Buffer, Overfull> {
         self.machine.run(Finish { appender: &mut self });
         if self.state.overfull { Err(Overfull) } else { Ok(self.bytes) }
@@ -105,7 +105,7 @@ impl KernelTask for Finish<'_> {
     fn run<K: Kernel>(self) {
         let Appender { bytes, state, .. } = self.appender;
         if let Some(pending) = state.pending.take() {
-            // Whatever has another quotient ends the chain.
+            // A fingerprint with another quotient ends the chain.
             state.put::<K>(bytes, pending, !pending);
         }
         state.leave_slots::<K>(bytes);
@@ -133,7 +133,7 @@ impl AppendState {
         self.next = slot + 1;
     }
 
-    /// Writes the collected slots of the block that was filled.
+    /// Writes the collected slots of the current block.
     #[inline(always)]
     fn leave_slots<K: Kernel>(&mut self, bytes: &mut [u8]) {
         if self.slots < self.layout.all_blocks() {

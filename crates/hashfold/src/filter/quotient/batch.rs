@@ -13,15 +13,15 @@ use crate::{
     run::prefetch::{CACHE_LINE_BYTES, prefetch},
 };
 
-/// The distance in keys at which blocks are fetched ahead: that many operations take longer than a
+/// Number of keys by which blocks are prefetched: operations on that many keys take longer than a
 /// read from memory.
 const AHEAD: usize = 32;
 
 impl QuotientFilter {
     /// Inserts keys. `new[i]` is set to whether the fingerprint of `hashes[i]` was absent.
     ///
-    /// After an error the keys before the one that did not fit are inserted; the others are not,
-    /// and their `new[i]` is `false`.
+    /// After an error, the keys before the failed key are inserted. The others are not, and their
+    /// `new[i]` is `false`.
     ///
     /// # Panics
     /// If `new` is not as long as `hashes`.
@@ -70,11 +70,12 @@ impl<S: Storage> QuotientFilter<S> {
         self.machine.run(CountBatch { filter: self, hashes, counts });
     }
 
-    /// Starts to fetch the block of a fingerprint's quotient, and the next one: in a full filter
-    /// chains are shifted into it.
+    /// Prefetches the block of a fingerprint's quotient and the next block, into which a full
+    /// filter shifts chains.
     ///
-    /// The number of cache lines changes from block to block, and a branch on it would be
-    /// mispredicted: so the maximum is fetched, the last line twice if there are fewer.
+    /// The number of cache lines differs from block to block, and a branch on it would be
+    /// mispredicted. So the maximum number is fetched; if a block has fewer lines, the last one is
+    /// fetched twice.
     #[inline(always)]
     pub(super) fn fetch(&self, layout: SlotLayout, fingerprint: u64) {
         let size = layout.block_bytes();
@@ -94,7 +95,7 @@ impl<S: Storage> QuotientFilter<S> {
         }
     }
 
-    /// Prefetches the block of a key that comes some keys after this one.
+    /// Prefetches the block of a key [`AHEAD`] keys after this one.
     #[inline(always)]
     fn fetch_after(&self, layout: SlotLayout, hashes: &[KeyHash], i: usize) {
         if let Some(&hash) = hashes.get(i + AHEAD) {
@@ -110,7 +111,7 @@ struct InsertBatch<'a> {
 }
 
 impl LayoutTask for InsertBatch<'_> {
-    /// The number of keys that were inserted, and why the next one was not.
+    /// The number of inserted keys, and the reason why the next key was not inserted.
     type Output = (usize, Option<Full>);
 
     #[inline(always)]

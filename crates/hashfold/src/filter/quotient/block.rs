@@ -5,14 +5,14 @@ use super::{
     layout::{BLOCK_SLOTS, ENDS, OCCUPIED, OFFSET, PLANES, SlotLayout},
 };
 
-/// The content of a slot: a remainder, and whether it is the last one of its chain.
+/// The content of a slot: a remainder, and whether the slot ends a chain.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SlotContent {
     pub(super) remainder: u64,
     pub(super) ends: bool,
 }
 
-/// The blocks of a filter. Nothing is assumed of the bytes but how many they are.
+/// The blocks of a filter. The bytes may be damaged; only their number is checked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotBlocks<'a> {
     pub(super) bytes: &'a [u8],
@@ -51,7 +51,7 @@ pub(super) struct SlotBlock<'a> {
     byte_planes: &'a [Plane],
 }
 
-/// Moves the bits under `moved` up by one; the highest one is zero, or falls out.
+/// Moves the bits under `moved` up by one; the highest one is 0 or is lost.
 #[inline(always)]
 fn shift_up(bits: u64, moved: u64) -> u64 {
     bits.wrapping_add(bits & moved)
@@ -84,7 +84,7 @@ impl SlotBlock<'_> {
         usize::from(u16::from_le_bytes([self.head[OFFSET], self.head[OFFSET + 1]]))
     }
 
-    /// Compares the remainders of all slots with one.
+    /// Compares the remainders of all slots with `remainder`.
     #[inline(always)]
     pub(super) fn compare<K: Kernel>(self, remainder: u64) -> Compared {
         let (mut less, mut equal) = (0, u64::MAX);
@@ -104,7 +104,7 @@ impl SlotBlock<'_> {
         Compared { less, equal }
     }
 
-    /// Finds the slots with this remainder: a bit for each slot.
+    /// Finds the slots with this remainder. Returns a bit per slot.
     #[inline(always)]
     pub(super) fn equal<K: Kernel>(self, remainder: u64) -> u64 {
         let mut equal = u64::MAX;
@@ -118,7 +118,7 @@ impl SlotBlock<'_> {
         equal
     }
 
-    /// The remainders of all slots.
+    /// Writes the remainders of all slots to `out`.
     #[inline(always)]
     pub(super) fn remainders<K: Kernel>(self, out: &mut [u64; BLOCK_SLOTS]) {
         let mut high = [0; BLOCK_SLOTS];
@@ -135,7 +135,7 @@ impl SlotBlock<'_> {
         }
     }
 
-    /// Returns the remainder in one slot.
+    /// Returns the remainder in a slot.
     #[inline(always)]
     pub(super) fn remainder(self, i: usize) -> u64 {
         let mut high = 0;
@@ -150,7 +150,7 @@ impl SlotBlock<'_> {
     }
 }
 
-/// A block of 64 slots, to be changed.
+/// A mutable block of 64 slots.
 #[derive(Debug)]
 pub(super) struct SlotBlockMut<'a> {
     head: &'a mut HeadBytes,
@@ -210,14 +210,14 @@ impl<'a> SlotBlockMut<'a> {
         }
     }
 
-    /// Moves the ends of the slots from `low` on up by one and sets whether a chain ends in `low`:
-    /// 0 or 1. Slot `high` is free, or the block's last, and what was in it is lost.
+    /// Moves the ends of the slots from `low` on up by one. Then sets the end of `low` to `end`, 0
+    /// or 1. Slot `high` is free, or the block's last slot, whose content is lost.
     #[inline(always)]
     pub(super) fn shift_ends_up(&mut self, low: usize, high: usize, end: u64) {
         self.set_ends(shift_up(self.block().ends(), mask(low, high)) | end << low);
     }
 
-    /// Moves the remainders from `low` on up by one, and puts one into `low`.
+    /// Moves the remainders from `low` on up by one, and writes `first` to `low`.
     #[inline(always)]
     pub(super) fn shift_remainders_up<K: Kernel>(
         &mut self,
@@ -237,8 +237,8 @@ impl<'a> SlotBlockMut<'a> {
         }
     }
 
-    /// Moves the slots after `low`, up to `high`, down by one and puts `last` in the highest;
-    /// returns what was in slot `low`.
+    /// Moves the slots after `low`, up to `high`, down by one, and writes `last` to slot `high`.
+    /// Returns the old content of slot `low`.
     #[inline(always)]
     pub(super) fn shift_down<K: Kernel>(
         &mut self,

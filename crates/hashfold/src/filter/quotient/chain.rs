@@ -1,9 +1,9 @@
 //! Searching: the chain of a quotient, a remainder in a chain, the end of a cluster.
 //!
-//! The chains of the occupied quotients lie in the order of the quotients, each from its own slot
-//! on or, where that is taken, from the first one after the chain before it. So the n-th occupied
-//! quotient of a block has the n-th of the ends that come after the block's offset. Damaged bytes
-//! lead to wrong answers here, never out of the blocks and never round in circles.
+//! The chains of the occupied quotients are in the order of the quotients. Each starts in its own
+//! slot or, if that slot is taken, in the first slot after the chain before it. So the n-th
+//! occupied quotient of a block has the n-th end after the block's offset. Damaged bytes lead to
+//! wrong answers, but never to accesses outside the blocks or to endless loops.
 
 use super::{
     block::{SlotBlock, SlotBlocks},
@@ -11,32 +11,33 @@ use super::{
     layout::{BLOCK_SLOTS, SHIFT_MAX},
 };
 
-/// The slots of one quotient: the first and the last.
+/// The first and the last slot of a quotient's chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChainSlots {
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
-/// The position of a remainder in its chain, or where it would be.
+/// The position at which a remainder is in its chain, or would be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InChain {
-    /// The first slot whose remainder is not less; one past the chain if there is none.
+    /// The first slot whose remainder is not less; the slot after the chain if there is none.
     pub(super) slot: usize,
-    /// Number of slots from there on with this remainder.
+    /// Number of slots with this remainder, from `slot` on.
     pub(super) copies: u64,
 }
 
 /// The position at which a remainder is inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InsertPosition {
-    /// Where the chain of its quotient starts, or would if it had one.
+    /// The first slot of the quotient's chain, or the slot in which a chain would start.
     pub(super) start: usize,
-    /// Before the first slot of the chain whose remainder is not less.
+    /// The slot before which the remainder belongs: the first slot of the chain whose remainder is
+    /// not less.
     pub(super) slot: usize,
-    /// Number of copies that are there.
+    /// Number of copies in the chain.
     pub(super) copies: u64,
-    /// Whether its quotient has a chain: 0 or 1.
+    /// 1 if the quotient has a chain, else 0.
     pub(super) is_occupied: u64,
 }
 
@@ -61,7 +62,7 @@ impl KernelTask for Copies<'_> {
     }
 }
 
-/// No chain takes more blocks than this, and none starts further away.
+/// Maximum number of blocks of a chain, and maximum distance of its start.
 const BLOCKS_MAX: usize = SHIFT_MAX / BLOCK_SLOTS + 4;
 
 /// Returns the bits below `i`, which is below 64.
@@ -70,21 +71,21 @@ fn below(i: usize) -> u64 {
     (1 << i) - 1
 }
 
-/// The chains of a block's own quotients, as far as they lie in it. All of its ends from the offset
-/// on are theirs.
+/// The chains of a block's own quotients, as far as they are in the block. All ends from the offset
+/// on belong to them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Own {
-    /// The quotients that have chains: a bit for each.
+    /// The quotients with chains: a bit per quotient.
     pub(super) occupied: u64,
     /// Bits of the slots in which chains end.
     ends: u64,
     /// Bits of the first slot after the chains of earlier blocks, and of the slots after the ends:
-    /// the n-th bit is the earliest slot in which the n-th chain may start.
+    /// the n-th bit is the earliest slot at which the n-th chain may start.
     starts: u64,
 }
 
 impl Own {
-    /// `None` if earlier blocks' chains take all of the block.
+    /// Returns the block's own chains; `None` if chains of earlier blocks fill the block.
     #[inline(always)]
     pub(super) fn of(block: SlotBlock<'_>) -> Option<Own> {
         let offset = block.offset();
@@ -95,8 +96,8 @@ impl Own {
         Some(Own { occupied: block.occupied(), ends, starts: ends << 1 | 1 << offset })
     }
 
-    /// Returns where the chain of the i-th quotient starts, or would start: the bit of the slot, or
-    /// 0 if it is in a later block.
+    /// Returns the bit of the slot at which the chain of the i-th quotient starts, or would start;
+    /// 0 if the slot is in a later block.
     #[inline(always)]
     pub(super) fn start<K: Kernel>(self, i: usize) -> u64 {
         match K::select(self.starts, (self.occupied & below(i)).count_ones()) {
@@ -105,7 +106,7 @@ impl Own {
         }
     }
 
-    /// Returns the slots of the chain that starts there, as far as they are in the block.
+    /// Returns the bits of the chain that starts at `start`, as far as it is in the block.
     #[inline(always)]
     pub(super) fn chain(self, start: u64) -> u64 {
         let from_start = start.wrapping_neg();
@@ -113,17 +114,17 @@ impl Own {
         (later ^ later.wrapping_sub(1)) & from_start
     }
 
-    /// Returns the first slot from `from` on that is free; 64 if none of them is.
+    /// Returns the first free slot from `from` on; 64 if there is none.
     #[inline(always)]
     pub(super) fn free_slot<K: Kernel>(self, from: usize) -> usize {
         K::gap(self.starts, self.occupied, from)
     }
 
-    /// Returns the first slot from `from` on that no chain of an earlier quotient reaches, a free
-    /// one or the own one of a quotient; 64 if there is none.
+    /// Returns the first slot from `from` on that no chain of an earlier quotient reaches: a free
+    /// slot, or the home slot of its quotient. 64 if there is none.
     #[inline(always)]
     pub(super) fn unshifted_slot<K: Kernel>(self, from: usize) -> usize {
-        // As if each quotient's own slot were the next one.
+        // Works as if the home slot of each quotient were the next slot.
         K::gap(self.starts, self.occupied << 1, from)
     }
 }
@@ -135,7 +136,7 @@ impl SlotBlocks<'_> {
         K::call(Copies { blocks: self, quotient, remainder })
     }
 
-    /// Whether the filter has this fingerprint.
+    /// Whether the filter contains this fingerprint.
     #[inline(always)]
     pub(super) fn contains<K: Kernel>(self, fingerprint: u64) -> bool {
         let quotient = self.layout.quotient(fingerprint);
@@ -155,7 +156,7 @@ impl SlotBlocks<'_> {
         K::call(Copies { blocks: self, quotient, remainder }) > 0
     }
 
-    /// Returns where a remainder goes. The blocks must be whole.
+    /// Returns the position at which to insert a remainder. The blocks must not be damaged.
     #[inline(always)]
     pub(super) fn place<K: Kernel>(self, quotient: usize, remainder: u64) -> InsertPosition {
         const WHOLE: &str = "chains are whole";
@@ -170,7 +171,7 @@ impl SlotBlocks<'_> {
         InsertPosition { start: chain.start, slot, copies, is_occupied }
     }
 
-    /// Returns the chain of a quotient that is occupied. `None` only if the bytes are damaged.
+    /// Returns the chain of an occupied quotient. `None` only if the bytes are damaged.
     #[inline(always)]
     pub(super) fn chain<K: Kernel>(self, quotient: usize) -> Option<ChainSlots> {
         let start = self.chain_start::<K>(quotient)?;
@@ -178,8 +179,8 @@ impl SlotBlocks<'_> {
         Some(ChainSlots { start, end })
     }
 
-    /// Returns where the chain of a quotient starts, or would if it were occupied. `None` only if
-    /// the bytes are damaged.
+    /// Returns the slot at which the chain of a quotient starts, or would start. `None` only if the
+    /// bytes are damaged.
     #[inline(always)]
     pub(super) fn chain_start<K: Kernel>(self, quotient: usize) -> Option<usize> {
         let (index, i) = (quotient / BLOCK_SLOTS, quotient % BLOCK_SLOTS);
@@ -193,7 +194,7 @@ impl SlotBlocks<'_> {
         Some(start.max(quotient))
     }
 
-    /// Returns the slot of the end with `rank` ends before it, counted from slot `from`. `rank` is
+    /// Returns the slot of the `rank`-th end, counted from 0 and from slot `from` on. `rank` is
     /// below 64.
     #[inline(always)]
     fn nth_end<K: Kernel>(self, from: usize, mut rank: u32) -> Option<usize> {
@@ -210,7 +211,7 @@ impl SlotBlocks<'_> {
         None
     }
 
-    /// Looks for a remainder in a chain.
+    /// Searches for a remainder in a chain.
     #[inline(always)]
     pub(super) fn find<K: Kernel>(self, chain: ChainSlots, remainder: u64) -> InChain {
         let (first, last) = (chain.start / BLOCK_SLOTS, chain.end / BLOCK_SLOTS);
@@ -226,20 +227,20 @@ impl SlotBlocks<'_> {
         InChain { slot, copies }
     }
 
-    /// Returns the first slot from `slot` on that is free. `None` if there is none.
+    /// Returns the first free slot from `slot` on. `None` if there is none.
     #[inline(always)]
     pub(super) fn free_slot<K: Kernel>(self, slot: usize) -> Option<usize> {
         self.first_slot(slot, Own::free_slot::<K>)
     }
 
     /// Returns the first slot from `slot` on that no chain of an earlier quotient reaches: a free
-    /// one, or the own one of a quotient. `None` if there is none.
+    /// slot, or the home slot of its quotient. `None` if there is none.
     #[inline(always)]
     pub(super) fn unshifted_slot<K: Kernel>(self, slot: usize) -> Option<usize> {
         self.first_slot(slot, Own::unshifted_slot::<K>)
     }
 
-    /// Returns the first slot, from `slot` on, that `in_block` finds.
+    /// Returns the first slot from `slot` on that `in_block` finds.
     #[inline(always)]
     fn first_slot(self, slot: usize, in_block: impl Fn(Own, usize) -> usize) -> Option<usize> {
         let mut from = slot % BLOCK_SLOTS;

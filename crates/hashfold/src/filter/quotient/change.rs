@@ -8,7 +8,7 @@ use super::{
 };
 use std::{mem, ops::RangeInclusive};
 
-/// The blocks of a filter, to be changed: what this library wrote, not bytes from outside.
+/// The blocks of a filter in memory, to be changed. Their bytes are valid.
 #[derive(Debug)]
 pub(super) struct SlotBlocksMut<'a> {
     pub(super) bytes: &'a mut [u8],
@@ -18,15 +18,15 @@ pub(super) struct SlotBlocksMut<'a> {
 /// The result of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inserted {
-    /// The remainder took a slot beside this number of copies.
+    /// The remainder was inserted beside this number of copies.
     Beside(u64),
-    /// The maximum of copies is present: nothing changed.
+    /// The maximum number of copies is present; nothing changed.
     Enough,
-    /// The cluster would become too long: nothing changed.
+    /// The cluster would become too long; nothing changed.
     NoRoom,
 }
 
-/// Returns the part of the slots from `first` to `last` that lies in a block.
+/// Returns the slots from `first` to `last` that are in a block.
 #[inline(always)]
 fn part(index: usize, first: usize, last: usize) -> (usize, usize) {
     let low = if index == first / BLOCK_SLOTS { first % BLOCK_SLOTS } else { 0 };
@@ -52,11 +52,11 @@ impl KernelTask for InsertAcross<'_> {
 }
 
 impl SlotBlockMut<'_> {
-    /// Inserts a remainder under the i-th quotient, if no other block is involved: there is a free
-    /// slot at or after the home slot, so the whole chain is in this block.
+    /// Inserts a remainder under the i-th quotient if no other block is involved. In that case, a
+    /// slot at or after the home slot is free, and the whole chain is in this block.
     ///
-    /// There is no branch on whether the quotient is occupied: that is random, and would be
-    /// mispredicted half of the time.
+    /// There is no branch on whether the quotient is occupied: it would be mispredicted half of the
+    /// time.
     #[inline(always)]
     fn insert<K: Kernel>(&mut self, i: usize, remainder: u64, copies_max: u64) -> Option<Inserted> {
         let own = Own::of(self.block())?;
@@ -112,7 +112,7 @@ impl SlotBlocksMut<'_> {
         within.unwrap_or_else(|| K::call(InsertAcross { blocks, quotient, remainder, copies_max }))
     }
 
-    /// Inserts a remainder where slots of more than one block move.
+    /// Inserts a remainder if slots of several blocks move.
     #[inline(always)]
     fn insert_across<K: Kernel>(
         &mut self,
@@ -140,7 +140,7 @@ impl SlotBlocksMut<'_> {
         Inserted::Beside(place.copies)
     }
 
-    /// Moves the ends of slots up by one, over the last slot, which is free, and sets the end of
+    /// Moves the ends of slots up by one, over the last slot, which is free. Then sets the end of
     /// the first slot.
     #[inline(always)]
     fn shift_ends_up(&mut self, slots: RangeInclusive<usize>, mut end: u64) {
@@ -153,7 +153,8 @@ impl SlotBlocksMut<'_> {
         }
     }
 
-    /// Moves remainders up by one, over the free slot at the end, and writes one to the first slot.
+    /// Moves remainders up by one, over the last slot, which is free. Then writes `remainder` to
+    /// the first slot.
     #[inline(always)]
     fn shift_remainders_up<K: Kernel>(&mut self, slots: RangeInclusive<usize>, mut remainder: u64) {
         let (first, last) = slots.into_inner();
@@ -166,7 +167,7 @@ impl SlotBlocksMut<'_> {
         }
     }
 
-    /// Takes out one copy of a remainder. Returns how many there were.
+    /// Removes one copy of a remainder. Returns the number of copies before.
     #[inline(always)]
     pub(super) fn remove<K: Kernel>(&mut self, quotient: usize, remainder: u64) -> u64 {
         const SOUND: &str = "chains are whole";
@@ -209,7 +210,7 @@ impl SlotBlocksMut<'_> {
         self.block(index).set_occupied(occupied ^ 1 << (quotient % BLOCK_SLOTS));
     }
 
-    /// Sets whether a chain ends in this slot: 0 or 1.
+    /// Sets the end bit of a slot: 0 or 1.
     #[inline(always)]
     fn set_end(&mut self, slot: usize, end: u64) {
         let (index, i) = (slot / BLOCK_SLOTS, slot % BLOCK_SLOTS);

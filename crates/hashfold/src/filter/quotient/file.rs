@@ -36,13 +36,13 @@ use crate::{
 };
 use std::{path::Path, sync::Arc};
 
-/// The second section starts at a multiple of this, in bytes.
+/// Alignment of the second section, in bytes.
 const SECTION_ALIGNMENT: usize = 64;
 
 impl<S: Storage> QuotientFilter<S> {
     /// Writes the filter to a file, atomically: a crash leaves either the old file or the new one.
-    /// The new file is first written under a name with the suffix `.new`. `id` is any number of the
-    /// caller's, which [`QuotientFilter::open`] returns.
+    /// The new file is first written under a name with the suffix `.new`. `id` is a number of the
+    /// caller's choice, which [`QuotientView::id`] returns.
     pub fn save(&self, disk: &dyn Disk, path: &Path, id: u64) -> Result<()> {
         replace_file(disk, path, |file| self.write(file, id))
     }
@@ -93,7 +93,7 @@ impl<S: Storage> QuotientFilter<S> {
 }
 
 impl QuotientFilter {
-    /// Reads a filter from a file and checks all of it. Returns the filter and the file's id.
+    /// Reads a filter from a file and checks the whole file. Returns the filter and the file's id.
     pub fn read(disk: &dyn Disk, path: &Path, access: Access) -> Result<(QuotientFilter, u64)> {
         let view = QuotientView::open(disk, path, access)?;
         Ok((view.to_memory()?, view.id()))
@@ -101,9 +101,9 @@ impl QuotientFilter {
 }
 
 impl QuotientView {
-    /// Opens a filter in a file without reading all of it: with [`Access::Mapped`] only the pages
-    /// that lookups touch are read. Lookups check nothing, so damage may lead to wrong answers, but
-    /// to no panic; [`QuotientView::verify`] checks the file.
+    /// Opens a filter in a file without reading the whole file: with [`Access::Mapped`] only the
+    /// pages that lookups touch are read. Lookups check nothing, so damage may lead to wrong
+    /// answers, but not to panics; [`QuotientView::verify`] checks the file.
     pub fn open(disk: &dyn Disk, path: &Path, access: Access) -> Result<QuotientView> {
         let file = disk.open(path, access)?;
         let header = Header::read(file.as_ref(), FileKind::Quotient)?;
@@ -123,7 +123,7 @@ impl QuotientView {
     }
 }
 
-/// The fields of header and footer.
+/// The fields of the header and the footer.
 struct FileFields {
     universe: Universe,
     layout: SlotLayout,

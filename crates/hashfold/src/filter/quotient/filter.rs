@@ -1,4 +1,4 @@
-//! `QuotientFilter`: one key at a time, and its properties.
+//! `QuotientFilter`: operations on one key, and properties.
 
 use super::{
     block::SlotBlocks,
@@ -17,13 +17,14 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// Copies of one fingerprint that a multiset keeps in slots; the rest is counted beside them.
+/// Maximum number of copies of a fingerprint in slots of a multiset; further copies are counted
+/// separately.
 pub(super) const COPIES_MAX: u64 = 4;
 
 /// A set or multiset of keys in RAM, with false positives at a chosen rate and no false negatives.
 ///
-/// Keys are passed as hashes under the filter's seed. A call that takes a batch of them is several
-/// times as fast as one call for each key, because memory is fetched ahead.
+/// Keys are passed as hashes with the filter's seed. A call with a batch of keys is several times
+/// as fast as one call per key, because memory is prefetched.
 ///
 /// ```
 /// use hashfold::{KeyHash, Seed};
@@ -50,7 +51,7 @@ pub struct QuotientFilter<S = Memory> {
     pub(super) storage: S,
 }
 
-/// A quotient filter in a file, for lookups without reading all of it first. It cannot be changed;
+/// A quotient filter in a file, for lookups without reading the whole file first. It is immutable;
 /// [`QuotientFilter::to_memory`] makes a copy in RAM.
 pub type QuotientView = QuotientFilter<InFile>;
 
@@ -65,27 +66,27 @@ pub(super) struct Rules {
 /// The number of keys and of full slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Usage {
-    /// Keys, each as often as it was inserted.
+    /// Number of keys; each counts once per insertion.
     pub(super) items: u64,
-    /// Different fingerprints.
+    /// Number of different fingerprints.
     pub(super) distinct: u64,
-    /// Full slots.
+    /// Number of full slots.
     pub(super) slots: u64,
-    /// Slots that may be full.
+    /// Maximum number of full slots.
     pub(super) slots_max: u64,
 }
 
-/// There is no room for a fingerprint.
+/// The reason why a fingerprint cannot be inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
-    /// All slots that may be full are full.
+    /// The maximum number of slots is full.
     Slots,
-    /// The fingerprint's cluster would become too long, which happens only with hashes that are not
+    /// The fingerprint's cluster would become too long. Happens only with hashes that are not
     /// random.
     Cluster,
 }
 
-/// Whether a fingerprint is new, if there was room for it.
+/// Whether a fingerprint is new, or the reason why it was not inserted.
 pub(super) type Insertion = std::result::Result<bool, Full>;
 
 impl QuotientFilter {
@@ -110,12 +111,12 @@ impl QuotientFilter {
         })
     }
 
-    /// Inserts a key. Returns whether its fingerprint is new: if not, the key, or another one
-    /// with the same fingerprint, was there.
+    /// Inserts a key. Returns whether its fingerprint is new. If it is not, this key or another key
+    /// with the same fingerprint was present.
     ///
     /// # Errors
-    /// `Full` if the filter is full and cannot grow; `Limit` if tens of thousands of hashes are next
-    /// to each other, which random ones never are. Nothing changes then.
+    /// `Full` if the filter is full and cannot grow; `Limit` if tens of thousands of hashes are
+    /// adjacent, which random hashes never are. After an error, the filter is unchanged.
     pub fn insert(&mut self, hash: KeyHash) -> Result<bool> {
         let (fingerprint, machine) = (self.universe.fingerprint(hash), self.machine);
         loop {
@@ -128,10 +129,10 @@ impl QuotientFilter {
     }
 
     /// Removes a key from a set, or one copy of it from a multiset. Returns whether its fingerprint
-    /// was there.
+    /// was present.
     ///
     /// Keys with the same fingerprint cannot be told apart: removing a key that was never inserted
-    /// may remove another one, at the false-positive rate. Remove only keys that were inserted.
+    /// may remove another key, at the false-positive rate. Remove only keys that were inserted.
     pub fn remove(&mut self, hash: KeyHash) -> bool {
         let fingerprint = self.universe.fingerprint(hash);
         self.machine.run(Remove { filter: self, fingerprint })
@@ -209,14 +210,14 @@ impl QuotientFilter {
         copies > 0
     }
 
-    /// Counts a copy that takes no slot.
+    /// Counts a copy that is not in a slot.
     #[cold]
     fn count_more(&mut self, fingerprint: u64) {
         *self.storage.more.entry(fingerprint).or_insert(0) += 1;
         self.counts.items += 1;
     }
 
-    /// Removes a copy that takes no slot, if there is one.
+    /// Removes a copy that is not in a slot, if there is one.
     #[cold]
     fn remove_more(&mut self, fingerprint: u64) -> bool {
         let Some(more) = self.storage.more.get_mut(&fingerprint) else { return false };
@@ -228,7 +229,7 @@ impl QuotientFilter {
         true
     }
 
-    /// Grows if that is what to do when there is no room.
+    /// Grows the filter if it is full and may grow.
     #[cold]
     pub(super) fn make_room(&mut self, full: Full) -> Result<()> {
         match (full, self.rules.growth) {
@@ -238,7 +239,7 @@ impl QuotientFilter {
         }
     }
 
-    /// Returns the error of a filter that is full.
+    /// Returns the error of a full filter.
     pub(super) fn too_many(&self) -> Error {
         ErrorKind::Full { slots_max: self.counts.slots_max }.into()
     }
@@ -251,7 +252,7 @@ pub(super) fn overfull() -> Error {
     ErrorKind::Limit { what, limit, got: limit + 1 }.into()
 }
 
-/// Zeros for the blocks of a filter.
+/// Returns zeroed memory for the blocks of a filter.
 pub(super) fn memory(layout: SlotLayout) -> Result<Buffer> {
     Buffer::for_random_access(layout.bytes()).map_err(|error| {
         let expected = format!("what fits in memory ({error})");
@@ -323,8 +324,8 @@ impl<S: Storage> QuotientFilter<S> {
         self.rules.seed
     }
 
-    /// Returns the number of keys; in a multiset a key counts each time that it was inserted. Keys
-    /// of a set that share a fingerprint count once.
+    /// Returns the number of keys. In a multiset, a key counts once per insertion. In a set, keys
+    /// with the same fingerprint count once.
     pub fn len(&self) -> u64 {
         self.counts.items
     }
@@ -340,7 +341,7 @@ impl<S: Storage> QuotientFilter<S> {
     }
 
     /// Returns the maximum number of full slots. A fingerprint of a set takes one slot; in a
-    /// multiset each copy takes one, up to four of one fingerprint.
+    /// multiset, each copy takes one slot, up to four per fingerprint.
     pub fn capacity(&self) -> u64 {
         self.counts.slots_max
     }
@@ -355,7 +356,7 @@ impl<S: Storage> QuotientFilter<S> {
         self.layout.remainder_bits
     }
 
-    /// Returns the part of the slots that is full: 0 to 0.95.
+    /// Returns the fraction of full slots: 0 to 0.95.
     pub fn load(&self) -> f64 {
         self.counts.slots as f64 / self.slots() as f64
     }
@@ -370,8 +371,8 @@ impl<S: Storage> QuotientFilter<S> {
         self.bytes() as f64 * 8.0 / self.counts.items as f64
     }
 
-    /// Returns the false-positive rate of the filter as it is now, 0 to 1: the part of the universe
-    /// that is in the filter.
+    /// Returns the current false-positive rate, 0 to 1: the fraction of all possible fingerprints
+    /// that are in the filter.
     pub fn false_positive_rate(&self) -> f64 {
         self.counts.distinct as f64 / self.universe.size() as f64
     }

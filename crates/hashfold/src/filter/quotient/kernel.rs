@@ -1,11 +1,11 @@
-//! The operations on a block that have their own machine instructions: portable, with AVX2 and with
-//! AVX-512, and the choice between them.
+//! The operations on a block that profit from special machine instructions: portable, with AVX2 and
+//! with AVX-512, and the choice between them.
 
 use super::layout::{BLOCK_SLOTS, SlotLayout};
 #[cfg(target_arch = "x86_64")]
 use crate::filter::machine::Wide;
 
-/// A plane of a block: a byte of each of its slots.
+/// A byte plane of a block: one byte per slot.
 pub(super) type Plane = [u8; BLOCK_SLOTS];
 
 /// Returns the bits from `low` to `high`, both included and below 64.
@@ -14,7 +14,7 @@ pub(super) fn mask(low: usize, high: usize) -> u64 {
     (u64::MAX << low) & (u64::MAX >> (BLOCK_SLOTS - 1 - high))
 }
 
-/// The result of comparing slots with a remainder: a bit for each slot.
+/// The result of comparing slots with a remainder: a bit per slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Compared {
     pub(super) less: u64,
@@ -26,16 +26,16 @@ pub(super) trait Kernel {
     /// Whether [`ForLayout`] is worth the size of its code.
     const FOR_LAYOUTS: bool;
 
-    /// Runs a task in a function of its own, so that rare code takes no registers from the rest.
+    /// Runs a task in a separate function, so that rare code takes no registers from the rest.
     fn call<T: KernelTask>(task: T) -> T::Output;
 
-    /// Returns the bit of `word` with `rank` bits below it, alone; 0 if there is none. `rank` is
+    /// Returns only the bit of `word` with `rank` bits below it; 0 if there is none. `rank` is
     /// below 64.
     fn select(word: u64, rank: u32) -> u64;
 
-    /// Returns the first place from `from` on that lies between a bit of `starts` and the bit of
-    /// `stops` with the same rank: at or after the former, before the latter. If `stops` has no
-    /// more bits, the end, 64, is the stop. Returns 64 if there is no such place.
+    /// Returns the first position from `from` on that lies between a bit of `starts` and the bit of
+    /// `stops` with the same rank: at or after the start, before the stop. If `stops` has no more
+    /// bits, the stop is 64. Returns 64 if there is no such position.
     #[inline(always)]
     fn gap(starts: u64, stops: u64, from: usize) -> usize {
         let mut place = from;
@@ -51,13 +51,13 @@ pub(super) trait Kernel {
         BLOCK_SLOTS
     }
 
-    /// Compares 64 bytes with one.
+    /// Compares 64 bytes with `with`.
     fn compare(bytes: &Plane, with: u8) -> Compared;
 
     /// Returns bit `bit` of each of 64 bytes.
     fn gather(bytes: &Plane, bit: u32) -> u64;
 
-    /// Sets bit `bit`, which is 0 in all bytes, in the bytes whose bit of `bits` is set.
+    /// Sets bit `bit` in the bytes whose bit in `bits` is set. The bit must be 0 in all bytes.
     fn scatter(bits: u64, bit: u32, bytes: &mut Plane);
 
     /// Moves the bytes from `low` on up by one, over the byte at `high`, and writes `first` to
@@ -69,29 +69,30 @@ pub(super) trait Kernel {
     fn shift_down(bytes: &mut Plane, low: usize, high: usize, last: u8);
 }
 
-/// Work that is compiled once for each kernel.
+/// A task that is compiled once for each kernel.
 pub(super) trait KernelTask {
     type Output;
 
-    /// Does the work. Must always be inlined, so that it is compiled with its kernel's instructions.
+    /// Runs the task. Must always be inlined, so that it is compiled with its kernel's
+    /// instructions.
     fn run<K: Kernel>(self) -> Self::Output;
 }
 
-/// Work on blocks of one layout.
+/// A task on blocks of one layout.
 pub(super) trait LayoutTask {
     type Output;
 
     /// Returns the layout of the blocks.
     fn layout(&self) -> SlotLayout;
 
-    /// Does the work with that layout. Must always be inlined.
+    /// Runs the task with that layout. Must always be inlined.
     fn run<K: Kernel>(self, layout: SlotLayout) -> Self::Output;
 }
 
-/// Work that is compiled once more for each of the usual layouts, which give one error in 70 to one
-/// in 70 000 keys. Where the number of planes is a constant an operation takes a quarter fewer
-/// instructions; and the fewer they are, the more operations after it does the processor begin
-/// while it waits for memory.
+/// A task that is compiled separately for each of the usual layouts, whose false-positive rates are
+/// 1 in 70 to 1 in 70,000. With a constant number of planes, an operation takes a quarter fewer
+/// instructions. With fewer instructions, the processor begins more operations while it waits for
+/// memory.
 pub(super) struct ForLayout<T>(pub(super) T);
 
 impl<T: LayoutTask> KernelTask for ForLayout<T> {
@@ -119,7 +120,7 @@ impl<T: LayoutTask> KernelTask for ForLayout<T> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Processor(Level);
 
-/// Private, so that a machine is what the processor was asked for.
+/// A private type, so that only the detection makes a `Processor`.
 #[derive(Clone, Copy, Debug)]
 enum Level {
     Portable,
@@ -130,7 +131,7 @@ enum Level {
 }
 
 impl Processor {
-    /// Returns all that can run, the best one last.
+    /// Returns all kernels that the processor can run, the fastest last.
     pub(super) fn all() -> Vec<Processor> {
         let mut all = vec![Processor(Level::Portable)];
         #[cfg(target_arch = "x86_64")]
@@ -162,7 +163,7 @@ impl Processor {
     }
 }
 
-/// Runs everywhere.
+/// The kernel without special instructions.
 pub(super) struct Portable;
 
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
@@ -177,10 +178,10 @@ fn ones_up_to_each_byte(word: u64) -> u64 {
     eights.wrapping_mul(LOW_BITS)
 }
 
-/// Returns the lowest bits of eight bytes, which have no other bits, as one byte.
+/// Returns the lowest bits of eight bytes as one byte. Their other bits must be 0.
 #[inline(always)]
 fn gather_low_bits(word: u64) -> u64 {
-    // Bit 8 i moves to bit 56 + i; no two bits meet on the way.
+    // Bit 8 i moves to bit 56 + i; no two bits collide on the way.
     word.wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
 
@@ -195,7 +196,7 @@ impl Kernel for Portable {
     #[inline(always)]
     fn select(word: u64, rank: u32) -> u64 {
         let sums = ones_up_to_each_byte(word);
-        // In the sums, the bytes before the one that is looked for are at most `rank`.
+        // In the sums, the bytes before the wanted one are at most `rank`.
         let whole = ((u64::from(rank) * LOW_BITS) | HIGH_BITS) - sums;
         let before = 8 * (whole & HIGH_BITS).count_ones();
         if before == 64 {
@@ -217,7 +218,8 @@ impl Kernel for Portable {
         let mut compared = Compared { less: 0, equal: 0 };
         for (i, word) in words.iter().enumerate() {
             let word = u64::from_le_bytes(*word);
-            // Of the low seven bits the high bit says whether they are no less; none borrows.
+            // The high bit of each byte says whether its low seven bits are no less; no byte
+            // borrows from another.
             let no_less = (word | HIGH_BITS) - (with & !HIGH_BITS);
             let less = (!word & with) | (!(word ^ with) & !no_less);
             let differ = word ^ with;
@@ -270,14 +272,14 @@ mod x86 {
         _mm512_max_epu8, _mm512_set1_epi8, _mm512_storeu_si512, _pdep_u64,
     };
 
-    /// With AVX2, BMI1, BMI2, LZCNT and POPCNT. Only `Processor` knows where it may run.
+    /// The kernel with AVX2, BMI1, BMI2, LZCNT and POPCNT. Only `Processor` knows where it may run.
     pub(super) struct V3;
 
     #[inline(always)]
     fn load(bytes: &Plane) -> [__m256i; 2] {
         let start = bytes.as_ptr().cast::<__m256i>();
-        // SAFETY: the two loads are of the two halves of 64 bytes; the instruction is there, as
-        // the type V3 promises, whose methods are the only callers.
+        // SAFETY: the two loads read the two halves of 64 bytes. The type V3, whose methods are the
+        // only callers, promises the instruction.
         unsafe { [_mm256_loadu_si256(start), _mm256_loadu_si256(start.add(1))] }
     }
 
@@ -286,8 +288,8 @@ mod x86 {
     fn replace(out: &mut Plane, bytes: [__m256i; 2], others: [__m256i; 2], places: u64) {
         let start = out.as_mut_ptr().cast::<__m256i>();
         for i in 0..2 {
-            // SAFETY: the two stores are of the two halves of 64 bytes; the instructions are
-            // there, as the type V3 promises, whose methods are the only callers.
+            // SAFETY: the two stores write the two halves of 64 bytes. The type V3, whose methods
+            // are the only callers, promises the instructions.
             unsafe {
                 let word = _mm256_set1_epi32((places >> (32 * i)) as i32);
                 // Byte j of the half gets the byte of the word with its bit, then the bit.
@@ -316,26 +318,26 @@ mod x86 {
             fn compiled<T: KernelTask>(task: T) -> T::Output {
                 task.run::<V3>()
             }
-            // SAFETY: the instructions are there, as the type promises.
+            // SAFETY: the type promises the instructions.
             unsafe { compiled(task) }
         }
 
         #[inline(always)]
         fn select(word: u64, rank: u32) -> u64 {
-            // SAFETY: the instruction is there, as the type promises.
+            // SAFETY: the type promises the instruction.
             unsafe { _pdep_u64(1 << rank, word) }
         }
 
         #[inline(always)]
         fn compare(bytes: &Plane, with: u8) -> Compared {
             let [low, high] = load(bytes);
-            // SAFETY: the instructions are there, as the type promises.
+            // SAFETY: the type promises the instructions.
             unsafe {
                 let with = _mm256_set1_epi8(with as i8);
                 let mask = |bytes| u64::from(_mm256_movemask_epi8(bytes) as u32);
                 let equal = [_mm256_cmpeq_epi8(low, with), _mm256_cmpeq_epi8(high, with)];
                 let equal = mask(equal[0]) | mask(equal[1]) << 32;
-                // Those that are the smaller one of the two.
+                // Selects the bytes that are the smaller of the two.
                 let least = |half| _mm256_cmpeq_epi8(_mm256_min_epu8(half, with), half);
                 let no_more = mask(least(low)) | mask(least(high)) << 32;
                 Compared { less: no_more & !equal, equal }
@@ -345,9 +347,10 @@ mod x86 {
         #[inline(always)]
         fn gather(bytes: &Plane, bit: u32) -> u64 {
             let [low, high] = load(bytes);
-            // SAFETY: the instructions are there, as the type promises.
+            // SAFETY: the type promises the instructions.
             unsafe {
-                // The bit becomes the highest of its byte, whose own bits go to the next one.
+                // The bit becomes the highest bit of its byte; the higher bits move to the next
+                // byte and are ignored.
                 let count = _mm_cvtsi32_si128(7 - bit as i32);
                 let mask =
                     |half| u64::from(_mm256_movemask_epi8(_mm256_sll_epi16(half, count)) as u32);
@@ -358,7 +361,7 @@ mod x86 {
         #[inline(always)]
         fn scatter(bits: u64, bit: u32, bytes: &mut Plane) {
             let halves = load(bytes);
-            // SAFETY: the instructions are there, as the type promises.
+            // SAFETY: the type promises the instructions.
             let set = unsafe {
                 let value = _mm256_set1_epi8((1_u8 << bit) as i8);
                 halves.map(|half| _mm256_or_si256(half, value))
@@ -369,7 +372,7 @@ mod x86 {
         #[inline(always)]
         fn shift_up(bytes: &mut Plane, low: usize, high: usize, first: u8) {
             let halves = load(bytes);
-            // SAFETY: the instructions are there, as the type promises.
+            // SAFETY: the type promises the instructions.
             let below = unsafe {
                 let before = [
                     _mm256_permute2x128_si256::<0x08>(halves[0], halves[0]),
@@ -387,7 +390,7 @@ mod x86 {
         #[inline(always)]
         fn shift_down(bytes: &mut Plane, low: usize, high: usize, last: u8) {
             let halves = load(bytes);
-            // SAFETY: the instructions are there, as the type promises.
+            // SAFETY: the type promises the instructions.
             let above = unsafe {
                 let after = [
                     _mm256_permute2x128_si256::<0x21>(halves[0], halves[1]),
@@ -403,11 +406,11 @@ mod x86 {
         }
     }
 
-    /// With what [`Wide`](super::Wide) stands for, besides what V3 has. Only `Processor` knows where
-    /// it may run.
+    /// The kernel with the instructions of V3 and of [`Wide`](super::Wide). Only `Processor` knows
+    /// where it may run.
     pub(super) struct V4;
 
-    /// The numbers of 64 bytes, those of the bytes below them and above them.
+    /// The numbers 0 to 63; the next constants are the numbers of the bytes below and above.
     const NUMBERS: Plane = numbers_from(0);
     const BELOW: Plane = numbers_from(BLOCK_SLOTS - 1);
     const ABOVE: Plane = numbers_from(1);
@@ -426,8 +429,8 @@ mod x86 {
     /// then the byte of the bit `one` by `new`.
     #[inline(always)]
     fn replace_from(from: &Plane, bytes: &mut Plane, places: u64, new: u8, one: u64) {
-        // SAFETY: 64 bytes are read of, and written to, arrays of that size; the instructions are
-        // there, as the type V4 promises, whose methods are the only callers.
+        // SAFETY: the reads and the writes are within arrays of 64 bytes. The type V4, whose
+        // methods are the only callers, promises the instructions.
         unsafe {
             let before = _mm512_loadu_si512(bytes.as_ptr().cast());
             let from = _mm512_loadu_si512(from.as_ptr().cast());
@@ -449,7 +452,7 @@ mod x86 {
             fn compiled<T: KernelTask>(task: T) -> T::Output {
                 task.run::<V4>()
             }
-            // SAFETY: the instructions are there, as the type promises.
+            // SAFETY: the type promises the instructions.
             unsafe { compiled(task) }
         }
 
@@ -460,12 +463,11 @@ mod x86 {
 
         #[inline(always)]
         fn gap(starts: u64, stops: u64, from: usize) -> usize {
-            // SAFETY: the instructions are there, as the type promises; 64 bytes are read of arrays
-            // of that size.
+            // SAFETY: the type promises the instructions. The reads are within arrays of 64 bytes.
             unsafe {
                 let numbers = _mm512_loadu_si512(NUMBERS.as_ptr().cast());
                 let none = _mm512_set1_epi8(BLOCK_SLOTS as i8);
-                // Byte n is the place of the n-th bit.
+                // Byte n is the position of the n-th bit.
                 let starts_at = _mm512_mask_compress_epi8(none, starts, numbers);
                 let stops_at = _mm512_mask_compress_epi8(none, stops, numbers);
                 let first = _mm512_max_epu8(starts_at, _mm512_set1_epi8(from as i8));
@@ -477,8 +479,7 @@ mod x86 {
 
         #[inline(always)]
         fn compare(bytes: &Plane, with: u8) -> Compared {
-            // SAFETY: the instructions are there, as the type promises; 64 bytes are read of an
-            // array of that size.
+            // SAFETY: the type promises the instructions. The read is within an array of 64 bytes.
             unsafe {
                 let bytes = _mm512_loadu_si512(bytes.as_ptr().cast());
                 let with = _mm512_set1_epi8(with as i8);
@@ -515,12 +516,12 @@ mod x86 {
 mod tests {
     use super::*;
 
-    /// All operations of one kernel on one input.
+    /// The results of all operations of one kernel on one input.
     type Results = (Vec<u64>, Vec<usize>, Vec<Compared>, Vec<u64>, Vec<Plane>);
 
     struct All(u64, u64, Plane);
 
-    /// Ranges of a block: from the lowest to the highest slot.
+    /// Returns all ranges of a block: the lowest and the highest slot.
     fn stretches() -> impl Iterator<Item = (usize, usize)> {
         const EDGES: [usize; 7] = [0, 1, 30, 31, 32, 33, 63];
         let pairs = EDGES.iter().flat_map(|&low| EDGES.map(|high| (low, high)));

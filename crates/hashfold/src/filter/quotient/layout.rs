@@ -34,7 +34,7 @@ pub(super) const OFFSET: usize = ENDS + size_of::<u64>();
 pub(super) const PLANES: usize = OFFSET + size_of::<u16>();
 const _: () = assert!(PLANES == 18);
 
-/// The shape of a filter.
+/// The number and the size of a filter's slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SlotLayout {
     /// Number of blocks with quotients.
@@ -77,7 +77,7 @@ impl SlotLayout {
         PLANES + 8 * self.bit_planes() + BLOCK_SLOTS * self.byte_planes()
     }
 
-    /// Blocks with quotients, and those after them.
+    /// Returns the number of all blocks, spare blocks included.
     #[inline(always)]
     pub(super) fn all_blocks(self) -> usize {
         self.blocks + self.blocks.min(SPARE_BLOCKS_MAX)
@@ -88,18 +88,19 @@ impl SlotLayout {
         self.all_blocks() * self.block_bytes()
     }
 
-    /// Slots, and quotients.
+    /// Returns the number of slots, which is also the number of quotients.
     pub(super) fn slots(self) -> u64 {
         (self.blocks * BLOCK_SLOTS) as u64
     }
 
-    /// Returns a fingerprint's own slot. Below `slots` for those of the filter's universe.
+    /// Returns a fingerprint's home slot, which is below `slots` for fingerprints of the filter's
+    /// universe.
     #[inline(always)]
     pub(super) fn quotient(self, fingerprint: u64) -> usize {
         (fingerprint >> self.remainder_bits) as usize
     }
 
-    /// Returns the part of a fingerprint that its slot keeps.
+    /// Returns the part of a fingerprint that its slot stores.
     #[inline(always)]
     pub(super) fn remainder(self, fingerprint: u64) -> u64 {
         fingerprint & ((1 << self.remainder_bits) - 1)

@@ -13,12 +13,12 @@ use crate::{
     fingerprints::check_alike,
 };
 
-/// The fingerprints of one filter that are read and not yet merged.
+/// The fingerprints of one filter that are read and not merged yet.
 #[derive(Debug)]
 struct MergeSide<'a> {
     feed: Feed<'a>,
     stretch: Vec<u64>,
-    /// Number of fingerprints of the stretch that are merged.
+    /// Number of merged fingerprints of the stretch.
     merged: usize,
     at_end: bool,
 }
@@ -28,7 +28,7 @@ impl<'a> MergeSide<'a> {
         MergeSide { feed: Feed::new(filter), stretch: Vec::new(), merged: 0, at_end: false }
     }
 
-    /// Reads on if nothing is left.
+    /// Reads the next stretch if all fingerprints are merged.
     fn fill(&mut self) -> Result<()> {
         if self.merged == self.stretch.len() && !self.at_end {
             self.stretch.clear();
@@ -54,8 +54,8 @@ impl<'a> MergeSide<'a> {
 
 impl<S: Storage> QuotientFilter<S> {
     /// Merges two filters: the union of sets, the sum of multisets. The result has the options of
-    /// this filter, and its slots, doubled until they suffice for the keys of both if these have
-    /// none in common.
+    /// this filter. It has this filter's number of slots, doubled until the keys of both filters
+    /// fit even if they have no key in common.
     ///
     /// # Errors
     /// `WrongSeed`, `Mismatch` or `Argument` if the seeds, the universes or the modes differ.
@@ -84,9 +84,9 @@ impl<S: Storage> QuotientFilter<S> {
         collector.finish(&shape, self.rules)
     }
 
-    /// Returns the smallest shape of this filter's universe with slots for the keys of both
-    /// filters, if there is one, or else the largest shape, because the filters may have many keys
-    /// in common.
+    /// Returns the smallest size in this filter's universe with slots for the keys of both filters.
+    /// If there is none, returns the largest size, because the filters may have many keys in
+    /// common.
     fn shape_with<T: Storage>(&self, other: &QuotientFilter<T>) -> Sizing {
         let wanted = self.counts.slots.saturating_add(other.counts.slots);
         let (mut layout, mut slots_max) = (self.layout, self.counts.slots_max);
@@ -110,7 +110,7 @@ impl<S: Storage> QuotientFilter<S> {
     }
 }
 
-/// Replaces the content of `out` by all of `a` and `b`, in order.
+/// Replaces the content of `out` by all numbers of `a` and `b`, in order.
 fn merge_into(a: &[u64], b: &[u64], out: &mut Vec<u64>) {
     out.clear();
     out.resize(a.len() + b.len(), 0);

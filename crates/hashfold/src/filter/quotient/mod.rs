@@ -9,8 +9,8 @@
 //! The paper finds a chain with three bits per slot, from the start of its cluster on. This filter
 //! uses two bits per slot and an offset per block: the n-th occupied quotient has the n-th chain,
 //! and a lookup counts bits in one block, however full the filter is. Remainders are stored in
-//! planes, so that 64 of them are compared, or moved, at once. `layout.rs` has the layout. A file
-//! has the same bytes as the memory: `docs/formats/quotient.md`.
+//! planes, so that 64 remainders are compared or moved at once. `layout.rs` describes the layout. A
+//! file has the same bytes as the memory: `docs/formats/quotient.md`.
 //!
 //! Limits: keys cannot be listed, and keys with the same fingerprint cannot be told apart.
 

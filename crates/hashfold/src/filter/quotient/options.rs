@@ -1,4 +1,4 @@
-//! Options of a quotient filter, and the size that follows from them.
+//! Options of a quotient filter, and its size.
 
 use super::layout::{BLOCK_SLOTS, REMAINDER_BITS_MAX, SlotLayout};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     key::Seed,
 };
 
-/// The behaviour of a filter that is full.
+/// The behaviour of a full filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Growth {
     /// An insertion into a full filter is an error, and nothing changes.
@@ -22,8 +22,8 @@ pub enum Growth {
 /// Options of a new filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuotientOptions {
-    /// Number of keys that the filter takes at least: 1 or more. In a multiset the number of copies,
-    /// where at most four of one fingerprint count.
+    /// Minimum number of keys that the filter can hold: 1 or more. In a multiset, the number of
+    /// copies, at most four per fingerprint.
     pub capacity: u64,
     /// False-positive rate with `capacity` keys: between 0 and 1, both excluded.
     pub false_positive_rate: f64,
@@ -31,8 +31,8 @@ pub struct QuotientOptions {
     pub mode: Mode,
     /// The behaviour when more keys are inserted than there are slots for.
     pub growth: Growth,
-    /// The part of the slots that may be full: 0.1 to 0.95. More takes less memory, and more time
-    /// to insert and to remove.
+    /// Maximum fraction of full slots: 0.1 to 0.95. A larger fraction takes less memory, but more
+    /// time to insert and to remove.
     pub load_max: f64,
     /// The seed that keys are hashed with.
     pub seed: Seed,
@@ -41,13 +41,13 @@ pub struct QuotientOptions {
 /// Bounds of [`QuotientOptions::load_max`].
 const LOAD_MAX_RANGE: std::ops::RangeInclusive<f64> = 0.1..=0.95;
 
-/// The default of [`QuotientOptions::load_max`]. With 0.95 a key takes 0.65 bits less; each of the
-/// last insertions then moves four times as many slots.
+/// The default of [`QuotientOptions::load_max`]. With 0.95, a key takes 0.65 bits less, but the
+/// last insertions move four times as many slots.
 pub(super) const LOAD_MAX: f64 = 0.9;
 
 impl QuotientOptions {
-    /// Returns the options of a set of `capacity` keys that refuses more than fill 0.9 of its
-    /// slots.
+    /// Returns the options of a set of `capacity` keys that refuses keys when 0.9 of its slots are
+    /// full.
     pub fn new(capacity: u64, false_positive_rate: f64, seed: Seed) -> QuotientOptions {
         let (mode, growth) = (Mode::Set, Growth::Refuse);
         QuotientOptions { capacity, false_positive_rate, mode, growth, load_max: LOAD_MAX, seed }
@@ -58,7 +58,7 @@ impl QuotientOptions {
         Universe::for_capacity(self.capacity, self.false_positive_rate).map(|_| ())
     }
 
-    /// Returns the size that takes the least memory: shorter remainders take more slots.
+    /// Returns the size that takes the least memory: shorter remainders need more slots.
     pub(super) fn shape(&self) -> Result<Sizing> {
         self.check()?;
         let by_load = self.capacity as f64 / self.load_max;
@@ -98,7 +98,7 @@ fn slots_max(layout: SlotLayout, load_max: f64) -> u64 {
 pub(super) struct Sizing {
     pub(super) layout: SlotLayout,
     pub(super) universe: Universe,
-    /// Slots that may be full.
+    /// Maximum number of full slots.
     pub(super) slots_max: u64,
 }
 
@@ -107,12 +107,13 @@ impl Sizing {
     pub(super) fn of(universe: Universe, capacity: u64, load_max: f64) -> Result<Sizing> {
         check_load(load_max)?;
         let too_many = || Error::argument("capacity", "what memory can hold", capacity);
-        // The slots at least double from one number of bits to the next lower one.
+        // With each bit less in a remainder, the number of slots at least doubles.
         for remainder_bits in (1..=REMAINDER_BITS_MAX.min(universe.bits())).rev() {
             let slots = universe.size().div_ceil(1 << remainder_bits);
             let layout = SlotLayout::new(slots, remainder_bits).ok_or_else(too_many)?;
             let slots_max = slots_max(layout, load_max);
-            // A block of few quotients with long chains is for universes that have no more.
+            // Blocks with few quotients and long chains are only for universes that have no more
+            // quotients.
             let spread = slots >= BLOCK_SLOTS as u128 || remainder_bits == 1;
             if slots_max >= capacity && spread {
                 return Ok(Sizing { layout, universe, slots_max });

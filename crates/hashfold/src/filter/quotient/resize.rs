@@ -1,4 +1,4 @@
-//! Building a filter from a run of fingerprints; growing and shrinking one.
+//! Building a filter from a run of fingerprints; growing and shrinking a filter.
 
 use super::{
     append::{Appender, Overfull},
@@ -20,14 +20,14 @@ use std::collections::BTreeMap;
 /// Options of a filter that is built from a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BuildOptions {
-    /// Maximum number of fingerprints in the run; in a multiset a fingerprint of several keys counts
-    /// up to four times.
+    /// Maximum number of fingerprints in the run. In a multiset, each copy of a fingerprint counts,
+    /// up to four.
     pub capacity: u64,
     /// Set or multiset.
     pub mode: Mode,
     /// The behaviour when more keys are inserted than there are slots for.
     pub growth: Growth,
-    /// Part of the slots that may be full: 0.1 to 0.95.
+    /// Maximum fraction of full slots: 0.1 to 0.95.
     pub load_max: f64,
 }
 
@@ -39,7 +39,7 @@ impl BuildOptions {
     }
 }
 
-/// Counts copies of ascending fingerprints and keeps as many of each as go into slots.
+/// Counts the copies of ascending fingerprints, and keeps the copies that go into slots.
 #[derive(Debug)]
 pub(super) struct Collector {
     appender: Appender,
@@ -60,7 +60,7 @@ impl Collector {
         Ok(Collector { appender, mode, counts, more, last: None, copies: 0, kept })
     }
 
-    /// Takes ascending fingerprints, copies one after the other, none less than those before.
+    /// Takes fingerprints in ascending order, with copies one after the other.
     pub(super) fn collect(&mut self, fingerprints: &[u64]) -> Result<()> {
         self.kept.clear();
         match self.mode {
@@ -78,7 +78,7 @@ impl Collector {
         let Some(&first) = fingerprints.first() else { return };
         self.kept.resize(fingerprints.len(), 0);
         let mut count = 0;
-        // Different from the first one, if there was none.
+        // A number other than the first fingerprint, if there is no last one.
         let mut last = self.last.unwrap_or(!first);
         for &fingerprint in fingerprints {
             self.kept[count] = fingerprint;
@@ -105,7 +105,7 @@ impl Collector {
         }
     }
 
-    /// Takes the next fingerprints of a run, each as often as its count.
+    /// Takes the next fingerprints of a run, with their counts as numbers of copies.
     fn collect_batch(&mut self, batch: &FingerprintBatch) -> Result<()> {
         if batch.exceptions.is_empty() {
             return self.collect(&batch.fingerprints);
@@ -130,12 +130,12 @@ impl Collector {
         self.collect(&copies)
     }
 
-    /// Counts more copies of a fingerprint of which the slots hold, or will hold, all they may.
+    /// Counts further copies of a fingerprint whose slots are full, or will be.
     pub(super) fn add_more(&mut self, fingerprint: u64, more: u64) -> Result<()> {
         let too_many =
             || ErrorKind::Limit { what: "items in the filter", limit: u64::MAX, got: u64::MAX };
         self.counts.items = self.counts.items.checked_add(more).ok_or_else(too_many)?;
-        // No larger than the sum of all.
+        // The sum of all copies fits, so this sum does too.
         *self.more.entry(fingerprint).or_insert(0) += more;
         Ok(())
     }
@@ -155,11 +155,11 @@ impl Collector {
 
 impl QuotientFilter {
     /// Builds a filter from a run of fingerprints, in one pass. The filter has the seed and the
-    /// universe of the run, so the number of its slots is the size of the universe divided by a
-    /// power of two. Fingerprints with a count below 1 are dropped.
+    /// universe of the run, so its number of slots is the size of the universe divided by a power
+    /// of two. Fingerprints with a count below 1 are dropped.
     ///
     /// # Errors
-    /// If the run has more fingerprints than the slots for `capacity` hold, or does not ascend.
+    /// If the run has more fingerprints than the slots for `capacity` can hold, or does not ascend.
     pub fn build(run: &mut dyn Fingerprints, options: &BuildOptions) -> Result<QuotientFilter> {
         let BuildOptions { mode, growth, .. } = *options;
         let mut run = Checked::new(run);
@@ -173,12 +173,12 @@ impl QuotientFilter {
         collector.finish(&shape, Rules { mode, growth, seed: run.seed() })
     }
 
-    /// Doubles the slots: remainders have one bit less, and the fingerprints stay the same. Takes the
-    /// memory of the old filter and the new one together.
+    /// Doubles the slots: remainders have one bit less, and the fingerprints stay the same. Needs
+    /// memory for the old and the new slots.
     ///
     /// # Errors
-    /// `Full` if remainders have only one bit, `Argument` if there is not enough memory. Nothing
-    /// changes then.
+    /// `Full` if remainders have only one bit, `Argument` if there is not enough memory. After an
+    /// error, the filter is unchanged.
     pub fn grow(&mut self) -> Result<()> {
         let layout = self.layout.doubled().ok_or_else(|| self.too_many())?;
         self.resize(layout, self.counts.slots_max * 2)
@@ -188,7 +188,7 @@ impl QuotientFilter {
     ///
     /// # Errors
     /// `Argument` if too many slots are full, if the number of slots divided by 64 is odd, or if
-    /// remainders would have more than 56 bits. Nothing changes then.
+    /// remainders would have more than 56 bits. After an error, the filter is unchanged.
     pub fn shrink(&mut self) -> Result<()> {
         let SlotLayout { blocks, remainder_bits } = self.layout;
         if !blocks.is_multiple_of(2) {

@@ -1,4 +1,4 @@
-//! `Scan`: a filter as a run of fingerprints, from its first slot to its last.
+//! `Scan`: a filter as a run of fingerprints.
 
 use super::{
     block::SlotBlocks,
@@ -14,11 +14,11 @@ use crate::{
     key::Seed,
 };
 
-/// Fingerprints that a scan takes at a time, about.
+/// Approximate number of fingerprints that a scan reads at a time.
 const STRETCH: usize = 4096;
 
-/// Reads all fingerprints in ascending order, copies one after the other, and refuses what does
-/// not ascend or is outside the universe: only damaged bytes lead to that.
+/// Reads all fingerprints in ascending order, with copies one after the other. Refuses fingerprints
+/// that do not ascend or are outside the universe, which only damage causes.
 #[derive(Debug)]
 pub(super) struct Feed<'a> {
     place: SlotCursor<'a>,
@@ -28,7 +28,7 @@ pub(super) struct Feed<'a> {
     last: Option<u64>,
 }
 
-/// The position up to which a filter was read.
+/// The position up to which a filter has been read.
 #[derive(Debug)]
 struct SlotCursor<'a> {
     blocks: SlotBlocks<'a>,
@@ -52,7 +52,7 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Appends the next stretch of fingerprints to `out`; nothing at the end.
+    /// Appends the next stretch of fingerprints to `out`; appends nothing at the end.
     pub(super) fn read(&mut self, out: &mut Vec<u64>) -> Result<()> {
         let start = out.len();
         if !self.machine.run(ReadStretch { place: &mut self.place, out }) {
@@ -88,7 +88,7 @@ struct ReadStretch<'f, 'a> {
 }
 
 impl KernelTask for ReadStretch<'_, '_> {
-    /// `false` if the bytes are damaged: quotients are left when the slots are at an end.
+    /// `false` if the bytes are damaged: quotients are left after the last slot.
     type Output = bool;
 
     #[inline(always)]
@@ -129,12 +129,12 @@ impl KernelTask for ReadStretch<'_, '_> {
 struct Slots<'a> {
     remainders: &'a [u64; BLOCK_SLOTS],
     ends: u64,
-    /// Length of a remainder, in bits.
+    /// Number of bits in a remainder.
     bits: u32,
 }
 
 impl Slots<'_> {
-    /// Reads fingerprints from `slot` on, until the slots or the `occupied` quotients end; `first`
+    /// Reads fingerprints from `slot` on, until the slots or the `occupied` quotients end. `first`
     /// is the quotient of the lowest bit. Returns the remaining quotients and the next slot.
     #[inline(always)]
     fn read(
@@ -145,7 +145,7 @@ impl Slots<'_> {
         out: &mut Vec<u64>,
     ) -> (u64, usize) {
         let start = slot / BLOCK_SLOTS * BLOCK_SLOTS;
-        // Below 0 for the quotients of an earlier block.
+        // Negative for the quotients of an earlier block.
         let own = first as isize - start as isize;
         let mut i = slot % BLOCK_SLOTS;
         let mut found = [0; BLOCK_SLOTS];
@@ -155,7 +155,7 @@ impl Slots<'_> {
             found[count % BLOCK_SLOTS] =
                 ((first + quotient) as u64) << self.bits | self.remainders[i];
             count += 1;
-            // The lowest quotient is through if its chain ends here.
+            // If a chain ends in this slot, its quotient, the lowest one, is finished.
             occupied &= occupied.wrapping_sub(self.ends >> i & 1);
             quotient = occupied.trailing_zeros() as usize;
             i = (i + 1).max((own + quotient as isize).max(0) as usize);
@@ -171,7 +171,7 @@ pub struct Scan<'a, S> {
     filter: &'a QuotientFilter<S>,
     feed: Feed<'a>,
     stretch: Vec<u64>,
-    /// Copies of the last fingerprint, of which more may follow.
+    /// The copies of the last fingerprint; the next stretch may have more.
     held: Vec<u64>,
 }
 
@@ -202,7 +202,7 @@ impl<'a, S: Storage> Scan<'a, S> {
         if self.held.len() as u64 > COPIES_MAX {
             return Err(too_many(self.held.len() as u64));
         }
-        // A stretch without an end to it, of one fingerprint: the last one of the filter.
+        // The stretch has only copies of one fingerprint, which may continue.
         if self.stretch.is_empty() { self.read_whole() } else { Ok(()) }
     }
 

@@ -1,4 +1,4 @@
-//! The place of a filter's bytes: memory or a file.
+//! The storage of a filter's bytes: memory or a file.
 
 use crate::{
     codec::Decoder,
@@ -6,7 +6,7 @@ use crate::{
 };
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
-/// The place of a filter's bytes: [`Memory`] or [`InFile`].
+/// The storage of a filter's bytes: [`Memory`] or [`InFile`].
 pub trait Storage: Send + Sync {
     /// Returns all blocks.
     fn blocks(&self) -> &[u8];
@@ -14,8 +14,8 @@ pub trait Storage: Send + Sync {
     /// Returns the number of copies of a fingerprint beyond those in slots.
     fn more(&self, fingerprint: u64) -> u64;
 
-    /// Returns all fingerprints with more keys than copies in slots, in ascending order, with that
-    /// number.
+    /// Returns all fingerprints with copies beyond those in slots, in ascending order, with the
+    /// number of these copies.
     fn all_more(&self) -> Box<dyn Iterator<Item = (u64, u64)> + '_>;
 }
 
@@ -23,7 +23,7 @@ pub trait Storage: Send + Sync {
 #[derive(Debug)]
 pub struct Memory {
     pub(super) blocks: Buffer,
-    /// Fingerprints with more copies than slots may hold: how many more.
+    /// The numbers of copies beyond those in slots, by fingerprint.
     pub(super) more: BTreeMap<u64, u64>,
 }
 
@@ -42,8 +42,8 @@ impl Storage for Memory {
     }
 }
 
-/// The storage of a filter in a file, which is mapped or was read. It never changes, and none of
-/// its bytes is trusted.
+/// The storage of a filter in a file, which is mapped or was read. It never changes, and its bytes
+/// are not trusted.
 #[derive(Debug)]
 pub struct InFile {
     pub(super) file: Arc<dyn BlockFile>,
@@ -51,13 +51,13 @@ pub struct InFile {
     pub(super) read: Option<Buffer>,
     pub(super) blocks: Range<usize>,
     pub(super) more: Range<usize>,
-    /// All between header and footer, and its checksum.
+    /// The range of the body in the file, and its checksum.
     pub(super) body: Range<usize>,
     pub(super) body_sum: u32,
     pub(super) id: u64,
 }
 
-/// A fingerprint and how many more it has, in a file.
+/// Size of a fingerprint and its number of further copies in a file, in bytes.
 pub(super) const MORE_BYTES: usize = 16;
 
 impl InFile {

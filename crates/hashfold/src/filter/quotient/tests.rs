@@ -1,4 +1,4 @@
-//! The two kernels do the same to whole filters, and blocks do not depend on their history.
+//! All kernels treat whole filters alike, and blocks do not depend on their history.
 
 use super::{
     kernel::Processor,
@@ -21,7 +21,8 @@ fn random(seed: u64) -> impl FnMut() -> u64 {
 
 fn filter(mode: Mode, false_positive_rate: f64, machine: Processor) -> QuotientFilter {
     let growth = Growth::Double;
-    // Where a remainder has few bits to give away, none is needed.
+    // With a high false-positive rate, remainders have few bits to lose, so the filter must not
+    // grow.
     let capacity = if false_positive_rate > 0.1 { 20_000 } else { 5000 };
     let options = QuotientOptions {
         mode,
@@ -33,7 +34,7 @@ fn filter(mode: Mode, false_positive_rate: f64, machine: Processor) -> QuotientF
     filter
 }
 
-/// Inserts twice what it is made for, removes some, merges and shrinks.
+/// Inserts twice as many keys as the capacity, removes some, merges and shrinks.
 fn history(
     mode: Mode,
     false_positive_rate: f64,
@@ -86,7 +87,7 @@ fn blocks_do_not_depend_on_the_order_of_what_was_done() {
     one.remove_batch(&hashes[..2000], &mut flags[..2000]);
     hashes.drain(..2000);
     hashes.sort_unstable();
-    // What shared a fingerprint with a removed key went with it.
+    // Keys that shared a fingerprint with a removed key are gone too.
     hashes.retain(|&hash| one.contains(hash));
     for &hash in hashes.iter().rev() {
         other.insert(hash).unwrap();

@@ -1,4 +1,4 @@
-//! Checking a whole file: its fingerprints must give the same blocks again.
+//! Checking a whole file: its fingerprints must encode to the same blocks.
 
 use super::{
     append::{Appender, Overfull},
@@ -23,11 +23,11 @@ pub struct QuotientFigures {
 }
 
 impl QuotientView {
-    /// Checks the whole file: its checksum, and that its blocks are as this library writes them.
-    /// Needs memory for a copy of the filter. The figures are 0 if the file is damaged.
+    /// Checks the whole file: its checksum, and that its blocks are a valid encoding. Needs memory
+    /// for a copy of the filter. The figures are 0 if the file is damaged.
     ///
     /// # Errors
-    /// If there is no memory for the copy.
+    /// If there is not enough memory for the copy.
     pub fn verify(&self) -> Result<VerifyReport<QuotientFigures>> {
         let mut report = VerifyReport::default();
         if let Some(filter) = report.note(self.to_memory())? {
@@ -37,7 +37,7 @@ impl QuotientView {
         Ok(report)
     }
 
-    /// Copies the filter into memory, where it can be changed. Checks the whole file.
+    /// Copies the filter into memory, where it is mutable. Checks the whole file.
     pub fn to_memory(&self) -> Result<QuotientFilter> {
         let place = self.storage.file.place();
         self.check_sum().and_then(|()| self.copy()).map_err(|error| error.at(place))
@@ -99,15 +99,15 @@ fn not_ours() -> Error {
     Error::field("blocks", "as this library writes them", "others")
 }
 
-/// Counts what is read of a file.
+/// Counts the fingerprints that are read from a file.
 #[derive(Debug, Default)]
 struct Tally {
     slots: u64,
     distinct: u64,
     last: Option<u64>,
     copies: u64,
-    /// Number of fingerprints with the maximum of copies in slots and further copies in the second
-    /// section.
+    /// Number of fingerprints with the maximum number of copies in slots and further copies in the
+    /// second section.
     with_more: usize,
 }
 
