@@ -21,7 +21,7 @@ pub fn crc32c_append(sum: u32, bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// The check values of the algorithm (RFC 3720, appendix B.4: 32 zeros; and the usual digits).
+    /// The check values of the algorithm: 32 zeros (RFC 3720, appendix B.4), and the digits 1 to 9.
     #[test]
     fn known_sums_come_out() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub const VARINT_BYTES_MAX: usize = 10;
 
 /// Appends `value` as a variable-length integer: groups of seven bits, lowest first; the high bit
-/// of a byte says that another one follows.
+/// of a byte is set if another byte follows.
 #[inline]
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {

@@ -1,4 +1,4 @@
-//! The environment of a part: disk, executor and clock.
+//! The environment of a data set: disk, executor and clock.
 
 use crate::{
     io::{Disk, FaultPlan, FaultyDisk, OsDisk},
@@ -6,7 +6,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// The disk, the executor and the clock that a part works with; no part uses any other.
+/// The disk, the executor and the clock of a data set, which uses no other.
 ///
 /// ```
 /// use hashfold::{env::Env, work::Threads};
@@ -31,9 +31,9 @@ impl Env {
         Env { disk: Arc::new(OsDisk), executor: Arc::new(Inline), clock: Arc::new(SystemClock) }
     }
 
-    /// Returns an environment for tests: an empty disk in RAM, background jobs run in the caller's
-    /// thread, and a clock whose waits take no time. Everything in it follows from `seed`, the seed
-    /// of the disk's [`FaultPlan`], which has no faults.
+    /// Returns an environment for tests: an empty disk in RAM, background jobs in the caller's
+    /// thread, and a clock whose waits take no time. `seed` is the seed of the disk's
+    /// [`FaultPlan`], which has no faults.
     pub fn simulated(seed: u64) -> Env {
         let plan = FaultPlan { seed, faults: Vec::new() };
         Env {

@@ -92,7 +92,7 @@ pub enum ErrorKind {
     Mismatch {
         /// The field that differs.
         what: &'static str,
-        /// The value in the file that decides, such as the manifest.
+        /// The value in the authoritative file, such as the manifest.
         expected: u64,
         /// The value in this file.
         got: u64,
@@ -113,9 +113,9 @@ pub enum ErrorKind {
         /// The hash of the entry that came after `previous`.
         got: KeyHash,
     },
-    /// A key comes twice where duplicates are refused.
+    /// A key occurs twice where duplicates are refused.
     DuplicateKey {
-        /// The key that comes twice.
+        /// The repeated key.
         key: Box<[u8]>,
     },
     /// A given size or number exceeds a limit.
@@ -163,7 +163,7 @@ pub enum ErrorKind {
         /// The kind of data set that was found.
         got: &'static str,
     },
-    /// Keys are hashed with another seed than those that they are to be combined with.
+    /// Keys that are to be combined are hashed with different seeds.
     WrongSeed {
         /// The seed that was expected.
         expected: Seed,
@@ -189,7 +189,7 @@ pub enum ErrorClass {
     Input,
     /// Stored bytes are damaged or of the wrong kind: restore or rebuild them.
     Damage,
-    /// The operating system or the device failed: mend the cause and retry.
+    /// The operating system or the device failed: fix the cause and retry.
     Io,
     /// This library made a mistake: report it.
     Bug,
@@ -250,8 +250,8 @@ impl Error {
         self.has_io_kind(io::ErrorKind::NotFound)
     }
 
-    /// Turns "no such file", and "that is no file", into an error about a lost file; other errors
-    /// stay as they are. `what` is the purpose of the file.
+    /// Converts "no such file" and "not a file" to an error about a lost file. Returns other errors
+    /// unchanged. `what` is the purpose of the file.
     pub(crate) fn if_lost(self, what: &str) -> Error {
         let no_file = [io::ErrorKind::IsADirectory, io::ErrorKind::InvalidInput];
         let Some(place) = self.place().cloned() else { return self };

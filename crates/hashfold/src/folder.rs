@@ -1,9 +1,9 @@
-//! The folder of a data set: what it holds, and how a single writer creates, locks and sweeps it.
+//! The folder of a data set: its kind, and how its single writer creates, locks and sweeps it.
 //!
 //! The `MANIFEST` of a table or a filter names its kind; a store has a `CURRENT` instead. If that
-//! file is missing, the kind is inferred from the names of the other files, so that no data set is
-//! created over one that lost a single file. No data set is created inside another one, because the
-//! outer one's sweep would remove it.
+//! file is missing, the kind is inferred from the names of the other files, so that a data set that
+//! lost a single file is not overwritten. No data set is created inside another data set, whose
+//! sweep would remove it.
 
 use crate::{
     error::{Error, ErrorClass, ErrorKind, Place, Result},
@@ -18,7 +18,7 @@ use std::{
     sync::Arc,
 };
 
-/// The name of the file that says which version of a store is current.
+/// The name of the file that names the current version of a store.
 pub(crate) const CURRENT: &str = "CURRENT";
 /// The folder of version files in a store's folder.
 pub(crate) const VERSIONS: &str = "versions";
@@ -32,9 +32,9 @@ pub enum Contents {
     Nothing,
     /// A data set of this kind.
     DataSet(Kind),
-    /// Files of a data set of this kind, without the file that names the others.
+    /// Files of a data set of this kind, without its `MANIFEST` or `CURRENT`.
     Headless(Kind),
-    /// A manifest that cannot be read, and no other file that tells the kind.
+    /// A manifest that cannot be read, and no other file that shows the kind.
     Unknown,
 }
 
@@ -57,7 +57,7 @@ impl Contents {
         }
     }
 
-    /// Returns the kind of the data set in the folder, whole or without its manifest.
+    /// Returns the kind of the data set in the folder, even if its manifest is missing.
     pub fn kind(self) -> Option<Kind> {
         match self {
             Contents::DataSet(kind) | Contents::Headless(kind) => Some(kind),
@@ -83,7 +83,7 @@ fn kind_by_names(disk: &dyn Disk, folder: &Path) -> Result<Option<Kind>> {
     let any = |role: &str, digits: fn(&str) -> bool| {
         names.iter().any(|name| is_file_of(name, role, digits))
     };
-    // After a first build that was killed there is no data set yet.
+    // After a killed first build, there is no data set yet.
     if names.iter().any(|name| name == manifest::FIRST_NAME) {
         return Ok(None);
     }
@@ -117,8 +117,8 @@ pub(crate) fn read_manifest(disk: &dyn Disk, folder: &Path, kind: Kind) -> Resul
     }
 }
 
-/// Refuses a folder with a data set of another kind, and one of this kind whose manifest (of a
-/// store: `CURRENT`) is missing.
+/// Refuses a folder with a data set of another kind, or with a data set of this kind whose manifest
+/// (of a store: `CURRENT`) is missing.
 pub(crate) fn check_kind(disk: &dyn Disk, folder: &Path, kind: Kind) -> Result<()> {
     match Contents::of(disk, folder)? {
         Contents::DataSet(got) | Contents::Headless(got) if got != kind => {
@@ -147,8 +147,8 @@ pub(crate) fn open_file(
     disk.open(path, access).map_err(|error| error.if_lost(what))
 }
 
-/// Removes a file that is no longer needed. A folder of that name was not made by this library, and
-/// stays.
+/// Removes a file that is no longer needed. A folder of that name was not created by this library,
+/// and stays.
 pub(crate) fn remove_file(disk: &dyn Disk, path: &Path) -> Result<()> {
     match disk.remove(path) {
         Err(_) if disk.list(path).is_ok() && !disk.is_link(path)? => Ok(()),
@@ -159,9 +159,9 @@ pub(crate) fn remove_file(disk: &dyn Disk, path: &Path) -> Result<()> {
 /// The place where a new data set is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Site {
-    /// A folder that the user chose: it must be outside of all other data sets.
+    /// A folder of the user's choice, which must be outside of all other data sets.
     Own,
-    /// A folder inside the data set that the new one is a part of.
+    /// A folder inside the data set that the new data set is a part of.
     Part,
 }
 
@@ -215,8 +215,8 @@ impl LockedFolder {
         Ok(LockedFolder { disk, path: path.to_owned(), is_new: false, above, _lock: lock })
     }
 
-    /// Creates the file that says that no manifest was ever published here: data files beside it
-    /// are left from a crashed first build, not from a data set that lost its manifest.
+    /// Creates the file that marks a folder without its first manifest: data files beside it were
+    /// left by a crashed first build, not by a data set whose manifest was lost.
     pub(crate) fn begin_first(&self) -> Result<()> {
         self.disk.create(&self.path.join(manifest::FIRST_NAME), Access::Cached)?;
         self.disk.sync_folder(&self.path)
@@ -226,7 +226,7 @@ impl LockedFolder {
     pub(crate) fn sync_above(&self) -> Result<()> {
         for folder in &self.above {
             match self.disk.sync_folder(folder) {
-                // If the parent folder cannot even be read, this process has created no name in it.
+                // If the parent folder cannot be read, this process has created no name in it.
                 Err(error) if !self.is_new && error.is_denied() => {}
                 synced => synced?,
             }
@@ -251,8 +251,8 @@ impl LockedFolder {
     }
 }
 
-/// Returns the missing folders above `path` and the first one that exists: the folders that get a
-/// new entry when `path` is created.
+/// Returns the missing folders above `path` and the first existing one: the folders that get a new
+/// entry when `path` is created.
 fn folders_above(disk: &dyn Disk, path: &Path) -> Result<Vec<PathBuf>> {
     let mut above = Vec::new();
     for folder in path.ancestors().skip(1) {
@@ -264,8 +264,8 @@ fn folders_above(disk: &dyn Disk, path: &Path) -> Result<Vec<PathBuf>> {
     Ok(above)
 }
 
-/// Refuses a path inside a data set, whose sweep might remove the new file, or which the new file
-/// might damage.
+/// Refuses a path inside a data set: its sweep might remove the new file, or the new file might
+/// damage the data set.
 ///
 /// # Errors
 /// `Argument`, which names the data set.
@@ -281,7 +281,7 @@ pub fn check_outside(disk: &dyn Disk, path: &Path) -> Result<()> {
 
 /// Returns the kind of the data set in a folder that may belong to another user.
 fn kind_above(disk: &dyn Disk, folder: &Path) -> Result<Option<Kind>> {
-    // Other programs have files with these names, too.
+    // Other programs may have files with these names.
     let is_ours = |name: &str, kind: FileKind| -> Result<bool> {
         let path = folder.join(name);
         Ok(disk.exists(&path)? && is_framed(disk, &path, kind))

@@ -17,8 +17,8 @@ impl fmt::Display for Seed {
 
 /// The XXH3-128 hash of a key's bytes under a [`Seed`].
 ///
-/// Hashes compare as 128-bit numbers. The high bits say where an entry is stored, the remaining
-/// bits say which entry of that place it is.
+/// Hashes compare as 128-bit numbers. The high bits determine the place of an entry; the other bits
+/// distinguish the entries of one place.
 ///
 /// ```
 /// use hashfold::{KeyHash, Seed};

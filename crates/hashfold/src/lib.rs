@@ -8,7 +8,7 @@
 //! - [`table`]: an immutable dictionary; a lookup reads the device at most once.
 //! - [`store`]: versions of a data set, made of tables: update, publish, roll back.
 //! - [`filter`]: approximate membership of keys, in RAM and on flash.
-//! - [`fingerprints`]: how data sets become filters, and filters other filters.
+//! - [`fingerprints`]: conversions of data sets to filters, and between filters.
 
 #![cfg_attr(test, expect(clippy::duplicate_mod, reason = "a test gives `Pending` other locks"))]
 

@@ -4,8 +4,8 @@
 //! manifest is written under another name, synced and renamed, and its folder is synced. A reader
 //! finds either all old files or all new files.
 //!
-//! The fields of a manifest's footer (`docs/formats/manifest.md` has the same table; `size` and each
-//! count are variable-length integers):
+//! The fields of a manifest's footer (`docs/formats/manifest.md` has the same table; each count,
+//! and the size before a string, is a variable-length integer):
 //!
 //! | field      | size |                                                                     |
 //! |------------|-----:|---------------------------------------------------------------------|
@@ -32,7 +32,8 @@ pub const NAME: &str = "MANIFEST";
 /// The name under which a manifest is written before it is published.
 pub const NEW_NAME: &str = "MANIFEST.new";
 
-/// The name of an empty file beside the files of a table whose first manifest is not yet published.
+/// The name of an empty file beside the files of a data set whose first manifest is not published
+/// yet.
 pub const FIRST_NAME: &str = "MANIFEST.first";
 
 /// The kind of a data set. Every data set has a folder of its own.
@@ -109,11 +110,13 @@ impl Manifest {
             .ok_or_else(|| Error::field("files of the manifest", format!("one for {role}"), "none"))
     }
 
-    /// Makes this the folder's manifest, atomically. All files that it names must have been synced.
+    /// Publishes this manifest in a folder, atomically. All files that it names must have been
+    /// synced.
     pub fn publish(&self, disk: &dyn Disk, folder: &Path) -> Result<()> {
         let header = Header::new(FileKind::Manifest, self.seed, self.id).encode();
         let footer = Footer { fields: encode(self), body_sum: 0 }.encode(header.len() as u64);
-        // The files that the manifest names must be durable, their names included, before it is.
+        // The files that the manifest names, and their names, must be durable before the manifest
+        // is.
         disk.sync_folder(folder)?;
         replace_file(disk, &folder.join(NAME), |file| {
             file.write_at(0, &header)?;
@@ -154,7 +157,7 @@ fn decode(header: &Header, fields: &[u8]) -> Result<Manifest> {
     let mut files = Vec::new();
     for _ in 0..fields.varint()? {
         let (role, name) = (fields.text()?, fields.text()?);
-        // A name with a path in it would lead out of the folder.
+        // A name with a path would lead out of the folder.
         if name.is_empty() || name.contains('/') || name == ".." {
             return Err(Error::field("file name", "a name without a folder", name));
         }

@@ -5,15 +5,15 @@ use crate::error::{Error, ErrorClass, Result};
 /// The result of checking a whole data set.
 #[derive(Debug, Default)]
 pub struct VerifyReport<F> {
-    /// The amounts that were checked; each part has its own.
+    /// The amounts that were checked, by the kind of data set.
     pub figures: F,
     /// The damage that was found, in the order of reading.
     pub damage: Vec<Error>,
 }
 
 impl<F: Default> VerifyReport<F> {
-    /// Makes the report of a data set that cannot even be opened because of this damage. Returns
-    /// errors of other classes than damage.
+    /// Returns the report of a data set that cannot be opened because of this damage. Returns
+    /// errors of other classes.
     ///
     /// # Errors
     /// The error itself.
@@ -30,7 +30,7 @@ impl<F> VerifyReport<F> {
         self.damage.is_empty()
     }
 
-    /// Adds damage to the report, for which there is `None` then. Other errors end the check.
+    /// Adds damage to the report, and returns `None` for it. Other errors end the check.
     pub(crate) fn note<T>(&mut self, checked: Result<T>) -> Result<Option<T>> {
         match checked {
             Err(error) if error.class() == ErrorClass::Damage => {

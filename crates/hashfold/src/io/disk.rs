@@ -1,4 +1,4 @@
-//! The traits of a disk and its files, and what their back ends share.
+//! The traits of a disk and its files, and helpers of their implementations.
 
 use super::Buffer;
 use crate::error::{Error, ErrorKind, Place, Result};
@@ -33,14 +33,14 @@ pub struct Extent {
     pub len: usize,
 }
 
-/// Extents to be read, whose indexes count from 0.
+/// Extents to be read. Their indexes count from 0.
 pub type Extents<'a> = dyn Iterator<Item = Extent> + 'a;
 
 /// Extents of several files, each with the index of its file. The indexes of the extents count from
 /// 0.
 pub type FileExtents<'a> = dyn Iterator<Item = (usize, Extent)> + 'a;
 
-/// A callback that takes the bytes of the extent with this index. Extents come in any order.
+/// A callback that gets the bytes of the extent with this index. Extents arrive in any order.
 pub type Visit<'a> = dyn FnMut(usize, &[u8]) -> Result<()> + 'a;
 
 /// An open file. Threads can share it.
@@ -63,8 +63,8 @@ pub trait BlockFile: Debug + Send + Sync {
     fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()>;
 
     /// Reads extents of several files, each given by its index in `files`, as
-    /// [`BlockFile::read_many`] does for one file. This file, whose resources are used, should be
-    /// one of `files`.
+    /// [`BlockFile::read_many`] does for one file. This file lends its buffers and its queue, and
+    /// should be one of `files`.
     fn read_across(
         &self,
         files: &[&dyn BlockFile],

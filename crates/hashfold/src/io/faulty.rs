@@ -7,9 +7,9 @@
 //! create, rename, remove → unsynced changes ── sync_folder → durable names of the folder
 //! ```
 //!
-//! After a power cut the durable part is there. Of a file's unsynced writes each is kept, lost or
-//! torn between two sectors, in any order. Of a folder's unsynced changes the first few are kept,
-//! as on file systems with a journal; a rename happens whole or not at all.
+//! After a power cut, the durable state remains. Each unsynced write of a file is kept, lost or
+//! torn between two sectors, independent of the order. Of a folder's unsynced changes, the first
+//! few are kept, as on file systems with a journal; a rename is atomic.
 
 use super::{
     Access, BlockFile, Disk, Extent, Extents, Lock, MemoryDisk, Visit,
@@ -87,7 +87,7 @@ impl From<Fault> for FaultPlan {
     }
 }
 
-/// A disk in RAM that fails as planned. A clone shows the same disk.
+/// A disk in RAM that fails as planned. Clones are the same disk.
 #[derive(Clone, Debug)]
 pub struct FaultyDisk {
     state: Arc<Mutex<DiskState>>,
@@ -95,12 +95,12 @@ pub struct FaultyDisk {
 }
 
 impl FaultyDisk {
-    /// Makes an empty disk.
+    /// Returns an empty disk.
     pub fn new(plan: FaultPlan) -> FaultyDisk {
         FaultyDisk::over(&MemoryDisk::default(), plan)
     }
 
-    /// Makes a disk that starts with a copy of the content of `disk`, all of it durable.
+    /// Returns a disk that starts with a copy of the content of `disk`, all of it durable.
     pub fn over(disk: &MemoryDisk, plan: FaultPlan) -> FaultyDisk {
         let mut files = Vec::new();
         let names = disk.names().map(|content| {
@@ -119,8 +119,8 @@ impl FaultyDisk {
         FaultyDisk { state: Arc::new(Mutex::new(state)), locks: Locks::default() }
     }
 
-    /// Returns the number of operations so far: the end of a test that cuts the power at each
-    /// operation in turn.
+    /// Returns the number of operations so far. A test that cuts the power at each operation in
+    /// turn ends there.
     pub fn operations(&self) -> u64 {
         self.state().operations
     }
@@ -364,7 +364,7 @@ impl DiskState {
         self.files.len() - 1
     }
 
-    /// Allocates space for a write of `bytes` bytes; returns the number of bytes that fit.
+    /// Takes space for a write of `bytes` bytes. Returns the number of bytes that fit.
     fn take_room(&mut self, bytes: u64) -> u64 {
         let number = self.writes;
         self.writes += 1;
@@ -384,7 +384,7 @@ impl DiskState {
         if fitting.len() < bytes.len() { Err(Errno::NOSPC) } else { Ok(()) }
     }
 
-    /// Allocates all of the space or none.
+    /// Allocates the whole space or none of it.
     fn allocate(&mut self, id: usize, size: u64) -> Answer<()> {
         let missing = size.saturating_sub(self.files[id].bytes.len() as u64);
         let room = self.take_room(missing);
@@ -396,7 +396,7 @@ impl DiskState {
         Ok(())
     }
 
-    /// Does what [`read_slice`] does, with the planned faults.
+    /// Runs [`read_slice`] with the planned faults.
     fn read(&mut self, id: usize, offset: u64, mut bytes: &mut [u8]) -> Answer<usize> {
         self.check_power()?;
         let read = self.reads;
@@ -430,7 +430,7 @@ impl DiskState {
             return Ok(());
         }
         // In reverse order, because syncing a change also syncs all earlier changes in each of its
-        // folders: a rename from another folder depends on the changes there.
+        // folders: a rename from another folder depends on the changes in that folder.
         let mut folders = BTreeSet::from([clean(folder)]);
         let mut is_synced = vec![false; self.unsynced_changes.len()];
         for (i, change) in self.unsynced_changes.iter().enumerate().rev() {
@@ -545,8 +545,8 @@ impl Edit {
     }
 }
 
-/// The fate of the unsynced writes in one power cut. If each write had its own luck, the two
-/// extremes would be too rare to be tested.
+/// The fate of the unsynced writes in one power cut. If the fate of each write were independent,
+/// the two extremes would be too rare to be tested.
 #[derive(Clone, Copy, Debug)]
 enum Luck {
     AllKept,

@@ -18,8 +18,8 @@
 //! |     32 |   28 | zeros    |                                                                |
 //! |     60 |    4 | checksum | CRC-32C of bytes 0 to 59                                       |
 //!
-//! The footer is zeros, the fields of the file's kind, and this tail at the very end; the zeros pad
-//! it to a multiple of [`ALIGNMENT`]:
+//! The footer is zeros, the fields of the file's kind, and this tail at the very end. The zeros pad
+//! the footer to a multiple of [`ALIGNMENT`]:
 //!
 //! | offset | size | field       |                                                             |
 //! |-------:|-----:|-------------|-------------------------------------------------------------|
@@ -210,8 +210,7 @@ impl Header {
 pub struct Footer {
     /// The encoded fields of the file's kind.
     pub fields: Vec<u8>,
-    /// CRC-32C of the bytes between header and footer; 0 if the blocks there have checksums of
-    /// their own.
+    /// CRC-32C of the bytes between header and footer; 0 if each block there has its own checksum.
     pub body_sum: u32,
 }
 

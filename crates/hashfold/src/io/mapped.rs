@@ -44,7 +44,7 @@ impl BlockFile for MappedFile {
                 bytes.copy_from_slice(mapped);
                 Ok(())
             }
-            // Outside of the map: the file has grown, or the extent is past its end.
+            // The extent is not in the map: the file has grown, or the extent is past its end.
             None => self.file.read_at(offset, bytes),
         }
     }

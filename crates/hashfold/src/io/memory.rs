@@ -14,7 +14,7 @@ use std::{
 
 pub(super) type Content = Arc<RwLock<Vec<u8>>>;
 
-/// A file system in RAM. A clone shows the same files. Calls that [`super::OsDisk`] refuses fail
+/// A file system in RAM. Clones are the same file system. Calls that [`super::OsDisk`] refuses fail
 /// with the same errors.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk {

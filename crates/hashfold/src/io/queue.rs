@@ -7,7 +7,7 @@ use crate::{
 };
 use std::{collections::VecDeque, sync::Arc};
 
-/// A queue that runs writes on an executor, and lends their buffers again when they are done.
+/// A queue that runs writes on an executor, and reuses their buffers.
 ///
 /// The call that waits for a failed write returns its error; every later call fails, too. Dropping
 /// a queue waits for its writes.
@@ -17,7 +17,7 @@ pub struct WriteQueue {
     /// Maximum number of writes in flight.
     in_flight_max: usize,
     in_flight: VecDeque<Pending<(Buffer, Result<()>)>>,
-    /// Number of the last write that was waited for.
+    /// Number of the last write that has been waited for.
     done: u64,
     /// Buffers of finished writes.
     spare: Vec<Buffer>,
@@ -27,8 +27,8 @@ pub struct WriteQueue {
 impl WriteQueue {
     /// Makes a queue with up to `in_flight_max` writes in flight.
     pub fn new(executor: Arc<dyn Executor>, in_flight_max: usize) -> WriteQueue {
-        // An executor that runs jobs in the caller is done at once, so errors are returned at once,
-        // and one buffer suffices.
+        // An executor that runs jobs in the caller's thread returns errors at once, and one buffer
+        // suffices.
         let in_flight_max = if executor.width() == 0 { 0 } else { in_flight_max };
         let in_flight = VecDeque::with_capacity(in_flight_max + 1);
         WriteQueue { executor, in_flight_max, in_flight, done: 0, spare: Vec::new(), failed: false }
@@ -39,8 +39,8 @@ impl WriteQueue {
         &self.executor
     }
 
-    /// Starts `write` with its buffer, then waits until no more than the maximum of writes are in
-    /// flight. Returns the number of the write, for [`WriteQueue::wait_for`]; the first write has
+    /// Starts `write` with its buffer, then waits until at most the maximum number of writes are in
+    /// flight. Returns the number of the write, for [`WriteQueue::wait_for`]. The first write has
     /// number 1.
     pub fn start(
         &mut self,
@@ -77,7 +77,7 @@ impl WriteQueue {
         first_error
     }
 
-    /// Returns the number of writes that may be in flight.
+    /// Returns the maximum number of writes in flight.
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
     }

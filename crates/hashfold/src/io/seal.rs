@@ -1,7 +1,7 @@
 //! The checksum of a block that is read alone.
 //!
-//! A sealed block begins with the CRC-32C of the rest of the block, followed by these fields, which are
-//! not written. The same table stands in `docs/formats/frame.md`:
+//! A sealed block begins with a CRC-32C. It covers the rest of the block and then these fields,
+//! which are not stored. The same table stands in `docs/formats/frame.md`:
 //!
 //! | size | field   |                                                                          |
 //! |-----:|---------|--------------------------------------------------------------------------|
@@ -9,8 +9,8 @@
 //! |    8 | file id | that of the file's header                                                |
 //! |    8 | epoch   | of the place in the file; 0 where no place is written a second time      |
 //!
-//! So a block that was written to the wrong place, belongs to another file or is left from an earlier
-//! use of its place is damage like any other.
+//! So the checksum also detects a block in the wrong place, of another file, or from an earlier use
+//! of the same place.
 
 use crate::{
     checksum::{crc32c, crc32c_append},

@@ -1,4 +1,4 @@
-//! One suite for every back end, then what is special to each.
+//! One test suite for all disks, then tests of each disk.
 
 use super::{
     frame::{FileKind, Footer, Header},
@@ -19,7 +19,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Every disk and access mode, each with a folder that is empty.
+/// Runs a check on every disk and access mode, each with an empty folder.
 fn every_back_end(check: impl Fn(&dyn Disk, Access, &Path)) {
     let temporary = TempDir::new().unwrap();
     for access in [Access::Cached, Access::Mapped, Access::Direct] {
@@ -31,7 +31,7 @@ fn every_back_end(check: impl Fn(&dyn Disk, Access, &Path)) {
     check(&FaultyDisk::new(FaultPlan::default()), Access::Direct, Path::new("/"));
 }
 
-/// A file of these bytes, opened to read.
+/// Creates a file of these bytes, and opens it for reading.
 fn file_of(disk: &dyn Disk, access: Access, path: &Path, bytes: &[u8]) -> Arc<dyn BlockFile> {
     disk.create(path, access).unwrap().write_at(0, bytes).unwrap();
     disk.open(path, access).unwrap()
@@ -43,7 +43,7 @@ fn contents(disk: &dyn Disk, path: &Path) -> Option<Vec<u8>> {
         .then(|| read_all(&*disk.open(path, Access::Cached).unwrap(), 1 << 24).unwrap().to_vec())
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that differ from position to position.
 fn noise(len: usize) -> Vec<u8> {
     let words = (0..len.div_ceil(8) as u64).map(|i| (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     words.flat_map(u64::to_be_bytes).take(len).collect()
@@ -233,7 +233,7 @@ fn read_many_shows_every_extent_once() {
         check_read_many(&*file, &bytes, &[]);
         check_read_many(&*file, &bytes, &[(7, 0), (7, 1), (7, 1), (8, 0)]);
         check_read_many(&*file, &bytes, &(0..BLOCKS).map(|i| (i, 1)).collect::<Vec<_>>());
-        // More than may be in flight: a single extent, and all of them together.
+        // More extents than may be in flight: a single large one, and many together.
         check_read_many(&*file, &bytes, &[(0, BLOCKS), (1, 1), (100, 4097), (2, 4090)]);
         let extents = prop::collection::vec((0..BLOCKS - 70, 0..70usize), 0..400);
         let config = ProptestConfig { cases: 4, failure_persistence: None, ..Default::default() };
@@ -335,7 +335,7 @@ fn batches_run_side_by_side_and_inside_each_other() {
     });
 }
 
-/// Files that change, against a vector of bytes.
+/// Files that change, compared with a vector of bytes.
 mod changing {
     use super::*;
 
@@ -369,7 +369,7 @@ mod changing {
         }
     }
 
-    /// Makes the `i`-th change to the file and to the truth.
+    /// Makes the `i`-th change to the file and to its expected content.
     fn make(file: &dyn BlockFile, truth: &mut Vec<u8>, i: usize, change: &Change) {
         let byte = i as u8 + 1;
         match change {
@@ -378,7 +378,7 @@ mod changing {
                 write(truth, *offset, &vec![byte; *len]);
             }
             Change::Batch(blocks) => {
-                // No block twice, and every other batch with offsets that are not aligned.
+                // No block is written twice; every other batch has unaligned offsets.
                 let blocks = std::collections::BTreeSet::from_iter(blocks);
                 let place = |block: usize| block * ALIGNMENT + i % 2;
                 let bytes = vec![byte; ALIGNMENT];
@@ -428,7 +428,7 @@ mod changing {
         let bytes = noise(COUNT * ALIGNMENT);
         every_back_end(|disk, access, folder| {
             let file = disk.create(&folder.join("file"), access).unwrap();
-            // The blocks from the last to the first, some of them together.
+            // The blocks in descending order, some of them together.
             let blocks = bytes.chunks(3 * ALIGNMENT).enumerate().rev();
             let writes: Vec<(u64, &[u8])> =
                 blocks.map(|(i, bytes)| ((3 * i * ALIGNMENT) as u64, bytes)).collect();
@@ -551,7 +551,7 @@ mod writing {
         [Arc::new(Inline), Arc::new(Threads::new(1)), Arc::new(Threads::new(3))]
     }
 
-    /// Appends pieces of these sizes; the file must be them, one after the other.
+    /// Appends pieces of these sizes. The file must hold them one after the other.
     fn check(executor: Arc<dyn Executor>, sizes: &[usize]) {
         let disk = MemoryDisk::default();
         let file = disk.create(Path::new("file"), Access::Cached).unwrap();
@@ -651,7 +651,7 @@ mod faults {
         (disk, file)
     }
 
-    /// The different states in which `name` is found after a power cut.
+    /// Returns the different states in which `name` is found after a power cut.
     fn outcomes(disk: &FaultyDisk, name: &str) -> Vec<Option<Vec<u8>>> {
         let find = |seed| contents(&disk.after_power_cut(seed), path(name));
         let mut outcomes: Vec<_> = (0..SEEDS).map(find).collect();
@@ -837,7 +837,7 @@ mod faults {
         assert_eq!(outcomes(&disk, "new/file"), [None]);
     }
 
-    /// Replaces the file "current" as everything in this library does.
+    /// Replaces the file "current" in the way of this library.
     fn publish(disk: &dyn Disk) -> Result<()> {
         let file = disk.create(path("next"), Access::Cached)?;
         file.write_at(0, &[2; 1000])?;

@@ -24,7 +24,7 @@ const BUFFER_BYTES_MAX: usize = 16 << 20;
 /// Maximum size of a buffer that a slot keeps for its next request, in bytes.
 const KEPT_BUFFER_SIZE_MAX: usize = BUFFER_BYTES_MAX / IN_FLIGHT_MAX;
 /// Each system call submits and collects 1/8 of the requests in flight: a larger part needs fewer
-/// calls, with a smaller one the queue runs less empty.
+/// calls, but the queue runs emptier.
 const PART_PER_CALL: usize = 8;
 /// Maximum number of consecutive refusals by the kernel before they are an error.
 const REFUSALS_MAX: usize = 10_000;
@@ -63,7 +63,7 @@ pub(super) struct Ring {
     buffer_bytes: usize,
 }
 
-/// A buffer, and the extent that it is for.
+/// A buffer, and its extent.
 struct Slot {
     buffer: Buffer,
     /// Index of the extent's file; the last field is the index of the extent.
@@ -106,7 +106,7 @@ impl Ring {
             let part = self.in_flight().div_ceil(PART_PER_CALL);
             let place = files[0].0.place();
             self.wait(part).map_err(|error| Error::io(transfer.action(), error).at(place))?;
-            // After this part the next requests are started, so that the device does not wait for a
+            // The next requests are started after this part, so that the device does not wait for a
             // slow `visit`.
             for _ in 0..part {
                 let Some((slot, done)) = self.completed() else { break };
@@ -229,7 +229,7 @@ impl Ring {
     }
 }
 
-/// Whether the same call may succeed a little later.
+/// Whether the call may succeed if it is retried.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::ResourceBusy)
 }

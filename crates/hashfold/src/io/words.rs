@@ -29,7 +29,7 @@ impl Words {
         if size >= LARGE_MIN
             && let Ok(map) = MmapMut::map_anon(size)
         {
-            // Without large pages, small pages do, if slower.
+            // Without large pages, access is only slower.
             let _ = map.advise(Advice::HugePage);
             let mut words = Words(WordMemory::Mapped(map));
             words.fill(word);

@@ -83,7 +83,7 @@ impl Writer {
         self.queue.wait_until(0)
     }
 
-    /// Starts the write of a full unit, so that the next one can be filled.
+    /// Starts to write the full unit, so that the next one can be filled.
     fn make_room(&mut self) -> Result<()> {
         self.queue.check("write", self.file.place())?;
         if self.filled < UNIT_SIZE {

@@ -27,7 +27,7 @@ use crate::{
 
 /// Size of the fields before the records, in bytes.
 pub(super) const HEAD_SIZE: usize = 24;
-/// Size of the largest batch, in bytes; smaller in tests, so that there are more.
+/// Size of the largest batch, in bytes; smaller in tests, so that logs have more batches.
 pub(super) const BATCH_SIZE_MAX: usize = if cfg!(test) { 12 << 10 } else { 512 << 10 };
 /// Size of the largest payload of a record, in bytes.
 pub const PAYLOAD_SIZE_MAX: usize = BATCH_SIZE_MAX - HEAD_SIZE - 2 * VARINT_BYTES_MAX;
@@ -62,12 +62,12 @@ pub(super) struct RecordBatch {
     pub(super) seq: u64,
     /// Sequence number after the last change.
     pub(super) end: u64,
-    /// Length in bytes up to the last record that ends in whole blocks, and the sequence number
-    /// after it.
+    /// The records that fill whole blocks: the length of the batch with them, in bytes, and the
+    /// sequence number after them.
     whole: (usize, u64),
 }
 
-/// The last records of a batch, which are left for the next one.
+/// The last records of a batch, which are moved to the next batch.
 #[derive(Debug)]
 pub(super) struct Tail {
     records: Vec<u8>,
@@ -75,13 +75,14 @@ pub(super) struct Tail {
 }
 
 impl RecordBatch {
-    /// Makes an empty batch in a buffer of [`BATCH_SIZE_MAX`] bytes.
+    /// Returns an empty batch in a buffer of [`BATCH_SIZE_MAX`] bytes.
     pub(super) fn new(bytes: Buffer, seq: u64) -> RecordBatch {
         assert_eq!(bytes.len(), BATCH_SIZE_MAX);
         RecordBatch { bytes, len: HEAD_SIZE, seq, end: seq, whole: (HEAD_SIZE, seq) }
     }
 
-    /// Returns the bytes of a batch without records, a mark: all changes before it are durable.
+    /// Returns the bytes of a mark: a batch without records, which says that all changes before it
+    /// are durable.
     pub(super) fn mark(seq: u64, seal: Seal) -> Buffer {
         let bytes = Buffer::zeroed(ALIGNMENT);
         RecordBatch { bytes, len: HEAD_SIZE, seq, end: seq, whole: (0, seq) }.seal(seal, seq)
@@ -112,8 +113,8 @@ impl RecordBatch {
         }
     }
 
-    /// Takes off the records after the last full block if they fill less than half of another one,
-    /// and no change before `seq` is among them. The next batch begins with them.
+    /// Removes the records after the last full block if they fill less than half of another block
+    /// and have no change before `seq`. The next batch begins with them.
     pub(super) fn cut_tail(&mut self, seq: u64) -> Option<Tail> {
         let (len, end) = self.whole;
         if len == HEAD_SIZE || end < seq || self.len - len >= ALIGNMENT / 2 {
@@ -124,7 +125,7 @@ impl RecordBatch {
         Some(tail)
     }
 
-    /// Appends what was taken off the batch before this one, which is empty.
+    /// Appends the records that were cut off the previous batch. This batch is empty.
     pub(super) fn append(&mut self, tail: &Tail) {
         self.bytes[self.len..][..tail.records.len()].copy_from_slice(&tail.records);
         self.len += tail.records.len();
@@ -136,8 +137,8 @@ impl RecordBatch {
         self.len.next_multiple_of(ALIGNMENT)
     }
 
-    /// Writes the head and the padding; returns the bytes, of which the first
-    /// [`RecordBatch::padded_size`] are to be written.
+    /// Writes the head and the padding. Returns the bytes, of which the first
+    /// [`RecordBatch::padded_size`] must be written to the file.
     pub(super) fn seal(mut self, seal: Seal, durable: u64) -> Buffer {
         let padded = self.padded_size();
         self.bytes[self.len..padded].fill(0);
@@ -157,12 +158,12 @@ pub(super) struct Head {
     pub(super) size: usize,
     /// Sequence number of the first change.
     pub(super) seq: u64,
-    /// Changes before this sequence number were on the device before the batch was written.
+    /// Changes before this sequence number were durable before the batch was written.
     pub(super) durable: u64,
 }
 
 impl Head {
-    /// Decodes the first [`HEAD_SIZE`] bytes of a possible batch; does not check the checksum.
+    /// Decodes the first [`HEAD_SIZE`] bytes of a batch. The caller checks the checksum.
     pub(super) fn decode(bytes: &[u8]) -> Result<Head> {
         let mut fields = Decoder::new(bytes.get(SEAL_SIZE..).unwrap_or_default());
         Ok(Head { size: fields.u32()? as usize, seq: fields.u64()?, durable: fields.u64()? })

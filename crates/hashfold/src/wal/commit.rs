@@ -1,15 +1,15 @@
-//! Group commit: one of the threads that wait for their records to be durable writes and syncs for
-//! all of them.
+//! Group commit: one of the threads that wait for their records to be durable is the leader. It
+//! writes and syncs for all of them.
 //!
 //! ```text
-//!  round 1:  leader takes what was appended ─ writes, syncs ─→ wakes those of round 1
-//!  meanwhile others append and wait for round 2             └→ one of round 2 leads
+//!  round 1:    leader takes all records ─ writes, syncs ─→ wakes the threads of round 1
+//!  meanwhile:  other threads append and wait for round 2 └→ a thread of round 2 leads
 //! ```
 //!
-//! A thread that sleeps and is woken costs about 10 µs of CPU time, a sync of a fast device 100 µs:
-//! with many threads, waking them takes longer than the sync that they wait for. So a thread stays
-//! awake for a while, and yields the CPU to any other thread that can run, before it sleeps. RocksDB's
-//! group commit waits in the same two steps.
+//! Waking a sleeping thread takes about 10 µs of CPU time, a sync of a fast device about 100 µs. With
+//! many threads, waking them takes longer than the sync that they wait for. So a thread stays awake
+//! for a while, and yields the CPU to other threads, before it sleeps. RocksDB's group commit waits
+//! in the same two steps.
 
 use super::sync::{AtomicU64, Condvar, Mutex, MutexGuard};
 use crate::error::Result;
@@ -31,11 +31,11 @@ pub(super) struct Commits {
 struct State {
     /// Changes with lower sequence numbers are durable.
     durable: u64,
-    /// Changes with lower sequence numbers are durable after the round that was begun last.
+    /// Changes with lower sequence numbers are durable after the last round that began.
     writing: u64,
-    /// Number of the round that was begun last.
+    /// Number of the last round that began.
     round: usize,
-    /// Whether a thread leads a round, or is about to.
+    /// Whether a thread leads a round, or is about to lead one.
     is_led: bool,
     /// Whether a round has failed; there will be no further round.
     has_failed: bool,
@@ -43,7 +43,7 @@ struct State {
     asleep: [usize; 2],
 }
 
-/// How [`Commits::commit`] ended.
+/// The result of [`Commits::commit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Commit {
     Durable,
@@ -72,14 +72,14 @@ impl Commits {
         self.lock().durable
     }
 
-    /// Waits until all changes before `seq` are durable: awake as long as `stay_awake`, which yields
-    /// the CPU, returns `true`, then asleep. If no other thread leads, this one does: it takes
-    /// appended records with `take`, which returns the sequence number after them, and makes them
-    /// durable with `write`.
+    /// Waits until all changes before `seq` are durable. The thread stays awake while `stay_awake`,
+    /// which yields the CPU, returns `true`, and then sleeps. If no other thread leads, this thread
+    /// does: it takes appended records with `take`, which returns the sequence number after them,
+    /// and makes them durable with `write`.
     ///
     /// # Errors
-    /// The error of `take`, after which another thread tries; the error of `write`, after which every commit
-    /// fails.
+    /// The error of `take`, after which another thread leads; the error of `write`, after which
+    /// every commit fails.
     pub(super) fn commit<Taken>(
         &self,
         seq: u64,
@@ -91,7 +91,8 @@ impl Commits {
             if let Some(commit) = self.wait_to_lead(seq, &mut stay_awake) {
                 return Ok(commit);
             }
-            // If `take` or `write` fails for good or panics, no thread may wait for this one.
+            // If `take` or `write` fails for good or panics, other threads must not wait for this
+            // thread.
             let lead = Lead(self);
             let mut state = self.lock();
             let taken = take().map(|(end, taken)| {
@@ -110,7 +111,7 @@ impl Commits {
         }
     }
 
-    /// Waits until changes are durable, or will never be. Returns `None` if this thread must lead.
+    /// Waits until changes are durable, or can never be. Returns `None` if this thread must lead.
     fn wait_to_lead(&self, seq: u64, stay_awake: &mut impl FnMut() -> bool) -> Option<Commit> {
         let mut is_awake = true;
         let mut state = self.lock();
@@ -128,7 +129,7 @@ impl Commits {
             if is_awake {
                 let ended = self.ended.load(Relaxed);
                 drop(state);
-                // Without the lock, which the leading thread needs.
+                // The lock is released, because the leader needs it.
                 while is_awake && self.ended.load(Relaxed) == ended {
                     is_awake = stay_awake();
                 }
@@ -142,8 +143,8 @@ impl Commits {
         }
     }
 
-    /// Wakes the threads whose changes are now durable, if they are, and one thread of the next
-    /// round.
+    /// Wakes one thread of the next round and, if the round succeeded, the threads whose changes
+    /// are now durable.
     fn end_lead(&self, is_durable: bool) {
         let mut state = self.lock();
         state.is_led = false;
@@ -153,7 +154,7 @@ impl Commits {
         self.ended.fetch_add(1, Relaxed);
         let (now, next, asleep) = (state.round % 2, (state.round + 1) % 2, state.asleep);
         drop(state);
-        // The next leader first: while it writes, the others wake up and append.
+        // The next leader wakes first: while it writes, the other threads wake and append.
         if asleep[next] > 0 {
             self.done[next].notify_one();
         }

@@ -1,20 +1,21 @@
-//! The write-ahead log: where changes are durable first.
+//! The write-ahead log, in which changes become durable first.
 //!
 //! ```text
-//!  append ─→ batch in memory ─┬ commit: one thread writes and syncs for all who wait ─┐
+//!  append ─→ batch in memory ─┬ commit: one thread writes and syncs for all ──────────┐
 //!                             └ full: written in the background, not synced ──────────┤
 //!                                                                                     ↓
-//!  wal-0000000006 (ended) │ wal-0000000007 (batch, batch, …, room) │ wal-0000000008 (made ahead)
+//!  wal-0000000006 (ended) │ wal-0000000007 (batch, batch, …, free) │ wal-0000000008 (next)
 //!        └ truncate: recycled under a later number, or removed
 //! ```
 //!
-//! A [`Wal`] takes records: bytes of the caller, and the number of changes in them. Changes are numbered
-//! without gaps from the number on that the caller starts with; a record's *sequence number* (`seq`) is
-//! that of its first change. What was committed is shown by [`replay`], in order and once; what was not
-//! is absent, or it is a whole record and everything before it is there too.
+//! A [`Wal`] takes records: the caller's bytes, and the number of changes in them. Changes are
+//! numbered without gaps, from a number that the caller chooses. The *sequence number* (`seq`) of a
+//! record is that of its first change. [`replay`] returns all committed records, in order and once.
+//! A record that was not committed may be missing, but it is never returned in part, or without all
+//! records before it.
 //!
-//! A log that fails once fails for good: after a sync that failed, a later one may succeed although
-//! bytes are lost, so none is tried again. A new [`Wal::open`] finds what is on the device.
+//! A log that fails once fails for good: after a failed sync, a later sync may succeed although
+//! bytes are lost, so none is tried. A new [`Wal::open`] finds the records that are on the device.
 //!
 //! File format: `docs/formats/wal.md`.
 
@@ -35,7 +36,8 @@ pub use self::{
     writer::{WAL_BYTES_MAX, Wal},
 };
 
-/// The locks of [`commit`]; a test replaces them by those of a scheduler that tries all orders.
+/// The locks of [`commit`]; a test replaces them by the locks of a scheduler that tries all
+/// interleavings.
 mod sync {
     pub(super) use std::sync::{Condvar, Mutex, MutexGuard, atomic::AtomicU64};
 }

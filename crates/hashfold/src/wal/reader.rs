@@ -1,11 +1,11 @@
-//! Reading a log: what a crash cut off, and what is damaged.
+//! Reading a log, and telling a torn tail from damage.
 //!
-//! Each batch says which changes were on the device before it was written: all before a sequence
-//! number. Where a batch is not whole, or a segment begins with a later sequence number than the one
-//! before it ended with, the log is cut off. What follows is not shown, although some of it may be
-//! whole: unsynced writes reach the device in any order. But if some batch, wherever it is, says that
-//! more was on the device than is before the cut, then it was no crash that took it away, and the log
-//! is damaged. A mark behind the last batch says so of all that was written.
+//! A log is cut off where a batch is not intact, or where a segment begins with a later sequence
+//! number than the reader has reached. Records after the cut are not returned, although some may be
+//! intact: unsynced writes reach the device in any order. Each batch says up to which sequence
+//! number changes were durable before it was written. If any batch, also after the cut, has a
+//! larger number than the reader has reached, durable changes are missing, and the log is damaged.
+//! A mark behind the last batch has the number of all changes.
 
 use super::{
     batch::{BATCH_SIZE_MAX, HEAD_SIZE, Head, Record, decode_records},
@@ -28,17 +28,18 @@ pub struct Replayed {
     /// Numbers of the valid segments, ascending, each with the sequence number after its last
     /// change.
     pub segments: Vec<(u64, u64)>,
-    /// Numbers of the segments after the cut, which are not valid.
+    /// Numbers of the segments after the cut, whose records are not returned.
     pub cut_off: Vec<u64>,
 }
 
-/// Reads a log, and calls `take` with the records that end after `needed.start`, in order. The first
-/// record may begin before. `needed` are changes that the caller knows to be in the log: it may end
-/// anywhere, also before it starts, but only with it the loss of the last segment is noticed. The
-/// log may be written at the same time, unless segments are truncated.
+/// Reads a log, and calls `take` with the records that end after `needed.start`, in order. The
+/// first record may begin earlier. `needed` is the range of changes that the caller knows to be in
+/// the log. It may end at any change, even before it starts; but the loss of the last segment is
+/// detected only if `needed` reaches it. The log may be written at the same time, unless segments
+/// are truncated.
 ///
 /// # Errors
-/// Damage, if durable changes from `needed.start` on, or some of the needed ones, are missing or
+/// Damage, if durable changes from `needed.start` on, or changes in `needed`, are missing or
 /// damaged.
 pub fn replay(
     files: WalFiles<'_>,
@@ -53,7 +54,8 @@ pub fn replay(
         if durable <= found.end {
             return Ok(found);
         }
-        // The log may have been written meanwhile, or a read has failed.
+        // The log may have been written meanwhile, or a read may have failed, so the first failure
+        // is retried.
         if cut_before == Some(found.end) {
             let expected = format!("at least {durable}, which was on the device");
             let error = Error::field("end of the log", expected, found.end);
@@ -63,8 +65,8 @@ pub fn replay(
     }
 }
 
-/// Goes through the log once, and shows what was not shown before. Returns up to where it was on the
-/// device, as far as batches say so, and where it is cut off.
+/// Goes through the log once, and passes new records to `take`. Returns the sequence number before
+/// which changes are durable according to the batches, and the place at which the log is cut off.
 fn pass(
     files: WalFiles<'_>,
     found: &mut Replayed,
@@ -80,7 +82,7 @@ fn pass(
         let is_valid = segment.replay(&mut found.end, take)?;
         segment.look_behind()?;
         if is_valid {
-            // Nothing is missing in one that was made ahead.
+            // An empty segment that was created ahead is not the place of missing changes.
             if segment.offset > ALIGNMENT as u64 || segment.durable > 0 || cut.is_none() {
                 cut = Some(segment.file.place().offset(segment.offset));
             }
@@ -99,7 +101,7 @@ struct SegmentReader {
     number: u64,
     id: u64,
     size: u64,
-    /// Offset of the next batch.
+    /// Offset of the next batch, in bytes.
     offset: u64,
     /// Changes before this sequence number were durable, according to the batches.
     durable: u64,
@@ -143,7 +145,7 @@ impl SegmentReader {
         Ok(())
     }
 
-    /// Whether the segment has neither a header nor a batch.
+    /// Whether the segment has neither a header nor an intact batch.
     fn is_new(&mut self) -> Result<bool> {
         if self.size >= ALIGNMENT as u64 && self.bytes(0, ALIGNMENT)?.iter().any(|byte| *byte != 0)
         {
@@ -160,7 +162,7 @@ impl SegmentReader {
         end: &mut u64,
         take: &mut dyn FnMut(Record<'_>) -> Result<()>,
     ) -> Result<bool> {
-        // Batches after a mark do not continue it.
+        // Batches after a mark are not part of the log.
         while let Some(head) = self.whole(self.offset)?.filter(|head| head.size > 0) {
             if head.seq > *end {
                 return Ok(false);
@@ -169,7 +171,7 @@ impl SegmentReader {
             let place = self.file.place().offset(self.offset);
             let bytes = self.bytes(self.offset + HEAD_SIZE as u64, head.size)?;
             let records = decode_records(head.seq, bytes, |record| {
-                // Records that end before are known already.
+                // Records that end earlier have been taken already.
                 if record.end() > *end {
                     take(record)?;
                     *end = record.end();
@@ -182,7 +184,8 @@ impl SegmentReader {
         Ok(true)
     }
 
-    /// Reads, from the current offset on, what batches and marks say about durable changes.
+    /// Reads all intact batches and marks from the current offset on, for what they say about
+    /// durable changes.
     fn look_behind(&mut self) -> Result<()> {
         let mut next = self.offset;
         while next < self.size {
@@ -193,7 +196,7 @@ impl SegmentReader {
         Ok(())
     }
 
-    /// Returns the head of the batch or mark at an offset, if it is whole.
+    /// Returns the head of the batch or mark at an offset, if it is intact.
     fn whole(&mut self, offset: u64) -> Result<Option<Head>> {
         if offset + ALIGNMENT as u64 > self.size {
             return Ok(None);
@@ -208,14 +211,14 @@ impl SegmentReader {
         Ok(is_whole.then_some(head))
     }
 
-    /// Returns bytes of the file: at most as many as the window holds, and none after the end.
+    /// Returns bytes of the file: at most the size of the window, and within the file.
     fn bytes(&mut self, offset: u64, len: usize) -> Result<&[u8]> {
         let has_all = |start: u64, window_len: usize| {
             offset >= start && offset + len as u64 <= start + window_len as u64
         };
         if !has_all(self.window_start, self.window_len) {
-            // Each part of the file is read once, except for the blocks of batches between two
-            // windows.
+            // Each part of the file is read once, except for blocks of a batch that crosses the end
+            // of a window.
             let start = offset / ALIGNMENT as u64 * ALIGNMENT as u64;
             let window_len = (self.size - start).min(self.window.len() as u64) as usize;
             self.window_len = 0;

@@ -20,10 +20,10 @@ const PREFIX: &str = "wal-";
 /// The folder of a log, and the properties that all files of the log share.
 #[derive(Clone, Debug)]
 pub struct WalFolder {
-    /// The disk that the log is on, the executor that writes in the background, and the clock that
-    /// says how long a commit may wait for others.
+    /// The disk of the log, the executor for writes in the background, and the clock that limits
+    /// how long a commit waits for other threads.
     pub env: Env,
-    /// The folder, which exists.
+    /// The folder, which must exist.
     pub folder: PathBuf,
     /// Seed of the data set.
     pub seed: Seed,
@@ -36,7 +36,7 @@ pub struct WalFolder {
 pub struct WalFiles<'a> {
     /// The disk that the log is on.
     pub disk: &'a dyn Disk,
-    /// The folder, which exists.
+    /// The folder, which must exist.
     pub folder: &'a Path,
     /// Seed of the data set.
     pub seed: Seed,
@@ -44,8 +44,8 @@ pub struct WalFiles<'a> {
     pub id: u64,
 }
 
-/// Sizes and number of the segments of a log. A file system shows a segment at its full size from
-/// the beginning on, so a small log begins with small ones.
+/// Sizes and number of the segments of a log. A segment has its full size on the file system from
+/// the beginning, so a small log begins with small segments.
 #[derive(Clone, Copy, Debug)]
 pub struct Segments {
     /// Size of the first segment, and of the first one after [`Wal::rotate`](super::Wal::rotate), in
@@ -53,7 +53,8 @@ pub struct Segments {
     pub first_size: u64,
     /// Maximum size of a segment, in bytes.
     pub size_max: u64,
-    /// Maximum number of obsolete segments that are kept to be recycled. The others are removed.
+    /// Maximum number of obsolete segments that are kept to be recycled. Further segments are
+    /// removed.
     pub spares_max: usize,
 }
 
@@ -63,7 +64,7 @@ impl Segments {
         Segments { first_size: size, size_max: size, spares_max: 2 }
     }
 
-    /// Refuses sizes that a segment cannot have.
+    /// Refuses invalid sizes.
     pub(super) fn check(&self) -> Result<()> {
         let least = (BATCH_SIZE_MAX + 2 * ALIGNMENT) as u64;
         let is_valid = |size: u64| size >= least && size.is_multiple_of(ALIGNMENT as u64);
@@ -110,7 +111,7 @@ impl WalFiles<'_> {
         self.disk.open(&self.path(number), Access::Cached)?.sync()
     }
 
-    /// Removes a segment, unless it is gone.
+    /// Removes a segment, if it exists.
     pub(super) fn remove(&self, number: u64) -> Result<()> {
         let path = self.path(number);
         let is_there = |_: &Error| self.disk.exists(&path).unwrap_or(true);
@@ -137,8 +138,8 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Makes a segment, from the segment `spare` if there is one. Its name and its space are
-    /// durable when this returns.
+    /// Creates a segment, or recycles the segment `spare`. Its name and its space are durable when
+    /// this returns.
     pub(super) fn make(
         home: &WalFolder,
         number: u64,
@@ -165,8 +166,8 @@ impl Segment {
         Ok(file)
     }
 
-    /// Renames an obsolete segment to another number. Its old batches are not valid any more,
-    /// because their seals have the old number.
+    /// Renames an obsolete segment to another number. Its old batches are no longer valid, because
+    /// their seals have the old number.
     fn recycle(home: &WalFolder, spare: u64, path: &Path, size: u64) -> Result<Arc<dyn BlockFile>> {
         home.env.disk.rename(&home.files().path(spare), path)?;
         home.env.disk.sync_folder(&home.folder)?;
@@ -188,7 +189,7 @@ impl Segment {
         self.number == other.number && self.offset >= other.offset
     }
 
-    /// Whether a batch of this size fits, and a mark after it.
+    /// Whether a batch of this size and a mark after it fit.
     pub(super) fn has_room(&self, padded_size: usize) -> bool {
         self.offset + (padded_size + ALIGNMENT) as u64 <= self.size
     }

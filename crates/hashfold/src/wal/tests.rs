@@ -1,5 +1,5 @@
-//! Logs against lists of what was appended: power cuts at every operation, failures, full disks,
-//! damage, several threads.
+//! Logs compared with lists of appended records: power cuts at every operation, failures, full
+//! disks, damage, several threads.
 
 use super::{
     batch::{BATCH_SIZE_MAX, HEAD_SIZE, Head},
@@ -30,7 +30,7 @@ fn home(disk: &(impl Disk + Clone + 'static)) -> WalFolder {
     WalFolder { env, folder: "".into(), seed: Seed(5), id: ID }
 }
 
-/// The number of changes in the record with this sequence number, and its payload.
+/// Returns the number of changes and the payload of the record with this sequence number.
 fn record(seq: u64) -> (u64, Vec<u8>) {
     let len = match seq % 7 {
         0 => 0,
@@ -47,7 +47,8 @@ fn append(wal: &Wal) -> Result<u64> {
     wal.append(count, &payload)
 }
 
-/// Checks that the log shows all records from `from` on, in order and once; returns its end.
+/// Checks that replay returns all records from `from` on, in order and once. Returns the end of the
+/// log.
 fn check_records(home: &WalFolder, from: u64) -> Result<u64> {
     let mut next = None;
     let found = replay(home.files(), from..from, &mut |found| {
@@ -66,20 +67,20 @@ fn open(disk: &(impl Disk + Clone + 'static), from: u64) -> Result<Wal> {
     Wal::open(home(disk), Segments::of_size(SEGMENT_SIZE), from..from, &mut |_| Ok(()))
 }
 
-/// The sequence numbers that a log must have kept.
+/// The sequence numbers up to which a log must hold changes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Promise {
-    /// Everything before is elsewhere.
+    /// Changes before this sequence number are durable elsewhere.
     truncated: u64,
     committed: u64,
     appended: u64,
 }
 
-/// Appends, commits, ends segments, truncates and marks, until something fails.
+/// Appends, commits, ends segments, truncates and marks, until a call fails.
 fn act(wal: &Wal, promise: &mut Promise, rounds: u64) -> Result<()> {
     for round in 0..rounds {
         for _ in 0..1 + round % 5 {
-            // It may be there although there was an error.
+            // The record may be in the log although its append failed.
             promise.appended = wal.end() + record(wal.end()).0;
             append(wal)?;
         }
@@ -101,7 +102,7 @@ fn act(wal: &Wal, promise: &mut Promise, rounds: u64) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a disk keeps the promise, and that the log goes on from there.
+/// Checks that a disk keeps the promise, and that the log can be written further.
 fn check_promise(disk: &MemoryDisk, promise: Promise) {
     let Promise { truncated, committed, appended } = promise;
     let end = check_records(&home(disk), truncated).unwrap();
@@ -151,7 +152,7 @@ fn a_power_cut_while_a_log_is_opened_after_one_loses_nothing_either() {
     }
 }
 
-/// A process that was killed leaves records that the next one can read, but that are not durable.
+/// A killed process leaves records that the next process can read, but that are not durable.
 #[test]
 fn records_that_a_killed_process_left_are_durable_before_others_follow_them() {
     for rounds in 1..12 {
@@ -171,7 +172,7 @@ fn records_that_a_killed_process_left_are_durable_before_others_follow_them() {
     }
 }
 
-/// A log that failed says so from then on, and after it was opened again all goes on.
+/// A failed log refuses all further calls. After it is opened again, it works.
 #[test]
 fn failures_and_full_disks_lose_nothing_that_was_committed() {
     let whole = FaultyDisk::new(FaultPlan::default());
@@ -185,7 +186,7 @@ fn failures_and_full_disks_lose_nothing_that_was_committed() {
             && act(&wal, &mut promise, 40).is_err()
         {
             disk.heal();
-            // There was no room for a segment, or the log is at its end.
+            // Either no segment could be created, or the log has failed for good.
             match wal.commit(wal.end()) {
                 Ok(()) => promise.committed = wal.end(),
                 Err(_) => assert!(append(&wal).is_err() && wal.commit(wal.end()).is_err()),
@@ -220,7 +221,7 @@ fn a_sync_that_failed_is_never_tried_again() {
     wal.commit(promise.committed).unwrap();
 }
 
-/// The offsets and sizes of the batches of each segment.
+/// Returns the offsets and sizes of the batches of each segment.
 fn batches(disk: &MemoryDisk) -> Vec<(String, Vec<(usize, usize)>)> {
     let batches_of = |name: String| {
         let file = disk.open(Path::new(&name), Access::Cached).unwrap();
@@ -238,7 +239,7 @@ fn batches(disk: &MemoryDisk) -> Vec<(String, Vec<(usize, usize)>)> {
     disk.list(Path::new("")).unwrap().into_iter().map(batches_of).collect()
 }
 
-/// A log of several segments, all of it committed and marked.
+/// Returns a log of several segments whose records are all committed and marked.
 fn marked() -> (MemoryDisk, u64) {
     let disk = MemoryDisk::default();
     let wal = open(&disk, 0).unwrap();
@@ -261,7 +262,7 @@ fn every_flipped_bit_of_a_batch_that_was_committed_is_damage() {
     for (name, batches) in batches(&disk) {
         let file = disk.open_to_write(Path::new(&name), Access::Cached).unwrap();
         for (offset, len) in batches {
-            // All of the head, and some of the rest.
+            // All of the head, and some of the other bytes.
             let places = (0..HEAD_SIZE).chain((HEAD_SIZE..len).step_by(97)).chain([len - 1]);
             for (i, place) in places.map(|place| (offset + place) as u64).enumerate() {
                 let mut byte = [0];
@@ -282,7 +283,7 @@ fn a_lost_segment_is_damage_unless_it_is_not_needed() {
     let mut segments = batches(&disk);
     segments.retain(|(_, batches)| !batches.is_empty());
     assert!(segments.len() > 2);
-    // Of the last one nobody but the caller can know that it was there.
+    // Only the caller can know that the last segment existed.
     {
         let (disk, _) = marked();
         disk.remove(Path::new(&segments[segments.len() - 1].0)).unwrap();
@@ -316,7 +317,7 @@ fn logs_of_others_are_refused() {
     }
 }
 
-/// Bytes of an earlier life of a segment, wherever a later life ends.
+/// Bytes of an earlier use of a segment are never replayed, wherever the current use ends.
 #[test]
 fn recycled_segments_show_nothing_of_their_earlier_life() {
     let disk = MemoryDisk::default();
@@ -361,7 +362,7 @@ fn records_of_all_sizes_come_back_and_longer_ones_are_refused() {
     assert!(shown.next().is_none());
 }
 
-/// Commits from several threads at once, on disks and executors that are slow in many ways.
+/// Commits from several threads at once, on slow disks and executors.
 #[test]
 fn what_any_thread_committed_is_durable() {
     const THREADS: u64 = 8;

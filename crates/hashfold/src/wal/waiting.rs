@@ -1,5 +1,5 @@
-//! Group commit in every order in which threads can run: tests of the code of `Commits` on the
-//! locks and threads of a scheduler that tries the orders.
+//! Group commit in all interleavings: tests of the code of `Commits` on the locks and threads of a
+//! scheduler that tries different orders.
 
 use crate::error::{ErrorKind, Result};
 use shuttle::{
@@ -16,7 +16,7 @@ mod commit;
 
 use self::commit::{Commit, Commits};
 
-/// Number of random orders of a case.
+/// Number of random orders per case.
 const ORDERS: usize = 4000;
 
 /// A log without bytes: the numbers of appended and of durable changes.
@@ -81,8 +81,8 @@ impl Log {
     }
 }
 
-/// Runs threads that append and commit, each a few times; returns the results of their commits. The
-/// scheduler reports a thread that waits for ever.
+/// Runs threads that append and commit, each a few times. Returns the results of their commits. The
+/// scheduler reports a thread that waits forever.
 fn run(threads: u32, commits: u32, (full_at, fails_at): (u32, u32)) -> Vec<Result<Commit>> {
     let log = Arc::new(Log::new(full_at, fails_at));
     let start = |_| {

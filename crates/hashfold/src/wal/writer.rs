@@ -14,18 +14,18 @@ use crate::{
 };
 use std::{collections::VecDeque, mem, ops::Range, sync::Arc, thread, time::Duration};
 
-/// Maximum number of batches that are written in the background at once.
+/// Maximum number of concurrent background writes of batches.
 const WRITES_MAX: usize = 4;
 /// Maximum memory of a log, in bytes: the batches in the background, the batch that a commit
 /// writes, and the batch that is being filled.
 pub const WAL_BYTES_MAX: usize = (WRITES_MAX + 2) * BATCH_SIZE_MAX;
-/// Maximum duration for which a thread that commits stays awake, for [`AWAKE_ROUNDS`] rounds. If
-/// they take longer, the thread sleeps at once: waking it is a small part of the time then.
+/// Maximum duration of [`AWAKE_ROUNDS`] rounds for which a committing thread stays awake. If the
+/// rounds take longer, it sleeps at once, because waking it takes a small part of that time.
 const AWAKE_MAX: Duration = Duration::from_micros(1000);
-/// Number of rounds that a thread may have to wait for, with some reserve: the current one and the next.
+/// Number of rounds that a thread may have to wait for: the current one, the next, and a reserve.
 const AWAKE_ROUNDS: u32 = 3;
 
-/// A log that is being written. All calls may come from several threads at once.
+/// A log that is being written. Threads can share it.
 ///
 /// ```
 /// use hashfold::{Seed, env::Env, wal::{Segments, Wal, WalFolder}};
@@ -68,12 +68,12 @@ struct Log {
     segment_seq: u64,
     /// Number of the next segment.
     next_number: u64,
-    /// The next segment, which is made ahead.
+    /// The next segment, which is created ahead.
     next: Option<Pending<Result<Segment>>>,
     /// The segments before the current one that may not be durable, oldest first.
     unsynced: Vec<Segment>,
-    /// The segments before the current one with the sequence numbers that follow them, oldest
-    /// first.
+    /// The segments before the current one, oldest first, each with the sequence number after its
+    /// last change.
     ended: VecDeque<(u64, u64)>,
     /// Numbers of the segments to be recycled.
     spares: Vec<u64>,
@@ -103,10 +103,10 @@ struct Round {
 }
 
 impl Wal {
-    /// Opens the log in a folder, or begins one. Calls `take` with the existing records that end
-    /// after `needed.start`, as [`replay`] does. New records follow them, or begin at `needed.start`:
-    /// that may be after all existing ones, if the changes between are durable elsewhere. What
-    /// `take` was given is durable when this returns.
+    /// Opens the log in a folder, or begins a log. Calls `take` with the existing records that end
+    /// after `needed.start`, as [`replay`] does. New records follow them, or begin at
+    /// `needed.start`, even after all existing records if the changes between are durable
+    /// elsewhere. All records that `take` got are durable when this returns.
     pub fn open(
         home: WalFolder,
         segments: Segments,
@@ -116,11 +116,11 @@ impl Wal {
         segments.check()?;
         let from = needed.start;
         let found = replay(home.files(), needed, take)?;
-        // A process that was killed leaves records that were not synced.
+        // A killed process leaves records that were not synced.
         let unsynced = found.segments.iter().filter(|(_, end)| *end > from);
         unsynced.map(|(number, _)| number).try_for_each(|number| home.files().sync(*number))?;
-        // No later segment may continue them. Their removal is durable when the first new segment
-        // is.
+        // No later segment may continue these. Their removal becomes durable with the creation of
+        // the first new segment.
         found.cut_off.iter().try_for_each(|number| home.files().remove(*number))?;
         let numbers = found.cut_off.iter().chain(found.segments.iter().map(|(number, _)| number));
         let next_number = numbers.max().map_or(0, |number| number + 1);
@@ -152,8 +152,9 @@ impl Wal {
         self.log().batch.end
     }
 
-    /// Returns the sequence number of the first change in the current segment, or of the next one.
-    /// If the log is known to reach beyond it, the loss of any segment is noticed.
+    /// Returns the sequence number of the first change in the current segment, or in the next one
+    /// if there is none. The loss of any segment is detected if the caller knows a later change to
+    /// be in the log.
     pub fn segment_seq(&self) -> u64 {
         self.log().segment_seq
     }
@@ -187,8 +188,8 @@ impl Wal {
     /// [`Wal::append`]. Threads that commit at the same time share a write and a sync.
     ///
     /// # Errors
-    /// If a write or a sync failed, now or earlier, every further call fails. If there is no space for
-    /// another segment, nothing is lost, and the call can be repeated.
+    /// If a write or a sync failed, now or earlier, every further call fails. If there is no space
+    /// for another segment, no record is lost, and the call can be repeated.
     pub fn commit(&self, seq: u64) -> Result<()> {
         let clock = &self.home.env.clock;
         let mut until = None;
@@ -211,8 +212,9 @@ impl Wal {
     }
 
     /// Records in the log that all committed changes are durable, unless changes were appended
-    /// since. Each commit records that of the commits before; only a mark tells damage to the last
-    /// commit from a crash. Costs a write and no sync. Dropping the log writes a mark, too.
+    /// since. Each commit records this for the commits before it; only a mark lets a reader tell
+    /// damage to the last commit from a crash. Costs a write and no sync. Dropping the log writes a
+    /// mark, too.
     pub fn mark(&self) -> Result<()> {
         let mut log = self.log();
         let (end, is_durable) = (log.batch.end, log.durable == log.batch.end);
@@ -237,10 +239,10 @@ impl Wal {
         Ok(())
     }
 
-    /// Drops the segments without changes from `seq` on, which are durable elsewhere.
+    /// Drops the segments whose changes all come before `seq` and are durable elsewhere.
     ///
     /// # Errors
-    /// A segment cannot be removed. The next call tries again.
+    /// If a segment cannot be removed. The next call tries again.
     pub fn truncate(&self, seq: u64) -> Result<()> {
         let durable = self.commits.durable();
         let mut log = self.log();
@@ -274,7 +276,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Takes the batch, which is not empty, and assigns its place.
+    /// Takes the batch, which is not empty, and assigns its place in a segment.
     fn take_batch(&self, log: &mut Log) -> Result<Write> {
         let len = log.batch.padded_size();
         if !log.current.as_ref().is_some_and(|segment| segment.has_room(len)) {
@@ -296,16 +298,16 @@ impl Wal {
         Ok(Write { file, offset, bytes, len })
     }
 
-    /// Returns the segment after the current one, which was made ahead or is made now.
+    /// Returns the segment after the current one: created ahead, or created now.
     fn next_segment(&self, log: &mut Log) -> Result<Segment> {
-        // If making it ahead has failed, it is made now.
+        // If creating it ahead failed, it is created now.
         let ahead = log.next.take().and_then(|next| next.wait().ok());
         let segment = ahead.map_or_else(|| self.make(log)(), Ok)?;
         log.next_number += 1;
         Ok(segment)
     }
 
-    /// Makes the next segment.
+    /// Returns a job that creates the next segment.
     fn make(&self, log: &mut Log) -> impl FnOnce() -> Result<Segment> + Send + 'static {
         let Segments { first_size, size_max, .. } = self.segments;
         let size = log.current.as_ref().map_or(first_size, |current| 2 * current.size);
@@ -314,8 +316,8 @@ impl Wal {
         move || Segment::make(&home, number, size, spare)
     }
 
-    /// Takes the records that are not durable; returns the sequence number after them. A few
-    /// records at the end that this thread does not wait for stay for the next round.
+    /// Takes the records that are not durable. Returns the sequence number after them. A few records
+    /// at the end may stay for the next round, if this thread does not wait for them.
     fn take_round(&self, seq: u64) -> Result<(u64, Round)> {
         let mut log = self.log();
         log.queue.check("write", &self.place())?;
@@ -323,7 +325,7 @@ impl Wal {
         let tail = log.batch.cut_tail(seq);
         let end = log.batch.end;
         let write = (!log.batch.is_empty()).then(|| self.take_batch(&mut log)).transpose();
-        // Also if there was no room: then it goes back to where it was.
+        // The tail goes back into the batch, also after an error.
         tail.iter().for_each(|tail| log.batch.append(tail));
         let mut segments = log.unsynced.clone();
         segments.extend(log.current.clone());
@@ -359,8 +361,8 @@ impl Log {
 
 impl Drop for Wal {
     fn drop(&mut self) {
-        // Errors cannot be returned from here. The mark helps to tell damage from a crash, and a
-        // segment that was made ahead and stays is an empty one.
+        // Errors cannot be returned from here. Without the mark, damage cannot be told from a
+        // crash; a segment that was created ahead and stays is empty.
         let _ = self.mark();
         if let Some(Ok(unused)) = self.log().next.take().map(Pending::wait) {
             let _ = self.home.files().remove(unused.number);

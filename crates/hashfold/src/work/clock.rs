@@ -26,8 +26,9 @@ pub trait Clock: fmt::Debug + Send + Sync {
 
 /// A signal that ends a [`Clock::wait`] before its deadline. Clones are the same signal.
 ///
-/// A waiting thread reads [`count`](Signal::count), checks what it waits for (under a lock of its own), and
-/// then waits with that count: a signal sent in between ends the wait at once, so none is missed.
+/// A waiting thread reads [`count`](Signal::count), checks its condition under its own lock, and
+/// then waits with that count. A signal that is sent in between ends the wait at once, so none is
+/// missed.
 ///
 /// ```
 /// use hashfold::work::{Clock, Signal, SystemClock};
@@ -48,7 +49,7 @@ pub struct Signal(Arc<SignalState>);
 struct SignalState {
     count: AtomicU64,
     /// Held while the count changes and while a waiting thread decides to block, so that no thread
-    /// blocks after the notification that was meant for it.
+    /// blocks after its notification was sent.
     lock: Mutex<()>,
     sent: Condvar,
 }
@@ -67,7 +68,7 @@ impl Signal {
         self.0.sent.notify_all();
     }
 
-    /// Lets blocked threads look at the time again.
+    /// Lets blocked threads read the time again.
     pub(super) fn wake(&self) {
         drop(self.lock());
         self.0.sent.notify_all();

@@ -1,4 +1,4 @@
-//! Executors: where background jobs run is up to the caller.
+//! Executors run background jobs where the caller chooses.
 
 use std::fmt;
 

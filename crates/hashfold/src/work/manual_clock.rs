@@ -1,4 +1,4 @@
-//! A clock for tests, whose time has nothing to do with the machine's.
+//! A clock for tests, whose time is independent of the machine's.
 
 use super::{Clock, Signal};
 use std::{
@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-/// A clock whose time passes when [`advance`](ManualClock::advance) is called, and when all of its
+/// A clock whose time passes when [`advance`](ManualClock::advance) is called, or when all of its
 /// threads wait: then it jumps to the earliest deadline. Clones are the same clock.
 ///
 /// With one thread, each wait for a moment takes no real time and ends exactly at that moment:
@@ -26,9 +26,9 @@ pub struct ManualClock(Arc<Mutex<Timers>>);
 #[derive(Debug)]
 struct Timers {
     now: Duration,
-    /// Threads that use the clock.
+    /// Number of threads that use the clock.
     threads: usize,
-    /// One timer of each thread that waits.
+    /// One timer per waiting thread.
     waiting: Vec<Timer>,
     /// Number of the next timer.
     next: u64,
@@ -56,8 +56,8 @@ impl ManualClock {
         wake(timers.pass(now));
     }
 
-    /// Takes the calling thread out of those that the clock counts: call this before it ends, or
-    /// before it waits for something that no deadline bounds.
+    /// Removes the calling thread from the threads of the clock. A thread must call this before it
+    /// ends, or before it waits for an event without a deadline.
     pub fn leave(&self) {
         let mut timers = self.lock();
         timers.threads -= 1;
@@ -84,8 +84,8 @@ impl Clock for ManualClock {
 }
 
 impl Timers {
-    /// Notes that a thread waits. Returns its timer's number, and the timers that are over if that
-    /// makes time jump.
+    /// Adds the timer of a waiting thread. Returns its number, and the expired timers if the time
+    /// jumps.
     fn add(&mut self, signal: &Signal, seen: u64, deadline: Duration) -> (u64, Vec<Timer>) {
         let number = self.next;
         self.next += 1;
@@ -93,9 +93,9 @@ impl Timers {
         (number, self.jump())
     }
 
-    /// Goes to the earliest deadline if all threads wait. Returns the timers that are over.
+    /// Jumps to the earliest deadline if all threads wait. Returns the expired timers.
     fn jump(&mut self) -> Vec<Timer> {
-        // A thread whose signal was sent, or whose deadline is reached, runs already.
+        // A thread whose signal was sent, or whose deadline is reached, is already running.
         let is_blocked = |timer: &&Timer| timer.signal.count() == timer.seen;
         let blocked = || self.waiting.iter().filter(is_blocked);
         let earliest = blocked().map(|timer| timer.deadline).min();
@@ -107,7 +107,7 @@ impl Timers {
         }
     }
 
-    /// Sets the time. Returns the timers that are over, which no longer count as waiting.
+    /// Sets the time. Returns the expired timers, which no longer count as waiting.
     fn pass(&mut self, now: Duration) -> Vec<Timer> {
         self.now = now;
         let is_over = |timer: &Timer| timer.deadline <= now;
@@ -117,8 +117,8 @@ impl Timers {
     }
 }
 
-/// Wakes the threads of timers that are over. Not under the clock's lock, which these threads take
-/// under that of their signal.
+/// Wakes the threads of expired timers. Must not be called under the clock's lock, which these
+/// threads take under the lock of their signal.
 fn wake(over: Vec<Timer>) {
     for timer in over {
         timer.signal.wake();
@@ -182,7 +182,7 @@ mod tests {
                 clock.leave();
             });
             signal.send();
-            // The other thread counts as running from here on, whether it has woken or not.
+            // The other thread counts as running from here on, even before it wakes.
             clock.leave();
         });
     }

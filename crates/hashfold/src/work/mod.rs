@@ -4,12 +4,12 @@
 //! in the background, takes an [`Executor`] from its caller. [`Inline`] runs every job in the
 //! caller's thread, [`Threads`] is a pool of threads.
 //!
-//! Waiting helps: [`Pending::wait`] runs a job that no thread has begun. So a job may wait for
-//! other jobs of its own executor, whatever the number of threads.
+//! [`Pending::wait`] runs a job that no thread has begun. So a job may wait for other jobs of its
+//! own executor, with any number of threads.
 //!
-//! A long call takes a [`Watch`], which sees its progress and can end it.
+//! A long call takes a [`Watch`], which reports its progress and can cancel it.
 //!
-//! A part that waits for time to pass takes a [`Clock`]: [`SystemClock`], or in tests
+//! A part that waits for time to pass takes a [`Clock`]: [`SystemClock`] or, in tests,
 //! [`ManualClock`], whose time passes only when the test advances it or when all threads wait.
 
 mod clock;
@@ -32,7 +32,8 @@ pub use self::{
     watch::{Steps, Watch},
 };
 
-/// The locks of [`pending`]; a test replaces them by those of a scheduler that tries all orders.
+/// The locks of [`pending`]; a test replaces them by the locks of a scheduler that tries all
+/// interleavings.
 mod sync {
     pub(super) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 }

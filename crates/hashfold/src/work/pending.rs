@@ -13,7 +13,7 @@ use std::{
 
 /// The result of a job that may not have begun yet.
 ///
-/// A job is begun once, by a thread of its executor or by the thread that waits for it.
+/// A job is run once, by a thread of its executor or by the thread that waits for it.
 pub struct Pending<T>(Arc<Task<T>>);
 
 /// A job and its result, shared by the executor and the waiting thread.

@@ -1,4 +1,4 @@
-//! An executor for tests in which background work lags behind.
+//! An executor for tests, whose background jobs are late.
 
 use super::{Clock as _, Executor, Job, SystemClock, Threads};
 use crate::key::{KeyHash, Seed};
@@ -9,7 +9,7 @@ use std::{
 
 const DELAY_US_MAX: u64 = 600;
 
-/// A pool that delays about half of the jobs. Seed and number of a job decide about its delay.
+/// A pool that delays about half of the jobs. The seed and the number of a job determine its delay.
 #[derive(Debug)]
 pub(crate) struct Late {
     threads: Threads,

@@ -22,8 +22,8 @@ pub struct Threads {
 type Queue = Arc<Mutex<Receiver<Job>>>;
 
 impl Threads {
-    /// Starts a pool of `count` threads, at least one, or of fewer if the system refuses to start
-    /// more.
+    /// Starts a pool of `count` threads, at least one. If the system refuses to start more threads,
+    /// the pool is smaller.
     ///
     /// If the system refuses even the first thread, each job runs in its caller's thread, as with
     /// [`Inline`](super::Inline). [`width`](Executor::width) returns the number of threads.
@@ -54,8 +54,8 @@ fn start_thread(i: usize, jobs: Queue) -> io::Result<JoinHandle<()>> {
     })
 }
 
-/// Runs a job. [`Pending::wait`](super::Pending::wait) resumes a panic of the job; the thread goes
-/// on.
+/// Runs a job. If it panics, the thread survives, and [`Pending::wait`](super::Pending::wait)
+/// resumes the panic.
 fn run(job: Job) {
     let _ = catch_unwind(AssertUnwindSafe(job));
 }
@@ -114,7 +114,7 @@ mod tests {
         })
     }
 
-    /// Issue 10: a thread that the system refused was a panic.
+    /// Issue 10: a refused thread caused a panic.
     #[test]
     fn every_job_runs_however_few_threads_the_system_gives() {
         for limit in [0, 1, 3, 7] {
@@ -128,8 +128,8 @@ mod tests {
         }
     }
 
-    /// A job that waits for jobs of its own executor, three levels deep, on fewer threads than
-    /// that.
+    /// A job that waits for jobs of its own executor, three levels deep, on fewer than three
+    /// threads.
     #[test]
     fn a_job_may_wait_for_jobs_of_its_executor() {
         fn sum(executor: &Arc<dyn Executor>, depth: u32) -> u64 {

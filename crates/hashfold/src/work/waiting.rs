@@ -1,5 +1,5 @@
-//! Waiting helps, in every order in which threads can run: tests of the code of `Pending` on the
-//! locks and threads of a scheduler that tries the orders. Issue 11, point 2.
+//! Jobs that wait for jobs, in all interleavings: tests of the code of `Pending` on the locks and
+//! threads of a scheduler that tries different orders. Issue 11, point 2.
 
 use super::{Executor, Job};
 use shuttle::{
@@ -21,9 +21,9 @@ mod pending;
 
 use self::pending::Pending;
 
-/// Number of random orders of a case that has too many to try all.
+/// Number of random orders of a case with too many orders to try all.
 const ORDERS: usize = 3000;
-/// Maximum number of orders of a small case, which are all tried.
+/// Maximum number of orders of a small case, all of which are tried.
 const ORDERS_MAX: usize = 20_000;
 
 /// The job queue of a pool on the scheduler's threads, which end when the last handle is dropped.
@@ -66,7 +66,7 @@ fn with_pool(count: usize, act: impl FnOnce(&Arc<Queue>)) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Returns a sum by jobs that start jobs on their own executor and wait for them.
+/// Returns a sum, computed by jobs that start jobs on their own executor and wait for them.
 fn sum(executor: &Arc<Queue>, depth: u32, width: u64) -> u64 {
     if depth == 0 {
         return 1;

@@ -1,9 +1,9 @@
-//! Progress of long calls, and their end on request.
+//! Progress and cancelling of long calls.
 
 use crate::error::Result;
 use std::{fmt, sync::Arc};
 
-/// The observer of a long call: learns how much work is done, and can end the call.
+/// The observer of a long call: gets the progress, and can cancel the call.
 ///
 /// The default observes nothing. Clones are the same watch; a call may use it from several threads.
 ///
@@ -28,21 +28,22 @@ pub struct Watch(Option<Arc<Look>>);
 type Look = dyn Fn(u64) -> Result<()> + Send + Sync;
 
 impl Watch {
-    /// Makes a watch that calls `look` now and then with the work done since its last call, in the
-    /// unit that the watched call names. An error of `look` ends the watched call, which returns it.
+    /// Returns a watch that calls `look` from time to time with the work done since its last call,
+    /// in the unit that the watched call documents. An error of `look` cancels the watched call,
+    /// which returns it.
     pub fn new(look: impl Fn(u64) -> Result<()> + Send + Sync + 'static) -> Watch {
         Watch(Some(Arc::new(look)))
     }
 
-    /// Notes that more work is done.
+    /// Adds to the work done.
     ///
     /// # Errors
-    /// That of the observer: `Stopped` if the call is to end.
+    /// The error of the observer: `Stopped` cancels the call.
     pub fn add(&self, more: u64) -> Result<()> {
         self.0.as_ref().map_or(Ok(()), |look| look(more))
     }
 
-    /// Makes a counter of many small steps of work.
+    /// Returns a counter for many small steps of work.
     pub fn steps(&self) -> Steps {
         Steps { watch: self.clone(), count: 0 }
     }
@@ -54,32 +55,33 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// A counter of small steps, which its [`Watch`] sees in groups. [`Steps::finish`] shows the last ones.
+/// A counter of small steps, which are passed to its [`Watch`] in groups. [`Steps::finish`] passes
+/// the last group.
 #[derive(Debug)]
 pub struct Steps {
     watch: Watch,
-    /// Steps that the watch has not seen.
+    /// Number of steps that the watch has not seen.
     count: u64,
 }
 
-/// Steps between two calls of a watch.
+/// Number of steps between two calls of a watch.
 const STEPS_MAX: u64 = 1 << 12;
 
 impl Steps {
-    /// Notes one more step.
+    /// Counts one step.
     ///
     /// # Errors
-    /// Those of [`Watch::add`].
+    /// The errors of [`Watch::add`].
     #[inline]
     pub fn step(&mut self) -> Result<()> {
         self.count += 1;
         if self.count < STEPS_MAX { Ok(()) } else { self.finish() }
     }
 
-    /// Shows the watch all steps that it has not seen.
+    /// Passes the remaining steps to the watch.
     ///
     /// # Errors
-    /// Those of [`Watch::add`].
+    /// The errors of [`Watch::add`].
     pub fn finish(&mut self) -> Result<()> {
         self.watch.add(std::mem::take(&mut self.count))
     }
