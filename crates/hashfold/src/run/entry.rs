@@ -25,7 +25,7 @@ pub struct Entry<'a> {
 
 /// A stream of entries in ascending order of (hash, key), each key at most once.
 ///
-/// A run that has returned an error has ended.
+/// A run ends after an error.
 pub trait Run: Send {
     /// Returns the seed that the keys are hashed with.
     fn seed(&self) -> Seed;
@@ -80,13 +80,13 @@ impl<R: Run + ?Sized> Run for Box<R> {
     }
 }
 
-/// The treatment of a key that comes more than once in one input.
+/// The treatment of a key that occurs more than once in one input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Duplicates {
     /// The last entry of the key is kept.
     #[default]
     KeepLast,
-    /// A key that comes twice is an error.
+    /// A repeated key is an error.
     Refuse,
 }
 

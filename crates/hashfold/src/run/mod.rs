@@ -1,10 +1,10 @@
 //! Runs: streams of entries in ascending hash order, in bounded memory.
 //!
-//! All bulk data travels as runs. [`Sorter`] makes a run of entries in any order, [`Merge`] makes
-//! one run of several, every part's `scan` returns a run, and builders read one.
+//! All bulk data are runs. [`Sorter`] makes a run from entries in any order, [`Merge`] merges
+//! several runs to one, the `scan` of every data set returns a run, and builders read one.
 //!
-//! Entries are ordered by ([`KeyHash`](crate::key::KeyHash), key): two keys with the same 128-bit hash
-//! stand side by side.
+//! Entries are ordered by ([`KeyHash`](crate::key::KeyHash), key), so two keys with the same
+//! 128-bit hash are adjacent.
 
 mod entry;
 mod merge;

@@ -1,6 +1,6 @@
 //! Bounds on the entries of a run, known before the run is read.
 
-/// The range of a number of sizes, in bytes. `min > max` if there are no sizes.
+/// The range of sizes, in bytes. `min > max` if there are no sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeRange {
     /// The smallest size, in bytes.
@@ -27,7 +27,7 @@ impl SizeRange {
     }
 }
 
-/// Upper bounds on a run that are known before its first entry, for a builder to plan with.
+/// Upper bounds on a run, which a builder knows before the first entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Maximum number of entries; tombstones and duplicates may still be dropped.

@@ -39,7 +39,7 @@ fn equal(_: &[u8]) -> KeyHash {
     KeyHash::from_bits(5 << 64 | 5)
 }
 
-/// 120 equal bits, then 8 that differ.
+/// Hashes with 120 equal bits; the last 8 bits differ.
 fn alike_but_last_bits(key: &[u8]) -> KeyHash {
     KeyHash::from_bits(0xabc << 100 | plain(key).bits() & 0xff)
 }
@@ -54,7 +54,7 @@ fn one_high_half(key: &[u8]) -> KeyHash {
     KeyHash::from_bits(u128::from(plain(key).low() & 0xff))
 }
 
-/// Pseudo-random numbers, the same in every test run.
+/// Pseudorandom numbers, the same in every test run.
 fn random(seed: u64) -> impl FnMut() -> u64 {
     let mut i = 0_u64;
     move || {
@@ -102,14 +102,14 @@ fn spill_exists(disk: &MemoryDisk) -> bool {
     disk.exists(Path::new("spill")).unwrap()
 }
 
-/// Sorts with the minimum of memory and compares with the expected result; returns the bytes
-/// spilled.
+/// Sorts with the minimum memory and compares with the expected result. Returns the number of
+/// spilled bytes.
 #[track_caller]
 fn check_sort_on(entries: &[Owned], hash: Hash, executor: Arc<dyn Executor>) -> u64 {
     check_sort_within(OPTIONS, entries, hash, executor)
 }
 
-/// Sorts with `options` and compares with the expected result; returns the bytes spilled.
+/// Sorts with `options` and compares with the expected result. Returns the number of spilled bytes.
 #[track_caller]
 fn check_sort_within(
     options: SortOptions,
@@ -125,7 +125,7 @@ fn check_sort_within(
     let mut sorted = sorter.finish().unwrap();
     assert_eq!(sorted.summary(), naive::summary(entries));
     let all = collect(&mut sorted);
-    // Not `assert_eq`, which would print megabytes.
+    // `assert_eq` would print megabytes.
     assert!(all == naive::sorted(entries, hash), "not what a map says");
     assert_eq!(sorted.duplicates(), (entries.len() - all.len()) as u64);
     let spilled_bytes = sorted.spilled_bytes();
@@ -200,7 +200,7 @@ fn the_largest_entries_pass_through_little_memory() {
     check_sort_on(&[large(1), large(1)], plain, Arc::new(Threads::new(1)));
 }
 
-/// Values of random bytes whose sizes differ by orders of magnitude: a few come close to
+/// Returns random values whose sizes differ by orders of magnitude: a few come close to
 /// `memory_bytes` or exceed it.
 fn mixed_entries(memory_bytes: usize, seed: u64) -> Vec<Owned> {
     let mut random = random(seed);
@@ -225,7 +225,7 @@ fn mixed_entries(memory_bytes: usize, seed: u64) -> Vec<Owned> {
     std::iter::from_fn(&mut entry).collect()
 }
 
-/// Issue 10: the first buckets were read back before they had been written.
+/// Issue 10: the first buckets were read before they had been written.
 #[test]
 fn entries_of_any_size_in_any_memory_are_sorted_however_late_jobs_run() {
     for seed in 0..60 {
@@ -265,12 +265,12 @@ fn too_little_memory_is_refused() {
     assert!(matches!(error.kind(), ErrorKind::Argument { .. }));
 }
 
-/// The plan that a sorter makes asserts its own consistency.
+/// A sorter asserts that its memory plan is consistent.
 #[test]
 fn any_other_memory_is_enough() {
     let powers = MEMORY_BYTES_MIN.ilog2()..=44;
     let around = powers.flat_map(|bit| [1 << bit, (1 << bit) + 12_345, (2 << bit) - 1]);
-    // Issue 10: 1800 KiB and 3500 KiB were too little for the batches that are written.
+    // Issue 10: 1800 KiB and 3500 KiB were too little for the batches of writes.
     let steps = (MEMORY_BYTES_MIN..128 << 20).step_by(50_000);
     for memory_bytes in around.chain(steps) {
         let options = SortOptions { memory_bytes, ..OPTIONS };
@@ -381,7 +381,7 @@ fn a_sorter_that_cannot_read_its_spill_does_not_finish() {
     for executor in executors() {
         let disk = FaultyDisk::new(Fault::ReadFailure { read: 0 }.into());
         let mut sorter = sorter_with_hash(Arc::new(disk), plain, options, executor);
-        // Growing one bucket reads the chunks of others back.
+        // Growing one bucket reads spilled chunks of other buckets.
         let error = sorter.push(b"large", Some(&vec![1; 8 << 20])).unwrap_err();
         assert_eq!(error.class(), ErrorClass::Io);
         let Err(error) = sorter.finish() else { panic!("a sorter that lost entries has finished") };
@@ -399,7 +399,7 @@ fn a_vector_is_a_run() {
     }
 }
 
-/// A run over anything, ascending or not.
+/// A run of any entries, ascending or not.
 struct AnyRun(Vec<(KeyHash, Owned)>, usize);
 
 impl Run for AnyRun {
@@ -422,7 +422,7 @@ impl Run for AnyRun {
     }
 }
 
-/// `runs` stand newest first, as they do for [`Merge`].
+/// Compares a merge of `runs`, newest first, with a map.
 #[track_caller]
 fn check_merge(runs: &[Vec<Owned>], hash: Hash) {
     for tombstones in [Tombstones::Keep, Tombstones::Drop] {
@@ -436,7 +436,7 @@ fn check_merge(runs: &[Vec<Owned>], hash: Hash) {
     }
 }
 
-/// All triples of runs over three keys, each of them absent, deleted or there; with hashes that
+/// All triples of runs over three keys, each of them absent, deleted or present; with hashes that
 /// differ, that are partly equal, and that are all equal.
 #[test]
 fn every_small_merge_agrees_with_a_map() {

@@ -13,7 +13,7 @@ use std::{path::Path, sync::Arc};
 /// The prefix of the names of spill files in the folder of tables.
 pub(super) const SPILL: &str = "spill-";
 
-/// A batch of puts and deletions in any order. The last one of a key counts.
+/// A batch of puts and deletions in any order. The last change of a key counts.
 #[derive(Debug)]
 pub struct Batch {
     slots: SlotMap,

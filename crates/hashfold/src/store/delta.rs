@@ -72,7 +72,7 @@ impl<R: Run> Run for Tagged<R> {
         self.run.seed()
     }
 
-    /// Says nothing of the sizes of values: there may be deletions among them.
+    /// Gives no bounds on the sizes of values, because there may be deletions.
     fn summary(&self) -> Summary {
         let mut summary = self.run.summary();
         summary.values.min = 1;
@@ -107,7 +107,8 @@ impl<R: Run> Run for Tagged<R> {
     }
 }
 
-/// The entries of a delta out of its table, whose run has the delta's summary.
+/// Converts the entries of a delta's table to the entries of the delta. The run has the delta's
+/// summary.
 pub(super) struct Untagged<R>(pub(super) R);
 
 impl<R: Run> Run for Untagged<R> {

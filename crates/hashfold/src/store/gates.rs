@@ -72,7 +72,7 @@ pub struct Report {
     /// Numbers of keys that differ from the current version, if that is the version's parent and
     /// they were counted.
     pub changes: Option<Changes>,
-    /// The result of the sample, if the gates ask for one.
+    /// The result of the sample, if a gate needs one.
     pub sample: Option<Sample>,
     /// The conditions that the version does not meet.
     pub objections: Vec<Objection>,

@@ -1,4 +1,4 @@
-//! Joining two sorted runs: keys of the old run, of the new one, or of both.
+//! Joining two sorted runs: keys of the old run, of the new run, or of both.
 //!
 //! ```text
 //!         old    new       overlay    replace    difference

@@ -1,4 +1,4 @@
-//! Mending the files of a store that name all others: `CURRENT` and the version files.
+//! Repairing the files of a store that name all other files: `CURRENT` and the version files.
 
 use super::{
     pointer::{self, Pointer},
@@ -26,7 +26,7 @@ pub enum CurrentFrom {
     Versions,
 }
 
-/// A store that was opened to be mended.
+/// A store that was opened for repair.
 pub struct Mending {
     /// The writer; [`StoreWriter::repair`] mends the tables of a version.
     pub writer: StoreWriter,

@@ -7,14 +7,14 @@
 //!     tables/5d0b…/        an immutable table of one or several versions
 //! ```
 //!
-//! A version is a set of chunks; each chunk holds the keys of a range of Redis Cluster slots. A chunk
-//! is a base table and any number of deltas over it, newest first. An update sorts only its batch and
-//! merges it with the old chunks in one pass; a chunk that the batch does not touch is shared with the
-//! version before. File formats: `docs/formats/store.md`. `docs/papers/voldemort.md` says what was
-//! taken from Voldemort's read-only stores, and what was not.
+//! A version is a set of chunks; each chunk holds the keys of a range of Redis Cluster slots. A
+//! chunk is a base table and any number of deltas over it, newest first. An update sorts only its
+//! batch and merges it with the old chunks in one pass. A chunk without changes is shared with the
+//! version before. File formats: `docs/formats/store.md`. `docs/papers/voldemort.md` compares with
+//! Voldemort's read-only stores.
 //!
 //! - A version is complete and durable, or does not exist; it never changes.
-//! - Publishing and rolling back write only the pointer, whatever the size of the data.
+//! - Publishing and rolling back write only the pointer, for data of any size.
 //! - A [`Version`] is one version for its whole life. Its files stay as long as any process has it
 //!   open. A [`Follower`] moves from version to version and never waits.
 //! - A store has one writer at a time: [`StoreWriter`].

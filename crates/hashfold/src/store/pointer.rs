@@ -67,7 +67,7 @@ pub struct Pointer {
     /// Versions that were rolled back, or marked by hand, so that they are not published by
     /// accident.
     pub bad: Vec<u64>,
-    /// Versions that are kept whatever the rules say.
+    /// Versions that are kept regardless of the retention rules.
     pub pinned: Vec<u64>,
     /// Versions that are being removed; the next writer finishes a removal that a crash
     /// interrupted.
@@ -107,7 +107,7 @@ impl Pointer {
         decode(&header, &footer.fields).map_err(|error| error.at(&file.place().offset(start)))
     }
 
-    /// Makes this the store's pointer, atomically, with the next sequence number.
+    /// Writes this pointer to the store's folder, atomically, with the next sequence number.
     pub(super) fn replace(&mut self, disk: &dyn Disk, folder: &Path) -> Result<()> {
         self.sequence += 1;
         let header = Header::new(FileKind::Pointer, self.seed, self.store);
@@ -141,7 +141,7 @@ impl Pointer {
         self.newest = self.newest.max(name.number);
     }
 
-    /// Strikes a version from the list; its file is removed next.
+    /// Removes a version from the list; the caller removes its file next.
     pub(super) fn strike(&mut self, number: u64) {
         self.versions.retain(|version| version.number != number);
         for list in [&mut self.published, &mut self.bad, &mut self.pinned, &mut self.removing] {

@@ -57,8 +57,8 @@ impl StoreWriter {
         self.replace(pointer)
     }
 
-    /// Makes the version current that was current before, and marks the current one as bad. Returns
-    /// the number of the version that is current then.
+    /// Makes the previously current version current, and marks the current version as bad. Returns
+    /// the number of the new current version.
     ///
     /// # Errors
     /// `Missing` if the version is lost: [`StoreWriter::publish`] makes an older one current.
@@ -102,7 +102,7 @@ impl StoreWriter {
         self.replace(pointer)
     }
 
-    /// Pins a version, so that no rule removes it, or releases it.
+    /// Pins a version, so that no rule removes it, or releases its pin.
     pub fn pin(&mut self, number: u64, pin: Pin) -> Result<()> {
         self.settle()?;
         self.version(number)?;
@@ -120,7 +120,7 @@ impl StoreWriter {
         self.is_settled = replaced.is_ok();
         match &replaced {
             Ok(()) => self.pointer = pointer,
-            // The pointer may have been replaced, and only not be durable.
+            // The pointer may have been replaced, but may not be durable.
             Err(_) => {
                 if let Ok(there) = Pointer::read(self.disk.as_ref(), &self.folder) {
                     self.pointer = there;
@@ -134,8 +134,8 @@ impl StoreWriter {
 /// The new state of a version's pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pin {
-    /// The version is kept whatever the rules say.
+    /// The version is kept regardless of the rules.
     Keep,
-    /// The version is kept only if the rules say so.
+    /// The version is kept only as far as the rules say.
     Release,
 }

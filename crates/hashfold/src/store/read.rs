@@ -26,8 +26,8 @@ const ATTEMPTS_MAX: usize = 8;
 
 /// An open version: its indexes are in memory, its entries on the device.
 ///
-/// An open version does not change, whatever is published, and its files stay on the device as long
-/// as any process has it open. Threads can share a version.
+/// An open version never changes, even when other versions are published. Its files stay on the
+/// device as long as any process has it open. Threads can share a version.
 #[derive(Debug)]
 pub struct Version {
     info: VersionInfo,
@@ -149,8 +149,7 @@ impl Version {
             .try_for_each(|(chunk, indexes)| get_many_in(chunk, keys, indexes, visit))
     }
 
-    /// Calls `visit` with about `count` keys that are spread evenly; deltas may have deleted some
-    /// of them.
+    /// Calls `visit` with about `count` evenly spread keys; deltas may have deleted some of them.
     pub fn sample(&self, count: u64, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let chunks = self.chunks.len() as u64;
         for (chunk, layers) in (0..chunks).zip(&self.chunks) {
@@ -326,8 +325,8 @@ impl Follower {
         self.current.load_full()
     }
 
-    /// Opens the current version, if it is another one than the version at hand. Returns whether it
-    /// is. After an error the old version stays.
+    /// Opens the current version, if it is not the version at hand. Returns whether it changed.
+    /// After an error, the old version stays.
     pub fn refresh(&self) -> Result<bool> {
         let mut retired = self.retired.lock().expect("nothing panics under this lock");
         retired.retain(|version| Arc::strong_count(version) > 1);

@@ -66,9 +66,9 @@ pub struct Removed {
 }
 
 impl StoreWriter {
-    /// Removes the versions that no rule keeps, and the tables that no version needs. `watch` counts
-    /// bytes that were freed; it may block, to limit the rate. After a collection that it ends, the
-    /// next one removes the rest.
+    /// Removes the versions that no rule keeps, and the tables that no version needs. `watch`
+    /// counts freed bytes; it may block, to limit the rate. If it cancels the call, the next
+    /// collection removes the rest.
     pub fn collect(&mut self, rules: &Retention, watch: &Watch) -> Result<Removed> {
         self.settle()?;
         // If the current version is lost or damaged, any other version may be needed.
@@ -91,7 +91,7 @@ impl StoreWriter {
             }
         }
         removed.kept.sort_unstable_by_key(|(number, _)| *number);
-        // A collection that was interrupted has left files.
+        // An interrupted collection may have left files.
         removed.bytes += self.sweep()?;
         Ok(removed)
     }
@@ -136,7 +136,7 @@ impl StoreWriter {
         self.replace(pointer)
     }
 
-    /// Removes a store that has no version; its folder stays. A store with versions stays as it is.
+    /// Removes a store without versions; its folder stays. A store with versions is not changed.
     pub fn abandon(self) -> Result<()> {
         if !self.numbers()?.is_empty() || !self.pointer.versions.is_empty() {
             return Ok(());
@@ -203,8 +203,8 @@ impl StoreWriter {
         let mut pointer = self.pointer.clone();
         pointer.strike(number);
         self.replace(pointer)?;
-        // The version's name is durably gone before its tables are removed: an existing version is
-        // whole.
+        // The version's name must be durably removed before its tables: an existing version is
+        // complete.
         self.disk.remove(&path)?;
         self.disk.sync_folder(&self.versions())?;
         self.pointer.removing.retain(|removing| *removing != number);

@@ -1,8 +1,8 @@
 //! From keys to chunks, by slot, as in Redis Cluster.
 //!
-//! The slot of a key is its CRC-16 modulo 16384. If the key has braces with something between them,
-//! only that part counts: `{user1}.name` and `{user1}.age` are in the same slot. Chunk `i` of C
-//! holds the slots from ⌈i · 16384 / C⌉ to before ⌈(i + 1) · 16384 / C⌉.
+//! The slot of a key is its CRC-16 modulo 16384. If the key has braces with at least one byte
+//! between them, only these bytes count: `{user1}.name` and `{user1}.age` are in the same slot.
+//! Chunk `i` of C holds the slots from ⌈i · 16384 / C⌉ up to, but without, ⌈(i + 1) · 16384 / C⌉.
 
 use crate::error::{Error, Result};
 use std::ops::Range;

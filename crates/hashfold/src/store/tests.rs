@@ -128,7 +128,7 @@ fn check(version: &Version, map: &Map, keys: u64) {
     assert!(version.info().entries().contains(&(map.len() as u64)));
 }
 
-/// Issue 10: a sorter read what it had not written yet, and the batch was refused as damaged.
+/// Issue 10: a sorter read chunks before they were written, and the batch was refused as damaged.
 #[test]
 fn chunks_take_values_as_large_as_the_memory_of_one() {
     const CHUNKS: u32 = 4;
@@ -388,7 +388,7 @@ fn what_is_needed_stays_and_what_is_not_goes() {
     let young = Retention { age_s_min: 98, ..rules };
     let removed = writer.collect(&young, &Watch::default()).unwrap();
     assert_eq!((removed.versions, removed.tables), (vec![2], 2));
-    // If the clock went back, every version is young.
+    // If the clock was set back, every version is young.
     let early = Retention { now_s: 0, age_s_min: 1, ..rules };
     assert!(writer.collect(&early, &Watch::default()).unwrap().versions.is_empty());
     let removed = writer.collect(&rules, &Watch::default()).unwrap();

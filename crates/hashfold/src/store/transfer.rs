@@ -1,4 +1,4 @@
-//! Delta files between versions: made from one store, applied to another.
+//! Delta files between versions: created from one store, applied to another.
 
 use super::{
     delta::{DeltaInfo, DeltaReader, DeltaWriter},
@@ -64,7 +64,7 @@ pub fn diff(
     Ok((info, changes))
 }
 
-/// A run whose entries are counted, those that a join leaves out included.
+/// A run that counts its entries, including those that a join omits.
 struct Counted<R> {
     run: R,
     steps: Steps,

@@ -1,7 +1,7 @@
 //! The block tree of a table: the hashes of all pieces of its files, in the file `TREE` beside them.
 //!
-//! With the tree, each piece of a table can be checked, fetched and mended separately. The version
-//! file has the hash of the tree, its root, so a version names exact bytes.
+//! With the tree, each piece of a table can be checked, fetched and repaired separately. The
+//! version file has the hash of the tree, its root, so a version names exact bytes.
 //!
 //! The file is a frame. Its header has the table's seed and id, and its footer no fields. The body
 //! (`docs/formats/store.md` has the same table; counts and sizes are variable-length integers) is

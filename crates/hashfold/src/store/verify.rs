@@ -1,4 +1,4 @@
-//! Verifying versions piece by piece, and mending them from another copy of the store.
+//! Verifying versions piece by piece, and repairing them from another copy of the store.
 
 use super::{
     layer::{MENDED, folder_of},

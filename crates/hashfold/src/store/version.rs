@@ -1,4 +1,4 @@
-//! The version file, which says what a version consists of.
+//! The version file, which lists the chunks and tables of a version.
 //!
 //! A version file is a frame without a body. Its name in the folder `versions` is the version's
 //! number in ten digits. Its header has the store's seed and the version's id. The fields of its

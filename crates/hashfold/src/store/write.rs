@@ -29,14 +29,13 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Maximum number of a chunk's deltas in [`UpdateMode::Auto`]. Each delta costs a lookup of a key that it
-/// does not have 1/256 of a device read.
+/// Maximum number of a chunk's deltas in [`UpdateMode::Auto`]. Each delta costs 1/256 of a device
+/// read for a lookup of a key that it does not contain.
 const DELTAS_AUTO_MAX: usize = 4;
 
-/// The size of a base divided by that of its deltas at which they are merged into it. Merging at a
-/// tenth writes a changed byte about twelve times: twice in deltas, ten times in merges. Levels of
-/// LSM-trees use the same ratio (LevelDB: 10; O'Neil et al., *The Log-Structured Merge-Tree*, 1996,
-/// section 3.2).
+/// The ratio of sizes, base to deltas, at which deltas are merged into the base. At 10, write
+/// amplification is about 12: 2 for deltas, 10 for merges. Levels of LSM-trees use the same ratio
+/// (LevelDB: 10; O'Neil et al., *The Log-Structured Merge-Tree*, 1996, section 3.2).
 const MERGE_RATIO: u64 = 10;
 
 /// Memory for reading and writing several chunks at once, in bytes; in addition, a sixteenth of the
@@ -84,8 +83,8 @@ pub struct VersionFacts {
 
 /// The writer of a store. A store has one writer at a time.
 ///
-/// A version that a method returns is complete and durable, and readers do not see it until it is
-/// published. The next writer removes what a crash has left.
+/// A version that a method returns is complete and durable; readers do not see it until it is
+/// published. The next writer removes the remains of a crash.
 pub struct StoreWriter {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) folder: PathBuf,
@@ -173,9 +172,9 @@ impl StoreWriter {
         }
     }
 
-    /// Reads the pointer, and makes the names in the folder durable if they may not be: an earlier
-    /// call may have failed after it took effect, and an earlier writer may have been killed. A
-    /// file whose name a power cut could bring back must not be removed.
+    /// Reads the pointer. Makes the names in the folder durable if they may not be: an earlier call
+    /// may have failed after it took effect, and an earlier writer may have been killed. A file
+    /// whose name a power cut could bring back must not be removed.
     pub(super) fn settle(&mut self) -> Result<()> {
         if !self.is_settled {
             self.pointer = Pointer::read(self.disk.as_ref(), &self.folder)?;
@@ -277,7 +276,7 @@ impl StoreWriter {
     /// Makes a version from the current version and a batch. `watch` counts entries.
     ///
     /// # Errors
-    /// `Exists` if there is a version with this id; whatever the batch or the device reports.
+    /// `Exists` if there is a version with this id; the errors of the batch and of the device.
     pub fn write(
         &mut self,
         batch: Batch,
@@ -383,7 +382,7 @@ impl StoreWriter {
             Pending::start(executor, move || built.collect::<Vec<_>>())
         };
         let pending: Vec<_> = (0..lines).map(line).collect();
-        // All jobs are waited for, even after an error, so that none writes any more.
+        // All jobs are waited for, even after an error, so that none is still writing.
         let mut done: Vec<_> = pending.into_iter().flat_map(Pending::wait).collect();
         done.sort_unstable_by_key(|(number, _)| *number);
         done.into_iter().map(|(_, built)| built).collect()
@@ -448,9 +447,9 @@ impl StoreWriter {
         self.sweep().map(|_| ())
     }
 
-    /// Removes what a crash has left: versions that were being removed, tables that no version has,
-    /// and unfinished files. Removes no table if a version is lost or cannot be read, because its
-    /// tables are then unknown.
+    /// Removes the remains of a crash: versions whose removal was interrupted, tables that no
+    /// version has, and unfinished files. Removes no table if a version is lost or cannot be read,
+    /// because its tables are then unknown.
     pub(super) fn sweep(&self) -> Result<u64> {
         let (disk, versions) = (self.disk.as_ref(), self.versions());
         let new_pointer = new_name(&self.folder.join(pointer::NAME));
@@ -499,7 +498,7 @@ impl StoreWriter {
             None => name.ends_with(MENDED) || name.starts_with(SPILL),
         });
         if !spare.is_empty() {
-            // The version must be gone for good before its tables are removed.
+            // The name of the version must be durably removed before its tables.
             disk.sync_folder(&self.versions())?;
         }
         let mut removed = 0;

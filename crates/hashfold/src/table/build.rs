@@ -26,10 +26,9 @@ use std::{path::Path, sync::Arc};
 const SPILL_ROLE: &str = "spill";
 
 /// A builder of a table in a folder, which it locks.
-///
-/// Nothing of the new table is visible before [`TableBuilder::build`] returns; until then the
-/// folder holds the old table, or none. A builder that is dropped removes its files. The next
-/// builder removes files that a crash has left.
+/// The new table is invisible until [`TableBuilder::build`] returns. Until then, the folder holds
+/// the old table, or none. A builder that is dropped removes its files. The next builder removes
+/// files that a crash has left.
 #[derive(Debug)]
 pub struct TableBuilder {
     folder: TableFolder,
@@ -120,8 +119,8 @@ impl TableBuilder {
     /// `watch` counts entries of the run.
     ///
     /// # Errors
-    /// `WrongSeed` if the run's seed is not that of the options, `Argument` if the run breaks the
-    /// promise of its summary.
+    /// `WrongSeed` if the run's seed is not that of the options, `Argument` if an entry contradicts
+    /// the summary of the run.
     pub fn build(mut self, run: &mut dyn Run, watch: &Watch) -> Result<TableStats> {
         check_seed(self.options.seed, run.seed())?;
         let generation = self.generation;
@@ -229,8 +228,8 @@ fn write_index(
     Ok(FileEntry { role: INDEX_ROLE.to_owned(), name, size: file.size()? })
 }
 
-/// Rebuilds the index of a table; its data stay as they are. Readers that have the table open keep
-/// the old index. `watch` counts entries.
+/// Rebuilds the index of a table from its data, which stay unchanged. Readers that have the table
+/// open keep the old index. `watch` counts entries.
 pub fn reindex(
     disk: &Arc<dyn Disk>,
     folder: &Path,

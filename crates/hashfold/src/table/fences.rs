@@ -1,9 +1,9 @@
 //! Fences: from a hash to its block, with about one byte of memory per block.
 //!
-//! Fences replace the paper's sparse tries for small entries, which they beat in measurements. The
-//! idea is a B+ tree's separators, compressed because hashes are uniform. A block's *fence* is a
-//! hash above all hashes in the blocks before, and at most the block's own first hash. A hash
-//! belongs to the last block whose fence is not above it.
+//! Fences replace the paper's sparse tries for small entries; in measurements they are smaller and
+//! faster. The idea is a B+ tree's separators, compressed because hashes are uniform. A block's
+//! *fence* is a hash above all hashes in the blocks before, and at most the block's own first hash.
+//! A hash belongs to the last block whose fence is not above it.
 //!
 //! ```text
 //! hash ── x superblocks ──> superblock, fraction
@@ -12,9 +12,9 @@
 //!         block = fences before + fences at or below the fraction
 //! ```
 //!
-//! Fences are rounded down, so a lookup never starts at a block before the right one. About 1
-//! lookup in 100 starts at the block after it; the head of that block tells, and a second read
-//! follows. A superblock whose fences are too far from even spacing lists them in full.
+//! Fences are rounded down, so a lookup never starts before the right block. About 1 lookup in 100
+//! starts at the block after it. The head of that block shows this, and a second read follows. A
+//! superblock whose fences are too far from even spacing lists them in full.
 
 use super::{
     image::{Image, Sections},
@@ -31,7 +31,7 @@ use std::ops::Range;
 /// from even spacing and so are rounded more coarsely.
 const FENCES: u64 = 20;
 
-/// Maximum number of fences in a superblock in compact form; one with more lists them.
+/// Maximum number of fences in a superblock in compact form; with more, the superblock lists them.
 const FENCES_MAX: usize = 96;
 
 /// Fractions of a superblock are in units of 1 / 2^30.
@@ -124,7 +124,7 @@ impl FencesBuilder {
         for (j, &first) in self.firsts.iter().enumerate() {
             let first = superblock(first, self.superblocks).1;
             let byte = (first - spacing.at(j)).div_euclid(self.step as i32) + MIDDLE;
-            // A byte that is slightly too small only sends some lookups to the block after.
+            // A slightly smaller byte only makes some lookups start at the next block.
             let byte = if byte > 255 && byte < 255 + MIDDLE / 2 { 255 } else { byte };
             let Ok(byte) = u8::try_from(byte) else {
                 self.bytes.truncate(start);

@@ -2,8 +2,8 @@
 //! per key.
 //!
 //! After Lim, Andersen and Kaminsky, *Practical Batch-Updatable External Hashing with Sorting*
-//! (2013): see `docs/papers/ect.md`. A table is built from one run and never changes; an update
-//! merges the table's own run with another and builds a new table. File format:
+//! (2013): see `docs/papers/ect.md`. A table is built from one run and never changes. An update
+//! merges the table's own run with another run and builds a new table. File format:
 //! `docs/formats/table.md`.
 //!
 //! ```text

@@ -177,9 +177,9 @@ fn every_block_size() {
     }
 }
 
-/// Two keys of 32 bytes with the same XXH3-128 hash under [`options`]' seed. XXH3 multiplies two
-/// factors of the first half: one factor is zero in one key, the other one in the other key, so
-/// both products are zero. The sums of the halves, which are mixed in, are made equal.
+/// Two keys of 32 bytes with the same XXH3-128 hash and the seed of [`options`]. XXH3 multiplies
+/// two factors of the first half. Each key makes another factor zero, so both products are zero.
+/// The sums of the halves, which are mixed in, are made equal.
 fn colliding_pair(number: u64) -> [Vec<u8>; 2] {
     const SECRET: [u64; 2] = [0xbe4b_a423_396c_feb8, 0x1cad_21f7_2c81_017c];
     let zeros = [SECRET[0].wrapping_add(SEED.0), SECRET[1].wrapping_sub(SEED.0)];
@@ -199,7 +199,7 @@ fn keys_that_share_a_hash_are_both_found() {
         }
     }
     check(&pairs);
-    // The same where entries differ in size, and where one of the two keys is absent.
+    // The same check where entries differ in size, and where one of the two keys is absent.
     for (i, value) in pairs.values_mut().enumerate() {
         value.resize(i % 300, 1);
     }
@@ -250,7 +250,7 @@ fn absent_bits_tell_most_absent_keys_without_a_read() {
     check_table(&table, &pairs);
     let reads =
         (0..10_000_u32).filter(|i| table.would_read(format!("absent {i}").as_bytes())).count();
-    // 1 in 256 of 10,000 is 39.
+    // 1 in 256 of 10,000 lookups is 39.
     assert!((10..90).contains(&reads), "{reads} reads");
 }
 
@@ -345,7 +345,7 @@ impl<R: Run> Run for Broken<R> {
     }
 }
 
-/// A run with the summary of another.
+/// A run with the summary of another run.
 struct Misled(VecRun, Summary);
 
 impl Run for Misled {
@@ -450,7 +450,7 @@ fn a_build_that_fails_leaves_the_files_of_a_table_that_lost_its_manifest() {
     check_table(&open(&disk, folder), &old);
 }
 
-/// The entry fills its block, so there is no block where the next one would be.
+/// The entry fills its block, so there is no place for the next one.
 #[test]
 fn a_block_that_counts_too_many_entries_is_damage_and_not_the_end() {
     let disk = memory();

@@ -10,7 +10,7 @@ use crate::{
     work::Watch,
 };
 
-/// Maximum number of finds in the report of a table.
+/// Maximum number of damages in the report of a table.
 pub const DAMAGE_MAX: usize = 1000;
 
 /// The amounts that the check of a table counts.
@@ -38,7 +38,7 @@ pub(super) fn verify(
         match scan.advance() {
             Ok(true) => check.entry(&scan, &mut report),
             Ok(false) => break,
-            // An error of the device ends the check, because the data are unknown.
+            // An error of the device ends the check, because the data cannot be read.
             Err(error) if matches!(error.kind(), ErrorKind::Io { .. }) => return Err(error),
             Err(error) => {
                 // An entry that continues in a damaged block has reported it already.

@@ -11,7 +11,7 @@ use crate::{
 };
 use std::collections::VecDeque;
 
-/// Entries whose hashes share a prefix, encoded one after the other in the order they came.
+/// Entries whose hashes share a prefix, encoded in the order of their arrival.
 ///
 /// The bytes are cut into chunks: the first chunks are in the spill file, the others in memory. An
 /// entry may straddle chunks.
@@ -105,14 +105,14 @@ impl Bucket {
     }
 }
 
-/// A reader that takes the entries out of a bucket in the order they came, and frees its memory and
-/// its part of the spill file on the way.
+/// A reader that takes the entries out of a bucket in the order of their arrival. It frees the
+/// bucket's memory and its part of the spill file on the way.
 #[derive(Debug)]
 pub(super) struct Drain {
     bucket: Bucket,
     /// The bytes of the bucket that are being read.
     window: Vec<u8>,
-    /// Offset in the window of the end of the entry that was returned last.
+    /// Offset in the window after the last returned entry.
     taken: usize,
     /// Size of the entries that are not in the window yet, in bytes.
     unread_bytes: u64,

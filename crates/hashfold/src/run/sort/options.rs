@@ -15,7 +15,7 @@ pub struct SortOptions {
     /// Memory budget, in bytes. A single entry that is larger than the budget is allocated in
     /// addition.
     pub memory_bytes: usize,
-    /// Treatment of keys that come more than once.
+    /// Treatment of keys that occur more than once.
     pub duplicates: Duplicates,
     /// Maximum part of the spill that is written through the page cache, in bytes; a part that is
     /// soon read back may never reach the device. The rest bypasses the page cache.

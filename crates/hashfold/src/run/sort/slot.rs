@@ -6,7 +6,7 @@ use crate::key::KeyHash;
 pub(super) const SLOT_BYTES: usize = size_of::<SortSlot>();
 
 /// The high half of an entry's hash, and the entry's offset. Slots order by hash; entries with
-/// equal hashes stay in the order they came. A plain integer compares without a branch.
+/// equal hashes stay in the order of their arrival. A plain integer compares without a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SortSlot(u128);
 

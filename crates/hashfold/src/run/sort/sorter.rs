@@ -1,4 +1,4 @@
-//! [`Sorter`]: entries in any order in, a run out.
+//! [`Sorter`]: sorts entries in any order into a run.
 
 use super::{
     distribute::Distributor,

@@ -189,7 +189,7 @@ impl Spill {
         self.writing.drain(..done);
     }
 
-    /// Returns when all is written.
+    /// Waits until all chunks are written.
     pub(super) fn flush(&mut self) -> Result<()> {
         let written = self.queue.wait_until(0);
         self.collect();

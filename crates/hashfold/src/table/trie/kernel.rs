@@ -58,7 +58,7 @@ mod x86 {
         _mm256_setzero_si256, _pext_u64,
     };
 
-    /// The kernel for AVX2 and BMI2. To be used only on processors that have them: see
+    /// The kernel for AVX2 and BMI2. Must be used only on processors that have them: see
     /// `Machine::best`.
     pub(in super::super) struct V3;
 
@@ -77,8 +77,8 @@ mod x86 {
         #[inline(always)]
         fn sum(bytes: &[u8; SUMMED], count: usize) -> u64 {
             let mask = &MASK[SUMMED - count.min(SUMMED)..][..SUMMED];
-            // SAFETY: both loads are of `SUMMED` = 32 bytes of a slice or array of that length;
-            // the instructions are there, as the type promises.
+            // SAFETY: both loads read `SUMMED` = 32 bytes of a slice or array of that length. The
+            // type promises the instructions.
             unsafe {
                 let bytes = _mm256_loadu_si256(bytes.as_ptr().cast::<__m256i>());
                 let mask = _mm256_loadu_si256(mask.as_ptr().cast::<__m256i>());
@@ -94,7 +94,7 @@ mod x86 {
 
         #[inline(always)]
         fn extract(value: u64, mask: u64) -> u64 {
-            // SAFETY: the instruction is there, as the type promises.
+            // SAFETY: the type promises the instruction.
             unsafe { _pext_u64(value, mask) }
         }
     }

@@ -86,7 +86,7 @@ impl Leaf {
         self.0 >> 60 != 0
     }
 
-    /// Returns the relevant ones of the key's next 64 bits.
+    /// Returns a mask of the relevant bits among the key's next 64 bits.
     #[inline]
     pub(super) fn mask(self) -> u64 {
         self.0 >> 48 << (64 - LEAF_KEY_BITS)

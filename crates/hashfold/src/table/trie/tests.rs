@@ -163,7 +163,7 @@ fn hostile_hashes_keep_their_ranks() {
 /// A bucket whose trie has more pending subtries than the decoder's stack can hold.
 #[test]
 fn a_trie_that_is_too_deep_for_the_stack_is_listed() {
-    // Pairs that part one bit later each: all but the last pair are pending on the right.
+    // Pairs that differ one bit later each: all but the last pair are pending on the right.
     let pair = |i: u32| (u128::MAX << (100 - i)) & (u128::MAX >> 6);
     let mut hashes: Vec<u128> = (0..15).flat_map(|i| [pair(i), pair(i) + 1]).collect();
     hashes.sort_unstable();
