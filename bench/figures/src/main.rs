@@ -1,16 +1,17 @@
-//! The figures and tables of the papers, from Hashfold's own code.
+//! The figures and tables of the papers, measured with Hashfold's own code.
 //!
-//! Lim, Andersen and Kaminsky, *Practical Batch-Updatable External Hashing with Sorting* (2013).
-//! And those of the post on Voldemort's read-only stores, *Building a terabyte-scale data cycle at
-//! LinkedIn with Hadoop and Project Voldemort* (2009). And those of Bender et al., *Don't Thrash:
-//! How to Cache your Hash on Flash* (2011).
-//! Each command writes a CSV and an SVG; the values that the paper states stand beside ours. Where
-//! it only draws a curve, no value is made up: expected sizes are computed by its formulas, other
-//! curves are left out. Answers are checked before a time is reported.
+//! - Lim, Andersen and Kaminsky, *Practical Batch-Updatable External Hashing with Sorting* (2013).
+//! - The post on Voldemort's read-only stores, *Building a terabyte-scale data cycle at LinkedIn with
+//!   Hadoop and Project Voldemort* (2009).
+//! - Bender et al., *Don't Thrash: How to Cache your Hash on Flash* (2011).
+//!
+//! Each command writes a CSV and an SVG, with the paper's values beside ours. If the paper only draws
+//! a curve, its values are not estimated: expected sizes are computed by its formulas, other curves
+//! are omitted. Answers are checked before a time is reported.
 //!
 //! ```text
 //! theory ──────────────┐
-//! hashes (indexes) ────┤→ one function a figure → sheet (CSV), chart (SVG)
+//! hashes (indexes) ────┤→ one function per figure → sheet (CSV), chart (SVG)
 //! items ── builds ─────┤
 //!   └───── stores ─────┤
 //! cascade (filters) ───┤

@@ -31,7 +31,7 @@ pub(crate) fn now_s() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
-/// Returns a random number that nobody can foresee.
+/// Returns an unpredictable random number.
 pub(crate) fn random() -> Result<u64> {
     getrandom::u64().map_err(|error| Failure::io("random numbers", "be read", &error.into()))
 }

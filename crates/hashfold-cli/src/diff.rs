@@ -64,7 +64,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<Exit> {
         Ok(made)
     });
     if made.is_err() {
-        // It may not be there yet.
+        // The file may not exist yet.
         let _ = fs::remove_file(&new);
     }
     let (info, changes) = made?;

@@ -47,7 +47,7 @@ impl Failure {
         Failure { exit: Exit::Input, message: format!("{place}: {what}") }
     }
 
-    /// Makes a failure for an action that the operating system refused.
+    /// Makes a failure for a system call that failed.
     pub(crate) fn io(file: impl fmt::Display, action: &str, source: &io::Error) -> Failure {
         let hint = hint(source);
         Failure { exit: Exit::Io, message: format!("{file}: cannot {action}: {source}{hint}") }
@@ -65,8 +65,7 @@ impl Failure {
         Failure { exit: Exit::Stopped, message: "stopped; nothing was changed".into() }
     }
 
-    /// Makes a failure for a write to standard output. A reader that went away (`| head`) is no
-    /// failure.
+    /// Makes a failure for a write to standard output. A closed pipe (`| head`) is not a failure.
     pub(crate) fn output(source: &io::Error) -> Failure {
         match source.kind() {
             io::ErrorKind::BrokenPipe => Failure { exit: Exit::Done, message: String::new() },
@@ -75,7 +74,7 @@ impl Failure {
     }
 }
 
-/// Returns what to do about an error of the operating system, if its own message does not say it.
+/// Returns advice for an error of the operating system whose message does not contain any.
 fn hint(source: &io::Error) -> &'static str {
     match Errno::from_io_error(source) {
         Some(Errno::FBIG) => "; raise the limit of file sizes, which `ulimit -f` shows",

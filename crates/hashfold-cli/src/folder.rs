@@ -89,7 +89,7 @@ pub(crate) fn refuse_table(folder: &Path) -> Result<()> {
     }
 }
 
-/// Opens a store to change it, and notes versions that `CURRENT` did not list.
+/// Opens a store for writing, and reports versions that `CURRENT` did not list.
 pub(crate) fn open_store(folder: &Path, executor: Arc<dyn Executor>) -> Result<StoreWriter> {
     refuse_table(folder)?;
     let writer = StoreWriter::open(device::disk(), folder, executor)?;
@@ -97,8 +97,8 @@ pub(crate) fn open_store(folder: &Path, executor: Arc<dyn Executor>) -> Result<S
     Ok(writer)
 }
 
-/// Notes versions that `CURRENT` did not list. Nothing is lost; the user may have restored an old
-/// copy of `CURRENT`.
+/// Reports versions that `CURRENT` did not list. No data are lost; the user may have restored an
+/// old copy of `CURRENT`.
 pub(crate) fn note_unlisted(folder: &Path, writer: &StoreWriter) {
     let numbers: Vec<String> = writer.unlisted().iter().map(u64::to_string).collect();
     if !numbers.is_empty() {

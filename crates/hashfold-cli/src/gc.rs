@@ -54,7 +54,7 @@ pub(crate) struct GcArgs {
     json: bool,
 }
 
-/// How long a pause may be before the stop flag is looked at again.
+/// Maximum time between two checks of the stop flag.
 const STOP_CHECK: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &GcArgs) -> Result<Exit> {
@@ -111,7 +111,8 @@ fn give_up_lost(folder: &Path, writer: &mut StoreWriter, json: bool) -> Result<(
     Ok(())
 }
 
-/// Removes the versions that were never published, unless they are young, pinned or read.
+/// Removes the versions that were never published, unless they are young, pinned or open in a
+/// reader.
 fn discard(
     writer: &mut StoreWriter,
     rules: &Retention,
@@ -142,7 +143,7 @@ fn discard(
 }
 
 impl GcArgs {
-    /// Returns a watch that pauses for the time that --rate allows, and ends the work at Ctrl-C.
+    /// Returns a watch that limits the rate to --rate, and cancels the work at Ctrl-C.
     fn watch(&self, stop: &Stop) -> Watch {
         let rate = self.rate.unwrap_or(usize::MAX).max(1) as f64;
         let stop = stop.clone();

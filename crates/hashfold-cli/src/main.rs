@@ -2,7 +2,8 @@
 //!
 //! Entry points: [`build`], [`get`], [`scan`], [`stat`], [`verify`], [`reindex`] for tables;
 //! [`update`], [`merge`], [`publish`], [`rollback`], [`pin`], [`versions`], [`diff`], [`gc`] for
-//! stores; [`mod@filter`]; [`mod@bench`]. What comes in goes through [`input`], what goes out through [`output`].
+//! stores; [`mod@filter`]; [`mod@bench`]. All input goes through [`input`], all output through
+//! [`output`].
 
 mod bench;
 mod build;

@@ -72,7 +72,7 @@ pub(crate) struct ShapeArgs {
 }
 
 impl ShapeArgs {
-    /// Returns the given seed, or a random one that nobody can foresee.
+    /// Returns the given seed, or an unpredictable random seed.
     pub(crate) fn seed(&self) -> Result<Seed> {
         match self.seed {
             Some(seed) => Ok(seed),

@@ -1,7 +1,7 @@
 //! Writing entries: JSON Lines, CSV or raw.
 //!
 //! A JSON line is an object with the key's column first. Bytes that are not UTF-8 are written as
-//! `{"base64":"..."}`; CSV and raw output have them as they are.
+//! `{"base64":"..."}`; CSV and raw output have them unchanged.
 
 use crate::{
     cell::{Cell, is_json, write_json_bytes},
@@ -69,7 +69,7 @@ impl EntryWriter {
         }
     }
 
-    /// Reports an absent key, if the format has a way to.
+    /// Reports an absent key, if the format can express it.
     pub(crate) fn absent(&mut self, key: &[u8]) -> Result<()> {
         let Out::Json(out) = &mut self.out else { return Ok(()) };
         self.record.clear();
@@ -173,7 +173,7 @@ fn write_csv<W: io::Write>(
     out.write_record(None::<&[u8]>).map_err(csv_failure)
 }
 
-/// Returns the number of columns of a value; an object counts as one.
+/// Returns the columns of a value; an object counts as one column.
 fn cells<'a>(schema: &Schema, key: &[u8], value: &'a [u8]) -> Result<Vec<Cell<'a>>> {
     match schema.form {
         Form::Row => row::decode(&schema.columns, value).map_err(|error| damaged(key, &error)),

@@ -1,4 +1,4 @@
-//! Names, keys and lists of the user in messages, cut if they are long.
+//! The user's names, keys and lists in messages, shortened.
 
 use crate::units;
 use std::{borrow::Cow, fmt};

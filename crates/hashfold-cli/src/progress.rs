@@ -85,7 +85,7 @@ impl Progress {
                 "event": "progress", "phase": self.phase, "unit": unit,
                 "done": done, "total": self.total, "seconds": seconds,
             });
-            // A reader that went away does not end the work.
+            // A closed pipe does not end the work.
             let _ = writeln!(stdout(), "{object}");
             return;
         }
@@ -100,7 +100,7 @@ impl Progress {
 }
 
 impl Drop for Progress {
-    /// Clears the bar, however the phase ended.
+    /// Clears the bar, even if the phase failed.
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
@@ -117,7 +117,7 @@ fn style(unit: Unit, total: Option<u64>) -> ProgressStyle {
         (_, None) => "{msg} {human_pos}, {rate}, {elapsed}",
     };
     let rate = |state: &ProgressState, out: &mut dyn fmt::Write| {
-        // A failure only leaves the rate out.
+        // If this fails, only the rate is missing.
         let _ = write!(out, "{}/s", units::count(state.per_sec() as u64));
     };
     ProgressStyle::with_template(template)

@@ -35,7 +35,7 @@ pub(crate) struct GateArgs {
     read_back: bool,
 }
 
-/// Default size of the sample: enough to measure a change of a tenth to within a hundredth.
+/// Default size of the sample: measures a change of 10 % to within 1 %.
 const SAMPLE: u64 = 1000;
 
 impl GateArgs {
@@ -56,13 +56,13 @@ impl GateArgs {
     }
 }
 
-/// Action for a version that passes all gates.
+/// The action for a version that passes all gates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
     Publish,
     /// Publish, even if the version is marked bad.
     Force,
-    /// Leave the version as it is.
+    /// Do not publish the version.
     Keep,
 }
 
@@ -78,8 +78,8 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    /// Checks a version against the gates. Publishes it if it passes and that is the intent; if it
-    /// fails, marks it bad, unless it was current before.
+    /// Checks a version against the gates. Publishes it if it passes and the intent is to publish.
+    /// Marks it bad if it fails, unless it was current before.
     pub(crate) fn decide(
         writer: &mut StoreWriter,
         info: VersionInfo,
@@ -186,8 +186,8 @@ impl Release {
     }
 }
 
-/// Returns whether a version is or was current. Such a version stays available for a rollback
-/// whatever its gates say.
+/// Returns whether a version is or was current. Such a version stays available for a rollback, even
+/// if it fails gates.
 fn was_current(writer: &StoreWriter, number: u64) -> bool {
     let pointer = writer.pointer();
     pointer.current == Some(number) || pointer.published.contains(&number)

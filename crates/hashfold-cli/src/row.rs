@@ -64,7 +64,7 @@ impl<'a> RowEncoder<'a> {
     }
 }
 
-/// Decodes the columns of a row. Never panics, whatever the bytes.
+/// Decodes the columns of a row. Never panics on damaged bytes.
 pub(crate) fn decode<'a>(columns: &[Column], row: &'a [u8]) -> Result<Vec<Cell<'a>>> {
     let mut decoder = Decoder::new(row);
     let nulls = decoder.bytes(columns.len().div_ceil(8) as u64)?;
@@ -149,7 +149,7 @@ mod tests {
         kinds.iter().map(|&kind| Column { name: "c".into(), kind }).collect()
     }
 
-    /// An endless row of numbers from a seed.
+    /// Returns endless pseudorandom numbers.
     fn numbers(mut state: u64) -> impl Iterator<Item = u64> {
         std::iter::repeat_with(move || {
             state = state.wrapping_mul(0xd129_0a2d_1f5b_7a35).wrapping_add(0x9e37_79b9);

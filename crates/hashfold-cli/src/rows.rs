@@ -1,4 +1,4 @@
-//! Options of the verbs that read rows, and the loop that passes rows on.
+//! Options of the verbs that read rows, and the loop over rows.
 
 use crate::{
     failure::Result,
@@ -77,14 +77,14 @@ impl RowArgs {
     }
 
     pub(crate) fn sort_options(&self) -> SortOptions {
-        // The rest is for reading input and for blocks in flight to the device.
+        // The rest of the budget is for reading input and for blocks in flight to the device.
         let memory_bytes = (self.memory - self.memory / 16).max(self.memory.min(MEMORY_BYTES_MIN));
         let duplicates = if self.unique { Duplicates::Refuse } else { Duplicates::KeepLast };
         SortOptions { duplicates, ..SortOptions::within(memory_bytes) }
     }
 }
 
-/// Starts to show how much of these inputs was read.
+/// Starts to show the progress of reading these inputs.
 pub(crate) fn progress(inputs: &[String], show: Show) -> Progress {
     let total = inputs.iter().map(|path| size(path)).sum();
     Progress::start(show, "reading", Unit::Bytes, total)

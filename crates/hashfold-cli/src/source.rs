@@ -68,7 +68,7 @@ impl SourceArgs {
             if self.version.is_some() {
                 folder::refuse_table(&self.folder)?;
             }
-            // An empty folder is no table either, as opening it says.
+            // An empty folder is not a table either; opening it gives the right error.
             return Ok(Asked::Table);
         }
         Ok(self.version.map_or(Asked::Current, Asked::Version))

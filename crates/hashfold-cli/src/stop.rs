@@ -1,4 +1,5 @@
-//! Signals: Ctrl-C sets a flag that long work looks at; a file that grows too long is an error.
+//! Signals: Ctrl-C sets a flag that long work checks; a file that exceeds `ulimit -f` causes an
+//! error.
 
 use crate::{
     failure::{Exit, Failure, Result},
@@ -14,9 +15,9 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-/// Lets a write past the limit of file sizes (`ulimit -f`) fail, instead of ending the process.
+/// Makes a write beyond the limit of file sizes (`ulimit -f`) fail instead of killing the process.
 pub(crate) fn survive_long_files() -> Result<()> {
-    // That there is a handler is enough; what it notes is of no use.
+    // Any handler suffices; its flag is not used.
     match register(SIGXFSZ, Arc::default()) {
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::io("the signal of long files", "be handled", &error)),
@@ -28,8 +29,8 @@ pub(crate) fn survive_long_files() -> Result<()> {
 pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// From now on Ctrl-C and `kill` no longer end the process; the flag must be looked at. At the
-    /// second time they do, at once.
+    /// Makes Ctrl-C and `kill` set a flag, which must be checked, instead of ending the process.
+    /// The second signal ends the process at once.
     pub(crate) fn on_signals() -> Result<Stop> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
@@ -40,15 +41,15 @@ impl Stop {
         Ok(Stop(flag))
     }
 
-    /// A watch of a call of the library that shows this phase, until it is dropped, and ends the
-    /// call when the user asks to stop.
+    /// Returns a watch for a call of the library. It shows this phase until it is dropped, and
+    /// cancels the call when the user asks to stop.
     pub(crate) fn watch(&self, phase: Progress) -> Watch {
         let (this, phase) = (self.clone(), Mutex::new((phase, 0)));
         Watch::new(move |more| {
             if this.is_asked() {
                 return Err(ErrorKind::Stopped.into());
             }
-            // What is shown is for people, and may be a little wrong after a panic.
+            // The progress is only shown to people, so it may be slightly wrong after a panic.
             let (progress, done) = &mut *phase.lock().unwrap_or_else(PoisonError::into_inner);
             *done += more;
             progress.set(*done);
@@ -56,7 +57,7 @@ impl Stop {
         })
     }
 
-    /// A flag that is never set: signals end the process as ever.
+    /// Returns a flag that is never set: signals end the process as usual.
     pub(crate) fn never() -> Stop {
         Stop(Arc::default())
     }

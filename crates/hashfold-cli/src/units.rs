@@ -7,7 +7,7 @@ use std::{fmt, ops::RangeInclusive};
 pub(crate) fn parse_bytes(text: &str) -> Result<usize, String> {
     let lower = text.trim().to_lowercase();
     let is_number = |c: char| c.is_ascii_digit() || c == '.';
-    // `1e9` has a letter that is no unit.
+    // The letter in `1e9` is not a unit.
     let end = match lower.split_once('e') {
         Some((number, power)) if !number.is_empty() && power.parse::<u8>().is_ok() => lower.len(),
         _ => lower.find(|c| !is_number(c)).unwrap_or(lower.len()),
@@ -49,7 +49,8 @@ pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
     }
 }
 
-/// More threads than this make nothing faster, and systems refuse them at some number.
+/// Maximum number of threads: more threads make nothing faster, and systems refuse them at some
+/// number.
 const THREADS_MAX: usize = 1024;
 
 /// Reads a number of threads.
@@ -66,7 +67,7 @@ pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Reads a part of a whole: `0.1` or `10%`.
+/// Reads a fraction: `0.1` or `10%`.
 pub(crate) fn parse_fraction(text: &str) -> Result<f64, String> {
     let (number, unit) = match text.trim().strip_suffix('%') {
         Some(percent) => (percent, 0.01),
@@ -125,7 +126,7 @@ pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
-/// A rate, for people; any time is longer than none.
+/// Returns a rate, for people; a time of 0 counts as a tiny time.
 pub(crate) fn per_second(amount: u64, seconds: f64) -> u64 {
     (amount as f64 / seconds.max(1e-9)) as u64
 }

@@ -109,7 +109,7 @@ impl From<ModeName> for UpdateMode {
     }
 }
 
-/// A version that was made, and facts about its input.
+/// A new version, and facts about its input.
 struct Made {
     info: VersionInfo,
     bad_rows: u64,
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<Exit> {
 }
 
 impl UpdateArgs {
-    /// Makes a version of the batches; `sample` is a version of the store, if there is one.
+    /// Makes a version from the batches; `sample` is a version of the store, if there is one.
     fn read(&self, sample: Option<&VersionInfo>, start: Instant) -> Result<Exit> {
         let options = self.read_options(sample)?;
         // Opening the input may wait forever (a pipe), so signals are handled only after it.
@@ -149,7 +149,7 @@ impl UpdateArgs {
         result
     }
 
-    /// Makes a version of a delta file.
+    /// Makes a version from a delta file.
     fn apply(&self, delta: &Path, start: Instant) -> Result<Exit> {
         if self.mode == ModeName::Replace {
             return Err(Failure::usage(
@@ -242,7 +242,7 @@ impl UpdateArgs {
                 options.selection.follow(&Schema::of_version(sample)?);
             }
             None if folder::holds(&self.store)?.kind() == Some(Kind::Store) => {}
-            // A first update that was killed leaves these.
+            // A killed first update leaves these.
             None => {
                 folder::check_empty(&self.store, "store", &["CURRENT.new", "tables", "versions"])?;
             }
@@ -250,7 +250,7 @@ impl UpdateArgs {
         Ok(options)
     }
 
-    /// Refuses options that differ from those that the store was made with.
+    /// Refuses options that differ from those of the store.
     fn check_shape(&self, sample: &VersionInfo) -> Result<()> {
         let chunks = sample.shape.slots.chunks();
         if let Some(asked) = self.chunks.filter(|asked| *asked != chunks) {
@@ -369,7 +369,7 @@ fn parse_pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// An index as its options: `dense, bucket size 64, coding limit 32, absent bits 0`.
+/// Describes the options of an index: `dense, bucket size 64, coding limit 32, absent bits 0`.
 fn describe(index: &IndexOptions) -> String {
     let IndexOptions { choice, bucket_size, coding_limit, absent_bits } = index;
     format!(

@@ -1,4 +1,4 @@
-//! The speed of the library's parts, each by itself, in RAM: `cargo bench -p hashfold`.
+//! The speed of the library's parts, each separately, in RAM: `cargo bench -p hashfold`.
 //!
 //! Answers are checked before a time is printed. `cargo test` runs this with few entries.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -118,7 +118,7 @@ fn measure_rate(name: &str, items: u64, mut work: impl FnMut()) {
     println!("{name:<28} {:>8.1} M/s", items as f64 / best / 1e6);
 }
 
-/// A run of about `count` keys; the keys differ from part to part.
+/// Returns a run of about `count` keys. The keys differ between parts.
 fn packed(universe: Universe, part: u64, count: u64) -> PackedRun {
     let hash = |i: u64| KeyHash::of(&i.to_le_bytes(), Seed(part));
     let mut ones: Vec<u64> = (0..count).map(|i| universe.fingerprint(hash(i))).collect();
@@ -168,7 +168,7 @@ fn filters(entries: u64) {
         measure_rate(name, len, || {
             let scans = runs.iter().map(PackedRun::scan).collect();
             out.rebuild(&mut FingerprintMerge::last(scans, Mode::Set).unwrap()).unwrap();
-            // About 1 key in 4096 comes twice.
+            // About 1 key in 4096 occurs twice.
             assert!((len - len / 1024..=len).contains(&out.len()));
         });
     }

@@ -1,4 +1,5 @@
-//! The write-ahead log: durable appends from several threads, beside the same writes and syncs without a log.
+//! The write-ahead log: durable appends from several threads, compared with the same writes and
+//! syncs without a log.
 
 use super::{
     CoreBench,
@@ -24,7 +25,8 @@ use std::{
 const PAYLOAD_SIZE: usize = 100;
 /// Size of the log's segments, in bytes.
 const SEGMENT_SIZE: u64 = 64 << 20;
-/// Numbers of threads that commit at the same time, and how many times as many commits they make together.
+/// Numbers of concurrently committing threads, and the factor by which they commit more in total
+/// than one thread.
 const THREADS: [(u64, u64); 3] = [(1, 1), (8, 4), (64, 16)];
 
 /// The measurements of one round.
@@ -57,15 +59,16 @@ pub(crate) fn run(bench: &CoreBench) -> Result<()> {
     Ok(())
 }
 
-/// Measures rounds of commits by this number of threads, each followed by the same writes and syncs without a log. No file
-/// is removed before the end: a device that is told of it is slower for a while.
+/// Measures rounds of commits by `threads` threads, each followed by the same writes and syncs
+/// without a log. All files stay until the end, because the discards of a removal slow the device
+/// down for a while.
 fn rounds(bench: &CoreBench, threads: u64, each: u64) -> Result<Vec<Round>> {
     let disk = CountingDisk::default();
     let counts = disk.counts.clone();
     let env = Env { disk: Arc::new(disk), executor: Arc::new(Threads::new(1)), ..Env::system() };
     let home = WalFolder { env, folder: bench.dir.clone(), seed: Seed(bench.seed), id: bench.seed };
     let wal = Wal::open(home.clone(), Segments::of_size(SEGMENT_SIZE), 0..0, &mut |_| Ok(()))?;
-    // The first segment is made before the time begins.
+    // The first segment is created before the clock starts.
     wal.commit(wal.append(1, &payload(threads, 0))?)?;
     let mut bare = Bare::new(&bench.dir.join("bare"))?;
     let mut rounds = Vec::new();
@@ -90,8 +93,8 @@ fn payload(thread: u64, i: u64) -> [u8; PAYLOAD_SIZE] {
     bytes
 }
 
-/// Each thread appends and commits one record after the other. Returns the seconds from the moment
-/// when all threads have started.
+/// Appends and commits records one after the other, in each thread. Returns the seconds since all
+/// threads have started.
 fn commit_all(wal: &Wal, threads: u64, first: u64, each: u64) -> hashfold::Result<f64> {
     let start = Barrier::new(threads as usize + 1);
     let commit = |thread| {
@@ -110,7 +113,7 @@ fn commit_all(wal: &Wal, threads: u64, first: u64, each: u64) -> hashfold::Resul
     })
 }
 
-/// The log holds what was committed, once and in each thread's order.
+/// Checks that the log holds all committed records, once and in each thread's order.
 fn check(home: &WalFolder, threads: u64, each: u64) -> Result<()> {
     let mut next = vec![0; threads as usize + 1];
     let mut is_right = true;
@@ -144,8 +147,9 @@ impl Bare {
         Ok(Bare { file, buffer, offset: ALIGNMENT as u64 })
     }
 
-    /// Writes the same number of bytes in the same number of writes, each with a sync, in a new thread:
-    /// writes are slower on a CPU that the device does not interrupt. Returns the seconds.
+    /// Writes the same number of bytes in the same number of writes, each with a sync. Uses a new
+    /// thread, because writes are slower on a CPU that the device does not interrupt. Returns the
+    /// duration in seconds.
     fn write(&mut self, moved: Moved) -> hashfold::Result<f64> {
         let blocks = moved.written_bytes / ALIGNMENT as u64;
         let start = |i: u64| i * blocks / moved.writes * ALIGNMENT as u64;

@@ -1,4 +1,4 @@
-//! Rates of the device itself, to compare builds and cold lookups with.
+//! Rates of the device itself, for comparison with builds and cold lookups.
 
 use super::{
     measure::wall_seconds,
@@ -18,7 +18,7 @@ use std::{
     },
 };
 
-/// Lookups or reads in a batch.
+/// Number of lookups or reads in a batch.
 pub(crate) const BATCH: usize = 16384;
 
 /// Sequential rates of the device, in bytes per second.
@@ -41,7 +41,7 @@ impl Rates {
     }
 }
 
-/// Writes and reads a file past the page cache, in large units, with several in flight.
+/// Writes and reads a file with `O_DIRECT`, in large units, with several in flight.
 pub(crate) fn sequential(path: &Path, size: u64, executor: &Arc<dyn Executor>) -> Result<Rates> {
     const UNIT: usize = 1 << 20;
     let noise: Vec<u8> = noise(UNIT as u64, 1).collect();
@@ -64,8 +64,8 @@ pub(crate) fn sequential(path: &Path, size: u64, executor: &Arc<dyn Executor>) -
     Ok(Rates { write: size as f64 / write, read: size as f64 / read })
 }
 
-/// Measures random reads per second, with as many in flight as a batch of lookups has. A fraction of
-/// them reads 8 KiB, the others 4 KiB.
+/// Measures random reads per second, with the number of reads in flight of a batch of lookups. A
+/// fraction of the reads has 8 KiB, the others have 4 KiB.
 pub(crate) fn random_reads(
     file: &dyn BlockFile,
     count: u64,
@@ -74,7 +74,7 @@ pub(crate) fn random_reads(
 ) -> Result<f64> {
     const BLOCK: u64 = 4096;
     let blocks = file.size()? / BLOCK - 1;
-    // Spread evenly among the others.
+    // The long reads are spread evenly.
     let is_long = |i: u64| (i as f64 * long_part).fract() + long_part >= 1.0;
     let extents: Vec<Extent> = (0..count)
         .map(|i| Extent {
@@ -90,7 +90,8 @@ pub(crate) fn random_reads(
     Ok(count as f64 / seconds)
 }
 
-/// Measures the device's rates now, over a quarter of `bytes`; rates of a shared device change.
+/// Measures the device's rates now, with a quarter of `bytes`, because the rates of a shared device
+/// change.
 pub(crate) fn device_rates(folder: &Path, bytes: u64, threads: usize) -> Result<Rates> {
     let executor: Arc<dyn Executor> = Arc::new(Threads::new(threads));
     sequential(&folder.join("device"), (bytes / 4).next_multiple_of(1 << 20), &executor)

@@ -1,4 +1,4 @@
-//! Measures how fast rows become hashed entries.
+//! Measures the throughput from rows to hashed entries.
 
 use super::{
     TableBench, ensure,

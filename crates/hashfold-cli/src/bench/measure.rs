@@ -76,7 +76,8 @@ fn machine() -> String {
     format!("{} (family {}), {cores} cores", field("model name"), field("cpu family"))
 }
 
-/// Returns the CPU time of this thread in seconds, which other work disturbs less than wall time.
+/// Returns the CPU time of this thread in seconds, which other programs disturb less than wall
+/// time.
 pub(crate) fn thread_seconds() -> f64 {
     seconds(ClockId::ThreadCPUTime)
 }
@@ -110,7 +111,7 @@ pub(crate) fn best_of(rounds: usize, mut measure: impl FnMut() -> f64) -> f64 {
     (0..rounds).map(|_| measure()).fold(f64::INFINITY, f64::min)
 }
 
-/// Returns how often this thread waited for anything but a core.
+/// Returns the number of times that this thread waited for anything but a core.
 pub(crate) fn thread_waits() -> u64 {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches:"));

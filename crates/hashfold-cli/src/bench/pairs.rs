@@ -45,7 +45,7 @@ impl Row {
         Row { number, generation: 0 }
     }
 
-    /// Returns the row that a value belongs to.
+    /// Returns the row that has a value.
     pub(crate) fn of(value: &[u8]) -> Option<Row> {
         let (number, rest) = value.split_first_chunk()?;
         let generation = rest.first_chunk()?;
@@ -108,7 +108,7 @@ impl Pairs {
         head[8..].copy_from_slice(&row.generation.to_le_bytes());
     }
 
-    /// Writes a file of rows in the order given, past the page cache.
+    /// Writes a file of rows in the given order, with `O_DIRECT`.
     pub(crate) fn write(
         &self,
         path: PathBuf,
@@ -132,7 +132,7 @@ impl Pairs {
         Ok(RowFile { path, count })
     }
 
-    /// Reads a file past the page cache in large units, one ahead.
+    /// Reads a file with `O_DIRECT`, in large units, one unit ahead.
     pub(crate) fn read(
         &self,
         disk: &dyn Disk,

@@ -6,7 +6,7 @@ use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use parquet::{arrow::ArrowWriter, basic::Compression, file::properties::WriterProperties};
 use std::{fs::File, path::Path, sync::Arc};
 
-/// Rows that are written together.
+/// Number of rows that are written together.
 const BATCH_ROWS: u64 = 64 << 10;
 
 /// Writes a file of `rows` rows.

@@ -25,11 +25,11 @@ const LOOKUPS_MAX: u64 = 2_000_000;
 
 pub(crate) fn run(bench: &TableBench) -> Result<()> {
     let report = Report::new(bench.json, bench.seed, bench.threads);
-    // Builds come first, so that their peak RSS is their own.
+    // Builds come first, so that peak RSS includes nothing else.
     if ["build", "cold", "input"].into_iter().any(|group| wants(bench, group)) {
         OsDisk.create_folder(&bench.dir)?;
         let done = in_folder(bench, &report);
-        // Leaves the folder if it was there before with something in it.
+        // The folder stays if it existed before and is not empty.
         let _ = OsDisk.remove_folder(&bench.dir);
         done?;
     }
@@ -250,7 +250,7 @@ fn locations(bench: &TableBench, report: &Report) -> Result<()> {
 }
 
 fn on_disk(bench: &TableBench, report: &Report, build: bool, cold: bool) -> Result<()> {
-    // Builds in little memory come first, so that their peak RSS is their own.
+    // Builds in little memory come first, so that peak RSS includes nothing else.
     let memories = [Memory::Small, Memory::Ample];
     for memory in memories.into_iter().take(if build { 2 } else { 1 }) {
         for (name, size) in PAIR_SIZES {
@@ -279,7 +279,7 @@ enum Memory {
     Ample,
 }
 
-/// One set of pairs on disk.
+/// One set of pairs on the device.
 struct Scene<'a> {
     bench: &'a TableBench,
     report: &'a Report,
@@ -369,7 +369,7 @@ impl Scene<'_> {
     }
 
     fn cold_gets(&self, table: &Table, suffix: &str, moved: &dyn Fn() -> Moved) -> Result<()> {
-        /// Rounds of lookups and plain reads, which alternate.
+        /// Number of alternating rounds of lookups and plain reads.
         const TURNS: u64 = 5;
         let count = (20 * BATCH as u64).min(self.pairs.count);
         let file = self.data_file()?;

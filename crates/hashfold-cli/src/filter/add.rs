@@ -152,9 +152,10 @@ impl<'a> Adder<'a> {
             self.is_new.clear();
             self.is_new.resize(batch.len(), false);
             filter.find_new_batch(&self.hashes, &mut self.is_new)?;
-            // Printed first, then inserted: a crash in between loses no key.
+            // Keys are printed before they are inserted, so a crash in between loses no key.
             self.print_new(batch).map_err(|error| match error.kind() {
-                // The rest is not inserted, so this is a failure even if the reader went away.
+                // The remaining keys are not inserted, so this is a failure even if the reader
+                // closed the pipe.
                 io::ErrorKind::BrokenPipe => Failure::io("standard output", "write", &error),
                 _ => Failure::output(&error),
             })?;

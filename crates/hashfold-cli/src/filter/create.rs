@@ -77,7 +77,7 @@ pub(crate) fn run(args: &CreateArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Makes a filter in a folder that holds nothing yet.
+/// Creates a filter in an empty folder.
 pub(super) fn create(
     folder: &Path,
     options: &CascadeOptions,

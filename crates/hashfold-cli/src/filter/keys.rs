@@ -26,7 +26,7 @@ pub(crate) struct KeyArgs {
     pub(super) files: FileArgs,
 }
 
-/// A batch ends when no key comes for this time.
+/// A batch ends when no key arrives for this time.
 const PAUSE: Duration = Duration::from_millis(10);
 /// A batch ends when its first key has waited for this time.
 const WAIT_MAX: Duration = Duration::from_millis(250);
@@ -93,7 +93,7 @@ impl Keys {
         progress: Progress,
     ) -> Result<Keys> {
         let meter = inputs.meter.clone();
-        // A third of the memory is for keys that wait while others are looked up.
+        // A third of the memory is for keys that wait while a batch is looked up.
         let waiting = bytes / 3 / (2 * BATCH_BYTES);
         let feed = inputs.waiting(waiting.max(1)).start(policy)?;
         Ok(Keys { feed, meter, progress, batch: KeyBatch::default(), size_max: bytes / 3 * 2 })
@@ -140,14 +140,15 @@ impl KeyBatch {
         self.batches.iter().flat_map(Batch::entries).map(|(key, _)| key)
     }
 
-    /// Replaces `hashes` by those of the keys.
+    /// Replaces `hashes` by the hashes of the keys.
     pub(super) fn hash(&self, seed: Seed, hashes: &mut Vec<KeyHash>) {
         hashes.clear();
         hashes.extend(self.keys().map(|key| KeyHash::of(key, seed)));
     }
 }
 
-/// Returns the number of bad rows, or a failure that says how many keys were taken before it.
+/// Returns the number of bad rows, or a failure with the number of keys that were applied before
+/// it.
 pub(super) fn end(
     keys: u64,
     what: &str,
@@ -163,7 +164,7 @@ pub(super) fn end(
     taken.map_err(|failure| after(keys, what, failure))
 }
 
-/// Adds to a failure how many keys were taken before it; these stay.
+/// Adds the number of keys that were applied before a failure to its message; these stay applied.
 fn after(keys: u64, what: &str, failure: Failure) -> Failure {
     let Failure { exit, message } = failure;
     if message.is_empty() {

@@ -50,7 +50,8 @@ pub(crate) fn run(args: &MergeArgs) -> Result<Exit> {
     let mut filter = open::open(&args.filter, &budget)?;
     let stats = filter.stats();
     let open = |other: &PathBuf| open_other(&args.filter, &stats, other, &budget);
-    // All are checked before the first is merged in. One is open at a time, because each takes memory.
+    // All filters are checked before the first one is merged. One is open at a time, to save
+    // memory.
     for other in &args.others {
         open(other)?;
     }

@@ -4,8 +4,8 @@
 //!  lines or rows ─ input ─→ queue ─ keys ─→ batch ─→ queried ─→ new ones printed ─→ inserted ─→ durable
 //! ```
 //!
-//! [`keys`] makes large batches while keys come fast, and small ones when they come slowly;
-//! [`open`] shares the memory out between them and the filter.
+//! [`keys`] makes large batches while keys arrive fast, and small batches when they arrive slowly;
+//! [`open`] divides the memory budget between keys and filter.
 
 mod add;
 mod advance;

@@ -1,4 +1,4 @@
-//! Opening filters, and sharing out the memory budget.
+//! Opening filters, and dividing the memory budget.
 
 use crate::{device, failure::Result, folder, units};
 use clap::Args;
@@ -31,19 +31,19 @@ pub(crate) struct MemoryArgs {
 /// Minimum memory budget, in bytes.
 const MEMORY_MIN: usize = 64 << 20;
 
-/// Memory of the program itself, in bytes: code, stacks, inputs, what the allocator keeps.
+/// Memory of the program itself, in bytes: code, stacks, inputs, and free memory of the allocator.
 const PROGRAM_BYTES: usize = 11 << 20;
 
 /// Memory of a batch of lookups of any size, in bytes.
 const LOOKUP_BYTES: usize = 3 << 20;
 
-/// Memory of lookups in flight to the device, in bytes.
+/// Memory of reads in flight during lookups, in bytes.
 const READS_BYTES: usize = 16 << 20;
 
-/// Memory of writes, in bytes: a flush and two merges write a file each.
+/// Memory of writers, in bytes: a flush and two merges each write a file.
 const WRITES_BYTES: usize = 3 * WRITER_BYTES_MAX;
 
-/// Memory of every use of a filter, in bytes.
+/// Memory that every use of a filter needs, in bytes.
 const READER_BYTES: usize = PROGRAM_BYTES + LOOKUP_BYTES + READS_BYTES;
 
 /// Maximum memory for keys, in bytes; more is hardly faster.
@@ -59,7 +59,7 @@ const _: () =
 // Another filter, opened for a merge, takes the memory of lookups and keys.
 const _: () = assert!(READS_BYTES >= CASCADE_MEMORY_MIN);
 
-/// Background jobs that run in parallel: packing, a flush and two merges.
+/// Number of background jobs that run in parallel: packing, a flush and two merges.
 const WORKERS: usize = 4;
 
 /// Shares of the memory budget, and the number of threads.
@@ -73,12 +73,12 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Returns the minimum for changing a filter without inserting keys.
+    /// Returns the minimum budget for changing a filter without inserting keys.
     pub(super) fn least() -> Budget {
         Budget { filter: CASCADE_MEMORY_MIN, keys: 0, threads: None }
     }
 
-    /// Opens another filter to read all of it, while no keys are looked up or inserted.
+    /// Opens another filter to read the whole filter, while no keys are looked up or inserted.
     pub(super) fn open_other(&self, folder: &Path) -> Result<Snapshot> {
         let memory_bytes = READS_BYTES + self.keys;
         let disk = device::disk();
@@ -94,7 +94,7 @@ impl Budget {
         }
     }
 
-    /// Starts threads for packing, flushes and merges, and others for reads and writes.
+    /// Starts threads for packing, flushes and merges, and further threads for reads and writes.
     pub(super) fn executor(&self) -> Arc<dyn Executor> {
         device::executor_beside(WORKERS, self.threads)
     }
@@ -120,7 +120,7 @@ impl MemoryArgs {
     }
 }
 
-/// Opens a filter to change it.
+/// Opens a filter for writing.
 pub(super) fn open(folder: &Path, budget: &Budget) -> Result<CascadeFilter> {
     folder::require_filter(folder)?;
     Ok(CascadeFilter::open(device::disk(), folder, budget.settings())?)

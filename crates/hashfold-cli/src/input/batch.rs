@@ -1,13 +1,13 @@
-//! A queue of entries between the thread that reads and the one that takes them.
+//! A queue of entries between the thread that reads and the thread that takes them.
 
 use crate::failure::{Failure, Result};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
-/// Size at which a batch is sent, in bytes or in entries.
+/// Size at which a batch is sent, in bytes; the limit on entries follows.
 pub(crate) const BATCH_BYTES: usize = 1 << 18;
 const BATCH_ENTRIES: usize = 1 << 13;
 
-/// Default maximum number of batches that wait: backpressure from a slow sorter to the reader.
+/// Default maximum number of waiting batches, for backpressure from a slow sorter to the reader.
 pub(super) const BATCHES_WAITING: usize = 4;
 
 /// Keys and values, one after the other.
@@ -126,7 +126,7 @@ impl BatchSender {
         let mut next = self.empty.try_recv().unwrap_or_default();
         next.clear();
         let batch = std::mem::replace(&mut self.batch, next);
-        // The sorter has ended and reports why itself.
+        // The sorter has ended, and reports the reason itself.
         self.full.send(batch).map_err(|_| Failure::stopped())
     }
 }

@@ -47,8 +47,8 @@ pub(crate) struct CsvReader {
 struct Fields {
     /// Ranges of the first fields: in the line, or in `text` if there are quotes.
     ranges: Vec<Range<usize>>,
-    /// Maximum number of ranges: one more than a good line has, so that the place of an extra field is
-    /// known.
+    /// Maximum number of ranges: one more than the number of columns, so that the place of an extra
+    /// field is known.
     ranges_max: usize,
     /// Number of all fields.
     count: usize,
@@ -104,7 +104,7 @@ impl CsvReader {
         Ok(CsvReader { window, dialect, schema, picked, width: names.len(), line })
     }
 
-    /// Reads the complete records in the window; returns their length.
+    /// Reads the complete records in the window. Returns their length.
     fn read_window(&mut self, fields: &mut Fields, sink: &mut Sink) -> Result<usize> {
         let bytes = self.window.bytes();
         let mut cutter = Cutter::new(self.dialect, self.window.at_end);
@@ -243,7 +243,8 @@ struct Cutter {
     dialect: Dialect,
     /// Whether the bytes reach to the end of the input.
     at_end: bool,
-    /// No quote is before this offset. Saves a search in each line, as most files have no quotes.
+    /// No quote is before this offset. This saves a search per line, because most files have no
+    /// quotes.
     quote: usize,
 }
 
@@ -298,8 +299,8 @@ fn split(line: &[u8], delimiter: u8, fields: &mut Fields) {
     };
 }
 
-/// Splits off a record that may have quotes; returns its length, or `None` if it goes on after
-/// `bytes`.
+/// Splits off a record that may have quotes. Returns its length, or `None` if the record continues
+/// after `bytes`.
 fn unquote(
     bytes: &[u8],
     delimiter: u8,
@@ -363,7 +364,7 @@ mod tests {
 
     const DIALECT: Dialect = Dialect { delimiter: b',', header: false, quotes: true };
 
-    /// All records of `bytes`; `None` if one has a flaw.
+    /// Returns all records of `bytes`; `None` if a record is malformed.
     fn cut_all(bytes: &[u8]) -> Option<Vec<Vec<Vec<u8>>>> {
         let mut cutter = Cutter::new(DIALECT, true);
         let (mut start, mut records) = (0, Vec::new());
@@ -382,7 +383,7 @@ mod tests {
         Some(records)
     }
 
-    /// What the csv crate makes of the same bytes.
+    /// Returns the records that the csv crate reads.
     fn naive(bytes: &[u8]) -> Vec<Vec<Vec<u8>>> {
         let mut reader =
             csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(bytes);
@@ -390,8 +391,9 @@ mod tests {
         records.map(|record| record.iter().map(<[u8]>::to_vec).collect()).collect()
     }
 
-    /// All inputs of up to seven characters that have a meaning, against the csv crate. Inputs
-    /// that it mends (text after a closing quote, no closing quote) are refused here.
+    /// All inputs of up to seven significant characters, compared with the csv crate. Inputs that
+    /// the csv crate accepts although they are malformed (text after a closing quote, no closing
+    /// quote) are refused here.
     #[test]
     fn every_short_input_is_cut_as_the_csv_crate_does() {
         let alphabet = [&b"a"[..], b",", b"\"", b"\n", b"\r\n"];
@@ -407,7 +409,7 @@ mod tests {
         assert!(accepted > 20_000, "{accepted} inputs were accepted");
     }
 
-    /// Issue 10: a line of many fields took 16 bytes for each.
+    /// Issue 10: a line with many fields took 16 bytes per field.
     #[test]
     fn fields_past_the_width_are_counted_and_not_kept() {
         for (line, width, count) in [("a,b,c,d,e\n", 2, 5), ("a,b,c\n", 2, 3), ("a,b\n", 2, 2)] {

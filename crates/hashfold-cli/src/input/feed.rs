@@ -33,7 +33,7 @@ pub(crate) struct Inputs {
     pub(crate) meter: Meter,
 }
 
-/// Readers of the first input, which is open, and of the others.
+/// The open reader of the first input, and the other inputs.
 struct Rows {
     path: String,
     first: Box<dyn Reader>,
@@ -45,7 +45,7 @@ struct Rows {
 /// Reads all inputs; returns the number of bad rows.
 type Reading = Box<dyn FnOnce() -> Result<u64> + Send>;
 
-/// A started thread that waits for its work; it ends if none comes.
+/// A started thread that waits for its work; it ends if it gets none.
 struct IdleThread {
     work: Sender<Reading>,
     thread: JoinHandle<Result<u64>>,
@@ -63,11 +63,11 @@ impl IdleThread {
 }
 
 impl Inputs {
-    /// Opens the first of `paths`, which decides what the columns are.
+    /// Opens the first of `paths`, which determines the columns.
     pub(crate) fn open(paths: &[String], mut options: ReadOptions) -> Result<Inputs> {
         options.selection.check_distinct()?;
-        // Started before any pool of threads, which may take the last one that the system allows and
-        // can work with fewer.
+        // Started before any pool of threads: the system may allow few threads, and a pool can work
+        // with fewer.
         let thread = IdleThread::start()?;
         let meter = Meter::default();
         let (path, others) = paths.split_first().expect("there is at least one input");
@@ -106,8 +106,8 @@ impl Rows {
     }
 }
 
-/// Receives batches as they are read. Dropping it early does not wait for the reading thread, which
-/// may wait for standard input forever.
+/// Receives batches. Dropping it early does not wait for the reading thread, which may wait for
+/// standard input forever.
 pub(crate) struct Feed {
     batches: BatchReceiver,
     thread: JoinHandle<Result<u64>>,
@@ -126,14 +126,14 @@ impl Feed {
         }
     }
 
-    /// Returns the next batch if it comes within this time.
+    /// Returns the next batch if it arrives within this time.
     pub(crate) fn next_within(&mut self, time: Duration) -> Option<Batch> {
         self.batches.full.recv_timeout(time).ok()
     }
 
     /// Returns an empty batch, to be filled again.
     pub(crate) fn give_back(&self, batch: Batch) {
-        // Fails at the end of the input, when nothing takes it; that is fine.
+        // Fails at the end of the input, when no reader takes it; then it is dropped.
         let _ = self.batches.empty.send(batch);
     }
 

@@ -1,6 +1,6 @@
 //! Turns panics of foreign decoders into errors.
 //!
-//! The decoders of Arrow files panic on some damaged bytes. For the user that is bad input.
+//! The decoders of Arrow files panic on some damaged bytes. For the user, this is bad input.
 
 use crate::{
     failure::{Failure, Result},
@@ -14,7 +14,7 @@ use std::{
 };
 
 thread_local! {
-    /// Whether a panic of this thread becomes an error, so that the panic prints no message.
+    /// Whether panics of this thread become errors; these panics print no message.
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -190,7 +190,8 @@ fn put_object(
     out.push(b'}');
 }
 
-/// Returns the bytes of a key: of a string, of the text of a number or boolean, or of base64.
+/// Returns the bytes of a key: those of a string, of the text of a number or boolean, or of decoded
+/// base64.
 fn key_bytes(json: &str) -> Result<Cow<'_, [u8]>, &'static str> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

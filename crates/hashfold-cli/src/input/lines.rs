@@ -17,7 +17,7 @@ use std::io;
 const BUFFER_BYTES: usize = 1 << 18;
 const _: () = assert!(BUFFER_BYTES > 2 * KEY_BYTES_MAX);
 
-/// Bytes that are kept of a line that is too long.
+/// Number of bytes of a too long line that are shown.
 const SHOWN_BYTES: usize = 256;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";

@@ -1,4 +1,4 @@
-//! Inputs: files of rows are read, parsed and turned into entries.
+//! Inputs: files of rows are read, parsed and converted to entries.
 //!
 //! ```text
 //!            source         csv, json_lines, raw, lines      sink             batch
@@ -7,9 +7,9 @@
 //!                              parquet, arrow
 //! ```
 //!
-//! One thread beside the sorter's does all of it, so that reading and sorting overlap and rows stay in
-//! order. `filter` takes its keys from the same queue. Each format has a [`Reader`], which knows its
-//! schema when it is opened and its rows when it is read.
+//! A thread of its own does all of this, so that reading and sorting overlap and rows stay in
+//! order. `filter` takes its keys from the same queue. Each format has a [`Reader`], which knows
+//! its schema when it is opened and its rows when it is read.
 
 mod batch;
 #[cfg_attr(not(feature = "columnar"), path = "columnar/absent.rs")]
@@ -82,9 +82,9 @@ trait Reader: Send {
 /// Options for reading inputs.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadOptions {
-    /// Format; `None`: by the file's name.
+    /// Format; `None` takes it from the file's name.
     pub(crate) format: Option<Format>,
-    /// Delimiter; `None`: by the format.
+    /// Delimiter; `None` takes that of the format.
     pub(crate) delimiter: Option<u8>,
     pub(crate) header: bool,
     pub(crate) quotes: bool,
@@ -115,7 +115,7 @@ impl ReadOptions {
     }
 }
 
-/// Returns the format that a file's name says.
+/// Returns the format by the file's name.
 fn format_of(path: &str) -> Result<Format> {
     if path == "-" {
         return Err(Failure::usage("expected --format for standard input, which has no file name"));

@@ -1,4 +1,4 @@
-//! Takes rows from readers: good rows go to batches, bad rows to where `--bad-rows` says.
+//! Takes rows from readers: good rows go to batches, bad rows are handled as `--bad-rows` says.
 
 use super::batch::BatchSender;
 use crate::{
@@ -123,7 +123,7 @@ impl Sink {
         }
     }
 
-    /// Sends the rows so far, because more may come late.
+    /// Sends the rows so far, because the next rows may come late.
     pub(super) fn pause(&mut self) -> Result<()> {
         self.batches.pause()
     }

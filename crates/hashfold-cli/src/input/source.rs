@@ -52,7 +52,7 @@ const SUFFIXES: [(&str, Packing); 4] = [
 /// The decompressed bytes of one input.
 pub(crate) type Bytes = Box<dyn Read + Send>;
 
-/// Counts the bytes that have been read, compressed as they come.
+/// Counts the bytes that have been read, before decompression.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meter(Arc<AtomicU64>);
 
@@ -150,14 +150,15 @@ pub(super) fn unpacked_name(path: &str) -> String {
 }
 
 impl Packing {
-    /// Returns the compression of an input with these first bytes (from [`peek`]); `None` if neither
-    /// bytes nor name say that it is compressed.
+    /// Returns the compression of an input with these first bytes (from [`peek`]); `None` if
+    /// neither the bytes nor the name show a compression.
     fn find(path: &str, head: &[u8]) -> Result<Option<Packing>> {
         if let Some((packing, _)) = MAGICS.iter().find(|(_, magic)| is_whole(magic, head)) {
             return Ok(Some(*packing));
         }
         let promised = Packing::promised_by(path);
-        // Text may start with the first byte of a magic number, which is ASCII, but not with two.
+        // Text may start with the first byte of a magic number, which is ASCII, but not with two
+        // bytes.
         let is_text = promised.is_none() && (head.len() < 2 || head.is_ascii());
         if !is_text && MAGICS.iter().any(|(_, magic)| is_start(magic, head)) {
             let bytes = units::counted(head.len() as u64, "byte", "bytes");
@@ -180,7 +181,7 @@ impl Packing {
         }
     }
 
-    /// Returns the compression that a file name says.
+    /// Returns the compression by the file's name.
     fn promised_by(path: &str) -> Option<Packing> {
         let lower = path.to_lowercase();
         SUFFIXES.iter().find(|(end, _)| lower.ends_with(end)).map(|(_, packing)| *packing)
@@ -204,10 +205,11 @@ fn is_start(magic: &Magic, head: &[u8]) -> bool {
     head.len() < magic.len() && magic.iter().zip(head).all(|(range, byte)| range.contains(byte))
 }
 
-/// Reads the first bytes of an input: a magic number, or as many as show that there is none.
+/// Reads the first bytes of an input, until they are a magic number or cannot be one.
 fn peek(bytes: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
-    // A process that writes a few bytes to a pipe and waits for an answer must not wait forever.
+    // If a process writes a few bytes to a pipe and waits for an answer, this must not wait for
+    // more.
     while MAGICS.iter().any(|(_, magic)| is_start(magic, &head)) {
         let mut byte = [0];
         match bytes.read(&mut byte) {
@@ -239,7 +241,7 @@ pub(crate) fn read_failure(path: &str, error: &io::Error) -> Failure {
         io::ErrorKind::UnexpectedEof => {
             Failure::input(path, "the data end too early; the file was cut short, copy it again")
         }
-        // Errors of decoders have no number of the operating system.
+        // Errors of decoders have no error number of the operating system.
         _ if error.raw_os_error().is_none() => {
             Failure::input(path, format_args!("cannot be decompressed: {error}"))
         }

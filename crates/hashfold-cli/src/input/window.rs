@@ -1,4 +1,4 @@
-//! A window on the bytes of an input, as long as its longest record.
+//! A window on the bytes of an input, at least as long as the longest record.
 
 use super::source::{Bytes, Meter, open, read_failure};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 /// Initial size of the window, in bytes.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// Maximum size of a record, in bytes: the largest value with room for escapes.
+/// Maximum size of a record, in bytes: the largest value, with space for escapes.
 const RECORD_BYTES_MAX: usize = 1 << 28;
 
 /// The bytes of an input that are being parsed.
@@ -60,8 +60,8 @@ impl Window {
         }
     }
 
-    /// Fills the window, and enlarges it if it was full; returns `false` if it is empty at the end.
-    /// The window starts with line or record number `row`.
+    /// Fills the window, and enlarges it if it was full. Returns `false` if it is empty at the end
+    /// of the input. The window starts with line or record number `row`.
     pub(super) fn fill(&mut self, row: u64) -> Result<bool> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;

@@ -29,7 +29,7 @@ pub(crate) struct VerifyArgs {
 }
 
 impl VerifyArgs {
-    /// Returns whether a repair is asked for.
+    /// Returns whether the user requested a repair.
     pub(crate) fn repairs(&self) -> bool {
         self.repair || self.repair_from.is_some()
     }

@@ -1,4 +1,4 @@
-//! The lines that report damage, and the last one, which says what was read.
+//! The lines that report damage, and the last line, which reports the amounts read.
 
 use crate::{
     failure::{Exit, Failure, Result},
@@ -9,8 +9,8 @@ use hashfold::Error;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Prints the damage that was found in a data set and what was read of it: as an object if one is
-/// given, else as text if there is no damage. Damage is a failure, which says what to do.
+/// Prints the damage of a data set and the amounts read: as a JSON object if one is given, else as
+/// text if there is no damage. Damage is a failure whose message says what to do.
 pub(crate) fn conclude(
     folder: &Path,
     damage: &[Error],

@@ -26,7 +26,7 @@ struct Found {
     bytes: u64,
     problems: u64,
     repaired: u64,
-    /// Problems that are left.
+    /// Number of problems that are left.
     left: u64,
 }
 
@@ -100,7 +100,8 @@ fn mend(args: &VerifyArgs, found: &mut Found) -> Result<StoreWriter> {
     Ok(writer)
 }
 
-/// Returns what is unknown after `CURRENT` was rebuilt from version files, for the message.
+/// Describes, for a message, the facts that are unknown after `CURRENT` was rebuilt from version
+/// files.
 fn doubts(folder: &Path, pointer: &Pointer, current: u64) -> String {
     let newest = pointer.versions.last().map_or(current, |newest| newest.number);
     let newer = match newest > current {

@@ -1,9 +1,9 @@
-//! The benchmark, with sizes so small that only its answers count.
+//! The benchmarks with tiny sizes, which only check the answers.
 
 use crate::support::Work;
 use serde_json::Value;
 
-/// What a benchmark prints: names and values.
+/// Returns the names and values that a benchmark prints.
 fn figures(work: &Work, command: &str) -> Vec<(String, f64)> {
     let outcome = work.ok(command);
     let text = outcome.text();
@@ -96,7 +96,7 @@ fn the_store_benchmark_prints_each_figure() {
         }
     }
     check(&figures, names.iter().map(String::as_str));
-    // These can be negative.
+    // These values can be negative.
     for name in ["store.update.gain_over_rebuild_5_batches", "store.publish.attributable_stall_ms"]
     {
         assert!(figures.iter().any(|(known, value)| known == name && *value < 1e6), "{name}");

@@ -1,4 +1,4 @@
-//! Compressed inputs that were cut short, or that are not what their names promise (issue 10).
+//! Compressed inputs that are truncated, or whose names promise another format (issue 10).
 
 use crate::support::{Work, gzip, parquet_file, zstd};
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
@@ -26,7 +26,8 @@ fn refused(work: &Work, line: &str, file: &str, message: &str) {
     assert_eq!(outcome.stdout, b"", "{line}");
 }
 
-/// Cuts a compressed file at every length but the `whole` ones; none may pass for fewer rows.
+/// Truncates a compressed file at every length except the `whole` ones. None may be accepted as
+/// fewer rows.
 #[track_caller]
 fn check_cuts(name: &str, bytes: &[u8], whole: &[usize]) {
     let work = work();
@@ -56,9 +57,9 @@ fn no_cut_of_a_compressed_file_passes_for_fewer_rows() {
     }
 }
 
-/// Issue 10: both formats allow several parts in a row, so a file that was cut exactly between two
-/// parts is a whole file with fewer rows. Nothing in its bytes shows the cut; every other cut is
-/// noticed.
+/// Issue 10: both formats allow several parts in a row. A file that is truncated exactly between
+/// two parts is a valid file with fewer rows, so this cannot be detected. Every other truncation
+/// is.
 #[test]
 fn a_cut_between_the_parts_of_a_file_cannot_be_seen() {
     let (first, second) = ROWS.as_bytes().split_at(ROWS.len() / 2);
@@ -109,7 +110,8 @@ fn every_verb_notices_a_cut_file() {
     assert_eq!(work.ok("filter contains f --keys keys.gz").text(), "1\n3\n");
 }
 
-/// Issue 10: a name that promises compression is believed, so that text in it is a mistake.
+/// Issue 10: a name that promises compression is believed, so plain text in such a file is an
+/// error.
 #[test]
 fn text_in_a_file_named_as_compressed_is_refused() {
     let work = work();
@@ -121,13 +123,13 @@ fn text_in_a_file_named_as_compressed_is_refused() {
         );
         refused(&work, &format!("update s {name} --mode replace"), name, &message);
     }
-    // A file with the wrong one of the two names can be read, and is.
+    // A file whose name promises the other compression can be read.
     work.write("swapped.jsonl.gz", zstd(ROWS.as_bytes()));
     work.ok("update s swapped.jsonl.gz --mode replace");
     assert_eq!(work.entries("s").len(), 2);
 }
 
-/// Issue 10: standard input has no name; two bytes of a magic are still no text.
+/// Issue 10: standard input has no name, but two bytes of a magic number are not text.
 #[test]
 fn a_cut_magic_on_standard_input_is_refused() {
     let work = work();

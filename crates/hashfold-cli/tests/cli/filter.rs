@@ -1,4 +1,4 @@
-//! `hashfold filter`: keys in, out, and asked for.
+//! `hashfold filter`: inserting, printing and querying keys.
 
 use crate::support::{Outcome, Work, gzip, list, zstd};
 use serde_json::Value;
@@ -19,7 +19,7 @@ fn check(outcome: &Outcome, code: i32, stdout: impl AsRef<[u8]>) {
     assert_eq!(outcome.stdout, stdout.as_ref(), "{outcome:?}");
 }
 
-/// The command ends with this code and says this.
+/// Checks that the command ends with this exit code and message.
 #[track_caller]
 fn refused(work: &Work, line: &str, code: i32, message: &str) {
     let outcome = work.run(line);
@@ -31,7 +31,7 @@ fn json(outcome: &Outcome) -> Value {
     serde_json::from_str(outcome.text().lines().last().unwrap()).unwrap()
 }
 
-/// An `add` that waits for more keys.
+/// Starts an `add` that waits for more keys.
 fn start(work: &Work, line: &str) -> (Child, ChildStdin) {
     let mut command = work.command(line);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -45,7 +45,7 @@ fn signal(child: &Child, name: &str) {
     assert!(kill.success());
 }
 
-/// The lines that come for the first time, each with a line feed.
+/// Returns the first occurrence of each line, each with a line feed.
 fn first_times(lines: &[&[u8]]) -> Vec<u8> {
     let mut seen = BTreeSet::new();
     let new = lines.iter().filter(|line| seen.insert(**line));
@@ -109,7 +109,7 @@ fn unique_prints_new_keys_in_the_order_of_the_input() {
     let mut input = lines.join(&b'\n');
     check(&work.feed("filter add f --exact --unique", &input), 0, first_times(&lines));
     check(&work.feed("filter add f --unique", &input), 0, "");
-    // The same with other line ends, compressed, after a byte order mark.
+    // The same lines with other line ends, compressed, after a byte order mark.
     let crlf = [b"\xef\xbb\xbf", &lines.join(&b"\r\n"[..])[..], b"\r\n"].concat();
     work.write("crlf", &crlf).write("crlf.gz", gzip(&crlf)).write("crlf.zst", zstd(&crlf));
     for file in ["crlf", "crlf.gz", "crlf.zst", "crlf crlf.gz crlf"] {
@@ -400,7 +400,7 @@ fn a_filter_that_cannot_be_written_says_so() {
     let mode =
         |mode| fs::set_permissions(work.path("f"), fs::Permissions::from_mode(mode)).unwrap();
     mode(0o555);
-    // Root may write everywhere.
+    // Root may write everywhere, so there is nothing to test.
     if fs::write(work.path("f/probe"), "").is_err() {
         let outcome = work.feed("filter add f", b"a\n");
         assert_eq!(outcome.code, 5, "{outcome:?}");
@@ -494,7 +494,7 @@ fn a_reader_that_has_seen_enough_is_a_failure_only_where_keys_are_left_out() {
         child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(code), "{line}");
         assert_eq!(stderr.contains("standard output"), code == 5, "{stderr}");
-        // What was not printed is not taken for seen.
+        // Lines that were not printed do not count as seen.
         let again = work.ok("filter add f --unique keys");
         assert!(again.text().ends_with("499999\n") || line.contains("contains"));
     }

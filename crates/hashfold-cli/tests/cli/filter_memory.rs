@@ -1,22 +1,21 @@
-//! `--memory` of the filter verbs: what a command takes at most, as the system counts it.
+//! `--memory` of the filter verbs: the peak RSS of each command.
 
 use crate::support::Work;
 use std::fmt::Write as _;
 
-/// What every command below is given, in bytes.
+/// The memory budget of every command below, in bytes.
 const BUDGET: u64 = 64 << 20;
-/// Peak resident memory of a command, at most. The bound to hold for any filter is a tenth more than
-/// the budget and 30 MiB for the program; the filters here are so small that the budget itself is
-/// enough.
+/// Maximum peak RSS of a command. For any filter, the limit is the budget plus 10 % and 30 MiB for
+/// the program; the filters here are so small that the budget itself suffices.
 const PEAK_MAX: u64 = BUDGET;
-/// Lines with numbers.
+/// Returns lines with numbers.
 fn lines(numbers: impl Iterator<Item = u64>) -> Vec<u8> {
     let mut text = String::new();
     numbers.for_each(|number| writeln!(text, "{number}").unwrap());
     text.into_bytes()
 }
 
-/// Runs a command on these lines; it ends with this code and within its memory.
+/// Runs a command on these lines. Checks its exit code and its memory.
 #[track_caller]
 fn check(work: &Work, line: &str, input: &[u8], code: i32) {
     let (outcome, highest) = work.measured(&format!("{line} --memory 64MiB"), input);
@@ -24,9 +23,9 @@ fn check(work: &Work, line: &str, input: &[u8], code: i32) {
     assert!(highest <= PEAK_MAX, "{line}: {} MiB of {} MiB", highest >> 20, PEAK_MAX >> 20);
 }
 
-/// Issue 10: each run kept buffers of lookups, and lookups noted each key for each run. `contains`
-/// took 70 MiB here and 280 MiB with 300 million keys, and `add --unique` took more with each batch:
-/// 274 MiB after 120 million keys.
+/// Issue 10: each run kept buffers of lookups, and lookups stored a note per key and run.
+/// `contains` took 70 MiB here and 280 MiB with 300 million keys. `add --unique` took more with
+/// each batch: 274 MiB after 120 million keys.
 #[test]
 fn filters_keep_to_their_memory() {
     let work = Work::new();

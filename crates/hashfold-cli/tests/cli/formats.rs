@@ -123,7 +123,7 @@ fn raw_records_go_in_and_come_out() {
     assert_eq!(scan, work.ok("scan c --format raw").stdout);
 }
 
-/// A column of each kind of type; the second row is null wherever it can be.
+/// Returns a column of each type; the second row is null where possible.
 fn all_types() -> RecordBatch {
     let lists =
         ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1), None]), None]);

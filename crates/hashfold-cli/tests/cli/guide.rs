@@ -1,4 +1,4 @@
-//! The commands that the documents show do what the documents say.
+//! The commands in the documents print the output that the documents show.
 
 use std::{
     env, fs,
@@ -7,7 +7,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A block of commands in a document, and the output that is shown below it.
+/// A block of commands in a document, and the output shown below it.
 #[derive(Debug, PartialEq)]
 struct Step {
     /// Line of the block's first command.
@@ -17,7 +17,7 @@ struct Step {
     shown: Option<String>,
 }
 
-/// Stands in front of a block that no test runs, with the reason behind it.
+/// Precedes a block that no test runs, with the reason.
 const NOT_RUN: &str = "<!-- not run by the tests: ";
 
 /// Ends the output of a block; no command prints it.
@@ -51,8 +51,8 @@ fn steps(document: &str) -> Vec<Step> {
     steps
 }
 
-/// Whether a text is the pattern, in which `...` stands for any text within a line, and a line of
-/// nothing but `...` for any number of lines.
+/// Whether a text matches a pattern: `...` stands for any text within a line, and a line with only
+/// `...` for any number of lines.
 fn matches(pattern: &str, text: &str) -> bool {
     let Some((part, rest)) = pattern.split_once("...") else { return pattern == text };
     let Some(text) = text.strip_prefix(part) else { return false };

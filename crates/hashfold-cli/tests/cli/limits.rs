@@ -1,4 +1,4 @@
-//! Inputs with too many columns and too long names, and limits that the system sets.
+//! Inputs with too many columns or too long names, and limits of the operating system.
 
 use crate::support::{Outcome, Work, arrow_file, gzip, parquet_file};
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
@@ -9,10 +9,10 @@ use std::{
     sync::Arc,
 };
 
-/// What a command may print on standard error, in bytes, whatever its input.
+/// Maximum size of a message on standard error, in bytes, for any input.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// Runs a command; returns its exit code, its message and its peak memory in MiB.
+/// Runs a command. Returns its exit code, its message and its peak memory in MiB.
 #[track_caller]
 fn peak(work: &Work, line: &str) -> (i32, String, u64) {
     let (Outcome { code, stderr, .. }, peak) = work.measured(line, b"");
@@ -20,7 +20,7 @@ fn peak(work: &Work, line: &str) -> (i32, String, u64) {
     (code, stderr, peak >> 20)
 }
 
-/// Checks that `bytes` are refused with `message`, in so little memory.
+/// Checks that `bytes` are refused with `message`, in at most `peak_mib_max` MiB of memory.
 #[track_caller]
 fn refused(name: &str, bytes: &[u8], peak_mib_max: u64, message: &str) {
     let work = Work::new();
@@ -30,7 +30,7 @@ fn refused(name: &str, bytes: &[u8], peak_mib_max: u64, message: &str) {
     assert!(peak_mib <= peak_mib_max, "{name}: {peak_mib} MiB");
 }
 
-/// Issue 10: 20 MB of commas took 801 MiB and made a message of 40 MB.
+/// Issue 10: 20 MB of commas took 801 MiB and caused a message of 40 MB.
 #[test]
 fn a_csv_header_has_bounds() {
     let long = ":1: the header is longer than 1,048,576 bytes; expected a line of column names, \
@@ -49,7 +49,7 @@ fn a_csv_header_has_bounds() {
     assert!(peak_mib <= 80, "{peak_mib} MiB");
 }
 
-/// Issue 10: a row of commas took 16 bytes for each.
+/// Issue 10: a row of commas took 16 bytes per field.
 #[test]
 fn a_row_takes_memory_in_proportion_to_its_bytes() {
     let many = ":2:3: the line has 20,000,001 fields, expected 2";
@@ -62,7 +62,7 @@ fn a_row_takes_memory_in_proportion_to_its_bytes() {
     refused("a.jsonl", fields.as_bytes(), 80, many);
 }
 
-/// Issue 10: messages quote names and values, however long those are.
+/// Issue 10: messages quote names and values, which may be long.
 #[test]
 fn messages_cut_names_and_values() {
     let long = "x".repeat(20_000_000);
@@ -107,7 +107,7 @@ fn columns_that_differ_late_are_named() {
     assert!(message.contains("column19 text, ... and 980 more"), "{message}");
 }
 
-/// Issue 10: nesting is no recursion, and a value that is deep is a value.
+/// Issue 10: nested values are not parsed recursively, and a deeply nested value is accepted.
 #[test]
 fn deep_nesting_is_no_crash() {
     let work = Work::new();
@@ -136,7 +136,7 @@ fn columnar_files_have_a_bound_of_columns() {
     }
 }
 
-/// Issue 10: the file of bad rows has the start of a long row.
+/// Issue 10: the file of bad rows contains the start of a long row.
 #[test]
 fn the_file_of_bad_rows_has_the_start_of_a_long_row() {
     let work = Work::new();
@@ -154,7 +154,7 @@ fn the_file_of_bad_rows_has_the_start_of_a_long_row() {
     assert!(row.starts_with(start) && (1_000_000..1_048_577).contains(&start.len()));
 }
 
-/// Runs a command that may not make a file longer than so many KiB.
+/// Runs a command that must not make a file longer than `kib` KiB.
 #[track_caller]
 fn with_short_files(work: &Work, kib: u32, line: &str) -> Outcome {
     let shell = format!("ulimit -f {kib}; exec \"$0\" {line}");
@@ -168,7 +168,7 @@ fn with_short_files(work: &Work, kib: u32, line: &str) -> Outcome {
     }
 }
 
-/// Every file of a folder and of those in it, with its bytes. Lock files, which stay, are empty.
+/// Returns all files below a folder, with their bytes. Lock files, which stay, are empty.
 fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten() {
@@ -183,7 +183,7 @@ fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// Issue 10: the signal of a file that is too long ended the command without a word.
+/// Issue 10: the signal of a file that is too long killed the command without a message.
 #[test]
 fn a_limit_of_file_sizes_is_an_io_error() {
     let work = Work::new();
@@ -220,7 +220,7 @@ fn a_limit_of_file_sizes_is_an_io_error() {
     }
 }
 
-/// Issue 10: a filter keeps what it had, and takes the keys the next time.
+/// Issue 10: a filter keeps its keys, and accepts new keys the next time.
 #[test]
 fn a_filter_survives_a_limit_of_file_sizes() {
     let work = Work::new();
@@ -240,7 +240,7 @@ fn a_filter_survives_a_limit_of_file_sizes() {
     assert_eq!(work.ok("filter contains f --keys big.txt").stdout.len(), lines.len());
 }
 
-/// Issue 10: standard error may be such a file; a message that is lost is no panic.
+/// Issue 10: standard error may be such a file; a lost message does not cause a panic.
 #[test]
 fn a_message_that_cannot_be_written_is_no_panic() {
     let work = Work::new();
@@ -263,7 +263,7 @@ fn output_may_be_too_long_for_the_limit_of_file_sizes() {
     assert!(outcome.stderr.contains("`ulimit -f`"), "{outcome:?}");
 }
 
-/// Issue 10: `--threads 100000` was a panic.
+/// Issue 10: `--threads 100000` caused a panic.
 #[test]
 fn every_verb_bounds_its_threads() {
     let work = Work::new();
@@ -287,7 +287,7 @@ fn every_verb_bounds_its_threads() {
     }
 }
 
-/// Runs a command to which the system gives no thread: none has room for its stack.
+/// Runs a command that cannot start a thread, because no stack fits in its memory.
 #[track_caller]
 fn without_threads(work: &Work, line: &str) -> Outcome {
     let mut command = work.command(line);
@@ -300,7 +300,7 @@ fn without_threads(work: &Work, line: &str) -> Outcome {
     }
 }
 
-/// Issue 10: a thread that could not start was a panic.
+/// Issue 10: a thread that could not start caused a panic.
 #[test]
 fn verbs_work_without_threads_or_say_that_they_cannot() {
     let work = Work::new();

@@ -1,5 +1,5 @@
-//! Files that were lost or restored from an older copy, and folders in folders, as a user meets them:
-//! every verb on every kind of data set. Issue 10, points 2, 3, 9 and 10.
+//! Lost files, files restored from an older copy, and nested folders: every verb on every kind of
+//! data set. Issue 10, points 2, 3, 9 and 10.
 
 use crate::{
     support::{Work, list},
@@ -13,7 +13,7 @@ use std::{
 
 const LOST: i32 = 4;
 
-/// A store `s` whose version N has N as the value of all its keys, and a copy `c` of it.
+/// Returns a store `s` whose version N has N as the value of all its keys, and a copy `c` of it.
 fn store(versions: u64) -> Work {
     let work = Work::new();
     for number in 1..=versions {
@@ -81,7 +81,7 @@ fn a_lost_version_can_be_given_up() {
     check(&work, "gc s", 0, "kept version 2: its file is lost");
     check(&work, "gc s --lost", 0, "gave up version 2");
     work.ok("verify s --all");
-    // A version file that is damaged, and a table that is gone altogether.
+    // A damaged version file, and a missing table.
     let work = store(3);
     fs::write(work.path("s/versions/0000000002"), "damaged").unwrap();
     check(&work, "gc s", 0, "kept version 2: it is damaged");
@@ -146,7 +146,7 @@ fn a_lost_pointer_is_mended_from_a_copy_or_from_the_version_files() {
         );
         check(&work, "get s 7 --format raw", 0, "2");
         lose(&work);
-        // The last one that is known to have been current: version 3 was made from it.
+        // The last version that is known to have been current: version 3 was made from it.
         check(
             &work,
             "verify s --repair",
@@ -166,7 +166,8 @@ fn a_copy_that_is_not_there_is_noticed_though_nothing_is_damaged() {
     check(&work, "verify s --repair-from other", 4, "another data set");
 }
 
-/// Each file in turn is lost: reading ends with 4, or gives what was there; `verify` ends with 1.
+/// Each file in turn is lost: reading ends with exit code 4, or returns the old content; `verify`
+/// ends with 1.
 #[test]
 fn every_lost_file_is_damage_in_every_kind_of_data_set() {
     let work = store(2);
@@ -194,7 +195,7 @@ fn every_lost_file_is_damage_in_every_kind_of_data_set() {
     }
 }
 
-/// Only names are removed that a store made, and never what a link leads to.
+/// Only names that a store created are removed, and never the target of a link.
 #[test]
 fn a_link_in_a_store_leads_nobody_astray() {
     let work = store(1);
@@ -204,7 +205,7 @@ fn a_link_in_a_store_leads_nobody_astray() {
     work.ok("update s a.csv");
     assert!(!link.exists());
     work.ok("verify t");
-    // A table that was moved to another device, with a link in its place.
+    // A table was moved to another device and replaced by a link.
     let table = list(&work.path("s/tables")).remove(0);
     let (here, there) = (work.path("s/tables").join(&table), work.path("moved"));
     fs::rename(&here, &there).unwrap();
@@ -217,7 +218,7 @@ fn a_link_in_a_store_leads_nobody_astray() {
     assert!(there.is_dir() && !here.exists());
 }
 
-/// A pipe in the place of a file is not waited for.
+/// A pipe in the place of a file does not block.
 #[test]
 fn what_is_no_file_is_damage_and_stops_no_check() {
     let work = store(2);
@@ -263,7 +264,7 @@ fn nothing_is_built_inside_of_or_over_a_data_set() {
         check(&work, &format!("update {folder} a.csv --key k"), 2, "outside of the");
         check(&work, &format!("filter add {folder} keys --exact"), 2, "outside of the");
     }
-    // A link does not hide where it leads.
+    // A link does not hide its target.
     std::os::unix::fs::symlink(work.path("s"), work.path("link")).unwrap();
     check(&work, "build a.csv --key k --out link/x", 2, "outside of the");
     fs::remove_file(work.path("link")).unwrap();

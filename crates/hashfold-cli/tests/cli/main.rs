@@ -1,4 +1,4 @@
-//! The command from outside: every format, every exit code, every output.
+//! Tests of the command as a process: every format, every exit code, every output.
 
 #![expect(clippy::disallowed_methods, reason = "the command runs by the clock of the machine")]
 

@@ -17,8 +17,8 @@ fn check(work: &Work, line: &str, memory_mib: u64) {
     assert!(peak <= limit, "{line}: {} MiB, more than {}", peak / MIB, limit / MIB);
 }
 
-/// Writes raw records of `value_size` bytes on average whose keys are the numbers below `count`,
-/// in an order that looks random.
+/// Writes raw records of `value_size` bytes on average whose keys are the numbers below `count`, in
+/// pseudorandom order.
 fn write_records(work: &Work, name: &str, count: u32, value_size: usize) {
     let mut out = BufWriter::new(File::create(work.path(name)).unwrap());
     let value: Vec<u8> = (0..2 * value_size).map(|i| (i * i / 7) as u8).collect();
@@ -34,7 +34,7 @@ fn write_records(work: &Work, name: &str, count: u32, value_size: usize) {
     out.flush().unwrap();
 }
 
-/// Issue 10: chunks that were built side by side took a half more than the budget.
+/// Issue 10: chunks that were built in parallel took 50 % more than the budget.
 #[test]
 fn builds_and_updates_stay_within_their_memory() {
     let work = Work::new();

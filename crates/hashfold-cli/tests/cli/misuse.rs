@@ -1,4 +1,4 @@
-//! Wrong calls and wrong inputs: the exit code, and a message that helps.
+//! Wrong calls and wrong inputs: the exit code, and a helpful message.
 
 use crate::support::{Work, gzip};
 use std::fs;

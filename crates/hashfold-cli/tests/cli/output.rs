@@ -1,4 +1,4 @@
-//! What `get`, `scan`, `stat`, `verify` and `reindex` print.
+//! The output of `get`, `scan`, `stat`, `verify` and `reindex`.
 
 use crate::support::{Work, list, raw};
 use serde_json::Value;

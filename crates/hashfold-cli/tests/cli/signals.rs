@@ -8,13 +8,13 @@ use std::{
     time::Duration,
 };
 
-/// A build that has begun and waits for more rows.
+/// Starts a build that waits for more rows.
 fn start(work: &Work) -> (Child, ChildStdin) {
     let mut command = work.command("build - --format csv --key k --out t");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    // More than the command reads at once.
+    // More rows than the command reads at once.
     let rows = "some key,some value\n".repeat(100_000);
     stdin.write_all(format!("k,v\n{rows}").as_bytes()).unwrap();
     while !work.path("t").exists() {

@@ -1,4 +1,5 @@
-//! Stores from version to version: publishing, rolling back, removing, verifying, reading along.
+//! Stores from version to version: publishing, rolling back, removing, verifying, and reading
+//! meanwhile.
 
 use crate::{
     support::{Work, list},
@@ -13,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-/// A store `s` whose version N has N as the value of all its keys.
+/// Returns a store `s` whose version N has N as the value of all its keys.
 fn store(versions: u64) -> Work {
     let work = Work::new();
     for number in 1..=versions {
@@ -33,7 +34,7 @@ fn check(work: &Work, line: &str, code: i32, stdout: &str, message: &str) {
     assert_eq!(outcome.stderr, stderr, "{line}");
 }
 
-/// The value of a key in the current version is the number of that.
+/// Checks that the values of the current version are its number.
 #[track_caller]
 fn check_current(work: &Work, number: u64) {
     check(work, "get s 7 --format raw", 0, &number.to_string(), "");
@@ -55,7 +56,7 @@ fn a_version_that_was_rolled_back_is_published_only_by_force() {
     check(&work, "publish s", 1, "", bad);
     check(&work, "publish s 3", 1, "", bad);
     check_current(&work, 2);
-    // It stays bad if a gate objects.
+    // The version stays bad if it fails a gate.
     assert_eq!(work.run("publish s --force --min-entries 1000").code, 1);
     check(&work, "publish s 3", 1, "", bad);
     work.ok("publish s --force");
@@ -159,7 +160,7 @@ fn what_nobody_needs_is_removed() {
                     collected s: removed 2 versions and 2 tables, ";
     assert!(text.starts_with(expected), "{text}");
     check(&work, "pin s 1 --release", 0, "pinned s: version 1 is no longer pinned\n", "");
-    // A device is never as empty as this.
+    // No device has this much free space.
     let removed = &json(&work, "gc s --unpublished --keep 9 --free 1000TiB --json")[0];
     assert_eq!(removed["removed"].to_string(), "[6,1]");
     assert_eq!(list(&work.path("s/tables")).len(), 2);
@@ -177,7 +178,7 @@ fn damage_is_named_and_mended_from_another_copy() {
     let tables = work.path("s/tables");
     let version = &json(&work, "versions s --json")[1];
     assert_eq!(version["number"], 2);
-    // The table of the current version is the one that version 1 does not have.
+    // The table of the current version is the one that version 1 does not share.
     let damaged = list(&tables).into_iter().find_map(|table| {
         let name = list(&tables.join(&table)).into_iter().find(|name| name.starts_with("data"))?;
         let path = tables.join(&table).join(&name);
@@ -210,7 +211,7 @@ fn damage_is_named_and_mended_from_another_copy() {
     assert_eq!(work.run("get s 7").code, 4);
 }
 
-/// A command that waits for more on standard input.
+/// Starts a command that waits for more input.
 fn start(work: &Work, line: &str) -> (Child, ChildStdin) {
     let mut command = work.command(line);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -259,10 +260,10 @@ fn versions_that_are_read_stay() {
     assert_eq!((&removed["removed"].to_string()[..], &removed["tables"]), ("[1]", &1.into()));
 }
 
-/// An update that has begun and waits for more rows.
+/// Starts an update that waits for more rows.
 fn start_update(work: &Work) -> (Child, ChildStdin) {
     let (child, mut stdin) = start(work, "update s - --format csv --key k");
-    // More than the command reads at once.
+    // More rows than the command reads at once.
     let rows = "7,some value\n".repeat(200_000);
     stdin.write_all(format!("k,v\n{rows}").as_bytes()).unwrap();
     (child, stdin)

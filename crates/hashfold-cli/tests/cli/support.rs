@@ -1,4 +1,4 @@
-//! A folder to work in, the command, and rows to feed it with.
+//! A temporary folder, the command, and rows for its input.
 
 use arrow_array::RecordBatch;
 use arrow_ipc::writer::FileWriter;
@@ -13,10 +13,10 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A folder that is removed at the end.
+/// A folder that is removed on drop.
 pub(crate) struct Work(TempDir);
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) code: i32,
@@ -39,13 +39,13 @@ impl Work {
         self.0.path().join(name)
     }
 
-    /// Makes a file.
+    /// Writes a file.
     pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> &Work {
         fs::write(self.path(name), bytes).unwrap();
         self
     }
 
-    /// The command in this folder.
+    /// Returns the command, to be run in this folder.
     pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hashfold"));
         command.args(line.split_whitespace()).current_dir(self.0.path());
@@ -60,7 +60,7 @@ impl Work {
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_vec();
-        // The command may end before it has read all.
+        // The command may end before it has read all of its input.
         let feeder = thread::spawn(move || drop(stdin.write_all(&input)));
         let output = child.wait_with_output().unwrap();
         feeder.join().unwrap();
@@ -71,9 +71,8 @@ impl Work {
         }
     }
 
-    /// Runs the command with bytes on standard input; also returns the peak of its resident memory,
-    /// in bytes. The peak is read again and again while the command runs, so that the last
-    /// milliseconds may be missing from it.
+    /// Runs the command with bytes on standard input. Also returns its peak RSS, in bytes. The peak
+    /// is polled while the command runs, so the last milliseconds may be missing.
     #[track_caller]
     pub(crate) fn measured(&self, line: &str, input: &[u8]) -> (Outcome, u64) {
         let mut command = self.command(line);
@@ -110,7 +109,7 @@ impl Work {
         outcome
     }
 
-    /// The table's entries as JSON Lines, in the order of their text.
+    /// Returns the table's entries as JSON Lines, in the order of their text.
     #[track_caller]
     pub(crate) fn entries(&self, table: &str) -> Vec<String> {
         let scan = self.ok(&format!("scan {table}"));
@@ -120,14 +119,14 @@ impl Work {
     }
 }
 
-/// The peak of the resident memory of a process so far, in bytes; `None` when it has ended.
+/// Returns the peak RSS of a process so far, in bytes; `None` after it has ended.
 fn peak_bytes(process: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
-/// Raw records.
+/// Encodes raw records.
 pub(crate) fn raw(entries: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut out = Vec::new();
     for (key, value) in entries {
@@ -149,14 +148,14 @@ pub(crate) fn zstd(bytes: &[u8]) -> Vec<u8> {
     zstd::encode_all(bytes, 1).unwrap()
 }
 
-/// A Parquet file.
+/// Returns a Parquet file.
 pub(crate) fn parquet_file(batch: &RecordBatch) -> Vec<u8> {
     let mut out = ArrowWriter::try_new(Vec::new(), batch.schema(), None).unwrap();
     out.write(batch).unwrap();
     out.into_inner().unwrap()
 }
 
-/// An Arrow file of two batches.
+/// Returns an Arrow file of two batches.
 pub(crate) fn arrow_file(batch: &RecordBatch) -> Vec<u8> {
     let mut out = FileWriter::try_new(Vec::new(), batch.schema_ref()).unwrap();
     let half = batch.num_rows() / 2;
@@ -166,7 +165,7 @@ pub(crate) fn arrow_file(batch: &RecordBatch) -> Vec<u8> {
     out.into_inner().unwrap()
 }
 
-/// The names in a folder that does not have to be there.
+/// Returns the names in a folder, which may not exist.
 pub(crate) fn list(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()

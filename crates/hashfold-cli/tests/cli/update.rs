@@ -1,11 +1,11 @@
-//! `update`: batches, deletions, deltas, gates, dry runs, and what it refuses.
+//! `update`: batches, deletions, deltas, gates, dry runs, and refused calls.
 
 use crate::support::{Work, arrow_file, list, parquet_file, raw};
 use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
 use serde_json::Value;
 use std::{fs, path::Path, sync::Arc};
 
-/// A store `s` of three entries, its first version.
+/// Returns a store `s` of three entries, with one version.
 fn store(options: &str) -> Work {
     let work = Work::new();
     work.write("a.csv", "k,v\n1,a\n2,b\n3,c\n");
@@ -29,7 +29,7 @@ fn refused(work: &Work, line: &str, code: i32, message: &str) {
     assert_eq!((outcome.code, outcome.stderr), (code, format!("hashfold: {message}\n")), "{line}");
 }
 
-/// The last line of output, as JSON.
+/// Returns the last line of output, parsed as JSON.
 #[track_caller]
 fn json(work: &Work, line: &str) -> Value {
     serde_json::from_str(work.ok(line).text().lines().last().unwrap()).unwrap()
@@ -57,7 +57,7 @@ fn batches_become_versions_in_every_mode() {
         let changes = r#"{"added":1,"changed":1,"removed":0,"unchanged":2}"#;
         assert_eq!(first["changes"].to_string(), changes);
         check(&work, &[("1", "a"), ("2", "B"), ("3", "c"), ("4", "d")]);
-        // Columns are found by their names, as those of the store.
+        // Columns are found by name, and follow the store.
         let delta = json(&work, "update s c.csv --mode delta --json");
         assert_eq!((&delta["deltas"], &delta["changes"]), (&1.into(), &Value::Null));
         check(&work, &[("1", "a"), ("2", "B"), ("3", "c"), ("4", "d"), ("5", "e")]);
@@ -110,7 +110,7 @@ fn deletions_are_known_in_every_format() {
         check(&work, &[("2", "B"), ("3", "c")]);
         work.ok("update s a.csv");
     }
-    // The fields of whole objects are the value, but for those that only mark deletions.
+    // The value is the whole object without the fields that only mark deletions.
     work.write("a.jsonl", "{\"k\":1,\"v\":[1],\"gone\":false}\n{\"k\":2,\"gone\":true}\n");
     work.ok("update o a.jsonl --key k --tombstone gone");
     assert_eq!(work.entries("o"), [r#"{"k":"1","v":[1]}"#]);
@@ -175,7 +175,7 @@ fn all_batches_have_the_columns_of_the_first() {
     assert_eq!(work.run("update s a.csv --seed 8").code, 2);
     assert_eq!(work.entries("s"), before);
     assert_eq!(list(&work.path("s/versions")), ["0000000001"]);
-    // What the store has not is left out, and what was said before can be said again.
+    // Columns that the store does not have are ignored, and options may be repeated.
     work.ok("update s wide.csv --chunks 2 --seed 7");
     check(&work, &[("1", "x"), ("2", "b"), ("3", "c")]);
 }
@@ -249,18 +249,18 @@ fn a_version_that_does_not_pass_a_gate_is_kept_and_not_published() {
         ]
     );
     check(&work, &[("1", "a"), ("2", "b"), ("3", "c")]);
-    // Changes of a delta are not counted: its entries are, and a sample tells more.
+    // The changes of a delta are not counted: its entries count, and a sample is looked up.
     let outcome = work.run("update s b.csv --mode delta --max-change 10% --json");
     assert_eq!(outcome.code, 1, "{outcome:?}");
     let made: Value = serde_json::from_str(outcome.text().lines().last().unwrap()).unwrap();
     assert_eq!(made["sample"].to_string(), r#"{"keys":3,"removed":0,"changed":2}"#);
-    // The next version is made of the current one, not of what was refused.
+    // The next version is made from the current version, not from the refused one.
     assert_eq!(work.run("publish s 2").code, 1);
     let outcome = work.run("publish s 2 --min-entries 3 --force");
     assert_eq!((outcome.code, outcome.text().lines().count()), (1, 2), "{outcome:?}");
     work.ok("publish s 2 --min-entries 2 --force");
     check(&work, &[("1", "x"), ("2", "y")]);
-    // What was current before can be gone back to, whatever gates say of it.
+    // A version that was current before can be published again, even if it fails gates.
     for number in [1, 2] {
         let outcome = work.run(&format!("publish s {number} --min-entries 9"));
         assert_eq!(outcome.code, 1, "{outcome:?}");
@@ -311,7 +311,7 @@ fn a_delta_makes_the_same_version_of_a_copy() {
         work.ok("update s c.csv");
         let compared = json(&work, "diff s 2 3 --out 2-3.delta --json");
         assert_eq!((&compared["entries"], &compared["deletions"]), (&1.into(), &0.into()));
-        // In the order in which they lead.
+        // Deltas must be applied in order.
         let early = work.run("update copy --delta 2-3.delta");
         assert_eq!(early.code, 3, "{early:?}");
         assert!(

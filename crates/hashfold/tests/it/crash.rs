@@ -1,5 +1,5 @@
-//! Power cuts and failures at every moment of a build: the folder holds the old table or the new
-//! one, whole, and the next build succeeds.
+//! Power cuts and failures at every point of a build: the folder holds either the old table or the
+//! new one, complete, and the next build succeeds.
 
 use crate::fixture::{
     CHOICES, FOLDER, Pairs, check_holds, file_of, fixed, folder, index, open, options, pairs,
@@ -18,7 +18,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Power cuts that are tried at the same moment, with different outcomes for unsynced writes.
+/// Number of power cuts at the same point, with different outcomes for unsynced writes.
 const SEEDS: u64 = 5;
 
 const SMALL_SORT: SortOptions = SortOptions {
@@ -76,7 +76,7 @@ fn reindexing() -> Change {
     Change { before: disk_with(&pairs), old: Some(pairs.clone()), new: pairs, act: Box::new(act) }
 }
 
-/// Each kind of change, with little data.
+/// Returns each kind of change, with little data.
 fn changes() -> Vec<Change> {
     let mut changes: Vec<Change> = CHOICES
         .iter()
@@ -89,7 +89,7 @@ fn changes() -> Vec<Change> {
     changes
 }
 
-/// Changes that need more memory than they have.
+/// Returns changes that need more memory than their budget.
 fn large_changes() -> Vec<Change> {
     let large = || pairs(1100, 5, |_| 8, |i| 1000 + (i % 50) as usize);
     vec![
@@ -106,7 +106,7 @@ impl Change {
         (faulty, result)
     }
 
-    /// Checks that the folder holds the old table or the new one; returns its content.
+    /// Checks that the folder holds the old table or the new one. Returns its content.
     #[track_caller]
     fn check_old_or_new(&self, disk: &Arc<dyn Disk>) -> Option<Pairs> {
         let table = match open(disk, folder()) {
@@ -134,7 +134,7 @@ impl Change {
         assert_eq!(disk.list(folder()).unwrap().len(), 3);
     }
 
-    /// Checks that there are only the files of the table, or no folder.
+    /// Checks that the folder has only the files of the table, or does not exist.
     #[track_caller]
     fn check_no_leftovers(&self, disk: &Arc<dyn Disk>) {
         if !disk.exists(folder()).unwrap() {
@@ -187,7 +187,7 @@ fn a_power_cut_in_a_build_that_spills_leaves_the_old_table_or_the_new() {
     large_changes().iter().for_each(|change| cut_everywhere(change, 1));
 }
 
-/// A build also creates the folders above the table; they must last as long as the table.
+/// A build also creates the folders above the table; they must be durable when the table is.
 #[test]
 fn a_table_in_new_folders_survives_a_power_cut() {
     let path = Path::new("new/folders").join(FOLDER);
@@ -322,7 +322,7 @@ fn an_operation_that_fails_once_loses_nothing() {
     }
 }
 
-/// Writes in the background report their errors later.
+/// Background writes report their errors later.
 #[test]
 fn a_disk_that_is_full_loses_nothing_however_many_threads_write() {
     let executor: Arc<dyn Executor> = Arc::new(Threads::new(2));
@@ -351,7 +351,7 @@ fn readers_of_the_old_table_go_on_through_a_replacement() {
     check_holds(&open(&disk, folder()).unwrap(), &change.new);
 }
 
-/// A disk that runs a closure just before the first file of some name is opened.
+/// A disk that runs a closure just before the first file with a certain name is opened.
 struct Meanwhile {
     disk: MemoryDisk,
     name: &'static str,

@@ -1,5 +1,5 @@
-//! Damaged, missing, foreign and future files of tables: always an error that names the file, never
-//! a panic, never a wrong value.
+//! Damaged, missing, foreign and future files of tables. The result is always an error that names
+//! the file, never a panic or a wrong value.
 
 use crate::fixture::{
     CHOICES, FOLDER, Files, Pairs, absent, build, check_holds, file_of, fixed, folder, index,
@@ -47,7 +47,7 @@ fn disk_of(files: &Files) -> Arc<dyn Disk> {
     disk
 }
 
-/// A table for each index and layout.
+/// Returns a table for each index and layout.
 fn samples() -> Vec<Sample> {
     let both = |choice| [(fixed(400, 1), choice), (variable(150, 2), choice)];
     let all = CHOICES.into_iter().flat_map(both);
@@ -146,7 +146,7 @@ fn files_full_of_other_bytes_are_refused() {
     }
 }
 
-/// A disk on which one bit of a file at a time is flipped.
+/// A disk on which one bit of a file is flipped at a time.
 struct Flipper {
     disk: Arc<dyn Disk>,
     file: Arc<dyn BlockFile>,
@@ -226,7 +226,7 @@ fn a_flipped_bit_in_a_block_is_named_and_harms_no_other_block() {
     }
 }
 
-/// The offsets that errors name.
+/// Returns the offsets that errors name.
 #[track_caller]
 fn damaged_blocks(damage: &[Error]) -> Vec<u64> {
     let offset = |error: &Error| {
@@ -253,7 +253,7 @@ fn a_check_names_each_damaged_block_once() {
     }
 }
 
-/// Blocks know their number and their table.
+/// Blocks contain their number and the id of their table.
 #[test]
 fn blocks_in_each_others_place_are_noticed() {
     let sample = Sample::new(fixed(400, 1), options(IndexChoice::Dense, 1));
@@ -268,7 +268,7 @@ fn blocks_in_each_others_place_are_noticed() {
     assert_eq!(damaged_blocks(&report.damage), [4096, 8192]);
 }
 
-/// Two tables with the same layout.
+/// Returns two tables with the same layout.
 fn twins(id: u64, seed: Seed) -> [Sample; 2] {
     let other = TableOptions { seed, ..options(IndexChoice::Dense, id) };
     [Sample::new(fixed(400, 1), options(IndexChoice::Dense, 1)), Sample::new(fixed(400, 1), other)]
@@ -326,7 +326,7 @@ fn empty_files_are_refused() {
     }
 }
 
-/// Publishes another manifest than the one that was built.
+/// Publishes a different manifest for a built table.
 fn with_manifest(sample: &Sample, change: impl FnOnce(&mut Manifest)) -> Arc<dyn Disk> {
     let disk = sample.disk();
     let mut manifest = Manifest::read(disk.as_ref(), folder()).unwrap();
@@ -372,7 +372,7 @@ fn manifests_do_not_lead_out_of_their_folder() {
     }
 }
 
-/// Writes a format version to a header, with the right checksum.
+/// Writes a format version to a header, and updates the checksum.
 fn set_version(bytes: &mut [u8], version: u16) {
     bytes[10..12].copy_from_slice(&version.to_le_bytes());
     let sum = crc32c(&bytes[..60]);
@@ -510,7 +510,7 @@ fn keys_and_values_up_to_the_limit_come_back_and_larger_ones_are_refused() {
     assert!(table.verify(&Watch::default()).unwrap().is_sound());
 }
 
-/// A run may come from other code than a sorter.
+/// A run may come from other code than the sorter.
 #[test]
 fn a_run_with_an_entry_over_the_limit_is_refused() {
     for (key_size, value_size, limit) in
@@ -525,7 +525,7 @@ fn a_run_with_an_entry_over_the_limit_is_refused() {
     }
 }
 
-/// A run from foreign code, with any entries.
+/// A run from foreign code, with arbitrary entries.
 struct Forged(Vec<(KeyHash, &'static [u8])>, usize);
 
 impl Run for Forged {
@@ -608,7 +608,7 @@ fn options_outside_their_ranges_are_refused() {
     }
 }
 
-/// Attributes are kept in the manifest, which is read whole.
+/// Attributes are stored in the manifest, which is read as a whole.
 #[test]
 fn attributes_that_are_too_large_are_refused_before_the_build() {
     for (size, fits) in [(1 << 19, true), (20 << 20, false)] {

@@ -28,8 +28,8 @@ fn build(folder: &Path, pairs: &Pairs, options: TableOptions) -> TableStats {
     stats
 }
 
-/// Checks that every key is found, in batches and some alone, and that a scan and `verify` go
-/// through all entries.
+/// Checks that every key is found, in batches and some alone, and that a scan and `verify` see all
+/// entries.
 #[track_caller]
 fn check_large(table: &Table, pairs: &Pairs) {
     let all: Vec<(&Vec<u8>, &Vec<u8>)> = pairs.iter().collect();

@@ -1,5 +1,5 @@
-//! Small cascade filters in `tests/golden/cascade-v1/`: every version that was ever released must be
-//! read for as long as we claim to, and the same changes must give the same bytes.
+//! Small cascade filters in `tests/golden/cascade-v1/`. Every released version must stay readable
+//! as long as promised, and the same changes must produce the same bytes.
 
 use crate::{
     fixture::{Files, SEED, read_files, write_files},
@@ -38,7 +38,7 @@ fn settings() -> CascadeSettings {
     CascadeSettings { memory_bytes: CASCADE_MEMORY_MIN, wal: true, ..CascadeSettings::default() }
 }
 
-/// The number of insertions of each key.
+/// Returns the number of insertions of each key.
 fn counts(mode: Mode) -> Vec<u64> {
     let count = |key: u64| match mode {
         Mode::Set => u64::from(key < 1100 && !key.is_multiple_of(5) || (1200..1300).contains(&key)),
@@ -52,7 +52,7 @@ fn counts(mode: Mode) -> Vec<u64> {
     (0..KEYS).map(count).collect()
 }
 
-/// A filter with a last level, runs over it in two epochs, and a log.
+/// Returns a filter with a last level, runs over it in two epochs, and a log.
 fn built(mode: Mode) -> Files {
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
     let folder = Path::new("filter");
@@ -130,8 +130,8 @@ fn the_same_changes_give_the_same_cascade() {
     }
 }
 
-/// Writes the golden files: `cargo test --test it filter_golden -- --ignored`. For a new format
-/// version only; the files of a version that was released stay as they are.
+/// Writes the golden files: `cargo test --test it filter_golden -- --ignored`. Only for a new
+/// format version: files of a released version never change.
 #[test]
 #[ignore = "writes to the source tree"]
 fn write_golden_files() {

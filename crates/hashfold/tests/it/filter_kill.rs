@@ -1,5 +1,5 @@
-//! A process that is killed while it changes a filter on a real disk, again and again. Run by hand:
-//! `cargo test --release -p hashfold --test it filter_kill -- --ignored --nocapture`.
+//! A process that is killed repeatedly while it changes a filter on a real disk. Run it with `cargo
+//! test --release -p hashfold --test it filter_kill -- --ignored --nocapture`.
 
 use crate::{
     fixture::random,
@@ -16,9 +16,10 @@ use hashfold::{
 };
 use std::{path::Path, sync::Arc, time::Duration};
 
-/// Keys are inserted in ascending order, and all but this number of the last ones are removed again.
+/// Number of the newest keys that stay; keys are inserted in ascending order, and older ones are
+/// removed.
 const WINDOW: u64 = 300_000;
-/// Keys of one batch.
+/// Number of keys in a batch.
 const BATCH: u64 = 1000;
 
 fn hashes(from: u64, to: u64) -> Vec<KeyHash> {
@@ -60,7 +61,7 @@ fn next_batch(filter: &mut CascadeFilter) {
     }
 }
 
-/// The keys that are in the filter after `seq` changes.
+/// Returns the keys that are in the filter after `seq` changes.
 fn window(seq: u64) -> (u64, u64) {
     let (batch, part) = (seq / BATCH, seq % BATCH);
     let first = batch / 2 * BATCH;
@@ -92,7 +93,7 @@ fn work_until_killed() {
     }
 }
 
-/// Checks the keys around the window; returns the sequence number.
+/// Checks the keys around the window. Returns the sequence number.
 fn check_holds(folder: &Path) -> u64 {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let read = Snapshot::open(disk.as_ref(), folder, Access::Cached).unwrap();

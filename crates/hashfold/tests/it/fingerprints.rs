@@ -1,4 +1,5 @@
-//! Runs of fingerprints from foreign code: whatever they do, readers answer with an error or rightly.
+//! Runs of fingerprints from foreign code: if they are wrong, readers return errors or right
+//! answers.
 
 use hashfold::{
     Result, Seed,
@@ -15,14 +16,14 @@ use std::{cell::Cell, path::Path, sync::Arc};
 const SEED: Seed = Seed(5);
 const SIZE: u128 = 1000;
 
-/// What the call with this number, from 0 on, does to a batch.
+/// The effect of the call with this number, counted from 0, on a batch.
 type Step = fn(u64, &mut FingerprintBatch) -> Result<bool>;
 
-/// A run that does what a function says.
+/// A run that calls a function.
 struct Foreign {
     step: Step,
     calls: u64,
-    /// Reads of the universe.
+    /// Number of times that the universe was read.
     reads: Cell<u64>,
     is_constant: bool,
 }
@@ -50,7 +51,7 @@ impl Fingerprints for Foreign {
     }
 }
 
-/// Appends fingerprints where the batch takes them.
+/// Appends fingerprints, as far as the batch accepts them.
 fn push(batch: &mut FingerprintBatch, fingerprints: &[u64]) {
     for &fingerprint in fingerprints {
         let _ = batch.push(fingerprint, 1);
@@ -94,7 +95,7 @@ const WRONG: [(&str, Step); 7] = [
     }),
 ];
 
-/// Runs that some readers may take, in part.
+/// Runs that some readers may accept in part.
 const ODD: [Step; 3] = [
     // The batch loses its first fingerprint.
     |call, batch| {
@@ -113,7 +114,7 @@ const ODD: [Step; 3] = [
         push(batch, &[10 * call + 300]);
         Ok(call < 3)
     },
-    // More comes after the end.
+    // The run continues after its end.
     |call, batch| {
         if call != 2 {
             push(batch, &[10 * call + 1]);
@@ -132,7 +133,7 @@ fn drain(mut run: impl Fingerprints) -> Result<u64> {
     Ok(len)
 }
 
-/// Gives a run to a reader; returns the number of fingerprints that it took.
+/// Passes a run to a reader. Returns the number of fingerprints that the reader accepted.
 type Reader = fn(Foreign) -> Result<u64>;
 
 const READERS: [(&str, Reader); 7] = [

@@ -1,4 +1,4 @@
-//! Shared by all tests: small tables, and maps of their content.
+//! Helpers of all tests: small tables, and maps of their content.
 
 use hashfold::{
     Error, KeyHash, Result, Seed,
@@ -38,7 +38,7 @@ pub(crate) fn options(choice: IndexChoice, id: u64) -> TableOptions {
     TableOptions { index: index(choice), ..TableOptions::new(SEED, id) }
 }
 
-/// Pseudo-random numbers, the same in every test run.
+/// Pseudorandom numbers, the same in every test run.
 pub(crate) fn random(seed: u64) -> impl FnMut() -> u64 {
     let mut i = 0_u64;
     move || {
@@ -47,7 +47,8 @@ pub(crate) fn random(seed: u64) -> impl FnMut() -> u64 {
     }
 }
 
-/// `count` pairs whose sizes are functions of their number, and whose bytes follow from `seed`.
+/// Returns `count` pairs whose sizes are functions of their number, and whose bytes depend on
+/// `seed`.
 pub(crate) fn pairs(
     count: u64,
     seed: u64,
@@ -66,18 +67,18 @@ pub(crate) fn pairs(
         .collect()
 }
 
-/// Pairs of the same sizes.
+/// Returns pairs of equal sizes.
 pub(crate) fn fixed(count: u64, seed: u64) -> Pairs {
     pairs(count, seed, |_| 8, |_| 24)
 }
 
-/// Pairs of many sizes, one of them larger than a block.
+/// Returns pairs of many sizes, one of them larger than a block.
 pub(crate) fn variable(count: u64, seed: u64) -> Pairs {
     let value_size = |i| if i == count / 2 { 5000 } else { (i * 7 % 61) as usize };
     pairs(count, seed, |i| 8 + (i % 5) as usize, value_size)
 }
 
-/// Keys that are in no table of this module.
+/// Returns keys that are in no table of this module.
 pub(crate) fn absent(count: u64) -> impl Iterator<Item = Vec<u8>> {
     (0..count).map(|i| format!("an absent key, {i}").into_bytes())
 }
@@ -120,7 +121,7 @@ pub(crate) fn open(disk: &Arc<dyn Disk>, folder: &Path) -> Result<Table> {
     Table::open(disk, folder, OpenOptions::default())
 }
 
-/// All entries of a table, by a scan.
+/// Returns all entries of a table, by a scan.
 pub(crate) fn scanned(table: &Table) -> Result<Pairs> {
     let mut pairs = Pairs::new();
     let mut scan = table.scan();
@@ -181,13 +182,13 @@ pub(crate) fn write_files(disk: &dyn Disk, folder: &Path, files: &Files) {
     }
 }
 
-/// The name of the file with this role.
+/// Returns the name of the file with this role.
 pub(crate) fn name_of(files: &Files, role: &str) -> String {
     let found = files.keys().find(|name| name.starts_with(role));
     found.expect("the table has a file for each role").clone()
 }
 
-/// The file that an error names.
+/// Returns the file that an error names.
 pub(crate) fn file_of(error: &Error) -> &str {
     let place = error.place().unwrap_or_else(|| panic!("no place: {error}"));
     place.file.file_name().and_then(|name| name.to_str()).expect("names of ours are UTF-8")

@@ -1,5 +1,5 @@
-//! `docs/formats` agrees with the code: the byte tables are the same, word for word, and the worked
-//! example is what a build writes.
+//! `docs/formats` agrees with the code: the byte tables are equal, word for word, and the worked
+//! example equals the files of a build.
 
 use hashfold::{
     Seed,
@@ -24,7 +24,7 @@ fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// All files below `folder` whose names have this ending.
+/// Returns all files below `folder` with this suffix.
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -38,7 +38,7 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The tables in a file's front page.
+/// Returns the tables in the module documentation of a file.
 fn tables(source: &str) -> Vec<String> {
     let mut tables: Vec<String> = Vec::new();
     let mut inside = false;
@@ -58,7 +58,7 @@ fn tables(source: &str) -> Vec<String> {
     tables
 }
 
-/// The format pages that a file's front page names.
+/// Returns the format pages that the module documentation of a file names.
 fn pages(source: &str) -> BTreeSet<String> {
     let front = source.lines().take_while(|line| line.starts_with("//!"));
     let words = front.flat_map(str::split_whitespace).filter_map(|word| {
@@ -93,7 +93,7 @@ fn the_byte_tables_of_the_sources_stand_in_the_pages_that_they_name() {
     }
 }
 
-/// The byte tables of a store's files are in the files that encode them.
+/// The files that encode a store contain its byte tables.
 #[test]
 fn the_byte_tables_of_stores_stand_in_their_page() {
     let document = text(&repository().join("docs/formats/store.md"));
@@ -107,7 +107,7 @@ fn the_byte_tables_of_stores_stand_in_their_page() {
     }
 }
 
-/// Rows of 16 bytes each; rows of zeros are left out.
+/// Returns rows of 16 bytes each, without rows of zeros.
 fn hexdump(bytes: &[u8], start: usize) -> String {
     let mut out = String::new();
     for (i, row) in bytes.chunks(16).enumerate() {
@@ -125,7 +125,7 @@ fn hexdump(bytes: &[u8], start: usize) -> String {
     out
 }
 
-/// The table of the worked example: its manifest, data file and index file.
+/// Builds the table of the worked example. Returns its manifest, data file and index file.
 fn example() -> [Vec<u8>; 3] {
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
     let folder = Path::new("colours");

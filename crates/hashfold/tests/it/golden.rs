@@ -1,5 +1,5 @@
-//! Small tables and stores in `tests/golden/`, one folder each: every version that was ever released must be
-//! read for as long as we claim to, and the same input must give the same bytes.
+//! Small tables and stores in `tests/golden/`, one folder each. Every released version must stay
+//! readable as long as promised, and the same input must produce the same bytes.
 
 use crate::{
     fixture::{
@@ -33,7 +33,7 @@ struct Golden {
     options: TableOptions,
 }
 
-/// All tables of format version 1.
+/// Returns all tables of format version 1.
 fn version_1() -> Vec<Golden> {
     let mut all = Vec::new();
     for choice in CHOICES {
@@ -84,7 +84,7 @@ fn the_same_entries_give_the_same_bytes() {
     }
 }
 
-/// The executor, the memory and the order of the input do not show in the files.
+/// The files do not depend on the executor, the memory or the order of the input.
 #[test]
 fn the_way_of_building_does_not_show() {
     let executors: [Arc<dyn Executor>; 2] = [Arc::new(Inline), Arc::new(Threads::new(3))];
@@ -119,15 +119,15 @@ const STORE_V1: &str = "store-v1";
 const STORE_KEYS: u64 = 20;
 const STORE_CHUNKS: u32 = 2;
 
-/// The content of the store's versions.
+/// Returns the content of the store's versions.
 fn store_maps() -> [Pairs; 2] {
     let first = updated(&Pairs::new(), &changes(1, STORE_KEYS));
     let second = updated(&first, &changes(2, STORE_KEYS));
     [first, second]
 }
 
-/// A disk with the folder `store`, which has a base and a delta over it in two chunks, and the file
-/// `file.delta`, which leads from the first version to the second.
+/// Returns a disk with the folder `store`, which has a base and a delta in two chunks, and with the
+/// file `file.delta`, the delta from the first version to the second.
 fn built_store() -> MemoryDisk {
     let disk = MemoryDisk::default();
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -238,8 +238,8 @@ fn remove_below(folder: &Path) {
     }
 }
 
-/// Writes the golden files: `cargo test --test it golden -- --ignored`. For a new format version
-/// only; the files of a version that was released stay as they are.
+/// Writes the golden files: `cargo test --test it golden -- --ignored`. Only for a new format
+/// version: files of a released version never change.
 #[test]
 #[ignore = "writes to the source tree"]
 fn write_golden_files() {

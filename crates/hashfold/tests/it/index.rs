@@ -1,4 +1,4 @@
-//! The indexes alone, over adversarial and over uniform hashes.
+//! Indexes without tables, over adversarial and uniform hashes.
 
 use crate::fixture::random;
 use hashfold::{
@@ -10,8 +10,8 @@ fn options(bucket_size: u32) -> IndexOptions {
     IndexOptions { bucket_size, ..IndexOptions::default() }
 }
 
-/// Checks that every hash finds its rank with each index, alone and among others, whatever number
-/// of hashes was announced.
+/// Checks that every hash finds its rank with each index, alone and among others, for any announced
+/// number of hashes.
 #[track_caller]
 fn check_promised(hashes: &[u128], promised: u64, bucket_size: u32) {
     let options = options(bucket_size);
@@ -98,7 +98,8 @@ fn hashes_that_leave_the_others_one_bit_later_each() {
     let comb: Vec<u128> = (0..128).map(|bit| 1 << bit).collect();
     check(&comb);
     check(&comb.iter().map(|bits| !bits).collect::<Vec<_>>());
-    // Keys on one path to the right with a small subtrie on the left of each node, and mirrored.
+    // Keys on one path to the right with a small subtrie on the left of each node, and the mirror
+    // image.
     let twins = |bits: &u128| [*bits, bits | bits >> 1, bits | bits >> 2];
     let forest: Vec<u128> = comb.iter().flat_map(twins).collect();
     check(&forest);
@@ -158,7 +159,7 @@ fn counts_that_were_promised_wrongly() {
     }
 }
 
-/// Absent hashes get ranks inside the table, or none.
+/// Absent hashes get existing ranks, or none.
 #[test]
 fn absent_hashes_stay_inside() {
     let hashes = uniform(5000, 10);
@@ -181,7 +182,7 @@ fn descending_hashes_are_refused() {
     assert!(matches!(error.kind(), ErrorKind::Order { .. }), "{error}");
 }
 
-/// Bits per key of tries compared with section 2.6 of the paper, computed exactly: see
+/// Compares bits per key of tries with section 2.6 of the paper, computed exactly: see
 /// `docs/papers/ect.md`.
 #[test]
 fn tries_are_as_small_as_the_theory_says() {

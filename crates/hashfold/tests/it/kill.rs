@@ -1,4 +1,4 @@
-//! Processes that work until they are killed.
+//! Processes that are killed while they work.
 
 use hashfold::work::{Clock as _, SystemClock};
 use std::{
@@ -10,18 +10,18 @@ use std::{
     time::Duration,
 };
 
-/// Environment variables of the process that is killed: its folder; the next one is the seed of its
+/// Environment variables of the process to be killed: its folder; the next one is the seed of its
 /// work.
 const FOLDER: &str = "HASHFOLD_KILL_FOLDER";
 const SEED: &str = "HASHFOLD_KILL_SEED";
-/// The environment variable with the number of rounds; 20 by default.
+/// The environment variable with the number of kills; 20 by default.
 const ROUNDS: &str = "HASHFOLD_KILL_ROUNDS";
 
 fn number(name: &str, default: u64) -> u64 {
     env::var(name).ok().map_or(default, |text| text.parse().expect("it is a number"))
 }
 
-/// The seed of the times after which the process is killed.
+/// Returns the seed of the times after which the process is killed.
 pub(crate) fn seed() -> u64 {
     number(SEED, 1)
 }
@@ -30,12 +30,12 @@ pub(crate) fn rounds() -> RangeInclusive<u64> {
     1..=number(ROUNDS, 20)
 }
 
-/// The folder and the seed, in the process that is to work; `None` in any other.
+/// Returns the folder and the seed in the process to be killed; `None` in any other process.
 pub(crate) fn task() -> Option<(PathBuf, u64)> {
     Some((env::var(FOLDER).ok()?.into(), number(SEED, 0)))
 }
 
-/// Runs the test with this name in such a process, and kills it after `time`; returns the whole
+/// Runs the test with this name in a new process, and kills it after `time`. Returns the complete
 /// lines that the process printed.
 pub(crate) fn work_and_kill(test: &str, folder: &Path, seed: u64, time: Duration) -> String {
     let mut child = Command::new(env::current_exe().unwrap())
@@ -56,7 +56,7 @@ pub(crate) fn work_and_kill(test: &str, folder: &Path, seed: u64, time: Duration
     said
 }
 
-/// The numbers after a word at the starts of lines.
+/// Returns the numbers after a word at the starts of lines.
 pub(crate) fn numbers(said: &str, word: &str) -> Vec<u64> {
     let lines = said.lines().filter_map(|line| line.strip_prefix(word));
     lines.filter_map(|number| number.trim().parse().ok()).collect()

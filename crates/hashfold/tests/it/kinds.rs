@@ -1,4 +1,4 @@
-//! Every way to open or create a data set, on a folder of every kind: an error that names both
+//! Every way to open or create a data set, in a folder of every kind: an error that names both
 //! kinds, and no change. Issue 10, point 10; issue 11, point 1.
 
 use crate::{
@@ -31,7 +31,7 @@ fn settings() -> CascadeSettings {
     }
 }
 
-/// A disk with a table, a store and a filter, each in the folder of its name.
+/// Returns a disk with a table, a store and a filter, each in a folder with the name of its kind.
 fn all_kinds() -> MemoryDisk {
     let disk = MemoryDisk::default();
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -92,7 +92,7 @@ const VERBS: [(&str, Kind, Verb); 11] = [
     }),
 ];
 
-/// Runs the verb and returns its error; checks that nothing has changed.
+/// Runs the verb and returns its error. Checks that it changed nothing.
 #[track_caller]
 fn refused(disk: &MemoryDisk, folder: &Path, verb: Verb, context: &str) -> Error {
     let before = files_below(disk, Path::new(""));
@@ -131,7 +131,7 @@ fn nothing_is_made_over_a_data_set_that_lost_its_first_file() {
             disk.remove(&Path::new(name).join(first)).unwrap();
             assert_eq!(Contents::of(&disk, Path::new(name)).unwrap(), Contents::Headless(kind));
             if kind == Kind::Table && verb_name.starts_with("build") {
-                // The remains of a killed build look the same, and are replaced.
+                // The remains of a killed build look alike, and are replaced.
                 continue;
             }
             let error = refused(&disk, Path::new(name), verb, &context);
@@ -161,8 +161,8 @@ fn nothing_is_made_inside_of_a_data_set() {
             }
         }
     }
-    // Beside a data set, and in a folder with another program's files of these names, building is
-    // allowed.
+    // Building is allowed beside a data set, and in a folder with another program's files of these
+    // names.
     let disk = all_kinds();
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     for name in ["CURRENT", "MANIFEST"] {

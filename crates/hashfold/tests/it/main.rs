@@ -1,4 +1,4 @@
-//! Tests of the public interface, in one target.
+//! Tests of the public interface, in one test target.
 
 mod crash;
 mod damage;

@@ -1,4 +1,4 @@
-//! Random tables and updates against a map in memory.
+//! Random tables and updates compared with a map in memory.
 
 use crate::fixture::{Pairs, check_holds, folder, memory, open, scanned};
 use hashfold::{
@@ -36,13 +36,13 @@ fn sizes() -> impl Strategy<Value = Sizes> {
     ]
 }
 
-/// Bytes of a random length: a random head, and a tail that follows from it.
+/// Returns bytes of random length: a random head, and a tail derived from it.
 fn bytes(lens: impl Strategy<Value = usize>) -> impl Strategy<Value = Vec<u8>> {
     (lens, any::<u64>())
         .prop_map(|(len, head)| head.to_le_bytes().into_iter().cycle().take(len).collect())
 }
 
-/// Keys from a small set, so that some come twice.
+/// Returns keys from a small set, so that some occur twice.
 fn key(sizes: Sizes) -> impl Strategy<Value = Vec<u8>> {
     let lens = match sizes {
         Sizes::Fixed(key, _) => (key..key + 1).boxed(),
@@ -156,7 +156,7 @@ impl Case {
         builder.build(&mut run, &Watch::default()).unwrap()
     }
 
-    /// Builds a new table from the old one's entries and one batch.
+    /// Builds a new table from the entries of the old table and one batch.
     fn update(&self, disk: &Arc<dyn Disk>, folder: &Path, old: &Table, batch: &[Change]) {
         let builder = self.builder(disk, folder);
         let batch = VecRun::new(batch.to_vec(), self.options.seed);
@@ -175,7 +175,7 @@ fn apply(pairs: &mut Pairs, batch: &[Change]) {
     }
 }
 
-/// Builds and updates a table step by step, then builds the last state at once.
+/// Builds and updates a table step by step, then builds the final state at once.
 fn check(case: &Case) {
     let disk = memory();
     let mut pairs = Pairs::new();

@@ -1,26 +1,27 @@
-//! The quotient filter as the paper lays it out (Bender et al., *Don't Thrash*, 2011, section 2):
-//! the obviously right twin of `hashfold::filter::quotient::QuotientFilter`.
+//! The quotient filter as the paper describes it (Bender et al., *Don't Thrash*, 2011, section 2):
+//! the naive twin of `hashfold::filter::quotient::QuotientFilter`.
 //!
-//! `2^q` slots of three bits and a remainder of `r` bits, linear probing round the end. Slow, and
-//! on purpose: every operation on a cluster takes it out, changes a sorted list and puts it back.
+//! The filter has `2^q` slots of three bits and a remainder of `r` bits, and linear probing wraps
+//! around. It is slow on purpose: every operation decodes a cluster, changes a sorted list and
+//! encodes the cluster again.
 
-// Each program that includes this file uses a part of it.
+// Each program that includes this file uses only a part of it.
 #![allow(dead_code)]
 
 /// A slot: the paper's three bits, and a remainder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Slot {
-    /// Some fingerprint has this slot's index as its quotient.
+    /// Whether a fingerprint has this slot's index as its quotient.
     is_occupied: bool,
-    /// The remainder is not the first of its run.
+    /// Whether the remainder is not the first of its run.
     is_continuation: bool,
-    /// The remainder is not in the slot of its quotient.
+    /// Whether the remainder is not in the slot of its quotient.
     is_shifted: bool,
     remainder: u64,
 }
 
 impl Slot {
-    /// A slot that is occupied may still be empty only if the filter is being changed.
+    /// An occupied slot may be empty only while the filter is being changed.
     fn is_empty(self) -> bool {
         !self.is_occupied && !self.is_continuation && !self.is_shifted
     }
@@ -36,24 +37,24 @@ pub(crate) struct PaperQuotient {
 }
 
 impl PaperQuotient {
-    /// An empty filter of `2^quotient_bits` slots.
+    /// Returns an empty filter of `2^quotient_bits` slots.
     pub(crate) fn new(quotient_bits: u32, remainder_bits: u32) -> PaperQuotient {
         assert!(quotient_bits + remainder_bits <= 64);
         let slots = vec![Slot::default(); 1 << quotient_bits];
         PaperQuotient { quotient_bits, remainder_bits, slots, len: 0 }
     }
 
-    /// How many fingerprints are in it, copies counted.
+    /// Returns the number of fingerprints, copies included.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether none is.
+    /// Whether there are no fingerprints.
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Slots in all: one always stays empty, so that every cluster has an end.
+    /// Returns the number of slots. One slot always stays empty, so that every cluster has an end.
     pub(crate) fn slots(&self) -> usize {
         self.slots.len()
     }
@@ -71,8 +72,8 @@ impl PaperQuotient {
         (slot + self.slots.len() - 1) % self.slots.len()
     }
 
-    /// The slot that starts the cluster of this one, which is not empty: the first to the left
-    /// whose remainder is in its own slot.
+    /// Returns the first slot of this slot's cluster, which is not empty: the nearest slot to the
+    /// left whose remainder is in its own slot.
     fn cluster_start(&self, mut slot: usize) -> usize {
         while self.slots[slot].is_shifted {
             slot = self.before(slot);
@@ -80,7 +81,7 @@ impl PaperQuotient {
         slot
     }
 
-    /// The quotients and remainders of the cluster that starts here, in order.
+    /// Returns the quotients and remainders of the cluster that starts at `start`, in order.
     ///
     /// The runs of a cluster belong to its occupied slots, one to each, in order.
     fn decode_cluster(&self, start: usize) -> Vec<(usize, u64)> {
@@ -89,7 +90,7 @@ impl PaperQuotient {
         loop {
             out.push((quotient, self.slots[slot].remainder));
             slot = self.after(slot);
-            // A cluster ends before an empty slot, and before one that starts another cluster.
+            // A cluster ends before an empty slot, and before a slot that starts another cluster.
             if !self.slots[slot].is_shifted {
                 return out;
             }
@@ -102,8 +103,8 @@ impl PaperQuotient {
         }
     }
 
-    /// The run of a quotient: walk left to the start of the cluster, then a run to the right for
-    /// each occupied slot in between.
+    /// Returns the run of a quotient: goes left to the start of the cluster, then right by one run
+    /// for each occupied slot in between.
     fn run(&self, quotient: usize) -> Vec<u64> {
         if !self.slots[quotient].is_occupied {
             return Vec::new();
@@ -132,24 +133,24 @@ impl PaperQuotient {
         run
     }
 
-    /// Whether the fingerprint is in.
+    /// Whether the fingerprint is in the filter.
     pub(crate) fn contains(&self, fingerprint: u64) -> bool {
         self.count(fingerprint) > 0
     }
 
-    /// How many copies are in.
+    /// Returns the number of copies of a fingerprint.
     pub(crate) fn count(&self, fingerprint: u64) -> usize {
         let (quotient, remainder) = self.split(fingerprint);
         self.run(quotient).iter().filter(|&&other| other == remainder).count()
     }
 
-    /// Adds a copy. `false`, and nothing changes, if only one slot is empty.
+    /// Adds a copy. Returns `false`, and changes nothing, if only one slot is empty.
     pub(crate) fn insert(&mut self, fingerprint: u64) -> bool {
         if self.len + 1 == self.slots.len() {
             return false;
         }
         let (quotient, remainder) = self.split(fingerprint);
-        // All that may have to be shifted: what is in one piece from the cluster's start on.
+        // All slots that may be shifted: a contiguous stretch from the cluster's start on.
         let mut stretch = Vec::new();
         let start = if self.slots[quotient].is_empty() {
             quotient
@@ -167,7 +168,7 @@ impl PaperQuotient {
         true
     }
 
-    /// Takes a copy away. `false` if there is none.
+    /// Removes a copy. Returns `false` if there is none.
     pub(crate) fn remove(&mut self, fingerprint: u64) -> bool {
         if !self.contains(fingerprint) {
             return false;
@@ -181,7 +182,7 @@ impl PaperQuotient {
         true
     }
 
-    /// Empties all slots from `start` to the next empty one; returns what they held.
+    /// Empties all slots from `start` to the next empty one. Returns their content.
     fn take_stretch(&mut self, start: usize) -> Vec<(usize, u64)> {
         let mut out = Vec::new();
         let mut slot = start;
@@ -215,7 +216,7 @@ impl PaperQuotient {
         }
     }
 
-    /// All fingerprints, copies too, in ascending order.
+    /// Returns all fingerprints, copies included, in ascending order.
     pub(crate) fn iterate(&self) -> Vec<u64> {
         let mut out = Vec::with_capacity(self.len);
         for slot in 0..self.slots.len() {
@@ -225,12 +226,12 @@ impl PaperQuotient {
                 }
             }
         }
-        // A cluster that goes round the end comes last, with the smallest fingerprints in it.
+        // A cluster that wraps around comes last, with the smallest fingerprints in it.
         out.sort_unstable();
         out
     }
 
-    /// A filter of the same shape with the fingerprints of both; `None` if they do not fit.
+    /// Returns a filter of the same size with the fingerprints of both; `None` if they do not fit.
     pub(crate) fn merge(&self, other: &PaperQuotient) -> Option<PaperQuotient> {
         assert_eq!(self.quotient_bits, other.quotient_bits);
         assert_eq!(self.remainder_bits, other.remainder_bits);
@@ -239,7 +240,8 @@ impl PaperQuotient {
         all.all(|fingerprint| merged.insert(fingerprint)).then_some(merged)
     }
 
-    /// Returns a filter of these fingerprints in `2^quotient_bits` slots, each with what is left of the bits.
+    /// Returns a filter of these fingerprints in `2^quotient_bits` slots, whose remainders have the
+    /// other bits.
     pub(crate) fn resize(&self, quotient_bits: u32) -> Option<PaperQuotient> {
         let bits = self.quotient_bits + self.remainder_bits;
         let mut resized = PaperQuotient::new(quotient_bits, bits.checked_sub(quotient_bits)?);
@@ -252,8 +254,8 @@ impl PaperQuotient {
 mod tests {
     use super::PaperQuotient;
 
-    /// Figure 1 of the paper has eight slots; here every list of up to four fingerprints of four
-    /// bits over them.
+    /// Figure 1 of the paper has eight slots; this test has eight slots and every list of up to
+    /// four fingerprints of four bits.
     #[test]
     fn every_small_filter_agrees_with_a_sorted_list() {
         for code in 0..16_u64.pow(4) {

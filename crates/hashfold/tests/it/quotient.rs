@@ -1,4 +1,4 @@
-//! The quotient filter against the paper's own layout and against a sorted map.
+//! The quotient filter compared with the paper's layout and with a sorted map.
 
 use crate::paper_quotient::PaperQuotient;
 use hashfold::{
@@ -15,7 +15,8 @@ use std::{collections::BTreeMap, path::Path};
 
 const SEED: Seed = Seed(11);
 
-/// An empty filter with `2^quotient_bits` slots (64 or more) and remainders of `remainder_bits`.
+/// Returns an empty filter with `2^quotient_bits` slots (64 or more) and remainders of
+/// `remainder_bits` bits.
 fn empty(quotient_bits: u32, remainder_bits: u32, mode: Mode) -> QuotientFilter {
     let universe = Universe::with_size(1 << (quotient_bits + remainder_bits)).unwrap();
     let capacity = (0.95 * 2_f64.powi(quotient_bits as i32)) as u64;
@@ -27,12 +28,12 @@ fn empty(quotient_bits: u32, remainder_bits: u32, mode: Mode) -> QuotientFilter 
     filter
 }
 
-/// A hash with this fingerprint in a universe of `2^bits`.
+/// Returns a hash with this fingerprint in a universe of `2^bits`.
 fn hash(fingerprint: u64, bits: u32) -> KeyHash {
     KeyHash::from_bits(u128::from(fingerprint) << (128 - bits))
 }
 
-/// What a run gives, as a map from fingerprints to counts.
+/// Returns a run as a map from fingerprints to counts.
 pub(crate) fn counts(run: &mut dyn Fingerprints) -> BTreeMap<u64, u64> {
     let mut all = FingerprintBatch::new();
     while run.append_to(&mut all).unwrap() {}
@@ -40,7 +41,7 @@ pub(crate) fn counts(run: &mut dyn Fingerprints) -> BTreeMap<u64, u64> {
     all.iter().map(|(fingerprint, count)| (fingerprint, count as u64)).collect()
 }
 
-/// All that a filter says agrees with the map.
+/// Checks that all queries of a filter agree with the map.
 #[track_caller]
 fn check(filter: &QuotientFilter, map: &BTreeMap<u64, u64>) {
     assert_eq!(counts(&mut filter.scan()), *map);
@@ -52,7 +53,7 @@ fn check(filter: &QuotientFilter, map: &BTreeMap<u64, u64>) {
     for (&fingerprint, &count) in map {
         assert_eq!(filter.count(hash(fingerprint, bits)), count);
     }
-    // What the blocks hold does not depend on how it got there.
+    // The blocks do not depend on the history of the filter.
     let file = |filter: &QuotientFilter| {
         let disk = MemoryDisk::default();
         filter.save(&disk, Path::new("f"), 1).unwrap();
@@ -69,7 +70,7 @@ fn check(filter: &QuotientFilter, map: &BTreeMap<u64, u64>) {
     assert!(file(&opened) == file(filter));
 }
 
-/// A filter and what it must agree with.
+/// A filter and its twins.
 struct Trio {
     filter: QuotientFilter,
     paper: PaperQuotient,
@@ -93,7 +94,7 @@ impl Trio {
     fn new(quotient_bits: u32, remainder_bits: u32, mode: Mode) -> Trio {
         Trio {
             filter: empty(quotient_bits, remainder_bits, mode),
-            // Room for the copies of which the filter counts more than it keeps.
+            // Capacity for the copies that the filter only counts.
             paper: PaperQuotient::new(quotient_bits, remainder_bits),
             map: BTreeMap::new(),
             quotient_bits,
@@ -106,7 +107,7 @@ impl Trio {
         fingerprints.iter().map(|&fingerprint| hash(fingerprint, self.bits)).collect()
     }
 
-    /// Inserts into all; into none if the paper's filter, which keeps every copy, is full.
+    /// Inserts into all three; into none if the paper's filter, which stores every copy, is full.
     fn insert(&mut self, fingerprint: u64) {
         let present = self.map.contains_key(&fingerprint);
         if self.paper.len() + 4 >= self.paper.slots() * 15 / 16 {
@@ -199,12 +200,12 @@ impl Trio {
     }
 }
 
-/// Each fingerprint as often as it is counted.
+/// Returns each fingerprint once per copy.
 fn expand(map: &BTreeMap<u64, u64>) -> Vec<u64> {
     map.iter().flat_map(|(&key, &count)| (0..count).map(move |_| key)).collect()
 }
 
-/// Fingerprints of `bits` bits, many of them near each other.
+/// Returns fingerprints of `bits` bits, many of them close to each other.
 fn fingerprints(bits: u32) -> impl Strategy<Value = Vec<u64>> {
     let all = (1_u64 << bits) - 1;
     let near = (0..=all, 0..64_u64)
@@ -265,7 +266,7 @@ fn random(seed: u64) -> impl FnMut() -> u64 {
     }
 }
 
-/// Fills to the brim, empties again, for remainders of every length.
+/// Fills filters completely and empties them again, for remainders of every length.
 #[test]
 fn full_filters_of_every_remainder_agree_with_a_map() {
     for remainder_bits in 1..=56_u32 {
@@ -309,7 +310,7 @@ fn full_filters_of_every_remainder_agree_with_a_map() {
     }
 }
 
-/// Chains over many blocks, in the first block, in the middle and in the last one.
+/// Chains over several blocks: in the first block, in the middle and in the last block.
 #[test]
 fn chains_over_many_blocks_agree_with_a_map() {
     let (quotient_bits, remainder_bits) = (10, 13);
@@ -340,7 +341,7 @@ fn chains_over_many_blocks_agree_with_a_map() {
     }
 }
 
-/// All hashes one below the other in the last block, until the spare blocks are full.
+/// All hashes descend in the last block, until the spare blocks are full.
 #[test]
 fn hashes_that_crowd_the_end_are_refused_in_the_end_and_nothing_breaks() {
     let (quotient_bits, remainder_bits) = (14, 20);
@@ -384,7 +385,7 @@ fn a_chain_that_is_too_long_is_refused_and_nothing_breaks() {
     let count = filter.len();
     assert!(new.iter().zip(start..).all(|(&new, i)| new == (i < count)));
     let map: BTreeMap<u64, u64> = (0..count).map(|i| (base + i, 1)).collect();
-    // Asking for each would take its time in such a chain.
+    // Counting each fingerprint separately would take long in such a chain.
     assert_eq!(counts(&mut filter.scan()), map);
     let mut removed = vec![false; hashes.len()];
     filter.remove_batch(&hashes, &mut removed);
@@ -392,7 +393,7 @@ fn a_chain_that_is_too_long_is_refused_and_nothing_breaks() {
     assert_eq!(counts(&mut filter.scan()), (0..start).map(|i| (base + i, 1)).collect());
 }
 
-/// All multisets of up to three insertions and two removals over a few fingerprints.
+/// All histories of up to three insertions and two removals over a few fingerprints.
 #[test]
 fn every_small_history_agrees_with_a_map() {
     let some = [0_u64, 1, 2, 3, 62 * 2, 63 * 2, 63 * 2 + 1, 5];
@@ -478,7 +479,7 @@ fn options_out_of_range_are_refused() {
     }
 }
 
-/// The asked rate is kept, and there is no step in the memory at a power of two.
+/// The false-positive rate is as requested, and memory has no step at a power of two.
 #[test]
 fn memory_follows_the_number_of_keys_without_steps() {
     for false_positive_rate in [0.5, 0.1, 0.01, 0.00195, 0.0004, 1e-6, 1e-9] {
@@ -589,7 +590,7 @@ fn filters_that_do_not_belong_together_are_not_merged() {
     assert!(one.merge(&QuotientFilter::new(&options).unwrap()).is_err());
 }
 
-/// On a real disk, mapped and read, and written over.
+/// Files on a real disk, mapped and read, and overwritten.
 #[test]
 fn files_give_back_what_was_saved() {
     let folder = tempfile::tempdir().unwrap();

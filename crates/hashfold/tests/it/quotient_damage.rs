@@ -1,4 +1,4 @@
-//! Files of quotient filters that are cut, flipped or forged, or of another kind.
+//! Files of quotient filters that are truncated, flipped or forged, or of another kind.
 
 use crate::quotient::counts;
 use hashfold::{
@@ -60,7 +60,7 @@ fn random(seed: u64) -> impl FnMut() -> u64 {
     }
 }
 
-/// Runs every query on a damaged filter; each must end.
+/// Runs every query on a damaged filter. Each must return.
 fn ask(view: &QuotientView) {
     let mut random = random(1);
     let hashes: Vec<KeyHash> =
@@ -121,7 +121,7 @@ fn a_flipped_bit_is_noticed_and_harmless() {
     }
 }
 
-/// Bytes with right checksums that this library never writes.
+/// Bytes with valid checksums that this library never writes.
 #[test]
 fn forged_blocks_are_refused_or_sound() {
     for mode in [Mode::Set, Mode::Multiset] {

@@ -1,6 +1,6 @@
-//! Power cuts and failures at every moment of a change of a store: every listed version is whole,
-//! the current version is the old or the new one, acknowledged changes last, and the next writer
-//! works.
+//! Power cuts and failures at every point of a change of a store: every listed version is complete,
+//! the current version is the old or the new one, acknowledged changes are durable, and the next
+//! writer works.
 
 use crate::{
     fixture::Pairs,
@@ -23,7 +23,7 @@ use hashfold::{
 };
 use std::{collections::BTreeMap, io, path::Path, sync::Arc};
 
-/// Power cuts that are tried at the same moment, with different outcomes for unsynced writes.
+/// Number of power cuts at the same point, with different outcomes for unsynced writes.
 const SEEDS: u64 = 2;
 
 const KEYS: u64 = 40;
@@ -31,7 +31,7 @@ const KEYS: u64 = 40;
 /// Rules that keep no version.
 const ALL_GO: Retention = Retention { keep: 0, age_s_min: 0, now_s: 1 << 40, free_bytes_min: 0 };
 
-/// Changes a store, for the first time or once more.
+/// An operation on a store, for the first time or repeated.
 type Act = dyn Fn(&mut StoreWriter, u64) -> Result<()>;
 
 /// A change of a store.
@@ -82,7 +82,7 @@ fn sample(chunks: u32, count: u64) -> Sample {
 }
 
 impl Sample {
-    /// A change after which the last version stays current.
+    /// Returns a change after which the last version stays current.
     fn change(&self, name: &'static str, chunks: u32, act: Box<Act>) -> Change {
         Change {
             name,
@@ -140,7 +140,8 @@ fn publishing(chunks: u32, count: u64) -> Change {
     change
 }
 
-/// From the third version to the second. A second try publishes the second version by number.
+/// Rolls back from the third version to the second. A repeated attempt publishes the second version
+/// by its number.
 fn rolling_back(chunks: u32) -> Change {
     let sample = sample(chunks, 3);
     let act = |writer: &mut StoreWriter, _| match writer.pointer().current {
@@ -187,7 +188,7 @@ fn applying(chunks: u32) -> Change {
     change
 }
 
-/// Every change of a store in which no version is ever damaged.
+/// Returns every change of a store in which no version is ever damaged.
 fn all_changes() -> Vec<Change> {
     let of = |chunks| {
         vec![
@@ -228,8 +229,8 @@ impl Change {
         }
     }
 
-    /// Checks that every version is whole and that the current one is the old or the new one;
-    /// returns its content.
+    /// Checks that every version is complete and that the current version is the old or the new
+    /// one. Returns its content.
     #[track_caller]
     fn check_whole(&self, disk: &Arc<dyn Disk>, moment: &str) -> Option<Pairs> {
         let context = format!("{} of {} chunks, {moment}", self.name, self.chunks);
@@ -254,7 +255,7 @@ impl Change {
         held
     }
 
-    /// Checks that the next writer finds nothing unknown, and that the change can be done again.
+    /// Checks that the next writer finds nothing unknown, and that the change can be repeated.
     #[track_caller]
     fn check_next(&self, disk: &Arc<dyn Disk>, attempt: u64, moment: &str) {
         let context = format!("{} of {} chunks, {moment}", self.name, self.chunks);
@@ -266,7 +267,7 @@ impl Change {
     }
 }
 
-/// Checks that there are only the files of versions.
+/// Checks that the store has only the files of its versions.
 #[track_caller]
 fn check_no_leftovers(disk: &dyn Disk, context: &str) {
     let mut tables = Vec::new();
@@ -290,7 +291,8 @@ fn check_no_leftovers(disk: &dyn Disk, context: &str) {
     }
 }
 
-/// Calls `at` with each operation of a change in turn, until the change succeeds.
+/// Injects a fault at each operation of a change in turn, until the change succeeds, and calls `at`
+/// each time.
 fn everywhere(change: &Change, fault: fn(u64) -> Fault, mut at: impl FnMut(u64, Outcome)) {
     for operation in 0.. {
         let outcome = change.faulty(fault(operation));
@@ -306,7 +308,7 @@ fn everywhere(change: &Change, fault: fn(u64) -> Fault, mut at: impl FnMut(u64, 
 const POWER_CUT: fn(u64) -> Fault = |operation| Fault::PowerCut { operation };
 const FAILURE: fn(u64) -> Fault = |operation| Fault::Failure { operation };
 
-/// The seeds of the power cuts at a moment.
+/// Returns the seeds of the power cuts at an operation.
 fn seeds(operation: u64) -> std::ops::Range<u64> {
     operation * SEEDS..(operation + 1) * SEEDS
 }
@@ -389,7 +391,7 @@ fn collect_or_panic(writer: &mut StoreWriter, change: &Change, moment: &str) {
     collected.unwrap_or_else(|error| panic!("{}, {moment}: {error}", change.name));
 }
 
-/// One call of the system fails; the same writer goes on.
+/// One system call fails; the same writer continues.
 #[test]
 fn an_operation_that_fails_once_harms_no_version_and_the_writer_goes_on() {
     for change in &all_changes() {

@@ -1,5 +1,5 @@
-//! Damaged, missing, foreign, future and forged files of stores: always an error that names the
-//! file, never a panic, never a wrong value.
+//! Damaged, missing, foreign, future and forged files of stores. The result is always an error that
+//! names the file, never a panic or a wrong value.
 
 use crate::{
     fixture::{Pairs, SEED, absent, file_of},
@@ -83,7 +83,7 @@ fn pointer_path() -> PathBuf {
     store().join("CURRENT")
 }
 
-/// The folders of the current version's tables: for each chunk, newest first.
+/// Returns the folders of the current version's tables: for each chunk, newest first.
 fn tables(disk: &Arc<dyn Disk>) -> Vec<Vec<PathBuf>> {
     let info = try_version(disk, 2).unwrap().info().clone();
     let folder = |table: u64| store().join(format!("tables/{table:016x}"));
@@ -91,7 +91,7 @@ fn tables(disk: &Arc<dyn Disk>) -> Vec<Vec<PathBuf>> {
     chunks.map(|chunk| chunk.layers.iter().map(|layer| folder(layer.table)).collect()).collect()
 }
 
-/// The file of a table with this role.
+/// Returns the file of a table with this role.
 fn file_in(disk: &dyn Disk, table: &Path, role: &str) -> PathBuf {
     let names = disk.list(table).unwrap();
     table.join(names.iter().find(|name| name.starts_with(role)).unwrap())
@@ -144,7 +144,7 @@ fn check_right_or_error(version: &Version, map: &Pairs) {
     info.changes.map(|changes| changes.total());
 }
 
-/// Runs every operation on a store; returns whether it could be opened for reading.
+/// Runs every operation on a store. Returns whether it could be opened for reading.
 #[track_caller]
 fn use_store(disk: &Arc<dyn Disk>, maps: &[Pairs; 2]) -> bool {
     let mut opened = false;
@@ -171,7 +171,7 @@ fn use_store(disk: &Arc<dyn Disk>, maps: &[Pairs; 2]) -> bool {
     opened
 }
 
-/// Changes a store in every way, as far as that succeeds.
+/// Changes a store in every way, as far as the changes succeed.
 fn change_store(disk: &Arc<dyn Disk>) -> Result<()> {
     let mut writer = try_open(disk)?;
     let gates = Gates {
@@ -286,7 +286,7 @@ fn files_that_were_cut_short_or_grew_are_refused() {
     }
 }
 
-/// Writes a format version to a header, with the right checksum.
+/// Writes a format version to a header, and updates the checksum.
 fn set_format(bytes: &mut [u8], version: u16) {
     bytes[10..12].copy_from_slice(&version.to_le_bytes());
     let sum = crc32c(&bytes[..60]);
@@ -311,7 +311,7 @@ fn formats_of_the_future_are_refused() {
     }
 }
 
-/// A file with other footer fields and right checksums.
+/// Returns a file with other footer fields and valid checksums.
 fn forged(bytes: &[u8], kind: FileKind, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let disk = MemoryDisk::default();
     write_file(&disk, Path::new("file"), bytes);
@@ -393,7 +393,7 @@ mod offset {
     pub(super) const BYTES: usize = 96;
 }
 
-/// Each of these fields is refused when the version is opened, by its name.
+/// Each of these fields is refused when the version is opened, with the field's name.
 #[test]
 fn fields_outside_their_ranges_are_refused() {
     use offset::*;
@@ -592,7 +592,7 @@ fn every_file_of_a_table_that_is_missing_or_empty_is_named() {
     }
 }
 
-/// Stores that differ in one property; their tables have the same ids.
+/// Stores that differ in one property. Their tables have the same ids.
 #[test]
 fn version_files_of_another_store_or_number_are_refused() {
     let ours = sample();
@@ -612,7 +612,7 @@ fn version_files_of_another_store_or_number_are_refused() {
             &try_write(&mut writer, &[], UpdateMode::Auto, 9).unwrap_err(),
             &version_path(2),
         );
-        // The version before can be restored.
+        // The previous version can be restored.
         assert_eq!(writer.roll_back().unwrap(), 1);
         assert!(scanned(&follow(&disk).unwrap().version()).unwrap() == ours.maps[0]);
     }
@@ -632,7 +632,7 @@ fn a_version_that_the_pointer_names_and_is_not_there_is_named() {
     check_damage(&try_write(&mut writer, &[], UpdateMode::Auto, 9).unwrap_err(), &version_path(2));
     check_damage(&writer.publish(2).unwrap_err(), &version_path(2));
     assert_eq!(writer.roll_back().unwrap(), 1);
-    // Its number is used up.
+    // The number of the failed version is not used again.
     assert_eq!(try_write(&mut writer, &[], UpdateMode::Auto, 9).unwrap().name.number, 3);
 }
 
@@ -763,7 +763,7 @@ fn notes_that_are_too_large_for_a_version_file_are_refused() {
     publish(&mut writer, &changes(3, KEYS), UpdateMode::Auto, 9);
 }
 
-/// The bytes of a delta file between the versions of a sample, and the file's entries.
+/// Returns the bytes of a delta file between the versions of a sample, and the file's entries.
 fn delta_file(sample: &Sample) -> (Vec<u8>, Vec<Change>) {
     let disk = sample.copy();
     write_delta(&disk, 1, 2);
@@ -801,7 +801,7 @@ fn every_flipped_byte_of_a_delta_file_is_noticed() {
     }
 }
 
-/// A section may claim anything about its entries, with the right checksum.
+/// A section may contain any sizes, with a valid checksum.
 #[test]
 fn forged_delta_files_are_refused_and_change_nothing() {
     let sample = sample();
@@ -838,7 +838,7 @@ fn forged_delta_files_are_refused_and_change_nothing() {
         }
     }
     assert!(refused > 5);
-    // The number of chunks is not changed, because entries find their chunks by themselves.
+    // The number of chunks is not changed, because it does not determine the chunks of entries.
     for at in [0, 16, 24, 32] {
         let bytes = forged(&bytes, FileKind::Delta, |fields| {
             fields[at..at + 8].copy_from_slice(&u64::MAX.to_le_bytes());
@@ -858,8 +858,7 @@ fn forged_delta_files_are_refused_and_change_nothing() {
     }
 }
 
-/// The first version's deltas are missing, the second's are there: shared chunks are counted
-/// exactly.
+/// The first version's deltas are missing, the second's exist: shared chunks are counted exactly.
 #[test]
 fn a_difference_counts_shared_chunks_with_deltas_exactly() {
     let sample = sample();

@@ -1,4 +1,4 @@
-//! Shared by the tests of stores: small stores, and maps of their content.
+//! Helpers of the tests of stores: small stores, and maps of their content.
 
 use crate::fixture::{Pairs, SEED};
 use hashfold::{
@@ -83,7 +83,7 @@ pub(crate) fn publish(writer: &mut StoreWriter, changes: &[Change], mode: Update
     writer.publish(info.name.number).unwrap();
 }
 
-/// The batch of a round: it puts most keys, and deletes some.
+/// Returns the batch of a round: it puts most keys, and deletes some.
 pub(crate) fn changes(round: u64, keys: u64) -> Vec<Change> {
     let change = |i: u64| {
         let key = format!("key {i}").into_bytes();
@@ -94,7 +94,7 @@ pub(crate) fn changes(round: u64, keys: u64) -> Vec<Change> {
     (0..keys).filter(|i| round == 1 || i % 3 != round % 3).map(change).collect()
 }
 
-/// The map after a batch.
+/// Returns the map after a batch.
 pub(crate) fn updated(map: &Pairs, changes: &[Change]) -> Pairs {
     let mut map = map.clone();
     for (key, value) in changes {
@@ -110,7 +110,7 @@ pub(crate) fn try_version(disk: &Arc<dyn Disk>, number: u64) -> Result<Version> 
     Version::open(disk, store(), number, OpenOptions::default())
 }
 
-/// All entries of a version, by scans.
+/// Returns all entries of a version, by scans.
 pub(crate) fn scanned(version: &Version) -> Result<Pairs> {
     let mut pairs = Pairs::new();
     for chunk in 0..version.info().chunks.len() as u32 {
@@ -125,7 +125,7 @@ pub(crate) fn scanned(version: &Version) -> Result<Pairs> {
     Ok(pairs)
 }
 
-/// The damage that `verify` finds in a version.
+/// Returns the damage that `verify` finds in a version.
 #[track_caller]
 pub(crate) fn damage(disk: &dyn Disk, number: u64) -> Vec<Error> {
     verify(disk, store(), number, &Watch::default()).unwrap().damage
@@ -135,7 +135,7 @@ pub(crate) fn is_absent(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Absent)
 }
 
-/// Copies a folder and all that is in it.
+/// Copies a folder and its content.
 pub(crate) fn copy_folder(from: &dyn Disk, folder: &Path, to: &dyn Disk, other: &Path) {
     to.create_folder(other).unwrap();
     for name in from.list(folder).unwrap() {
@@ -150,7 +150,7 @@ pub(crate) fn copy_folder(from: &dyn Disk, folder: &Path, to: &dyn Disk, other: 
     }
 }
 
-/// All files below a folder, by their paths.
+/// Returns all files below a folder, by path.
 pub(crate) fn files_below(disk: &dyn Disk, folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     for name in disk.list(folder).unwrap() {
@@ -174,7 +174,7 @@ pub(crate) fn write_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) {
     disk.create(path, Access::Cached).unwrap().write_at(0, bytes).unwrap();
 }
 
-/// A disk with the same files.
+/// Returns a disk with the same files.
 pub(crate) fn copy_of(disk: &dyn Disk) -> MemoryDisk {
     let copy = MemoryDisk::default();
     copy_folder(disk, Path::new(""), &copy, Path::new(""));

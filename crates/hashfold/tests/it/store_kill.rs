@@ -1,5 +1,5 @@
-//! A process that is killed while it changes a store on a real disk, again and again. Run by hand:
-//! `cargo test -p hashfold --test it store_kill -- --ignored --nocapture`.
+//! A process that is killed repeatedly while it changes a store on a real disk. Run it with `cargo
+//! test -p hashfold --test it store_kill -- --ignored --nocapture`.
 
 use crate::{
     fixture::random,
@@ -16,7 +16,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 const KEYS: u64 = 300;
 
-/// All keys, with the version's id as their value.
+/// Returns all keys, with the version's id as their value.
 fn changes(id: u64) -> Vec<Change> {
     let value = || Some(format!("of version {id}").into_bytes());
     (0..KEYS).map(|i| (format!("key {i}").into_bytes(), value())).collect()
@@ -35,7 +35,7 @@ fn open_or_create(folder: &Path) -> StoreWriter {
     .unwrap()
 }
 
-/// Prints the version before it becomes current, and again after.
+/// Prints a version's number before it becomes current, and again afterwards.
 fn announced(number: u64, act: impl FnOnce()) {
     println!("to {number}");
     act();
@@ -68,7 +68,7 @@ fn work_until_killed() {
     }
 }
 
-/// Checks that every version is whole; returns the number of the current one.
+/// Checks that every version is complete. Returns the number of the current one.
 fn check_whole(disk: &Arc<dyn Disk>, folder: &Path) -> Option<u64> {
     if !disk.exists(&folder.join("versions")).unwrap() {
         return None;
@@ -102,7 +102,7 @@ fn a_process_that_is_killed_leaves_whole_versions() {
         let said = work_and_kill("store_kill::work_until_killed", &folder, round, time);
         let (tried, done) = (numbers(&said, "to "), numbers(&said, "at "));
         let found = check_whole(&disk, &folder);
-        // The version that was announced as current is current, or the one that was being
+        // The current version is the last one that was announced, or the one that was being
         // published.
         let last = done.last().copied().or(current);
         let next = if tried.len() > done.len() { tried.last().copied() } else { last };
@@ -117,7 +117,7 @@ fn a_process_that_is_killed_leaves_whole_versions() {
     assert!(published > 0, "it was always killed before it did anything");
 }
 
-/// Checks that there are only the tables of versions, and no unfinished file.
+/// Checks that there are only tables of versions, and no unfinished files.
 fn check_swept(disk: &Arc<dyn Disk>, folder: &Path) {
     let mut tables = Vec::new();
     for (_, info) in versions(disk.as_ref(), folder).unwrap() {

@@ -1,6 +1,6 @@
-//! Stores that lost a file, or got an older one back from a copy, or both: no verb harms a
-//! remaining version, `verify` names the lost files, and a copy restores all of them. Issue 10:
-//! points 2, 3, 9 and 10.
+//! Stores that lost a file, or got an older file from a copy, or both: no verb harms a remaining
+//! version, `verify` names the lost files, and a copy restores all of them. Issue 10: points 2, 3,
+//! 9 and 10.
 
 use crate::{
     fixture::Pairs,
@@ -30,11 +30,12 @@ const COPY: &str = "copy";
 /// Rules that keep no version.
 const ALL_GO: Retention = Retention { keep: 0, age_s_min: 0, now_s: 1 << 40, free_bytes_min: 0 };
 
-/// A store with four versions, 4 current, 1 pinned, 3 bad, whose copy is in the folder `copy`.
+/// A store with four versions (4 is current, 1 is pinned, 3 is bad) and its copy in the folder
+/// `copy`.
 struct Sample {
     disk: MemoryDisk,
     maps: Vec<Pairs>,
-    /// `CURRENT` as it was after each change, oldest first.
+    /// The content of `CURRENT` after each change, oldest first.
     pointers: Vec<Vec<u8>>,
 }
 
@@ -77,7 +78,8 @@ impl Sample {
         disk
     }
 
-    /// Checks that every version that can be opened has its old content; returns their number.
+    /// Checks that every version that can be opened has its old content. Returns the number of
+    /// these versions.
     #[track_caller]
     fn check_rest(&self, disk: &Arc<dyn Disk>, context: &str) -> usize {
         let mut whole = 0;
@@ -93,7 +95,7 @@ impl Sample {
         whole
     }
 
-    /// Checks that all versions exist and are whole.
+    /// Checks that all versions exist and are complete.
     #[track_caller]
     fn check_whole(&self, disk: &Arc<dyn Disk>, context: &str) {
         assert_eq!(self.check_rest(disk, context), self.maps.len(), "{context}");
@@ -106,7 +108,7 @@ impl Sample {
 
 type Verb = fn(&mut StoreWriter) -> Result<()>;
 
-/// Verbs of which none removes a version; each may fail.
+/// Verbs that never remove a version; each may fail.
 const VERBS: [(&str, Verb); 7] = [
     ("open", |_| Ok(())),
     ("update", |writer| {
@@ -128,7 +130,7 @@ fn mend(disk: &Arc<dyn Disk>, copy: Option<&str>) -> Result<Mending> {
     StoreWriter::mend(disk.clone(), store(), copy.map(Path::new), None, Arc::new(Inline))
 }
 
-/// Mends all that the copy can mend.
+/// Repairs all files that the copy can restore.
 fn mend_all(disk: &Arc<dyn Disk>) -> Result<()> {
     let mut mending = mend(disk, Some(COPY))?;
     for number in mending.writer.numbers()? {
@@ -202,7 +204,7 @@ fn an_older_pointer_is_raised_by_every_verb() {
             let unlisted: Vec<u64> = (i as u64 + 2..=4).collect();
             assert_eq!(writer.unlisted(), unlisted, "{context}: it says so");
             if let Err(error) = verb(&mut writer) {
-                // There may be no version to go back to.
+                // There may be no version to roll back to.
                 assert!(name == "roll back" && i == 0, "{context}: {error}");
             }
             drop(writer);
@@ -260,7 +262,7 @@ fn a_lost_version_stops_sweeping_until_it_is_given_up() {
     assert!(disk.list(&store().join("tables")).unwrap().len() < before);
 }
 
-/// The version before is lost: an older one is published only on request.
+/// The previous version is lost: an older one is published only on request.
 #[test]
 fn rolling_back_to_a_lost_version_is_refused() {
     let sample = sample();
@@ -285,8 +287,8 @@ fn a_pointer_is_made_from_the_version_files_where_there_is_no_copy() {
         assert_eq!(mending.current_from, Some(CurrentFrom::Versions));
         assert_eq!((mending.report.damage.len(), mending.report.figures.mended), (1, 1));
         let pointer = mending.writer.pointer();
-        // Each version was made from the one before, which was current then; it is unknown whether
-        // the last one passed its gates.
+        // Each version was made from the previous one, which was current then. It is unknown
+        // whether the last version passed its gates.
         assert_eq!((pointer.current, pointer.newest), (Some(3), 4));
         assert_eq!((&pointer.published[..], &pointer.pinned[..]), (&[1, 2][..], &[1, 2, 3, 4][..]));
         drop(mending);
@@ -349,7 +351,7 @@ fn files_of_a_newer_format_are_neither_mended_nor_given_up() {
     }
 }
 
-/// Files that the copy lacks are reported as damaged; all others are mended.
+/// Files that the copy lacks are reported as damaged; all others are repaired.
 #[test]
 fn a_copy_that_lacks_something_mends_the_rest() {
     let sample = sample();
@@ -383,7 +385,7 @@ fn a_copy_that_lacks_something_mends_the_rest() {
     assert!(!damage(disk.as_ref(), 1).is_empty());
 }
 
-/// A copy that was made after `CURRENT` was restored from an older one names the lost versions.
+/// A copy that was made after `CURRENT` was restored from an older copy names the lost versions.
 #[test]
 fn an_older_pointer_is_replaced_by_that_of_a_newer_copy() {
     let sample = sample();
@@ -416,7 +418,7 @@ fn an_older_pointer_is_replaced_by_that_of_a_newer_copy() {
     assert_eq!(mend(&disk, Some("other")).unwrap().current_from, None);
 }
 
-/// A power cut, a failure or a full disk during mending: the next call mends everything.
+/// After a power cut, a failure or a full disk during a repair, the next call repairs everything.
 #[test]
 fn mending_that_is_interrupted_anywhere_is_done_at_once_the_next_time() {
     let sample = sample();

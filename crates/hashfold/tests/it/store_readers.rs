@@ -1,4 +1,4 @@
-//! Readers and a writer of one store at once, on the real file system.
+//! Readers and a writer of one store at the same time, on the real file system.
 
 use crate::{
     fixture::random,
@@ -31,7 +31,7 @@ fn keys() -> Vec<Vec<u8>> {
     (0..KEYS).map(|i| format!("key {i}").into_bytes()).collect()
 }
 
-/// In the version with this id every key has the id as its value, and one key in eight is absent.
+/// Returns a batch in which every key has the id as its value, and one key in eight is deleted.
 fn changes(id: u64) -> Vec<Change> {
     let value = |i: u64| (!is_absent(id, i)).then(|| format!("of version {id}").into_bytes());
     keys().into_iter().zip(0..).map(|(key, i)| (key, value(i))).collect()
@@ -58,7 +58,7 @@ fn check_whole(version: &Version) {
     assert_eq!(scanned(version).unwrap().len(), there, "version {id}");
 }
 
-/// Follows the store until the writer is done; returns the number of versions that it saw.
+/// Follows the store until the writer is done. Returns the number of versions seen.
 fn read(folder: &Path, is_done: &AtomicBool, reads: &AtomicU64) -> usize {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let open = || Follower::open(disk.clone(), folder, OpenOptions::default()).unwrap();
@@ -66,7 +66,7 @@ fn read(folder: &Path, is_done: &AtomicBool, reads: &AtomicU64) -> usize {
     let mut before = follower.version();
     while !is_done.load(Ordering::Relaxed) {
         check_whole(&follower.version());
-        // An open version stays as it was, whatever was published and removed since.
+        // An open version does not change, although other versions were published and removed.
         check_whole(&before);
         if follower.refresh().unwrap() {
             seen += 1;

@@ -17,9 +17,9 @@ use hashfold::{
 };
 use std::{path::Path, sync::Arc, time::Instant};
 
-/// Keys per batch of insertions.
+/// Number of keys per batch of insertions.
 const BATCH: u64 = 4096;
-/// Keys per batch of lookups.
+/// Number of keys per batch of lookups.
 const LOOKUP_BATCH: u64 = 16_384;
 /// False-positive rate of the paper's section 3.
 const ERROR_RATE: f64 = 0.0004;
@@ -129,7 +129,7 @@ fn compact(bench: &FilterBench, report: &Report, filter: &mut CascadeFilter) -> 
     Ok(())
 }
 
-/// Looks up present and absent keys with nothing in RAM but the indexes.
+/// Looks up present and absent keys with only the indexes in RAM.
 fn lookups(bench: &FilterBench, report: &Report, folder: &Path, state: &str) -> Result<()> {
     let disk = CountingDisk::default();
     let snapshot = Snapshot::open(&disk, folder, Access::Direct)?;
@@ -178,7 +178,8 @@ fn lookups(bench: &FilterBench, report: &Report, folder: &Path, state: &str) -> 
     Ok(())
 }
 
-/// Measures random 4 KiB reads per second of the filter's files, with as many in flight as lookups.
+/// Measures random 4 KiB reads per second of the filter's files, with the number of reads in flight
+/// of lookups.
 fn device_reads(folder: &Path, count: u64, seed: u64) -> Result<f64> {
     let names = OsDisk.list(folder)?.into_iter().filter(|name| name.starts_with("run-"));
     let open = |name: String| OsDisk.open(&folder.join(name), Access::Direct);

@@ -93,7 +93,7 @@ fn lookups(
     Ok(())
 }
 
-/// Measures operations that go from the first slot to the last.
+/// Measures sequential operations on all slots.
 fn streams(report: &Report, mut filter: QuotientFilter, inserted: &[KeyHash]) -> Result<()> {
     let (items, distinct) = (filter.len(), filter.distinct());
     let say = |name: &str, seconds: f64, bytes| {

@@ -15,10 +15,10 @@ use hashfold::{
 };
 
 const ROUNDS: usize = 5;
-/// One change in this many is a removal, in runs with removals.
+/// In runs with removals, one change in N is a removal.
 const REMOVAL: u64 = 8;
 
-/// Changes in the runs that are merged.
+/// The kinds of changes in the merged runs.
 #[derive(Clone, Copy)]
 enum Changes {
     Insertions,
@@ -70,7 +70,7 @@ pub(super) fn run(bench: &FilterBench, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Makes runs that share the changes, the newest first.
+/// Returns runs that share the changes, newest first.
 fn runs(
     bench: &FilterBench,
     universe: Universe,
@@ -96,7 +96,7 @@ fn runs(
     Ok(runs)
 }
 
-/// Merges runs; returns the items per second.
+/// Merges runs. Returns the number of items per second.
 fn merge(
     bench: &FilterBench,
     report: &Report,
@@ -105,7 +105,7 @@ fn merge(
 ) -> Result<f64> {
     let items: u64 = runs.iter().map(PackedRun::len).sum();
     let all = || FingerprintMerge::new(runs.iter().map(PackedRun::scan).collect(), Mode::Set);
-    // This first round is not counted: it waits for fresh memory.
+    // The first round is not measured, because it waits for fresh memory.
     let mut merged = PackedRun::build(&mut all()?)?;
     let mut result = Ok(());
     let seconds = best_of(ROUNDS, || {

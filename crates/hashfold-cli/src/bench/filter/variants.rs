@@ -21,10 +21,10 @@ use hashfold::{
 use std::{path::Path, sync::Arc};
 
 const BATCH: u64 = 4096;
-/// One change in this many is a removal, in variants with removals.
+/// In variants with removals, one change in N is a removal.
 const REMOVAL: u64 = 8;
 
-/// Applies the changes from one number up to another to a filter.
+/// Applies a range of numbered changes to a filter.
 type Apply<'a> = &'a dyn Fn(&mut CascadeFilter, u64, u64) -> hashfold::Result<()>;
 
 struct Ingest<'a> {
@@ -33,7 +33,7 @@ struct Ingest<'a> {
     keys: u64,
 }
 
-/// What one way to ingest keys took.
+/// The cost of one way to ingest keys.
 struct Cost {
     per_core_s: f64,
     wall_s: f64,

@@ -22,7 +22,7 @@ use std::path::Path;
 /// Number of deltas over the base during lookups.
 const DELTAS: u64 = 4;
 
-/// Rounds of lookups.
+/// Number of rounds of lookups.
 const TURNS: u64 = 5;
 
 pub(super) fn run(bench: &StoreBench, report: &Report, folder: &Path) -> Result<()> {
@@ -34,7 +34,7 @@ pub(super) fn run(bench: &StoreBench, report: &Report, folder: &Path) -> Result<
     Ok(())
 }
 
-/// Suffix of names as in `bench table`: small pairs have none.
+/// Returns a name with a suffix for the pairs' size, as in `bench table`: small pairs have none.
 fn named(scene: &Scene<'_>, what: &str) -> String {
     let size = if scene.pairs.name == "64b" { "" } else { ".1kib" };
     format!("store.delta{size}.{what}")
@@ -80,7 +80,7 @@ fn one_size(scene: &Scene<'_>) -> Result<()> {
     remove_all(&store)
 }
 
-/// Returns the best time of a build from nothing; the last store stays.
+/// Returns the shortest time of a build from scratch; the last store stays.
 fn full_build(scene: &Scene<'_>, store: &Path, input: &RowFile) -> Result<f64> {
     let mut best = f64::INFINITY;
     for _ in 0..ROUNDS {
@@ -92,7 +92,7 @@ fn full_build(scene: &Scene<'_>, store: &Path, input: &RowFile) -> Result<f64> {
     Ok(best)
 }
 
-/// Looks up random present pairs past the page cache.
+/// Looks up random present pairs with `O_DIRECT`.
 fn lookups(
     scene: &Scene<'_>,
     store: &Path,

@@ -1,6 +1,6 @@
 //! Five batches of new items, one after the other, as in Figure 9 of the paper on entropy-coded
-//! tries: 4 M items and five times 4 M more, keys of 111 bytes and values of 1000, with much less
-//! memory than data.
+//! tries: 4 M items, then five batches of 4 M items, with keys of 111 bytes and values of 1000, and
+//! much less memory than data.
 
 use super::{
     super::{
@@ -43,7 +43,7 @@ pub(super) fn run(bench: &StoreBench, report: &Report, folder: &Path) -> Result<
     scene.build(&store, &inputs[..1])?;
     let (mut updates, mut rebuilds) = (0.0, 0.0);
     for i in 1..inputs.len() {
-        // Both take turns, so that other work of the machine disturbs both alike.
+        // Updates and rebuilds alternate, so that other programs disturb both alike.
         let made = scene.update(&store, &inputs[i..=i], UpdateMode::Merge)?;
         updates += made.seconds;
         let history = History::of((i as u64 + 1) * count);

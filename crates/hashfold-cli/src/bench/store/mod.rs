@@ -25,7 +25,7 @@ pub(crate) fn run(bench: &StoreBench) -> Result<()> {
     OsDisk.create_folder(&folder)?;
     let done = groups(bench, &report, &folder);
     let removed = remove_all(&folder);
-    // Stays if it was there before with something in it.
+    // The folder stays if it existed before and is not empty.
     let _ = OsDisk.remove_folder(&bench.dir);
     done.and(removed)
 }

@@ -3,13 +3,14 @@
 use super::super::pairs::Row;
 use hashfold::store::Changes;
 
-/// A batch over pairs `0..base`. In ten rows, eight change a pair, one adds a pair, one deletes a pair.
+/// A batch over pairs `0..base`. Of ten rows, eight change a pair, one adds a pair, and one deletes
+/// a pair.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Night {
     pub(super) base: u64,
     /// Number of rows, at most `base`.
     pub(super) size: u64,
-    /// Number of the night, from 1. Each night touches other pairs, while there are enough.
+    /// Number of the night, from 1. Each night changes other pairs, as long as there are enough.
     pub(super) generation: u64,
 }
 
@@ -38,7 +39,7 @@ impl Night {
         self.base + (self.generation - 1) * self.size + i
     }
 
-    /// Returns the new generation of a pair's value if the night touches it.
+    /// Returns the new generation of a pair's value, if the night changes the pair.
     fn generation_of(self, number: u64) -> Option<u64> {
         if number >= self.base {
             let i = number.checked_sub(self.added(0)).filter(|i| *i < self.size)?;
@@ -61,7 +62,7 @@ impl Night {
         whole + (0..self.size % 10).filter(|digit| is_kind(*digit)).count() as u64
     }
 
-    /// Returns the expected changes of a version from the pairs alone.
+    /// Returns the expected changes of a version, computed from the pairs alone.
     pub(super) fn changes(self) -> Changes {
         let (added, removed) = (self.count(|i| i == ADDS), self.count(|i| i == DELETES));
         let changed = self.count(|i| i < ADDS);
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// The history agrees with rows that are applied one by one.
+    /// The history agrees with applying the rows one by one.
     #[test]
     fn what_is_said_of_each_pair_is_what_the_rows_come_to() {
         for (base, size) in [(1000, 1), (1000, 10), (1003, 97), (100, 100), (7, 3)] {

@@ -1,12 +1,12 @@
 //! Measures publishing and rolling back, and the stalls of a reader meanwhile.
 //!
 //! ```text
-//! writer       publish 2, roll back to 1, publish 2, …          nothing, for as long
-//! refresher    opens what is current, every 100 µs              the same
-//! reader       looks up, and notes the time from answer to answer    the same
+//! writer       publishes 2, rolls back to 1, publishes 2, …     idle, for the same time
+//! refresher    opens the current version, every 100 µs          the same
+//! reader       looks up keys, records times between answers     the same
 //! ```
 //!
-//! Both take turns, so that other work of the machine disturbs both alike.
+//! Both alternate, so that other programs disturb both alike.
 
 use super::{
     super::{
@@ -33,7 +33,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Number of turns of publishing and of doing nothing.
+/// Number of alternations of publishing and idling.
 const TURNS: u64 = 10;
 
 /// Time between two checks of the refresher, and of the writer that waits for it.
@@ -42,13 +42,13 @@ const PAUSE: Duration = Duration::from_micros(100);
 /// Maximum time until a reader sees a new version.
 const VISIBLE_MAX: Duration = Duration::from_secs(1);
 
-/// Gap between two answers from which on the reader asks the system for the cause.
+/// Minimum gap between two answers for which the reader queries the system for the cause.
 const GAP_LONG: Duration = Duration::from_micros(50);
 
-/// Number of keys that the reader looks up; few, so that they stay in RAM.
+/// Number of keys that the reader looks up; small, so that they stay in RAM.
 const KEYS_MAX: u64 = 10_000;
 
-/// A published data set: its name in the figures, its pairs, and the way readers read them.
+/// A published data set: its name in the figures, its pairs, and the access mode of readers.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     name: &'static str,
@@ -70,10 +70,10 @@ pub(super) fn run(bench: &StoreBench, report: &Report, folder: &Path) -> Result<
     Ok(())
 }
 
-/// The two versions that are current in turns, and their answers.
+/// The two versions that are published alternately, and their expected values.
 struct Lookups {
     keys: Vec<[u8; KEY_SIZE]>,
-    /// By version, less 1.
+    /// Expected values by version number, minus 1.
     expected: [Vec<Option<Row>>; 2],
 }
 
@@ -102,13 +102,13 @@ enum Phase {
     Ended,
 }
 
-/// Records of the reader.
+/// The records of the reader.
 struct Noted {
-    /// Times between answers, while versions are published and while they are not.
+    /// Times between answers, with and without publishing.
     gaps: [Times; 2],
-    /// Times in which the reader waited for anything but its turn on a core.
+    /// Times for which the reader waited for anything but a core.
     waits: [Times; 2],
-    /// Times of the first group in which the version changed.
+    /// Times of the first group of lookups after each change of the version.
     switches: Times,
 }
 
@@ -154,7 +154,7 @@ fn one_case(scene: &Scene<'_>, case: Case) -> Result<()> {
     Ok(())
 }
 
-/// Records of the writer.
+/// The records of the writer.
 struct Written {
     publishes: Times,
     publish_seconds: f64,
@@ -207,7 +207,7 @@ fn wait_for(follower: &Follower, number: u64, since: Instant) -> Result<()> {
     Ok(())
 }
 
-/// Refreshes again and again; returns how often the version changed.
+/// Refreshes continuously. Returns the number of version changes.
 fn refresh(follower: &Follower, phase: &AtomicUsize) -> Result<u64> {
     let mut refreshes = 0;
     while phase.load(Relaxed) != Phase::Ended as usize {

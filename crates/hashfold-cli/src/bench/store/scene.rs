@@ -31,7 +31,7 @@ use std::{
 /// Number of measurements of one kind; the median is reported.
 pub(super) const ROUNDS: usize = 3;
 
-/// Number of lookups that check a version which is not read in full.
+/// Number of lookups that check a version that is not read in full.
 const LOOKUPS: u64 = 1000;
 
 /// One store, and the pairs in it.
@@ -163,7 +163,7 @@ impl<'a> Scene<'a> {
         Ok(Made { info, seconds, cpu_seconds, moved: self.moved() })
     }
 
-    /// Rolls back to the version before, and removes the published one.
+    /// Rolls back to the previous version, and removes the published one.
     pub(super) fn take_back(&self, store: &Path) -> Result<()> {
         let mut writer = self.open(store)?;
         writer.roll_back()?;

@@ -1,4 +1,4 @@
-//! A histogram of lookup times that counts each of millions.
+//! A histogram of lookup times.
 
 use std::time::Duration;
 
@@ -36,7 +36,8 @@ impl Times {
         self.max_ns as f64 / 1e6
     }
 
-    /// Returns the time that this fraction of all stays within, in microseconds; 0 if there are none.
+    /// Returns the time below which this fraction of all times lies, in microseconds; 0 if there
+    /// are none.
     pub(super) fn quantile_us(&self, part: f64) -> f64 {
         let rank = (self.total as f64 * part).ceil() as u64;
         let mut passed = 0;
@@ -55,7 +56,7 @@ fn bucket(ns: u64) -> usize {
     (u64::from(shift) * PARTS + (ns >> shift)) as usize
 }
 
-/// Returns the least time that is counted in a bucket.
+/// Returns the smallest time of a bucket.
 fn least_ns(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     let shift = (bucket / PARTS).saturating_sub(1);

@@ -30,13 +30,13 @@ pub(super) fn run(bench: &StoreBench, report: &Report, folder: &Path) -> Result<
 /// One round: the cost of the merge, and the ideal time of the device.
 struct Round {
     made: Made,
-    /// Time in which the device moves the old pairs, the batch and the new pairs.
+    /// Time that the device needs to move the old pairs, the batch and the new pairs.
     device_seconds: f64,
     device_rate: f64,
     peak_mib: f64,
 }
 
-/// Measures one size of pairs; returns the bytes moved as a multiple of those that must move.
+/// Measures one size of pairs. Returns the bytes moved divided by the minimum.
 fn one_size(scene: &Scene<'_>) -> Result<f64> {
     let base = scene.pairs.count;
     let store = scene.store("store");

@@ -64,7 +64,7 @@ impl Reader for ArrowReader {
             let batch = batch.map_err(|error| unreadable(&self.file, &error))?;
             self.columnar.take(&batch, sink)?;
         }
-        // A stream may end anywhere between two batches, a file only with its footer.
+        // A stream may end between any two batches, a file only after its footer.
         if self.in_file && !ends_with_magic(self.batches.get_mut()).is_ok_and(|ends| ends) {
             return Err(Failure::input(&self.file, "not whole Arrow IPC: the file was cut short"));
         }

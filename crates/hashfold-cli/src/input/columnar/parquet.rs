@@ -42,7 +42,7 @@ impl ParquetReader {
         let before = meter.bytes();
         let file = open_seekable(path, meter)?;
         let size = file.metadata().map_err(|error| Failure::io(path, "read", &error))?.len();
-        // What was unpacked into a temporary file has been counted.
+        // The bytes of a file that was unpacked into a temporary file are counted already.
         let bytes = if meter.bytes() > before { 0 } else { size };
         let unreadable = |error: ParquetError| {
             Failure::input(path, format_args!("not whole Parquet: {}", preview::reason(&error)))

@@ -1,9 +1,9 @@
-//! The arrows between modules are those that `ARCHITECTURE.md` draws; `unsafe` is where it may be.
+//! Modules use each other as `ARCHITECTURE.md` shows; `unsafe` occurs only where it is allowed.
 
 use super::sources::{Source, check, sources};
 use std::collections::BTreeSet;
 
-/// The core: each module may use those before it, and itself.
+/// The core: each module may use itself and the modules before it.
 const CORE: [&str; 13] = [
     "key",
     "error",
@@ -20,7 +20,7 @@ const CORE: [&str; 13] = [
     "wal",
 ];
 
-/// The parts, and what each may use besides the core.
+/// The parts, and the modules that each may use besides the core.
 const PARTS: [(&str, &[&str]); 3] =
     [("table", &[]), ("filter", &[]), ("store", &["table", "filter"])];
 
@@ -50,7 +50,7 @@ fn allowed(module: &str) -> BTreeSet<&str> {
     allowed
 }
 
-/// The first names of all `crate::` paths in a text, with the numbers of their lines.
+/// Returns the first names of all `crate::` paths in a text, with their line numbers.
 fn crate_paths(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (at, word) in text.match_indices("crate::") {
@@ -87,7 +87,7 @@ fn first_name(text: &str) -> String {
     text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
 }
 
-/// The line without what follows `//`.
+/// Returns the line without a comment.
 fn code(line: &str) -> &str {
     line.split_once("//").map_or(line, |(code, _)| code)
 }

@@ -1,11 +1,10 @@
-//! No circles: a file uses files below it only, inside a part too.
+//! No import cycles between files, also inside a part.
 //!
-//! An arrow runs from a file to another one whose item it names, in a `use` or in a path in its
-//! code. A front page (`mod.rs`, `lib.rs`) is a table of contents: a name that it hands
-//! on with `pub use self::x::…` counts as taken from `x.rs`, handing on is no arrow, and naming the
-//! front page's module alone is none either. A front page that has code of its own is a file like
-//! any other: its items are taken from it, and it takes what its code names. Code for tests does
-//! not count.
+//! An arrow runs from a file to another file whose item it names, in a `use` or in a path. A front
+//! page (`mod.rs`, `lib.rs`) is a table of contents: a name that it re-exports with `pub use
+//! self::x::…` counts as an item of `x.rs`. Re-exporting is not an arrow, and naming only the front
+//! page's module is not one either. A front page with its own code is treated like any other file.
+//! Test code does not count.
 
 use super::{
     sources::{Source, check, sources},
@@ -16,23 +15,22 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A module or an item: its path from the crate's root on.
 type Path = Vec<String>;
 
-/// From each file to the files that it uses, with the names that it takes from them.
+/// The files that each file uses, with the names it uses.
 type Arrows = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// A path as it is written in a file.
+/// A path as written in a file.
 struct Named {
-    /// The path; it begins at the crate's root unless `is_relative`.
+    /// The path from the crate's root, unless `is_relative`.
     path: Path,
-    /// The first name is a module or an import of the file, or comes from another crate.
+    /// Whether the first name is a module or an import of the file, or another crate.
     is_relative: bool,
-    /// The name that a `use` item makes known in the file; `None` for a path in the code and in a
-    /// module in braces.
+    /// The name that a `use` item imports; `None` for a path in code and in a module in braces.
     import: Option<String>,
-    /// The `use` item is public.
+    /// Whether the `use` item is public.
     is_public: bool,
 }
 
-/// A file, and what is written in it.
+/// The names in a file.
 struct File {
     name: String,
     is_front: bool,
@@ -60,7 +58,7 @@ impl File {
         reader.file
     }
 
-    /// Where a name that the file imports comes from.
+    /// Returns the origin of an imported name.
     fn import(&self, name: &str) -> Option<&Named> {
         self.named.iter().find(|named| named.import.as_deref() == Some(name))
     }
@@ -96,7 +94,7 @@ impl Reader<'_> {
         self.tokens.get(self.at + ahead).is_some_and(|token| token.is(punctuation))
     }
 
-    /// `::` stands next.
+    /// Whether the next token is `::`.
     fn is_step(&self) -> bool {
         self.is(0, ':') && self.is(1, ':')
     }
@@ -126,7 +124,7 @@ impl Reader<'_> {
         self.at += 1;
     }
 
-    /// A path in the code; a single word is kept as a word.
+    /// Reads a path in code; a single word is stored as a word.
     fn read_path(&mut self) {
         let mut written = vec![self.take_word()];
         while self.is_step() && self.tokens.get(self.at + 2).is_some_and(|t| t.word().is_some()) {
@@ -152,7 +150,7 @@ impl Reader<'_> {
         self.read_tree(&mut Vec::new(), is_public);
     }
 
-    /// One tree of a `use` item, after `prefix`, up to the `,`, `}` or `;` behind it.
+    /// Reads one tree of a `use` item, after `prefix`, up to the next `,`, `}` or `;`.
     fn read_tree(&mut self, prefix: &mut Path, is_public: bool) {
         let len = prefix.len();
         while self.at < self.tokens.len() {
@@ -184,7 +182,7 @@ impl Reader<'_> {
         prefix.truncate(len);
     }
 
-    /// The end of a branch: `name`, `name as other`, or `self`.
+    /// Reads the end of a branch: `name`, `name as other`, or `self`.
     fn read_leaf(&mut self, path: &mut Path, is_public: bool) {
         if path.len() > 1 && path.last().is_some_and(|name| name == "self") {
             path.pop();
@@ -228,8 +226,8 @@ impl Files {
         Files(files.collect())
     }
 
-    /// The file that an item is from. `None` for a path that ends at a front page's module or
-    /// leads out of the crate.
+    /// Returns the file of an item. `None` for a path to a front page's module, or out of the
+    /// crate.
     fn owner(&self, path: &[String]) -> Option<&File> {
         let mut module = Path::new();
         for (i, name) in path.iter().enumerate() {
@@ -251,7 +249,7 @@ impl Files {
         self.0.get(&module).filter(|file| !file.is_front)
     }
 
-    /// The path from the crate's root on; `None` if it leads out of the crate.
+    /// Returns the path from the crate's root; `None` if it leads out of the crate.
     fn absolute(&self, module: &Path, named: &Named) -> Option<Path> {
         if !named.is_relative {
             return Some(named.path.clone());
@@ -286,7 +284,7 @@ impl Files {
     }
 }
 
-/// The files that can be reached from a file, by one arrow or more.
+/// Returns the files that can be reached from a file by one or more arrows.
 fn reached<'a>(arrows: &'a Arrows, from: &str) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
     let mut open: Vec<&str> = arrows[from].keys().map(String::as_str).collect();
@@ -298,7 +296,7 @@ fn reached<'a>(arrows: &'a Arrows, from: &str) -> BTreeSet<&'a str> {
     reached
 }
 
-/// The files that reach each other, circle by circle.
+/// Returns the files that reach each other, cycle by cycle.
 fn circles(arrows: &Arrows) -> BTreeSet<Vec<&str>> {
     let reached: BTreeMap<&str, BTreeSet<&str>> =
         arrows.keys().map(|file| (file.as_str(), reached(arrows, file))).collect();
@@ -308,7 +306,7 @@ fn circles(arrows: &Arrows) -> BTreeSet<Vec<&str>> {
     reached.keys().map(|file| circle(file)).filter(|circle| !circle.is_empty()).collect()
 }
 
-/// A circle as a line a file, with the arrows that tie it and the names that they take.
+/// Describes a cycle: a line per file, with its arrows in the cycle and the names it uses.
 fn describe(circle: &[&str], arrows: &Arrows) -> String {
     let mut lines = vec![format!("a circle: {circle:?}")];
     for from in circle {

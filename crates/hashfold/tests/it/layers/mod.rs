@@ -1,5 +1,5 @@
-//! The rules of the house, checked on the source files themselves: who may use whom, where `unsafe`
-//! may stand, and which words public names and documentation comments use.
+//! Rules checked on the source files: which module may use which, where `unsafe` is allowed, and
+//! the words of public names and documentation comments.
 
 mod arrows;
 mod circles;

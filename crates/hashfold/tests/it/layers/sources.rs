@@ -21,14 +21,14 @@ impl Source {
         self.path.to_str().expect("source files have plain names")
     }
 
-    /// The module at the crate's root that the file belongs to.
+    /// Returns the top-level module of the file.
     pub(super) fn module(&self) -> &str {
         let name = self.name();
         name.split_once('/').map_or(name.trim_end_matches(".rs"), |(folder, _)| folder)
     }
 
-    /// The path of the module in this file, from the crate's root on: `a/b/mod.rs` and `a/b.rs`
-    /// hold `a::b`, the roots hold the empty path.
+    /// Returns the path of the file's module from the crate's root: `a::b` for `a/b/mod.rs` and
+    /// `a/b.rs`, and an empty path for the roots.
     pub(super) fn module_path(&self) -> Vec<String> {
         let mut path: Vec<String> =
             self.name().trim_end_matches(".rs").split('/').map(str::to_owned).collect();
@@ -38,14 +38,14 @@ impl Source {
         path
     }
 
-    /// Whether the file is a front page: a table of contents, which hands on names of the files
+    /// Whether the file is a front page: a table of contents that re-exports names of the files
     /// beside it.
     pub(super) fn is_front(&self) -> bool {
         self.path.ends_with("mod.rs") || self.path.ends_with("lib.rs")
     }
 }
 
-/// The source files of the library, in the order of their paths.
+/// Returns the source files of the library, sorted by path.
 pub(super) fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut folders = vec![root.clone()];

@@ -1,4 +1,4 @@
-//! Rust source text as tokens: as much of the language as the rules need.
+//! Tokens of Rust source text, as far as the rules need them.
 
 /// A token, and the number of its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Token {
     }
 }
 
-/// The tokens of a source text. Ordinary comments are left out, and so is every item that is
+/// Returns the tokens of a source text, without ordinary comments and without items that are
 /// compiled for tests only (`#[cfg(test)]`).
 pub(super) fn tokens(text: &str) -> Vec<Token> {
     without_tests(&all_tokens(text))
@@ -65,7 +65,7 @@ fn is_part(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
-/// A comment of one line: its length, and what it is if it documents an item.
+/// Returns the length of a comment line, and its kind if it documents an item.
 fn comment(rest: &str) -> (usize, Option<Kind>) {
     let line = rest.lines().next().unwrap_or_default();
     let text = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
@@ -74,7 +74,8 @@ fn comment(rest: &str) -> (usize, Option<Kind>) {
     (line.len(), kind)
 }
 
-/// The length of the string that the text begins with, if it does: plain, raw, or of bytes.
+/// Returns the length of the string at the start of the text, if there is one: plain, raw, or
+/// bytes.
 fn string_len(rest: &str) -> Option<usize> {
     let prefix = ["br", "b", "r", ""].into_iter().find(|prefix| {
         let body = rest.strip_prefix(prefix).unwrap_or_default();
@@ -92,7 +93,7 @@ fn string_len(rest: &str) -> Option<usize> {
     Some(prefix.len() + escaped_len(body, '"'))
 }
 
-/// The length of what stands between two quotes, with both of them.
+/// Returns the length of a quoted text, with both quotes.
 fn escaped_len(body: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, character) in body.char_indices().skip(1) {
@@ -106,7 +107,7 @@ fn escaped_len(body: &str, quote: char) -> usize {
     body.len()
 }
 
-/// The length of the character or the lifetime that the text begins with.
+/// Returns the length of the character or the lifetime at the start of the text.
 fn quoted_len(rest: &str) -> usize {
     let mut characters = rest.chars().skip(1);
     let first = characters.next();
@@ -116,7 +117,7 @@ fn quoted_len(rest: &str) -> usize {
     1 + rest[1..].find(|c| !is_part(c)).unwrap_or(rest.len() - 1)
 }
 
-/// Leaves out each item after `#[cfg(test)]`, up to its `;`, its `,` or the end of its braces.
+/// Removes each item after `#[cfg(test)]`, up to its `;`, its `,` or the end of its braces.
 fn without_tests(tokens: &[Token]) -> Vec<Token> {
     let mut kept: Vec<Token> = Vec::new();
     let mut at = 0;
@@ -140,7 +141,7 @@ fn is_cfg_test(tokens: &[Token]) -> bool {
         })
 }
 
-/// The number of tokens of an item, its attributes included.
+/// Returns the number of tokens of an item, attributes included.
 fn item_len(tokens: &[Token]) -> usize {
     let (mut depth, mut is_generic) = (0, false);
     for (at, token) in tokens.iter().enumerate() {
@@ -150,7 +151,7 @@ fn item_len(tokens: &[Token]) -> usize {
             Kind::Word(word) => is_generic |= ["fn", "impl", "struct"].contains(&word.as_str()),
             _ => {}
         }
-        // A field or a variant ends at a comma, and so may the list that it stands in.
+        // A field or a variant ends at a comma or at the end of its list.
         let ends = depth == 0 && (token.is(';') || token.is('}') || token.is(',') && !is_generic);
         if ends || depth < 0 {
             let semicolon = tokens.get(at + 1).is_some_and(|next| token.is('}') && next.is(';'));

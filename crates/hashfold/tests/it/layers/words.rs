@@ -1,16 +1,16 @@
 //! Public names and documentation comments use the words of the field.
 //!
 //! A public name is that of a `pub` item or field, of a variant of a `pub` enum and its fields, or
-//! of an item in a `pub` trait. Each of its words is checked: `room_left` and `RoomLeft` have two.
-//! A documentation comment, public or not, stands alone where an editor shows it, so it begins with
-//! neither a pronoun nor half a sentence.
+//! of an item in a `pub` trait. Each word of a name is checked: `room_left` and `RoomLeft` have
+//! two. A documentation comment, public or not, must stand alone in an editor's hover, so it must
+//! not begin with a pronoun or half a sentence.
 
 use super::{
     sources::{check, sources},
     tokens::{Kind, Token, tokens},
 };
 
-/// Words that no public name has, and what to write instead.
+/// Words that no public name may contain, and their replacements.
 const REPLACED: &[(&[&str], &str)] = &[
     (&["told", "tell", "tells"], "insert, remove or apply; seq or durable_seq for a number"),
     (&["ask", "asks", "asked"], "query or look_up"),
@@ -22,13 +22,13 @@ const REPLACED: &[(&[&str], &str)] = &[
     (&["frozen"], "immutable"),
 ];
 
-/// No documentation comment begins with one of these.
+/// Forbidden openings of documentation comments.
 const OPENINGS: &[&str] = &[
     "Of", "The same", "Likewise", "It", "Its", "They", "What", "Whoever", "Nobody", "Somebody",
     "So many", "So much",
 ];
 
-/// The public names of a source text, with their lines.
+/// Returns the public names of a source text, with their lines.
 fn public_names(text: &str) -> Vec<(usize, String)> {
     let tokens = tokens(text);
     let mut reader =
@@ -39,7 +39,7 @@ fn public_names(text: &str) -> Vec<(usize, String)> {
     reader.names
 }
 
-/// The braces around a token.
+/// The kind of the braces around a token.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Body {
     /// The variants of a `pub` enum.
@@ -96,12 +96,12 @@ impl Reader<'_> {
         self.tokens.get(self.at).is_some_and(|token| token.is(punctuation))
     }
 
-    /// A single `:` stands next.
+    /// Whether the next token is a single `:`.
     fn is_type_next(&self) -> bool {
         self.is(':') && !self.tokens.get(self.at + 1).is_some_and(|token| token.is(':'))
     }
 
-    /// Skips to the end of the `(` or `[` that was read.
+    /// Skips to the end of the current `(` or `[`.
     fn skip_brackets(&mut self) {
         let mut depth = 1;
         while depth > 0 && self.at < self.tokens.len() {
@@ -130,7 +130,7 @@ impl Reader<'_> {
                 continue;
             }
             if !is_item(&word) {
-                // A field has a type; what is left is `pub use`, which names no new item.
+                // A field has a type; the rest is `pub use`, which introduces no new item.
                 self.names.extend(self.is_type_next().then_some((line, word)));
                 return;
             }
@@ -155,7 +155,7 @@ fn is_item(word: &str) -> bool {
     ["fn", "struct", "enum", "trait", "const", "static", "type", "mod"].contains(&word)
 }
 
-/// The words of a name, in small letters.
+/// Returns the words of a name, in lower case.
 fn words(name: &str) -> Vec<String> {
     let mut spaced = String::new();
     let mut before = '_';
@@ -169,7 +169,7 @@ fn words(name: &str) -> Vec<String> {
     spaced.split('_').filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
-/// The word of a name that is replaced, and what to write instead.
+/// Returns the forbidden word of a name, and its replacement.
 fn replaced(name: &str) -> Option<(String, &'static str)> {
     words(name).into_iter().find_map(|word| {
         let (_, instead) = REPLACED.iter().find(|(refused, _)| refused.contains(&word.as_str()))?;
@@ -177,7 +177,7 @@ fn replaced(name: &str) -> Option<(String, &'static str)> {
     })
 }
 
-/// The documentation comments of a source text that begin as none may, with their lines.
+/// Returns the documentation comments with a forbidden opening, with their lines.
 fn bad_openings(text: &str) -> Vec<(usize, String)> {
     let mut before = None;
     let mut found = Vec::new();
