@@ -1,4 +1,4 @@
-//! Tells the program which commit it is built from, for its sheets.
+//! Passes the commit to the program, for its sheets.
 
 use std::process::{Command, Stdio};
 

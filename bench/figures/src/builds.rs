@@ -1,4 +1,4 @@
-//! Whole builds on the device, timed.
+//! Timed builds on the device.
 
 use crate::{
     Result,
@@ -20,10 +20,10 @@ use std::{
     sync::Arc,
 };
 
-/// Threads besides the caller's, whatever the number of cores: they mostly wait for the device.
+/// Number of threads besides the caller's, on any number of cores: they mostly wait for the device.
 pub const THREADS: usize = 4;
 
-/// A file of items, and the folder where tables are built from it.
+/// A file of items, and the folder in which tables are built from it.
 #[derive(Debug)]
 pub struct Site {
     pub items: Items,
@@ -31,7 +31,7 @@ pub struct Site {
     pub table: PathBuf,
 }
 
-/// What a build may use.
+/// The resources of a build.
 #[derive(Clone, Copy, Debug)]
 pub struct Means {
     pub memory_mib: u64,
@@ -96,7 +96,7 @@ impl Site {
     }
 }
 
-/// What the items are, for notes.
+/// Describes the items, for notes.
 pub fn describe(items: &Items) -> String {
     let count = items.count;
     match items.kind {
@@ -115,7 +115,7 @@ pub fn describe(items: &Items) -> String {
     }
 }
 
-/// Sequential rates of the device past the page cache, for notes.
+/// Returns the sequential rates of the device with `O_DIRECT`, for notes.
 pub fn device_rates(folder: &Path, size: u64) -> Result<String> {
     const UNIT: usize = 1 << 20;
     const UNITS_AT_ONCE: usize = 4;

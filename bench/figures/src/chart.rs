@@ -12,7 +12,7 @@ use plotters::{
 };
 use std::{ops::Range, path::Path};
 
-/// Colours that are told apart also by those who do not see red and green.
+/// Colours that people with red-green colour blindness can distinguish.
 pub const BLUE: RGBColor = RGBColor(0, 90, 181);
 pub const SKY: RGBColor = RGBColor(60, 160, 230);
 pub const TEAL: RGBColor = RGBColor(0, 140, 120);
@@ -27,20 +27,21 @@ const TITLE_HEIGHT: u32 = 46;
 const LEGEND_WIDTH: u32 = 300;
 const LEGEND_LINE: i32 = 26;
 
-/// How an axis turns numbers into places.
+/// The mapping of numbers to positions on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     Linear,
     Logarithmic,
 }
 
-/// One side of a chart.
+/// An axis of a chart.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// With its unit.
+    /// Label with the unit.
     pub label: &'static str,
     pub scale: Scale,
-    /// Where lines and numbers are, in ascending order; the first and the last one are its ends.
+    /// Positions of lines and numbers, ascending; the first and the last one are the ends of the
+    /// axis.
     pub ticks: Vec<f64>,
 }
 
@@ -51,7 +52,7 @@ impl Axis {
         Axis { label, scale: Scale::Linear, ticks }
     }
 
-    /// From 0 to a round number above `max`.
+    /// Returns an axis from 0 to a round number above `max`.
     pub fn from_zero(label: &'static str, max: f64) -> Axis {
         let magnitude = 10_f64.powf(max.log10().floor());
         let steps = [0.1, 0.2, 0.25, 0.5, 1.0, 2.0].map(|step| step * magnitude);
@@ -59,14 +60,14 @@ impl Axis {
         Axis::linear(label, 0.0, (max * 1.04 / step).ceil() * step, step)
     }
 
-    /// Powers of two around these numbers.
+    /// Returns an axis of powers of two around these numbers.
     pub fn powers_of_two(label: &'static str, min: f64, max: f64) -> Axis {
         let powers = min.log2().floor() as i32..=max.log2().ceil() as i32;
         let ticks = powers.map(|power| 2_f64.powi(power)).collect();
         Axis { label, scale: Scale::Logarithmic, ticks }
     }
 
-    /// 1, 2, 5, 10 and so on around these numbers.
+    /// Returns an axis of 1, 2, 5, 10 and so on around these numbers.
     pub fn logarithmic(label: &'static str, min: f64, max: f64) -> Axis {
         let decades = min.log10().floor() as i32..=max.log10().ceil() as i32;
         let all: Vec<f64> =
@@ -76,7 +77,7 @@ impl Axis {
         Axis { label, scale: Scale::Logarithmic, ticks: all[first..=last].to_vec() }
     }
 
-    /// Powers of ten around these numbers.
+    /// Returns an axis of powers of ten around these numbers.
     pub fn decades(label: &'static str, min: f64, max: f64) -> Axis {
         let decades = min.log10().floor() as i32..=max.log10().ceil() as i32;
         let ticks = decades.map(|decade| 10_f64.powi(decade)).collect();
@@ -132,7 +133,7 @@ impl ValueFormatter<f64> for Axis {
     }
 }
 
-/// What stands at a place.
+/// A point of a series.
 #[derive(Clone, Debug)]
 pub struct Point {
     pub x: f64,
@@ -140,7 +141,7 @@ pub struct Point {
     /// Smallest and largest y of the rounds.
     pub range: Option<(f64, f64)>,
     pub label: Option<String>,
-    /// The label stands below the point, where curves that go up leave room.
+    /// Whether the label is below the point, where rising curves leave space.
     pub is_below: bool,
 }
 
@@ -149,7 +150,7 @@ impl Point {
         Point { x, y, range: None, label: None, is_below: false }
     }
 
-    /// A point with the range of its rounds.
+    /// Returns a point with the range of its rounds.
     pub fn of(x: f64, y: f64, rounds: &Rounds) -> Point {
         Point { range: Some((rounds.min(), rounds.max())), ..Point::new(x, y) }
     }
@@ -163,16 +164,16 @@ impl Point {
     }
 }
 
-/// How a series looks.
+/// The appearance of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// What is computed.
+    /// A computed curve.
     Line,
     Dashed,
-    /// What is measured.
+    /// Measured points.
     Dots,
     DottedLine,
-    /// What the paper states.
+    /// Values that the paper states.
     Squares,
 }
 
@@ -258,7 +259,7 @@ impl Series {
         self.draw_labels(area, place)
     }
 
-    /// Labels stand above their points and ranges, or as far above as there is room; or below.
+    /// Draws labels above their points and ranges, as far above as there is space, or below.
     fn draw_labels(&self, area: &Area<'_>, place: &dyn Fn(f64, f64) -> (i32, i32)) -> Result<()> {
         const SIZE: (i32, i32) = (60, 16);
         let mut labelled: Vec<&Point> = self.points.iter().filter(|p| p.label.is_some()).collect();
@@ -277,7 +278,7 @@ impl Series {
             let label = point.label.clone().unwrap_or_default();
             let rise = if point.is_below { -4 } else { 17 };
             if point.is_below {
-                // Curves are under it.
+                // The curves are under the label.
                 let corner = (x + 10 + 8 * label.len() as i32, y + 20);
                 area.draw(&Rectangle::new([(x + 6, y + 4), corner], WHITE.mix(0.8).filled()))?;
             }
@@ -330,14 +331,14 @@ pub struct Bar {
     pub name: String,
     pub value: f64,
     pub range: Option<(f64, f64)>,
-    /// Not the paper's.
+    /// Whether the bar is ours, not the paper's.
     pub ours: bool,
 }
 
-/// Bars of one unit.
+/// Bars with one unit.
 #[derive(Clone, Debug)]
 pub struct Panel {
-    /// With the unit.
+    /// Title with the unit.
     pub title: &'static str,
     pub decimals: usize,
     pub bars: Vec<Bar>,

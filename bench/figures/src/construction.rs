@@ -1,4 +1,4 @@
-//! Figures 7, 8 and 12, Tables 3 and 5: how fast tables are built.
+//! Figures 7, 8 and 12, Tables 3 and 5: the throughput of builds.
 
 use crate::{
     Growth, Options, Result, Sweep,
@@ -28,14 +28,14 @@ const COLUMNS: &[&str] = &[
 
 const THROUGHPUT: &str = "built items a second, in thousands";
 
-/// One build, in all its rounds.
+/// One build, in all rounds.
 struct Built {
     count: u64,
     means: Means,
-    /// The table's keys and values, divided by the memory.
+    /// Size of the table's keys and values, divided by the memory.
     data_per_memory: f64,
     rates: Rounds,
-    /// CPU time of an item, in microseconds.
+    /// CPU time per item, in microseconds.
     cpu_us: Rounds,
 }
 
@@ -55,7 +55,7 @@ fn data_per_memory(kind: Kind, items: f64, memory_mib: f64) -> f64 {
     items * kind.mean_size() as f64 / (memory_mib * 1_048_576.0)
 }
 
-/// Rounds are interleaved, so that what else the machine does meanwhile spreads over all.
+/// Rounds are interleaved, so that other programs disturb all cases alike.
 fn build_all(site: &Site, cases: &[(u64, Means)], rounds: u32) -> Result<Vec<Built>> {
     let mut costs = vec![Vec::new(); cases.len()];
     for _ in 0..rounds {
@@ -93,7 +93,7 @@ fn new_sheet(title: &str, options: &Options, items: &Items, device: String) -> S
     sheet
 }
 
-/// What differs between Figures 7 and 12.
+/// The differences between Figures 7 and 12.
 struct Workload {
     figure: &'static str,
     table: &'static str,
@@ -189,7 +189,7 @@ fn paper_points(bests: &[Best], x: impl Fn(&Best) -> f64) -> Vec<Series> {
             }
         }
     }
-    // The points are close: only those of ECT are labelled.
+    // The points are close, so only those of ECT are labelled.
     for other in series.iter_mut().filter(|series| !series.name.contains("ECT")) {
         other.points.iter_mut().for_each(|point| point.label = None);
     }
@@ -222,7 +222,7 @@ fn power_axis(label: &'static str, series: &[Series]) -> Axis {
     let x = || series.iter().flat_map(|series| &series.points).map(|point| point.x);
     let mut axis =
         Axis::powers_of_two(label, x().fold(f64::MAX, f64::min), x().fold(0.0, f64::max));
-    // Room for the label of the last point.
+    // Space for the label of the last point.
     axis.ticks.push(axis.ticks[axis.ticks.len() - 1] * 2.0);
     axis
 }
@@ -234,10 +234,10 @@ fn draw(title: &str, x: Axis, series: Vec<Series>, path: &Path) -> Result<()> {
     Chart { title: title.to_owned(), x, y, series }.draw(path)
 }
 
-/// Data of so many times the memory are far from fitting, as in the paper: 7 to 88 times.
+/// Minimum ratio of data to memory at which data are far from fitting, as in the paper: 7 to 88.
 const LARGE: f64 = 8.0;
 
-/// The best build for each number of cores, beside the paper's.
+/// Reports the best build for each number of cores, beside the paper's.
 fn best_builds(
     options: &Options,
     workload: &Workload,

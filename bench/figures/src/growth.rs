@@ -34,8 +34,8 @@ struct Round {
 }
 
 impl Round {
-    /// By how much the first updates are faster than as many rebuilds, in percent, with `before`
-    /// added to both.
+    /// Returns the percentage by which the first updates are faster than the same number of
+    /// rebuilds, with `before` added to both.
     fn gain(&self, updates: usize, before: f64) -> f64 {
         let sum = |times: &[f64]| before + times[..updates].iter().sum::<f64>();
         (1.0 - sum(&self.updates) / sum(&self.rebuilds)) * 100.0
@@ -45,7 +45,7 @@ impl Round {
 pub fn figure_9(options: &Options, sizes: &Updates) -> Result<()> {
     let batches = paper::FIGURE_9_UPDATES + 1;
     let batch = options.size(sizes.items, 1_500_000, 6000) / batches;
-    // The paper's data is 26 times its memory.
+    // The paper has 26 times as much data as memory.
     let memory_mib = options.size(sizes.memory, 64, 1);
     let folder = TemporaryFolder::create(&options.dir, "fig9")?;
     let device = device_rates(&folder.path, if options.quick { 1 << 22 } else { 1 << 30 })?;
@@ -92,7 +92,7 @@ fn write_parts(items: &Items, batch: u64, folder: &Path) -> Result<Vec<Part>> {
     (0..items.count / batch).map(part).collect()
 }
 
-/// Updates and rebuilds take turns.
+/// Updates and rebuilds alternate.
 fn one_round(items: &Items, parts: &[Part], memory_mib: u64, folder: &Path) -> Result<Round> {
     let updated = Store { folder: folder.join("updated"), items, memory_mib };
     let rebuilt = Store { folder: folder.join("rebuilt"), items, memory_mib };
@@ -151,7 +151,7 @@ fn draw(alone: Vec<Point>, together: Vec<Point>, path: &Path) -> Result<()> {
         ours("ours", chart::BLUE, alone),
         ours("ours, first build in both", chart::SKY, together),
     ];
-    // Quick runs may lose.
+    // In quick runs, updates may be slower.
     let points = series.iter().flat_map(|series| &series.points);
     let least = points.map(|point| point.range.map_or(point.y, |(low, _)| low)).fold(0.0, f64::min);
     Chart {

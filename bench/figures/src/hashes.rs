@@ -1,4 +1,4 @@
-//! Indexes over sorted hashes, without tables: their sizes, and what a lookup in memory takes.
+//! Indexes over sorted hashes without tables: their sizes, and lookup times in memory.
 
 use crate::{
     Result,
@@ -7,20 +7,20 @@ use crate::{
 use hashfold::{KeyHash, Seed, table::HashIndex};
 use std::ops::Range;
 
-/// Lookups that are timed together, at most.
+/// Maximum number of lookups that are timed together.
 pub const LOOKUPS_MAX: u64 = 250_000;
 
-/// Lookups that are handed over together.
+/// Number of lookups in a batch.
 const BATCH: usize = 16384;
 
-/// Passes over all lookups in a round.
+/// Number of passes over all lookups in a round.
 pub const PASSES: u32 = 10;
 
 /// An index to be measured.
 #[derive(Debug)]
 pub struct Indexed {
     pub index: HashIndex,
-    /// Lookups may name as many ranks after the right one: a block, with fences.
+    /// Maximum number of ranks after the right one that a lookup may return: a block, with fences.
     pub slack: u64,
 }
 
@@ -30,7 +30,7 @@ impl Indexed {
     }
 }
 
-/// CPU times of a lookup, in nanoseconds.
+/// CPU times per lookup, in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct LookupTimes {
     pub single: Rounds,
@@ -59,13 +59,13 @@ impl Hashes {
         self.sorted.len() as u64
     }
 
-    /// Bits a key.
+    /// Returns the bits per key.
     pub fn bits(&self, bytes: u64) -> f64 {
         bytes as f64 * 8.0 / self.count() as f64
     }
 
-    /// The times of lookups in each index. The indexes take turns, in many short passes, so that
-    /// each meets some moments in which the machine does little else.
+    /// Measures lookups in each index. The indexes alternate in many short passes, so that each
+    /// meets moments in which the machine is otherwise idle.
     pub fn time(&self, indexes: &[Indexed], rounds: u32) -> Result<Vec<LookupTimes>> {
         let mut times = vec![(Vec::new(), Vec::new()); indexes.len()];
         for _ in 0..PASSES * rounds {
@@ -78,7 +78,7 @@ impl Hashes {
         Ok(times.map(|(a, b)| LookupTimes { single: a.into(), batch: b.into() }).collect())
     }
 
-    /// The CPU time of a lookup, in nanoseconds; all are checked.
+    /// Returns the CPU time per lookup, in nanoseconds. All results are checked.
     fn single_ns(&self, index: &Indexed) -> Result<f64> {
         let mut wrong = 0;
         let seconds = thread_seconds(|| {
@@ -106,7 +106,7 @@ impl Hashes {
         Ok(seconds / self.lookups.len() as f64 * 1e9)
     }
 
-    /// Looks up every hash; the share of those for which fences name the block after their own.
+    /// Looks up every hash. Returns the fraction for which fences name the block after their own.
     pub fn second_reads(&self, fences: &HashIndex, block: u64) -> Result<f64> {
         let (mut second, mut wrong) = (0_u64, 0_u64);
         for (rank, hash) in self.sorted.iter().enumerate() {
@@ -118,7 +118,7 @@ impl Hashes {
         Ok(second as f64 / self.count() as f64)
     }
 
-    /// Looks up every hash in an index that names one block for each, exactly.
+    /// Looks up every hash in an index that returns its exact block.
     pub fn check_blocks(&self, sparse: &HashIndex, block: u64) -> Result<()> {
         let wrong = self.sorted.iter().enumerate().filter(|(rank, hash)| {
             let (rank, ranks) = (*rank as u64, sparse.ranks(**hash));
@@ -130,7 +130,7 @@ impl Hashes {
     }
 }
 
-/// A number below `count` that looks random.
+/// Returns a pseudorandom number below `count`.
 pub fn pick(i: u64, seed: u64, count: u64) -> u64 {
     let hash = KeyHash::of(&i.to_be_bytes(), Seed(!seed)).high();
     ((u128::from(hash) * u128::from(count)) >> 64) as u64

@@ -15,23 +15,23 @@ use std::{
     sync::Arc,
 };
 
-/// The size of the values of URL-like keys, in bytes.
+/// Size of the values of URL-like keys, in bytes.
 pub const URL_VALUE_SIZE: usize = 1000;
 const SMALL_KEY_SIZE: usize = 64;
 const SMALL_VALUE_SIZE: usize = 4;
 const NUMBERS_VALUE_SIZE: usize = 1024;
-/// The digits of most keys of so many items as we measure with.
+/// Number of digits in most keys, for our numbers of items.
 const NUMBERS_KEY_SIZE: usize = 7;
-/// What small items keep of their keys' hashes, in bytes.
+/// Number of bytes of their keys' hashes that small items store.
 const SMALL_HASH_SIZE: usize = 12;
 
-/// Key and value sizes in front of each entry, in bytes.
+/// Size of the key and value sizes before each entry, in bytes.
 const HEAD_SIZE: usize = 8;
 
 /// Random bytes that values are cut from.
 const NOISE_SIZE: u64 = 1 << 20;
 
-/// What the items are.
+/// The kind of items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// URL-like keys with values of this size.
@@ -43,7 +43,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Key and value of an item in the table, in bytes, on average.
+    /// Returns the mean size of key and value in the table, in bytes.
     pub fn mean_size(self) -> usize {
         match self {
             Kind::Urls { value_size } => urls::MEAN_SIZE + value_size,
@@ -62,7 +62,7 @@ pub struct Items {
     noise: Vec<u8>,
 }
 
-/// Takes a key and its value, as the table is to have them.
+/// A callback that takes a key and its value, as the table stores them.
 type Push<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 
 impl Items {
@@ -71,13 +71,13 @@ impl Items {
         Items { kind, count, seed, noise: (0..NOISE_SIZE / 16).flat_map(part).collect() }
     }
 
-    /// The first of these items.
+    /// Returns the first of these items.
     pub fn first(&self, count: u64) -> Items {
         assert!(count <= self.count);
         Items { count, ..self.clone() }
     }
 
-    /// The key as it stands in the file.
+    /// Writes the key as the file stores it.
     fn raw_key(&self, i: u64, key: &mut Vec<u8>) {
         match self.kind {
             Kind::Urls { .. } => urls::url(i, self.seed, key),
@@ -93,7 +93,7 @@ impl Items {
         }
     }
 
-    /// The key as the table has it.
+    /// Writes the key as the table stores it.
     pub fn key(&self, i: u64, key: &mut Vec<u8>) {
         self.raw_key(i, key);
         if self.kind == Kind::Small {
@@ -120,18 +120,18 @@ impl Items {
         }
     }
 
-    /// What the value of an item starts with.
+    /// Returns the start of an item's value.
     pub fn number(&self, i: u64) -> Vec<u8> {
         let bytes = i.to_le_bytes();
         bytes[..bytes.len().min(self.value_size())].to_vec()
     }
 
-    /// Writes all items to a file, past the page cache.
+    /// Writes all items to a file, with `O_DIRECT`.
     pub fn write(&self, path: &Path, executor: Arc<dyn Executor>) -> Result<()> {
         self.write_some(0..self.count, path, executor)
     }
 
-    /// Writes the items with these numbers to a file, past the page cache.
+    /// Writes the items with these numbers to a file, with `O_DIRECT`.
     pub fn write_some(
         &self,
         numbers: Range<u64>,
@@ -166,8 +166,8 @@ impl Items {
         Ok(())
     }
 
-    /// Reads the first items of a file that holds these or more, one unit ahead, past the page
-    /// cache.
+    /// Reads the first items of a file, which has at least these, with `O_DIRECT` and one unit
+    /// ahead.
     pub fn read(&self, path: &Path, executor: &dyn Executor, push: &mut Push<'_>) -> Result<()> {
         let file = OsDisk.open(path, Access::Direct)?;
         let size = file.size()?;
@@ -199,7 +199,7 @@ impl Items {
         ensure(left == 0, || format!("{}: {left} items are missing", path.display()))
     }
 
-    /// Pushes the whole entries in `bytes`, `left` at most; returns their length.
+    /// Pushes the complete entries in `bytes`, at most `left`. Returns their length.
     fn push_entries(&self, bytes: &[u8], left: &mut u64, push: &mut Push<'_>) -> Result<usize> {
         let mut used = 0;
         while *left > 0
@@ -216,21 +216,21 @@ impl Items {
     }
 }
 
-/// The file is read in pieces of this size, in bytes.
+/// Size of the reads of the file, in bytes.
 const UNIT_SIZE: usize = 4 << 20;
 
-/// Room in front of a unit for the start of an entry that began in the unit before, in bytes.
+/// Space before a unit for the start of an entry from the unit before, in bytes.
 const HEADROOM: usize = 64 << 10;
 const _: () = assert!(HEADROOM.is_multiple_of(ALIGNMENT));
 
-/// The first entry in `bytes`, if all of it is there.
+/// Returns the first entry in `bytes`, if it is complete.
 fn entry(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut decoder = Decoder::new(bytes);
     let (key, value) = (decoder.u32().ok()?, decoder.u32().ok()?);
     Some((decoder.bytes(u64::from(key)).ok()?, decoder.bytes(u64::from(value)).ok()?))
 }
 
-/// What a table of small items has in a key's place.
+/// Returns the stored part of a small item's key.
 fn stored(key: &[u8]) -> [u8; SMALL_HASH_SIZE] {
     let hash = KeyHash::of(key, Seed(12)).bits().to_le_bytes();
     *hash.first_chunk().expect("a hash has 16 bytes")

@@ -1,4 +1,4 @@
-//! Where and when a measurement was made, and on how many cores.
+//! The place and time of a measurement, and its number of cores.
 
 use crate::Result;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -8,7 +8,7 @@ use std::{
     thread::available_parallelism,
 };
 
-/// Names and values that go in front of every sheet.
+/// Returns the names and values at the start of every sheet.
 pub fn describe() -> Vec<(&'static str, String)> {
     let cores = available_parallelism().map_or(1, usize::from);
     let processor = format!("{} (family {})", cpu_field("model name"), cpu_field("cpu family"));
@@ -21,7 +21,7 @@ pub fn describe() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The first lines that a command prints, or "unknown".
+/// Returns the first lines of a command's output, or "unknown".
 fn output(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).stderr(Stdio::null()).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
@@ -38,14 +38,14 @@ fn memory() -> String {
     kib.map_or("unknown memory".to_owned(), |kib| format!("{:.1} GiB", kib / 1048576.0))
 }
 
-/// A field of a file of `name : value` lines.
+/// Returns a field of a file of `name : value` lines.
 fn field(file: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(file).ok()?;
     let line = text.lines().find(|line| line.starts_with(name))?;
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// While it lives, this thread, and those that it starts, run on so many cores.
+/// Limits this thread, and the threads that it starts, to a number of cores until it is dropped.
 #[derive(Debug)]
 pub struct Cores {
     before: CpuSet,
@@ -68,12 +68,12 @@ impl Cores {
 
 impl Drop for Cores {
     fn drop(&mut self) {
-        // The cores were allowed before.
+        // These cores were allowed before.
         let _ = sched_setaffinity(None, &self.before);
     }
 }
 
-/// The cores that builds run on unless told otherwise: one, and two if they are there.
+/// Returns the default numbers of cores for builds: one, and two if they exist.
 pub fn default_cores() -> Vec<usize> {
     let cores = available_parallelism().map_or(1, usize::from);
     (1..=cores.min(2)).collect()

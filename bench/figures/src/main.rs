@@ -47,7 +47,7 @@ use std::{
     process::ExitCode,
 };
 
-/// Errors end the program: any will do.
+/// The result type: any error ends the program.
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 #[derive(Debug, Parser)]
@@ -59,31 +59,31 @@ struct Cli {
     command: Command,
 }
 
-/// What all commands take.
+/// The options of all commands.
 #[derive(Args, Clone, Debug)]
 struct Options {
-    /// Where CSV and SVG go: results/ect, results/store, results/voldemort or results/cascade
-    /// unless told otherwise.
+    /// Folder for CSV and SVG; results/ect, results/store, results/voldemort or results/cascade by
+    /// default.
     #[arg(long, global = true, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// For tables and their inputs, on the device to be measured: a folder in this one, removed
-    /// at the end.
+    /// Folder for tables and their inputs, on the device to measure; a temporary folder in it is
+    /// removed at the end.
     #[arg(long, global = true, default_value = "target", value_name = "DIR")]
     dir: PathBuf,
     /// Seed of all keys, values and queries.
     #[arg(long, global = true, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// How often each time is taken.
+    /// Number of rounds of each measurement.
     #[arg(long, global = true, default_value_t = 3, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Tiny sizes: to see that everything works, not to measure.
+    /// Use tiny sizes, to test the code and not to measure.
     #[arg(long, global = true)]
     quick: bool,
 }
 
 impl Options {
-    /// Where CSV and SVG go.
+    /// Returns the folder for CSV and SVG.
     fn folder(&self) -> &Path {
         self.out.as_deref().unwrap_or(Path::new("results/ect"))
     }
@@ -93,7 +93,7 @@ impl Options {
         Options { out: Some(self.out.clone().unwrap_or_else(|| folder.into())), ..self.clone() }
     }
 
-    /// A size that was asked for, else the default one or the tiny one.
+    /// Returns the given size, or else the default size or the tiny one.
     fn size<T>(&self, asked: Option<T>, default: T, tiny: T) -> T {
         asked.unwrap_or(if self.quick { tiny } else { default })
     }
@@ -103,43 +103,43 @@ impl Options {
 enum Command {
     /// Expected bits of one trie, by its number of keys.
     Fig3(Keys),
-    /// Expected bits of sparse tries and fences, by the number of items in a block.
+    /// Expected bits of sparse tries and fences, by the number of items per block.
     Fig6(Keys),
     /// Build throughput by memory: URL-like keys with values of 1000 bytes. Also writes Table 3.
     #[command(visible_alias = "table3")]
     Fig7(Sweep),
     /// Build throughput by the number of items.
     Fig8(Growth),
-    /// Updates against rebuilding, by the number of updates.
+    /// Updates compared with rebuilding, by the number of updates.
     Fig9(Updates),
-    /// Index size against lookup time, by bucket size.
+    /// Index size and lookup time, by bucket size.
     Fig10(Keys),
-    /// Index size against lookup time, by the limit on Huffman coding.
+    /// Index size and lookup time, by the limit on Huffman coding.
     Fig11(Keys),
     /// Build throughput by memory: keys of 12 bytes with values of 4. Also writes Table 5.
     #[command(visible_alias = "table5")]
     Fig12(Sweep),
-    /// Summary: bits a key and lookup time.
+    /// Summary: bits per key and lookup time.
     Table1(Keys),
     /// Random lookups on the device.
     Table4(Queries),
-    /// Update time by the size of the batch, against rebuilding; no paper has this.
+    /// Update time by the size of the batch, compared with rebuilding; in no paper.
     Updates(Updates),
-    /// The post on Voldemort: how long requests take, with much more data than memory.
+    /// The post on Voldemort: latency of requests, with much more data than memory.
     VoldemortLookups(Requests),
     /// The post on Voldemort: build time by the size of the input.
     VoldemortBuilds(StoreBuilds),
-    /// The paper on cascade filters: insertions by time, with work in the background and inline.
+    /// The paper on cascade filters: insertions over time, with background jobs and inline.
     CascadeFig3(CascadeRuns),
-    /// The paper on cascade filters: a quotient filter against a Bloom filter, in memory.
+    /// The paper on cascade filters: a quotient filter and a Bloom filter, in memory.
     CascadeQuotient(CascadeSlots),
     /// The paper on cascade filters: reads and lookups on the device.
     CascadeLookups(CascadeKeys),
-    /// The paper on cascade filters: what removals cost.
+    /// The paper on cascade filters: the cost of removals.
     CascadeTombstones(CascadeKeys),
     /// Every figure and table.
     All,
-    /// URL-like keys and their values to standard output, for `hashfold build - --format raw`.
+    /// Write URL-like keys and their values to standard output, for `hashfold build - --format raw`.
     Urls(Urls),
 }
 
@@ -181,17 +181,17 @@ struct Queries {
     /// Items in the table.
     #[arg(long, value_name = "N")]
     items: Option<u64>,
-    /// Random lookups, of keys that are there.
+    /// Random lookups of present keys.
     #[arg(long, value_name = "N")]
     queries: Option<u64>,
 }
 
 #[derive(Args, Clone, Debug, Default)]
 struct Updates {
-    /// Items in the store, in the end.
+    /// Items in the store at the end.
     #[arg(long, value_name = "N")]
     items: Option<u64>,
-    /// Memory in which items are sorted, in MiB.
+    /// Memory for sorting, in MiB.
     #[arg(long, value_name = "N")]
     memory: Option<u64>,
 }
@@ -201,7 +201,7 @@ struct Requests {
     /// Items in the store.
     #[arg(long, value_name = "N")]
     items: Option<u64>,
-    /// Requests in each round, of keys that are there.
+    /// Requests of present keys in each round.
     #[arg(long, value_name = "N")]
     requests: Option<u64>,
     /// Threads that look up, separated by commas.
@@ -231,7 +231,7 @@ struct CascadeRuns {
 
 #[derive(Args, Clone, Debug, Default)]
 struct CascadeSlots {
-    /// Slots of the paper's filter: a power of two, of which this is the logarithm.
+    /// Base-2 logarithm of the number of slots of the paper's filter.
     #[arg(long, value_name = "N")]
     log_slots: Option<u32>,
 }
@@ -244,17 +244,17 @@ struct CascadeKeys {
     /// Memory of a filter, in MiB.
     #[arg(long, value_name = "N")]
     memory: Option<usize>,
-    /// Lookups of each kind in a round, if it is about lookups.
+    /// Lookups of each kind in a round, for measurements of lookups.
     #[arg(long, value_name = "N")]
     lookups: Option<u64>,
 }
 
 #[derive(Args, Clone, Debug)]
 struct Urls {
-    /// How many.
+    /// Number of keys.
     #[arg(long, value_name = "N")]
     count: u64,
-    /// The size of each value, in bytes.
+    /// Size of each value, in bytes.
     #[arg(long, default_value_t = items::URL_VALUE_SIZE, value_name = "N")]
     values: usize,
 }

@@ -1,4 +1,4 @@
-//! Clocks, and what several rounds gave.
+//! Clocks, and the results of several rounds.
 
 use crate::Result;
 use rustix::time::{ClockId, clock_gettime};
@@ -9,12 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The numbers of all rounds, in ascending order; never empty.
+/// The numbers of all rounds, in ascending order; at least one.
 #[derive(Clone, Debug)]
 pub struct Rounds(Vec<f64>);
 
 impl Rounds {
-    /// Measures so many times.
+    /// Measures `count` times.
     pub fn of(count: u32, mut measure: impl FnMut() -> Result<f64>) -> Result<Rounds> {
         assert!(count > 0);
         let numbers = (0..count).map(|_| measure()).collect::<Result<Vec<f64>>>()?;
@@ -42,15 +42,15 @@ impl From<Vec<f64>> for Rounds {
     }
 }
 
-/// The CPU time of `work` on this thread, in seconds: less disturbed by what else the machine
-/// does.
+/// Returns the CPU time of `work` on this thread, in seconds, which other programs disturb less
+/// than wall time.
 pub fn thread_seconds(work: impl FnOnce()) -> f64 {
     let start = seconds(ClockId::ThreadCPUTime);
     work();
     seconds(ClockId::ThreadCPUTime) - start
 }
 
-/// What a piece of work took, in seconds.
+/// The cost of a piece of work, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     pub wall: f64,
@@ -58,7 +58,7 @@ pub struct Cost {
     pub cpu: f64,
 }
 
-/// Does `work` and says what it took.
+/// Runs `work` and measures its cost.
 pub fn cost<T>(work: impl FnOnce() -> Result<T>) -> Result<(Cost, T)> {
     let cpu = seconds(ClockId::ProcessCPUTime);
     let start = Instant::now();
@@ -72,8 +72,8 @@ fn seconds(clock: ClockId) -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// Returns when this process has used next to no CPU time for a while, so that no work in the
-/// background is left; how much it used until then, in seconds.
+/// Waits until this process has used almost no CPU time for a while, so that no background job is
+/// left. Returns the CPU time used until then, in seconds.
 pub fn wait_until_idle() -> f64 {
     const PAUSE: Duration = Duration::from_millis(50);
     const CALM: u32 = 4;
@@ -88,19 +88,19 @@ pub fn wait_until_idle() -> f64 {
     last - start
 }
 
-/// What this process fetched from devices so far, in bytes.
+/// Returns the number of bytes that this process has read from devices.
 pub fn read_bytes() -> Result<u64> {
     let text = fs::read_to_string("/proc/self/io")?;
     let field = text.lines().find_map(|line| line.strip_prefix("read_bytes:"));
     Ok(field.ok_or("/proc/self/io has no field read_bytes")?.trim().parse()?)
 }
 
-/// A measurement's answers must be right.
+/// Fails unless the answers of a measurement are right.
 pub fn ensure(right: bool, wrong: impl FnOnce() -> String) -> Result<()> {
     if right { Ok(()) } else { Err(wrong().into()) }
 }
 
-/// A folder that is removed, with all that is in it, when this is dropped.
+/// A folder that is removed with its content on drop.
 #[derive(Debug)]
 pub struct TemporaryFolder {
     pub path: PathBuf,

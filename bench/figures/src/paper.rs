@@ -1,4 +1,5 @@
-//! What the paper on entropy-coded tries and the post on Voldemort state, in text and tables.
+//! The values that the paper on entropy-coded tries and the post on Voldemort state, in text and
+//! tables.
 
 /// The best build of a scheme: Tables 3 and 5.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +25,7 @@ pub const TABLE_3: [Best; 6] = [
     best("EPH Part", 1, 114, 192),
 ];
 
-/// The items of Table 3.
+/// Number of items of Table 3.
 pub const TABLE_3_ITEMS: f64 = 16e6;
 
 /// 1 G items: keys of 64 bytes, hashed to 12, with values of 4 bytes.
@@ -37,7 +38,7 @@ pub const TABLE_5: [Best; 6] = [
     best("EPH Part", 1, 369, 2048),
 ];
 
-/// The items of Table 5.
+/// Number of items of Table 5.
 pub const TABLE_5_ITEMS: f64 = 1e9;
 
 /// A row of Table 1.
@@ -77,13 +78,13 @@ pub const TABLE_4: [Lookups; 2] = [
     Lookups { scheme: "ECT", queries_per_s: 64.02e3, cpu_s: 217.75 },
 ];
 
-/// The queries of Table 4.
+/// Number of queries of Table 4.
 pub const TABLE_4_QUERIES: f64 = 8e6;
 
-/// Section 2.4: the size of a trie approaches this many bits a key as it grows.
+/// Section 2.4: the size of a large trie approaches this number of bits per key.
 pub const TRIE_BITS_APPROACH: f64 = 2.5;
 
-/// Section 2.6: sparse tries of 256 keys take fewer bits a key than this with so many items in a
+/// Section 2.6: sparse tries of 256 keys take fewer bits per key than this with eight items per
 /// block.
 pub const SPARSE_BITS_BELOW: f64 = 1.0;
 pub const SPARSE_BLOCK: usize = 8;
@@ -92,14 +93,14 @@ pub const SPARSE_BLOCK: usize = 8;
 pub const MACHINE: &str = "Intel Core i7 860 (4 cores, 2.80 GHz), 4 GiB DRAM, RAID-0 of three \
     Intel SSD 510 (each up to 265 MB/s read and 200 MB/s write)";
 
-/// Section 4.4: with five updates, updating is faster than rebuilding by more than this part.
+/// Section 4.4: with five updates, updating is faster than rebuilding by more than this fraction.
 pub const FIGURE_9_GAIN: f64 = 0.2;
-/// The items of each batch, the first one included.
+/// Number of items in each batch, the first one included.
 pub const FIGURE_9_BATCH: u64 = 4_000_000;
-/// Batches that come after the first one.
+/// Number of batches after the first one.
 pub const FIGURE_9_UPDATES: u64 = 5;
 
-/// A million requests of a recorded stream to one node with 100 GB of data, in the post.
+/// A million requests of a recorded stream to one node with 100 GB of data, from the post.
 #[derive(Clone, Copy, Debug)]
 pub struct Requests {
     pub system: &'static str,
@@ -114,7 +115,7 @@ pub const REQUESTS: [Requests; 2] = [
     Requests { system: "Voldemort", per_s: 1291.0, median_ms: 0.05, mean_ms: 7.7, p99_ms: 100.7 },
 ];
 
-/// A build in the post.
+/// A build of the post.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreBuild {
     pub system: &'static str,
@@ -142,20 +143,20 @@ pub const POST_MACHINE: &str = "EC2 extra large instances of 2009: 15 GB of RAM,
 pub const CASCADE_MACHINE: &str = "Intel Xeon E5530 (4 cores, 2.4 GHz) booted with 0.994 GB of RAM, \
     Intel X-25M 160 GB SATA SSD";
 
-/// Keys inserted into its cascade filter, 8.59 billion, and how fast.
+/// Number of keys inserted into its cascade filter: 8.59 billion. The next constant is the rate.
 pub const CASCADE_KEYS: f64 = 8.59e9;
 pub const CASCADE_INSERTIONS_PER_S: f64 = 670e3;
-/// Insertions a second with a fourth bit for each element, for tombstones.
+/// Insertions per second with a fourth bit per element, for tombstones.
 pub const CASCADE_TOMBSTONES_PER_S: f64 = 630e3;
 
-/// Its quotient filter against a Bloom filter, in memory, for the same number of elements and the
-/// same error rate.
+/// The paper's quotient filter compared with a Bloom filter, in memory, for the same number of
+/// elements and the same false-positive rate.
 #[derive(Clone, Copy, Debug)]
 pub struct InRam {
     pub filter: &'static str,
     pub million_inserts_per_s: f64,
     pub million_lookups_per_s: f64,
-    /// Section 2: at load 3/4, against a Bloom filter with ten hash functions.
+    /// Section 2: size at load 3/4, divided by the size of a Bloom filter with ten hash functions.
     pub size_by_bloom: f64,
 }
 
@@ -187,5 +188,5 @@ pub const FLASH_LOOKUPS: [FlashLookups; 2] = [
     FlashLookups { filter: "Bloom filter", reads: 2.0, lookups_per_s: 1609.0 },
 ];
 
-/// Random reads of 4 KiB that its drive does in a second.
+/// Random reads of 4 KiB per second of the paper's drive.
 pub const DEVICE_READS_PER_S: f64 = 3218.0;

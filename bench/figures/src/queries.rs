@@ -17,10 +17,10 @@ use hashfold::{
 };
 use std::{sync::Arc, thread};
 
-/// Threads that look up, as in the paper.
+/// Number of threads that look up, as in the paper.
 const READERS: usize = 16;
 
-/// Lookups that are handed over together.
+/// Number of lookups in a batch.
 const BATCH: usize = 16384;
 
 const COLUMNS: &[&str] = &[
@@ -51,7 +51,8 @@ impl Lookups {
         Lookups { keys: numbers.iter().map(key).collect(), numbers }
     }
 
-    /// One lookup after the other in each of several threads; how many values were wrong.
+    /// Looks up one key after the other in each of several threads. Returns the number of wrong
+    /// values.
     fn one_by_one(&self, table: &Table, items: &Items) -> Result<u64> {
         let share = self.keys.len().div_ceil(READERS);
         thread::scope(|scope| {
@@ -64,7 +65,7 @@ impl Lookups {
         })
     }
 
-    /// In batches, by one thread.
+    /// Looks up keys in batches, in one thread.
     fn batched(&self, table: &Table, items: &Items) -> Result<u64> {
         let mut wrong = 0;
         for (keys, numbers) in self.keys.chunks(BATCH).zip(self.numbers.chunks(BATCH)) {
@@ -133,7 +134,7 @@ pub fn table_4(options: &Options, sizes: &Queries) -> Result<()> {
     draw_bars(&path, "Table 4: random lookups on the device", &panels)
 }
 
-/// How keys are looked up.
+/// Ways to look up keys.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     OneByOne,

@@ -1,16 +1,16 @@
-//! Rows of text, as CSV with comment lines in front, and as a table for people.
+//! Rows of text, as CSV after comment lines, and as a table for people.
 
 use crate::{Options, Result, machine};
 use std::{fmt::Write as _, fs, path::PathBuf};
 
-/// Who a row is from.
+/// Origins of rows.
 pub const OURS: &str = "hashfold";
 pub const PAPER: &str = "paper";
 pub const THEORY: &str = "theory";
-/// Another one's, measured here.
+/// Another program, measured here.
 pub const MEASURED: &str = "measured";
 
-/// One figure's or table's numbers.
+/// The numbers of one figure or table.
 #[derive(Clone, Debug)]
 pub struct Sheet {
     /// Comment lines: names and values.
@@ -20,7 +20,7 @@ pub struct Sheet {
 }
 
 impl Sheet {
-    /// A sheet whose notes tell the machine, the seed and the rounds.
+    /// Returns a sheet whose notes contain the machine, the seed and the rounds.
     pub fn new(title: &str, options: &Options, columns: &'static [&'static str]) -> Sheet {
         let mut notes = vec![("title", title.to_owned())];
         notes.extend(machine::describe());
@@ -29,7 +29,7 @@ impl Sheet {
         Sheet { notes, columns, rows: Vec::new() }
     }
 
-    /// A sheet with the same notes, but for its title, and no rows.
+    /// Returns a sheet with the same notes except for the title, and no rows.
     pub fn emptied(&self, title: &str) -> Sheet {
         let mut notes = self.notes.clone();
         notes[0].1 = title.to_owned();
@@ -45,7 +45,7 @@ impl Sheet {
         self.rows.push(cells);
     }
 
-    /// Writes `name.csv`, prints the table, and returns where the SVG goes.
+    /// Writes `name.csv`, prints the table, and returns the path of the SVG.
     pub fn save(&self, options: &Options, name: &str) -> Result<PathBuf> {
         self.write(options, name)?;
         println!("{}", self.table());
@@ -83,7 +83,7 @@ impl Sheet {
         let lines: Vec<&Vec<String>> = [&names].into_iter().chain(&self.rows).collect();
         let width = |i: usize| lines.iter().map(|line| line[i].len()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
-        // Texts are on the left; a column is of numbers if its last cell is one, or nothing.
+        // Text is aligned to the left. A column has numbers if its last cell is a number or empty.
         let is_text = |i: usize| {
             let cells = self.rows.iter().map(|row| row[i].as_str());
             cells.filter(|cell| !cell.is_empty()).any(|cell| cell.parse::<f64>().is_err())

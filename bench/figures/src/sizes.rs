@@ -1,4 +1,4 @@
-//! Figures 3 and 6: how many bits tries take, expected and measured.
+//! Figures 3 and 6: expected and measured bits of tries.
 
 use crate::{
     Keys, Options, Result,
@@ -12,19 +12,19 @@ use crate::{
 use hashfold::table::{HashIndex, IndexOptions, expected_trie_bits};
 use plotters::style::RGBColor;
 
-/// Buckets in a superblock of the library, by which it rounds the number of buckets.
+/// Number of buckets in a superblock of the library, by which it rounds the number of buckets.
 const BUCKETS: u64 = 28;
 
-/// The limit on Huffman coding that the library takes unless told otherwise.
+/// The library's default limit on Huffman coding.
 const CODING_LIMIT: u32 = 32;
 
-/// Measured sizes are the expected ones to this share.
+/// Maximum relative difference of measured and expected sizes.
 const TOLERANCE: f64 = 0.01;
 
-/// Tries in buckets of 256 or 512 keys on average have fewer keys than this.
+/// Maximum number of keys in a trie whose bucket has 256 or 512 keys on average.
 const BUCKET_KEYS_MAX: usize = 700;
 
-/// What is added to a figure: to its sheet and to its chart.
+/// A figure: its sheet and its chart.
 struct Figure {
     /// Rows of series, source, x and y.
     sheet: Sheet,
@@ -43,7 +43,8 @@ impl Figure {
     }
 }
 
-/// Expected bits of one trie by its number of keys, and mean bits in buckets of about as many.
+/// Writes the expected bits of one trie by its number of keys, and the mean bits in buckets of
+/// about that size.
 pub fn figure_3(options: &Options, sizes: &Keys) -> Result<()> {
     const KEYS_MAX: usize = 1000;
     let count = options.size(sizes.keys, 4_000_000, 100_000);
@@ -83,7 +84,7 @@ pub fn figure_3(options: &Options, sizes: &Keys) -> Result<()> {
     Chart { title, x, y, series: figure.series }.draw(&path)
 }
 
-/// Coded bits a key in buckets of so many keys on average, checked against the expectation.
+/// Returns the coded bits per key in buckets of given mean sizes, checked against the expectation.
 fn measured_dense(hashes: &Hashes) -> Result<Vec<(f64, f64)>> {
     let tries = (0..=BUCKET_KEYS_MAX as u32)
         .map(|keys| expected_trie_bits(keys, CODING_LIMIT))
@@ -106,7 +107,7 @@ pub fn index_options(bucket_size: u32, coding_limit: u32) -> IndexOptions {
     IndexOptions { bucket_size, coding_limit, ..IndexOptions::default() }
 }
 
-/// The mean keys in a bucket, as the library's directory has whole superblocks only.
+/// Returns the mean number of keys in a bucket: the library's directory has only whole superblocks.
 fn mean_bucket(count: u64, bucket_size: u32) -> f64 {
     let superblocks = count.div_ceil(BUCKETS * u64::from(bucket_size));
     count as f64 / (superblocks * BUCKETS) as f64
@@ -118,7 +119,7 @@ fn check(measured: f64, expected: f64, what: &str) -> Result<()> {
     })
 }
 
-/// Bits of sparse tries and fences, by the number of items in a block.
+/// Writes the bits of sparse tries and fences, by the number of items per block.
 pub fn figure_6(options: &Options, sizes: &Keys) -> Result<()> {
     const BUCKET_SIZE: u32 = 256;
     let count = options.size(sizes.keys, 4_000_000, 200_000);

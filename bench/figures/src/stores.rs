@@ -1,4 +1,4 @@
-//! Stores on the device: made from files of items, updated, checked.
+//! Stores on the device: built from files of items, updated, checked.
 
 use crate::{
     Result,
@@ -40,7 +40,7 @@ fn disk() -> Arc<dyn Disk> {
 }
 
 impl Store<'_> {
-    /// Makes the store and its first version of these files.
+    /// Makes the store and its first version from these files.
     pub fn build(&self, parts: &[Part]) -> Result<(Cost, VersionInfo)> {
         let shape =
             Shape { slots: SlotMap::new(1)?, index: IndexOptions::default(), block_size: 4096 };
@@ -51,13 +51,13 @@ impl Store<'_> {
         })
     }
 
-    /// Makes a version of the current one and these files; `id` is the new one's.
+    /// Makes a version from the current one and these files; `id` is the id of the new version.
     pub fn update(&self, parts: &[Part], mode: UpdateMode, id: u64) -> Result<(Cost, VersionInfo)> {
         let open = |executor| Ok(StoreWriter::open(disk(), &self.folder, executor)?);
         self.make(parts, mode, id, open)
     }
 
-    /// From the first byte that is read to the version that is there and published.
+    /// Measures from the first byte read to the published version.
     fn make(
         &self,
         parts: &[Part],
@@ -82,7 +82,7 @@ impl Store<'_> {
         Ok((cost, info))
     }
 
-    /// Goes back to the version before, and removes the one that was published.
+    /// Rolls back to the previous version, and removes the published one.
     pub fn take_back(&self) -> Result<()> {
         self.writer()?.roll_back()?;
         self.collect()
@@ -101,20 +101,20 @@ impl Store<'_> {
         Ok(())
     }
 
-    /// Opens a version whose entries are read past the page cache.
+    /// Opens a version whose entries are read with `O_DIRECT`.
     pub fn open(&self, info: &VersionInfo) -> Result<Version> {
         let options = OpenOptions { data: Access::Direct, ..OpenOptions::default() };
         Ok(Version::open(&disk(), &self.folder, info.name.number, options)?)
     }
 
-    /// Counts the entries and looks up some of the first `count` items, which all must be there.
+    /// Counts the entries, and looks up some of the first `count` items, which must all be present.
     pub fn check(&self, info: &VersionInfo, count: u64) -> Result<()> {
         let entries = info.entries();
         ensure(entries == (count..=count), || format!("{entries:?} entries of {count} items"))?;
         self.check_some(info, count)
     }
 
-    /// Looks up some of the first `count` items, which all must be there.
+    /// Looks up some of the first `count` items, which must all be present.
     pub fn check_some(&self, info: &VersionInfo, count: u64) -> Result<()> {
         const LOOKUPS: u64 = 1000;
         let version = self.open(info)?;

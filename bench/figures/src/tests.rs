@@ -1,4 +1,5 @@
-//! Every command with tiny sizes, its sheet, and the formulas against independently known values.
+//! Every command with tiny sizes, its sheet, and the formulas compared with independently known
+//! values.
 
 use crate::{
     Cli, Result,
@@ -10,7 +11,7 @@ use crate::{
 use clap::{CommandFactory, Parser};
 use std::{collections::HashSet, fs, path::Path};
 
-/// Rows of a CSV, comment lines left out, by the names of its columns.
+/// Rows of a CSV, without comment lines, by the names of its columns.
 struct Table {
     columns: Vec<String>,
     rows: Vec<Vec<String>>,
@@ -33,14 +34,14 @@ impl Table {
         row[self.columns.iter().position(|column| column == name).unwrap()].clone()
     }
 
-    /// A column of the rows with this source.
+    /// Returns a column of the rows with this source.
     fn numbers(&self, source: &str, name: &str) -> Vec<f64> {
         let rows = self.rows.iter().filter(|row| self.cell(row, "source") == source);
         rows.map(|row| self.cell(row, name).parse().unwrap()).collect()
     }
 }
 
-/// The cells of a line, in which a quoted one may have commas.
+/// Returns the cells of a line; a quoted cell may have commas.
 fn cells(line: &str) -> Vec<String> {
     let mut cells = vec![String::new()];
     let mut quoted = false;
@@ -54,7 +55,7 @@ fn cells(line: &str) -> Vec<String> {
     cells
 }
 
-/// Runs a command with tiny sizes, and reads what it wrote.
+/// Runs a command with tiny sizes, and reads its output.
 fn figures(folder: &Path, command: &str) -> Result<()> {
     let folder = folder.to_str().unwrap();
     let fixed = ["figures", "--quick", "--rounds", "1", "--out", folder, "--dir", folder];
@@ -75,7 +76,7 @@ fn check(command: &str, names: &[&str], ours: usize) {
         assert!(svg.contains("paper") && svg.contains("ours"), "{name}");
         assert!(!svg.contains("NaN"), "{name}");
     }
-    // What was built is gone.
+    // Temporary files have been removed.
     for entry in fs::read_dir(folder.path()).unwrap() {
         assert!(entry.unwrap().path().is_file());
     }
@@ -119,7 +120,7 @@ fn updates_are_drawn_and_small_deltas_write_little() {
     let table = Table::read(&folder.path().join("updates.csv"));
     let written = table.numbers(sheet::OURS, "written_per_changed_byte");
     assert_eq!(written.len(), 8);
-    // A delta, and a merge, of a hundredth.
+    // A delta and a merge of 1 %.
     assert!(written[1] < 10.0 && written[5] > 50.0, "{written:?}");
     assert!(fs::read_to_string(folder.path().join("updates.svg")).unwrap().contains("delta"));
 }
@@ -176,7 +177,7 @@ fn bad_sizes_are_refused() {
     assert!(refused("fig10 --keys x").contains("invalid value"));
 }
 
-/// Bits a key as computed by others, or by programs of their own.
+/// Bits per key, as computed by other people or separate programs.
 #[test]
 fn expected_sizes_are_the_known_ones() {
     let check = |code, sizes: [f64; 3]| {
@@ -230,7 +231,7 @@ fn items_come_back_from_their_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("items");
     for kind in [Kind::Urls { value_size: 1000 }, Kind::Small, Kind::Numbers] {
-        // More than two units of reading.
+        // More than two read units.
         let items = Items::new(kind, if kind == Kind::Small { 130_000 } else { 9000 }, 3);
         let executor = std::sync::Arc::new(hashfold::work::Inline);
         items.write(&path, executor.clone()).unwrap();

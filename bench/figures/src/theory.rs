@@ -7,22 +7,22 @@
 //! E(C) = c(C) + sum over left sizes l of P(l | C) (E(l) + E(C - l)),   E(0) = E(1) = 0
 //! ```
 //!
-//! where E(C) stands on both sides, for nodes that have all keys on one side.
+//! where E(C) is on both sides, for nodes with all keys on one side.
 
 use crate::Result;
 use hashfold::table::expected_trie_bits;
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-/// How a node is coded.
+/// The code of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// As short as any code can be, 0 and C told apart.
+    /// The shortest possible code that distinguishes 0 and C.
     EntropyDistinct,
-    /// As short as any code can be, 0 and C as one.
+    /// The shortest possible code that merges 0 and C.
     Entropy,
-    /// The paper's: Huffman up to this many keys, Elias-gamma above.
+    /// The paper's code: Huffman up to this many keys, Elias-gamma above.
     Paper { coding_limit: usize },
-    /// Ours: Huffman up to this many keys, Golomb-Rice above.
+    /// Our code: Huffman up to this many keys, Golomb-Rice above.
     Ours { coding_limit: u32 },
 }
 
@@ -40,7 +40,8 @@ impl Nodes {
         let mut bits = vec![0.0; 2.min(keys_max + 1)];
         match code {
             Code::Ours { coding_limit } => {
-                // The library tells the size of whole tries; a node is what its subtries leave.
+                // The library returns the size of whole tries; a node's size is the difference to
+                // its subtries.
                 let whole: Vec<f64> = (0..=keys_max)
                     .map(|keys| expected_trie_bits(keys as u32, coding_limit))
                     .collect::<hashfold::Result<_>>()?;
@@ -54,22 +55,23 @@ impl Nodes {
         Ok(Nodes { bits })
     }
 
-    /// The expected bits of a whole trie, for each number of keys.
+    /// Returns the expected bits of a whole trie, for each number of keys.
     pub fn dense(&self) -> Vec<f64> {
         self.tries(|_| 1.0)
     }
 
-    /// The expected bits of a sparse trie, in which subtries inside one block are left out.
+    /// Returns the expected bits of a sparse trie, which omits subtries inside one block.
     ///
-    /// The keys of a subtrie are neighbours, and its first key is equally likely at each place of
-    /// its block of k: so m keys are spread over two blocks or more with probability
-    /// min(1, (m - 1) / k), whatever is above them. Expectations add up, so this is exact.
+    /// The keys of a subtrie are neighbours, and its first key is equally likely at each position
+    /// of its block of k keys. So m keys are in two blocks or more with probability min(1, (m - 1)
+    /// / k), independent of the nodes above. Expectations add up, so this is exact.
     pub fn sparse(&self, block: usize) -> Vec<f64> {
         self.tries(|keys| spread(keys, block))
     }
 
-    /// The expected bits of a sparse trie if a subtrie's being spread over blocks did not depend on its parent's: too
-    /// small, since a subtrie can only be coded where its parent is, which is counted twice.
+    /// Returns the expected bits of a sparse trie if a subtrie's spread over blocks were
+    /// independent of its parent's. The result is too small: a subtrie is coded only if its parent
+    /// is, which is counted twice.
     pub fn sparse_as_if_independent(&self, block: usize) -> Vec<f64> {
         let mut tries = vec![0.0; self.bits.len()];
         for keys in 2..self.bits.len() {
@@ -91,8 +93,8 @@ impl Nodes {
     }
 }
 
-/// The mean of `tries[n]` a key where n is the size of a bucket of about `bucket_size` keys:
-/// Poisson, as hashes are uniform.
+/// Returns the mean of `tries[n]` per key, where n is the size of a bucket of about `bucket_size`
+/// keys: Poisson-distributed, because hashes are uniform.
 pub fn mean_bits_per_key(tries: &[f64], bucket_size: f64) -> f64 {
     let mut chance = (-bucket_size).exp();
     let mut bits = 0.0;
@@ -103,12 +105,12 @@ pub fn mean_bits_per_key(tries: &[f64], bucket_size: f64) -> f64 {
     bits / bucket_size
 }
 
-/// The probability that neighbours lie in more than one block.
+/// Returns the probability that neighbours are in more than one block.
 fn spread(keys: usize, block: usize) -> f64 {
     (keys.saturating_sub(1) as f64 / block as f64).min(1.0)
 }
 
-/// The probability of each left size below `keys`, that of 0 with that of `keys`.
+/// Returns the probability of each left size below `keys`; that of `keys` is added to 0.
 fn left_sizes(keys: usize) -> Vec<f64> {
     // 2^-1023 is a (subnormal) double, and grows back from there.
     let mut weight = 0.5_f64.powi(keys as i32);
@@ -130,16 +132,16 @@ fn node_bits(code: Code, keys: usize) -> f64 {
     let entropy = || -> f64 { weights.iter().map(|weight| -weight * weight.log2()).sum() };
     match code {
         Code::Entropy => entropy(),
-        // One bit more says on which side all keys are.
+        // One more bit says on which side all keys are.
         Code::EntropyDistinct => entropy() + weights[0],
         Code::Paper { coding_limit } if keys <= coding_limit => huffman_bits(&weights),
         _ => weights.iter().enumerate().map(|(left, w)| w * gamma_bits(keys, left)).sum(),
     }
 }
 
-/// Huffman's code: the expected length is the sum of all merged weights.
+/// Returns the expected length of Huffman's code: the sum of all merged weights.
 fn huffman_bits(weights: &[f64]) -> f64 {
-    // Doubles that are not negative are in the order of their bits.
+    // The bit patterns of non-negative doubles are in the order of their values.
     let mut heap: BinaryHeap<Reverse<u64>> = weights.iter().map(|w| Reverse(w.to_bits())).collect();
     let mut bits = 0.0;
     while let (Some(Reverse(a)), Some(Reverse(b))) = (heap.pop(), heap.pop()) {
@@ -153,7 +155,7 @@ fn huffman_bits(weights: &[f64]) -> f64 {
     bits
 }
 
-/// Elias-gamma of one more than the folded distance from the middle.
+/// Returns the Elias-gamma length of one more than the folded distance from the middle.
 fn gamma_bits(keys: usize, left: usize) -> f64 {
     let middle = keys / 2;
     let folded = if left >= middle { 2 * (left - middle) } else { 2 * (middle - left) - 1 };

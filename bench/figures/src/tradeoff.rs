@@ -1,4 +1,4 @@
-//! Figures 10 and 11 and Table 1: what a lookup in memory takes, and in how many bits.
+//! Figures 10 and 11 and Table 1: lookup times in memory, by the size of the index.
 
 use crate::{
     Keys, Options, Result,
@@ -34,7 +34,7 @@ struct Measured {
     times: LookupTimes,
 }
 
-/// The paper's g and hmax.
+/// The parameters g and hmax of the paper.
 #[derive(Clone, Copy, Debug)]
 struct Knobs {
     bucket_size: u32,
@@ -70,7 +70,7 @@ impl Measured {
     }
 }
 
-/// The paper's row of its one point in both figures.
+/// Returns the row of the one point that the paper has in both figures.
 fn paper_row() -> Vec<String> {
     let texts = ["paper: ECT", PAPER, "256", "64", "2.5", "", "", "7000", "", "", ""];
     texts.map(str::to_owned).to_vec()
@@ -138,10 +138,10 @@ pub fn figure_11(options: &Options, sizes: &Keys) -> Result<()> {
     save(options, sheet, "fig11", title, &measured, &label, &x)
 }
 
-/// Larger indexes are not drawn: they would squeeze all others.
+/// Maximum bits per key that are drawn: larger indexes would squeeze all others.
 const BITS_DRAWN: f64 = 4.0;
 
-/// Where the x axis ends is known when the sizes are.
+/// Makes an x axis, whose end is known only after the measurements.
 type MakeAxis<'a> = dyn Fn(f64) -> Axis + 'a;
 
 fn save(
@@ -185,7 +185,7 @@ fn save(
 const TABLE_1_COLUMNS: &[&str] =
     &["scheme", "source", "bits_per_key", "lookup_us", "lookup_us_median", "batched_us", "note"];
 
-/// The summary: bits and lookup time.
+/// Writes the summary: bits and lookup time.
 pub fn table_1(options: &Options, sizes: &Keys) -> Result<()> {
     let count = options.size(sizes.keys, 16_000_000, 60_000);
     let hashes = Hashes::new(count, options.seed);
@@ -229,7 +229,7 @@ fn dense(hashes: &Hashes, options: IndexOptions) -> Result<Indexed> {
     Ok(Indexed { index: HashIndex::dense(input, hashes.count(), &options)?, slack: 0 })
 }
 
-/// The name of an index, and what it answers.
+/// The name of an index, and the result of its lookups.
 type Named = (&'static str, &'static str);
 
 /// The indexes of Table 1.

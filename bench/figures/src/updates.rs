@@ -1,4 +1,4 @@
-//! Batches of all sizes, merged or left beside the base as deltas, against rebuilding.
+//! Batches of all sizes, merged or applied as deltas, compared with rebuilding.
 
 use crate::{
     Options, Result, Updates,
@@ -28,7 +28,7 @@ const COLUMNS: &[&str] = &[
     "written_per_changed_byte",
 ];
 
-/// Batches, in parts of the items.
+/// Sizes of batches, as fractions of the items.
 const PARTS: [f64; 4] = [0.001, 0.01, 0.1, 1.0];
 
 const MODES: [(&str, UpdateMode, RGBColor); 2] = [
@@ -43,7 +43,7 @@ struct Updated {
     written_per_changed_byte: f64,
 }
 
-/// Where the items are, and which take the place of some of them.
+/// The items, and the changed items.
 struct Site<'a> {
     store: Store<'a>,
     rebuilt: Store<'a>,
@@ -108,7 +108,7 @@ impl Site<'_> {
         Ok(Part { path, count })
     }
 
-    /// Changes the first `size` items in all modes, in turns with a rebuild.
+    /// Changes the first `size` items in all modes, alternating with a rebuild.
     fn measure(&self, base: &VersionInfo, size: u64) -> Result<[Updated; 2]> {
         let items = self.store.items;
         let batch = [self.write(&self.changed, 0..size, "batch")?];
@@ -144,7 +144,7 @@ impl Site<'_> {
         Ok([updated(0), updated(1)])
     }
 
-    /// A delta's keys may be new or not: how many there are is known of merged versions only.
+    /// The keys of a delta may be new or not, so only merged versions have an exact count.
     fn check(&self, info: &VersionInfo) -> Result<()> {
         let count = self.store.items.count;
         ensure(info.entries().contains(&count), || format!("entries: {:?}", info.entries()))?;
@@ -173,7 +173,7 @@ fn draw(series: Vec<Series>, path: &Path) -> Result<()> {
     Chart {
         title: "Update time by the size of the batch; labels: bytes written for each one changed"
             .to_owned(),
-        // Room for the label of the last point.
+        // Space for the label of the last point.
         x: Axis::decades("batch, % of the items", 0.1, 1000.0),
         y: Axis::logarithmic("time of an update by that of a rebuild", least, 2.0),
         series,

@@ -1,4 +1,4 @@
-//! URL-like keys: deterministic, distinct, 111 bytes long on average, as the paper's are.
+//! URL-like keys: deterministic, distinct, and 111 bytes long on average, as in the paper.
 //!
 //! ```text
 //! http://www.northfield-garden.co.uk/travel/river/…/winter-0000a1b2c3
@@ -7,12 +7,12 @@
 
 use hashfold::{KeyHash, Seed};
 
-/// Lengths in bytes at the 16-quantiles, in between evenly spread: most URLs have 60 to 130 bytes,
+/// The 16-quantiles of lengths in bytes, with linear interpolation: most URLs have 60 to 130 bytes,
 /// a few have hundreds. The mean is 111.
 const LENGTHS: [u64; 17] =
     [32, 48, 58, 65, 72, 79, 86, 93, 100, 107, 115, 124, 135, 149, 168, 200, 322];
 
-/// In bytes.
+/// Mean size of a key, in bytes.
 pub const MEAN_SIZE: usize = 111;
 
 const WORDS: [&str; 32] = [
@@ -24,7 +24,7 @@ const WORDS: [&str; 32] = [
 
 const PAGES_PER_HOST: u64 = 97;
 
-/// The part that tells keys apart: a dash and this many digits.
+/// Number of digits after the dash that distinguishes keys.
 const DIGITS: u32 = 10;
 
 /// Keys are numbered below this.
@@ -52,7 +52,7 @@ pub fn url(i: u64, seed: u64, url: &mut Vec<u8>) {
     url.extend(format!("-{scrambled:0width$x}", width = DIGITS as usize).bytes());
 }
 
-/// The length at a place among all lengths, which the draw says.
+/// Returns the length at a random position among all lengths.
 fn length(draw: u64) -> u64 {
     let quantile = (draw >> 60) as usize;
     let (low, high) = (LENGTHS[quantile], LENGTHS[quantile + 1]);
@@ -60,7 +60,7 @@ fn length(draw: u64) -> u64 {
     low + ((share * (high - low + 1)) >> 32).min(high - low)
 }
 
-/// Numbers that look random.
+/// Pseudorandom numbers.
 struct Draws {
     key: u64,
     seed: u64,

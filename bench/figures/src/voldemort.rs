@@ -14,7 +14,7 @@ use crate::{
 use hashfold::{store::Version, work::Threads};
 use std::{fs, path::Path, sync::Arc, thread, time::Instant};
 
-/// By default the results are here.
+/// Default folder of the results.
 const FOLDER: &str = "results/voldemort";
 
 const REQUEST_COLUMNS: &[&str] = &[
@@ -30,7 +30,7 @@ const REQUEST_COLUMNS: &[&str] = &[
     "max_ms",
 ];
 
-/// What the requests of one round took.
+/// The times of the requests of one round.
 struct Round {
     per_s: f64,
     /// Time of each request in milliseconds, ascending.
@@ -42,13 +42,13 @@ impl Round {
         self.times_ms.iter().sum::<f64>() / self.times_ms.len() as f64
     }
 
-    /// The time that this part of all requests stay within.
+    /// Returns the time below which this fraction of all requests lies.
     fn quantile_ms(&self, part: f64) -> f64 {
         self.times_ms[((self.times_ms.len() - 1) as f64 * part) as usize]
     }
 }
 
-/// Figures of all rounds, in the order of the columns.
+/// Returns the figures of all rounds, in the order of the columns.
 fn figures(rounds: &[Round]) -> [Rounds; 5] {
     let of = |of: &dyn Fn(&Round) -> f64| Rounds::from(rounds.iter().map(of).collect::<Vec<_>>());
     [
@@ -167,7 +167,7 @@ fn one_round(
     Ok(Round { per_s: times_ms.len() as f64 / seconds, times_ms })
 }
 
-/// Makes some of the requests; returns how long each of them took.
+/// Sends some of the requests. Returns the duration of each.
 fn request(
     version: &Version,
     items: &Items,
@@ -197,7 +197,7 @@ pub fn builds(options: &Options, sizes: &StoreBuilds) -> Result<()> {
     let options = &options.by_default_in(FOLDER);
     let folder = TemporaryFolder::create(&options.dir, "voldemort-builds")?;
     let device = device_rates(&folder.path, if options.quick { 1 << 22 } else { 1 << 30 })?;
-    // The post's sizes, by 200.
+    // The sizes of the post, divided by 200.
     let sizes_mb = options.size(sizes.sizes.clone(), vec![500, 2560, 5120], vec![1, 3]);
     let memory_mib = options.size(sizes.memory, 256, 1);
     let mut sheet = build_sheet(options, memory_mib, device);
@@ -223,7 +223,7 @@ pub fn builds(options: &Options, sizes: &StoreBuilds) -> Result<()> {
         points.push(Point::of(size_mb as f64 / 1e3, minutes.median(), &minutes));
         label = format!("{rate:.0} MB/s");
     }
-    // The points are close: only the last one is labelled.
+    // The points are close, so only the last one is labelled.
     if let Some(point) = points.pop() {
         points.push(point.labelled(label));
     }
@@ -237,7 +237,7 @@ fn write_part(items: &Items, folder: &Path) -> Result<Part> {
     Ok(Part { path, count: items.count })
 }
 
-/// The minutes of each round.
+/// Returns the minutes of each round.
 fn build_times(items: &Items, memory_mib: u64, folder: &Path, rounds: u32) -> Result<Vec<f64>> {
     let parts = [write_part(items, folder)?];
     let store = Store { folder: folder.join("store"), items, memory_mib };
@@ -306,7 +306,7 @@ fn draw_builds(ours: Vec<Point>, path: &Path) -> Result<()> {
     let ((left, right), (low, high)) = (ends(&|point| point.x), ends(&|point| point.y));
     Chart {
         title: "Build time by the size of the input".to_owned(),
-        // Room for the label of the last point.
+        // Space for the label of the last point.
         x: Axis::decades("input, GB", left, right * 2.0),
         y: Axis::decades("minutes", low, high),
         series,

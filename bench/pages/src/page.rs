@@ -1,4 +1,4 @@
-//! Documents with tables that are made from files of results.
+//! Documents with tables that are generated from files of results.
 //!
 //! ```text
 //! <!-- table: bench/results/seen.csv
@@ -10,10 +10,10 @@
 //! <!-- end -->
 //! ```
 //!
-//! After `table:` comes the file, after each `where:` a condition on rows, and then a line for each
-//! column of the table: the column of the file and its heading. A column that has columns `_min` and
-//! `_max` beside it is shown as the median with its range. `<!-- circumstances: FILE -->` stands for
-//! machine, date, commit and options.
+//! `table:` is followed by the file, each `where:` by a condition on rows. Then comes a line for
+//! each column of the table: the column of the file and its heading. A column with the columns
+//! `_min` and `_max` beside it is shown as the median with its range. `<!-- circumstances: FILE
+//! -->` is replaced by machine, date, commit and options.
 
 use crate::{Result, sheet::Sheet};
 use std::fmt::Write as _;
@@ -81,7 +81,7 @@ fn table(sheet: &Sheet, lines: &[(&str, &str)]) -> Result<String> {
     Ok(out)
 }
 
-/// `9,328 [8,986 to 9,673]`, or one number where all rounds agree, or a dash.
+/// Formats `9,328 [8,986 to 9,673]`, or one number if all rounds agree, or a dash.
 fn cell(sheet: &Sheet, row: &[String], column: &str) -> Result<String> {
     let median = &row[sheet.column(column)?];
     if median.is_empty() {

@@ -1,4 +1,4 @@
-//! A file of results: comment lines that tell the circumstances, a line of column names, rows.
+//! A file of results: comment lines with the circumstances, a line of column names, rows.
 
 use crate::Result;
 

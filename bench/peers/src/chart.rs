@@ -1,4 +1,4 @@
-//! Bars: a panel for each column, a bar for each peer, a whisker for the range of the rounds.
+//! Bar charts: a panel for each column, a bar for each peer, a whisker for the range of the rounds.
 
 use crate::{
     Result,
@@ -18,7 +18,7 @@ const TITLE_HEIGHT: u32 = 34;
 const OURS: RGBColor = RGBColor(31, 119, 180);
 const THEIRS: RGBColor = RGBColor(160, 160, 160);
 
-/// Draws one data set, two panels a line.
+/// Draws one data set, with two panels per row.
 pub fn draw(path: &Path, title: &str, columns: &[Column], rows: &[&Row]) -> Result<()> {
     let filled: Vec<usize> =
         (0..columns.len()).filter(|&i| rows.iter().any(|row| row.figures[i].is_some())).collect();

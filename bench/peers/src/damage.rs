@@ -1,5 +1,5 @@
-//! What readers are told of damaged files: a store of 16 chunks, one of them missing, bytes of
-//! another flipped. `bench/voldemort/run.sh damage` does the same to Voldemort's engine.
+//! Readers of damaged files: a store of 16 chunks, one of which is missing, with flipped bytes in
+//! another. `bench/voldemort/run.sh damage` does the same to Voldemort's engine.
 
 use crate::{
     Common, Result,
@@ -31,11 +31,10 @@ pub struct Options {
     /// Entries, with values of 100 bytes.
     #[arg(long, default_value_t = 40_000)]
     pub entries: u64,
-    /// Bytes that are flipped: a kind of damage for each number. The last one also with a chunk
-    /// deleted.
+    /// Numbers of flipped bytes, each a kind of damage; the last one also with a deleted chunk.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 100])]
     pub flips: Vec<u64>,
-    /// What `voldemort/run.sh damage` printed.
+    /// File with the output of `voldemort/run.sh damage`.
     #[arg(long)]
     pub voldemort: Option<PathBuf>,
     #[command(flatten)]
@@ -44,7 +43,7 @@ pub struct Options {
 
 const CHUNKS: u32 = 16;
 const VALUE_SIZE: usize = 100;
-/// The chunks that are damaged.
+/// Numbers of the damaged chunks.
 const DELETED: usize = 4;
 const FLIPPED: usize = 9;
 
@@ -62,7 +61,7 @@ const COLUMNS: &[Column] = &[
 #[derive(Clone, Copy, Debug)]
 struct Damage {
     deletes: bool,
-    /// Bytes that are flipped.
+    /// Number of flipped bytes.
     flips: u64,
 }
 
@@ -179,8 +178,8 @@ fn build(disk: &Arc<dyn Disk>, data: &Data, folder: &Path) -> Result<VersionInfo
     Ok(info)
 }
 
-/// Flips a bit in so many bytes, each in another place, of a table's data and index files as if
-/// they were one; returns the files.
+/// Flips a bit in `count` bytes, each in another place, of a table's data and index files as if
+/// they were one file. Returns the files.
 fn flip(folder: &Path, seed: u64, count: u64) -> Result<HashSet<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -216,7 +215,7 @@ fn flip(folder: &Path, seed: u64, count: u64) -> Result<HashSet<PathBuf>> {
     Ok(damaged)
 }
 
-/// What lookups of all keys gave.
+/// The results of lookups of all keys.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     right_values: u64,

@@ -1,30 +1,31 @@
 //! The keys and values of a measurement, each a function of its number.
 
-/// As long as the keys of the paper's workload after hashing.
+/// Size of a key in bytes, as in the paper's workload after hashing.
 pub const KEY_SIZE: usize = 16;
 
 pub type Key = [u8; KEY_SIZE];
 
-/// `count` entries, in an order that is random for everybody.
+/// `count` entries in random order, the same for all peers.
 #[derive(Debug)]
 pub struct Data {
     pub seed: u64,
     pub count: u64,
     pub value_size: usize,
-    /// Values are pieces of this.
+    /// Random bytes that values are cut from.
     noise: Vec<u8>,
 }
 
 impl Data {
     pub fn new(seed: u64, count: u64, value_size: usize) -> Data {
-        /// Small enough for the cache: making values should cost next to nothing.
+        /// Size of the random bytes: they fit in the cache, so that making values costs almost
+        /// nothing.
         const NOISE_BYTES: u64 = 1 << 18;
         let words = (0..NOISE_BYTES / 8).map(|i| mix(mix(seed ^ 0x6e6f_6973) ^ i));
         Data { seed, count, value_size, noise: words.flat_map(u64::to_le_bytes).collect() }
     }
 
-    /// The key with this number. The first eight bytes of no two keys are equal. Numbers from
-    /// `count` on give keys that are not there.
+    /// Returns the key with this number. The first eight bytes of different keys differ. Numbers
+    /// from `count` on give absent keys.
     #[inline]
     pub fn key(&self, i: u64) -> Key {
         let high = mix(i.wrapping_add(mix(self.seed)));
@@ -35,8 +36,8 @@ impl Data {
         key
     }
 
-    /// Puts the value of the key with this number into `value`: noise, which does not compress,
-    /// and the number, where it fits.
+    /// Writes the value of the key with this number to `value`: incompressible noise, and the
+    /// number, if it fits.
     #[inline]
     pub fn fill_value(&self, i: u64, value: &mut Vec<u8>) {
         let start = mix(i) as usize % (self.noise.len() - self.value_size);
@@ -47,14 +48,13 @@ impl Data {
         }
     }
 
-    /// Keys and values, in bytes.
+    /// Returns the size of keys and values, in bytes.
     pub fn payload(&self) -> u64 {
         self.count * (KEY_SIZE + self.value_size) as u64
     }
 }
 
-/// A bijection of 64-bit numbers under which neighbours look random: the finalizer of
-/// SplitMix64.
+/// Maps 64-bit numbers to pseudorandom ones, one to one: the finalizer of SplitMix64.
 #[inline]
 pub fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,4 +1,4 @@
-//! The C interface of RocksDB, as much of it as is used here.
+//! The part of RocksDB's C interface that is used here.
 
 use crate::Result;
 use std::{
@@ -12,9 +12,9 @@ pub fn c_path(path: &Path) -> Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
-/// Opaque, as all types of the library are here.
+/// An opaque pointer, as for all types of the library here.
 pub type Handle = *mut c_void;
-/// Where a call puts a message, if it fails.
+/// The place for the message of a failed call.
 pub type ErrorPlace = *mut *mut c_char;
 
 // From `rocksdb/c.h`.
@@ -167,7 +167,7 @@ unsafe extern "C" {
     ) -> Handle;
 }
 
-/// Makes a call that may put an error somewhere.
+/// Makes a call that may return an error message.
 pub fn call(work: impl FnOnce(ErrorPlace)) -> Result<()> {
     let mut error = ptr::null_mut();
     work(&raw mut error);
@@ -178,7 +178,7 @@ pub fn take_error(error: *mut c_char) -> Result<()> {
     if error.is_null() {
         return Ok(());
     }
-    // SAFETY: the library puts a string that ends in NUL there, which is ours to free.
+    // SAFETY: the library returns a string that ends in NUL, which the caller must free.
     unsafe {
         let text = CStr::from_ptr(error).to_string_lossy().into_owned();
         rocksdb_free(error.cast());

@@ -1,4 +1,4 @@
-//! Where and when a measurement was made.
+//! The place and time of a measurement.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
     thread::available_parallelism,
 };
 
-/// Names and values that go in front of every report.
+/// Returns the names and values at the start of every report.
 pub fn describe() -> Vec<(&'static str, String)> {
     let cores = available_parallelism().map_or(1, NonZero::get);
     vec![
@@ -21,14 +21,14 @@ pub fn describe() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The first line that a command prints, or "unknown".
+/// Returns the first line of a command's output, or "unknown".
 fn output(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).stderr(Stdio::null()).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     text.ok().filter(|text| !text.is_empty()).unwrap_or_else(|| "unknown".to_owned())
 }
 
-/// A field of a file of `name : value` lines, or "unknown".
+/// Returns a field of a file of `name : value` lines, or "unknown".
 fn field(file: &str, name: &str) -> String {
     let text = fs::read_to_string(file).unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with(name));

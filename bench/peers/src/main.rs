@@ -1,11 +1,11 @@
-//! Work done by Hashfold and by its peers, side by side: same keys, one process, rounds
-//! interleaved, every answer checked before a time is reported.
+//! Benchmarks of Hashfold and its peers, side by side: same keys, one process, interleaved rounds,
+//! and every answer checked before a time is reported.
 //!
-//! `peers index` compares the structures in memory, `peers dictionary` whole dictionaries on the
-//! device, `peers nightly` data sets that change under a reader, `peers damage` what readers are
-//! told of damaged files; `peers filter` compares filters in memory, `peers seen` sets of keys on the
-//! device that are larger than memory. Standard output is JSON Lines, standard error a table for people; CSV and SVG go to a
-//! folder. What the columns mean: `bench/README.md`.
+//! `peers index` compares structures in memory, `peers dictionary` dictionaries on the device,
+//! `peers nightly` data sets that change under a reader, and `peers damage` the reactions of
+//! readers to damaged files. `peers filter` compares filters in memory, and `peers seen` sets of
+//! keys on the device that are larger than memory. Standard output is JSON Lines, standard error a
+//! table for people; CSV and SVG are written to a folder. `bench/README.md` explains the columns.
 
 mod chart;
 mod damage;
@@ -26,7 +26,7 @@ mod tests;
 use clap::{Args, Parser, Subcommand};
 use std::{error::Error, path::PathBuf, process::ExitCode};
 
-/// Errors end the program: any will do.
+/// The result type: any error ends the program.
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 #[derive(Parser)]
@@ -38,36 +38,36 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Indexes in memory: bits and nanoseconds a key.
+    /// Indexes in memory: bits and nanoseconds per key.
     Index(index::Options),
     /// Whole dictionaries: build and cold gets.
     Dictionary(dictionary::Options),
-    /// Data that change every night while they are read, and go back once.
+    /// Data that change every night under a reader, and are rolled back once.
     Nightly(nightly::Options),
-    /// Lookups in a store with a chunk missing, and with bytes flipped.
+    /// Lookups in a store with a missing chunk, and with flipped bytes.
     Damage(damage::Options),
-    /// Filters in memory: bits and operations a second.
+    /// Filters in memory: bits per key and operations per second.
     Filter(filter::Options),
     /// Sets of keys on the device: insertions, stalls, lookups.
     Seen(seen::Options),
 }
 
-/// What all commands take.
+/// The options of all commands.
 #[derive(Args, Clone, Debug)]
 struct Common {
     /// Seed of keys, values and queries.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Each round runs every peer once.
+    /// Number of rounds, each of which runs every peer once.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Only peers whose name contains this; may be given several times.
+    /// Measure only peers whose name contains this; may be repeated.
     #[arg(long)]
     only: Vec<String>,
-    /// Where CSV and SVG go.
+    /// Folder for CSV and SVG.
     #[arg(long, default_value = "results")]
     out: PathBuf,
-    /// For temporary files: a new folder in this one, removed at the end.
+    /// Folder for temporary files; a new folder in it is removed at the end.
     #[arg(long, default_value = "target")]
     dir: PathBuf,
 }

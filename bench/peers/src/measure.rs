@@ -10,18 +10,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a piece of work cost.
+/// The cost of a piece of work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     pub wall: Duration,
-    /// CPU time of all threads of the process, user and system. The kernel's own threads, which write
-    /// dirty pages back, are not in it.
+    /// CPU time of all threads of the process, user and system. The kernel's own threads, which
+    /// write dirty pages back, are not included.
     pub cpu: Duration,
-    /// Fetched from the device.
+    /// Bytes read from the device.
     pub read_bytes: u64,
 }
 
-/// Does `work` and says what it cost.
+/// Runs `work` and measures its cost.
 pub fn measure<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Cost)> {
     let read_bytes = read_bytes()?;
     let cpu = cpu_time();
@@ -32,10 +32,10 @@ pub fn measure<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Cost)> {
     Ok((result, cost))
 }
 
-/// CPU time of the process.
+/// Returns the CPU time of the process.
 pub fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for a timespec.
+    // SAFETY: `time` can hold a timespec.
     let status = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
     assert_eq!(status, 0, "Linux has this clock");
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
@@ -45,20 +45,19 @@ fn read_bytes() -> Result<u64> {
     status_field("/proc/self/io", "read_bytes:")
 }
 
-/// What the process has caused to be written to devices so far, pages that are still dirty
-/// included.
+/// Returns the number of bytes that the process has written to devices, dirty pages included.
 pub fn written_bytes() -> Result<u64> {
     status_field("/proc/self/io", "write_bytes:")
 }
 
-/// Gives freed memory back to the system and forgets the peak so far.
+/// Returns freed memory to the system, and resets the peak RSS.
 pub fn reset_peak_memory() -> Result<()> {
-    // SAFETY: no argument and no state of ours is involved.
+    // SAFETY: the call has no arguments and touches no state of ours.
     unsafe { libc::malloc_trim(0) };
     Ok(fs::write("/proc/self/clear_refs", "5")?)
 }
 
-/// The largest resident set since the last reset, mapped files included, in bytes.
+/// Returns the peak RSS since the last reset, mapped files included, in bytes.
 pub fn peak_memory() -> Result<u64> {
     Ok(status_field("/proc/self/status", "VmHWM:")? * 1024)
 }
@@ -70,7 +69,7 @@ fn status_field(file: &str, name: &str) -> Result<u64> {
     Ok(number.ok_or_else(|| format!("{file} has no field {name}"))?.parse()?)
 }
 
-/// Takes the files of a folder out of the page cache.
+/// Removes the files of a folder from the page cache.
 pub fn drop_cache(folder: &Path) -> Result<()> {
     for path in files(folder)? {
         let file = File::open(&path)?;
@@ -85,8 +84,8 @@ pub fn drop_cache(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the file system of a folder has done all it was asked for: what one peer removed
-/// must not slow the next one down.
+/// Waits until the file system of a folder has finished all requests: the removals of one peer must
+/// not slow down the next.
 pub fn settle(folder: &Path) -> Result<()> {
     let folder = File::open(folder)?;
     // SAFETY: the descriptor is open.
@@ -96,15 +95,16 @@ pub fn settle(folder: &Path) -> Result<()> {
     }
 }
 
-/// The unit of `st_blocks`.
+/// Unit of `st_blocks`, in bytes.
 const SECTOR: u64 = 512;
 
-/// What the files of a folder take on the device, in bytes; holes are not counted.
+/// Returns the size of a folder's files on the device, in bytes; holes are not counted.
 pub fn disk_bytes(folder: &Path) -> Result<u64> {
     files(folder)?.iter().try_fold(0, |sum, file| Ok(sum + fs::metadata(file)?.blocks() * SECTOR))
 }
 
-/// What all files below a folder take on the device, in bytes; a file with several names counts once.
+/// Returns the size of all files below a folder on the device, in bytes; a file with several names
+/// counts once.
 pub fn disk_bytes_below(folder: &Path) -> Result<u64> {
     fn add(folder: &Path, inodes: &mut HashMap<u64, u64>) -> Result<()> {
         for entry in fs::read_dir(folder)? {
@@ -134,7 +134,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// A folder that is removed, with all that is in it, when this is dropped.
+/// A folder that is removed with its content on drop.
 #[derive(Debug)]
 pub struct TemporaryFolder {
     pub path: PathBuf,

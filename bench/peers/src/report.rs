@@ -1,19 +1,19 @@
-//! What was measured, as JSON Lines, as a table, as CSV and as bars.
+//! The measurements as JSON Lines, as a table, as CSV and as bar charts.
 
 use crate::{Result, chart, machine};
 use serde_json::{Map, Value, json};
 use std::{fmt::Write as _, fs, path::Path};
 
-/// A number that is measured once a round.
+/// A number that is measured once per round.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// With its unit at the end.
+    /// Name, with the unit at the end.
     pub name: &'static str,
-    /// Decimals of the printed number.
+    /// Number of decimals in print.
     pub decimals: usize,
 }
 
-/// The rounds of one number, in ascending order; never empty.
+/// The values of one number in all rounds, in ascending order; at least one.
 #[derive(Clone, Debug)]
 pub struct Samples(Vec<f64>);
 
@@ -41,14 +41,14 @@ impl Samples {
 pub struct Row {
     pub data: String,
     pub peer: String,
-    /// What a reader must know to judge the numbers.
+    /// Facts that a reader needs to judge the numbers.
     pub note: String,
-    /// One for each column; `None` where the peer has no such thing.
+    /// One entry per column; `None` if the peer has no such number.
     pub figures: Vec<Option<Samples>>,
 }
 
 impl Row {
-    /// A row of the numbers of all rounds, which have one number for each column.
+    /// Returns a row of the numbers of all rounds. Each round has one number per column.
     pub fn new(data: &str, peer: &str, note: &str, rounds: &[Vec<Option<f64>>]) -> Row {
         let columns = rounds.first().map_or(0, Vec::len);
         let figure = |i| Samples::new(rounds.iter().filter_map(|round| round[i]).collect());
@@ -73,7 +73,7 @@ impl Report {
         Report { circumstances, columns, rows: Vec::new() }
     }
 
-    /// JSON Lines to standard output, a table to standard error.
+    /// Prints JSON Lines to standard output, and a table to standard error.
     pub fn print(&self) {
         let circumstances = self.circumstances.iter();
         let facts: Map<String, Value> =
@@ -85,7 +85,7 @@ impl Report {
         eprint!("{}", self.table());
     }
 
-    /// `name.csv`, and `name-1.svg` and so on for each data set.
+    /// Writes `name.csv`, and `name-1.svg` and so on for each data set.
     pub fn save(&self, folder: &Path, name: &str) -> Result<()> {
         fs::create_dir_all(folder)?;
         fs::write(folder.join(format!("{name}.csv")), self.csv())?;
@@ -125,7 +125,7 @@ impl Report {
         Value::Object(fields)
     }
 
-    /// Median, and the range of all rounds in brackets.
+    /// Returns medians, with the range of all rounds in brackets.
     fn table(&self) -> String {
         let mut out = String::new();
         for data in self.data_sets() {

@@ -1,5 +1,5 @@
-//! All peers on a few thousand keys, so that the benchmark cannot rot. Wrong answers are errors of
-//! the commands themselves.
+//! Runs all peers on a few thousand keys, so that the benchmark keeps working. Wrong answers are
+//! errors of the commands themselves.
 
 use crate::{Cli, Command, damage, dictionary, filter, index, nightly, report::Report, seen};
 use clap::Parser;

@@ -1,4 +1,4 @@
-//! Figure 3: insertions by time, and how long they stall.
+//! Figure 3: insertions over time, and their stalls.
 
 use super::{BATCH, FOLDER, MEMORY_MIB, TINY_MEMORY_MIB, check_present, create, hash, settings};
 use crate::{
@@ -27,22 +27,22 @@ const COLUMNS: &[&str] = &[
 
 const CURVE_COLUMNS: &[&str] = &["series", "source", "keys", "seconds", "inserted"];
 
-/// A batch that takes as much longer than it should is a stall.
+/// A batch is a stall if it takes this many times its share of the time.
 const STALL_FACTOR: f64 = 10.0;
-/// Places of a curve that are drawn, about.
+/// Approximate number of points that are drawn of a curve.
 const PLACES: u64 = 400;
 
-/// One run.
+/// The insertions of one run.
 struct Insertions {
     keys: u64,
     is_inline: bool,
-    /// When so many keys were in, in seconds.
+    /// Times in seconds, and the number of inserted keys at each.
     curve: Vec<(f64, u64)>,
     wall: f64,
     cpu: f64,
-    /// With the place on the curve where it ends.
+    /// The longest stall in seconds, and the point of the curve at which it ends.
     longest: (f64, (f64, u64)),
-    /// All stalls together, in seconds.
+    /// Sum of all stalls, in seconds.
     stalled: f64,
     upper_runs: u64,
     bits_per_item: f64,
@@ -54,7 +54,7 @@ impl Insertions {
         format!("{how}, {} M keys", self.keys as f64 / 1e6)
     }
 
-    /// Nanoseconds for each key of the run, and the percentage of keys that are in.
+    /// Returns nanoseconds per key of the run, and the percentage of inserted keys.
     fn place(&self, (seconds, inserted): (f64, u64)) -> (f64, f64) {
         (seconds * 1e9 / self.keys as f64, inserted as f64 / self.keys as f64 * 100.0)
     }
@@ -146,7 +146,7 @@ fn insert(
     })
 }
 
-/// The places of a curve: evenly spread ones, and both ends of all long batches.
+/// Returns the points of a curve: evenly spread ones, and both ends of all long batches.
 fn curve(times: &[(f64, f64)], keys: u64, wall: f64) -> Vec<(f64, u64)> {
     let mut places = vec![(0.0, 0)];
     let mut inserted = 0;

@@ -1,4 +1,4 @@
-//! Section 3, lookups: reads of the device, and how much of what it can do.
+//! Section 3, lookups: device reads per lookup, and the use of the device's rate.
 
 use super::{BATCH, FOLDER, MEMORY_MIB, TINY_MEMORY_MIB, create, hash, settings};
 use crate::{
@@ -32,15 +32,15 @@ const COLUMNS: &[&str] = &[
     "error_percent",
 ];
 
-/// Keys that are asked for together.
+/// Number of keys in a batch of lookups.
 const LOOKUP_BATCH: u64 = 16_384;
 const READ: usize = 4096;
 
-/// Who answers.
+/// The state of the filter that is queried.
 enum Reader<'a> {
-    /// Only indexes in memory.
+    /// Only indexes are in memory.
     Cold(&'a Snapshot),
-    /// With as much of the newer runs in memory as there is room for.
+    /// The newest runs are in memory, as many as fit.
     Open(&'a CascadeFilter),
 }
 
@@ -54,7 +54,7 @@ impl Reader<'_> {
     }
 }
 
-/// What is asked for, and how often.
+/// The keys to look up, and their number.
 struct Questions<'a> {
     options: &'a Options,
     keys: u64,
@@ -62,7 +62,7 @@ struct Questions<'a> {
     folder: &'a Path,
 }
 
-/// One way to ask in one state, in all rounds.
+/// All rounds of one way to look up in one state.
 struct Asked {
     state: &'static str,
     batch: u64,
@@ -115,7 +115,7 @@ pub fn lookups(options: &Options, sizes: &CascadeKeys) -> Result<()> {
 }
 
 impl Questions<'_> {
-    /// Fills a filter and asks it in all states.
+    /// Fills a filter, and looks up keys in all states.
     fn ask_all(&self, memory_mib: usize) -> Result<Vec<Asked>> {
         let new = super::options_for(self.keys, self.options)?;
         let mut filter = create(self.folder, &new, settings(memory_mib, false))?;
@@ -127,7 +127,7 @@ impl Questions<'_> {
             filter.insert_batch(&hashes)?;
         }
         filter.flush()?;
-        // What is merged now would take part in the first questions only.
+        // Merges that are still running would disturb the first lookups.
         wait_until_idle();
         let mut all = Vec::new();
         let open = || Snapshot::open(&OsDisk, self.folder, Access::Direct);
@@ -162,7 +162,7 @@ impl Questions<'_> {
         reader: &Reader<'_>,
         batch: u64,
     ) -> Result<Asked> {
-        // One at a time is slow.
+        // Lookups of single keys are slow.
         let lookups = if batch == 1 { self.lookups.div_ceil(50) } else { self.lookups };
         let files = run_files(self.folder)?;
         let (mut reads, mut absent, mut device) = (Vec::new(), Vec::new(), Vec::new());
@@ -185,7 +185,8 @@ impl Questions<'_> {
         Ok(Asked { state, batch, upper_runs, reads, absent, device, present, error_rate })
     }
 
-    /// Lookups a second of random ones of `of` keys from `first` on, and how many are found.
+    /// Returns the number of lookups per second of random keys among the `of` keys from `first` on,
+    /// and the number of keys found.
     fn time(
         &self,
         reader: &Reader<'_>,
@@ -210,7 +211,7 @@ impl Questions<'_> {
     }
 }
 
-/// The files of all runs, with their sizes in blocks.
+/// Returns the files of all runs, with their sizes in blocks.
 fn run_files(folder: &Path) -> Result<Vec<(Arc<dyn BlockFile>, u64)>> {
     let mut files = Vec::new();
     for name in OsDisk.list(folder)? {
@@ -224,7 +225,7 @@ fn run_files(folder: &Path) -> Result<Vec<(Arc<dyn BlockFile>, u64)>> {
     Ok(files)
 }
 
-/// Random reads a second of these files, handed over as lookups are.
+/// Returns random reads per second of these files, with the batches of lookups.
 fn device_reads(
     files: &[(Arc<dyn BlockFile>, u64)],
     reads: u64,

@@ -1,5 +1,5 @@
 //! The figures and numbers of Bender et al., *Don't Thrash: How to Cache your Hash on Flash*
-//! (2011), from our quotient and cascade filters.
+//! (2011), measured with our quotient and cascade filters.
 
 mod insertions;
 mod lookups;
@@ -21,28 +21,28 @@ use hashfold::{
 };
 use std::{path::Path, sync::Arc};
 
-/// By default the results are here.
+/// Default folder of the results.
 const FOLDER: &str = "results/cascade";
 /// False-positive rate of the filters in the paper, section 3.
 const ERROR_RATE: f64 = 0.0004;
-/// Keys that are handed over together.
+/// Number of keys in a batch.
 const BATCH: u64 = 4096;
 /// Memory of a filter in MiB, as in the paper.
 const MEMORY_MIB: usize = 256;
-/// Memory of a filter in MiB when only the code is tried.
+/// Memory of a filter in MiB for quick runs.
 const TINY_MEMORY_MIB: usize = 16;
 
-/// The hash of a numbered key.
+/// Returns the hash of a numbered key.
 fn hash(i: u64, seed: u64) -> KeyHash {
     KeyHash::of(&i.to_le_bytes(), Seed(seed))
 }
 
-/// The paper's set of so many keys.
+/// Returns the options of the paper's set with this number of keys.
 fn options_for(keys: u64, options: &Options) -> Result<CascadeOptions> {
     Ok(CascadeOptions::new(Seed(options.seed), 1, keys, ERROR_RATE)?)
 }
 
-/// With work in the background, or all of it inside of the insertions that cause it.
+/// Returns settings with background jobs, or with all jobs inside the insertions that cause them.
 fn settings(memory_mib: usize, is_inline: bool) -> CascadeSettings {
     let defaults = CascadeSettings { memory_bytes: memory_mib << 20, ..Default::default() };
     if is_inline {
@@ -55,7 +55,7 @@ fn create(folder: &Path, new: &CascadeOptions, settings: CascadeSettings) -> Res
     Ok(CascadeFilter::create(Arc::new(OsDisk), folder, new, settings)?)
 }
 
-/// Looks up some of the keys from `first` to `end`, which must all be in.
+/// Looks up some of the keys from `first` to `end`, which must all be present.
 fn check_present(filter: &CascadeFilter, first: u64, end: u64, seed: u64) -> Result<()> {
     const LOOKUPS: u64 = 10_000;
     let asked = (0..LOOKUPS).map(|i| hash(first + pick(i, seed, end - first), seed));
@@ -69,7 +69,7 @@ fn count_found(filter: &CascadeFilter, hashes: &[KeyHash]) -> Result<u64> {
     Ok(found.iter().filter(|found| **found).count() as u64)
 }
 
-/// What all sheets about the device say.
+/// Adds the notes of all sheets about the device.
 fn note_means(sheet: &mut Sheet, memory_mib: usize, device: String) {
     sheet.note("memory", format!("{memory_mib} MiB"));
     sheet.note("device", device);

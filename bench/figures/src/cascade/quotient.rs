@@ -1,4 +1,4 @@
-//! Section 3: a quotient filter against a Bloom filter in memory.
+//! Section 3: a quotient filter compared with a Bloom filter in memory.
 
 use super::{FOLDER, paper_filter::PaperFilter};
 use crate::{
@@ -28,13 +28,13 @@ const COLUMNS: &[&str] = &[
     "error_percent",
 ];
 
-/// As in the paper's largest level.
+/// Remainder bits of the paper's largest level.
 const REMAINDER_BITS: u32 = 11;
-/// The paper's.
+/// Load of the paper's filter.
 const LOAD: f64 = 0.75;
 const BATCH: usize = 4096;
 
-/// What is measured, and whose it is.
+/// The measured filters, and their origin.
 const FILTERS: [(&str, &str); 4] = [
     ("here: the paper's layout, load 3/4", MEASURED),
     ("ours: quotient filter", OURS),
@@ -42,7 +42,7 @@ const FILTERS: [(&str, &str); 4] = [
     ("here: Bloom filter (fastbloom)", MEASURED),
 ];
 
-/// What is put in and asked for.
+/// The keys to insert and to look up.
 struct Keys {
     log_slots: u32,
     all: Vec<KeyHash>,
@@ -64,13 +64,14 @@ impl Keys {
         }
     }
 
-    /// Returns the false-positive rate of the paper's filter, which sizes all others.
+    /// Returns the false-positive rate of the paper's filter, which determines the size of all
+    /// others.
     fn error_rate(&self) -> f64 {
         self.all.len() as f64 / 2_f64.powi((self.log_slots + REMAINDER_BITS) as i32)
     }
 }
 
-/// One filter in one round: millions a second.
+/// One filter in one round, in millions of operations per second.
 #[derive(Clone, Copy)]
 struct Measured {
     inserts: f64,
@@ -166,7 +167,7 @@ fn paper_bars(sheet: &mut Sheet, panels: &mut [Panel; 4], stated: &paper::InRam)
     }
 }
 
-/// What a filter said, and how fast.
+/// Looks up keys and checks the number found. Returns the rate.
 fn look_up(keys: &Keys, expected: f64, ask: impl Fn(&[KeyHash]) -> u64) -> Result<(f64, f64, f64)> {
     let mut found = 0;
     let mut time = |hashes: &[KeyHash]| {
@@ -215,7 +216,7 @@ fn papers(keys: &Keys) -> Result<Measured> {
     measured(keys, (seconds, size), keys.error_rate(), one_by_one(contains))
 }
 
-/// One by one, and in batches.
+/// Measures our filter with single keys and in batches.
 fn ours(keys: &Keys) -> Result<[Measured; 2]> {
     let options = QuotientOptions::new(keys.all.len() as u64, keys.error_rate(), Seed(0));
     let mut filled = Ok(());

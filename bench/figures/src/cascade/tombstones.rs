@@ -1,4 +1,4 @@
-//! Section 3, the cascade filter with a tombstone bit: what it costs to be able to remove.
+//! Section 3, the cascade filter with a tombstone bit: the cost of removals.
 
 use super::{
     BATCH, FOLDER, MEMORY_MIB, TINY_MEMORY_MIB, check_present, count_found, create, hash, settings,
@@ -31,10 +31,10 @@ const COLUMNS: &[&str] = &[
     "bits_per_item",
 ];
 
-/// One change in so many is a removal, where there are any.
+/// In runs with removals, one change in N is a removal.
 const REMOVAL: u64 = 8;
 
-/// Ways to tell a filter of keys.
+/// Ways to change a filter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Plain,
@@ -125,7 +125,7 @@ fn paper_rows(sheet: &mut Sheet, panels: &mut [Panel; 2]) {
     }
 }
 
-/// Tells a new filter of so many changes, and checks what it knows then.
+/// Applies changes to a new filter, and checks its content.
 fn tell(
     options: &Options,
     way: Way,
@@ -161,7 +161,7 @@ fn tell(
     Ok(Told { per_cpu_s: million(cpu), per_s: million(told.wall), bits_per_item })
 }
 
-/// Checks that the first keys, in order, were removed again, and that all others are in.
+/// Checks that the first keys, in order, were removed again, and that all others are present.
 fn check(options: &Options, filter: &mut CascadeFilter, removed: u64, inserted: u64) -> Result<()> {
     filter.merge()?;
     if removed == 0 {
@@ -170,7 +170,7 @@ fn check(options: &Options, filter: &mut CascadeFilter, removed: u64, inserted: 
     let gone: Vec<KeyHash> = (0..removed.min(20_000)).map(|i| hash(i, options.seed)).collect();
     let still = count_found(filter, &gone)? as f64 / gone.len() as f64;
     ensure(still < 2.0 * super::ERROR_RATE + 1e-3, || format!("{still} of the removed are in"))?;
-    // Few of those that stay have the fingerprint of a key that was removed.
+    // Few of the remaining keys have the fingerprint of a removed key.
     let there: Vec<KeyHash> =
         (inserted - removed.min(20_000)..inserted).map(|i| hash(i, options.seed)).collect();
     let lost = 1.0 - count_found(filter, &there)? as f64 / there.len() as f64;

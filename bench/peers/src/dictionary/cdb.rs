@@ -1,4 +1,4 @@
-//! TinyCDB: entries in the order in which they came, and hash tables behind them.
+//! TinyCDB: entries in the order of insertion, followed by hash tables.
 
 use super::{Budget, Dictionary, Getter, Reader, Visit};
 use crate::{
@@ -18,9 +18,9 @@ use std::{
 pub(super) struct Cdb;
 
 const FILE: &str = "cdb";
-/// Offsets have 32 bits.
+/// Maximum size of a file: offsets have 32 bits.
 const SIZE_MAX: u64 = u32::MAX as u64;
-/// Two lengths in front of an entry, two slots of a hash table behind them all.
+/// Overhead per entry: two lengths before it, and two slots of a hash table at the end.
 const OVERHEAD: u64 = 8 + 16;
 
 // From `cdb.h` of TinyCDB 0.78.
@@ -64,7 +64,7 @@ unsafe extern "C" {
     fn cdb_make_finish(make: *mut CdbMake) -> c_int;
 }
 
-/// Most calls return less than 0 for an error in `errno`.
+/// Most calls return a negative number for an error in `errno`.
 fn check(status: c_int) -> Result<()> {
     if status < 0 { Err(io::Error::last_os_error().into()) } else { Ok(()) }
 }
@@ -142,7 +142,7 @@ impl Reader for Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: nobody uses the map any more: getters borrow this.
+        // SAFETY: the map is not in use any more: getters borrow this.
         unsafe { cdb_free(&raw mut self.cdb) };
     }
 }
@@ -154,8 +154,8 @@ struct MappedGetter<'a> {
 
 impl Getter for MappedGetter<'_> {
     fn get(&mut self, key: &Key, visit: &mut Visit<'_>) -> Result<()> {
-        // SAFETY: the file is mapped for as long as this lives; the library gives a pointer into
-        // the map, to as many bytes as asked for, or none.
+        // SAFETY: the file is mapped as long as this lives; the library returns null, or a pointer
+        // into the map to the requested number of bytes.
         let value = unsafe {
             let found = cdb_find(&raw mut self.cdb, key.as_ptr().cast(), KEY_SIZE as c_uint);
             check(found)?;

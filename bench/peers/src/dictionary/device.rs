@@ -1,4 +1,4 @@
-//! The bare device: what it would give if building were writing and getting were reading.
+//! The bare device: the rates of plain writes and reads in place of builds and gets.
 
 use super::{Budget, Dictionary, Getter, Reader, Visit};
 use crate::{

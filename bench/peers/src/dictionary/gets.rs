@@ -1,4 +1,4 @@
-//! Cold gets of random keys that are there.
+//! Cold gets of random present keys.
 
 use super::{Dictionary, Getter, Options, Reader};
 use crate::{
@@ -12,20 +12,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Gets before the clock starts, of keys spread evenly over all possible keys: they bring the
-/// inner pages of a tree into memory and hardly any of its leaves.
+/// Number of gets before the clock starts, of keys spread evenly over all possible keys. They bring
+/// the inner pages of a tree into memory, and few of its leaves.
 pub const WARM_UP: u64 = 10_000;
 
-/// One way of getting.
+/// The results of one way of getting.
 #[derive(Clone, Copy, Debug)]
 pub struct Gets {
     pub per_second: f64,
     pub per_cpu_second: f64,
-    /// From the device, for each get.
+    /// Bytes read from the device per get.
     pub read_bytes: f64,
 }
 
-/// All ways of getting from one dictionary.
+/// The results of all ways of getting from one dictionary.
 #[derive(Clone, Copy, Debug)]
 pub struct AllGets {
     pub index_bytes: Option<u64>,
@@ -96,13 +96,13 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Returns how many gets were made in the time.
+    /// Returns the number of gets in the available time.
     fn get_all(&self, reader: &dyn Reader) -> Result<u64> {
         let deadline = Instant::now() + Duration::from_secs_f64(self.options.seconds);
         in_threads(self.way.threads as u64, |thread| {
             let mut getter = reader.getter()?;
             let numbers = (thread..self.options.gets).step_by(self.way.threads);
-            // Other keys in each way and each thread.
+            // Each way and each thread uses other keys.
             let salt = mix(self.data.seed ^ (self.way.threads * 2 + self.way.batch) as u64);
             let mut chosen = numbers.map(|i| mix(i ^ salt) % self.data.count);
             let mut count = 0;
@@ -143,7 +143,7 @@ impl Round<'_> {
     }
 }
 
-/// Runs `work` in each of `count` threads and adds up what they return.
+/// Runs `work` in each of `count` threads, and adds up the results.
 fn in_threads(count: u64, work: impl Fn(u64) -> Result<u64> + Sync) -> Result<u64> {
     thread::scope(|scope| {
         let work = &work;

@@ -1,4 +1,4 @@
-//! LMDB: a B+ tree in a memory map, appended to in the order of the keys.
+//! LMDB: a B+ tree in a memory map, filled in key order.
 
 use super::{Budget, Dictionary, Getter, Reader, Visit, sort};
 use crate::{
@@ -10,13 +10,13 @@ use std::path::Path;
 
 pub(super) struct Lmdb;
 
-/// Entries are no larger than this times their payload, in pages that hold three of 1 KiB.
+/// Maximum ratio of an entry's size to its payload; a page holds three entries of 1 KiB.
 const GROWTH_MAX: u64 = 2;
-/// What an empty tree needs, and more.
+/// Minimum size of the map, more than an empty tree needs.
 const MAP_SIZE_MIN: u64 = 1 << 28;
-/// A page of the tree, and of the map.
+/// Size of a page of the tree and of the map, in bytes.
 const PAGE_SIZE: u64 = 4096;
-/// A transaction that is too long keeps too many pages in its list.
+/// Number of entries per transaction: a longer transaction keeps too many pages in its list.
 const ENTRIES_PER_TRANSACTION: u64 = 1 << 18;
 
 fn open_env(folder: &Path, flags: EnvFlags, map_size: Option<u64>) -> Result<Env<WithoutTls>> {
@@ -25,8 +25,8 @@ fn open_env(folder: &Path, flags: EnvFlags, map_size: Option<u64>) -> Result<Env
     if let Some(size) = map_size {
         options.map_size(size.next_multiple_of(PAGE_SIZE) as usize);
     }
-    // SAFETY: no one else opens or changes the files of this folder; `NO_SYNC` could lose them in
-    // a crash of the system, after which nobody looks at them.
+    // SAFETY: no other process opens or changes the files of this folder. `NO_SYNC` could lose them
+    // in a crash of the system, after which they are not used.
     Ok(unsafe { options.flags(flags).open(folder)? })
 }
 
@@ -40,7 +40,7 @@ fn fill(env: &Env<WithoutTls>, buckets: sort::SortedBuckets) -> Result<()> {
         database.put_with_flags(transaction, PutFlags::APPEND, key, value)?;
         count += 1;
         if count % ENTRIES_PER_TRANSACTION == 0 {
-            // LMDB has one writer at a time: this one ends before the next begins.
+            // LMDB allows one writer at a time, so this transaction ends before the next begins.
             open.take().expect("one is always open").commit()?;
             open = Some(env.write_txn()?);
         }
@@ -81,7 +81,7 @@ impl Dictionary for Lmdb {
 }
 
 struct Tree {
-    /// `None` only while it is being dropped.
+    /// `None` only during the drop.
     env: Option<Env<WithoutTls>>,
     database: Database<Bytes, Bytes>,
 }
@@ -104,7 +104,7 @@ impl Reader for Tree {
 }
 
 impl Drop for Tree {
-    /// An environment can be opened again only once it is closed.
+    /// An environment can be opened again only after it is closed.
     fn drop(&mut self) {
         if let Some(env) = self.env.take() {
             env.prepare_for_closing().wait();

@@ -1,4 +1,4 @@
-//! Whole dictionaries on the device: build from unsorted entries, then cold gets.
+//! Dictionaries on the device: builds from unsorted entries, then cold gets.
 
 #[cfg(feature = "cdb")]
 mod cdb;
@@ -23,7 +23,7 @@ use std::{fs, path::Path, thread::available_parallelism, time::Duration};
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
-    /// Data sets: entries x bytes of a value.
+    /// Data sets: entries x bytes per value.
     #[arg(long, value_delimiter = ',', default_values_t = [Size { count: 10_000_000, value: 84 }, Size { count: 2_000_000, value: 1008 }])]
     pub sizes: Vec<Size>,
     /// Memory for sorting, in mebibytes.
@@ -35,13 +35,13 @@ pub struct Options {
     /// Threads that get, for gets with many in flight.
     #[arg(long, default_value_t = 32)]
     pub get_threads: usize,
-    /// Keys in a batch, likewise.
+    /// Keys in a batch, for gets with many in flight.
     #[arg(long, default_value_t = 4096)]
     pub batch: usize,
-    /// Gets that are timed, at most, for each way of getting.
+    /// Maximum number of timed gets, for each way of getting.
     #[arg(long, default_value_t = 50_000)]
     pub gets: u64,
-    /// Seconds for each way of getting, at most.
+    /// Maximum time for each way of getting, in seconds.
     #[arg(long, default_value_t = 5.0)]
     pub seconds: f64,
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub struct Options {
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     pub count: u64,
-    /// In bytes.
+    /// Size of a value, in bytes.
     pub value: usize,
 }
 
@@ -87,30 +87,30 @@ const COLUMNS: &[Column] = &[
     Column { name: "read_kib_per_get", decimals: 2 },
 ];
 
-/// What a build may use.
+/// The resources of a build.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     memory_bytes: usize,
     threads: usize,
 }
 
-/// A dictionary to be measured.
+/// A dictionary to measure.
 trait Dictionary: Sync {
     fn name(&self) -> String;
 
     fn note(&self) -> String;
 
-    /// Why it cannot hold such data, if it cannot.
+    /// Returns the reason why the dictionary cannot hold such data, if there is one.
     fn refuses(&self, _: &Data) -> Option<String> {
         None
     }
 
-    /// Whether gets give the values of keys. The bare device gives any bytes.
+    /// Whether gets return the values of keys. The bare device returns arbitrary bytes.
     fn has_values(&self) -> bool {
         true
     }
 
-    /// Builds it in an empty folder, and returns when it is on the device.
+    /// Builds the dictionary in an empty folder. It is durable when this returns.
     fn build(&self, data: &Data, budget: Budget, folder: &Path) -> Result<()>;
 
     fn open(&self, folder: &Path) -> Result<Box<dyn Reader>>;
@@ -118,23 +118,23 @@ trait Dictionary: Sync {
 
 /// An open dictionary.
 trait Reader: Sync {
-    /// What is kept in memory to find a key, in bytes.
+    /// Returns the memory of the index, in bytes.
     fn index_bytes(&self) -> Result<Option<u64>>;
 
-    /// Whether a batch is more than its gets one by one.
+    /// Whether the dictionary has batches that are more than single gets.
     fn has_batches(&self) -> bool {
         false
     }
 
-    /// For one thread.
+    /// Returns a getter for one thread.
     fn getter(&self) -> Result<Box<dyn Getter + '_>>;
 }
 
-/// Takes the number of a key in its batch, and its value, if there is one.
+/// A callback that takes the number of a key in its batch, and its value, if the key is present.
 type Visit<'a> = dyn FnMut(usize, Option<&[u8]>) -> Result<()> + 'a;
 
 trait Getter {
-    /// Shows the value of `key` to `visit`, as number 0.
+    /// Passes the value of `key` to `visit`, with the number 0.
     fn get(&mut self, key: &Key, visit: &mut Visit<'_>) -> Result<()>;
 
     /// Looks up many keys, in any order.
@@ -209,7 +209,7 @@ fn facts(options: &Options) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// One round of one peer, in the order of [`COLUMNS`].
+/// Measures one round of one peer, in the order of [`COLUMNS`].
 fn round(
     peer: &dyn Dictionary,
     data: &Data,

@@ -1,7 +1,7 @@
 //! RocksDB, through its C interface: sorted table files, written on all threads and ingested.
 //!
-//! The tree is as good as it can be for gets: one level, no overlap, index and filter in memory,
-//! direct reads. Blocks are not cached: a second get of a block is rare in random gets.
+//! The tree has the best shape for gets: one level, no overlap, index and filter in memory, direct
+//! reads. Blocks are not cached, because random gets rarely read a block twice.
 
 use super::{
     Budget, Dictionary, Getter, Reader, Visit,
@@ -26,7 +26,7 @@ pub(super) fn dictionaries() -> Vec<Box<dyn Dictionary>> {
 #[derive(Clone, Copy, Debug)]
 enum Rocks {
     NoFilter,
-    /// A Ribbon filter as good as 10 bits of Bloom filter: about 7 bits a key.
+    /// A Ribbon filter as precise as a Bloom filter with 10 bits per key: about 7 bits per key.
     Ribbon,
 }
 
@@ -78,8 +78,8 @@ fn write_file(
     path: &Path,
 ) -> Result<()> {
     let path = c_path(path)?;
-    // SAFETY: the options outlive the writer, which is used by this thread alone, and the library
-    // copies keys and values.
+    // SAFETY: the options outlive the writer, which only this thread uses, and the library copies
+    // keys and values.
     unsafe {
         let environment = rocksdb_envoptions_create();
         let writer = rocksdb_sstfilewriter_create(environment, options.options);
@@ -114,7 +114,7 @@ fn ingest(options: &Options, folder: &Path, files: &[PathBuf]) -> Result<()> {
     let paths = files.iter().map(|file| c_path(file)).collect::<Result<Vec<CString>>>()?;
     let pointers: Vec<*const c_char> = paths.iter().map(|path| path.as_ptr()).collect();
     let folder = c_path(folder)?;
-    // SAFETY: all strings outlive the calls that take them, and nobody else has the database.
+    // SAFETY: all strings outlive the calls that take them, and no other thread has the database.
     unsafe {
         let mut database = ptr::null_mut();
         call(|error| database = rocksdb_open(options.options, folder.as_ptr(), error))?;
@@ -129,7 +129,7 @@ fn ingest(options: &Options, folder: &Path, files: &[PathBuf]) -> Result<()> {
         result?;
     }
     for file in files {
-        // It has been moved, or linked.
+        // The file has been moved or linked.
         if file.exists() {
             fs::remove_file(file)?;
         }
@@ -137,18 +137,18 @@ fn ingest(options: &Options, folder: &Path, files: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// For files and for the database.
+/// Options of files and of the database.
 struct Options {
     options: Handle,
     table: Handle,
 }
 
-// SAFETY: options are not changed any more when they are shared.
+// SAFETY: the options are not changed after they are shared.
 unsafe impl Sync for Options {}
 
 impl Options {
     fn new(kind: Rocks) -> Options {
-        /// Entries of the index for each restart point: more make it smaller.
+        /// Number of index entries per restart point: a larger number makes the index smaller.
         const INDEX_RESTART_INTERVAL: c_int = 16;
         const BLOOM_BITS: f64 = 10.0;
         // SAFETY: the handles are fresh; the table's options own the filter policy.
@@ -180,7 +180,7 @@ impl Options {
 
 impl Drop for Options {
     fn drop(&mut self) {
-        // SAFETY: nobody uses them any more.
+        // SAFETY: the handles are not in use any more.
         unsafe {
             rocksdb_options_destroy(self.options);
             rocksdb_block_based_options_destroy(self.table);
@@ -195,7 +195,7 @@ struct Database {
     _options: Options,
 }
 
-// SAFETY: the library's gets may come from many threads at once.
+// SAFETY: several threads may call the library's gets.
 unsafe impl Sync for Database {}
 
 impl Database {
@@ -219,18 +219,18 @@ impl Database {
                 )
             };
         })?;
-        // SAFETY: it takes nothing.
+        // SAFETY: the call has no arguments.
         let read = unsafe { rocksdb_readoptions_create() };
         Ok(Database { database, family, read, _options: options })
     }
 
-    /// Shows the value in `slice`, which may be null, and frees it.
+    /// Passes the value in `slice`, which may be null, to `visit`, and frees it.
     fn show(&self, i: usize, slice: Handle, visit: &mut Visit<'_>) -> Result<()> {
         if slice.is_null() {
             return visit(i, None);
         }
         let mut len = 0;
-        // SAFETY: the slice came from a get and is not freed before it has been visited.
+        // SAFETY: the slice came from a get, and is freed after the visit.
         unsafe {
             let value = rocksdb_pinnableslice_value(slice, &raw mut len);
             let result = visit(i, Some(slice::from_raw_parts(value.cast::<u8>(), len)));
@@ -242,7 +242,7 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // SAFETY: nobody uses them any more: getters borrow this.
+        // SAFETY: the handles are not in use any more: getters borrow this.
         unsafe {
             rocksdb_readoptions_destroy(self.read);
             rocksdb_column_family_handle_destroy(self.family);
@@ -255,7 +255,7 @@ impl Reader for Database {
     fn index_bytes(&self) -> Result<Option<u64>> {
         let name = c"rocksdb.estimate-table-readers-mem".as_ptr();
         let mut bytes = 0;
-        // SAFETY: the database is open, and `bytes` is a place for the number.
+        // SAFETY: the database is open, and `bytes` can hold the number.
         let status = unsafe { rocksdb_property_int(self.database, name, &raw mut bytes) };
         if status == 0 { Ok(Some(bytes)) } else { Err("RocksDB hides its memory".into()) }
     }

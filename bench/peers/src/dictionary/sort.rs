@@ -1,8 +1,9 @@
-//! The external sort for peers that want their keys in order: by distribution, as Hashfold sorts
-//! by hash, so that nobody is slowed down by a bad sort.
+//! The external sort for peers that need their keys in order: by distribution, as Hashfold sorts by
+//! hash, so that no peer is slowed down by a bad sort.
 //!
-//! Pairs go to one of [`BUCKETS`] buckets by their first bits; what does not fit into memory is
-//! spilled through the page cache, in the background. Random keys fill the buckets evenly.
+//! Pairs are distributed to [`BUCKETS`] buckets by their first bits. Pairs that do not fit into
+//! memory are spilled through the page cache, in the background. Random keys fill the buckets
+//! evenly.
 
 use super::Budget;
 use crate::{
@@ -19,18 +20,18 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Buckets of the data sizes that are measured fit into the cache of the last level, more or less.
+/// Number of buckets: for the measured data sizes, a bucket fits roughly into the last-level cache.
 pub const BUCKETS: usize = 64;
 const CHUNK_SIZE: usize = 1 << 18;
-/// Chunks on their way to the spill file.
+/// Maximum number of chunks being written to the spill file.
 const WRITES_MAX: usize = 8;
 
-/// Takes pairs of a fixed size in any order.
+/// A sorter of pairs of a fixed size, in any order.
 pub struct PairSorter {
     pair_size: usize,
     open: Vec<Chunk>,
     kept: Vec<Vec<Chunk>>,
-    /// Chunks that may still be kept in memory.
+    /// Number of chunks that may still be kept in memory.
     keep_left: usize,
     spilled: Vec<Vec<Extent>>,
     spill: Spill,
@@ -100,7 +101,7 @@ impl PairSorter {
     }
 }
 
-/// The buckets, each to be loaded once, from any thread.
+/// The buckets. Each is loaded once, in any thread.
 pub struct SortedBuckets {
     pair_size: usize,
     kept: Mutex<Vec<Vec<Chunk>>>,
@@ -129,13 +130,13 @@ impl SortedBuckets {
                 order.push((u64::from_be_bytes(*head), place));
             }
         }
-        // The first eight bytes of no two keys are equal.
+        // The first eight bytes of different keys differ.
         order.sort_unstable();
         Ok(SortedPairs { pair_size: self.pair_size, chunks, order })
     }
 
-    /// Hands all pairs to `take` in the order of their keys; the next bucket is loaded and sorted
-    /// in the background.
+    /// Passes all pairs to `take` in key order; the next bucket is loaded and sorted in the
+    /// background.
     pub fn for_each(self, mut take: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
         let pool = Threads::new(1);
         let buckets = Arc::new(self);
@@ -179,7 +180,7 @@ struct Spill {
 }
 
 impl Spill {
-    /// The file has no name: it is gone when it is closed.
+    /// Creates an unnamed file, which is removed when it is closed.
     fn create(folder: &Path) -> Result<Spill> {
         let path = folder.join("spill");
         let file = OsDisk.create(&path, Access::Cached)?;
@@ -187,7 +188,7 @@ impl Spill {
         Ok(Spill { file, end: 0, pool: Threads::new(1), writes: VecDeque::new() })
     }
 
-    /// A buffer to fill: that of the oldest write, if there are enough.
+    /// Returns a buffer to fill: that of the oldest write, if enough writes are in flight.
     fn buffer(&mut self) -> Result<Buffer> {
         if self.writes.len() < WRITES_MAX {
             return Ok(Buffer::zeroed(CHUNK_SIZE));
@@ -215,7 +216,7 @@ impl Spill {
     }
 }
 
-/// All entries of `data`, sorted by key.
+/// Returns all entries of `data`, sorted by key.
 pub fn sort(data: &Data, budget: Budget, folder: &Path) -> Result<SortedBuckets> {
     let mut sorter = PairSorter::new(data, budget, folder)?;
     let mut value = Vec::new();

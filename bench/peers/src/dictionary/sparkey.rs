@@ -1,4 +1,4 @@
-//! Sparkey: a log of the entries as they came, and a hash table in a second file.
+//! Sparkey: a log of the entries in the order of insertion, and a hash table in a second file.
 
 use super::{Budget, Dictionary, Getter, Reader, Visit};
 use crate::{
@@ -78,7 +78,7 @@ impl Dictionary for Sparkey {
     fn open(&self, folder: &Path) -> Result<Box<dyn Reader>> {
         let [log, index] = paths(folder)?;
         let mut reader = ptr::null_mut();
-        // SAFETY: the paths are strings that end in NUL, and `reader` a place for the handle.
+        // SAFETY: the paths are strings that end in NUL, and `reader` can hold the handle.
         check(unsafe { sys::hash_open(&raw mut reader, index.as_ptr(), log.as_ptr()) })?;
         let table = Table(reader);
         for name in [LOG, INDEX] {
@@ -88,7 +88,8 @@ impl Dictionary for Sparkey {
     }
 }
 
-/// Stops reading ahead in the maps of a file: the library, which made them, does not show them.
+/// Disables read-ahead in the maps of a file: the library, which made the maps, does not expose
+/// them.
 fn advise_random(path: &Path) -> Result<()> {
     let mut found = false;
     for line in fs::read_to_string("/proc/self/maps")?.lines() {
@@ -110,7 +111,7 @@ fn advise_random(path: &Path) -> Result<()> {
 
 struct Table(*mut sys::hashreader);
 
-// SAFETY: a reader is not changed by gets; what they change is in the iterator of each getter.
+// SAFETY: gets do not change a reader; they change only the iterator of each getter.
 unsafe impl Sync for Table {}
 
 impl Reader for Table {
@@ -120,7 +121,7 @@ impl Reader for Table {
 
     fn getter(&self) -> Result<Box<dyn Getter + '_>> {
         let mut iterator = ptr::null_mut();
-        // SAFETY: the reader is open, and `iterator` a place for the handle.
+        // SAFETY: the reader is open, and `iterator` can hold the handle.
         let log = unsafe {
             let log = sys::hash_getreader(self.0);
             check(sys::logiter_create(&raw mut iterator, log))?;

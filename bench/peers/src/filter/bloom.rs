@@ -1,4 +1,4 @@
-//! fastbloom: the Bloom filter crate with the best error rate for its size, and fast.
+//! fastbloom: a fast Bloom filter crate, with the lowest false-positive rate for its size.
 
 use super::{Keys, Measured, Peer, ask_all, rate};
 use crate::Result;

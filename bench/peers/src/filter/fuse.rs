@@ -1,4 +1,4 @@
-//! xorf: binary fuse filters, which are built once from all keys.
+//! xorf: binary fuse filters, which are built from all keys at once.
 
 use super::{Keys, Measured, Peer, ask_all, rate};
 use crate::Result;

@@ -1,4 +1,4 @@
-//! Hashfold's quotient filter: ranks and selects, remainders in a plane of bytes and planes of bits.
+//! Hashfold's quotient filter: rank and select, remainders in byte planes and bit planes.
 
 use super::{Keys, Measured, Peer, ask_all, batches, check, check_removed, quarter, rate};
 use crate::Result;
@@ -111,7 +111,8 @@ fn insert_batches(keys: &Keys, hashes: &[KeyHash]) -> Result<(QuotientFilter, f6
     Ok((filled?, insert))
 }
 
-/// How many are found, and keys a second: the best of a few passes.
+/// Looks up keys in batches. Returns the number found, and keys per second: the best of a few
+/// passes.
 fn ask_batches(filter: &QuotientFilter, hashes: &[KeyHash]) -> (u64, f64) {
     let mut flags = vec![false; super::BATCH];
     let mut best = (0, 0.0_f64);
@@ -130,7 +131,7 @@ fn ask_batches(filter: &QuotientFilter, hashes: &[KeyHash]) -> (u64, f64) {
     best
 }
 
-/// Items a second of reading all, and of building another filter from that.
+/// Returns the items per second of reading all, and of building another filter from them.
 fn stream(filter: &QuotientFilter) -> Result<(f64, f64)> {
     let (seen, iterate) = rate(filter.distinct() as usize, || -> Result<u64> {
         let (mut scan, mut batch, mut seen) = (filter.scan(), FingerprintBatch::new(), 0);
@@ -154,7 +155,7 @@ fn stream(filter: &QuotientFilter) -> Result<(f64, f64)> {
     Ok((iterate, build))
 }
 
-/// Items of both halves a second.
+/// Returns the items per second of merging two halves.
 fn merge(keys: &Keys) -> Result<f64> {
     let (left, right) = keys.all.split_at(keys.all.len() / 2);
     let (left, right) = (insert_batches(keys, left)?.0, insert_batches(keys, right)?.0);

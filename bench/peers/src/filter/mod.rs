@@ -18,23 +18,24 @@ use std::{hint::black_box, ops::Range};
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
-    /// Slots of the quotient filters: powers of two, of which these are the logarithms.
+    /// Base-2 logarithms of the numbers of slots of the quotient filters.
     #[arg(long, value_delimiter = ',', default_values_t = [22, 24, 26])]
     pub log_slots: Vec<u32>,
-    /// Lookups of each kind that are timed, at most.
+    /// Maximum number of timed lookups of each kind.
     #[arg(long, default_value_t = 1 << 22)]
     pub lookups: usize,
     #[command(flatten)]
     pub common: Common,
 }
 
-/// The bits of a remainder: an error rate of about 0.17 %.
+/// Bits of a remainder: a false-positive rate of about 0.17 %.
 const REMAINDER_BITS: u32 = 9;
-/// Which part of the slots the keys fill.
+/// Fraction of the slots that the keys fill.
 const LOAD: f64 = 0.88;
-/// Share of the slots that keys fill in the paper's filter, whose clusters get long beyond.
+/// Fraction of the slots that the keys fill in the paper's filter, whose clusters get long beyond
+/// it.
 const PAPER_LOAD: f64 = 0.75;
-/// Keys that are handed over together.
+/// Number of keys in a batch.
 const BATCH: usize = 4096;
 
 const COLUMNS: &[Column] = &[
@@ -49,11 +50,11 @@ const COLUMNS: &[Column] = &[
     Column { name: "merge_m_per_s", decimals: 0 },
 ];
 
-/// What is put in and asked for.
+/// The keys to insert and to look up.
 struct Keys {
     log_slots: u32,
     all: Vec<KeyHash>,
-    /// Some that are in, in random order, and some that are not.
+    /// Some present keys in random order; the next field has absent keys.
     present: Vec<KeyHash>,
     absent: Vec<KeyHash>,
 }
@@ -72,13 +73,14 @@ impl Keys {
         }
     }
 
-    /// The error rate of fingerprints that are as many as slots and remainders together.
+    /// Returns the false-positive rate of fingerprints with the bits of slots and remainders
+    /// together.
     fn error_rate(&self) -> f64 {
         self.all.len() as f64 / 2_f64.powi((self.log_slots + REMAINDER_BITS) as i32)
     }
 }
 
-/// What one peer does in one round; rates in keys or items a second.
+/// The results of one peer in one round; rates in keys or items per second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Measured {
     bits_per_item: f64,
@@ -88,12 +90,12 @@ struct Measured {
     absent: f64,
     delete: Option<f64>,
     iterate: Option<f64>,
-    /// In order, or at once where there is no other way.
+    /// Rate of building from keys in order, or from all keys at once.
     build: Option<f64>,
     merge: Option<f64>,
 }
 
-/// A filter to be measured.
+/// A filter to measure.
 trait Peer {
     fn name(&self) -> String;
 
@@ -148,7 +150,7 @@ pub fn run(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// In the order of [`COLUMNS`].
+/// Returns the figures in the order of [`COLUMNS`].
 fn figures(measured: &Measured) -> Vec<Option<f64>> {
     let millions = |rate: Option<f64>| rate.map(|rate| rate / 1e6);
     let rates = [
@@ -165,15 +167,15 @@ fn figures(measured: &Measured) -> Vec<Option<f64>> {
     all
 }
 
-/// Does `work` on so many items; returns what it returns, and items a second of CPU time.
+/// Runs `work` on `items` items. Returns its result, and items per second of CPU time.
 fn rate<T>(items: usize, work: impl FnOnce() -> T) -> (T, f64) {
     let start = cpu_time();
     let result = black_box(work());
     (result, items as f64 / (cpu_time() - start).as_secs_f64())
 }
 
-/// Asks for each key, one after the other; returns how many are found, and keys a second: the best
-/// of a few passes.
+/// Looks up keys one after the other. Returns the number found, and keys per second: the best of a
+/// few passes.
 fn ask(hashes: &[KeyHash], contains: impl Fn(KeyHash) -> bool) -> (u64, f64) {
     const PASSES: usize = 3;
     let mut best = (0, 0.0_f64);
@@ -186,14 +188,14 @@ fn ask(hashes: &[KeyHash], contains: impl Fn(KeyHash) -> bool) -> (u64, f64) {
     best
 }
 
-/// What lookups of both kinds gave.
+/// The results of lookups of present and absent keys.
 struct Lookups {
     present: f64,
     absent: f64,
     error_rate: f64,
 }
 
-/// Asks for all keys, and checks the answers.
+/// Looks up all keys, and checks the answers.
 fn ask_all(
     keys: &Keys,
     expected_error: f64,
@@ -211,17 +213,18 @@ fn ask_all(
     Ok(Lookups { present, absent, error_rate })
 }
 
-/// A measurement's answers must be right.
+/// Fails unless the answers of a measurement are right.
 fn check(right: bool, wrong: impl FnOnce() -> &'static str) -> Result<()> {
     if right { Ok(()) } else { Err(wrong().into()) }
 }
 
-/// The first quarter of the keys, which is removed.
+/// Returns the first quarter of the keys, which is removed.
 fn quarter(keys: &Keys) -> &[KeyHash] {
     &keys.all[..keys.all.len() / 4]
 }
 
-/// Most of a quarter of the keys must have been in: of two with one fingerprint only the first.
+/// Most of a quarter of the keys must have been present: of two keys with one fingerprint, only the
+/// first.
 fn check_removed(removed: u64, keys: &Keys) -> Result<()> {
     let expected = quarter(keys).len() as f64;
     check(
@@ -230,7 +233,7 @@ fn check_removed(removed: u64, keys: &Keys) -> Result<()> {
     )
 }
 
-/// The keys in batches.
+/// Returns the keys in batches.
 fn batches(count: usize) -> impl Iterator<Item = Range<usize>> {
     (0..count).step_by(BATCH).map(move |start| start..(start + BATCH).min(count))
 }

@@ -1,14 +1,14 @@
-//! The quotient filter as the paper lays it out (Bender et al., *Don't Thrash*, 2011, section 2),
-//! written to be fast: three bits and a remainder in one 16-bit word for each slot, so that none
-//! of the paper's time for packing bits is spent.
+//! The quotient filter with the paper's layout (Bender et al., *Don't Thrash*, 2011, section 2),
+//! optimized for speed: three bits and a remainder share a 16-bit word per slot, so that it does
+//! not spend the paper's time on packing bits.
 //!
-//! The tests compare it with the obviously right one of the library's own tests. `figures`
-//! includes this file, too.
+//! The tests compare it with the naive twin of the library's own tests. `figures` includes this
+//! file, too.
 
-// Each program that includes this file uses a part of it.
+// Each program that includes this file uses only a part of it.
 #![allow(dead_code)]
 
-/// Some fingerprint has this slot's index as its quotient.
+/// A fingerprint has this slot's index as its quotient.
 const OCCUPIED: u16 = 1;
 /// The remainder is not the first of its run.
 const CONTINUATION: u16 = 2;
@@ -16,8 +16,8 @@ const CONTINUATION: u16 = 2;
 const SHIFTED: u16 = 4;
 const FLAGS: u32 = 3;
 
-/// Clusters do not go round the end but into slots after it: so many bits of load 3/4 never fill
-/// them.
+/// Number of slots after the last quotient, into which clusters extend instead of wrapping around.
+/// At load 3/4, clusters never fill them.
 const SLOTS_AFTER: usize = 4096;
 
 /// A set of fingerprints of `quotient_bits + remainder_bits` bits.
@@ -29,7 +29,7 @@ pub struct PaperFilter {
     len: u64,
 }
 
-/// Nothing is in the slot.
+/// Whether a slot is empty.
 fn is_empty(slot: u16) -> bool {
     slot & (OCCUPIED | CONTINUATION | SHIFTED) == 0
 }
@@ -43,24 +43,24 @@ fn is_cluster_start(slot: u16) -> bool {
 }
 
 impl PaperFilter {
-    /// An empty filter of `2^quotient_bits` slots.
+    /// Returns an empty filter of `2^quotient_bits` slots.
     pub fn new(quotient_bits: u32, remainder_bits: u32) -> PaperFilter {
         assert!(remainder_bits + FLAGS <= u16::BITS);
         let slots = vec![0; (1 << quotient_bits) + SLOTS_AFTER];
         PaperFilter { quotient_bits, remainder_bits, slots, len: 0 }
     }
 
-    /// Different fingerprints in it.
+    /// Returns the number of different fingerprints.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// The bits of all slots, packed as the paper packs them.
+    /// Returns the bits of all slots, packed as in the paper.
     pub fn packed_bits(&self) -> u64 {
         u64::from(self.remainder_bits + FLAGS) << self.quotient_bits
     }
 
-    /// The fingerprint of a hash.
+    /// Returns the fingerprint of a hash.
     #[inline]
     pub fn fingerprint(&self, hash: u64) -> u64 {
         hash >> (64 - self.quotient_bits - self.remainder_bits)
@@ -72,7 +72,7 @@ impl PaperFilter {
         ((fingerprint >> self.remainder_bits) as usize, remainder)
     }
 
-    /// Where the run of a quotient whose slot is occupied starts, or is to start.
+    /// Returns the slot at which the run of an occupied quotient starts, or would start.
     #[inline]
     fn run_start(&self, quotient: usize) -> usize {
         let mut owner = quotient;
@@ -93,7 +93,8 @@ impl PaperFilter {
         slot
     }
 
-    /// The first place in the run from `slot` on whose remainder is not less, or the one after it.
+    /// Returns the first slot of the run, from `slot` on, whose remainder is not less, or the slot
+    /// after the run.
     #[inline]
     fn seek(&self, mut slot: usize, remainder: u16) -> usize {
         while self.slots[slot] >> FLAGS < remainder {
@@ -105,7 +106,7 @@ impl PaperFilter {
         slot
     }
 
-    /// Where the remainder is in the run that starts at `start`.
+    /// Returns the slot of a remainder in the run that starts at `start`.
     #[inline]
     fn find(&self, start: usize, remainder: u16) -> Option<usize> {
         let slot = self.seek(start, remainder);
@@ -113,7 +114,7 @@ impl PaperFilter {
         (in_run && self.slots[slot] >> FLAGS == remainder).then_some(slot)
     }
 
-    /// Whether the fingerprint is in.
+    /// Whether the fingerprint is present.
     #[inline]
     pub fn contains(&self, fingerprint: u64) -> bool {
         let (quotient, remainder) = self.split(fingerprint);
@@ -121,7 +122,7 @@ impl PaperFilter {
             && self.find(self.run_start(quotient), remainder).is_some()
     }
 
-    /// Whether the fingerprint is new.
+    /// Inserts a fingerprint. Returns whether it is new.
     pub fn insert(&mut self, fingerprint: u64) -> bool {
         let (quotient, remainder) = self.split(fingerprint);
         let own = self.slots[quotient];
@@ -152,8 +153,8 @@ impl PaperFilter {
         true
     }
 
-    /// Puts an entry in a place; those that are there move on, and what their places are own
-    /// slots of stays.
+    /// Inserts an entry into a slot. The following entries move up; the occupied bits of slots
+    /// stay.
     fn shift_in(&mut self, mut place: usize, mut entry: u16) {
         loop {
             let mut before = self.slots[place];
@@ -172,7 +173,7 @@ impl PaperFilter {
         }
     }
 
-    /// Takes a fingerprint out; whether it was in.
+    /// Removes a fingerprint. Returns whether it was present.
     pub fn remove(&mut self, fingerprint: u64) -> bool {
         let (quotient, remainder) = self.split(fingerprint);
         if self.slots[quotient] & OCCUPIED == 0 {
@@ -195,7 +196,7 @@ impl PaperFilter {
         true
     }
 
-    /// Closes the gap that the entry of a quotient leaves in a place.
+    /// Closes the gap that a removed entry leaves.
     fn shift_out(&mut self, mut place: usize, mut quotient: usize) {
         loop {
             let next = self.slots[place + 1];
@@ -219,7 +220,7 @@ impl PaperFilter {
         }
     }
 
-    /// All fingerprints, in ascending order.
+    /// Returns all fingerprints in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         let mut quotient = 0;
         self.slots.iter().enumerate().filter_map(move |(i, &slot)| {
@@ -238,7 +239,7 @@ impl PaperFilter {
         })
     }
 
-    /// A filter of these fingerprints, which must ascend, of the shape of this one.
+    /// Returns a filter of this size with these fingerprints, which must ascend.
     pub fn build(&self, fingerprints: impl Iterator<Item = u64>) -> PaperFilter {
         let mut built = PaperFilter::new(self.quotient_bits, self.remainder_bits);
         let (mut free, mut last) = (0, None);
@@ -260,7 +261,7 @@ impl PaperFilter {
         built
     }
 
-    /// The union of both: two sorted arrays are merged, as the paper says.
+    /// Returns the union of both filters, merged like two sorted arrays, as in the paper.
     pub fn merge(&self, other: &PaperFilter) -> PaperFilter {
         let (mut left, mut right) = (self.iter().peekable(), other.iter().peekable());
         self.build(std::iter::from_fn(|| match (left.peek(), right.peek()) {

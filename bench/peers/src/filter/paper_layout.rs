@@ -23,7 +23,7 @@ impl Peer for Paper {
     }
 
     fn round(&self, keys: &Keys) -> Result<Measured> {
-        // Others have more keys in as many slots.
+        // The other filters have more keys in the same number of slots.
         let count = ((1_u64 << keys.log_slots) as f64 * PAPER_LOAD) as usize;
         let salt = keys.all.len() - count;
         let mut fewer = Keys {
@@ -93,12 +93,13 @@ mod tests {
     use super::{PaperFilter, reference::PaperQuotient};
     use crate::data::mix;
 
-    /// A small filter, nearly always three quarters full, of which a part comes and goes.
+    /// A small filter, nearly always three quarters full, of which a part is removed and inserted
+    /// again.
     #[test]
     fn the_fast_filter_agrees_with_the_obviously_right_one() {
         for seed in 0..20 {
             let mut fast = PaperFilter::new(8, 4);
-            // More slots: the other one's clusters go round the end.
+            // The twin has more slots, because its clusters wrap around.
             let mut right = PaperQuotient::new(9, 4);
             for i in 0..3000 {
                 let fingerprint = mix(mix(seed) ^ i) >> 52;

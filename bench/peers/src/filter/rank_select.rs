@@ -58,7 +58,7 @@ impl Peer for Qfilter {
     }
 }
 
-/// The high bits of the hash.
+/// Returns the high bits of the hash.
 #[inline]
 fn fingerprint(keys: &Keys, hash: KeyHash) -> u64 {
     hash.high() >> (64 - keys.log_slots - REMAINDER_BITS)
@@ -77,7 +77,7 @@ fn fill(keys: &Keys, hashes: &[KeyHash]) -> Result<Filter> {
     Ok(filter)
 }
 
-/// Items of both halves a second.
+/// Returns the items per second of merging two halves.
 fn merge(keys: &Keys) -> Result<f64> {
     let (left, right) = keys.all.split_at(keys.all.len() / 2);
     let (mut left, right) = (fill(keys, left)?, fill(keys, right)?);

@@ -1,5 +1,5 @@
-//! BRZ of the C library cmph (Botelho, Pagh and Ziviani): an external-memory algorithm, and the
-//! classic that papers compare with.
+//! BRZ of the C library cmph (Botelho, Pagh and Ziviani): an external-memory algorithm, the usual
+//! baseline of papers.
 
 use super::{Keys, Measured, Peer, build, check_minimal_perfect, time_gets};
 use crate::{
@@ -19,17 +19,18 @@ pub(super) fn peers() -> Vec<Box<dyn Peer>> {
     vec![Box::new(Brz::Fast), Box::new(Brz::Small)]
 }
 
-/// BRZ splits the keys into buckets and builds a function of another kind for each.
+/// Variants of BRZ, which splits the keys into buckets and builds a function of another kind for
+/// each.
 #[derive(Clone, Copy, Debug)]
 enum Brz {
-    /// With BMZ8, the library's default.
+    /// BMZ8, the library's default.
     Fast,
-    /// With FCH.
+    /// FCH.
     Small,
 }
 
 impl Brz {
-    /// The size of the inner functions, by which the library also chooses their kind.
+    /// Returns the size of the inner functions, which also selects their kind in the library.
     fn graph_size(self) -> f64 {
         match self {
             Brz::Fast => 1.0,
@@ -66,12 +67,12 @@ impl Peer for Brz {
     }
 }
 
-/// Opaque, as all types of the library are here.
+/// An opaque pointer, as for all types of the library here.
 type Handle = *mut c_void;
 
 /// `CMPH_BRZ` in `cmph_types.h`.
 const BRZ: c_int = 3;
-/// In mebibytes.
+/// Memory in mebibytes.
 const MEMORY: u32 = 1024;
 
 // From `cmph.h`.
@@ -113,12 +114,12 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: the stream is open and nobody uses it any more.
+        // SAFETY: the stream is open and not in use any more.
         unsafe { libc::fclose(self.0.as_ptr()) };
     }
 }
 
-/// Builds the function of `keys` into a file. BRZ writes most of it while it builds.
+/// Builds the function of `keys` into a file. BRZ writes most of the file during the build.
 fn build_file(keys: &[Key], graph_size: f64, spill: &Path, path: &Path) -> Result<()> {
     let spill = CString::new(format!("{}/", spill.display()))?;
     let file = Stream::open(path, "wb")?;
@@ -153,7 +154,7 @@ struct Function(Handle);
 impl Function {
     fn load(path: &Path) -> Result<Function> {
         let file = Stream::open(path, "rb")?;
-        // SAFETY: the stream is open, and the library wrote what it reads.
+        // SAFETY: the stream is open, and the library wrote its content.
         let function = unsafe { cmph_load(file.0.as_ptr()) };
         if function.is_null() { Err("cmph cannot load".into()) } else { Ok(Function(function)) }
     }
@@ -172,7 +173,7 @@ impl Function {
 
 impl Drop for Function {
     fn drop(&mut self) {
-        // SAFETY: the function is loaded and nobody uses it any more.
+        // SAFETY: the function is loaded and not in use any more.
         unsafe { cmph_destroy(self.0) };
     }
 }

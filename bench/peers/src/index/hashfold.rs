@@ -40,8 +40,8 @@ impl Shape {
         })
     }
 
-    /// Checks that the answer leads to the hash with this rank. Returns whether a second block
-    /// must be read.
+    /// Checks that the answer leads to the hash with this rank. Returns whether a second block must
+    /// be read.
     fn check(self, ranks: &Range<u64>, rank: u64) -> Result<bool> {
         let right = match self {
             Shape::Dense { .. } => *ranks == (rank..rank + 1),
@@ -89,7 +89,7 @@ impl Peer for Shape {
             second_reads += u64::from(self.check(&ranks, *rank)?);
         }
         let batched_get_ns = time(&queries.hashes, |hashes| {
-            /// As a reader with this many requests in flight would ask.
+            /// Number of hashes in a batch, as for a reader with this many requests in flight.
             const BATCH: usize = 128;
             for hashes in hashes.chunks(BATCH) {
                 many.clear();

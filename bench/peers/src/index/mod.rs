@@ -1,7 +1,7 @@
 //! Indexes in memory: from a hash to its number among all hashes, or to its block.
 //!
-//! Hashfold numbers the hashes in their order, so that two sorted runs merge without a lookup;
-//! minimal perfect hash functions number them in an order of their own.
+//! Hashfold numbers the hashes in their order, so that two sorted runs merge without a lookup.
+//! Minimal perfect hash functions number them in an arbitrary order.
 
 #[cfg(feature = "cmph")]
 mod cmph;
@@ -20,10 +20,10 @@ use std::hint::black_box;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
-    /// How many keys.
+    /// Number of keys.
     #[arg(long, default_value_t = 16_000_000)]
     pub keys: u64,
-    /// How many gets are timed.
+    /// Number of timed gets.
     #[arg(long, default_value_t = 1_000_000)]
     pub gets: u64,
     #[command(flatten)]
@@ -38,7 +38,7 @@ const COLUMNS: &[Column] = &[
     Column { name: "second_reads_percent", decimals: 2 },
 ];
 
-/// The keys in all the forms in which indexes take them.
+/// The keys in all forms that indexes take.
 struct Keys {
     keys: Vec<Key>,
     /// The high halves of the hashes, in the order of the keys: no two are equal.
@@ -47,7 +47,7 @@ struct Keys {
     queries: Queries,
 }
 
-/// Keys that are there, in random order, in all their forms.
+/// Present keys in random order, in all forms.
 struct Queries {
     keys: Vec<Key>,
     highs: Vec<u64>,
@@ -86,7 +86,7 @@ impl Keys {
     }
 }
 
-/// What one peer does in one round.
+/// The results of one peer in one round.
 #[derive(Clone, Copy, Debug, Default)]
 struct Measured {
     bits_per_key: f64,
@@ -96,7 +96,7 @@ struct Measured {
     second_reads_percent: Option<f64>,
 }
 
-/// An index to be measured.
+/// An index to measure.
 trait Peer {
     fn name(&self) -> String;
 
@@ -142,7 +142,7 @@ pub fn run(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// In the order of [`COLUMNS`].
+/// Returns the figures in the order of [`COLUMNS`].
 fn figures(measured: &Measured) -> Vec<Option<f64>> {
     vec![
         Some(measured.bits_per_key),
@@ -153,13 +153,13 @@ fn figures(measured: &Measured) -> Vec<Option<f64>> {
     ]
 }
 
-/// Builds an index of `count` keys. Returns it with nanoseconds a key.
+/// Builds an index of `count` keys. Returns it with the nanoseconds per key.
 fn build<T>(count: u64, build: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
     let (index, cost) = measure(build)?;
     Ok((index, cost.cpu.as_nanos() as f64 / count as f64))
 }
 
-/// Nanoseconds an item of `work` over all of `items`: the best of a few passes.
+/// Returns the nanoseconds per item of `work` over all of `items`: the best of a few passes.
 fn time<Q>(items: &[Q], mut work: impl FnMut(&[Q])) -> f64 {
     const PASSES: usize = 3;
     let mut best = f64::INFINITY;
@@ -171,7 +171,7 @@ fn time<Q>(items: &[Q], mut work: impl FnMut(&[Q])) -> f64 {
     best / items.len() as f64
 }
 
-/// Nanoseconds a get, made one after the other.
+/// Returns the nanoseconds per get, for gets one after the other.
 fn time_gets<Q, A>(queries: &[Q], get: impl Fn(&Q) -> A) -> f64 {
     time(queries, |queries| {
         for query in queries {
@@ -180,7 +180,7 @@ fn time_gets<Q, A>(queries: &[Q], get: impl Fn(&Q) -> A) -> f64 {
     })
 }
 
-/// Refuses a function that is not a bijection of the keys and the numbers below their count.
+/// Refuses a function that does not map the keys one to one to the numbers below their count.
 fn check_minimal_perfect<Q>(keys: &[Q], get: impl Fn(&Q) -> usize) -> Result<()> {
     let mut seen = vec![false; keys.len()];
     for key in keys {

@@ -1,5 +1,5 @@
-//! PHast+ (Beling and Sanders, 2025), a minimal perfect hash function between PtrHash and the
-//! smallest.
+//! PHast+ (Beling and Sanders, 2025), a minimal perfect hash function whose size is between PtrHash
+//! and the smallest.
 
 use super::{Keys, Measured, Peer, build, check_minimal_perfect, time_gets};
 use crate::{Result, measure::TemporaryFolder};

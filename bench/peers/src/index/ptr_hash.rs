@@ -1,4 +1,4 @@
-//! PtrHash (Groot Koerkamp, 2025), a minimal perfect hash function made for fast gets.
+//! PtrHash (Groot Koerkamp, 2025), a minimal perfect hash function with fast gets.
 
 use super::{Keys, Measured, Peer, build, check_minimal_perfect, time, time_gets};
 use crate::{Result, measure::TemporaryFolder};
@@ -15,15 +15,15 @@ enum Variant {
     Compact,
 }
 
-/// The variants have different types.
+/// Measures a variant; the variants have different types.
 macro_rules! measure_variant {
     ($type:ty, $params:expr, $keys:expr) => {{
-        /// Cache misses waited for together: what the crate's documentation recommends.
+        /// Number of overlapping cache misses, as the crate's documentation recommends.
         const AHEAD: usize = 32;
         let (keys, queries) = (&$keys.highs, &$keys.queries.highs);
         let (index, build_ns) = build($keys.count(), || Ok(<$type>::new(keys, $params)))?;
         check_minimal_perfect(keys, |key| index.index(key))?;
-        // A stream can be folded, not stepped through.
+        // A stream can be folded, but has no iterator.
         let mut streamed = Vec::with_capacity(queries.len());
         index.index_stream::<AHEAD, _>(queries).for_each(|number| streamed.push(number));
         if !queries.iter().map(|key| index.index(key)).eq(streamed) {

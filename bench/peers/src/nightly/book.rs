@@ -1,21 +1,22 @@
-//! What changes in a night, and what every entry is before and after it.
+//! The changes of a night, and the expected state of every entry before and after it.
 
 use crate::{
     Result,
     data::{Data, mix},
 };
 
-/// What became of an entry last: the number of the night that gave it its value, 0 for the first
-/// state of all, or [`DELETED`].
+/// The last change of an entry: the number of the night that gave it its value, 0 for the initial
+/// state, or [`DELETED`].
 pub type State = u8;
 
 pub const DELETED: State = u8::MAX;
-/// Numbers of nights fit a [`State`].
+/// Maximum number of nights: it must fit in a [`State`].
 pub const NIGHTS_MAX: usize = DELETED as usize - 1;
 
-/// Share of deletions in the changes of a night.
+/// Fraction of deletions in the changes of a night.
 const DELETIONS: f64 = 0.1;
-/// Values of a night are those of keys with larger numbers: this bit and those above it.
+/// Values of a night are those of keys with larger numbers: this bit and the higher bits are the
+/// night.
 const NIGHT_SHIFT: u32 = 40;
 pub const COUNT_MAX: u64 = 1 << NIGHT_SHIFT;
 
@@ -26,14 +27,14 @@ pub struct Change {
     pub state: State,
 }
 
-/// Takes a key and its value, or no value if the key is deleted.
+/// A callback that takes a key and its value, or no value if the key is deleted.
 pub type Visit<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<()> + 'a;
 
 /// The changes of one night.
 #[derive(Clone, Debug)]
 pub struct Night {
     pub number: State,
-    /// In an order that is random for everybody.
+    /// The changes, in random order, the same for all peers.
     pub changes: Vec<Change>,
 }
 
@@ -49,7 +50,7 @@ impl Night {
         Night { number, changes: (0..data.count).filter_map(change).collect() }
     }
 
-    /// The states after this night.
+    /// Returns the states after this night.
     pub fn after(&self, before: &[State]) -> Vec<State> {
         let mut after = before.to_vec();
         for change in &self.changes {
@@ -58,13 +59,12 @@ impl Night {
         after
     }
 
-    /// Keys, and values of those that are not deleted, in bytes.
+    /// Returns the size of the keys, and of the values of those not deleted, in bytes.
     pub fn bytes(&self, data: &Data) -> u64 {
         self.changes.iter().map(|change| entry_bytes(data, change.state)).sum()
     }
 
-    /// Shows all changes to `visit`, in the order of their keys if `order` says so; deletions have
-    /// no value.
+    /// Passes all changes to `visit`, in key order if `order` requires it. Deletions have no value.
     pub fn for_each(&self, data: &Data, order: Order, visit: &mut Visit<'_>) -> Result<()> {
         let mut changes: Vec<_> = self.changes.iter().map(|c| (data.key(c.i), *c)).collect();
         if order == Order::Keys {
@@ -84,13 +84,13 @@ pub enum Order {
     Keys,
 }
 
-/// Puts the value of an entry in a state that has one into `value`.
+/// Writes the value of an entry in a state with a value to `value`.
 #[inline]
 pub fn fill_value(data: &Data, i: u64, state: State, value: &mut Vec<u8>) {
     data.fill_value(i | u64::from(state) << NIGHT_SHIFT, value);
 }
 
-/// Whether this is what an entry in that state has.
+/// Whether this is the value of an entry in that state.
 #[inline]
 pub fn is_value(
     data: &Data,
@@ -113,7 +113,8 @@ pub fn entry_bytes(data: &Data, state: State) -> u64 {
     crate::data::KEY_SIZE as u64 + if state == DELETED { 0 } else { data.value_size as u64 }
 }
 
-/// A number that is the same for programs with the same data: `bench/voldemort/src/Data.java`.
+/// Returns a checksum that is equal for programs with the same data:
+/// `bench/voldemort/src/Data.java`.
 pub fn check(data: &Data) -> String {
     const ENTRIES_MAX: u64 = 1000;
     let sample = Data::new(data.seed, data.count.min(ENTRIES_MAX), data.value_size);
@@ -130,7 +131,7 @@ pub fn check(data: &Data) -> String {
     format!("{sum:016x}")
 }
 
-/// A hash as a number from 0 to 1.
+/// Maps a hash to a number from 0 to 1.
 fn part(hash: u64) -> f64 {
     (hash >> 11) as f64 / (1_u64 << 53) as f64
 }

@@ -84,7 +84,7 @@ fn now_s() -> u64 {
 }
 
 struct Open {
-    /// And the version that it made last.
+    /// The writer, and the number of its last version.
     writer: Mutex<(StoreWriter, u64)>,
     follower: Follower,
     mode: UpdateMode,
@@ -119,7 +119,7 @@ impl Store for Open {
 
     fn settle(&self) -> Result<()> {
         let rules = Retention { keep: 1, age_s_min: 0, now_s: now_s(), free_bytes_min: 0 };
-        // The follower lets go of what it had before.
+        // The refresh releases the previous version of the follower.
         self.follower.refresh()?;
         self.writer().0.collect(&rules, &Watch::default())?;
         Ok(())

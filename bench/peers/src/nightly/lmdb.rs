@@ -1,4 +1,4 @@
-//! LMDB: every night a new file, beside the one that is read; a symbolic link to its folder is
+//! LMDB: each night writes a new file beside the current one; a symbolic link to its folder is
 //! replaced by a rename.
 
 use super::{
@@ -20,15 +20,15 @@ use std::{
 
 pub(super) struct Lmdb;
 
-/// Entries are no larger than this times their payload, in pages that hold three of 1 KiB.
+/// Maximum ratio of an entry's size to its payload; a page holds three entries of 1 KiB.
 const GROWTH_MAX: u64 = 2;
-/// What an empty tree needs, and more.
+/// Minimum size of the map, more than an empty tree needs.
 const MAP_SIZE_MIN: u64 = 1 << 28;
-/// A page of the tree, and of the map.
+/// Size of a page of the tree and of the map, in bytes.
 const PAGE_SIZE: u64 = 4096;
-/// A transaction that is too long keeps too many pages in its list.
+/// Number of entries per transaction: a longer transaction keeps too many pages in its list.
 const ENTRIES_PER_TRANSACTION: u64 = 1 << 18;
-/// The link to the folder with what is read.
+/// The link to the current folder.
 const CURRENT: &str = "current";
 
 type Tree = Database<Bytes, Bytes>;
@@ -67,15 +67,15 @@ fn open_env(folder: &Path, flags: EnvFlags, map_size: Option<u64>) -> Result<Env
     if let Some(size) = map_size {
         options.map_size(size.next_multiple_of(PAGE_SIZE) as usize);
     }
-    // SAFETY: no one else opens or changes the files of this folder; `NO_SYNC` could lose them in
-    // a crash of the system before they are synced, when nothing names them yet.
+    // SAFETY: no other process opens or changes the files of this folder. `NO_SYNC` could lose them
+    // in a crash of the system before they are synced, when no link points to them yet.
     Ok(unsafe { options.flags(flags).open(folder)? })
 }
 
-/// Takes a key and its value.
+/// A callback that takes a key and its value.
 type Put<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 
-/// Writes a new file of what `feed` puts, in the order of keys.
+/// Writes a new file of the pairs from `feed`, in key order.
 fn write_tree(
     folder: &Path,
     data: &Data,
@@ -93,7 +93,7 @@ fn write_tree(
         tree.put_with_flags(transaction, PutFlags::APPEND, key, value)?;
         count += 1;
         if count % ENTRIES_PER_TRANSACTION == 0 {
-            // LMDB has one writer at a time: this one ends before the next begins.
+            // LMDB allows one writer at a time, so this transaction ends before the next begins.
             open.take().expect("one is always open").commit()?;
             open = Some(env.write_txn()?);
         }
@@ -105,7 +105,7 @@ fn write_tree(
     Ok(File::open(folder)?.sync_all()?)
 }
 
-/// Puts what is in the tree and not in the changes, and all changes that have a value.
+/// Puts the entries of the tree that are not in the changes, and all changes with a value.
 fn merge(opened: &Opened, changes: &[(Key, Option<Vec<u8>>)], put: &mut Put<'_>) -> Result<()> {
     let transaction = opened.env().read_txn()?;
     let mut changes: Peekable<_> = changes.iter().peekable();
@@ -127,7 +127,7 @@ fn merge(opened: &Opened, changes: &[(Key, Option<Vec<u8>>)], put: &mut Put<'_>)
     Ok(())
 }
 
-/// Renames a link to the folder with this number into its place.
+/// Replaces the link by a link to the folder with this number.
 fn show(folder: &Path, number: u64) -> Result<()> {
     let new = folder.join("current.new");
     symlink(number.to_string(), &new)?;
@@ -141,7 +141,7 @@ struct Open {
     numbers: Mutex<Numbers>,
 }
 
-/// The folders that are there.
+/// The numbers of the existing folders.
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     now: u64,
@@ -210,7 +210,7 @@ impl Store for Open {
 
 /// A file and its map.
 struct Opened {
-    /// `None` only while it is being dropped.
+    /// `None` only during the drop.
     env: Option<Env<WithoutTls>>,
     tree: Tree,
 }
@@ -230,7 +230,7 @@ impl Opened {
 }
 
 impl Drop for Opened {
-    /// An environment can be opened again only once it is closed.
+    /// An environment can be opened again only after it is closed.
     fn drop(&mut self) {
         if let Some(env) = self.env.take() {
             env.prepare_for_closing().wait();
@@ -240,7 +240,7 @@ impl Drop for Opened {
 
 struct OpenReader<'a> {
     current: &'a Current<Opened>,
-    /// The transaction is ended before its file is let go of.
+    /// The transaction, which must end before its file is released.
     held: Option<(RoTxn<'static, WithoutTls>, Arc<Opened>)>,
 }
 

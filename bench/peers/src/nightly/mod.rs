@@ -1,4 +1,4 @@
-//! Data that change every night, while somebody reads them.
+//! Data that change every night, under a reader.
 //!
 //! ```text
 //! quiet   prepare             switch   settle
@@ -7,8 +7,8 @@
 //!         │◄─ seconds_until_settled ─────────────►│
 //! ```
 //!
-//! One thread looks keys up all the time and compares every answer with the states before and
-//! after. After the last night of a kind the data go back to the night before.
+//! One thread looks up keys all the time, and compares every answer with the states before and
+//! after. After the last night of each kind, the data are rolled back to the night before.
 
 mod book;
 mod hashfold;
@@ -45,13 +45,13 @@ use std::{
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
-    /// Data sets: entries x bytes of a value.
+    /// Data sets: entries x bytes per value.
     #[arg(long, value_delimiter = ',', default_values_t = [Size { count: 5_000_000, value: 100 }])]
     pub sizes: Vec<Size>,
-    /// Per cent of the entries that a night changes; a tenth of these it deletes.
+    /// Percentage of the entries that a night changes; a tenth of these are deletions.
     #[arg(long, value_delimiter = ',', default_values_t = [1.0, 10.0])]
     pub changes: Vec<f64>,
-    /// Nights for each of them, one after the other.
+    /// Number of nights for each percentage, one after the other.
     #[arg(long, default_value_t = 5)]
     pub nights: usize,
     /// Chunks of Hashfold's store.
@@ -63,13 +63,13 @@ pub struct Options {
     /// Threads that update.
     #[arg(long, default_value_t = available_parallelism().map_or(1, |cores| cores.get()))]
     pub threads: usize,
-    /// How Hashfold and RocksDB read.
+    /// Access mode of Hashfold and RocksDB.
     #[arg(long, value_enum, default_value_t = Reads::Cached)]
     pub reads: Reads,
     /// Milliseconds of reading before each night, for comparison.
     #[arg(long, default_value_t = 1000)]
     pub quiet_ms: u64,
-    /// What `voldemort/run.sh nightly` printed.
+    /// File with the output of `voldemort/run.sh nightly`.
     #[arg(long)]
     pub voldemort: Option<PathBuf>,
     #[command(flatten)]
@@ -78,9 +78,9 @@ pub struct Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Reads {
-    /// Through the page cache.
+    /// Reads through the page cache.
     Cached,
-    /// Past it.
+    /// Reads with `O_DIRECT`.
     Direct,
 }
 
@@ -109,7 +109,7 @@ const COLUMNS: &[Column] = &[
     Column { name: "disk_per_payload", decimals: 3 },
 ];
 
-/// What was measured in a night: the numbers of [`COLUMNS`].
+/// The figures of a night, in the order of [`COLUMNS`].
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     live_s: f64,
@@ -121,9 +121,9 @@ struct Figures {
     seen_switch: Seen,
     seen_update: Seen,
     disk_per_payload: f64,
-    /// After the last night.
+    /// The rollback after the last night.
     roll_back: Option<(Duration, Seen)>,
-    /// After the last night, of all nights.
+    /// Bytes written in all nights; set after the last night.
     written_all: Option<f64>,
 }
 
@@ -147,32 +147,31 @@ impl Figures {
     }
 }
 
-/// A way to keep data that change.
+/// A way to store changing data.
 trait Peer {
     fn name(&self) -> String;
 
     fn note(&self) -> String;
 
-    /// Puts the first state into an empty folder, to be read.
+    /// Writes the initial state into an empty folder, for readers.
     fn create(&self, data: &Data, options: &Options, folder: &Path) -> Result<Box<dyn Store>>;
 }
 
-/// Changed by one thread, read by another.
+/// A store that one thread changes and another reads.
 trait Store: Sync {
-    /// For the calling thread. Sees each new state from its switch on.
+    /// Returns a reader for the calling thread. It sees each new state from its switch on.
     fn reader(&self) -> Result<Box<dyn Reader + '_>>;
 
-    /// Does all that can be done before anybody sees the new state.
+    /// Does all work that is possible before a reader sees the new state.
     fn prepare(&self, data: &Data, night: &Night) -> Result<()>;
 
-    /// Shows the new state to all readers; it is on the device.
+    /// Makes the new state visible to all readers, and durable.
     fn switch(&self) -> Result<()>;
 
-    /// Returns when nothing is left to be done, and nothing is kept but what going back to the
-    /// state before takes.
+    /// Finishes all remaining work. Only the current state and the data for a rollback are kept.
     fn settle(&self) -> Result<()>;
 
-    /// Shows the state before the last night to all readers.
+    /// Makes the state before the last night visible to all readers.
     fn roll_back(&self) -> Result<()>;
 }
 
@@ -180,7 +179,7 @@ trait Reader {
     fn get(&mut self, key: &Key, visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()>;
 }
 
-/// What readers use now, and what must be kept while they may still use it.
+/// The current state of readers, and replaced states that they may still use.
 struct Current<T> {
     now: RwLock<Arc<T>>,
     old: RwLock<Vec<Arc<T>>>,
@@ -201,7 +200,7 @@ impl<T> Current<T> {
         self.old.write().expect("nothing panics under this lock").push(new);
     }
 
-    /// Drops, in this thread, what was replaced, when the reader has let go of it.
+    /// Drops a replaced state in this thread, when no reader uses it any more.
     fn drop_old(&self) {
         for mut old in std::mem::take(&mut *self.old.write().expect("nothing panics under it")) {
             while Arc::get_mut(&mut old).is_none() {
@@ -220,7 +219,7 @@ fn peers() -> Vec<Box<dyn Peer>> {
     all
 }
 
-/// The numbers of nights, in the order of [`COLUMNS`], for each of the changes.
+/// The figures of nights, in the order of [`COLUMNS`], for each fraction of changes.
 type Nights = Vec<Vec<Vec<Option<f64>>>>;
 
 pub fn run(options: &Options) -> Result<Report> {
@@ -276,7 +275,7 @@ fn facts(options: &Options) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// All nights of one peer.
+/// Runs all nights of one peer.
 fn cycle(peer: &dyn Peer, data: &Data, options: &Options, folder: &Path) -> Result<Nights> {
     let store = peer.create(data, options, folder)?;
     let mut states: Vec<State> = vec![0; data.count as usize];
@@ -312,7 +311,7 @@ fn cycle(peer: &dyn Peer, data: &Data, options: &Options, folder: &Path) -> Resu
     Ok(all)
 }
 
-/// One night, but for what can be seen of it only later.
+/// Runs one night, without the figures that are known only later.
 fn night(
     store: &dyn Store,
     night: &Night,
@@ -348,7 +347,7 @@ fn night(
     })
 }
 
-/// Goes back to the night before; returns how long that took, and what a reader saw.
+/// Rolls back to the night before. Returns the duration, and the records of a reader.
 fn roll_back(
     store: &dyn Store,
     expected: &Expected<'_>,
@@ -363,7 +362,7 @@ fn roll_back(
     Ok((time, seen[Phase::RollBack as usize]))
 }
 
-/// Works while another thread reads, which has some time alone before.
+/// Runs `work` while another thread reads; the reader starts some time earlier.
 fn read_while<T>(
     store: &dyn Store,
     expected: &Expected<'_>,
@@ -385,7 +384,7 @@ fn read_while<T>(
     })
 }
 
-/// Looks up keys that the night changed: there all must be as `states` says.
+/// Looks up the keys that the night changed; all must be as `states` says.
 fn check_changes(store: &dyn Store, night: &Night, data: &Data, states: &[State]) -> Result<()> {
     const LOOKUPS_MAX: usize = 10_000;
     let step = night.changes.len().div_ceil(LOOKUPS_MAX).max(1);
@@ -393,7 +392,7 @@ fn check_changes(store: &dyn Store, night: &Night, data: &Data, states: &[State]
     reader::check(&mut *store.reader()?, data, states, keys)
 }
 
-/// Keys and values, in bytes.
+/// Returns the size of keys and values, in bytes.
 fn payload(data: &Data, states: &[State]) -> f64 {
     let there = states.iter().filter(|state| **state != DELETED);
     there.map(|state| book::entry_bytes(data, *state)).sum::<u64>() as f64

@@ -1,4 +1,4 @@
-//! The reader that is never to notice that anything happens.
+//! The reader, which should not notice any change.
 
 use super::{
     Reader,
@@ -13,26 +13,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is going on while the reader reads.
+/// The writer's phase while the reader reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Quiet,
-    /// All that is done before anybody can see the new state.
+    /// Work before a reader can see the new state.
     Prepare,
     Switch,
-    /// All that is done afterwards.
+    /// Work after the switch.
     Settle,
     RollBack,
 }
 
 const PHASES: usize = Phase::RollBack as usize + 1;
 
-/// What the reader saw in one phase.
+/// The reader's records of one phase.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     pub lookups: u64,
     pub time: Duration,
-    /// Between two answers.
+    /// The longest time between two answers.
     pub longest: Duration,
 }
 
@@ -54,11 +54,11 @@ impl Seen {
     }
 }
 
-/// How the writer tells the reader what goes on.
+/// The signals from the writer to the reader.
 #[derive(Debug, Default)]
 pub struct Signals {
     phase: AtomicUsize,
-    /// Whether the reader has had an answer.
+    /// Whether the reader has got an answer.
     is_reading: AtomicBool,
     is_over: AtomicBool,
 }
@@ -68,7 +68,7 @@ impl Signals {
         self.phase.store(phase as usize, Ordering::SeqCst);
     }
 
-    /// Waits until the reader reads, or cannot.
+    /// Waits until the reader reads, or has failed.
     pub fn wait_for_reader(&self) {
         while !self.is_reading.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(1));
@@ -76,7 +76,7 @@ impl Signals {
     }
 }
 
-/// Ends the reading when it is dropped, whatever happened.
+/// Ends the reading on drop, also after an error.
 pub struct Ending<'a>(pub &'a Signals);
 
 impl Drop for Ending<'_> {
@@ -92,7 +92,7 @@ pub struct Expected<'a> {
     pub after: &'a [State],
 }
 
-/// Looks keys up until it is over; returns what it saw in each phase.
+/// Looks up keys until the end. Returns the records of each phase.
 pub fn read(
     reader: Result<Box<dyn Reader + '_>>,
     expected: &Expected<'_>,
@@ -100,7 +100,7 @@ pub fn read(
     seed: u64,
 ) -> Result<[Seen; PHASES]> {
     let result = reader.and_then(|mut reader| read_on(&mut *reader, expected, signals, seed));
-    // Nobody is to wait for a reader that has failed.
+    // The writer must not wait for a reader that has failed.
     signals.is_reading.store(true, Ordering::SeqCst);
     result
 }
@@ -128,8 +128,8 @@ fn read_on(
             let gap = now - last;
             seen[next].lookups += 1;
             seen[next].time += gap;
-            // A stall belongs to the phase in which it began, and to the one in which it ended, and
-            // to those in between.
+            // A stall counts for the phase in which it began, the phase in which it ended, and
+            // those in between.
             for seen in &mut seen[phase.min(next)..=next] {
                 seen.longest = seen.longest.max(gap);
             }

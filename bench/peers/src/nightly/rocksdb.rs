@@ -1,5 +1,5 @@
-//! RocksDB: the night's changes as one sorted file, ingested into the live database; the night
-//! before as a checkpoint.
+//! RocksDB: the night's changes are ingested into the live database as one sorted file; the night
+//! before is kept as a checkpoint.
 
 use super::{
     Current, Options, Peer, Reader, Reads, Store,
@@ -25,12 +25,12 @@ pub(super) fn peers() -> Vec<Box<dyn Peer>> {
 
 struct RocksDb(Compaction);
 
-/// What is done after an ingest.
+/// The compaction after an ingest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Compaction {
-    /// What the library thinks necessary.
+    /// Only the compactions that the library starts.
     Auto,
-    /// All levels are merged into one.
+    /// A merge of all levels into one.
     Full,
 }
 
@@ -77,15 +77,15 @@ impl Peer for RocksDb {
     }
 }
 
-/// Writes a table file of what `feed` puts, in the order of keys.
+/// Writes a table file of the pairs from `feed`, in key order.
 fn write_file(
     settings: &Settings,
     path: &Path,
     feed: &mut dyn FnMut(&mut Visit<'_>) -> Result<()>,
 ) -> Result<()> {
     let path = c_path(path)?;
-    // SAFETY: the options outlive the writer, which is used by this thread alone, and the library
-    // copies keys and values.
+    // SAFETY: the options outlive the writer, which only this thread uses, and the library copies
+    // keys and values.
     unsafe {
         let environment = rocksdb_envoptions_create();
         let writer = rocksdb_sstfilewriter_create(environment, settings.options);
@@ -118,7 +118,7 @@ struct Open {
     numbers: Mutex<Numbers>,
 }
 
-/// Numbers of the folders that exist.
+/// Numbers of the existing folders.
 #[derive(Clone, Copy, Debug, Default)]
 struct Numbers {
     live: u64,
@@ -185,14 +185,14 @@ impl Store for Open {
     }
 }
 
-/// For files and for databases.
+/// Options of files and databases.
 struct Settings {
     options: Handle,
     table: Handle,
     cache: Handle,
 }
 
-// SAFETY: options are not changed any more when they are shared, and a cache has locks.
+// SAFETY: the options are not changed after they are shared, and a cache has locks.
 unsafe impl Send for Settings {}
 // SAFETY: as above.
 unsafe impl Sync for Settings {}
@@ -200,7 +200,8 @@ unsafe impl Sync for Settings {}
 impl Settings {
     fn new(options: &Options) -> Settings {
         const BLOOM_BITS: f64 = 10.0;
-        /// Enough for what is read over and over; the page cache has the rest.
+        /// Size of the block cache, in bytes: enough for the hot blocks; the page cache has the
+        /// rest.
         const CACHE_BYTES: usize = 256 << 20;
         // SAFETY: the handles are fresh; the table's options own the filter policy.
         unsafe {
@@ -226,7 +227,7 @@ impl Settings {
 
 impl Drop for Settings {
     fn drop(&mut self) {
-        // SAFETY: nobody uses them any more: databases have shares of this.
+        // SAFETY: the handles are not in use any more: databases have shares of this.
         unsafe {
             rocksdb_options_destroy(self.options);
             rocksdb_block_based_options_destroy(self.table);
@@ -241,7 +242,7 @@ struct Database {
     _settings: Arc<Settings>,
 }
 
-// SAFETY: the library's calls may come from many threads at once.
+// SAFETY: several threads may call the library.
 unsafe impl Send for Database {}
 // SAFETY: as above.
 unsafe impl Sync for Database {}
@@ -254,7 +255,7 @@ impl Database {
         call(|error| unsafe {
             database = rocksdb_open(settings.options, folder.as_ptr(), error);
         })?;
-        // SAFETY: it takes nothing.
+        // SAFETY: the call has no arguments.
         let read = unsafe { rocksdb_readoptions_create() };
         Ok(Database { database, read, _settings: settings })
     }
@@ -273,7 +274,7 @@ impl Database {
             rocksdb_ingestexternalfileoptions_destroy(how);
             result?;
         }
-        // It has been linked.
+        // The file has been linked.
         if file.exists() {
             fs::remove_file(file)?;
         }
@@ -294,19 +295,20 @@ impl Database {
     }
 
     fn compact(&self) {
-        // SAFETY: the database is open; null stands for the first key, and for the last.
+        // SAFETY: the database is open; null means the first key, or the last.
         unsafe { rocksdb_compact_range(self.database, ptr::null(), 0, ptr::null(), 0) }
     }
 
     fn wait_for_compaction(&self) -> Result<()> {
-        /// The library notices what is pending at once, but runs it when a thread is free.
+        /// Pause between two polls: the library schedules pending work at once, but starts it only
+        /// when a thread is free.
         const PAUSE: Duration = Duration::from_millis(1);
         let names = [c"rocksdb.compaction-pending", c"rocksdb.num-running-compactions"];
         loop {
             let mut busy = 0;
             for name in names {
                 let mut number = 0;
-                // SAFETY: the database is open, and `number` is a place for the number.
+                // SAFETY: the database is open, and `number` can hold the number.
                 let status =
                     unsafe { rocksdb_property_int(self.database, name.as_ptr(), &raw mut number) };
                 if status != 0 {
@@ -324,7 +326,7 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // SAFETY: nobody uses them any more: readers have shares of this.
+        // SAFETY: the handles are not in use any more: readers have shares of this.
         unsafe {
             rocksdb_readoptions_destroy(self.read);
             rocksdb_close(self.database);
@@ -348,7 +350,7 @@ impl Reader for &Current<Database> {
             return Ok(());
         }
         let mut len = 0;
-        // SAFETY: the slice came from a get and is not freed before it has been visited.
+        // SAFETY: the slice came from a get, and is freed after the visit.
         unsafe {
             let value = rocksdb_pinnableslice_value(slice, &raw mut len);
             visit(Some(slice::from_raw_parts(value.cast::<u8>(), len)));

@@ -5,7 +5,7 @@ use crate::{Result, data::Data, report::Row};
 use serde_json::Value;
 use std::{fs, path::Path};
 
-/// The lines of a file, each an object.
+/// Returns the lines of a file, each an object.
 pub fn read(path: &Path) -> Result<Vec<Value>> {
     let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -17,7 +17,7 @@ pub fn read(path: &Path) -> Result<Vec<Value>> {
         .collect()
 }
 
-/// A row of the lines about these data, if there are any.
+/// Returns a row of the lines about these data, if there are any.
 pub fn rows(lines: &[Value], data: &Data, change: f64, name: &str) -> Result<Option<Row>> {
     let is_about = |line: &&Value| {
         line["entries"].as_u64() == Some(data.count)

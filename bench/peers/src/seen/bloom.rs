@@ -1,11 +1,12 @@
-//! What many write themselves: a blocked Bloom filter in a file that is mapped, larger than its
-//! memory. Each key has eight bits in one block of 32 bytes, so that it takes one page.
+//! The solution that many programs write themselves: a blocked Bloom filter in a mapped file that
+//! is larger than its memory. Each key has eight bits in one block of 32 bytes, so it touches one
+//! page.
 //!
-//! Memory is limited here and not by a control group, which would take rights that not everybody
-//! has: of the pages that were touched, only the last ones stay, and those before are written,
-//! unmapped and dropped from the page cache between batches. Keys are random, so a page that stays
-//! is as good as any other, and no cache would do better than this one. To be fast, pages are
-//! written in the background while the next batch is worked on.
+//! Memory is limited by this code and not by a control group, which would need privileges. Only the
+//! pages that were touched last stay; between batches, older pages are written, unmapped and
+//! dropped from the page cache. Keys are random, so a page that stays is as good as any other, and
+//! no other cache would do better. For speed, pages are written in the background during the next
+//! batch.
 
 use super::{Options, Peer, Set};
 use crate::{Result, data::mix};
@@ -28,13 +29,13 @@ pub(super) fn peers() -> Vec<Box<dyn Peer>> {
 
 /// A Bloom filter in a mapped file.
 struct Mapped {
-    /// All pages of a batch are asked for before the first one is waited for.
+    /// Whether all pages of a batch are requested before the first one is waited for.
     is_ahead: bool,
 }
 
 const PAGE: usize = 4096;
 const BLOCK_WORDS: usize = 8;
-/// Bits of the file for each key that it is for: about the paper's 16 GiB for 8.59e9 keys.
+/// Bits of the file per key of its capacity: about the paper's 16 GiB for 8.59e9 keys.
 const BITS_PER_KEY: u64 = 16;
 const PAGE_BLOCKS: u64 = (PAGE / BLOCK_WORDS / size_of::<u32>()) as u64;
 
@@ -61,7 +62,8 @@ impl Peer for Mapped {
         options.keys_bloom
     }
 
-    /// Returns the false-positive rate of a blocked filter with 16 bits a key, eight of them in a block of 256.
+    /// Returns the false-positive rate of a blocked filter with 16 bits per key, eight of them in a
+    /// block of 256.
     fn error_max(&self) -> f64 {
         0.004
     }
@@ -85,8 +87,8 @@ impl Peer for Mapped {
     }
 }
 
-/// Writes a file in which as many bits are set as keys set that are as many as it is for: with 16
-/// bits a key, three in eight.
+/// Writes a file in which as many bits are set as by the keys of its capacity: with 16 bits per
+/// key, three in eight.
 fn write_full(path: &Path, bytes: usize) -> Result<File> {
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
     let mut writer = BufWriter::with_capacity(1 << 20, &file);
@@ -102,20 +104,20 @@ fn write_full(path: &Path, bytes: usize) -> Result<File> {
     Ok(file)
 }
 
-/// A file that is mapped to be written.
+/// A writable map of a file.
 struct Map {
     start: *mut u8,
     bytes: usize,
     file: File,
 }
 
-// SAFETY: the words are only used as atomic ones.
+// SAFETY: the words are only used as atomics.
 unsafe impl Sync for Map {}
 
 impl Map {
     fn new(file: File, bytes: usize) -> Result<Map> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping of a file that has so many bytes, and stays as long as it is mapped.
+        // SAFETY: a new map of a file of this size, which keeps its size as long as it is mapped.
         let start = unsafe {
             let fd = file.as_raw_fd();
             libc::mmap(ptr::null_mut(), bytes, protection, libc::MAP_SHARED, fd, 0)
@@ -123,14 +125,14 @@ impl Map {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error().into());
         }
-        // A fault is to bring one page, not its neighbours.
-        // SAFETY: the whole mapping.
+        // A fault must load one page, without its neighbours.
+        // SAFETY: the advice is for the whole map.
         unsafe { libc::madvise(start, bytes, libc::MADV_RANDOM) };
         Ok(Map { start: start.cast(), bytes, file })
     }
 
     fn words(&self) -> &[AtomicU32] {
-        // SAFETY: the mapping is aligned, is that large, and lives as long as `self`.
+        // SAFETY: the map is aligned, has this size, and lives as long as `self`.
         unsafe {
             let count = self.bytes / size_of::<u32>();
             std::slice::from_raw_parts(self.start.cast::<AtomicU32>(), count)
@@ -138,7 +140,7 @@ impl Map {
     }
 
     fn advise(&self, page: u32, advice: libc::c_int) {
-        // SAFETY: the page is one of the mapping's; what is dropped of it is in the page cache.
+        // SAFETY: the page is in the map; its dropped content is in the page cache.
         unsafe {
             let at = self.start.add(page as usize * PAGE);
             libc::madvise(at.cast(), PAGE, advice);
@@ -155,16 +157,17 @@ impl Map {
         }
     }
 
-    /// Takes all pages out of memory, once they are written.
+    /// Removes all pages from memory, once they are written.
     fn drop_all(&self) {
-        // SAFETY: the whole mapping, and an open descriptor; what is dropped is in the file.
+        // SAFETY: the range is the whole map and the descriptor is open; dropped pages are in the
+        // file.
         unsafe {
             libc::madvise(self.start.cast(), self.bytes, libc::MADV_DONTNEED);
             libc::posix_fadvise(self.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED);
         }
     }
 
-    /// Takes a page out of the page cache, once it is written.
+    /// Removes a page from the page cache, once it is written.
     fn drop_cached(&self, page: u32) {
         let at = i64::from(page) * PAGE as i64;
         // SAFETY: the descriptor is open.
@@ -179,30 +182,29 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: nobody has a reference into it any more.
+        // SAFETY: there is no reference into the map any more.
         unsafe { libc::munmap(self.start.cast(), self.bytes) };
     }
 }
 
-/// Which pages may be in memory.
+/// The pages that may be in memory.
 struct Resident {
-    /// The oldest first.
+    /// The pages, oldest first.
     pages: VecDeque<u32>,
     is_in: Vec<bool>,
-    /// Those that are being written before they go.
+    /// The pages that are being written before they are dropped.
     leaving: Vec<u32>,
 }
 
 struct Filter {
     map: Map,
     is_ahead: bool,
-    /// Pages that may be in memory.
+    /// Maximum number of pages in memory.
     pages_max: usize,
     resident: Mutex<Resident>,
 }
 
-/// Where the block of a key is, and which bits of its words are the key's: the split blocks of
-/// Apache Parquet.
+/// Returns the block of a key, and the key's bits in its words: the split blocks of Apache Parquet.
 fn place(key: u64, blocks: u64) -> (usize, [u32; BLOCK_WORDS]) {
     const SALTS: [u32; BLOCK_WORDS] = [
         0x47b6_137b,
@@ -223,7 +225,7 @@ impl Filter {
         (self.map.bytes / BLOCK_WORDS / size_of::<u32>()) as u64
     }
 
-    /// Asks for the pages of all keys, if that is how it works.
+    /// Requests the pages of all keys, if this variant does so.
     fn fetch(&self, keys: &[u64]) {
         if !self.is_ahead {
             return;
@@ -234,7 +236,7 @@ impl Filter {
         }
     }
 
-    /// Makes pages go until there are no more than may be.
+    /// Drops pages beyond the maximum.
     fn evict(&self, keys: &[u64]) {
         let mut state = self.resident.lock().expect("nothing panics under this lock");
         for key in keys {
@@ -245,7 +247,7 @@ impl Filter {
             }
         }
         for page in std::mem::take(&mut state.leaving) {
-            // Unless it has come back.
+            // The page may have been touched again.
             if !state.is_in[page as usize] {
                 self.map.drop_cached(page);
             }

@@ -1,4 +1,4 @@
-//! Hashfold's cascade filter: at the paper's error rate, and with fingerprints of 64 bits.
+//! Hashfold's cascade filter: at the paper's false-positive rate, and with 64-bit fingerprints.
 
 use super::{Options, Peer, Set};
 use crate::Result;
@@ -69,7 +69,7 @@ impl Peer for Cascade {
         };
         let settings = CascadeSettings {
             memory_bytes: options.memory << 20,
-            // Four jobs in the background, and as many transfers as there are cores.
+            // Four background jobs, and as many transfers as there are cores.
             executor: Arc::new(Threads::new(4 + available_parallelism().map_or(1, usize::from))),
             ..CascadeSettings::default()
         };
@@ -80,7 +80,7 @@ impl Peer for Cascade {
 }
 
 struct Open {
-    /// A filter belongs to one thread at a time.
+    /// The filter, which one thread uses at a time.
     filter: Mutex<CascadeFilter>,
     seed: Seed,
     hashes: Vec<KeyHash>,

@@ -1,7 +1,7 @@
-//! Sets of keys on the device, larger than the memory they may use: has this key been seen?
+//! Sets of keys on the device, larger than their memory: has this key been seen?
 //!
-//! Keys of eight bytes in random order, handed over in batches; then lookups of some that are in
-//! and some that are not.
+//! Keys of eight bytes in random order are inserted in batches; then some present and some absent
+//! keys are looked up.
 
 mod bloom;
 mod hashfold;
@@ -32,31 +32,32 @@ pub struct Options {
     /// Keys for RocksDB.
     #[arg(long, default_value_t = 20_000_000)]
     pub keys_rocksdb: u64,
-    /// Keys put into the Bloom filter in a file, beside those that it is made with.
+    /// Keys inserted into the Bloom filter in a file, in addition to its initial keys.
     #[arg(long, default_value_t = 1_000_000)]
     pub keys_bloom: u64,
-    /// The file of the Bloom filter, in mebibytes.
+    /// Size of the Bloom filter's file, in mebibytes.
     #[arg(long, default_value_t = 2048)]
     pub bloom_mib: u64,
-    /// Memory of each, in mebibytes.
+    /// Memory of each peer, in mebibytes.
     #[arg(long, default_value_t = 256)]
     pub memory: usize,
-    /// Lookups of each kind that are timed, at most.
+    /// Maximum number of timed lookups of each kind.
     #[arg(long, default_value_t = 1_000_000)]
     pub lookups: u64,
-    /// Seconds for insertions, and for lookups of each kind, at most; Hashfold takes all its keys.
+    /// Maximum time for insertions, and for lookups of each kind, in seconds; Hashfold inserts all
+    /// of its keys.
     #[arg(long, default_value_t = 60.0)]
     pub seconds: f64,
-    /// Threads that look up, of those whose own threads do not.
+    /// Threads that look up, for peers without lookup threads of their own.
     #[arg(long, default_value_t = 32)]
     pub get_threads: usize,
     #[command(flatten)]
     pub common: Common,
 }
 
-/// Keys that are handed over together, to be inserted.
+/// Number of keys in a batch of insertions.
 const BATCH: u64 = 4096;
-/// And to be looked up.
+/// Number of keys in a batch of lookups.
 const LOOKUP_BATCH: u64 = 16_384;
 
 const COLUMNS: &[Column] = &[
@@ -77,33 +78,33 @@ trait Peer {
 
     fn note(&self) -> String;
 
-    /// How many keys it is given.
+    /// Returns the number of keys that the set gets.
     fn keys(&self, options: &Options) -> u64;
 
-    /// Whether it takes all keys, however long that lasts.
+    /// Whether the set takes all keys, without a time limit.
     fn takes_all(&self) -> bool {
         false
     }
 
-    /// Threads that look up.
+    /// Returns the number of threads that look up.
     fn get_threads(&self, options: &Options) -> usize {
         options.get_threads
     }
 
-    /// How often it may find a key that is not in it, at most.
+    /// Returns the maximum false-positive rate.
     fn error_max(&self) -> f64;
 
     fn create(&self, options: &Options, folder: &Path) -> Result<Box<dyn Set>>;
 }
 
-/// An open set. Lookups may come from many threads.
+/// An open set. Several threads may look up keys.
 trait Set: Sync {
     fn insert(&mut self, keys: &[u64]) -> Result<()>;
 
-    /// Returns when all that was inserted is in files, and is not in the page cache.
+    /// Waits until all inserted keys are in files and not in the page cache.
     fn flush(&mut self) -> Result<()>;
 
-    /// Returns when no work in the background is left.
+    /// Waits until no background job is left.
     fn finish_work(&mut self) -> Result<()> {
         wait_until_idle();
         Ok(())
@@ -111,13 +112,13 @@ trait Set: Sync {
 
     fn look_up(&self, keys: &[u64], found: &mut [bool]) -> Result<()>;
 
-    /// How many keys its files are for: those that were inserted, if it does not say otherwise.
+    /// Returns the capacity of its files, in keys; `None` means the number of inserted keys.
     fn room(&self) -> Option<u64> {
         None
     }
 }
 
-/// The key with this number: no two are equal.
+/// Returns the key with this number. Different numbers have different keys.
 fn key(i: u64, options: &Options) -> u64 {
     mix(i.wrapping_add(mix(options.common.seed)))
 }
@@ -173,16 +174,16 @@ fn facts(options: &Options) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What all insertions took.
+/// The cost of all insertions.
 struct Inserted {
     count: u64,
     cost: Cost,
-    /// CPU time with the work in the background that comes after.
+    /// CPU time, later background jobs included.
     cpu: Duration,
     longest: Duration,
 }
 
-/// One round of one peer, in the order of [`COLUMNS`].
+/// Measures one round of one peer, in the order of [`COLUMNS`].
 fn round(peer: &dyn Peer, options: &Options, folder: &Path) -> Result<Vec<Option<f64>>> {
     let mut set = peer.create(options, folder)?;
     reset_peak_memory()?;
@@ -197,7 +198,7 @@ fn round(peer: &dyn Peer, options: &Options, folder: &Path) -> Result<Vec<Option
     if error_rate > peer.error_max() * 1.1 + spread {
         return Err(format!("{} finds {error_rate} of the absent keys", peer.name()).into());
     }
-    // None twice, or it might come from memory.
+    // No key is looked up twice, or it might come from memory.
     let step = coprime(count);
     let present = look_up(peer, set.as_ref(), options, options.lookups.min(count), |i| {
         key((u128::from(i) * u128::from(step) % u128::from(count)) as u64, options)
@@ -244,7 +245,7 @@ fn insert(peer: &dyn Peer, set: &mut dyn Set, options: &Options) -> Result<Inser
     Ok(Inserted { count, cost, cpu: cpu_time() - start, longest })
 }
 
-/// What lookups gave.
+/// The results of lookups.
 #[derive(Clone, Copy)]
 struct Lookups {
     asked: u64,
@@ -252,7 +253,7 @@ struct Lookups {
     per_s: f64,
 }
 
-/// Looks up keys, by their number, in all threads.
+/// Looks up keys by number, in all threads.
 fn look_up(
     peer: &dyn Peer,
     set: &dyn Set,
@@ -261,14 +262,14 @@ fn look_up(
     key: impl Fn(u64) -> u64 + Sync,
 ) -> Result<Lookups> {
     let threads = peer.get_threads(options) as u64;
-    // Each thread has some to do.
+    // Each thread gets some of the keys.
     let batch = LOOKUP_BATCH.min(lookups.div_ceil(threads));
     let deadline = Instant::now() + Duration::from_secs_f64(options.seconds);
     let work = |thread: u64| -> Result<(u64, u64)> {
         let (mut asked, mut found) = (0, 0);
         let mut answers = Vec::new();
         for from in (thread * batch..lookups).step_by((threads * batch) as usize) {
-            // In pieces, so that the slow ones end in time.
+            // The keys are looked up in pieces, so that slow sets stop in time.
             for start in (from..(from + batch).min(lookups)).step_by(piece(threads)) {
                 let end = (start + piece(threads) as u64).min((from + batch).min(lookups));
                 let keys: Vec<u64> = (start..end).map(&key).collect();
@@ -295,7 +296,8 @@ fn look_up(
     Ok(Lookups { asked, found, per_s: asked as f64 / seconds })
 }
 
-/// A number far from 0 whose multiples are, modulo `count`, all numbers below it.
+/// Returns a large number that is coprime to `count`: its multiples modulo `count` are all numbers
+/// below `count`.
 fn coprime(count: u64) -> u64 {
     let have_divisor = |a: u64, b: u64| {
         let (mut a, mut b) = (a, b);
@@ -308,13 +310,14 @@ fn coprime(count: u64) -> u64 {
     (start.max(1)..).find(|&step| !have_divisor(count, step)).unwrap_or(1)
 }
 
-/// Keys of one call: one thread has many requests in flight, many threads have few each.
+/// Returns the number of keys per call: a single thread has many requests in flight, each of many
+/// threads a few.
 fn piece(threads: u64) -> usize {
     if threads == 1 { LOOKUP_BATCH as usize } else { 256 }
 }
 
-/// Returns when this process has used next to no CPU time for a while: whether there is work in
-/// the background cannot be asked of everybody.
+/// Waits until this process has used almost no CPU time for a while, because not all peers can tell
+/// whether background jobs are running.
 fn wait_until_idle() {
     const PAUSE: Duration = Duration::from_millis(50);
     const CALM: u32 = 4;

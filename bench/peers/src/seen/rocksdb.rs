@@ -16,10 +16,10 @@ pub(super) fn peers() -> Vec<Box<dyn Peer>> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rocks {
-    /// As most use it.
+    /// The usual settings.
     Leveled,
-    /// As fast as insertions get: a table in memory that is only sorted when it is full, and the
-    /// compaction that writes least.
+    /// The settings for the fastest insertions: a memtable that is sorted only when it is full, and
+    /// the compaction with the lowest write amplification.
     Universal,
 }
 
@@ -67,7 +67,7 @@ struct Database {
     seconds: f64,
 }
 
-// SAFETY: the library's lookups may come from many threads at once.
+// SAFETY: several threads may call the library's lookups.
 unsafe impl Sync for Database {}
 
 impl Database {
@@ -84,7 +84,7 @@ impl Database {
                 rocksdb_open_column_families(*all, path, 1, &raw const name, all, family, error)
             };
         })?;
-        // SAFETY: none of these takes anything that is not there.
+        // SAFETY: the calls have no arguments, or only the new handles.
         let (read, write, batch) = unsafe {
             let write = rocksdb_writeoptions_create();
             rocksdb_writeoptions_disable_WAL(write, 1);
@@ -95,7 +95,7 @@ impl Database {
     }
 }
 
-/// Options of the database, of its tables, and a cache.
+/// Returns the options of the database, of its tables, and a cache.
 fn settings(kind: Rocks, memory: usize) -> (Handle, Handle, Handle) {
     const BLOOM_BITS: f64 = 10.0;
     const UNIVERSAL: c_int = 1;
@@ -123,7 +123,7 @@ fn settings(kind: Rocks, memory: usize) -> (Handle, Handle, Handle) {
         rocksdb_options_set_block_based_table_factory(all, table);
         if kind == Rocks::Universal {
             rocksdb_options_set_memtable_vector_rep(all);
-            // A vector is for one writer.
+            // A vector memtable allows one writer.
             rocksdb_options_set_allow_concurrent_memtable_write(all, 0);
             rocksdb_options_set_compaction_style(all, UNIVERSAL);
         }
@@ -133,7 +133,7 @@ fn settings(kind: Rocks, memory: usize) -> (Handle, Handle, Handle) {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // SAFETY: nobody uses them any more, and each is destroyed once.
+        // SAFETY: the handles are not in use any more, and each is destroyed once.
         unsafe {
             rocksdb_writebatch_destroy(self.batch);
             rocksdb_writeoptions_destroy(self.write);
@@ -151,7 +151,7 @@ const KEY_SIZE: usize = 8;
 
 impl Set for Database {
     fn insert(&mut self, keys: &[u64]) -> Result<()> {
-        // SAFETY: the library copies what it is given, and all handles are open.
+        // SAFETY: the library copies its arguments, and all handles are open.
         unsafe {
             rocksdb_writebatch_clear(self.batch);
             for key in keys.iter().map(|key| key.to_be_bytes()) {
@@ -163,7 +163,7 @@ impl Set for Database {
     }
 
     fn flush(&mut self) -> Result<()> {
-        // SAFETY: the database is open; the options are fresh and waited for.
+        // SAFETY: the database is open; the options are fresh, and the call waits.
         unsafe {
             let options = rocksdb_flushoptions_create();
             let flushed = call(|error| rocksdb_flush(self.database, options, error));
@@ -172,14 +172,14 @@ impl Set for Database {
         }
     }
 
-    /// Waits for compactions, too, for as long as insertions may take.
+    /// Waits for compactions, too, at most as long as insertions may take.
     fn finish_work(&mut self) -> Result<()> {
         const PAUSE: Duration = Duration::from_millis(10);
         let deadline = Instant::now() + Duration::from_secs_f64(self.seconds);
         let busy = || {
             let number = |name: *const c_char| {
                 let mut number = 0;
-                // SAFETY: the database is open, and `number` is a place for the number.
+                // SAFETY: the database is open, and `number` can hold the number.
                 unsafe { rocksdb_property_int(self.database, name, &raw mut number) };
                 number
             };
@@ -217,7 +217,7 @@ impl Set for Database {
             result = result.and(take_error(error));
             *found = !value.is_null();
             if *found {
-                // SAFETY: it came from the library, and nobody else has it.
+                // SAFETY: the value came from the library, and has no other owner.
                 unsafe { rocksdb_pinnableslice_destroy(value) };
             }
         }
