@@ -127,7 +127,7 @@ fn request_sheet(options: &Options, items: &Items, requests: u64) -> Sheet {
     let title = "Requests to one node, data much larger than memory";
     let mut sheet = Sheet::new(title, options, REQUEST_COLUMNS);
     sheet.note("data", describe(items));
-    sheet.note("threads", "as many as there are readers");
+    sheet.note("threads", "one per reader");
     sheet.note(
         "time",
         format!(

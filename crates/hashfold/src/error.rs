@@ -260,7 +260,7 @@ impl Error {
         }
         if no_file.into_iter().any(|kind| self.has_io_kind(kind)) {
             let got = "a folder, a pipe or a device";
-            return Error::field("what is in its place", format!("the {what}"), got).at(&place);
+            return Error::field("type of the file", format!("the {what}"), got).at(&place);
         }
         self
     }
@@ -381,7 +381,7 @@ impl fmt::Display for ErrorKind {
                 write!(f, "hash {got} comes after {previous}; entries must ascend")
             }
             ErrorKind::DuplicateKey { key } => {
-                write!(f, "key \"{}\" comes more than once", preview(key))
+                write!(f, "key \"{}\" occurs more than once", preview(key))
             }
             ErrorKind::Limit { what, limit, got } => {
                 write!(f, "{what} is {got}, the largest accepted is {limit}")
@@ -392,11 +392,11 @@ impl fmt::Display for ErrorKind {
             ErrorKind::FailedBefore { action } => {
                 write!(
                     f,
-                    "cannot {action} after an earlier failure; begin anew from what is durable"
+                    "cannot {action} after an earlier failure; open the data set again"
                 )
             }
             ErrorKind::Panicked { job } => {
-                write!(f, "the {job} panicked; this is a mistake of Hashfold, please report it")
+                write!(f, "the {job} panicked; this is a bug in Hashfold, please report it")
             }
             ErrorKind::Full { slots_max } => write!(
                 f,

@@ -272,7 +272,7 @@ fn folders_above(disk: &dyn Disk, path: &Path) -> Result<Vec<PathBuf>> {
 pub fn check_outside(disk: &dyn Disk, path: &Path) -> Result<()> {
     for folder in disk.absolute(path)?.ancestors().skip(1) {
         if let Some(kind) = kind_above(disk, folder)? {
-            let expected = format!("one outside of the {} {}", kind.name(), folder.display());
+            let expected = format!("a path outside of the {} {}", kind.name(), folder.display());
             return Err(Error::argument("path to write to", expected, path.display()));
         }
     }

@@ -192,7 +192,7 @@ fn keys_can_be_columns() {
 }
 
 #[test]
-fn what_comes_slowly_is_answered_at_once() {
+fn slow_input_is_answered_at_once() {
     let work = Work::new();
     for line in ["filter add f --exact --unique", "filter contains f --keys -"] {
         let (mut child, mut stdin) = start(&work, line);
@@ -259,7 +259,7 @@ fn epochs_are_forgotten() {
 }
 
 #[test]
-fn what_a_filter_is_is_said_when_it_is_made() {
+fn create_prints_the_kind_of_the_filter() {
     let work = Work::new();
     for options in [
         "",
@@ -411,7 +411,7 @@ fn a_filter_that_cannot_be_written_says_so() {
 }
 
 #[test]
-fn one_process_writes_and_others_ask() {
+fn one_process_writes_while_others_query() {
     let work = Work::new();
     assert_eq!(work.feed("filter add f --exact", b"a\n").code, 0);
     let (child, mut stdin) = start(&work, "filter add f --unique");

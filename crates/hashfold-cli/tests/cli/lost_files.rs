@@ -197,7 +197,7 @@ fn every_lost_file_is_damage_in_every_kind_of_data_set() {
 
 /// Only names that a store created are removed, and never the target of a link.
 #[test]
-fn a_link_in_a_store_leads_nobody_astray() {
+fn links_in_a_store_are_not_followed() {
     let work = store(1);
     work.ok("build a.csv --key k --out t");
     let link = work.path("s/tables/0123456789abcdef");
@@ -220,7 +220,7 @@ fn a_link_in_a_store_leads_nobody_astray() {
 
 /// A pipe in the place of a file does not block.
 #[test]
-fn what_is_no_file_is_damage_and_stops_no_check() {
+fn a_pipe_or_folder_in_place_of_a_file_is_damage_and_stops_no_check() {
     let work = store(2);
     let version = work.path("s/versions/0000000001");
     fs::remove_file(&version).unwrap();
@@ -230,9 +230,9 @@ fn what_is_no_file_is_damage_and_stops_no_check() {
         &work,
         "verify s --all",
         1,
-        "0000000001: what is in its place is a folder, a pipe or a device",
+        "0000000001: type of the file is a folder, a pipe or a device",
     );
-    check(&work, "versions s", 0, "damaged: what is in its place");
+    check(&work, "versions s", 0, "damaged: type of the file");
     fs::remove_file(&version).unwrap();
     check(&work, "verify s --all --repair-from c", 0, "1 piece repaired");
     fs::create_dir(work.path("s/versions/0000000099")).unwrap();

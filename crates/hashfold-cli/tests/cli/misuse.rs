@@ -90,7 +90,7 @@ fn wrong_inputs_are_named() {
         &work,
         "build a.csv --unique --key k --out n",
         3,
-        "key \"1\" comes more than once; without --unique the last row wins",
+        "key \"1\" occurs more than once; without --unique the last row wins",
     );
     check(
         &work,

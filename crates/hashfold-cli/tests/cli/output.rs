@@ -83,7 +83,7 @@ fn get_reads_keys_from_a_file() {
 }
 
 #[test]
-fn what_scan_writes_can_be_built_again() {
+fn the_output_of_scan_can_be_built_again() {
     let work = fruit();
     for (format, key) in [("csv", "--key name"), ("jsonl", "--key name"), ("raw", "")] {
         let scan = work.ok(&format!("scan fruit --format {}", format.replace("jsonl", "json")));

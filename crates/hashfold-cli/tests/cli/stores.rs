@@ -147,7 +147,7 @@ fn merging_folds_deltas_and_changes_no_entry() {
 }
 
 #[test]
-fn what_nobody_needs_is_removed() {
+fn unneeded_versions_are_removed() {
     let work = store(5);
     work.ok("update s a.csv --mode merge --no-publish");
     work.ok("pin s 1");
@@ -221,7 +221,7 @@ fn start(work: &Work, line: &str) -> (Child, ChildStdin) {
 }
 
 #[test]
-fn get_answers_at_once_and_follows_what_others_publish() {
+fn get_answers_at_once_and_follows_the_current_version() {
     let work = store(1);
     let (mut child, mut stdin) = start(&work, "get s --keys -");
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

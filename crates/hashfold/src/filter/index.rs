@@ -37,7 +37,7 @@ impl BlockIndex {
             let blocks = prefixes.len();
             return Ok(BlockIndex { universe, prefixes, stride: 1, blocks });
         }
-        Err(Error::field("index of the blocks", "ascending numbers", "others"))
+        Err(Error::field("index of the blocks", "ascending numbers", "not ascending"))
     }
 
     /// Returns the first bits of each block, to be written to a file.

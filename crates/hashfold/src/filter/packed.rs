@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_fingerprint_of_the_universe_is_refused() {
+    fn fingerprints_outside_the_universe_are_refused() {
         let universe = Universe::with_size(1000).unwrap();
         assert!(PackedRun::build(&mut ones(vec![3, 999]).into_run(Seed(3), universe)).is_ok());
         assert!(PackedRun::build(&mut ones(vec![3, 1000]).into_run(Seed(3), universe)).is_err());

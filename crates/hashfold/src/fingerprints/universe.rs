@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_at_capacity_is_the_one_asked_for() {
+    fn the_false_positive_rate_at_capacity_is_the_requested_one() {
         let universe = Universe::for_capacity(1_000_000, 0.01).unwrap();
         assert!((universe.false_positive_rate(1_000_000) - 0.00995).abs() < 1e-5);
         assert!(universe.false_positive_rate(0) == 0.0);

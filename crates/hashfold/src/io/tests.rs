@@ -125,7 +125,7 @@ fn reading_past_the_end_says_where_and_how_much_is_there() {
 }
 
 #[test]
-fn a_file_that_is_replaced_stays_for_those_who_have_it_open() {
+fn a_replaced_file_stays_readable_through_open_handles() {
     every_back_end(|disk, access, folder| {
         let old = file_of(disk, access, &folder.join("file"), b"old");
         let new = file_of(disk, access, &folder.join("file"), b"new one");
@@ -824,7 +824,7 @@ mod faults {
     }
 
     #[test]
-    fn what_is_in_a_folder_goes_with_it() {
+    fn removing_a_folder_removes_its_content() {
         let disk = FaultyDisk::new(FaultPlan::default());
         disk.create_folder(path("new")).unwrap();
         create(&disk, "new/file", b"x").sync().unwrap();

@@ -152,7 +152,7 @@ fn few_entries_are_sorted_in_memory() {
 }
 
 #[test]
-fn what_exceeds_memory_is_spilled_once() {
+fn data_beyond_the_memory_are_spilled_once() {
     let entries = entries(20_000, 1 << 40, 200, 1);
     let size = naive::summary(&entries).bytes_max;
     let spilled = check_sort(&entries, plain);
@@ -246,7 +246,7 @@ fn entries_of_any_size_in_any_memory_are_sorted_however_late_jobs_run() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_and_the_sort_goes_on() {
+fn entries_that_are_too_large_are_refused_and_the_sort_continues() {
     let disk = Arc::new(MemoryDisk::default());
     let mut sorter = sorter_with_hash(disk, plain, OPTIONS, Arc::new(Inline));
     let (key, value) = (vec![0; KEY_BYTES_MAX + 1], vec![0; VALUE_BYTES_MAX + 1]);

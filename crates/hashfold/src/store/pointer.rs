@@ -219,7 +219,7 @@ fn decode_lists(fields: &mut Decoder<'_>, pointer: &mut Pointer) -> Result<()> {
     let lists = [&pointer.published, &pointer.bad, &pointer.pinned];
     let mut known = lists.into_iter().flatten().chain(&pointer.current);
     if let Some(number) = known.find(|number| pointer.version(**number).is_none()) {
-        return Err(Error::field("version number", "one of the versions that are listed", number));
+        return Err(Error::field("version number", "a listed version", number));
     }
     let newest = pointer.newest;
     match pointer.removing.iter().find(|number| !(1..=newest).contains(*number)) {

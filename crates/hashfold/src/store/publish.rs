@@ -49,7 +49,7 @@ impl StoreWriter {
         self.settle()?;
         self.version(number)?;
         if self.pointer.bad.contains(&number) {
-            let expected = "one that is not marked bad";
+            let expected = "a version that is not marked bad";
             return Err(Error::argument("version to publish", expected, number));
         }
         let mut pointer = self.pointer.clone();
@@ -65,7 +65,7 @@ impl StoreWriter {
     pub fn roll_back(&mut self) -> Result<u64> {
         self.settle()?;
         let Some(previous) = self.pointer.previous() else {
-            let error = Error::argument("version to go back to", "one that was current", "none");
+            let error = Error::argument("version to roll back to", "a version that was current", "none");
             return Err(error.at(&Place::file(&self.folder)));
         };
         // A lost version is an error, not skipped.
@@ -83,7 +83,7 @@ impl StoreWriter {
         self.settle()?;
         self.version(number)?;
         if self.pointer.current == Some(number) {
-            let expected = "one that is not current";
+            let expected = "a version that is not current";
             return Err(Error::argument("version to mark as bad", expected, number));
         }
         if self.pointer.bad.contains(&number) {

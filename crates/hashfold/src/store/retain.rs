@@ -105,7 +105,7 @@ impl StoreWriter {
         let pointer = &self.pointer;
         let was_current = pointer.current == Some(number) || pointer.published.contains(&number);
         if was_current || pointer.pinned.contains(&number) {
-            let expected = "one that was never current and is not pinned";
+            let expected = "a version that was never current and is not pinned";
             return Err(Error::argument("version to discard", expected, number));
         }
         let mut removed = Removed::default();
@@ -128,7 +128,7 @@ impl StoreWriter {
             Err(error) => as_mendable(error).is_ok(),
         };
         if !is_lost || self.pointer.current == Some(number) {
-            let expected = "one whose file is missing or damaged, and that is not current";
+            let expected = "a version that is not current and whose file is missing or damaged";
             return Err(Error::argument("version to give up", expected, number));
         }
         let mut pointer = self.pointer.clone();

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_first_braces_counts_if_it_is_anything() {
+    fn text_in_the_first_braces_decides_the_slot_unless_empty() {
         let same =
             [("{user1000}.following", "user1000"), ("foo{{bar}}zap", "{bar"), ("a{b}{c}", "b")];
         for (key, tag) in same {

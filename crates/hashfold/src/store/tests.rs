@@ -333,7 +333,7 @@ fn a_delta_file_makes_the_same_version_elsewhere() {
 }
 
 #[test]
-fn a_diff_tells_how_far_it_is_and_can_be_stopped() {
+fn a_diff_reports_progress_and_can_be_cancelled() {
     let disk = memory_disk();
     let mut writer = create(&disk, 3, Arc::new(Inline));
     let entry = |i: u64| (i.to_le_bytes().to_vec(), Some(vec![0]));
@@ -360,7 +360,7 @@ fn a_diff_tells_how_far_it_is_and_can_be_stopped() {
 }
 
 #[test]
-fn what_is_needed_stays_and_what_is_not_goes() {
+fn needed_versions_stay_and_others_are_removed() {
     let disk = memory_disk();
     let mut writer = create(&disk, 1, Arc::new(Inline));
     for id in 1..=6 {
@@ -531,7 +531,7 @@ fn all_entries_of_a_delta_count_as_changes() {
 }
 
 #[test]
-fn gates_object_to_what_they_are_told_to() {
+fn gates_refuse_versions_that_fail_them() {
     let disk = memory_disk();
     let mut writer = create(&disk, 1, Arc::new(Inline));
     let numbers = |range: std::ops::Range<u64>| {
@@ -566,7 +566,7 @@ fn gates_object_to_what_they_are_told_to() {
 }
 
 #[test]
-fn what_was_not_written_well_is_not_published() {
+fn a_version_that_was_written_wrongly_is_not_published() {
     let disk = memory_disk();
     let mut writer = create(&disk, 1, Arc::new(Inline));
     let entries = random_batch(&mut Random(8), 300, 300);

@@ -83,7 +83,7 @@ impl IndexOptions {
         }
         let ranked = matches!(self.choice, IndexChoice::Auto | IndexChoice::Dense);
         if self.absent_bits > 0 && !ranked {
-            let expected = "dense or auto where absent bits are wanted";
+            let expected = "dense or auto, because of the absent bits";
             return Err(Error::argument("index", expected, self.choice));
         }
         Ok(())

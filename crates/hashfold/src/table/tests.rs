@@ -311,7 +311,7 @@ fn options_outside_their_ranges_are_refused() {
 }
 
 #[test]
-fn what_is_not_there_is_said_to_be_absent() {
+fn missing_names_are_reported_as_absent() {
     let disk = memory();
     for folder in [Path::new("nowhere"), Path::new("empty")] {
         let error = Table::open(&disk, folder, OpenOptions::default()).unwrap_err();

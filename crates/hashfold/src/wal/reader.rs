@@ -57,7 +57,7 @@ pub fn replay(
         // The log may have been written meanwhile, or a read may have failed, so the first failure
         // is retried.
         if cut_before == Some(found.end) {
-            let expected = format!("at least {durable}, which was on the device");
+            let expected = format!("at least {durable}, up to which changes were durable");
             let error = Error::field("end of the log", expected, found.end);
             return Err(error.at(&cut.unwrap_or_else(|| Place::file(files.folder))));
         }

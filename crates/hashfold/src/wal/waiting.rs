@@ -107,7 +107,7 @@ fn every_commit_ends_and_is_durable_in_every_order() {
 }
 
 #[test]
-fn nobody_waits_for_ever_when_there_is_no_room_or_a_sync_fails() {
+fn no_thread_waits_forever_when_the_disk_is_full_or_a_sync_fails() {
     for fault in 1..4 {
         let full = move || {
             let ends = run(3, 2, (fault, 0));

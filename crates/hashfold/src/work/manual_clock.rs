@@ -133,7 +133,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn time_passes_only_when_told_while_a_thread_does_not_wait() {
+    fn time_passes_only_by_advance_while_a_thread_does_not_wait() {
         let clock = ManualClock::new(2);
         thread::scope(|scope| {
             let sleeper = scope.spawn(|| clock.sleep(10 * SECOND));

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn every_job_runs_once_whoever_runs_it() {
+    fn every_job_runs_once_on_any_thread() {
         check(&Inline);
         check(&Threads::new(1));
         check(&Threads::new(7));
@@ -116,7 +116,7 @@ mod tests {
 
     /// Issue 10: a refused thread caused a panic.
     #[test]
-    fn every_job_runs_however_few_threads_the_system_gives() {
+    fn every_job_runs_with_any_number_of_threads() {
         for limit in [0, 1, 3, 7] {
             let pool = limited(limit);
             assert_eq!(pool.width(), limit);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_reaches_the_one_who_waits_and_the_pool_goes_on() {
+    fn a_panic_reaches_the_waiting_thread_and_the_pool_survives() {
         let pool = Threads::new(1);
         let pending = Pending::start(&pool, || panic!("on purpose"));
         assert!(catch_unwind(AssertUnwindSafe(|| pending.wait())).is_err());

@@ -97,7 +97,7 @@ fn jobs_that_wait_for_jobs_of_their_executor_never_wait_for_ever() {
 }
 
 #[test]
-fn a_panic_of_a_job_reaches_the_one_who_waits_whoever_runs_it() {
+fn a_panic_of_a_job_reaches_the_waiting_thread_on_any_thread() {
     let check = || {
         with_pool(1, |pool| {
             let panic = || -> u64 { panic::resume_unwind(Box::new(7)) };

@@ -324,7 +324,7 @@ fn an_operation_that_fails_once_loses_nothing() {
 
 /// Background writes report their errors later.
 #[test]
-fn a_disk_that_is_full_loses_nothing_however_many_threads_write() {
+fn a_full_disk_loses_nothing_with_any_number_of_threads() {
     let executor: Arc<dyn Executor> = Arc::new(Threads::new(2));
     let old = variable(90, 2);
     let new = pairs(5000, 5, |_| 8, |i| 1000 + (i % 50) as usize);

@@ -73,7 +73,7 @@ fn check_all_ways(folder: &Path, pairs: &Pairs) {
 }
 
 #[test]
-fn two_hundred_thousand_entries_come_back_whichever_way_bytes_travel() {
+fn two_hundred_thousand_entries_are_found_with_every_access_mode() {
     let home = tempfile::tempdir().unwrap();
     let pairs = pairs(200_000, 1, |i| 8 + (i % 9) as usize, |i| (i % 70) as usize);
     for (i, access) in ACCESSES.into_iter().enumerate() {

@@ -498,7 +498,7 @@ fn memory_follows_the_number_of_keys_without_steps() {
 }
 
 #[test]
-fn a_filter_that_may_grow_takes_what_comes() {
+fn a_growing_filter_takes_any_number_of_keys() {
     for mode in [Mode::Set, Mode::Multiset] {
         let options = QuotientOptions {
             mode,
@@ -523,7 +523,7 @@ fn a_filter_that_may_grow_takes_what_comes() {
 }
 
 #[test]
-fn the_error_is_the_one_that_is_expected() {
+fn the_false_positive_rate_is_the_expected_one() {
     let mut filter = QuotientFilter::new(&QuotientOptions::new(100_000, 0.01, SEED)).unwrap();
     for i in 0..100_000_u64 {
         filter.insert_key(&i.to_le_bytes()).unwrap();
@@ -592,7 +592,7 @@ fn filters_that_do_not_belong_together_are_not_merged() {
 
 /// Files on a real disk, mapped and read, and overwritten.
 #[test]
-fn files_give_back_what_was_saved() {
+fn files_contain_the_saved_filter() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("seen.filter");
     let disk = OsDisk;

@@ -330,7 +330,7 @@ fn fields_of(disk: &dyn Disk, path: &Path) -> Vec<u8> {
 
 /// Every field of a version file, and every offset between fields, with numbers that overflow sums.
 #[test]
-fn forged_numbers_in_a_version_file_harm_nobody() {
+fn forged_numbers_in_a_version_file_are_refused_or_harmless() {
     let sample = sample();
     let path = version_path(2);
     let bytes = read_file(&sample.disk, &path);
@@ -353,7 +353,7 @@ fn forged_numbers_in_a_version_file_harm_nobody() {
 }
 
 #[test]
-fn forged_numbers_in_the_pointer_harm_nobody() {
+fn forged_numbers_in_the_pointer_are_refused_or_harmless() {
     let sample = sample();
     let path = pointer_path();
     let bytes = read_file(&sample.disk, &path);
@@ -447,7 +447,7 @@ fn fields_outside_their_ranges_are_refused() {
 }
 
 #[test]
-fn a_pointer_that_names_what_cannot_be_is_refused() {
+fn a_pointer_with_impossible_versions_is_refused() {
     let sample = sample();
     let path = pointer_path();
     for (at, number) in [(0, u64::MAX), (8, 3), (16, 1), (16, u64::MAX), (25, 3)] {

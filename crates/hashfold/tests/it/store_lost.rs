@@ -456,7 +456,7 @@ fn mending_that_is_interrupted_anywhere_is_done_at_once_the_next_time() {
 
 /// Foreign names in a store stay, and cause no failure.
 #[test]
-fn strangers_in_a_store_are_left_alone() {
+fn foreign_files_in_a_store_are_left_alone() {
     let sample = sample();
     let disk = sample.copy();
     let table = disk.list(&store().join("tables")).unwrap().remove(0);

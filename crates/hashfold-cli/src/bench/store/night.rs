@@ -126,7 +126,7 @@ mod tests {
 
     /// The history agrees with applying the rows one by one.
     #[test]
-    fn what_is_said_of_each_pair_is_what_the_rows_come_to() {
+    fn the_history_agrees_with_applying_the_rows() {
         for (base, size) in [(1000, 1), (1000, 10), (1003, 97), (100, 100), (7, 3)] {
             let mut pairs: BTreeMap<u64, u64> = (0..base).map(|number| (number, 0)).collect();
             let mut history = History::of(base);

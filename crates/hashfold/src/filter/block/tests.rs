@@ -92,7 +92,7 @@ fn even_gaps(count: u64, mean: u64) -> impl Iterator<Item = u64> {
 }
 
 #[test]
-fn blocks_of_every_density_give_back_what_went_in() {
+fn blocks_of_every_density_decode_to_their_input() {
     for bits in 0..64 {
         let items = sums(even_gaps(3000, (1 << bits) - 1));
         check(&ones(items), 0);

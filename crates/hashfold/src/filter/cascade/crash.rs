@@ -545,7 +545,7 @@ fn with_two_logs(keys: u32, faults: Vec<Fault>) -> (FaultyDisk, CascadeFilter) {
 
 /// A gap in a log persists: later changes are not acknowledged until runs hold the missing changes.
 #[test]
-fn a_gap_in_a_log_stays_one_until_runs_close_it() {
+fn a_gap_in_a_log_persists_until_runs_close_it() {
     // Two memtables are full, and are flushed at the next change. The second segment is in use.
     let (_, mut filter) = with_two_logs(0, Vec::new());
     let mut keys = 0;

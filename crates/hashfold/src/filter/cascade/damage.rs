@@ -135,7 +135,7 @@ fn files_that_are_cut_short_are_found() {
 /// A truncated log is like a log after a crash: its remaining changes are there. Changes that the
 /// manifest knows to be in the log are not lost silently.
 #[test]
-fn a_log_that_is_cut_short_is_read_as_far_as_it_goes() {
+fn a_truncated_log_is_read_up_to_the_cut() {
     let left = &all_left()[1];
     let name = left.files.keys().find(|name| name.starts_with("wal-")).unwrap();
     let bytes = &left.files[name];
@@ -372,7 +372,7 @@ fn an_older_manifest_is_refused_and_removes_nothing() {
 
 /// Files of other programs, and files with similar names, are not touched.
 #[test]
-fn files_of_others_stay() {
+fn files_of_other_programs_stay() {
     let left = &all_left()[0];
     let mut files = left.files.clone();
     let others =

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_that_waits_runs_what_no_thread_has_begun() {
+    fn a_waiting_caller_runs_a_job_that_no_thread_has_begun() {
         let busy = Busy::default();
         let (jobs, done) = noted(&busy);
         assert!(jobs.help(JobKind::Flush));
@@ -193,7 +193,7 @@ mod tests {
 
     /// The captured values of a job are dropped before a wait for the job ends, also after a panic.
     #[test]
-    fn nothing_is_left_of_jobs_that_have_ended() {
+    fn the_memory_of_ended_jobs_is_freed() {
         let pool = Threads::new(2);
         let (jobs, held) = (Arc::new(Jobs::default()), Arc::new(AtomicUsize::new(0)));
         for i in 0..200 {

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failure_no_merge_starts_until_somebody_tries_again() {
+    fn after_a_failure_no_merge_starts_until_a_retry() {
         let mut merging = Merging::new(4);
         let (first, second) = (merge(&[1], (0, 9), UP), merge(&[1], (10, 19), UP));
         assert!(merging.begin(&first) && merging.begin(&second));

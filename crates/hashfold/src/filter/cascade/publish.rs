@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_at_any_moment_leaves_what_either_manifest_names_and_nothing_in_the_end() {
+    fn a_failure_at_any_point_keeps_the_files_of_both_manifests_until_one_is_certain() {
         let disk = FaultyDisk::new(FaultPlan { seed: 1, faults: Vec::new() });
         let publisher = open(&disk).unwrap();
         (0..3).for_each(|_| replace(&publisher).unwrap());
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_for_a_change_that_is_not_wanted_is_removed() {
+    fn files_of_a_rejected_change_are_removed() {
         let disk = FaultyDisk::new(FaultPlan { seed: 1, faults: Vec::new() });
         let publisher = open(&disk).unwrap();
         replace(&publisher).unwrap();

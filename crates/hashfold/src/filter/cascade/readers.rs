@@ -107,7 +107,7 @@ fn check(log: bool) {
 }
 
 #[test]
-fn readers_see_one_moment_of_a_filter_that_is_being_written() {
+fn readers_beside_a_writer_see_the_filter_at_one_moment() {
     check(false);
     check(true);
 }

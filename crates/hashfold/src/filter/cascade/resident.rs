@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_runs_leaves_room_to_indexes() {
+    fn kept_runs_leave_memory_for_indexes() {
         let budget = MemoryBudget::new(ROOM);
         let reserve = ROOM / INDEX_RESERVE_PART;
         assert!(budget.claim(ROOM - reserve + 1, 0).is_none());

@@ -266,7 +266,7 @@ fn what_is_there_is_not_made_again_and_what_is_not_is_not_opened() {
 /// Changes that cancel each other out leave nothing in the memtable, but they have sequence
 /// numbers.
 #[test]
-fn what_comes_and_goes_is_durable_too() {
+fn changes_that_cancel_each_other_out_are_durable() {
     for log in [false, true] {
         let mut pair = Pair::new(Mode::Multiset, universe(), settings(0, log));
         for round in 1..4 {
@@ -291,7 +291,7 @@ fn what_comes_and_goes_is_durable_too() {
 /// All combinations of changes of a key in three runs, with and without removals, and with any of
 /// the runs in memory.
 #[test]
-fn the_newest_run_that_knows_a_key_is_right_wherever_it_is() {
+fn the_newest_run_with_a_key_decides() {
     for (with_removals, in_memory) in (0..64).map(|i| (i % 8, i / 8)) {
         let mut pair = Pair::new(Mode::Set, universe(), settings(0, false));
         for run in 0..3 {
@@ -323,7 +323,7 @@ fn the_newest_run_that_knows_a_key_is_right_wherever_it_is() {
 
 /// Issue 10: a filter's memory stays within its share for all inputs.
 #[test]
-fn what_is_kept_in_memory_fits_in_the_memory_that_was_given() {
+fn kept_data_stay_within_the_memory_budget() {
     for threads in [0, 2] {
         let settings = settings(threads, false);
         let memory_max = settings.memory_bytes as u64 * 3 / 4;
@@ -338,7 +338,7 @@ fn what_is_kept_in_memory_fits_in_the_memory_that_was_given() {
 
 /// A snapshot packs the changes of logs while it reads them, and refuses changes that do not fit.
 #[test]
-fn a_snapshot_reads_logs_in_the_memory_that_it_is_given() {
+fn a_snapshot_reads_logs_within_its_memory_budget() {
     for mode in [Mode::Set, Mode::Multiset] {
         let settings = CascadeSettings { memory_bytes: 64 << 20, ..settings(0, true) };
         let mut pair = Pair::new(mode, universe(), settings);

@@ -156,7 +156,7 @@ impl FileFields {
         let bits = within("remainder bits", 1..=u64::from(REMAINDER_BITS_MAX), fields.u64()?)?;
         let blocks = within("blocks", 1..=u64::MAX / BLOCK_SLOTS as u64, fields.u64()?)?;
         let layout = SlotLayout::new(u128::from(blocks) * BLOCK_SLOTS as u128, bits as u32)
-            .ok_or_else(|| Error::field("blocks", "what memory can hold", blocks))?;
+            .ok_or_else(|| Error::field("blocks", "a number that fits in memory", blocks))?;
         let mode = match within("mode", 0..=1, fields.u64()?)? {
             0 => Mode::Set,
             _ => Mode::Multiset,

@@ -255,7 +255,7 @@ pub(super) fn overfull() -> Error {
 /// Returns zeroed memory for the blocks of a filter.
 pub(super) fn memory(layout: SlotLayout) -> Result<Buffer> {
     Buffer::for_random_access(layout.bytes()).map_err(|error| {
-        let expected = format!("what fits in memory ({error})");
+        let expected = format!("a size that fits in memory ({error})");
         Error::argument("size of the filter in bytes", expected, layout.bytes())
     })
 }

@@ -56,7 +56,7 @@ impl<'a> Feed<'a> {
     pub(super) fn read(&mut self, out: &mut Vec<u64>) -> Result<()> {
         let start = out.len();
         if !self.machine.run(ReadStretch { place: &mut self.place, out }) {
-            return Err(Error::field("chains", "as many as quotients", "fewer"));
+            return Err(Error::field("chains", "one per occupied quotient", "fewer"));
         }
         let fresh = &out[start..];
         let (Some(&first), Some(&last)) = (fresh.first(), fresh.last()) else { return Ok(()) };

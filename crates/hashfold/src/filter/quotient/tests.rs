@@ -76,7 +76,7 @@ fn the_kernels_make_the_same_filters() {
 }
 
 #[test]
-fn blocks_do_not_depend_on_the_order_of_what_was_done() {
+fn blocks_do_not_depend_on_the_order_of_operations() {
     let mut random = random(4);
     let mut hashes: Vec<KeyHash> =
         (0..4000).map(|_| KeyHash::from_bits(u128::from(random()) << 64)).collect();

@@ -160,7 +160,7 @@ impl Spill {
     pub(super) fn place(&mut self) -> SpillChunk {
         let number = self.holes.pop().unwrap_or_else(|| {
             let end = self.file_chunks;
-            self.file_chunks = end.checked_add(1).expect("no disk has room for so many chunks");
+            self.file_chunks = end.checked_add(1).expect("no disk holds 2^32 chunks");
             end
         });
         SpillChunk(number)
