@@ -82,7 +82,7 @@ fn new_sheet(title: &str, options: &Options, items: &Items, device: String) -> S
     let mut sheet = Sheet::new(title, options, COLUMNS);
     sheet.note("data", describe(items));
     sheet.note("device", device);
-    sheet.note("threads", format!("one that sorts and {THREADS} for the device, on this number of cores"));
+    sheet.note("threads", format!("one that sorts and {THREADS} for the device, on these cores"));
     sheet.note(
         "time",
         "from the first byte of the input read to the table synced, page cache not used; median, \

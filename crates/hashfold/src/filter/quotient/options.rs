@@ -69,7 +69,7 @@ impl QuotientOptions {
             Some((layout.bytes(), layout))
         });
         let Some((_, layout)) = shapes.min_by_key(|&(bytes, _)| bytes) else {
-            return Err(Error::argument("capacity", "a number of keys that fits in memory", self.capacity));
+            return Err(Error::argument("capacity", "a number that fits in memory", self.capacity));
         };
         let size = u128::from(layout.slots()) << layout.remainder_bits;
         let universe = Universe::with_size(size.min(1 << 64))?;
@@ -106,7 +106,7 @@ impl Sizing {
     /// Returns the smallest size for `capacity` fingerprints of a universe.
     pub(super) fn of(universe: Universe, capacity: u64, load_max: f64) -> Result<Sizing> {
         check_load(load_max)?;
-        let too_many = || Error::argument("capacity", "a number of keys that fits in memory", capacity);
+        let too_many = || Error::argument("capacity", "a number that fits in memory", capacity);
         // With each bit less in a remainder, the number of slots at least doubles.
         for remainder_bits in (1..=REMAINDER_BITS_MAX.min(universe.bits())).rev() {
             let slots = universe.size().div_ceil(1 << remainder_bits);
