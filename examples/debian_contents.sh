@@ -25,7 +25,7 @@ trap 'rm -rf "$work"' EXIT
 
 # A line of a list is a path, spaces, and the packages with that file, separated by commas. Paths may
 # contain spaces, packages can't, so the last gap separates them. A list that can't be read to its end
-# leaves a line that is no row.
+# leaves an invalid row.
 rows() { "$apt_helper" cat-file "$1" | sed -E 's/[ \t]+([^ \t]+)$/\t\1/' || echo "broken: $1"; }
 
 # Merges the sorted lists, so that rows of the same path are neighbours.

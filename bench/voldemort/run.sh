@@ -5,8 +5,8 @@
 #   bench/voldemort/run.sh nightly --sizes 5000000x100 > target/voldemort-nightly.jsonl
 #   bench/voldemort/run.sh damage > target/voldemort-damage.jsonl
 #
-# Needs git, mvn and a JDK (17 or later). VOLDEMORT_GIT is another place to clone from; VOLDEMORT_DIR is
-# where all goes that is downloaded and built.
+# Needs git, mvn and a JDK (17 or later). VOLDEMORT_GIT is another repository to clone; VOLDEMORT_DIR is
+# the folder for all downloads and builds.
 set -eu
 commit=99127eab3078eed90faa66cc671259a85cb89464
 git_url=${VOLDEMORT_GIT:-https://github.com/voldemort/voldemort.git}
@@ -34,7 +34,7 @@ fi
 internals="java.base/sun.nio.ch java.base/jdk.internal.ref"
 exports=
 for package in $internals; do exports="$exports --add-exports=$package=ALL-UNNAMED"; done
-# Compiles what the harness uses of the sources, and no more.
+# Compiles only the sources that the harness uses.
 javac -nowarn -proc:none -Xlint:none $exports -d "$work/classes" -cp "$work/lib/*" \
   -sourcepath "$here/src:$work/source/src/java" "$here"/src/*.java 2> "$work/javac.log" \
   || { cat "$work/javac.log" >&2; exit 1; }

@@ -11,8 +11,8 @@ import java.util.Map;
 import java.util.stream.Stream;
 
 /**
- * What {@code peers nightly} and {@code peers damage} do, done with Voldemort's read-only engine. Prints
- * one JSON object a line for each night, or for each kind of damage; errors end the program.
+ * Runs {@code peers nightly} and {@code peers damage} with Voldemort's read-only engine. Prints one JSON
+ * object per line for each night, or for each kind of damage; errors end the program.
  */
 public final class Bench {
     private static final String PEER = "Voldemort read-only";
@@ -44,7 +44,7 @@ public final class Bench {
             case "damage" -> bench.damage();
             default -> throw new IllegalArgumentException("expected nightly or damage, and options");
         }
-        // Its threads that remove old versions would have the program wait for them.
+        // The engine's threads that remove old versions would delay the end of the program.
         System.exit(0);
     }
 
@@ -121,7 +121,7 @@ public final class Bench {
         return line;
     }
 
-    /** Returns how many bytes it wrote. */
+    /** Returns the number of bytes written. */
     private long update(Engine engine, Data data, byte[] before, byte[] after, int night,
             long changedBytes, Map<String, Object> line) throws Exception {
         Reader reader = new Reader(engine, data, before, after);
@@ -169,7 +169,7 @@ public final class Bench {
         line.put("stall_ms_roll_back", reader.longestMs(Reader.ROLL_BACK));
     }
 
-    /** The engine removes what is older than one backup in a thread of its own. */
+    /** The engine removes versions older than one backup in a separate thread. */
     private void awaitDeletion(int night) throws Exception {
         while (true) {
             try (Stream<Path> list = Files.list(folder.resolve("store"))) {
@@ -181,7 +181,7 @@ public final class Bench {
         }
     }
 
-    /** Removes what was rolled back. */
+    /** Removes the version that was rolled back. */
     private static void removeOld(Path store) throws IOException {
         try (Stream<Path> list = Files.list(store)) {
             for (Path path : list.filter(p -> p.toString().endsWith(".bak")).toList()) {
@@ -275,7 +275,7 @@ public final class Bench {
         }
     }
 
-    /** As flip() in damage.rs; returns how many files it changed. */
+    /** Works as flip() in damage.rs. Returns the number of changed files. */
     private static int flip(List<Path> files, long seed, int count) throws IOException {
         List<byte[]> all = new ArrayList<>();
         long total = 0;

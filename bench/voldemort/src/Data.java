@@ -1,7 +1,7 @@
 /** The keys and values of bench/peers (data.rs, nightly/book.rs), number for number. */
 final class Data {
     static final int KEY_SIZE = 16;
-    /** What an entry's state says of one that is not there. */
+    /** The state of an absent entry. */
     static final byte DELETED = -1;
     private static final int NOISE_BYTES = 1 << 18;
     private static final int NIGHT_SHIFT = 40;
@@ -36,7 +36,7 @@ final class Data {
         return key;
     }
 
-    /** The value that an entry got in a night; 0 is the first state. */
+    /** The value that an entry got in a night; night 0 is the initial state. */
     byte[] value(long i, int night) {
         long number = i | (long) night << NIGHT_SHIFT;
         int start = start(number);
@@ -56,7 +56,7 @@ final class Data {
         return (int) Long.remainderUnsigned(mix(number), NOISE_BYTES - valueSize);
     }
 
-    /** The state of an entry after a night: its number, {@link #DELETED}, or what it was. */
+    /** The state of an entry after a night: the night's number, {@link #DELETED}, or the old state. */
     byte after(byte before, long i, int night, double fraction) {
         long hash = mix(mix((seed ^ 0x6e69_6768L) + night) ^ i);
         if (part(hash) >= fraction) {
@@ -65,7 +65,7 @@ final class Data {
         return part(mix(hash)) < 0.1 ? DELETED : (byte) night;
     }
 
-    /** Tells whether two programs have the same data. */
+    /** Returns a checksum that is equal for programs with the same data. */
     String check() {
         long sum = 0;
         for (int i = 0; i < Math.min(count, 1000); i++) {

@@ -24,7 +24,7 @@ import voldemort.versioning.Versioned;
 /** A store of Voldemort's read-only engine: one node, four partitions of four chunks. */
 final class Engine {
     private static final int CHUNKS = 4;
-    /** Pairs that are sorted at once; more are merged from files. */
+    /** Number of pairs that are sorted at once; more pairs are merged from files. */
     private static final int SORT_PAIRS = 1_000_000;
     private static final int IO_BUFFER_BYTES = 1_000_000;
 
@@ -51,7 +51,7 @@ final class Engine {
         return folder.resolve("version-" + number);
     }
 
-    /** Builds a version with Voldemort's own builder, which is given bytes instead of JSON text. */
+    /** Builds a version with Voldemort's own builder, from bytes instead of JSON text. */
     void build(Data data, byte[] states, int threads, long number) throws Exception {
         Path out = folder.resolveSibling("built");
         Path temporary = Path.of(System.getProperty("java.io.tmpdir"));
@@ -86,7 +86,7 @@ final class Engine {
         engine.close();
     }
 
-    /** Keys and values in turn, as the builder reads them from JSON. */
+    /** Alternating keys and values, as the builder reads them from JSON. */
     private static final class Pairs extends JsonReader {
         private final Data data;
         private final byte[] states;

@@ -1,4 +1,4 @@
-/** Looks keys up all the time, compares each answer with both states: nightly/reader.rs. */
+/** Looks up keys continuously, and compares each answer with both states: see nightly/reader.rs. */
 final class Reader extends Thread {
     static final int QUIET = 0;
     static final int PREPARE = 1;
