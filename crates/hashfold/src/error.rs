@@ -390,10 +390,7 @@ impl fmt::Display for ErrorKind {
                 write!(f, "{what} is {got}, expected {expected}")
             }
             ErrorKind::FailedBefore { action } => {
-                write!(
-                    f,
-                    "cannot {action} after an earlier failure; open the data set again"
-                )
+                write!(f, "cannot {action} after an earlier failure; open the data set again")
             }
             ErrorKind::Panicked { job } => {
                 write!(f, "the {job} panicked; this is a bug in Hashfold, please report it")

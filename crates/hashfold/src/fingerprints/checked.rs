@@ -76,7 +76,11 @@ impl<F: Fingerprints> Fingerprints for Checked<F> {
         let is_some = self.run.append_to(batch)?;
         let old = batch.fingerprints.get(..start);
         if old.is_none_or(|old| old.last().copied() != before) {
-            return Err(Error::argument("batch", "its old content, then more", "other fingerprints"));
+            return Err(Error::argument(
+                "batch",
+                "its old content, then more",
+                "other fingerprints",
+            ));
         }
         let next = &batch.fingerprints[start..];
         if is_some == next.is_empty() {

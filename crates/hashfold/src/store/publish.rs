@@ -65,7 +65,8 @@ impl StoreWriter {
     pub fn roll_back(&mut self) -> Result<u64> {
         self.settle()?;
         let Some(previous) = self.pointer.previous() else {
-            let error = Error::argument("version to roll back to", "a version that was current", "none");
+            let error =
+                Error::argument("version to roll back to", "a version that was current", "none");
             return Err(error.at(&Place::file(&self.folder)));
         };
         // A lost version is an error, not skipped.

@@ -252,7 +252,8 @@ impl StoreWriter {
             }
             if tree::hash(&bytes) != piece.hash {
                 let expected = tree::hex(&piece.hash);
-                let error = Error::field("BLAKE3 of a piece", expected, "different, as in this store");
+                let error =
+                    Error::field("BLAKE3 of a piece", expected, "different, as in this store");
                 return Err(error.at(&Place::file(&source.join(&tree.name)).offset(start)));
             }
             file.write_at(start, &bytes)?;

@@ -363,7 +363,8 @@ fn decode(header: &Header, fields: &[u8]) -> Result<VersionInfo> {
 
 /// Refuses a shape that table builders would refuse.
 fn check_shape(header: &Header, index: IndexOptions, block_size: usize) -> Result<()> {
-    let refused = |what| move |error: Error| Error::field(what, "a value that tables accept", error);
+    let refused =
+        |what| move |error: Error| Error::field(what, "a value that tables accept", error);
     index.check().map_err(refused("index options"))?;
     let options = TableOptions { index, block_size, ..TableOptions::new(header.seed, header.id) };
     options.check().map_err(refused("block size in bytes"))

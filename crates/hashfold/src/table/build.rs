@@ -198,7 +198,11 @@ fn check_shape(layout: &Layout, key: &[u8], value: &[u8]) -> Result<()> {
         if let Some(expected) = expected
             && expected != got
         {
-            return Err(Error::argument(what, format!("{expected}, as in all entries before"), got));
+            return Err(Error::argument(
+                what,
+                format!("{expected}, as in all entries before"),
+                got,
+            ));
         }
     }
     Ok(())
