@@ -5,6 +5,7 @@
 //! just read, whatever the bytes.
 
 use crate::error::{Error, ErrorKind, Result};
+use std::ops::RangeInclusive;
 
 /// The longest encoding of a variable-length integer, in bytes.
 pub const VARINT_BYTES_MAX: usize = 10;
@@ -24,6 +25,24 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
     out.extend(bytes);
+}
+
+/// Appends the number of `attributes` as a variable-length integer, then the size and the bytes of
+/// each name and value.
+pub fn put_attributes(out: &mut Vec<u8>, attributes: &[(String, Vec<u8>)]) {
+    put_varint(out, attributes.len() as u64);
+    for (name, value) in attributes {
+        put_bytes(out, name.as_bytes());
+        put_bytes(out, value);
+    }
+}
+
+/// Refuses a decoded number that is outside its range, and returns any other.
+pub(crate) fn within(what: &'static str, range: RangeInclusive<u64>, got: u64) -> Result<u64> {
+    if range.contains(&got) {
+        return Ok(got);
+    }
+    Err(Error::field(what, format!("{} to {}", range.start(), range.end()), got))
 }
 
 /// Writes `value` to the start of `out` as [`put_varint`] does, and returns the number of bytes
@@ -99,6 +118,24 @@ impl<'a> Decoder<'a> {
     pub fn text(&mut self) -> Result<String> {
         let text = std::str::from_utf8(self.sized_bytes()?);
         text.map(str::to_owned).map_err(|error| Error::field("text", "UTF-8", error))
+    }
+
+    /// Takes the name of a file in a folder. Refuses a name that would lead out of the folder.
+    pub fn file_name(&mut self) -> Result<String> {
+        let name = self.text()?;
+        if name.is_empty() || name.contains('/') || name == ".." {
+            return Err(Error::field("file name", "a name without a folder", name));
+        }
+        Ok(name)
+    }
+
+    /// Takes the names and values that [`put_attributes`] wrote.
+    pub fn attributes(&mut self) -> Result<Vec<(String, Vec<u8>)>> {
+        let mut attributes = Vec::new();
+        for _ in 0..self.varint()? {
+            attributes.push((self.text()?, self.sized_bytes()?.to_vec()));
+        }
+        Ok(attributes)
     }
 
     /// Takes a `u8`.

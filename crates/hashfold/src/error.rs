@@ -439,6 +439,23 @@ pub(crate) fn check_seed(expected: Seed, got: Seed) -> Result<()> {
     }
 }
 
+/// Refuses a number that says that bytes belong to another data set: a seed, an id.
+pub(crate) fn check_same(what: &'static str, expected: u64, got: u64) -> Result<()> {
+    match expected == got {
+        true => Ok(()),
+        false => Err(ErrorKind::Mismatch { what, expected, got }.into()),
+    }
+}
+
+/// Refuses bytes whose checksum is not the expected one.
+#[inline]
+pub(crate) fn check_sum(expected: u32, got: u32) -> Result<()> {
+    match expected == got {
+        true => Ok(()),
+        false => Err(ErrorKind::Checksum { expected, got }.into()),
+    }
+}
+
 /// Returns the first bytes of a key as printable text.
 fn preview(key: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 80;

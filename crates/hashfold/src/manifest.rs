@@ -15,11 +15,11 @@
 //! | attributes |    … | count, then for each: name (size, bytes), value (size, bytes)       |
 
 use crate::{
-    codec::{Decoder, put_bytes, put_varint},
+    codec::{Decoder, put_attributes, put_bytes, put_varint},
     error::{Error, ErrorKind, Place, Result},
     io::{
         Access, Disk,
-        frame::{FileKind, Footer, Header},
+        frame::{FileKind, Footer, Header, read_fields},
         replace_file,
     },
     key::Seed,
@@ -98,9 +98,7 @@ impl Manifest {
             return Err(Error::new(ErrorKind::Absent).at(&Place::file(folder)));
         }
         let file = disk.open(&path, Access::Cached)?;
-        let header = Header::read(file.as_ref(), FileKind::Manifest)?;
-        let (footer, _) = Footer::read(file.as_ref())?;
-        decode(&header, &footer.fields).map_err(|error| error.at(file.place()))
+        read_fields(file.as_ref(), FileKind::Manifest, decode)
     }
 
     /// Returns the current file with this role.
@@ -138,11 +136,7 @@ fn encode(manifest: &Manifest) -> Vec<u8> {
         put_bytes(&mut out, file.name.as_bytes());
         out.extend(file.size.to_le_bytes());
     }
-    put_varint(&mut out, manifest.attributes.len() as u64);
-    for (name, value) in &manifest.attributes {
-        put_bytes(&mut out, name.as_bytes());
-        put_bytes(&mut out, value);
-    }
+    put_attributes(&mut out, &manifest.attributes);
     out
 }
 
@@ -156,17 +150,10 @@ fn decode(header: &Header, fields: &[u8]) -> Result<Manifest> {
     let generation = fields.u64()?;
     let mut files = Vec::new();
     for _ in 0..fields.varint()? {
-        let (role, name) = (fields.text()?, fields.text()?);
-        // A name with a path would lead out of the folder.
-        if name.is_empty() || name.contains('/') || name == ".." {
-            return Err(Error::field("file name", "a name without a folder", name));
-        }
+        let (role, name) = (fields.text()?, fields.file_name()?);
         files.push(FileEntry { role, name, size: fields.u64()? });
     }
-    let mut attributes = Vec::new();
-    for _ in 0..fields.varint()? {
-        attributes.push((fields.text()?, fields.sized_bytes()?.to_vec()));
-    }
+    let attributes = fields.attributes()?;
     fields.end()?;
     Ok(Manifest { kind, seed: header.seed, id: header.id, generation, files, attributes })
 }

@@ -2,7 +2,7 @@
 
 use super::{batch::FingerprintBatch, run::Fingerprints, universe::Universe};
 use crate::{
-    error::{Error, ErrorKind, Result, check_seed},
+    error::{Error, Result, check_same, check_seed},
     key::Seed,
 };
 
@@ -39,11 +39,7 @@ impl Ascent {
 /// Refuses fingerprints with another seed or universe.
 pub(crate) fn check_alike(expected: (Seed, Universe), got: (Seed, Universe)) -> Result<()> {
     check_seed(expected.0, got.0)?;
-    let (expected, got) = (expected.1.last(), got.1.last());
-    if expected == got {
-        return Ok(());
-    }
-    Err(ErrorKind::Mismatch { what: "largest fingerprint", expected, got }.into())
+    check_same("largest fingerprint", expected.1.last(), got.1.last())
 }
 
 /// A run whose batches are checked during reading.

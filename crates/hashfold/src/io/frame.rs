@@ -33,7 +33,7 @@ use super::{ALIGNMENT, BlockFile, Buffer};
 use crate::{
     checksum::{crc32c, crc32c_append},
     codec::Decoder,
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, check_same, check_sum},
     key::Seed,
 };
 use std::ops::RangeInclusive;
@@ -55,25 +55,25 @@ pub const FIELDS_SIZE_MAX: usize = 1 << 24;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// The manifest of a data set, which names the current files.
-    Manifest,
+    Manifest = 1,
     /// The entries of a table.
-    TableData,
+    TableData = 2,
     /// The index of a table.
-    TableIndex,
+    TableIndex = 3,
     /// The description of a version of a store.
-    Version,
+    Version = 4,
     /// The pointer of a store, which names the current version.
-    Pointer,
+    Pointer = 5,
     /// The hashes of the pieces of a table's files.
-    Tree,
+    Tree = 6,
     /// The changes between two versions of a store.
-    Delta,
-    /// A run of a cascade filter: fingerprints.
-    FilterRun,
+    Delta = 7,
     /// A quotient filter.
-    Quotient,
+    Quotient = 8,
+    /// A run of a cascade filter: fingerprints.
+    FilterRun = 9,
     /// A segment of a write-ahead log.
-    Wal,
+    Wal = 11,
 }
 
 impl FileKind {
@@ -85,24 +85,13 @@ impl FileKind {
         FileKind::Pointer,
         FileKind::Tree,
         FileKind::Delta,
-        FileKind::FilterRun,
         FileKind::Quotient,
+        FileKind::FilterRun,
         FileKind::Wal,
     ];
 
     fn number(self) -> u16 {
-        match self {
-            FileKind::Manifest => 1,
-            FileKind::TableData => 2,
-            FileKind::TableIndex => 3,
-            FileKind::Version => 4,
-            FileKind::Pointer => 5,
-            FileKind::Tree => 6,
-            FileKind::Delta => 7,
-            FileKind::FilterRun => 9,
-            FileKind::Quotient => 8,
-            FileKind::Wal => 11,
-        }
+        self as u16
     }
 
     /// Returns the kind as text, for messages.
@@ -173,10 +162,7 @@ impl Header {
         fields.u32()?;
         let (seed, id) = (Seed(fields.u64()?), fields.u64()?);
         fields.array::<28>()?;
-        let (expected, got) = (fields.u32()?, crc32c(&bytes[..HEADER_SUM_OFFSET]));
-        if expected != got {
-            return Err(ErrorKind::Checksum { expected, got }.into());
-        }
+        check_sum(fields.u32()?, crc32c(&bytes[..HEADER_SUM_OFFSET]))?;
         if number != kind.number() {
             let known = FileKind::ALL.iter().find(|known| known.number() == number);
             let got = known.map_or(format!("kind {number}"), |known| known.name().to_owned());
@@ -202,6 +188,14 @@ impl Header {
         check_zeros(&block[HEADER_SIZE..])
             .map_err(|error| error.at(&place.offset(HEADER_SIZE as u64)))?;
         Ok(header)
+    }
+
+    /// Reads and checks the header of `file`, which must be of this kind and have this seed and id.
+    pub fn read_of(file: &dyn BlockFile, kind: FileKind, seed: Seed, id: u64) -> Result<()> {
+        let header = Header::read(file, kind)?;
+        check_same("seed", seed.0, header.seed.0)
+            .and_then(|()| check_same("file id", id, header.id))
+            .map_err(|error| error.at(file.place()))
     }
 }
 
@@ -262,18 +256,37 @@ impl Footer {
         let fields_end = footer_size - TAIL_SIZE;
         let fields = &block[fields_end - tail.fields_size..fields_end];
         let got = crc32c_append(crc32c(fields), &block[fields_end..][..TAIL_SUM_OFFSET]);
-        if got != tail.checksum {
-            let kind = ErrorKind::Checksum { expected: tail.checksum, got };
-            return Err(Error::new(kind).at(&tail_place));
-        }
+        check_sum(tail.checksum, got).map_err(|error| error.at(&tail_place))?;
         check_zeros(&block[..fields_end - tail.fields_size])
             .map_err(|error| error.at(&file.place().offset(start)))?;
         Ok((Footer { fields: fields.to_vec(), body_sum: tail.body_sum }, start))
     }
 }
 
+/// Returns the bytes of a file without a body: its header and the fields of its footer.
+pub(crate) fn encode_fields(header: &Header, fields: Vec<u8>) -> Result<Vec<u8>> {
+    let (limit, got) = (FIELDS_SIZE_MAX as u64, fields.len() as u64);
+    if got > limit {
+        return Err(ErrorKind::Limit { what: "size of a footer's fields", limit, got }.into());
+    }
+    let header = header.encode();
+    let footer = Footer { fields, body_sum: 0 }.encode(header.len() as u64);
+    Ok([header.as_slice(), &footer].concat())
+}
+
+/// Reads a file without a body, and decodes the fields of its footer.
+pub(crate) fn read_fields<T>(
+    file: &dyn BlockFile,
+    kind: FileKind,
+    decode: impl FnOnce(&Header, &[u8]) -> Result<T>,
+) -> Result<T> {
+    let header = Header::read(file, kind)?;
+    let (footer, start) = Footer::read(file)?;
+    decode(&header, &footer.fields).map_err(|error| error.at(&file.place().offset(start)))
+}
+
 /// Refuses padding that is not zeros, because no checksum covers it.
-fn check_zeros(padding: &[u8]) -> Result<()> {
+pub(crate) fn check_zeros(padding: &[u8]) -> Result<()> {
     match padding.iter().find(|&&byte| byte != 0) {
         None => Ok(()),
         Some(byte) => Err(Error::field("padding", "zeros", byte)),

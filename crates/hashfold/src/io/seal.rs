@@ -14,7 +14,7 @@
 
 use crate::{
     checksum::{crc32c, crc32c_append},
-    error::{ErrorKind, Result},
+    error::{ErrorKind, Result, check_sum},
 };
 
 /// Size of the checksum at the start of a sealed block, in bytes.
@@ -53,8 +53,7 @@ impl Seal {
             let (expected, got) = (SEAL_SIZE as u64, block.len() as u64);
             return Err(ErrorKind::Truncated { expected, got }.into());
         };
-        let (expected, got) = (u32::from_le_bytes(*expected), self.checksum(block));
-        if expected == got { Ok(()) } else { Err(ErrorKind::Checksum { expected, got }.into()) }
+        check_sum(u32::from_le_bytes(*expected), self.checksum(block))
     }
 
     fn checksum(self, block: &[u8]) -> u32 {

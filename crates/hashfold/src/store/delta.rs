@@ -29,10 +29,10 @@
 use crate::{
     checksum::crc32c,
     codec::{Decoder, put_varint},
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, check_sum},
     io::{
         ALIGNMENT, Access, BlockFile, Disk, Writer,
-        frame::{FileKind, Footer, Header},
+        frame::{FileKind, Footer, Header, check_zeros},
     },
     key::Seed,
     run::{Entry, KEY_BYTES_MAX, Run, Summary, VALUE_BYTES_MAX},
@@ -156,7 +156,6 @@ pub struct DeltaInfo {
     pub deletions: u64,
 }
 
-const FIELDS_SIZE: usize = 40;
 /// Size of the head of a section, its size and checksum, in bytes.
 const SECTION_HEAD: usize = 8;
 /// Size of a section, in bytes, unless a single entry is larger.
@@ -258,11 +257,7 @@ impl DeltaReader {
             entries: next()?,
             deletions: next()?,
         };
-        if footer.fields.len() != FIELDS_SIZE {
-            let error =
-                Error::field("fields of the footer", FIELDS_SIZE.to_string(), footer.fields.len());
-            return Err(error.at(file.place()));
-        }
+        fields.end().map_err(|error| error.at(file.place()))?;
         Ok(DeltaReader {
             next: ALIGNMENT as u64,
             footer_start,
@@ -311,10 +306,7 @@ impl DeltaReader {
     /// Checks the end of the file: the last section has this checksum, nothing follows it, and all
     /// entries were read.
     fn check_end(&self, expected: u32) -> Result<()> {
-        let got = crc32c(&[]);
-        if expected != got {
-            return Err(ErrorKind::Checksum { expected, got }.into());
-        }
+        check_sum(expected, crc32c(&[]))?;
         for (what, expected, got) in [
             ("number of entries", self.info.entries, self.entries),
             ("deletions", self.info.deletions, self.deletions),
@@ -330,10 +322,7 @@ impl DeltaReader {
         }
         let mut padding = vec![0; room as usize];
         self.file.read_at(start, &mut padding)?;
-        match padding.iter().find(|byte| **byte != 0) {
-            None => Ok(()),
-            Some(byte) => Err(Error::field("padding", "zeros", byte)),
-        }
+        check_zeros(&padding)
     }
 
     /// Steps to the next section; returns `false` after the last one.
@@ -360,10 +349,7 @@ impl DeltaReader {
         self.section.resize(size, 0);
         self.taken = 0;
         self.file.read_at(self.next + head.len() as u64, &mut self.section)?;
-        let got = crc32c(&self.section);
-        if got != expected {
-            return Err(Error::new(ErrorKind::Checksum { expected, got }).at(&place));
-        }
+        check_sum(expected, crc32c(&self.section)).map_err(|error| error.at(&place))?;
         self.next += (head.len() + size) as u64;
         Ok(true)
     }

@@ -20,7 +20,7 @@ use crate::{
     folder,
     io::{
         Access, Disk,
-        frame::{FIELDS_SIZE_MAX, FileKind, Footer, Header},
+        frame::{FileKind, Header, encode_fields, read_fields},
         replace_file,
     },
     key::Seed,
@@ -102,9 +102,7 @@ impl Pointer {
             return Err(Error::new(ErrorKind::Absent).at(&Place::file(folder)));
         }
         let file = folder::open_file(disk, &path, Access::Cached, "CURRENT of the store")?;
-        let header = Header::read(file.as_ref(), FileKind::Pointer)?;
-        let (footer, start) = Footer::read(file.as_ref())?;
-        decode(&header, &footer.fields).map_err(|error| error.at(&file.place().offset(start)))
+        read_fields(file.as_ref(), FileKind::Pointer, decode)
     }
 
     /// Writes this pointer to the store's folder, atomically, with the next sequence number.
@@ -114,15 +112,8 @@ impl Pointer {
         let fields = encode(self);
         // A pointer that could not be read again must not be written.
         let path = folder.join(NAME);
-        decode(&header, &fields).map_err(|error| error.at(&Place::file(&path)))?;
-        if fields.len() > FIELDS_SIZE_MAX {
-            let (limit, got) = (FIELDS_SIZE_MAX as u64, fields.len() as u64);
-            let kind = ErrorKind::Limit { what: "size of the pointer", limit, got };
-            return Err(Error::new(kind).at(&Place::file(&path)));
-        }
-        let header = header.encode();
-        let footer = Footer { fields, body_sum: 0 }.encode(header.len() as u64);
-        let bytes = [header.as_slice(), &footer].concat();
+        let bytes = decode(&header, &fields).and_then(|_| encode_fields(&header, fields));
+        let bytes = bytes.map_err(|error| error.at(&Place::file(&path)))?;
         replace_file(disk, &path, |file| file.write_at(0, &bytes))
     }
 

@@ -7,7 +7,7 @@ use super::{
     version::{Chunk, Layer, VersionInfo, file_name, no_file, numbers},
 };
 use crate::{
-    error::{Error, ErrorKind, Place, Result},
+    error::{Error, ErrorKind, Place, Result, check_same},
     folder::{TABLES, VERSIONS},
     io::{Disk, Lock},
     run::{Merge, Run, Tombstones},
@@ -244,17 +244,10 @@ pub(super) fn open_layer(
         false => error,
     })?;
     let stats = table.stats();
-    let pairs = [
-        ("table id", layer.table, stats.id),
-        ("seed", info.seed.0, stats.seed.0),
-        ("number of entries", layer.entries, stats.entries),
-    ];
-    for (what, expected, got) in pairs {
-        if expected != got {
-            let kind = ErrorKind::Mismatch { what, expected, got };
-            return Err(Error::new(kind).at(&Place::file(&folder)));
-        }
-    }
+    check_same("table id", layer.table, stats.id)
+        .and_then(|()| check_same("seed", info.seed.0, stats.seed.0))
+        .and_then(|()| check_same("number of entries", layer.entries, stats.entries))
+        .map_err(|error| error.at(&Place::file(&folder)))?;
     Ok(table)
 }
 

@@ -8,7 +8,7 @@ use super::{
     write::{StoreWriter, UpdateMode, VersionFacts},
 };
 use crate::{
-    error::{Error, ErrorKind, Place, Result},
+    error::{Error, Place, Result, check_same},
     io::Disk,
     key::Seed,
     run::{Entry, Run, SortOptions, Summary},
@@ -111,12 +111,5 @@ impl StoreWriter {
         let mut batch = self.batch(sort)?;
         while delta.next(&mut |key, value| batch.push(key, value)).map_err(at)? {}
         self.write(batch, mode, VersionFacts { id: info.target, ..facts }, watch)
-    }
-}
-
-fn check_same(what: &'static str, expected: u64, got: u64) -> Result<()> {
-    match expected == got {
-        true => Ok(()),
-        false => Err(ErrorKind::Mismatch { what, expected, got }.into()),
     }
 }

@@ -44,12 +44,12 @@ use super::{
     slot::{SLOTS, SlotMap},
 };
 use crate::{
-    codec::{Decoder, put_bytes, put_varint},
-    error::{Error, ErrorKind, Place, Result},
+    codec::{Decoder, put_attributes, put_varint, within},
+    error::{Error, ErrorKind, Place, Result, check_same},
     folder::{self, VERSIONS},
     io::{
-        Access, BlockFile, Disk,
-        frame::{FIELDS_SIZE_MAX, FileKind, Footer, Header},
+        Access, Disk,
+        frame::{FileKind, Header, encode_fields, read_fields},
     },
     key::{KeyHash, Seed},
     run::{KEY_BYTES_MAX, SizeRange, Summary, VALUE_BYTES_MAX},
@@ -216,43 +216,25 @@ impl VersionInfo {
         if !disk.exists(&path)? {
             return Err(no_file(listed, &path));
         }
-        let info = VersionInfo::read_file(
-            folder::open_file(disk, &path, Access::Cached, "file of the version")?.as_ref(),
-        )?;
+        let file = folder::open_file(disk, &path, Access::Cached, "file of the version")?;
+        let info = read_fields(file.as_ref(), FileKind::Version, decode)?;
         if info.name.number != number {
             let error = Error::field("version number", number.to_string(), info.name.number);
             return Err(error.at(&Place::file(&path)));
         }
         let Some(of) = of else { return Ok(info) };
         let id = listed.map_or(info.name.id, |listed| listed.id);
-        for (what, expected, got) in [
-            ("store", of.store, info.store),
-            ("seed", of.seed.0, info.seed.0),
-            ("version id", id, info.name.id),
-        ] {
-            if expected != got {
-                let kind = ErrorKind::Mismatch { what, expected, got };
-                return Err(Error::new(kind).at(&Place::file(&path)));
-            }
-        }
+        check_same("store", of.store, info.store)
+            .and_then(|()| check_same("seed", of.seed.0, info.seed.0))
+            .and_then(|()| check_same("version id", id, info.name.id))
+            .map_err(|error| error.at(file.place()))?;
         Ok(info)
-    }
-
-    fn read_file(file: &dyn BlockFile) -> Result<VersionInfo> {
-        let header = Header::read(file, FileKind::Version)?;
-        let (footer, start) = Footer::read(file)?;
-        decode(&header, &footer.fields).map_err(|error| error.at(&file.place().offset(start)))
     }
 
     /// Returns the bytes of the version file.
     pub(super) fn encode(&self) -> Result<Vec<u8>> {
-        let header = Header::new(FileKind::Version, self.seed, self.name.id).encode();
-        let footer = Footer { fields: self.encode_fields(), body_sum: 0 };
-        if footer.fields.len() > FIELDS_SIZE_MAX {
-            let (limit, got) = (FIELDS_SIZE_MAX as u64, footer.fields.len() as u64);
-            return Err(ErrorKind::Limit { what: "size of a version file", limit, got }.into());
-        }
-        Ok([header.as_slice(), &footer.encode(header.len() as u64)].concat())
+        let header = Header::new(FileKind::Version, self.seed, self.name.id);
+        encode_fields(&header, self.encode_fields())
     }
 
     fn encode_fields(&self) -> Vec<u8> {
@@ -273,13 +255,8 @@ impl VersionInfo {
             put_varint(&mut out, chunk.layers.len() as u64);
             chunk.layers.iter().for_each(|layer| encode_layer(layer, &mut out));
         }
-        for attributes in [&self.attributes, &self.provenance] {
-            put_varint(&mut out, attributes.len() as u64);
-            for (name, value) in attributes {
-                put_bytes(&mut out, name.as_bytes());
-                put_bytes(&mut out, value);
-            }
-        }
+        put_attributes(&mut out, &self.attributes);
+        put_attributes(&mut out, &self.provenance);
         out
     }
 }
@@ -326,10 +303,8 @@ fn encode_layer(layer: &Layer, out: &mut Vec<u8>) {
 
 fn decode(header: &Header, fields: &[u8]) -> Result<VersionInfo> {
     let mut fields = Decoder::new(fields);
-    let (store, number) = (fields.u64()?, fields.u64()?);
-    if !(1..=NUMBER_MAX).contains(&number) {
-        return Err(Error::field("version number", format!("1 to {NUMBER_MAX}"), number));
-    }
+    let store = fields.u64()?;
+    let number = within("version number", 1..=NUMBER_MAX, fields.u64()?)?;
     let parent = VersionName { number: fields.u64()?, id: fields.u64()? };
     let created_s = fields.u64()?;
     let block_size = fields.u32()? as usize;
@@ -343,8 +318,7 @@ fn decode(header: &Header, fields: &[u8]) -> Result<VersionInfo> {
     check_shape(header, index, block_size)?;
     let changes = decode_changes(&mut fields)?;
     let chunks = decode_chunks(&mut fields)?;
-    let (attributes, provenance) =
-        (decode_attributes(&mut fields)?, decode_attributes(&mut fields)?);
+    let (attributes, provenance) = (fields.attributes()?, fields.attributes()?);
     fields.end()?;
     let slots = SlotMap::new(chunks.len() as u32)?;
     Ok(VersionInfo {
@@ -399,17 +373,11 @@ fn decode_changes(fields: &mut Decoder<'_>) -> Result<Option<Changes>> {
 }
 
 fn decode_chunks(fields: &mut Decoder<'_>) -> Result<Vec<Chunk>> {
-    let count = fields.varint()?;
-    if !(1..=u64::from(SLOTS)).contains(&count) {
-        return Err(Error::field("number of chunks", format!("1 to {SLOTS}"), count));
-    }
+    let count = within("number of chunks", 1..=u64::from(SLOTS), fields.varint()?)?;
     let mut chunks = Vec::new();
     let (mut entries, mut payload, mut bytes) = (0, 0, 0);
     for _ in 0..count {
-        let count = fields.varint()?;
-        if !(1..=DELTAS_MAX as u64 + 1).contains(&count) {
-            return Err(Error::field("layers", format!("1 to {}", DELTAS_MAX + 1), count));
-        }
+        let count = within("layers", 1..=DELTAS_MAX as u64 + 1, fields.varint()?)?;
         let layers: Result<Vec<Layer>> = (0..count).map(|_| decode_layer(fields)).collect();
         let chunk = Chunk { layers: layers? };
         if chunk.base().deletions > 0 {
@@ -453,14 +421,6 @@ fn decode_range(what: &'static str, fields: &mut Decoder<'_>, limit: usize) -> R
         return Err(Error::field(what, format!("at most {limit}"), got));
     }
     Ok(range)
-}
-
-fn decode_attributes(fields: &mut Decoder<'_>) -> Result<Attributes> {
-    let mut attributes = Vec::new();
-    for _ in 0..fields.varint()? {
-        attributes.push((fields.text()?, fields.sized_bytes()?.to_vec()));
-    }
-    Ok(attributes)
 }
 
 const INDEXES: [IndexChoice; 4] =

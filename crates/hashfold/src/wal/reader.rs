@@ -12,7 +12,7 @@ use super::{
     segment::{WalFiles, seal},
 };
 use crate::{
-    error::{Error, ErrorClass, ErrorKind, Place, Result},
+    error::{Error, ErrorClass, Place, Result},
     io::{
         ALIGNMENT, Access, BlockFile, Buffer,
         frame::{FileKind, Header},
@@ -126,23 +126,11 @@ impl SegmentReader {
             window_start: 0,
             window_len: 0,
         };
-        match segment.check_header(files) {
+        match Header::read_of(&*segment.file, FileKind::Wal, files.seed, files.id) {
             Ok(()) => Ok(Some(segment)),
             Err(error) if error.class() == ErrorClass::Damage && segment.is_new()? => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    fn check_header(&self, files: WalFiles<'_>) -> Result<()> {
-        let header = Header::read(&*self.file, FileKind::Wal)?;
-        let fields = [("seed", files.seed.0, header.seed.0), ("file id", files.id, header.id)];
-        for (what, expected, got) in fields {
-            if expected != got {
-                let error = Error::new(ErrorKind::Mismatch { what, expected, got });
-                return Err(error.at(self.file.place()));
-            }
-        }
-        Ok(())
     }
 
     /// Whether the segment has neither a header nor an intact batch.

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     checksum::{crc32c, crc32c_append},
-    codec::Decoder,
+    codec::{Decoder, within},
     error::{Error, Result},
     filter::Mode,
     fingerprints::Universe,
@@ -133,14 +133,6 @@ struct FileFields {
     body_sum: u32,
     body_end: usize,
     id: u64,
-}
-
-/// Refuses a field outside of its range.
-fn within(what: &'static str, range: std::ops::RangeInclusive<u64>, got: u64) -> Result<u64> {
-    if range.contains(&got) {
-        return Ok(got);
-    }
-    Err(Error::field(what, format!("{} to {}", range.start(), range.end()), got))
 }
 
 impl FileFields {

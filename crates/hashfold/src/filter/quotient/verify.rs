@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     checksum::crc32c,
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result, check_sum},
     verify::VerifyReport,
 };
 use std::collections::BTreeMap;
@@ -44,8 +44,7 @@ impl QuotientView {
     }
 
     fn check_sum(&self) -> Result<()> {
-        let (expected, got) = (self.storage.body_sum, crc32c(self.storage.body()));
-        if expected == got { Ok(()) } else { Err(ErrorKind::Checksum { expected, got }.into()) }
+        check_sum(self.storage.body_sum, crc32c(self.storage.body()))
     }
 
     /// Rebuilds the blocks from their fingerprints. A multiset of fingerprints has a single

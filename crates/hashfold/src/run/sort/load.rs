@@ -191,7 +191,7 @@ fn gathered_bytes(bucket: &Bucket, file: Option<&SpillFile>) -> usize {
 fn chunk_bytes(bucket: &Bucket, file: Option<&SpillFile>) -> usize {
     match (file, bucket.chunks.front()) {
         (_, Some(chunk)) => chunk.len(),
-        (Some(file), None) => file.chunk_bytes(),
+        (Some(file), None) => file.chunk_bytes,
         (None, None) => unreachable!("a bucket's bytes are somewhere"),
     }
 }

@@ -1,7 +1,7 @@
 use super::options::MemoryPlan;
 use crate::{
     checksum::crc32c,
-    error::{Error, ErrorKind, Place, Result},
+    error::{Place, Result, check_sum},
     io::{Access, BlockFile, Buffer, Disk, Extent, WriteQueue},
     work::{Executor, Pending},
 };
@@ -262,16 +262,12 @@ pub(super) struct SpillFile {
     /// The file for all other chunks, which bypasses the page cache.
     far: Arc<dyn BlockFile>,
     near_chunks: u32,
-    chunk_bytes: usize,
+    pub(super) chunk_bytes: usize,
     /// The checksum of each chunk.
     sums: Arc<Mutex<Vec<u32>>>,
 }
 
 impl SpillFile {
-    pub(super) fn chunk_bytes(&self) -> usize {
-        self.chunk_bytes
-    }
-
     fn write(&self, piece: SpillChunk, chunk: &[u8]) -> Result<()> {
         self.note(piece, crc32c(chunk));
         let (file, offset) = self.find(piece);
@@ -316,13 +312,11 @@ impl SpillFile {
     }
 
     fn verify(&self, piece: SpillChunk, chunk: &[u8]) -> Result<()> {
-        let (expected, got) = (self.sums()[piece.0 as usize], crc32c(chunk));
-        if expected == got {
-            return Ok(());
-        }
-        let (file, offset) = self.find(piece);
-        let place = file.place().offset(offset);
-        Err(Error::new(ErrorKind::Checksum { expected, got }).at(&place))
+        let sum = self.sums()[piece.0 as usize];
+        check_sum(sum, crc32c(chunk)).map_err(|error| {
+            let (file, offset) = self.find(piece);
+            error.at(&file.place().offset(offset))
+        })
     }
 
     fn is_near(&self, piece: SpillChunk) -> bool {
