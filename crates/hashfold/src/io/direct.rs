@@ -2,7 +2,7 @@
 
 use super::{
     ALIGNMENT, BlockFile, Buffer, Extent, Extents, FileExtents, Visit,
-    disk::{past_end, read_each},
+    disk::{check_whole, read_each},
     os_file::OsFile,
     uring::{Ring, Transfer},
 };
@@ -64,10 +64,7 @@ impl DirectFile {
                 break;
             }
         }
-        if done < bytes.len() {
-            return Err(past_end(self.place(), Extent { offset, len: bytes.len() }, done));
-        }
-        Ok(())
+        check_whole(self.place(), Extent { offset, len: bytes.len() }, done)
     }
 }
 
@@ -100,7 +97,8 @@ impl BlockFile for DirectFile {
     ) -> Result<()> {
         let known = files.iter().map(|&file| Some((file, file.descriptor()?))).collect();
         let (Some(known), Some(mut ring)) = (known, self.ring()) else {
-            return read_each(files, extents, visit);
+            let read = |file: usize, offset, bytes: &mut [u8]| files[file].read_at(offset, bytes);
+            return read_each(extents, read, visit);
         };
         let known: Vec<_> = known;
         ring.run(&known, extents, &mut Transfer::Read(visit))?;

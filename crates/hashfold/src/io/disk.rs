@@ -60,7 +60,10 @@ pub trait BlockFile: Debug + Send + Sync {
     /// Reads all `extents`, as many at once as the back end can, and calls `visit` with each.
     /// Extents are taken only when they are needed, so that computing the next ones overlaps with
     /// reads. Stops at the first error.
-    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()>;
+    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
+        let read = |_, offset, bytes: &mut [u8]| self.read_at(offset, bytes);
+        read_each(&mut extents.map(|extent| (0, extent)), read, visit)
+    }
 
     /// Reads extents of several files, each given by its index in `files`, as
     /// [`BlockFile::read_many`] does for one file. This file lends its buffers and its queue, and
@@ -71,7 +74,7 @@ pub trait BlockFile: Debug + Send + Sync {
         extents: &mut FileExtents<'_>,
         visit: &mut Visit<'_>,
     ) -> Result<()> {
-        read_each(files, extents, visit)
+        read_each(extents, |file, offset, bytes| files[file].read_at(offset, bytes), visit)
     }
 
     /// Returns the file descriptor, if reads through it bypass the page cache.
@@ -186,16 +189,16 @@ pub trait Disk: Debug + Send + Sync {
     fn free_bytes(&self, folder: &Path) -> Result<u64>;
 }
 
-/// Implements [`BlockFile::read_across`] for back ends that read one extent at a time.
+/// Reads one extent at a time; `read` takes the index of the file, the offset, and the bytes to fill.
 pub(super) fn read_each(
-    files: &[&dyn BlockFile],
     extents: &mut FileExtents<'_>,
+    read: impl Fn(usize, u64, &mut [u8]) -> Result<()>,
     visit: &mut Visit<'_>,
 ) -> Result<()> {
     let mut buffer = Buffer::zeroed(0);
     for (i, (file, extent)) in extents.enumerate() {
         let bytes = fit(&mut buffer, extent.len);
-        files[file].read_at(extent.offset, bytes)?;
+        read(file, extent.offset, bytes)?;
         visit(i, bytes)?;
     }
     Ok(())
@@ -232,8 +235,11 @@ pub(super) fn within(extent: Extent, size: u64) -> Extent {
     Extent { len, ..extent }
 }
 
-/// Returns the error of reading `extent` in a file that has only its first `got` bytes.
-pub(super) fn past_end(place: &Place, extent: Extent, got: usize) -> Error {
+/// Refuses a read of `extent` in a file that has only its first `got` bytes.
+pub(super) fn check_whole(place: &Place, extent: Extent, got: usize) -> Result<()> {
+    if got >= extent.len {
+        return Ok(());
+    }
     let kind = ErrorKind::Truncated { expected: extent.len as u64, got: got as u64 };
-    Error::new(kind).at(&place.offset(extent.offset))
+    Err(Error::new(kind).at(&place.offset(extent.offset)))
 }

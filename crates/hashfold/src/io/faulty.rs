@@ -12,8 +12,8 @@
 //! few are kept, as on file systems with a journal; a rename is atomic.
 
 use super::{
-    Access, BlockFile, Disk, Extent, Extents, Lock, MemoryDisk, Visit,
-    disk::{past_end, read_each, refuse_map, refused, within},
+    Access, BlockFile, Disk, Extent, Lock, MemoryDisk,
+    disk::{check_whole, refuse_map, refused, within},
     memory::{Content, read_slice, write_slice},
     names::{Answer, Locks, NameChange, Names, clean},
 };
@@ -283,14 +283,7 @@ impl BlockFile for FaultyFile {
         let mut state = self.disk.state();
         let answer = state.read(self.id, offset, bytes);
         let got = answer.map_err(|errno| Error::io("read", errno.into()).at(&place))?;
-        if got < bytes.len() {
-            return Err(past_end(&self.place, Extent { offset, len: bytes.len() }, got));
-        }
-        Ok(())
-    }
-
-    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
-        read_each(&[self], &mut extents.map(|extent| (0, extent)), visit)
+        check_whole(&self.place, Extent { offset, len: bytes.len() }, got)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {

@@ -1,8 +1,8 @@
 //! A disk in RAM, for tests and for data that need not be durable.
 
 use super::{
-    Access, BlockFile, Disk, Extent, Extents, Lock, Visit,
-    disk::{past_end, read_each, refuse_map, refused, within},
+    Access, BlockFile, Disk, Extent, Lock,
+    disk::{check_whole, refuse_map, refused, within},
     names::{Locks, Names},
 };
 use crate::error::{Place, Result};
@@ -127,14 +127,7 @@ impl BlockFile for MemoryFile {
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let content = self.content.read().expect("nothing panics under this lock");
         let got = read_slice(&content, offset, bytes);
-        if got < bytes.len() {
-            return Err(past_end(&self.place, Extent { offset, len: bytes.len() }, got));
-        }
-        Ok(())
-    }
-
-    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
-        read_each(&[self], &mut extents.map(|extent| (0, extent)), visit)
+        check_whole(&self.place, Extent { offset, len: bytes.len() }, got)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {

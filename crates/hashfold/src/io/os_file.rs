@@ -2,8 +2,8 @@
 #![expect(clippy::disallowed_methods, reason = "all file access goes through `io`")]
 
 use super::{
-    BlockFile, Buffer, Extent, Extents, Visit,
-    disk::{past_end, read_each, refused, within},
+    BlockFile, Buffer, Extent,
+    disk::{check_whole, refused, within},
 };
 use crate::error::{Error, Place, Result};
 use rustix::{
@@ -120,14 +120,7 @@ impl BlockFile for OsFile {
 
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let got = self.read_available(offset, bytes)?;
-        if got < bytes.len() {
-            return Err(past_end(&self.place, Extent { offset, len: bytes.len() }, got));
-        }
-        Ok(())
-    }
-
-    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
-        read_each(&[self], &mut extents.map(|extent| (0, extent)), visit)
+        check_whole(&self.place, Extent { offset, len: bytes.len() }, got)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {

@@ -20,10 +20,10 @@
 use super::version::Root;
 use crate::{
     checksum::crc32c,
-    codec::{Decoder, put_bytes, put_varint},
-    error::{Error, ErrorKind, Place, Result},
+    codec::{Decoder, put_bytes, put_varint, within},
+    error::{Error, Place, Result, check_sum},
     io::{
-        ALIGNMENT, Access, BlockFile, Buffer, Disk, Extents, Lock, Visit,
+        ALIGNMENT, Access, BlockFile, Buffer, Disk, Lock,
         frame::{FileKind, Footer, Header},
         read_all,
     },
@@ -102,17 +102,10 @@ impl Tree {
         let mut fields = Decoder::new(bytes);
         let mut files = Vec::new();
         for _ in 0..fields.varint()? {
-            let name = fields.text()?;
-            if name.is_empty() || name.contains('/') || name == ".." {
-                return Err(Error::field("file name", "a name without a folder", name));
-            }
+            let name = fields.file_name()?;
             let (mut pieces, mut start) = (Vec::new(), 0);
             for _ in 0..fields.varint()? {
-                let size = fields.varint()?;
-                if !(1..=PIECE_SIZE_MAX).contains(&size) {
-                    let expected = format!("1 to {PIECE_SIZE_MAX}");
-                    return Err(Error::field("size of a piece in bytes", expected, size));
-                }
+                let size = within("size of a piece", 1..=PIECE_SIZE_MAX, fields.varint()?)?;
                 pieces.push(FilePiece { bytes: start..start + size, hash: fields.array()? });
                 start += size;
             }
@@ -146,10 +139,7 @@ impl Tree {
         let at = |error: Error| error.at(&file.place().offset(ALIGNMENT as u64));
         let bytes = read_all(file.as_ref(), TREE_SIZE_MAX)?;
         let bytes = &bytes[ALIGNMENT..footer_start as usize];
-        let (expected, got) = (footer.body_sum, crc32c(bytes));
-        if expected != got {
-            return Err(at(ErrorKind::Checksum { expected, got }.into()));
-        }
+        check_sum(footer.body_sum, crc32c(bytes)).map_err(at)?;
         let mut fields = Decoder::new(bytes);
         let size = fields.u64().map_err(at)?;
         let body = fields.bytes(size).map_err(at)?;
@@ -280,10 +270,6 @@ impl BlockFile for HashingFile {
 
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.file.read_at(offset, bytes)
-    }
-
-    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
-        self.file.read_many(extents, visit)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
