@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     error::Result,
+    folder::Site,
     io::{Access, Disk},
     key::{KeyHash, Seed},
     manifest::{self, Manifest},
@@ -67,8 +68,9 @@ impl LayerBuilder {
         let folder = folder_of(&self.tables, self.id);
         let disk = Arc::new(HashingDisk::new(self.disk.clone()));
         let executor = self.executor.clone();
+        let options = self.options(kind);
         let builder =
-            TableBuilder::create_part(disk.clone(), &folder, self.options(kind), executor)?;
+            TableBuilder::create_at(disk.clone(), &folder, options, executor, Site::Part)?;
         let mut measured = Measured::new(run);
         match kind {
             LayerKind::Base => builder.build(&mut measured, &self.watch)?,

@@ -4,8 +4,8 @@
 
 use super::image::{Image, Sections};
 use crate::{
-    codec::Decoder,
-    error::{Error, Result},
+    codec::{Decoder, within},
+    error::Result,
     key::KeyHash,
 };
 use std::ops::Range;
@@ -60,7 +60,8 @@ fn fingerprint(hash: KeyHash, bits: u32) -> u64 {
 /// The fingerprints of an index in memory.
 #[derive(Debug)]
 pub(super) struct AbsentBits {
-    bits: u32,
+    /// Length of a fingerprint, in bits.
+    pub(super) bits: u32,
     bytes: Range<usize>,
 }
 
@@ -71,11 +72,7 @@ impl AbsentBits {
         sections: &mut Sections<'_>,
         entries: u64,
     ) -> Result<AbsentBits> {
-        let bits = fields.u64()?;
-        if !(1..=u64::from(ABSENT_BITS_MAX)).contains(&bits) {
-            let expected = format!("1 to {ABSENT_BITS_MAX}");
-            return Err(Error::field("fingerprint bits", expected, bits));
-        }
+        let bits = within("fingerprint bits", 1..=u64::from(ABSENT_BITS_MAX), fields.u64()?)?;
         let size = entries.checked_mul(bits).map(|bits| bits / 8 + 1 + PADDING as u64);
         let bytes = sections.next_of_size("fingerprints", size.unwrap_or(u64::MAX))?;
         Ok(AbsentBits { bits: bits as u32, bytes })
@@ -88,11 +85,6 @@ impl AbsentBits {
         let Some(word) = bytes.and_then(|bytes| bytes.first_chunk()) else { return true };
         let found = u64::from_le_bytes(*word) >> (bit % 8) & ((1 << self.bits) - 1);
         found == fingerprint(hash, self.bits)
-    }
-
-    /// Returns the length of a fingerprint, in bits.
-    pub(super) fn bits(&self) -> u32 {
-        self.bits
     }
 
     /// Returns the size in memory, in bytes.

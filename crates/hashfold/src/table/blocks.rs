@@ -93,9 +93,7 @@ impl<'a> DataBlocks<'a> {
     }
 
     fn place(&self, at: Position) -> Place {
-        let header_and_blocks =
-            crate::io::ALIGNMENT as u64 + at.block * self.context.layout.block_size as u64;
-        self.context.place.offset(header_and_blocks + at.offset as u64)
+        self.context.place.offset(self.context.layout.file_offset(at))
     }
 
     /// Locates the entry at a position in one of these blocks. Its end may be outside of them.

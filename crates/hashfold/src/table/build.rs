@@ -7,6 +7,7 @@ use super::{
     layout::Layout,
     options::{IndexOptions, OpenOptions, TableOptions, TableStats},
     read::Table,
+    scan::TableScan,
 };
 use crate::{
     checksum::crc32c_append,
@@ -53,17 +54,8 @@ impl TableBuilder {
         TableBuilder::create_at(disk, folder, options, executor, Site::Own)
     }
 
-    /// Creates and locks the folder of a table that is part of another data set.
-    pub(crate) fn create_part(
-        disk: Arc<dyn Disk>,
-        folder: &Path,
-        options: TableOptions,
-        executor: Arc<dyn Executor>,
-    ) -> Result<TableBuilder> {
-        TableBuilder::create_at(disk, folder, options, executor, Site::Part)
-    }
-
-    fn create_at(
+    /// Creates and locks the folder of a table, which may be part of another data set.
+    pub(crate) fn create_at(
         disk: Arc<dyn Disk>,
         folder: &Path,
         options: TableOptions,
@@ -123,14 +115,13 @@ impl TableBuilder {
     /// the summary of the run.
     pub fn build(mut self, run: &mut dyn Run, watch: &Watch) -> Result<TableStats> {
         check_seed(self.options.seed, run.seed())?;
-        let generation = self.generation;
-        let data = self.write_data(run, generation, watch)?;
-        let index = write_index(&self.folder, &self.header(), data.index, generation)?;
+        let data = self.write_data(run, watch)?;
+        let index = write_index(&self.folder, &self.header(), data.index, self.generation)?;
         let manifest = Manifest {
             kind: Kind::Table,
             seed: self.options.seed,
             id: self.options.id,
-            generation,
+            generation: self.generation,
             files: vec![data.file, index],
             attributes: self.options.attributes.clone(),
         };
@@ -143,10 +134,10 @@ impl TableBuilder {
         Header::new(FileKind::TableData, self.options.seed, self.options.id)
     }
 
-    fn write_data(&self, run: &mut dyn Run, generation: u64, watch: &Watch) -> Result<Written> {
+    fn write_data(&self, run: &mut dyn Run, watch: &Watch) -> Result<Written> {
         let summary = run.summary();
         let layout = Layout::of(&summary, self.options.block_size);
-        let name = file_name(DATA_ROLE, self.options.id, generation);
+        let name = file_name(DATA_ROLE, self.options.id, self.generation);
         let path = self.folder.path().join(&name);
         let file = self.folder.disk().create(&path, self.options.access)?;
         let place = file.place().clone();
@@ -249,7 +240,7 @@ pub fn reindex(
     let data = table.indexed();
     let expected = Expected { layout: data.layout, entries: data.entries, blocks: data.blocks };
     let mut index = IndexBuilder::new(options, &expected);
-    let mut scan = table.scan();
+    let mut scan = TableScan::new(&table);
     let mut last = KeyHash::from_bits(0);
     let mut entries = 0;
     let mut steps = watch.steps();
@@ -258,7 +249,7 @@ pub fn reindex(
         let hash = scan.entry().hash;
         if hash < last {
             let kind = ErrorKind::Order { previous: last, got: hash };
-            return Err(Error::new(kind).at(table.file.file.place()));
+            return Err(Error::new(kind).at(table.file.place()));
         }
         index.push(hash, scan.position().block);
         (last, entries) = (hash, entries + 1);
@@ -266,7 +257,7 @@ pub fn reindex(
     steps.finish()?;
     if entries != data.entries {
         let error = Error::field("number of entries", data.entries.to_string(), entries);
-        return Err(error.at(table.file.file.place()));
+        return Err(error.at(table.file.place()));
     }
     manifest.generation = after(manifest.generation)?;
     let header = Header::new(FileKind::TableData, manifest.seed, manifest.id);

@@ -22,14 +22,14 @@ use crate::{
     codec::{Decoder, write_varint},
     error::{Error, ErrorKind, Result},
     io::{
-        ALIGNMENT, BlockFile, Buffer, Seal, UNIT_SIZE, Writer,
+        ALIGNMENT, BlockFile, Buffer, Extent, Seal, UNIT_SIZE, Writer,
         frame::{FileKind, Footer, Header},
     },
     key::{KeyHash, Seed},
     run::{Entry, KEY_BYTES_MAX, SizeRange, Summary, VALUE_BYTES_MAX, check_sizes},
     work::Executor,
 };
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 /// The role of the data file in the manifest.
 pub(super) const DATA_ROLE: &str = "data";
@@ -209,14 +209,22 @@ impl DataFile {
     /// Opens a data file. Checks the header, the footer, and that the file has this id and this
     /// seed.
     pub(super) fn open(file: Arc<dyn BlockFile>, id: u64, seed: Seed) -> Result<DataFile> {
-        let header = Header::read(file.as_ref(), FileKind::TableData)?;
-        check_header(&header, id, seed).map_err(|error| error.at(file.place()))?;
+        Header::read_of(file.as_ref(), FileKind::TableData, seed, id)?;
         let (footer, start) = Footer::read(file.as_ref())?;
         let (layout, totals) =
             decode(&footer.fields, start).map_err(|error| error.at(&file.place().offset(start)))?;
         let place = file.place().clone();
         let context = Context { layout, id, seed, place, blocks: totals.blocks };
         Ok(DataFile { file, context, totals })
+    }
+
+    /// Returns the place of blocks in the file.
+    pub(super) fn extent(&self, blocks: &Range<u64>) -> Extent {
+        let layout = self.context.layout;
+        Extent {
+            offset: layout.file_offset(Position { block: blocks.start, offset: 0 }),
+            len: (blocks.end - blocks.start) as usize * layout.block_size,
+        }
     }
 
     /// Bounds on the entries, as known without reading them.
@@ -245,18 +253,6 @@ impl DataFile {
             straddles: self.totals.straddling > 0,
         }
     }
-}
-
-/// Checks that a file belongs to the data set with this id and this seed.
-pub(super) fn check_header(header: &Header, id: u64, seed: Seed) -> Result<()> {
-    if header.id != id {
-        return Err(ErrorKind::Mismatch { what: "id", expected: id, got: header.id }.into());
-    }
-    if header.seed != seed {
-        let (expected, got) = (seed.0, header.seed.0);
-        return Err(ErrorKind::Mismatch { what: "seed", expected, got }.into());
-    }
-    Ok(())
 }
 
 fn decode(fields: &[u8], footer_start: u64) -> Result<(Layout, Totals)> {

@@ -21,7 +21,7 @@ use super::{
     options::{IndexChoice, IndexStats},
 };
 use crate::{
-    codec::Decoder,
+    codec::{Decoder, within},
     error::{Error, Result},
     key::KeyHash,
 };
@@ -233,16 +233,10 @@ pub(super) struct Fences {
 impl Fences {
     /// Reads the fields and finds the sections that [`FencesBuilder::finish`] wrote.
     pub(super) fn open(fields: &mut Decoder<'_>, sections: &mut Sections<'_>) -> Result<Fences> {
-        let superblocks = fields.u64()?;
-        let step = fields.u64()?;
+        let superblocks = within("superblocks", 1..=(1 << 56) - 1, fields.u64()?)?;
+        let step = within("step of fences", 0..=1 << 22, fields.u64()?)?;
         let fences = fields.u64()?;
         let width = fields.u64()?;
-        if superblocks == 0 || superblocks >= 1 << 56 {
-            return Err(Error::field("superblocks", "1 to 2^56 - 1", superblocks));
-        }
-        if step > 1 << 22 {
-            return Err(Error::field("step of fences", "at most 2^22", step));
-        }
         if width != 2 && width != 8 {
             return Err(Error::field("width of anchors", "2 or 8", width));
         }

@@ -1,9 +1,8 @@
 //! An index as its file holds it: fields, and sections in one body.
 
 use crate::{
-    checksum::crc32c,
     codec::Decoder,
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     io::{ALIGNMENT, Buffer},
 };
 use std::ops::Range;
@@ -116,10 +115,4 @@ impl<'a> Sections<'a> {
         }
         Err(Error::field(what, format!("{size} bytes"), format!("{} bytes", section.len())))
     }
-}
-
-/// Checks the checksum of the body.
-pub(crate) fn check_body(body: &[u8], expected: u32) -> Result<()> {
-    let got = crc32c(body);
-    if got == expected { Ok(()) } else { Err(ErrorKind::Checksum { expected, got }.into()) }
 }

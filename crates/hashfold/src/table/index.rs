@@ -51,33 +51,28 @@ impl Expected {
 /// A builder of any index, which takes one entry at a time.
 #[derive(Debug)]
 pub(super) enum IndexBuilder {
-    Dense {
+    Trie {
         trie: Box<TrieBuilder>,
+        is_dense: bool,
         locations: Option<LocationsBuilder>,
         fingerprints: Option<AbsentBitsBuilder>,
-    },
-    Sparse {
-        trie: Box<TrieBuilder>,
-        locations: Option<LocationsBuilder>,
     },
     Fences(FencesBuilder),
 }
 
 impl IndexBuilder {
     pub(super) fn new(options: &IndexOptions, expected: &Expected) -> IndexBuilder {
-        let trie = |sparse| Box::new(TrieBuilder::new(options.trie(), expected.entries, sparse));
-        let locations = expected.locations();
-        match expected.choose(options) {
-            IndexChoice::Sparse => IndexBuilder::Sparse { trie: trie(true), locations },
-            IndexChoice::Fences => {
-                IndexBuilder::Fences(FencesBuilder::new(expected.entries, expected.blocks))
-            }
-            IndexChoice::Dense | IndexChoice::Auto => IndexBuilder::Dense {
-                trie: trie(false),
-                locations,
-                fingerprints: (options.absent_bits > 0)
-                    .then(|| AbsentBitsBuilder::new(options.absent_bits)),
-            },
+        let choice = expected.choose(options);
+        if choice == IndexChoice::Fences {
+            return IndexBuilder::Fences(FencesBuilder::new(expected.entries, expected.blocks));
+        }
+        let is_dense = choice != IndexChoice::Sparse;
+        let absent_bits = Some(options.absent_bits).filter(|&bits| bits > 0 && is_dense);
+        IndexBuilder::Trie {
+            trie: Box::new(TrieBuilder::new(options.trie(), expected.entries, !is_dense)),
+            is_dense,
+            locations: expected.locations(),
+            fingerprints: absent_bits.map(AbsentBitsBuilder::new),
         }
     }
 
@@ -86,11 +81,7 @@ impl IndexBuilder {
     pub(super) fn push(&mut self, hash: KeyHash, block: u64) {
         match self {
             IndexBuilder::Fences(fences) => fences.push(hash, block),
-            IndexBuilder::Sparse { trie, locations } => {
-                trie.push(hash, block);
-                locations.iter_mut().for_each(|locations| locations.push(block));
-            }
-            IndexBuilder::Dense { trie, locations, fingerprints } => {
+            IndexBuilder::Trie { trie, locations, fingerprints, .. } => {
                 trie.push(hash, block);
                 locations.iter_mut().for_each(|locations| locations.push(block));
                 fingerprints.iter_mut().for_each(|fingerprints| fingerprints.push(hash));
@@ -101,19 +92,15 @@ impl IndexBuilder {
     pub(super) fn finish(self) -> Image {
         let mut image = Image::default();
         match self {
-            IndexBuilder::Dense { trie, locations, fingerprints } => {
-                image.field(DENSE);
+            IndexBuilder::Trie { trie, is_dense, locations, fingerprints } => {
+                image.field(if is_dense { DENSE } else { SPARSE });
                 image.field(u64::from(locations.is_some()));
-                image.field(u64::from(fingerprints.is_some()));
+                if is_dense {
+                    image.field(u64::from(fingerprints.is_some()));
+                }
                 trie.finish(&mut image);
                 locations.into_iter().for_each(|locations| locations.finish(&mut image));
                 fingerprints.into_iter().for_each(|fingerprints| fingerprints.finish(&mut image));
-            }
-            IndexBuilder::Sparse { trie, locations } => {
-                image.field(SPARSE);
-                image.field(u64::from(locations.is_some()));
-                trie.finish(&mut image);
-                locations.into_iter().for_each(|locations| locations.finish(&mut image));
             }
             IndexBuilder::Fences(fences) => {
                 image.field(FENCES);
@@ -161,9 +148,19 @@ pub(super) struct Index {
 
 #[derive(Debug)]
 pub(super) enum Parts {
-    Dense { trie: Trie, locations: Option<Locations>, fingerprints: Option<AbsentBits> },
-    Sparse { trie: Trie, locations: Option<Locations> },
+    Trie(TrieParts),
     Fences(Fences),
+}
+
+/// A trie, and what leads from its ranks to blocks.
+#[derive(Debug)]
+pub(super) struct TrieParts {
+    pub(super) trie: Trie,
+    /// Whether the trie gives the rank of each key; otherwise it gives the ranks of a block.
+    pub(super) is_dense: bool,
+    /// The blocks of the ranks, unless they can be computed.
+    pub(super) locations: Option<Locations>,
+    pub(super) fingerprints: Option<AbsentBits>,
 }
 
 impl Index {
@@ -172,8 +169,10 @@ impl Index {
         let (mut fields, mut sections) = Sections::split(fields, bytes.bytes())?;
         let kind = fields.u64()?;
         let parts = match kind {
-            DENSE => {
-                let (has_locations, has_fingerprints) = (flag(&mut fields)?, flag(&mut fields)?);
+            DENSE | SPARSE => {
+                let is_dense = kind == DENSE;
+                let has_locations = flag(&mut fields)?;
+                let has_fingerprints = is_dense && flag(&mut fields)?;
                 let trie = open_trie(&mut fields, &mut sections, &data)?;
                 let locations = has_locations
                     .then(|| Locations::open(&mut fields, &mut sections))
@@ -181,15 +180,7 @@ impl Index {
                 let fingerprints = has_fingerprints
                     .then(|| AbsentBits::open(&mut fields, &mut sections, data.entries))
                     .transpose()?;
-                Parts::Dense { trie, locations, fingerprints }
-            }
-            SPARSE => {
-                let has_locations = flag(&mut fields)?;
-                let trie = open_trie(&mut fields, &mut sections, &data)?;
-                let locations = has_locations
-                    .then(|| Locations::open(&mut fields, &mut sections))
-                    .transpose()?;
-                Parts::Sparse { trie, locations }
+                Parts::Trie(TrieParts { trie, is_dense, locations, fingerprints })
             }
             FENCES => Parts::Fences(Fences::open(&mut fields, &mut sections)?),
             other => return Err(Error::field("kind of index", "1 to 3", other)),
@@ -201,9 +192,7 @@ impl Index {
     }
 
     fn check_locations(&self) -> Result<()> {
-        let (Parts::Dense { locations, .. } | Parts::Sparse { locations, .. }) = &self.parts else {
-            return Ok(());
-        };
+        let Parts::Trie(TrieParts { locations, .. }) = &self.parts else { return Ok(()) };
         let needed = self.data.layout.entry_size().is_none();
         if locations.is_some() == needed {
             return Ok(());
@@ -218,8 +207,10 @@ impl Index {
         }
         let bytes = self.bytes.bytes();
         match &self.parts {
-            Parts::Dense { trie, .. } => self.dense_target(hash, trie.ranks(bytes, hash)),
-            Parts::Sparse { trie, locations } => {
+            Parts::Trie(parts) if parts.is_dense => {
+                self.dense_target(parts, hash, parts.trie.ranks(bytes, hash))
+            }
+            Parts::Trie(TrieParts { trie, locations, .. }) => {
                 let mark = |ranks: Range<u64>, marks: &mut Marks| {
                     self.mark(locations.as_ref(), ranks, marks);
                 };
@@ -232,11 +223,11 @@ impl Index {
     /// Returns the places of keys with these hashes; the cache misses of many keys overlap.
     pub(super) fn targets(&self, hashes: &[KeyHash]) -> Vec<LookupTarget> {
         match &self.parts {
-            Parts::Dense { trie, .. } if self.data.entries > 0 => {
+            Parts::Trie(parts) if parts.is_dense && self.data.entries > 0 => {
                 let mut ranks = Vec::with_capacity(hashes.len());
-                trie.ranks_many(self.bytes.bytes(), hashes, &mut ranks);
+                parts.trie.ranks_many(self.bytes.bytes(), hashes, &mut ranks);
                 let both = hashes.iter().zip(ranks);
-                both.map(|(hash, ranks)| self.dense_target(*hash, ranks)).collect()
+                both.map(|(hash, ranks)| self.dense_target(parts, *hash, ranks)).collect()
             }
             _ => hashes.iter().map(|hash| self.target(*hash)).collect(),
         }
@@ -246,10 +237,8 @@ impl Index {
         LookupTarget::UpTo(block.min(self.data.blocks.saturating_sub(1)))
     }
 
-    fn dense_target(&self, hash: KeyHash, ranks: Range<u64>) -> LookupTarget {
-        let Parts::Dense { locations, fingerprints, .. } = &self.parts else {
-            unreachable!("only a dense index gives single ranks")
-        };
+    fn dense_target(&self, parts: &TrieParts, hash: KeyHash, ranks: Range<u64>) -> LookupTarget {
+        let TrieParts { locations, fingerprints, .. } = parts;
         if ranks.is_empty() {
             return LookupTarget::Nowhere;
         }
@@ -338,7 +327,7 @@ impl Index {
             LookupTarget::In(blocks) => {
                 blocks.contains(&at.block)
                     && match &self.parts {
-                        Parts::Dense { trie, .. } => {
+                        Parts::Trie(TrieParts { trie, is_dense: true, .. }) => {
                             trie.ranks(self.bytes.bytes(), hash).contains(&rank)
                         }
                         _ => true,
@@ -367,8 +356,8 @@ fn open_trie(
     data: &Indexed,
 ) -> Result<Trie> {
     let trie = Trie::open(fields, sections)?;
-    if trie.keys() != data.entries {
-        return Err(Error::field("keys of the index", data.entries.to_string(), trie.keys()));
+    if trie.keys != data.entries {
+        return Err(Error::field("keys of the index", data.entries.to_string(), trie.keys));
     }
     Ok(trie)
 }

@@ -86,6 +86,11 @@ impl Layout {
         Layout { block_size, key_size: one(summary.keys), value_size: one(summary.values) }
     }
 
+    /// Returns the offset of a position from the start of the data file, in bytes.
+    pub(super) fn file_offset(self, at: Position) -> u64 {
+        ALIGNMENT as u64 + at.block * self.block_size as u64 + at.offset as u64
+    }
+
     /// Returns the payload of a block, in bytes.
     #[inline]
     pub(super) fn payload(self) -> usize {

@@ -8,7 +8,7 @@
 
 use super::image::{Image, Sections};
 use crate::{
-    codec::Decoder,
+    codec::{Decoder, within},
     error::{Error, Result},
 };
 use std::ops::Range;
@@ -146,10 +146,7 @@ impl Locations {
             other => return Err(Error::field("locations", "0 or 1", other)),
         };
         let count = fields.u64()?;
-        let low_bits = match fields.u64()? {
-            bits @ 0..=48 => bits as u32,
-            other => return Err(Error::field("low bits", "at most 48", other)),
-        };
+        let low_bits = within("low bits", 0..=48, fields.u64()?)? as u32;
         let low_words = count.saturating_mul(u64::from(low_bits)).div_ceil(64);
         let low = sections.next_of_size("low bits of locations", low_words.saturating_mul(8))?;
         let (high, samples) = (sections.next_section()?, sections.next_section()?);

@@ -3,9 +3,9 @@
 use super::{
     absent::AbsentBits,
     blocks::{DataBlocks, Found},
-    data::{DATA_ROLE, DataFile, check_header},
-    image::{IndexBytes, check_body},
-    index::{INDEX_ROLE, Index, Indexed, LookupTarget, Parts},
+    data::{DATA_ROLE, DataFile},
+    image::IndexBytes,
+    index::{INDEX_ROLE, Index, Indexed, LookupTarget, Parts, TrieParts},
     layout::Position,
     locations::Locations,
     options::{IndexChoice, IndexStats, OpenOptions, TableStats},
@@ -13,10 +13,11 @@ use super::{
     verify::{self, TableFigures},
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    checksum::crc32c,
+    error::{Error, ErrorKind, Result, check_sum},
     folder,
     io::{
-        ALIGNMENT, Access, BlockFile, Buffer, Disk, Extent,
+        ALIGNMENT, Access, BlockFile, Buffer, Disk,
         frame::{FileKind, Footer, Header},
     },
     key::KeyHash,
@@ -41,35 +42,10 @@ pub type VisitValue<'a> = dyn FnMut(usize, Option<&[u8]>) -> Result<()> + 'a;
 /// An open table does not change, even if another build replaces it. Threads can share a table.
 #[derive(Debug)]
 pub struct Table {
-    data: TableData,
+    data: DataFile,
     index: Index,
     stats: TableStats,
     attributes: Vec<(String, Vec<u8>)>,
-}
-
-/// The data file of an open table, with its seed.
-#[derive(Debug)]
-pub(super) struct TableData {
-    pub(super) file: DataFile,
-}
-
-impl TableData {
-    pub(super) fn scan(&self) -> TableScan {
-        TableScan::new(&self.file)
-    }
-
-    pub(super) fn indexed(&self) -> Indexed {
-        self.file.indexed()
-    }
-
-    /// Returns the place of blocks in the file.
-    fn extent(&self, blocks: &Range<u64>) -> Extent {
-        let block_size = self.file.context.layout.block_size;
-        Extent {
-            offset: ALIGNMENT as u64 + blocks.start * block_size as u64,
-            len: (blocks.end - blocks.start) as usize * block_size,
-        }
-    }
 }
 
 /// The body of a mapped index file.
@@ -119,12 +95,10 @@ impl Table {
         let data = Table::open_data(disk, folder, manifest, options.data)?;
         let entry = manifest.file(INDEX_ROLE)?;
         let file = open_file(disk, folder, entry, options.index)?;
-        let header = Header::read(file.as_ref(), FileKind::TableIndex)?;
-        check_header(&header, manifest.id, manifest.seed)
-            .map_err(|error| error.at(file.place()))?;
+        Header::read_of(file.as_ref(), FileKind::TableIndex, manifest.seed, manifest.id)?;
         let index = read_index(file.clone(), data.indexed())
             .map_err(|error| error.at(&file.place().offset(ALIGNMENT as u64)))?;
-        let stats = stats(manifest, &data.file, &index)?;
+        let stats = stats(manifest, &data, &index)?;
         Ok(Table { data, index, stats, attributes: manifest.attributes.clone() })
     }
 
@@ -134,9 +108,9 @@ impl Table {
         folder: &Path,
         manifest: &Manifest,
         access: Access,
-    ) -> Result<TableData> {
+    ) -> Result<DataFile> {
         let file = open_file(disk, folder, manifest.file(DATA_ROLE)?, access)?;
-        Ok(TableData { file: DataFile::open(file, manifest.id, manifest.seed)? })
+        DataFile::open(file, manifest.id, manifest.seed)
     }
 
     /// Returns the value of a key, with at most one device read if the index is a trie.
@@ -164,7 +138,7 @@ impl Table {
                 break;
             };
             let mut extent = iter::once(self.data.extent(&blocks));
-            self.data.file.file.read_many(&mut extent, &mut |_, bytes| {
+            self.data.file.read_many(&mut extent, &mut |_, bytes| {
                 match self.search(&now, key, bytes, &mut scratch)? {
                     Outcome::Done(value) => visit(value),
                     Outcome::Again(target) => lookup = Some(Lookup { target, ..now.clone() }),
@@ -217,7 +191,7 @@ impl Table {
             extent
         });
         let (mut again, mut scratch) = (Vec::new(), Vec::new());
-        self.data.file.file.read_many(&mut extents, &mut |i, bytes| {
+        self.data.file.read_many(&mut extents, &mut |i, bytes| {
             let lookup = &started.borrow()[i];
             let key = keys[lookup.index].as_ref();
             match self.search(lookup, key, bytes, &mut scratch)? {
@@ -237,7 +211,7 @@ impl Table {
         scratch: &'s mut Vec<u8>,
     ) -> Result<Outcome<'s>> {
         let Some(range) = lookup.blocks() else { return Ok(Outcome::Done(None)) };
-        let blocks = DataBlocks::new(&self.data.file.context, range.start, bytes);
+        let blocks = DataBlocks::new(&self.data.context, range.start, bytes);
         let found = match lookup.target {
             LookupTarget::At(position, _) => blocks.search_at(position, key, scratch)?,
             _ => blocks.search(lookup.hash, key, scratch)?,
@@ -257,13 +231,13 @@ impl Table {
 
     /// Returns all entries as a run.
     pub fn scan(&self) -> TableScan {
-        self.data.scan()
+        TableScan::new(&self.data)
     }
 
     /// Calls `visit` with the keys of about `count` entries that are spread evenly over the table:
     /// one key from each sampled block, or several if the table has fewer than `count` blocks.
     pub fn sample(&self, count: u64, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        self.data.scan().sample(count, visit)
+        self.scan().sample(count, visit)
     }
 
     /// Whether a lookup of this key reads a block.
@@ -275,7 +249,7 @@ impl Table {
     /// Reads the whole table, and checks every block, the order of the entries, and that the index
     /// finds each entry. Damage is listed in the report. `watch` counts blocks.
     pub fn verify(&self, watch: &Watch) -> Result<VerifyReport<TableFigures>> {
-        verify::verify(&self.data.file, &self.index, watch)
+        verify::verify(&self.data, &self.index, watch)
     }
 
     /// Returns the table's statistics. Reads nothing.
@@ -347,7 +321,7 @@ fn read_index(file: Arc<dyn BlockFile>, data: Indexed) -> Result<Index> {
         file.read_at(body.start as u64, &mut bytes)?;
         Arc::new(bytes)
     };
-    check_body(bytes.bytes(), footer.body_sum)?;
+    check_sum(footer.body_sum, crc32c(bytes.bytes()))?;
     Index::open(&footer.fields, bytes, data)
 }
 
@@ -370,18 +344,12 @@ fn stats(manifest: &Manifest, data: &DataFile, index: &Index) -> Result<TableSta
 }
 
 fn index_stats(index: &Index) -> IndexStats {
-    let location_bytes =
-        |locations: &Option<Locations>| locations.as_ref().map_or(0, Locations::size);
     match &index.parts {
-        Parts::Dense { trie, locations, fingerprints } => IndexStats {
-            absent_bits: fingerprints.as_ref().map_or(0, AbsentBits::bits),
-            location_bytes: location_bytes(locations),
+        Parts::Trie(TrieParts { trie, is_dense, locations, fingerprints }) => IndexStats {
+            absent_bits: fingerprints.as_ref().map_or(0, |it| it.bits),
+            location_bytes: locations.as_ref().map_or(0, Locations::size),
             fingerprint_bytes: fingerprints.as_ref().map_or(0, AbsentBits::size),
-            ..trie.stats(IndexChoice::Dense)
-        },
-        Parts::Sparse { trie, locations } => IndexStats {
-            location_bytes: location_bytes(locations),
-            ..trie.stats(IndexChoice::Sparse)
+            ..trie.stats(if *is_dense { IndexChoice::Dense } else { IndexChoice::Sparse })
         },
         Parts::Fences(fences) => fences.stats(),
     }

@@ -3,7 +3,6 @@
 use super::{data::DataFile, index::Index, layout::Position, scan::TableScan};
 use crate::{
     error::{Error, ErrorKind, Result},
-    io::ALIGNMENT,
     key::KeyHash,
     run::Run,
     verify::VerifyReport,
@@ -100,8 +99,6 @@ impl Check<'_> {
     }
 
     fn place(&self, at: Position) -> crate::error::Place {
-        let block_size = self.file.context.layout.block_size as u64;
-        let offset = ALIGNMENT as u64 + at.block * block_size + at.offset as u64;
-        self.file.file.place().offset(offset)
+        self.file.file.place().offset(self.file.context.layout.file_offset(at))
     }
 }

@@ -99,17 +99,3 @@ mod x86 {
         }
     }
 }
-
-/// Prefetches the cache line of `byte`.
-#[inline(always)]
-#[allow(unsafe_code)]
-pub(super) fn prefetch(byte: &u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch of any address is harmless, and this one is of a live reference.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = byte;
-}

@@ -8,14 +8,15 @@ use super::{
         Address, BUCKET_SIZE_MAX, EPOCH, EPOCH_SIZE, EXPLICIT_SIZE, Explicit, HASH_SIZE, LINE_SIZE,
         Line, Scale, TrieBucket,
     },
-    kernel::{BitOps, Portable, prefetch},
+    kernel::{BitOps, Portable},
     marks::Marks,
     tables::Tables,
 };
 use crate::{
-    codec::Decoder,
+    codec::{Decoder, within},
     error::{Error, Result},
     key::KeyHash,
+    run::prefetch::prefetch,
     table::{
         image::Sections,
         options::{IndexChoice, IndexStats},
@@ -52,7 +53,7 @@ pub(in crate::table) struct Trie {
     tables: Arc<Tables>,
     machine: Machine,
     superblocks: u64,
-    keys: u64,
+    pub(in crate::table) keys: u64,
     scale: Scale,
     lines: Range<usize>,
     epochs: Box<[(u64, u64)]>,
@@ -107,11 +108,6 @@ impl Trie {
             explicit_hashes,
             code,
         })
-    }
-
-    /// Returns the number of keys.
-    pub(in crate::table) fn keys(&self) -> u64 {
-        self.keys
     }
 
     /// Returns the sizes of the trie's parts.
@@ -192,15 +188,13 @@ impl Trie {
         let mut buckets = [None; GROUP];
         for (address, hash) in addresses.iter_mut().zip(hashes) {
             *address = Address::of(hash.high(), self.superblocks);
-            prefetch(&self.line(bytes, address.superblock).0[0]);
+            prefetch(self.line(bytes, address.superblock).0, 0);
         }
         for (bucket, address) in buckets.iter_mut().zip(&addresses[..hashes.len()]) {
             *bucket = self.bucket::<K>(bytes, *address);
             if let Some(TrieBucket { start, end, .. }) = *bucket {
                 for bit in [start, end] {
-                    if let Some(byte) = code.get(bit as usize / 8 + PADDING / 2) {
-                        prefetch(byte);
-                    }
+                    prefetch(code, bit as usize / 8 + PADDING / 2);
                 }
             }
         }
@@ -266,11 +260,7 @@ impl Trie {
 
 /// Reads a number of at most `max`.
 fn small(fields: &mut Decoder<'_>, what: &'static str, max: u64) -> Result<u32> {
-    let value = fields.u64()?;
-    match u32::try_from(value) {
-        Ok(small) if value <= max => Ok(small),
-        _ => Err(Error::field(what, format!("at most {max}"), value)),
-    }
+    Ok(within(what, 0..=max, fields.u64()?)? as u32)
 }
 
 /// Returns rows of `N` numbers.
