@@ -1,7 +1,7 @@
 //! Building a filter from a run of fingerprints.
 
 use super::{
-    catalog::{Identity, View},
+    catalog::Identity,
     core::Core,
     filter::CascadeFilter,
     options::{CascadeOptions, CascadeSettings},
@@ -36,7 +36,7 @@ impl CascadeFilter {
     ) -> Result<CascadeFilter> {
         settings.check()?;
         check_alike((options.seed, options.universe), (run.seed(), run.universe()))?;
-        let core = recovery::create_unpublished(disk, folder, Identity::from(options), settings)?;
+        let core = recovery::create(disk, folder, Identity::from(options), settings)?;
         core.publisher.folder().begin_first()?;
         write(&core, run)?;
         recovery::end_first(core.publisher.folder())?;
@@ -49,10 +49,5 @@ fn write(core: &Core, run: &mut dyn Fingerprints) -> Result<()> {
     let merge = FingerprintMerge::last(vec![run], core.identity.mode)?;
     let mut merge = merge.within(core.shares.merge.items());
     let shards = write_shards(core, &mut merge, 0, SHARD_ITEMS_MAX)?;
-    let change = |view: &View| {
-        let mut view = view.clone();
-        view.epochs[0].shards.clone_from(&shards);
-        Some(view)
-    };
-    core.publish(&numbers(&shards), change, |_| {}).map(drop)
+    core.publish(&numbers(&shards), |view| view.epochs[0].shards = shards.clone())
 }

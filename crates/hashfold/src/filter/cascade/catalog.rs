@@ -225,7 +225,7 @@ impl View {
         let files = self.runs().map(|run| FileEntry {
             role: RUN_ROLE.into(),
             name: super::run_file::name(run.number()),
-            size: run.file_size(),
+            size: run.file_size,
         });
         Manifest {
             kind: Kind::Filter,

@@ -142,12 +142,21 @@ impl Core {
         self.jobs.finish_all();
     }
 
+    /// Publishes a change of the catalog, as [`Publisher::publish`] does.
+    pub(super) fn publish(&self, made: &[u64], change: impl FnOnce(&mut View)) -> Result<()> {
+        let change = |view: &mut View| {
+            change(view);
+            Some(())
+        };
+        self.publish_if(made, change, |_| {}).map(drop)
+    }
+
     /// Publishes a catalog as [`Publisher::publish`] does. `then` changes the state machines at the
     /// moment at which lookups begin to see the new runs.
-    pub(super) fn publish(
+    pub(super) fn publish_if(
         &self,
         made: &[u64],
-        change: impl FnOnce(&View) -> Option<View>,
+        change: impl FnOnce(&mut View) -> Option<()>,
         then: impl FnOnce(&mut Shared),
     ) -> Result<bool> {
         self.publisher.publish(made, change, |view| {

@@ -68,6 +68,8 @@ impl CascadeFilter {
     ) -> Result<CascadeFilter> {
         settings.check()?;
         let core = recovery::create(disk, folder, Identity::from(options), settings)?;
+        core.publish(&[], |_| {})?;
+        recovery::end_first(core.publisher.folder())?;
         CascadeFilter::start(Arc::new(core))
     }
 
@@ -451,8 +453,11 @@ impl CascadeFilter {
 
     /// Records in the manifest up to which change the log is durable.
     fn note_logged(&self, logged: u64) -> Result<()> {
-        let change = |view: &View| Some(View { logged, ..view.clone() });
-        self.core.publish(&[], change, |shared| shared.logged = logged).map(|_| ())
+        let change = |view: &mut View| {
+            view.logged = logged;
+            Some(())
+        };
+        self.core.publish_if(&[], change, |shared| shared.logged = logged).map(drop)
     }
 
     /// Merges all runs into the last level, where each lookup takes one device read. Waits until
@@ -494,12 +499,9 @@ impl CascadeFilter {
     /// separately. All changes so far are durable when this returns.
     pub fn advance_epoch(&mut self) -> Result<u64> {
         self.flush()?;
-        let change = |view: &View| {
-            let mut view = view.clone();
+        self.core.publish(&[], |view| {
             view.epochs.insert(0, Epoch::new(view.epochs[0].number + 1));
-            Some(view)
-        };
-        self.core.publish(&[], change, |_| {})?;
+        })?;
         merges::start(&self.core);
         Ok(self.epoch())
     }
@@ -507,13 +509,10 @@ impl CascadeFilter {
     /// Expires the changes of all epochs before `epoch`, without reading or writing them. Later
     /// removals of expired keys have no effect any more. The current epoch always stays.
     pub fn expire_before(&mut self, epoch: u64) -> Result<()> {
-        let change = |view: &View| {
-            let mut view = view.clone();
+        self.core.publish(&[], |view| {
             let current = view.epochs[0].number;
             view.epochs.retain(|it| it.number >= epoch || it.number == current);
-            Some(view)
-        };
-        self.core.publish(&[], change, |_| {})?;
+        })?;
         self.core.publisher.finish_removing();
         Ok(())
     }
@@ -531,12 +530,7 @@ impl CascadeFilter {
         };
         let ranges = KeyRange::all(self.universe()).into();
         let upper = Upper { run: run.clone(), tier: u8::MAX, ranges };
-        let change = |view: &View| {
-            let mut view = view.clone();
-            view.epochs[0].uppers.insert(0, upper);
-            Some(view)
-        };
-        self.core.publish(&[run.number()], change, |_| {})?;
+        self.core.publish(&[run.number()], |view| view.epochs[0].uppers.insert(0, upper))?;
         merges::start(&self.core);
         Ok(())
     }

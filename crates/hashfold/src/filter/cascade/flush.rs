@@ -93,14 +93,13 @@ fn flush(core: &Core, runs: Vec<RamRun>) -> Result<()> {
     let run = write_run(core, &mut merge, items)?;
     drop(merge);
     let made: Vec<u64> = run.iter().map(|run| run.number()).collect();
-    let change = |view: &View| {
-        let mut view = view.clone();
+    let change = |view: &mut View| {
         (view.seq, view.logged) = (seq, core.shared().logged);
         let ranges = KeyRange::all(core.identity.universe).into();
         view.epochs[0].uppers.splice(0..0, run.map(|run| Upper { run, tier: 0, ranges }));
-        Some(view)
+        Some(())
     };
-    core.publish(&made, change, |shared| shared.ram_runs.flushed(runs.len()))?;
+    core.publish_if(&made, change, |shared| shared.ram_runs.flushed(runs.len()))?;
     // The memory of runs that lookups still use is not reused.
     let spares = runs.into_iter().filter_map(|it| Arc::into_inner(it.run));
     core.change(|shared| shared.ram_runs.keep_spares(spares, &core.shares));

@@ -184,98 +184,130 @@ fn query_each_epoch(sources: Sources<'_>, queries: &[Query]) -> Result<Vec<i64>>
 }
 
 /// Looks up keys in the memtables and some epochs, newest first.
-fn query_epochs(
-    sources: Sources<'_>,
-    epochs: &[Epoch<Arc<RunFile>>],
-    queries: &[Query],
+fn query_epochs<'a>(
+    sources: Sources<'a>,
+    epochs: &'a [Epoch<Arc<RunFile>>],
+    queries: &'a [Query],
 ) -> Result<Vec<i64>> {
-    let mut findings = vec![NOTHING; queries.len()];
-    let mut open = query_memtables(sources, queries, &mut findings);
-    let mut readings = Vec::new();
-    let mut age = 1;
-    for ram in sources.ram_runs {
-        query_ram_run(sources, &ram.run, age, queries, &mut open, &mut findings);
-        age += 1;
-    }
-    for epoch in epochs {
-        query_epoch(sources, epoch, &mut age, queries, &mut open, &mut findings, &mut readings)?;
-    }
+    let mut lookup = SliceLookup {
+        sources,
+        queries,
+        findings: vec![NOTHING; queries.len()],
+        open: Vec::new(),
+        readings: Vec::new(),
+        age: 1,
+    };
+    lookup.query_memtables();
+    sources.ram_runs.iter().for_each(|ram| lookup.query_ram_run(&ram.run));
+    epochs.iter().try_for_each(|epoch| lookup.query_epoch(epoch))?;
     if sources.mode == Mode::Set {
-        drop_needless(&findings, &mut readings);
+        lookup.drop_needless();
     }
-    read(sources, queries, &readings, &mut findings)?;
-    Ok(findings.into_iter().map(|finding| finding.count).collect())
+    lookup.read()?;
+    Ok(lookup.findings.into_iter().map(|finding| finding.count).collect())
 }
 
-/// Looks up keys in the memtables. Returns the queries that are not answered yet.
-fn query_memtables(sources: Sources<'_>, queries: &[Query], findings: &mut [Finding]) -> Vec<u32> {
-    let tables = sources.active.into_iter().chain(sources.immutable);
-    let tables: Vec<&Memtable> = tables.filter(|table| !table.is_empty()).collect();
-    if tables.is_empty() {
-        return (0..queries.len() as u32).collect();
+/// The lookup of some keys in the memtables and some epochs.
+struct SliceLookup<'a> {
+    sources: Sources<'a>,
+    queries: &'a [Query],
+    /// What was found of each query so far.
+    findings: Vec<Finding>,
+    /// The queries that older runs may answer.
+    open: Vec<u32>,
+    /// The runs that have to be read, newest first.
+    readings: Vec<Reading<'a>>,
+    /// Age of the next run.
+    age: u32,
+}
+
+impl<'a> SliceLookup<'a> {
+    #[inline]
+    fn fingerprint(&self, query: u32) -> u64 {
+        self.sources.universe.scale(self.queries[query as usize].hash)
     }
-    let mut open = Vec::with_capacity(queries.len());
-    for (i, query) in queries.iter().enumerate() {
-        if let Some(ahead) = queries.get(i + AHEAD) {
-            tables.iter().for_each(|table| table.fetch(ahead.hash));
+
+    /// Records the count of a query in the run of this age.
+    #[inline]
+    fn note(&mut self, query: u32, age: u32, count: i64) {
+        let finding = &mut self.findings[query as usize];
+        match self.sources.mode {
+            Mode::Multiset => finding.count = finding.count.saturating_add(count),
+            Mode::Set if age < finding.age => *finding = Finding { count, age },
+            Mode::Set => {}
         }
-        for table in &tables {
-            let count = table.count(query.hash);
-            findings[i].count = findings[i].count.saturating_add(count);
-            if sources.mode == Mode::Set && count != 0 {
-                findings[i].age = 0;
-                break;
+    }
+
+    /// Looks up keys in the memtables.
+    fn query_memtables(&mut self) {
+        let Sources { mode, active, immutable, .. } = self.sources;
+        let tables = active.into_iter().chain(immutable);
+        let tables: Vec<&Memtable> = tables.filter(|table| !table.is_empty()).collect();
+        if tables.is_empty() {
+            self.open.extend(0..self.queries.len() as u32);
+            return;
+        }
+        self.open.reserve(self.queries.len());
+        for (i, (query, finding)) in self.queries.iter().zip(&mut self.findings).enumerate() {
+            if let Some(ahead) = self.queries.get(i + AHEAD) {
+                tables.iter().for_each(|table| table.fetch(ahead.hash));
+            }
+            for table in &tables {
+                let count = table.count(query.hash);
+                finding.count = finding.count.saturating_add(count);
+                if mode == Mode::Set && count != 0 {
+                    finding.age = 0;
+                    break;
+                }
+            }
+            if finding.age != 0 {
+                self.open.push(i as u32);
             }
         }
-        if findings[i].age != 0 {
-            open.push(i as u32);
-        }
     }
-    open
-}
 
-/// Looks up keys in a run in RAM.
-fn query_ram_run(
-    sources: Sources<'_>,
-    run: &PackedRun,
-    age: u32,
-    queries: &[Query],
-    open: &mut Vec<u32>,
-    findings: &mut [Finding],
-) {
-    open.retain(|&i| {
-        let count = run.find(sources.universe.scale(queries[i as usize].hash));
-        if let Some(count) = count {
-            note(sources.mode, &mut findings[i as usize], age, count);
+    /// Looks up keys in a run in RAM.
+    fn query_ram_run(&mut self, run: &PackedRun) {
+        let mut open = mem::take(&mut self.open);
+        open.retain(|&i| {
+            let count = run.find(self.fingerprint(i));
+            if let Some(count) = count {
+                self.note(i, self.age, count);
+            }
+            count.is_none() || self.sources.mode == Mode::Multiset
+        });
+        (self.open, self.age) = (open, self.age + 1);
+    }
+
+    /// Looks up keys in the runs of an epoch, newest first. Runs in memory answer at once; the other
+    /// runs are noted for reading.
+    fn query_epoch(&mut self, epoch: &'a Epoch<Arc<RunFile>>) -> Result<()> {
+        for upper in &epoch.uppers {
+            for range in upper.ranges.iter() {
+                self.query_run(&upper.run, range)?;
+            }
         }
-        count.is_none() || sources.mode == Mode::Multiset
-    });
-}
+        for (i, shard) in epoch.shards.iter().enumerate() {
+            if let Some(run) = &shard.run {
+                self.query_run(run, epoch.range_of(i, self.sources.universe))?;
+            }
+        }
+        Ok(())
+    }
 
-/// Looks up keys in the runs of an epoch, newest first. Runs in memory answer at once; the other
-/// runs are noted for reading.
-fn query_epoch<'a>(
-    sources: Sources<'_>,
-    epoch: &'a Epoch<Arc<RunFile>>,
-    age: &mut u32,
-    queries: &[Query],
-    open: &mut Vec<u32>,
-    findings: &mut [Finding],
-    readings: &mut Vec<Reading<'a>>,
-) -> Result<()> {
-    let mut query_run = |run: &'a Arc<RunFile>, range: KeyRange, open: &mut Vec<u32>| {
-        let fingerprint = |&i: &u32| sources.universe.scale(queries[i as usize].hash);
-        let start = open.partition_point(|i| fingerprint(i) < range.first);
-        let end = start + open[start..].partition_point(|i| fingerprint(i) <= range.last);
+    fn query_run(&mut self, run: &'a Arc<RunFile>, range: KeyRange) -> Result<()> {
+        let start = self.open.partition_point(|&i| self.fingerprint(i) < range.first);
+        let later = &self.open[start..];
+        let end = start + later.partition_point(|&i| self.fingerprint(i) <= range.last);
         let resident = run.resident();
         // A vector takes no more memory than it needs: a summary answers nearly all queries.
         let wanted = Vec::with_capacity(if resident.is_none() { end - start } else { 0 });
-        let mut reading = Reading { run, age: *age, wanted };
+        let mut reading = Reading { run, age: self.age, wanted };
         let mut kept = start;
         for at in start..end {
-            let i = open[at];
-            let fingerprint = fingerprint(&i);
-            let blocks = run.index().candidates(fingerprint);
+            let i = self.open[at];
+            let fingerprint = self.fingerprint(i);
+            let blocks = run.index.candidates(fingerprint);
             let known = match &resident {
                 _ if blocks.is_empty() => Known::Absent,
                 Some(resident) => resident.find(fingerprint, blocks.clone())?,
@@ -285,8 +317,8 @@ fn query_epoch<'a>(
             match known {
                 Known::Absent => {}
                 Known::Count(count) => {
-                    note(sources.mode, &mut findings[i as usize], *age, count);
-                    is_open = sources.mode == Mode::Multiset;
+                    self.note(i, self.age, count);
+                    is_open = self.sources.mode == Mode::Multiset;
                 }
                 Known::Perhaps => {
                     let (block, count) = (blocks.start as u32, (blocks.end - blocks.start) as u32);
@@ -294,84 +326,108 @@ fn query_epoch<'a>(
                 }
             }
             if is_open {
-                open[kept] = i;
+                self.open[kept] = i;
                 kept += 1;
             }
         }
-        open.drain(kept..end);
+        self.open.drain(kept..end);
         if !reading.wanted.is_empty() {
-            readings.push(reading);
+            self.readings.push(reading);
         }
-        *age += 1;
-        Ok::<(), crate::error::Error>(())
-    };
-    for upper in &epoch.uppers {
-        for range in upper.ranges.iter() {
-            query_run(&upper.run, range, open)?;
-        }
+        self.age += 1;
+        Ok(())
     }
-    for (i, shard) in epoch.shards.iter().enumerate() {
-        if let Some(run) = &shard.run {
-            query_run(run, epoch.range_of(i, sources.universe), open)?;
-        }
-    }
-    Ok(())
-}
 
-/// Records the count of a query in the run of this age.
-#[inline]
-fn note(mode: Mode, finding: &mut Finding, age: u32, count: i64) {
-    match mode {
-        Mode::Multiset => finding.count = finding.count.saturating_add(count),
-        Mode::Set if age < finding.age => *finding = Finding { count, age },
-        Mode::Set => {}
+    /// Drops reads of newer runs that cannot change the answer of an older run in memory: the key is
+    /// present there, and no newer run can have removed it.
+    fn drop_needless(&mut self) {
+        let mut is_settled: Vec<bool> = self.findings.iter().map(|it| it.count > 0).collect();
+        // Goes from the oldest run to the newest. A run with removals makes all newer runs matter
+        // again.
+        for reading in self.readings.iter_mut().rev() {
+            if reading.run.facts.negative == 0 {
+                reading.wanted.retain(|wanted| !is_settled[wanted.query as usize]);
+            } else {
+                reading.wanted.iter().for_each(|wanted| is_settled[wanted.query as usize] = false);
+            }
+        }
+        self.readings.retain(|reading| !reading.wanted.is_empty());
     }
-}
 
-/// Drops reads of newer runs that cannot change the answer of an older run in memory: the key is
-/// present there, and no newer run can have removed it.
-fn drop_needless(findings: &[Finding], readings: &mut Vec<Reading<'_>>) {
-    let mut is_settled: Vec<bool> = findings.iter().map(|finding| finding.count > 0).collect();
-    // Goes from the oldest run to the newest. A run with removals makes all newer runs matter
-    // again.
-    for reading in readings.iter_mut().rev() {
-        if reading.run.facts().negative == 0 {
-            reading.wanted.retain(|wanted| !is_settled[wanted.query as usize]);
-        } else {
-            reading.wanted.iter().for_each(|wanted| is_settled[wanted.query as usize] = false);
+    /// Reads all noted blocks, with as many reads in flight as the device allows.
+    fn read(&mut self) -> Result<()> {
+        let readings = mem::take(&mut self.readings);
+        // All reads use the queue, and its buffers, of one file: the oldest run, which stays the
+        // longest. With the queue of another run in each batch, each run would in time keep up to 16
+        // MiB of buffers (issue 10).
+        let Some(lender) = self.sources.view.runs().last().filter(|_| !readings.is_empty()) else {
+            return Ok(());
+        };
+        let files: Vec<_> = readings.iter().map(|reading| &**reading.run.file).collect();
+        // Only pieces in flight are stored, because there may be one for each note.
+        let in_flight = RefCell::new(HashMap::new());
+        let pieces = readings.iter().enumerate().flat_map(|(i, reading)| Pieces::new(i, reading));
+        let mut extents = pieces.enumerate().map(|(i, piece)| {
+            let extent: Extent = readings[piece.reading].run.extent(piece.first, piece.count);
+            let file = piece.reading;
+            in_flight.borrow_mut().insert(i, piece);
+            (file, extent)
+        });
+        let mut items = FingerprintBatch::new();
+        lender.file.read_across(&files, &mut extents, &mut |i, bytes| {
+            let piece: Piece = in_flight.borrow_mut().remove(&i).expect("each piece is read once");
+            self.search(&piece, &readings[piece.reading], bytes, &mut items)
+        })
+    }
+
+    /// Searches for queries in blocks that were read.
+    fn search(
+        &mut self,
+        piece: &Piece,
+        reading: &Reading<'_>,
+        bytes: &[u8],
+        items: &mut FingerprintBatch,
+    ) -> Result<()> {
+        let wanted = &reading.wanted[piece.wanted.clone()];
+        for group in wanted.chunk_by(|a, b| (a.block, a.blocks) == (b.block, b.blocks)) {
+            let end = group[0].end().min(piece.first + piece.count);
+            for number in group[0].start().max(piece.first)..end {
+                let start = (number - piece.first) as usize * BLOCK_SIZE;
+                let block = reading.run.block(number, &bytes[start..][..BLOCK_SIZE])?;
+                if group.len() >= DECODE_MIN {
+                    items.clear();
+                    block.decode(items)?;
+                    self.join(items, group, reading.age);
+                    continue;
+                }
+                for wanted in group {
+                    if let Some(count) = block.find(self.fingerprint(wanted.query))? {
+                        self.note(wanted.query, reading.age, count);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Joins a block of a run of this age with its wanted keys.
+    fn join(&mut self, items: &FingerprintBatch, wanted: &[Wanted], age: u32) {
+        let FingerprintBatch { fingerprints, exceptions } = items;
+        let (mut i, mut exception) = (0, 0);
+        for wanted in wanted {
+            let fingerprint = self.fingerprint(wanted.query);
+            while fingerprints.get(i).is_some_and(|&it| it < fingerprint) {
+                i += 1;
+            }
+            while exceptions.get(exception).is_some_and(|it| it.position < i) {
+                exception += 1;
+            }
+            if fingerprints.get(i) == Some(&fingerprint) {
+                let here = exceptions.get(exception).filter(|it| it.position == i);
+                self.note(wanted.query, age, here.map_or(1, |it| it.count));
+            }
         }
     }
-    readings.retain(|reading| !reading.wanted.is_empty());
-}
-
-/// Reads all noted blocks, with as many reads in flight as the device allows.
-fn read(
-    sources: Sources<'_>,
-    queries: &[Query],
-    readings: &[Reading<'_>],
-    findings: &mut [Finding],
-) -> Result<()> {
-    // All reads use the queue, and its buffers, of one file: the oldest run, which stays the
-    // longest. With the queue of another run in each batch, each run would in time keep up to 16
-    // MiB of buffers (issue 10).
-    let Some(lender) = sources.view.runs().last().filter(|_| !readings.is_empty()) else {
-        return Ok(());
-    };
-    let files: Vec<_> = readings.iter().map(|reading| &**reading.run.file()).collect();
-    // Only pieces in flight are stored, because there may be one for each note.
-    let in_flight = RefCell::new(HashMap::new());
-    let pieces = readings.iter().enumerate().flat_map(|(i, reading)| Pieces::new(i, reading));
-    let mut extents = pieces.enumerate().map(|(i, piece)| {
-        let extent: Extent = readings[piece.reading].run.extent(piece.first, piece.count);
-        let file = piece.reading;
-        in_flight.borrow_mut().insert(i, piece);
-        (file, extent)
-    });
-    let mut items = FingerprintBatch::new();
-    lender.file().read_across(&files, &mut extents, &mut |i, bytes| {
-        let piece: Piece = in_flight.borrow_mut().remove(&i).expect("each piece is read once");
-        search(sources, &piece, &readings[piece.reading], bytes, queries, &mut items, findings)
-    })
 }
 
 /// The wanted blocks of a run, as reads.
@@ -418,65 +474,5 @@ impl Iterator for Pieces<'_> {
         }
         self.next = piece.wanted.end;
         Some(piece)
-    }
-}
-
-/// Searches for queries in blocks after their read.
-fn search(
-    sources: Sources<'_>,
-    piece: &Piece,
-    reading: &Reading<'_>,
-    bytes: &[u8],
-    queries: &[Query],
-    items: &mut FingerprintBatch,
-    findings: &mut [Finding],
-) -> Result<()> {
-    let wanted = &reading.wanted[piece.wanted.clone()];
-    for group in wanted.chunk_by(|a, b| (a.block, a.blocks) == (b.block, b.blocks)) {
-        let end = group[0].end().min(piece.first + piece.count);
-        for number in group[0].start().max(piece.first)..end {
-            let start = (number - piece.first) as usize * BLOCK_SIZE;
-            let block = reading.run.block(number, &bytes[start..][..BLOCK_SIZE])?;
-            let mut found = |wanted: &Wanted, count| {
-                note(sources.mode, &mut findings[wanted.query as usize], reading.age, count);
-            };
-            let fingerprint = |it: &Wanted| sources.universe.scale(queries[it.query as usize].hash);
-            if group.len() < DECODE_MIN {
-                for wanted in group {
-                    if let Some(count) = block.find(fingerprint(wanted))? {
-                        found(wanted, count);
-                    }
-                }
-            } else {
-                items.clear();
-                block.decode(items)?;
-                join(items, group, fingerprint, &mut found);
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Joins a block with its wanted keys.
-fn join(
-    items: &FingerprintBatch,
-    wanted: &[Wanted],
-    fingerprint: impl Fn(&Wanted) -> u64,
-    found: &mut impl FnMut(&Wanted, i64),
-) {
-    let FingerprintBatch { fingerprints, exceptions } = items;
-    let (mut i, mut exception) = (0, 0);
-    for wanted in wanted {
-        let fingerprint = fingerprint(wanted);
-        while fingerprints.get(i).is_some_and(|&it| it < fingerprint) {
-            i += 1;
-        }
-        while exceptions.get(exception).is_some_and(|it| it.position < i) {
-            exception += 1;
-        }
-        if fingerprints.get(i) == Some(&fingerprint) {
-            let here = exceptions.get(exception).filter(|it| it.position == i);
-            found(wanted, here.map_or(1, |it| it.count));
-        }
     }
 }

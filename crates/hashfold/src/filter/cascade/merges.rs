@@ -84,7 +84,7 @@ fn execute(core: &Core, merge: &RangeMerge) -> Result<()> {
     let inputs: Vec<&Upper<Arc<RunFile>>> = inputs.collect();
     let below: Vec<&Arc<RunFile>> = epoch.runs_in(range, universe).filter(|_| is_down).collect();
     let above: u64 = inputs.iter().map(|upper| upper.items_in(range)).sum();
-    let items = above + below.iter().map(|run| run.facts().items).sum::<u64>();
+    let items = above + below.iter().map(|run| run.facts.items).sum::<u64>();
     let unit = core.shares.merge.read_unit(inputs.len() + usize::from(is_down));
     let scan = |run: &Arc<RunFile>, it| RunScan::new(run, it, unit, &core.settings.executor);
     let mut sources: Vec<Box<dyn Fingerprints + '_>> = Vec::new();
@@ -128,12 +128,11 @@ fn publish(
     made: &[u64],
     change: impl FnOnce(&mut Epoch<Arc<RunFile>>) -> Option<()>,
 ) -> Result<()> {
-    let change = |view: &View| {
-        let mut view = view.clone();
+    let change = |view: &mut View| {
         let epoch = view.epochs.iter_mut().find(|epoch| epoch.number == merge.epoch)?;
         let changed = change(epoch);
         debug_assert!(changed.is_some(), "nothing else replaces what is being merged");
-        changed.map(|()| view)
+        changed
     };
-    core.publish(made, change, |_| {}).map(drop)
+    core.publish_if(made, change, |_| {}).map(drop)
 }

@@ -51,7 +51,7 @@ mod write;
 pub use self::{
     filter::CascadeFilter,
     options::{CASCADE_MEMORY_DEFAULT, CASCADE_MEMORY_MIN, CascadeOptions, CascadeSettings},
-    snapshot::{Snapshot, SnapshotScan},
+    snapshot::Snapshot,
     stats::{CascadeStats, EpochStats},
     verify::{CascadeFigures, verify_cascade},
 };

@@ -142,7 +142,7 @@ fn items(core: &Core, epoch: &Epoch<Arc<RunFile>>) -> (u128, u128) {
     let all = KeyRange::all(core.identity.universe);
     let above = epoch.uppers.iter().map(|upper| u128::from(upper.items_in(all))).sum();
     let below = epoch.shards.iter().filter_map(|shard| shard.run.as_ref());
-    (above, below.map(|run| u128::from(run.facts().items)).sum())
+    (above, below.map(|run| u128::from(run.facts.items)).sum())
 }
 
 /// Returns the first key range of the last level into which runs must be merged and that is not
@@ -163,7 +163,7 @@ fn next_step(
         let whole = shard.run.is_some().then_some(range);
         let cut = parts.iter().filter_map(move |part| part.common(range));
         let cut = cut.filter(|_| shard.run.is_none());
-        let items = shard.run.as_ref().map_or(0, |run| run.facts().items);
+        let items = shard.run.as_ref().map_or(0, |run| run.facts.items);
         whole.into_iter().chain(cut).map(move |cell| (cell, items))
     });
     let mut step: Option<(KeyRange, u64)> = None;
@@ -226,12 +226,8 @@ mod tests {
             let mut scan = memtable.scan(Seed(1), core.identity.universe);
             let run = write_run(&core, &mut scan, HASHES).unwrap().unwrap();
             let ranges = KeyRange::all(core.identity.universe).into();
-            let change = |view: &View| {
-                let mut view = view.clone();
-                view.epochs[0].uppers.insert(0, Upper { run: run.clone(), tier: 0, ranges });
-                Some(view)
-            };
-            assert!(core.publish(&[run.number()], change, |_| {}).unwrap());
+            let upper = Upper { run: run.clone(), tier: 0, ranges };
+            core.publish(&[run.number()], |view| view.epochs[0].uppers.insert(0, upper)).unwrap();
         }
         core
     }

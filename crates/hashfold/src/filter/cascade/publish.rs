@@ -93,21 +93,22 @@ impl Publisher {
         self.next_number.fetch_add(1, SeqCst)
     }
 
-    /// Makes the catalog that `change` returns the current one: first on the disk, then with
+    /// Makes the catalog that `change` changes the current one: first on the disk, then with
     /// `install` for lookups. The files that it no longer names are removed soon. `made` are the
     /// new run files. They are removed after an error, or if `change` returns `None`; then this
     /// returns `false`.
     pub(super) fn publish(
         &self,
         made: &[u64],
-        change: impl FnOnce(&View) -> Option<View>,
+        change: impl FnOnce(&mut View) -> Option<()>,
         install: impl FnOnce(Arc<View>),
     ) -> Result<bool> {
         let mut published = self.published.lock().expect("nothing panics under this lock");
-        let Some(mut new) = change(&published.current) else {
+        let mut new = View::clone(&published.current);
+        if change(&mut new).is_none() {
             self.discard(made);
             return Ok(false);
-        };
+        }
         // No two manifests have the same generation, even if the first was not published.
         published.generation += 1;
         new.generation = published.generation;
@@ -212,10 +213,9 @@ mod tests {
         let run = write_run(publisher)?;
         let ranges = KeyRange::all(publisher.identity.universe).into();
         let upper = Upper { run: run.clone(), tier: 0, ranges };
-        let change = |view: &View| {
-            let mut view = view.clone();
+        let change = |view: &mut View| {
             view.epochs[0].uppers = vec![upper];
-            Some(view)
+            Some(())
         };
         publisher.publish(&[run.number()], change, |_| {}).map(drop)
     }

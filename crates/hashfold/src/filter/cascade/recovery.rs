@@ -15,21 +15,8 @@ use crate::{
 };
 use std::{path::Path, sync::Arc};
 
-/// Creates an empty filter.
-pub(super) fn create(
-    disk: Arc<dyn Disk>,
-    folder: &Path,
-    identity: Identity,
-    settings: CascadeSettings,
-) -> Result<Core> {
-    let core = create_unpublished(disk, folder, identity, settings)?;
-    core.publish(&[], |view| Some(view.clone()), |_| {})?;
-    end_first(core.publisher.folder())?;
-    Ok(core)
-}
-
 /// Creates the folder of a new filter, without a manifest.
-pub(super) fn create_unpublished(
+pub(super) fn create(
     disk: Arc<dyn Disk>,
     folder: &Path,
     identity: Identity,

@@ -38,7 +38,7 @@ const STRIDE_MAX: usize = 32;
 /// The memory budget for run files. Indexes must fit; the rest holds as many blocks as possible.
 #[derive(Debug)]
 pub(super) struct MemoryBudget {
-    bytes_max: usize,
+    pub(super) bytes_max: usize,
     bytes: AtomicUsize,
     /// Memory of the indexes, in bytes.
     index_bytes: AtomicUsize,
@@ -99,10 +99,6 @@ impl MemoryBudget {
             stride *= 2;
         }
         stride
-    }
-
-    pub(super) fn bytes_max(&self) -> usize {
-        self.bytes_max
     }
 }
 

@@ -28,8 +28,8 @@ use super::{
 };
 use crate::{
     checksum::{crc32c, crc32c_append},
-    codec::Decoder,
-    error::{Error, ErrorKind, Place, Result},
+    codec::{Decoder, within},
+    error::{Error, Place, Result, check_same, check_sum},
     filter::{
         block::{BLOCK_SIZE, Block, Bytes, ITEMS_MAX, unseal},
         index::BlockIndex,
@@ -74,17 +74,11 @@ impl Facts {
     fn check(&self, file_size: u64) -> Result<()> {
         // Lookups store block numbers in 32 bits.
         let blocks_max = (file_size / BLOCK_SIZE as u64).min(u32::MAX.into());
-        let bounds = [
-            ("blocks", self.blocks, 0, blocks_max),
-            ("fingerprints", self.items, self.blocks, self.blocks.saturating_mul(ITEMS_MAX as u64)),
-            ("fingerprints with counts", self.counted, 0, self.items),
-            ("fingerprints with counts below 0", self.negative, 0, self.counted),
-        ];
-        for (what, got, least, most) in bounds {
-            if !(least..=most).contains(&got) {
-                return Err(Error::field(what, format!("{least} to {most}"), got));
-            }
-        }
+        let items_max = self.blocks.saturating_mul(ITEMS_MAX as u64);
+        within("blocks", 0..=blocks_max, self.blocks)?;
+        within("fingerprints", self.blocks..=items_max, self.items)?;
+        within("fingerprints with counts", 0..=self.items, self.counted)?;
+        within("fingerprints with counts below 0", 0..=self.counted, self.negative)?;
         Ok(())
     }
 
@@ -98,11 +92,12 @@ impl Facts {
 /// An open run file.
 #[derive(Debug)]
 pub(super) struct RunFile {
-    name: RunName,
-    file: Arc<dyn BlockFile>,
-    file_size: u64,
-    facts: Facts,
-    index: BlockIndex,
+    pub(super) name: RunName,
+    pub(super) file: Arc<dyn BlockFile>,
+    /// Size of the file, in bytes.
+    pub(super) file_size: u64,
+    pub(super) facts: Facts,
+    pub(super) index: BlockIndex,
     /// The claim on the memory of the index.
     _claim: IndexClaim,
     resident: Mutex<Option<Arc<Resident>>>,
@@ -135,28 +130,17 @@ impl RunFile {
     ) -> Result<RunFile> {
         let path = folder.join(self::name(name.number));
         let file = folder::open_file(disk, &path, access, "run of the filter")?;
-        let header = Header::read(&*file, FileKind::FilterRun)?;
-        let id = name.file_id();
+        Header::read_of(&*file, FileKind::FilterRun, name.seed, name.file_id())?;
+        let at = |error: Error| error.at(file.place());
         let (footer, footer_start) = Footer::read(&*file)?;
-        let Fields { universe, facts, index_sum, .. } =
-            decode(&footer.fields).map_err(|error| error.at(file.place()))?;
-        let both = [
-            ("seed", name.seed.0, header.seed.0),
-            ("file id", id, header.id),
-            ("largest fingerprint", name.universe.last(), universe),
-        ];
-        for (what, expected, got) in both {
-            if expected != got {
-                let error = Error::new(ErrorKind::Mismatch { what, expected, got });
-                return Err(error.at(file.place()));
-            }
-        }
-        facts.check(file.size()?).map_err(|error| error.at(file.place()))?;
+        let Fields { universe, facts, index_sum, .. } = decode(&footer.fields).map_err(at)?;
+        check_same("largest fingerprint", name.universe.last(), universe).map_err(at)?;
+        facts.check(file.size()?).map_err(at)?;
         let index_start = ALIGNMENT as u64 + facts.blocks * BLOCK_SIZE as u64;
         let index_size = (facts.blocks * 4).next_multiple_of(ALIGNMENT as u64);
         if index_start + index_size != footer_start {
             let expected = format!("those before byte {footer_start}");
-            return Err(Error::field("blocks", expected, facts.blocks).at(file.place()));
+            return Err(at(Error::field("blocks", expected, facts.blocks)));
         }
         let index = read_index(&*file, index_start, index_size, index_sum, &facts, name.universe)?;
         let file_size = file.size()?;
@@ -174,31 +158,6 @@ impl RunFile {
 
     pub(super) fn number(&self) -> u64 {
         self.name.number
-    }
-
-    pub(super) fn seed(&self) -> Seed {
-        self.name.seed
-    }
-
-    pub(super) fn universe(&self) -> Universe {
-        self.name.universe
-    }
-
-    /// Returns the size of the file, in bytes.
-    pub(super) fn file_size(&self) -> u64 {
-        self.file_size
-    }
-
-    pub(super) fn facts(&self) -> &Facts {
-        &self.facts
-    }
-
-    pub(super) fn index(&self) -> &BlockIndex {
-        &self.index
-    }
-
-    pub(super) fn file(&self) -> &Arc<dyn BlockFile> {
-        &self.file
     }
 
     pub(super) fn place(&self) -> &Place {
@@ -260,16 +219,11 @@ fn read_index(
 ) -> Result<BlockIndex> {
     let mut bytes = Buffer::zeroed(size as usize);
     file.read_at(start, &mut bytes)?;
-    let got = crc32c(&bytes);
-    if got != expected {
-        return Err(
-            Error::new(ErrorKind::Checksum { expected, got }).at(&file.place().offset(start))
-        );
-    }
+    let at = |error: Error| error.at(&file.place().offset(start));
+    check_sum(expected, crc32c(&bytes)).map_err(at)?;
     let prefixes = bytes.as_chunks::<4>().0.iter().map(|prefix| u32::from_le_bytes(*prefix));
     let prefixes: Vec<u32> = prefixes.take(facts.blocks as usize).collect();
-    BlockIndex::from_prefixes(universe, prefixes)
-        .map_err(|error| error.at(&file.place().offset(start)))
+    BlockIndex::from_prefixes(universe, prefixes).map_err(at)
 }
 
 /// The fields of the footer.
@@ -299,10 +253,9 @@ fn decode(fields: &[u8]) -> Result<Fields> {
 /// no complete run of the filter with this number.
 pub(super) fn since(disk: &dyn Disk, folder: &Path, name: RunName) -> Option<u64> {
     let file = disk.open(&folder.join(self::name(name.number)), Access::Cached).ok()?;
-    let header = Header::read(&*file, FileKind::FilterRun).ok()?;
+    Header::read_of(&*file, FileKind::FilterRun, name.seed, name.file_id()).ok()?;
     let (footer, _) = Footer::read(&*file).ok()?;
-    let is_ours = (header.seed, header.id) == (name.seed, name.file_id());
-    decode(&footer.fields).ok().filter(|_| is_ours).map(|fields| fields.since)
+    decode(&footer.fields).ok().map(|fields| fields.since)
 }
 
 /// Writes a run from front to back.

@@ -71,7 +71,7 @@ impl RunScan {
         if count == 0 {
             return;
         }
-        let (first, file) = (self.blocks.start, self.run.file().clone());
+        let (first, file) = (self.blocks.start, self.run.file.clone());
         self.blocks.start += count;
         let extent = self.run.extent(first, count);
         let size = self.unit_blocks as usize * BLOCK_SIZE;
@@ -115,11 +115,11 @@ impl RunScan {
 
 impl Fingerprints for RunScan {
     fn seed(&self) -> Seed {
-        self.run.seed()
+        self.run.name.seed
     }
 
     fn universe(&self) -> Universe {
-        self.run.universe()
+        self.run.name.universe
     }
 
     fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool> {

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Place, Result},
     filter::{FingerprintMerge, Mode, PackedRun},
-    fingerprints::{FingerprintBatch, Fingerprints, Universe},
+    fingerprints::{Fingerprints, Universe},
     io::{Access, Disk},
     key::{KeyHash, Seed},
     work::Executor,
@@ -115,51 +115,47 @@ impl Snapshot {
         access: Access,
         memory: SnapshotShares,
     ) -> Result<Snapshot> {
-        let mut attempts = 0;
         let mut failed = None;
-        loop {
-            attempts += 1;
+        for attempt in 1.. {
+            let generation = recovery::read_state(disk, folder)?.1.generation;
             let read = Snapshot::read(disk, folder, access, memory);
             let current = recovery::read_state(disk, folder)?.1;
+            let is_last = attempt == ATTEMPTS_MAX;
             match read {
                 // Segments may have been removed before they were read. In that case, the runs of
                 // the current manifest hold all of their changes.
                 Ok(snapshot) if snapshot.view.logged == 0 || snapshot.logged.seq >= current.seq => {
                     return Ok(snapshot);
                 }
+                // The snapshot may lack changes that were durable before this call.
+                Ok(_) if is_last => {
+                    return Err(Error::new(ErrorKind::Busy).at(&Place::file(folder)));
+                }
+                Ok(_) => failed = None,
                 // Files are removed after a newer manifest is published. The error must occur
                 // twice, because a list of segments that grows meanwhile may have gaps.
-                Err((error, generation))
-                    if generation
-                        .is_none_or(|it| it == current.generation && failed == Some(it)) =>
+                Err(error)
+                    if is_last
+                        || generation == current.generation && failed == Some(generation) =>
                 {
                     return Err(error);
                 }
-                Err((error, _)) if attempts == ATTEMPTS_MAX => return Err(error),
-                // The snapshot may lack changes that were durable before this call.
-                Ok(_) if attempts == ATTEMPTS_MAX => {
-                    return Err(Error::new(ErrorKind::Busy).at(&Place::file(folder)));
-                }
-                Err((_, generation)) => failed = generation,
-                Ok(_) => failed = None,
+                Err(_) => failed = Some(generation),
             }
         }
+        unreachable!("attempts are bounded")
     }
 
-    /// Returns the snapshot, or the error and the generation of the manifest that was read.
     fn read(
         disk: &dyn Disk,
         folder: &Path,
         access: Access,
         memory: SnapshotShares,
-    ) -> std::result::Result<Snapshot, (Error, Option<u64>)> {
-        let state = recovery::read_state(disk, folder).map_err(|error| (error, None))?.1;
+    ) -> Result<Snapshot> {
         let budget = MemoryBudget::new(memory.indexes);
-        let opened = recovery::read(disk, folder, access, &budget).and_then(|(identity, view)| {
-            let logged = read_logs(disk, folder, &identity, &view, memory.logs)?;
-            Ok(Snapshot { identity, view: Arc::new(view), logged, memory })
-        });
-        opened.map_err(|error| (error, Some(state.generation)))
+        let (identity, view) = recovery::read(disk, folder, access, &budget)?;
+        let logged = read_logs(disk, folder, &identity, &view, memory.logs)?;
+        Ok(Snapshot { identity, view: Arc::new(view), logged, memory })
     }
 
     /// Returns the seed that keys are hashed with.
@@ -213,7 +209,7 @@ impl Snapshot {
     }
 
     /// Returns all fingerprints in ascending order, with their counts. `executor` reads ahead.
-    pub fn scan(&self, executor: &Arc<dyn Executor>) -> Result<SnapshotScan> {
+    pub fn scan(&self, executor: &Arc<dyn Executor>) -> Result<impl Fingerprints + use<>> {
         let Identity { seed, mode, universe, .. } = self.identity;
         let sources: usize = self.view.epochs.iter().map(|epoch| epoch.uppers.len() + 1).sum();
         // The result of each epoch is also a source for the next epoch.
@@ -236,7 +232,7 @@ impl Snapshot {
             let memory = items.saturating_mul(runs.len());
             merge = Some(FingerprintMerge::last(runs, mode)?.within(memory));
         }
-        Ok(SnapshotScan { seed, universe, merge })
+        Ok(merge.expect("a filter has an epoch"))
     }
 
     /// Returns the statistics of the filter at that moment.
@@ -336,31 +332,4 @@ fn read_logs(
     })?;
     logged.table = table.map(Arc::new);
     Ok(logged)
-}
-
-/// A snapshot as a run of fingerprints.
-pub struct SnapshotScan {
-    seed: Seed,
-    universe: Universe,
-    merge: Option<FingerprintMerge<Box<dyn Fingerprints>>>,
-}
-
-impl Fingerprints for SnapshotScan {
-    fn seed(&self) -> Seed {
-        self.seed
-    }
-
-    fn universe(&self) -> Universe {
-        self.universe
-    }
-
-    fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool> {
-        self.merge.as_mut().map_or(Ok(false), |merge| merge.append_to(batch))
-    }
-}
-
-impl std::fmt::Debug for SnapshotScan {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SnapshotScan(of {} fingerprints)", self.universe.size())
-    }
 }

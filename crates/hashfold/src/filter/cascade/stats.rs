@@ -49,12 +49,12 @@ impl CascadeStats {
     pub(super) fn new(identity: &Identity, view: &View, pending: u64, memory: u64) -> CascadeStats {
         let epochs = view.epochs.iter().rev().map(|epoch| EpochStats {
             number: epoch.number,
-            items: epoch.runs().map(|run| run.facts().items).sum(),
-            file_bytes: epoch.runs().map(|run| run.file_size()).sum(),
+            items: epoch.runs().map(|run| run.facts.items).sum(),
+            file_bytes: epoch.runs().map(|run| run.file_size).sum(),
         });
         let epochs: Vec<EpochStats> = epochs.collect();
         let shards = view.epochs.iter().flat_map(|epoch| &epoch.shards);
-        let indexes: usize = view.runs().map(|run| run.index().bytes()).sum();
+        let indexes: usize = view.runs().map(|run| run.index.bytes()).sum();
         CascadeStats {
             seed: identity.seed,
             mode: identity.mode,

@@ -95,8 +95,7 @@ fn check(
             let got = format!("from {first:#x} to {end:#x}");
             return Err(Error::field("fingerprints of the block", expected, got).at(&place));
         }
-        let is_found =
-            |fingerprint| run.index().candidates(fingerprint).contains(&(block as usize));
+        let is_found = |fingerprint| run.index.candidates(fingerprint).contains(&(block as usize));
         if !is_found(first) || !is_found(end) {
             let expected = "one that leads to the block";
             return Err(Error::field("index", expected, "another").at(&place));
@@ -108,12 +107,12 @@ fn check(
         block += 1;
     }
     got.blocks = block;
-    if got != *run.facts() {
+    if got != run.facts {
         let text = |facts: &Facts| {
             let Facts { blocks, items, counted, negative } = facts;
             format!("{items} in {blocks} blocks, {counted} counted, {negative} of them below 0")
         };
-        return Err(Error::field("fingerprints", text(run.facts()), text(&got)).at(run.place()));
+        return Err(Error::field("fingerprints", text(&run.facts), text(&got)).at(run.place()));
     }
     Ok(())
 }

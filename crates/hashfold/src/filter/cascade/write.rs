@@ -47,7 +47,7 @@ pub(super) fn write_shards(
     while result.is_ok() && !next.is_empty() {
         let start = if shards.is_empty() { Some(start) } else { next.first() }.unwrap_or(start);
         // Half of the memory is for the runs above the last level.
-        let spared = core.budget.bytes_max() / 2;
+        let spared = core.budget.bytes_max / 2;
         let resident = Resident::plan(&core.budget, piece_items, fingerprints.universe(), spared);
         let resident = resident.filter(Resident::is_whole);
         result = write_file(core, fingerprints, &mut next, piece_items, resident)
