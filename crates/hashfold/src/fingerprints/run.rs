@@ -2,6 +2,7 @@
 
 use super::{batch::FingerprintBatch, universe::Universe};
 use crate::{error::Result, key::Seed};
+use std::ops::DerefMut;
 
 /// A run of fingerprints: a stream in strictly ascending order, each with a count. The run ends
 /// after an error.
@@ -24,21 +25,8 @@ pub trait Fingerprints: Send {
     fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool>;
 }
 
-impl<F: Fingerprints + ?Sized> Fingerprints for Box<F> {
-    fn seed(&self) -> Seed {
-        (**self).seed()
-    }
-
-    fn universe(&self) -> Universe {
-        (**self).universe()
-    }
-
-    fn append_to(&mut self, batch: &mut FingerprintBatch) -> Result<bool> {
-        (**self).append_to(batch)
-    }
-}
-
-impl<F: Fingerprints + ?Sized> Fingerprints for &mut F {
+/// A mutable reference to a run of fingerprints, or a box of one, is that run.
+impl<P: DerefMut<Target: Fingerprints> + Send> Fingerprints for P {
     fn seed(&self) -> Seed {
         (**self).seed()
     }

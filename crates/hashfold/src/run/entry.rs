@@ -5,6 +5,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     key::{KeyHash, Seed},
 };
+use std::ops::DerefMut;
 
 /// The longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = (1 << 16) - 1;
@@ -44,25 +45,8 @@ pub trait Run: Send {
     fn entry(&self) -> Entry<'_>;
 }
 
-impl<R: Run + ?Sized> Run for &mut R {
-    fn seed(&self) -> Seed {
-        (**self).seed()
-    }
-
-    fn summary(&self) -> Summary {
-        (**self).summary()
-    }
-
-    fn advance(&mut self) -> Result<bool> {
-        (**self).advance()
-    }
-
-    fn entry(&self) -> Entry<'_> {
-        (**self).entry()
-    }
-}
-
-impl<R: Run + ?Sized> Run for Box<R> {
+/// A mutable reference to a run, or a box of one, is that run.
+impl<P: DerefMut<Target: Run> + Send> Run for P {
     fn seed(&self) -> Seed {
         (**self).seed()
     }
