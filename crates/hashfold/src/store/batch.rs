@@ -16,10 +16,10 @@ pub(super) const SPILL: &str = "spill-";
 /// A batch of puts and deletions in any order. The last change of a key counts.
 #[derive(Debug)]
 pub struct Batch {
-    slots: SlotMap,
+    pub(super) slots: SlotMap,
     sorters: Vec<Sorter>,
     /// Memory budget of all sorters together, in bytes.
-    memory_bytes: usize,
+    pub(super) memory_bytes: usize,
 }
 
 impl Batch {
@@ -69,14 +69,6 @@ impl Batch {
     /// Returns the number of puts and deletions so far.
     pub fn entries(&self) -> u64 {
         self.sorters.iter().map(|sorter| sorter.summary().entries_max).sum()
-    }
-
-    pub(super) fn slots(&self) -> SlotMap {
-        self.slots
-    }
-
-    pub(super) fn memory_bytes(&self) -> usize {
-        self.memory_bytes
     }
 
     /// Returns the sorted entries of each chunk.

@@ -2,12 +2,12 @@
 
 use super::{
     pointer::{self, Pointer},
-    verify::{StoreFigures, as_damage, as_mendable},
+    verify::{StoreFigures, as_mendable, if_lost},
     version::{VersionInfo, numbers},
     write::StoreWriter,
 };
 use crate::{
-    error::{Error, ErrorClass, ErrorKind, Place, Result},
+    error::{Error, ErrorClass, Place, Result, check_same},
     folder::{LockedFolder, TABLES, VERSIONS},
     io::Disk,
     verify::VerifyReport,
@@ -97,10 +97,9 @@ impl StoreWriter {
         for number in self.pointer.versions.iter().map(|version| version.number) {
             if let Err(error) = self.version(number) {
                 report.damage.push(as_mendable(error)?);
-                match self.restore_version(number, copy) {
-                    Ok(_) => report.figures.mended += 1,
-                    Err(error) => report.damage.push(as_damage(error)?),
-                }
+                let restored = self.restore_version(number, copy).map_err(if_lost);
+                let restored = report.note(restored)?;
+                report.figures.mended += u64::from(restored.is_some());
             }
         }
         Ok(())
@@ -151,15 +150,9 @@ impl Copied<'_> {
 
     fn check_is_of(&self, ours: &Pointer) -> Result<()> {
         let Some(theirs) = &self.pointer else { return Ok(()) };
-        for (what, expected, got) in
-            [("store", ours.store, theirs.store), ("seed", ours.seed.0, theirs.seed.0)]
-        {
-            if expected != got {
-                let kind = ErrorKind::Mismatch { what, expected, got };
-                return Err(Error::new(kind).at(&Place::file(self.folder)));
-            }
-        }
-        Ok(())
+        check_same("store", ours.store, theirs.store)
+            .and_then(|()| check_same("seed", ours.seed.0, theirs.seed.0))
+            .map_err(|error| error.at(&Place::file(self.folder)))
     }
 }
 

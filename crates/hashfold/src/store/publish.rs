@@ -52,9 +52,7 @@ impl StoreWriter {
             let expected = "a version that is not marked bad";
             return Err(Error::argument("version to publish", expected, number));
         }
-        let mut pointer = self.pointer.clone();
-        pointer.publish(number);
-        self.replace(pointer)
+        self.change(|pointer| pointer.publish(number))
     }
 
     /// Makes the previously current version current, and marks the current version as bad. Returns
@@ -71,10 +69,10 @@ impl StoreWriter {
         };
         // A lost version is an error, not skipped.
         self.version(previous)?;
-        let mut pointer = self.pointer.clone();
-        pointer.bad.extend(pointer.current);
-        pointer.publish(previous);
-        self.replace(pointer)?;
+        self.change(|pointer| {
+            pointer.bad.extend(pointer.current);
+            pointer.publish(previous);
+        })?;
         Ok(previous)
     }
 
@@ -90,33 +88,32 @@ impl StoreWriter {
         if self.pointer.bad.contains(&number) {
             return Ok(());
         }
-        let mut pointer = self.pointer.clone();
-        pointer.bad.push(number);
-        self.replace(pointer)
+        self.change(|pointer| pointer.bad.push(number))
     }
 
     /// Removes the mark of a bad version, so that it can be published again.
     pub fn forgive(&mut self, number: u64) -> Result<()> {
         self.settle()?;
-        let mut pointer = self.pointer.clone();
-        pointer.bad.retain(|bad| *bad != number);
-        self.replace(pointer)
+        self.change(|pointer| pointer.bad.retain(|bad| *bad != number))
     }
 
     /// Pins a version, so that no rule removes it, or releases its pin.
     pub fn pin(&mut self, number: u64, pin: Pin) -> Result<()> {
         self.settle()?;
         self.version(number)?;
-        let mut pointer = self.pointer.clone();
-        pointer.pinned.retain(|pinned| *pinned != number);
-        match pin {
-            Pin::Keep => pointer.pinned.push(number),
-            Pin::Release => {}
-        }
-        self.replace(pointer)
+        self.change(|pointer| {
+            pointer.pinned.retain(|pinned| *pinned != number);
+            match pin {
+                Pin::Keep => pointer.pinned.push(number),
+                Pin::Release => {}
+            }
+        })
     }
 
-    pub(super) fn replace(&mut self, mut pointer: Pointer) -> Result<()> {
+    /// Changes the pointer, on the disk and here.
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut Pointer)) -> Result<()> {
+        let mut pointer = self.pointer.clone();
+        change(&mut pointer);
         let replaced = pointer.replace(self.disk.as_ref(), &self.folder);
         self.is_settled = replaced.is_ok();
         match &replaced {

@@ -131,9 +131,7 @@ impl StoreWriter {
             let expected = "a version that is not current and whose file is missing or damaged";
             return Err(Error::argument("version to give up", expected, number));
         }
-        let mut pointer = self.pointer.clone();
-        pointer.strike(number);
-        self.replace(pointer)
+        self.change(|pointer| pointer.strike(number))
     }
 
     /// Removes a store without versions; its folder stays. A store with versions is not changed.
@@ -200,9 +198,7 @@ impl StoreWriter {
             // The tables of the other versions are unknown.
             None => tables.clear(),
         }
-        let mut pointer = self.pointer.clone();
-        pointer.strike(number);
-        self.replace(pointer)?;
+        self.change(|pointer| pointer.strike(number))?;
         // The version's name must be durably removed before its tables: an existing version is
         // complete.
         self.disk.remove(&path)?;

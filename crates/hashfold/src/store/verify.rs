@@ -45,23 +45,13 @@ pub fn verify(
         false => None,
     };
     let info = VersionInfo::read(disk, &folder.join(VERSIONS), number, of.as_ref());
-    let info = match info.map_err(|error| recheck(error, disk, folder, number)) {
-        Err(error) if is_damage(&error) => {
-            report.damage.push(error);
-            return Ok(report);
-        }
-        info => info?,
-    };
+    let info = info.map_err(|error| recheck(error, disk, folder, number));
+    let Some(info) = report.note(info)? else { return Ok(report) };
     for layer in info.layers() {
         let table = folder_of(&folder.join(TABLES), layer.table);
         report.figures.tables += 1;
-        let tree = match Tree::read(disk, &table, layer.table, &layer.root) {
-            Ok(tree) => tree,
-            Err(error) => {
-                report.damage.push(as_damage(error)?);
-                continue;
-            }
-        };
+        let tree = Tree::read(disk, &table, layer.table, &layer.root).map_err(if_lost);
+        let Some(tree) = report.note(tree)? else { continue };
         for file in &tree.files {
             check_file(disk, &table, file, &mut report, watch)?;
         }
@@ -77,13 +67,8 @@ fn check_file(
     watch: &Watch,
 ) -> Result<()> {
     let path = table.join(&tree.name);
-    let file = match disk.open(&path, Access::Direct) {
-        Ok(file) => file,
-        Err(error) => {
-            report.damage.push(as_damage(error)?);
-            return Ok(());
-        }
-    };
+    let file = disk.open(&path, Access::Direct).map_err(if_lost);
+    let Some(file) = report.note(file)? else { return Ok(()) };
     let size = file.size()?;
     if size != tree.size() {
         let error = Error::field("file size", tree.size().to_string(), size);
@@ -105,8 +90,13 @@ fn check_file(
 /// Returns an error that is damage, which a check reports. Fails with any other error, which ends
 /// the check. A missing file that is named is damage.
 pub(super) fn as_damage(error: Error) -> Result<Error> {
-    let error = error.if_lost("file of the store");
-    if is_damage(&error) { Ok(error) } else { Err(error) }
+    let error = if_lost(error);
+    if error.class() == ErrorClass::Damage { Ok(error) } else { Err(error) }
+}
+
+/// Turns the error of opening a file that is not there into damage.
+pub(super) fn if_lost(error: Error) -> Error {
+    error.if_lost("file of the store")
 }
 
 /// Returns an error that is damage that can be mended or given up; fails with any other error. A
@@ -116,10 +106,6 @@ pub(super) fn as_mendable(error: Error) -> Result<Error> {
         ErrorKind::Version { .. } => Err(error),
         _ => as_damage(error),
     }
-}
-
-fn is_damage(error: &Error) -> bool {
-    error.class() == ErrorClass::Damage
 }
 
 impl StoreWriter {
@@ -150,11 +136,9 @@ impl StoreWriter {
         if !report.damage.is_empty() {
             for layer in info.layers() {
                 // Damage that the copy cannot mend is reported, and the rest is mended.
-                if let Err(error) =
-                    self.repair_table(&info, layer, other, &mut report.figures.mended)
-                {
-                    report.damage.push(as_damage(error)?);
-                }
+                let mended = &mut report.figures.mended;
+                let repaired = self.repair_table(&info, layer, other, mended).map_err(if_lost);
+                report.note(repaired)?;
             }
         }
         report.figures.mended += u64::from(lost.is_some());

@@ -288,11 +288,11 @@ impl StoreWriter {
         self.check_new(facts.id)?;
         let parent = self.parent()?.map(Arc::new);
         let shape = self.shape(parent.as_deref())?;
-        if batch.slots() != shape.slots {
+        if batch.slots != shape.slots {
             let expected = format!("for {} chunks", shape.slots.chunks());
-            return Err(Error::argument("batch", expected, batch.slots().chunks()));
+            return Err(Error::argument("batch", expected, batch.slots.chunks()));
         }
-        let memory_bytes = batch.memory_bytes();
+        let memory_bytes = batch.memory_bytes;
         let runs = batch.finish()?;
         let attributes = match (&parent, &self.options) {
             (Some(parent), _) => parent.attributes.clone(),
@@ -427,17 +427,13 @@ impl StoreWriter {
         let bytes = info.encode().map_err(|error| error.at(&Place::file(&path)))?;
         self.disk.sync_folder(&self.tables())?;
         replace_file(self.disk.as_ref(), &path, |file| file.write_at(0, &bytes))?;
-        let mut pointer = self.pointer.clone();
-        pointer.add(info.name);
-        self.replace(pointer)
+        self.change(|pointer| pointer.add(info.name))
     }
 
     /// Removes the file of a version that was never returned to the caller.
     fn withdraw(&mut self, number: u64) -> Result<()> {
         if self.pointer.version(number).is_some() {
-            let mut pointer = self.pointer.clone();
-            pointer.strike(number);
-            self.replace(pointer)?;
+            self.change(|pointer| pointer.strike(number))?;
         }
         let path = self.versions().join(file_name(number));
         if self.disk.exists(&path)? {
