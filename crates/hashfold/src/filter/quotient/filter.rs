@@ -3,7 +3,7 @@
 use super::{
     block::SlotBlocks,
     change::{Inserted, SlotBlocksMut},
-    kernel::{ForLayout, Kernel, KernelTask, LayoutTask, Processor},
+    kernel::{ForLayout, Kernel, LayoutTask, Processor},
     layout::{SHIFT_MAX, SlotLayout},
     options::{Growth, QuotientOptions, Sizing},
     storage::{InFile, Memory, Storage},
@@ -134,8 +134,9 @@ impl QuotientFilter {
     /// Keys with the same fingerprint cannot be told apart: removing a key that was never inserted
     /// may remove another key, at the false-positive rate. Remove only keys that were inserted.
     pub fn remove(&mut self, hash: KeyHash) -> bool {
-        let fingerprint = self.universe.fingerprint(hash);
-        self.machine.run(Remove { filter: self, fingerprint })
+        let mut removed = [false];
+        self.remove_batch(&[hash], &mut removed);
+        removed[0]
     }
 
     /// Hashes a key and inserts it: see [`QuotientFilter::insert`].
@@ -270,8 +271,9 @@ impl<S: Storage> QuotientFilter<S> {
 
     /// Returns the number of keys with this key's fingerprint; 0 or 1 in a set.
     pub fn count(&self, hash: KeyHash) -> u64 {
-        let fingerprint = self.universe.fingerprint(hash);
-        self.machine.run(Count { filter: self, fingerprint })
+        let mut counts = [0];
+        self.count_batch(&[hash], &mut counts);
+        counts[0]
     }
 
     /// Hashes a key and looks it up: see [`QuotientFilter::contains`].
@@ -398,21 +400,6 @@ impl LayoutTask for Insert<'_> {
     }
 }
 
-struct Remove<'a> {
-    filter: &'a mut QuotientFilter,
-    fingerprint: u64,
-}
-
-impl KernelTask for Remove<'_> {
-    type Output = bool;
-
-    #[inline(always)]
-    fn run<K: Kernel>(self) -> bool {
-        self.filter.fetch(self.filter.layout, self.fingerprint);
-        self.filter.remove_with::<K>(self.fingerprint)
-    }
-}
-
 struct Contains<'a, S> {
     filter: &'a QuotientFilter<S>,
     fingerprint: u64,
@@ -430,19 +417,5 @@ impl<S: Storage> LayoutTask for Contains<'_, S> {
     fn run<K: Kernel>(self, layout: SlotLayout) -> bool {
         self.filter.fetch(layout, self.fingerprint);
         SlotBlocks { layout, ..self.filter.blocks() }.contains::<K>(self.fingerprint)
-    }
-}
-
-struct Count<'a, S> {
-    filter: &'a QuotientFilter<S>,
-    fingerprint: u64,
-}
-
-impl<S: Storage> KernelTask for Count<'_, S> {
-    type Output = u64;
-
-    #[inline(always)]
-    fn run<K: Kernel>(self) -> u64 {
-        self.filter.count_with::<K>(self.fingerprint)
     }
 }

@@ -56,20 +56,10 @@ impl Sorter {
         options: SortOptions,
         executor: Arc<dyn Executor>,
     ) -> Result<Sorter> {
-        Sorter::with_hasher(disk, spill, Hasher::new(seed), options, executor)
-    }
-
-    fn with_hasher(
-        disk: Arc<dyn Disk>,
-        spill: PathBuf,
-        hasher: Hasher,
-        options: SortOptions,
-        executor: Arc<dyn Executor>,
-    ) -> Result<Sorter> {
         let plan = MemoryPlan::new(&options)?;
         let spill = Spill::new(disk, spill, plan, executor);
         Ok(Sorter {
-            buckets: Distributor::new(spill, hasher, plan),
+            buckets: Distributor::new(spill, Hasher::new(seed), plan),
             summary: Summary::EMPTY,
             duplicates: options.duplicates,
         })
@@ -112,6 +102,8 @@ pub(in crate::run) mod testing {
         options: SortOptions,
         executor: Arc<dyn Executor>,
     ) -> Sorter {
-        Sorter::with_hasher(disk, "spill".into(), Hasher::forged(hash), options, executor).unwrap()
+        let mut sorter = Sorter::new(disk, "spill".into(), Seed(0), options, executor).unwrap();
+        sorter.buckets.hasher = Hasher::forged(hash);
+        sorter
     }
 }
