@@ -178,16 +178,11 @@ pub struct Scan<'a, S> {
 impl<S: Storage> QuotientFilter<S> {
     /// Returns all fingerprints in ascending order, each with the number of its copies.
     pub fn scan(&self) -> Scan<'_, S> {
-        Scan::new(self)
+        Scan { filter: self, feed: Feed::new(self), stretch: Vec::new(), held: Vec::new() }
     }
 }
 
-impl<'a, S: Storage> Scan<'a, S> {
-    fn new(filter: &'a QuotientFilter<S>) -> Scan<'a, S> {
-        let (stretch, held) = (Vec::new(), Vec::new());
-        Scan { filter, feed: Feed::new(filter), stretch, held }
-    }
-
+impl<S: Storage> Scan<'_, S> {
     /// Reads the next fingerprints, with all of their copies.
     fn read_whole(&mut self) -> Result<()> {
         self.stretch.clear();
