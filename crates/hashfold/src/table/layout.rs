@@ -87,6 +87,7 @@ impl Layout {
     }
 
     /// Returns the offset of a position from the start of the data file, in bytes.
+    #[inline]
     pub(super) fn file_offset(self, at: Position) -> u64 {
         ALIGNMENT as u64 + at.block * self.block_size as u64 + at.offset as u64
     }
