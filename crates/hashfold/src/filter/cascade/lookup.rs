@@ -363,7 +363,7 @@ impl<'a> SliceLookup<'a> {
         let Some(lender) = self.sources.view.runs().last().filter(|_| !readings.is_empty()) else {
             return Ok(());
         };
-        let files: Vec<_> = readings.iter().map(|reading| &**reading.run.file).collect();
+        let files: Vec<_> = readings.iter().map(|reading| &*reading.run.file).collect();
         // Only pieces in flight are stored, because there may be one for each note.
         let in_flight = RefCell::new(HashMap::new());
         let pieces = readings.iter().enumerate().flat_map(|(i, reading)| Pieces::new(i, reading));
