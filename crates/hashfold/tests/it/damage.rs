@@ -276,7 +276,7 @@ fn twins(id: u64, seed: Seed) -> [Sample; 2] {
 
 #[test]
 fn files_of_another_table_are_refused() {
-    let cases = [("id", twins(2, crate::fixture::SEED)), ("seed", twins(1, Seed(8)))];
+    let cases = [("file id", twins(2, crate::fixture::SEED)), ("seed", twins(1, Seed(8)))];
     for (field, [ours, theirs]) in cases {
         for role in ["data", "index"] {
             let (name, other) = (name_of(&ours.files, role), name_of(&theirs.files, role));

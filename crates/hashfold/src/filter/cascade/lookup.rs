@@ -211,7 +211,7 @@ fn query_epochs<'a>(
 struct SliceLookup<'a> {
     sources: Sources<'a>,
     queries: &'a [Query],
-    /// What was found of each query so far.
+    /// The answer to each query so far.
     findings: Vec<Finding>,
     /// The queries that older runs may answer.
     open: Vec<u32>,
