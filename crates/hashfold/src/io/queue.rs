@@ -103,11 +103,11 @@ impl WriteQueue {
     }
 
     /// Checks that no write has failed; `action` and `place` are for the error.
-    pub fn check(&self, action: &'static str, place: &Place) -> Result<()> {
+    pub fn check(&self, action: &'static str, place: impl FnOnce() -> Place) -> Result<()> {
         if !self.failed {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::FailedBefore { action }).at(place))
+        Err(Error::new(ErrorKind::FailedBefore { action }).at(&place()))
     }
 }
 

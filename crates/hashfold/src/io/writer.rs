@@ -85,7 +85,7 @@ impl Writer {
 
     /// Starts to write the full unit, so that the next one can be filled.
     fn make_room(&mut self) -> Result<()> {
-        self.queue.check("write", self.file.place())?;
+        self.queue.check("write", || self.file.place().clone())?;
         if self.filled < UNIT_SIZE {
             return Ok(());
         }

@@ -176,7 +176,7 @@ impl Wal {
             return Err(ErrorKind::Limit { what: "record of the log", limit, got }.into());
         }
         let mut log = self.log();
-        log.queue.check("write", &self.place())?;
+        log.queue.check("write", || self.place())?;
         if !log.batch.has_room(payload) {
             self.write_behind(&mut log)?;
         }
@@ -320,7 +320,7 @@ impl Wal {
     /// at the end may stay for the next round, if this thread does not wait for them.
     fn take_round(&self, seq: u64) -> Result<(u64, Round)> {
         let mut log = self.log();
-        log.queue.check("write", &self.place())?;
+        log.queue.check("write", || self.place())?;
         log.queue.wait_until(0)?;
         let tail = log.batch.cut_tail(seq);
         let end = log.batch.end;

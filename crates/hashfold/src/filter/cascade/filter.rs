@@ -6,7 +6,7 @@ use super::{
     flush,
     jobs::JobKind,
     key_range::KeyRange,
-    logs,
+    logs::{self, FilterLog},
     lookup::{Answers, Sources, look_up},
     memtable::{Change, Memtable},
     merges,
@@ -26,7 +26,6 @@ use crate::{
     fingerprints::{Checked, Fingerprints, Universe, check_alike},
     io::Disk,
     key::{KeyHash, Seed},
-    wal::Wal,
     work::Watch,
 };
 use std::{fmt, mem, path::Path, sync::Arc};
@@ -48,9 +47,7 @@ pub struct CascadeFilter {
     /// Sequence number of the last change before the memtable.
     before: u64,
     /// The log. `None` without a log, and after a failure of the log until runs hold all changes.
-    wal: Option<Wal>,
-    /// A buffer for a record of the log.
-    record: Vec<u8>,
+    log: Option<FilterLog>,
     rate_limit: RateLimit,
     hashes: Vec<u64>,
 }
@@ -94,8 +91,7 @@ impl CascadeFilter {
             active: Memtable::new(core.identity.mode, core.shares.slots),
             seq,
             before: seq,
-            wal: None,
-            record: Vec::new(),
+            log: None,
             rate_limit: RateLimit::default(),
             hashes: Vec::new(),
             core,
@@ -111,8 +107,8 @@ impl CascadeFilter {
         let wal = logs::open(&core, &mut |change, hashes| self.apply_replayed(change, hashes))?;
         self.flush()?;
         wal.truncate(self.seq)?;
-        self.wal = core.settings.wal.then_some(wal);
-        if self.wal.is_none() && core.view().logged > 0 {
+        self.log = core.settings.wal.then(|| FilterLog::new(wal));
+        if self.log.is_none() && core.view().logged > 0 {
             self.note_logged(0)?;
         }
         Ok(())
@@ -267,12 +263,11 @@ impl CascadeFilter {
             self.make_room()?;
             self.open_log()?;
             let (now, later) = hashes.split_at(hashes.len().min(self.active.free()));
-            let wal = self.wal.as_ref();
-            let logged = wal.map(|wal| logs::append(wal, change, now, &mut self.record));
+            let logged = self.log.as_mut().map(|log| log.append(change, now));
             // Changes are also applied if the log fails: the log may hold them, and a crash must
             // not bring back changes that were not applied.
             self.take(change, now);
-            logged.unwrap_or(Ok(())).inspect_err(|_| self.wal = None)?;
+            logged.unwrap_or(Ok(())).inspect_err(|_| self.log = None)?;
             hashes = later;
         }
         Ok(())
@@ -335,7 +330,7 @@ impl CascadeFilter {
     /// Drops the segments of the log whose changes are all in runs.
     fn truncate_log(&self) {
         // A segment that cannot be removed now is removed by the next call.
-        let _ = self.wal.as_ref().map(|wal| wal.truncate(self.core.view().seq));
+        let _ = self.log.as_ref().map(|log| log.truncate(self.core.view().seq));
     }
 
     /// Waits until there is no immutable memtable. A failed packing is retried once.
@@ -382,12 +377,12 @@ impl CascadeFilter {
 
     /// Opens the log again after a failure, if the filter has a log.
     fn open_log(&mut self) -> Result<()> {
-        if !self.core.settings.wal || self.wal.is_some() {
+        if !self.core.settings.wal || self.log.is_some() {
             return Ok(());
         }
         // No change is acknowledged in a log while earlier changes may be lost.
         self.flush()?;
-        self.wal = Some(logs::open(&self.core, &mut |_, _| Ok(()))?);
+        self.log = Some(FilterLog::new(logs::open(&self.core, &mut |_, _| Ok(()))?));
         Ok(())
     }
 
@@ -414,8 +409,8 @@ impl CascadeFilter {
         let flushed = self.finish_flush(|runs, _| runs.is_empty());
         self.core.change(|shared| shared.ram_runs.flush_when(FlushWhen::HalfFull));
         flushed?;
-        if self.wal.as_ref().is_some_and(|wal| wal.rotate().is_err()) {
-            self.wal = None;
+        if self.log.as_mut().is_some_and(|log| log.rotate().is_err()) {
+            self.log = None;
         }
         self.truncate_log();
         Ok(())
@@ -430,25 +425,29 @@ impl CascadeFilter {
         if self.core.view().seq == self.seq {
             return Ok(());
         }
-        match self.wal.as_ref().map(|wal| self.sync_log(wal)) {
+        match self.sync_log() {
             Some(Ok(())) => return Ok(()),
-            Some(Err(_)) => self.wal = None,
+            Some(Err(_)) => self.log = None,
             None => {}
         }
         // Without the log, runs make the changes durable.
         self.flush()
     }
 
-    /// Waits until all changes are durable in the log. Records in the manifest that the current
-    /// segment has durable changes, so that its loss is detected.
-    fn sync_log(&self, wal: &Wal) -> Result<()> {
-        wal.commit(self.seq)?;
-        self.core.change(|shared| shared.logged = self.seq);
-        let view = self.core.view();
-        if view.logged <= view.seq.max(wal.segment_seq()) {
-            self.note_logged(self.seq)?;
-        }
-        wal.mark()
+    /// Waits until all changes are durable in the log, if there is one. Records in the manifest that
+    /// the current segment has durable changes, so that its loss is detected.
+    fn sync_log(&mut self) -> Option<Result<()>> {
+        let committed = self.log.as_mut()?.commit(self.seq);
+        let log = self.log.as_ref()?;
+        let record = |()| {
+            self.core.change(|shared| shared.logged = self.seq);
+            let view = self.core.view();
+            if view.logged <= view.seq.max(log.segment_seq()) {
+                self.note_logged(self.seq)?;
+            }
+            log.mark()
+        };
+        Some(committed.and_then(record))
     }
 
     /// Records in the manifest up to which change the log is durable.
@@ -579,7 +578,7 @@ impl Drop for CascadeFilter {
         // the executor.
         self.core.finish_jobs();
         // The log is dropped while the folder is locked, because it writes a mark.
-        self.wal = None;
+        self.log = None;
     }
 }
 

@@ -18,9 +18,12 @@ use crate::{
     error::{Error, Result},
     folder::LockedFolder,
     io::Disk,
-    wal::{self, PAYLOAD_SIZE_MAX, Record, Segments, Wal, WalFiles, WalFolder},
+    wal::{self, Record, Segments, Wal, WalFiles, WalFolder},
 };
-use std::{ops::Range, path::Path};
+use std::{
+    ops::{Deref, Range},
+    path::Path,
+};
 
 /// Sizes of the log's segments. The first is small, so that a filter with few keys has a small log.
 /// Segments are not recycled, so a filter that was flushed has no log files.
@@ -29,8 +32,8 @@ const SEGMENTS: Segments = Segments {
     size_max: if cfg!(test) { 20 << 10 } else { 64 << 20 },
     spares_max: 0,
 };
-/// Maximum number of hashes in a record.
-const HASHES_MAX: usize = (PAYLOAD_SIZE_MAX - 1) / 8;
+/// Maximum number of hashes in a record; smaller in tests, so that there are more records.
+const HASHES_MAX: usize = if cfg!(test) { 64 } else { 1024 };
 
 impl<R> Catalog<R> {
     /// Returns the sequence numbers of the durable changes that only the log holds.
@@ -70,20 +73,73 @@ pub(super) fn replay<R>(
     Ok(seq)
 }
 
-/// Appends changes to the log; they are durable after a commit.
-pub(super) fn append(
-    wal: &Wal,
-    change: Change,
-    hashes: &[u64],
-    payload: &mut Vec<u8>,
-) -> Result<()> {
-    for hashes in hashes.chunks(HASHES_MAX) {
-        payload.clear();
-        payload.push(if change == Change::Insert { 1 } else { 2 });
-        payload.extend(hashes.iter().flat_map(|hash| hash.to_le_bytes()));
-        wal.append(hashes.len() as u64, payload)?;
+/// The log of a filter that is open, and the record that is being filled: inserting one key at a
+/// time takes the lock of the log once per record.
+#[derive(Debug)]
+pub(super) struct FilterLog {
+    wal: Wal,
+    /// The change and the hashes of the next record, or nothing.
+    record: Vec<u8>,
+}
+
+impl FilterLog {
+    pub(super) fn new(wal: Wal) -> FilterLog {
+        FilterLog { wal, record: Vec::with_capacity(1 + 8 * HASHES_MAX) }
     }
-    Ok(())
+
+    /// Appends changes; they are durable after a commit.
+    pub(super) fn append(&mut self, change: Change, mut hashes: &[u64]) -> Result<()> {
+        let code = if change == Change::Insert { 1 } else { 2 };
+        if self.record.first().is_some_and(|first| *first != code) {
+            self.end_record()?;
+        }
+        while !hashes.is_empty() {
+            if self.record.is_empty() {
+                self.record.push(code);
+            }
+            let (now, later) = hashes.split_at(hashes.len().min(HASHES_MAX - self.hashes()));
+            self.record.extend(now.iter().flat_map(|hash| hash.to_le_bytes()));
+            if self.hashes() == HASHES_MAX {
+                self.end_record()?;
+            }
+            hashes = later;
+        }
+        Ok(())
+    }
+
+    /// Waits until all changes, up to this sequence number, are durable.
+    pub(super) fn commit(&mut self, seq: u64) -> Result<()> {
+        self.end_record()?;
+        self.wal.commit(seq)
+    }
+
+    /// Ends the current segment, as [`Wal::rotate`] does.
+    pub(super) fn rotate(&mut self) -> Result<()> {
+        self.end_record()?;
+        self.wal.rotate()
+    }
+
+    /// Returns the number of hashes in the record that is being filled.
+    fn hashes(&self) -> usize {
+        self.record.len() / 8
+    }
+
+    fn end_record(&mut self) -> Result<()> {
+        if self.record.is_empty() {
+            return Ok(());
+        }
+        let appended = self.wal.append(self.hashes() as u64, &self.record);
+        self.record.clear();
+        appended.map(|_| ())
+    }
+}
+
+impl Deref for FilterLog {
+    type Target = Wal;
+
+    fn deref(&self) -> &Wal {
+        &self.wal
+    }
 }
 
 /// Passes the changes of a record after `seq` to `take`, and counts them.

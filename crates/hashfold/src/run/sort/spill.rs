@@ -237,7 +237,7 @@ impl Spill {
     }
 
     fn check(&self) -> Result<()> {
-        self.queue.check("sort", &Place::file(&self.path))
+        self.queue.check("sort", || Place::file(&self.path))
     }
 }
 
