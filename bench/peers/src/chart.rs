@@ -2,7 +2,7 @@
 
 use crate::{
     Result,
-    report::{Column, Row},
+    row::{Column, Row},
 };
 use plotters::{
     coord::Shift,

@@ -5,7 +5,8 @@ use crate::{
     Common, Result,
     data::{Data, mix},
     measure::TemporaryFolder,
-    report::{Column, Report, Row},
+    report::Report,
+    row::{Column, Row},
 };
 use hashfold::{
     Seed,

@@ -19,6 +19,7 @@ mod machine;
 mod measure;
 mod nightly;
 mod report;
+mod row;
 mod seen;
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,8 @@ use crate::{
     Common, Result,
     data::{Data, Key},
     measure::{TemporaryFolder, disk_bytes, measure, peak_memory, reset_peak_memory, settle},
-    report::{Column, Report, Row},
+    report::Report,
+    row::{Column, Row},
 };
 use std::{fs, path::Path, thread::available_parallelism, time::Duration};
 

@@ -11,7 +11,8 @@ use crate::{
     Common, Result,
     data::mix,
     measure::cpu_time,
-    report::{Column, Report, Row},
+    report::Report,
+    row::{Column, Row},
 };
 use ::hashfold::KeyHash;
 use std::{hint::black_box, ops::Range};

@@ -13,7 +13,8 @@ use crate::{
     Common, Result,
     data::{Data, Key, mix},
     measure::{TemporaryFolder, cpu_time, measure},
-    report::{Column, Report, Row},
+    report::Report,
+    row::{Column, Row},
 };
 use ::hashfold::{KeyHash, Seed};
 use std::hint::black_box;

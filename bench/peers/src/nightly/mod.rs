@@ -31,7 +31,8 @@ use crate::{
     Common, Result,
     data::{Data, Key},
     measure::{TemporaryFolder, disk_bytes_below, settle, written_bytes},
-    report::{Column, Report, Row},
+    report::Report,
+    row::{Column, Row},
 };
 use ::hashfold::io::Access;
 use clap::ValueEnum;

@@ -1,7 +1,7 @@
 //! Voldemort's read-only engine, measured by `bench/voldemort/run.sh`, which prints JSON Lines.
 
 use super::{COLUMNS, book};
-use crate::{Result, data::Data, report::Row};
+use crate::{Result, data::Data, row::Row};
 use serde_json::Value;
 use std::{fs, path::Path};
 

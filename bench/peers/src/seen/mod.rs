@@ -15,7 +15,8 @@ use crate::{
         Cost, TemporaryFolder, cpu_time, disk_bytes_below, measure, peak_memory, reset_peak_memory,
         settle,
     },
-    report::{Column, Report, Row},
+    report::Report,
+    row::{Column, Row},
 };
 use std::{
     fs,
