@@ -85,11 +85,12 @@ pub(crate) fn parse_seconds(text: &str) -> Result<u64, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let factor = match unit.trim() {
-        "" | "s" => 1,
+        "s" => 1,
+        "" if number == "0" => 1,
         "m" | "min" => 60,
         "h" => 3600,
         "d" => 86_400,
-        _ => return Err("the unit is one of s, m, h, d".into()),
+        _ => return Err("expected a unit after the number: s, m, h or d".into()),
     };
     let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
     seconds.ok_or_else(|| "expected a time like 90s, 15m, 2h or 7d".into())
@@ -188,7 +189,7 @@ mod tests {
         {
             assert_eq!(parse_seconds(text), Ok(seconds), "{text}");
         }
-        for text in ["", "h", "-1s", "1.5h", "1y", "99999999999999999999"] {
+        for text in ["", "7", "h", "-1s", "1.5h", "1y", "99999999999999999999"] {
             assert!(parse_seconds(text).is_err(), "{text}");
         }
     }

@@ -6,7 +6,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// The disk, the executor and the clock of a data set, which uses no other.
+/// The disk, the executor and the clock that a data set uses. It uses no others.
 ///
 /// ```
 /// use hashfold::{env::Env, work::Threads};

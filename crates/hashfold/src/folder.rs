@@ -1,4 +1,5 @@
-//! The folder of a data set: its kind, and how its single writer creates, locks and sweeps it.
+//! The folder of a data set: its kind, and how its single writer creates, locks and sweeps it. To
+//! sweep a folder is to remove the files that no manifest names, which a crash leaves.
 //!
 //! The `MANIFEST` of a table or a filter names its kind; a store has a `CURRENT` instead. If that
 //! file is missing, the kind is inferred from the names of the other files, so that a data set that

@@ -5,7 +5,7 @@
 //! and needs a few bits of RAM per key. Its unit of bulk data is the run: entries in ascending hash
 //! order ([`run::Run`]). Sorting makes a run, merging combines runs, and nothing else moves data.
 //!
-//! - [`table`]: an immutable dictionary; a lookup reads the device at most once.
+//! - [`table`]: an immutable dictionary; a lookup takes about one device read.
 //! - [`store`]: versions of a data set, made of tables: update, publish, roll back.
 //! - [`filter`]: approximate membership of keys, in RAM and on flash.
 //! - [`fingerprints`]: conversions of data sets to filters, and between filters.

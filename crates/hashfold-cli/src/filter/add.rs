@@ -35,9 +35,9 @@ use std::{
 /// works for inputs larger than memory, keeps the order of the lines, and remembers them for the next
 /// time. A filter that is not exact does not print new keys that are false positives.
 ///
-/// The filter is durable when the command exits. After a crash, run it again on the same input: no
-/// line is lost, but a few may be printed twice. When standard input pauses, the keys so far are
-/// answered at once.
+/// The filter is durable when the command exits, also after one Ctrl-C. After a crash or a second
+/// Ctrl-C, run it again on the same input: no line is lost, but those since the last flush are printed
+/// twice. When standard input pauses, the keys so far are answered at once.
 #[derive(Args, Debug)]
 pub(crate) struct AddArgs {
     /// Folder of the filter

@@ -15,7 +15,7 @@
 //! records before it.
 //!
 //! A log that fails once fails for good: after a failed sync, a later sync may succeed although
-//! bytes are lost, so none is tried. A new [`Wal::open`] finds the records that are on the device.
+//! bytes are lost, so the log does not sync again. A new [`Wal::open`] finds the records that are on the device.
 //!
 //! File format: `docs/formats/wal.md`.
 

@@ -33,10 +33,10 @@ pub struct Replayed {
 }
 
 /// Reads a log, and calls `take` with the records that end after `needed.start`, in order. The
-/// first record may begin earlier. `needed` is the range of changes that the caller knows to be in
-/// the log. It may end at any change, even before it starts; but the loss of the last segment is
-/// detected only if `needed` reaches it. The log may be written at the same time, unless segments
-/// are truncated.
+/// first record may begin earlier. `needed.start` is the first change that the caller needs.
+/// `needed.end` is a change that the caller knows to be durable, or `needed.start` if it knows none:
+/// a log that ends before is damaged. Without it, the loss of the last segment is not detected. The
+/// log may be written at the same time, unless segments are truncated.
 ///
 /// # Errors
 /// Damage, if durable changes from `needed.start` on, or changes in `needed`, are missing or

@@ -33,8 +33,8 @@ use std::{fmt, mem, path::Path, sync::Arc};
 /// Fingerprints between two calls of a merge's progress callback.
 const PROGRESS_STEP: u64 = 4 << 20;
 
-/// A filter on flash for more keys than fit into RAM. It takes tens of millions of insertions per
-/// second, and a lookup takes about one device read.
+/// A filter on flash for more keys than fit into RAM. In batches, it takes tens of millions of
+/// insertions per second, and a lookup takes about one device read.
 ///
 /// Changes go to a memtable first, then in the background to sorted runs, which are merged.
 /// [`CascadeFilter::flush`] makes all changes durable. One filter can be open in a folder at a
