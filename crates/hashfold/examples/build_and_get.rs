@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 
 fn main() -> Result<()> {
     let (disk, folder) = (Arc::new(OsDisk), Path::new("target/colours"));
-    let options = TableOptions { replace: true, ..TableOptions::new(Seed(7), 1) }; // draw both at random
+    let options = TableOptions { replace: true, ..TableOptions::new(Seed(7), 1) }; // seed and id: draw both at random
     let builder = TableBuilder::create(disk.clone(), folder, options, Arc::new(Threads::new(2)))?;
     let mut sorter = builder.sorter(SortOptions::default())?; // takes entries in any order
     sorter.push(b"sky", Some(b"blue"))?;
