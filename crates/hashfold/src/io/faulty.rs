@@ -14,7 +14,7 @@
 use super::{
     Access, BlockFile, Disk, Extent, Lock, MemoryDisk,
     disk::{check_whole, refuse_map, refused, within},
-    memory::{Content, read_slice, write_slice},
+    memory::{Content, check_size, end_of, read_slice, write_slice},
     names::{Answer, Locks, NameChange, Names, clean},
 };
 use crate::error::{Error, Place, Result};
@@ -372,6 +372,7 @@ impl DiskState {
     }
 
     fn write(&mut self, id: usize, offset: u64, bytes: &[u8]) -> Answer<()> {
+        check_size(end_of(offset, bytes))?;
         let fitting = &bytes[..self.take_room(bytes.len() as u64) as usize];
         self.files[id].change(Edit::Write { offset, bytes: fitting.to_vec() });
         if fitting.len() < bytes.len() { Err(Errno::NOSPC) } else { Ok(()) }
@@ -379,6 +380,7 @@ impl DiskState {
 
     /// Allocates the whole space or none of it.
     fn allocate(&mut self, id: usize, size: u64) -> Answer<()> {
+        check_size(size)?;
         let missing = size.saturating_sub(self.files[id].bytes.len() as u64);
         let room = self.take_room(missing);
         if room < missing {

@@ -3,7 +3,7 @@
 use super::{
     Access, BlockFile, Disk, Extent, Lock,
     disk::{check_whole, refuse_map, refused, within},
-    names::{Locks, Names},
+    names::{Answer, Locks, Names},
 };
 use crate::error::{Place, Result};
 use rustix::io::Errno;
@@ -11,6 +11,9 @@ use std::{
     path::Path,
     sync::{Arc, Mutex, MutexGuard, RwLock},
 };
+
+/// Maximum size of a file in memory: 1 TiB.
+const FILE_SIZE_MAX: u64 = 1 << 40;
 
 pub(super) type Content = Arc<RwLock<Vec<u8>>>;
 
@@ -106,10 +109,10 @@ struct MemoryFile {
 }
 
 impl MemoryFile {
-    fn change(&self, change: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
-        if !self.writable {
-            return Err(refused("write", &self.place.file)(Errno::BADF));
-        }
+    /// Changes the bytes of the file, which may be extended up to `end`.
+    fn change(&self, end: u64, change: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+        let is_valid = if self.writable { check_size(end) } else { Err(Errno::BADF) };
+        is_valid.map_err(refused("write", &self.place.file))?;
         change(&mut self.content.write().expect("nothing panics under this lock"));
         Ok(())
     }
@@ -131,15 +134,15 @@ impl BlockFile for MemoryFile {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.change(|content| write_slice(content, offset, bytes))
+        self.change(end_of(offset, bytes), |content| write_slice(content, offset, bytes))
     }
 
     fn allocate(&self, size: u64) -> Result<()> {
-        self.change(|content| content.resize(content.len().max(size as usize), 0))
+        self.change(size, |content| content.resize(content.len().max(size as usize), 0))
     }
 
     fn punch_hole(&self, extent: Extent) -> Result<()> {
-        self.change(|content| {
+        self.change(0, |content| {
             let Extent { offset, len } = within(extent, content.len() as u64);
             write_slice(content, offset, &vec![0; len]);
         })
@@ -148,6 +151,16 @@ impl BlockFile for MemoryFile {
     fn sync(&self) -> Result<()> {
         Ok(())
     }
+}
+
+/// Refuses files that are larger than [`FILE_SIZE_MAX`].
+pub(super) fn check_size(size: u64) -> Answer<()> {
+    if size > FILE_SIZE_MAX { Err(Errno::FBIG) } else { Ok(()) }
+}
+
+/// Returns the offset after a write. As on a real disk, an empty write does not extend the file.
+pub(super) fn end_of(offset: u64, bytes: &[u8]) -> u64 {
+    if bytes.is_empty() { 0 } else { offset.saturating_add(bytes.len() as u64) }
 }
 
 /// Reads up to `bytes.len()` bytes of `content` from `offset` on; returns their number.
@@ -160,7 +173,6 @@ pub(super) fn read_slice(content: &[u8], offset: u64, bytes: &mut [u8]) -> usize
 
 /// Writes `bytes` at `offset` of `content`, which grows as needed.
 pub(super) fn write_slice(content: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
-    // As on a real disk, an empty write after the end does not extend the file.
     if bytes.is_empty() {
         return;
     }

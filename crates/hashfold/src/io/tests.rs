@@ -196,6 +196,24 @@ fn every_back_end_refuses_the_same_with_the_same_error() {
 }
 
 #[test]
+fn files_beyond_all_sizes_are_refused_and_change_nothing() {
+    every_back_end(|disk, access, folder| {
+        let path = folder.join("small");
+        let file = file_of(disk, access, &path, b"small");
+        let block = [0; ALIGNMENT];
+        let refused = [
+            file.allocate(u64::MAX),
+            file.write_at(u64::MAX - 1, b"large"),
+            file.write_many(&[(u64::MAX - 4095, &block)]),
+        ];
+        for result in refused {
+            assert_eq!(result.unwrap_err().class(), ErrorClass::Io);
+        }
+        assert_eq!(contents(disk, &path).unwrap(), b"small");
+    });
+}
+
+#[test]
 fn a_lock_is_held_until_it_is_dropped() {
     every_back_end(|disk, _, folder| {
         let held = disk.lock(folder).unwrap();

@@ -16,6 +16,8 @@ use std::{
 };
 
 const PREFIX: &str = "wal-";
+/// Maximum number of a segment. Files with a larger number are ignored: no log has written them.
+const NUMBER_MAX: u64 = u64::MAX / 2;
 
 /// The folder of a log, and the properties that all files of the log share.
 #[derive(Clone, Debug)]
@@ -95,7 +97,8 @@ impl WalFiles<'_> {
     /// Returns the numbers of all segments, ascending.
     pub(super) fn list(&self) -> Result<Vec<u64>> {
         let names = self.disk.list(self.folder)?;
-        let number = |name: &String| name.strip_prefix(PREFIX)?.parse().ok();
+        let is_valid = |number: &u64| *number <= NUMBER_MAX;
+        let number = |name: &String| name.strip_prefix(PREFIX)?.parse().ok().filter(is_valid);
         let mut numbers: Vec<u64> = names.iter().filter_map(number).collect();
         numbers.retain(|&number| names.iter().any(|name| self.path(number).ends_with(name)));
         numbers.sort_unstable();

@@ -199,6 +199,52 @@ fn failures_and_full_disks_lose_nothing_that_was_committed() {
     }
 }
 
+/// Segments that a log did not continue from are gone for good: after another crash, no later log
+/// continues from them either.
+#[test]
+fn a_segment_that_was_cut_off_never_comes_back() {
+    let lost = FaultyDisk::new(FaultPlan::default());
+    let wal = open(&lost, 0).unwrap();
+    for _ in 0..2 {
+        wal.append(5, b"never committed").unwrap();
+        wal.rotate().unwrap();
+    }
+    drop(wal);
+    let mut cut_off = 0;
+    for seed in 0..200 {
+        let disk = FaultyDisk::over(&lost.after_power_cut(seed), FaultPlan::default());
+        let wal = open(&disk, 0).unwrap();
+        if wal.end() > 0 {
+            continue;
+        }
+        cut_off += 1;
+        wal.append(10, b"half of it is durable elsewhere").unwrap();
+        drop(wal);
+        for seed in 0..20 {
+            assert_eq!(open(&disk.after_power_cut(seed), 5).unwrap().end(), 5);
+        }
+    }
+    assert!(cut_off > 10);
+}
+
+#[test]
+fn numbers_beyond_the_last_are_refused_and_such_files_are_ignored() {
+    let disk = MemoryDisk::default();
+    let wal = open(&disk, u64::MAX - 1).unwrap();
+    assert!(wal.commit(u64::MAX).unwrap_err().to_string().contains("the end of the log"));
+    assert_eq!(wal.append(1, b"the last").unwrap(), u64::MAX);
+    assert_eq!(wal.append(1, b"one more").unwrap_err().class(), ErrorClass::Input);
+    wal.commit(u64::MAX).unwrap();
+
+    let disk = MemoryDisk::default();
+    disk.create(Path::new("wal-18446744073709551615"), Access::Cached).unwrap();
+    for end in 1..4 {
+        let wal = open(&disk, 0).unwrap();
+        assert_eq!(wal.append(1, b"a change").unwrap(), end);
+        wal.commit(end).unwrap();
+    }
+}
+
 #[test]
 fn a_sync_that_failed_is_never_tried_again() {
     let disk = FaultyDisk::new(FaultPlan::default());

@@ -119,9 +119,11 @@ impl Wal {
         // A killed process leaves records that were not synced.
         let unsynced = found.segments.iter().filter(|(_, end)| *end > from);
         unsynced.map(|(number, _)| number).try_for_each(|number| home.files().sync(*number))?;
-        // No later segment may continue these. Their removal becomes durable with the creation of
-        // the first new segment.
+        // No later segment may continue these segments, also not after another crash.
         found.cut_off.iter().try_for_each(|number| home.files().remove(*number))?;
+        if !found.cut_off.is_empty() {
+            home.env.disk.sync_folder(&home.folder)?;
+        }
         let numbers = found.cut_off.iter().chain(found.segments.iter().map(|(number, _)| number));
         let next_number = numbers.max().map_or(0, |number| number + 1);
         let log = Log {
@@ -168,7 +170,8 @@ impl Wal {
     /// record is durable after [`Wal::commit`] of that number.
     ///
     /// # Errors
-    /// `Limit` if the payload is longer than [`PAYLOAD_SIZE_MAX`]; the error of writing a full batch.
+    /// `Limit` if the payload is longer than [`PAYLOAD_SIZE_MAX`], or if sequence numbers would exceed
+    /// `u64::MAX`; the error of writing a full batch.
     pub fn append(&self, count: u64, payload: &[u8]) -> Result<u64> {
         assert!(count > 0);
         if payload.len() > PAYLOAD_SIZE_MAX {
@@ -177,6 +180,11 @@ impl Wal {
         }
         let mut log = self.log();
         log.queue.check("write", || self.place())?;
+        let limit = u64::MAX - log.batch.end;
+        if count > limit {
+            let what = "number of changes in a record of the log";
+            return Err(ErrorKind::Limit { what, limit, got: count }.into());
+        }
         if !log.batch.has_room(payload) {
             self.write_behind(&mut log)?;
         }
@@ -188,6 +196,7 @@ impl Wal {
     /// [`Wal::append`]. Threads that commit at the same time share a write and a sync.
     ///
     /// # Errors
+    /// `Argument` if `seq` is larger than [`Wal::end`].
     /// If a write or a sync failed, now or earlier, every further call fails. If there is no space
     /// for another segment, no record is lost, and the call can be repeated.
     pub fn commit(&self, seq: u64) -> Result<()> {
@@ -322,6 +331,11 @@ impl Wal {
         let mut log = self.log();
         log.queue.check("write", || self.place())?;
         log.queue.wait_until(0)?;
+        let appended = log.batch.end;
+        if seq > appended {
+            let expected = format!("at most {appended}, the end of the log");
+            return Err(Error::argument("sequence number to commit", expected, seq));
+        }
         let tail = log.batch.cut_tail(seq);
         let end = log.batch.end;
         let write = (!log.batch.is_empty()).then(|| self.take_batch(&mut log)).transpose();

@@ -120,26 +120,23 @@ impl Snapshot {
             let generation = recovery::read_state(disk, folder)?.1.generation;
             let read = Snapshot::read(disk, folder, access, memory);
             let current = recovery::read_state(disk, folder)?.1;
-            let is_last = attempt == ATTEMPTS_MAX;
             match read {
                 // Segments may have been removed before they were read. In that case, the runs of
                 // the current manifest hold all of their changes.
                 Ok(snapshot) if snapshot.view.logged == 0 || snapshot.logged.seq >= current.seq => {
                     return Ok(snapshot);
                 }
-                // The snapshot may lack changes that were durable before this call.
-                Ok(_) if is_last => {
+                // Files are removed after a newer manifest is published. The error must occur
+                // twice, because a list of segments that grows meanwhile may have gaps.
+                Err(error) if generation == current.generation && failed == Some(generation) => {
+                    return Err(error);
+                }
+                // The snapshot may lack changes that were durable before this call, or files may be
+                // missing because the writer removed them.
+                _ if attempt == ATTEMPTS_MAX => {
                     return Err(Error::new(ErrorKind::Busy).at(&Place::file(folder)));
                 }
                 Ok(_) => failed = None,
-                // Files are removed after a newer manifest is published. The error must occur
-                // twice, because a list of segments that grows meanwhile may have gaps.
-                Err(error)
-                    if is_last
-                        || generation == current.generation && failed == Some(generation) =>
-                {
-                    return Err(error);
-                }
                 Err(_) => failed = Some(generation),
             }
         }
