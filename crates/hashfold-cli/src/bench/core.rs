@@ -45,10 +45,14 @@ pub(crate) fn run(bench: &CoreBench) -> Result<()> {
         let rounds = rounds(bench, threads, each)?;
         let (commits, bytes) = ((each * threads) as f64, PAYLOAD_SIZE as u64);
         let say = |name: &str, unit: &str, value: &dyn Fn(&Round) -> f64| {
-            let mut values: Vec<f64> = rounds.iter().map(value).collect();
-            values.sort_by(f64::total_cmp);
             let name = format!("core.wal.{threads}.{name}");
-            report.add(&name, values[values.len() / 2], unit, each * threads, bytes);
+            report.add_rounds(
+                &name,
+                rounds.iter().map(value).collect(),
+                unit,
+                each * threads,
+                bytes,
+            );
         };
         say("commits_s", "commits/s", &|round| commits / round.seconds);
         say("ratio_to_bare", "", &|round| round.bare_seconds / round.seconds);

@@ -1,7 +1,7 @@
 //! Taking and printing measurements.
 
 use rustix::time::{ClockId, clock_gettime};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{
     fmt, fs,
     io::{Write as _, stdout},
@@ -30,15 +30,40 @@ impl Report {
     /// Prints one measurement over a number of items and bytes.
     pub(crate) fn add(&self, name: &str, value: f64, unit: &str, items: u64, bytes: u64) {
         if self.json {
-            let line = json!({
-                "name": name, "value": rounded(value), "unit": unit, "items": items, "bytes": bytes,
-                "seed": self.seed, "threads": self.threads, "device": self.device,
-                "commit": commit(),
-            });
-            print_line(line);
+            print_line(self.line(name, value, unit, items, bytes));
         } else {
             print_line(format_args!("{name:<44} {:>14} {unit}", shown(value)));
         }
+    }
+
+    /// Prints the median, the smallest and the largest of several measurements.
+    pub(crate) fn add_rounds(
+        &self,
+        name: &str,
+        mut values: Vec<f64>,
+        unit: &str,
+        items: u64,
+        bytes: u64,
+    ) {
+        values.sort_by(f64::total_cmp);
+        let (min, median, max) = (values[0], values[values.len() / 2], values[values.len() - 1]);
+        if self.json {
+            let mut line = self.line(name, median, unit, items, bytes);
+            line["min"] = rounded(min).into();
+            line["max"] = rounded(max).into();
+            line["rounds"] = values.len().into();
+            print_line(line);
+        } else {
+            let range = format_args!("[{} to {}]", shown(min), shown(max));
+            print_line(format_args!("{name:<44} {:>14} {unit} {range}", shown(median)));
+        }
+    }
+
+    fn line(&self, name: &str, value: f64, unit: &str, items: u64, bytes: u64) -> Value {
+        json!({
+            "name": name, "value": rounded(value), "unit": unit, "items": items, "bytes": bytes,
+            "seed": self.seed, "threads": self.threads, "device": self.device, "commit": commit(),
+        })
     }
 }
 

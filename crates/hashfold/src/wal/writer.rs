@@ -193,7 +193,9 @@ impl Wal {
     }
 
     /// Waits until all changes before `seq` are durable, where `seq` was returned by
-    /// [`Wal::append`]. Threads that commit at the same time share a write and a sync.
+    /// [`Wal::append`]. Threads that commit at the same time share a write and a sync. If three
+    /// rounds of group commit take less than 1 ms, a waiting thread stays awake for that time, yielding
+    /// the CPU to other threads, before it sleeps.
     ///
     /// # Errors
     /// `Argument` if `seq` is larger than [`Wal::end`].

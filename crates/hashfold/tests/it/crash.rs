@@ -7,16 +7,12 @@ use crate::fixture::{
 };
 use hashfold::{
     Error, ErrorClass, ErrorKind, Result,
-    io::{Access, BlockFile, Disk, Fault, FaultPlan, FaultyDisk, Lock, MemoryDisk},
+    io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     run::{Duplicates, MEMORY_BYTES_MIN, SortOptions},
     table::{IndexChoice, OpenOptions, Table, TableOptions, reindex},
     work::{Executor, Threads, Watch},
 };
-use std::{
-    io,
-    path::Path,
-    sync::{Arc, Mutex},
-};
+use std::{io, path::Path, sync::Arc};
 
 /// Number of power cuts at the same point, with different outcomes for unsynced writes.
 const SEEDS: u64 = 5;
@@ -38,11 +34,11 @@ struct Change {
     act: Box<Act>,
 }
 
-fn replacing(choice: IndexChoice, id: u64) -> TableOptions {
+pub(crate) fn replacing(choice: IndexChoice, id: u64) -> TableOptions {
     TableOptions { replace: true, ..options(choice, id) }
 }
 
-fn disk_with(pairs: &Pairs) -> MemoryDisk {
+pub(crate) fn disk_with(pairs: &Pairs) -> MemoryDisk {
     let disk = MemoryDisk::default();
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let options = options(IndexChoice::Dense, 1);
@@ -349,94 +345,4 @@ fn readers_of_the_old_table_go_on_through_a_replacement() {
     (change.act)(&disk).unwrap();
     check_holds(&old, change.old.as_ref().unwrap());
     check_holds(&open(&disk, folder()).unwrap(), &change.new);
-}
-
-/// A disk that runs a closure just before the first file with a certain name is opened.
-struct Meanwhile {
-    disk: MemoryDisk,
-    name: &'static str,
-    act: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-}
-
-impl std::fmt::Debug for Meanwhile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Meanwhile").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl Disk for Meanwhile {
-    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
-        if path.file_name().unwrap().to_str().unwrap().starts_with(self.name)
-            && let Some(act) = self.act.lock().unwrap().take()
-        {
-            act();
-        }
-        self.disk.open(path, access)
-    }
-
-    fn create(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
-        self.disk.create(path, access)
-    }
-
-    fn open_to_write(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
-        self.disk.open_to_write(path, access)
-    }
-
-    fn exists(&self, path: &Path) -> Result<bool> {
-        self.disk.exists(path)
-    }
-
-    fn list(&self, folder: &Path) -> Result<Vec<String>> {
-        self.disk.list(folder)
-    }
-
-    fn create_folder(&self, folder: &Path) -> Result<()> {
-        self.disk.create_folder(folder)
-    }
-
-    fn remove_folder(&self, folder: &Path) -> Result<()> {
-        self.disk.remove_folder(folder)
-    }
-
-    fn remove(&self, path: &Path) -> Result<()> {
-        self.disk.remove(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.disk.rename(from, to)
-    }
-
-    fn sync_folder(&self, folder: &Path) -> Result<()> {
-        self.disk.sync_folder(folder)
-    }
-
-    fn lock(&self, folder: &Path) -> Result<Box<dyn Lock>> {
-        self.disk.lock(folder)
-    }
-
-    fn share(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        self.disk.share(path)
-    }
-
-    fn free_bytes(&self, folder: &Path) -> Result<u64> {
-        self.disk.free_bytes(folder)
-    }
-}
-
-/// Another manifest may be published between reading the manifest and opening its files.
-#[test]
-fn a_table_that_is_replaced_while_it_is_opened_opens() {
-    for name in ["data", "index"] {
-        let (old, new) = (fixed(40, 1), fixed(60, 2));
-        let disk = disk_with(&old);
-        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-        let pairs = new.clone();
-        let act = move || {
-            let options = replacing(IndexChoice::Dense, 2);
-            try_build(&shared, folder(), &pairs, options, SortOptions::default()).unwrap();
-        };
-        let act: Box<dyn FnOnce() + Send> = Box::new(act);
-        let disk: Arc<dyn Disk> = Arc::new(Meanwhile { disk, name, act: Mutex::new(Some(act)) });
-        check_holds(&open(&disk, folder()).unwrap(), &new);
-    }
 }

@@ -15,6 +15,7 @@ mod kill;
 mod kinds;
 mod layers;
 mod model;
+mod overtaken;
 mod paper_quotient;
 mod quotient;
 mod quotient_damage;
