@@ -9,10 +9,7 @@ use hashfold::{
     checksum::crc32c,
     filter::{
         Mode,
-        cascade::{
-            CASCADE_MEMORY_MIN, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot,
-            verify_cascade,
-        },
+        cascade::{self, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot,},
     },
     fingerprints::{FingerprintBatch, Fingerprints, Universe},
     io::{ALIGNMENT, Access, Disk, MemoryDisk, OsDisk, Seal, frame::FileKind},
@@ -177,7 +174,7 @@ fn hashes(keys: u64, seed: Seed) -> Vec<KeyHash> {
 fn use_filter(disk: &Arc<dyn Disk>) {
     let folder = Path::new(FOLDER);
     checked(read(disk.as_ref()));
-    let report = checked(verify_cascade(disk.as_ref(), folder, &Watch::default()));
+    let report = checked(cascade::verify(disk.as_ref(), folder, &Watch::default()));
     for error in report.into_iter().flat_map(|report| report.damage) {
         checked::<()>(Err(error));
     }
@@ -205,7 +202,7 @@ fn read(disk: &dyn Disk) -> Result<()> {
 }
 
 fn settings(log: bool) -> CascadeSettings {
-    CascadeSettings { memory_bytes: CASCADE_MEMORY_MIN, wal: log, ..CascadeSettings::default() }
+    CascadeSettings { memory_bytes: cascade::MEMORY_MIN, wal: log, ..CascadeSettings::default() }
 }
 
 fn write(disk: &Arc<dyn Disk>) -> Result<()> {

@@ -3,7 +3,7 @@
 use crate::{device, failure::Result, folder, units};
 use clap::Args;
 use hashfold::{
-    filter::cascade::{CASCADE_MEMORY_MIN, CascadeFilter, CascadeSettings, Snapshot},
+    filter::cascade::{self, CascadeFilter, CascadeSettings, Snapshot},
     io::{Access, WRITER_BYTES_MAX},
     work::Executor,
 };
@@ -55,9 +55,9 @@ const KEYS_BYTES_MIN: usize = 6 << 20;
 const QUERY_BYTES_MAX: usize = 96 << 20;
 
 const _: () =
-    assert!(READER_BYTES + WRITES_BYTES + KEYS_BYTES_MIN + CASCADE_MEMORY_MIN <= MEMORY_MIN);
+    assert!(READER_BYTES + WRITES_BYTES + KEYS_BYTES_MIN + cascade::MEMORY_MIN <= MEMORY_MIN);
 // Another filter, opened for a merge, takes the memory of lookups and keys.
-const _: () = assert!(READS_BYTES >= CASCADE_MEMORY_MIN);
+const _: () = assert!(READS_BYTES >= cascade::MEMORY_MIN);
 
 /// Number of background jobs that run in parallel: packing, a flush and two merges.
 const WORKERS: usize = 4;
@@ -75,7 +75,7 @@ pub(super) struct Budget {
 impl Budget {
     /// Returns the minimum budget for changing a filter without inserting keys.
     pub(super) fn least() -> Budget {
-        Budget { filter: CASCADE_MEMORY_MIN, keys: 0, threads: None }
+        Budget { filter: cascade::MEMORY_MIN, keys: 0, threads: None }
     }
 
     /// Opens another filter to read the whole filter, while no keys are looked up or inserted.
@@ -103,7 +103,7 @@ impl Budget {
 impl MachineArgs {
     pub(super) fn budget(&self) -> Budget {
         let rest = self.memory - READER_BYTES - WRITES_BYTES;
-        let keys = (rest - rest.div_ceil(2).max(CASCADE_MEMORY_MIN)).min(KEYS_BYTES_MAX);
+        let keys = (rest - rest.div_ceil(2).max(cascade::MEMORY_MIN)).min(KEYS_BYTES_MAX);
         Budget { filter: rest - keys, keys, threads: self.threads }
     }
 }
@@ -113,7 +113,7 @@ impl MemoryArgs {
     pub(super) fn open(&self, folder: &Path) -> Result<(Snapshot, usize)> {
         folder::require_filter(folder)?;
         let rest = self.memory - READER_BYTES;
-        let keys = (rest - CASCADE_MEMORY_MIN).min(QUERY_BYTES_MAX);
+        let keys = (rest - cascade::MEMORY_MIN).min(QUERY_BYTES_MAX);
         let disk = device::disk();
         let snapshot = Snapshot::open_within(disk.as_ref(), folder, Access::Direct, rest - keys)?;
         Ok((snapshot, keys))

@@ -11,7 +11,7 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{
-    filter::cascade::{CascadeFigures, verify_cascade},
+    filter::cascade::{self, CascadeFigures},
     verify::VerifyReport,
 };
 use serde_json::json;
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
     let stop = Stop::on_signals()?;
     let show = if args.json { Show::Json } else { Show::Text };
     let progress = Progress::start(show, "verifying", Unit::Entries, None);
-    let report = verify_cascade(disk.as_ref(), &args.filter, &stop.watch(progress));
+    let report = cascade::verify(disk.as_ref(), &args.filter, &stop.watch(progress));
     // Damage that prevents opening the filter is reported like any other.
     let VerifyReport { figures, damage } = report.or_else(VerifyReport::of)?;
     let CascadeFigures { runs, items, .. } = figures;

@@ -9,8 +9,8 @@
 //! - [`PackedRun`] and [`FingerprintMerge`]: the parts of a cascade.
 //!
 //! [`fingerprints`](crate::fingerprints) shows how tables and stores are converted to filters, and
-//! filters to other filters. After Bender et al., *Don't Thrash: How to Cache your Hash on Flash*
-//! (2011): see `docs/papers/cascade.md`.
+//! filters to other filters. After Bender et al., [*Don't Thrash: How to Cache Your Hash on
+//! Flash*](https://arxiv.org/abs/1208.0290) (2012): see `docs/papers/cascade.md`.
 
 mod block;
 pub mod cascade;

@@ -10,8 +10,10 @@ use crate::{
 ///
 /// The fingerprint of a hash whose high 64 bits are `h` is `floor(h * size / 2^64)`. The
 /// probability that a key shares its fingerprint with at least one of `n` other keys is `1 - (1 -
-/// 1/size)^n`, about `n / size` (a *hard collision* in section 2 of the paper). The size need not
-/// be a power of two.
+/// 1/size)^n`, about `n / size` (a *hard collision* in [Bender et al., 2012]). The size need not be
+/// a power of two.
+///
+/// [Bender et al., 2012]: https://arxiv.org/abs/1208.0290
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Universe {
     /// The largest fingerprint. The size itself may not fit in 64 bits.

@@ -9,10 +9,7 @@ use hashfold::{
     KeyHash,
     filter::{
         Mode,
-        cascade::{
-            CASCADE_MEMORY_MIN, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot,
-            verify_cascade,
-        },
+        cascade::{self, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot},
     },
     fingerprints::Universe,
     io::{Access, Disk, MemoryDisk, OsDisk},
@@ -35,7 +32,7 @@ fn hashes(keys: impl Iterator<Item = u64>) -> Vec<KeyHash> {
 }
 
 fn settings() -> CascadeSettings {
-    CascadeSettings { memory_bytes: CASCADE_MEMORY_MIN, wal: true, ..CascadeSettings::default() }
+    CascadeSettings { memory_bytes: cascade::MEMORY_MIN, wal: true, ..CascadeSettings::default() }
 }
 
 /// Returns the number of insertions of each key.
@@ -94,7 +91,7 @@ fn cascades_of_version_1_are_read() {
     for (name, mode) in MODES {
         let folder = place(name);
         check_snapshot(&OsDisk, &folder, mode);
-        let report = verify_cascade(&OsDisk, &folder, &Watch::default()).unwrap();
+        let report = cascade::verify(&OsDisk, &folder, &Watch::default()).unwrap();
         assert!(report.is_sound(), "{}", report.damage[0]);
         assert!(report.figures.runs > 1);
         assert!(report.figures.logged > 100);

@@ -7,10 +7,7 @@ use crate::{
 };
 use hashfold::{
     KeyHash, Seed,
-    filter::cascade::{
-        CASCADE_MEMORY_MIN, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot,
-        verify_cascade,
-    },
+    filter::cascade::{self, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot},
     io::{Access, Disk, OsDisk},
     work::{Executor, Threads, Watch},
 };
@@ -30,7 +27,7 @@ fn open_or_create(folder: &Path, wal: bool) -> CascadeFilter {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let pool = || -> Arc<dyn Executor> { Arc::new(Threads::new(2)) };
     let settings = CascadeSettings {
-        memory_bytes: CASCADE_MEMORY_MIN,
+        memory_bytes: cascade::MEMORY_MIN,
         wal,
         executor: pool(),
         ..CascadeSettings::default()
@@ -113,7 +110,7 @@ fn check_holds(folder: &Path) -> u64 {
     filter.close().unwrap();
     let names = disk.list(folder).unwrap();
     assert_eq!(names.len() as u64, 1 + stats.upper_runs + stats.shards, "{names:?}");
-    let report = verify_cascade(disk.as_ref(), folder, &Watch::default()).unwrap();
+    let report = cascade::verify(disk.as_ref(), folder, &Watch::default()).unwrap();
     assert!(report.is_sound(), "{}", report.damage[0]);
     seq
 }

@@ -5,7 +5,7 @@ use hashfold::{
     Result, Seed,
     filter::{
         FingerprintMerge, Mode, PackedRun,
-        cascade::{CASCADE_MEMORY_MIN, CascadeFilter, CascadeOptions, CascadeSettings},
+        cascade::{self, CascadeFilter, CascadeOptions, CascadeSettings},
         quotient::{BuildOptions, Growth, QuotientFilter},
     },
     fingerprints::{FingerprintBatch, Fingerprints, Universe},
@@ -161,7 +161,7 @@ const READERS: [(&str, Reader); 7] = [
         let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
         let options = CascadeOptions::like(&run, 1, Mode::Set, 100);
         let settings =
-            CascadeSettings { memory_bytes: CASCADE_MEMORY_MIN, ..CascadeSettings::default() };
+            CascadeSettings { memory_bytes: cascade::MEMORY_MIN, ..CascadeSettings::default() };
         let folder = Path::new("filter");
         let filter = CascadeFilter::build(disk, folder, &options, settings, &mut run)?;
         Ok(filter.stats().items)
@@ -171,7 +171,7 @@ const READERS: [(&str, Reader); 7] = [
         let universe = Universe::with_size(SIZE)?;
         let options = CascadeOptions { universe, ..CascadeOptions::exact(SEED, 1) };
         let settings =
-            CascadeSettings { memory_bytes: CASCADE_MEMORY_MIN, ..CascadeSettings::default() };
+            CascadeSettings { memory_bytes: cascade::MEMORY_MIN, ..CascadeSettings::default() };
         let mut filter = CascadeFilter::create(disk, Path::new("filter"), &options, settings)?;
         filter.insert_run(&mut run, 10)?;
         let stats = filter.stats();

@@ -9,7 +9,7 @@ use crate::{
 };
 use hashfold::{
     Error, ErrorKind, Result,
-    filter::cascade::{CascadeFilter, CascadeOptions, CascadeSettings, Snapshot, verify_cascade},
+    filter::cascade::{self, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot},
     folder::Contents,
     io::{Access, Disk, MemoryDisk},
     manifest::Kind,
@@ -25,7 +25,7 @@ const FOLDERS: [(&str, Kind); 3] =
 
 fn settings() -> CascadeSettings {
     CascadeSettings {
-        memory_bytes: hashfold::filter::cascade::CASCADE_MEMORY_MIN,
+        memory_bytes: cascade::MEMORY_MIN,
         executor: Arc::new(Inline),
         ..CascadeSettings::default()
     }
@@ -88,7 +88,7 @@ const VERBS: [(&str, Kind, Verb); 11] = [
         Snapshot::open(disk.as_ref(), folder, Access::Cached).map(|_| ())
     }),
     ("verify a filter", Kind::Filter, |disk, folder| {
-        verify_cascade(disk.as_ref(), folder, &Watch::default()).map(|_| ())
+        cascade::verify(disk.as_ref(), folder, &Watch::default()).map(|_| ())
     }),
 ];
 

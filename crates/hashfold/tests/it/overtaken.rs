@@ -6,9 +6,7 @@ use crate::{
 };
 use hashfold::{
     ErrorKind, KeyHash, Result,
-    filter::cascade::{
-        CASCADE_MEMORY_MIN, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot,
-    },
+    filter::cascade::{self, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot},
     io::{Access, BlockFile, Disk, Lock, MemoryDisk},
     run::SortOptions,
     table::IndexChoice,
@@ -114,7 +112,7 @@ fn a_filter_that_is_merged_while_it_is_opened_opens_unless_merges_never_end() {
         let disk = MemoryDisk::default();
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let settings =
-            CascadeSettings { memory_bytes: CASCADE_MEMORY_MIN, ..CascadeSettings::default() };
+            CascadeSettings { memory_bytes: cascade::MEMORY_MIN, ..CascadeSettings::default() };
         let options = CascadeOptions::exact(SEED, 2);
         let mut filter = CascadeFilter::create(shared, folder(), &options, settings).unwrap();
         let mut key = 0_u64;

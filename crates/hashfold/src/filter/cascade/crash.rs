@@ -165,7 +165,7 @@ impl Script {
         };
         CascadeSettings {
             // Enough memory for several merges at once, if there are many threads.
-            memory_bytes: if threads > 2 { 256 << 20 } else { CASCADE_MEMORY_MIN },
+            memory_bytes: if threads > 2 { 256 << 20 } else { MEMORY_MIN },
             upper_percent: self.upper_percent,
             wal: self.log,
             executor: pool(),
@@ -364,7 +364,7 @@ fn check_next(
     filter.merge().unwrap();
     assert!(counts(filter).unwrap() == expected, "{moment}: what comes next");
     check_files(disk, filter, 1, moment);
-    let report = verify_cascade(&**disk, folder(), &Watch::default()).unwrap();
+    let report = verify(&**disk, folder(), &Watch::default()).unwrap();
     assert!(report.is_sound(), "{moment}: {}", report.damage[0]);
 }
 
@@ -610,7 +610,7 @@ fn check_read_fault(script: &Script, left: &MemoryDisk, expected: &[u64], fault:
         assert!(counts(&filter)? == expected, "{fault:?}: a wrong answer");
         filter.merge()?;
         assert!(counts(&filter)? == expected, "{fault:?}: wrong when all is merged");
-        let report = verify_cascade(&*disk, folder(), &Watch::default())?;
+        let report = verify(&*disk, folder(), &Watch::default())?;
         match report.damage.into_iter().next() {
             Some(error) => Err(error),
             None => Ok(()),
@@ -669,16 +669,14 @@ fn built(disk: Arc<dyn Disk>, mode: Mode) -> Result<CascadeFilter> {
     let packed = PackedRun::build(&mut batch.into_run(SEED, Universe::EXACT))?;
     let mut run = packed.scan();
     let options = CascadeOptions::like(&run, 7, mode, 9000);
-    let settings =
-        CascadeSettings { memory_bytes: CASCADE_MEMORY_MIN, ..CascadeSettings::default() };
+    let settings = CascadeSettings { memory_bytes: MEMORY_MIN, ..CascadeSettings::default() };
     CascadeFilter::build(disk, folder(), &options, settings, &mut run)
 }
 
 /// Returns whether the folder holds the filter of [`built`]; no other filter may be there.
 #[track_caller]
 fn check_built(disk: &Arc<dyn Disk>, mode: Mode, moment: &str) -> bool {
-    let settings =
-        CascadeSettings { memory_bytes: CASCADE_MEMORY_MIN, ..CascadeSettings::default() };
+    let settings = CascadeSettings { memory_bytes: MEMORY_MIN, ..CascadeSettings::default() };
     let mut filter = match CascadeFilter::open(disk.clone(), folder(), settings) {
         Err(error) => {
             assert!(error.is_absent(), "{moment}: {error}");

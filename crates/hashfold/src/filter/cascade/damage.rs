@@ -81,7 +81,7 @@ impl Left {
     #[track_caller]
     fn check(&self, files: &Files, damaged: &[&str], context: &str) {
         let disk = disk_of(files);
-        match verify_cascade(&*disk, folder(), &Watch::default()) {
+        match verify(&*disk, folder(), &Watch::default()) {
             Ok(report) => {
                 let named: Vec<String> = report.damage.iter().map(file_name).collect();
                 assert_eq!(named, damaged, "{context}: what the check names");
@@ -182,7 +182,7 @@ fn a_later_segment_counts_only_if_nothing_is_missing_before_it() {
         let seq = filter.seq() as usize;
         assert!(found.iter().enumerate().all(|(i, &found)| found == (i < seq)));
         assert_eq!(
-            verify_cascade(&*disk_of(files), folder(), &Watch::default())?.figures.logged,
+            verify(&*disk_of(files), folder(), &Watch::default())?.figures.logged,
             seq as u64
         );
         Ok::<_, Error>(seq)
@@ -283,7 +283,7 @@ fn runs_in_each_others_places_are_all_named() {
         files.insert(first.clone(), left.files[last].clone());
         files.insert(last.clone(), left.files[first].clone());
         let disk = disk_of(&files);
-        let report = verify_cascade(&*disk, folder(), &Watch::default()).unwrap();
+        let report = verify(&*disk, folder(), &Watch::default()).unwrap();
         let mut named: Vec<String> = report.damage.iter().map(file_name).collect();
         named.sort();
         assert_eq!(named, [first.clone(), last.clone()]);
@@ -298,7 +298,7 @@ fn files_that_are_missing_are_named() {
             let mut files = left.files.clone();
             files.remove(name);
             let disk = disk_of(&files);
-            let report = verify_cascade(&*disk, folder(), &Watch::default()).unwrap();
+            let report = verify(&*disk, folder(), &Watch::default()).unwrap();
             let named: Vec<String> = report.damage.iter().map(file_name).collect();
             assert!(named.iter().eq([name]), "{named:?}");
             let errors = left.look_up(&disk).map(|answer| answer.unwrap_err());
@@ -360,7 +360,7 @@ fn an_older_manifest_is_refused_and_removes_nothing() {
             let disk = disk_of(&files);
             let opened = CascadeFilter::open(disk.clone(), folder(), settings.clone());
             let read = Snapshot::open(&*disk, folder(), Access::Cached);
-            let verified = verify_cascade(&*disk, folder(), &Watch::default());
+            let verified = verify(&*disk, folder(), &Watch::default());
             for error in [opened.err(), read.err(), verified.err()] {
                 let error = error.expect("an older manifest is noticed");
                 assert_eq!(error.class(), ErrorClass::Damage, "{error}");

@@ -50,8 +50,8 @@ mod write;
 
 pub use self::{
     filter::CascadeFilter,
-    options::{CASCADE_MEMORY_DEFAULT, CASCADE_MEMORY_MIN, CascadeOptions, CascadeSettings},
+    options::{CascadeOptions, CascadeSettings, MEMORY_DEFAULT, MEMORY_MIN},
     snapshot::Snapshot,
     stats::{CascadeStats, EpochStats},
-    verify::{CascadeFigures, verify_cascade},
+    verify::{CascadeFigures, verify},
 };

@@ -13,10 +13,10 @@ use crate::{
 use std::sync::Arc;
 
 /// Minimum memory of a cascade filter, in bytes: 16 MiB.
-pub const CASCADE_MEMORY_MIN: usize = 16 << 20;
+pub const MEMORY_MIN: usize = 16 << 20;
 
 /// Default memory of a cascade filter, in bytes: 256 MiB.
-pub const CASCADE_MEMORY_DEFAULT: usize = 256 << 20;
+pub const MEMORY_DEFAULT: usize = 256 << 20;
 
 /// Maximum number of slots of a memtable. Larger memtables cost more in cache misses than they save
 /// in merges.
@@ -81,7 +81,7 @@ impl CascadeOptions {
 /// Settings of an open filter.
 #[derive(Clone, Debug)]
 pub struct CascadeSettings {
-    /// Memory budget in bytes, at least [`CASCADE_MEMORY_MIN`].
+    /// Memory budget in bytes, at least [`MEMORY_MIN`].
     ///
     /// Memtables and runs in RAM get half of the budget, merges in the background a quarter. The
     /// rest is for the indexes of runs, 4 bytes per block of 4096 bytes, and for blocks of new
@@ -109,10 +109,10 @@ pub struct CascadeSettings {
 }
 
 impl Default for CascadeSettings {
-    /// Returns a budget of [`CASCADE_MEMORY_DEFAULT`], no log, and all jobs in the caller's thread.
+    /// Returns a budget of [`MEMORY_DEFAULT`], no log, and all jobs in the caller's thread.
     fn default() -> CascadeSettings {
         CascadeSettings {
-            memory_bytes: CASCADE_MEMORY_DEFAULT,
+            memory_bytes: MEMORY_DEFAULT,
             upper_percent: 50,
             wal: false,
             access: Access::Direct,
@@ -163,10 +163,10 @@ impl MergeShare {
 
 /// Refuses too little memory.
 pub(super) fn check_memory(bytes: usize) -> Result<()> {
-    if bytes >= CASCADE_MEMORY_MIN {
+    if bytes >= MEMORY_MIN {
         return Ok(());
     }
-    Err(Error::argument("memory", format!("at least {CASCADE_MEMORY_MIN} bytes"), bytes))
+    Err(Error::argument("memory", format!("at least {MEMORY_MIN} bytes"), bytes))
 }
 
 impl CascadeSettings {
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn merges_are_as_many_as_threads_and_memory_allow() {
-        check_merges(CASCADE_MEMORY_MIN, 40, 2);
+        check_merges(MEMORY_MIN, 40, 2);
         check_merges(256 << 20, 1, 2);
         check_merges(256 << 20, 6, 3);
         check_merges(512 << 20, 6, 4);
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn all_shares_fit_in_the_memory() {
-        for memory_bytes in [CASCADE_MEMORY_MIN, 20_000_000, 107 << 20, 1 << 30, 1 << 40] {
+        for memory_bytes in [MEMORY_MIN, 20_000_000, 107 << 20, 1 << 30, 1 << 40] {
             for threads in [0, 1, 6, 40] {
                 check(memory_bytes, false, threads);
                 check(memory_bytes, true, threads);
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn the_reads_of_a_merge_fit_in_half_of_its_share() {
-        for memory in [CASCADE_MEMORY_MIN, 107 << 20, 1 << 30] {
+        for memory in [MEMORY_MIN, 107 << 20, 1 << 30] {
             let share = MergeShare(memory / 4 / (MERGES_MIN + 1));
             for runs in 0..=64 {
                 let unit = share.read_unit(runs);

@@ -33,7 +33,7 @@ fn hashes(from: u64, to: u64) -> Vec<KeyHash> {
 fn create(disk: &Arc<dyn Disk>, log: bool) -> CascadeFilter {
     let pool = || -> Arc<dyn Executor> { Arc::new(Threads::new(2)) };
     let settings = CascadeSettings {
-        memory_bytes: CASCADE_MEMORY_MIN,
+        memory_bytes: MEMORY_MIN,
         wal: log,
         executor: pool(),
         ..CascadeSettings::default()
@@ -102,7 +102,7 @@ fn check(log: bool) {
     });
     read_once(&*disk, &acknowledged);
     drop(filter);
-    let report = verify_cascade(&*disk, folder(), &Watch::default()).unwrap();
+    let report = verify(&*disk, folder(), &Watch::default()).unwrap();
     assert!(report.is_sound(), "{}", report.damage[0]);
 }
 

@@ -91,7 +91,7 @@ impl Snapshot {
     }
 
     /// Opens a filter as [`Snapshot::open`] does, with a memory budget in bytes of at least
-    /// [`CASCADE_MEMORY_MIN`](super::CASCADE_MEMORY_MIN). If the indexes of large runs do not fit,
+    /// [`MEMORY_MIN`](super::MEMORY_MIN). If the indexes of large runs do not fit,
     /// lookups read several blocks of such a run instead of one. Memory in addition to the budget:
     /// at most 16 MiB for reads in flight, and 3 MiB and 24 bytes per key for each thread that
     /// looks up many keys.

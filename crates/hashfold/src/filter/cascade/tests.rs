@@ -60,7 +60,7 @@ fn settings(threads: usize, log: bool) -> CascadeSettings {
     };
     CascadeSettings {
         // Enough memory for several merges at once, if there are many threads.
-        memory_bytes: if threads > 3 { 256 << 20 } else { CASCADE_MEMORY_MIN },
+        memory_bytes: if threads > 3 { 256 << 20 } else { MEMORY_MIN },
         wal: log,
         executor: pool(threads),
         ..CascadeSettings::default()
@@ -164,7 +164,7 @@ impl Pair {
         thin.count_batch(&hashes, &mut counts).unwrap();
         check_same(&counts, &expected);
         assert_eq!(items(&mut thin.scan(&executor).unwrap()), self.twin.all());
-        let report = verify_cascade(&*self.disk, Path::new(FOLDER), &Watch::default()).unwrap();
+        let report = verify(&*self.disk, Path::new(FOLDER), &Watch::default()).unwrap();
         assert!(report.is_sound(), "{:?}", report.damage);
     }
 

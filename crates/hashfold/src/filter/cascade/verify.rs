@@ -36,7 +36,7 @@ pub struct CascadeFigures {
 ///
 /// # Errors
 /// If the manifest cannot be read, or the device fails.
-pub fn verify_cascade(
+pub fn verify(
     disk: &dyn Disk,
     folder: &Path,
     watch: &Watch,

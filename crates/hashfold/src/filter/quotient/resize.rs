@@ -132,9 +132,14 @@ impl Collector {
 
     /// Counts further copies of a fingerprint whose slots are full, or will be.
     pub(super) fn add_more(&mut self, fingerprint: u64, more: u64) -> Result<()> {
-        let too_many =
-            || ErrorKind::Limit { what: "items in the filter", limit: u64::MAX, got: u64::MAX };
-        self.counts.items = self.counts.items.checked_add(more).ok_or_else(too_many)?;
+        // Copies in slots are counted without a check.
+        let limit = u64::MAX - self.counts.slots_max;
+        let sum = u128::from(self.counts.items) + u128::from(more);
+        if sum > u128::from(limit) {
+            let expected = format!("at most {limit}; build several filters");
+            return Err(Error::argument("sum of the counts of all fingerprints", expected, sum));
+        }
+        self.counts.items = sum as u64;
         // The sum of all copies fits, so this sum does too.
         *self.more.entry(fingerprint).or_insert(0) += more;
         Ok(())
@@ -159,7 +164,8 @@ impl QuotientFilter {
     /// of two. Fingerprints with a count below 1 are dropped.
     ///
     /// # Errors
-    /// If the run has more fingerprints than the slots for `capacity` can hold, or does not ascend.
+    /// `Full` if the run has more fingerprints than the slots for `capacity` can hold, `Order` if it
+    /// does not ascend, `Argument` if the sum of its counts is about 2^64 or more.
     pub fn build(run: &mut dyn Fingerprints, options: &BuildOptions) -> Result<QuotientFilter> {
         let BuildOptions { mode, growth, .. } = *options;
         let mut run = Checked::new(run);

@@ -2,11 +2,12 @@
 
 use super::{
     kernel::Processor,
-    {Growth, QuotientFilter, QuotientOptions},
+    {BuildOptions, Growth, QuotientFilter, QuotientOptions},
 };
 use crate::{
+    error::ErrorKind,
     filter::Mode,
-    fingerprints::{FingerprintBatch, Fingerprints},
+    fingerprints::{FingerprintBatch, Fingerprints, Universe},
     key::{KeyHash, Seed},
 };
 
@@ -96,4 +97,23 @@ fn blocks_do_not_depend_on_the_order_of_operations() {
     one.grow().unwrap();
     one.shrink().unwrap();
     assert!(*one.storage.blocks == *other.storage.blocks);
+}
+
+/// Issue 12: the error said that the number of items is 18446744073709551615, which is the limit.
+#[test]
+fn a_sum_of_counts_beyond_64_bits_is_named_in_the_error() {
+    let mut batch = FingerprintBatch::new();
+    for fingerprint in 0..3 {
+        batch.push(fingerprint, i64::MAX).unwrap();
+    }
+    let universe = Universe::with_size(1 << 20).unwrap();
+    let mut run = batch.into_run(Seed(1), universe);
+    let options = BuildOptions { mode: Mode::Multiset, ..BuildOptions::new(1000) };
+    let error = QuotientFilter::build(&mut run, &options).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Argument { .. }));
+    let text = error.to_string();
+    assert!(
+        text.contains("sum of the counts of all fingerprints is 27670116110564327409,"),
+        "{text}"
+    );
 }
