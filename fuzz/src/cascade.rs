@@ -5,16 +5,16 @@ use crate::{
     wal::{HEAD_SIZE, USED, seal_batches},
 };
 use hashfold::{
-    Error, KeyHash, Result, Seed,
+    Env, Error, KeyHash, Result, Seed,
     checksum::crc32c,
     filter::{
         Mode,
-        cascade::{self, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot,},
+        cascade::{self, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot},
     },
     fingerprints::{FingerprintBatch, Fingerprints, Universe},
     io::{ALIGNMENT, Access, Disk, MemoryDisk, OsDisk, Seal, frame::FileKind},
     manifest::Manifest,
-    work::{Executor, Inline, Watch},
+    work::Watch,
 };
 use std::{
     collections::BTreeMap,
@@ -173,16 +173,16 @@ fn hashes(keys: u64, seed: Seed) -> Vec<KeyHash> {
 /// Runs every operation on a filter.
 fn use_filter(disk: &Arc<dyn Disk>) {
     let folder = Path::new(FOLDER);
-    checked(read(disk.as_ref()));
-    let report = checked(cascade::verify(disk.as_ref(), folder, &Watch::default()));
+    checked(read(&disk));
+    let report = checked(cascade::verify(&Env::on(disk.clone()), folder, &Watch::default()));
     for error in report.into_iter().flat_map(|report| report.damage) {
         checked::<()>(Err(error));
     }
     checked(write(disk));
 }
 
-fn read(disk: &dyn Disk) -> Result<()> {
-    let snapshot = Snapshot::open(disk, Path::new(FOLDER), Access::Cached)?;
+fn read(disk: &Arc<dyn Disk>) -> Result<()> {
+    let snapshot = Snapshot::open(&Env::on(disk.clone()), Path::new(FOLDER), Access::Cached)?;
     assert!(snapshot.stats().bits_per_item() >= 0.0);
     assert!(snapshot.stats().false_positive_rate() >= 0.0);
     let hashes = hashes(KEYS, snapshot.seed());
@@ -192,8 +192,7 @@ fn read(disk: &dyn Disk) -> Result<()> {
         let found = checked(snapshot.contains(*hash));
         assert!(many.is_none() || found == Some(count > 0));
     }
-    let executor: Arc<dyn Executor> = Arc::new(Inline);
-    let (mut scan, mut batch) = (snapshot.scan(&executor)?, FingerprintBatch::new());
+    let (mut scan, mut batch) = (snapshot.scan()?, FingerprintBatch::new());
     while scan.append_to(&mut batch)? {
         assert!(!batch.is_empty());
         batch.clear();
@@ -202,11 +201,15 @@ fn read(disk: &dyn Disk) -> Result<()> {
 }
 
 fn settings(log: bool) -> CascadeSettings {
-    CascadeSettings { memory_bytes: cascade::MEMORY_MIN, wal: log, ..CascadeSettings::default() }
+    CascadeSettings {
+        memory_bytes: cascade::MEMORY_MIN,
+        wal: log,
+        ..CascadeSettings::new(Env::simulated(1))
+    }
 }
 
 fn write(disk: &Arc<dyn Disk>) -> Result<()> {
-    let mut filter = CascadeFilter::open(disk.clone(), Path::new(FOLDER), settings(true))?;
+    let mut filter = CascadeFilter::open(Path::new(FOLDER), on(disk.clone(), settings(true)))?;
     let hashes = hashes(KEYS, filter.seed());
     let half = hashes.len() / 2;
     checked(filter.insert_batch(&hashes[..half]));
@@ -234,7 +237,7 @@ pub fn filter_model(bytes: &[u8]) {
     let universe = Universe::with_size(universe).expect("it is in range");
     let options = CascadeOptions { mode, universe, ..CascadeOptions::exact(Seed(1), ID) };
     let folder = Path::new(FOLDER);
-    let made = CascadeFilter::create(disk.clone(), folder, &options, settings(log));
+    let made = CascadeFilter::create(folder, &options, on(disk.clone(), settings(log)));
     let mut filter = made.expect("RAM does not fail");
     let mut counts = BTreeMap::new();
     let hashes = hashes(KEYS, Seed(1));
@@ -242,7 +245,7 @@ pub fn filter_model(bytes: &[u8]) {
         if act[0] % 16 == 0 {
             filter.sync().expect("RAM does not fail");
             drop(filter);
-            let opened = CascadeFilter::open(disk.clone(), folder, settings(log));
+            let opened = CascadeFilter::open(folder, on(disk.clone(), settings(log)));
             filter = opened.expect("it was synced");
             check(&mut filter, &hashes, &counts);
         } else {
@@ -292,4 +295,8 @@ fn check(filter: &mut CascadeFilter, hashes: &[KeyHash], expected: &BTreeMap<u8,
     let snapshot = filter.snapshot().expect("RAM does not fail");
     snapshot.count_batch(hashes, &mut counts).expect("RAM does not fail");
     assert_eq!(counts, expected);
+}
+
+fn on(disk: Arc<dyn Disk>, settings: CascadeSettings) -> CascadeSettings {
+    CascadeSettings { env: Env { disk, ..settings.env }, ..settings }
 }

@@ -30,6 +30,7 @@ pub mod wal;
 pub mod work;
 
 pub use self::{
+    env::Env,
     error::{Error, ErrorClass, ErrorKind, Place, Result},
     key::{KeyHash, Seed},
 };

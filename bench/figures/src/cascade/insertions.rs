@@ -1,6 +1,6 @@
 //! Figure 3: insertions over time, and their stalls.
 
-use super::{BATCH, FOLDER, MEMORY_MIB, TINY_MEMORY_MIB, check_present, create, hash, settings};
+use super::{BATCH, FOLDER, MEMORY_MIB, TINY_MEMORY_MIB, check_present, hash, settings};
 use crate::{
     CascadeRuns, Options, Result,
     builds::device_rates,
@@ -9,6 +9,7 @@ use crate::{
     paper,
     sheet::{OURS, PAPER, Sheet},
 };
+use hashfold::filter::cascade::CascadeFilter;
 use plotters::style::RGBColor;
 use std::{fs, path::Path, time::Instant};
 
@@ -108,7 +109,7 @@ fn insert(
     folder: &Path,
 ) -> Result<Insertions> {
     let new = super::options_for(keys, options)?;
-    let mut filter = create(folder, &new, settings(memory_mib, is_inline))?;
+    let mut filter = CascadeFilter::create(folder, &new, settings(memory_mib, is_inline))?;
     let mut times = Vec::new();
     let begin = Instant::now();
     let (cost, ()) = cost(|| {

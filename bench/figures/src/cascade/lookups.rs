@@ -1,6 +1,6 @@
 //! Section 3, lookups: device reads per lookup, and the use of the device's rate.
 
-use super::{BATCH, FOLDER, MEMORY_MIB, TINY_MEMORY_MIB, create, hash, settings};
+use super::{BATCH, FOLDER, MEMORY_MIB, TINY_MEMORY_MIB, hash, settings};
 use crate::{
     CascadeKeys, Options, Result,
     builds::device_rates,
@@ -11,7 +11,7 @@ use crate::{
     sheet::{OURS, PAPER, Sheet},
 };
 use hashfold::{
-    KeyHash,
+    Env, KeyHash,
     filter::cascade::{CascadeFilter, Snapshot},
     io::{Access, BlockFile, Disk, Extent, OsDisk},
 };
@@ -118,7 +118,7 @@ impl Questions<'_> {
     /// Fills a filter, and looks up keys in all states.
     fn ask_all(&self, memory_mib: usize) -> Result<Vec<Asked>> {
         let new = super::options_for(self.keys, self.options)?;
-        let mut filter = create(self.folder, &new, settings(memory_mib, false))?;
+        let mut filter = CascadeFilter::create(self.folder, &new, settings(memory_mib, false))?;
         let mut hashes = Vec::with_capacity(BATCH as usize);
         for start in (0..self.keys).step_by(BATCH as usize) {
             let end = (start + BATCH).min(self.keys);
@@ -130,7 +130,7 @@ impl Questions<'_> {
         // Merges that are still running would disturb the first lookups.
         wait_until_idle();
         let mut all = Vec::new();
-        let open = || Snapshot::open(&OsDisk, self.folder, Access::Direct);
+        let open = || Snapshot::open(&Env::system(), self.folder, Access::Direct);
         {
             let upper_runs = filter.stats().upper_runs;
             let reader = Reader::Open(&filter);
@@ -144,7 +144,7 @@ impl Questions<'_> {
         all.push(self.ask("before compaction, cold", upper_runs, &reader, 1)?);
         drop(snapshot);
         let settings = settings(memory_mib, false);
-        let mut filter = CascadeFilter::open(Arc::new(OsDisk), self.folder, settings)?;
+        let mut filter = CascadeFilter::open(self.folder, settings)?;
         filter.merge()?;
         filter.close()?;
         let snapshot = open()?;

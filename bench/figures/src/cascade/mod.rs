@@ -14,12 +14,11 @@ pub use self::{
 
 use crate::{Options, Result, builds::THREADS, hashes::pick, measure::ensure, sheet::Sheet};
 use hashfold::{
-    KeyHash, Seed,
+    Env, KeyHash, Seed,
     filter::cascade::{CascadeFilter, CascadeOptions, CascadeSettings},
-    io::OsDisk,
-    work::{Inline, Threads},
+    work::{Executor, Inline, Threads},
 };
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 /// Default folder of the results.
 const FOLDER: &str = "results/cascade";
@@ -44,15 +43,10 @@ fn options_for(keys: u64, options: &Options) -> Result<CascadeOptions> {
 
 /// Returns settings with background jobs, or with all jobs inside the insertions that cause them.
 fn settings(memory_mib: usize, is_inline: bool) -> CascadeSettings {
-    let defaults = CascadeSettings { memory_bytes: memory_mib << 20, ..Default::default() };
-    if is_inline {
-        return CascadeSettings { executor: Arc::new(Inline), ..defaults };
-    }
-    CascadeSettings { executor: Arc::new(Threads::new(4 + THREADS)), ..defaults }
-}
-
-fn create(folder: &Path, new: &CascadeOptions, settings: CascadeSettings) -> Result<CascadeFilter> {
-    Ok(CascadeFilter::create(Arc::new(OsDisk), folder, new, settings)?)
+    let executor: Arc<dyn Executor> =
+        if is_inline { Arc::new(Inline) } else { Arc::new(Threads::new(4 + THREADS)) };
+    let env = Env { executor, ..Env::system() };
+    CascadeSettings { memory_bytes: memory_mib << 20, ..CascadeSettings::new(env) }
 }
 
 /// Looks up some of the keys from `first` to `end`, which must all be present.

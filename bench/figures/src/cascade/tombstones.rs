@@ -1,7 +1,7 @@
 //! Section 3, the cascade filter with a tombstone bit: the cost of removals.
 
 use super::{
-    BATCH, FOLDER, MEMORY_MIB, TINY_MEMORY_MIB, check_present, count_found, create, hash, settings,
+    BATCH, FOLDER, MEMORY_MIB, TINY_MEMORY_MIB, check_present, count_found, hash, settings,
 };
 use crate::{
     CascadeKeys, Options, Result,
@@ -135,7 +135,7 @@ fn tell(
 ) -> Result<Told> {
     let mode = if way == Way::Multiset { Mode::Multiset } else { Mode::Set };
     let new = CascadeOptions { mode, ..super::options_for(changes, options)? };
-    let mut filter = create(folder, &new, settings(memory_mib, false))?;
+    let mut filter = CascadeFilter::create(folder, &new, settings(memory_mib, false))?;
     let removed_of = |count: u64| if way == Way::Removals { count / REMOVAL } else { 0 };
     let (mut inserted, mut removed) = (0, 0);
     let (told, ()) = cost(|| {

@@ -3,9 +3,8 @@
 use super::{Options, Peer, Set};
 use crate::Result;
 use hashfold::{
-    KeyHash, Seed,
+    Env, KeyHash, Seed,
     filter::cascade::{CascadeFilter, CascadeOptions, CascadeSettings},
-    io::OsDisk,
     work::Threads,
 };
 use std::{
@@ -67,14 +66,15 @@ impl Peer for Cascade {
             Cascade::Approximate => CascadeOptions::new(seed, 1, options.keys, ERROR_RATE)?,
             Cascade::Exact => CascadeOptions::exact(seed, 1),
         };
+        let threads = 4 + available_parallelism().map_or(1, usize::from);
         let settings = CascadeSettings {
             memory_bytes: options.memory << 20,
             // Four background jobs, and as many transfers as there are cores.
-            executor: Arc::new(Threads::new(4 + available_parallelism().map_or(1, usize::from))),
+            env: Env { executor: Arc::new(Threads::new(threads)), ..Env::system() },
             ..CascadeSettings::default()
         };
         let folder = folder.join("cascade");
-        let filter = CascadeFilter::create(Arc::new(OsDisk), &folder, &new, settings)?;
+        let filter = CascadeFilter::create(&folder, &new, settings)?;
         Ok(Box::new(Open { filter: Mutex::new(filter), seed, hashes: Vec::new() }))
     }
 }

@@ -87,7 +87,7 @@ pub(super) fn create(
         Contents::Nothing => folder::check_empty(folder, "filter", &["MANIFEST.new"])?,
         _ => folder::require_filter(folder)?,
     }
-    Ok(CascadeFilter::create(device::disk(), folder, options, budget.settings())?)
+    Ok(CascadeFilter::create(folder, options, budget.settings())?)
 }
 
 fn describe(options: &CascadeOptions) -> String {

@@ -55,10 +55,9 @@ pub(crate) fn run(args: &MergeArgs) -> Result<Exit> {
     for other in &args.others {
         open(other)?;
     }
-    let io = budget.executor();
     for other in &args.others {
         let other = open(other)?;
-        filter.insert_run(&mut other.scan(&io)?, other.stats().items)?;
+        filter.insert_run(&mut other.scan()?, other.stats().items)?;
     }
     let show = if args.json { Show::Json } else { Show::Text };
     let progress = Progress::start(show, "merging", Unit::Entries, None);

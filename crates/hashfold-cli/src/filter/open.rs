@@ -3,6 +3,7 @@
 use crate::{device, failure::Result, folder, units};
 use clap::Args;
 use hashfold::{
+    Env,
     filter::cascade::{self, CascadeFilter, CascadeSettings, Snapshot},
     io::{Access, WRITER_BYTES_MAX},
     work::Executor,
@@ -81,16 +82,14 @@ impl Budget {
     /// Opens another filter to read the whole filter, while no keys are looked up or inserted.
     pub(super) fn open_other(&self, folder: &Path) -> Result<Snapshot> {
         let memory_bytes = READS_BYTES + self.keys;
-        let disk = device::disk();
-        Ok(Snapshot::open_within(disk.as_ref(), folder, Access::Direct, memory_bytes)?)
+        Ok(Snapshot::open_within(&Env::system(), folder, Access::Direct, memory_bytes)?)
     }
 
     /// Returns the filter's settings.
     pub(super) fn settings(&self) -> CascadeSettings {
         CascadeSettings {
             memory_bytes: self.filter,
-            executor: self.executor(),
-            ..CascadeSettings::default()
+            ..CascadeSettings::new(Env { executor: self.executor(), ..Env::system() })
         }
     }
 
@@ -114,8 +113,7 @@ impl MemoryArgs {
         folder::require_filter(folder)?;
         let rest = self.memory - READER_BYTES;
         let keys = (rest - cascade::MEMORY_MIN).min(QUERY_BYTES_MAX);
-        let disk = device::disk();
-        let snapshot = Snapshot::open_within(disk.as_ref(), folder, Access::Direct, rest - keys)?;
+        let snapshot = Snapshot::open_within(&Env::system(), folder, Access::Direct, rest - keys)?;
         Ok((snapshot, keys))
     }
 }
@@ -123,7 +121,7 @@ impl MemoryArgs {
 /// Opens a filter for writing.
 pub(super) fn open(folder: &Path, budget: &Budget) -> Result<CascadeFilter> {
     folder::require_filter(folder)?;
-    Ok(CascadeFilter::open(device::disk(), folder, budget.settings())?)
+    Ok(CascadeFilter::open(folder, budget.settings())?)
 }
 
 fn parse_memory(text: &str) -> Result<usize, String> {

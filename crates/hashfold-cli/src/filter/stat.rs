@@ -1,7 +1,6 @@
 //! `hashfold filter stat`: describes a filter and what it costs.
 
 use crate::{
-    device,
     failure::{Exit, Result},
     folder,
     output::write_line,
@@ -9,6 +8,7 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{
+    Env,
     filter::{
         Mode,
         cascade::{CascadeStats, Snapshot},
@@ -37,7 +37,7 @@ pub(crate) struct StatArgs {
 
 pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
     folder::require_filter(&args.filter)?;
-    let snapshot = Snapshot::open(device::disk().as_ref(), &args.filter, Access::Direct)?;
+    let snapshot = Snapshot::open(&Env::system(), &args.filter, Access::Direct)?;
     let stats = snapshot.stats();
     if args.json {
         return write_line(to_json(&stats)).map(|()| Exit::Done);

@@ -11,6 +11,7 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{
+    Env,
     filter::cascade::{self, CascadeFigures},
     verify::VerifyReport,
 };
@@ -38,7 +39,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
     let stop = Stop::on_signals()?;
     let show = if args.json { Show::Json } else { Show::Text };
     let progress = Progress::start(show, "verifying", Unit::Entries, None);
-    let report = cascade::verify(disk.as_ref(), &args.filter, &stop.watch(progress));
+    let report = cascade::verify(&Env::system(), &args.filter, &stop.watch(progress));
     // Damage that prevents opening the filter is reported like any other.
     let VerifyReport { figures, damage } = report.or_else(VerifyReport::of)?;
     let CascadeFigures { runs, items, .. } = figures;

@@ -24,7 +24,7 @@
 //! | cascade filter | no | no | `build(snapshot().scan())` | `build(snapshot().scan())` |
 //!
 //! ```
-//! # use hashfold::{Result, Seed, io::{Disk, MemoryDisk}, run::*, store::*, table::*, work::{Executor, Inline, Watch}};
+//! # use hashfold::{Env, Result, Seed, io::{Disk, MemoryDisk}, run::*, store::*, table::*, work::{Executor, Inline, Watch}};
 //! # use hashfold::filter::{Mode, cascade::*, quotient::*};
 //! # use hashfold::fingerprints::{self, Universe};
 //! # use std::{path::Path, sync::Arc};
@@ -64,19 +64,18 @@
 //! // From a table or a version to a cascade filter.
 //! let mut keys = fingerprints::of_run(table.scan(), universe);
 //! let options = CascadeOptions::like(&keys, 1, Mode::Set, 1000);
-//! # let settings = CascadeSettings::default();
-//! let cascade = CascadeFilter::build(disk.clone(), folder("filter"), &options, settings.clone(), &mut keys)?;
+//! # let settings = CascadeSettings::new(Env::on(disk.clone()));
+//! let cascade = CascadeFilter::build(folder("filter"), &options, settings.clone(), &mut keys)?;
 //! # assert!(cascade.contains(cascade.hash(b"sky"))?);
 //! let mut keys = fingerprints::of_run(version.scan_all(), universe);
-//! let mut cascade = CascadeFilter::build(disk.clone(), folder("other"), &options, settings, &mut keys)?;
+//! let mut cascade = CascadeFilter::build(folder("other"), &options, settings.clone(), &mut keys)?;
 //! # assert!(cascade.contains(cascade.hash(b"sky"))? && cascade.seed() == Seed(7));
 //!
 //! // From a cascade filter to a quotient filter, and back.
 //! let snapshot = cascade.snapshot()?;
-//! let filter = QuotientFilter::build(&mut snapshot.scan(&executor)?, &BuildOptions::new(1000))?;
+//! let filter = QuotientFilter::build(&mut snapshot.scan()?, &BuildOptions::new(1000))?;
 //! # assert!(filter.contains_key(b"sky") && filter.seed() == Seed(7));
-//! # let settings = CascadeSettings::default();
-//! let back = CascadeFilter::build(disk.clone(), folder("back"), &options, settings, &mut filter.scan())?;
+//! let back = CascadeFilter::build(folder("back"), &options, settings, &mut filter.scan())?;
 //! # assert!(back.contains(back.hash(b"sky"))?);
 //!
 //! // From a quotient filter to a filter with more slots, and so shorter remainders.

@@ -26,7 +26,7 @@ const SEGMENT_SIZE: u64 = (BATCH_SIZE_MAX + 4 * ALIGNMENT) as u64;
 const ID: u64 = 77;
 
 fn home(disk: &(impl Disk + Clone + 'static)) -> WalFolder {
-    let env = Env { disk: Arc::new(disk.clone()), ..Env::system() };
+    let env = Env::on(Arc::new(disk.clone()));
     WalFolder { env, folder: "".into(), seed: Seed(5), id: ID }
 }
 

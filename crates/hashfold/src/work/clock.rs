@@ -1,4 +1,4 @@
-//! Monotonic time, and waiting for a deadline or a signal.
+//! Time: monotonic and of the calendar, and waiting for a deadline or a signal.
 
 use std::{
     fmt,
@@ -6,13 +6,16 @@ use std::{
         Arc, Condvar, LazyLock, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
-/// A source of monotonic time, on which threads wait for a deadline or for a signal.
+/// A source of time, on which threads wait for a deadline or for a signal.
 pub trait Clock: fmt::Debug + Send + Sync {
     /// Returns the time that has passed since a fixed moment. Never goes back.
     fn now(&self) -> Duration;
+
+    /// Returns the time since 1970-01-01 00:00 UTC. May go back, when the machine's clock is set.
+    fn unix_time(&self) -> Duration;
 
     /// Blocks until the signal's [count](Signal::count) is no longer `seen`, or until the time is
     /// `deadline`. With [`Duration::MAX`] there is no deadline.
@@ -109,6 +112,11 @@ static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 impl Clock for SystemClock {
     fn now(&self) -> Duration {
         ORIGIN.elapsed()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "all other code is given a clock")]
+    fn unix_time(&self) -> Duration {
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
     }
 
     fn wait(&self, signal: &Signal, seen: u64, deadline: Duration) {

@@ -74,6 +74,11 @@ impl Clock for ManualClock {
         self.lock().now
     }
 
+    /// Returns [`now`](Clock::now): the clock starts in 1970.
+    fn unix_time(&self) -> Duration {
+        self.now()
+    }
+
     fn wait(&self, signal: &Signal, seen: u64, deadline: Duration) {
         let (number, reached) = self.lock().add(signal, seen, deadline);
         wake(reached);

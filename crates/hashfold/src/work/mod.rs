@@ -16,6 +16,7 @@ mod clock;
 mod executor;
 mod manual_clock;
 mod pending;
+mod random;
 #[cfg(test)]
 pub(crate) mod testing;
 mod threads;
@@ -28,6 +29,7 @@ pub use self::{
     executor::{Executor, Inline, Job},
     manual_clock::ManualClock,
     pending::Pending,
+    random::{Random, SeededRandom, SystemRandom},
     threads::Threads,
     watch::{Steps, Watch},
 };

@@ -5,11 +5,14 @@ use std::{
     fmt, io,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex,
+        Arc, LazyLock, Mutex,
         mpsc::{Receiver, Sender, channel},
     },
     thread::{self, JoinHandle},
 };
+
+/// Number of threads of the shared executor beyond one per CPU.
+const WAITING_THREADS: usize = 4;
 
 /// An executor with a fixed number of threads and one job queue. Dropping it waits for all jobs.
 pub struct Threads {
@@ -29,6 +32,12 @@ impl Threads {
     /// [`Inline`](super::Inline). [`width`](Executor::width) returns the number of threads.
     pub fn new(count: usize) -> Threads {
         Threads::start(count, start_thread)
+    }
+
+    /// Returns the executor that all callers in the process share. It has a thread per CPU and four
+    /// more, because some wait for the disk. They start with the first job and never end.
+    pub fn shared() -> Arc<dyn Executor> {
+        Arc::new(Shared)
     }
 
     /// Starts threads with `start` until there are `count` or one is refused.
@@ -73,6 +82,30 @@ impl Executor for Threads {
     }
 }
 
+/// The executor of [`Threads::shared`].
+#[derive(Debug)]
+struct Shared;
+
+impl Shared {
+    fn threads() -> &'static Threads {
+        static THREADS: LazyLock<Threads> = LazyLock::new(|| {
+            let cpus = thread::available_parallelism().map_or(1, usize::from);
+            Threads::new(cpus + WAITING_THREADS)
+        });
+        &THREADS
+    }
+}
+
+impl Executor for Shared {
+    fn spawn(&self, job: Job) {
+        Shared::threads().spawn(job);
+    }
+
+    fn width(&self) -> usize {
+        Shared::threads().width()
+    }
+}
+
 impl fmt::Debug for Threads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Threads({})", self.threads.len())
@@ -104,6 +137,7 @@ mod tests {
         check(&Inline);
         check(&Threads::new(1));
         check(&Threads::new(7));
+        check(&*Threads::shared());
     }
 
     /// Starts 7 threads on a system that allows `limit`.

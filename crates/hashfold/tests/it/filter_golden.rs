@@ -2,11 +2,11 @@
 //! as long as promised, and the same changes must produce the same bytes.
 
 use crate::{
-    fixture::{Files, SEED, read_files, write_files},
+    fixture::{Files, SEED, on, read_files, write_files},
     store_fixture::copy_folder,
 };
 use hashfold::{
-    KeyHash,
+    Env, KeyHash,
     filter::{
         Mode,
         cascade::{self, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot},
@@ -32,7 +32,11 @@ fn hashes(keys: impl Iterator<Item = u64>) -> Vec<KeyHash> {
 }
 
 fn settings() -> CascadeSettings {
-    CascadeSettings { memory_bytes: cascade::MEMORY_MIN, wal: true, ..CascadeSettings::default() }
+    CascadeSettings {
+        memory_bytes: cascade::MEMORY_MIN,
+        wal: true,
+        ..CascadeSettings::new(Env::simulated(1))
+    }
 }
 
 /// Returns the number of insertions of each key.
@@ -58,7 +62,7 @@ fn built(mode: Mode) -> Files {
         Mode::Multiset => Universe::EXACT,
     };
     let options = CascadeOptions { mode, universe, ..CascadeOptions::exact(SEED, 0x600d) };
-    let mut filter = CascadeFilter::create(disk.clone(), folder, &options, settings()).unwrap();
+    let mut filter = CascadeFilter::create(folder, &options, on(disk.clone(), settings())).unwrap();
     filter.insert_batch(&hashes(0..1000)).unwrap();
     if mode == Mode::Multiset {
         let often: Vec<KeyHash> = hashes((0..1000).filter(|key| key % 7 == 0));
@@ -78,8 +82,8 @@ fn built(mode: Mode) -> Files {
 }
 
 #[track_caller]
-fn check_snapshot(disk: &dyn Disk, folder: &Path, mode: Mode) {
-    let snapshot = Snapshot::open(disk, folder, Access::Cached).unwrap();
+fn check_snapshot(env: &Env, folder: &Path, mode: Mode) {
+    let snapshot = Snapshot::open(env, folder, Access::Cached).unwrap();
     assert_eq!((snapshot.mode(), snapshot.seed()), (mode, SEED));
     let mut found = vec![0; KEYS as usize];
     snapshot.count_batch(&hashes(0..KEYS), &mut found).unwrap();
@@ -90,8 +94,8 @@ fn check_snapshot(disk: &dyn Disk, folder: &Path, mode: Mode) {
 fn cascades_of_version_1_are_read() {
     for (name, mode) in MODES {
         let folder = place(name);
-        check_snapshot(&OsDisk, &folder, mode);
-        let report = cascade::verify(&OsDisk, &folder, &Watch::default()).unwrap();
+        check_snapshot(&Env::system(), &folder, mode);
+        let report = cascade::verify(&Env::system(), &folder, &Watch::default()).unwrap();
         assert!(report.is_sound(), "{}", report.damage[0]);
         assert!(report.figures.runs > 1);
         assert!(report.figures.logged > 100);
@@ -104,14 +108,14 @@ fn cascades_of_version_1_are_written_to() {
         let (disk, folder) = (MemoryDisk::default(), Path::new("filter"));
         copy_folder(&OsDisk, &place(name), &disk, folder);
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-        let mut filter = CascadeFilter::open(shared, folder, settings()).unwrap();
+        let mut filter = CascadeFilter::open(folder, on(shared, settings())).unwrap();
         assert_eq!(filter.epoch(), 1);
         let mut found = vec![0; KEYS as usize];
         filter.count_batch(&hashes(0..KEYS), &mut found).unwrap();
         assert!(found == counts(mode));
         filter.merge().unwrap();
         filter.close().unwrap();
-        check_snapshot(&disk, folder, mode);
+        check_snapshot(&Env::on(Arc::new(disk)), folder, mode);
     }
 }
 

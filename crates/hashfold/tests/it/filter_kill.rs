@@ -2,11 +2,11 @@
 //! test --release -p hashfold --test it filter_kill -- --ignored --nocapture`.
 
 use crate::{
-    fixture::random,
+    fixture::{on, random},
     kill::{self, numbers, work_and_kill},
 };
 use hashfold::{
-    KeyHash, Seed,
+    Env, KeyHash, Seed,
     filter::cascade::{self, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot},
     io::{Access, Disk, OsDisk},
     work::{Executor, Threads, Watch},
@@ -29,14 +29,14 @@ fn open_or_create(folder: &Path, wal: bool) -> CascadeFilter {
     let settings = CascadeSettings {
         memory_bytes: cascade::MEMORY_MIN,
         wal,
-        executor: pool(),
-        ..CascadeSettings::default()
+        env: Env { executor: pool(), ..Env::simulated(1) },
+        ..CascadeSettings::new(Env::simulated(1))
     };
     if disk.exists(&folder.join("MANIFEST")).unwrap() {
-        CascadeFilter::open(disk, folder, settings).unwrap()
+        CascadeFilter::open(folder, on(disk, settings)).unwrap()
     } else {
         let options = CascadeOptions::exact(Seed(1), 7);
-        CascadeFilter::create(disk, folder, &options, settings).unwrap()
+        CascadeFilter::create(folder, &options, on(disk, settings)).unwrap()
     }
 }
 
@@ -93,7 +93,7 @@ fn work_until_killed() {
 /// Checks the keys around the window. Returns the sequence number.
 fn check_holds(folder: &Path) -> u64 {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-    let read = Snapshot::open(disk.as_ref(), folder, Access::Cached).unwrap();
+    let read = Snapshot::open(&Env::on(disk.clone()), folder, Access::Cached).unwrap();
     let filter = open_or_create(folder, false);
     let (start, end) = window(filter.seq());
     let asked = hashes(start.saturating_sub(50_000), end + 50_000);
@@ -108,10 +108,10 @@ fn check_holds(folder: &Path) -> u64 {
     let seq = filter.seq();
     // Closing waits for merges, which remove runs.
     filter.close().unwrap();
-    let stats = Snapshot::open(disk.as_ref(), folder, Access::Cached).unwrap().stats();
+    let stats = Snapshot::open(&Env::on(disk.clone()), folder, Access::Cached).unwrap().stats();
     let names = disk.list(folder).unwrap();
     assert_eq!(names.len() as u64, 1 + stats.upper_runs + stats.shards, "{names:?}");
-    let report = cascade::verify(disk.as_ref(), folder, &Watch::default()).unwrap();
+    let report = cascade::verify(&Env::on(disk.clone()), folder, &Watch::default()).unwrap();
     assert!(report.is_sound(), "{}", report.damage[0]);
     seq
 }

@@ -1,8 +1,9 @@
 //! Runs of fingerprints from foreign code: if they are wrong, readers return errors or right
 //! answers.
 
+use crate::fixture::on;
 use hashfold::{
-    Result, Seed,
+    Env, Result, Seed,
     filter::{
         FingerprintMerge, Mode, PackedRun,
         cascade::{self, CascadeFilter, CascadeOptions, CascadeSettings},
@@ -160,19 +161,23 @@ const READERS: [(&str, Reader); 7] = [
     ("CascadeFilter::build", |mut run| {
         let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
         let options = CascadeOptions::like(&run, 1, Mode::Set, 100);
-        let settings =
-            CascadeSettings { memory_bytes: cascade::MEMORY_MIN, ..CascadeSettings::default() };
+        let settings = CascadeSettings {
+            memory_bytes: cascade::MEMORY_MIN,
+            ..CascadeSettings::new(Env::simulated(1))
+        };
         let folder = Path::new("filter");
-        let filter = CascadeFilter::build(disk, folder, &options, settings, &mut run)?;
+        let filter = CascadeFilter::build(folder, &options, on(disk, settings), &mut run)?;
         Ok(filter.stats().items)
     }),
     ("CascadeFilter::insert_run", |mut run| {
         let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
         let universe = Universe::with_size(SIZE)?;
         let options = CascadeOptions { universe, ..CascadeOptions::exact(SEED, 1) };
-        let settings =
-            CascadeSettings { memory_bytes: cascade::MEMORY_MIN, ..CascadeSettings::default() };
-        let mut filter = CascadeFilter::create(disk, Path::new("filter"), &options, settings)?;
+        let settings = CascadeSettings {
+            memory_bytes: cascade::MEMORY_MIN,
+            ..CascadeSettings::new(Env::simulated(1))
+        };
+        let mut filter = CascadeFilter::create(Path::new("filter"), &options, on(disk, settings))?;
         filter.insert_run(&mut run, 10)?;
         let stats = filter.stats();
         filter.close()?;

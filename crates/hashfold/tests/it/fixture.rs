@@ -1,7 +1,8 @@
 //! Helpers of all tests: small tables, and maps of their content.
 
 use hashfold::{
-    Error, KeyHash, Result, Seed,
+    Env, Error, KeyHash, Result, Seed,
+    filter::cascade::CascadeSettings,
     io::{Access, Disk, MemoryDisk},
     run::{Run, SortOptions},
     table::{
@@ -192,4 +193,9 @@ pub(crate) fn name_of(files: &Files, role: &str) -> String {
 pub(crate) fn file_of(error: &Error) -> &str {
     let place = error.place().unwrap_or_else(|| panic!("no place: {error}"));
     place.file.file_name().and_then(|name| name.to_str()).expect("names of ours are UTF-8")
+}
+
+/// Returns the settings with another disk.
+pub(crate) fn on(disk: Arc<dyn Disk>, settings: CascadeSettings) -> CascadeSettings {
+    CascadeSettings { env: Env { disk, ..settings.env }, ..settings }
 }

@@ -2,13 +2,13 @@
 //! kinds, and no change. Issue 10, point 10; issue 11, point 1.
 
 use crate::{
-    fixture::{SEED, options, pairs, try_build},
+    fixture::{SEED, on, options, pairs, try_build},
     store_fixture::{
         changes, copy_folder, copy_of, files_below, publish, store_options, try_create,
     },
 };
 use hashfold::{
-    Error, ErrorKind, Result,
+    Env, Error, ErrorKind, Result,
     filter::cascade::{self, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot},
     folder::Contents,
     io::{Access, Disk, MemoryDisk},
@@ -26,8 +26,8 @@ const FOLDERS: [(&str, Kind); 3] =
 fn settings() -> CascadeSettings {
     CascadeSettings {
         memory_bytes: cascade::MEMORY_MIN,
-        executor: Arc::new(Inline),
-        ..CascadeSettings::default()
+        env: Env { executor: Arc::new(Inline), ..Env::simulated(1) },
+        ..CascadeSettings::new(Env::simulated(1))
     }
 }
 
@@ -42,7 +42,7 @@ fn all_kinds() -> MemoryDisk {
     publish(&mut try_create(&shared, 1).unwrap(), &changes(1, 10), UpdateMode::Merge, 1);
     let options = CascadeOptions::exact(SEED, 1);
     let mut filter =
-        CascadeFilter::create(shared, Path::new("filter"), &options, settings()).unwrap();
+        CascadeFilter::create(Path::new("filter"), &options, on(shared, settings())).unwrap();
     for key in 0..100_u64 {
         let hash = filter.hash(&key.to_le_bytes());
         filter.insert(hash).unwrap();
@@ -79,16 +79,16 @@ const VERBS: [(&str, Kind, Verb); 11] = [
     }),
     ("create a filter", Kind::Filter, |disk, folder| {
         let options = CascadeOptions::exact(SEED, 2);
-        CascadeFilter::create(disk.clone(), folder, &options, settings()).map(|_| ())
+        CascadeFilter::create(folder, &options, on(disk.clone(), settings())).map(|_| ())
     }),
     ("open a filter", Kind::Filter, |disk, folder| {
-        CascadeFilter::open(disk.clone(), folder, settings()).map(|_| ())
+        CascadeFilter::open(folder, on(disk.clone(), settings())).map(|_| ())
     }),
     ("read a filter", Kind::Filter, |disk, folder| {
-        Snapshot::open(disk.as_ref(), folder, Access::Cached).map(|_| ())
+        Snapshot::open(&Env::on(disk.clone()), folder, Access::Cached).map(|_| ())
     }),
     ("verify a filter", Kind::Filter, |disk, folder| {
-        cascade::verify(disk.as_ref(), folder, &Watch::default()).map(|_| ())
+        cascade::verify(&Env::on(disk.clone()), folder, &Watch::default()).map(|_| ())
     }),
 ];
 

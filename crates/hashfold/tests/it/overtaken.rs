@@ -2,10 +2,10 @@
 
 use crate::{
     crash::{disk_with, replacing},
-    fixture::{SEED, check_holds, fixed, folder, open, try_build},
+    fixture::{SEED, check_holds, fixed, folder, on, open, try_build},
 };
 use hashfold::{
-    ErrorKind, KeyHash, Result,
+    Env, ErrorKind, KeyHash, Result,
     filter::cascade::{self, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot},
     io::{Access, BlockFile, Disk, Lock, MemoryDisk},
     run::SortOptions,
@@ -111,10 +111,12 @@ fn a_filter_that_is_merged_while_it_is_opened_opens_unless_merges_never_end() {
     for (merges, is_open) in [(1, true), (40, true), (usize::MAX, false)] {
         let disk = MemoryDisk::default();
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-        let settings =
-            CascadeSettings { memory_bytes: cascade::MEMORY_MIN, ..CascadeSettings::default() };
+        let settings = CascadeSettings {
+            memory_bytes: cascade::MEMORY_MIN,
+            ..CascadeSettings::new(Env::simulated(1))
+        };
         let options = CascadeOptions::exact(SEED, 2);
-        let mut filter = CascadeFilter::create(shared, folder(), &options, settings).unwrap();
+        let mut filter = CascadeFilter::create(folder(), &options, on(shared, settings)).unwrap();
         let mut key = 0_u64;
         let mut merge = move || {
             key += 1;
@@ -131,7 +133,7 @@ fn a_filter_that_is_merged_while_it_is_opened_opens_unless_merges_never_end() {
         };
         let name = "run-";
         let disk = Meanwhile { disk, name, act: Mutex::new(Box::new(act)) };
-        match Snapshot::open(&disk, folder(), Access::Cached) {
+        match Snapshot::open(&Env::on(Arc::new(disk)), folder(), Access::Cached) {
             Ok(snapshot) => {
                 assert!(is_open, "it was opened beside endless merges");
                 let last = KeyHash::of(&(merges as u64 + 1).to_le_bytes(), SEED);

@@ -10,7 +10,7 @@ use crate::{
     failure::Result,
 };
 use hashfold::{
-    KeyHash, Seed,
+    Env, KeyHash, Seed,
     filter::cascade::{CascadeFilter, CascadeOptions, CascadeSettings, Snapshot},
     io::{Access, BlockFile, Disk, Extent, OsDisk},
     work::Threads,
@@ -30,7 +30,7 @@ pub(super) fn run(bench: &FilterBench, report: &Report, folder: &Path) -> Result
     reset_peak_rss();
     let options = CascadeOptions::new(Seed(bench.seed), bench.seed, bench.keys, ERROR_RATE)?;
     let settings = settings(bench);
-    let mut filter = CascadeFilter::create(Arc::new(OsDisk), &folder, &options, settings.clone())?;
+    let mut filter = CascadeFilter::create(&folder, &options, settings.clone())?;
     insert(bench, report, &mut filter)?;
     let peak = peak_rss_mib();
     report.add("filter.cascade.peak_rss_mib", peak, "MiB", bench.keys, bench.memory as u64);
@@ -38,7 +38,7 @@ pub(super) fn run(bench: &FilterBench, report: &Report, folder: &Path) -> Result
     if wants(bench, &["lookup"]) {
         lookups(bench, report, &folder, "fresh")?;
     }
-    let mut filter = CascadeFilter::open(Arc::new(OsDisk), &folder, settings)?;
+    let mut filter = CascadeFilter::open(&folder, settings)?;
     compact(bench, report, &mut filter)?;
     filter.close()?;
     if wants(bench, &["lookup"]) {
@@ -55,7 +55,7 @@ fn unique(bench: &FilterBench, report: &Report, folder: &Path) -> Result<()> {
     let first = bench.keys - count / 2;
     let hashes: Vec<KeyHash> = (first..first + count).map(|i| hash(i, seed)).collect();
     let mut is_new = vec![false; hashes.len()];
-    let mut filter = CascadeFilter::open(Arc::new(OsDisk), folder, settings(bench))?;
+    let mut filter = CascadeFilter::open(folder, settings(bench))?;
     let (seconds, done) = wall_seconds(|| filter.insert_unique_batch(&hashes, &mut is_new));
     done?;
     filter.close()?;
@@ -70,7 +70,7 @@ fn unique(bench: &FilterBench, report: &Report, folder: &Path) -> Result<()> {
 pub(super) fn settings(bench: &FilterBench) -> CascadeSettings {
     CascadeSettings {
         memory_bytes: bench.memory,
-        executor: Arc::new(Threads::new(4 + bench.threads)),
+        env: Env { executor: Arc::new(Threads::new(4 + bench.threads)), ..Env::system() },
         ..CascadeSettings::default()
     }
 }
@@ -132,7 +132,8 @@ fn compact(bench: &FilterBench, report: &Report, filter: &mut CascadeFilter) -> 
 /// Looks up present and absent keys with only the indexes in RAM.
 fn lookups(bench: &FilterBench, report: &Report, folder: &Path, state: &str) -> Result<()> {
     let disk = CountingDisk::default();
-    let snapshot = Snapshot::open(&disk, folder, Access::Direct)?;
+    let counts = disk.counts.clone();
+    let snapshot = Snapshot::open(&Env::on(Arc::new(disk)), folder, Access::Direct)?;
     let count = LOOKUPS_MAX.min(bench.keys);
     let name = |what: &str| match state {
         "" => format!("filter.cascade.lookup.{what}"),
@@ -156,11 +157,11 @@ fn lookups(bench: &FilterBench, report: &Report, folder: &Path, state: &str) -> 
         done?;
         Ok((count as f64 / seconds, yes))
     };
-    disk.counts.take();
+    counts.take();
     let cpu = process_seconds();
     let (absent_per_s, errors) = run(bench.keys, bench.keys, LOOKUP_BATCH, count)?;
     let cpu = (process_seconds() - cpu) / count as f64;
-    let reads = disk.counts.take().reads as f64 / count as f64;
+    let reads = counts.take().reads as f64 / count as f64;
     let (present_per_s, yes) = run(0, bench.keys, LOOKUP_BATCH, count)?;
     ensure(yes == count, || format!("{yes} of {count} keys were found"))?;
     let rate = errors as f64 / count as f64;

@@ -16,9 +16,8 @@ use hashfold::{
         Mode,
         cascade::{CascadeFilter, CascadeOptions, CascadeSettings, CascadeStats},
     },
-    io::OsDisk,
 };
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 const BATCH: u64 = 4096;
 /// In variants with removals, one change in N is a removal.
@@ -86,7 +85,7 @@ impl Ingest<'_> {
         apply: Apply<'_>,
     ) -> Result<Cost> {
         let folder = self.folder.join("variant");
-        let mut filter = CascadeFilter::create(Arc::new(OsDisk), &folder, options, settings)?;
+        let mut filter = CascadeFilter::create(&folder, options, settings)?;
         let cpu = process_seconds();
         let (wall, applied) = wall_seconds(|| -> Result<()> {
             for from in (0..self.keys).step_by(BATCH as usize) {

@@ -12,7 +12,6 @@ use crate::{
     error::Result,
     filter::FingerprintMerge,
     fingerprints::{Fingerprints, check_alike},
-    io::Disk,
 };
 use std::{path::Path, sync::Arc};
 
@@ -28,7 +27,6 @@ impl CascadeFilter {
     /// `Exists` if there is a filter in the folder, `Busy` if another process writes there,
     /// `WrongSeed` or `Mismatch` if the run has another seed or universe than the options.
     pub fn build(
-        disk: Arc<dyn Disk>,
         folder: &Path,
         options: &CascadeOptions,
         settings: CascadeSettings,
@@ -36,7 +34,7 @@ impl CascadeFilter {
     ) -> Result<CascadeFilter> {
         settings.check()?;
         check_alike((options.seed, options.universe), (run.seed(), run.universe()))?;
-        let core = recovery::create(disk, folder, Identity::from(options), settings)?;
+        let core = recovery::create(folder, Identity::from(options), settings)?;
         core.publisher.folder().begin_first()?;
         write(&core, run)?;
         recovery::end_first(core.publisher.folder())?;

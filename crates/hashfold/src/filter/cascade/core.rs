@@ -68,7 +68,7 @@ impl Core {
     ) -> Core {
         let shares = settings.shares(identity.mode, identity.universe);
         let (logged, view) = (view.logged, Arc::new(view));
-        let executor = settings.executor.clone();
+        let executor = settings.env.executor.clone();
         let publisher = Publisher::new(folder, identity, executor, view.clone());
         let (packing, ram_runs) = (Packing::new(), RamRuns::new());
         let merging = Merging::new(shares.merges_max);
@@ -132,7 +132,7 @@ impl Core {
         work: impl FnOnce(&Arc<Core>) + Send + 'static,
     ) {
         let core = self.clone();
-        self.jobs.spawn(&*self.settings.executor, kind, Box::new(move || work(&core)));
+        self.jobs.spawn(&*self.settings.env.executor, kind, Box::new(move || work(&core)));
         // A waiting caller may run the job.
         self.change(|_| ());
     }

@@ -4,6 +4,7 @@
 
 use super::{memtable::Change, *};
 use crate::{
+    env::Env,
     error::{Error, ErrorKind, Result},
     filter::{Mode, PackedRun},
     fingerprints::{FingerprintBatch, Fingerprints, Universe},
@@ -168,8 +169,8 @@ impl Script {
             memory_bytes: if threads > 2 { 256 << 20 } else { MEMORY_MIN },
             upper_percent: self.upper_percent,
             wal: self.log,
-            executor: pool(),
-            ..CascadeSettings::default()
+            env: Env { executor: pool(), ..Env::simulated(1) },
+            ..CascadeSettings::new(Env::simulated(1))
         }
     }
 
@@ -179,12 +180,12 @@ impl Script {
             universe: self.universe,
             ..CascadeOptions::exact(SEED, 7)
         };
-        CascadeFilter::create(disk.clone(), folder(), &options, self.settings(self.threads))
+        CascadeFilter::create(folder(), &options, self.settings(self.threads).on(disk.clone()))
     }
 
     /// Opens the filter without background threads.
     pub(super) fn open(&self, disk: &Arc<dyn Disk>) -> Result<CascadeFilter> {
-        CascadeFilter::open(disk.clone(), folder(), self.settings(0))
+        CascadeFilter::open(folder(), self.settings(0).on(disk.clone()))
     }
 
     /// Returns the counts after the first `seq` changes and the first `done` other operations.
@@ -266,7 +267,7 @@ impl<'a> Session<'a> {
     fn check_reopened(&self, disk: MemoryDisk, moment: &str) {
         let disk: Arc<dyn Disk> = Arc::new(disk);
         let script = self.script;
-        let read = Snapshot::open(&*disk, folder(), Access::Cached);
+        let read = Snapshot::open(&Env::on(disk.clone()), folder(), Access::Cached);
         let filter = match script.open(&disk) {
             Ok(filter) => filter,
             Err(error) => {
@@ -364,7 +365,7 @@ fn check_next(
     filter.merge().unwrap();
     assert!(counts(filter).unwrap() == expected, "{moment}: what comes next");
     check_files(disk, filter, 1, moment);
-    let report = verify(&**disk, folder(), &Watch::default()).unwrap();
+    let report = verify(&Env::on(disk.clone()), folder(), &Watch::default()).unwrap();
     assert!(report.is_sound(), "{moment}: {}", report.damage[0]);
 }
 
@@ -602,7 +603,7 @@ fn check_read_fault(script: &Script, left: &MemoryDisk, expected: &[u64], fault:
     let faulty = FaultyDisk::over(left, FaultPlan { seed: 7, faults: vec![fault] });
     let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
     let use_it = || -> Result<()> {
-        let snapshot = Snapshot::open(&*disk, folder(), Access::Cached)?;
+        let snapshot = Snapshot::open(&Env::on(disk.clone()), folder(), Access::Cached)?;
         let mut others = vec![0; KEYS as usize];
         snapshot.count_batch(&hashes(), &mut others)?;
         assert!(others == expected, "{fault:?}: readers get a wrong answer");
@@ -610,7 +611,7 @@ fn check_read_fault(script: &Script, left: &MemoryDisk, expected: &[u64], fault:
         assert!(counts(&filter)? == expected, "{fault:?}: a wrong answer");
         filter.merge()?;
         assert!(counts(&filter)? == expected, "{fault:?}: wrong when all is merged");
-        let report = verify(&*disk, folder(), &Watch::default())?;
+        let report = verify(&Env::on(disk.clone()), folder(), &Watch::default())?;
         match report.damage.into_iter().next() {
             Some(error) => Err(error),
             None => Ok(()),
@@ -669,24 +670,25 @@ fn built(disk: Arc<dyn Disk>, mode: Mode) -> Result<CascadeFilter> {
     let packed = PackedRun::build(&mut batch.into_run(SEED, Universe::EXACT))?;
     let mut run = packed.scan();
     let options = CascadeOptions::like(&run, 7, mode, 9000);
-    let settings = CascadeSettings { memory_bytes: MEMORY_MIN, ..CascadeSettings::default() };
-    CascadeFilter::build(disk, folder(), &options, settings, &mut run)
+    let settings =
+        CascadeSettings { memory_bytes: MEMORY_MIN, ..CascadeSettings::new(Env::simulated(1)) };
+    CascadeFilter::build(folder(), &options, settings.on(disk), &mut run)
 }
 
 /// Returns whether the folder holds the filter of [`built`]; no other filter may be there.
 #[track_caller]
 fn check_built(disk: &Arc<dyn Disk>, mode: Mode, moment: &str) -> bool {
-    let settings = CascadeSettings { memory_bytes: MEMORY_MIN, ..CascadeSettings::default() };
-    let mut filter = match CascadeFilter::open(disk.clone(), folder(), settings) {
+    let settings =
+        CascadeSettings { memory_bytes: MEMORY_MIN, ..CascadeSettings::new(Env::simulated(1)) };
+    let mut filter = match CascadeFilter::open(folder(), settings.on(disk.clone())) {
         Err(error) => {
             assert!(error.is_absent(), "{moment}: {error}");
             return false;
         }
         Ok(filter) => filter,
     };
-    let executor: Arc<dyn Executor> = Arc::new(Inline);
     let mut all = FingerprintBatch::new();
-    let mut scan = filter.snapshot().unwrap().scan(&executor).unwrap();
+    let mut scan = filter.snapshot().unwrap().scan().unwrap();
     while scan.append_to(&mut all).unwrap() {}
     let of_two = if mode == Mode::Set { 1 } else { 2 };
     let expected = (0..9000).filter(|i| i % 3 != 2).map(|i| (i << 40, [1, of_two][i as usize % 3]));

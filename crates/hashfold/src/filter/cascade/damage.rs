@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     checksum::crc32c,
+    env::Env,
     error::{Error, ErrorClass, ErrorKind, Result},
     io::{Access, Disk, MemoryDisk, read_all},
     key::Seed,
@@ -62,7 +63,7 @@ impl Left {
         let hashes = hashes();
         let read = || {
             let mut counts = vec![0; hashes.len()];
-            let snapshot = Snapshot::open(&**disk, folder(), Access::Cached)?;
+            let snapshot = Snapshot::open(&Env::on(disk.clone()), folder(), Access::Cached)?;
             snapshot.count_batch(&hashes, &mut counts)?;
             Ok(counts)
         };
@@ -81,7 +82,7 @@ impl Left {
     #[track_caller]
     fn check(&self, files: &Files, damaged: &[&str], context: &str) {
         let disk = disk_of(files);
-        match verify(&*disk, folder(), &Watch::default()) {
+        match verify(&Env::on(disk.clone()), folder(), &Watch::default()) {
             Ok(report) => {
                 let named: Vec<String> = report.damage.iter().map(file_name).collect();
                 assert_eq!(named, damaged, "{context}: what the check names");
@@ -163,10 +164,10 @@ fn a_truncated_log_is_read_up_to_the_cut() {
 #[test]
 fn a_later_segment_counts_only_if_nothing_is_missing_before_it() {
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
-    let settings = CascadeSettings { wal: true, ..CascadeSettings::default() };
+    let settings = CascadeSettings { wal: true, ..CascadeSettings::new(Env::simulated(1)) };
     let options = CascadeOptions::exact(Seed(1), 7);
     let mut filter =
-        CascadeFilter::create(disk.clone(), folder(), &options, settings.clone()).unwrap();
+        CascadeFilter::create(folder(), &options, settings.clone().on(disk.clone())).unwrap();
     // More changes than fit in one segment.
     filter.insert_batch(&hashes()[..1600]).unwrap();
     let unsynced = files(&*disk);
@@ -176,13 +177,13 @@ fn a_later_segment_counts_only_if_nothing_is_missing_before_it() {
     let [first, second] = ["wal-0000000000", "wal-0000000001"].map(str::to_owned);
     assert!(unsynced.contains_key(&first) && whole.contains_key(&second));
     let seq = |files: &Files| {
-        let filter = CascadeFilter::open(disk_of(files), folder(), settings.clone())?;
+        let filter = CascadeFilter::open(folder(), settings.clone().on(disk_of(files)))?;
         let mut found = vec![false; 1600];
         filter.contains_batch(&hashes()[..1600], &mut found)?;
         let seq = filter.seq() as usize;
         assert!(found.iter().enumerate().all(|(i, &found)| found == (i < seq)));
         assert_eq!(
-            verify(&*disk_of(files), folder(), &Watch::default())?.figures.logged,
+            verify(&Env::on(disk_of(files).clone()), folder(), &Watch::default())?.figures.logged,
             seq as u64
         );
         Ok::<_, Error>(seq)
@@ -283,7 +284,7 @@ fn runs_in_each_others_places_are_all_named() {
         files.insert(first.clone(), left.files[last].clone());
         files.insert(last.clone(), left.files[first].clone());
         let disk = disk_of(&files);
-        let report = verify(&*disk, folder(), &Watch::default()).unwrap();
+        let report = verify(&Env::on(disk.clone()), folder(), &Watch::default()).unwrap();
         let mut named: Vec<String> = report.damage.iter().map(file_name).collect();
         named.sort();
         assert_eq!(named, [first.clone(), last.clone()]);
@@ -298,7 +299,7 @@ fn files_that_are_missing_are_named() {
             let mut files = left.files.clone();
             files.remove(name);
             let disk = disk_of(&files);
-            let report = verify(&*disk, folder(), &Watch::default()).unwrap();
+            let report = verify(&Env::on(disk.clone()), folder(), &Watch::default()).unwrap();
             let named: Vec<String> = report.damage.iter().map(file_name).collect();
             assert!(named.iter().eq([name]), "{named:?}");
             let errors = left.look_up(&disk).map(|answer| answer.unwrap_err());
@@ -341,10 +342,10 @@ fn a_file_that_was_lost_and_comes_back_completes_the_filter() {
 fn an_older_manifest_is_refused_and_removes_nothing() {
     for log in [false, true] {
         let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
-        let settings = CascadeSettings { wal: log, ..CascadeSettings::default() };
+        let settings = CascadeSettings { wal: log, ..CascadeSettings::new(Env::simulated(1)) };
         let options = CascadeOptions::exact(Seed(1), 7);
         let mut filter =
-            CascadeFilter::create(disk.clone(), folder(), &options, settings.clone()).unwrap();
+            CascadeFilter::create(folder(), &options, settings.clone().on(disk.clone())).unwrap();
         let mut manifests = Vec::new();
         for part in hashes().chunks(300) {
             filter.insert_batch(part).unwrap();
@@ -358,9 +359,9 @@ fn an_older_manifest_is_refused_and_removes_nothing() {
             let mut files = whole.clone();
             files.insert("MANIFEST".into(), manifest.clone());
             let disk = disk_of(&files);
-            let opened = CascadeFilter::open(disk.clone(), folder(), settings.clone());
-            let read = Snapshot::open(&*disk, folder(), Access::Cached);
-            let verified = verify(&*disk, folder(), &Watch::default());
+            let opened = CascadeFilter::open(folder(), settings.clone().on(disk.clone()));
+            let read = Snapshot::open(&Env::on(disk.clone()), folder(), Access::Cached);
+            let verified = verify(&Env::on(disk.clone()), folder(), &Watch::default());
             for error in [opened.err(), read.err(), verified.err()] {
                 let error = error.expect("an older manifest is noticed");
                 assert_eq!(error.class(), ErrorClass::Damage, "{error}");

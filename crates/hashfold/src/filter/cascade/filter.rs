@@ -24,7 +24,6 @@ use crate::{
     error::{Error, ErrorKind, Result},
     filter::Mode,
     fingerprints::{Checked, Fingerprints, Universe, check_alike},
-    io::Disk,
     key::{KeyHash, Seed},
     work::Watch,
 };
@@ -58,13 +57,12 @@ impl CascadeFilter {
     /// # Errors
     /// `Exists` if there is a data set in the folder, `Busy` if another process writes there.
     pub fn create(
-        disk: Arc<dyn Disk>,
         folder: &Path,
         options: &CascadeOptions,
         settings: CascadeSettings,
     ) -> Result<CascadeFilter> {
         settings.check()?;
-        let core = recovery::create(disk, folder, Identity::from(options), settings)?;
+        let core = recovery::create(folder, Identity::from(options), settings)?;
         core.publish(&[], |_| {})?;
         recovery::end_first(core.publisher.folder())?;
         CascadeFilter::start(Arc::new(core))
@@ -74,13 +72,9 @@ impl CascadeFilter {
     ///
     /// # Errors
     /// `Absent` if there is none, `Busy` if it is open already.
-    pub fn open(
-        disk: Arc<dyn Disk>,
-        folder: &Path,
-        settings: CascadeSettings,
-    ) -> Result<CascadeFilter> {
+    pub fn open(folder: &Path, settings: CascadeSettings) -> Result<CascadeFilter> {
         settings.check()?;
-        let core = recovery::open(disk, folder, settings)?;
+        let core = recovery::open(folder, settings)?;
         CascadeFilter::start(Arc::new(core))
     }
 
@@ -544,9 +538,8 @@ impl CascadeFilter {
     /// changes. The files of the snapshot stay on the device as long as it exists.
     pub fn snapshot(&mut self) -> Result<Snapshot> {
         self.flush()?;
-        let view = self.core.view();
-        let memory_bytes = self.core.settings.memory_bytes;
-        Ok(Snapshot::new(self.core.identity, view, memory_bytes))
+        let core = &self.core;
+        Ok(Snapshot::new(core.identity, core.view(), &core.settings))
     }
 
     /// Returns the filter's statistics. Reads nothing.

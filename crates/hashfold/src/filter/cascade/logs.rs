@@ -14,9 +14,7 @@ use super::{
     memtable::Change,
 };
 use crate::{
-    env::Env,
     error::{Error, Result},
-    folder::LockedFolder,
     io::Disk,
     wal::{self, Record, Segments, Wal, WalFiles, WalFolder},
 };
@@ -44,14 +42,9 @@ impl<R> Catalog<R> {
 
 /// Opens the log of a filter, and calls `take` with the changes in it that the runs do not hold.
 pub(super) fn open(core: &Core, take: &mut dyn FnMut(Change, &[u64]) -> Result<()>) -> Result<Wal> {
-    let LockedFolder { disk, path, .. } = core.publisher.folder();
     let Identity { seed, id, .. } = core.identity;
-    let env = Env {
-        disk: disk.clone(),
-        executor: core.settings.executor.clone(),
-        clock: core.settings.clock.clone(),
-    };
-    let home = WalFolder { env, folder: path.clone(), seed, id };
+    let (env, folder) = (core.settings.env.clone(), core.publisher.folder().path.clone());
+    let home = WalFolder { env, folder, seed, id };
     let needed = core.view().needed();
     let mut seq = needed.start;
     Wal::open(home, SEGMENTS, needed, &mut |record| decode(record, &mut seq, take))

@@ -61,7 +61,7 @@ fn run(core: &Arc<Core>, mut merge: RangeMerge) {
             debug_assert!(ended, "it has begun");
             begin_all(core, shared)
         });
-        if core.settings.executor.width() > 0 {
+        if core.settings.env.executor.width() > 0 {
             // In a pool, other jobs get their turn first.
             return next.into_iter().for_each(|merge| spawn(core, merge));
         }
@@ -86,7 +86,7 @@ fn execute(core: &Core, merge: &RangeMerge) -> Result<()> {
     let above: u64 = inputs.iter().map(|upper| upper.items_in(range)).sum();
     let items = above + below.iter().map(|run| run.facts.items).sum::<u64>();
     let unit = core.shares.merge.read_unit(inputs.len() + usize::from(is_down));
-    let scan = |run: &Arc<RunFile>, it| RunScan::new(run, it, unit, &core.settings.executor);
+    let scan = |run: &Arc<RunFile>, it| RunScan::new(run, it, unit, &core.settings.env.executor);
     let mut sources: Vec<Box<dyn Fingerprints + '_>> = Vec::new();
     for upper in inputs {
         let scans = upper.ranges.within(range).map(move |it| scan(&upper.run, it));

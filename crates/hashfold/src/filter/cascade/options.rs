@@ -2,15 +2,14 @@
 
 use super::{memtable::Memtable, resident::Resident};
 use crate::{
+    env::Env,
     error::{Error, Result},
     filter::Mode,
     fingerprints::{Fingerprints, Universe},
     io::{Access, WRITER_BYTES_MAX},
     key::Seed,
     wal::WAL_BYTES_MAX,
-    work::{Clock, Executor, Inline, SystemClock},
 };
-use std::sync::Arc;
 
 /// Minimum memory of a cascade filter, in bytes: 16 MiB.
 pub const MEMORY_MIN: usize = 16 << 20;
@@ -100,24 +99,29 @@ pub struct CascadeSettings {
     pub wal: bool,
     /// How runs are read.
     pub access: Access,
-    /// The executor of all background jobs and of their reads and writes. One job packs, one
-    /// flushes, and merges use the other threads: at least two, and more if each merge gets 12 MiB
-    /// of memory.
-    pub executor: Arc<dyn Executor>,
-    /// Clock of the backpressure that slows down insertions while background jobs are behind.
-    pub clock: Arc<dyn Clock>,
+    /// The disk of the filter, the executor of all background jobs and of their reads and writes,
+    /// and the clock of the backpressure that slows down insertions while background jobs are
+    /// behind. One job packs, one flushes, and merges use the other threads of the executor: at
+    /// least two, and more if each merge gets 12 MiB of memory.
+    pub env: Env,
 }
 
 impl Default for CascadeSettings {
-    /// Returns a budget of [`MEMORY_DEFAULT`], no log, and all jobs in the caller's thread.
+    /// Returns [`CascadeSettings::new`] for [`Env::system`].
     fn default() -> CascadeSettings {
+        CascadeSettings::new(Env::system())
+    }
+}
+
+impl CascadeSettings {
+    /// Returns a budget of [`MEMORY_DEFAULT`] and no log.
+    pub fn new(env: Env) -> CascadeSettings {
         CascadeSettings {
             memory_bytes: MEMORY_DEFAULT,
             upper_percent: 50,
             wal: false,
             access: Access::Direct,
-            executor: Arc::new(Inline),
-            clock: Arc::new(SystemClock),
+            env,
         }
     }
 }
@@ -206,7 +210,7 @@ impl CascadeSettings {
             let files = count.saturating_sub(MERGES_MIN) * WRITER_BYTES_MAX;
             merges.saturating_sub(files) / (count + 1)
         };
-        let width = self.executor.width();
+        let width = self.env.executor.width();
         let most = match width {
             0 => 1,
             _ => width.saturating_sub(OTHER_THREADS).clamp(MERGES_MIN, MERGES_MAX),
@@ -220,13 +224,24 @@ impl CascadeSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::Threads;
+    use crate::{
+        io::Disk,
+        work::{Executor, Inline, Threads},
+    };
+    use std::sync::Arc;
+
+    impl CascadeSettings {
+        /// Returns the settings with another disk.
+        pub(in super::super) fn on(self, disk: Arc<dyn Disk>) -> CascadeSettings {
+            CascadeSettings { env: Env { disk, ..self.env }, ..self }
+        }
+    }
 
     /// Checks the number of concurrent merges for this memory and this number of threads.
     #[track_caller]
     fn check_merges(memory_bytes: usize, threads: usize, expected: usize) {
-        let executor: Arc<dyn Executor> = Arc::new(Threads::new(threads));
-        let settings = CascadeSettings { memory_bytes, executor, ..CascadeSettings::default() };
+        let env = Env { executor: Arc::new(Threads::new(threads)), ..Env::simulated(1) };
+        let settings = CascadeSettings { memory_bytes, ..CascadeSettings::new(env) };
         assert_eq!(settings.merge_shares().0, expected);
     }
 
@@ -238,7 +253,7 @@ mod tests {
         check_merges(512 << 20, 6, 4);
         check_merges(1 << 30, 12, 10);
         check_merges(1 << 40, 40, 16);
-        assert_eq!(CascadeSettings::default().merge_shares().0, 1);
+        assert_eq!(CascadeSettings::new(Env::simulated(1)).merge_shares().0, 1);
     }
 
     /// Issue 10: the shares of all parts together do not exceed the budget.
@@ -248,8 +263,8 @@ mod tests {
             0 => Arc::new(Inline),
             _ => Arc::new(Threads::new(threads)),
         };
-        let settings = CascadeSettings { executor, ..CascadeSettings::default() };
-        let settings = CascadeSettings { memory_bytes, wal: log, ..settings };
+        let env = Env { executor, ..Env::simulated(1) };
+        let settings = CascadeSettings { memory_bytes, wal: log, ..CascadeSettings::new(env) };
         for mode in [Mode::Set, Mode::Multiset] {
             for universe in [Universe::EXACT, Universe::for_capacity(1 << 30, 0.0004).unwrap()] {
                 let shares = settings.shares(mode, universe);

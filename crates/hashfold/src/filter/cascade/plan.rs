@@ -198,11 +198,11 @@ mod tests {
         *,
     };
     use crate::{
+        env::Env,
         filter::{
             Mode,
             cascade::{CascadeOptions, CascadeSettings},
         },
-        io::MemoryDisk,
         key::Seed,
         work::Threads,
     };
@@ -213,11 +213,10 @@ mod tests {
 
     /// Returns a filter with nine runs above an empty last level, and threads for six merges.
     fn core() -> Core {
-        let executor = Arc::new(Threads::new(MERGES + 2));
-        let settings = CascadeSettings { memory_bytes: 1 << 30, executor, ..Default::default() };
+        let env = Env { executor: Arc::new(Threads::new(MERGES + 2)), ..Env::simulated(1) };
+        let settings = CascadeSettings { memory_bytes: 1 << 30, ..CascadeSettings::new(env) };
         let identity = Identity::from(&CascadeOptions::exact(Seed(1), 7));
-        let disk = Arc::new(MemoryDisk::default());
-        let core = recovery::create(disk, Path::new("filter"), identity, settings).unwrap();
+        let core = recovery::create(Path::new("filter"), identity, settings).unwrap();
         let hashes: Vec<u64> = (0..HASHES).map(|i| i * (u64::MAX / HASHES)).collect();
         let mut memtable = Memtable::new(Mode::Set, 1 << 12);
         memtable.apply(Change::Insert, &hashes);

@@ -49,7 +49,7 @@ impl RateLimit {
         if !self.delay.is_zero() {
             self.delayed += self.delay * changes as u32;
             if self.delayed >= DELAY_MIN {
-                core.settings.clock.sleep(mem::take(&mut self.delayed));
+                core.settings.env.clock.sleep(mem::take(&mut self.delayed));
                 self.delay = delay(core);
             }
         }

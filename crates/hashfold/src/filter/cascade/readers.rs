@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::{
+    env::Env,
     io::{Access, Disk, MemoryDisk},
     key::{KeyHash, Seed},
     work::{Executor, Threads, Watch},
@@ -35,11 +36,11 @@ fn create(disk: &Arc<dyn Disk>, log: bool) -> CascadeFilter {
     let settings = CascadeSettings {
         memory_bytes: MEMORY_MIN,
         wal: log,
-        executor: pool(),
-        ..CascadeSettings::default()
+        env: Env { executor: pool(), ..Env::simulated(1) },
+        ..CascadeSettings::new(Env::simulated(1))
     };
     let options = CascadeOptions::exact(Seed(1), 7);
-    CascadeFilter::create(disk.clone(), folder(), &options, settings).unwrap()
+    CascadeFilter::create(folder(), &options, settings.on(disk.clone())).unwrap()
 }
 
 /// Inserts keys one after the other, and removes the keys [`WINDOW`] before them. Stores the number
@@ -65,9 +66,9 @@ fn write(filter: &mut CascadeFilter, acknowledged: &AtomicU64, reads: &AtomicU64
 
 /// Checks that a reader finds a window of consecutive keys, and none from before the acknowledged
 /// keys.
-fn read_once(disk: &dyn Disk, acknowledged: &AtomicU64) {
+fn read_once(disk: &Arc<dyn Disk>, acknowledged: &AtomicU64) {
     let least = acknowledged.load(SeqCst);
-    let snapshot = Snapshot::open(disk, folder(), Access::Cached).unwrap();
+    let snapshot = Snapshot::open(&Env::on(disk.clone()), folder(), Access::Cached).unwrap();
     let mut found = vec![false; KEYS as usize];
     snapshot.contains_batch(&hashes(0, KEYS), &mut found).unwrap();
     let Some(first) = found.iter().position(|&found| found) else {
@@ -92,7 +93,7 @@ fn check(log: bool) {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !is_done.load(SeqCst) {
-                    read_once(&*disk, &acknowledged);
+                    read_once(&disk, &acknowledged);
                     reads.fetch_add(1, SeqCst);
                 }
             });
@@ -100,9 +101,9 @@ fn check(log: bool) {
         write(&mut filter, &acknowledged, &reads);
         is_done.store(true, SeqCst);
     });
-    read_once(&*disk, &acknowledged);
+    read_once(&disk, &acknowledged);
     drop(filter);
-    let report = verify(&*disk, folder(), &Watch::default()).unwrap();
+    let report = verify(&Env::on(disk.clone()), folder(), &Watch::default()).unwrap();
     assert!(report.is_sound(), "{}", report.damage[0]);
 }
 

@@ -16,13 +16,8 @@ use crate::{
 use std::{path::Path, sync::Arc};
 
 /// Creates the folder of a new filter, without a manifest.
-pub(super) fn create(
-    disk: Arc<dyn Disk>,
-    folder: &Path,
-    identity: Identity,
-    settings: CascadeSettings,
-) -> Result<Core> {
-    let folder = LockedFolder::create(disk, folder, Kind::Filter, Site::Own)?;
+pub(super) fn create(folder: &Path, identity: Identity, settings: CascadeSettings) -> Result<Core> {
+    let folder = LockedFolder::create(settings.env.disk.clone(), folder, Kind::Filter, Site::Own)?;
     folder.sync_above()?;
     folder::check_kind(folder.disk.as_ref(), &folder.path, Kind::Filter)?;
     if folder.disk.exists(&folder.path.join(NAME))? {
@@ -44,9 +39,9 @@ pub(super) fn end_first(folder: &LockedFolder) -> Result<()> {
 }
 
 /// Opens a filter, and removes the remains of a crash.
-pub(super) fn open(disk: Arc<dyn Disk>, folder: &Path, settings: CascadeSettings) -> Result<Core> {
-    folder::read_manifest(disk.as_ref(), folder, Kind::Filter)?;
-    let folder = LockedFolder::open(disk, folder)?;
+pub(super) fn open(folder: &Path, settings: CascadeSettings) -> Result<Core> {
+    folder::read_manifest(settings.env.disk.as_ref(), folder, Kind::Filter)?;
+    let folder = LockedFolder::open(settings.env.disk.clone(), folder)?;
     // Names in the folder may come from a process that was killed, and not be durable yet.
     folder.disk.sync_folder(&folder.path)?;
     let (identity, state) = read_state(&*folder.disk, &folder.path)?;

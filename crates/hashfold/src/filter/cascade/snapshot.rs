@@ -6,7 +6,7 @@ use super::{
     logs,
     lookup::{self, Answers, Sources},
     memtable::Memtable,
-    options::{MergeShare, check_memory},
+    options::{CascadeSettings, MergeShare, check_memory},
     ram_runs::RamRun,
     recovery,
     resident::MemoryBudget,
@@ -15,6 +15,7 @@ use super::{
     stats::CascadeStats,
 };
 use crate::{
+    env::Env,
     error::{Error, ErrorKind, Place, Result},
     filter::{FingerprintMerge, Mode, PackedRun},
     fingerprints::{Fingerprints, Universe},
@@ -38,6 +39,8 @@ pub struct Snapshot {
     view: Arc<View>,
     logged: Logged,
     memory: SnapshotShares,
+    /// The executor that reads ahead.
+    executor: Arc<dyn Executor>,
 }
 
 /// The changes in logs that are not in runs.
@@ -74,9 +77,10 @@ impl SnapshotShares {
 
 impl Snapshot {
     /// Returns a snapshot of runs alone.
-    pub(super) fn new(identity: Identity, view: Arc<View>, memory_bytes: usize) -> Snapshot {
-        let (logged, memory) = (Logged::default(), SnapshotShares::of(memory_bytes));
-        Snapshot { identity, view, logged, memory }
+    pub(super) fn new(identity: Identity, view: Arc<View>, settings: &CascadeSettings) -> Snapshot {
+        let memory = SnapshotShares::of(settings.memory_bytes);
+        let executor = settings.env.executor.clone();
+        Snapshot { identity, view, logged: Logged::default(), memory, executor }
     }
 
     /// Opens the durable state of the filter in a folder, even while another process writes to it.
@@ -86,8 +90,8 @@ impl Snapshot {
     ///
     /// `Absent` if there is no filter; `Busy` if another process changed it during each of 100
     /// attempts.
-    pub fn open(disk: &dyn Disk, folder: &Path, access: Access) -> Result<Snapshot> {
-        Snapshot::open_with(disk, folder, access, SnapshotShares::of(usize::MAX))
+    pub fn open(env: &Env, folder: &Path, access: Access) -> Result<Snapshot> {
+        Snapshot::open_with(env, folder, access, SnapshotShares::of(usize::MAX))
     }
 
     /// Opens a filter as [`Snapshot::open`] does, with a memory budget in bytes of at least
@@ -100,25 +104,25 @@ impl Snapshot {
     /// `Absent` if there is no filter, and a bad argument if the changes in the filter's logs that
     /// are not in runs yet do not fit in half of the memory.
     pub fn open_within(
-        disk: &dyn Disk,
+        env: &Env,
         folder: &Path,
         access: Access,
         memory_bytes: usize,
     ) -> Result<Snapshot> {
         check_memory(memory_bytes)?;
-        Snapshot::open_with(disk, folder, access, SnapshotShares::of(memory_bytes))
+        Snapshot::open_with(env, folder, access, SnapshotShares::of(memory_bytes))
     }
 
     pub(super) fn open_with(
-        disk: &dyn Disk,
+        env: &Env,
         folder: &Path,
         access: Access,
         memory: SnapshotShares,
     ) -> Result<Snapshot> {
-        let mut failed = None;
+        let (disk, mut failed) = (&*env.disk, None);
         for attempt in 1.. {
             let generation = recovery::read_state(disk, folder)?.1.generation;
-            let read = Snapshot::read(disk, folder, access, memory);
+            let read = Snapshot::read(env, folder, access, memory);
             let current = recovery::read_state(disk, folder)?.1;
             match read {
                 // Segments may have been removed before they were read. In that case, the runs of
@@ -143,16 +147,12 @@ impl Snapshot {
         unreachable!("attempts are bounded")
     }
 
-    fn read(
-        disk: &dyn Disk,
-        folder: &Path,
-        access: Access,
-        memory: SnapshotShares,
-    ) -> Result<Snapshot> {
+    fn read(env: &Env, folder: &Path, access: Access, memory: SnapshotShares) -> Result<Snapshot> {
+        let (disk, executor) = (&*env.disk, env.executor.clone());
         let budget = MemoryBudget::new(memory.indexes);
         let (identity, view) = recovery::read(disk, folder, access, &budget)?;
         let logged = read_logs(disk, folder, &identity, &view, memory.logs)?;
-        Ok(Snapshot { identity, view: Arc::new(view), logged, memory })
+        Ok(Snapshot { identity, view: Arc::new(view), logged, memory, executor })
     }
 
     /// Returns the seed that keys are hashed with.
@@ -205,13 +205,14 @@ impl Snapshot {
         lookup::look_up(sources, hashes.iter().map(|hash| hash.high()))
     }
 
-    /// Returns all fingerprints in ascending order, with their counts. `executor` reads ahead.
-    pub fn scan(&self, executor: &Arc<dyn Executor>) -> Result<impl Fingerprints + use<>> {
+    /// Returns all fingerprints in ascending order, with their counts. Reads ahead in the
+    /// background.
+    pub fn scan(&self) -> Result<impl Fingerprints + use<>> {
         let Identity { seed, mode, universe, .. } = self.identity;
         let sources: usize = self.view.epochs.iter().map(|epoch| epoch.uppers.len() + 1).sum();
         // The result of each epoch is also a source for the next epoch.
         let sources = sources + self.view.epochs.len() + self.logged.ram_runs.len();
-        let memory = self.memory.scan;
+        let (memory, executor) = (self.memory.scan, &self.executor);
         let (unit, items) = (memory.read_unit(sources), memory.items() / sources);
         // The oldest epoch first: a removal in one epoch does not affect keys that expired.
         let mut merge: Option<FingerprintMerge<Box<dyn Fingerprints>>> = None;

@@ -3,6 +3,7 @@
 
 use super::{options::MergeShare, snapshot::SnapshotShares, *};
 use crate::{
+    env::Env,
     error::ErrorKind,
     filter::Mode,
     fingerprints::{FingerprintBatch, Fingerprints, Universe},
@@ -62,8 +63,8 @@ fn settings(threads: usize, log: bool) -> CascadeSettings {
         // Enough memory for several merges at once, if there are many threads.
         memory_bytes: if threads > 3 { 256 << 20 } else { MEMORY_MIN },
         wal: log,
-        executor: pool(threads),
-        ..CascadeSettings::default()
+        env: Env { executor: pool(threads), ..Env::simulated(1) },
+        ..CascadeSettings::new(Env::simulated(1))
     }
 }
 
@@ -92,7 +93,7 @@ impl Pair {
         let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
         let options = CascadeOptions { mode, universe, ..CascadeOptions::exact(Seed(1), 7) };
         let filter =
-            CascadeFilter::create(disk.clone(), Path::new(FOLDER), &options, settings).unwrap();
+            CascadeFilter::create(Path::new(FOLDER), &options, settings.on(disk.clone())).unwrap();
         let twin = Twin { mode, universe, epochs: vec![(0, BTreeMap::new())] };
         Pair { disk, filter, twin, random: 1 }
     }
@@ -152,26 +153,28 @@ impl Pair {
         let one = self.random(keys);
         assert_eq!(self.filter.count(hash(one)).unwrap(), expected[one as usize]);
         let snapshot = self.filter.snapshot().unwrap();
-        let executor: Arc<dyn Executor> = Arc::new(Inline);
-        assert_eq!(items(&mut snapshot.scan(&executor).unwrap()), self.twin.all());
-        let other = Snapshot::open(&*self.disk, Path::new(FOLDER), Access::Cached).unwrap();
+        assert_eq!(items(&mut snapshot.scan().unwrap()), self.twin.all());
+        let other =
+            Snapshot::open(&Env::on(self.disk.clone()), Path::new(FOLDER), Access::Cached).unwrap();
         other.count_batch(&hashes, &mut counts).unwrap();
         check_same(&counts, &expected);
         // With the thinnest indexes and the smallest reads.
         let shares = SnapshotShares { indexes: 0, logs: 1 << 20, scan: MergeShare(0) };
         let folder = Path::new(FOLDER);
-        let thin = Snapshot::open_with(&*self.disk, folder, Access::Cached, shares).unwrap();
+        let thin = Snapshot::open_with(&Env::on(self.disk.clone()), folder, Access::Cached, shares)
+            .unwrap();
         thin.count_batch(&hashes, &mut counts).unwrap();
         check_same(&counts, &expected);
-        assert_eq!(items(&mut thin.scan(&executor).unwrap()), self.twin.all());
-        let report = verify(&*self.disk, Path::new(FOLDER), &Watch::default()).unwrap();
+        assert_eq!(items(&mut thin.scan().unwrap()), self.twin.all());
+        let report =
+            verify(&Env::on(self.disk.clone()), Path::new(FOLDER), &Watch::default()).unwrap();
         assert!(report.is_sound(), "{:?}", report.damage);
     }
 
     fn reopen(self, settings: CascadeSettings) -> Pair {
         let Pair { disk, filter, twin, random } = self;
         filter.close().unwrap();
-        let filter = CascadeFilter::open(disk.clone(), Path::new(FOLDER), settings).unwrap();
+        let filter = CascadeFilter::open(Path::new(FOLDER), settings.on(disk.clone())).unwrap();
         Pair { disk, filter, twin, random }
     }
 
@@ -249,17 +252,17 @@ fn what_is_there_is_not_made_again_and_what_is_not_is_not_opened() {
     let folder = Path::new(FOLDER);
     let create = |disk: &Arc<dyn Disk>| {
         let options = CascadeOptions::exact(Seed(1), 7);
-        CascadeFilter::create(disk.clone(), folder, &options, settings(0, false))
+        CascadeFilter::create(folder, &options, settings(0, false).on(disk.clone()))
     };
     let busy = create(&pair.disk).unwrap_err();
     assert!(matches!(busy.kind(), ErrorKind::Busy), "{busy}");
-    let busy = CascadeFilter::open(pair.disk.clone(), folder, settings(0, false)).unwrap_err();
+    let busy = CascadeFilter::open(folder, settings(0, false).on(pair.disk.clone())).unwrap_err();
     assert!(matches!(busy.kind(), ErrorKind::Busy), "{busy}");
     let Pair { disk, filter, .. } = pair;
     filter.close().unwrap();
     let exists = create(&disk).unwrap_err();
     assert!(matches!(exists.kind(), ErrorKind::Exists), "{exists}");
-    let absent = CascadeFilter::open(disk, Path::new("other"), settings(0, false)).unwrap_err();
+    let absent = CascadeFilter::open(Path::new("other"), settings(0, false).on(disk)).unwrap_err();
     assert!(matches!(absent.kind(), ErrorKind::Absent), "{absent}");
 }
 
@@ -277,7 +280,7 @@ fn changes_that_cancel_each_other_out_are_durable() {
             // The filter is not closed, so its log is replayed.
             let Pair { disk, filter, twin, random } = pair;
             drop(filter);
-            let open = || CascadeFilter::open(disk.clone(), Path::new(FOLDER), settings(0, log));
+            let open = || CascadeFilter::open(Path::new(FOLDER), settings(0, log).on(disk.clone()));
             assert_eq!(open().unwrap().seq(), 2 * round);
             pair = Pair { filter: open().unwrap(), disk, twin, random };
         }
@@ -361,15 +364,19 @@ fn a_snapshot_reads_logs_within_its_memory_budget() {
         }
         let open = |logs| {
             let shares = SnapshotShares { indexes: 0, logs, scan: MergeShare(0) };
-            Snapshot::open_with(&*pair.disk, Path::new(FOLDER), Access::Cached, shares)
+            Snapshot::open_with(
+                &Env::on(pair.disk.clone()),
+                Path::new(FOLDER),
+                Access::Cached,
+                shares,
+            )
         };
         let snapshot = open(1 << 20).unwrap();
         let mut counts = vec![0; hashes.len()];
         snapshot.count_batch(&hashes, &mut counts).unwrap();
         assert_eq!(counts, expected);
-        let executor: Arc<dyn Executor> = Arc::new(Inline);
         let in_filter = expected.iter().filter(|&&count| count > 0).count();
-        assert_eq!(items(&mut snapshot.scan(&executor).unwrap()).len(), in_filter);
+        assert_eq!(items(&mut snapshot.scan().unwrap()).len(), in_filter);
     }
 }
 

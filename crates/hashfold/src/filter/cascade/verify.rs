@@ -9,9 +9,10 @@ use super::{
     scan::RunScan,
 };
 use crate::{
+    env::Env,
     error::{Error, Result},
     fingerprints::{Ascent, FingerprintBatch, Fingerprints},
-    io::{Access, Disk},
+    io::Access,
     verify::VerifyReport,
     work::{Executor, Inline, Watch},
 };
@@ -36,11 +37,8 @@ pub struct CascadeFigures {
 ///
 /// # Errors
 /// If the manifest cannot be read, or the device fails.
-pub fn verify(
-    disk: &dyn Disk,
-    folder: &Path,
-    watch: &Watch,
-) -> Result<VerifyReport<CascadeFigures>> {
+pub fn verify(env: &Env, folder: &Path, watch: &Watch) -> Result<VerifyReport<CascadeFigures>> {
+    let disk = &*env.disk;
     let (identity, state) = recovery::read_state(disk, folder)?;
     recovery::check_newest(disk, folder, &identity, &state)?;
     let mut report: VerifyReport<CascadeFigures> = VerifyReport::default();

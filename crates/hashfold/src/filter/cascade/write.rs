@@ -82,7 +82,7 @@ fn write_file(
         let name = (core.identity.run(number), core.view().generation);
         let folder = core.publisher.folder();
         let place = (&*folder.disk, &*folder.path);
-        let io = core.settings.executor.clone();
+        let io = core.settings.env.executor.clone();
         let mut writer = RunWriter::create(place, name, resident, &core.budget, io)?;
         while !next.is_empty() && writer.items() < items_max {
             writer.push(next)?;
