@@ -79,6 +79,19 @@ pub(crate) fn parse_fraction(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Returns a part in percent, with three digits: `0.0123 %`, `42 %`, `6,000 %`.
+pub(crate) fn percent(part: f64) -> String {
+    let percent = part * 100.0;
+    if percent >= 1000.0 {
+        return format!("{} %", count(percent.round() as u64));
+    }
+    // With the third digit rounded, 9.999 becomes 10.00.
+    let decimals = (2.0 - percent.max(1e-12).log10().floor()).clamp(0.0, 14.0) as usize;
+    let text = format!("{percent:.decimals$}");
+    let text = if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} %")
+}
+
 /// Reads a time in seconds: a number, and `s`, `m`, `h` or `d`.
 pub(crate) fn parse_seconds(text: &str) -> Result<u64, String> {
     let text = text.trim();
@@ -165,6 +178,24 @@ mod tests {
         assert_eq!(parse_rate("50%"), Ok(0.5));
         for text in ["", "0", "1", "100%", "nan", "-0.1", "2"] {
             assert!(parse_rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn parts_are_printed_with_three_digits() {
+        let cases = [
+            (0.0, "0 %"),
+            (0.0004, "0.04 %"),
+            (0.000_123_45, "0.0123 %"),
+            (0.009_999_9, "1 %"),
+            (0.42, "42 %"),
+            (1.0, "100 %"),
+            (1.2345, "123 %"),
+            (60.0, "6,000 %"),
+            (1e-9, "0.0000001 %"),
+        ];
+        for (part, text) in cases {
+            assert_eq!(percent(part), text);
         }
     }
 

@@ -1,28 +1,24 @@
 //! `hashfold filter add`: inserts keys, and prints those that are new.
 
 use super::{
+    adder::Adder,
     create::{self, KindArgs},
-    keys::{self, KeyArgs, KeyBatch},
+    keys::{self, KeyArgs},
     open::{self, MachineArgs},
 };
 use crate::{
-    cell::write_json_bytes,
     failure::{Exit, Failure, Result},
     folder,
-    output::write_note,
     progress::Show,
     stop::Stop,
-    units,
 };
 use clap::Args;
 use hashfold::{
-    KeyHash,
     filter::{Mode, cascade::CascadeFilter},
     folder::Contents,
 };
-use serde_json::json;
 use std::{
-    io::{self, BufWriter, IsTerminal as _, StdoutLock, Write as _},
+    io::{self, IsTerminal as _},
     path::PathBuf,
     time::Instant,
 };
@@ -42,17 +38,22 @@ use std::{
 pub(crate) struct AddArgs {
     /// Folder of the filter
     #[arg(value_name = "DIR")]
-    filter: PathBuf,
+    pub(super) filter: PathBuf,
     #[command(flatten)]
-    keys: KeyArgs,
+    pub(super) keys: KeyArgs,
     /// Print the keys that were absent, each once, in the order of the input; not for a multiset
     #[arg(long, conflicts_with = "multiset")]
-    unique: bool,
+    pub(super) unique: bool,
+    /// Stop before the filter exceeds its capacity, with exit code 1. Without it, keys beyond the
+    /// capacity are inserted with a warning, and raise the false-positive rate. Each key is looked
+    /// up first, as with --unique
+    #[arg(long)]
+    pub(super) strict_capacity: bool,
     #[command(flatten)]
     machine: MachineArgs,
     /// Print progress, summary and the keys of --unique as JSON objects on standard output
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     #[command(
         flatten,
         next_help_heading = "When the filter is made because DIR is absent or empty"
@@ -125,92 +126,5 @@ impl AddArgs {
             false if self.unique && io::stdout().is_terminal() => Show::Nothing,
             false => Show::Text,
         }
-    }
-}
-
-/// Inserts batches of keys.
-struct Adder<'a> {
-    args: &'a AddArgs,
-    hashes: Vec<KeyHash>,
-    is_new: Vec<bool>,
-    out: BufWriter<StdoutLock<'static>>,
-    line: Vec<u8>,
-    added: u64,
-    new: u64,
-}
-
-impl<'a> Adder<'a> {
-    fn new(args: &'a AddArgs) -> Adder<'a> {
-        let out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
-        let (hashes, is_new, line) = (Vec::new(), Vec::new(), Vec::new());
-        Adder { args, hashes, is_new, out, line, added: 0, new: 0 }
-    }
-
-    fn take(&mut self, batch: &KeyBatch, filter: &mut CascadeFilter) -> Result<()> {
-        batch.hash(filter.seed(), &mut self.hashes);
-        if self.args.unique {
-            self.is_new.clear();
-            self.is_new.resize(batch.len(), false);
-            filter.find_new_batch(&self.hashes, &mut self.is_new)?;
-            // Keys are printed before they are inserted, so a crash in between loses no key.
-            self.print_new(batch).map_err(|error| match error.kind() {
-                // The remaining keys are not inserted, so this is a failure even if the reader
-                // closed the pipe.
-                io::ErrorKind::BrokenPipe => Failure::io("standard output", "write", &error),
-                _ => Failure::output(&error),
-            })?;
-            let mut is_new = self.is_new.iter();
-            self.hashes.retain(|_| is_new.next() == Some(&true));
-            self.new += self.hashes.len() as u64;
-        }
-        filter.insert_batch(&self.hashes)?;
-        self.added += batch.len() as u64;
-        Ok(())
-    }
-
-    fn print_new(&mut self, batch: &KeyBatch) -> io::Result<()> {
-        for (key, _) in batch.keys().zip(&self.is_new).filter(|(_, is_new)| **is_new) {
-            if self.args.json {
-                self.line.clear();
-                self.line.extend_from_slice(b"{\"key\":");
-                write_json_bytes(key, &mut self.line);
-                self.line.push(b'}');
-                self.out.write_all(&self.line)?;
-            } else {
-                self.out.write_all(key)?;
-            }
-            self.out.write_all(b"\n")?;
-        }
-        self.out.flush()
-    }
-
-    fn report(mut self, bad_rows: u64, seconds: f64) -> Result<()> {
-        let (args, folder) = (self.args, self.args.filter.display());
-        let rate = units::per_second(self.added, seconds);
-        if args.json {
-            let new = args.unique.then_some(self.new);
-            let object = json!({
-                "event": "added", "filter": folder.to_string(), "keys": self.added, "new": new,
-                "bad_rows": bad_rows, "seconds": seconds,
-            });
-            let written = writeln!(self.out, "{object}").and_then(|()| self.out.flush());
-            return written.map_err(|error| Failure::output(&error));
-        }
-        let new = match args.unique {
-            true => format!(", {} new", units::count(self.new)),
-            false => String::new(),
-        };
-        let summary = format!(
-            "added to {folder}: {}{new}{}; {seconds:.1} s, {} keys/s",
-            units::counted(self.added, "key", "keys"),
-            args.keys.files.bad_rows_note(bad_rows),
-            units::count(rate),
-        );
-        if args.unique {
-            write_note(summary);
-            return Ok(());
-        }
-        let written = writeln!(self.out, "{summary}").and_then(|()| self.out.flush());
-        written.map_err(|error| Failure::output(&error))
     }
 }

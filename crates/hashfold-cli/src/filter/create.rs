@@ -1,6 +1,6 @@
 //! `hashfold filter create`: makes an empty filter.
 
-use super::{open::Budget, stat};
+use super::{open::Budget, words};
 use crate::{
     device,
     failure::{Exit, Failure, Result},
@@ -9,7 +9,7 @@ use crate::{
     output::write_line,
     units,
 };
-use clap::Args;
+use clap::{ArgGroup, Args};
 use hashfold::{
     Seed,
     filter::{
@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 /// Make an empty filter
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("size").args(["capacity", "exact"]).required(true))]
 pub(crate) struct CreateArgs {
     /// Folder to make the filter in
     #[arg(value_name = "DIR")]
@@ -35,8 +36,8 @@ pub(crate) struct CreateArgs {
 /// Options of a new filter, which never change.
 #[derive(Args, Debug)]
 pub(crate) struct KindArgs {
-    /// Number of keys that the filter is sized for (1e9, 10M); with more keys, false positives
-    /// increase
+    /// Number of keys that the filter is sized for (1e9, 10M). With more keys, false positives
+    /// increase in proportion, and `add` warns
     #[arg(long, value_name = "N", conflicts_with = "exact", value_parser = units::parse_count)]
     capacity: Option<u64>,
     /// False-positive rate when the filter holds --capacity keys; halving it costs one bit per key
@@ -59,12 +60,7 @@ pub(crate) struct KindArgs {
 const FP_RATE_DEFAULT: f64 = 0.0004;
 
 pub(crate) fn run(args: &CreateArgs) -> Result<Exit> {
-    let Some(options) = args.kind.options()? else {
-        return Err(Failure::usage(
-            "expected --capacity N, the number of keys that the filter is for, or --exact for any \
-             number of keys",
-        ));
-    };
+    let options = args.kind.options()?.expect("one of --capacity and --exact is required");
     if folder::holds(&args.filter)? == Contents::DataSet(Kind::Filter) {
         return Err(Failure::usage(format!(
             "{}: there is a filter here already; insert keys with `hashfold filter add`",
@@ -92,7 +88,7 @@ pub(super) fn create(
 
 fn describe(options: &CascadeOptions) -> String {
     let &CascadeOptions { mode, capacity, universe, .. } = options;
-    stat::kind(mode, capacity, universe)
+    words::kind(mode, capacity, universe)
 }
 
 impl KindArgs {
@@ -126,7 +122,7 @@ impl KindArgs {
             "{}: was not made with this {differs}: it is a {}; leave {differs} out, or name \
              another folder",
             folder.display(),
-            stat::kind(stats.mode, stats.capacity, stats.universe),
+            words::kind(stats.mode, stats.capacity, stats.universe),
         )))
     }
 }

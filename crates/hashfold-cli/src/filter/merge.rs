@@ -1,8 +1,9 @@
 //! `hashfold filter merge`: merges other filters into a filter, and its runs into its last level.
 
 use super::{
+    fill::FillWarnings,
     open::{self, Budget, MachineArgs},
-    stat::is_merged,
+    words,
 };
 use crate::{
     failure::{Exit, Failure, Result},
@@ -25,7 +26,7 @@ use std::{
 ///
 /// Inserted keys lie in several sorted runs, which are merged in the background as they grow. After
 /// this command a query takes one device read per epoch, and with one epoch `hashfold filter stat`
-/// prints the exact number of fingerprints. Rewrites the filter once.
+/// prints the exact number of keys. Rewrites the filter once.
 ///
 /// Other filters must have the same --seed, and the same --capacity and --fp-rate or --exact. They do
 /// not change. Their keys join the newest epoch; counts of a --multiset add up.
@@ -57,7 +58,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<Exit> {
     }
     for other in &args.others {
         let other = open(other)?;
-        filter.insert_run(&mut other.scan()?, other.stats().items)?;
+        filter.insert_run(&mut other.scan()?, other.stats().fingerprints)?;
     }
     let show = if args.json { Show::Json } else { Show::Text };
     let progress = Progress::start(show, "merging", Unit::Entries, None);
@@ -68,11 +69,14 @@ pub(crate) fn run(args: &MergeArgs) -> Result<Exit> {
 impl MergeArgs {
     fn report(&self, filter: &CascadeFilter, start: Instant) -> Result<Exit> {
         let (stats, seconds) = (filter.stats(), start.elapsed().as_secs_f64());
+        FillWarnings::new().check(&self.filter, &stats);
         let folder = self.filter.display();
         if self.json {
             write_line(json!({
                 "event": "merged", "filter": folder.to_string(), "others": self.others.len(),
-                "items": stats.items, "file_bytes": stats.file_bytes, "seconds": seconds,
+                "keys_max": stats.keys_max(), "keys_are_exact": stats.is_merged(),
+                "fingerprints": stats.fingerprints, "tombstones": stats.tombstones,
+                "file_bytes": stats.file_bytes, "seconds": seconds,
             }))?;
         } else {
             let others = match self.others.len() as u64 {
@@ -82,12 +86,10 @@ impl MergeArgs {
                     units::counted(count, "other filter", "other filters")
                 ),
             };
-            let at_most = if is_merged(&stats) { "" } else { " at most" };
             write_line(format_args!(
-                "merged {folder}: {}{at_most}{others}; {}, {:.1} bits per key; {seconds:.1} s",
-                units::counted(stats.items, "key", "keys"),
-                units::bytes(stats.file_bytes),
-                stats.bits_per_item(),
+                "merged {folder}: {}{others}; {}; {seconds:.1} s",
+                words::keys(&stats),
+                words::size(&stats),
             ))?;
         }
         Ok(Exit::Done)

@@ -8,15 +8,18 @@
 //! [`open`] divides the memory budget between keys and filter.
 
 mod add;
+mod adder;
 mod advance;
 mod contains;
 mod create;
+mod fill;
 mod keys;
 mod merge;
 mod open;
 mod remove;
 mod stat;
 mod verify;
+mod words;
 
 use crate::failure::{Exit, Result};
 use clap::{Args, Subcommand};

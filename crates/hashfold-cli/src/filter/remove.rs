@@ -18,9 +18,10 @@ use std::{path::PathBuf, time::Instant};
 
 /// Remove keys from a filter
 ///
-/// Keys are read as `add` reads them. Remove only keys that were inserted. Unless the filter is
-/// exact, different keys may share a fingerprint, and removing one of them removes all. In a multiset,
-/// removing a key that was never inserted cancels the next insertion of its fingerprint.
+/// Keys are read as `add` reads them. Each key is looked up first: removing a key that is not in the
+/// filter has no effect, and it is not counted as removed. In a multiset, a key is removed once each
+/// time that it is given. Unless the filter is exact, remove only keys that were inserted: different
+/// keys may share a fingerprint, and removing one of them removes all.
 #[derive(Args, Debug)]
 pub(crate) struct RemoveArgs {
     /// Folder of the filter
@@ -44,34 +45,55 @@ pub(crate) fn run(args: &RemoveArgs) -> Result<Exit> {
     let mut filter = open::open(&args.filter, &budget)?;
     let show = if args.json { Show::Json } else { Show::Text };
     let mut keys = args.keys.start(inputs, &budget, show)?;
-    let (mut hashes, mut count) = (Vec::new(), 0);
+    let (mut hashes, mut removed, mut counts) = (Vec::new(), Vec::new(), Removals::default());
     let mut take = || {
         while let Some(batch) = keys.next(&stop)? {
             batch.hash(filter.seed(), &mut hashes);
-            filter.remove_batch(&hashes)?;
-            count += batch.len() as u64;
+            removed.clear();
+            removed.resize(batch.len(), false);
+            filter.remove_present_batch(&hashes, &mut removed)?;
+            counts.given += batch.len() as u64;
+            counts.removed += removed.iter().filter(|removed| **removed).count() as u64;
         }
         Ok(())
     };
     let taken = take().and_then(|()| keys.finish());
-    let bad_rows = keys::end(count, "removed", taken, filter.close())?;
-    args.report(count, bad_rows, start.elapsed().as_secs_f64())
+    let bad_rows = keys::end(counts.removed, "removed", taken, filter.close())?;
+    args.report(counts, bad_rows, start.elapsed().as_secs_f64())
+}
+
+/// Numbers of keys.
+#[derive(Clone, Copy, Debug, Default)]
+struct Removals {
+    given: u64,
+    /// The given keys that were in the filter.
+    removed: u64,
 }
 
 impl RemoveArgs {
-    fn report(&self, count: u64, bad_rows: u64, seconds: f64) -> Result<Exit> {
+    fn report(&self, counts: Removals, bad_rows: u64, seconds: f64) -> Result<Exit> {
+        let Removals { given, removed } = counts;
         let folder = self.filter.display();
         if self.json {
             write_line(json!({
-                "event": "removed", "filter": folder.to_string(), "keys": count,
-                "bad_rows": bad_rows, "seconds": seconds,
+                "event": "removed", "filter": folder.to_string(), "keys": given,
+                "removed": removed, "bad_rows": bad_rows, "seconds": seconds,
             }))?;
         } else {
+            let absent = match given - removed {
+                0 => String::new(),
+                absent => format!(
+                    ", {} of the {} given {} not in the filter",
+                    units::count(absent),
+                    units::count(given),
+                    if absent == 1 { "was" } else { "were" },
+                ),
+            };
             write_line(format_args!(
-                "removed from {folder}: {}{}; {seconds:.1} s, {} keys/s",
-                units::counted(count, "key", "keys"),
+                "removed from {folder}: {}{absent}{}; {seconds:.1} s, {} keys/s",
+                units::counted(removed, "key", "keys"),
                 self.keys.files.bad_rows_note(bad_rows),
-                units::count(units::per_second(count, seconds)),
+                units::count(units::per_second(given, seconds)),
             ))?;
         }
         Ok(Exit::Done)

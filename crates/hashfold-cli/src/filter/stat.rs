@@ -1,5 +1,6 @@
 //! `hashfold filter stat`: describes a filter and what it costs.
 
+use super::words;
 use crate::{
     failure::{Exit, Result},
     folder,
@@ -13,7 +14,6 @@ use hashfold::{
         Mode,
         cascade::{CascadeStats, Snapshot},
     },
-    fingerprints::Universe,
     io::Access,
 };
 use serde_json::{Value, json};
@@ -22,9 +22,9 @@ use std::path::PathBuf;
 /// Describe a filter: keys, fill, false-positive rate, sizes
 ///
 /// Describes what was durable when the command started; another process may insert keys meanwhile.
-/// A key that is in several runs counts several times, and so does a removed key, until runs are
-/// merged: after `hashfold filter merge`, with one epoch, the number of fingerprints is exact. Keys
-/// that share a fingerprint count once.
+/// A filter stores a fingerprint per key in each run that the key is in, and a tombstone per removal,
+/// until runs are merged. So the number of keys is an upper bound; after `hashfold filter merge`, with
+/// one epoch, it is exact. Keys that share a fingerprint count once.
 #[derive(Args, Debug)]
 pub(crate) struct StatArgs {
     /// Folder of the filter
@@ -48,42 +48,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// `set, exact` or `set for 1,000 keys, false-positive rate 4.00e-4 when full`.
-pub(super) fn kind(mode: Mode, capacity: u64, universe: Universe) -> String {
-    let mode = match mode {
-        Mode::Set => "set",
-        Mode::Multiset => "multiset",
-    };
-    match universe == Universe::EXACT {
-        true => format!("{mode}, exact"),
-        false => format!(
-            "{mode} for {}, false-positive rate {:.2e} when full",
-            units::counted(capacity, "key", "keys"),
-            universe.false_positive_rate(capacity)
-        ),
-    }
-}
-
-/// Returns the used fraction of the capacity; `None` for an exact filter, which has no capacity.
-fn fullness(stats: &CascadeStats) -> Option<f64> {
-    (stats.universe != Universe::EXACT).then(|| stats.items as f64 / stats.capacity as f64)
-}
-
-/// Returns whether the number of items is exact.
-pub(super) fn is_merged(stats: &CascadeStats) -> bool {
-    stats.upper_runs == 0 && stats.pending == 0 && stats.epochs.len() == 1
-}
-
 fn rows(stats: &CascadeStats) -> Vec<(&'static str, String)> {
-    let mut keys = units::count(stats.items).to_string();
-    if !is_merged(stats) {
-        keys += " at most";
-    }
-    if let Some(part) = fullness(stats) {
-        keys += &format!(", {:.1} % full", part * 100.0);
-    }
-    let bits =
-        format!("{}, {:.2} bits per key", units::bytes(stats.file_bytes), stats.bits_per_item());
     let runs = format!(
         "{}, {} in the last level",
         units::counted(stats.upper_runs, "newer run", "newer runs"),
@@ -95,10 +60,11 @@ fn rows(stats: &CascadeStats) -> Vec<(&'static str, String)> {
         count => format!("{}, numbers {} to {last}", units::count(count), stats.epochs[0].number),
     };
     vec![
-        ("filter", kind(stats.mode, stats.capacity, stats.universe)),
-        ("keys", keys),
-        ("false positives", format!("{:.2e} of absent keys", stats.false_positive_rate())),
-        ("data", bits),
+        ("filter", words::kind(stats.mode, stats.capacity, stats.universe)),
+        ("keys", words::fill(stats)),
+        ("stored", words::fingerprints(stats.fingerprints, stats.tombstones)),
+        ("false positives", words::false_positives(stats)),
+        ("data", words::size(stats)),
         ("runs", runs),
         ("epochs", epochs),
         ("memory", format!("{} for the indexes", units::bytes(stats.memory_bytes))),
@@ -108,21 +74,26 @@ fn rows(stats: &CascadeStats) -> Vec<(&'static str, String)> {
 
 fn to_json(stats: &CascadeStats) -> Value {
     let epochs = stats.epochs.iter().map(|epoch| {
-        json!({ "number": epoch.number, "items": epoch.items, "file_bytes": epoch.file_bytes })
+        json!({
+            "number": epoch.number, "fingerprints": epoch.fingerprints,
+            "file_bytes": epoch.file_bytes,
+        })
     });
-    let is_exact = stats.universe == Universe::EXACT;
+    let is_exact = words::is_exact(stats);
     json!({
         "mode": if stats.mode == Mode::Set { "set" } else { "multiset" },
         "exact": is_exact,
         "capacity": (!is_exact).then_some(stats.capacity),
-        "items": stats.items,
-        "items_are_exact": is_merged(stats),
-        "fullness": fullness(stats),
+        "keys_max": stats.keys_max(),
+        "keys_are_exact": stats.is_merged(),
+        "fingerprints": stats.fingerprints,
+        "tombstones": stats.tombstones,
+        "fill": (!is_exact).then(|| stats.fill()),
         "false_positive_rate": stats.false_positive_rate(),
-        "false_positive_rate_at_capacity": (!is_exact).then(|| stats.universe.false_positive_rate(stats.capacity)),
+        "false_positive_rate_promised": (!is_exact).then(|| stats.false_positive_rate_promised()),
         "changes": stats.durable_seq,
         "file_bytes": stats.file_bytes,
-        "bits_per_item": stats.bits_per_item(),
+        "bits_per_fingerprint": stats.bits_per_fingerprint(),
         "upper_runs": stats.upper_runs,
         "shards": stats.shards,
         "index_bytes": stats.memory_bytes,

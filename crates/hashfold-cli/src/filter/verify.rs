@@ -1,5 +1,6 @@
 //! `hashfold filter verify`: reads every byte of a filter and reports problems.
 
+use super::words;
 use crate::{
     device,
     failure::{Exit, Result},
@@ -42,17 +43,17 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Exit> {
     let report = cascade::verify(&Env::system(), &args.filter, &stop.watch(progress));
     // Damage that prevents opening the filter is reported like any other.
     let VerifyReport { figures, damage } = report.or_else(VerifyReport::of)?;
-    let CascadeFigures { runs, items, .. } = figures;
+    let CascadeFigures { runs, fingerprints, tombstones, .. } = figures;
     conclude(
         &args.filter,
         &damage,
         args.json.then(
-            || json!({ "filter": args.filter.to_string_lossy(), "runs": runs, "items": items }),
+            || json!({ "filter": args.filter.to_string_lossy(), "runs": runs, "fingerprints": fingerprints, "tombstones": tombstones }),
         ),
         &format!(
-            "{} in {}",
-            units::counted(items, "key", "keys"),
-            units::counted(runs, "run", "runs")
+            "{} with {}",
+            units::counted(runs, "run", "runs"),
+            words::fingerprints(fingerprints, tombstones)
         ),
         "restore the filter from a copy or make it again",
     )

@@ -4,6 +4,7 @@ use crate::support::{Outcome, Work, gzip, list, zstd};
 use serde_json::Value;
 use std::{
     collections::BTreeSet,
+    fmt::Write as _,
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     os::unix::fs::PermissionsExt as _,
@@ -27,8 +28,15 @@ fn refused(work: &Work, line: &str, code: i32, message: &str) {
     assert_eq!(outcome.stderr, format!("hashfold: {message}\n"), "{line}");
 }
 
-fn json(outcome: &Outcome) -> Value {
+pub(crate) fn json(outcome: &Outcome) -> Value {
     serde_json::from_str(outcome.text().lines().last().unwrap()).unwrap()
+}
+
+/// Returns lines with numbers.
+pub(crate) fn lines(numbers: impl Iterator<Item = u64>) -> Vec<u8> {
+    let mut text = String::new();
+    numbers.for_each(|number| writeln!(text, "{number}").unwrap());
+    text.into_bytes()
 }
 
 /// Starts an `add` that waits for more keys.
@@ -58,7 +66,7 @@ fn keys_are_put_in_asked_for_and_taken_out() {
     let created = work.ok("filter create f --capacity 10k --seed 7");
     assert_eq!(
         created.text(),
-        "created f: set for 10,000 keys, false-positive rate 4.00e-4 when full\n"
+        "created f: set for 10,000 keys, false-positive rate 0.04 % when full\n"
     );
     let added = work.feed("filter add f", b"one\ntwo\nthree\n");
     assert!(added.text().starts_with("added to f: 3 keys; "), "{added:?}");
@@ -143,9 +151,9 @@ fn unique_agrees_with_a_set_on_many_random_lines() {
     assert!(outcome.stdout == first_times(&lines), "{}", outcome.stderr);
     let new = outcome.text().lines().count() as u64;
     let merged = json(&work.ok("filter merge f --json"));
-    assert_eq!(merged["items"], new);
+    assert_eq!(merged["keys_max"], new);
     let stat = json(&work.ok("filter stat f --json"));
-    assert_eq!((&stat["items"], &stat["items_are_exact"]), (&new.into(), &true.into()));
+    assert_eq!((&stat["keys_max"], &stat["keys_are_exact"]), (&new.into(), &true.into()));
 }
 
 #[test]
@@ -238,7 +246,7 @@ fn filters_of_one_kind_are_merged() {
         refused(&work, &format!("filter merge a b {other}"), 2, &message);
     }
     refused(&work, "filter merge a ./a", 2, "./a: is the filter itself; name other filters");
-    assert_eq!(json(&work.ok("filter merge a --json"))["items"], 3);
+    assert_eq!(json(&work.ok("filter merge a --json"))["keys_max"], 3);
 }
 
 #[test]
@@ -286,7 +294,7 @@ fn create_prints_the_kind_of_the_filter() {
         "f: there is no filter here; make one with --exact or --capacity N",
     );
     work.ok("filter create f --capacity 1e6 --fp-rate 1% --seed 0x7");
-    let differs = "it is a set for 1,000,000 keys, false-positive rate 9.95e-3 when full";
+    let differs = "it is a set for 1,000,000 keys, false-positive rate 1 % when full";
     for (option, given) in [
         ("--exact", "--exact"),
         ("--capacity", "--capacity 5"),
@@ -308,7 +316,7 @@ fn create_prints_the_kind_of_the_filter() {
         "f: there is a filter here already; insert keys with `hashfold filter add`",
     );
     let stat = json(&work.ok("filter stat f --json"));
-    assert_eq!((&stat["capacity"], &stat["items"]), (&1_000_000.into(), &1.into()));
+    assert_eq!((&stat["capacity"], &stat["keys_max"]), (&1_000_000.into(), &1.into()));
 }
 
 #[test]
@@ -369,8 +377,8 @@ fn damage_is_found_and_named() {
     let keys: String = (0..5000).map(|i| format!("key {i}\n")).collect();
     assert_eq!(work.feed("filter add f --exact", keys.as_bytes()).code, 0);
     let sound = work.ok("filter verify f");
-    assert_eq!(sound.text(), "verified f: 5,000 keys in 1 run, no damage\n");
-    assert_eq!(json(&work.ok("filter verify f --json"))["items"], 5000);
+    assert_eq!(sound.text(), "verified f: 1 run with 5,000 fingerprints, no damage\n");
+    assert_eq!(json(&work.ok("filter verify f --json"))["fingerprints"], 5000);
     for name in list(&work.path("f")) {
         let path = work.path("f").join(&name);
         let bytes = fs::read(&path).unwrap();

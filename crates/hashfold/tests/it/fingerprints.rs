@@ -167,7 +167,7 @@ const READERS: [(&str, Reader); 7] = [
         };
         let folder = Path::new("filter");
         let filter = CascadeFilter::build(folder, &options, on(disk, settings), &mut run)?;
-        Ok(filter.stats().items)
+        Ok(filter.stats().fingerprints)
     }),
     ("CascadeFilter::insert_run", |mut run| {
         let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
@@ -181,7 +181,7 @@ const READERS: [(&str, Reader); 7] = [
         filter.insert_run(&mut run, 10)?;
         let stats = filter.stats();
         filter.close()?;
-        Ok(stats.items)
+        Ok(stats.fingerprints)
     }),
 ];
 

@@ -110,7 +110,7 @@ fn insert(bench: &FilterBench, report: &Report, filter: &mut CascadeFilter) -> R
     say("insert_own_thread_s", keys / own, "keys/s");
     say("stall_ms", longest * 1e3, "ms");
     say("upper_runs", stats.upper_runs as f64, "runs");
-    say("bits_per_item_fresh", stats.bits_per_item(), "bits");
+    say("bits_per_item_fresh", stats.bits_per_fingerprint(), "bits");
     Ok(())
 }
 
@@ -118,13 +118,15 @@ fn compact(bench: &FilterBench, report: &Report, filter: &mut CascadeFilter) -> 
     let (seconds, done) = wall_seconds(|| filter.merge());
     done?;
     let stats = filter.stats();
-    ensure(stats.items <= bench.keys, || format!("{} of {} keys", stats.items, bench.keys))?;
+    ensure(stats.fingerprints <= bench.keys, || {
+        format!("{} of {} keys", stats.fingerprints, bench.keys)
+    })?;
     let say = |what: &str, value, unit| {
         let name = format!("filter.cascade.{what}");
-        report.add(&name, value, unit, stats.items, stats.file_bytes);
+        report.add(&name, value, unit, stats.fingerprints, stats.file_bytes);
     };
     say("compact_s", seconds, "s");
-    say("bits_per_item", stats.bits_per_item(), "bits");
+    say("bits_per_item", stats.bits_per_fingerprint(), "bits");
     say("shards", stats.shards as f64, "runs");
     Ok(())
 }

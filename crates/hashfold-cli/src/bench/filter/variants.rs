@@ -73,7 +73,7 @@ pub(super) fn run(bench: &FilterBench, report: &Report, folder: &Path) -> Result
     say("multiset.insert_fraction", fraction, "", counting.stats.file_bytes);
     let exact = ingest.run(&CascadeOptions::exact(seed, bench.seed), settings, insert)?;
     say("exact.insert_per_core_s", exact.per_core_s, "keys/s", exact.stats.file_bytes);
-    say("exact.bits_per_item", exact.stats.bits_per_item(), "bits", exact.stats.file_bytes);
+    say("exact.bits_per_item", exact.stats.bits_per_fingerprint(), "bits", exact.stats.file_bytes);
     Ok(())
 }
 

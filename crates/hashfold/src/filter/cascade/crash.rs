@@ -701,7 +701,7 @@ fn a_build_that_fails_or_loses_power_leaves_the_whole_filter_or_none() {
     for mode in [Mode::Set, Mode::Multiset] {
         let disk = FaultyDisk::new(FaultPlan { seed: 1, faults: Vec::new() });
         let filter = built(Arc::new(disk.clone()), mode).unwrap();
-        assert_eq!(filter.stats().items, 6000);
+        assert_eq!(filter.stats().fingerprints, 6000);
         assert!(filter.view().epochs[0].uppers.is_empty());
         assert!(filter.view().epochs[0].shards.len() > 1);
         drop(filter);

@@ -147,7 +147,8 @@ impl CascadeFilter {
     /// Only keys that were inserted may be removed. In a set, removing a key also removes all other
     /// keys with the same fingerprint. In a multiset, removing an absent key cancels the next
     /// insertion with that fingerprint. With [`Universe::EXACT`], two keys with the same
-    /// fingerprint do not occur in practice.
+    /// fingerprint do not occur in practice. [`CascadeFilter::remove_present_batch`] looks up first
+    /// which keys are present.
     pub fn remove(&mut self, hash: KeyHash) -> Result<()> {
         self.apply_one(Change::Remove, hash)
     }
@@ -162,12 +163,36 @@ impl CascadeFilter {
     /// equal keys in the batch, the first one is new.
     pub fn insert_unique_batch(&mut self, hashes: &[KeyHash], is_new: &mut [bool]) -> Result<()> {
         self.find_new_batch(hashes, is_new)?;
-        let mut new = mem::take(&mut self.hashes);
-        new.clear();
-        new.extend(hashes.iter().zip(&*is_new).filter(|it| *it.1).map(|it| it.0.high()));
-        let seq = self.apply_logged(Change::Insert, &new);
-        self.hashes = new;
-        seq
+        self.apply_some(Change::Insert, hashes, is_new)
+    }
+
+    /// Removes the keys that are present. `removed[i]` is set to whether `hashes[i]` was present and
+    /// is removed now. Equal keys in the batch are removed as often as they were inserted: in a set
+    /// once. Unless the filter is exact, a key that was never inserted may be present, because it
+    /// shares its fingerprint with another.
+    pub fn remove_present_batch(&mut self, hashes: &[KeyHash], removed: &mut [bool]) -> Result<()> {
+        assert_eq!(hashes.len(), removed.len());
+        let answers = self.look_up(hashes)?;
+        let (mut before, mut left) = (None, 0);
+        for (query, count) in answers.queries.iter().zip(answers.counts) {
+            let fingerprint = self.universe().scale(query.hash);
+            if before.replace(fingerprint) != Some(fingerprint) {
+                left = count.max(0);
+            }
+            removed[query.index as usize] = left > 0;
+            left -= i64::from(left > 0);
+        }
+        self.apply_some(Change::Remove, hashes, removed)
+    }
+
+    /// Applies changes of the keys that `is_chosen` marks.
+    fn apply_some(&mut self, change: Change, hashes: &[KeyHash], is_chosen: &[bool]) -> Result<()> {
+        let mut high = mem::take(&mut self.hashes);
+        high.clear();
+        high.extend(hashes.iter().zip(is_chosen).filter(|it| *it.1).map(|it| it.0.high()));
+        let applied = self.apply_logged(change, &high);
+        self.hashes = high;
+        applied
     }
 
     /// Looks up which keys are absent, without inserting them. `is_new[i]` is set to whether

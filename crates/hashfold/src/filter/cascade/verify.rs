@@ -26,8 +26,10 @@ const UNIT_SIZE: usize = 1 << 20;
 pub struct CascadeFigures {
     /// Number of runs that were read.
     pub runs: u64,
-    /// Number of fingerprints that were read.
-    pub items: u64,
+    /// Number of fingerprints that were read, with tombstones.
+    pub fingerprints: u64,
+    /// Number of tombstones that were read: removals that are not merged yet.
+    pub tombstones: u64,
     /// Number of changes in the WAL that are not in runs yet.
     pub logged: u64,
 }
@@ -50,7 +52,7 @@ pub fn verify(env: &Env, folder: &Path, watch: &Watch) -> Result<VerifyReport<Ca
             let name = identity.run(number);
             let checked =
                 RunFile::open(disk, folder, name, Access::Direct, &budget).and_then(|run| {
-                    check(&Arc::new(run), range, &identity, &mut report.figures.items, watch)
+                    check(&Arc::new(run), range, &identity, &mut report.figures, watch)
                 });
             report.note(checked)?;
         }
@@ -76,7 +78,7 @@ fn check(
     run: &Arc<RunFile>,
     KeyRange { first: from, last: to }: KeyRange,
     identity: &Identity,
-    items: &mut u64,
+    figures: &mut CascadeFigures,
     watch: &Watch,
 ) -> Result<()> {
     let executor: Arc<dyn Executor> = Arc::new(Inline);
@@ -99,12 +101,13 @@ fn check(
             return Err(Error::field("index", expected, "another").at(&place));
         }
         got.add(&here);
-        *items += here.len() as u64;
+        figures.fingerprints += here.len() as u64;
         watch.add(here.len() as u64)?;
         here.clear();
         block += 1;
     }
     got.blocks = block;
+    figures.tombstones += got.negative;
     if got != run.facts {
         let text = |facts: &Facts| {
             let Facts { blocks, items, counted, negative } = facts;
