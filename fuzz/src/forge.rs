@@ -1,6 +1,7 @@
 //! Files that are wrong except for their checksums.
 
 use hashfold::{
+    Env,
     checksum::crc32c,
     io::{
         ALIGNMENT, Access, Disk, MemoryDisk, OsDisk, Seal,
@@ -10,7 +11,7 @@ use hashfold::{
     key::Seed,
     manifest::{self, Manifest},
     run::Run,
-    table::{OpenOptions, Table},
+    table::{ReadOptions, Table},
 };
 use std::{
     path::{Path, PathBuf},
@@ -83,7 +84,8 @@ impl Golden {
             (name, bytes.to_vec())
         };
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-        let table = Table::open(&disk, folder, OpenOptions::default()).expect("it is a table");
+        let table = Table::open_with(folder, &ReadOptions::new().env(Env::on(disk.clone())))
+            .expect("it is a table");
         let mut scan = table.scan();
         let mut keys = Vec::new();
         while scan.advance().expect("the table is sound") {

@@ -22,7 +22,7 @@ pub use self::{
 
 use self::forge::{Forgery, goldens};
 use hashfold::{
-    Error, Result,
+    Env, Error, Result,
     codec::{Decoder, VARINT_BYTES_MAX, put_varint, varint_len},
     io::{
         Access, Disk, MemoryDisk,
@@ -30,7 +30,7 @@ use hashfold::{
     },
     manifest::{self, Manifest},
     run::Run,
-    table::{IndexChoice, IndexOptions, OpenOptions, Table, reindex},
+    table::{IndexChoice, IndexOptions, ReadOptions, Table, reindex},
     work::Watch,
 };
 use std::{path::Path, sync::Arc};
@@ -136,7 +136,10 @@ fn use_table(disk: &Arc<dyn Disk>, keys: &[Vec<u8>]) {
     told(look_up_everywhere(disk, keys));
     for choice in [IndexChoice::Dense, IndexChoice::Sparse, IndexChoice::Fences] {
         let options = IndexOptions { choice, ..IndexOptions::default() };
-        if told(reindex(disk, Path::new(FOLDER), &options, &Watch::default()).map(|_| ())) {
+        if told(
+            reindex(&Env::on(disk.clone()), Path::new(FOLDER), &options, &Watch::default())
+                .map(|_| ()),
+        ) {
             told(look_up_everywhere(disk, keys));
         }
     }
@@ -149,7 +152,8 @@ fn told(result: Result<()>) -> bool {
 }
 
 fn look_up_everywhere(disk: &Arc<dyn Disk>, keys: &[Vec<u8>]) -> Result<()> {
-    let table = Table::open(disk, Path::new(FOLDER), OpenOptions::default())?;
+    let table =
+        Table::open_with(Path::new(FOLDER), &ReadOptions::new().env(Env::on(disk.clone())))?;
     assert!(table.stats().index_bits_per_key() >= 0.0);
     let absent = (0..20_u64).map(|i| i.to_be_bytes().to_vec());
     let keys: Vec<Vec<u8>> = keys.iter().step_by(5).cloned().chain(absent).collect();

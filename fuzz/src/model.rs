@@ -1,11 +1,11 @@
 //! Operations compared with a map in memory.
 
 use hashfold::{
-    Seed,
+    Env, Seed,
     io::{Disk, MemoryDisk},
     run::{MEMORY_BYTES_MIN, Merge, Run, SortOptions, Tombstones, VecRun},
-    table::{IndexChoice, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions},
-    work::{Inline, Watch},
+    table::{IndexChoice, IndexOptions, ReadOptions, Table, TableBuilder, TableOptions},
+    work::Watch,
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -33,17 +33,17 @@ fn decode_options([choice, bucket_size, limit, other]: [u8; 4]) -> TableOptions 
     let choices = [IndexChoice::Auto, IndexChoice::Dense, IndexChoice::Sparse, IndexChoice::Fences];
     let choice = choices[usize::from(choice) % choices.len()];
     let takes = matches!(choice, IndexChoice::Auto | IndexChoice::Dense);
-    TableOptions {
-        index: IndexOptions {
+    TableOptions::new()
+        .seed(Seed(u64::from(other)))
+        .id(1)
+        .index(IndexOptions {
             choice,
             bucket_size: 8 + u32::from(bucket_size),
             coding_limit: u32::from(limit),
             absent_bits: if takes { u32::from(other) % 33 } else { 0 },
-        },
-        block_size: 4096 << (other % 5),
-        replace: true,
-        ..TableOptions::new(Seed(u64::from(other)), 1)
-    }
+        })
+        .block_size(4096 << (other % 5))
+        .replace(true)
 }
 
 /// A put or a deletion of one of 128 keys, with sizes from 0 on.
@@ -71,8 +71,7 @@ fn apply(pairs: &mut Pairs, batch: &[(Vec<u8>, Option<Vec<u8>>)]) {
 }
 
 fn builder(disk: &Arc<dyn Disk>, options: &TableOptions) -> TableBuilder {
-    let (disk, executor) = (disk.clone(), Arc::new(Inline));
-    TableBuilder::create(disk, Path::new("table"), options.clone(), executor)
+    TableBuilder::with("table", options.clone().env(Env::on(disk.clone())))
         .expect("the options are legal")
 }
 
@@ -94,14 +93,15 @@ fn merge_second(
 ) {
     let builder = builder(disk, options);
     let old = open(disk);
-    let batch = VecRun::new(batch.to_vec(), options.seed);
+    let batch = VecRun::new(batch.to_vec(), builder.seed());
     let runs: Vec<Box<dyn Run>> = vec![Box::new(batch), Box::new(old.scan())];
     let mut merge = Merge::new(runs, Tombstones::Drop).expect("the seeds are one");
     builder.build(&mut merge, &Watch::default()).expect("RAM does not fail");
 }
 
 fn open(disk: &Arc<dyn Disk>) -> Table {
-    Table::open(disk, Path::new("table"), OpenOptions::default()).expect("it was just built")
+    Table::open_with(Path::new("table"), &ReadOptions::new().env(Env::on(disk.clone())))
+        .expect("it was just built")
 }
 
 fn check(disk: &Arc<dyn Disk>, pairs: &Pairs) {

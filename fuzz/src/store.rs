@@ -12,7 +12,7 @@ use hashfold::{
         DeltaReader, Follower, Gates, Pointer, Retention, StoreWriter, UpdateMode, Version,
         VersionFacts, verify, versions,
     },
-    table::OpenOptions,
+    table::ReadOptions,
     work::{Inline, Watch},
 };
 use std::{
@@ -160,14 +160,14 @@ fn use_store(disk: &Arc<dyn Disk>) {
             });
         }));
     }
-    told(Follower::open(disk.clone(), folder, OpenOptions::default()).map(|follower| {
+    told(Follower::open(disk.clone(), folder, ReadOptions::new()).map(|follower| {
         told(follower.refresh().map(|_| ()));
     }));
     told(change_store(disk));
 }
 
 fn read_version(disk: &Arc<dyn Disk>, number: u64) -> Result<()> {
-    let version = Version::open(disk, Path::new(FOLDER), number, OpenOptions::default())?;
+    let version = Version::open(disk, Path::new(FOLDER), number, &ReadOptions::new())?;
     let keys: Vec<Vec<u8>> = (0..25).map(|i| format!("key {i}").into_bytes()).collect();
     for key in &keys {
         if let Ok(found) = version.get(key) {

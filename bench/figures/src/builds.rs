@@ -8,10 +8,10 @@ use crate::{
     measure::{Cost, cost, ensure},
 };
 use hashfold::{
-    Seed,
+    Env, Seed,
     io::{Access, Disk, Extent, OsDisk, Writer},
     run::SortOptions,
-    table::{OpenOptions, Table, TableBuilder, TableOptions},
+    table::{ReadOptions, Table, TableBuilder, TableOptions},
     work::{Executor, Threads, Watch},
 };
 use std::{
@@ -65,10 +65,12 @@ impl Site {
         means: Means,
         executor: &Arc<dyn Executor>,
     ) -> Result<()> {
-        let options =
-            TableOptions { access: Access::Direct, ..TableOptions::new(Seed(items.seed), 1) };
+        let options = TableOptions::new().seed(Seed(items.seed)).id(1).access(Access::Direct);
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-        let builder = TableBuilder::create(disk, &self.table, options, executor.clone())?;
+        let builder = TableBuilder::with(
+            &self.table,
+            options.env(Env { executor: executor.clone(), ..Env::on(disk) }),
+        )?;
         let sort = SortOptions::within((means.memory_mib << 20) as usize);
         let mut sorter = builder.sorter(sort)?;
         let push = &mut |key: &[u8], value: &[u8]| Ok(sorter.push(key, Some(value))?);
@@ -84,7 +86,7 @@ impl Site {
     fn check(&self, items: &Items) -> Result<()> {
         const LOOKUPS: u64 = 1000;
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-        let table = Table::open(&disk, &self.table, OpenOptions::default())?;
+        let table = Table::open_with(&self.table, &ReadOptions::new().env(Env::on(disk.clone())))?;
         let mut key = Vec::new();
         for i in (0..LOOKUPS).map(|i| pick(i, items.seed, items.count)) {
             items.key(i, &mut key);

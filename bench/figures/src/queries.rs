@@ -11,8 +11,9 @@ use crate::{
     sheet::{OURS, PAPER, Sheet},
 };
 use hashfold::{
+    Env,
     io::{Access, Disk, OsDisk},
-    table::{OpenOptions, Table},
+    table::{ReadOptions, Table},
     work::{Executor, Threads},
 };
 use std::{sync::Arc, thread};
@@ -100,8 +101,8 @@ pub fn table_4(options: &Options, sizes: &Queries) -> Result<()> {
     let executor: Arc<dyn Executor> = Arc::new(Threads::new(THREADS));
     site.build_table(&site.items, Means { memory_mib: 256, cores: 1 }, &executor)?;
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-    let open = OpenOptions { data: Access::Direct, ..OpenOptions::default() };
-    let table = Table::open(&disk, &site.table, open)?;
+    let open = ReadOptions::new().data(Access::Direct);
+    let table = Table::open_with(&site.table, &open.env(Env::on(disk.clone())))?;
     let bits = table.stats().index_bits_per_key();
     sheet.note("index", format!("{}, {bits:.2} bits a key", table.stats().index.choice));
     let (mut rates, mut times) = (Vec::new(), Vec::new());

@@ -15,7 +15,7 @@ use hashfold::{
         Retention, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode, Version, VersionFacts,
         VersionInfo,
     },
-    table::{IndexOptions, OpenOptions},
+    table::{IndexOptions, ReadOptions},
     work::{Executor, Threads, Watch},
 };
 use std::{path::PathBuf, sync::Arc};
@@ -103,8 +103,8 @@ impl Store<'_> {
 
     /// Opens a version whose entries are read with `O_DIRECT`.
     pub fn open(&self, info: &VersionInfo) -> Result<Version> {
-        let options = OpenOptions { data: Access::Direct, ..OpenOptions::default() };
-        Ok(Version::open(&disk(), &self.folder, info.name.number, options)?)
+        let options = ReadOptions::new().data(Access::Direct);
+        Ok(Version::open(&disk(), &self.folder, info.name.number, &options)?)
     }
 
     /// Counts the entries, and looks up some of the first `count` items, which must all be present.

@@ -16,7 +16,7 @@ use hashfold::{
         Follower, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode, VersionFacts, VersionInfo,
         verify,
     },
-    table::{IndexOptions, OpenOptions},
+    table::{IndexOptions, ReadOptions},
     work::{Inline, Watch},
 };
 use serde_json::Value;
@@ -138,7 +138,7 @@ fn round(data: &Data, damage: Damage, folder: &Path) -> Result<Vec<Option<f64>>>
         let is_named = |place: &&PathBuf| place.to_str().is_some_and(|place| text.contains(place));
         named.extend(places.iter().filter(is_named).cloned());
     };
-    let (opens, tally) = match Follower::open(disk.clone(), folder, OpenOptions::default()) {
+    let (opens, tally) = match Follower::open(disk.clone(), folder, ReadOptions::new()) {
         Ok(follower) => (1.0, look_up(&follower, data, &mut name)),
         Err(error) => {
             name(&error);

@@ -16,7 +16,7 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{
-    KeyHash, Seed,
+    Env, KeyHash, Seed,
     io::Access,
     run::Run as _,
     table::{TableBuilder, TableOptions, TableStats},
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &BuildArgs) -> Result<Exit> {
     }
     let options = args.table_options(&schema)?;
     let executor = device::executor(args.threads);
-    let builder = TableBuilder::create(device::disk(), &args.out, options, executor)?;
+    let builder = TableBuilder::with(&args.out, options.env(Env { executor, ..Env::system() }))?;
     let mut sorter = builder.sorter(args.rows.sort_options())?;
     let feed = inputs.start(args.rows.files.bad_rows.clone())?;
     let mut digest = args.shape.seed.map(Digest::new);
@@ -132,15 +132,14 @@ impl Digest {
 
 impl BuildArgs {
     fn table_options(&self, schema: &Schema) -> Result<TableOptions> {
-        Ok(TableOptions {
-            seed: self.shape.seed()?,
-            id: device::random()?,
-            index: self.shape.index.options(),
-            block_size: self.shape.block_size,
-            access: Access::Direct,
-            replace: self.replace,
-            attributes: vec![(schema::ATTRIBUTE.into(), schema.to_json())],
-        })
+        Ok(TableOptions::new()
+            .seed(self.shape.seed()?)
+            .id(device::random()?)
+            .index(self.shape.index.options())
+            .block_size(self.shape.block_size)
+            .access(Access::Direct)
+            .replace(self.replace)
+            .attributes(vec![(schema::ATTRIBUTE.into(), schema.to_json())]))
     }
 
     fn show(&self) -> Show {

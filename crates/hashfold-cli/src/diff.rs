@@ -15,7 +15,7 @@ use hashfold::{
     folder::check_outside,
     io::Access,
     store::{self, Changes, DeltaInfo, Version},
-    table::OpenOptions,
+    table::ReadOptions,
 };
 use serde_json::json;
 use std::{
@@ -91,8 +91,8 @@ pub(crate) fn run(args: &DiffArgs) -> Result<Exit> {
 
 impl DiffArgs {
     fn open(&self, number: u64) -> Result<Version> {
-        let options = OpenOptions { data: Access::Cached, index: Access::Mapped };
-        Version::open(&device::disk(), &self.store, number, options)
+        let options = ReadOptions::new().data(Access::Cached).index(Access::Mapped);
+        Version::open(&device::disk(), &self.store, number, &options)
             .map_err(folder::about_version(&self.store, number))
     }
 

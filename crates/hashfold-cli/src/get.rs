@@ -9,7 +9,7 @@ use crate::{
     source::{Source, SourceArgs},
 };
 use clap::Args;
-use hashfold::{io::Access, run::KEY_BYTES_MAX, table::OpenOptions};
+use hashfold::{io::Access, run::KEY_BYTES_MAX, table::ReadOptions};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -69,7 +69,7 @@ const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 pub(crate) fn run(args: &GetArgs) -> Result<Exit> {
     // A memory map opens at once; reading the whole index pays off for many lookups.
     let index = if args.keys.is_some() { Access::Cached } else { Access::Mapped };
-    let options = OpenOptions { data: args.access.into(), index };
+    let options = ReadOptions::new().data(args.access.into()).index(index);
     let source = match &args.keys {
         Some(path) if path == "-" => args.source.follow(options)?,
         _ => args.source.open(options)?,

@@ -1,7 +1,6 @@
 //! `hashfold reindex`: builds another index over the data of a table.
 
 use crate::{
-    device,
     failure::{Exit, Result},
     folder,
     options::IndexArgs,
@@ -12,7 +11,7 @@ use crate::{
     units,
 };
 use clap::Args;
-use hashfold::table;
+use hashfold::{Env, table};
 use std::{path::PathBuf, time::Instant};
 
 /// Build another index over the data of a table
@@ -36,7 +35,7 @@ pub(crate) fn run(args: &ReindexArgs) -> Result<Exit> {
     folder::refuse_store(&args.table, "it keeps the index that it was made with")?;
     let show = if args.json { Show::Nothing } else { Show::Text };
     let watch = Stop::never().watch(Progress::start(show, "indexing", Unit::Entries, None));
-    let stats = table::reindex(&device::disk(), &args.table, &args.index.options(), &watch)?;
+    let stats = table::reindex(&Env::system(), &args.table, &args.index.options(), &watch)?;
     drop(watch);
     if args.json {
         write_line(stat::to_json(&stats))?;

@@ -6,7 +6,7 @@ use crate::{
     source::SourceArgs,
 };
 use clap::Args;
-use hashfold::{io::Access, table::OpenOptions};
+use hashfold::{io::Access, table::ReadOptions};
 
 /// Write all entries, in the order of their hashes, chunk after chunk
 ///
@@ -24,7 +24,7 @@ pub(crate) struct ScanArgs {
 }
 
 pub(crate) fn run(args: &ScanArgs) -> Result<Exit> {
-    let options = OpenOptions { data: Access::Cached, index: Access::Mapped };
+    let options = ReadOptions::new().data(Access::Cached).index(Access::Mapped);
     let source = args.source.open(options)?;
     let mut writer = EntryWriter::new(args.format, source.schema()?)?;
     let mut left = args.limit.unwrap_or(u64::MAX);

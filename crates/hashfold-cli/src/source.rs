@@ -6,7 +6,7 @@ use hashfold::{
     manifest::Kind,
     run::Run,
     store::{Follower, Version},
-    table::{OpenOptions, Table, VisitValue},
+    table::{ReadOptions, Table, VisitValue},
 };
 use std::{path::PathBuf, sync::Arc};
 
@@ -23,7 +23,7 @@ pub(crate) struct SourceArgs {
 
 /// An open data set.
 pub(crate) enum Source {
-    Table(Box<Table>),
+    Table(Table),
     /// A version, which stays the same.
     Version(Arc<Version>),
     /// The version that was current at the last refresh.
@@ -32,7 +32,7 @@ pub(crate) enum Source {
 
 impl SourceArgs {
     /// Opens the table or version, which stays the same.
-    pub(crate) fn open(&self, options: OpenOptions) -> Result<Source> {
+    pub(crate) fn open(&self, options: ReadOptions) -> Result<Source> {
         Ok(match self.follow(options)? {
             Source::Current(follower) => Source::Version(follower.version()),
             other => other,
@@ -41,12 +41,12 @@ impl SourceArgs {
 
     /// Opens the table or version. If no version was given, [`Source::refresh`] follows the current
     /// one.
-    pub(crate) fn follow(&self, options: OpenOptions) -> Result<Source> {
+    pub(crate) fn follow(&self, options: ReadOptions) -> Result<Source> {
         let disk = device::disk();
         Ok(match self.version_asked()? {
-            Asked::Table => Source::Table(Box::new(Table::open(&disk, &self.folder, options)?)),
+            Asked::Table => Source::Table(Table::open_with(&self.folder, &options)?),
             Asked::Version(number) => {
-                let version = Version::open(&disk, &self.folder, number, options);
+                let version = Version::open(&disk, &self.folder, number, &options);
                 let version = version.map_err(folder::about_version(&self.folder, number))?;
                 Source::Version(Arc::new(version))
             }

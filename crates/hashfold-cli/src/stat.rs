@@ -12,7 +12,7 @@ use clap::Args;
 use hashfold::{
     io::Access,
     store::{Pointer, Version, VersionInfo},
-    table::{IndexChoice, OpenOptions, TableStats},
+    table::{IndexChoice, ReadOptions, TableStats},
 };
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ pub(crate) struct StatArgs {
 }
 
 pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
-    let options = OpenOptions { data: Access::Cached, index: Access::Mapped };
+    let options = ReadOptions::new().data(Access::Cached).index(Access::Mapped);
     let source = args.source.open(options)?;
     let schema = source.schema()?;
     let (mut object, rows) = match &source {

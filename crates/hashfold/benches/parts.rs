@@ -4,13 +4,13 @@
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use hashfold::{
-    KeyHash, Seed,
+    Env, KeyHash, Seed,
     checksum::crc32c,
     filter::{FingerprintMerge, Mode, PackedRun},
     fingerprints::{FingerprintBatch, Fingerprints, Universe},
     io::{Disk, MemoryDisk},
     run::{Merge, Run, SortOptions, Sorter, Tombstones, VecRun},
-    table::{HashIndex, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions},
+    table::{HashIndex, IndexOptions, ReadOptions, Table, TableBuilder, TableOptions},
     work::{Inline, Watch},
 };
 use std::{hint::black_box, path::Path, sync::Arc, time::Instant};
@@ -93,13 +93,13 @@ fn indexes(entries: u64) {
 fn tables(entries: u64) {
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
     let folder = Path::new("table");
-    let options = TableOptions::new(SEED, 1);
-    let builder = TableBuilder::create(disk.clone(), folder, options, Arc::new(Inline)).unwrap();
+    let options = TableOptions::new().seed(SEED).id(1);
+    let builder = TableBuilder::with(folder, options.env(Env::on(disk.clone()))).unwrap();
     let mut run = sorter(entries).finish().unwrap();
     builder.build(&mut run, &Watch::default()).unwrap();
-    let table = Table::open(&disk, folder, OpenOptions::default()).unwrap();
+    let table = Table::open_with(folder, &ReadOptions::new().env(Env::on(disk.clone()))).unwrap();
     measure("table in RAM, get", entries, || {
-        let found = |i: &u64| table.get(&key(*i)).unwrap().is_some_and(|value| value == VALUE);
+        let found = |i: &u64| table.get(key(*i)).unwrap().is_some_and(|value| value == VALUE);
         assert_eq!((0..entries).filter(found).count() as u64, entries);
     });
     measure("table in RAM, scan an entry", entries, || {

@@ -8,7 +8,7 @@
 use hashfold::{
     io::{Access, Disk, OsDisk},
     store::{Follower, Version},
-    table::OpenOptions,
+    table::ReadOptions,
     work::{Clock as _, SystemClock},
 };
 use std::{
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: follow_store STORE EXPECTED STOP".into());
     };
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-    let options = OpenOptions { data: Access::Direct, ..OpenOptions::default() };
+    let options = ReadOptions::new().data(Access::Direct);
     let follower = Follower::open(disk, Path::new(store), options)?;
     let is_over = || Path::new(stop).exists();
     thread::scope(|scope| {

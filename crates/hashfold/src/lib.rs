@@ -33,4 +33,5 @@ pub use self::{
     env::Env,
     error::{Error, ErrorClass, ErrorKind, Place, Result},
     key::{KeyHash, Seed},
+    table::{ReadOptions, Table, TableBuilder, TableOptions},
 };

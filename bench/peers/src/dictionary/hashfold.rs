@@ -6,10 +6,10 @@ use crate::{
     data::{Data, Key},
 };
 use hashfold::{
-    Error, Seed,
+    Env, Error, Seed,
     io::{Access, Disk, OsDisk},
     run::SortOptions,
-    table::{IndexChoice, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions},
+    table::{IndexChoice, IndexOptions, ReadOptions, Table, TableBuilder, TableOptions},
     work::{Threads, Watch},
 };
 use std::{io, path::Path, sync::Arc};
@@ -32,9 +32,10 @@ impl Dictionary for Hashfold {
     fn build(&self, data: &Data, budget: Budget, folder: &Path) -> Result<()> {
         let index = IndexOptions { choice: self.0, ..IndexOptions::default() };
         let seed = Seed(data.seed);
-        let options = TableOptions { index, access: Access::Direct, ..TableOptions::new(seed, 1) };
+        let options = TableOptions::new().seed(seed).id(1).index(index).access(Access::Direct);
         let threads = Arc::new(Threads::new(budget.threads));
-        let builder = TableBuilder::create(Arc::new(OsDisk), folder, options, threads)?;
+        let builder =
+            TableBuilder::with(folder, options.env(Env { executor: threads, ..Env::system() }))?;
         let mut sorter = builder.sorter(SortOptions::within(budget.memory_bytes))?;
         let mut value = Vec::new();
         for i in 0..data.count {
@@ -51,8 +52,8 @@ impl Dictionary for Hashfold {
 
     fn open(&self, folder: &Path) -> Result<Box<dyn Reader>> {
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-        let options = OpenOptions { data: Access::Direct, ..OpenOptions::default() };
-        Ok(Box::new(Table::open(&disk, folder, options)?))
+        let options = ReadOptions::new().data(Access::Direct);
+        Ok(Box::new(Table::open_with(folder, &options.env(Env::on(disk.clone())))?))
     }
 }
 

@@ -16,7 +16,7 @@ use ::hashfold::{
         Batch, Follower, Retention, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode,
         VersionFacts,
     },
-    table::{IndexOptions, OpenOptions},
+    table::{IndexOptions, ReadOptions},
     work::Threads,
 };
 use hashfold::work::Watch;
@@ -68,7 +68,7 @@ impl Peer for Hashfold {
         }
         let number = write(&mut writer, batch, UpdateMode::Replace, data.seed)?;
         writer.publish(number)?;
-        let open = OpenOptions { data: options.reads.into(), ..OpenOptions::default() };
+        let open = ReadOptions::new().data(options.reads.into());
         let follower = Follower::open(disk, folder, open)?;
         Ok(Box::new(Open { writer: Mutex::new((writer, number)), follower, mode: self.0, sort }))
     }

@@ -12,11 +12,11 @@ use super::{
 };
 use crate::failure::{Exit, Failure, Result};
 use hashfold::{
-    KeyHash, Seed,
+    Env, KeyHash, Seed,
     io::{Access, Disk, MemoryDisk, OsDisk},
     run::SortOptions,
-    table::{HashIndex, IndexChoice, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions},
-    work::{Executor, Inline, Threads, Watch},
+    table::{HashIndex, IndexChoice, IndexOptions, ReadOptions, Table, TableBuilder, TableOptions},
+    work::{Executor, Threads, Watch},
 };
 use std::{path::Path, sync::Arc};
 
@@ -228,9 +228,9 @@ fn locations(bench: &TableBench, report: &Report) -> Result<()> {
         let count = COUNT_MAX.min(bench.keys).min((256 << 20) / mean);
         let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
         let index = IndexOptions { choice: IndexChoice::Dense, ..IndexOptions::default() };
-        let options = TableOptions { index, ..TableOptions::new(Seed(seed), 1) };
+        let options = TableOptions::new().seed(Seed(seed)).id(1).index(index);
         let folder = Path::new("table");
-        let builder = TableBuilder::create(disk, folder, options, Arc::new(Inline))?;
+        let builder = TableBuilder::with(folder, options.env(Env::on(disk)))?;
         let mut sorter = builder.sorter(SortOptions::default())?;
         let value = vec![0; 2 * mean as usize + 1];
         for i in 0..count {
@@ -334,13 +334,16 @@ impl Scene<'_> {
     }
 
     fn build_once(&self, input: &RowFile, memory: u64, executor: &Arc<dyn Executor>) -> Result<()> {
-        let options = TableOptions {
-            access: Access::Direct,
-            replace: true,
-            ..TableOptions::new(Seed(self.pairs.seed), 1)
-        };
+        let options = TableOptions::new()
+            .seed(Seed(self.pairs.seed))
+            .id(1)
+            .access(Access::Direct)
+            .replace(true);
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-        let builder = TableBuilder::create(disk, self.table, options, executor.clone())?;
+        let builder = TableBuilder::with(
+            self.table,
+            options.env(Env { executor: executor.clone(), ..Env::on(disk) }),
+        )?;
         let mut sorter = builder.sorter(SortOptions::within(memory as usize))?;
         self.pairs.read(&OsDisk, input, executor.as_ref(), &mut |key, value| {
             Ok(sorter.push(key, value)?)
@@ -359,10 +362,15 @@ impl Scene<'_> {
         for (suffix, choice) in [("", IndexChoice::Auto), (".dense", IndexChoice::Dense)] {
             if choice != IndexChoice::Auto {
                 let options = IndexOptions { choice, ..IndexOptions::default() };
-                hashfold::table::reindex(&disk, self.table, &options, &Watch::default())?;
+                hashfold::table::reindex(
+                    &Env::on(disk.clone()),
+                    self.table,
+                    &options,
+                    &Watch::default(),
+                )?;
             }
-            let options = OpenOptions { data: Access::Direct, ..OpenOptions::default() };
-            let table = Table::open(&disk, self.table, options)?;
+            let options = ReadOptions::new().data(Access::Direct);
+            let table = Table::open_with(self.table, &options.env(Env::on(disk.clone())))?;
             self.cold_gets(&table, suffix, &|| counts.take())?;
         }
         Ok(())

@@ -2,7 +2,6 @@
 
 use super::{args::VerifyArgs, report::conclude};
 use crate::{
-    device,
     failure::{Exit, Result},
     progress::{Progress, Unit},
     stop::Stop,
@@ -10,14 +9,14 @@ use crate::{
 };
 use hashfold::{
     io::Access,
-    table::{OpenOptions, Table, TableFigures},
+    table::{ReadOptions, Table, TableFigures},
     verify::VerifyReport,
 };
 use serde_json::json;
 
 pub(super) fn run(args: &VerifyArgs) -> Result<Exit> {
-    let options = OpenOptions { data: Access::Direct, index: Access::Cached };
-    let table = match Table::open(&device::disk(), &args.source.folder, options) {
+    let options = ReadOptions::new().data(Access::Direct).index(Access::Cached);
+    let table = match Table::open_with(&args.source.folder, &options) {
         Ok(table) => table,
         // Damage that prevents opening the table is reported like any other.
         Err(error) => return conclude_table(args, &VerifyReport::of(error)?),

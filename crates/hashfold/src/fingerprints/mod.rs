@@ -32,9 +32,9 @@
 //! # let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
 //! # let executor: Arc<dyn Executor> = Arc::new(Inline);
 //! # let folder = |name: &'static str| Path::new(name);
-//! # let table_in = |name| TableBuilder::create(disk.clone(), folder(name), TableOptions::new(Seed(7), 1), executor.clone());
+//! # let table_in = |name| TableBuilder::with(folder(name), TableOptions::new().seed(Seed(7)).id(1).env(Env { executor: executor.clone(), ..Env::on(disk.clone()) }));
 //! # table_in("table")?.build(&mut VecRun::new(vec![(b"sky".to_vec(), Some(b"blue".to_vec()))], Seed(7)), &Watch::default())?;
-//! # let table = Table::open(&disk, folder("table"), OpenOptions::default())?;
+//! # let table = Table::open_with(folder("table"), &ReadOptions::new().env(Env::on(disk.clone())))?;
 //! // From a table to a store.
 //! # let shape = Shape { slots: SlotMap::new(4)?, index: IndexOptions::default(), block_size: 4096 };
 //! # let options = StoreOptions { seed: Seed(7), id: 1, shape, attributes: Vec::new() };
@@ -43,13 +43,13 @@
 //! batch.push_run(&mut table.scan())?;
 //! let version = store.write(batch, UpdateMode::Auto, VersionFacts { id: 11, ..VersionFacts::default() }, &Watch::default())?;
 //! # store.publish(version.name.number)?;
-//! # let version = Follower::open(disk.clone(), folder("store"), OpenOptions::default())?.version();
+//! # let version = Follower::open(disk.clone(), folder("store"), ReadOptions::new())?.version();
 //! # assert_eq!(version.get(b"sky")?.as_deref(), Some(&b"blue"[..]));
 //!
 //! // From a version of a store to a table.
 //! # let builder = table_in("copy")?;
 //! builder.build(&mut version.scan_all(), &Watch::default())?;
-//! # assert!(Table::open(&disk, folder("copy"), OpenOptions::default())?.contains(b"sky")?);
+//! # assert!(Table::open_with(folder("copy"), &ReadOptions::new().env(Env::on(disk.clone())))?.contains(b"sky")?);
 //!
 //! // From a table or a version to a quotient filter.
 //! let universe = Universe::for_capacity(1000, 0.001)?;

@@ -6,6 +6,7 @@ use super::{
     version::{Layer, Shape},
 };
 use crate::{
+    env::Env,
     error::Result,
     folder::Site,
     io::{Access, Disk},
@@ -67,10 +68,8 @@ impl LayerBuilder {
     pub(super) fn build(&self, kind: LayerKind, run: impl Run) -> Result<Layer> {
         let folder = folder_of(&self.tables, self.id);
         let disk = Arc::new(HashingDisk::new(self.disk.clone()));
-        let executor = self.executor.clone();
-        let options = self.options(kind);
-        let builder =
-            TableBuilder::create_at(disk.clone(), &folder, options, executor, Site::Part)?;
+        let env = Env { executor: self.executor.clone(), ..Env::on(disk.clone()) };
+        let builder = TableBuilder::create_at(&folder, self.options(kind).env(env), Site::Part)?;
         let mut measured = Measured::new(run);
         match kind {
             LayerKind::Base => builder.build(&mut measured, &self.watch)?,
@@ -100,12 +99,12 @@ impl LayerBuilder {
                 ..IndexOptions::default()
             },
         };
-        TableOptions {
-            index,
-            block_size: self.shape.block_size,
-            access: Access::Direct,
-            ..TableOptions::new(self.seed, self.id)
-        }
+        TableOptions::new()
+            .seed(self.seed)
+            .id(self.id)
+            .index(index)
+            .block_size(self.shape.block_size)
+            .access(Access::Direct)
     }
 }
 

@@ -20,7 +20,7 @@
 //! - A store has one writer at a time: [`StoreWriter`].
 //!
 //! ```
-//! use hashfold::{Seed, io::{Disk, MemoryDisk}, run::SortOptions, store::*, table::{IndexOptions, OpenOptions}, work::{Inline, Watch}};
+//! use hashfold::{Seed, io::{Disk, MemoryDisk}, run::SortOptions, store::*, table::{IndexOptions, ReadOptions}, work::{Inline, Watch}};
 //! use std::{path::Path, sync::Arc};
 //!
 //! let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
@@ -33,7 +33,7 @@
 //! batch.push(b"sky", Some(b"blue"))?;
 //! let first = writer.write(batch, UpdateMode::Auto, VersionFacts { id: 11, ..VersionFacts::default() }, &Watch::default())?;
 //! writer.publish(first.name.number)?;
-//! let reader = Follower::open(disk, folder, OpenOptions::default())?;
+//! let reader = Follower::open(disk, folder, ReadOptions::new())?;
 //!
 //! let mut night = writer.batch(SortOptions::default())?;
 //! night.push(b"sky", Some(b"black"))?;

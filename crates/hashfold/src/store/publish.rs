@@ -9,14 +9,14 @@ use super::{
 };
 use crate::{
     error::{Error, Place, Result},
-    table::OpenOptions,
+    table::ReadOptions,
     work::Watch,
 };
 
 impl StoreWriter {
     /// Compares a version with the current one and lists the gates that it does not pass.
     pub fn report(&self, number: u64, gates: &Gates) -> Result<Report> {
-        let open = |number| Version::open(&self.disk, &self.folder, number, OpenOptions::default());
+        let open = |number| Version::open(&self.disk, &self.folder, number, &ReadOptions::new());
         let new = open(number)?;
         let current = self.pointer.current.filter(|current| *current != number);
         // A damaged current version must not prevent its successor.

@@ -7,11 +7,12 @@ use super::{
     version::{Chunk, Layer, VersionInfo, file_name, no_file, numbers},
 };
 use crate::{
+    env::Env,
     error::{Error, ErrorKind, Place, Result, check_same},
     folder::{TABLES, VERSIONS},
     io::{Disk, Lock},
     run::{Merge, Run, Tombstones},
-    table::{OpenOptions, Table, TableScan, VisitValue},
+    table::{ReadOptions, Table, TableScan, VisitValue},
     work::Executor,
 };
 use arc_swap::ArcSwap;
@@ -47,7 +48,7 @@ impl Version {
         disk: &Arc<dyn Disk>,
         folder: &Path,
         number: u64,
-        options: OpenOptions,
+        options: &ReadOptions,
     ) -> Result<Version> {
         let of = Pointer::read(disk.as_ref(), folder).ok();
         Version::open_beside(disk, folder, number, options, of.as_ref(), None)
@@ -59,7 +60,7 @@ impl Version {
         disk: &Arc<dyn Disk>,
         folder: &Path,
         number: u64,
-        options: OpenOptions,
+        options: &ReadOptions,
         of: Option<&Pointer>,
         other: Option<&Version>,
     ) -> Result<Version> {
@@ -236,13 +237,15 @@ pub(super) fn open_layer(
     tables: &Path,
     info: &VersionInfo,
     layer: &Layer,
-    options: OpenOptions,
+    options: &ReadOptions,
 ) -> Result<Table> {
     let folder = folder_of(tables, layer.table);
-    let table = Table::open(disk, &folder, options).map_err(|error| match error.is_absent() {
-        true => Error::missing("table of the version", &folder),
-        false => error,
-    })?;
+    let table = Table::open_with(&folder, &options.clone().env(Env::on(disk.clone()))).map_err(
+        |error| match error.is_absent() {
+            true => Error::missing("table of the version", &folder),
+            false => error,
+        },
+    )?;
     let stats = table.stats();
     check_same("table id", layer.table, stats.id)
         .and_then(|()| check_same("seed", info.seed.0, stats.seed.0))
@@ -290,7 +293,7 @@ pub(super) fn recheck(error: Error, disk: &dyn Disk, folder: &Path, number: u64)
 pub struct Follower {
     disk: Arc<dyn Disk>,
     folder: PathBuf,
-    options: OpenOptions,
+    options: ReadOptions,
     current: ArcSwap<Version>,
     /// Versions that were current before. Dropping the last handle of a version frees its memory;
     /// keeping one here means that no lookup has to.
@@ -302,8 +305,8 @@ impl Follower {
     ///
     /// # Errors
     /// `Absent` if there is no store, or no version was published.
-    pub fn open(disk: Arc<dyn Disk>, folder: &Path, options: OpenOptions) -> Result<Follower> {
-        let (version, _) = open_current(&disk, folder, options, None)?;
+    pub fn open(disk: Arc<dyn Disk>, folder: &Path, options: ReadOptions) -> Result<Follower> {
+        let (version, _) = open_current(&disk, folder, &options, None)?;
         Ok(Follower {
             disk,
             folder: folder.to_owned(),
@@ -328,7 +331,7 @@ impl Follower {
         if pointer.current == Some(held.info.name.number) {
             return Ok(false);
         }
-        let (version, _) = open_current(&self.disk, &self.folder, self.options, Some(&held))?;
+        let (version, _) = open_current(&self.disk, &self.folder, &self.options, Some(&held))?;
         retired.push(self.current.swap(Arc::new(version)));
         Ok(true)
     }
@@ -338,7 +341,7 @@ impl Follower {
 pub(super) fn open_current(
     disk: &Arc<dyn Disk>,
     folder: &Path,
-    options: OpenOptions,
+    options: &ReadOptions,
     other: Option<&Version>,
 ) -> Result<(Version, Pointer)> {
     let mut pointer = Pointer::read(disk.as_ref(), folder)?;

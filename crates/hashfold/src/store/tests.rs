@@ -7,7 +7,7 @@ use crate::{
     io::{Access, Disk, MemoryDisk},
     key::{KeyHash, Seed},
     run::{Run, SortOptions, VecRun},
-    table::{IndexOptions, OpenOptions},
+    table::{IndexOptions, ReadOptions},
     work::{Executor, Inline, Threads, Watch, testing::Late},
 };
 use std::{
@@ -88,7 +88,7 @@ fn update(map: &mut Map, entries: &[(Vec<u8>, Option<Vec<u8>>)]) {
 }
 
 fn open(disk: &Arc<dyn Disk>, number: u64) -> Version {
-    Version::open(disk, Path::new(FOLDER), number, OpenOptions::default()).unwrap()
+    Version::open(disk, Path::new(FOLDER), number, &ReadOptions::new()).unwrap()
 }
 
 fn scan_all(version: &Version) -> Map {
@@ -270,7 +270,7 @@ fn a_version_that_was_rolled_back_is_not_published_by_accident() {
         write(&mut writer, &[entry], UpdateMode::Merge, id).unwrap();
         writer.publish(id).unwrap();
     }
-    let follower = Follower::open(disk.clone(), Path::new(FOLDER), OpenOptions::default()).unwrap();
+    let follower = Follower::open(disk.clone(), Path::new(FOLDER), ReadOptions::new()).unwrap();
     let third = follower.version();
     assert_eq!(third.get(b"key").unwrap(), Some(vec![3]));
     assert!(!follower.refresh().unwrap());

@@ -340,7 +340,8 @@ fn check_shape(header: &Header, index: IndexOptions, block_size: usize) -> Resul
     let refused =
         |what| move |error: Error| Error::field(what, "a value that tables accept", error);
     index.check().map_err(refused("index options"))?;
-    let options = TableOptions { index, block_size, ..TableOptions::new(header.seed, header.id) };
+    let options =
+        TableOptions::new().seed(header.seed).id(header.id).index(index).block_size(block_size);
     options.check().map_err(refused("block size in bytes"))
 }
 

@@ -19,7 +19,7 @@ use crate::{
     key::Seed,
     manifest::Kind as DataSetKind,
     run::{Run as _, SortOptions, Sorted, VALUE_BYTES_MAX, VecRun},
-    table::{OpenOptions, SCAN_BYTES_MAX, Table, is_table_file},
+    table::{ReadOptions, SCAN_BYTES_MAX, Table, is_table_file},
     work::{Executor, Pending, Watch},
 };
 use std::{
@@ -599,9 +599,9 @@ impl ChunkJob {
     fn join(self, keep: Keep) -> Result<(Chunk, Option<Changes>)> {
         let (number, parent) = self.old.expect("only an old chunk is joined");
         let (disk, tables) = (&self.builder.disk, &self.builder.tables);
-        let options = OpenOptions { data: Access::Direct, index: Access::Mapped };
+        let options = ReadOptions::new().data(Access::Direct).index(Access::Mapped);
         let chunk = &parent.chunks[number];
-        let open = |layer| open_layer(disk, tables, &parent, layer, options).map(Arc::new);
+        let open = |layer| open_layer(disk, tables, &parent, layer, &options).map(Arc::new);
         let open: Result<Vec<Arc<Table>>> = chunk.layers.iter().map(open).collect();
         let old = merged(chunk, &open?, Some(&self.builder.executor));
         let mut join = Join::new(old, self.run, keep);

@@ -5,64 +5,73 @@ use super::{
     image::Image,
     index::{Expected, INDEX_ROLE, IndexBuilder},
     layout::Layout,
-    options::{IndexOptions, OpenOptions, TableOptions, TableStats},
+    options::{IndexOptions, ReadOptions, TableOptions, TableStats},
     read::Table,
     scan::TableScan,
 };
 use crate::{
     checksum::crc32c_append,
+    env::Env,
     error::{Error, ErrorClass, ErrorKind, Place, Result, check_seed},
     folder::{self, LockedFolder, Site},
     io::{
         Access, Disk, Writer,
         frame::{FileKind, Footer, Header},
     },
-    key::KeyHash,
+    key::{KeyHash, Seed},
     manifest::{self, FileEntry, Kind, Manifest},
     run::{Run, SortOptions, Sorter, Summary},
-    work::{Executor, Watch},
+    work::Watch,
 };
 use std::{path::Path, sync::Arc};
 
 const SPILL_ROLE: &str = "spill";
 
 /// A builder of a table in a folder, which it locks.
-/// The new table is invisible until [`TableBuilder::build`] returns. Until then, the folder holds
-/// the old table, or none. A builder that is dropped removes its files. The next builder removes
-/// files that a crash has left.
+///
+/// Entries come in any order with [`TableBuilder::push`], or as a run with [`TableBuilder::build`].
+/// The new table is invisible until [`TableBuilder::finish`] or [`TableBuilder::build`] returns.
+/// Until then, the folder holds the old table, or none. A builder that is dropped removes its
+/// files. The next builder removes files that a crash has left.
 #[derive(Debug)]
 pub struct TableBuilder {
     folder: TableFolder,
     options: TableOptions,
-    executor: Arc<dyn Executor>,
+    seed: Seed,
+    id: u64,
     /// Generation of the new table.
     generation: u64,
+    /// The sorter of pushed entries.
+    sorter: Option<Sorter>,
 }
 
 impl TableBuilder {
+    /// Creates and locks the folder of a new table, with the default options.
+    ///
+    /// # Errors
+    /// `Exists` if the folder has a table, `Busy` if another process builds there, `WrongKind` if
+    /// the folder has a data set of another kind.
+    pub fn new(folder: impl AsRef<Path>) -> Result<TableBuilder> {
+        TableBuilder::with(folder, TableOptions::new())
+    }
+
     /// Creates and locks the folder of a table.
     ///
     /// # Errors
     /// `Exists` if the folder has a table that must not be replaced, `Busy` if another process builds
     /// there, `WrongKind` if the folder has a data set of another kind.
-    pub fn create(
-        disk: Arc<dyn Disk>,
-        folder: &Path,
-        options: TableOptions,
-        executor: Arc<dyn Executor>,
-    ) -> Result<TableBuilder> {
-        TableBuilder::create_at(disk, folder, options, executor, Site::Own)
+    pub fn with(folder: impl AsRef<Path>, options: TableOptions) -> Result<TableBuilder> {
+        TableBuilder::create_at(folder.as_ref(), options, Site::Own)
     }
 
     /// Creates and locks the folder of a table, which may be part of another data set.
     pub(crate) fn create_at(
-        disk: Arc<dyn Disk>,
         folder: &Path,
         options: TableOptions,
-        executor: Arc<dyn Executor>,
         site: Site,
     ) -> Result<TableBuilder> {
         options.check()?;
+        let disk = options.env.disk.clone();
         let folder = TableFolder::new(LockedFolder::create(disk, folder, Kind::Table, site)?)?;
         let generation = match folder.manifest() {
             Ok(Some(_)) if !options.replace => {
@@ -86,24 +95,71 @@ impl TableBuilder {
             }
             Err(error) => return Err(error),
         };
-        Ok(TableBuilder { folder, options, executor, generation })
+        let random = || options.env.random.next_u64();
+        let seed = options.seed.unwrap_or_else(|| Seed(random()));
+        let id = options.id.unwrap_or_else(random);
+        Ok(TableBuilder { folder, options, seed, id, generation, sorter: None })
     }
 
     /// Changes the id of the new table, for an id that follows from the entries.
     #[must_use]
     pub fn with_id(mut self, id: u64) -> TableBuilder {
-        self.options.id = id;
+        self.id = id;
         self
     }
 
-    /// Makes a sorter for the table's entries, which spills into the table's folder.
+    /// Returns the seed that keys are hashed with. A run that is given to [`TableBuilder::build`]
+    /// must have this seed.
+    pub fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    /// Adds an entry. Entries come in any order; of several entries with one key, the last one is
+    /// kept unless the options say otherwise. Entries that do not fit in the memory of the sort are
+    /// spilled to the table's folder.
+    ///
+    /// # Errors
+    /// `Limit` if the key has more than 65,535 bytes or the value more than 64 MiB; errors of
+    /// writing, such as a full disk.
+    pub fn push(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        if self.sorter.is_none() {
+            self.sorter = Some(self.sorter(self.options.sort)?);
+        }
+        let sorter = self.sorter.as_mut().expect("it was just made");
+        sorter.push(key.as_ref(), Some(value.as_ref()))
+    }
+
+    /// Writes the table of all pushed entries, publishes it, and opens it. The table is durable when
+    /// this returns.
+    ///
+    /// # Errors
+    /// Errors of writing. In that case, there is no new table.
+    pub fn finish(self) -> Result<Table> {
+        self.finish_with(&Watch::default())
+    }
+
+    /// Writes the table as [`TableBuilder::finish`] does. `watch` counts entries.
+    ///
+    /// # Errors
+    /// Errors of writing, and `Stopped` if the watch ends the call. In these cases, there is no new
+    /// table.
+    pub fn finish_with(mut self, watch: &Watch) -> Result<Table> {
+        let sorter = match self.sorter.take() {
+            Some(sorter) => sorter,
+            None => self.sorter(self.options.sort)?,
+        };
+        self.write(&mut sorter.finish()?, watch)
+    }
+
+    /// Makes a sorter for the table's entries, which spills into the table's folder. Its run goes to
+    /// [`TableBuilder::build`].
     pub fn sorter(&self, options: SortOptions) -> Result<Sorter> {
         Sorter::new(
             self.folder.disk().clone(),
-            self.folder.path().join(file_name(SPILL_ROLE, self.options.id, 0)),
-            self.options.seed,
+            self.folder.path().join(file_name(SPILL_ROLE, self.id, 0)),
+            self.seed,
             options,
-            self.executor.clone(),
+            self.options.env.executor.clone(),
         )
     }
 
@@ -113,36 +169,39 @@ impl TableBuilder {
     /// # Errors
     /// `WrongSeed` if the run's seed is not that of the options, `Argument` if an entry contradicts
     /// the summary of the run.
-    pub fn build(mut self, run: &mut dyn Run, watch: &Watch) -> Result<TableStats> {
-        check_seed(self.options.seed, run.seed())?;
+    pub fn build(self, run: &mut dyn Run, watch: &Watch) -> Result<TableStats> {
+        Ok(self.write(run, watch)?.stats().clone())
+    }
+
+    fn write(mut self, run: &mut dyn Run, watch: &Watch) -> Result<Table> {
+        check_seed(self.seed, run.seed())?;
         let data = self.write_data(run, watch)?;
         let index = write_index(&self.folder, &self.header(), data.index, self.generation)?;
         let manifest = Manifest {
             kind: Kind::Table,
-            seed: self.options.seed,
-            id: self.options.id,
+            seed: self.seed,
+            id: self.id,
             generation: self.generation,
             files: vec![data.file, index],
             attributes: self.options.attributes.clone(),
         };
         self.folder.publish(&manifest)?;
-        let table = Table::open(self.folder.disk(), self.folder.path(), OpenOptions::default())?;
-        Ok(table.stats().clone())
+        Table::open_with(self.folder.path(), &ReadOptions::new().env(self.options.env.clone()))
     }
 
     fn header(&self) -> Header {
-        Header::new(FileKind::TableData, self.options.seed, self.options.id)
+        Header::new(FileKind::TableData, self.seed, self.id)
     }
 
     fn write_data(&self, run: &mut dyn Run, watch: &Watch) -> Result<Written> {
         let summary = run.summary();
         let layout = Layout::of(&summary, self.options.block_size);
-        let name = file_name(DATA_ROLE, self.options.id, self.generation);
+        let name = file_name(DATA_ROLE, self.id, self.generation);
         let path = self.folder.path().join(&name);
         let file = self.folder.disk().create(&path, self.options.access)?;
         let place = file.place().clone();
-        let mut data =
-            DataWriter::new(file.clone(), self.executor.clone(), layout, &self.header())?;
+        let executor = self.options.env.executor.clone();
+        let mut data = DataWriter::new(file.clone(), executor, layout, &self.header())?;
         let expected = expected(layout, &summary);
         let mut index = IndexBuilder::new(&self.options.index, &expected);
         let mut steps = watch.steps();
@@ -226,12 +285,13 @@ fn write_index(
 /// Rebuilds the index of a table from its data, which stay unchanged. Readers that have the table
 /// open keep the old index. `watch` counts entries.
 pub fn reindex(
-    disk: &Arc<dyn Disk>,
-    folder: &Path,
+    env: &Env,
+    folder: impl AsRef<Path>,
     options: &IndexOptions,
     watch: &Watch,
 ) -> Result<TableStats> {
     options.check()?;
+    let (disk, folder) = (&env.disk, folder.as_ref());
     folder::read_manifest(disk.as_ref(), folder, Kind::Table)?;
     let mut folder = TableFolder::new(LockedFolder::open(disk.clone(), folder)?)?;
     let mut manifest = folder::read_manifest(disk.as_ref(), folder.path(), Kind::Table)?;
@@ -265,7 +325,8 @@ pub fn reindex(
     manifest.files.retain(|file| file.role != INDEX_ROLE);
     manifest.files.push(file);
     folder.publish(&manifest)?;
-    Ok(Table::open(disk, folder.path(), OpenOptions::default())?.stats().clone())
+    let table = Table::open_with(folder.path(), &ReadOptions::new().env(env.clone()))?;
+    Ok(table.stats().clone())
 }
 
 /// Returns the name of a table's file.

@@ -15,23 +15,19 @@
 //! [`IndexChoice`].
 //!
 //! ```
-//! use hashfold::{Seed, io::{Disk, MemoryDisk}, table::{OpenOptions, Table, TableBuilder, TableOptions}};
-//! use hashfold::{run::SortOptions, work::{Inline, Watch}};
-//! use std::{path::Path, sync::Arc};
+//! # std::env::set_current_dir(std::env::temp_dir())?;
+//! use hashfold::{Table, TableBuilder, TableOptions};
 //!
-//! let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
-//! let folder = Path::new("colours");
-//! let builder = TableBuilder::create(disk.clone(), folder, TableOptions::new(Seed(1), 1), Arc::new(Inline))?;
-//! let mut sorter = builder.sorter(SortOptions::default())?;
-//! sorter.push(b"sky", Some(b"blue"))?;
-//! sorter.push(b"grass", Some(b"green"))?;
-//! let mut run = sorter.finish()?;
-//! builder.build(&mut run, &Watch::default())?;
+//! let mut builder = TableBuilder::with("hashfold-colours", TableOptions::new().replace(true))?;
+//! builder.push("sky", "blue")?;
+//! builder.push("grass", "green")?;
+//! builder.finish()?;
 //!
-//! let table = Table::open(&disk, folder, OpenOptions::default())?;
-//! assert_eq!(table.get(b"sky")?.as_deref(), Some(&b"blue"[..]));
-//! assert_eq!(table.get(b"sea")?, None);
-//! # Ok::<(), hashfold::Error>(())
+//! let table = Table::open("hashfold-colours")?;
+//! assert_eq!(table.get("sky")?.as_deref(), Some(&b"blue"[..]));
+//! assert_eq!(table.get("sea")?, None);
+//! # std::fs::remove_dir_all("hashfold-colours")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod absent;
@@ -59,7 +55,7 @@ pub use self::{
     hash_index::{HashIndex, expected_trie_bits},
     layout::BLOCK_SIZE_MAX,
     options::{
-        ATTRIBUTES_SIZE_MAX, IndexChoice, IndexOptions, IndexStats, OpenOptions, TableOptions,
+        ATTRIBUTES_SIZE_MAX, IndexChoice, IndexOptions, IndexStats, ReadOptions, TableOptions,
         TableStats,
     },
     read::{Table, VisitValue},

@@ -6,9 +6,11 @@ use super::{
     trie::{CODING_LIMIT_DEFAULT, TrieOptions},
 };
 use crate::{
+    env::Env,
     error::{Error, ErrorKind, Result},
     io::{ALIGNMENT, Access},
     key::Seed,
+    run::SortOptions,
 };
 use std::fmt;
 
@@ -91,38 +93,106 @@ impl IndexOptions {
 }
 
 /// Options for building a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// ```
+/// use hashfold::{Seed, TableOptions, table::IndexChoice};
+///
+/// let options = TableOptions::new().seed(Seed(7)).index(IndexChoice::Dense).replace(true);
+/// ```
+#[derive(Clone, Debug)]
 pub struct TableOptions {
-    /// Seed that keys are hashed with. Random seeds are safe: a user who knows the seed can choose
-    /// keys that spoil the index. A fixed seed makes builds reproducible.
-    pub seed: Seed,
-    /// A number that no other table has: all files of the table carry it.
-    pub id: u64,
-    /// Options of the index.
-    pub index: IndexOptions,
-    /// Size of a block, the unit of reading and of checksums, in bytes: a power of two, 4096 to
-    /// 65536.
-    pub block_size: usize,
-    /// How the new files are written.
-    pub access: Access,
-    /// Whether an existing table is replaced once the new one is complete.
-    pub replace: bool,
-    /// Attributes, which are stored with the table, such as its schema: names and values.
-    pub attributes: Vec<(String, Vec<u8>)>,
+    pub(super) env: Env,
+    pub(super) seed: Option<Seed>,
+    pub(super) id: Option<u64>,
+    pub(super) index: IndexOptions,
+    pub(super) block_size: usize,
+    pub(super) access: Access,
+    pub(super) replace: bool,
+    pub(super) attributes: Vec<(String, Vec<u8>)>,
+    pub(super) sort: SortOptions,
+}
+
+impl Default for TableOptions {
+    /// Returns [`TableOptions::new`].
+    fn default() -> TableOptions {
+        TableOptions::new()
+    }
 }
 
 impl TableOptions {
-    /// Returns the default options with this seed and id.
-    pub fn new(seed: Seed, id: u64) -> TableOptions {
+    /// Returns the default options: [`Env::system`], a random seed and id, [`IndexChoice::Auto`],
+    /// blocks of 4096 bytes, and no replacing.
+    pub fn new() -> TableOptions {
         TableOptions {
-            seed,
-            id,
+            env: Env::system(),
+            seed: None,
+            id: None,
             index: IndexOptions::default(),
             block_size: ALIGNMENT,
             access: Access::default(),
             replace: false,
             attributes: Vec::new(),
+            sort: SortOptions::default(),
         }
+    }
+
+    /// Sets the disk, the executor, the clock and the random numbers.
+    #[must_use]
+    pub fn env(self, env: Env) -> TableOptions {
+        TableOptions { env, ..self }
+    }
+
+    /// Sets the seed that keys are hashed with, for reproducible builds. A user who knows the seed
+    /// can choose keys that spoil the index. The default is a random number.
+    #[must_use]
+    pub fn seed(self, seed: Seed) -> TableOptions {
+        TableOptions { seed: Some(seed), ..self }
+    }
+
+    /// Sets the table's id, a number that no other table has: all files of the table carry it. The
+    /// default is a random number.
+    #[must_use]
+    pub fn id(self, id: u64) -> TableOptions {
+        TableOptions { id: Some(id), ..self }
+    }
+
+    /// Sets the options of the index, or only its kind.
+    #[must_use]
+    pub fn index(self, index: impl Into<IndexOptions>) -> TableOptions {
+        TableOptions { index: index.into(), ..self }
+    }
+
+    /// Sets the size of a block, the unit of reading and of checksums, in bytes: a power of two,
+    /// 4096 to 65536. The default is 4096.
+    #[must_use]
+    pub fn block_size(self, block_size: usize) -> TableOptions {
+        TableOptions { block_size, ..self }
+    }
+
+    /// Sets how the new files are written. The default is [`Access::Cached`].
+    #[must_use]
+    pub fn access(self, access: Access) -> TableOptions {
+        TableOptions { access, ..self }
+    }
+
+    /// Sets whether an existing table is replaced once the new one is complete. The default is
+    /// `false`.
+    #[must_use]
+    pub fn replace(self, replace: bool) -> TableOptions {
+        TableOptions { replace, ..self }
+    }
+
+    /// Sets the attributes, which are stored with the table, such as its schema: names and values.
+    #[must_use]
+    pub fn attributes(self, attributes: Vec<(String, Vec<u8>)>) -> TableOptions {
+        TableOptions { attributes, ..self }
+    }
+
+    /// Sets the memory of the sort of entries that come in any order, and which of several entries
+    /// with one key is kept. The default is 1 GiB and the last one.
+    #[must_use]
+    pub fn sort(self, sort: SortOptions) -> TableOptions {
+        TableOptions { sort, ..self }
     }
 
     /// Refuses options outside their ranges.
@@ -138,13 +208,45 @@ impl TableOptions {
     }
 }
 
-/// Options for opening a table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OpenOptions {
-    /// How blocks are read.
-    pub data: Access,
-    /// Where the index is: in its file, which is mapped, with [`Access::Mapped`]; else in memory.
-    pub index: Access,
+impl From<IndexChoice> for IndexOptions {
+    fn from(choice: IndexChoice) -> IndexOptions {
+        IndexOptions { choice, ..IndexOptions::default() }
+    }
+}
+
+/// Options for opening a table or a version of a store.
+#[derive(Clone, Debug, Default)]
+pub struct ReadOptions {
+    pub(crate) env: Env,
+    pub(super) data: Access,
+    pub(super) index: Access,
+}
+
+impl ReadOptions {
+    /// Returns the default options: [`Env::system`], reads through the page cache, and the index in
+    /// memory.
+    pub fn new() -> ReadOptions {
+        ReadOptions::default()
+    }
+
+    /// Sets the disk, the executor, the clock and the random numbers.
+    #[must_use]
+    pub fn env(self, env: Env) -> ReadOptions {
+        ReadOptions { env, ..self }
+    }
+
+    /// Sets how blocks are read. [`Access::Direct`] suits tables that are larger than RAM.
+    #[must_use]
+    pub fn data(self, data: Access) -> ReadOptions {
+        ReadOptions { data, ..self }
+    }
+
+    /// Sets where the index is: in its file, which is mapped, with [`Access::Mapped`]; else in
+    /// memory.
+    #[must_use]
+    pub fn index(self, index: Access) -> ReadOptions {
+        ReadOptions { index, ..self }
+    }
 }
 
 /// The statistics of a table. Reading them does not read entries.

@@ -8,7 +8,7 @@ use super::{
     index::{INDEX_ROLE, Index, Indexed, LookupTarget, Parts, TrieParts},
     layout::Position,
     locations::Locations,
-    options::{IndexChoice, IndexStats, OpenOptions, TableStats},
+    options::{IndexChoice, IndexStats, ReadOptions, TableStats},
     scan::TableScan,
     verify::{self, TableFigures},
 };
@@ -39,9 +39,15 @@ pub type VisitValue<'a> = dyn FnMut(usize, Option<&[u8]>) -> Result<()> + 'a;
 
 /// An open table: its index is in memory, its entries are on the device.
 ///
-/// An open table does not change, even if another build replaces it. Threads can share a table.
-#[derive(Debug)]
+/// An open table does not change, even if another build replaces it. Threads can share a table;
+/// clones are the same table.
+#[derive(Clone, Debug)]
 pub struct Table {
+    inner: Arc<OpenTable>,
+}
+
+#[derive(Debug)]
+struct OpenTable {
     data: DataFile,
     index: Index,
     stats: TableStats,
@@ -67,7 +73,16 @@ impl Table {
     /// # Errors
     /// `Absent` if the folder has no data set, `WrongKind` if it has one of another kind; damage of the
     /// manifest and of the index.
-    pub fn open(disk: &Arc<dyn Disk>, folder: &Path, options: OpenOptions) -> Result<Table> {
+    pub fn open(folder: impl AsRef<Path>) -> Result<Table> {
+        Table::open_with(folder, &ReadOptions::new())
+    }
+
+    /// Opens the table in a folder, as [`Table::open`] does.
+    ///
+    /// # Errors
+    /// The errors of [`Table::open`].
+    pub fn open_with(folder: impl AsRef<Path>, options: &ReadOptions) -> Result<Table> {
+        let (disk, folder) = (&options.env.disk, folder.as_ref());
         let mut manifest = folder::read_manifest(disk.as_ref(), folder, Kind::Table)?;
         let mut attempts = 0;
         loop {
@@ -90,7 +105,7 @@ impl Table {
         disk: &Arc<dyn Disk>,
         folder: &Path,
         manifest: &Manifest,
-        options: OpenOptions,
+        options: &ReadOptions,
     ) -> Result<Table> {
         let data = Table::open_data(disk, folder, manifest, options.data)?;
         let entry = manifest.file(INDEX_ROLE)?;
@@ -99,7 +114,8 @@ impl Table {
         let index = read_index(file.clone(), data.indexed())
             .map_err(|error| error.at(&file.place().offset(ALIGNMENT as u64)))?;
         let stats = stats(manifest, &data, &index)?;
-        Ok(Table { data, index, stats, attributes: manifest.attributes.clone() })
+        let attributes = manifest.attributes.clone();
+        Ok(Table { inner: Arc::new(OpenTable { data, index, stats, attributes }) })
     }
 
     /// Opens the data file that a manifest names.
@@ -114,31 +130,31 @@ impl Table {
     }
 
     /// Returns the value of a key, with at most one device read if the index is a trie.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let mut value = None;
-        self.get_with(key, &mut |found| value = found.map(<[u8]>::to_vec))?;
+        self.get_with(key.as_ref(), &mut |found| value = found.map(<[u8]>::to_vec))?;
         Ok(value)
     }
 
     /// Whether a key is in the table. Reads as much as [`Table::get`].
-    pub fn contains(&self, key: &[u8]) -> Result<bool> {
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let mut contains = false;
-        self.get_with(key, &mut |found| contains = found.is_some())?;
+        self.get_with(key.as_ref(), &mut |found| contains = found.is_some())?;
         Ok(contains)
     }
 
     /// Calls `visit` once, with the value of a key, or `None` if the key is absent.
     pub fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
-        let hash = KeyHash::of(key, self.stats.seed);
-        let mut lookup = Some(Lookup { index: 0, hash, target: self.index.target(hash) });
+        let hash = KeyHash::of(key, self.inner.stats.seed);
+        let mut lookup = Some(Lookup { index: 0, hash, target: self.inner.index.target(hash) });
         let mut scratch = Vec::new();
         while let Some(now) = lookup.take() {
             let Some(blocks) = now.blocks() else {
                 visit(None);
                 break;
             };
-            let mut extent = iter::once(self.data.extent(&blocks));
-            self.data.file.read_many(&mut extent, &mut |_, bytes| {
+            let mut extent = iter::once(self.inner.data.extent(&blocks));
+            self.inner.data.file.read_many(&mut extent, &mut |_, bytes| {
                 match self.search(&now, key, bytes, &mut scratch)? {
                     Outcome::Done(value) => visit(value),
                     Outcome::Again(target) => lookup = Some(Lookup { target, ..now.clone() }),
@@ -170,9 +186,9 @@ impl Table {
 
     /// Returns the lookups of keys, the first of which has the index `first`.
     fn lookups<K: AsRef<[u8]>>(&self, first: usize, keys: &[K]) -> Vec<Lookup> {
-        let seed = self.stats.seed;
+        let seed = self.inner.stats.seed;
         let hashes: Vec<KeyHash> = keys.iter().map(|key| KeyHash::of(key.as_ref(), seed)).collect();
-        let targets = self.index.targets(&hashes);
+        let targets = self.inner.index.targets(&hashes);
         let both = hashes.into_iter().zip(targets).zip(first..);
         both.map(|((hash, target), index)| Lookup { index, hash, target }).collect()
     }
@@ -186,12 +202,12 @@ impl Table {
     ) -> Result<Vec<Lookup>> {
         let started = RefCell::new(Vec::new());
         let mut extents = lookups.map(|lookup| {
-            let extent = self.data.extent(&lookup.blocks().unwrap_or(0..0));
+            let extent = self.inner.data.extent(&lookup.blocks().unwrap_or(0..0));
             started.borrow_mut().push(lookup);
             extent
         });
         let (mut again, mut scratch) = (Vec::new(), Vec::new());
-        self.data.file.read_many(&mut extents, &mut |i, bytes| {
+        self.inner.data.file.read_many(&mut extents, &mut |i, bytes| {
             let lookup = &started.borrow()[i];
             let key = keys[lookup.index].as_ref();
             match self.search(lookup, key, bytes, &mut scratch)? {
@@ -211,7 +227,7 @@ impl Table {
         scratch: &'s mut Vec<u8>,
     ) -> Result<Outcome<'s>> {
         let Some(range) = lookup.blocks() else { return Ok(Outcome::Done(None)) };
-        let blocks = DataBlocks::new(&self.data.context, range.start, bytes);
+        let blocks = DataBlocks::new(&self.inner.data.context, range.start, bytes);
         let found = match lookup.target {
             LookupTarget::At(position, _) => blocks.search_at(position, key, scratch)?,
             _ => blocks.search(lookup.hash, key, scratch)?,
@@ -231,7 +247,7 @@ impl Table {
 
     /// Returns all entries as a run.
     pub fn scan(&self) -> TableScan {
-        TableScan::new(&self.data)
+        TableScan::new(&self.inner.data)
     }
 
     /// Calls `visit` with the keys of about `count` entries that are spread evenly over the table:
@@ -243,23 +259,23 @@ impl Table {
     /// Whether a lookup of this key reads a block.
     #[cfg(test)]
     pub(super) fn would_read(&self, key: &[u8]) -> bool {
-        self.index.target(KeyHash::of(key, self.stats.seed)) != LookupTarget::Nowhere
+        self.inner.index.target(KeyHash::of(key, self.inner.stats.seed)) != LookupTarget::Nowhere
     }
 
     /// Reads the whole table, and checks every block, the order of the entries, and that the index
     /// finds each entry. Damage is listed in the report. `watch` counts blocks.
     pub fn verify(&self, watch: &Watch) -> Result<VerifyReport<TableFigures>> {
-        verify::verify(&self.data, &self.index, watch)
+        verify::verify(&self.inner.data, &self.inner.index, watch)
     }
 
     /// Returns the table's statistics. Reads nothing.
     pub fn stats(&self) -> &TableStats {
-        &self.stats
+        &self.inner.stats
     }
 
     /// Returns the attribute with this name.
     pub fn attribute(&self, name: &str) -> Option<&[u8]> {
-        let found = self.attributes.iter().find(|(known, _)| known == name);
+        let found = self.inner.attributes.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_slice())
     }
 }

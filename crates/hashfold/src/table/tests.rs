@@ -1,10 +1,11 @@
 use super::*;
 use crate::{
+    env::Env,
     error::{ErrorKind, Result},
     io::{Access, Disk, MemoryDisk, read_all},
     key::{KeyHash, Seed},
     run::{Duplicates, Entry, Merge, Run, SortOptions, Summary, Tombstones, VecRun},
-    work::{Inline, Watch},
+    work::Watch,
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -19,11 +20,11 @@ fn memory() -> Arc<dyn Disk> {
 
 fn options(choice: IndexChoice) -> TableOptions {
     let index = IndexOptions { choice, ..IndexOptions::default() };
-    TableOptions { index, ..TableOptions::new(SEED, 1) }
+    TableOptions::new().seed(SEED).id(1).index(index)
 }
 
 fn build(disk: &Arc<dyn Disk>, folder: &Path, pairs: &Pairs, options: TableOptions) -> TableStats {
-    let builder = TableBuilder::create(disk.clone(), folder, options, Arc::new(Inline)).unwrap();
+    let builder = TableBuilder::with(folder, options.env(Env::on(disk.clone()))).unwrap();
     let mut sorter = builder.sorter(SortOptions::default()).unwrap();
     for (key, value) in pairs {
         sorter.push(key, Some(value)).unwrap();
@@ -33,7 +34,7 @@ fn build(disk: &Arc<dyn Disk>, folder: &Path, pairs: &Pairs, options: TableOptio
 }
 
 fn open(disk: &Arc<dyn Disk>, folder: &Path) -> Table {
-    Table::open(disk, folder, OpenOptions::default()).unwrap()
+    Table::open_with(folder, &ReadOptions::new().env(Env::on(disk.clone()))).unwrap()
 }
 
 /// Checks that every key is found with its value, alone and among others, that absent keys are not
@@ -101,7 +102,7 @@ fn check(pairs: &Pairs) {
         let data: Vec<String> = data_files(&disk);
         for other in CHOICES {
             let index = IndexOptions { choice: other, ..IndexOptions::default() };
-            let again = reindex(&disk, folder, &index, &Watch::default()).unwrap();
+            let again = reindex(&Env::on(disk.clone()), folder, &index, &Watch::default()).unwrap();
             assert_eq!(data_files(&disk), data);
             check_table(&open(&disk, folder), pairs);
             if other == choice {
@@ -171,7 +172,7 @@ fn every_block_size() {
     let pairs = pairs(1500, |i| 8 + i as usize % 5, |i| i as usize % 1200);
     for block_size in [4096, 8192, 16384, 32768, BLOCK_SIZE_MAX] {
         let disk = memory();
-        let options = TableOptions { block_size, ..options(IndexChoice::Auto) };
+        let options = options(IndexChoice::Auto).block_size(block_size);
         build(&disk, Path::new(FOLDER), &pairs, options);
         check_table(&open(&disk, Path::new(FOLDER)), &pairs);
     }
@@ -218,8 +219,7 @@ fn the_last_of_equal_keys_wins_or_is_refused() {
         let disk = memory();
         let options = options(IndexChoice::Auto);
         let folder = Path::new(FOLDER);
-        let builder =
-            TableBuilder::create(disk.clone(), folder, options, Arc::new(Inline)).unwrap();
+        let builder = TableBuilder::with(folder, options.env(Env::on(disk.clone()))).unwrap();
         let mut sorter =
             builder.sorter(SortOptions { duplicates, ..SortOptions::default() }).unwrap();
         for value in ["first", "second"] {
@@ -275,8 +275,8 @@ fn name(kind: &ErrorKind) -> ErrorKindName {
 fn a_table_is_replaced_only_on_demand_and_by_one_builder() {
     let (disk, folder) = (memory(), Path::new(FOLDER));
     let create = |replace| {
-        let options = TableOptions { replace, id: 2, ..options(IndexChoice::Auto) };
-        TableBuilder::create(disk.clone(), folder, options, Arc::new(Inline))
+        let options = options(IndexChoice::Auto).replace(replace).id(2);
+        TableBuilder::with(folder, options.env(Env::on(disk.clone())))
     };
     let old = pairs(10, |_| 8, |_| 8);
     build(&disk, folder, &old, options(IndexChoice::Auto));
@@ -286,7 +286,7 @@ fn a_table_is_replaced_only_on_demand_and_by_one_builder() {
     drop(held);
     let table = open(&disk, folder);
     let new = pairs(20, |_| 9, |_| 9);
-    build(&disk, folder, &new, TableOptions { replace: true, id: 2, ..options(IndexChoice::Auto) });
+    build(&disk, folder, &new, options(IndexChoice::Auto).replace(true).id(2));
     check_table(&table, &old);
     check_table(&open(&disk, folder), &new);
     assert_eq!(disk.list(folder).unwrap().len(), 3, "manifest, data and index");
@@ -303,8 +303,7 @@ fn options_outside_their_ranges_are_refused() {
     all[5].index = IndexOptions { choice: IndexChoice::Fences, absent_bits: 4, ..all[5].index };
     for options in all {
         let disk = memory();
-        let created =
-            TableBuilder::create(disk.clone(), Path::new(FOLDER), options, Arc::new(Inline));
+        let created = TableBuilder::with(Path::new(FOLDER), options.env(Env::on(disk.clone())));
         assert_eq!(refused(created), "argument");
         assert!(!disk.exists(Path::new(FOLDER)).unwrap());
     }
@@ -314,10 +313,12 @@ fn options_outside_their_ranges_are_refused() {
 fn missing_names_are_reported_as_absent() {
     let disk = memory();
     for folder in [Path::new("nowhere"), Path::new("empty")] {
-        let error = Table::open(&disk, folder, OpenOptions::default()).unwrap_err();
+        let error =
+            Table::open_with(folder, &ReadOptions::new().env(Env::on(disk.clone()))).unwrap_err();
         assert_eq!(name(error.kind()), "absent");
         let error =
-            reindex(&disk, folder, &IndexOptions::default(), &Watch::default()).unwrap_err();
+            reindex(&Env::on(disk.clone()), folder, &IndexOptions::default(), &Watch::default())
+                .unwrap_err();
         assert_eq!(name(error.kind()), "absent");
         assert!(!disk.exists(folder).unwrap());
     }
@@ -371,7 +372,7 @@ fn a_run_of_another_seed_is_refused_and_changes_nothing() {
     let disk = memory();
     let folder = Path::new(FOLDER);
     let options = options(IndexChoice::Auto);
-    let builder = TableBuilder::create(disk.clone(), folder, options, Arc::new(Inline)).unwrap();
+    let builder = TableBuilder::with(folder, options.env(Env::on(disk.clone()))).unwrap();
     let other = Seed(SEED.0 + 1);
     let error = builder.build(&mut VecRun::new(Vec::new(), other), &Watch::default()).unwrap_err();
     let ErrorKind::WrongSeed { expected, got } = *error.kind() else { panic!("{error}") };
@@ -389,8 +390,7 @@ fn a_build_that_is_stopped_or_misled_leaves_nothing() {
         let disk = memory();
         let folder = Path::new("some/folder");
         let options = options(IndexChoice::Auto);
-        let builder =
-            TableBuilder::create(disk.clone(), folder, options, Arc::new(Inline)).unwrap();
+        let builder = TableBuilder::with(folder, options.env(Env::on(disk.clone()))).unwrap();
         let error = builder.build(run, &Watch::default()).unwrap_err();
         assert!(!disk.exists(folder).unwrap());
         error
@@ -421,8 +421,8 @@ fn a_merge_of_a_scan_and_a_change_is_as_good_as_a_new_build() {
     let changes = VecRun::new(changes, SEED);
     let runs: Vec<Box<dyn Run>> = vec![Box::new(changes), Box::new(table.scan())];
     let mut merge = Merge::new(runs, Tombstones::Drop).unwrap();
-    let merged = TableOptions { replace: true, id: 2, ..options(IndexChoice::Auto) };
-    let builder = TableBuilder::create(disk.clone(), folder, merged, Arc::new(Inline)).unwrap();
+    let merged = options(IndexChoice::Auto).replace(true).id(2);
+    let builder = TableBuilder::with(folder, merged.env(Env::on(disk.clone()))).unwrap();
     builder.build(&mut merge, &Watch::default()).unwrap();
     check_table(&open(&disk, folder), &new);
 }
@@ -437,7 +437,7 @@ fn a_build_that_fails_leaves_the_files_of_a_table_that_lost_its_manifest() {
     let before = disk.list(folder).unwrap();
     for end_early in [true, false] {
         let new = options(IndexChoice::Auto);
-        let builder = TableBuilder::create(disk.clone(), folder, new, Arc::new(Inline)).unwrap();
+        let builder = TableBuilder::with(folder, new.env(Env::on(disk.clone()))).unwrap();
         if end_early {
             drop(builder);
         } else {
@@ -469,4 +469,23 @@ fn a_block_that_counts_too_many_entries_is_damage_and_not_the_end() {
     let mut scan = table.scan();
     assert!(scan.advance().unwrap());
     assert!(matches!(scan.advance().unwrap_err().kind(), ErrorKind::Field { .. }));
+}
+
+#[test]
+fn pushed_entries_are_found_and_the_last_of_equal_keys_wins() {
+    let env = Env::simulated(1);
+    let options = || TableOptions::new().env(env.clone());
+    let mut builder = TableBuilder::with(FOLDER, options()).unwrap();
+    builder.push("sky", "grey").unwrap();
+    builder.push(b"grass", [1, 2, 3]).unwrap();
+    builder.push("sky", "blue").unwrap();
+    let table = builder.finish().unwrap();
+    assert_eq!(table.get("sky").unwrap().unwrap(), b"blue");
+    assert_eq!(table.get("grass").unwrap().unwrap(), [1, 2, 3]);
+    assert!(!table.contains("sea").unwrap());
+    assert_eq!(refused(TableBuilder::with(FOLDER, options())), "exists");
+    let empty = TableBuilder::with("empty", options()).unwrap().finish().unwrap();
+    assert_eq!(empty.stats().entries, 0);
+    let (stats, other) = (table.stats(), empty.stats());
+    assert!(stats.seed != other.seed && stats.id != other.id, "both are drawn");
 }

@@ -6,10 +6,10 @@ use crate::fixture::{
     scanned, try_build, try_build_on, variable,
 };
 use hashfold::{
-    Error, ErrorClass, ErrorKind, Result,
+    Env, Error, ErrorClass, ErrorKind, Result,
     io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     run::{Duplicates, MEMORY_BYTES_MIN, SortOptions},
-    table::{IndexChoice, OpenOptions, Table, TableOptions, reindex},
+    table::{IndexChoice, ReadOptions, Table, TableOptions, reindex},
     work::{Executor, Threads, Watch},
 };
 use std::{io, path::Path, sync::Arc};
@@ -35,7 +35,7 @@ struct Change {
 }
 
 pub(crate) fn replacing(choice: IndexChoice, id: u64) -> TableOptions {
-    TableOptions { replace: true, ..options(choice, id) }
+    options(choice, id).replace(true)
 }
 
 pub(crate) fn disk_with(pairs: &Pairs) -> MemoryDisk {
@@ -67,7 +67,8 @@ fn replacing_a_table(new: Pairs, sort: SortOptions, id: u64) -> Change {
 fn reindexing() -> Change {
     let pairs = variable(120, 3);
     let act = |disk: &Arc<dyn Disk>| {
-        reindex(disk, folder(), &index(IndexChoice::Sparse), &Watch::default()).map(|_| ())
+        reindex(&Env::on(disk.clone()), folder(), &index(IndexChoice::Sparse), &Watch::default())
+            .map(|_| ())
     };
     Change { before: disk_with(&pairs), old: Some(pairs.clone()), new: pairs, act: Box::new(act) }
 }
@@ -341,7 +342,7 @@ fn a_full_disk_loses_nothing_with_any_number_of_threads() {
 fn readers_of_the_old_table_go_on_through_a_replacement() {
     let change = replacing_a_table(fixed(200, 4), SortOptions::default(), 2);
     let disk: Arc<dyn Disk> = Arc::new(change.before.clone());
-    let old = Table::open(&disk, folder(), OpenOptions::default()).unwrap();
+    let old = Table::open_with(folder(), &ReadOptions::new().env(Env::on(disk.clone()))).unwrap();
     (change.act)(&disk).unwrap();
     check_holds(&old, change.old.as_ref().unwrap());
     check_holds(&open(&disk, folder()).unwrap(), &change.new);

@@ -6,13 +6,13 @@ use crate::fixture::{
     memory, name_of, open, options, random, read_files, scanned, try_build, variable, write_files,
 };
 use hashfold::{
-    Error, ErrorClass, ErrorKind, KeyHash, Result, Seed,
+    Env, Error, ErrorClass, ErrorKind, KeyHash, Result, Seed,
     checksum::crc32c,
     io::{ALIGNMENT, Access, BlockFile, Disk, MemoryDisk, OsDisk},
     manifest::{self, Manifest},
     run::{Duplicates, Entry, KEY_BYTES_MAX, Run, SortOptions, Summary, VALUE_BYTES_MAX, VecRun},
     table::{IndexChoice, Table, TableBuilder, TableOptions, reindex},
-    work::{Inline, Watch},
+    work::Watch,
 };
 use std::{path::Path, sync::Arc};
 
@@ -270,7 +270,7 @@ fn blocks_in_each_others_place_are_noticed() {
 
 /// Returns two tables with the same layout.
 fn twins(id: u64, seed: Seed) -> [Sample; 2] {
-    let other = TableOptions { seed, ..options(IndexChoice::Dense, id) };
+    let other = options(IndexChoice::Dense, id).seed(seed);
     [Sample::new(fixed(400, 1), options(IndexChoice::Dense, 1)), Sample::new(fixed(400, 1), other)]
 }
 
@@ -403,7 +403,8 @@ fn a_file_in_place_of_the_folder_is_refused() {
     for (disk, path) in [(real, path.as_path()), (in_memory, folder())] {
         let errors = [
             open(&disk, path).unwrap_err(),
-            reindex(&disk, path, &index(IndexChoice::Dense), &Watch::default()).unwrap_err(),
+            reindex(&Env::on(disk.clone()), path, &index(IndexChoice::Dense), &Watch::default())
+                .unwrap_err(),
             try_build(&disk, path, &fixed(1, 1), options(IndexChoice::Dense, 1), sort())
                 .unwrap_err(),
         ];
@@ -420,7 +421,7 @@ fn sort() -> SortOptions {
 }
 
 fn builder(disk: &Arc<dyn Disk>, options: TableOptions) -> Result<TableBuilder> {
-    TableBuilder::create(disk.clone(), folder(), options, Arc::new(Inline))
+    TableBuilder::with(folder(), options.env(Env::on(disk.clone())))
 }
 
 #[test]
@@ -428,11 +429,12 @@ fn two_builders_do_not_build_in_one_folder() {
     let disk = memory();
     let pairs = fixed(40, 1);
     build(&disk, folder(), &pairs, options(IndexChoice::Dense, 1));
-    let replacing = |id| TableOptions { replace: true, ..options(IndexChoice::Dense, id) };
+    let replacing = |id| options(IndexChoice::Dense, id).replace(true);
     let first = builder(&disk, replacing(2)).unwrap();
     let errors = [
         builder(&disk, replacing(3)).unwrap_err(),
-        reindex(&disk, folder(), &index(IndexChoice::Fences), &Watch::default()).unwrap_err(),
+        reindex(&Env::on(disk.clone()), folder(), &index(IndexChoice::Fences), &Watch::default())
+            .unwrap_err(),
     ];
     for error in errors {
         assert!(matches!(error.kind(), ErrorKind::Busy), "{error}");
@@ -463,7 +465,7 @@ fn a_damaged_table_is_replaced_and_loses_nothing_before() {
     let error = builder(&disk, options(IndexChoice::Dense, 1)).unwrap_err();
     assert_eq!(error.class(), ErrorClass::Damage, "{error}");
     assert!(read_files(disk.as_ref(), folder()) == damaged);
-    let replacing = TableOptions { replace: true, ..options(IndexChoice::Dense, 1) };
+    let replacing = options(IndexChoice::Dense, 1).replace(true);
     drop(builder(&disk, replacing.clone()).unwrap());
     assert!(read_files(disk.as_ref(), folder()) == damaged);
     build(&disk, folder(), &fixed(50, 2), replacing);
@@ -506,7 +508,7 @@ fn keys_and_values_up_to_the_limit_come_back_and_larger_ones_are_refused() {
     let table = open(&disk, folder()).unwrap();
     assert!(table.get(&key).unwrap() == Some(value));
     assert_eq!(table.get(b"key").unwrap().unwrap(), b"value");
-    assert!(!table.contains(&longer(&key)).unwrap());
+    assert!(!table.contains(longer(&key)).unwrap());
     assert!(table.verify(&Watch::default()).unwrap().is_sound());
 }
 
@@ -591,9 +593,9 @@ fn a_key_that_comes_twice_is_refused_on_request() {
 #[test]
 fn options_outside_their_ranges_are_refused() {
     let all = [
-        TableOptions { block_size: 2048, ..options(IndexChoice::Dense, 1) },
-        TableOptions { block_size: 5000, ..options(IndexChoice::Dense, 1) },
-        TableOptions { block_size: 1 << 17, ..options(IndexChoice::Dense, 1) },
+        options(IndexChoice::Dense, 1).block_size(2048),
+        options(IndexChoice::Dense, 1).block_size(5000),
+        options(IndexChoice::Dense, 1).block_size(1 << 17),
         with_index(|index| index.bucket_size = 7),
         with_index(|index| index.bucket_size = 513),
         with_index(|index| index.coding_limit = 257),
@@ -614,7 +616,7 @@ fn attributes_that_are_too_large_are_refused_before_the_build() {
     for (size, fits) in [(1 << 19, true), (20 << 20, false)] {
         let disk = memory();
         let attributes = vec![("name".to_owned(), vec![b'v'; size])];
-        let options = TableOptions { attributes, ..options(IndexChoice::Dense, 1) };
+        let options = options(IndexChoice::Dense, 1).attributes(attributes);
         match try_build(&disk, folder(), &fixed(5, 1), options, sort()) {
             Ok(_) => {
                 assert!(fits);
@@ -630,7 +632,7 @@ fn attributes_that_are_too_large_are_refused_before_the_build() {
 }
 
 fn with_index(change: impl FnOnce(&mut hashfold::table::IndexOptions)) -> TableOptions {
-    let mut options = options(IndexChoice::Dense, 1);
-    change(&mut options.index);
-    options
+    let mut index = index(IndexChoice::Dense);
+    change(&mut index);
+    options(IndexChoice::Dense, 1).index(index)
 }

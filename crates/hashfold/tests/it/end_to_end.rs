@@ -2,21 +2,23 @@
 
 use crate::fixture::{Pairs, absent, check_holds, fixed, open, options, pairs};
 use hashfold::{
-    ErrorKind,
+    Env, ErrorKind,
     io::{Access, Disk, OsDisk},
     run::{Run, SortOptions},
-    table::{IndexChoice, OpenOptions, Table, TableBuilder, TableOptions, TableStats},
+    table::{IndexChoice, ReadOptions, Table, TableBuilder, TableOptions, TableStats},
     work::{Executor, Threads, Watch},
 };
 use std::{path::Path, sync::Arc};
 
 const ACCESSES: [Access; 3] = [Access::Cached, Access::Mapped, Access::Direct];
 
-fn build(folder: &Path, pairs: &Pairs, options: TableOptions) -> TableStats {
-    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+/// Page cache of a sort with spills, in bytes.
+const CACHED_BYTES: usize = 6 << 20;
+
+fn build(folder: &Path, pairs: &Pairs, options: TableOptions, cached_bytes: usize) -> TableStats {
     let executor: Arc<dyn Executor> = Arc::new(Threads::new(2));
-    let cached_bytes = if options.access == Access::Direct { 0 } else { 6 << 20 };
-    let builder = TableBuilder::create(disk, folder, options, executor).unwrap();
+    let builder =
+        TableBuilder::with(folder, options.env(Env { executor, ..Env::system() })).unwrap();
     let sort = SortOptions { cached_bytes, ..SortOptions::within(4 << 20) };
     let mut sorter = builder.sorter(sort).unwrap();
     for (key, value) in pairs {
@@ -66,7 +68,11 @@ fn check_all_ways(folder: &Path, pairs: &Pairs) {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     for data in ACCESSES {
         for index in ACCESSES {
-            let table = Table::open(&disk, folder, OpenOptions { data, index }).unwrap();
+            let table = Table::open_with(
+                folder,
+                &ReadOptions::new().data(data).index(index).env(Env::on(disk.clone())),
+            )
+            .unwrap();
             check_large(&table, pairs);
         }
     }
@@ -79,7 +85,8 @@ fn two_hundred_thousand_entries_are_found_with_every_access_mode() {
     for (i, access) in ACCESSES.into_iter().enumerate() {
         let folder = home.path().join(format!("table-{i}"));
         let choice = [IndexChoice::Dense, IndexChoice::Sparse, IndexChoice::Fences][i];
-        build(&folder, &pairs, TableOptions { access, ..options(choice, i as u64) });
+        let cached_bytes = if access == Access::Direct { 0 } else { CACHED_BYTES };
+        build(&folder, &pairs, options(choice, i as u64).access(access), cached_bytes);
         if access == Access::Direct {
             check_all_ways(&folder, &pairs);
         } else {
@@ -94,14 +101,19 @@ fn a_table_stays_readable_through_an_open_handle_while_it_is_replaced() {
     let home = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let (old, new) = (fixed(150_000, 2), fixed(160_000, 3));
-    build(home.path(), &old, options(IndexChoice::Dense, 1));
+    build(home.path(), &old, options(IndexChoice::Dense, 1), CACHED_BYTES);
     let open_all = || {
-        ACCESSES
-            .map(|data| Table::open(&disk, home.path(), OpenOptions { data, index: data }).unwrap())
+        ACCESSES.map(|data| {
+            Table::open_with(
+                home.path(),
+                &ReadOptions::new().data(data).index(data).env(Env::on(disk.clone())),
+            )
+            .unwrap()
+        })
     };
     let before = open_all();
-    let options = TableOptions { replace: true, ..options(IndexChoice::Fences, 2) };
-    let stats = build(home.path(), &new, options);
+    let options = options(IndexChoice::Fences, 2).replace(true);
+    let stats = build(home.path(), &new, options, CACHED_BYTES);
     assert_eq!(stats.generation, 2);
     before.iter().for_each(|table| check_large(table, &old));
     open_all().iter().for_each(|table| check_large(table, &new));
@@ -112,11 +124,11 @@ fn a_table_stays_readable_through_an_open_handle_while_it_is_replaced() {
 fn many_threads_look_up_in_one_table() {
     let home = tempfile::tempdir().unwrap();
     let pairs = fixed(120_000, 4);
-    build(home.path(), &pairs, options(IndexChoice::Dense, 1));
+    build(home.path(), &pairs, options(IndexChoice::Dense, 1), CACHED_BYTES);
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     for data in ACCESSES {
-        let options = OpenOptions { data, index: Access::Cached };
-        let table = Table::open(&disk, home.path(), options).unwrap();
+        let options = ReadOptions::new().data(data).index(Access::Cached);
+        let table = Table::open_with(home.path(), &options.env(Env::on(disk.clone()))).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let (table, pairs) = (&table, &pairs);
@@ -137,8 +149,8 @@ fn a_batch_may_be_empty_name_a_key_twice_or_be_stopped() {
     let pairs = pairs(3000, 5, |_| 8, |i| if i % 100 == 0 { 20_000 } else { 30 });
     crate::fixture::build(&disk, home.path(), &pairs, options(IndexChoice::Dense, 1));
     for data in ACCESSES {
-        let options = OpenOptions { data, index: Access::Cached };
-        let table = Table::open(&disk, home.path(), options).unwrap();
+        let options = ReadOptions::new().data(data).index(Access::Cached);
+        let table = Table::open_with(home.path(), &options.env(Env::on(disk.clone()))).unwrap();
         table.get_many(&[] as &[&[u8]], &mut |_, _| panic!("nothing to show")).unwrap();
         let (key, value) = pairs.first_key_value().unwrap();
         let mut shown = [false; 300];
@@ -171,7 +183,10 @@ fn an_empty_table_is_a_table() {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     crate::fixture::build(&disk, home.path(), &Pairs::new(), options(IndexChoice::Auto, 1));
     for data in ACCESSES {
-        let options = OpenOptions { data, index: data };
-        check_holds(&Table::open(&disk, home.path(), options).unwrap(), &Pairs::new());
+        let options = ReadOptions::new().data(data).index(data);
+        check_holds(
+            &Table::open_with(home.path(), &options.env(Env::on(disk.clone()))).unwrap(),
+            &Pairs::new(),
+        );
     }
 }

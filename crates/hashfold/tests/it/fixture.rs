@@ -6,7 +6,7 @@ use hashfold::{
     io::{Access, Disk, MemoryDisk},
     run::{Run, SortOptions},
     table::{
-        IndexChoice, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions, TableStats,
+        IndexChoice, IndexOptions, ReadOptions, Table, TableBuilder, TableOptions, TableStats,
     },
     work::{Executor, Inline, Watch},
 };
@@ -36,7 +36,7 @@ pub(crate) fn index(choice: IndexChoice) -> IndexOptions {
 }
 
 pub(crate) fn options(choice: IndexChoice, id: u64) -> TableOptions {
-    TableOptions { index: index(choice), ..TableOptions::new(SEED, id) }
+    TableOptions::new().seed(SEED).id(id).index(index(choice))
 }
 
 /// Pseudorandom numbers, the same in every test run.
@@ -104,7 +104,8 @@ pub(crate) fn try_build_on(
     options: TableOptions,
     sort: SortOptions,
 ) -> Result<TableStats> {
-    let builder = TableBuilder::create(disk.clone(), folder, options, executor)?;
+    let builder =
+        TableBuilder::with(folder, options.env(Env { executor, ..Env::on(disk.clone()) }))?;
     let mut sorter = builder.sorter(sort)?;
     for (key, value) in pairs {
         sorter.push(key, Some(value))?;
@@ -119,7 +120,7 @@ pub(crate) fn build(disk: &Arc<dyn Disk>, folder: &Path, pairs: &Pairs, options:
 }
 
 pub(crate) fn open(disk: &Arc<dyn Disk>, folder: &Path) -> Result<Table> {
-    Table::open(disk, folder, OpenOptions::default())
+    Table::open_with(folder, &ReadOptions::new().env(Env::on(disk.clone())))
 }
 
 /// Returns all entries of a table, by a scan.

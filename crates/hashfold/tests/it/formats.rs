@@ -2,11 +2,11 @@
 //! example equals the files of a build.
 
 use hashfold::{
-    Seed,
+    Env, Seed,
     io::{Access, Disk, MemoryDisk, read_all},
     run::VecRun,
     table::{TableBuilder, TableOptions},
-    work::{Inline, Watch},
+    work::Watch,
 };
 use std::{
     collections::BTreeSet,
@@ -129,8 +129,8 @@ fn hexdump(bytes: &[u8], start: usize) -> String {
 fn example() -> [Vec<u8>; 3] {
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
     let folder = Path::new("colours");
-    let options = TableOptions::new(Seed(1), 1);
-    let builder = TableBuilder::create(disk.clone(), folder, options, Arc::new(Inline)).unwrap();
+    let options = TableOptions::new().seed(Seed(1)).id(1);
+    let builder = TableBuilder::with(folder, options.env(Env::on(disk.clone()))).unwrap();
     let entries = [("sky", "blue"), ("grass", "green")];
     let owned = |text: &str| text.as_bytes().to_vec();
     let mut run =

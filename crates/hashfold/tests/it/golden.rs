@@ -12,12 +12,13 @@ use crate::{
     },
 };
 use hashfold::{
+    Env,
     io::{Access, Disk, MemoryDisk, OsDisk},
     run::SortOptions,
     store::{
         DeltaReader, Follower, Pin, UpdateMode, Version, VersionFacts, VersionName, diff, verify,
     },
-    table::{IndexChoice, IndexOptions, OpenOptions, TableBuilder, TableOptions},
+    table::{IndexChoice, IndexOptions, ReadOptions, TableBuilder, TableOptions},
     work::{Executor, Inline, Threads, Watch},
 };
 use std::{
@@ -31,6 +32,9 @@ struct Golden {
     name: String,
     pairs: Pairs,
     options: TableOptions,
+    choice: IndexChoice,
+    /// The attribute `schema`.
+    schema: Option<&'static str>,
 }
 
 /// Returns all tables of format version 1.
@@ -39,15 +43,17 @@ fn version_1() -> Vec<Golden> {
     for choice in CHOICES {
         let pairs = [("fixed", fixed(300, 21)), ("variable", variable(150, 22))];
         for (layout, pairs) in pairs {
-            let mut options = options(choice, ID);
-            options.attributes = vec![("schema".to_owned(), layout.into())];
-            all.push(Golden { name: format!("v1/{layout}-{choice}"), pairs, options });
+            let attributes = vec![("schema".to_owned(), layout.into())];
+            let options = options(choice, ID).attributes(attributes);
+            let (name, schema) = (format!("v1/{layout}-{choice}"), Some(layout));
+            all.push(Golden { name, pairs, options, choice, schema });
         }
     }
-    let index =
-        IndexOptions { choice: IndexChoice::Dense, absent_bits: 7, ..IndexOptions::default() };
-    let options = TableOptions { index, block_size: 8192, ..options(IndexChoice::Dense, ID) };
-    all.push(Golden { name: "v1/absent-bits".to_owned(), pairs: variable(150, 23), options });
+    let choice = IndexChoice::Dense;
+    let index = IndexOptions { choice, absent_bits: 7, ..IndexOptions::default() };
+    let options = options(choice, ID).index(index).block_size(8192);
+    let (name, pairs) = ("v1/absent-bits".to_owned(), variable(150, 23));
+    all.push(Golden { name, pairs, options, choice, schema: None });
     all
 }
 
@@ -69,10 +75,9 @@ fn tables_of_version_1_are_read() {
         let table = open(&disk, &place(&golden.name)).unwrap();
         check_holds(&table, &golden.pairs);
         let stats = table.stats();
-        assert_eq!((stats.id, stats.seed), (ID, golden.options.seed));
-        assert_eq!(stats.index.choice, golden.options.index.choice);
-        let attributes = &golden.options.attributes;
-        assert_eq!(table.attribute("schema"), attributes.first().map(|(_, value)| &value[..]));
+        assert_eq!((stats.id, stats.seed), (ID, SEED));
+        assert_eq!(stats.index.choice, golden.choice);
+        assert_eq!(table.attribute("schema"), golden.schema.map(str::as_bytes));
     }
 }
 
@@ -94,8 +99,11 @@ fn the_way_of_building_does_not_show() {
         for memory_bytes in [hashfold::run::MEMORY_BYTES_MIN, 64 << 20] {
             let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
             let options = options(IndexChoice::Dense, ID);
-            let builder =
-                TableBuilder::create(disk.clone(), folder(), options, executor.clone()).unwrap();
+            let builder = TableBuilder::with(
+                folder(),
+                options.env(Env { executor: executor.clone(), ..Env::on(disk.clone()) }),
+            )
+            .unwrap();
             let sort = SortOptions { memory_bytes, ..SortOptions::default() };
             let mut sorter = builder.sorter(sort).unwrap();
             let mut push = |(key, value): (&Vec<u8>, &Vec<u8>)| {
@@ -170,9 +178,9 @@ fn files_below(disk: &dyn Disk, folder: &Path) -> Files {
 fn a_store_of_version_1_is_read() {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let folder = place(STORE_V1).join(store());
-    let follower = Follower::open(disk.clone(), &folder, OpenOptions::default()).unwrap();
+    let follower = Follower::open(disk.clone(), &folder, ReadOptions::new()).unwrap();
     let second = follower.version();
-    let first = Version::open(&disk, &folder, 1, OpenOptions::default()).unwrap();
+    let first = Version::open(&disk, &folder, 1, &ReadOptions::new()).unwrap();
     for (version, map) in [&first, second.as_ref()].into_iter().zip(store_maps()) {
         assert!(scanned(version).unwrap() == map);
         let number = version.info().name.number;

@@ -15,7 +15,7 @@ use hashfold::{
     manifest::Kind,
     run::SortOptions,
     store::{Follower, Pointer, StoreWriter, UpdateMode},
-    table::{IndexChoice, IndexOptions, OpenOptions, Table, TableBuilder, TableOptions, reindex},
+    table::{IndexChoice, IndexOptions, ReadOptions, Table, TableBuilder, TableOptions, reindex},
     work::{Inline, Watch},
 };
 use std::{path::Path, sync::Arc};
@@ -54,8 +54,8 @@ fn all_kinds() -> MemoryDisk {
 type Verb = fn(&Arc<dyn Disk>, &Path) -> Result<()>;
 
 fn build(disk: &Arc<dyn Disk>, folder: &Path, replace: bool) -> Result<()> {
-    let options = TableOptions { replace, ..TableOptions::new(SEED, 2) };
-    TableBuilder::create(disk.clone(), folder, options, Arc::new(Inline)).map(|_| ())
+    let options = TableOptions::new().seed(SEED).id(2).replace(replace);
+    TableBuilder::with(folder, options.env(Env::on(disk.clone()))).map(|_| ())
 }
 
 /// A verb, the kind of data set that it is for, and its function.
@@ -63,10 +63,11 @@ const VERBS: [(&str, Kind, Verb); 11] = [
     ("build", Kind::Table, |disk, folder| build(disk, folder, false)),
     ("build --replace", Kind::Table, |disk, folder| build(disk, folder, true)),
     ("open a table", Kind::Table, |disk, folder| {
-        Table::open(disk, folder, OpenOptions::default()).map(|_| ())
+        Table::open_with(folder, &ReadOptions::new().env(Env::on(disk.clone()))).map(|_| ())
     }),
     ("reindex", Kind::Table, |disk, folder| {
-        reindex(disk, folder, &IndexOptions::default(), &Watch::default()).map(|_| ())
+        reindex(&Env::on(disk.clone()), folder, &IndexOptions::default(), &Watch::default())
+            .map(|_| ())
     }),
     ("create a store", Kind::Store, |disk, folder| {
         StoreWriter::create(disk.clone(), folder, store_options(1), Arc::new(Inline)).map(|_| ())
@@ -75,7 +76,7 @@ const VERBS: [(&str, Kind, Verb); 11] = [
         StoreWriter::open(disk.clone(), folder, Arc::new(Inline)).map(|_| ())
     }),
     ("follow a store", Kind::Store, |disk, folder| {
-        Follower::open(disk.clone(), folder, OpenOptions::default()).map(|_| ())
+        Follower::open(disk.clone(), folder, ReadOptions::new()).map(|_| ())
     }),
     ("create a filter", Kind::Filter, |disk, folder| {
         let options = CascadeOptions::exact(SEED, 2);

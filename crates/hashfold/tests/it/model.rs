@@ -2,7 +2,7 @@
 
 use crate::fixture::{Pairs, check_holds, folder, memory, open, scanned};
 use hashfold::{
-    Seed,
+    Env, Seed,
     io::Disk,
     run::{Duplicates, KEY_BYTES_MAX, MEMORY_BYTES_MIN, Merge, SortOptions, Tombstones, VecRun},
     table::{IndexChoice, IndexOptions, Table, TableBuilder, TableOptions, TableStats, reindex},
@@ -99,12 +99,12 @@ fn options() -> impl Strategy<Value = TableOptions> {
         let (bucket_size, coding_limit, absent_bits) = knobs;
         let takes = matches!(choice, IndexChoice::Auto | IndexChoice::Dense);
         let absent_bits = if takes { absent_bits } else { 0 };
-        TableOptions {
-            index: IndexOptions { choice, bucket_size, coding_limit, absent_bits },
-            block_size: 1 << block_bits,
-            replace: true,
-            ..TableOptions::new(Seed(seed), 1)
-        }
+        TableOptions::new()
+            .seed(Seed(seed))
+            .id(1)
+            .index(IndexOptions { choice, bucket_size, coding_limit, absent_bits })
+            .block_size(1 << block_bits)
+            .replace(true)
     })
 }
 
@@ -137,7 +137,11 @@ impl Case {
 
     fn builder(&self, disk: &Arc<dyn Disk>, folder: &Path) -> TableBuilder {
         let options = self.options.clone();
-        TableBuilder::create(disk.clone(), folder, options, self.executor()).unwrap()
+        TableBuilder::with(
+            folder,
+            options.env(Env { executor: self.executor(), ..Env::on(disk.clone()) }),
+        )
+        .unwrap()
     }
 
     /// Builds a table from one batch.
@@ -159,7 +163,7 @@ impl Case {
     /// Builds a new table from the entries of the old table and one batch.
     fn update(&self, disk: &Arc<dyn Disk>, folder: &Path, old: &Table, batch: &[Change]) {
         let builder = self.builder(disk, folder);
-        let batch = VecRun::new(batch.to_vec(), self.options.seed);
+        let batch = VecRun::new(batch.to_vec(), builder.seed());
         let runs: Vec<Box<dyn hashfold::run::Run>> = vec![Box::new(batch), Box::new(old.scan())];
         let mut merge = Merge::new(runs, Tombstones::Drop).unwrap();
         builder.build(&mut merge, &Watch::default()).unwrap();
@@ -196,7 +200,7 @@ fn check(case: &Case) {
     assert!(scanned(&updated).unwrap() == scanned(&full).unwrap());
     check_holds(&full, &pairs);
     let index = IndexOptions { choice: case.other_index, ..IndexOptions::default() };
-    reindex(&disk, folder(), &index, &Watch::default()).unwrap();
+    reindex(&Env::on(disk.clone()), folder(), &index, &Watch::default()).unwrap();
     check_holds(&open(&disk, folder()).unwrap(), &pairs);
 }
 

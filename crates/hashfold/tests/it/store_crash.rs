@@ -18,7 +18,7 @@ use hashfold::{
         DeltaReader, Follower, Pin, Pointer, Retention, StoreWriter, UpdateMode, VersionFacts,
         versions,
     },
-    table::OpenOptions,
+    table::ReadOptions,
     work::{Inline, Watch},
 };
 use std::{collections::BTreeMap, io, path::Path, sync::Arc};
@@ -245,7 +245,7 @@ impl Change {
                 assert!(damage.is_empty(), "{context}: {}", damage[0]);
             }
         }
-        let follower = Follower::open(disk.clone(), store(), OpenOptions::default());
+        let follower = Follower::open(disk.clone(), store(), ReadOptions::new());
         let held = match follower {
             Ok(follower) => Some(scanned(&follower.version()).unwrap()),
             Err(error) if is_absent(&error) => None,
@@ -374,7 +374,7 @@ fn a_version_of_a_process_that_was_killed_can_be_published_and_lasts() {
             published += 1;
             for seed in seeds(operation) {
                 let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(seed));
-                let follower = Follower::open(disk, store(), OpenOptions::default()).unwrap();
+                let follower = Follower::open(disk, store(), ReadOptions::new()).unwrap();
                 let info = follower.version().info().clone();
                 assert_eq!(info.name.number, newest, "{}, seed {seed}", change.name);
                 let held = scanned(&follower.version()).unwrap();
@@ -467,7 +467,7 @@ fn a_store_in_new_folders_survives_a_power_cut() {
     publish(&mut writer, &changes(1, KEYS), UpdateMode::Auto, 1);
     for seed in 0..50 {
         let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(seed));
-        let follower = Follower::open(disk, path, OpenOptions::default()).unwrap();
+        let follower = Follower::open(disk, path, ReadOptions::new()).unwrap();
         let expected = updated(&Pairs::new(), &changes(1, KEYS));
         assert!(scanned(&follower.version()).unwrap() == expected);
     }

@@ -21,7 +21,7 @@ use hashfold::{
         DeltaReader, Follower, Gates, Pin, Pointer, Reason, Retention, StoreOptions, StoreWriter,
         UpdateMode, Version, VersionFacts, verify, versions,
     },
-    table::OpenOptions,
+    table::ReadOptions,
     work::{Inline, Watch},
 };
 use std::{
@@ -98,7 +98,7 @@ fn file_in(disk: &dyn Disk, table: &Path, role: &str) -> PathBuf {
 }
 
 fn follow(disk: &Arc<dyn Disk>) -> Result<Follower> {
-    Follower::open(disk.clone(), store(), OpenOptions::default())
+    Follower::open(disk.clone(), store(), ReadOptions::new())
 }
 
 #[track_caller]

@@ -9,7 +9,7 @@ use hashfold::{
         Changes, DeltaInfo, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode, Version,
         VersionFacts, VersionInfo, diff, verify,
     },
-    table::{IndexOptions, OpenOptions},
+    table::{IndexOptions, ReadOptions},
     work::{Inline, Watch},
 };
 use std::{
@@ -107,7 +107,7 @@ pub(crate) fn updated(map: &Pairs, changes: &[Change]) -> Pairs {
 }
 
 pub(crate) fn try_version(disk: &Arc<dyn Disk>, number: u64) -> Result<Version> {
-    Version::open(disk, store(), number, OpenOptions::default())
+    Version::open(disk, store(), number, &ReadOptions::new())
 }
 
 /// Returns all entries of a version, by scans.

@@ -9,7 +9,7 @@ use crate::{
 use hashfold::{
     io::{Disk, OsDisk},
     store::{Follower, Pointer, Retention, StoreWriter, UpdateMode, Version, verify, versions},
-    table::OpenOptions,
+    table::ReadOptions,
     work::{Executor, Threads, Watch},
 };
 use std::{path::Path, sync::Arc, time::Duration};
@@ -75,7 +75,7 @@ fn check_whole(disk: &Arc<dyn Disk>, folder: &Path) -> Option<u64> {
     }
     for (number, info) in versions(disk.as_ref(), folder).unwrap() {
         let id = info.unwrap().name.id;
-        let version = Version::open(disk, folder, number, OpenOptions::default()).unwrap();
+        let version = Version::open(disk, folder, number, &ReadOptions::new()).unwrap();
         let pairs = scanned(&version).unwrap();
         assert_eq!(pairs.len() as u64, KEYS);
         let expected = format!("of version {id}").into_bytes();
@@ -83,7 +83,7 @@ fn check_whole(disk: &Arc<dyn Disk>, folder: &Path) -> Option<u64> {
         let report = verify(disk.as_ref(), folder, number, &Watch::default()).unwrap();
         assert!(report.damage.is_empty(), "{}", report.damage[0]);
     }
-    let follower = Follower::open(disk.clone(), folder, OpenOptions::default()).ok()?;
+    let follower = Follower::open(disk.clone(), folder, ReadOptions::new()).ok()?;
     let number = follower.version().info().name.number;
     Some(number)
 }

@@ -15,7 +15,7 @@ use hashfold::{
     store::{
         CurrentFrom, Follower, Mending, Pin, Pointer, Retention, StoreWriter, UpdateMode, versions,
     },
-    table::OpenOptions,
+    table::ReadOptions,
     work::{Inline, Watch},
 };
 use std::{
@@ -210,7 +210,7 @@ fn an_older_pointer_is_raised_by_every_verb() {
             drop(writer);
             sample.check_whole(&disk, &context);
             assert!(try_open(&disk).unwrap().numbers().unwrap().len() >= 4, "{context}");
-            Follower::open(disk, store(), OpenOptions::default()).unwrap();
+            Follower::open(disk, store(), ReadOptions::new()).unwrap();
         }
     }
 }
@@ -236,7 +236,7 @@ fn an_older_pointer_and_a_lost_file_harm_no_version() {
                 }
                 assert!(sample.check_rest(&disk, &context) >= before, "{context}");
                 mend_all(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
-                assert!(Follower::open(disk, store(), OpenOptions::default()).is_ok(), "{context}");
+                assert!(Follower::open(disk, store(), ReadOptions::new()).is_ok(), "{context}");
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::{
 use hashfold::{
     io::{Disk, OsDisk},
     store::{Follower, Retention, StoreWriter, UpdateMode, Version},
-    table::OpenOptions,
+    table::ReadOptions,
     work::{Executor, Threads, Watch},
 };
 use std::{
@@ -61,7 +61,7 @@ fn check_whole(version: &Version) {
 /// Follows the store until the writer is done. Returns the number of versions seen.
 fn read(folder: &Path, is_done: &AtomicBool, reads: &AtomicU64) -> usize {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-    let open = || Follower::open(disk.clone(), folder, OpenOptions::default()).unwrap();
+    let open = || Follower::open(disk.clone(), folder, ReadOptions::new()).unwrap();
     let (mut follower, mut seen) = (open(), 1);
     let mut before = follower.version();
     while !is_done.load(Ordering::Relaxed) {

@@ -23,7 +23,7 @@ use crate::failure::{Failure, Result};
 use hashfold::{
     io::Access,
     store::{Follower, StoreWriter, UpdateMode},
-    table::OpenOptions,
+    table::ReadOptions,
     work::{Clock as _, SystemClock},
 };
 use std::{
@@ -131,7 +131,7 @@ fn one_case(scene: &Scene<'_>, case: Case) -> Result<()> {
     let mut writer = scene.open(&store)?;
     writer.roll_back()?;
     writer.forgive(2)?;
-    let options = OpenOptions { data: case.data, index: case.data };
+    let options = ReadOptions::new().data(case.data).index(case.data);
     let follower = Follower::open(scene.disk.clone(), &store, options)?;
     let phase = AtomicUsize::new(Phase::Control as usize);
     let (written, noted, refreshes) = thread::scope(|scope| {

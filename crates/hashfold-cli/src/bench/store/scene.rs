@@ -20,7 +20,7 @@ use hashfold::{
         Retention, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode, Version, VersionFacts,
         VersionInfo,
     },
-    table::{IndexOptions, OpenOptions},
+    table::{IndexOptions, ReadOptions},
     work::{Executor, Threads, Watch},
 };
 use std::{
@@ -179,8 +179,8 @@ impl<'a> Scene<'a> {
     }
 
     pub(super) fn open_version(&self, store: &Path, number: u64, data: Access) -> Result<Version> {
-        let options = OpenOptions { data, ..OpenOptions::default() };
-        Ok(Version::open(&self.disk, store, number, options)?)
+        let options = ReadOptions::new().data(data);
+        Ok(Version::open(&self.disk, store, number, &options)?)
     }
 
     /// Looks up some pairs.
