@@ -1,7 +1,7 @@
 //! Files that are wrong except for their checksums.
 
 use hashfold::{
-    Env,
+    Env, ReadOptions,
     checksum::crc32c,
     io::{
         ALIGNMENT, Access, Disk, MemoryDisk, OsDisk, Seal,
@@ -11,7 +11,7 @@ use hashfold::{
     key::Seed,
     manifest::{self, Manifest},
     run::Run,
-    table::{ReadOptions, Table},
+    table::Table,
 };
 use std::{
     path::{Path, PathBuf},

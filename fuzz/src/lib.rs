@@ -22,7 +22,7 @@ pub use self::{
 
 use self::forge::{Forgery, goldens};
 use hashfold::{
-    Env, Error, Result,
+    Env, Error, ReadOptions, Result,
     codec::{Decoder, VARINT_BYTES_MAX, put_varint, varint_len},
     io::{
         Access, Disk, MemoryDisk,
@@ -30,7 +30,7 @@ use hashfold::{
     },
     manifest::{self, Manifest},
     run::Run,
-    table::{IndexChoice, IndexOptions, ReadOptions, Table, reindex},
+    table::{IndexChoice, IndexOptions, Table, reindex},
     work::Watch,
 };
 use std::{path::Path, sync::Arc};

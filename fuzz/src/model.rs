@@ -1,10 +1,10 @@
 //! Operations compared with a map in memory.
 
 use hashfold::{
-    Env, Seed,
+    Env, ReadOptions, Seed,
     io::{Disk, MemoryDisk},
     run::{MEMORY_BYTES_MIN, Merge, Run, SortOptions, Tombstones, VecRun},
-    table::{IndexChoice, IndexOptions, ReadOptions, Table, TableBuilder, TableOptions},
+    table::{IndexChoice, IndexOptions, Table, TableBuilder, TableOptions},
     work::Watch,
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};

@@ -5,14 +5,13 @@ use crate::{
     told,
 };
 use hashfold::{
-    Result,
+    ReadOptions, Result,
     io::{ALIGNMENT, Access, Disk, MemoryDisk, OsDisk, frame::FileKind},
     run::{Run, SortOptions},
     store::{
         DeltaReader, Follower, Gates, Pointer, Retention, StoreWriter, UpdateMode, Version,
         VersionFacts, verify, versions,
     },
-    table::ReadOptions,
     work::{Inline, Watch},
 };
 use std::{

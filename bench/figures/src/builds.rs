@@ -8,10 +8,10 @@ use crate::{
     measure::{Cost, cost, ensure},
 };
 use hashfold::{
-    Env, Seed,
+    Env, ReadOptions, Seed,
     io::{Access, Disk, Extent, OsDisk, Writer},
     run::SortOptions,
-    table::{ReadOptions, Table, TableBuilder, TableOptions},
+    table::{Table, TableBuilder, TableOptions},
     work::{Executor, Threads, Watch},
 };
 use std::{

@@ -11,9 +11,9 @@ use crate::{
     sheet::{OURS, PAPER, Sheet},
 };
 use hashfold::{
-    Env,
+    Env, ReadOptions,
     io::{Access, Disk, OsDisk},
-    table::{ReadOptions, Table},
+    table::Table,
     work::{Executor, Threads},
 };
 use std::{sync::Arc, thread};

@@ -8,14 +8,14 @@ use crate::{
     measure::{Cost, cost, ensure},
 };
 use hashfold::{
-    Seed,
+    ReadOptions, Seed,
     io::{Access, Disk, OsDisk},
     run::SortOptions,
     store::{
         Retention, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode, Version, VersionFacts,
         VersionInfo,
     },
-    table::{IndexOptions, ReadOptions},
+    table::IndexOptions,
     work::{Executor, Threads, Watch},
 };
 use std::{path::PathBuf, sync::Arc};

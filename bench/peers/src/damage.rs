@@ -9,14 +9,14 @@ use crate::{
     row::{Column, Row},
 };
 use hashfold::{
-    Seed,
+    ReadOptions, Seed,
     io::{Disk, OsDisk},
     run::SortOptions,
     store::{
         Follower, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode, VersionFacts, VersionInfo,
         verify,
     },
-    table::{IndexOptions, ReadOptions},
+    table::IndexOptions,
     work::{Inline, Watch},
 };
 use serde_json::Value;

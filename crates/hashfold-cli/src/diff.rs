@@ -12,10 +12,10 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{
+    ReadOptions,
     folder::check_outside,
     io::Access,
     store::{self, Changes, DeltaInfo, Version},
-    table::ReadOptions,
 };
 use serde_json::json;
 use std::{

@@ -9,7 +9,7 @@ use crate::{
     source::{Source, SourceArgs},
 };
 use clap::Args;
-use hashfold::{io::Access, run::KEY_BYTES_MAX, table::ReadOptions};
+use hashfold::{ReadOptions, io::Access, run::KEY_BYTES_MAX};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,

@@ -6,7 +6,7 @@ use crate::{
     source::SourceArgs,
 };
 use clap::Args;
-use hashfold::{io::Access, table::ReadOptions};
+use hashfold::{ReadOptions, io::Access};
 
 /// Write all entries, in the order of their hashes, chunk after chunk
 ///

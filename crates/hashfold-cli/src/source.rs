@@ -3,10 +3,11 @@
 use crate::{device, failure::Result, folder, schema::Schema};
 use clap::Args;
 use hashfold::{
+    ReadOptions,
     manifest::Kind,
     run::Run,
     store::{Follower, Version},
-    table::{ReadOptions, Table, VisitValue},
+    table::{Table, VisitValue},
 };
 use std::{path::PathBuf, sync::Arc};
 

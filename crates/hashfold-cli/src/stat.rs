@@ -10,9 +10,10 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{
+    ReadOptions,
     io::Access,
     store::{Pointer, Version, VersionInfo},
-    table::{IndexChoice, ReadOptions, TableStats},
+    table::{IndexChoice, TableStats},
 };
 use serde_json::{Value, json};
 

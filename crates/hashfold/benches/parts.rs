@@ -4,13 +4,13 @@
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use hashfold::{
-    Env, KeyHash, Seed,
+    Env, KeyHash, ReadOptions, Seed,
     checksum::crc32c,
     filter::{FingerprintMerge, Mode, PackedRun},
     fingerprints::{FingerprintBatch, Fingerprints, Universe},
     io::{Disk, MemoryDisk},
     run::{Merge, Run, SortOptions, Sorter, Tombstones, VecRun},
-    table::{HashIndex, IndexOptions, ReadOptions, Table, TableBuilder, TableOptions},
+    table::{HashIndex, IndexOptions, Table, TableBuilder, TableOptions},
     work::{Inline, Watch},
 };
 use std::{hint::black_box, path::Path, sync::Arc, time::Instant};

@@ -6,9 +6,9 @@
 //! absent. The program ends when the file STOP exists. `examples/nightly_contents.sh` uses it.
 
 use hashfold::{
+    ReadOptions,
     io::{Access, Disk, OsDisk},
     store::{Follower, Version},
-    table::ReadOptions,
     work::{Clock as _, SystemClock},
 };
 use std::{

@@ -22,6 +22,7 @@ pub mod folder;
 pub mod io;
 pub mod key;
 pub mod manifest;
+pub mod options;
 pub mod run;
 pub mod store;
 pub mod table;
@@ -32,6 +33,8 @@ pub mod work;
 pub use self::{
     env::Env,
     error::{Error, ErrorClass, ErrorKind, Place, Result},
+    filter::{Filter, FilterOptions, FilterReader},
     key::{KeyHash, Seed},
-    table::{ReadOptions, Table, TableBuilder, TableOptions},
+    options::ReadOptions,
+    table::{Table, TableBuilder, TableOptions},
 };

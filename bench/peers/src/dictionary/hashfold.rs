@@ -6,10 +6,10 @@ use crate::{
     data::{Data, Key},
 };
 use hashfold::{
-    Env, Error, Seed,
+    Env, Error, ReadOptions, Seed,
     io::{Access, Disk, OsDisk},
     run::SortOptions,
-    table::{IndexChoice, IndexOptions, ReadOptions, Table, TableBuilder, TableOptions},
+    table::{IndexChoice, IndexOptions, Table, TableBuilder, TableOptions},
     work::{Threads, Watch},
 };
 use std::{io, path::Path, sync::Arc};

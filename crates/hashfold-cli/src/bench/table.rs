@@ -12,10 +12,10 @@ use super::{
 };
 use crate::failure::{Exit, Failure, Result};
 use hashfold::{
-    Env, KeyHash, Seed,
+    Env, KeyHash, ReadOptions, Seed,
     io::{Access, Disk, MemoryDisk, OsDisk},
     run::SortOptions,
-    table::{HashIndex, IndexChoice, IndexOptions, ReadOptions, Table, TableBuilder, TableOptions},
+    table::{HashIndex, IndexChoice, IndexOptions, Table, TableBuilder, TableOptions},
     work::{Executor, Threads, Watch},
 };
 use std::{path::Path, sync::Arc};

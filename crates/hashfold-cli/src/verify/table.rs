@@ -8,8 +8,9 @@ use crate::{
     units,
 };
 use hashfold::{
+    ReadOptions,
     io::Access,
-    table::{ReadOptions, Table, TableFigures},
+    table::{Table, TableFigures},
     verify::VerifyReport,
 };
 use serde_json::json;

@@ -4,8 +4,9 @@
 //! was inserted is always found. A key that was not inserted is found if it has the same
 //! fingerprint as an inserted key: a false positive, at a rate that the user chooses.
 //!
+//! - [`Filter`]: keys on flash, for more keys than fit in RAM; survives crashes.
 //! - [`quotient`]: a [`quotient::QuotientFilter`] fits in RAM, or in a mapped file.
-//! - [`cascade`]: a [`cascade::CascadeFilter`] is larger than RAM and survives crashes.
+//! - [`cascade`]: a [`cascade::CascadeFilter`] is a [`Filter`] with hashes in place of keys.
 //! - [`PackedRun`] and [`FingerprintMerge`]: the parts of a cascade.
 //!
 //! [`fingerprints`](crate::fingerprints) shows how tables and stores are converted to filters, and
@@ -15,11 +16,19 @@
 mod block;
 pub mod cascade;
 mod index;
+mod keyed;
 mod machine;
 mod merge;
 mod mode;
+mod options;
 mod pack;
 mod packed;
 pub mod quotient;
 
-pub use self::{merge::FingerprintMerge, mode::Mode, packed::PackedRun};
+pub use self::{
+    keyed::{Filter, FilterReader},
+    merge::FingerprintMerge,
+    mode::Mode,
+    options::FilterOptions,
+    packed::PackedRun,
+};

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     error::{Error, Place, Result},
-    table::ReadOptions,
+    options::ReadOptions,
     work::Watch,
 };
 

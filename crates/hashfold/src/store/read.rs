@@ -11,8 +11,9 @@ use crate::{
     error::{Error, ErrorKind, Place, Result, check_same},
     folder::{TABLES, VERSIONS},
     io::{Disk, Lock},
+    options::ReadOptions,
     run::{Merge, Run, Tombstones},
-    table::{ReadOptions, Table, TableScan, VisitValue},
+    table::{Table, TableScan, VisitValue},
     work::Executor,
 };
 use arc_swap::ArcSwap;

@@ -6,8 +6,9 @@ use crate::{
     error::{ErrorKind, Result},
     io::{Access, Disk, MemoryDisk},
     key::{KeyHash, Seed},
+    options::ReadOptions,
     run::{Run, SortOptions, VecRun},
-    table::{IndexOptions, ReadOptions},
+    table::IndexOptions,
     work::{Executor, Inline, Threads, Watch, testing::Late},
 };
 use std::{

@@ -18,8 +18,9 @@ use crate::{
     io::{Access, Disk, WRITER_BYTES_MAX, new_name, replace_file},
     key::Seed,
     manifest::Kind as DataSetKind,
+    options::ReadOptions,
     run::{Run as _, SortOptions, Sorted, VALUE_BYTES_MAX, VecRun},
-    table::{ReadOptions, SCAN_BYTES_MAX, Table, is_table_file},
+    table::{SCAN_BYTES_MAX, Table, is_table_file},
     work::{Executor, Pending, Watch},
 };
 use std::{

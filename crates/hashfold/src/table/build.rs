@@ -5,7 +5,7 @@ use super::{
     image::Image,
     index::{Expected, INDEX_ROLE, IndexBuilder},
     layout::Layout,
-    options::{IndexOptions, ReadOptions, TableOptions, TableStats},
+    options::{IndexOptions, TableOptions, TableStats},
     read::Table,
     scan::TableScan,
 };
@@ -20,6 +20,7 @@ use crate::{
     },
     key::{KeyHash, Seed},
     manifest::{self, FileEntry, Kind, Manifest},
+    options::ReadOptions,
     run::{Run, SortOptions, Sorter, Summary},
     work::Watch,
 };

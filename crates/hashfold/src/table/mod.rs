@@ -55,8 +55,7 @@ pub use self::{
     hash_index::{HashIndex, expected_trie_bits},
     layout::BLOCK_SIZE_MAX,
     options::{
-        ATTRIBUTES_SIZE_MAX, IndexChoice, IndexOptions, IndexStats, ReadOptions, TableOptions,
-        TableStats,
+        ATTRIBUTES_SIZE_MAX, IndexChoice, IndexOptions, IndexStats, TableOptions, TableStats,
     },
     read::{Table, VisitValue},
     scan::TableScan,

@@ -214,41 +214,6 @@ impl From<IndexChoice> for IndexOptions {
     }
 }
 
-/// Options for opening a table or a version of a store.
-#[derive(Clone, Debug, Default)]
-pub struct ReadOptions {
-    pub(crate) env: Env,
-    pub(super) data: Access,
-    pub(super) index: Access,
-}
-
-impl ReadOptions {
-    /// Returns the default options: [`Env::system`], reads through the page cache, and the index in
-    /// memory.
-    pub fn new() -> ReadOptions {
-        ReadOptions::default()
-    }
-
-    /// Sets the disk, the executor, the clock and the random numbers.
-    #[must_use]
-    pub fn env(self, env: Env) -> ReadOptions {
-        ReadOptions { env, ..self }
-    }
-
-    /// Sets how blocks are read. [`Access::Direct`] suits tables that are larger than RAM.
-    #[must_use]
-    pub fn data(self, data: Access) -> ReadOptions {
-        ReadOptions { data, ..self }
-    }
-
-    /// Sets where the index is: in its file, which is mapped, with [`Access::Mapped`]; else in
-    /// memory.
-    #[must_use]
-    pub fn index(self, index: Access) -> ReadOptions {
-        ReadOptions { index, ..self }
-    }
-}
-
 /// The statistics of a table. Reading them does not read entries.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableStats {

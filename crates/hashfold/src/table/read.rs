@@ -8,7 +8,7 @@ use super::{
     index::{INDEX_ROLE, Index, Indexed, LookupTarget, Parts, TrieParts},
     layout::Position,
     locations::Locations,
-    options::{IndexChoice, IndexStats, ReadOptions, TableStats},
+    options::{IndexChoice, IndexStats, TableStats},
     scan::TableScan,
     verify::{self, TableFigures},
 };
@@ -22,6 +22,7 @@ use crate::{
     },
     key::KeyHash,
     manifest::{FileEntry, Kind, Manifest},
+    options::ReadOptions,
     verify::VerifyReport,
     work::Watch,
 };

@@ -4,6 +4,7 @@ use crate::{
     error::{ErrorKind, Result},
     io::{Access, Disk, MemoryDisk, read_all},
     key::{KeyHash, Seed},
+    options::ReadOptions,
     run::{Duplicates, Entry, Merge, Run, SortOptions, Summary, Tombstones, VecRun},
     work::Watch,
 };

@@ -6,10 +6,10 @@ use crate::fixture::{
     scanned, try_build, try_build_on, variable,
 };
 use hashfold::{
-    Env, Error, ErrorClass, ErrorKind, Result,
+    Env, Error, ErrorClass, ErrorKind, ReadOptions, Result,
     io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     run::{Duplicates, MEMORY_BYTES_MIN, SortOptions},
-    table::{IndexChoice, ReadOptions, Table, TableOptions, reindex},
+    table::{IndexChoice, Table, TableOptions, reindex},
     work::{Executor, Threads, Watch},
 };
 use std::{io, path::Path, sync::Arc};

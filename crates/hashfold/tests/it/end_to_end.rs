@@ -2,10 +2,10 @@
 
 use crate::fixture::{Pairs, absent, check_holds, fixed, open, options, pairs};
 use hashfold::{
-    Env, ErrorKind,
+    Env, ErrorKind, ReadOptions,
     io::{Access, Disk, OsDisk},
     run::{Run, SortOptions},
-    table::{IndexChoice, ReadOptions, Table, TableBuilder, TableOptions, TableStats},
+    table::{IndexChoice, Table, TableBuilder, TableOptions, TableStats},
     work::{Executor, Threads, Watch},
 };
 use std::{path::Path, sync::Arc};

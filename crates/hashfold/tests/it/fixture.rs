@@ -1,13 +1,11 @@
 //! Helpers of all tests: small tables, and maps of their content.
 
 use hashfold::{
-    Env, Error, KeyHash, Result, Seed,
+    Env, Error, KeyHash, ReadOptions, Result, Seed,
     filter::cascade::CascadeSettings,
     io::{Access, Disk, MemoryDisk},
     run::{Run, SortOptions},
-    table::{
-        IndexChoice, IndexOptions, ReadOptions, Table, TableBuilder, TableOptions, TableStats,
-    },
+    table::{IndexChoice, IndexOptions, Table, TableBuilder, TableOptions, TableStats},
     work::{Executor, Inline, Watch},
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};

@@ -12,13 +12,13 @@ use crate::{
     },
 };
 use hashfold::{
-    Env,
+    Env, ReadOptions,
     io::{Access, Disk, MemoryDisk, OsDisk},
     run::SortOptions,
     store::{
         DeltaReader, Follower, Pin, UpdateMode, Version, VersionFacts, VersionName, diff, verify,
     },
-    table::{IndexChoice, IndexOptions, ReadOptions, TableBuilder, TableOptions},
+    table::{IndexChoice, IndexOptions, TableBuilder, TableOptions},
     work::{Executor, Inline, Threads, Watch},
 };
 use std::{

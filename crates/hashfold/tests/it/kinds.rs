@@ -8,14 +8,14 @@ use crate::{
     },
 };
 use hashfold::{
-    Env, Error, ErrorKind, Result,
+    Env, Error, ErrorKind, ReadOptions, Result,
     filter::cascade::{self, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot},
     folder::Contents,
     io::{Access, Disk, MemoryDisk},
     manifest::Kind,
     run::SortOptions,
     store::{Follower, Pointer, StoreWriter, UpdateMode},
-    table::{IndexChoice, IndexOptions, ReadOptions, Table, TableBuilder, TableOptions, reindex},
+    table::{IndexChoice, IndexOptions, Table, TableBuilder, TableOptions, reindex},
     work::{Inline, Watch},
 };
 use std::{path::Path, sync::Arc};

@@ -11,14 +11,13 @@ use crate::{
     },
 };
 use hashfold::{
-    ErrorClass, ErrorKind, Result,
+    ErrorClass, ErrorKind, ReadOptions, Result,
     io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     run::SortOptions,
     store::{
         DeltaReader, Follower, Pin, Pointer, Retention, StoreWriter, UpdateMode, VersionFacts,
         versions,
     },
-    table::ReadOptions,
     work::{Inline, Watch},
 };
 use std::{collections::BTreeMap, io, path::Path, sync::Arc};

@@ -10,7 +10,7 @@ use crate::{
     },
 };
 use hashfold::{
-    Error, ErrorClass, ErrorKind, Result, Seed,
+    Error, ErrorClass, ErrorKind, ReadOptions, Result, Seed,
     checksum::crc32c,
     io::{
         ALIGNMENT, Access, Disk, MemoryDisk,
@@ -21,7 +21,6 @@ use hashfold::{
         DeltaReader, Follower, Gates, Pin, Pointer, Reason, Retention, StoreOptions, StoreWriter,
         UpdateMode, Version, VersionFacts, verify, versions,
     },
-    table::ReadOptions,
     work::{Inline, Watch},
 };
 use std::{

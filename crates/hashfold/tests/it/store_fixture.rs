@@ -2,14 +2,14 @@
 
 use crate::fixture::{Pairs, SEED};
 use hashfold::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, ReadOptions, Result,
     io::{Access, Disk, MemoryDisk},
     run::{Run, SortOptions},
     store::{
         Changes, DeltaInfo, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode, Version,
         VersionFacts, VersionInfo, diff, verify,
     },
-    table::{IndexOptions, ReadOptions},
+    table::IndexOptions,
     work::{Inline, Watch},
 };
 use std::{

@@ -7,9 +7,9 @@ use crate::{
     store_fixture::{Change, scanned, store_options, try_write},
 };
 use hashfold::{
+    ReadOptions,
     io::{Disk, OsDisk},
     store::{Follower, Pointer, Retention, StoreWriter, UpdateMode, Version, verify, versions},
-    table::ReadOptions,
     work::{Executor, Threads, Watch},
 };
 use std::{path::Path, sync::Arc, time::Duration};

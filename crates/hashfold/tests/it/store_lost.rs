@@ -10,12 +10,11 @@ use crate::{
     },
 };
 use hashfold::{
-    Error, ErrorClass, ErrorKind, Result,
+    Error, ErrorClass, ErrorKind, ReadOptions, Result,
     io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     store::{
         CurrentFrom, Follower, Mending, Pin, Pointer, Retention, StoreWriter, UpdateMode, versions,
     },
-    table::ReadOptions,
     work::{Inline, Watch},
 };
 use std::{

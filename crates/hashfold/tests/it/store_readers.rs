@@ -5,9 +5,9 @@ use crate::{
     store_fixture::{Change, scanned, store_options, try_write},
 };
 use hashfold::{
+    ReadOptions,
     io::{Disk, OsDisk},
     store::{Follower, Retention, StoreWriter, UpdateMode, Version},
-    table::ReadOptions,
     work::{Executor, Threads, Watch},
 };
 use std::{

@@ -21,9 +21,9 @@ use super::{
 };
 use crate::failure::{Failure, Result};
 use hashfold::{
+    ReadOptions,
     io::Access,
     store::{Follower, StoreWriter, UpdateMode},
-    table::ReadOptions,
     work::{Clock as _, SystemClock},
 };
 use std::{

@@ -13,14 +13,14 @@ use super::{
 };
 use crate::failure::Result;
 use hashfold::{
-    Seed,
+    ReadOptions, Seed,
     io::{Access, Disk, OsDisk},
     run::{Run, SortOptions},
     store::{
         Retention, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode, Version, VersionFacts,
         VersionInfo,
     },
-    table::{IndexOptions, ReadOptions},
+    table::IndexOptions,
     work::{Executor, Threads, Watch},
 };
 use std::{

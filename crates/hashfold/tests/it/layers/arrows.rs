@@ -4,7 +4,7 @@ use super::sources::{Source, check, sources};
 use std::collections::BTreeSet;
 
 /// The core: each module may use itself and the modules before it.
-const CORE: [&str; 13] = [
+const CORE: [&str; 14] = [
     "key",
     "error",
     "verify",
@@ -13,6 +13,7 @@ const CORE: [&str; 13] = [
     "work",
     "io",
     "env",
+    "options",
     "run",
     "fingerprints",
     "manifest",
