@@ -1,7 +1,7 @@
 //! Reading and writing numbers with units: `1GiB`, `64k`, `1e9`, `10%`, `7d`.
 
 use indicatif::{BinaryBytes, HumanCount};
-use std::{fmt, ops::RangeInclusive};
+use std::{fmt, ops::RangeInclusive, time::Duration};
 
 /// Reads a size in bytes: a number, perhaps with a fraction or an exponent, and a unit.
 pub(crate) fn parse_bytes(text: &str) -> Result<usize, String> {
@@ -107,6 +107,15 @@ pub(crate) fn parse_seconds(text: &str) -> Result<u64, String> {
     };
     let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
     seconds.ok_or_else(|| "expected a time like 90s, 15m, 2h or 7d".into())
+}
+
+/// Reads a short time as [`parse_seconds`] does, or in milliseconds: `500ms`.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let milliseconds = text.trim().strip_suffix("ms").map(|number| number.trim().parse());
+    match milliseconds {
+        Some(Ok(milliseconds)) => Ok(Duration::from_millis(milliseconds)),
+        _ => parse_seconds(text).map(Duration::from_secs),
+    }
 }
 
 /// `12`, or `12 to 15` where only bounds are known.
@@ -220,6 +229,10 @@ mod tests {
         {
             assert_eq!(parse_seconds(text), Ok(seconds), "{text}");
         }
+        for (text, milliseconds) in [("0", 0), ("500ms", 500), ("2s", 2000)] {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+        assert!(parse_duration("ms").is_err() && parse_duration("7").is_err());
         for text in ["", "7", "h", "-1s", "1.5h", "1y", "99999999999999999999"] {
             assert!(parse_seconds(text).is_err(), "{text}");
         }

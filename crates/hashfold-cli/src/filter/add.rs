@@ -2,6 +2,7 @@
 
 use super::{
     adder::Adder,
+    checkpoint::{CheckpointArgs, announce_stop},
     create::{self, KindArgs},
     keys::{self, KeyArgs},
     open::{self, MachineArgs},
@@ -31,9 +32,11 @@ use std::{
 /// works for inputs larger than memory, keeps the order of the lines, and remembers them for the next
 /// time. A filter that is not exact does not print new keys that are false positives.
 ///
-/// The filter is durable when the command exits, also after one Ctrl-C. After a crash or a second
-/// Ctrl-C, run it again on the same input: no line is lost, but those since the last flush are printed
-/// twice. When standard input pauses, the keys so far are answered at once.
+/// Keys become durable while the command runs (--checkpoint), and all of them before it exits, also
+/// after one Ctrl-C. If it is killed, run it again on the same input: no line is lost, because lines
+/// are printed before they become durable, but the lines of the last seconds are printed twice. When
+/// standard input pauses, the keys so far are answered at once. A multiset counts keys that were
+/// durable twice if the command is run again.
 #[derive(Args, Debug)]
 pub(crate) struct AddArgs {
     /// Folder of the filter
@@ -49,6 +52,8 @@ pub(crate) struct AddArgs {
     /// up first, as with --unique
     #[arg(long)]
     pub(super) strict_capacity: bool,
+    #[command(flatten)]
+    checkpoint: CheckpointArgs,
     #[command(flatten)]
     machine: MachineArgs,
     /// Print progress, summary and the keys of --unique as JSON objects on standard output
@@ -70,16 +75,17 @@ pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
     let budget = args.machine.budget();
     let mut filter = args.open(&budget)?;
     let mut adder = Adder::new(args);
+    let mut checkpoints = args.checkpoint.start(&filter);
     let mut keys = args.keys.start(inputs, &budget, args.show())?;
-    let mut taken = Ok(());
-    while taken.is_ok() {
-        taken = match keys.next(&stop) {
-            Ok(Some(batch)) => adder.take(batch, &mut filter),
-            Ok(None) => break,
-            Err(failure) => Err(failure),
-        };
-    }
-    let taken = taken.and_then(|()| keys.finish());
+    let mut take = || {
+        while let Some(batch) = keys.next(&stop, &mut || checkpoints.take_if_due(&mut filter))? {
+            adder.take(batch, &mut filter)?;
+            checkpoints.take_if_due(&mut filter)?;
+        }
+        Ok(())
+    };
+    let taken = take().and_then(|()| keys.finish());
+    announce_stop(&stop);
     let bad_rows = keys::end(adder.added, "added", taken, filter.close())?;
     adder.report(bad_rows, start.elapsed().as_secs_f64())?;
     Ok(Exit::Done)

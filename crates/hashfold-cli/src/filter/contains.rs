@@ -64,7 +64,7 @@ pub(crate) fn run(args: &ContainsArgs) -> Result<Exit> {
             let progress = Progress::start(Show::Nothing, "reading", Unit::Bytes, None);
             let inputs = open_lines(path)?;
             let mut keys = Keys::start(inputs, BadRowPolicy::Stop, keys_bytes, progress)?;
-            while let Some(batch) = keys.next(&Stop::never())? {
+            while let Some(batch) = keys.next(&Stop::never(), &mut || Ok(()))? {
                 query.look_up(&batch.keys().collect::<Vec<_>>())?;
             }
             keys.finish()?;

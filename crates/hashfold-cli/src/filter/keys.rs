@@ -100,13 +100,18 @@ impl Keys {
     }
 
     /// Returns the next batch; `None` at the end of the input, or at a failure that `finish` returns.
-    pub(super) fn next(&mut self, stop: &Stop) -> Result<Option<&KeyBatch>> {
+    /// Calls `idle` again and again while there is no batch.
+    pub(super) fn next(
+        &mut self,
+        stop: &Stop,
+        idle: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Option<&KeyBatch>> {
         for batch in self.batch.batches.drain(..) {
             self.feed.give_back(batch);
         }
         self.batch = KeyBatch::default();
         self.progress.set(self.meter.bytes());
-        let mut next = self.feed.next(stop)?;
+        let mut next = self.feed.next_or(stop, idle)?;
         let first = Instant::now();
         while let Some(batch) = next {
             self.batch.push(batch);

@@ -10,6 +10,7 @@
 mod add;
 mod adder;
 mod advance;
+mod checkpoint;
 mod contains;
 mod create;
 mod fill;

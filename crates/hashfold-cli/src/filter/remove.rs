@@ -1,6 +1,7 @@
 //! `hashfold filter remove`: removes keys from a filter.
 
 use super::{
+    checkpoint::{CheckpointArgs, announce_stop},
     keys::{self, KeyArgs},
     open::{self, MachineArgs},
 };
@@ -30,6 +31,8 @@ pub(crate) struct RemoveArgs {
     #[command(flatten)]
     keys: KeyArgs,
     #[command(flatten)]
+    checkpoint: CheckpointArgs,
+    #[command(flatten)]
     machine: MachineArgs,
     /// Print progress and summary as JSON objects on standard output
     #[arg(long)]
@@ -45,19 +48,22 @@ pub(crate) fn run(args: &RemoveArgs) -> Result<Exit> {
     let mut filter = open::open(&args.filter, &budget)?;
     let show = if args.json { Show::Json } else { Show::Text };
     let mut keys = args.keys.start(inputs, &budget, show)?;
+    let mut checkpoints = args.checkpoint.start(&filter);
     let (mut hashes, mut removed, mut counts) = (Vec::new(), Vec::new(), Removals::default());
     let mut take = || {
-        while let Some(batch) = keys.next(&stop)? {
+        while let Some(batch) = keys.next(&stop, &mut || checkpoints.take_if_due(&mut filter))? {
             batch.hash(filter.seed(), &mut hashes);
             removed.clear();
             removed.resize(batch.len(), false);
             filter.remove_present_batch(&hashes, &mut removed)?;
             counts.given += batch.len() as u64;
             counts.removed += removed.iter().filter(|removed| **removed).count() as u64;
+            checkpoints.take_if_due(&mut filter)?;
         }
         Ok(())
     };
     let taken = take().and_then(|()| keys.finish());
+    announce_stop(&stop);
     let bad_rows = keys::end(counts.removed, "removed", taken, filter.close())?;
     args.report(counts, bad_rows, start.elapsed().as_secs_f64())
 }

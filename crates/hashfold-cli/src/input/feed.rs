@@ -116,11 +116,21 @@ pub(crate) struct Feed {
 impl Feed {
     /// Returns the next batch; `None` at the end of the input, or at a failure that `finish` returns.
     pub(crate) fn next(&mut self, stop: &Stop) -> Result<Option<Batch>> {
+        self.next_or(stop, &mut || Ok(()))
+    }
+
+    /// Returns the next batch as [`Feed::next`] does. Calls `idle` about ten times a second while
+    /// there is none.
+    pub(crate) fn next_or(
+        &mut self,
+        stop: &Stop,
+        idle: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Option<Batch>> {
         loop {
             stop.check()?;
             match self.batches.full.recv_timeout(STOP_CHECK) {
                 Ok(batch) => return Ok(Some(batch)),
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => idle()?,
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
             }
         }

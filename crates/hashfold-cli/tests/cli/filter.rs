@@ -40,7 +40,7 @@ pub(crate) fn lines(numbers: impl Iterator<Item = u64>) -> Vec<u8> {
 }
 
 /// Starts an `add` that waits for more keys.
-fn start(work: &Work, line: &str) -> (Child, ChildStdin) {
+pub(crate) fn start(work: &Work, line: &str) -> (Child, ChildStdin) {
     let mut command = work.command(line);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -48,13 +48,13 @@ fn start(work: &Work, line: &str) -> (Child, ChildStdin) {
     (child, stdin)
 }
 
-fn signal(child: &Child, name: &str) {
+pub(crate) fn signal(child: &Child, name: &str) {
     let kill = Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
     assert!(kill.success());
 }
 
 /// Returns the first occurrence of each line, each with a line feed.
-fn first_times(lines: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn first_times(lines: &[&[u8]]) -> Vec<u8> {
     let mut seen = BTreeSet::new();
     let new = lines.iter().filter(|line| seen.insert(**line));
     new.flat_map(|line| line.iter().copied().chain([b'\n'])).collect()
@@ -451,7 +451,9 @@ fn ctrl_c_keeps_what_was_taken() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(stderr, "hashfold: stopped; 2 keys were added before that\n");
+    let expected = "hashfold: stopping: making all changes durable; Ctrl-C again ends at once\n\
+                    hashfold: stopped; 2 keys were added before that\n";
+    assert_eq!(stderr, expected);
     check(&work.ok("filter contains f a b"), 0, "a\nb\n");
     drop(stdin);
 }

@@ -6,6 +6,7 @@ mod bad_rows;
 mod bench;
 mod cut_files;
 mod filter;
+mod filter_checkpoints;
 mod filter_fill;
 mod filter_memory;
 mod formats;

@@ -13,7 +13,7 @@ use super::{
     options::{CascadeOptions, CascadeSettings, Shares},
     ordered::PIECE_MAX,
     packing::Immutable,
-    ram_runs::{FlushWhen, RamRuns},
+    ram_runs::RamRuns,
     rate_limit::RateLimit,
     recovery,
     snapshot::Snapshot,
@@ -417,17 +417,29 @@ impl CascadeFilter {
         shared.view().seq.max(shared.logged)
     }
 
+    /// Starts to make all changes durable in runs, in the background: they are durable when
+    /// [`durable_seq`](CascadeFilter::durable_seq) has reached the [`seq`](CascadeFilter::seq) of
+    /// this moment. Waits only if an earlier memtable is still being packed or memory is short.
+    ///
+    /// # Errors
+    /// The errors of [`CascadeFilter::flush`] in earlier background jobs. An error of the new flush
+    /// is returned by a later call that needs the memory, or by `flush`.
+    pub fn start_flush(&mut self) -> Result<()> {
+        self.freeze()?;
+        let seq = self.seq;
+        self.core.change(|shared| shared.ram_runs.flush_through(seq));
+        flush::start_flush(&self.core);
+        Ok(())
+    }
+
     /// Waits until all changes are durable in runs.
     ///
     /// # Errors
     /// Errors of writing, such as a full disk. No change is lost, and the next call tries again.
     pub fn flush(&mut self) -> Result<()> {
-        self.freeze()?;
+        self.start_flush()?;
         self.finish_pack()?;
-        self.core.change(|shared| shared.ram_runs.flush_when(FlushWhen::Now));
-        let flushed = self.finish_flush(|runs, _| runs.is_empty());
-        self.core.change(|shared| shared.ram_runs.flush_when(FlushWhen::HalfFull));
-        flushed?;
+        self.finish_flush(|runs, _| runs.is_empty())?;
         if self.log.as_mut().is_some_and(|log| log.rotate().is_err()) {
             self.log = None;
         }
@@ -589,7 +601,7 @@ impl Drop for CascadeFilter {
     /// Waits until the background jobs have ended. Changes that are not durable are lost.
     fn drop(&mut self) {
         self.core.change(|shared| {
-            shared.ram_runs.flush_when(FlushWhen::Never);
+            shared.ram_runs.close();
             shared.merging.close();
         });
         // The executor and the lock of the folder are dropped in this thread, not in a thread of

@@ -18,17 +18,6 @@ pub(super) struct RamRun {
     pub(super) seq: u64,
 }
 
-/// The condition for flushing runs in RAM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FlushWhen {
-    /// When the runs fill half of their memory.
-    HalfFull,
-    /// At once, even with few runs.
-    Now,
-    /// Never, because the filter is being closed.
-    Never,
-}
-
 /// The runs in RAM of a filter, and the state of the flush that writes them.
 #[derive(Debug)]
 pub(super) struct RamRuns {
@@ -37,7 +26,11 @@ pub(super) struct RamRuns {
     /// Memory of flushed runs, kept for later runs.
     spares: Vec<PackedRun>,
     flush: Flush,
-    when: FlushWhen,
+    /// Runs with changes up to this sequence number are flushed at once. Newer runs are flushed when
+    /// all runs fill half of their memory.
+    through: u64,
+    /// Whether the filter is being closed: nothing is flushed any more.
+    is_closed: bool,
 }
 
 #[derive(Debug)]
@@ -51,7 +44,7 @@ enum Flush {
 impl RamRuns {
     pub(super) fn new() -> RamRuns {
         let (runs, spares) = (Arc::default(), Vec::new());
-        RamRuns { runs, spares, flush: Flush::Idle, when: FlushWhen::HalfFull }
+        RamRuns { runs, spares, flush: Flush::Idle, through: 0, is_closed: false }
     }
 
     /// Returns all runs, newest first.
@@ -101,25 +94,22 @@ impl RamRuns {
         });
     }
 
-    /// Sets the condition for flushing. [`FlushWhen::Never`] cannot be changed any more.
-    pub(super) fn flush_when(&mut self, when: FlushWhen) {
-        if self.when != FlushWhen::Never {
-            self.when = when;
-        }
+    /// Makes the flush of all runs with changes up to this sequence number due.
+    pub(super) fn flush_through(&mut self, seq: u64) {
+        self.through = self.through.max(seq);
+    }
+
+    /// Ends all flushing.
+    pub(super) fn close(&mut self) {
+        self.is_closed = true;
     }
 
     /// Whether runs must be flushed.
     pub(super) fn is_due(&self, shares: &Shares) -> bool {
-        let count = self.runs.len();
-        match self.when {
-            FlushWhen::Never => false,
-            FlushWhen::Now => count > 0,
-            FlushWhen::HalfFull => {
-                count > 0
-                    && (count >= shares.ram_runs_max.div_ceil(2)
-                        || self.bytes() >= shares.ram_runs / 2)
-            }
-        }
+        let Some(oldest) = self.runs.last() else { return false };
+        let is_half_full = self.runs.len() >= shares.ram_runs_max.div_ceil(2)
+            || self.bytes() >= shares.ram_runs / 2;
+        !self.is_closed && (oldest.seq <= self.through || is_half_full)
     }
 
     pub(super) fn is_flushing(&self) -> bool {
@@ -212,7 +202,7 @@ mod tests {
     #[test]
     fn the_oldest_runs_are_flushed_first_and_go_when_their_file_is_there() {
         let (mut runs, shares) = (with(&[1, 2, 3]), shares());
-        runs.flush_when(FlushWhen::Now);
+        runs.flush_through(3);
         assert!(runs.begin_flush());
         assert_eq!(seqs(&runs.next_batch(2, &shares).unwrap()), [2, 1]);
         runs.flushed(2);
@@ -240,10 +230,20 @@ mod tests {
     fn few_runs_wait_and_none_is_flushed_after_the_end() {
         let (mut runs, shares) = (with(&[1]), shares());
         assert!(!runs.is_due(&shares));
-        runs.flush_when(FlushWhen::Now);
+        runs.flush_through(1);
         assert!(runs.is_due(&shares));
-        runs.flush_when(FlushWhen::Never);
-        runs.flush_when(FlushWhen::Now);
+        runs.close();
+        runs.flush_through(2);
         assert!(!runs.is_due(&shares));
+    }
+
+    #[test]
+    fn a_flush_up_to_a_change_leaves_newer_runs() {
+        let (mut runs, shares) = (with(&[3, 5]), shares());
+        runs.flush_through(4);
+        assert!(runs.begin_flush());
+        assert_eq!(seqs(&runs.next_batch(1, &shares).unwrap()), [3]);
+        runs.flushed(1);
+        assert!(runs.next_batch(1, &shares).is_none() && !runs.is_due(&shares));
     }
 }

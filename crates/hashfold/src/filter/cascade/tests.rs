@@ -446,3 +446,29 @@ fn removals_of_absent_keys_have_no_effect_if_presence_is_looked_up() {
     filter.count_batch(&[1, 2, 3].map(hash), &mut counts).unwrap();
     assert_eq!(counts, [1, 1, 1]);
 }
+
+/// Issue 12: keys became durable, and visible to snapshots, only at a flush that waits.
+#[test]
+fn a_flush_in_the_background_makes_all_changes_so_far_durable() {
+    for threads in [0, 3] {
+        let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+        let (folder, options) = (Path::new(FOLDER), CascadeOptions::exact(Seed(1), 7));
+        let settings = settings(threads, false).on(disk.clone());
+        let mut filter = CascadeFilter::create(folder, &options, settings).unwrap();
+        for step in 1..=30 {
+            let keys: Vec<KeyHash> = (0..step * 40).map(hash).collect();
+            filter.insert_batch(&keys).unwrap();
+            filter.start_flush().unwrap();
+            let seq = filter.seq();
+            // Further changes do not delay it.
+            filter.insert(hash(1 << 40)).unwrap();
+            while filter.durable_seq() < seq {
+                std::thread::yield_now();
+            }
+            let snapshot = Snapshot::open(&Env::on(disk.clone()), folder, Access::Cached).unwrap();
+            let mut found = vec![false; keys.len()];
+            snapshot.contains_batch(&keys, &mut found).unwrap();
+            assert!(found.iter().all(|found| *found), "{threads} threads, step {step}");
+        }
+    }
+}
