@@ -183,7 +183,7 @@ fn use_filter(disk: &Arc<dyn Disk>) {
 
 fn read(disk: &Arc<dyn Disk>) -> Result<()> {
     let snapshot = Snapshot::open(&Env::on(disk.clone()), Path::new(FOLDER), Access::Cached)?;
-    assert!(snapshot.stats().bits_per_item() >= 0.0);
+    assert!(snapshot.stats().bits_per_fingerprint() >= 0.0);
     assert!(snapshot.stats().false_positive_rate() >= 0.0);
     let hashes = hashes(KEYS, snapshot.seed());
     let mut counts = vec![0; hashes.len()];

@@ -143,7 +143,7 @@ fn insert(
         longest: (took(&times[longest]), (times[longest].1, inserted(longest))),
         stalled: stalls.sum(),
         upper_runs: stats.upper_runs,
-        bits_per_item: stats.bits_per_item(),
+        bits_per_item: stats.bits_per_fingerprint(),
     })
 }
 

@@ -156,7 +156,7 @@ fn tell(
     })?;
     let cpu = told.cpu + wait_until_idle();
     check(options, &mut filter, removed, inserted)?;
-    let bits_per_item = filter.stats().bits_per_item();
+    let bits_per_item = filter.stats().bits_per_fingerprint();
     let million = |seconds: f64| changes as f64 / seconds / 1e6;
     Ok(Told { per_cpu_s: million(cpu), per_s: million(told.wall), bits_per_item })
 }

@@ -9,14 +9,14 @@ use crate::{
     data::{Data, Key, mix},
 };
 use ::hashfold::{
-    Seed,
+    ReadOptions, Seed,
     io::{Disk, OsDisk},
     run::SortOptions,
     store::{
         Batch, Follower, Retention, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode,
         VersionFacts,
     },
-    table::{IndexOptions, ReadOptions},
+    table::IndexOptions,
     work::Threads,
 };
 use hashfold::work::Watch;
