@@ -13,8 +13,8 @@ use hashfold::{
     io::{Disk, OsDisk},
     run::SortOptions,
     store::{
-        Follower, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode, VersionFacts, VersionInfo,
-        verify,
+        Follower, Shape, SlotMap, StoreOptions, StoreWriter, TableSizes, UpdateMode, VersionFacts,
+        VersionInfo, verify,
     },
     table::IndexOptions,
     work::{Inline, Watch},
@@ -122,7 +122,7 @@ fn round(data: &Data, damage: Damage, folder: &Path) -> Result<Vec<Option<f64>>>
     let info = build(&disk, data, folder)?;
     let mut places = HashSet::new();
     let chunk = |chunk: usize| {
-        let table = info.chunks[chunk].base().table;
+        let table = info.bases[chunk].table;
         folder.join("tables").join(format!("{table:016x}"))
     };
     if damage.deletes {
@@ -163,6 +163,8 @@ fn build(disk: &Arc<dyn Disk>, data: &Data, folder: &Path) -> Result<VersionInfo
     let (seed, id) = (Seed(data.seed), mix(data.seed));
     let options = StoreOptions { seed, id, shape, attributes: Vec::new() };
     let mut writer = StoreWriter::create(disk.clone(), folder, options, Arc::new(Inline))?;
+    // Every chunk has a table of its own, however small it is.
+    writer.set_table_sizes(TableSizes { base_bytes_min: 0, delta_bytes_min: 0 });
     let mut batch = writer.batch(SortOptions::within(64 << 20))?;
     let mut value = Vec::new();
     for i in 0..data.count {

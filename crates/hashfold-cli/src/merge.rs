@@ -41,7 +41,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<Exit> {
     let executor = device::executor(args.threads);
     let mut writer = folder::open_store(&args.store, executor)?;
     let old = writer.version(current)?;
-    if old.deltas() == 0 {
+    if old.delta_depth() == 0 {
         return args.report(&old, None);
     }
     let show = if args.json { Show::Json } else { Show::Text };
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<Exit> {
     };
     let info = writer.write(batch, UpdateMode::Merge, facts, &stop.watch(progress))?;
     writer.publish(info.name.number)?;
-    args.report(&info, Some((old.deltas(), start)))
+    args.report(&info, Some((old.delta_depth(), start)))
 }
 
 impl MergeArgs {

@@ -130,7 +130,7 @@ impl Release {
             "entries_min": report.entries.start(), "entries_max": report.entries.end(),
             "changes": self.changes.as_ref().map(changes_json),
             "sample": sample, "failed_gates": objections.collect::<Vec<_>>(),
-            "chunks": info.chunks.len(), "deltas": info.deltas(),
+            "chunks": info.shape.slots.chunks(), "deltas": info.delta_depth(),
             "bytes": info.bytes(), "new_bytes": self.new_bytes,
         });
         let Value::Object(map) = object else { unreachable!("it is an object") };

@@ -132,10 +132,10 @@ impl Source {
         Ok(())
     }
 
-    /// Returns runs of all entries: one for a table, one per chunk of a version.
+    /// Returns runs of all entries: one for a table, one per base of a version.
     pub(crate) fn scans(&self) -> Vec<Box<dyn Run + '_>> {
         let of_version = |version: &Version| {
-            (0..version.info().shape.slots.chunks()).map(|chunk| version.scan(chunk) as _).collect()
+            version.parts().map(|chunks| version.scan_chunks(chunks) as _).collect()
         };
         match self {
             Source::Table(table) => vec![Box::new(table.scan())],

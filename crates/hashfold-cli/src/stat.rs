@@ -91,8 +91,8 @@ fn version_rows(pointer: &Pointer, version: &Version) -> Vec<(&'static str, Stri
             "chunks",
             format!(
                 "{}, with at most {}",
-                units::count(info.chunks.len() as u64),
-                units::counted(info.deltas() as u64, "delta", "deltas")
+                units::count(u64::from(info.shape.slots.chunks())),
+                units::counted(info.delta_depth() as u64, "delta", "deltas")
             ),
         ),
         (

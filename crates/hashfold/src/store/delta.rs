@@ -10,7 +10,7 @@
 //! |---------------|-----:|------------------------------------------------------------------|
 //! | size          |    4 | of its entries, in bytes; 0 after the last section               |
 //! | checksum      |    4 | CRC-32C of its entries                                           |
-//! | entries       |    … | in the order of chunks, then hashes                              |
+//! | entries       |    … | in the order of ranges of slots, then hashes                     |
 //!
 //! | entry         | size |                                                                  |
 //! |---------------|-----:|------------------------------------------------------------------|
@@ -21,7 +21,6 @@
 //! | field         | size |                                                                  |
 //! |---------------|-----:|------------------------------------------------------------------|
 //! | store         |    8 | the store's id                                                   |
-//! | chunks        |    8 | of the store                                                     |
 //! | parent        |    8 | the id of the version that the delta leads from                  |
 //! | entries       |    8 | deletions included                                               |
 //! | deletions     |    8 |                                                                  |
@@ -144,8 +143,6 @@ pub struct DeltaInfo {
     pub seed: Seed,
     /// Id of the store.
     pub store: u64,
-    /// Number of chunks of the store.
-    pub chunks: u64,
     /// Id of the version that the delta leads from.
     pub parent: u64,
     /// Id of the version that the delta leads to.
@@ -212,8 +209,8 @@ impl DeltaWriter {
         let end = self.writer.position();
         let padding = end.next_multiple_of(ALIGNMENT as u64) - end;
         self.writer.append(&vec![0; padding as usize])?;
-        let DeltaInfo { store, chunks, parent, entries, deletions, .. } = self.info;
-        let fields = [store, chunks, parent, entries, deletions].map(u64::to_le_bytes).concat();
+        let DeltaInfo { store, parent, entries, deletions, .. } = self.info;
+        let fields = [store, parent, entries, deletions].map(u64::to_le_bytes).concat();
         let footer = Footer { fields, body_sum: 0 }.encode(self.writer.position());
         self.writer.append(&footer)?;
         self.writer.finish()?;
@@ -225,7 +222,7 @@ impl DeltaWriter {
 /// A callback that takes a key, and its value or `None` if the key is deleted.
 pub type VisitChange<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<()> + 'a;
 
-/// A reader of the entries of a delta file, chunk after chunk.
+/// A reader of the entries of a delta file, in the order of the file.
 #[derive(Debug)]
 pub struct DeltaReader {
     file: Arc<dyn BlockFile>,
@@ -251,7 +248,6 @@ impl DeltaReader {
         let info = DeltaInfo {
             seed: header.seed,
             store: next()?,
-            chunks: next()?,
             parent: next()?,
             target: header.id,
             entries: next()?,

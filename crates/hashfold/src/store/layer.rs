@@ -1,6 +1,7 @@
 //! Building the table of a layer: collects the facts for the version file, and hashes the files.
 
 use super::{
+    chunks::ChunkSet,
     delta::Tagged,
     tree::{FileTree, HashingDisk},
     version::{Layer, Shape},
@@ -46,7 +47,7 @@ pub(super) fn table_of(name: &str) -> Option<u64> {
     (format!("{id:016x}") == name).then_some(id)
 }
 
-/// Returns the id of the table of a chunk of a version.
+/// Returns the id of the table of a version that has this chunk first.
 pub(super) fn table_id(version: u64, chunk: u32) -> u64 {
     KeyHash::of(&chunk.to_le_bytes(), Seed(version)).high()
 }
@@ -57,6 +58,8 @@ pub(super) struct LayerBuilder {
     /// The folder of all tables.
     pub(super) tables: PathBuf,
     pub(super) id: u64,
+    /// The chunks of the table's entries.
+    pub(super) chunks: ChunkSet,
     pub(super) seed: Seed,
     pub(super) shape: Shape,
     pub(super) executor: Arc<dyn Executor>,
@@ -80,6 +83,8 @@ impl LayerBuilder {
         let tree = disk.tree(names.chain([manifest::NAME.to_owned()]));
         tree.write(self.disk.as_ref(), &folder, self.seed, self.id)?;
         Ok(Layer {
+            chunks: self.chunks.clone(),
+            is_part: false,
             table: self.id,
             entries: measured.sizes.entries_max,
             deletions: measured.deletions,

@@ -2,16 +2,17 @@
 //!
 //! ```text
 //! DIR/CURRENT              names the current version; the only file that is replaced
-//!     versions/0000000001  describes a version: its chunks and their tables
+//!     versions/0000000001  describes a version: its chunks and its tables
 //!     versions/0000000002
 //!     tables/5d0b…/        an immutable table of one or several versions
 //! ```
 //!
 //! A version is a set of chunks; each chunk holds the keys of a range of Redis Cluster slots. A
-//! chunk is a base table and any number of deltas over it, newest first. An update sorts only its
-//! batch and merges it with the old chunks in one pass. A chunk without changes is shared with the
-//! version before. File formats: `docs/formats/store.md`. `docs/papers/voldemort.md` compares with
-//! Voldemort's read-only stores.
+//! chunk is a part of a base table and of any number of deltas over it. Small neighbouring chunks
+//! share a table, so many chunks cost no more than one; a large chunk has a table of its own. An
+//! update sorts only its batch and merges it with the old tables in one pass. A table without
+//! changes is shared with the version before. File formats: `docs/formats/store.md`.
+//! `docs/papers/voldemort.md` compares with Voldemort's read-only stores.
 //!
 //! - A version is complete and durable, or does not exist; it never changes.
 //! - Publishing and rolling back write only the pointer, for data of any size.
@@ -50,11 +51,15 @@
 //! ```
 
 mod batch;
+mod chunks;
 mod delta;
 mod gates;
+mod in_slots;
+mod job;
 mod join;
 mod layer;
 mod mend;
+mod plan;
 mod pointer;
 mod publish;
 mod read;
@@ -70,9 +75,11 @@ mod write;
 
 pub use self::{
     batch::Batch,
+    chunks::ChunkSet,
     delta::{DeltaInfo, DeltaReader, VisitChange},
     gates::{Gates, Objection, Report, Sample},
     mend::{CurrentFrom, Mending},
+    plan::{TableSizes, UpdateMode},
     pointer::{NAME, Pointer, VersionName},
     publish::Pin,
     read::{Follower, Version, versions},
@@ -80,6 +87,6 @@ pub use self::{
     slot::{SLOTS, SlotMap, slot_of},
     transfer::diff,
     verify::{StoreFigures, verify},
-    version::{Attributes, Changes, Chunk, DELTAS_MAX, Layer, Root, Shape, VersionInfo},
-    write::{StoreOptions, StoreWriter, UpdateMode, VersionFacts},
+    version::{Attributes, Changes, DELTAS_MAX, Layer, Root, Shape, VersionInfo},
+    write::{StoreOptions, StoreWriter, VersionFacts},
 };

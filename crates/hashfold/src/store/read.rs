@@ -1,10 +1,13 @@
 //! Reading a version, and following the current version.
 
 use super::{
+    chunks::common,
     delta::{Untagged, untag},
+    in_slots::{InSlots, SlotSet},
     layer::folder_of,
     pointer::Pointer,
-    version::{Chunk, Layer, VersionInfo, file_name, no_file, numbers},
+    slot::SLOTS,
+    version::{Layer, VersionInfo, file_name, no_file, numbers},
 };
 use crate::{
     env::Env,
@@ -12,13 +15,14 @@ use crate::{
     folder::{TABLES, VERSIONS},
     io::{Disk, Lock},
     options::ReadOptions,
-    run::{Merge, Run, Tombstones},
+    run::{Merge, Run, Summary, Tombstones, VecRun},
     table::{Table, TableScan, VisitValue},
     work::Executor,
 };
 use arc_swap::ArcSwap;
 use std::{
     collections::HashMap,
+    ops::Range,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
@@ -33,8 +37,10 @@ const ATTEMPTS_MAX: usize = 8;
 #[derive(Debug)]
 pub struct Version {
     info: VersionInfo,
-    /// For each chunk its tables, newest layer first.
-    chunks: Vec<Vec<Arc<Table>>>,
+    /// The tables of the bases, then of the deltas, in the order of the layers.
+    tables: Vec<Arc<Table>>,
+    /// For each chunk the tables that have its keys: the deltas, newest first, then the base.
+    stacks: Vec<Vec<u32>>,
     /// The shared lock that tells other processes that the version is in use.
     _share: Box<dyn Lock>,
 }
@@ -79,13 +85,12 @@ impl Version {
             Some(table) => Ok((*table).clone()),
             None => open_layer(disk, &tables, &info, layer, options).map(Arc::new),
         };
-        let chunk = |chunk: &Chunk| chunk.layers.iter().map(layer).collect();
-        let chunks: Result<Vec<Vec<Arc<Table>>>> = info.chunks.iter().map(chunk).collect();
-        Ok(Version { chunks: chunks?, info, _share: share })
+        let tables: Result<Vec<Arc<Table>>> = info.layers().map(layer).collect();
+        Ok(Version { tables: tables?, stacks: stacks(&info), info, _share: share })
     }
 
     fn tables(&self) -> HashMap<u64, &Arc<Table>> {
-        self.chunks.iter().flatten().map(|table| (table.stats().id, table)).collect()
+        self.tables.iter().map(|table| (table.stats().id, table)).collect()
     }
 
     /// Returns the description of the version.
@@ -95,7 +100,7 @@ impl Version {
 
     /// Returns the memory of all indexes, in bytes.
     pub fn index_bytes(&self) -> u64 {
-        self.chunks.iter().flatten().map(|table| table.stats().index_bytes).sum()
+        self.tables.iter().map(|table| table.stats().index_bytes).sum()
     }
 
     /// Returns the attribute with this name.
@@ -121,115 +126,191 @@ impl Version {
 
     /// Calls `visit` once, with the value of a key, or `None` if the key is absent.
     pub fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
-        let chunk = &self.chunks[self.info.shape.slots.chunk_of(key) as usize];
-        let (base, deltas) = chunk.split_last().expect("a chunk has a base");
+        let chunk = self.info.shape.slots.chunk_of(key);
+        let (base, deltas) = self.stacks[chunk as usize].split_last().expect("it has a base");
         for delta in deltas {
             let mut found = None;
-            delta.get_with(key, &mut |tagged| {
+            self.tables[*delta as usize].get_with(key, &mut |tagged| {
                 found = tagged.map(|tagged| untag(tagged).map(&mut *visit));
             })?;
             if let Some(found) = found {
                 return found;
             }
         }
-        base.get_with(key, visit)
+        self.tables[*base as usize].get_with(key, visit)
     }
 
     /// Looks up many keys, with many device reads in flight. `visit` is called once for each key,
     /// in any order, with the index of the key and its value, or `None` if the key is absent.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K], visit: &mut VisitValue<'_>) -> Result<()> {
         let slots = &self.info.shape.slots;
-        if slots.chunks() == 1 {
-            return get_many_in(&self.chunks[0], keys, (0..keys.len()).collect(), visit);
-        }
-        let mut by_chunk = vec![Vec::new(); self.chunks.len()];
-        for (i, key) in keys.iter().enumerate() {
-            by_chunk[slots.chunk_of(key.as_ref()) as usize].push(i);
-        }
-        let both = self.chunks.iter().zip(by_chunk);
-        both.filter(|(_, indexes)| !indexes.is_empty())
-            .try_for_each(|(chunk, indexes)| get_many_in(chunk, keys, indexes, visit))
-    }
-
-    /// Calls `visit` with about `count` evenly spread keys; deltas may have deleted some of them.
-    pub fn sample(&self, count: u64, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let chunks = self.chunks.len() as u64;
-        for (chunk, layers) in (0..chunks).zip(&self.chunks) {
-            let share = count / chunks + u64::from(chunk < count % chunks);
-            layers.last().expect("a chunk has a base").sample(share, visit)?;
+        let chunks: Vec<u32> = keys.iter().map(|key| slots.chunk_of(key.as_ref())).collect();
+        let mut left: Vec<usize> = (0..keys.len()).collect();
+        // The newest layer of every key's chunk comes first, then the second newest, and so on.
+        for depth in 0.. {
+            if left.is_empty() {
+                break;
+            }
+            let table = |&i: &usize| (self.stacks[chunks[i] as usize][depth], i);
+            let mut lookups: Vec<(u32, usize)> = left.iter().map(table).collect();
+            lookups.sort_unstable();
+            left.clear();
+            for lookups in lookups.chunk_by(|a, b| a.0 == b.0) {
+                self.get_in(lookups, keys, visit, &mut left)?;
+            }
         }
         Ok(())
     }
 
-    /// Returns all entries of a chunk as a run; `executor` reads the next blocks while the caller
-    /// works.
-    pub fn scan_ahead(&self, chunk: u32, executor: &Arc<dyn Executor>) -> Box<dyn Run> {
-        self.merged(chunk, Some(executor))
+    /// Looks up keys in one table: pairs of the table and the index of a key. Adds the keys that a
+    /// delta does not have to `left`.
+    fn get_in<K: AsRef<[u8]>>(
+        &self,
+        lookups: &[(u32, usize)],
+        keys: &[K],
+        visit: &mut VisitValue<'_>,
+        left: &mut Vec<usize>,
+    ) -> Result<()> {
+        let number = lookups[0].0 as usize;
+        let some: Vec<&[u8]> = lookups.iter().map(|(_, i)| keys[*i].as_ref()).collect();
+        let is_base = number < self.info.bases.len();
+        self.tables[number].get_many(&some, &mut |at, value| {
+            let index = lookups[at].1;
+            match value {
+                _ if is_base => visit(index, value),
+                Some(tagged) => visit(index, untag(tagged)?),
+                None => {
+                    left.push(index);
+                    Ok(())
+                }
+            }
+        })
     }
 
-    /// Returns all entries of a chunk as a run.
-    pub fn scan(&self, chunk: u32) -> Box<dyn Run> {
-        self.merged(chunk, None)
+    /// Calls `visit` with about `count` evenly spread keys; deltas may have deleted some of them.
+    pub fn sample(&self, count: u64, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let all: u64 = self.info.bases.iter().map(|base| base.entries).sum();
+        let (mut before, mut done) = (0, 0);
+        for (table, base) in self.tables.iter().zip(&self.info.bases) {
+            before += base.entries;
+            let until = (u128::from(count) * u128::from(before) / u128::from(all.max(1))) as u64;
+            table.sample(until - done, visit)?;
+            done = until;
+        }
+        Ok(())
+    }
+
+    /// Returns the ranges of chunks that have a base table of their own: together all chunks, in
+    /// order. Scanning one of them reads no entry of another base.
+    pub fn parts(&self) -> impl Iterator<Item = Range<u32>> {
+        self.info.bases.iter().map(|base| base.chunks.bounds())
+    }
+
+    /// Returns all entries of a range of chunks as a run; `executor` reads the next blocks while the
+    /// caller works.
+    pub fn scan_chunks_ahead(
+        &self,
+        chunks: Range<u32>,
+        executor: &Arc<dyn Executor>,
+    ) -> Box<dyn Run> {
+        self.scan_slots(&self.info.shape.slots.slots(&chunks), Some(executor))
+    }
+
+    /// Returns all entries of a range of chunks as a run. Reads all tables that have any of these
+    /// chunks: [`Version::parts`] are the ranges that are read without waste.
+    pub fn scan_chunks(&self, chunks: Range<u32>) -> Box<dyn Run> {
+        self.scan_slots(&self.info.shape.slots.slots(&chunks), None)
     }
 
     /// Returns all entries of the version, in the order of their hashes. All tables of the version
     /// are read side by side, each with a window of its own in memory.
     pub fn scan_all(&self) -> Box<dyn Run> {
-        let chunks = (0..self.info.chunks.len() as u32).map(|chunk| self.scan(chunk)).collect();
-        Box::new(Merge::new(chunks, Tombstones::Drop).expect("all chunks have one seed"))
+        self.scan_slots(&(0..SLOTS), None)
     }
 
-    fn merged(&self, chunk: u32, executor: Option<&Arc<dyn Executor>>) -> Box<dyn Run> {
-        merged(&self.info.chunks[chunk as usize], &self.chunks[chunk as usize], executor)
+    /// Returns all entries of a range of slots as a run.
+    pub(super) fn scan_slots(
+        &self,
+        slots: &Range<u32>,
+        executor: Option<&Arc<dyn Executor>>,
+    ) -> Box<dyn Run> {
+        let tables = self.tables();
+        let open = |layer: &Layer| Ok(tables[&layer.table].clone());
+        scan_slots(&self.info, slots, &open, executor).expect("all tables are open")
     }
 }
 
-/// Looks up the keys with these indexes, which belong to the same chunk.
-fn get_many_in<K: AsRef<[u8]>>(
-    chunk: &[Arc<Table>],
-    keys: &[K],
-    mut indexes: Vec<usize>,
-    visit: &mut VisitValue<'_>,
-) -> Result<()> {
-    let (base, deltas) = chunk.split_last().expect("a chunk has a base");
-    for delta in deltas {
-        let some: Vec<&[u8]> = indexes.iter().map(|&i| keys[i].as_ref()).collect();
-        let mut left = Vec::with_capacity(indexes.len());
-        delta.get_many(&some, &mut |i, tagged| match tagged {
-            Some(tagged) => visit(indexes[i], untag(tagged)?),
-            None => {
-                left.push(indexes[i]);
-                Ok(())
-            }
-        })?;
-        indexes = left;
+/// Returns for each chunk the numbers of its tables: those of the deltas, newest first, then that
+/// of the base.
+fn stacks(info: &VersionInfo) -> Vec<Vec<u32>> {
+    let mut stacks = vec![Vec::new(); info.shape.slots.chunks() as usize];
+    let (bases, deltas) = (info.bases.len(), info.deltas.len());
+    let newest_first = (bases..bases + deltas).rev().zip(info.deltas.iter().rev());
+    for (number, layer) in newest_first.chain((0..bases).zip(&info.bases)) {
+        layer.chunks.iter().for_each(|chunk| stacks[chunk as usize].push(number as u32));
     }
-    let some: Vec<&[u8]> = indexes.iter().map(|&i| keys[i].as_ref()).collect();
-    base.get_many(&some, &mut |i, value| visit(indexes[i], value))
+    stacks
 }
 
-/// Returns the entries of a chunk's layers, given newest first, as one run without deletions. Reads
-/// ahead on the executor, if there is one.
-pub(super) fn merged(
-    chunk: &Chunk,
-    tables: &[Arc<Table>],
+/// Returns the entries of a version in a range of slots as one run without deletions. Reads ahead
+/// on the executor, if there is one. If only a part of a base is in the range, the number of its
+/// entries in the summary of the run is an estimate.
+pub(super) fn scan_slots(
+    info: &VersionInfo,
+    slots: &Range<u32>,
+    open: &dyn Fn(&Layer) -> Result<Arc<Table>>,
     executor: Option<&Arc<dyn Executor>>,
-) -> Box<dyn Run> {
-    let scan = |(layer, table): (&Layer, &Arc<Table>)| {
-        let scan = table.scan().with_summary(layer.sizes);
-        match executor {
+) -> Result<Box<dyn Run>> {
+    let scan = |layer: &Layer| -> Result<TableScan> {
+        let scan = open(layer)?.scan().with_summary(layer.sizes);
+        Ok(match executor {
             Some(executor) => scan.reading_ahead(executor.clone()),
             None => scan,
-        }
+        })
     };
-    let mut scans: Vec<TableScan> = chunk.layers.iter().zip(tables).map(scan).collect();
-    let base = Box::new(scans.pop().expect("a chunk has a base"));
-    if scans.is_empty() {
-        return base;
+    let own = |layer: &Layer| {
+        let ranges = layer.chunks.ranges().iter().map(|range| info.shape.slots.slots(range));
+        SlotSet::of(ranges.map(|range| common(&range, slots)))
+    };
+    let mut runs: Vec<Box<dyn Run>> = Vec::new();
+    for delta in info.deltas.iter().rev() {
+        let wanted = own(delta);
+        match wanted.count() {
+            0 => {}
+            SLOTS => runs.push(Box::new(Untagged(scan(delta)?))),
+            _ => {
+                let sizes = share(delta, &wanted, info);
+                runs.push(Box::new(InSlots::new(Untagged(scan(delta)?), wanted, sizes)));
+            }
+        }
     }
-    let deltas = scans.into_iter().map(|delta| Box::new(Untagged(delta)) as Box<dyn Run>);
-    let runs = deltas.chain([base as Box<dyn Run>]).collect();
-    Box::new(Merge::new(runs, Tombstones::Drop).expect("all tables of a version have its seed"))
+    for base in &info.bases {
+        let (wanted, all) = (own(base), info.shape.slots.slots(&base.chunks.bounds()));
+        match wanted.count() {
+            0 => {}
+            count if count == all.end - all.start => runs.push(Box::new(scan(base)?)),
+            _ => {
+                let sizes = share(base, &wanted, info);
+                runs.push(Box::new(InSlots::new(scan(base)?, wanted, sizes)));
+            }
+        }
+    }
+    match runs.len() {
+        0 => Ok(Box::new(VecRun::new(Vec::new(), info.seed))),
+        1 => Ok(runs.remove(0)),
+        _ => Ok(Box::new(Merge::new(runs, Tombstones::Drop)?)),
+    }
+}
+
+/// Returns the expected summary of a layer's entries in some of its slots.
+fn share(layer: &Layer, wanted: &SlotSet, info: &VersionInfo) -> Summary {
+    let slots = layer.chunks.ranges().iter().map(|range| info.shape.slots.slots(range));
+    let all: u32 = slots.map(|slots| slots.end - slots.start).sum();
+    let part = |number: u64| {
+        (u128::from(number) * u128::from(wanted.count())).div_ceil(u128::from(all)) as u64
+    };
+    let Summary { entries_max, bytes_max, .. } = layer.sizes;
+    Summary { entries_max: part(entries_max), bytes_max: part(bytes_max), ..layer.sizes }
 }
 
 /// Opens the table of a layer, which must be the one that the version file describes.

@@ -77,13 +77,19 @@ impl SlotMap {
     /// Returns the chunk of a key.
     #[inline]
     pub fn chunk_of(&self, key: &[u8]) -> u32 {
-        if self.chunks == 1 { 0 } else { slot_of(key) * self.chunks / SLOTS }
+        if self.chunks == 1 { 0 } else { self.chunk_of_slot(slot_of(key)) }
     }
 
-    /// Returns the slots of a chunk.
-    pub fn slots(&self, chunk: u32) -> Range<u32> {
+    /// Returns the chunk of a slot.
+    #[inline]
+    pub fn chunk_of_slot(&self, slot: u32) -> u32 {
+        slot * self.chunks / SLOTS
+    }
+
+    /// Returns the slots of a range of chunks.
+    pub fn slots(&self, chunks: &Range<u32>) -> Range<u32> {
         let start = |chunk: u32| (chunk * SLOTS).div_ceil(self.chunks);
-        start(chunk)..start(chunk + 1)
+        start(chunks.start)..start(chunks.end)
     }
 }
 
@@ -120,11 +126,11 @@ mod tests {
             let map = SlotMap::new(chunks).unwrap();
             let mut next = 0;
             for chunk in 0..chunks {
-                let slots = map.slots(chunk);
+                let slots = map.slots(&(chunk..chunk + 1));
                 assert_eq!(slots.start, next);
                 assert!(!slots.is_empty());
                 for slot in slots.clone() {
-                    assert_eq!(slot * chunks / SLOTS, chunk);
+                    assert_eq!(map.chunk_of_slot(slot), chunk);
                 }
                 next = slots.end;
             }

@@ -13,6 +13,7 @@ use crate::{
 };
 use std::{
     collections::BTreeMap,
+    ops::Range,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
@@ -30,10 +31,17 @@ fn shape(chunks: u32) -> Shape {
     Shape { slots, index: IndexOptions::default(), block_size: 4096 }
 }
 
+/// Every chunk has tables of its own.
+const APART: TableSizes = TableSizes { base_bytes_min: 0, delta_bytes_min: 0 };
+
+/// Creates a store in which every chunk has tables of its own.
 fn create(disk: &Arc<dyn Disk>, chunks: u32, executor: Arc<dyn Executor>) -> StoreWriter {
     let attributes = vec![("schema".to_owned(), b"none".to_vec())];
     let options = StoreOptions { seed: SEED, id: 99, shape: shape(chunks), attributes };
-    StoreWriter::create(disk.clone(), Path::new(FOLDER), options, executor).unwrap()
+    let mut writer =
+        StoreWriter::create(disk.clone(), Path::new(FOLDER), options, executor).unwrap();
+    writer.set_table_sizes(APART);
+    writer
 }
 
 fn memory_disk() -> Arc<dyn Disk> {
@@ -92,15 +100,16 @@ fn open(disk: &Arc<dyn Disk>, number: u64) -> Version {
     Version::open(disk, Path::new(FOLDER), number, &ReadOptions::new()).unwrap()
 }
 
-fn scan_all(version: &Version) -> Map {
+/// Returns all entries of some ranges of chunks, each scanned separately.
+fn scan_ranges(version: &Version, ranges: impl Iterator<Item = Range<u32>>) -> Map {
     let mut map = Map::new();
-    for chunk in 0..version.info().chunks.len() as u32 {
-        let mut run = version.scan(chunk);
+    for chunks in ranges {
+        let mut run = version.scan_chunks(chunks.clone());
         let mut last = KeyHash::from_bits(0);
         while run.advance().unwrap() {
             let entry = run.entry();
             assert!(entry.hash >= last);
-            assert_eq!(version.info().shape.slots.chunk_of(entry.key), chunk);
+            assert!(chunks.contains(&version.info().shape.slots.chunk_of(entry.key)));
             last = entry.hash;
             assert!(map.insert(entry.key.to_vec(), entry.value.unwrap().to_vec()).is_none());
         }
@@ -108,10 +117,17 @@ fn scan_all(version: &Version) -> Map {
     map
 }
 
+fn scan_all(version: &Version) -> Map {
+    scan_ranges(version, version.parts())
+}
+
 /// Checks that a version holds exactly what a map holds, with every kind of query.
 #[track_caller]
 fn check(version: &Version, map: &Map, keys: u64) {
     assert!(scan_all(version) == *map);
+    let chunks = version.info().shape.slots.chunks();
+    assert!(scan_ranges(version, (0..chunks).map(|chunk| chunk..chunk + 1)) == *map);
+    assert!(scan_ranges(version, [0..chunks / 2, chunks / 2..chunks].into_iter()) == *map);
     let asked: Vec<Vec<u8>> = (0..keys + 5).map(|i| format!("key {i}").into_bytes()).collect();
     let mut seen = 0;
     version
@@ -161,11 +177,12 @@ fn chunks_take_values_as_large_as_the_memory_of_one() {
 }
 
 /// Compares random batches in all modes with maps; every version must stay as it was.
-fn agree_with_maps(chunks: u32, executor: &Arc<dyn Executor>, seed: u64) {
+fn agree_with_maps(chunks: u32, sizes: TableSizes, executor: &Arc<dyn Executor>, seed: u64) {
     const KEYS: u64 = 400;
     let disk = memory_disk();
     let random = &mut Random(seed);
     let mut writer = create(&disk, chunks, executor.clone());
+    writer.set_table_sizes(sizes);
     let mut maps: Vec<Map> = Vec::new();
     for i in 0..14 {
         let size = [0, 3, 40, 600][random.below(4) as usize];
@@ -210,13 +227,19 @@ fn count(before: &Map, after: &Map) -> Changes {
 
 #[test]
 fn versions_agree_with_maps() {
+    let inline: Arc<dyn Executor> = Arc::new(Inline);
     for seed in 0..12 {
-        agree_with_maps(1, &(Arc::new(Inline) as _), seed);
-        agree_with_maps(5, &(Arc::new(Inline) as _), seed);
+        agree_with_maps(1, APART, &inline, seed);
+        agree_with_maps(5, APART, &inline, seed);
+        agree_with_maps(9, TableSizes::default(), &inline, seed);
+        // Several chunks in a base, and deltas over several bases.
+        let sizes = TableSizes { base_bytes_min: 12 << 10, delta_bytes_min: 24 << 10 };
+        agree_with_maps(20, sizes, &inline, seed);
     }
     let threads: Arc<dyn Executor> = Arc::new(Threads::new(2));
-    agree_with_maps(1, &threads, 100);
-    agree_with_maps(7, &threads, 101);
+    agree_with_maps(1, APART, &threads, 100);
+    agree_with_maps(7, APART, &threads, 101);
+    agree_with_maps(300, TableSizes::default(), &threads, 102);
 }
 
 /// All pairs of runs over three keys, each absent, put with one of two values or, in the new run,
@@ -515,7 +538,7 @@ fn nothing_is_removed_while_the_current_version_is_lost_or_damaged() {
 fn all_entries_of_a_delta_count_as_changes() {
     let disk = memory_disk();
     let mut writer = create(&disk, 1, Arc::new(Inline));
-    let entries = |range: std::ops::Range<u64>, value: Option<Vec<u8>>| {
+    let entries = |range: Range<u64>, value: Option<Vec<u8>>| {
         range.map(|i| (i.to_le_bytes().to_vec(), value.clone())).collect::<Vec<_>>()
     };
     write(&mut writer, &entries(0..1000, Some(vec![1])), UpdateMode::Merge, 1).unwrap();
@@ -535,7 +558,7 @@ fn all_entries_of_a_delta_count_as_changes() {
 fn gates_refuse_versions_that_fail_them() {
     let disk = memory_disk();
     let mut writer = create(&disk, 1, Arc::new(Inline));
-    let numbers = |range: std::ops::Range<u64>| {
+    let numbers = |range: Range<u64>| {
         range.map(|i| (i.to_le_bytes().to_vec(), Some(vec![1]))).collect::<Vec<_>>()
     };
     write(&mut writer, &numbers(0..10_000), UpdateMode::Merge, 1).unwrap();
@@ -584,7 +607,7 @@ fn a_version_that_was_written_wrongly_is_not_published() {
 }
 
 fn layer_folder(info: &VersionInfo) -> PathBuf {
-    let id = info.chunks[0].base().table;
+    let id = info.bases[0].table;
     Path::new(FOLDER).join("tables").join(format!("{id:016x}"))
 }
 
@@ -706,4 +729,77 @@ fn harm(disk: &dyn Disk, path: &Path, damage: &str, i: usize) {
         }
     }
     disk.create(path, Access::Cached).unwrap().write_at(0, &bytes).unwrap();
+}
+
+/// Several chunks have one base; a delta is over several bases, and stays for the chunks that are not
+/// merged.
+#[test]
+fn a_delta_stays_for_the_chunks_that_are_not_merged() {
+    const CHUNKS: u32 = 8;
+    let disk = memory_disk();
+    let mut writer = create(&disk, CHUNKS, Arc::new(Inline));
+    writer.set_table_sizes(TableSizes { base_bytes_min: 20_000, delta_bytes_min: 1 << 20 });
+    let entry = |i: u64, len: usize| (format!("key {i}").into_bytes(), Some(vec![i as u8; len]));
+    let base: Vec<_> = (0..400).map(|i| entry(i, 200)).collect();
+    let first = write(&mut writer, &base, UpdateMode::Auto, 1).unwrap();
+    writer.publish(1).unwrap();
+    let count = first.bases.len();
+    assert!((2..CHUNKS as usize).contains(&count), "{count}");
+    let wide: Vec<_> = (0..200).map(|i| entry(i, 1)).collect();
+    let second = write(&mut writer, &wide, UpdateMode::Delta, 2).unwrap();
+    writer.publish(2).unwrap();
+    assert_eq!((second.bases == first.bases, second.deltas.len()), (true, 1));
+    assert_eq!(second.deltas[0].chunks, (0..CHUNKS).into());
+    assert_eq!(second.entries(), 400..=600);
+    // One chunk gets large values, so its base is merged.
+    let slots = SlotMap::new(CHUNKS).unwrap();
+    let hot = |i: &u64| slots.chunk_of(&entry(*i, 0).0) == CHUNKS - 1;
+    let batch: Vec<_> =
+        (0..400).filter(hot).map(|i| entry(i, 300)).chain([entry(401, 0)]).collect();
+    assert!(!hot(&401));
+    let third = write(&mut writer, &batch, UpdateMode::Auto, 3).unwrap();
+    writer.publish(3).unwrap();
+    let [old, new] = &third.deltas[..] else { panic!("{:?}", third.deltas) };
+    assert_eq!((old.table, old.is_part), (second.deltas[0].table, true));
+    let merged = third.bases.last().unwrap().chunks.bounds();
+    assert_eq!(old.chunks, (0..merged.start).into());
+    assert!(new.chunks.count() == 1 && new.chunks.bounds().end <= merged.start);
+    assert_eq!(third.bases[..third.bases.len() - 1], first.bases[..count - 1]);
+    assert!(third.changes.is_none());
+    let mut map = Map::new();
+    [&base, &wide, &batch].into_iter().for_each(|entries| update(&mut map, entries));
+    check(&open(&disk, 3), &map, 410);
+    // A merge leaves one base for each of the parts, and no delta.
+    let fourth = write(&mut writer, &[], UpdateMode::Merge, 4).unwrap();
+    assert_eq!((fourth.delta_depth(), fourth.entries()), (0, 401..=401));
+    check(&open(&disk, 4), &map, 410);
+}
+
+#[test]
+fn a_store_of_many_chunks_has_few_tables_and_divides_them_when_they_grow() {
+    const CHUNKS: u32 = 1000;
+    let disk = memory_disk();
+    let mut writer = create(&disk, CHUNKS, Arc::new(Inline));
+    writer.set_table_sizes(TableSizes { base_bytes_min: 10_000, delta_bytes_min: 10_000 });
+    let entries = |range: Range<u64>| {
+        range.map(|i| (format!("key {i}").into_bytes(), Some(vec![1; 100]))).collect::<Vec<_>>()
+    };
+    let mut counts = Vec::new();
+    for (id, from, until) in [(1, 0, 50), (2, 50, 1000), (3, 1000, 1100)] {
+        let info = write(&mut writer, &entries(from..until), UpdateMode::Merge, id).unwrap();
+        writer.publish(id).unwrap();
+        let sizes = info.bases.iter().map(|base| base.sizes.bytes_max);
+        assert!(sizes.max().unwrap() < 20_000 * 11 / 10, "tables are divided");
+        counts.push(info.bases.len());
+        let mut map = Map::new();
+        update(&mut map, &entries(0..until));
+        assert!(scan_all(&open(&disk, id)) == map);
+    }
+    // Without growth, a merge keeps the division.
+    assert!(
+        counts[0] == 1 && (6..=12).contains(&counts[1]) && counts[2] == counts[1],
+        "{counts:?}"
+    );
+    let info = write(&mut writer, &entries(0..20), UpdateMode::Replace, 4).unwrap();
+    assert_eq!((info.bases.len(), info.changes.unwrap().removed), (1, 1080));
 }

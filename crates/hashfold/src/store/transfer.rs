@@ -1,11 +1,13 @@
 //! Delta files between versions: created from one store, applied to another.
 
 use super::{
+    chunks::common,
     delta::{DeltaInfo, DeltaReader, DeltaWriter},
     join::{Join, Keep},
+    plan::UpdateMode,
     read::Version,
-    version::{Changes, VersionInfo},
-    write::{StoreWriter, UpdateMode, VersionFacts},
+    version::{Changes, Layer, VersionInfo},
+    write::{StoreWriter, VersionFacts},
 };
 use crate::{
     error::{Error, Place, Result, check_same},
@@ -14,7 +16,7 @@ use crate::{
     run::{Entry, Run, SortOptions, Summary},
     work::{Executor, Steps, Watch},
 };
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeSet, ops::Range, path::Path, sync::Arc};
 
 /// Writes the changes from one version to another into a file, and syncs the file and its name.
 /// `watch` counts entries of both versions.
@@ -28,12 +30,9 @@ pub fn diff(
 ) -> Result<(DeltaInfo, Changes)> {
     check_same("store", old.info().store, new.info().store)?;
     check_same("seed", old.info().seed.0, new.info().seed.0)?;
-    let chunks = old.info().chunks.len() as u64;
-    check_same("number of chunks", chunks, new.info().chunks.len() as u64)?;
     let info = DeltaInfo {
         seed: old.info().seed,
         store: old.info().store,
-        chunks,
         parent: old.info().name.id,
         target: new.info().name.id,
         entries: 0,
@@ -41,16 +40,15 @@ pub fn diff(
     };
     let mut writer = DeltaWriter::create(disk, path, info, executor.clone())?;
     let mut changes = Changes::default();
-    for chunk in 0..chunks as u32 {
-        let [before, after] = [old, new].map(|version| &version.info().chunks[chunk as usize]);
-        // The number of keys under deltas is known only after reading them.
-        if before == after && before.deltas().is_empty() {
-            changes.unchanged += before.base().entries;
+    for slots in stretches(old.info(), new.info()) {
+        if let Some(unchanged) = shared_entries(old.info(), new.info(), &slots) {
+            changes.unchanged += unchanged;
             continue;
         }
-        let counted = |run| Counted { run, steps: watch.steps() };
-        let old = counted(old.scan_ahead(chunk, executor));
-        let new = counted(new.scan_ahead(chunk, executor));
+        let [old, new] = [old, new].map(|version| Counted {
+            run: version.scan_slots(&slots, Some(executor)),
+            steps: watch.steps(),
+        });
         let mut join = Join::new(old, new, Keep::Difference);
         while join.advance()? {
             writer.push(&join.entry())?;
@@ -62,6 +60,34 @@ pub fn diff(
         disk.sync_folder(folder)?;
     }
     Ok((info, changes))
+}
+
+/// Returns the ranges of slots that end where a base of both versions ends.
+fn stretches(old: &VersionInfo, new: &VersionInfo) -> Vec<Range<u32>> {
+    let ends = |info: &VersionInfo| {
+        let slots = |base: &Layer| info.shape.slots.slots(&base.chunks.bounds()).end;
+        info.bases.iter().map(slots).collect::<BTreeSet<u32>>()
+    };
+    let ends: Vec<u32> = ends(old).intersection(&ends(new)).copied().collect();
+    let starts = [0].into_iter().chain(ends.clone());
+    starts.zip(ends).map(|(start, end)| start..end).collect()
+}
+
+/// Returns the number of entries in a range of slots, if both versions have the same tables there
+/// and no deltas. The number of keys under deltas is known only after reading them.
+fn shared_entries(old: &VersionInfo, new: &VersionInfo, slots: &Range<u32>) -> Option<u64> {
+    let [old, new] = [old, new].map(|info| {
+        let has = |layer: &&Layer| {
+            let mut ranges =
+                layer.chunks.ranges().iter().map(|range| info.shape.slots.slots(range));
+            ranges.any(|range| !common(&range, slots).is_empty())
+        };
+        let bases: Vec<(u64, u64)> =
+            info.bases.iter().filter(has).map(|base| (base.table, base.entries)).collect();
+        (!info.deltas.iter().any(|delta| has(&delta))).then_some(bases)
+    });
+    let (old, new) = (old?, new?);
+    (old == new).then(|| old.iter().map(|(_, entries)| entries).sum())
 }
 
 /// A run that counts its entries, including those that a join omits.

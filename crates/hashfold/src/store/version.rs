@@ -21,14 +21,19 @@
 //! | changed       |    8 | keys that have another value in the parent                       |
 //! | removed       |    8 | keys that only the parent has                                    |
 //! | unchanged     |    8 | keys that have the same value in the parent                      |
-//! | chunks        |    … | count, then for each: count of layers, then the layers           |
+//! | chunks        |    … | the number of chunks                                             |
+//! | bases         |    … | count, then the layers, in the order of their chunks             |
+//! | deltas        |    … | count, then the layers, the newest last                          |
 //! | attributes    |    … | count, then for each: name, value                                |
 //! | provenance    |    … | count, then for each: name, value                                |
 //!
-//! A layer (the newest of a chunk comes first; the last one is the base, the others are deltas):
+//! A layer is a table, and the chunks whose keys are looked up in it. Each chunk is in one base and
+//! in at most 64 deltas:
 //!
 //! | field         | size |                                                                  |
 //! |---------------|-----:|------------------------------------------------------------------|
+//! | chunks        |    … | count of ranges, then for each: first chunk, count of chunks     |
+//! | part          |    1 | 1 if the table has entries of other chunks, too, else 0          |
 //! | table         |    8 | the table's id, which names its folder                           |
 //! | entries       |    8 | deletions included                                               |
 //! | deletions     |    8 | 0 in a base                                                      |
@@ -40,6 +45,7 @@
 //! | root          |   32 | the BLAKE3 hash of its block tree's pieces                       |
 
 use super::{
+    chunks::{ChunkSet, common},
     pointer::{NUMBER_MAX, Pointer, VersionName},
     slot::{SLOTS, SlotMap},
 };
@@ -55,7 +61,11 @@ use crate::{
     run::{KEY_BYTES_MAX, SizeRange, Summary, VALUE_BYTES_MAX},
     table::{IndexChoice, IndexOptions, TableOptions},
 };
-use std::{ops::RangeInclusive, path::Path};
+use std::{
+    collections::HashSet,
+    ops::{Range, RangeInclusive},
+    path::Path,
+};
 
 /// Maximum number of deltas over a base.
 pub const DELTAS_MAX: usize = 64;
@@ -108,9 +118,16 @@ impl Changes {
     }
 }
 
-/// One table of a chunk.
+/// One table of a version, and the chunks whose keys are looked up in it.
+///
+/// Every chunk is in one base, and in any number of deltas over it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer {
+    /// The chunks whose keys are looked up in the table: of a base, one range.
+    pub chunks: ChunkSet,
+    /// Whether the table also has entries of chunks that were merged later. These entries are not
+    /// part of the version. A base has none.
+    pub is_part: bool,
     /// Id of the table, which names its folder.
     pub table: u64,
     /// Number of entries, deletions included.
@@ -127,22 +144,12 @@ pub struct Layer {
     pub root: Root,
 }
 
-/// The tables that hold the keys of a range of slots.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chunk {
-    /// The layers, newest first; the last one is the base, the others are deltas.
-    pub layers: Vec<Layer>,
-}
-
-impl Chunk {
-    /// Returns the layer that the deltas change.
-    pub fn base(&self) -> &Layer {
-        self.layers.last().expect("a chunk has a base")
-    }
-
-    /// Returns the changes to the base, newest first.
-    pub fn deltas(&self) -> &[Layer] {
-        &self.layers[..self.layers.len() - 1]
+impl Layer {
+    /// Returns the layer after some of its chunks got new bases; `None` if none are left.
+    pub(super) fn without(&self, rebuilt: &ChunkSet) -> Option<Layer> {
+        let chunks = self.chunks.without(rebuilt);
+        let is_part = self.is_part || chunks != self.chunks;
+        (!chunks.is_empty()).then(|| Layer { chunks, is_part, ..self.clone() })
     }
 }
 
@@ -163,8 +170,10 @@ pub struct VersionInfo {
     pub shape: Shape,
     /// Differences from the parent, if they were counted; they are not counted for deltas.
     pub changes: Option<Changes>,
-    /// The chunks, in the order of their slots.
-    pub chunks: Vec<Chunk>,
+    /// The layers that the deltas change, in the order of their chunks.
+    pub bases: Vec<Layer>,
+    /// The changes to the bases, oldest first.
+    pub deltas: Vec<Layer>,
     /// The user's attributes of the data, such as the schema.
     pub attributes: Attributes,
     /// The user's notes about this version: inputs, commands.
@@ -172,29 +181,39 @@ pub struct VersionInfo {
 }
 
 impl VersionInfo {
-    /// Returns all layers of all chunks.
+    /// Returns all layers, each with a table of its own.
     pub fn layers(&self) -> impl Iterator<Item = &Layer> {
-        self.chunks.iter().flat_map(|chunk| &chunk.layers)
+        self.bases.iter().chain(&self.deltas)
     }
 
     /// Returns the number of entries. It is exact if there are no deltas, and else a range: an
     /// entry of a delta may be new or replace an older one, and a deletion may delete nothing.
     pub fn entries(&self) -> RangeInclusive<u64> {
-        let (mut least, mut most) = (0, 0);
-        for chunk in &self.chunks {
-            let base = chunk.base().entries;
-            let puts = |layer: &Layer| layer.entries - layer.deletions;
-            let deleted: u64 = chunk.deltas().iter().map(|layer| layer.deletions).sum();
-            let newest_puts = chunk.deltas().first().map_or(0, puts);
-            most += base + chunk.deltas().iter().map(puts).sum::<u64>();
-            least += base.saturating_sub(deleted).max(newest_puts);
+        let puts = |layer: &Layer| layer.entries - layer.deletions;
+        let base: u64 = self.bases.iter().map(|layer| layer.entries).sum();
+        let deleted: u64 = self.deltas.iter().map(|layer| layer.deletions).sum();
+        let most = base + self.deltas.iter().map(puts).sum::<u64>();
+        // No layer is above these, so all of their puts are there.
+        let mut is_covered = vec![false; self.shape.slots.chunks() as usize];
+        let mut newest_puts = 0;
+        for delta in self.deltas.iter().rev() {
+            if !delta.is_part && !delta.chunks.iter().any(|chunk| is_covered[chunk as usize]) {
+                newest_puts += puts(delta);
+            }
+            delta.chunks.iter().for_each(|chunk| is_covered[chunk as usize] = true);
         }
-        least..=most
+        base.saturating_sub(deleted).max(newest_puts)..=most
     }
 
-    /// Returns the number of deltas of the chunk that has the most.
-    pub fn deltas(&self) -> usize {
-        self.chunks.iter().map(|chunk| chunk.deltas().len()).max().unwrap_or(0)
+    /// Returns the number of deltas over the chunk that has the most.
+    pub fn delta_depth(&self) -> usize {
+        self.delta_depth_in(&(0..self.shape.slots.chunks()))
+    }
+
+    /// Returns the number of deltas over the chunk of a range that has the most.
+    pub(super) fn delta_depth_in(&self, chunks: &Range<u32>) -> usize {
+        let ranges = self.deltas.iter().flat_map(|delta| delta.chunks.ranges());
+        depth(ranges.map(|range| common(range, chunks)).filter(|range| !range.is_empty()))
     }
 
     /// Returns the size of the version's files together, in bytes, those shared with other versions
@@ -250,10 +269,10 @@ impl VersionInfo {
         let changes = self.changes.unwrap_or_default();
         let counts = [changes.added, changes.changed, changes.removed, changes.unchanged];
         out.extend(counts.into_iter().flat_map(u64::to_le_bytes));
-        put_varint(&mut out, self.chunks.len() as u64);
-        for chunk in &self.chunks {
-            put_varint(&mut out, chunk.layers.len() as u64);
-            chunk.layers.iter().for_each(|layer| encode_layer(layer, &mut out));
+        put_varint(&mut out, u64::from(self.shape.slots.chunks()));
+        for layers in [&self.bases, &self.deltas] {
+            put_varint(&mut out, layers.len() as u64);
+            layers.iter().for_each(|layer| encode_layer(layer, &mut out));
         }
         put_attributes(&mut out, &self.attributes);
         put_attributes(&mut out, &self.provenance);
@@ -288,7 +307,27 @@ pub(super) fn numbers(disk: &dyn Disk, folder: &Path) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
+/// Returns the maximum number of ranges that have a chunk in common.
+fn depth(ranges: impl Iterator<Item = Range<u32>>) -> usize {
+    let mut ends: Vec<(u32, bool)> =
+        ranges.flat_map(|range| [(range.start, true), (range.end, false)]).collect();
+    // Where one range ends and another starts, the end comes first.
+    ends.sort_unstable();
+    let (mut now, mut most) = (0, 0);
+    for (_, is_start) in ends {
+        now = if is_start { now + 1 } else { now - 1 };
+        most = most.max(now);
+    }
+    most
+}
+
 fn encode_layer(layer: &Layer, out: &mut Vec<u8>) {
+    put_varint(out, layer.chunks.ranges().len() as u64);
+    for range in layer.chunks.ranges() {
+        put_varint(out, u64::from(range.start));
+        put_varint(out, u64::from(range.end - range.start));
+    }
+    out.push(u8::from(layer.is_part));
     out.extend(
         [layer.table, layer.entries, layer.deletions].into_iter().flat_map(u64::to_le_bytes),
     );
@@ -317,10 +356,11 @@ fn decode(header: &Header, fields: &[u8]) -> Result<VersionInfo> {
     index.choice = index_choice(fields.u8()?)?;
     check_shape(header, index, block_size)?;
     let changes = decode_changes(&mut fields)?;
-    let chunks = decode_chunks(&mut fields)?;
+    let chunks = within("number of chunks", 1..=u64::from(SLOTS), fields.varint()?)? as u32;
+    let (bases, deltas) = decode_layers(&mut fields, chunks)?;
     let (attributes, provenance) = (fields.attributes()?, fields.attributes()?);
     fields.end()?;
-    let slots = SlotMap::new(chunks.len() as u32)?;
+    let slots = SlotMap::new(chunks)?;
     Ok(VersionInfo {
         seed: header.seed,
         store,
@@ -329,7 +369,8 @@ fn decode(header: &Header, fields: &[u8]) -> Result<VersionInfo> {
         created_s,
         shape: Shape { slots, index, block_size },
         changes,
-        chunks,
+        bases,
+        deltas,
         attributes,
         provenance,
     })
@@ -354,12 +395,16 @@ fn add(what: &'static str, sum: &mut u64, number: u64) -> Result<()> {
     }
 }
 
+fn decode_flag(what: &'static str, fields: &mut Decoder<'_>) -> Result<bool> {
+    match fields.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        got => Err(Error::field(what, "0 or 1", got)),
+    }
+}
+
 fn decode_changes(fields: &mut Decoder<'_>) -> Result<Option<Changes>> {
-    let is_known = match fields.u8()? {
-        0 => false,
-        1 => true,
-        got => return Err(Error::field("whether changes are known", "0 or 1", got)),
-    };
+    let is_known = decode_flag("whether changes are known", fields)?;
     let changes = Changes {
         added: fields.u64()?,
         changed: fields.u64()?,
@@ -373,28 +418,72 @@ fn decode_changes(fields: &mut Decoder<'_>) -> Result<Option<Changes>> {
     Ok(is_known.then_some(changes))
 }
 
-fn decode_chunks(fields: &mut Decoder<'_>) -> Result<Vec<Chunk>> {
-    let count = within("number of chunks", 1..=u64::from(SLOTS), fields.varint()?)?;
-    let mut chunks = Vec::new();
+/// Reads the bases and the deltas of a version with this number of chunks.
+fn decode_layers(fields: &mut Decoder<'_>, chunks: u32) -> Result<(Vec<Layer>, Vec<Layer>)> {
+    let mut layers = [Vec::new(), Vec::new()];
     let (mut entries, mut payload, mut bytes) = (0, 0, 0);
-    for _ in 0..count {
-        let count = within("layers", 1..=DELTAS_MAX as u64 + 1, fields.varint()?)?;
-        let layers: Result<Vec<Layer>> = (0..count).map(|_| decode_layer(fields)).collect();
-        let chunk = Chunk { layers: layers? };
-        if chunk.base().deletions > 0 {
-            return Err(Error::field("deletions", "0 in a base", chunk.base().deletions));
-        }
-        for layer in &chunk.layers {
+    let mut tables = HashSet::new();
+    for layers in &mut layers {
+        for _ in 0..fields.varint()? {
+            let layer = decode_layer(fields, chunks)?;
             add("number of entries", &mut entries, layer.entries)?;
             add("payload in bytes", &mut payload, layer.sizes.bytes_max)?;
             add("size of files in bytes", &mut bytes, layer.bytes)?;
+            if !tables.insert(layer.table) {
+                let got = format!("{:016x}", layer.table);
+                return Err(Error::field("table of a layer", "another one in each layer", got));
+            }
+            layers.push(layer);
         }
-        chunks.push(chunk);
     }
-    Ok(chunks)
+    let [bases, deltas] = layers;
+    check_bases(&bases, chunks)?;
+    let depth = depth(deltas.iter().flat_map(|delta| delta.chunks.ranges()).cloned());
+    within("number of deltas of a chunk", 0..=DELTAS_MAX as u64, depth as u64)?;
+    Ok((bases, deltas))
 }
 
-fn decode_layer(fields: &mut Decoder<'_>) -> Result<Layer> {
+/// Refuses bases that do not have every chunk once, in order.
+fn check_bases(bases: &[Layer], chunks: u32) -> Result<()> {
+    let mut next = 0;
+    for base in bases {
+        if base.deletions > 0 {
+            return Err(Error::field("deletions", "0 in a base", base.deletions));
+        }
+        let expected = next..base.chunks.bounds().end;
+        if base.is_part || base.chunks != expected.clone().into() {
+            let expected = format!("one range, from {next} on");
+            return Err(Error::field("chunks of a base", expected, &base.chunks));
+        }
+        next = expected.end;
+    }
+    match next == chunks {
+        true => Ok(()),
+        false => Err(Error::field("chunks of all bases", format!("0 to {}", chunks - 1), next)),
+    }
+}
+
+/// Reads the chunks of a layer, in a version with `count` chunks.
+fn decode_chunk_set(fields: &mut Decoder<'_>, count: u32) -> Result<ChunkSet> {
+    let mut chunks = ChunkSet::default();
+    // A range that does not touch the one before it starts at least here.
+    let mut least = 0;
+    for _ in 0..fields.varint()? {
+        let most = u64::from(count);
+        let start = within("first chunk of a range", least..=most - 1, fields.varint()?)?;
+        let len = within("chunks of a range", 1..=most - start, fields.varint()?)?;
+        chunks.push(start as u32..(start + len) as u32);
+        least = start + len + 1;
+    }
+    match chunks.is_empty() {
+        true => Err(Error::field("chunks of a layer", "at least one", "none")),
+        false => Ok(chunks),
+    }
+}
+
+fn decode_layer(fields: &mut Decoder<'_>, count: u32) -> Result<Layer> {
+    let chunks = decode_chunk_set(fields, count)?;
+    let is_part = decode_flag("whether a table has other entries", fields)?;
     let (table, entries, deletions) = (fields.u64()?, fields.u64()?, fields.u64()?);
     if deletions > entries {
         return Err(Error::field("deletions", format!("at most {entries}"), deletions));
@@ -412,7 +501,8 @@ fn decode_layer(fields: &mut Decoder<'_>) -> Result<Layer> {
         bytes_max: fields.u64()?,
     };
     let bytes = fields.u64()?;
-    Ok(Layer { table, entries, deletions, hashes, sizes, bytes, root: fields.array()? })
+    let root = fields.array()?;
+    Ok(Layer { chunks, is_part, table, entries, deletions, hashes, sizes, bytes, root })
 }
 
 fn decode_range(what: &'static str, fields: &mut Decoder<'_>, limit: usize) -> Result<SizeRange> {

@@ -2,46 +2,29 @@
 
 use super::{
     batch::{Batch, SPILL},
-    join::{Join, Keep},
-    layer::{LayerBuilder, LayerKind, MENDED, folder_of, table_id, table_of},
+    job::{Built, TableJob, build_all},
+    layer::{LayerBuilder, MENDED, folder_of, table_id, table_of},
+    plan::{NewKind, NewTable, Plan, TableSizes, UpdateMode},
     pointer::{self, NUMBER_MAX, Pointer, VersionName},
-    read::{merged, open_layer},
     slot::SLOTS,
     tree,
-    version::{
-        Attributes, Changes, Chunk, DELTAS_MAX, Shape, VersionInfo, file_name, number_of, numbers,
-    },
+    version::{Attributes, Changes, Layer, Shape, VersionInfo, file_name, number_of, numbers},
 };
 use crate::{
     error::{Error, ErrorKind, Place, Result},
     folder::{self, LockedFolder, Site, TABLES, VERSIONS},
-    io::{Access, Disk, WRITER_BYTES_MAX, new_name, replace_file},
+    io::{Access, Disk, new_name, replace_file},
     key::Seed,
     manifest::Kind as DataSetKind,
-    options::ReadOptions,
-    run::{Run as _, SortOptions, Sorted, VALUE_BYTES_MAX, VecRun},
-    table::{SCAN_BYTES_MAX, Table, is_table_file},
-    work::{Executor, Pending, Watch},
+    run::SortOptions,
+    table::is_table_file,
+    work::{Executor, Watch},
 };
 use std::{
     collections::HashSet,
-    iter,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
-
-/// Maximum number of a chunk's deltas in [`UpdateMode::Auto`]. Each delta costs 1/256 of a device
-/// read for a lookup of a key that it does not contain.
-const DELTAS_AUTO_MAX: usize = 4;
-
-/// The ratio of sizes, base to deltas, at which deltas are merged into the base. At 10, write
-/// amplification is about 12: 2 for deltas, 10 for merges. Levels of LSM-trees use the same ratio
-/// (LevelDB: 10; O'Neil et al., *The Log-Structured Merge-Tree*, 1996, section 3.2).
-const MERGE_RATIO: u64 = 10;
-
-/// Memory for reading and writing several chunks at once, in bytes; in addition, a sixteenth of the
-/// memory for sorting is used.
-const SIDE_BYTES_MIN: usize = 8 << 20;
 
 /// Options of a store, which its first version fixes.
 #[derive(Clone, Debug)]
@@ -54,21 +37,6 @@ pub struct StoreOptions {
     pub shape: Shape,
     /// Attributes of every version, such as the schema.
     pub attributes: Attributes,
-}
-
-/// The way in which a batch becomes a version.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UpdateMode {
-    /// A delta while that is cheap, else a merge. A chunk gets at most four deltas, with at most a
-    /// tenth of the bytes of its base.
-    #[default]
-    Auto,
-    /// Merges the batch with the base and the deltas of each chunk.
-    Merge,
-    /// Writes the batch as a delta, which lookups try first.
-    Delta,
-    /// Makes the batch the whole content of the version.
-    Replace,
 }
 
 /// Facts to record with a new version.
@@ -93,6 +61,7 @@ pub struct StoreWriter {
     pub(super) pointer: Pointer,
     /// The options of a store that has no version yet.
     options: Option<StoreOptions>,
+    table_sizes: TableSizes,
     /// Whether the names in the folder are known to be durable.
     pub(super) is_settled: bool,
     /// Versions that the pointer on the disk does not list.
@@ -167,6 +136,7 @@ impl StoreWriter {
             executor,
             pointer,
             options: None,
+            table_sizes: TableSizes::default(),
             is_settled: false,
             unlisted: Vec::new(),
             _lock: home,
@@ -266,12 +236,21 @@ impl StoreWriter {
         Ok(numbers)
     }
 
-    /// Makes an empty batch. Its entries are sorted in the memory of `options`, at least 1 MiB per
-    /// chunk, and spilled to the store's folder if they do not fit.
+    /// Sets the sizes from which on a table is not joined with its neighbours, in place of the
+    /// default. They are not kept with the store.
+    pub fn set_table_sizes(&mut self, sizes: TableSizes) {
+        self.table_sizes = sizes;
+    }
+
+    /// Makes an empty batch. Its entries are sorted in the memory of `options`, at least 1 MiB for
+    /// each table that it changes, and spilled to the store's folder if they do not fit.
     pub fn batch(&self, options: SortOptions) -> Result<Batch> {
-        let shape = self.shape(self.parent()?.as_ref())?;
+        let parent = self.parent()?;
+        let slots = self.shape(parent.as_ref())?.slots;
+        let bases = parent.iter().flat_map(|parent| &parent.bases);
+        let cuts: Vec<u32> = bases.map(|base| base.chunks.bounds().end).collect();
         let (tables, seed) = (self.tables(), self.pointer.seed);
-        Batch::new(&self.disk, &tables, seed, shape.slots, options, &self.executor)
+        Batch::new(&self.disk, &tables, seed, (slots, &cuts), options, &self.executor)
     }
 
     /// Makes a version from the current version and a batch. `watch` counts entries.
@@ -294,35 +273,30 @@ impl StoreWriter {
             return Err(Error::argument("batch", expected, batch.slots.chunks()));
         }
         let memory_bytes = batch.memory_bytes;
-        let runs = batch.finish()?;
+        let plan = Plan::new(parent.as_deref(), batch.finish()?, mode, self.table_sizes);
+        let rebuilt = plan.rebuilt();
+        let is_counted = plan.is_counted(parent.as_deref());
+        let mut bases = plan.shared;
+        let unchanged = bases.iter().map(|base| base.entries).sum();
+        let mut changes = Changes { unchanged, ..Changes::default() };
+        let mut deltas = parent.iter().flat_map(|parent| &parent.deltas);
+        let mut deltas: Vec<Layer> = deltas.by_ref().filter_map(|d| d.without(&rebuilt)).collect();
+        let new_kinds: Vec<NewKind> = plan.tables.iter().map(|table| table.kind).collect();
+        let built =
+            self.build(plan.tables, (&facts, shape), parent.as_ref(), memory_bytes, watch)?;
+        for (kind, (layer, counted)) in new_kinds.into_iter().zip(built) {
+            match kind {
+                NewKind::Delta => deltas.push(layer),
+                NewKind::Base(_) => bases.push(layer),
+            }
+            changes.add(counted.unwrap_or_default());
+        }
+        bases.sort_unstable_by_key(|base| base.chunks.bounds().start);
         let attributes = match (&parent, &self.options) {
             (Some(parent), _) => parent.attributes.clone(),
             (None, Some(options)) => options.attributes.clone(),
             (None, None) => self.newest()?.attributes,
         };
-        let job = |(chunk, run)| {
-            let id = self.new_table_id(facts.id, chunk as u32)?;
-            let builder = self.layer_builder(id, shape, watch);
-            let old = parent.clone().map(|parent| (chunk, parent));
-            Ok(ChunkJob { run, mode, old, builder })
-        };
-        let jobs: Result<Vec<ChunkJob>> = runs.into_iter().enumerate().map(job).collect();
-        let built = match self.build_chunks(jobs?, memory_bytes) {
-            Ok(built) => built,
-            Err(error) => {
-                // The tables made so far are useless. The next writer removes what cannot be
-                // removed now.
-                let _ = self.sweep();
-                return Err(error);
-            }
-        };
-        let changes = built.iter().map(|(_, changes)| *changes).try_fold(
-            Changes::default(),
-            |mut sum, changes| {
-                sum.add(changes?);
-                Some(sum)
-            },
-        );
         let info = VersionInfo {
             seed: self.pointer.seed,
             store: self.pointer.store,
@@ -330,8 +304,9 @@ impl StoreWriter {
             parent: parent.as_ref().map(|parent| parent.name),
             created_s: facts.created_s,
             shape,
-            changes,
-            chunks: built.into_iter().map(|(chunk, _)| chunk).collect(),
+            changes: is_counted.then_some(changes),
+            bases,
+            deltas,
             attributes,
             provenance: facts.provenance,
         };
@@ -339,8 +314,39 @@ impl StoreWriter {
         Ok(info)
     }
 
-    /// Returns an id for the table of a chunk of a version. The first choice may be taken: an
-    /// earlier version of this id has been removed, but later versions still use its tables.
+    /// Builds the tables of a version.
+    fn build(
+        &self,
+        tables: Vec<NewTable>,
+        (facts, shape): (&VersionFacts, Shape),
+        parent: Option<&Arc<VersionInfo>>,
+        memory_bytes: usize,
+        watch: &Watch,
+    ) -> Result<Vec<Built>> {
+        let job = |table: NewTable| {
+            let builder = LayerBuilder {
+                disk: self.disk.clone(),
+                tables: self.tables(),
+                id: self.new_table_id(facts.id, table.chunks.bounds().start)?,
+                chunks: table.chunks.clone(),
+                seed: self.pointer.seed,
+                shape,
+                executor: self.executor.clone(),
+                watch: watch.clone(),
+            };
+            Ok(TableJob { table, parent: parent.cloned(), builder })
+        };
+        let jobs: Result<Vec<TableJob>> = tables.into_iter().map(job).collect();
+        build_all(jobs?, self.executor.as_ref(), memory_bytes).inspect_err(|_| {
+            // The tables made so far are useless. The next writer removes what cannot be removed
+            // now.
+            let _ = self.sweep();
+        })
+    }
+
+    /// Returns an id for the table of a version that has this chunk first. The first choice may be
+    /// taken: an earlier version of this id has been removed, but later versions still use its
+    /// tables.
     fn new_table_id(&self, version: u64, chunk: u32) -> Result<u64> {
         let mut salted = chunk;
         loop {
@@ -350,43 +356,6 @@ impl StoreWriter {
             }
             salted += SLOTS;
         }
-    }
-
-    fn layer_builder(&self, id: u64, shape: Shape, watch: &Watch) -> LayerBuilder {
-        LayerBuilder {
-            disk: self.disk.clone(),
-            tables: self.tables(),
-            id,
-            seed: self.pointer.seed,
-            shape,
-            executor: self.executor.clone(),
-            watch: watch.clone(),
-        }
-    }
-
-    /// Builds chunks, several at once, while sorters use `memory_bytes`.
-    fn build_chunks(
-        &self,
-        jobs: Vec<ChunkJob>,
-        memory_bytes: usize,
-    ) -> Result<Vec<(Chunk, Option<Changes>)>> {
-        if jobs.len() == 1 {
-            return jobs.into_iter().map(ChunkJob::run).collect();
-        }
-        let executor = self.executor.as_ref();
-        let lines = side_by_side(&jobs, memory_bytes).min(executor.width().max(1));
-        let queue = Arc::new(Mutex::new(jobs.into_iter().enumerate()));
-        let line = |_| {
-            let queue = queue.clone();
-            let take = move || queue.lock().expect("nothing panics under this lock").next();
-            let built = iter::from_fn(take).map(|(number, job)| (number, job.run()));
-            Pending::start(executor, move || built.collect::<Vec<_>>())
-        };
-        let pending: Vec<_> = (0..lines).map(line).collect();
-        // All jobs are waited for, even after an error, so that none is still writing.
-        let mut done: Vec<_> = pending.into_iter().flat_map(Pending::wait).collect();
-        done.sort_unstable_by_key(|(number, _)| *number);
-        done.into_iter().map(|(_, built)| built).collect()
     }
 
     /// Refuses the id of an existing version, because ids of tables follow from it.
@@ -532,89 +501,4 @@ pub(super) fn remove_table(disk: &dyn Disk, path: &Path) -> Result<u64> {
         disk.remove_folder(path)?;
     }
     Ok(bytes)
-}
-
-/// Returns the maximum number of chunks that are built at once while sorters use `memory_bytes`.
-fn side_by_side(jobs: &[ChunkJob], memory_bytes: usize) -> usize {
-    let old = jobs.iter().filter_map(|job| job.old.as_ref());
-    let layers = old.map(|(number, parent)| parent.chunks[*number].layers.len()).max();
-    let each_bytes = WRITER_BYTES_MAX + layers.unwrap_or(0) * SCAN_BYTES_MAX;
-    ((SIDE_BYTES_MIN + memory_bytes / 16) / each_bytes).max(1)
-}
-
-/// The work for one chunk.
-struct ChunkJob {
-    run: Sorted,
-    mode: UpdateMode,
-    /// The index of the chunk in the parent version, and that version.
-    old: Option<(usize, Arc<VersionInfo>)>,
-    builder: LayerBuilder,
-}
-
-impl ChunkJob {
-    fn run(self) -> Result<(Chunk, Option<Changes>)> {
-        let Some((number, parent)) = &self.old else { return self.build_first() };
-        let old = parent.chunks[*number].clone();
-        match self.plan(&old) {
-            ChunkPlan::Share => {
-                let unchanged = old.base().entries;
-                let is_counted = old.deltas().is_empty();
-                let changes = is_counted.then_some(Changes { unchanged, ..Changes::default() });
-                Ok((old, changes))
-            }
-            ChunkPlan::Delta => {
-                let layer = self.builder.build(LayerKind::Delta, self.run)?;
-                Ok((Chunk { layers: [vec![layer], old.layers].concat() }, None))
-            }
-            ChunkPlan::Join(keep) => self.join(keep),
-        }
-    }
-
-    fn plan(&self, old: &Chunk) -> ChunkPlan {
-        let summary = self.run.summary();
-        let is_empty = summary.entries_max == 0;
-        let deltas: u64 = old.deltas().iter().map(|layer| layer.bytes).sum();
-        // A delta has one more byte per value.
-        let is_cheap = old.deltas().len() < DELTAS_AUTO_MAX
-            && summary.values.max < VALUE_BYTES_MAX as u64
-            && (deltas + summary.bytes_max) * MERGE_RATIO <= old.base().bytes;
-        match self.mode {
-            UpdateMode::Replace => ChunkPlan::Join(Keep::Replace),
-            UpdateMode::Merge if is_empty && old.deltas().is_empty() => ChunkPlan::Share,
-            UpdateMode::Merge => ChunkPlan::Join(Keep::Overlay),
-            UpdateMode::Auto | UpdateMode::Delta if is_empty => ChunkPlan::Share,
-            UpdateMode::Delta if old.deltas().len() < DELTAS_MAX => ChunkPlan::Delta,
-            UpdateMode::Auto if is_cheap => ChunkPlan::Delta,
-            UpdateMode::Auto | UpdateMode::Delta => ChunkPlan::Join(Keep::Overlay),
-        }
-    }
-
-    fn build_first(self) -> Result<(Chunk, Option<Changes>)> {
-        let nothing = VecRun::new(Vec::new(), self.run.seed());
-        let mut join = Join::new(nothing, self.run, Keep::Replace);
-        let layer = self.builder.build(LayerKind::Base, &mut join)?;
-        Ok((Chunk { layers: vec![layer] }, Some(join.changes())))
-    }
-
-    /// Joins the old chunk with the batch.
-    fn join(self, keep: Keep) -> Result<(Chunk, Option<Changes>)> {
-        let (number, parent) = self.old.expect("only an old chunk is joined");
-        let (disk, tables) = (&self.builder.disk, &self.builder.tables);
-        let options = ReadOptions::new().data(Access::Direct).index(Access::Mapped);
-        let chunk = &parent.chunks[number];
-        let open = |layer| open_layer(disk, tables, &parent, layer, &options).map(Arc::new);
-        let open: Result<Vec<Arc<Table>>> = chunk.layers.iter().map(open).collect();
-        let old = merged(chunk, &open?, Some(&self.builder.executor));
-        let mut join = Join::new(old, self.run, keep);
-        let layer = self.builder.build(LayerKind::Base, &mut join)?;
-        Ok((Chunk { layers: vec![layer] }, Some(join.changes())))
-    }
-}
-
-/// The plan for a chunk.
-enum ChunkPlan {
-    /// The chunk is shared with the parent version.
-    Share,
-    Delta,
-    Join(Keep),
 }

@@ -191,7 +191,7 @@ fn a_store_of_version_1_is_read() {
     assert_eq!((info.store, info.seed, info.created_s), (STORE_ID, SEED, 1_700_000_000));
     assert_eq!(info.name, VersionName { number: 2, id: 2 });
     assert_eq!(info.parent, Some(VersionName { number: 1, id: 1 }));
-    assert_eq!((info.shape.slots.chunks(), info.deltas()), (STORE_CHUNKS, 1));
+    assert_eq!((info.shape.slots.chunks(), info.delta_depth()), (STORE_CHUNKS, 1));
     assert_eq!(info.provenance, [("inputs".to_owned(), b"two".to_vec())]);
     assert_eq!(second.attribute("schema"), Some(&b"none"[..]));
     assert_eq!(first.info().changes.unwrap().added, STORE_KEYS);

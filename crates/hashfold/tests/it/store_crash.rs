@@ -5,9 +5,9 @@
 use crate::{
     fixture::Pairs,
     store_fixture::{
-        Change as Put, DELTA, changes, copy_folder, copy_of, damage, is_absent, publish, read_file,
-        scanned, store, try_create, try_open, try_version, try_write, updated, write_delta,
-        write_file,
+        APART, Change as Put, DELTA, changes, copy_folder, copy_of, damage, is_absent, publish,
+        read_file, scanned, store, try_create, try_open, try_version, try_write, updated,
+        write_delta, write_file,
     },
 };
 use hashfold::{
@@ -15,8 +15,8 @@ use hashfold::{
     io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     run::SortOptions,
     store::{
-        DeltaReader, Follower, Pin, Pointer, Retention, StoreWriter, UpdateMode, VersionFacts,
-        versions,
+        DeltaReader, Follower, Pin, Pointer, Retention, SlotMap, StoreWriter, TableSizes,
+        UpdateMode, VersionFacts, versions,
     },
     work::{Inline, Watch},
 };
@@ -30,13 +30,43 @@ const KEYS: u64 = 40;
 /// Rules that keep no version.
 const ALL_GO: Retention = Retention { keep: 0, age_s_min: 0, now_s: 1 << 40, free_bytes_min: 0 };
 
+/// The number of chunks of a store, and the sizes of its tables.
+#[derive(Clone, Copy, Debug)]
+struct Form {
+    chunks: u32,
+    sizes: TableSizes,
+}
+
+/// One chunk; a table for each chunk; one table for all; bases of several chunks, and deltas that
+/// are wider than a base.
+const FORMS: [Form; 4] = [
+    Form { chunks: 1, sizes: APART },
+    Form { chunks: 3, sizes: APART },
+    Form { chunks: 3, sizes: TableSizes { base_bytes_min: 1 << 20, delta_bytes_min: 1 << 20 } },
+    Form { chunks: 6, sizes: TableSizes { base_bytes_min: 500, delta_bytes_min: 600 } },
+];
+
+impl Form {
+    fn create(self, disk: &Arc<dyn Disk>) -> Result<StoreWriter> {
+        let mut writer = try_create(disk, self.chunks)?;
+        writer.set_table_sizes(self.sizes);
+        Ok(writer)
+    }
+
+    fn open(self, disk: &Arc<dyn Disk>) -> Result<StoreWriter> {
+        let mut writer = try_open(disk)?;
+        writer.set_table_sizes(self.sizes);
+        Ok(writer)
+    }
+}
+
 /// An operation on a store, for the first time or repeated.
 type Act = dyn Fn(&mut StoreWriter, u64) -> Result<()>;
 
 /// A change of a store.
 struct Change {
     name: &'static str,
-    chunks: u32,
+    form: Form,
     before: MemoryDisk,
     /// The content of the current version before and after the change, if there is one.
     old: Option<Pairs>,
@@ -67,9 +97,9 @@ fn shared(disk: &MemoryDisk) -> Arc<dyn Disk> {
     Arc::new(disk.clone())
 }
 
-fn sample(chunks: u32, count: u64) -> Sample {
+fn sample(form: Form, count: u64) -> Sample {
     let disk = MemoryDisk::default();
-    let mut writer = try_create(&shared(&disk), chunks).unwrap();
+    let mut writer = form.create(&shared(&disk)).unwrap();
     let mut maps = vec![Pairs::new()];
     for id in 1..=count {
         let mode = if id == 2 { UpdateMode::Delta } else { UpdateMode::Merge };
@@ -82,10 +112,10 @@ fn sample(chunks: u32, count: u64) -> Sample {
 
 impl Sample {
     /// Returns a change after which the last version stays current.
-    fn change(&self, name: &'static str, chunks: u32, act: Box<Act>) -> Change {
+    fn change(&self, name: &'static str, form: Form, act: Box<Act>) -> Change {
         Change {
             name,
-            chunks,
+            form,
             before: self.disk.clone(),
             old: self.maps.last().cloned(),
             new: self.maps.last().cloned(),
@@ -95,14 +125,14 @@ impl Sample {
     }
 }
 
-fn creating(chunks: u32) -> Change {
+fn creating(form: Form) -> Change {
     let act = |writer: &mut StoreWriter, attempt: u64| {
         try_write(writer, &changes(1, KEYS), UpdateMode::Auto, 10 + attempt).map(|_| ())
     };
     let map = updated(&Pairs::new(), &changes(1, KEYS));
     Change {
         name: "create and write",
-        chunks,
+        form,
         before: MemoryDisk::default(),
         old: None,
         new: None,
@@ -111,28 +141,28 @@ fn creating(chunks: u32) -> Change {
     }
 }
 
-fn writing(name: &'static str, chunks: u32, mode: UpdateMode) -> Change {
-    let sample = sample(chunks, 2);
+fn writing(name: &'static str, form: Form, mode: UpdateMode) -> Change {
+    let sample = sample(form, 2);
     let put: Vec<Put> = changes(3, KEYS);
     let act = move |writer: &mut StoreWriter, attempt: u64| {
         try_write(writer, &put, mode, 10 + attempt).map(|_| ())
     };
-    let mut change = sample.change(name, chunks, Box::new(act));
+    let mut change = sample.change(name, form, Box::new(act));
     let before = if mode == UpdateMode::Replace { Pairs::new() } else { sample.maps[1].clone() };
     let map = updated(&before, &changes(3, KEYS));
     change.versions.extend((10..14).map(|id| (id, map.clone())));
     change
 }
 
-fn publishing(chunks: u32, count: u64) -> Change {
-    let sample = sample(chunks, count);
+fn publishing(form: Form, count: u64) -> Change {
+    let sample = sample(form, count);
     let disk = shared(&sample.disk);
-    let writer = if count == 0 { try_create(&disk, chunks) } else { try_open(&disk) };
+    let writer = if count == 0 { form.create(&disk) } else { form.open(&disk) };
     let mut writer = writer.unwrap();
     let put = changes(count + 1, KEYS);
     let info = try_write(&mut writer, &put, UpdateMode::Merge, count + 1).unwrap();
     let act = move |writer: &mut StoreWriter, _| writer.publish(info.name.number);
-    let mut change = sample.change("publish", chunks, Box::new(act));
+    let mut change = sample.change("publish", form, Box::new(act));
     let map = updated(&sample.maps.last().cloned().unwrap_or_default(), &put);
     change.new = Some(map.clone());
     change.versions.insert(count + 1, map);
@@ -141,32 +171,32 @@ fn publishing(chunks: u32, count: u64) -> Change {
 
 /// Rolls back from the third version to the second. A repeated attempt publishes the second version
 /// by its number.
-fn rolling_back(chunks: u32) -> Change {
-    let sample = sample(chunks, 3);
+fn rolling_back(form: Form) -> Change {
+    let sample = sample(form, 3);
     let act = |writer: &mut StoreWriter, _| match writer.pointer().current {
         Some(2) => writer.publish(2),
         _ => writer.roll_back().map(|_| ()),
     };
-    let mut change = sample.change("roll back", chunks, Box::new(act));
+    let mut change = sample.change("roll back", form, Box::new(act));
     change.new = Some(sample.maps[1].clone());
     change
 }
 
-fn pinning(chunks: u32) -> Change {
+fn pinning(form: Form) -> Change {
     let act = |writer: &mut StoreWriter, _| writer.pin(1, Pin::Keep);
-    sample(chunks, 2).change("pin", chunks, Box::new(act))
+    sample(form, 2).change("pin", form, Box::new(act))
 }
 
-fn collecting(chunks: u32) -> Change {
+fn collecting(form: Form) -> Change {
     let act = |writer: &mut StoreWriter, _| writer.collect(&ALL_GO, &Watch::default()).map(|_| ());
-    sample(chunks, 4).change("collect", chunks, Box::new(act))
+    sample(form, 4).change("collect", form, Box::new(act))
 }
 
-fn applying(chunks: u32) -> Change {
-    let sample = sample(chunks, 3);
+fn applying(form: Form) -> Change {
+    let sample = sample(form, 3);
     let disk = shared(&sample.disk);
     write_delta(&disk, 2, 3);
-    let there = self::sample(chunks, 2);
+    let there = self::sample(form, 2);
     write_file(&there.disk, Path::new(DELTA), &read_file(disk.as_ref(), Path::new(DELTA)));
     let act = |writer: &mut StoreWriter, _| {
         // The caller may have got an error for this version.
@@ -181,38 +211,70 @@ fn applying(chunks: u32) -> Change {
             writer.apply(Path::new(DELTA), sort, UpdateMode::Merge, facts, &Watch::default())?;
         writer.publish(made.name.number)
     };
-    let mut change = there.change("apply", chunks, Box::new(act));
+    let mut change = there.change("apply", form, Box::new(act));
     change.new = Some(sample.maps[2].clone());
     change.versions.insert(3, sample.maps[2].clone());
     change
 }
 
+/// Merges some chunks and adds a delta to others, while an older delta has all of them.
+fn merging_a_part() -> Change {
+    let form = FORMS[3];
+    let disk = MemoryDisk::default();
+    let mut writer = form.create(&shared(&disk)).unwrap();
+    writer.set_table_sizes(TableSizes { base_bytes_min: 20 << 10, delta_bytes_min: 1 << 20 });
+    let base: Vec<Put> =
+        changes(1, KEYS).into_iter().map(|(key, _)| (key, Some(vec![b'1'; 2000]))).collect();
+    publish(&mut writer, &base, UpdateMode::Merge, 1);
+    publish(&mut writer, &changes(2, KEYS), UpdateMode::Delta, 2);
+    let first = updated(&Pairs::new(), &base);
+    let sample = Sample { disk, maps: vec![first.clone(), updated(&first, &changes(2, KEYS))] };
+    // The values of one chunk are large, and the others small.
+    let slots = SlotMap::new(form.chunks).unwrap();
+    let put: Vec<Put> = changes(3, KEYS)
+        .into_iter()
+        .map(|(key, value)| match slots.chunk_of(&key) {
+            0 => (key, Some(vec![b'3'; 2000])),
+            _ => (key, value.map(|_| vec![b'3'])),
+        })
+        .collect();
+    let map = updated(&sample.maps[1], &put);
+    let act = move |writer: &mut StoreWriter, attempt: u64| {
+        let made = try_write(writer, &put, UpdateMode::Auto, 10 + attempt)?;
+        assert!(made.bases.len() > 1 && made.deltas.len() == 2 && made.deltas[0].is_part);
+        Ok(())
+    };
+    let mut change = sample.change("merge a part", form, Box::new(act));
+    change.versions.extend((10..14).map(|id| (id, map.clone())));
+    change
+}
+
 /// Returns every change of a store in which no version is ever damaged.
 fn all_changes() -> Vec<Change> {
-    let of = |chunks| {
+    let of = |form| {
         vec![
-            creating(chunks),
-            writing("merge", chunks, UpdateMode::Merge),
-            writing("delta", chunks, UpdateMode::Delta),
-            writing("replace", chunks, UpdateMode::Replace),
-            publishing(chunks, 0),
-            publishing(chunks, 2),
-            rolling_back(chunks),
-            pinning(chunks),
-            collecting(chunks),
-            applying(chunks),
+            creating(form),
+            writing("merge", form, UpdateMode::Merge),
+            writing("delta", form, UpdateMode::Delta),
+            writing("replace", form, UpdateMode::Replace),
+            publishing(form, 0),
+            publishing(form, 2),
+            rolling_back(form),
+            pinning(form),
+            collecting(form),
+            applying(form),
         ]
     };
-    [1, 3].into_iter().flat_map(of).collect()
+    FORMS.into_iter().flat_map(of).chain([merging_a_part()]).collect()
 }
 
 impl Change {
     fn start(&self, disk: &Arc<dyn Disk>) -> Result<StoreWriter> {
         match Pointer::read(disk.as_ref(), store()) {
-            Ok(pointer) if pointer.current.is_some() => try_open(disk),
-            Ok(_) if !versions(disk.as_ref(), store())?.is_empty() => try_open(disk),
+            Ok(pointer) if pointer.current.is_some() => self.form.open(disk),
+            Ok(_) if !versions(disk.as_ref(), store())?.is_empty() => self.form.open(disk),
             Err(error) if !is_absent(&error) => Err(error),
-            _ => try_create(disk, self.chunks),
+            _ => self.form.create(disk),
         }
     }
 
@@ -232,7 +294,7 @@ impl Change {
     /// one. Returns its content.
     #[track_caller]
     fn check_whole(&self, disk: &Arc<dyn Disk>, moment: &str) -> Option<Pairs> {
-        let context = format!("{} of {} chunks, {moment}", self.name, self.chunks);
+        let context = format!("{}, {:?}, {moment}", self.name, self.form);
         if disk.exists(&store().join("versions")).unwrap() {
             for (number, info) in versions(disk.as_ref(), store()).unwrap() {
                 let info = info.unwrap_or_else(|error| panic!("{context}: {error}"));
@@ -257,7 +319,7 @@ impl Change {
     /// Checks that the next writer finds nothing unknown, and that the change can be repeated.
     #[track_caller]
     fn check_next(&self, disk: &Arc<dyn Disk>, attempt: u64, moment: &str) {
-        let context = format!("{} of {} chunks, {moment}", self.name, self.chunks);
+        let context = format!("{}, {:?}, {moment}", self.name, self.form);
         let mut writer = self.start(disk).unwrap_or_else(|error| panic!("{context}: {error}"));
         check_no_leftovers(disk.as_ref(), &context);
         (self.act)(&mut writer, attempt).unwrap_or_else(|error| panic!("{context}: {error}"));
@@ -356,8 +418,7 @@ fn a_process_that_is_killed_and_a_power_cut_later_leave_whole_versions() {
 /// The next process may publish a version whose name is not durable yet.
 #[test]
 fn a_version_of_a_process_that_was_killed_can_be_published_and_lasts() {
-    let changes =
-        [1, 3].map(|chunks| [creating(chunks), writing("merge", chunks, UpdateMode::Merge)]);
+    let changes = FORMS.map(|form| [creating(form), writing("merge", form, UpdateMode::Merge)]);
     let mut published = 0;
     for change in changes.as_flattened() {
         everywhere(change, POWER_CUT, |operation, outcome| {
@@ -474,7 +535,7 @@ fn a_store_in_new_folders_survives_a_power_cut() {
 
 #[test]
 fn a_delta_file_that_was_written_survives_a_power_cut() {
-    let sample = sample(3, 2);
+    let sample = sample(FORMS[1], 2);
     let faulty = FaultyDisk::over(&sample.disk, FaultPlan::default());
     let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
     let path = Path::new(DELTA);
@@ -491,8 +552,8 @@ fn a_delta_file_that_was_written_survives_a_power_cut() {
 }
 
 /// A version whose tables are all damaged, each in another way, and a whole copy.
-fn damaged(chunks: u32) -> MemoryDisk {
-    let sample = sample(chunks, 2);
+fn damaged(form: Form) -> MemoryDisk {
+    let sample = sample(form, 2);
     copy_folder(&sample.disk, store(), &sample.disk, Path::new("copy"));
     let disk = shared(&sample.disk);
     let tables = store().join("tables");
@@ -535,9 +596,10 @@ fn a_repair_that_is_interrupted_anywhere_can_be_done_again() {
         |operation| Fault::Failure { operation },
         |operation| Fault::Full { write: operation },
     ];
-    for (chunks, fault) in [1, 3].into_iter().flat_map(|n| faults.map(|fault| (n, fault))) {
-        let before = damaged(chunks);
-        let expected = &sample(chunks, 2).maps[1];
+    let forms = [FORMS[0], FORMS[1], FORMS[3]];
+    for (form, fault) in forms.into_iter().flat_map(|form| faults.map(|fault| (form, fault))) {
+        let before = damaged(form);
+        let expected = &sample(form, 2).maps[1];
         assert!(!damage(&before, 2).is_empty());
         for operation in 0.. {
             let faulty = FaultyDisk::over(&before, FaultPlan::from(fault(operation)));

@@ -4,8 +4,8 @@
 use crate::{
     fixture::{Pairs, SEED, absent, file_of},
     store_fixture::{
-        Change, DELTA, changes, copy_folder, copy_of, damage, publish, read_file, scanned, store,
-        store_options, try_create, try_open, try_version, try_write, updated, write_delta,
+        APART, Change, DELTA, changes, copy_folder, copy_of, damage, publish, read_file, scanned,
+        store, store_options, try_create, try_open, try_version, try_write, updated, write_delta,
         write_file,
     },
 };
@@ -53,6 +53,7 @@ fn sample_of(options: StoreOptions) -> Sample {
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let mut writer =
         StoreWriter::create(shared.clone(), store(), options, Arc::new(Inline)).unwrap();
+    writer.set_table_sizes(APART);
     publish(&mut writer, &changes(1, KEYS), UpdateMode::Merge, 1);
     publish(&mut writer, &changes(2, KEYS), UpdateMode::Delta, 2);
     let first = updated(&Pairs::new(), &changes(1, KEYS));
@@ -86,8 +87,12 @@ fn pointer_path() -> PathBuf {
 fn tables(disk: &Arc<dyn Disk>) -> Vec<Vec<PathBuf>> {
     let info = try_version(disk, 2).unwrap().info().clone();
     let folder = |table: u64| store().join(format!("tables/{table:016x}"));
-    let chunks = info.chunks.iter();
-    chunks.map(|chunk| chunk.layers.iter().map(|layer| folder(layer.table)).collect()).collect()
+    let of_chunk = |chunk: u32| {
+        let layers = info.deltas.iter().rev().chain(&info.bases);
+        let own = layers.filter(|layer| layer.chunks.iter().any(|own| own == chunk));
+        own.map(|layer| folder(layer.table)).collect()
+    };
+    (0..info.shape.slots.chunks()).map(of_chunk).collect()
 }
 
 /// Returns the file of a table with this role.
@@ -139,7 +144,7 @@ fn check_right_or_error(version: &Version, map: &Pairs) {
     let info = version.info();
     assert!(info.entries().start() <= info.entries().end());
     assert!(info.bytes() >= info.layers().map(|layer| layer.bytes).max().unwrap_or(0));
-    assert!(info.deltas() < info.layers().count());
+    assert!(info.delta_depth() < info.layers().count());
     info.changes.map(|changes| changes.total());
 }
 
@@ -369,7 +374,7 @@ fn forged_numbers_in_the_pointer_are_refused_or_harmless() {
     }
 }
 
-/// Offsets in the fields of a version file of two chunks with two layers each.
+/// Offsets in the fields of a version file of two chunks, each with a base and a delta of its own.
 mod offset {
     pub(super) const NUMBER: usize = 8;
     pub(super) const BLOCK_SIZE: usize = 40;
@@ -378,18 +383,23 @@ mod offset {
     pub(super) const CHANGES: usize = 57;
     pub(super) const ADDED: usize = 58;
     pub(super) const CHUNKS: usize = 90;
-    pub(super) const LAYERS: usize = 91;
-    pub(super) const LAYER: usize = 92;
-    pub(super) const LAYER_SIZE: usize = 136;
+    pub(super) const BASE: usize = 92;
+    pub(super) const DELTA: usize = BASE + 2 * LAYER_SIZE + 1;
+    pub(super) const LAYER_SIZE: usize = 140;
     /// Offset in a layer.
-    pub(super) const ENTRIES: usize = 8;
-    pub(super) const DELETIONS: usize = 16;
-    pub(super) const FIRST: usize = 24;
-    pub(super) const KEY_MIN: usize = 56;
-    pub(super) const KEY_MAX: usize = 64;
-    pub(super) const VALUE_MAX: usize = 80;
-    pub(super) const PAYLOAD: usize = 88;
-    pub(super) const BYTES: usize = 96;
+    pub(super) const RANGES: usize = 0;
+    pub(super) const FIRST_CHUNK: usize = 1;
+    pub(super) const CHUNK_COUNT: usize = 2;
+    pub(super) const IS_PART: usize = 3;
+    pub(super) const TABLE: usize = 4;
+    pub(super) const ENTRIES: usize = 12;
+    pub(super) const DELETIONS: usize = 20;
+    pub(super) const FIRST: usize = 28;
+    pub(super) const KEY_MIN: usize = 60;
+    pub(super) const KEY_MAX: usize = 68;
+    pub(super) const VALUE_MAX: usize = 84;
+    pub(super) const PAYLOAD: usize = 92;
+    pub(super) const BYTES: usize = 100;
 }
 
 /// Each of these fields is refused when the version is opened, with the field's name.
@@ -398,7 +408,6 @@ fn fields_outside_their_ranges_are_refused() {
     use offset::*;
     let sample = sample();
     let path = version_path(2);
-    let base = LAYER + LAYER_SIZE;
     let check = |what: &str, change: &dyn Fn(&mut Vec<u8>)| {
         let bytes = forged(&read_file(&sample.disk, &path), FileKind::Version, change);
         let disk = sample.copy();
@@ -427,22 +436,34 @@ fn fields_outside_their_ranges_are_refused() {
         fields
             .splice(CHUNKS..CHUNKS + 1, [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]);
     });
-    check("layers", &|fields| fields[LAYERS] = 0);
-    check("layers", &|fields| fields[LAYERS] = 66);
-    check("layers", &|fields| {
-        fields
-            .splice(LAYERS..LAYERS + 1, [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]);
+    // Each chunk is in one base.
+    check("chunks of all bases", &|fields| fields[CHUNKS] = 3);
+    check("chunks of a base", &|fields| fields[BASE + LAYER_SIZE + FIRST_CHUNK] = 0);
+    check("chunks of a base", &|fields| fields[BASE + CHUNK_COUNT] = 2);
+    check("chunks of a base", &|fields| fields[BASE + IS_PART] = 1);
+    check("chunks of a layer", &|fields| {
+        fields.splice(BASE + RANGES..BASE + IS_PART, [0]);
     });
-    check("deletions", &number(LAYER + DELETIONS, u64::MAX));
-    check("deletions", &number(base + DELETIONS, 1));
-    check("number of entries", &number(LAYER + ENTRIES, u64::MAX));
-    check("number of entries", &number(base + ENTRIES, 1 << 60));
-    check("last hash", &|fields| fields[LAYER + FIRST..LAYER + FIRST + 16].fill(0xff));
-    check("size of keys in bytes", &number(base + KEY_MAX, u64::MAX));
-    check("size of keys in bytes", &number(base + KEY_MIN, 1 << 40));
-    check("size of values in bytes", &number(base + VALUE_MAX, 1 << 40));
-    check("payload in bytes", &number(base + PAYLOAD, u64::MAX));
-    check("size of files in bytes", &number(base + BYTES, u64::MAX));
+    check("first chunk of a range", &|fields| fields[DELTA + FIRST_CHUNK] = 2);
+    check("first chunk of a range", &|fields| {
+        fields.splice(DELTA + RANGES..DELTA + IS_PART, [2, 0, 1, 1, 1]);
+    });
+    check("chunks of a range", &|fields| fields[DELTA + CHUNK_COUNT] = 0);
+    check("chunks of a range", &|fields| fields[DELTA + CHUNK_COUNT] = 3);
+    check("whether a table has other entries", &|fields| fields[DELTA + IS_PART] = 2);
+    check("table of a layer", &|fields| {
+        fields.copy_within(BASE + TABLE..BASE + TABLE + 8, DELTA + TABLE);
+    });
+    check("deletions", &number(DELTA + DELETIONS, u64::MAX));
+    check("deletions", &number(BASE + DELETIONS, 1));
+    check("number of entries", &number(DELTA + ENTRIES, u64::MAX));
+    check("number of entries", &number(BASE + ENTRIES, 1 << 60));
+    check("last hash", &|fields| fields[DELTA + FIRST..DELTA + FIRST + 16].fill(0xff));
+    check("size of keys in bytes", &number(BASE + KEY_MAX, u64::MAX));
+    check("size of keys in bytes", &number(BASE + KEY_MIN, 1 << 40));
+    check("size of values in bytes", &number(BASE + VALUE_MAX, 1 << 40));
+    check("payload in bytes", &number(BASE + PAYLOAD, u64::MAX));
+    check("size of files in bytes", &number(BASE + BYTES, u64::MAX));
 }
 
 #[test]
@@ -466,7 +487,7 @@ fn a_version_that_claims_to_be_enormous_is_refused_or_added_up() {
     let sample = sample();
     let path = version_path(2);
     let fields = fields_of(&sample.disk, &path);
-    let layer = &fields[offset::LAYER..offset::LAYER + offset::LAYER_SIZE];
+    let layer = &fields[offset::BASE..offset::BASE + offset::LAYER_SIZE];
     for bytes_of_each in [1_u64 << 40, 1 << 55, u64::MAX] {
         let mut layer = layer.to_vec();
         for field in [offset::PAYLOAD, offset::BYTES] {
@@ -474,11 +495,24 @@ fn a_version_that_claims_to_be_enormous_is_refused_or_added_up() {
         }
         let bytes = forged(&read_file(&sample.disk, &path), FileKind::Version, |fields| {
             fields.truncate(offset::CHUNKS);
-            // 1000 as a variable-length integer.
-            fields.extend([0xe8, 0x07]);
-            for _ in 0..1000 {
-                fields.push(65);
-                (0..65).for_each(|_| fields.extend(&layer));
+            // As a variable-length integer.
+            let number = |number: usize| [0x80 | number as u8, (number >> 7) as u8];
+            fields.extend(number(1000));
+            for (kind, count) in [(0, 1), (1, 64)] {
+                // 64,000 needs a third byte.
+                let layers = count * 1000;
+                fields.extend([
+                    0x80 | layers as u8,
+                    0x80 | (layers >> 7) as u8,
+                    (layers >> 14) as u8,
+                ]);
+                for (chunk, i) in (0..1000).flat_map(|chunk| (0..count).map(move |i| (chunk, i))) {
+                    fields.push(1);
+                    fields.extend(number(chunk));
+                    fields.extend([1, 0]);
+                    fields.extend(((chunk << 8 | i << 1 | kind) as u64).to_le_bytes());
+                    fields.extend(&layer[offset::ENTRIES..]);
+                }
             }
             fields.extend([0, 0]);
         });
@@ -490,7 +524,7 @@ fn a_version_that_claims_to_be_enormous_is_refused_or_added_up() {
         }
         if let Ok(info) = read {
             assert_eq!(info.bytes(), 65_000 * bytes_of_each);
-            assert_eq!((info.deltas(), info.layers().count()), (64, 65_000));
+            assert_eq!((info.delta_depth(), info.layers().count()), (64, 65_000));
             assert!(info.entries().end() >= info.entries().start());
         }
     }
@@ -837,8 +871,7 @@ fn forged_delta_files_are_refused_and_change_nothing() {
         }
     }
     assert!(refused > 5);
-    // The number of chunks is not changed, because it does not determine the chunks of entries.
-    for at in [0, 16, 24, 32] {
+    for at in [0, 8, 16, 24] {
         let bytes = forged(&bytes, FileKind::Delta, |fields| {
             fields[at..at + 8].copy_from_slice(&u64::MAX.to_le_bytes());
         });
@@ -867,7 +900,7 @@ fn a_difference_counts_shared_chunks_with_deltas_exactly() {
     let put = [(b"key 1".to_vec(), Some(b"new".to_vec()))];
     try_write(&mut writer, &put, UpdateMode::Delta, 3).unwrap();
     let [old, new] = [2, 3].map(|number| try_version(&disk, number).unwrap());
-    assert!(old.info().chunks.iter().any(|chunk| new.info().chunks.contains(chunk)));
+    assert!(old.info().bases == new.info().bases);
     let (info, counted) = write_delta(&disk, 2, 3);
     assert_eq!((info.entries, counted.total()), (1, 1));
     let unchanged = updated(&sample.maps[1], &put).len() as u64 - 1;

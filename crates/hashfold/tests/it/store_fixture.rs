@@ -6,8 +6,8 @@ use hashfold::{
     io::{Access, Disk, MemoryDisk},
     run::{Run, SortOptions},
     store::{
-        Changes, DeltaInfo, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode, Version,
-        VersionFacts, VersionInfo, diff, verify,
+        Changes, DeltaInfo, Shape, SlotMap, StoreOptions, StoreWriter, TableSizes, UpdateMode,
+        Version, VersionFacts, VersionInfo, diff, verify,
     },
     table::IndexOptions,
     work::{Inline, Watch},
@@ -49,12 +49,22 @@ pub(crate) fn store_options(chunks: u32) -> StoreOptions {
     StoreOptions { seed: SEED, id: STORE_ID, shape, attributes }
 }
 
+/// Every chunk has tables of its own.
+pub(crate) const APART: TableSizes = TableSizes { base_bytes_min: 0, delta_bytes_min: 0 };
+
+/// Creates a store in which every chunk has tables of its own.
 pub(crate) fn try_create(disk: &Arc<dyn Disk>, chunks: u32) -> Result<StoreWriter> {
-    StoreWriter::create(disk.clone(), store(), store_options(chunks), Arc::new(Inline))
+    let options = store_options(chunks);
+    let mut writer = StoreWriter::create(disk.clone(), store(), options, Arc::new(Inline))?;
+    writer.set_table_sizes(APART);
+    Ok(writer)
 }
 
+/// Opens a store; every new chunk has tables of its own.
 pub(crate) fn try_open(disk: &Arc<dyn Disk>) -> Result<StoreWriter> {
-    StoreWriter::open(disk.clone(), store(), Arc::new(Inline))
+    let mut writer = StoreWriter::open(disk.clone(), store(), Arc::new(Inline))?;
+    writer.set_table_sizes(APART);
+    Ok(writer)
 }
 
 /// Makes a version without publishing it.
@@ -113,11 +123,11 @@ pub(crate) fn try_version(disk: &Arc<dyn Disk>, number: u64) -> Result<Version> 
 /// Returns all entries of a version, by scans.
 pub(crate) fn scanned(version: &Version) -> Result<Pairs> {
     let mut pairs = Pairs::new();
-    for chunk in 0..version.info().chunks.len() as u32 {
-        let mut run = version.scan(chunk);
+    for chunks in version.parts() {
+        let mut run = version.scan_chunks(chunks.clone());
         while run.advance()? {
             let entry = run.entry();
-            assert_eq!(version.info().shape.slots.chunk_of(entry.key), chunk);
+            assert!(chunks.contains(&version.info().shape.slots.chunk_of(entry.key)));
             let value = entry.value.expect("a version shows no deletions").to_vec();
             assert!(pairs.insert(entry.key.to_vec(), value).is_none(), "a key comes once");
         }

@@ -52,7 +52,9 @@ fn one_size(scene: &Scene<'_>) -> Result<()> {
     let mut best = f64::INFINITY;
     for _ in 0..ROUNDS {
         let made = scene.update(&store, &[&batch], UpdateMode::Delta)?;
-        ensure(made.info.deltas() == 1, || format!("{} deltas were made", made.info.deltas()))?;
+        ensure(made.info.delta_depth() == 1, || {
+            format!("{} deltas were made", made.info.delta_depth())
+        })?;
         scene.check(&store, &made.info, &history.clone().and(night(1)))?;
         best = best.min(made.seconds);
         scene.take_back(&store)?;
@@ -70,7 +72,7 @@ fn one_size(scene: &Scene<'_>) -> Result<()> {
         scene.remove(&batch)?;
         history = history.and(night(generation));
         number = made.info.name.number;
-        let deltas = made.info.deltas() as u64;
+        let deltas = made.info.delta_depth() as u64;
         ensure(deltas == generation, || format!("{deltas} deltas, not {generation}"))?;
         if generation == DELTAS {
             scene.check_all(&store, &made.info, &history)?;

@@ -206,8 +206,8 @@ impl<'a> Scene<'a> {
         let noise = self.pairs.noise();
         let mut expected = vec![0; self.pairs.size()];
         let mut count = 0;
-        for chunk in 0..self.bench.chunks {
-            let mut run = version.scan(chunk);
+        for chunks in version.parts() {
+            let mut run = version.scan_chunks(chunks);
             while run.advance()? {
                 let entry = run.entry();
                 let value = entry.value.unwrap_or_default();
