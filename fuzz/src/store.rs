@@ -5,14 +5,14 @@ use crate::{
     told,
 };
 use hashfold::{
-    ReadOptions, Result,
+    Env, ReadOptions, Result,
     io::{ALIGNMENT, Access, Disk, MemoryDisk, OsDisk, frame::FileKind},
     run::{Run, SortOptions},
     store::{
-        DeltaReader, Follower, Gates, Pointer, Retention, StoreWriter, UpdateMode, Version,
+        DeltaReader, Gates, Pointer, Retention, StoreReader, StoreWriter, UpdateMode, Version,
         VersionFacts, verify, versions,
     },
-    work::{Inline, Watch},
+    work::Watch,
 };
 use std::{
     path::{Path, PathBuf},
@@ -121,7 +121,7 @@ pub fn delta(bytes: &[u8]) {
     let Some(bytes) = forged(path, FileKind::Delta, bytes) else { return };
     let disk = disk_with(path, &bytes);
     told(read_delta(&disk));
-    let applied = StoreWriter::open(disk.clone(), Path::new(FOLDER), Arc::new(Inline));
+    let applied = StoreWriter::open(&Env::on(disk.clone()), Path::new(FOLDER));
     told(applied.and_then(|mut writer| {
         writer.roll_back()?;
         let sort = SortOptions::within(1 << 20);
@@ -131,7 +131,7 @@ pub fn delta(bytes: &[u8]) {
 }
 
 fn read_delta(disk: &Arc<dyn Disk>) -> Result<()> {
-    let mut delta = DeltaReader::open(disk.as_ref(), Path::new(DELTA))?;
+    let mut delta = DeltaReader::open(&Env::on(disk.clone()), Path::new(DELTA))?;
     let (mut entries, expected) = (0, delta.info().entries);
     while delta.next(&mut |_, _| Ok(()))? {
         entries += 1;
@@ -144,7 +144,7 @@ fn read_delta(disk: &Arc<dyn Disk>) -> Result<()> {
 fn use_store(disk: &Arc<dyn Disk>) {
     let folder = Path::new(FOLDER);
     told(Pointer::read(disk.as_ref(), folder).map(|_| ()));
-    for (number, info) in versions(disk.as_ref(), folder).expect("the folder is there") {
+    for (number, info) in versions(&Env::on(disk.clone()), folder).expect("the folder is there") {
         told(info.map(|info| {
             assert!(info.entries().start() <= info.entries().end());
             assert!(info.bytes() >= info.layers().map(|layer| layer.bytes).max().unwrap_or(0));
@@ -152,21 +152,24 @@ fn use_store(disk: &Arc<dyn Disk>) {
             info.changes.map(|changes| changes.total());
         }));
         told(read_version(disk, number));
-        let verified = verify(disk.as_ref(), folder, number, &Watch::default());
+        let verified = verify(&Env::on(disk.clone()), folder, number, &Watch::default());
         told(verified.map(|report| {
             report.damage.into_iter().for_each(|error| {
                 told(Err(error));
             });
         }));
     }
-    told(Follower::open(disk.clone(), folder, ReadOptions::new()).map(|follower| {
-        told(follower.refresh().map(|_| ()));
-    }));
+    told(StoreReader::open(folder, &ReadOptions::new().env(Env::on(disk.clone()))).map(
+        |follower| {
+            told(follower.refresh().map(|_| ()));
+        },
+    ));
     told(change_store(disk));
 }
 
 fn read_version(disk: &Arc<dyn Disk>, number: u64) -> Result<()> {
-    let version = Version::open(disk, Path::new(FOLDER), number, &ReadOptions::new())?;
+    let version =
+        Version::open(Path::new(FOLDER), number, &ReadOptions::new().env(Env::on(disk.clone())))?;
     let keys: Vec<Vec<u8>> = (0..25).map(|i| format!("key {i}").into_bytes()).collect();
     for key in &keys {
         if let Ok(found) = version.get(key) {
@@ -190,7 +193,7 @@ fn read_version(disk: &Arc<dyn Disk>, number: u64) -> Result<()> {
 
 /// Changes a store in every way, as far as that succeeds.
 fn change_store(disk: &Arc<dyn Disk>) -> Result<()> {
-    let mut writer = StoreWriter::open(disk.clone(), Path::new(FOLDER), Arc::new(Inline))?;
+    let mut writer = StoreWriter::open(&Env::on(disk.clone()), Path::new(FOLDER))?;
     let gates =
         Gates { entries_min: Some(1), change_max: Some(0.1), sample: 5, ..Gates::default() };
     for (id, mode) in (100..).zip([UpdateMode::Delta, UpdateMode::Merge]) {

@@ -8,14 +8,10 @@ use crate::{
     measure::{Cost, cost, ensure},
 };
 use hashfold::{
-    ReadOptions, Seed,
-    io::{Access, Disk, OsDisk},
+    Env, ReadOptions, Seed,
+    io::Access,
     run::SortOptions,
-    store::{
-        Retention, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode, Version, VersionFacts,
-        VersionInfo,
-    },
-    table::IndexOptions,
+    store::{Retention, StoreOptions, StoreWriter, UpdateMode, Version, VersionFacts, VersionInfo},
     work::{Executor, Threads, Watch},
 };
 use std::{path::PathBuf, sync::Arc};
@@ -35,25 +31,20 @@ pub struct Store<'a> {
     pub memory_mib: u64,
 }
 
-fn disk() -> Arc<dyn Disk> {
-    Arc::new(OsDisk)
-}
-
 impl Store<'_> {
     /// Makes the store and its first version from these files.
     pub fn build(&self, parts: &[Part]) -> Result<(Cost, VersionInfo)> {
-        let shape =
-            Shape { slots: SlotMap::new(1)?, index: IndexOptions::default(), block_size: 4096 };
         let seed = Seed(self.items.seed);
-        let options = StoreOptions { seed, id: 1, shape, attributes: Vec::new() };
+        let options = StoreOptions::new().seed(seed).id(1);
         self.make(parts, UpdateMode::Merge, 1, |executor| {
-            Ok(StoreWriter::create(disk(), &self.folder, options, executor)?)
+            Ok(StoreWriter::create(&self.folder, options.env(Env { executor, ..Env::system() }))?)
         })
     }
 
     /// Makes a version from the current one and these files; `id` is the id of the new version.
     pub fn update(&self, parts: &[Part], mode: UpdateMode, id: u64) -> Result<(Cost, VersionInfo)> {
-        let open = |executor| Ok(StoreWriter::open(disk(), &self.folder, executor)?);
+        let open =
+            |executor| Ok(StoreWriter::open(&Env { executor, ..Env::system() }, &self.folder)?);
         self.make(parts, mode, id, open)
     }
 
@@ -90,7 +81,7 @@ impl Store<'_> {
 
     fn writer(&self) -> Result<StoreWriter> {
         let executor = Arc::new(Threads::new(THREADS));
-        Ok(StoreWriter::open(disk(), &self.folder, executor)?)
+        Ok(StoreWriter::open(&Env { executor, ..Env::system() }, &self.folder)?)
     }
 
     /// Removes all versions but the current one.
@@ -104,7 +95,7 @@ impl Store<'_> {
     /// Opens a version whose entries are read with `O_DIRECT`.
     pub fn open(&self, info: &VersionInfo) -> Result<Version> {
         let options = ReadOptions::new().data(Access::Direct);
-        Ok(Version::open(&disk(), &self.folder, info.name.number, &options)?)
+        Ok(Version::open(&self.folder, info.name.number, &options)?)
     }
 
     /// Counts the entries, and looks up some of the first `count` items, which must all be present.

@@ -9,15 +9,14 @@ use crate::{
     row::{Column, Row},
 };
 use hashfold::{
-    ReadOptions, Seed,
+    Env, ReadOptions, Seed,
     io::{Disk, OsDisk},
     run::SortOptions,
     store::{
-        Follower, Shape, SlotMap, StoreOptions, StoreWriter, TableSizes, UpdateMode, VersionFacts,
-        VersionInfo, verify,
+        StoreOptions, StoreReader, StoreWriter, TableSizes, UpdateMode, VersionFacts, VersionInfo,
+        verify,
     },
-    table::IndexOptions,
-    work::{Inline, Watch},
+    work::Watch,
 };
 use serde_json::Value;
 use std::{
@@ -138,14 +137,15 @@ fn round(data: &Data, damage: Damage, folder: &Path) -> Result<Vec<Option<f64>>>
         let is_named = |place: &&PathBuf| place.to_str().is_some_and(|place| text.contains(place));
         named.extend(places.iter().filter(is_named).cloned());
     };
-    let (opens, tally) = match Follower::open(disk.clone(), folder, ReadOptions::new()) {
-        Ok(follower) => (1.0, look_up(&follower, data, &mut name)),
-        Err(error) => {
-            name(&error);
-            (0.0, Tally { errors: data.count, ..Tally::default() })
-        }
-    };
-    let found = verify(disk.as_ref(), folder, info.name.number, &Watch::default())?;
+    let (opens, tally) =
+        match StoreReader::open(folder, &ReadOptions::new().env(Env::on(disk.clone()))) {
+            Ok(follower) => (1.0, look_up(&follower, data, &mut name)),
+            Err(error) => {
+                name(&error);
+                (0.0, Tally { errors: data.count, ..Tally::default() })
+            }
+        };
+    let found = verify(&Env::on(disk.clone()), folder, info.name.number, &Watch::default())?;
     found.damage.iter().for_each(&mut name);
     if tally.silent_misses + tally.wrong_values > 0 || named.len() < places.len() {
         return Err(format!("damage was not noticed: {tally:?}, {places:?}").into());
@@ -158,11 +158,9 @@ fn round(data: &Data, damage: Damage, folder: &Path) -> Result<Vec<Option<f64>>>
 }
 
 fn build(disk: &Arc<dyn Disk>, data: &Data, folder: &Path) -> Result<VersionInfo> {
-    let shape =
-        Shape { slots: SlotMap::new(CHUNKS)?, index: IndexOptions::default(), block_size: 4096 };
     let (seed, id) = (Seed(data.seed), mix(data.seed));
-    let options = StoreOptions { seed, id, shape, attributes: Vec::new() };
-    let mut writer = StoreWriter::create(disk.clone(), folder, options, Arc::new(Inline))?;
+    let options = StoreOptions::new().seed(seed).id(id).chunks(CHUNKS);
+    let mut writer = StoreWriter::create(folder, options.env(Env::on(disk.clone())))?;
     // Every chunk has a table of its own, however small it is.
     writer.set_table_sizes(TableSizes { base_bytes_min: 0, delta_bytes_min: 0 });
     let mut batch = writer.batch(SortOptions::within(64 << 20))?;
@@ -227,7 +225,7 @@ struct Tally {
     errors: u64,
 }
 
-fn look_up(follower: &Follower, data: &Data, name: &mut dyn FnMut(&hashfold::Error)) -> Tally {
+fn look_up(follower: &StoreReader, data: &Data, name: &mut dyn FnMut(&hashfold::Error)) -> Tally {
     let mut tally = Tally::default();
     let mut value = Vec::new();
     for i in 0..data.count {

@@ -12,7 +12,7 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{
-    ReadOptions,
+    Env, ReadOptions,
     folder::check_outside,
     io::Access,
     store::{self, Changes, DeltaInfo, Version},
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<Exit> {
 impl DiffArgs {
     fn open(&self, number: u64) -> Result<Version> {
         let options = ReadOptions::new().data(Access::Cached).index(Access::Mapped);
-        Version::open(&device::disk(), &self.store, number, &options)
+        Version::open(&self.store, number, &options)
             .map_err(folder::about_version(&self.store, number))
     }
 
@@ -107,6 +107,12 @@ impl DiffArgs {
         let total = [from, to].map(|version| *version.info().entries().end()).iter().sum();
         let progress = Progress::start(show, "comparing", Unit::Entries, Some(total));
         let (disk, executor) = (device::disk(), device::executor(None));
-        Ok(store::diff(disk.as_ref(), from, to, path, &executor, &stop.watch(progress))?)
+        Ok(store::diff(
+            &Env { executor, ..Env::on(disk.clone()) },
+            from,
+            to,
+            path,
+            &stop.watch(progress),
+        )?)
     }
 }

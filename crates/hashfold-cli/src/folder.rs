@@ -6,7 +6,7 @@ use crate::{
     output::write_note,
 };
 use hashfold::{
-    Error, ErrorKind,
+    Env, Error, ErrorKind,
     folder::Contents,
     manifest::Kind,
     store::{self, Pointer, StoreWriter, VersionInfo},
@@ -92,7 +92,7 @@ pub(crate) fn refuse_table(folder: &Path) -> Result<()> {
 /// Opens a store for writing, and reports versions that `CURRENT` did not list.
 pub(crate) fn open_store(folder: &Path, executor: Arc<dyn Executor>) -> Result<StoreWriter> {
     refuse_table(folder)?;
-    let writer = StoreWriter::open(device::disk(), folder, executor)?;
+    let writer = StoreWriter::open(&Env { executor, ..Env::system() }, folder)?;
     note_unlisted(folder, &writer);
     Ok(writer)
 }
@@ -135,7 +135,7 @@ pub(crate) fn newest_or_current(folder: &Path) -> Result<Option<VersionInfo>> {
     }
     let current = read_pointer(folder)?.current;
     let mut newest = None;
-    for (number, info) in store::versions(device::disk().as_ref(), folder)? {
+    for (number, info) in store::versions(&Env::system(), folder)? {
         match info {
             Ok(info) if Some(number) == current => return Ok(Some(info)),
             Err(error) if Some(number) == current => return Err(error.into()),

@@ -10,7 +10,7 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{
-    Error, ErrorClass, ErrorKind,
+    Env, Error, ErrorClass, ErrorKind,
     store::{self, Reason, Removed, Retention, StoreWriter},
     work::{Clock as _, SystemClock, Watch},
 };
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &GcArgs) -> Result<Exit> {
 fn give_up_lost(folder: &Path, writer: &mut StoreWriter, json: bool) -> Result<()> {
     // The current version is never given up: this error says what to do.
     writer.parent()?;
-    for (number, info) in store::versions(device::disk().as_ref(), folder)? {
+    for (number, info) in store::versions(&Env::system(), folder)? {
         // A file of a newer format is not damaged.
         let is_newer = |error: &Error| matches!(error.kind(), ErrorKind::Version { .. });
         if info.is_err_and(|error| error.class() == ErrorClass::Damage && !is_newer(&error)) {

@@ -3,10 +3,10 @@
 use crate::{device, failure::Result, folder, schema::Schema};
 use clap::Args;
 use hashfold::{
-    ReadOptions,
+    Env, ReadOptions,
     manifest::Kind,
     run::Run,
-    store::{Follower, Version},
+    store::{StoreReader, Version},
     table::{Table, VisitValue},
 };
 use std::{path::PathBuf, sync::Arc};
@@ -28,7 +28,7 @@ pub(crate) enum Source {
     /// A version, which stays the same.
     Version(Arc<Version>),
     /// The version that was current at the last refresh.
-    Current(Follower),
+    Current(StoreReader),
 }
 
 impl SourceArgs {
@@ -47,13 +47,17 @@ impl SourceArgs {
         Ok(match self.version_asked()? {
             Asked::Table => Source::Table(Table::open_with(&self.folder, &options)?),
             Asked::Version(number) => {
-                let version = Version::open(&disk, &self.folder, number, &options);
+                let version =
+                    Version::open(&self.folder, number, &options.env(Env::on(disk.clone())));
                 let version = version.map_err(folder::about_version(&self.folder, number))?;
                 Source::Version(Arc::new(version))
             }
             Asked::Current => {
                 folder::current(&self.folder)?;
-                Source::Current(Follower::open(disk, &self.folder, options)?)
+                Source::Current(StoreReader::open(
+                    &self.folder,
+                    &options.env(Env::on(disk.clone())),
+                )?)
             }
         })
     }

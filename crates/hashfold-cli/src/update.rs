@@ -16,10 +16,9 @@ use crate::{
 };
 use clap::{Args, ValueEnum};
 use hashfold::store::{
-    Attributes, DeltaReader, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode, VersionFacts,
-    VersionInfo,
+    Attributes, DeltaReader, StoreOptions, StoreWriter, UpdateMode, VersionFacts, VersionInfo,
 };
-use hashfold::{io::ALIGNMENT, manifest::Kind, table::IndexOptions};
+use hashfold::{Env, io::ALIGNMENT, manifest::Kind, table::IndexOptions};
 use serde_json::json;
 use std::{
     fs,
@@ -139,7 +138,7 @@ impl UpdateArgs {
             Some(_) => folder::open_store(&self.store, executor)?,
             None => {
                 let options = self.store_options(&schema)?;
-                StoreWriter::create(device::disk(), &self.store, options, executor)?
+                StoreWriter::create(&self.store, options.env(Env { executor, ..Env::system() }))?
             }
         };
         let result = self
@@ -282,16 +281,13 @@ impl UpdateArgs {
     }
 
     fn store_options(&self, schema: &Schema) -> Result<StoreOptions> {
-        Ok(StoreOptions {
-            seed: self.shape.seed()?,
-            id: device::random()?,
-            shape: Shape {
-                slots: SlotMap::new(self.chunks.unwrap_or(1))?,
-                index: self.shape.index.options(),
-                block_size: self.shape.block_size,
-            },
-            attributes: vec![(schema::ATTRIBUTE.into(), schema.to_json())],
-        })
+        Ok(StoreOptions::new()
+            .seed(self.shape.seed()?)
+            .id(device::random()?)
+            .chunks(self.chunks.unwrap_or(1))
+            .index(self.shape.index.options())
+            .block_size(self.shape.block_size)
+            .attributes(vec![(schema::ATTRIBUTE.into(), schema.to_json())]))
     }
 
     fn facts(&self) -> Result<VersionFacts> {
@@ -324,7 +320,7 @@ impl UpdateArgs {
 
 /// Refuses a delta file that does not start at the current version; returns its number of entries.
 fn check_delta(writer: &StoreWriter, store: &Path, delta: &Path) -> Result<u64> {
-    let reader = DeltaReader::open(device::disk().as_ref(), delta)?;
+    let reader = DeltaReader::open(&Env::system(), delta)?;
     let (info, pointer) = (reader.info(), writer.pointer());
     if (info.store, info.seed) != (pointer.store, pointer.seed) {
         return Err(Failure::input(

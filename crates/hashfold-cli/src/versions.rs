@@ -1,7 +1,7 @@
 //! `hashfold versions`: lists the versions of a store.
 
 use crate::{
-    cell, device,
+    cell,
     failure::{Exit, Result},
     folder,
     output::write_line,
@@ -10,7 +10,7 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{
-    Error,
+    Env, Error,
     store::{self, Pointer, VersionInfo},
 };
 use serde_json::{Map, Value, json};
@@ -34,7 +34,7 @@ const WORDS: [&str; 2] = ["state", "created"];
 
 pub(crate) fn run(args: &VersionsArgs) -> Result<Exit> {
     let pointer = folder::read_pointer(&args.store)?;
-    let versions = store::versions(device::disk().as_ref(), &args.store)?;
+    let versions = store::versions(&Env::system(), &args.store)?;
     if args.json {
         for (number, info) in &versions {
             write_line(match info {

@@ -6,9 +6,9 @@
 //! absent. The program ends when the file STOP exists. `examples/nightly_contents.sh` uses it.
 
 use hashfold::{
-    ReadOptions,
+    Env, ReadOptions,
     io::{Access, Disk, OsDisk},
-    store::{Follower, Version},
+    store::{StoreReader, Version},
     work::{Clock as _, SystemClock},
 };
 use std::{
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let options = ReadOptions::new().data(Access::Direct);
-    let follower = Follower::open(disk, Path::new(store), options)?;
+    let follower = StoreReader::open(Path::new(store), &options.env(Env::on(disk.clone())))?;
     let is_over = || Path::new(stop).exists();
     thread::scope(|scope| {
         // This thread opens new versions; lookups never wait for it.

@@ -36,5 +36,6 @@ pub use self::{
     filter::{Filter, FilterOptions, FilterReader},
     key::{KeyHash, Seed},
     options::ReadOptions,
+    store::{Store, StoreOptions, StoreReader, Update},
     table::{Table, TableBuilder, TableOptions},
 };

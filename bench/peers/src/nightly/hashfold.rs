@@ -12,14 +12,10 @@ use ::hashfold::{
     ReadOptions, Seed,
     io::{Disk, OsDisk},
     run::SortOptions,
-    store::{
-        Batch, Follower, Retention, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode,
-        VersionFacts,
-    },
-    table::IndexOptions,
+    store::{Batch, Retention, StoreOptions, StoreReader, StoreWriter, UpdateMode, VersionFacts},
     work::Threads,
 };
-use hashfold::work::Watch;
+use hashfold::{Env, work::Watch};
 use std::{
     path::Path,
     sync::{Arc, Mutex, MutexGuard},
@@ -50,16 +46,15 @@ impl Peer for Hashfold {
 
     fn create(&self, data: &Data, options: &Options, folder: &Path) -> Result<Box<dyn Store>> {
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-        let shape = Shape {
-            slots: SlotMap::new(options.chunks)?,
-            index: IndexOptions::default(),
-            block_size: BLOCK_SIZE,
-        };
         let (seed, id) = (Seed(data.seed), mix(data.seed));
-        let create = StoreOptions { seed, id, shape, attributes: Vec::new() };
+        let create =
+            StoreOptions::new().seed(seed).id(id).chunks(options.chunks).block_size(BLOCK_SIZE);
         let threads = Arc::new(Threads::new(options.threads));
         let sort = SortOptions::within(options.memory << 20);
-        let mut writer = StoreWriter::create(disk.clone(), folder, create, threads)?;
+        let mut writer = StoreWriter::create(
+            folder,
+            create.env(Env { executor: threads, ..Env::on(disk.clone()) }),
+        )?;
         let mut batch = writer.batch(sort)?;
         let mut value = Vec::new();
         for i in 0..data.count {
@@ -69,7 +64,7 @@ impl Peer for Hashfold {
         let number = write(&mut writer, batch, UpdateMode::Replace, data.seed)?;
         writer.publish(number)?;
         let open = ReadOptions::new().data(options.reads.into());
-        let follower = Follower::open(disk, folder, open)?;
+        let follower = StoreReader::open(folder, &open.env(Env::on(disk.clone())))?;
         Ok(Box::new(Open { writer: Mutex::new((writer, number)), follower, mode: self.0, sort }))
     }
 }
@@ -86,7 +81,7 @@ fn now_s() -> u64 {
 struct Open {
     /// The writer, and the number of its last version.
     writer: Mutex<(StoreWriter, u64)>,
-    follower: Follower,
+    follower: StoreReader,
     mode: UpdateMode,
     sort: SortOptions,
 }
@@ -132,7 +127,7 @@ impl Store for Open {
     }
 }
 
-impl Reader for &Follower {
+impl Reader for &StoreReader {
     fn get(&mut self, key: &Key, visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
         Ok(self.version().get_with(key, visit)?)
     }

@@ -11,7 +11,7 @@ use crate::{
     units,
 };
 use hashfold::{
-    ErrorClass,
+    Env, ErrorClass,
     store::{self, CurrentFrom, Mending, Pointer, StoreFigures, StoreWriter},
     verify::VerifyReport,
 };
@@ -69,7 +69,7 @@ pub(super) fn run(args: &VerifyArgs) -> Result<Exit> {
 }
 
 fn all(folder: &Path) -> Result<Vec<u64>> {
-    let versions = store::versions(device::disk().as_ref(), folder)?;
+    let versions = store::versions(&Env::system(), folder)?;
     Ok(versions.into_iter().map(|(number, _)| number).collect())
 }
 
@@ -77,7 +77,7 @@ fn all(folder: &Path) -> Result<Vec<u64>> {
 fn mend(args: &VerifyArgs, found: &mut Found) -> Result<StoreWriter> {
     let (folder, copy) = (&args.source.folder, args.repair_from.as_deref());
     let (executor, version) = (device::executor(None), args.source.version);
-    let mending = StoreWriter::mend(device::disk(), folder, copy, version, executor)?;
+    let mending = StoreWriter::mend(&Env { executor, ..Env::system() }, folder, copy, version)?;
     let Mending { writer, report, current_from } = mending;
     print_damage(&report.damage, args.json)?;
     found.add(&report);
@@ -117,7 +117,7 @@ fn doubts(folder: &Path, pointer: &Pointer, current: u64) -> String {
 
 /// Reports other versions whose version files are lost or damaged; they stop the removal of tables.
 fn check_others(args: &VerifyArgs, checked: &[u64], found: &mut Found) -> Result<()> {
-    for (number, info) in store::versions(device::disk().as_ref(), &args.source.folder)? {
+    for (number, info) in store::versions(&Env::system(), &args.source.folder)? {
         if let Err(error) = info
             && !checked.contains(&number)
         {
@@ -138,13 +138,13 @@ fn check(
     found: &mut Found,
 ) -> Result<()> {
     let (disk, folder) = (device::disk(), &args.source.folder);
-    let bytes = store::versions(disk.as_ref(), folder)?
+    let bytes = store::versions(&Env::on(disk.clone()), folder)?
         .into_iter()
         .find_map(|(version, info)| info.ok().filter(|_| version == number))
         .map(|info| info.bytes());
     let watch = |phase| stop.watch(Progress::start(args.show(), phase, Unit::Bytes, bytes));
     let verify = || {
-        store::verify(disk.as_ref(), folder, number, &watch("verifying"))
+        store::verify(&Env::on(disk.clone()), folder, number, &watch("verifying"))
             .map_err(folder::about_version(folder, number))
     };
     let mut report = match (writer, &args.repair_from) {

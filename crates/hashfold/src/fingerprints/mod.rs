@@ -24,32 +24,29 @@
 //! | cascade filter | no | no | `build(snapshot().scan())` | `build(snapshot().scan())` |
 //!
 //! ```
-//! # use hashfold::{Env, Result, Seed, io::{Disk, MemoryDisk}, run::*, store::*, table::*, work::{Executor, Inline, Watch}};
+//! # use hashfold::{Env, ReadOptions, Result, Seed, Store, StoreOptions, Table, TableBuilder, TableOptions, work::Watch};
 //! # use hashfold::filter::{Mode, cascade::*, quotient::*};
 //! # use hashfold::fingerprints::{self, Universe};
-//! # use std::{path::Path, sync::Arc};
+//! # use std::path::Path;
 //! # fn main() -> Result<()> {
-//! # let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
-//! # let executor: Arc<dyn Executor> = Arc::new(Inline);
+//! # let env = Env::simulated(1);
 //! # let folder = |name: &'static str| Path::new(name);
-//! # let table_in = |name| TableBuilder::with(folder(name), TableOptions::new().seed(Seed(7)).id(1).env(Env { executor: executor.clone(), ..Env::on(disk.clone()) }));
-//! # table_in("table")?.build(&mut VecRun::new(vec![(b"sky".to_vec(), Some(b"blue".to_vec()))], Seed(7)), &Watch::default())?;
-//! # let table = Table::open_with(folder("table"), &ReadOptions::new().env(Env::on(disk.clone())))?;
+//! # let options = TableOptions::new().env(env.clone()).seed(Seed(7));
+//! # let mut builder = TableBuilder::with("table", options.clone())?;
+//! # builder.push("sky", "blue")?;
+//! # let table = builder.finish()?;
 //! // From a table to a store.
-//! # let shape = Shape { slots: SlotMap::new(4)?, index: IndexOptions::default(), block_size: 4096 };
-//! # let options = StoreOptions { seed: Seed(7), id: 1, shape, attributes: Vec::new() };
-//! # let mut store = StoreWriter::create(disk.clone(), folder("store"), options, executor.clone())?;
-//! let mut batch = store.batch(SortOptions::default())?;
-//! batch.push_run(&mut table.scan())?;
-//! let version = store.write(batch, UpdateMode::Auto, VersionFacts { id: 11, ..VersionFacts::default() }, &Watch::default())?;
-//! # store.publish(version.name.number)?;
-//! # let version = Follower::open(disk.clone(), folder("store"), ReadOptions::new())?.version();
-//! # assert_eq!(version.get(b"sky")?.as_deref(), Some(&b"blue"[..]));
+//! # let store = Store::open_or_create_with("store", StoreOptions::new().env(env.clone()).seed(Seed(7)).chunks(4))?;
+//! let mut update = store.update()?;
+//! update.merge(&mut table.scan())?;
+//! update.publish()?;
+//! # let version = store.reader()?.version();
+//! # assert_eq!(version.get("sky")?.as_deref(), Some(&b"blue"[..]));
 //!
 //! // From a version of a store to a table.
-//! # let builder = table_in("copy")?;
+//! # let builder = TableBuilder::with("copy", options.clone())?;
 //! builder.build(&mut version.scan_all(), &Watch::default())?;
-//! # assert!(Table::open_with(folder("copy"), &ReadOptions::new().env(Env::on(disk.clone())))?.contains(b"sky")?);
+//! # assert!(Table::open_with("copy", &ReadOptions::new().env(env.clone()))?.contains("sky")?);
 //!
 //! // From a table or a version to a quotient filter.
 //! let universe = Universe::for_capacity(1000, 0.001)?;
@@ -64,7 +61,7 @@
 //! // From a table or a version to a cascade filter.
 //! let mut keys = fingerprints::of_run(table.scan(), universe);
 //! let options = CascadeOptions::like(&keys, 1, Mode::Set, 1000);
-//! # let settings = CascadeSettings::new(Env::on(disk.clone()));
+//! # let settings = CascadeSettings::new(env.clone());
 //! let cascade = CascadeFilter::build(folder("filter"), &options, settings.clone(), &mut keys)?;
 //! # assert!(cascade.contains(cascade.hash(b"sky"))?);
 //! let mut keys = fingerprints::of_run(version.scan_all(), universe);

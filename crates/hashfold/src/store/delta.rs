@@ -28,6 +28,7 @@
 use crate::{
     checksum::crc32c,
     codec::{Decoder, put_varint},
+    env::Env,
     error::{Error, ErrorKind, Result, check_sum},
     io::{
         ALIGNMENT, Access, BlockFile, Disk, Writer,
@@ -239,7 +240,8 @@ pub struct DeltaReader {
 
 impl DeltaReader {
     /// Opens a delta file. Checks the header and the footer.
-    pub fn open(disk: &dyn Disk, path: &Path) -> Result<DeltaReader> {
+    pub fn open(env: &Env, path: &Path) -> Result<DeltaReader> {
+        let disk = env.disk.as_ref();
         let file = disk.open(path, Access::Cached)?;
         let header = Header::read(file.as_ref(), FileKind::Delta)?;
         let (footer, footer_start) = Footer::read(file.as_ref())?;

@@ -8,6 +8,7 @@ use super::{
     version::{Changes, Layer, VersionInfo},
 };
 use crate::{
+    env::Env,
     error::Result,
     io::{Access, WRITER_BYTES_MAX},
     key::Seed,
@@ -84,10 +85,11 @@ impl TableJob {
         let old: Box<dyn Run> = match &self.parent {
             None => merged(Vec::new(), self.builder.seed),
             Some(parent) => {
-                let (disk, tables) = (&self.builder.disk, &self.builder.tables);
-                let options = ReadOptions::new().data(Access::Direct).index(Access::Mapped);
+                let tables = &self.builder.tables;
+                let options = ReadOptions::new().env(Env::on(self.builder.disk.clone()));
+                let options = options.data(Access::Direct).index(Access::Mapped);
                 let open =
-                    |layer: &Layer| open_layer(disk, tables, parent, layer, &options).map(Arc::new);
+                    |layer: &Layer| open_layer(tables, parent, layer, &options).map(Arc::new);
                 let slots = parent.shape.slots.slots(&self.table.chunks.bounds());
                 scan_slots(parent, &slots, &open, Some(&self.builder.executor))?
             }

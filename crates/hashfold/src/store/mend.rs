@@ -7,13 +7,13 @@ use super::{
     write::StoreWriter,
 };
 use crate::{
+    env::Env,
     error::{Error, ErrorClass, Place, Result, check_same},
     folder::{LockedFolder, TABLES, VERSIONS},
     io::Disk,
     verify::VerifyReport,
-    work::Executor,
 };
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 /// The source of a new `CURRENT`, after the old one was lost or damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +46,12 @@ impl StoreWriter {
     /// `Absent` if there is no store in one of the folders, `Mismatch` if `copy` is of another store,
     /// the damage itself if it cannot be mended.
     pub fn mend(
-        disk: Arc<dyn Disk>,
-        folder: &Path,
+        env: &Env,
+        folder: impl AsRef<Path>,
         copy: Option<&Path>,
         current: Option<u64>,
-        executor: Arc<dyn Executor>,
     ) -> Result<Mending> {
+        let (disk, folder) = (env.disk.clone(), folder.as_ref());
         // An unusable copy is reported before anything is changed.
         let copied = copy.map(|copy| Copied::read(disk.as_ref(), copy)).transpose()?;
         let home = LockedFolder::open(disk, folder)?;
@@ -84,7 +84,7 @@ impl StoreWriter {
                 (pointer, Some(from))
             }
         };
-        let mut writer = StoreWriter::new(home, executor, pointer);
+        let mut writer = StoreWriter::new(home, env.clone(), pointer);
         writer.settle()?;
         if let Some(copy) = copy {
             writer.restore_versions(copy, &mut report)?;

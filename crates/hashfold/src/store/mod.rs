@@ -17,48 +17,24 @@
 //! - A version is complete and durable, or does not exist; it never changes.
 //! - Publishing and rolling back write only the pointer, for data of any size.
 //! - A [`Version`] is one version for its whole life. Its files stay as long as any process has it
-//!   open. A [`Follower`] moves from version to version and never waits.
-//! - A store has one writer at a time: [`StoreWriter`].
+//!   open. A [`StoreReader`] moves from version to version and never waits.
+//! - A store has one writer at a time: an [`Update`], or a [`StoreWriter`], which also has gates,
+//!   retention and deltas.
 //!
-//! ```
-//! use hashfold::{Seed, io::{Disk, MemoryDisk}, run::SortOptions, store::*, table::{IndexOptions, ReadOptions}, work::{Inline, Watch}};
-//! use std::{path::Path, sync::Arc};
-//!
-//! let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
-//! let folder = Path::new("colours");
-//! let shape = Shape { slots: SlotMap::new(1)?, index: IndexOptions::default(), block_size: 4096 };
-//! let options = StoreOptions { seed: Seed(1), id: 1, shape, attributes: Vec::new() };
-//! let mut writer = StoreWriter::create(disk.clone(), folder, options, Arc::new(Inline))?;
-//!
-//! let mut batch = writer.batch(SortOptions::default())?;
-//! batch.push(b"sky", Some(b"blue"))?;
-//! let first = writer.write(batch, UpdateMode::Auto, VersionFacts { id: 11, ..VersionFacts::default() }, &Watch::default())?;
-//! writer.publish(first.name.number)?;
-//! let reader = Follower::open(disk, folder, ReadOptions::new())?;
-//!
-//! let mut night = writer.batch(SortOptions::default())?;
-//! night.push(b"sky", Some(b"black"))?;
-//! let second = writer.write(night, UpdateMode::Auto, VersionFacts { id: 12, ..VersionFacts::default() }, &Watch::default())?;
-//! writer.publish(second.name.number)?;
-//! assert_eq!(reader.version().get(b"sky")?.as_deref(), Some(&b"blue"[..]));
-//! reader.refresh()?;
-//! assert_eq!(reader.version().get(b"sky")?.as_deref(), Some(&b"black"[..]));
-//!
-//! writer.roll_back()?;
-//! reader.refresh()?;
-//! assert_eq!(reader.version().get(b"sky")?.as_deref(), Some(&b"blue"[..]));
-//! # Ok::<(), hashfold::Error>(())
-//! ```
+//! [`Store`] shows an update, a reader and a rollback.
 
 mod batch;
 mod chunks;
 mod delta;
+mod follow;
 mod gates;
+mod handle;
 mod in_slots;
 mod job;
 mod join;
 mod layer;
 mod mend;
+mod options;
 mod plan;
 mod pointer;
 mod publish;
@@ -77,16 +53,19 @@ pub use self::{
     batch::Batch,
     chunks::ChunkSet,
     delta::{DeltaInfo, DeltaReader, VisitChange},
+    follow::StoreReader,
     gates::{Gates, Objection, Report, Sample},
+    handle::{Store, Update},
     mend::{CurrentFrom, Mending},
+    options::StoreOptions,
     plan::{TableSizes, UpdateMode},
     pointer::{NAME, Pointer, VersionName},
     publish::Pin,
-    read::{Follower, Version, versions},
+    read::{Version, versions},
     retain::{Reason, Removed, Retention},
     slot::{SLOTS, SlotMap, slot_of},
     transfer::diff,
     verify::{StoreFigures, verify},
     version::{Attributes, Changes, DELTAS_MAX, Layer, Root, Shape, VersionInfo},
-    write::{StoreOptions, StoreWriter, VersionFacts},
+    write::{StoreWriter, VersionFacts},
 };

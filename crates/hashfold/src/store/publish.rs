@@ -16,7 +16,8 @@ use crate::{
 impl StoreWriter {
     /// Compares a version with the current one and lists the gates that it does not pass.
     pub fn report(&self, number: u64, gates: &Gates) -> Result<Report> {
-        let open = |number| Version::open(&self.disk, &self.folder, number, &ReadOptions::new());
+        let options = ReadOptions::new().env(self.env.clone());
+        let open = |number| Version::open(&self.folder, number, &options);
         let new = open(number)?;
         let current = self.pointer.current.filter(|current| *current != number);
         // A damaged current version must not prevent its successor.
@@ -31,7 +32,7 @@ impl StoreWriter {
             got: lost.to_string(),
         }));
         if gates.read_back {
-            let found = verify(self.disk.as_ref(), &self.folder, number, &Watch::default())?;
+            let found = verify(&self.env, &self.folder, number, &Watch::default())?;
             report.objections.extend(found.damage.into_iter().map(|damage| Objection {
                 what: "bytes read back",
                 expected: "those that were written".to_owned(),

@@ -1,4 +1,4 @@
-//! Reading a version, and following the current version.
+//! Reading a version.
 
 use super::{
     chunks::common,
@@ -19,13 +19,7 @@ use crate::{
     table::{Table, TableScan, VisitValue},
     work::Executor,
 };
-use arc_swap::ArcSwap;
-use std::{
-    collections::HashMap,
-    ops::Range,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashMap, ops::Range, path::Path, sync::Arc};
 
 /// Maximum number of attempts to open the current version while it is being replaced.
 const ATTEMPTS_MAX: usize = 8;
@@ -51,26 +45,22 @@ impl Version {
     /// # Errors
     /// `Absent` if there is no store or no such version, `Missing` if the version is listed but its file is
     /// gone; damage.
-    pub fn open(
-        disk: &Arc<dyn Disk>,
-        folder: &Path,
-        number: u64,
-        options: &ReadOptions,
-    ) -> Result<Version> {
+    pub fn open(folder: impl AsRef<Path>, number: u64, options: &ReadOptions) -> Result<Version> {
+        let (disk, folder) = (&options.env.disk, folder.as_ref());
         let of = Pointer::read(disk.as_ref(), folder).ok();
-        Version::open_beside(disk, folder, number, options, of.as_ref(), None)
+        Version::open_beside(folder, number, options, of.as_ref(), None)
             .map_err(|error| recheck(error, disk.as_ref(), folder, number))
     }
 
     /// Opens a version; shares the tables that `other` has open.
     fn open_beside(
-        disk: &Arc<dyn Disk>,
         folder: &Path,
         number: u64,
         options: &ReadOptions,
         of: Option<&Pointer>,
         other: Option<&Version>,
     ) -> Result<Version> {
+        let disk = &options.env.disk;
         let versions = folder.join(VERSIONS);
         let path = versions.join(file_name(number));
         if !disk.exists(&path)? {
@@ -83,7 +73,7 @@ impl Version {
         let tables = folder.join(TABLES);
         let layer = |layer: &Layer| match open.get(&layer.table) {
             Some(table) => Ok((*table).clone()),
-            None => open_layer(disk, &tables, &info, layer, options).map(Arc::new),
+            None => open_layer(&tables, &info, layer, options).map(Arc::new),
         };
         let tables: Result<Vec<Arc<Table>>> = info.layers().map(layer).collect();
         Ok(Version { tables: tables?, stacks: stacks(&info), info, _share: share })
@@ -111,16 +101,16 @@ impl Version {
 
     /// Returns the value of a key, with one device read, and one more for about 1 in 256 keys per
     /// delta.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let mut value = None;
-        self.get_with(key, &mut |found| value = found.map(<[u8]>::to_vec))?;
+        self.get_with(key.as_ref(), &mut |found| value = found.map(<[u8]>::to_vec))?;
         Ok(value)
     }
 
     /// Whether a key is in the version. Reads as much as [`Version::get`].
-    pub fn contains(&self, key: &[u8]) -> Result<bool> {
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let mut contains = false;
-        self.get_with(key, &mut |found| contains = found.is_some())?;
+        self.get_with(key.as_ref(), &mut |found| contains = found.is_some())?;
         Ok(contains)
     }
 
@@ -315,19 +305,16 @@ fn share(layer: &Layer, wanted: &SlotSet, info: &VersionInfo) -> Summary {
 
 /// Opens the table of a layer, which must be the one that the version file describes.
 pub(super) fn open_layer(
-    disk: &Arc<dyn Disk>,
     tables: &Path,
     info: &VersionInfo,
     layer: &Layer,
     options: &ReadOptions,
 ) -> Result<Table> {
     let folder = folder_of(tables, layer.table);
-    let table = Table::open_with(&folder, &options.clone().env(Env::on(disk.clone()))).map_err(
-        |error| match error.is_absent() {
-            true => Error::missing("table of the version", &folder),
-            false => error,
-        },
-    )?;
+    let table = Table::open_with(&folder, options).map_err(|error| match error.is_absent() {
+        true => Error::missing("table of the version", &folder),
+        false => error,
+    })?;
     let stats = table.stats();
     check_same("table id", layer.table, stats.id)
         .and_then(|()| check_same("seed", info.seed.0, stats.seed.0))
@@ -338,7 +325,8 @@ pub(super) fn open_layer(
 
 /// Returns the descriptions of all versions of the store in a folder, in the order of their
 /// numbers, with an error for each version that is lost or cannot be read.
-pub fn versions(disk: &dyn Disk, folder: &Path) -> Result<Vec<(u64, Result<VersionInfo>)>> {
+pub fn versions(env: &Env, folder: impl AsRef<Path>) -> Result<Vec<(u64, Result<VersionInfo>)>> {
+    let (disk, folder) = (env.disk.as_ref(), folder.as_ref());
     let (versions, of) = (folder.join(VERSIONS), Pointer::read(disk, folder).ok());
     let mut all = numbers(disk, folder)?;
     if let Some(of) = &of {
@@ -367,77 +355,24 @@ pub(super) fn recheck(error: Error, disk: &dyn Disk, folder: &Path, number: u64)
     }
 }
 
-/// A reader of the current version, which follows each publish and rollback.
-///
-/// [`Follower::version`] never waits. The user calls [`Follower::refresh`] now and then, from any
-/// thread; several calls per second cost almost nothing.
-#[derive(Debug)]
-pub struct Follower {
-    disk: Arc<dyn Disk>,
-    folder: PathBuf,
-    options: ReadOptions,
-    current: ArcSwap<Version>,
-    /// Versions that were current before. Dropping the last handle of a version frees its memory;
-    /// keeping one here means that no lookup has to.
-    retired: Mutex<Vec<Arc<Version>>>,
-}
-
-impl Follower {
-    /// Opens the current version of the store in a folder.
-    ///
-    /// # Errors
-    /// `Absent` if there is no store, or no version was published.
-    pub fn open(disk: Arc<dyn Disk>, folder: &Path, options: ReadOptions) -> Result<Follower> {
-        let (version, _) = open_current(&disk, folder, &options, None)?;
-        Ok(Follower {
-            disk,
-            folder: folder.to_owned(),
-            options,
-            current: ArcSwap::new(Arc::new(version)),
-            retired: Mutex::default(),
-        })
-    }
-
-    /// Returns the version that was current at the last refresh.
-    pub fn version(&self) -> Arc<Version> {
-        self.current.load_full()
-    }
-
-    /// Opens the current version, if it is not the version at hand. Returns whether it changed.
-    /// After an error, the old version stays.
-    pub fn refresh(&self) -> Result<bool> {
-        let mut retired = self.retired.lock().expect("nothing panics under this lock");
-        retired.retain(|version| Arc::strong_count(version) > 1);
-        let held = self.version();
-        let pointer = Pointer::read(self.disk.as_ref(), &self.folder)?;
-        if pointer.current == Some(held.info.name.number) {
-            return Ok(false);
-        }
-        let (version, _) = open_current(&self.disk, &self.folder, &self.options, Some(&held))?;
-        retired.push(self.current.swap(Arc::new(version)));
-        Ok(true)
-    }
-}
-
 /// Opens the current version, and returns it with the pointer that names it.
 pub(super) fn open_current(
-    disk: &Arc<dyn Disk>,
     folder: &Path,
     options: &ReadOptions,
     other: Option<&Version>,
 ) -> Result<(Version, Pointer)> {
-    let mut pointer = Pointer::read(disk.as_ref(), folder)?;
+    let disk = options.env.disk.as_ref();
+    let mut pointer = Pointer::read(disk, folder)?;
     for attempt in 1.. {
         let Some(number) = pointer.current else {
             return Err(Error::new(ErrorKind::Absent).at(&Place::file(folder)));
         };
-        let error = match Version::open_beside(disk, folder, number, options, Some(&pointer), other)
-        {
+        let error = match Version::open_beside(folder, number, options, Some(&pointer), other) {
             Ok(version) => return Ok((version, pointer)),
             Err(error) => error,
         };
         // The version that this pointer names may be gone because another one was published.
-        match Pointer::read(disk.as_ref(), folder) {
+        match Pointer::read(disk, folder) {
             Ok(newer) if newer != pointer && attempt < ATTEMPTS_MAX => pointer = newer,
             _ => return Err(error),
         }

@@ -3,13 +3,13 @@ use super::{
     *,
 };
 use crate::{
+    env::Env,
     error::{ErrorKind, Result},
     io::{Access, Disk, MemoryDisk},
     key::{KeyHash, Seed},
     options::ReadOptions,
     run::{Run, SortOptions, VecRun},
-    table::IndexOptions,
-    work::{Executor, Inline, Threads, Watch, testing::Late},
+    work::{Executor, Inline, ManualClock, Threads, Watch, testing::Late},
 };
 use std::{
     collections::BTreeMap,
@@ -19,6 +19,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 const SEED: Seed = Seed(7);
@@ -26,20 +27,18 @@ const FOLDER: &str = "store";
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn shape(chunks: u32) -> Shape {
-    let slots = SlotMap::new(chunks).unwrap();
-    Shape { slots, index: IndexOptions::default(), block_size: 4096 }
-}
-
 /// Every chunk has tables of its own.
 const APART: TableSizes = TableSizes { base_bytes_min: 0, delta_bytes_min: 0 };
 
 /// Creates a store in which every chunk has tables of its own.
 fn create(disk: &Arc<dyn Disk>, chunks: u32, executor: Arc<dyn Executor>) -> StoreWriter {
     let attributes = vec![("schema".to_owned(), b"none".to_vec())];
-    let options = StoreOptions { seed: SEED, id: 99, shape: shape(chunks), attributes };
-    let mut writer =
-        StoreWriter::create(disk.clone(), Path::new(FOLDER), options, executor).unwrap();
+    let options = StoreOptions::new().seed(SEED).id(99).chunks(chunks).attributes(attributes);
+    let mut writer = StoreWriter::create(
+        Path::new(FOLDER),
+        options.env(Env { executor, ..Env::on(disk.clone()) }),
+    )
+    .unwrap();
     writer.set_table_sizes(APART);
     writer
 }
@@ -97,7 +96,8 @@ fn update(map: &mut Map, entries: &[(Vec<u8>, Option<Vec<u8>>)]) {
 }
 
 fn open(disk: &Arc<dyn Disk>, number: u64) -> Version {
-    Version::open(disk, Path::new(FOLDER), number, &ReadOptions::new()).unwrap()
+    Version::open(Path::new(FOLDER), number, &ReadOptions::new().env(Env::on(disk.clone())))
+        .unwrap()
 }
 
 /// Returns all entries of some ranges of chunks, each scanned separately.
@@ -207,7 +207,8 @@ fn agree_with_maps(chunks: u32, sizes: TableSizes, executor: &Arc<dyn Executor>,
     }
     for (number, map) in (1..).zip(&maps) {
         check(&open(&disk, number), map, KEYS);
-        let report = verify(disk.as_ref(), Path::new(FOLDER), number, &Watch::default()).unwrap();
+        let report =
+            verify(&Env::on(disk.clone()), Path::new(FOLDER), number, &Watch::default()).unwrap();
         assert!(report.damage.is_empty(), "{:?}", report.damage);
     }
 }
@@ -294,7 +295,9 @@ fn a_version_that_was_rolled_back_is_not_published_by_accident() {
         write(&mut writer, &[entry], UpdateMode::Merge, id).unwrap();
         writer.publish(id).unwrap();
     }
-    let follower = Follower::open(disk.clone(), Path::new(FOLDER), ReadOptions::new()).unwrap();
+    let follower =
+        StoreReader::open(Path::new(FOLDER), &ReadOptions::new().env(Env::on(disk.clone())))
+            .unwrap();
     let third = follower.version();
     assert_eq!(third.get(b"key").unwrap(), Some(vec![3]));
     assert!(!follower.refresh().unwrap());
@@ -331,18 +334,15 @@ fn a_delta_file_makes_the_same_version_elsewhere() {
             write(&mut writer, &first, UpdateMode::Merge, 1).unwrap();
             writer.publish(1).unwrap();
         }
-        let mut writer =
-            StoreWriter::open(here.clone(), Path::new(FOLDER), Arc::new(Inline)).unwrap();
+        let mut writer = StoreWriter::open(&Env::on(here.clone()), Path::new(FOLDER)).unwrap();
         write(&mut writer, &second, UpdateMode::Delta, 2).unwrap();
         let (old, new) = (open(&here, 1), open(&here, 2));
         let path = PathBuf::from("file.delta");
-        let inline: Arc<dyn Executor> = Arc::new(Inline);
         let unwatched = Watch::default();
-        let (info, changes) = diff(there.as_ref(), &old, &new, &path, &inline, &unwatched).unwrap();
+        let (info, changes) = diff(&Env::on(there.clone()), &old, &new, &path, &unwatched).unwrap();
         assert_eq!(changes, count(&scan_all(&old), &scan_all(&new)));
         assert_eq!((info.entries, info.deletions), (changes.total(), changes.removed));
-        let mut writer =
-            StoreWriter::open(there.clone(), Path::new(FOLDER), Arc::new(Inline)).unwrap();
+        let mut writer = StoreWriter::open(&Env::on(there.clone()), Path::new(FOLDER)).unwrap();
         let sort = SortOptions::within(1 << 20);
         let made =
             writer.apply(&path, sort, UpdateMode::Merge, facts(77), &Watch::default()).unwrap();
@@ -366,9 +366,8 @@ fn a_diff_reports_progress_and_can_be_cancelled() {
     write(&mut writer, &(49_900..50_100).map(entry).collect::<Vec<_>>(), UpdateMode::Merge, 2)
         .unwrap();
     let (old, new) = (open(&disk, 1), open(&disk, 2));
-    let diff = |watch: &Watch| {
-        diff(disk.as_ref(), &old, &new, Path::new("d"), &(Arc::new(Inline) as _), watch).map(drop)
-    };
+    let diff =
+        |watch: &Watch| diff(&Env::on(disk.clone()), &old, &new, Path::new("d"), watch).map(drop);
     let told = Arc::new(AtomicU64::new(0));
     let teller = told.clone();
     diff(&Watch::new(move |more| {
@@ -520,8 +519,7 @@ fn nothing_is_removed_while_the_current_version_is_lost_or_damaged() {
         drop(writer);
         let version = Path::new(FOLDER).join("versions/0000000002");
         harm(disk.as_ref(), &version, damage, 0);
-        let mut writer =
-            StoreWriter::open(disk.clone(), Path::new(FOLDER), Arc::new(Inline)).unwrap();
+        let mut writer = StoreWriter::open(&Env::on(disk.clone()), Path::new(FOLDER)).unwrap();
         let rules = Retention { keep: 0, age_s_min: 0, now_s: 100, free_bytes_min: 0 };
         assert!(writer.collect(&rules, &Watch::default()).is_err(), "{damage}");
         let tables = disk.list(&Path::new(FOLDER).join("tables")).unwrap();
@@ -635,7 +633,9 @@ fn damage_is_named_and_mended_from_another_copy() {
     for (i, path) in files.iter().enumerate() {
         for damage in ["gone", "short", "flipped", "long"] {
             harm(&*shared, path, damage, i);
-            let check = || verify(&*shared, Path::new(FOLDER), 1, &Watch::default()).unwrap();
+            let check = || {
+                verify(&Env::on(shared.clone()), Path::new(FOLDER), 1, &Watch::default()).unwrap()
+            };
             let report = check();
             assert!(!report.damage.is_empty(), "{} {damage}", path.display());
             for error in &report.damage {
@@ -664,10 +664,11 @@ fn a_version_stays_while_it_is_verified() {
         assert!(matches!(error.kind(), ErrorKind::Busy));
         Ok(())
     });
-    let report = verify(&*disk, Path::new(FOLDER), 1, &watch).unwrap();
+    let report = verify(&Env::on(disk.clone()), Path::new(FOLDER), 1, &watch).unwrap();
     assert!(calls.load(Relaxed) > 0 && report.damage.is_empty());
     writer.lock().unwrap().discard(1).unwrap();
-    let error = verify(&*disk, Path::new(FOLDER), 1, &Watch::default()).unwrap_err();
+    let error =
+        verify(&Env::on(disk.clone()), Path::new(FOLDER), 1, &Watch::default()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Absent), "{error}");
 }
 
@@ -690,8 +691,8 @@ fn the_file_of_a_version_is_mended_too_unless_the_copy_has_another_one() {
     for name in ["copy/versions/0000000001", "copy/CURRENT"] {
         disk.remove(Path::new(name)).unwrap();
     }
-    let options = StoreOptions { seed: SEED, id: 99, shape: shape(2), attributes: Vec::new() };
-    let mut other = StoreWriter::create(disk.clone(), copy, options, Arc::new(Inline)).unwrap();
+    let options = StoreOptions::new().seed(SEED).id(99).chunks(2);
+    let mut other = StoreWriter::create(copy, options.env(Env::on(disk.clone()))).unwrap();
     write(&mut other, &random_batch(&mut Random(9), 300, 300), UpdateMode::Merge, 7).unwrap();
     harm(disk.as_ref(), &version, "gone", 0);
     let report = writer.repair(1, copy, &Watch::default()).unwrap();
@@ -802,4 +803,42 @@ fn a_store_of_many_chunks_has_few_tables_and_divides_them_when_they_grow() {
     );
     let info = write(&mut writer, &entries(0..20), UpdateMode::Replace, 4).unwrap();
     assert_eq!((info.bases.len(), info.changes.unwrap().removed), (1, 1080));
+}
+
+/// The front of a store: updates, a reader that follows, versions and rollback.
+#[test]
+fn a_reader_follows_updates_and_rollbacks_of_a_store() {
+    let clock = ManualClock::new(1);
+    let env = Env { clock: Arc::new(clock.clone()), ..Env::simulated(1) };
+    let options = StoreOptions::new().env(env.clone());
+    let store = Store::open_or_create_with(FOLDER, options.clone()).unwrap();
+    assert!(store.reader().unwrap_err().is_absent(), "no version was published");
+    let put = |value: &str| {
+        let mut update = store.update().unwrap();
+        update.put("sky", value).unwrap();
+        update.delete("sea").unwrap();
+        update.publish().unwrap()
+    };
+    clock.advance(Duration::from_secs(7));
+    let first = put("blue");
+    assert_eq!((first.name.number, first.created_s), (1, 7));
+    let reader = store.reader().unwrap();
+    let other = reader.clone();
+    let second = put("black");
+    assert_ne!(first.name.id, second.name.id, "ids are drawn");
+    assert_eq!(reader.get("sky").unwrap().unwrap(), b"blue", "no check is due");
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(reader.get("sky").unwrap().unwrap(), b"black");
+    assert_eq!(other.get("sky").unwrap().unwrap(), b"black", "clones are one reader");
+    assert!(!reader.contains("sea").unwrap());
+    assert_eq!(store.roll_back().unwrap(), 1);
+    assert!(reader.refresh().unwrap() && !reader.refresh().unwrap());
+    assert_eq!(reader.get("sky").unwrap().unwrap(), b"blue");
+    assert_eq!(store.version(2).unwrap().get("sky").unwrap().unwrap(), b"black");
+    let again = Store::open_or_create_with(FOLDER, options).unwrap();
+    assert_eq!(again.versions().unwrap().len(), 2);
+    let update = again.update().unwrap();
+    assert!(matches!(store.update().unwrap_err().kind(), ErrorKind::Busy));
+    drop(update);
+    assert!(Store::open_in(env, "other").unwrap_err().is_absent());
 }

@@ -10,24 +10,24 @@ use super::{
     write::{StoreWriter, VersionFacts},
 };
 use crate::{
+    env::Env,
     error::{Error, Place, Result, check_same},
-    io::Disk,
     key::Seed,
     run::{Entry, Run, SortOptions, Summary},
-    work::{Executor, Steps, Watch},
+    work::{Steps, Watch},
 };
-use std::{collections::BTreeSet, ops::Range, path::Path, sync::Arc};
+use std::{collections::BTreeSet, ops::Range, path::Path};
 
 /// Writes the changes from one version to another into a file, and syncs the file and its name.
 /// `watch` counts entries of both versions.
 pub fn diff(
-    disk: &dyn Disk,
+    env: &Env,
     old: &Version,
     new: &Version,
     path: &Path,
-    executor: &Arc<dyn Executor>,
     watch: &Watch,
 ) -> Result<(DeltaInfo, Changes)> {
+    let (disk, executor) = (env.disk.as_ref(), &env.executor);
     check_same("store", old.info().store, new.info().store)?;
     check_same("seed", old.info().seed.0, new.info().seed.0)?;
     let info = DeltaInfo {
@@ -127,7 +127,7 @@ impl StoreWriter {
         watch: &Watch,
     ) -> Result<VersionInfo> {
         self.settle()?;
-        let mut delta = DeltaReader::open(self.disk.as_ref(), path)?;
+        let mut delta = DeltaReader::open(&self.env, path)?;
         let info = *delta.info();
         let at = |error: Error| error.at(&Place::file(path));
         check_same("store", self.pointer.store, info.store).map_err(at)?;

@@ -9,6 +9,7 @@ use super::{
     write::StoreWriter,
 };
 use crate::{
+    env::Env,
     error::{Error, ErrorClass, ErrorKind, Place, Result},
     folder::{TABLES, VERSIONS},
     io::{Access, Buffer, Disk, replace_file},
@@ -31,11 +32,12 @@ pub struct StoreFigures {
 /// Reads all files of a version and compares them with the hashes of the bytes that were written.
 /// `watch` counts bytes.
 pub fn verify(
-    disk: &dyn Disk,
-    folder: &Path,
+    env: &Env,
+    folder: impl AsRef<Path>,
     number: u64,
     watch: &Watch,
 ) -> Result<VerifyReport<StoreFigures>> {
+    let (disk, folder) = (env.disk.as_ref(), folder.as_ref());
     let mut report = VerifyReport::default();
     let path = folder.join(VERSIONS).join(file_name(number));
     let of = Pointer::read(disk, folder).ok();
@@ -132,7 +134,7 @@ impl StoreWriter {
                 }
             }
         };
-        let mut report = verify(self.disk.as_ref(), &self.folder, number, watch)?;
+        let mut report = verify(&self.env, &self.folder, number, watch)?;
         if !report.damage.is_empty() {
             for layer in info.layers() {
                 // Damage that the copy cannot mend is reported, and the rest is mended.

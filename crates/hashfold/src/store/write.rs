@@ -4,6 +4,7 @@ use super::{
     batch::{Batch, SPILL},
     job::{Built, TableJob, build_all},
     layer::{LayerBuilder, MENDED, folder_of, table_id, table_of},
+    options::{NewStore, StoreOptions},
     plan::{NewKind, NewTable, Plan, TableSizes, UpdateMode},
     pointer::{self, NUMBER_MAX, Pointer, VersionName},
     slot::SLOTS,
@@ -11,33 +12,20 @@ use super::{
     version::{Attributes, Changes, Layer, Shape, VersionInfo, file_name, number_of, numbers},
 };
 use crate::{
+    env::Env,
     error::{Error, ErrorKind, Place, Result},
     folder::{self, LockedFolder, Site, TABLES, VERSIONS},
     io::{Access, Disk, new_name, replace_file},
-    key::Seed,
     manifest::Kind as DataSetKind,
     run::SortOptions,
     table::is_table_file,
-    work::{Executor, Watch},
+    work::Watch,
 };
 use std::{
     collections::HashSet,
     path::{Path, PathBuf},
     sync::Arc,
 };
-
-/// Options of a store, which its first version fixes.
-#[derive(Clone, Debug)]
-pub struct StoreOptions {
-    /// Seed that all keys of the store are hashed with. Random, unless builds must be reproducible.
-    pub seed: Seed,
-    /// A number that no other store has.
-    pub id: u64,
-    /// The way in which tables are built.
-    pub shape: Shape,
-    /// Attributes of every version, such as the schema.
-    pub attributes: Attributes,
-}
 
 /// Facts to record with a new version.
 #[derive(Clone, Debug, Default)]
@@ -57,10 +45,10 @@ pub struct VersionFacts {
 pub struct StoreWriter {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) folder: PathBuf,
-    executor: Arc<dyn Executor>,
+    pub(super) env: Env,
     pub(super) pointer: Pointer,
-    /// The options of a store that has no version yet.
-    options: Option<StoreOptions>,
+    /// The description of a store that has no version yet.
+    new: Option<NewStore>,
     table_sizes: TableSizes,
     /// Whether the names in the folder are known to be durable.
     pub(super) is_settled: bool,
@@ -75,16 +63,12 @@ impl StoreWriter {
     /// # Errors
     /// `Exists` if the folder has a store with versions, `Busy` if another process writes there,
     /// `WrongKind` if the folder has a data set of another kind.
-    pub fn create(
-        disk: Arc<dyn Disk>,
-        folder: &Path,
-        options: StoreOptions,
-        executor: Arc<dyn Executor>,
-    ) -> Result<StoreWriter> {
-        options.shape.index.check()?;
-        let home = LockedFolder::create(disk, folder, DataSetKind::Store, Site::Own)?;
+    pub fn create(folder: impl AsRef<Path>, options: StoreOptions) -> Result<StoreWriter> {
+        let new = options.check()?;
+        let (env, folder) = (options.env, folder.as_ref());
+        let home = LockedFolder::create(env.disk.clone(), folder, DataSetKind::Store, Site::Own)?;
         folder::check_kind(home.disk.as_ref(), folder, DataSetKind::Store)?;
-        let mut pointer = Pointer::new(options.seed, options.id);
+        let mut pointer = Pointer::new(new.seed, new.id);
         match Pointer::read(home.disk.as_ref(), folder) {
             // An earlier writer ended before its first version was complete. The version's number
             // is used up.
@@ -103,8 +87,8 @@ impl StoreWriter {
         }
         pointer.replace(home.disk.as_ref(), folder)?;
         home.sync_above()?;
-        let mut writer = StoreWriter::new(home, executor, pointer);
-        (writer.options, writer.is_settled) = (Some(options), true);
+        let mut writer = StoreWriter::new(home, env, pointer);
+        (writer.new, writer.is_settled) = (Some(new), true);
         writer.sweep()?;
         Ok(writer)
     }
@@ -113,29 +97,22 @@ impl StoreWriter {
     ///
     /// # Errors
     /// `Busy` if another process writes there, `Absent` if there is no store.
-    pub fn open(
-        disk: Arc<dyn Disk>,
-        folder: &Path,
-        executor: Arc<dyn Executor>,
-    ) -> Result<StoreWriter> {
+    pub fn open(env: &Env, folder: impl AsRef<Path>) -> Result<StoreWriter> {
+        let (disk, folder) = (env.disk.clone(), folder.as_ref());
         let pointer = Pointer::read(disk.as_ref(), folder)?;
-        let mut writer = StoreWriter::new(LockedFolder::open(disk, folder)?, executor, pointer);
+        let mut writer = StoreWriter::new(LockedFolder::open(disk, folder)?, env.clone(), pointer);
         writer.settle()?;
         writer.sweep()?;
         Ok(writer)
     }
 
-    pub(super) fn new(
-        home: LockedFolder,
-        executor: Arc<dyn Executor>,
-        pointer: Pointer,
-    ) -> StoreWriter {
+    pub(super) fn new(home: LockedFolder, env: Env, pointer: Pointer) -> StoreWriter {
         StoreWriter {
             disk: home.disk.clone(),
             folder: home.path.clone(),
-            executor,
+            env,
             pointer,
-            options: None,
+            new: None,
             table_sizes: TableSizes::default(),
             is_settled: false,
             unlisted: Vec::new(),
@@ -214,9 +191,9 @@ impl StoreWriter {
     }
 
     fn shape(&self, parent: Option<&VersionInfo>) -> Result<Shape> {
-        match (parent, &self.options) {
+        match (parent, &self.new) {
             (Some(parent), _) => Ok(parent.shape),
-            (None, Some(options)) => Ok(options.shape),
+            (None, Some(new)) => Ok(new.shape),
             // No version is current, or it cannot be read; another version has the shape, too.
             (None, None) => Ok(self.newest()?.shape),
         }
@@ -250,7 +227,7 @@ impl StoreWriter {
         let bases = parent.iter().flat_map(|parent| &parent.bases);
         let cuts: Vec<u32> = bases.map(|base| base.chunks.bounds().end).collect();
         let (tables, seed) = (self.tables(), self.pointer.seed);
-        Batch::new(&self.disk, &tables, seed, (slots, &cuts), options, &self.executor)
+        Batch::new(&self.disk, &tables, seed, (slots, &cuts), options, &self.env.executor)
     }
 
     /// Makes a version from the current version and a batch. `watch` counts entries.
@@ -292,9 +269,9 @@ impl StoreWriter {
             changes.add(counted.unwrap_or_default());
         }
         bases.sort_unstable_by_key(|base| base.chunks.bounds().start);
-        let attributes = match (&parent, &self.options) {
+        let attributes = match (&parent, &self.new) {
             (Some(parent), _) => parent.attributes.clone(),
-            (None, Some(options)) => options.attributes.clone(),
+            (None, Some(new)) => new.attributes.clone(),
             (None, None) => self.newest()?.attributes,
         };
         let info = VersionInfo {
@@ -331,13 +308,13 @@ impl StoreWriter {
                 chunks: table.chunks.clone(),
                 seed: self.pointer.seed,
                 shape,
-                executor: self.executor.clone(),
+                executor: self.env.executor.clone(),
                 watch: watch.clone(),
             };
             Ok(TableJob { table, parent: parent.cloned(), builder })
         };
         let jobs: Result<Vec<TableJob>> = tables.into_iter().map(job).collect();
-        build_all(jobs?, self.executor.as_ref(), memory_bytes).inspect_err(|_| {
+        build_all(jobs?, self.env.executor.as_ref(), memory_bytes).inspect_err(|_| {
             // The tables made so far are useless. The next writer removes what cannot be removed
             // now.
             let _ = self.sweep();

@@ -71,7 +71,7 @@ pub(crate) struct Position {
 }
 
 /// Refuses a block size that is not a power of two in range.
-pub(super) fn check_block_size(block_size: usize) -> Result<()> {
+pub(crate) fn check_block_size(block_size: usize) -> Result<()> {
     if block_size.is_power_of_two() && (ALIGNMENT..=BLOCK_SIZE_MAX).contains(&block_size) {
         return Ok(());
     }

@@ -62,4 +62,4 @@ pub use self::{
     trie::{BUCKET_SIZES, CODING_LIMIT_MAX},
     verify::{DAMAGE_MAX, TableFigures},
 };
-pub(crate) use self::{build::is_table_file, window::SCAN_BYTES_MAX};
+pub(crate) use self::{build::is_table_file, layout::check_block_size, window::SCAN_BYTES_MAX};

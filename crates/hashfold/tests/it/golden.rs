@@ -16,7 +16,7 @@ use hashfold::{
     io::{Access, Disk, MemoryDisk, OsDisk},
     run::SortOptions,
     store::{
-        DeltaReader, Follower, Pin, UpdateMode, Version, VersionFacts, VersionName, diff, verify,
+        DeltaReader, Pin, StoreReader, UpdateMode, Version, VersionFacts, VersionName, diff, verify,
     },
     table::{IndexChoice, IndexOptions, TableBuilder, TableOptions},
     work::{Executor, Inline, Threads, Watch},
@@ -152,7 +152,7 @@ fn built_store() -> MemoryDisk {
     writer.pin(1, Pin::Keep).unwrap();
     let [old, new] = [1, 2].map(|number| try_version(&shared, number).unwrap());
     let path = Path::new("file.delta");
-    diff(&disk, &old, &new, path, &(Arc::new(Inline) as _), &Watch::default()).unwrap();
+    diff(&Env::on(shared), &old, &new, path, &Watch::default()).unwrap();
     disk
 }
 
@@ -178,13 +178,14 @@ fn files_below(disk: &dyn Disk, folder: &Path) -> Files {
 fn a_store_of_version_1_is_read() {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let folder = place(STORE_V1).join(store());
-    let follower = Follower::open(disk.clone(), &folder, ReadOptions::new()).unwrap();
+    let follower =
+        StoreReader::open(&folder, &ReadOptions::new().env(Env::on(disk.clone()))).unwrap();
     let second = follower.version();
-    let first = Version::open(&disk, &folder, 1, &ReadOptions::new()).unwrap();
+    let first = Version::open(&folder, 1, &ReadOptions::new().env(Env::on(disk.clone()))).unwrap();
     for (version, map) in [&first, second.as_ref()].into_iter().zip(store_maps()) {
         assert!(scanned(version).unwrap() == map);
         let number = version.info().name.number;
-        let report = verify(disk.as_ref(), &folder, number, &Watch::default()).unwrap();
+        let report = verify(&Env::on(disk.clone()), &folder, number, &Watch::default()).unwrap();
         assert!(report.damage.is_empty(), "{}", report.damage[0]);
     }
     let info = second.info();
@@ -201,7 +202,7 @@ fn a_store_of_version_1_is_read() {
 fn a_delta_file_of_version_1_is_read_and_applied() {
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
     copy_folder(&OsDisk, &place(STORE_V1), disk.as_ref(), Path::new(""));
-    let mut delta = DeltaReader::open(disk.as_ref(), Path::new("file.delta")).unwrap();
+    let mut delta = DeltaReader::open(&Env::on(disk.clone()), Path::new("file.delta")).unwrap();
     let mut read: Vec<Change> = Vec::new();
     let mut visit = |key: &[u8], value: Option<&[u8]>| {
         read.push((key.to_vec(), value.map(<[u8]>::to_vec)));

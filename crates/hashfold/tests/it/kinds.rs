@@ -14,7 +14,7 @@ use hashfold::{
     io::{Access, Disk, MemoryDisk},
     manifest::Kind,
     run::SortOptions,
-    store::{Follower, Pointer, StoreWriter, UpdateMode},
+    store::{Pointer, StoreReader, StoreWriter, UpdateMode},
     table::{IndexChoice, IndexOptions, Table, TableBuilder, TableOptions, reindex},
     work::{Inline, Watch},
 };
@@ -70,13 +70,13 @@ const VERBS: [(&str, Kind, Verb); 11] = [
             .map(|_| ())
     }),
     ("create a store", Kind::Store, |disk, folder| {
-        StoreWriter::create(disk.clone(), folder, store_options(1), Arc::new(Inline)).map(|_| ())
+        StoreWriter::create(folder, store_options(1).env(Env::on(disk.clone()))).map(|_| ())
     }),
     ("open a store", Kind::Store, |disk, folder| {
-        StoreWriter::open(disk.clone(), folder, Arc::new(Inline)).map(|_| ())
+        StoreWriter::open(&Env::on(disk.clone()), folder).map(|_| ())
     }),
     ("follow a store", Kind::Store, |disk, folder| {
-        Follower::open(disk.clone(), folder, ReadOptions::new()).map(|_| ())
+        StoreReader::open(folder, &ReadOptions::new().env(Env::on(disk.clone()))).map(|_| ())
     }),
     ("create a filter", Kind::Filter, |disk, folder| {
         let options = CascadeOptions::exact(SEED, 2);

@@ -11,14 +11,14 @@ use crate::{
     },
 };
 use hashfold::{
-    ErrorClass, ErrorKind, ReadOptions, Result,
+    Env, ErrorClass, ErrorKind, ReadOptions, Result,
     io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     run::SortOptions,
     store::{
-        DeltaReader, Follower, Pin, Pointer, Retention, SlotMap, StoreWriter, TableSizes,
+        DeltaReader, Pin, Pointer, Retention, SlotMap, StoreReader, StoreWriter, TableSizes,
         UpdateMode, VersionFacts, versions,
     },
-    work::{Inline, Watch},
+    work::Watch,
 };
 use std::{collections::BTreeMap, io, path::Path, sync::Arc};
 
@@ -272,7 +272,7 @@ impl Change {
     fn start(&self, disk: &Arc<dyn Disk>) -> Result<StoreWriter> {
         match Pointer::read(disk.as_ref(), store()) {
             Ok(pointer) if pointer.current.is_some() => self.form.open(disk),
-            Ok(_) if !versions(disk.as_ref(), store())?.is_empty() => self.form.open(disk),
+            Ok(_) if !versions(&Env::on(disk.clone()), store())?.is_empty() => self.form.open(disk),
             Err(error) if !is_absent(&error) => Err(error),
             _ => self.form.create(disk),
         }
@@ -296,17 +296,17 @@ impl Change {
     fn check_whole(&self, disk: &Arc<dyn Disk>, moment: &str) -> Option<Pairs> {
         let context = format!("{}, {:?}, {moment}", self.name, self.form);
         if disk.exists(&store().join("versions")).unwrap() {
-            for (number, info) in versions(disk.as_ref(), store()).unwrap() {
+            for (number, info) in versions(&Env::on(disk.clone()), store()).unwrap() {
                 let info = info.unwrap_or_else(|error| panic!("{context}: {error}"));
                 let version = try_version(disk, number);
                 let version = version.unwrap_or_else(|error| panic!("{context}: {error}"));
                 let held = scanned(&version).unwrap();
                 assert!(held == self.versions[&info.name.id], "{context}: version {number}");
-                let damage = damage(disk.as_ref(), number);
+                let damage = damage(disk, number);
                 assert!(damage.is_empty(), "{context}: {}", damage[0]);
             }
         }
-        let follower = Follower::open(disk.clone(), store(), ReadOptions::new());
+        let follower = StoreReader::open(store(), &ReadOptions::new().env(Env::on(disk.clone())));
         let held = match follower {
             Ok(follower) => Some(scanned(&follower.version()).unwrap()),
             Err(error) if is_absent(&error) => None,
@@ -321,18 +321,18 @@ impl Change {
     fn check_next(&self, disk: &Arc<dyn Disk>, attempt: u64, moment: &str) {
         let context = format!("{}, {:?}, {moment}", self.name, self.form);
         let mut writer = self.start(disk).unwrap_or_else(|error| panic!("{context}: {error}"));
-        check_no_leftovers(disk.as_ref(), &context);
+        check_no_leftovers(disk, &context);
         (self.act)(&mut writer, attempt).unwrap_or_else(|error| panic!("{context}: {error}"));
-        check_no_leftovers(disk.as_ref(), &context);
+        check_no_leftovers(disk, &context);
         assert!(self.check_whole(disk, moment) == self.new, "{context}: done again");
     }
 }
 
 /// Checks that the store has only the files of its versions.
 #[track_caller]
-fn check_no_leftovers(disk: &dyn Disk, context: &str) {
+fn check_no_leftovers(disk: &Arc<dyn Disk>, context: &str) {
     let mut tables = Vec::new();
-    for (number, info) in versions(disk, store()).unwrap() {
+    for (number, info) in versions(&Env::on(disk.clone()), store()).unwrap() {
         tables.extend(info.unwrap().layers().map(|layer| format!("{:016x}", layer.table)));
         assert!(disk.exists(&store().join(format!("versions/{number:010}"))).unwrap());
     }
@@ -345,7 +345,11 @@ fn check_no_leftovers(disk: &dyn Disk, context: &str) {
     };
     assert_eq!(sorted("tables"), tables, "{context}");
     assert_eq!(sorted(""), ["CURRENT", "tables", "versions"], "{context}");
-    assert_eq!(sorted("versions").len(), versions(disk, store()).unwrap().len(), "{context}");
+    assert_eq!(
+        sorted("versions").len(),
+        versions(&Env::on(disk.clone()), store()).unwrap().len(),
+        "{context}"
+    );
     for table in tables {
         let names = sorted(&format!("tables/{table}"));
         assert_eq!(names.len(), 4, "{context}: {names:?}");
@@ -434,7 +438,9 @@ fn a_version_of_a_process_that_was_killed_can_be_published_and_lasts() {
             published += 1;
             for seed in seeds(operation) {
                 let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(seed));
-                let follower = Follower::open(disk, store(), ReadOptions::new()).unwrap();
+                let follower =
+                    StoreReader::open(store(), &ReadOptions::new().env(Env::on(disk.clone())))
+                        .unwrap();
                 let info = follower.version().info().clone();
                 assert_eq!(info.name.number, newest, "{}, seed {seed}", change.name);
                 let held = scanned(&follower.version()).unwrap();
@@ -523,11 +529,12 @@ fn a_store_in_new_folders_survives_a_power_cut() {
     let faulty = FaultyDisk::new(FaultPlan::default());
     let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
     let options = crate::store_fixture::store_options(1);
-    let mut writer = StoreWriter::create(disk, path, options, Arc::new(Inline)).unwrap();
+    let mut writer = StoreWriter::create(path, options.env(Env::on(disk.clone()))).unwrap();
     publish(&mut writer, &changes(1, KEYS), UpdateMode::Auto, 1);
     for seed in 0..50 {
         let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(seed));
-        let follower = Follower::open(disk, path, ReadOptions::new()).unwrap();
+        let follower =
+            StoreReader::open(path, &ReadOptions::new().env(Env::on(disk.clone()))).unwrap();
         let expected = updated(&Pairs::new(), &changes(1, KEYS));
         assert!(scanned(&follower.version()).unwrap() == expected);
     }
@@ -542,7 +549,7 @@ fn a_delta_file_that_was_written_survives_a_power_cut() {
     let (info, _) = write_delta(&disk, 1, 2);
     for seed in 0..50 {
         let disk = faulty.after_power_cut(seed);
-        let mut delta = DeltaReader::open(&disk, path).unwrap();
+        let mut delta = DeltaReader::open(&Env::on(Arc::new(disk)), path).unwrap();
         let mut entries = 0;
         while delta.next(&mut |_, _| Ok(())).unwrap() {
             entries += 1;
@@ -600,7 +607,7 @@ fn a_repair_that_is_interrupted_anywhere_can_be_done_again() {
     for (form, fault) in forms.into_iter().flat_map(|form| faults.map(|fault| (form, fault))) {
         let before = damaged(form);
         let expected = &sample(form, 2).maps[1];
-        assert!(!damage(&before, 2).is_empty());
+        assert!(!damage(&(Arc::new(before.clone()) as _), 2).is_empty());
         for operation in 0.. {
             let faulty = FaultyDisk::over(&before, FaultPlan::from(fault(operation)));
             let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
@@ -608,15 +615,15 @@ fn a_repair_that_is_interrupted_anywhere_can_be_done_again() {
             for seed in operation * SEEDS..(operation + 1) * SEEDS {
                 let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(seed));
                 if result.is_ok() {
-                    assert!(damage(disk.as_ref(), 2).is_empty(), "{operation}: it is lost");
+                    assert!(damage(&disk, 2).is_empty(), "{operation}: it is lost");
                 }
                 let mut writer = try_open(&disk).unwrap();
                 check_nothing_half_mended(disk.as_ref());
                 mend(&mut writer).unwrap();
-                assert!(damage(disk.as_ref(), 2).is_empty(), "{operation}, {seed}");
+                assert!(damage(&disk, 2).is_empty(), "{operation}, {seed}");
                 drop(writer);
                 try_open(&disk).unwrap();
-                check_no_leftovers(disk.as_ref(), "after a repair");
+                check_no_leftovers(&disk, "after a repair");
                 assert!(scanned(&try_version(&disk, 2).unwrap()).unwrap() == *expected);
             }
             if result.is_ok() && operation >= faulty.operations() {

@@ -10,7 +10,7 @@ use crate::{
     },
 };
 use hashfold::{
-    Error, ErrorClass, ErrorKind, ReadOptions, Result, Seed,
+    Env, Error, ErrorClass, ErrorKind, ReadOptions, Result, Seed,
     checksum::crc32c,
     io::{
         ALIGNMENT, Access, Disk, MemoryDisk,
@@ -18,10 +18,10 @@ use hashfold::{
     },
     run::SortOptions,
     store::{
-        DeltaReader, Follower, Gates, Pin, Pointer, Reason, Retention, StoreOptions, StoreWriter,
-        UpdateMode, Version, VersionFacts, verify, versions,
+        DeltaReader, Gates, Pin, Pointer, Reason, Retention, StoreOptions, StoreReader,
+        StoreWriter, UpdateMode, Version, VersionFacts, verify, versions,
     },
-    work::{Inline, Watch},
+    work::Watch,
 };
 use std::{
     io,
@@ -51,8 +51,7 @@ fn sample() -> Sample {
 fn sample_of(options: StoreOptions) -> Sample {
     let disk = MemoryDisk::default();
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let mut writer =
-        StoreWriter::create(shared.clone(), store(), options, Arc::new(Inline)).unwrap();
+    let mut writer = StoreWriter::create(store(), options.env(Env::on(shared.clone()))).unwrap();
     writer.set_table_sizes(APART);
     publish(&mut writer, &changes(1, KEYS), UpdateMode::Merge, 1);
     publish(&mut writer, &changes(2, KEYS), UpdateMode::Delta, 2);
@@ -101,8 +100,8 @@ fn file_in(disk: &dyn Disk, table: &Path, role: &str) -> PathBuf {
     table.join(names.iter().find(|name| name.starts_with(role)).unwrap())
 }
 
-fn follow(disk: &Arc<dyn Disk>) -> Result<Follower> {
-    Follower::open(disk.clone(), store(), ReadOptions::new())
+fn follow(disk: &Arc<dyn Disk>) -> Result<StoreReader> {
+    StoreReader::open(store(), &ReadOptions::new().env(Env::on(disk.clone())))
 }
 
 #[track_caller]
@@ -160,7 +159,7 @@ fn use_store(disk: &Arc<dyn Disk>, maps: &[Pairs; 2]) -> bool {
             }
             Err(error) => check_told(&error),
         }
-        match verify(disk.as_ref(), store(), number, &Watch::default()) {
+        match verify(&Env::on(disk.clone()), store(), number, &Watch::default()) {
             Ok(report) => report.damage.iter().for_each(check_told),
             Err(error) => check_told(&error),
         }
@@ -223,9 +222,12 @@ fn every_flipped_byte_of_a_version_file_is_noticed() {
     flip_everywhere(&sample(), &path, |disk, _| {
         check_damage(&try_version(disk, 2).unwrap_err(), &path);
         check_damage(&follow(disk).unwrap_err(), &path);
-        let [error] = &damage(disk.as_ref(), 2)[..] else { panic!("one file is damaged") };
+        let [error] = &damage(disk, 2)[..] else { panic!("one file is damaged") };
         check_damage(error, &path);
-        check_damage(versions(disk.as_ref(), store()).unwrap()[1].1.as_ref().unwrap_err(), &path);
+        check_damage(
+            versions(&Env::on(disk.clone()), store()).unwrap()[1].1.as_ref().unwrap_err(),
+            &path,
+        );
     });
 }
 
@@ -257,7 +259,7 @@ fn every_flipped_byte_of_a_block_tree_is_noticed_and_harms_no_reader() {
     let path = table.join("TREE");
     let mut opened = 0;
     flip_everywhere(&sample, &path, |disk, i| {
-        let [error] = &damage(disk.as_ref(), 2)[..] else { panic!("one file is damaged") };
+        let [error] = &damage(disk, 2)[..] else { panic!("one file is damaged") };
         check_damage(error, &path);
         if i % 1000 == 0 {
             check_right_or_error(&try_version(disk, 2).unwrap(), &sample.maps[1]);
@@ -281,7 +283,7 @@ fn files_that_were_cut_short_or_grew_are_refused() {
             bytes.resize(len, 0);
             write_file(disk.as_ref(), &path, &bytes);
             if path == tree {
-                let [error] = &damage(disk.as_ref(), 2)[..] else { panic!("one is damaged") };
+                let [error] = &damage(&disk, 2)[..] else { panic!("one is damaged") };
                 check_damage(error, &path);
             } else {
                 check_damage(&follow(&disk).unwrap_err(), &path);
@@ -305,7 +307,7 @@ fn formats_of_the_future_are_refused() {
         for path in [version_path(2), pointer_path(), tree.clone()] {
             let disk = sample.with(&path, |bytes| set_format(bytes, format));
             let error = match path == tree {
-                true => damage(disk.as_ref(), 2).remove(0),
+                true => damage(&disk, 2).remove(0),
                 false => follow(&disk).unwrap_err(),
             };
             check_damage(&error, &path);
@@ -518,7 +520,7 @@ fn a_version_that_claims_to_be_enormous_is_refused_or_added_up() {
         });
         let disk = sample.copy();
         write_file(disk.as_ref(), &path, &bytes);
-        let read = versions(disk.as_ref(), store()).unwrap().remove(1).1;
+        let read = versions(&Env::on(disk.clone()), store()).unwrap().remove(1).1;
         if let Err(error) = &read {
             check_damage(error, &path);
         }
@@ -541,7 +543,7 @@ fn tables_that_are_missing_swapped_or_renamed_are_noticed() {
         remove_folder(disk.as_ref(), table);
         let error = try_version(&disk, 2).unwrap_err();
         assert!(error.place().unwrap().file.starts_with(table), "{error}");
-        let damage = damage(disk.as_ref(), 2);
+        let damage = damage(&disk, 2);
         assert!(damage[0].place().unwrap().file.starts_with(table), "{}", damage[0]);
         use_store(&disk, &sample.maps);
     }
@@ -553,7 +555,7 @@ fn tables_that_are_missing_swapped_or_renamed_are_noticed() {
             let file = &error.place().unwrap().file;
             assert!(file.starts_with(one) || file.starts_with(other), "{error}");
             assert_eq!(error.class(), ErrorClass::Damage, "{error}");
-            assert_eq!(damage(disk.as_ref(), 2).len(), 2);
+            assert_eq!(damage(&disk, 2).len(), 2);
             use_store(&disk, &sample.maps);
         }
     }
@@ -592,7 +594,7 @@ fn files_in_each_others_place_are_noticed() {
                 write_file(disk.as_ref(), file, &bytes);
             }
             assert_eq!(try_version(&disk, 2).is_ok(), role == "TREE");
-            let damage = damage(disk.as_ref(), 2);
+            let damage = damage(&disk, 2);
             assert!(damage.len() >= 2, "{role}");
             for (error, file) in damage.iter().zip(&files) {
                 check_told(error);
@@ -616,7 +618,7 @@ fn every_file_of_a_table_that_is_missing_or_empty_is_named() {
                     true => disk.remove(&path).unwrap(),
                     false => write_file(disk.as_ref(), &path, &[]),
                 }
-                let found = damage(disk.as_ref(), 2);
+                let found = damage(&disk, 2);
                 assert!(found.iter().any(|error| *error.place().unwrap().file == *path), "{name}");
                 assert_eq!(try_version(&disk, 2).is_ok(), name == "TREE");
                 use_store(&disk, &sample.maps);
@@ -629,8 +631,8 @@ fn every_file_of_a_table_that_is_missing_or_empty_is_named() {
 #[test]
 fn version_files_of_another_store_or_number_are_refused() {
     let ours = sample();
-    let other_id = StoreOptions { id: 100, ..store_options(CHUNKS) };
-    let other_seed = StoreOptions { seed: Seed(SEED.0 + 1), ..store_options(CHUNKS) };
+    let other_id = store_options(CHUNKS).id(100);
+    let other_seed = store_options(CHUNKS).seed(Seed(SEED.0 + 1));
     for options in [other_id, other_seed] {
         let theirs = sample_of(options);
         let disk = ours.with(&version_path(2), |bytes| {
@@ -695,7 +697,7 @@ fn a_number_is_not_given_twice_though_the_pointer_is_old() {
         try_write(&mut writer, &changes(4, KEYS), UpdateMode::Merge, 4).unwrap().name.number,
         4
     );
-    assert!(damage(disk.as_ref(), 3).is_empty());
+    assert!(damage(&disk, 3).is_empty());
 }
 
 #[test]
@@ -800,11 +802,11 @@ fn notes_that_are_too_large_for_a_version_file_are_refused() {
 fn delta_file(sample: &Sample) -> (Vec<u8>, Vec<Change>) {
     let disk = sample.copy();
     write_delta(&disk, 1, 2);
-    (read_file(disk.as_ref(), Path::new(DELTA)), read_delta(disk.as_ref()).unwrap())
+    (read_file(disk.as_ref(), Path::new(DELTA)), read_delta(&disk).unwrap())
 }
 
-fn read_delta(disk: &dyn Disk) -> Result<Vec<Change>> {
-    let mut delta = DeltaReader::open(disk, Path::new(DELTA))?;
+fn read_delta(disk: &Arc<dyn Disk>) -> Result<Vec<Change>> {
+    let mut delta = DeltaReader::open(&Env::on(disk.clone()), Path::new(DELTA))?;
     let mut entries = Vec::new();
     let mut visit = |key: &[u8], value: Option<&[u8]>| {
         entries.push((key.to_vec(), value.map(<[u8]>::to_vec)));
@@ -819,17 +821,17 @@ fn read_delta(disk: &dyn Disk) -> Result<Vec<Change>> {
 fn every_flipped_byte_of_a_delta_file_is_noticed() {
     let sample = sample();
     let (mut bytes, _) = delta_file(&sample);
-    let disk = MemoryDisk::default();
+    let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
     for i in 0..bytes.len() {
         bytes[i] ^= 1 << (i % 8);
-        write_file(&disk, Path::new(DELTA), &bytes);
+        write_file(disk.as_ref(), Path::new(DELTA), &bytes);
         check_damage(&read_delta(&disk).unwrap_err(), Path::new(DELTA));
         bytes[i] ^= 1 << (i % 8);
     }
     for len in (0..bytes.len()).step_by(17).chain([bytes.len() - 1, bytes.len() + 4096]) {
         let mut bytes = bytes.clone();
         bytes.resize(len, 0);
-        write_file(&disk, Path::new(DELTA), &bytes);
+        write_file(disk.as_ref(), Path::new(DELTA), &bytes);
         check_damage(&read_delta(&disk).unwrap_err(), Path::new(DELTA));
     }
 }
@@ -853,7 +855,7 @@ fn forged_delta_files_are_refused_and_change_nothing() {
         bytes[ALIGNMENT + 4..section].copy_from_slice(&sum.to_le_bytes());
         let disk: Arc<dyn Disk> = Arc::new(copy_of(&whole));
         write_file(disk.as_ref(), Path::new(DELTA), &bytes);
-        match read_delta(disk.as_ref()) {
+        match read_delta(&disk) {
             Ok(read) => assert_eq!(read.len(), entries.len()),
             Err(error) => {
                 check_told(&error);

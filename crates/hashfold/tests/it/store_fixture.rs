@@ -2,15 +2,14 @@
 
 use crate::fixture::{Pairs, SEED};
 use hashfold::{
-    Error, ErrorKind, ReadOptions, Result,
+    Env, Error, ErrorKind, ReadOptions, Result,
     io::{Access, Disk, MemoryDisk},
     run::{Run, SortOptions},
     store::{
-        Changes, DeltaInfo, Shape, SlotMap, StoreOptions, StoreWriter, TableSizes, UpdateMode,
-        Version, VersionFacts, VersionInfo, diff, verify,
+        Changes, DeltaInfo, StoreOptions, StoreWriter, TableSizes, UpdateMode, Version,
+        VersionFacts, VersionInfo, diff, verify,
     },
-    table::IndexOptions,
-    work::{Inline, Watch},
+    work::Watch,
 };
 use std::{
     collections::BTreeMap,
@@ -34,8 +33,7 @@ pub(crate) const DELTA: &str = "file.delta";
 pub(crate) fn write_delta(disk: &Arc<dyn Disk>, old: u64, new: u64) -> (DeltaInfo, Changes) {
     let [old, new] = [old, new].map(|number| try_version(disk, number).unwrap());
     let watch = Watch::default();
-    let inline = Arc::new(Inline) as _;
-    diff(disk.as_ref(), &old, &new, Path::new(DELTA), &inline, &watch).unwrap()
+    diff(&Env::on(disk.clone()), &old, &new, Path::new(DELTA), &watch).unwrap()
 }
 
 pub(crate) fn store() -> &'static Path {
@@ -43,10 +41,8 @@ pub(crate) fn store() -> &'static Path {
 }
 
 pub(crate) fn store_options(chunks: u32) -> StoreOptions {
-    let slots = SlotMap::new(chunks).unwrap();
-    let shape = Shape { slots, index: IndexOptions::default(), block_size: 4096 };
     let attributes = vec![("schema".to_owned(), b"none".to_vec())];
-    StoreOptions { seed: SEED, id: STORE_ID, shape, attributes }
+    StoreOptions::new().seed(SEED).id(STORE_ID).chunks(chunks).attributes(attributes)
 }
 
 /// Every chunk has tables of its own.
@@ -55,14 +51,14 @@ pub(crate) const APART: TableSizes = TableSizes { base_bytes_min: 0, delta_bytes
 /// Creates a store in which every chunk has tables of its own.
 pub(crate) fn try_create(disk: &Arc<dyn Disk>, chunks: u32) -> Result<StoreWriter> {
     let options = store_options(chunks);
-    let mut writer = StoreWriter::create(disk.clone(), store(), options, Arc::new(Inline))?;
+    let mut writer = StoreWriter::create(store(), options.env(Env::on(disk.clone())))?;
     writer.set_table_sizes(APART);
     Ok(writer)
 }
 
 /// Opens a store; every new chunk has tables of its own.
 pub(crate) fn try_open(disk: &Arc<dyn Disk>) -> Result<StoreWriter> {
-    let mut writer = StoreWriter::open(disk.clone(), store(), Arc::new(Inline))?;
+    let mut writer = StoreWriter::open(&Env::on(disk.clone()), store())?;
     writer.set_table_sizes(APART);
     Ok(writer)
 }
@@ -117,7 +113,7 @@ pub(crate) fn updated(map: &Pairs, changes: &[Change]) -> Pairs {
 }
 
 pub(crate) fn try_version(disk: &Arc<dyn Disk>, number: u64) -> Result<Version> {
-    Version::open(disk, store(), number, &ReadOptions::new())
+    Version::open(store(), number, &ReadOptions::new().env(Env::on(disk.clone())))
 }
 
 /// Returns all entries of a version, by scans.
@@ -137,8 +133,8 @@ pub(crate) fn scanned(version: &Version) -> Result<Pairs> {
 
 /// Returns the damage that `verify` finds in a version.
 #[track_caller]
-pub(crate) fn damage(disk: &dyn Disk, number: u64) -> Vec<Error> {
-    verify(disk, store(), number, &Watch::default()).unwrap().damage
+pub(crate) fn damage(disk: &Arc<dyn Disk>, number: u64) -> Vec<Error> {
+    verify(&Env::on(disk.clone()), store(), number, &Watch::default()).unwrap().damage
 }
 
 pub(crate) fn is_absent(error: &Error) -> bool {

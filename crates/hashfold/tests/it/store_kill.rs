@@ -7,9 +7,9 @@ use crate::{
     store_fixture::{Change, scanned, store_options, try_write},
 };
 use hashfold::{
-    ReadOptions,
+    Env, ReadOptions,
     io::{Disk, OsDisk},
-    store::{Follower, Pointer, Retention, StoreWriter, UpdateMode, Version, verify, versions},
+    store::{Pointer, Retention, StoreReader, StoreWriter, UpdateMode, Version, verify, versions},
     work::{Executor, Threads, Watch},
 };
 use std::{path::Path, sync::Arc, time::Duration};
@@ -26,11 +26,16 @@ fn open_or_create(folder: &Path) -> StoreWriter {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let executor: Arc<dyn Executor> = Arc::new(Threads::new(2));
     match Pointer::read(disk.as_ref(), folder) {
-        Ok(pointer) if pointer.current.is_some() => StoreWriter::open(disk, folder, executor),
-        Ok(_) if !versions(disk.as_ref(), folder).unwrap().is_empty() => {
-            StoreWriter::open(disk, folder, executor)
+        Ok(pointer) if pointer.current.is_some() => {
+            StoreWriter::open(&Env { executor, ..Env::on(disk.clone()) }, folder)
         }
-        _ => StoreWriter::create(disk, folder, store_options(3), executor),
+        Ok(_) if !versions(&Env::on(disk.clone()), folder).unwrap().is_empty() => {
+            StoreWriter::open(&Env { executor, ..Env::on(disk.clone()) }, folder)
+        }
+        _ => StoreWriter::create(
+            folder,
+            store_options(3).env(Env { executor, ..Env::on(disk.clone()) }),
+        ),
     }
     .unwrap()
 }
@@ -73,17 +78,19 @@ fn check_whole(disk: &Arc<dyn Disk>, folder: &Path) -> Option<u64> {
     if !disk.exists(&folder.join("versions")).unwrap() {
         return None;
     }
-    for (number, info) in versions(disk.as_ref(), folder).unwrap() {
+    for (number, info) in versions(&Env::on(disk.clone()), folder).unwrap() {
         let id = info.unwrap().name.id;
-        let version = Version::open(disk, folder, number, &ReadOptions::new()).unwrap();
+        let version =
+            Version::open(folder, number, &ReadOptions::new().env(Env::on(disk.clone()))).unwrap();
         let pairs = scanned(&version).unwrap();
         assert_eq!(pairs.len() as u64, KEYS);
         let expected = format!("of version {id}").into_bytes();
         assert!(pairs.values().all(|value| *value == expected), "version {number}");
-        let report = verify(disk.as_ref(), folder, number, &Watch::default()).unwrap();
+        let report = verify(&Env::on(disk.clone()), folder, number, &Watch::default()).unwrap();
         assert!(report.damage.is_empty(), "{}", report.damage[0]);
     }
-    let follower = Follower::open(disk.clone(), folder, ReadOptions::new()).ok()?;
+    let follower =
+        StoreReader::open(folder, &ReadOptions::new().env(Env::on(disk.clone()))).ok()?;
     let number = follower.version().info().name.number;
     Some(number)
 }
@@ -120,7 +127,7 @@ fn a_process_that_is_killed_leaves_whole_versions() {
 /// Checks that there are only tables of versions, and no unfinished files.
 fn check_swept(disk: &Arc<dyn Disk>, folder: &Path) {
     let mut tables = Vec::new();
-    for (_, info) in versions(disk.as_ref(), folder).unwrap() {
+    for (_, info) in versions(&Env::on(disk.clone()), folder).unwrap() {
         tables.extend(info.unwrap().layers().map(|layer| format!("{:016x}", layer.table)));
     }
     tables.sort_unstable();

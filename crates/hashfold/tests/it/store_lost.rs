@@ -10,12 +10,13 @@ use crate::{
     },
 };
 use hashfold::{
-    Error, ErrorClass, ErrorKind, ReadOptions, Result,
+    Env, Error, ErrorClass, ErrorKind, ReadOptions, Result,
     io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     store::{
-        CurrentFrom, Follower, Mending, Pin, Pointer, Retention, StoreWriter, UpdateMode, versions,
+        CurrentFrom, Mending, Pin, Pointer, Retention, StoreReader, StoreWriter, UpdateMode,
+        versions,
     },
-    work::{Inline, Watch},
+    work::Watch,
 };
 use std::{
     path::{Path, PathBuf},
@@ -98,9 +99,9 @@ impl Sample {
     #[track_caller]
     fn check_whole(&self, disk: &Arc<dyn Disk>, context: &str) {
         assert_eq!(self.check_rest(disk, context), self.maps.len(), "{context}");
-        for (number, info) in versions(disk.as_ref(), store()).unwrap() {
+        for (number, info) in versions(&Env::on(disk.clone()), store()).unwrap() {
             info.unwrap_or_else(|error| panic!("{context}: {error}"));
-            assert!(damage(disk.as_ref(), number).is_empty(), "{context}: version {number}");
+            assert!(damage(disk, number).is_empty(), "{context}: version {number}");
         }
     }
 }
@@ -126,7 +127,7 @@ const VERBS: [(&str, Verb); 7] = [
 ];
 
 fn mend(disk: &Arc<dyn Disk>, copy: Option<&str>) -> Result<Mending> {
-    StoreWriter::mend(disk.clone(), store(), copy.map(Path::new), None, Arc::new(Inline))
+    StoreWriter::mend(&Env::on(disk.clone()), store(), copy.map(Path::new), None)
 }
 
 /// Repairs all files that the copy can restore.
@@ -152,12 +153,13 @@ fn every_file_that_is_lost_is_named_and_no_verb_makes_it_worse() {
         for (name, verb) in VERBS {
             let context = format!("{} lost, {name}", path.display());
             let disk = sample.without(path);
-            let named = versions(disk.as_ref(), store()).unwrap().iter().any(|(number, info)| {
-                info.is_err()
-                    || damage(disk.as_ref(), *number)
-                        .iter()
-                        .any(|error| *error.place().unwrap().file == **path)
-            });
+            let named =
+                versions(&Env::on(disk.clone()), store()).unwrap().iter().any(|(number, info)| {
+                    info.is_err()
+                        || damage(&disk, *number)
+                            .iter()
+                            .any(|error| *error.place().unwrap().file == **path)
+                });
             let is_pointer = *path == pointer_path();
             assert_eq!(named, !is_pointer, "{context}: a check names what is lost");
             match try_open(&disk).and_then(|mut writer| verb(&mut writer)) {
@@ -209,7 +211,7 @@ fn an_older_pointer_is_raised_by_every_verb() {
             drop(writer);
             sample.check_whole(&disk, &context);
             assert!(try_open(&disk).unwrap().numbers().unwrap().len() >= 4, "{context}");
-            Follower::open(disk, store(), ReadOptions::new()).unwrap();
+            StoreReader::open(store(), &ReadOptions::new().env(Env::on(disk.clone()))).unwrap();
         }
     }
 }
@@ -235,7 +237,11 @@ fn an_older_pointer_and_a_lost_file_harm_no_version() {
                 }
                 assert!(sample.check_rest(&disk, &context) >= before, "{context}");
                 mend_all(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
-                assert!(Follower::open(disk, store(), ReadOptions::new()).is_ok(), "{context}");
+                assert!(
+                    StoreReader::open(store(), &ReadOptions::new().env(Env::on(disk.clone())))
+                        .is_ok(),
+                    "{context}"
+                );
             }
         }
     }
@@ -297,7 +303,7 @@ fn a_pointer_is_made_from_the_version_files_where_there_is_no_copy() {
         assert_eq!(writer.roll_back().unwrap(), 2);
     }
     let disk = sample.without(&pointer_path());
-    let asked = StoreWriter::mend(disk.clone(), store(), None, Some(2), Arc::new(Inline)).unwrap();
+    let asked = StoreWriter::mend(&Env::on(disk.clone()), store(), None, Some(2)).unwrap();
     assert_eq!(asked.writer.pointer().current, Some(2));
 }
 
@@ -308,9 +314,8 @@ fn a_copy_that_is_no_copy_is_refused_though_nothing_is_damaged() {
     let error = mend(&disk, Some("nope")).err().unwrap();
     assert!(error.is_absent(), "{error}");
     let other: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
-    let options = crate::store_fixture::store_options(CHUNKS);
-    let options = hashfold::store::StoreOptions { id: 7, ..options };
-    StoreWriter::create(other.clone(), store(), options, Arc::new(Inline)).unwrap();
+    let options = crate::store_fixture::store_options(CHUNKS).id(7);
+    StoreWriter::create(store(), options.env(Env::on(other.clone()))).unwrap();
     copy_folder(other.as_ref(), store(), disk.as_ref(), Path::new("other"));
     for is_lost in [false, true] {
         if is_lost {
@@ -381,7 +386,7 @@ fn a_copy_that_lacks_something_mends_the_rest() {
             of_version_1.iter().any(|id| path.to_string_lossy().contains(&format!("{id:016x}")));
         assert!(ours[..2].contains(&path) || is_of_version_1, "{}", path.display());
     }
-    assert!(!damage(disk.as_ref(), 1).is_empty());
+    assert!(!damage(&disk, 1).is_empty());
 }
 
 /// A copy that was made after `CURRENT` was restored from an older copy names the lost versions.

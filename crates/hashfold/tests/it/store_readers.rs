@@ -5,9 +5,9 @@ use crate::{
     store_fixture::{Change, scanned, store_options, try_write},
 };
 use hashfold::{
-    ReadOptions,
+    Env, ReadOptions,
     io::{Disk, OsDisk},
-    store::{Follower, Retention, StoreWriter, UpdateMode, Version},
+    store::{Retention, StoreReader, StoreWriter, UpdateMode, Version},
     work::{Executor, Threads, Watch},
 };
 use std::{
@@ -61,7 +61,8 @@ fn check_whole(version: &Version) {
 /// Follows the store until the writer is done. Returns the number of versions seen.
 fn read(folder: &Path, is_done: &AtomicBool, reads: &AtomicU64) -> usize {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-    let open = || Follower::open(disk.clone(), folder, ReadOptions::new()).unwrap();
+    let open =
+        || StoreReader::open(folder, &ReadOptions::new().env(Env::on(disk.clone()))).unwrap();
     let (mut follower, mut seen) = (open(), 1);
     let mut before = follower.version();
     while !is_done.load(Ordering::Relaxed) {
@@ -118,7 +119,9 @@ fn readers_see_whole_versions_while_others_are_published_and_removed() {
     let executor: Arc<dyn Executor> = Arc::new(Threads::new(2));
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let options = store_options(CHUNKS);
-    let mut writer = StoreWriter::create(disk, &folder, options, executor).unwrap();
+    let mut writer =
+        StoreWriter::create(&folder, options.env(Env { executor, ..Env::on(disk.clone()) }))
+            .unwrap();
     let info = try_write(&mut writer, &changes(1), UpdateMode::Auto, 1).unwrap();
     writer.publish(info.name.number).unwrap();
     let (is_done, reads) = (AtomicBool::new(false), AtomicU64::new(0));

@@ -21,9 +21,9 @@ use super::{
 };
 use crate::failure::{Failure, Result};
 use hashfold::{
-    ReadOptions,
+    Env, ReadOptions,
     io::Access,
-    store::{Follower, StoreWriter, UpdateMode},
+    store::{StoreReader, StoreWriter, UpdateMode},
     work::{Clock as _, SystemClock},
 };
 use std::{
@@ -132,7 +132,7 @@ fn one_case(scene: &Scene<'_>, case: Case) -> Result<()> {
     writer.roll_back()?;
     writer.forgive(2)?;
     let options = ReadOptions::new().data(case.data).index(case.data);
-    let follower = Follower::open(scene.disk.clone(), &store, options)?;
+    let follower = StoreReader::open(&store, &options.env(Env::on(scene.disk.clone())))?;
     let phase = AtomicUsize::new(Phase::Control as usize);
     let (written, noted, refreshes) = thread::scope(|scope| {
         let no_thread = |error| Failure::thread("reads while versions are published", &error);
@@ -165,7 +165,7 @@ struct Written {
 fn write(
     scene: &Scene<'_>,
     writer: &mut StoreWriter,
-    follower: &Follower,
+    follower: &StoreReader,
     phase: &AtomicUsize,
 ) -> Result<Written> {
     let mut written =
@@ -199,7 +199,7 @@ fn write(
     Ok(written)
 }
 
-fn wait_for(follower: &Follower, number: u64, since: Instant) -> Result<()> {
+fn wait_for(follower: &StoreReader, number: u64, since: Instant) -> Result<()> {
     while follower.version().info().name.number != number {
         ensure(since.elapsed() < VISIBLE_MAX, || format!("version {number} is not seen"))?;
         SystemClock.sleep(PAUSE);
@@ -208,7 +208,7 @@ fn wait_for(follower: &Follower, number: u64, since: Instant) -> Result<()> {
 }
 
 /// Refreshes continuously. Returns the number of version changes.
-fn refresh(follower: &Follower, phase: &AtomicUsize) -> Result<u64> {
+fn refresh(follower: &StoreReader, phase: &AtomicUsize) -> Result<u64> {
     let mut refreshes = 0;
     while phase.load(Relaxed) != Phase::Ended as usize {
         refreshes += u64::from(follower.refresh()?);
@@ -217,7 +217,7 @@ fn refresh(follower: &Follower, phase: &AtomicUsize) -> Result<u64> {
     Ok(refreshes)
 }
 
-fn read(follower: &Follower, lookups: &Lookups, phase: &AtomicUsize) -> Result<Noted> {
+fn read(follower: &StoreReader, lookups: &Lookups, phase: &AtomicUsize) -> Result<Noted> {
     let both = || [Times::new(), Times::new()];
     let mut noted = Noted { gaps: both(), waits: both(), switches: Times::new() };
     let mut waits = thread_waits();

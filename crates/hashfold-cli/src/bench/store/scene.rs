@@ -13,14 +13,10 @@ use super::{
 };
 use crate::failure::Result;
 use hashfold::{
-    ReadOptions, Seed,
+    Env, ReadOptions, Seed,
     io::{Access, Disk, OsDisk},
     run::{Run, SortOptions},
-    store::{
-        Retention, Shape, SlotMap, StoreOptions, StoreWriter, UpdateMode, Version, VersionFacts,
-        VersionInfo,
-    },
-    table::IndexOptions,
+    store::{Retention, StoreOptions, StoreWriter, UpdateMode, Version, VersionFacts, VersionInfo},
     work::{Executor, Threads, Watch},
 };
 use std::{
@@ -96,21 +92,16 @@ impl<'a> Scene<'a> {
     }
 
     pub(super) fn create(&self, store: &Path, executor: Arc<dyn Executor>) -> Result<StoreWriter> {
-        let options = StoreOptions {
-            seed: Seed(self.bench.seed),
-            id: 1,
-            shape: Shape {
-                slots: SlotMap::new(self.bench.chunks)?,
-                index: IndexOptions::default(),
-                block_size: 4096,
-            },
-            attributes: Vec::new(),
-        };
-        Ok(StoreWriter::create(self.disk.clone(), store, options, executor)?)
+        let seed = Seed(self.bench.seed);
+        let options = StoreOptions::new().seed(seed).id(1).chunks(self.bench.chunks);
+        Ok(StoreWriter::create(store, options.env(Env { executor, ..Env::on(self.disk.clone()) }))?)
     }
 
     pub(super) fn open(&self, store: &Path) -> Result<StoreWriter> {
-        Ok(StoreWriter::open(self.disk.clone(), store, self.executor())?)
+        Ok(StoreWriter::open(
+            &Env { executor: self.executor(), ..Env::on(self.disk.clone()) },
+            store,
+        )?)
     }
 
     pub(super) fn facts(&self) -> VersionFacts {
@@ -132,7 +123,12 @@ impl<'a> Scene<'a> {
         mode: UpdateMode,
     ) -> Result<Made> {
         let executor = self.executor();
-        let open = || Ok(StoreWriter::open(self.disk.clone(), store, executor.clone())?);
+        let open = || {
+            Ok(StoreWriter::open(
+                &Env { executor: executor.clone(), ..Env::on(self.disk.clone()) },
+                store,
+            )?)
+        };
         self.make(&executor, inputs, mode, open)
     }
 
@@ -180,14 +176,14 @@ impl<'a> Scene<'a> {
 
     pub(super) fn open_version(&self, store: &Path, number: u64, data: Access) -> Result<Version> {
         let options = ReadOptions::new().data(data);
-        Ok(Version::open(&self.disk, store, number, &options)?)
+        Ok(Version::open(store, number, &options.env(Env::on(self.disk.clone())))?)
     }
 
     /// Looks up some pairs.
     pub(super) fn check(&self, store: &Path, info: &VersionInfo, history: &History) -> Result<()> {
         let version = self.open_version(store, info.name.number, Access::Cached)?;
         for i in (0..LOOKUPS).map(|i| pick(i, self.bench.seed, history.numbers())) {
-            let value = version.get(&self.pairs.key(i))?;
+            let value = version.get(self.pairs.key(i))?;
             let row = value.as_deref().and_then(Row::of);
             let expected = history.row(i);
             ensure(row == expected, || format!("pair {i} is {row:?}, not {expected:?}"))?;
