@@ -22,8 +22,12 @@ const CORE: [&str; 14] = [
 ];
 
 /// The parts, and the modules that each may use besides the core.
-const PARTS: [(&str, &[&str]); 3] =
-    [("table", &[]), ("filter", &[]), ("store", &["table", "filter"])];
+const PARTS: [(&str, &[&str]); 4] = [
+    ("table", &[]),
+    ("filter", &[]),
+    ("store", &["table", "filter"]),
+    ("data_set", &["table", "filter", "store"]),
+];
 
 /// Files and folders with `unsafe` code.
 const UNSAFE: [&str; 8] = [
