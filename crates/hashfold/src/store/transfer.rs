@@ -30,6 +30,10 @@ pub fn diff(
     let (disk, executor) = (env.disk.as_ref(), &env.executor);
     check_same("store", old.info().store, new.info().store)?;
     check_same("seed", old.info().seed.0, new.info().seed.0)?;
+    if old.info().attributes != new.info().attributes {
+        let expected = "with the same attributes, such as the schema; copy the store instead";
+        return Err(Error::argument("versions", expected, "different ones"));
+    }
     let info = DeltaInfo {
         seed: old.info().seed,
         store: old.info().store,

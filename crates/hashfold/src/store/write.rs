@@ -52,6 +52,8 @@ pub struct StoreWriter {
     table_sizes: TableSizes,
     /// Whether the names in the folder are known to be durable.
     pub(super) is_settled: bool,
+    /// Attributes of the next version that its parent does not have.
+    attributes: Attributes,
     /// Versions that the pointer on the disk does not list.
     unlisted: Vec<u64>,
     _lock: LockedFolder,
@@ -115,6 +117,7 @@ impl StoreWriter {
             new: None,
             table_sizes: TableSizes::default(),
             is_settled: false,
+            attributes: Vec::new(),
             unlisted: Vec::new(),
             _lock: home,
         }
@@ -230,6 +233,24 @@ impl StoreWriter {
         Batch::new(&self.disk, &tables, seed, (slots, &cuts), options, &self.env.executor)
     }
 
+    /// Sets an attribute of the next version that is written, and so of those made from it.
+    pub fn set_attribute(&mut self, name: &str, value: Vec<u8>) {
+        self.attributes.retain(|(other, _)| other != name);
+        self.attributes.push((name.to_owned(), value));
+    }
+
+    /// Returns the attributes of the next version.
+    fn next_attributes(&mut self, parent: Option<&VersionInfo>) -> Result<Attributes> {
+        let mut attributes = match (parent, &self.new) {
+            (Some(parent), _) => parent.attributes.clone(),
+            (None, Some(new)) => new.attributes.clone(),
+            (None, None) => self.newest()?.attributes,
+        };
+        attributes.retain(|(name, _)| self.attributes.iter().all(|(new, _)| new != name));
+        attributes.append(&mut self.attributes);
+        Ok(attributes)
+    }
+
     /// Makes a version from the current version and a batch. `watch` counts entries.
     ///
     /// # Errors
@@ -269,11 +290,7 @@ impl StoreWriter {
             changes.add(counted.unwrap_or_default());
         }
         bases.sort_unstable_by_key(|base| base.chunks.bounds().start);
-        let attributes = match (&parent, &self.new) {
-            (Some(parent), _) => parent.attributes.clone(),
-            (None, Some(new)) => new.attributes.clone(),
-            (None, None) => self.newest()?.attributes,
-        };
+        let attributes = self.next_attributes(parent.as_deref())?;
         let info = VersionInfo {
             seed: self.pointer.seed,
             store: self.pointer.store,

@@ -109,6 +109,17 @@ impl TableBuilder {
         self
     }
 
+    /// Sets an attribute of the new table, for one that follows from the entries.
+    ///
+    /// # Errors
+    /// `Limit` if the attributes are too long together.
+    pub fn with_attribute(mut self, name: &str, value: Vec<u8>) -> Result<TableBuilder> {
+        self.options.attributes.retain(|(other, _)| other != name);
+        self.options.attributes.push((name.to_owned(), value));
+        self.options.check()?;
+        Ok(self)
+    }
+
     /// Returns the seed that keys are hashed with. A run that is given to [`TableBuilder::build`]
     /// must have this seed.
     pub fn seed(&self) -> Seed {

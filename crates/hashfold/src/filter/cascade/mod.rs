@@ -19,8 +19,6 @@ mod crash;
 mod damage;
 mod filter;
 mod flush;
-#[cfg(test)]
-mod forgetting;
 mod jobs;
 mod kernel;
 mod key_range;
@@ -48,7 +46,6 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod verify;
-mod window;
 mod write;
 
 pub use self::{
@@ -57,5 +54,4 @@ pub use self::{
     snapshot::Snapshot,
     stats::{CascadeStats, EpochStats},
     verify::{CascadeFigures, verify},
-    window::Window,
 };
