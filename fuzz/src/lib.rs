@@ -10,12 +10,14 @@
 mod cascade;
 mod forge;
 mod model;
+mod rows;
 mod store;
 mod wal;
 
 pub use self::{
     cascade::{filter_block, filter_log, filter_manifest, filter_model, filter_run},
     model::model,
+    rows::rows,
     store::{delta, pointer, tree, version},
     wal::wal,
 };

@@ -5,7 +5,7 @@
 
 use hashfold_fuzz::{
     delta, files, filter_block, filter_log, filter_manifest, filter_model, filter_run, footer,
-    header, manifest, model, pointer, table, tree, varint, version, wal,
+    header, manifest, model, pointer, rows, table, tree, varint, version, wal,
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -132,6 +132,18 @@ fn manifests() {
 #[test]
 fn raw_files() {
     run(files, 500, |random| random.bytes(30_000));
+}
+
+#[test]
+fn rows_of_arbitrary_kinds() {
+    run(rows, 100_000, |random| {
+        let mut bytes = random.bytes(60);
+        // Few columns, and more often than not values that are not null.
+        for byte in bytes.iter_mut().take(12) {
+            *byte &= [0x0f, 0xff, 0x01][random.below(3)];
+        }
+        bytes
+    });
 }
 
 #[test]

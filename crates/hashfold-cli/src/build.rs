@@ -1,15 +1,14 @@
 //! `hashfold build`: makes a table from files of rows.
 
 use crate::{
-    device,
+    columns, device,
     failure::{Exit, Result},
     folder,
-    input::Inputs,
+    input::{Inputs, Taken},
     options::ShapeArgs,
     output::write_line,
     progress::{Progress, Show, Unit},
     rows::{self, RowArgs},
-    schema::{self, Schema},
     stat,
     stop::Stop,
     units,
@@ -21,6 +20,7 @@ use hashfold::{
     run::Run as _,
     table::{TableBuilder, TableOptions, TableStats},
 };
+use hashfold_rows::Schema;
 use serde_json::json;
 use std::{path::PathBuf, time::Instant};
 
@@ -31,8 +31,8 @@ use std::{path::PathBuf, time::Instant};
 /// compressed is refused. If rows have the same key, the last one wins.
 ///
 /// One text or binary column is stored as its bytes. Several columns are stored as a row with names
-/// and types. Fields of JSON Lines keep their JSON text; without --value, the value is the whole
-/// object without the key.
+/// and types. Fields of JSON Lines keep their JSON text unless --infer is given; without --value and
+/// --infer, the value is the whole object without the key.
 ///
 /// Limits: 16,384 columns or fields of a JSON object, 1 MiB for the line of column names, 256 MiB
 /// per row.
@@ -66,7 +66,7 @@ pub(crate) struct BuildArgs {
 
 /// Results of a build that the summary shows.
 struct Outcome {
-    bad_rows: u64,
+    taken: Taken,
     duplicates: u64,
     input_bytes: u64,
     seconds: f64,
@@ -78,22 +78,23 @@ pub(crate) fn run(args: &BuildArgs) -> Result<Exit> {
     // Opening the input may wait forever (a pipe), so signals are handled only after it.
     let inputs = Inputs::open(&args.inputs, args.rows.read_options())?;
     let stop = Stop::on_signals()?;
-    let (schema, meter) = (inputs.schema.clone(), inputs.meter.clone());
+    let meter = inputs.meter.clone();
     if args.dry_run {
         return args.dry_run(inputs, &stop, start);
     }
-    let options = args.table_options(&schema)?;
+    let options = args.table_options()?;
     let executor = device::executor(args.threads);
     let builder = TableBuilder::with(&args.out, options.env(Env { executor, ..Env::system() }))?;
     let mut sorter = builder.sorter(args.rows.sort_options())?;
-    let feed = inputs.start(args.rows.files.bad_rows.clone())?;
+    let feed = inputs.start(args.rows.files.bad_row_policy())?;
     let mut digest = args.shape.seed.map(Digest::new);
     let push = |key: &[u8], value: Option<&[u8]>| {
         digest.iter_mut().for_each(|digest| digest.add(key, value.unwrap_or_default()));
         Ok(sorter.push(key, value)?)
     };
     let progress = rows::progress(&args.inputs, args.show());
-    let bad_rows = rows::take_all(feed, &meter, progress, &stop, push)?;
+    let taken = rows::take_all(feed, &meter, progress, &stop, push)?;
+    let builder = builder.with_attribute(Schema::ATTRIBUTE, taken.schema.to_json())?;
     let builder = match digest {
         Some(digest) => builder.with_id(digest.id),
         None => builder,
@@ -103,7 +104,7 @@ pub(crate) fn run(args: &BuildArgs) -> Result<Exit> {
     let progress = Progress::start(args.show(), "writing", Unit::Entries, Some(entries));
     let stats = builder.build(&mut sorted, &stop.watch(progress))?;
     let outcome = Outcome {
-        bad_rows,
+        taken,
         duplicates: sorted.duplicates(),
         input_bytes: meter.bytes(),
         seconds: start.elapsed().as_secs_f64(),
@@ -131,15 +132,14 @@ impl Digest {
 }
 
 impl BuildArgs {
-    fn table_options(&self, schema: &Schema) -> Result<TableOptions> {
+    fn table_options(&self) -> Result<TableOptions> {
         Ok(TableOptions::new()
             .seed(self.shape.seed()?)
             .id(device::random()?)
             .index(self.shape.index.options())
             .block_size(self.shape.block_size)
             .access(Access::Direct)
-            .replace(self.replace)
-            .attributes(vec![(schema::ATTRIBUTE.into(), schema.to_json())]))
+            .replace(self.replace))
     }
 
     fn show(&self) -> Show {
@@ -148,17 +148,18 @@ impl BuildArgs {
 
     /// Reads and hashes all rows, and builds nothing.
     fn dry_run(&self, inputs: Inputs, stop: &Stop, start: Instant) -> Result<Exit> {
-        let (schema, meter) = (inputs.schema.clone(), inputs.meter.clone());
+        let meter = inputs.meter.clone();
         let seed = self.shape.seed.unwrap_or_default();
         let (mut rows, mut hashes, mut row_bytes) = (0u64, 0, 0);
-        let feed = inputs.start(self.rows.files.bad_rows.clone())?;
+        let feed = inputs.start(self.rows.files.bad_row_policy())?;
         let progress = rows::progress(&self.inputs, self.show());
-        let bad_rows = rows::take_all(feed, &meter, progress, stop, |key, value| {
+        let taken = rows::take_all(feed, &meter, progress, stop, |key, value| {
             rows += 1;
             row_bytes += (key.len() + value.map_or(0, <[u8]>::len)) as u64;
             hashes ^= KeyHash::of(key, seed).low();
             Ok(())
         })?;
+        let Taken { bad_rows, schema } = taken;
         let seconds = start.elapsed().as_secs_f64();
         if self.json {
             write_line(json!({
@@ -171,7 +172,7 @@ impl BuildArgs {
                 "read {} and {}: {}; {seconds:.1} s, {}/s",
                 units::counted(rows, "row", "rows"),
                 units::counted(bad_rows, "bad row", "bad rows"),
-                schema.describe(),
+                columns::describe(&schema),
                 units::bytes(units::per_second(meter.bytes(), seconds)),
             ))?;
         }
@@ -179,7 +180,8 @@ impl BuildArgs {
     }
 
     fn report(&self, stats: &TableStats, outcome: &Outcome) -> Result<()> {
-        let &Outcome { bad_rows, duplicates, input_bytes, seconds } = outcome;
+        let &Outcome { ref taken, duplicates, input_bytes, seconds } = outcome;
+        let bad_rows = taken.bad_rows;
         if self.json {
             return write_line(json!({
                 "event": "built", "table": self.out.to_string_lossy(),

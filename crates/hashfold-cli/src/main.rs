@@ -7,7 +7,7 @@
 
 mod bench;
 mod build;
-mod cell;
+mod columns;
 mod device;
 mod diff;
 mod failure;
@@ -26,10 +26,8 @@ mod publish;
 mod reindex;
 mod release;
 mod rollback;
-mod row;
 mod rows;
 mod scan;
-mod schema;
 mod source;
 mod stat;
 mod stop;

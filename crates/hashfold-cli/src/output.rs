@@ -3,13 +3,9 @@
 //! A JSON line is an object with the key's column first. Bytes that are not UTF-8 are written as
 //! `{"base64":"..."}`; CSV and raw output have them unchanged.
 
-use crate::{
-    cell::{Cell, is_json, write_json_bytes},
-    failure::{Exit, Failure, Result},
-    row,
-    schema::{Form, Kind, Schema},
-};
+use crate::failure::{Exit, Failure, Result};
 use clap::ValueEnum;
+use hashfold_rows::{Form, Schema, Value};
 use std::{
     fmt,
     io::{self, BufWriter, StdoutLock, Write as _},
@@ -58,7 +54,9 @@ impl EntryWriter {
         record.clear();
         match &mut self.out {
             Out::Json(out) => {
-                put_json(&self.schema, key, value, record)?;
+                let written = self.schema.write_json(key, value, record);
+                written.map_err(|error| damaged(key, &error))?;
+                record.push(b'\n');
                 out.write_all(record).map_err(|error| Failure::output(&error))
             }
             Out::Raw(out) => {
@@ -73,7 +71,8 @@ impl EntryWriter {
     pub(crate) fn absent(&mut self, key: &[u8]) -> Result<()> {
         let Out::Json(out) = &mut self.out else { return Ok(()) };
         self.record.clear();
-        start_json(&self.schema, key, &mut self.record);
+        self.record.push(b'{');
+        self.schema.write_key(key, &mut self.record);
         self.record.extend_from_slice(b",\"found\":false}\n");
         out.write_all(&self.record).map_err(|error| Failure::output(&error))
     }
@@ -118,36 +117,6 @@ fn put_raw(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// Writes `{"name":"key"`; the caller writes the rest of the object.
-fn start_json(schema: &Schema, key: &[u8], out: &mut Vec<u8>) {
-    out.push(b'{');
-    write_json_bytes(schema.key.as_bytes(), out);
-    out.push(b':');
-    write_json_bytes(key, out);
-}
-
-fn put_json(schema: &Schema, key: &[u8], value: &[u8], out: &mut Vec<u8>) -> Result<()> {
-    start_json(schema, key, out);
-    if schema.form == Form::Object {
-        let fields = value.strip_prefix(b"{").filter(|_| is_json(value));
-        let fields = fields.ok_or_else(|| damaged(key, &"it is no JSON object"))?;
-        if fields != b"}" {
-            out.push(b',');
-        }
-        out.extend_from_slice(fields);
-        out.push(b'\n');
-        return Ok(());
-    }
-    for (column, cell) in schema.columns.iter().zip(cells(schema, key, value)?) {
-        out.push(b',');
-        write_json_bytes(column.name.as_bytes(), out);
-        out.push(b':');
-        cell.write_json(out);
-    }
-    out.extend_from_slice(b"}\n");
-    Ok(())
-}
-
 fn csv_writer<W: io::Write>(out: W, schema: &Schema) -> Result<csv::Writer<W>> {
     let mut writer = csv::Writer::from_writer(out);
     let columns = schema.columns.iter().map(|column| &column.name[..]);
@@ -165,24 +134,20 @@ fn write_csv<W: io::Write>(
     out: &mut csv::Writer<W>,
 ) -> Result<()> {
     out.write_field(key).map_err(csv_failure)?;
-    for cell in cells(schema, key, value)? {
+    let mut put = |value: Value<'_>| {
         text.clear();
-        cell.write_text(text);
-        out.write_field(&text).map_err(csv_failure)?;
+        value.write_text(text);
+        out.write_field(&text).map_err(csv_failure)
+    };
+    match schema.form {
+        // An object counts as one column.
+        Form::Object => put(Value::Json(value))?,
+        _ => {
+            let row = schema.row(value).map_err(|error| damaged(key, &error))?;
+            row.iter().try_for_each(|(_, value)| put(value))?;
+        }
     }
     out.write_record(None::<&[u8]>).map_err(csv_failure)
-}
-
-/// Returns the columns of a value; an object counts as one column.
-fn cells<'a>(schema: &Schema, key: &[u8], value: &'a [u8]) -> Result<Vec<Cell<'a>>> {
-    match schema.form {
-        Form::Row => row::decode(&schema.columns, value).map_err(|error| damaged(key, &error)),
-        Form::Object => Ok(vec![Cell::Json(value)]),
-        Form::Plain if schema.columns.iter().any(|column| column.kind == Kind::Json) => {
-            Ok(vec![Cell::Json(value)])
-        }
-        Form::Plain => Ok(vec![Cell::Bytes(value)]),
-    }
 }
 
 fn damaged(key: &[u8], why: &dyn fmt::Display) -> Failure {

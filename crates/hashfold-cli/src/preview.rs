@@ -40,11 +40,6 @@ pub(crate) fn list<T: fmt::Display>(items: impl ExactSizeIterator<Item = T>) -> 
     shown.join(", ")
 }
 
-/// Returns whether [`list`] shows all items of a list of this length.
-pub(crate) fn is_whole(items: usize) -> bool {
-    items <= ITEMS_MAX
-}
-
 fn cut(text: &str, chars_max: usize) -> Cow<'_, str> {
     match text.char_indices().nth(chars_max) {
         Some((end, _)) => Cow::Owned(format!("{}...", &text[..end])),

@@ -2,7 +2,10 @@
 
 use crate::{
     failure::Result,
-    input::{BadRowPolicy, Feed, Format, Meter, ReadOptions, Selection, size},
+    input::{
+        BadRowAction, BadRowLimit, BadRowPolicy, Feed, Format, Meter, ReadOptions, SchemaPolicy,
+        Selection, Taken, size,
+    },
     progress::{Progress, Show, Unit},
     stop::Stop,
     units,
@@ -13,15 +16,20 @@ use hashfold::run::{Duplicates, MEMORY_BYTES_MIN, SortOptions};
 /// Options for reading files of rows.
 #[derive(Args, Debug)]
 pub(crate) struct FileArgs {
-    /// Column with the keys: text, numbers (used as decimal text) or bytes
+    /// Column with the keys: text, numbers (stored as decimal text) or bytes. In JSON Lines, a.b is
+    /// the field b of the object in the field a
     #[arg(long, value_name = "COL")]
     pub(crate) key: Option<String>,
     /// Format of all inputs [default: by the file names]
     #[arg(long)]
     pub(crate) format: Option<Format>,
-    /// Action for rows that can't be used: stop, skip, or the name of a new FILE that collects them
-    #[arg(long, default_value = "stop", value_name = "stop|skip|FILE", value_parser = parse_policy)]
-    pub(crate) bad_rows: BadRowPolicy,
+    /// Action for rows that can't be used: stop, skip, or collect them in FILE as they are, with the
+    /// reasons in FILE.reasons; files of an earlier run are replaced
+    #[arg(long, default_value = "stop", value_name = "stop|skip|FILE", value_parser = parse_action)]
+    bad_rows: BadRowAction,
+    /// Number or percentage of bad rows at which skipping or collecting them fails
+    #[arg(long, default_value = "1%", value_name = "N|PERCENT", value_parser = parse_limit)]
+    max_bad_rows: BadRowLimit,
     /// Read the first line of CSV and TSV files as a row; columns are then named 1, 2, 3 ...
     #[arg(long)]
     no_header: bool,
@@ -38,9 +46,17 @@ pub(crate) struct FileArgs {
 pub(crate) struct RowArgs {
     #[command(flatten)]
     pub(crate) files: FileArgs,
-    /// Column of the value; may be repeated [default: all columns but the key]
+    /// Column of the value, or path of a JSON field; may be repeated [default: all columns but the
+    /// key]
     #[arg(long = "value", value_name = "COL")]
     pub(crate) values: Vec<String>,
+    /// Infer the kinds of columns of CSV, TSV and JSON Lines from the first MiB: bool, int64,
+    /// float64, date, timestamp, lists of numbers. Later values of other kinds are bad rows
+    #[arg(long)]
+    infer: bool,
+    /// Action if columns are new or missing, compared with the store or the first input
+    #[arg(long, default_value = "strict", value_name = "POLICY")]
+    pub(crate) schema: SchemaPolicy,
     /// Refuse input with duplicate keys; without it, the last row wins
     #[arg(long)]
     unique: bool,
@@ -60,12 +76,16 @@ impl FileArgs {
         }
     }
 
+    pub(crate) fn bad_row_policy(&self) -> BadRowPolicy {
+        BadRowPolicy { action: self.bad_rows.clone(), limit: self.max_bad_rows }
+    }
+
     /// `, 3 bad rows skipped`, or nothing.
     pub(crate) fn bad_rows_note(&self, count: u64) -> String {
         let what = match &self.bad_rows {
             _ if count == 0 => return String::new(),
-            BadRowPolicy::Collect(_) => "collected",
-            BadRowPolicy::Stop | BadRowPolicy::Skip => "skipped",
+            BadRowAction::Collect(_) => "collected",
+            BadRowAction::Stop | BadRowAction::Skip => "skipped",
         };
         format!(", {} {what}", units::counted(count, "bad row", "bad rows"))
     }
@@ -73,7 +93,12 @@ impl FileArgs {
 
 impl RowArgs {
     pub(crate) fn read_options(&self) -> ReadOptions {
-        self.files.read_options(Selection { values: self.values.clone(), ..Selection::default() })
+        self.files.read_options(Selection {
+            values: self.values.clone(),
+            infers: self.infer,
+            policy: self.schema,
+            ..Selection::default()
+        })
     }
 
     pub(crate) fn sort_options(&self) -> SortOptions {
@@ -90,14 +115,14 @@ pub(crate) fn progress(inputs: &[String], show: Show) -> Progress {
     Progress::start(show, "reading", Unit::Bytes, total)
 }
 
-/// Passes all rows to `take`; returns the number of bad rows.
+/// Passes all rows to `take`.
 pub(crate) fn take_all(
     mut feed: Feed,
     meter: &Meter,
     mut progress: Progress,
     stop: &Stop,
     mut take: impl FnMut(&[u8], Option<&[u8]>) -> Result<()>,
-) -> Result<u64> {
+) -> Result<Taken> {
     while let Some(batch) = feed.next(stop)? {
         for (key, value) in batch.entries() {
             take(key, value)?;
@@ -108,13 +133,25 @@ pub(crate) fn take_all(
     feed.finish()
 }
 
-fn parse_policy(text: &str) -> Result<BadRowPolicy, String> {
+fn parse_action(text: &str) -> Result<BadRowAction, String> {
     Ok(match text {
         "" => return Err("expected stop, skip or a file".into()),
-        "stop" => BadRowPolicy::Stop,
-        "skip" => BadRowPolicy::Skip,
-        file => BadRowPolicy::Collect(file.into()),
+        "stop" => BadRowAction::Stop,
+        "skip" => BadRowAction::Skip,
+        file => BadRowAction::Collect(file.into()),
     })
+}
+
+fn parse_limit(text: &str) -> Result<BadRowLimit, String> {
+    let limit = match text.strip_suffix('%') {
+        Some(percent) => percent
+            .parse()
+            .ok()
+            .filter(|percent| (0.0..=100.0).contains(percent))
+            .map(BadRowLimit::Percent),
+        None => text.parse().ok().map(BadRowLimit::Count),
+    };
+    limit.ok_or_else(|| "expected a number of rows, or a percentage such as 0.5%".into())
 }
 
 fn parse_delimiter(text: &str) -> Result<u8, String> {

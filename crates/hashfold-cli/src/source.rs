@@ -1,6 +1,10 @@
 //! The data set that a verb reads: a table, or a version of a store.
 
-use crate::{device, failure::Result, folder, schema::Schema};
+use crate::{
+    device,
+    failure::{Failure, Result},
+    folder,
+};
 use clap::Args;
 use hashfold::{
     Env, ReadOptions,
@@ -9,6 +13,7 @@ use hashfold::{
     store::{StoreReader, Version},
     table::{Table, VisitValue},
 };
+use hashfold_rows::Schema;
 use std::{path::PathBuf, sync::Arc};
 
 /// Options that name a data set and its version.
@@ -97,10 +102,11 @@ impl Source {
 
     pub(crate) fn schema(&self) -> Result<Schema> {
         match self {
-            Source::Table(table) => Schema::of(table),
+            Source::Table(table) => Schema::of_table(table),
             Source::Version(version) => Schema::of_version(version.info()),
             Source::Current(follower) => Schema::of_version(follower.version().info()),
         }
+        .map_err(Failure::from)
     }
 
     /// Average size of a value, in bytes.

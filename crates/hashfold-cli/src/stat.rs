@@ -1,7 +1,7 @@
 //! `hashfold stat`: describes a table or a version of a store, and what it costs.
 
 use crate::{
-    cell,
+    columns,
     failure::{Exit, Result},
     folder,
     output::write_line,
@@ -15,6 +15,7 @@ use hashfold::{
     store::{Pointer, Version, VersionInfo},
     table::{IndexChoice, TableStats},
 };
+use hashfold_rows::utc;
 use serde_json::{Value, json};
 
 /// Describe a table or a version of a store: entries, sizes, index, columns
@@ -43,7 +44,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
         object["schema"] = json!(schema);
         return write_line(object).map(|()| Exit::Done);
     }
-    for (name, value) in rows.into_iter().chain([("columns", schema.describe())]) {
+    for (name, value) in rows.into_iter().chain([("columns", columns::describe(&schema))]) {
         write_line(format_args!("{name:<12} {value}"))?;
     }
     Ok(Exit::Done)
@@ -83,7 +84,7 @@ fn version_rows(pointer: &Pointer, version: &Version) -> Vec<(&'static str, Stri
                 "{}, {}, made {}{parent}",
                 info.name.number,
                 versions::state(pointer, info.name.number),
-                cell::utc(info.created_s),
+                utc(info.created_s),
             ),
         ),
         ("entries", units::range(&info.entries())),

@@ -1,7 +1,7 @@
 //! `hashfold update`: makes a new version of a store from a batch of rows.
 
 use crate::{
-    device,
+    columns, device,
     failure::{Exit, Failure, Result},
     folder,
     input::{Inputs, Mark, Marker, Meter, ReadOptions},
@@ -10,27 +10,35 @@ use crate::{
     progress::{Progress, Show, Unit},
     release::{GateArgs, Intent, Lines, Release},
     rows::{self, RowArgs},
-    schema::{self, Schema},
     stop::Stop,
     units,
 };
 use clap::{Args, ValueEnum};
 use hashfold::store::{
-    Attributes, DeltaReader, StoreOptions, StoreWriter, UpdateMode, VersionFacts, VersionInfo,
+    Attributes, Batch, DeltaReader, StoreOptions, StoreWriter, UpdateMode, Version, VersionFacts,
+    VersionInfo,
 };
-use hashfold::{Env, io::ALIGNMENT, manifest::Kind, table::IndexOptions};
+use hashfold::{
+    Env,
+    io::{ALIGNMENT, Access},
+    manifest::Kind,
+    run::Run as _,
+    table::IndexOptions,
+};
+use hashfold_rows::{Schema, Value};
 use serde_json::json;
 use std::{
-    fs,
+    fs, iter,
     path::{Path, PathBuf},
     time::Instant,
 };
 
 /// Apply batches of rows to a store as a new version, and publish it
 ///
-/// If DIR is absent or empty, a store is made. All later batches must have the columns of the first
-/// one; --key and --value default to those of the store. If rows have the same key, the last one
-/// wins, whether it is a value or a deletion. Formats are those of `build`.
+/// If DIR is absent or empty, a store is made. Later batches must have the columns of the first one,
+/// unless --schema says otherwise; their values are converted to the kinds of the store where nothing
+/// is lost. If rows have the same key, the last one wins, whether it is a value or a deletion.
+/// Formats are those of `build`.
 ///
 /// Readers keep the version that they have open and see the new one when they refresh. A version that
 /// fails a gate is made, marked bad and not published, and the exit code is 1; `hashfold publish
@@ -113,6 +121,8 @@ struct Made {
     info: VersionInfo,
     bad_rows: u64,
     input_bytes: u64,
+    /// Columns that the store did not have before.
+    added: Option<String>,
 }
 
 pub(crate) fn run(args: &UpdateArgs) -> Result<Exit> {
@@ -132,17 +142,17 @@ impl UpdateArgs {
         // Opening the input may wait forever (a pipe), so signals are handled only after it.
         let inputs = Inputs::open(&self.batches, options)?;
         let stop = Stop::on_signals()?;
-        let (schema, meter) = (inputs.schema.clone(), inputs.meter.clone());
+        let meter = inputs.meter.clone();
         let executor = device::executor(self.threads);
         let mut writer = match sample {
             Some(_) => folder::open_store(&self.store, executor)?,
             None => {
-                let options = self.store_options(&schema)?;
+                let options = self.store_options()?;
                 StoreWriter::create(&self.store, options.env(Env { executor, ..Env::system() }))?
             }
         };
         let result = self
-            .make(&mut writer, inputs, &meter, &stop)
+            .make(&mut writer, inputs, sample, &meter, &stop)
             .and_then(|made| self.finish(&mut writer, made, start));
         self.leave(writer, sample.is_none());
         result
@@ -164,7 +174,7 @@ impl UpdateArgs {
         let info = writer.apply(delta, sort, self.mode.into(), self.facts()?, &watch)?;
         drop(watch);
         let input_bytes = fs::metadata(delta).map_or(0, |metadata| metadata.len());
-        self.finish(&mut writer, Made { info, bad_rows: 0, input_bytes }, start)
+        self.finish(&mut writer, Made { info, bad_rows: 0, input_bytes, added: None }, start)
     }
 
     /// Removes a new store if its first version was not made.
@@ -179,17 +189,68 @@ impl UpdateArgs {
         &self,
         writer: &mut StoreWriter,
         inputs: Inputs,
+        sample: Option<&VersionInfo>,
         meter: &Meter,
         stop: &Stop,
     ) -> Result<Made> {
+        let old = sample.map(Schema::of_version).transpose()?;
         let mut batch = writer.batch(self.rows.sort_options())?;
-        let feed = inputs.start(self.rows.files.bad_rows.clone())?;
+        let mut mode = self.mode;
+        if let Some(old) = old.as_ref().filter(|old| old.form != inputs.schema.form) {
+            mode = self.rewrite(writer, old, &inputs.schema, &mut batch, stop)?;
+        }
+        let feed = inputs.start(self.rows.files.bad_row_policy())?;
         let progress = rows::progress(&self.batches, self.show());
-        let bad_rows =
-            rows::take_all(feed, meter, progress, stop, |key, value| Ok(batch.push(key, value)?))?;
+        let push = |key: &[u8], value: Option<&[u8]>| Ok(batch.push(key, value)?);
+        let taken = rows::take_all(feed, meter, progress, stop, push)?;
+        if old.as_ref() != Some(&taken.schema) {
+            writer.set_attribute(Schema::ATTRIBUTE, taken.schema.to_json());
+        }
+        let added = old.and_then(|old| columns::added(&old, &taken.schema));
         let watch = stop.watch(self.progress(writer, batch.entries())?);
-        let info = writer.write(batch, self.mode.into(), self.facts()?, &watch)?;
-        Ok(Made { info, bad_rows, input_bytes: meter.bytes() })
+        let info = writer.write(batch, mode.into(), self.facts()?, &watch)?;
+        Ok(Made { info, bad_rows: taken.bad_rows, input_bytes: meter.bytes(), added })
+    }
+
+    /// Adds all entries of the current version to a batch, with their only column as a row that has
+    /// room for further ones. Returns the mode for the batch.
+    fn rewrite(
+        &self,
+        writer: &StoreWriter,
+        old: &Schema,
+        new: &Schema,
+        batch: &mut Batch,
+        stop: &Stop,
+    ) -> Result<ModeName> {
+        match self.mode {
+            ModeName::Replace => return Ok(ModeName::Replace),
+            ModeName::Delta => {
+                return Err(Failure::usage(
+                    "--mode delta cannot add a column to values that have a single one, because \
+                     they are written anew; leave it out",
+                ));
+            }
+            ModeName::Auto | ModeName::Merge => {}
+        }
+        let Some(current) = writer.pointer().current else { return Ok(ModeName::Replace) };
+        let options = hashfold::ReadOptions::new().data(Access::Cached).index(Access::Mapped);
+        let version = Version::open(&self.store, current, &options)
+            .map_err(folder::about_version(&self.store, current))?;
+        let mut value = Vec::new();
+        for chunks in version.parts() {
+            let mut run = version.scan_chunks(chunks);
+            while run.advance()? {
+                stop.check()?;
+                let entry = run.entry();
+                let row = old.row(entry.value.unwrap_or_default())?;
+                value.clear();
+                let first = row.iter().map(|(_, value)| value);
+                let values = first.chain(iter::repeat(Value::Null));
+                new.encode(values, &mut value).expect("the kind of the column is the same");
+                batch.push(entry.key, Some(&value))?;
+            }
+        }
+        Ok(ModeName::Replace)
     }
 
     /// Checks the version against the gates, then publishes, keeps or removes it.
@@ -209,6 +270,7 @@ impl UpdateArgs {
             map.extend([
                 ("dry_run".into(), json!(self.dry_run)),
                 ("bad_rows".into(), json!(made.bad_rows)),
+                ("columns_added".into(), json!(made.added)),
                 ("input_bytes".into(), json!(made.input_bytes)),
                 ("seconds".into(), json!(seconds)),
             ]);
@@ -221,6 +283,9 @@ impl UpdateArgs {
                 release.describe(),
                 self.rows.files.bad_rows_note(made.bad_rows),
             ))?;
+            if let Some(added) = &made.added {
+                write_line(format_args!("columns added, null in older rows: {added}"))?;
+            }
         }
         let state = if self.dry_run { "would not be published" } else { "is not published" };
         release.conclude(&self.store, state, if self.json { Lines::Json } else { Lines::Text })
@@ -280,14 +345,13 @@ impl UpdateArgs {
         Ok(())
     }
 
-    fn store_options(&self, schema: &Schema) -> Result<StoreOptions> {
+    fn store_options(&self) -> Result<StoreOptions> {
         Ok(StoreOptions::new()
             .seed(self.shape.seed()?)
             .id(device::random()?)
             .chunks(self.chunks.unwrap_or(1))
             .index(self.shape.index.options())
-            .block_size(self.shape.block_size)
-            .attributes(vec![(schema::ATTRIBUTE.into(), schema.to_json())]))
+            .block_size(self.shape.block_size))
     }
 
     fn facts(&self) -> Result<VersionFacts> {

@@ -1,7 +1,6 @@
 //! `hashfold versions`: lists the versions of a store.
 
 use crate::{
-    cell,
     failure::{Exit, Result},
     folder,
     output::write_line,
@@ -13,6 +12,7 @@ use hashfold::{
     Env, Error,
     store::{self, Pointer, VersionInfo},
 };
+use hashfold_rows::utc;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 
@@ -75,7 +75,7 @@ fn row(
             units::count(u64::from(info.shape.slots.chunks())).to_string(),
             info.delta_depth().to_string(),
             units::bytes(info.bytes()).to_string(),
-            cell::utc(info.created_s),
+            utc(info.created_s),
             info.parent.map_or("-".into(), |parent| parent.number.to_string()),
         ],
         Err(error) => damaged_row(number, error),
@@ -126,7 +126,7 @@ pub(crate) fn to_json(pointer: &Pointer, info: &VersionInfo) -> Value {
         "chunks": info.shape.slots.chunks(),
         "deltas": info.delta_depth(),
         "bytes": info.bytes(),
-        "created": cell::utc(info.created_s),
+        "created": utc(info.created_s),
         "created_s": info.created_s,
         "parent": info.parent.map(|parent| parent.number),
         "changes": info.changes.as_ref().map(changes_json),

@@ -8,25 +8,19 @@ use super::{
     open::{self, MachineArgs},
 };
 use crate::{
-    device,
     failure::{Exit, Failure, Result},
     folder,
-    output::write_note,
     progress::Show,
     stop::Stop,
-    units,
 };
 use clap::Args;
 use hashfold::{
-    filter::{
-        Mode,
-        cascade::{CascadeFilter, CascadeStats},
-    },
+    filter::{Mode, cascade::CascadeFilter},
     folder::Contents,
 };
 use std::{
     io::{self, IsTerminal as _},
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::Instant,
 };
 
@@ -80,7 +74,6 @@ pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
     let stop = Stop::on_signals()?;
     let budget = args.machine.budget();
     let mut filter = args.open(&budget)?;
-    warn_of_clock(&args.filter, &filter.stats());
     let mut adder = Adder::new(args);
     let mut checkpoints = args.checkpoint.start(&filter);
     let mut keys = args.keys.start(inputs, &budget, args.show())?;
@@ -139,21 +132,5 @@ impl AddArgs {
             false if self.unique && io::stdout().is_terminal() => Show::Nothing,
             false => Show::Text,
         }
-    }
-}
-
-/// Warns if the newest epoch of a filter begins in the future: the clock was set back, or it was wrong
-/// before.
-fn warn_of_clock(folder: &Path, stats: &CascadeStats) {
-    let (Some(window), Some(newest)) = (stats.window, stats.epochs.last()) else { return };
-    let begin_s = newest.number.saturating_mul(window.epoch_length().as_secs());
-    let early_s = begin_s.saturating_sub(device::now_s());
-    if early_s > 0 {
-        write_note(format_args!(
-            "hashfold: warning: {}: the newest epoch begins {} after the time of the clock; nothing is \
-             forgotten until then",
-            folder.display(),
-            units::seconds(early_s)
-        ));
     }
 }

@@ -6,12 +6,12 @@ use super::{
     keys::KeyBatch,
 };
 use crate::{
-    cell::write_json_bytes,
     failure::{Exit, Failure, Result},
     output::write_note,
     units,
 };
 use hashfold::{KeyHash, filter::cascade::CascadeFilter};
+use hashfold_rows::write_json_bytes;
 use serde_json::json;
 use std::io::{self, BufWriter, StdoutLock, Write as _};
 
@@ -45,8 +45,6 @@ impl<'a> Adder<'a> {
     /// Inserts the keys of a batch, as far as the capacity allows if it is strict.
     pub(super) fn take(&mut self, batch: &KeyBatch, filter: &mut CascadeFilter) -> Result<()> {
         let AddArgs { unique, strict_capacity, .. } = *self.args;
-        // Before keys are looked up: those that are too old are new again.
-        filter.advance_window()?;
         batch.hash(filter.seed(), &mut self.hashes);
         if unique || strict_capacity {
             self.is_new.clear();

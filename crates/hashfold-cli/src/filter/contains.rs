@@ -5,7 +5,6 @@ use super::{
     open::MemoryArgs,
 };
 use crate::{
-    cell::write_json_bytes,
     failure::{Exit, Failure, Result},
     input::BadRowPolicy,
     preview,
@@ -14,6 +13,7 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{KeyHash, filter::cascade::Snapshot};
+use hashfold_rows::write_json_bytes;
 use std::{
     ffi::OsString,
     io::{self, BufWriter, StdoutLock, Write as _},
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &ContainsArgs) -> Result<Exit> {
         Some(path) => {
             let progress = Progress::start(Show::Nothing, "reading", Unit::Bytes, None);
             let inputs = open_lines(path)?;
-            let mut keys = Keys::start(inputs, BadRowPolicy::Stop, keys_bytes, progress)?;
+            let mut keys = Keys::start(inputs, BadRowPolicy::STOP, keys_bytes, progress)?;
             while let Some(batch) = keys.next(&Stop::never(), &mut || Ok(()))? {
                 query.look_up(&batch.keys().collect::<Vec<_>>())?;
             }

@@ -72,7 +72,7 @@ impl KeyArgs {
     /// Starts the thread that reads.
     pub(super) fn start(&self, inputs: Inputs, budget: &Budget, show: Show) -> Result<Keys> {
         let progress = rows::progress(&self.inputs, show);
-        Keys::start(inputs, self.files.bad_rows.clone(), budget.keys, progress)
+        Keys::start(inputs, self.files.bad_row_policy(), budget.keys, progress)
     }
 }
 
@@ -124,7 +124,7 @@ impl Keys {
 
     /// Ends reading; returns the number of bad rows.
     pub(super) fn finish(self) -> Result<u64> {
-        self.feed.finish()
+        self.feed.finish().map(|taken| taken.bad_rows)
     }
 }
 

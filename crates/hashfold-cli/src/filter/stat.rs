@@ -2,7 +2,6 @@
 
 use super::words;
 use crate::{
-    device,
     failure::{Exit, Result},
     folder,
     output::write_line,
@@ -55,15 +54,19 @@ fn rows(stats: &CascadeStats) -> Vec<(&'static str, String)> {
         units::counted(stats.upper_runs, "newer run", "newer runs"),
         units::counted(stats.shards, "shard", "shards")
     );
-    let kind = words::kind(stats.mode, stats.capacity, stats.universe);
+    let last = stats.epochs.last().map_or(0, |epoch| epoch.number);
+    let epochs = match stats.epochs.len() as u64 {
+        1 => format!("1, number {last}"),
+        count => format!("{}, numbers {} to {last}", units::count(count), stats.epochs[0].number),
+    };
     vec![
-        ("filter", kind + &words::window(stats.window)),
+        ("filter", words::kind(stats.mode, stats.capacity, stats.universe)),
         ("keys", words::fill(stats)),
         ("stored", words::fingerprints(stats.fingerprints, stats.tombstones)),
         ("false positives", words::false_positives(stats)),
         ("data", words::size(stats)),
         ("runs", runs),
-        ("epochs", words::epochs(stats, device::now_s())),
+        ("epochs", epochs),
         ("memory", format!("{} for the indexes", units::bytes(stats.memory_bytes))),
         ("seed", stats.seed.to_string()),
     ]
@@ -95,8 +98,6 @@ fn to_json(stats: &CascadeStats) -> Value {
         "shards": stats.shards,
         "index_bytes": stats.memory_bytes,
         "epochs": epochs.collect::<Vec<_>>(),
-        "window_s": stats.window.map(|window| window.length().as_secs()),
-        "epoch_s": stats.window.map(|window| window.epoch_length().as_secs()),
         "seed": stats.seed.to_string(),
     })
 }

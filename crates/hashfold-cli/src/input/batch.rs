@@ -82,20 +82,19 @@ pub(crate) fn queue(waiting: usize) -> (BatchSender, BatchReceiver) {
 }
 
 impl BatchSender {
-    /// Appends an entry whose value `write` appends; `check` may refuse the complete entry.
+    /// Appends an entry whose value `write` appends or refuses; `check` may refuse the complete entry.
     #[inline]
     pub(super) fn push<E>(
         &mut self,
         key: &[u8],
-        write: impl FnOnce(&mut Vec<u8>),
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
         check: impl FnOnce(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let Batch { bytes, ends } = &mut self.batch;
         let start = bytes.len();
         bytes.extend_from_slice(key);
         let key_end = bytes.len();
-        write(bytes);
-        if let Err(error) = check(&bytes[key_end..]) {
+        if let Err(error) = write(bytes).and_then(|()| check(&bytes[key_end..])) {
             bytes.truncate(start);
             return Err(error);
         }

@@ -2,18 +2,19 @@
 //! line end (RFC 4180).
 
 use super::{
-    COLUMNS_MAX, Reader,
-    selection::{Picked, Selection},
+    COLUMNS_MAX, Format, Reader,
+    bad_rows::Head,
+    infer::Guess,
+    selection::{Plan, Selection},
     sink::{Flaw, Sink},
     source::Meter,
     window::Window,
 };
 use crate::{
     failure::{Failure, Result},
-    row::RowEncoder,
-    schema::{Column, Form, Kind, Schema},
     units,
 };
+use hashfold_rows::{Column, KeyType, Kind, Schema, Value};
 use memchr::{memchr, memchr_iter, memchr2};
 use std::ops::Range;
 
@@ -34,8 +35,11 @@ pub(crate) struct Dialect {
 pub(crate) struct CsvReader {
     window: Window,
     dialect: Dialect,
-    schema: Schema,
-    picked: Picked,
+    plan: Plan,
+    /// Whether the type of the keys is inferred.
+    infers: bool,
+    /// The line of column names.
+    header: Vec<u8>,
     /// Number of fields per line.
     width: usize,
     /// The number of the next line, from 1 on.
@@ -96,12 +100,15 @@ impl CsvReader {
     ) -> Result<CsvReader> {
         let mut window = Window::open(path, meter)?;
         window.skip_byte_order_mark();
-        let (names, line) = read_names(&mut window, dialect)?;
-        let picked = selection.pick(path, &names)?;
-        let text = |&i: &usize| Column { name: names[i].clone(), kind: Kind::Text };
-        let columns = picked.values.iter().map(text).collect();
-        let schema = Schema::new(&names[picked.key], columns);
-        Ok(CsvReader { window, dialect, schema, picked, width: names.len(), line })
+        let Names { names, header, line } = read_names(&mut window, dialect)?;
+        let width = names.len();
+        let kinds = match selection.infers {
+            true => infer(&window, dialect, width),
+            false => vec![Kind::Text; width],
+        };
+        let columns = names.into_iter().zip(kinds).map(|(name, kind)| Column { name, kind });
+        let plan = selection.plan(path, &columns.collect::<Vec<_>>())?;
+        Ok(CsvReader { window, dialect, plan, infers: selection.infers, header, width, line })
     }
 
     /// Reads the complete records in the window. Returns their length.
@@ -135,25 +142,37 @@ impl CsvReader {
             return Err(wrong_width(self.width, fields));
         }
         let field = |i: usize| &text[fields.ranges[i].clone()];
-        if self.picked.deletes(field) {
-            return sink.delete(field(self.picked.key));
+        let key = field(self.plan.key);
+        if self.plan.deletes(field) {
+            return sink.delete(key);
         }
-        sink.push(field(self.picked.key), |out| match self.schema.form {
-            Form::Plain => out.extend_from_slice(field(self.picked.values[0])),
-            Form::Row | Form::Object => {
-                let mut row = RowEncoder::new(out, self.picked.values.len());
-                self.picked.values.iter().for_each(|&i| row.bytes(field(i)));
-            }
+        if self.infers {
+            sink.keys.add_key(key);
+        }
+        let pushed = sink.push(key, |out| self.plan.encode(|i| Value::Bytes(field(i)), out));
+        pushed.map_err(|flaw| match flaw.source {
+            Some(source) => flaw.at(fields.ranges[source].start + 1),
+            None => flaw,
         })
     }
 }
 
 impl Reader for CsvReader {
     fn schema(&self) -> &Schema {
-        &self.schema
+        &self.plan.schema
+    }
+
+    fn head(&self) -> Head {
+        Head { format: Format::Csv, header: self.header.clone() }
     }
 
     fn read(mut self: Box<Self>, sink: &mut Sink) -> Result<()> {
+        if !self.infers {
+            sink.keys.add(KeyType::Text);
+        }
+        for (column, source) in self.plan.sources.iter().enumerate() {
+            source.iter().for_each(|_| sink.fill(column));
+        }
         let mut fields = Fields::of_width(self.width);
         loop {
             let used = self.read_window(&mut fields, sink)?;
@@ -165,8 +184,43 @@ impl Reader for CsvReader {
     }
 }
 
-/// Returns the column names, and the number of the line after them.
-fn read_names(window: &mut Window, dialect: Dialect) -> Result<(Vec<String>, u64)> {
+/// The first line of an input.
+struct Names {
+    names: Vec<String>,
+    /// The line; empty if it is a row.
+    header: Vec<u8>,
+    /// Number of the line after it.
+    line: u64,
+}
+
+/// Returns the kinds of the columns by the rows in the window.
+fn infer(window: &Window, dialect: Dialect, width: usize) -> Vec<Kind> {
+    let (bytes, mut start) = (window.bytes(), 0);
+    let mut cutter = Cutter::new(dialect, window.at_end);
+    let mut fields = Fields::of_width(width);
+    let mut guesses = vec![Guess::of_text(); width];
+    while start < bytes.len() {
+        let (len, text) = match cutter.cut(bytes, start, &mut fields) {
+            Step::Record { len, quoted: true } => (len, &fields.text[..]),
+            Step::Record { len, quoted: false } => (len, &bytes[start..start + len]),
+            Step::Flaw { len, .. } => {
+                start += len;
+                continue;
+            }
+            Step::More => break,
+        };
+        if fields.count == width && !is_blank(&bytes[start..start + len]) {
+            for (guess, range) in guesses.iter_mut().zip(&fields.ranges) {
+                guess.see(Value::Bytes(&text[range.clone()]));
+            }
+        }
+        start += len;
+    }
+    guesses.iter().map(Guess::kind).collect()
+}
+
+/// Reads the column names.
+fn read_names(window: &mut Window, dialect: Dialect) -> Result<Names> {
     let mut fields = Fields::of_width(COLUMNS_MAX);
     let (len, quoted) = loop {
         if window.bytes().is_empty() {
@@ -201,7 +255,8 @@ fn read_names(window: &mut Window, dialect: Dialect) -> Result<(Vec<String>, u64
         ));
     }
     if !dialect.header {
-        return Ok(((1..=fields.ranges.len()).map(|i| i.to_string()).collect(), 1));
+        let names = (1..=fields.ranges.len()).map(|i| i.to_string()).collect();
+        return Ok(Names { names, header: Vec::new(), line: 1 });
     }
     let record = &window.bytes()[..len];
     let line = 2 + line_ends(without_line_end(record));
@@ -212,8 +267,9 @@ fn read_names(window: &mut Window, dialect: Dialect) -> Result<(Vec<String>, u64
         let what = "the lines end with carriage returns alone; expected line feeds";
         return Err(Failure::input(format_args!("{}:1", window.file), what));
     }
+    let header = without_line_end(record).to_vec();
     window.consume(len);
-    Ok((names, line))
+    Ok(Names { names, header, line })
 }
 
 fn wrong_width(expected: usize, fields: &Fields) -> Flaw {

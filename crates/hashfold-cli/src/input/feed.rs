@@ -2,17 +2,18 @@
 
 use super::{
     ReadOptions, Reader,
+    bad_rows::BadRowPolicy,
     batch::{BATCHES_WAITING, Batch, BatchReceiver, queue},
     guard::guard,
-    selection::Expected,
-    sink::{BadRowPolicy, Sink},
+    selection::{Expected, SchemaPolicy, Selection},
+    sink::{Counts, Sink, never_filled},
     source::Meter,
 };
 use crate::{
     failure::{Failure, Result},
-    schema::Schema,
     stop::Stop,
 };
+use hashfold_rows::{Form, KeyType, Schema};
 use std::{
     panic::resume_unwind,
     sync::mpsc::{RecvTimeoutError, Sender, channel},
@@ -29,8 +30,18 @@ pub(crate) struct Inputs {
     thread: IdleThread,
     /// Maximum number of batches that wait.
     waiting: usize,
+    /// The schema of the first input; later inputs may add columns, and the type of the keys is
+    /// known at the end.
     pub(crate) schema: Schema,
     pub(crate) meter: Meter,
+}
+
+/// The result of reading all inputs.
+#[derive(Clone, Debug)]
+pub(crate) struct Taken {
+    pub(crate) bad_rows: u64,
+    /// The schema of all rows.
+    pub(crate) schema: Schema,
 }
 
 /// The open reader of the first input, and the other inputs.
@@ -39,16 +50,18 @@ struct Rows {
     first: Box<dyn Reader>,
     others: Vec<String>,
     options: ReadOptions,
+    /// Type of the keys, if the data set is there.
+    key_type: Option<KeyType>,
     meter: Meter,
 }
 
-/// Reads all inputs; returns the number of bad rows.
-type Reading = Box<dyn FnOnce() -> Result<u64> + Send>;
+/// Reads all inputs.
+type Reading = Box<dyn FnOnce() -> Result<Taken> + Send>;
 
 /// A started thread that waits for its work; it ends if it gets none.
 struct IdleThread {
     work: Sender<Reading>,
-    thread: JoinHandle<Result<u64>>,
+    thread: JoinHandle<Result<Option<Taken>>>,
 }
 
 impl IdleThread {
@@ -56,7 +69,7 @@ impl IdleThread {
         let (sender, work) = channel::<Reading>();
         let thread = thread::Builder::new()
             .name("hashfold-read".into())
-            .spawn(move || work.recv().map_or(Ok(0), |read| read()))
+            .spawn(move || work.recv().ok().map(|read| read()).transpose())
             .map_err(|error| Failure::thread("reads the input", &error))?;
         Ok(IdleThread { work: sender, thread })
     }
@@ -73,10 +86,11 @@ impl Inputs {
         let (path, others) = paths.split_first().expect("there is at least one input");
         let first = guard(path, || options.open(path, &meter))?;
         let schema = first.schema().clone();
-        let of_first = || Expected { schema: schema.clone(), whose: "the first input" };
-        options.selection.expected.get_or_insert_with(of_first);
+        let key_type = options.selection.expected.as_ref().map(|it| it.schema.key_type);
+        let whose = options.selection.expected.map_or("the first input", |it| it.whose);
+        options.selection.expected = Some(Expected { schema: schema.clone(), whose });
         let (path, others) = (path.clone(), others.to_vec());
-        let rows = Rows { path, first, others, options, meter: meter.clone() };
+        let rows = Rows { path, first, others, options, key_type, meter: meter.clone() };
         Ok(Inputs { rows, thread, waiting: BATCHES_WAITING, schema, meter })
     }
 
@@ -88,7 +102,8 @@ impl Inputs {
     /// Starts reading.
     pub(crate) fn start(self, policy: BadRowPolicy) -> Result<Feed> {
         let (sender, batches) = queue(self.waiting);
-        let sink = Sink::new(sender, policy)?;
+        let key_type = self.rows.key_type.unwrap_or_default();
+        let sink = Sink::new(sender, policy, key_type)?;
         let Inputs { rows, thread: IdleThread { work, thread }, .. } = self;
         work.send(Box::new(move || rows.read(sink))).expect("the thread waits for work");
         Ok(Feed { batches, thread })
@@ -96,13 +111,41 @@ impl Inputs {
 }
 
 impl Rows {
-    /// Reads all inputs; returns the number of bad rows.
-    fn read(self, mut sink: Sink) -> Result<u64> {
+    fn read(mut self, mut sink: Sink) -> Result<Taken> {
+        let mut schema = self.first.schema().clone();
+        sink.begin(self.first.head(), &self.path)?;
         guard(&self.path, || self.first.read(&mut sink))?;
         for path in &self.others {
-            guard(path, || self.options.open(path, &self.meter)?.read(&mut sink))?;
+            guard(path, || {
+                let reader = self.options.open(path, &self.meter)?;
+                if reader.schema().form != schema.form {
+                    let what =
+                        "adds a column to values that have a single one; update with it first";
+                    return Err(Failure::input(path, what));
+                }
+                schema = reader.schema().clone();
+                let expected = self.options.selection.expected.as_mut();
+                expected.expect("it was set").schema = schema.clone();
+                sink.begin(reader.head(), path)?;
+                reader.read(&mut sink)
+            })?;
         }
-        sink.finish()
+        let Counts { puts, bad_rows, keys, filled } = sink.finish()?;
+        let Selection { policy, is_of_keys, .. } = self.options.selection;
+        if puts > 0 && policy == SchemaPolicy::Strict && !is_of_keys {
+            check_filled(&self.path, &schema, &filled)?;
+        }
+        schema.key_type = self.key_type.unwrap_or(keys.key_type());
+        Ok(Taken { bad_rows, schema })
+    }
+}
+
+/// Refuses a column that no row has: its name may be wrong.
+fn check_filled(file: &str, schema: &Schema, filled: &[bool]) -> Result<()> {
+    let is_filled = |i: usize| filled.get(i) == Some(&true);
+    match schema.columns.iter().enumerate().find(|(i, _)| !is_filled(*i)) {
+        Some((_, column)) if schema.form != Form::Object => Err(never_filled(file, &column.name)),
+        _ => Ok(()),
     }
 }
 
@@ -110,7 +153,7 @@ impl Rows {
 /// standard input forever.
 pub(crate) struct Feed {
     batches: BatchReceiver,
-    thread: JoinHandle<Result<u64>>,
+    thread: JoinHandle<Result<Option<Taken>>>,
 }
 
 impl Feed {
@@ -147,10 +190,10 @@ impl Feed {
         let _ = self.batches.empty.send(batch);
     }
 
-    /// Ends reading; returns the number of bad rows.
-    pub(crate) fn finish(self) -> Result<u64> {
+    /// Ends reading.
+    pub(crate) fn finish(self) -> Result<Taken> {
         match self.thread.join() {
-            Ok(outcome) => outcome,
+            Ok(outcome) => Ok(outcome?.expect("the thread had work")),
             Err(panic) => resume_unwind(panic),
         }
     }

@@ -1,31 +1,27 @@
 //! JSON Lines: one object per line.
 //!
-//! The types of a field may vary from line to line, so a field is stored as its JSON text.
-//! Without --value, the value is the rest of each object, so that no field is lost.
+//! The types of a field may vary from line to line, so a field is stored as its JSON text unless
+//! kinds are inferred, or the data set has the column with another kind. Without --value, the value
+//! is the rest of each object, so that no field is lost. The name of a field may be a path:
+//! `user.name` is the field `name` of the object in the field `user`.
 
 use super::{
-    COLUMNS_MAX, Reader,
-    selection::{Expected, Marker, Selection},
+    COLUMNS_MAX, Format, Reader,
+    bad_rows::Head,
+    infer::Guess,
+    selection::{Marker, Selection},
     sink::{Flaw, Sink},
     source::Meter,
     window::Window,
 };
-use crate::{
-    cell::Cell,
-    failure::Result,
-    preview,
-    row::RowEncoder,
-    schema::{Column, Form, Kind, Schema},
-    units,
-};
-use base64::{Engine as _, prelude::BASE64_STANDARD};
-use memchr::memchr;
-use serde::{
-    Deserialize, Deserializer,
-    de::{Error as _, MapAccess, Visitor},
-};
+use crate::{columns, failure::Result, preview, units};
+use hashfold_rows::{Form, JsonObject, KeyType, Kind, Schema, Value, read_json_bytes};
+use memchr::{memchr, memchr_iter};
 use serde_json::value::RawValue;
-use std::{borrow::Cow, fmt};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+};
 
 /// Reads one JSON Lines input.
 pub(crate) struct JsonReader {
@@ -34,53 +30,52 @@ pub(crate) struct JsonReader {
     markers: Vec<Marker>,
     /// Names of fields that only mark deletions.
     not_values: Vec<String>,
+    /// Whether all fields but the key and markers must be columns, because the columns were
+    /// inferred and not named.
+    is_closed: bool,
     /// The number of the next line, from 1 on.
     line: u64,
 }
 
-/// The fields of an object in the order of its text. The last of equal names wins.
-struct Fields<'a> {
-    /// The first fields, at most [`COLUMNS_MAX`].
-    kept: Vec<(Name<'a>, &'a RawValue)>,
-    /// Number of all fields.
-    count: usize,
-}
-
-/// The name of a field, without its escapes.
-struct Name<'a>(Cow<'a, str>);
-
 impl JsonReader {
     pub(crate) fn open(path: &str, selection: &Selection, meter: &Meter) -> Result<JsonReader> {
         let key = selection.key(path)?;
-        let schema = if selection.is_of_objects() {
-            Schema::objects(key)
-        } else {
-            let names = match &selection.expected {
-                Some(Expected { schema, .. }) if selection.values.is_empty() => {
-                    schema.columns.iter().map(|column| column.name.clone()).collect()
-                }
-                _ => selection.values.clone(),
-            };
-            let column = |name| Column { name, kind: Kind::Json };
-            Schema::new(key, names.into_iter().map(column).collect())
-        };
         let mut window = Window::open(path, meter)?;
         window.skip_byte_order_mark();
         let markers = selection.markers.clone();
         let names = markers.iter().map(|marker| marker.column.clone());
-        let not_values = names.filter(|name| selection.is_marker_alone(name)).collect();
-        Ok(JsonReader { window, schema, markers, not_values, line: 1 })
+        let not_values = names.filter(|name| selection.is_marker_alone(name)).collect::<Vec<_>>();
+        let is_closed = selection.infers && selection.values.is_empty();
+        let schema = if selection.is_of_objects() {
+            Schema::objects(key)
+        } else {
+            let mut wanted = selection.values.clone();
+            if wanted.is_empty() && !selection.is_of_keys {
+                let expected = selection.expected.iter().flat_map(|it| &it.schema.columns);
+                wanted.extend(expected.map(|column| column.name.clone()));
+                if is_closed {
+                    add_fields(&window, &mut wanted);
+                    wanted.retain(|name| name != key && !not_values.contains(name));
+                }
+            }
+            let kinds = match selection.infers {
+                true => infer(&window, &wanted),
+                false => HashMap::new(),
+            };
+            let kind = |name: &str| Ok(kinds.get(name).copied().unwrap_or(Kind::Json));
+            selection.target(path, &wanted, kind)?
+        };
+        Ok(JsonReader { window, schema, markers, not_values, is_closed, line: 1 })
     }
 
     /// Returns whether the fields mark a deletion.
-    fn deletes(&self, fields: &[(Name<'_>, &RawValue)]) -> bool {
+    fn deletes(&self, object: &JsonObject<'_>) -> bool {
         let mut text = Vec::new();
         self.markers.iter().any(|Marker { column, mark }| {
-            find(fields, column).is_some_and(|json| {
-                let json = json.get();
-                let cell = if json == "null" { Cell::Null } else { Cell::Json(json.as_bytes()) };
+            object.get(column).is_some_and(|json| {
+                let value = if json.get() == "null" { Value::Null } else { json.into() };
                 text.clear();
-                cell.write_text(&mut text);
+                value.write_text(&mut text);
                 mark.is_in(&text)
             })
         })
@@ -106,53 +101,82 @@ impl JsonReader {
     }
 
     fn take(&self, line: &[u8], sink: &mut Sink) -> Result<(), Flaw> {
-        let Fields { kept: fields, count } =
-            serde_json::from_slice(line).map_err(|error| flaw(&error))?;
-        if count > COLUMNS_MAX {
+        let object = JsonObject::parse(line).map_err(|error| flaw(&error))?;
+        if object.count > COLUMNS_MAX {
             return Err(Flaw::new(format!(
                 "the object has {} fields, the most accepted is {}",
-                units::count(count as u64),
+                units::count(object.count as u64),
                 units::count(COLUMNS_MAX as u64)
             )));
         }
-        let key = match find(&fields, &self.schema.key) {
-            Some(json) => key_bytes(json.get()).map_err(|reason| {
-                Flaw::new(format!("the key \"{}\" {reason}", preview::name(&self.schema.key)))
-                    .at(offset(line, json) + 1)
-            })?,
-            None => {
-                let key = preview::name(&self.schema.key);
-                return Err(Flaw::new(format!("there is no key \"{key}\"")));
-            }
+        let Some(json) = object.get(&self.schema.key) else {
+            let key = preview::name(&self.schema.key);
+            return Err(Flaw::new(format!("there is no key \"{key}\"")));
         };
-        if self.deletes(&fields) {
+        let key = key_bytes(json.get()).map_err(|reason| {
+            Flaw::new(format!("the key \"{}\" {reason}", preview::name(&self.schema.key)))
+                .at(offset(line, json) + 1)
+        })?;
+        if self.deletes(&object) {
             return sink.delete(&key);
         }
-        let is_value = |name: &str| {
-            name != self.schema.key && !self.not_values.iter().any(|other| other == name)
-        };
-        sink.push(&key, |out| match self.schema.form {
-            Form::Object => put_object(&fields, is_value, out),
-            Form::Plain => {
-                let json = find(&fields, &self.schema.columns[0].name);
-                out.extend_from_slice(json.map_or("null", RawValue::get).as_bytes());
-            }
-            Form::Row => {
-                let mut row = RowEncoder::new(out, self.schema.columns.len());
-                for column in &self.schema.columns {
-                    match find(&fields, &column.name) {
-                        Some(json) if json.get() != "null" => row.bytes(json.get().as_bytes()),
-                        _ => row.null(),
-                    }
+        match json.get().as_bytes() {
+            [b'-' | b'0'..=b'9', ..] => sink.keys.add_key(&key),
+            _ => sink.keys.add(KeyType::Text),
+        }
+        if self.schema.form == Form::Object {
+            return sink.push(&key, |out| {
+                put_object(&object, |name| self.is_value(name), out);
+                Ok(())
+            });
+        }
+        self.check_closed(&object)?;
+        let columns = self.schema.columns.iter();
+        let found: Vec<_> = columns.map(|column| object.get(&column.name)).collect();
+        for i in (0..found.len()).filter(|&i| found[i].is_some()) {
+            sink.fill(i);
+        }
+        sink.push(&key, |out| {
+            let values = found.iter().map(|json| json.map_or(Value::Null, Value::from));
+            self.schema.encode(values, out).map_err(|(i, mismatch)| {
+                let flaw = Flaw::new(columns::mismatch(&self.schema, i, &mismatch));
+                match found[i] {
+                    Some(json) => flaw.at(offset(line, json) + 1),
+                    None => flaw,
                 }
-            }
+            })
         })
+    }
+
+    fn is_value(&self, name: &str) -> bool {
+        name != self.schema.key && !self.not_values.iter().any(|other| other == name)
+    }
+
+    /// Refuses a field that would be lost.
+    fn check_closed(&self, object: &JsonObject<'_>) -> Result<(), Flaw> {
+        if !self.is_closed {
+            return Ok(());
+        }
+        let is_column = |name: &str| self.schema.columns.iter().any(|column| column.name == name);
+        let mut names = object.fields.iter().map(|(name, _)| &name[..]);
+        match names.find(|name| self.is_value(name) && !is_column(name)) {
+            Some(name) => Err(Flaw::new(format!(
+                "the field \"{}\" is new, --infer takes the columns of the first rows; name the \
+                 columns with --value",
+                preview::name(name)
+            ))),
+            None => Ok(()),
+        }
     }
 }
 
 impl Reader for JsonReader {
     fn schema(&self) -> &Schema {
         &self.schema
+    }
+
+    fn head(&self) -> Head {
+        Head { format: Format::Jsonl, header: Vec::new() }
     }
 
     fn read(mut self: Box<Self>, sink: &mut Sink) -> Result<()> {
@@ -166,24 +190,52 @@ impl Reader for JsonReader {
     }
 }
 
-#[inline]
-fn find<'a>(fields: &[(Name<'_>, &'a RawValue)], name: &str) -> Option<&'a RawValue> {
-    fields.iter().rev().find(|(field, _)| field.0 == name).map(|(_, json)| *json)
+/// Returns the objects in the complete lines of the window.
+fn objects(window: &Window) -> impl Iterator<Item = JsonObject<'_>> {
+    let bytes = window.bytes();
+    let end = if window.at_end { Some(bytes.len()) } else { None };
+    let ends = memchr_iter(b'\n', bytes).chain(end);
+    let lines = ends.scan(0, |start, end| {
+        let line = &bytes[*start..end.max(*start)];
+        *start = end + 1;
+        Some(line)
+    });
+    lines.filter_map(|line| JsonObject::parse(line.trim_ascii()).ok())
+}
+
+/// Adds the names of fields of the objects in the window.
+fn add_fields(window: &Window, names: &mut Vec<String>) {
+    let mut known: HashSet<String> = names.iter().cloned().collect();
+    for object in objects(window) {
+        for (name, _) in object.fields {
+            if names.len() < COLUMNS_MAX && known.insert(name.clone().into_owned()) {
+                names.push(name.into_owned());
+            }
+        }
+    }
+}
+
+/// Returns the kinds of fields by the objects in the window.
+fn infer<'a>(window: &Window, names: &'a [String]) -> HashMap<&'a str, Kind> {
+    let mut guesses: HashMap<&str, Guess> =
+        names.iter().map(|name| (&name[..], Guess::of_json())).collect();
+    for object in objects(window) {
+        for (name, guess) in &mut guesses {
+            object.get(name).into_iter().for_each(|json| guess.see(json.into()));
+        }
+    }
+    guesses.into_iter().map(|(name, guess)| (name, guess.kind())).collect()
 }
 
 /// Writes the object with only the fields of the value.
-fn put_object(
-    fields: &[(Name<'_>, &RawValue)],
-    is_value: impl Fn(&str) -> bool,
-    out: &mut Vec<u8>,
-) {
+fn put_object(object: &JsonObject<'_>, is_value: impl Fn(&str) -> bool, out: &mut Vec<u8>) {
     out.push(b'{');
     let start = out.len();
-    for (name, json) in fields.iter().filter(|(name, _)| is_value(&name.0)) {
+    for (name, json) in object.fields.iter().filter(|(name, _)| is_value(name)) {
         if out.len() > start {
             out.push(b',');
         }
-        serde_json::to_writer(&mut *out, &name.0).expect("a vector takes all bytes");
+        serde_json::to_writer(&mut *out, name).expect("a vector takes all bytes");
         out.push(b':');
         out.extend_from_slice(json.get().as_bytes());
     }
@@ -193,11 +245,6 @@ fn put_object(
 /// Returns the bytes of a key: those of a string, of the text of a number or boolean, or of decoded
 /// base64.
 fn key_bytes(json: &str) -> Result<Cow<'_, [u8]>, &'static str> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Binary {
-        base64: String,
-    }
     match json.as_bytes() {
         [b'"', text @ .., b'"'] if memchr(b'\\', text).is_none() => Ok(Cow::Borrowed(text)),
         [b'"', ..] => match serde_json::from_str::<String>(json) {
@@ -206,9 +253,7 @@ fn key_bytes(json: &str) -> Result<Cow<'_, [u8]>, &'static str> {
         },
         b"null" => Err("is null"),
         [b'[', ..] => Err("is a list, expected a string or a number"),
-        [b'{', ..] => serde_json::from_str::<Binary>(json)
-            .ok()
-            .and_then(|binary| BASE64_STANDARD.decode(binary.base64).ok())
+        [b'{', ..] => read_json_bytes(json)
             .map(Cow::Owned)
             .ok_or("is an object, expected a string or a number"),
         number => Ok(Cow::Borrowed(number)),
@@ -225,53 +270,6 @@ fn flaw(error: &serde_json::Error) -> Flaw {
     // The decoder counts lines from 1 in each line of the file, so its line number is dropped.
     let text = text.rsplit_once(" at line ").map_or(&text[..], |(text, _)| text);
     Flaw::new(format!("not a JSON object: {}", preview::reason(&text))).at(error.column().max(1))
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Object;
-        impl<'de> Visitor<'de> for Object {
-            type Value = Fields<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Fields<'de>, M::Error> {
-                let (mut kept, mut count) = (Vec::with_capacity(8), 0);
-                while let Some(field) = map.next_entry()? {
-                    if count < COLUMNS_MAX {
-                        kept.push(field);
-                    }
-                    count += 1;
-                }
-                Ok(Fields { kept, count })
-            }
-        }
-        deserializer.deserialize_map(Object)
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl<'de> Visitor<'de> for Text {
-            type Value = Name<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a name")
-            }
-
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Name<'de>, E> {
-                Ok(Name(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Name<'de>, E> {
-                Ok(Name(Cow::Owned(text.into())))
-            }
-        }
-        deserializer.deserialize_str(Text).map_err(D::Error::custom)
-    }
 }
 
 #[cfg(test)]
@@ -299,9 +297,9 @@ mod tests {
     #[test]
     fn an_object_keeps_its_other_fields_as_they_are() {
         let line = r#"{ "k" : 1, "a\"\u0062" : [ 1,  2 ], "x":null}"#;
-        let Fields { kept: fields, .. } = serde_json::from_str(line).unwrap();
+        let object = JsonObject::parse(line.as_bytes()).unwrap();
         let mut out = Vec::new();
-        put_object(&fields, |name| name != "k", &mut out);
+        put_object(&object, |name| name != "k", &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), r#"{"a\"b":[ 1,  2 ],"x":null}"#);
     }
 }

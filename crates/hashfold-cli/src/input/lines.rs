@@ -4,21 +4,20 @@
 //! A byte order mark at the start of a file is skipped.
 
 use super::{
-    Reader,
+    Format, Reader,
+    bad_rows::Head,
     sink::{Flaw, Sink, too_long},
     source::{Bytes, Meter, open, read_failure},
 };
-use crate::{failure::Result, schema::Schema};
+use crate::failure::Result;
 use hashfold::run::KEY_BYTES_MAX;
+use hashfold_rows::{KeyType, Schema};
 use memchr::memchr;
 use std::io;
 
 /// Size of a read, in bytes: several of the longest lines.
 const BUFFER_BYTES: usize = 1 << 18;
 const _: () = assert!(BUFFER_BYTES > 2 * KEY_BYTES_MAX);
-
-/// Number of bytes of a too long line that are shown.
-const SHOWN_BYTES: usize = 256;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -29,14 +28,8 @@ pub(crate) struct LineReader {
     schema: Schema,
     /// The number of the next line, from 1 on.
     line: u64,
-    /// The line that is being skipped because it is too long.
-    long: Option<Long>,
-}
-
-/// A line that is too long to be a key.
-struct Long {
-    len: usize,
-    shown: Vec<u8>,
+    /// Length so far of the line that is being skipped because it is too long.
+    long: Option<usize>,
 }
 
 impl LineReader {
@@ -71,12 +64,12 @@ impl LineReader {
             None => {
                 let key = line.strip_suffix(b"\r").unwrap_or(line);
                 let key = if self.line == 1 { without_mark(key) } else { key };
-                let outcome = sink.push(key, |_| {});
-                sink.end_row(&self.file, self.line, outcome, &key[..key.len().min(SHOWN_BYTES)])
+                let outcome = sink.push(key, |_| Ok(()));
+                sink.end_row(&self.file, self.line, outcome, b"")
             }
-            Some(Long { len, shown }) => {
+            Some(len) => {
                 let flaw: Flaw = too_long("key", len + line.len(), KEY_BYTES_MAX);
-                sink.end_row(&self.file, self.line, Err(flaw), &shown)
+                sink.end_row(&self.file, self.line, Err(flaw), b"")
             }
         };
         self.line += 1;
@@ -85,8 +78,7 @@ impl LineReader {
 
     /// Skips part of a line.
     fn leave_out(&mut self, part: &[u8]) {
-        let shown = || part[..part.len().min(SHOWN_BYTES)].to_vec();
-        self.long.get_or_insert_with(|| Long { len: 0, shown: shown() }).len += part.len();
+        *self.long.get_or_insert(0) += part.len();
     }
 }
 
@@ -95,7 +87,12 @@ impl Reader for LineReader {
         &self.schema
     }
 
+    fn head(&self) -> Head {
+        Head { format: Format::Lines, header: Vec::new() }
+    }
+
     fn read(mut self: Box<Self>, sink: &mut Sink) -> Result<()> {
+        sink.keys.add(KeyType::Text);
         let mut buffer = vec![0; BUFFER_BYTES];
         // The start of an incomplete line.
         let mut kept = 0;

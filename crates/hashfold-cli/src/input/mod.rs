@@ -11,12 +11,14 @@
 //! order. `filter` takes its keys from the same queue. Each format has a [`Reader`], which knows
 //! its schema when it is opened and its rows when it is read.
 
+mod bad_rows;
 mod batch;
 #[cfg_attr(not(feature = "columnar"), path = "columnar/absent.rs")]
 mod columnar;
 mod csv;
 mod feed;
 mod guard;
+mod infer;
 mod json_lines;
 mod lines;
 mod raw;
@@ -26,25 +28,24 @@ mod source;
 mod window;
 
 pub(crate) use self::{
+    bad_rows::{BadRowAction, BadRowLimit, BadRowPolicy},
     batch::{BATCH_BYTES, Batch},
-    feed::{Feed, Inputs},
-    selection::{Mark, Marker, Selection},
-    sink::BadRowPolicy,
+    feed::{Feed, Inputs, Taken},
+    selection::{Mark, Marker, SchemaPolicy, Selection},
     source::{Meter, open_polled, read_failure, size},
 };
 
 use self::{
+    bad_rows::Head,
     csv::{CsvReader, Dialect},
     json_lines::JsonReader,
     lines::LineReader,
     raw::RawReader,
     sink::Sink,
 };
-use crate::{
-    failure::{Failure, Result},
-    schema::Schema,
-};
+use crate::failure::{Failure, Result};
 use clap::ValueEnum;
+use hashfold_rows::Schema;
 
 /// Maximum number of columns of an input, or fields of a JSON object. A schema with this many columns
 /// of 38-byte names fits into the attributes of a table.
@@ -72,8 +73,11 @@ pub(crate) enum Format {
 
 /// An open input.
 trait Reader: Send {
-    /// Returns the schema of the rows.
+    /// Returns the schema of the rows, without the type of their keys.
     fn schema(&self) -> &Schema;
+
+    /// Returns the format of bad rows, and the line that comes before them.
+    fn head(&self) -> Head;
 
     /// Reads all rows into the sink.
     fn read(self: Box<Self>, sink: &mut Sink) -> Result<()>;
@@ -110,7 +114,6 @@ impl ReadOptions {
             Format::Raw => Box::new(RawReader::open(path, selection, meter)?),
             Format::Lines => Box::new(LineReader::open(path, meter)?),
         };
-        selection.check(path, reader.schema())?;
         Ok(reader)
     }
 }

@@ -1,20 +1,19 @@
 //! Raw input, records of: key length and value length as little-endian `u32`, key, value.
 
 use super::{
-    Reader,
+    Format, Reader,
+    bad_rows::Head,
     selection::Selection,
     sink::{Flaw, Sink},
     source::Meter,
     window::Window,
 };
-use crate::{
-    failure::{Failure, Result},
-    schema::Schema,
-};
+use crate::failure::{Failure, Result};
 use hashfold::{
     codec::Decoder,
     run::{KEY_BYTES_MAX, VALUE_BYTES_MAX},
 };
+use hashfold_rows::{KeyType, Schema};
 
 /// Reads one raw input.
 pub(crate) struct RawReader {
@@ -29,7 +28,7 @@ const HEAD_BYTES: usize = 8;
 impl RawReader {
     pub(crate) fn open(path: &str, selection: &Selection, meter: &Meter) -> Result<RawReader> {
         let schema = Schema::unnamed();
-        selection.check(path, &schema)?;
+        selection.check_unnamed(path)?;
         let what = match () {
             () if selection.key.is_some() || !selection.values.is_empty() => {
                 "leave --key and --value out"
@@ -49,10 +48,14 @@ impl RawReader {
         let mut decoder = Decoder::new(self.window.bytes());
         let mut used = 0;
         while let Some((key, value)) = take_record(&mut decoder) {
-            let outcome = sink.push(key, |out| out.extend_from_slice(value));
-            sink.end_row(&self.window.file, self.record, outcome, b"")?;
+            let outcome = sink.push(key, |out| {
+                out.extend_from_slice(value);
+                Ok(())
+            });
+            let end = self.window.bytes().len() - decoder.rest().len();
+            sink.end_row(&self.window.file, self.record, outcome, &self.window.bytes()[used..end])?;
             self.record += 1;
-            used = self.window.bytes().len() - decoder.rest().len();
+            used = end;
         }
         Ok(used)
     }
@@ -71,8 +74,7 @@ impl RawReader {
             _ if rest.is_empty() || !self.window.at_end => return Ok(()),
             _ => "the record is cut short".to_string(),
         };
-        let shown = &rest[..rest.len().min(HEAD_BYTES)];
-        sink.end_row(&self.window.file, self.record, Err(Flaw::new(reason)), shown)?;
+        sink.end_row(&self.window.file, self.record, Err(Flaw::new(reason)), b"")?;
         self.window.close();
         Ok(())
     }
@@ -83,7 +85,13 @@ impl Reader for RawReader {
         &self.schema
     }
 
+    fn head(&self) -> Head {
+        Head { format: Format::Raw, header: Vec::new() }
+    }
+
     fn read(mut self: Box<Self>, sink: &mut Sink) -> Result<()> {
+        sink.keys.add(KeyType::Text);
+        sink.fill(0);
         loop {
             let used = self.read_window(sink)?;
             self.window.consume(used);

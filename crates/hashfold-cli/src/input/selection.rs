@@ -1,10 +1,16 @@
-//! Selects the columns of the key and the value, and the rows that delete their key.
+//! Selects the columns of the key and the value, the rows that delete their key, and what happens
+//! if the columns of an input differ from those of the data set.
 
+use super::sink::Flaw;
 use crate::{
+    columns,
     failure::{Failure, Result},
     preview,
-    schema::{Column, Form, Schema},
 };
+use clap::ValueEnum;
+use hashfold_rows::{Column, Form, Kind, Schema, Value};
+#[cfg(feature = "columnar")]
+use std::collections::BTreeSet;
 use std::collections::{HashMap, HashSet};
 
 /// The columns that the user named.
@@ -15,10 +21,26 @@ pub(crate) struct Selection {
     pub(crate) values: Vec<String>,
     /// Whether only keys are read.
     pub(crate) is_of_keys: bool,
+    /// Whether kinds are inferred from the first rows.
+    pub(crate) infers: bool,
     /// Markers of rows that delete their key.
     pub(crate) markers: Vec<Marker>,
     /// Schema that all inputs must have.
     pub(crate) expected: Option<Expected>,
+    /// Changes of the schema that are allowed.
+    pub(crate) policy: SchemaPolicy,
+}
+
+/// What happens if the columns of an input differ from those of the data set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SchemaPolicy {
+    /// Refuse new and missing columns
+    #[default]
+    Strict,
+    /// Store null in missing columns; refuse new ones
+    Fill,
+    /// Add new columns, which are null in older rows; store null in missing ones
+    Extend,
 }
 
 /// A schema that inputs must have.
@@ -57,44 +79,64 @@ impl Mark {
     }
 }
 
-/// The columns of one input, by position.
+/// The way from the columns of one input, by position, to an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Picked {
+pub(crate) struct Plan {
     pub(crate) key: usize,
-    pub(crate) values: Vec<usize>,
+    /// The schema of the entries.
+    pub(crate) schema: Schema,
+    /// For each column of the schema, the column of the input; `None` stores null.
+    pub(crate) sources: Vec<Option<usize>>,
     /// Columns whose marks delete the key of their row.
     pub(crate) markers: Vec<(usize, Mark)>,
 }
 
-impl Picked {
+impl Plan {
     /// Returns whether a row with these columns deletes its key.
     #[inline]
     pub(super) fn deletes<'a>(&self, text: impl Fn(usize) -> &'a [u8]) -> bool {
         self.markers.iter().any(|(i, mark)| mark.is_in(text(*i)))
     }
+
+    /// Returns the columns of the input that are needed, in order.
+    #[cfg(feature = "columnar")]
+    pub(super) fn needed(&self) -> Vec<usize> {
+        let markers = self.markers.iter().map(|(i, _)| *i);
+        let all = self.sources.iter().flatten().copied().chain([self.key]).chain(markers);
+        all.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Appends the value of a row.
+    #[inline]
+    pub(super) fn encode<'a>(
+        &self,
+        value: impl Fn(usize) -> Value<'a>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Flaw> {
+        let values = self.sources.iter().map(|source| source.map_or(Value::Null, &value));
+        self.schema.encode(values, out).map_err(|(i, mismatch)| {
+            let flaw = columns::mismatch(&self.schema, i, &mismatch);
+            self.sources[i]
+                .map_or_else(|| Flaw::new(&flaw), |source| Flaw::of_column(source, &flaw))
+        })
+    }
 }
 
 impl Selection {
-    /// Uses the columns of a store for those that the user did not name.
+    /// Uses the schema of a store.
     pub(crate) fn follow(&mut self, schema: &Schema) {
         if *schema != Schema::unnamed() {
             self.key.get_or_insert_with(|| schema.key.clone());
-            if self.values.is_empty() && self.key.as_ref() == Some(&schema.key) {
-                self.values.extend(schema.columns.iter().map(|column| column.name.clone()));
-            }
         }
         self.expected = Some(Expected { schema: schema.clone(), whose: "the store" });
     }
 
-    fn expected_columns(&self) -> &[Column] {
-        self.expected.as_ref().map_or(&[], |expected| &expected.schema.columns)
-    }
-
     /// Returns whether a column only marks deletions.
     pub(super) fn is_marker_alone(&self, name: &str) -> bool {
+        let expected = self.expected.as_ref();
         self.markers.iter().any(|marker| marker.column == name)
             && !self.values.iter().any(|value| value == name)
-            && !self.expected_columns().iter().any(|column| column.name == name)
+            && !expected.is_some_and(|expected| has(&expected.schema, name))
     }
 
     /// Returns the name of the column with the keys.
@@ -109,83 +151,150 @@ impl Selection {
         let mut seen = HashSet::new();
         match self.key.iter().chain(&self.values).find(|&name| !seen.insert(name)) {
             Some(name) => Err(Failure::usage(format!(
-                "column \"{}\" is asked for twice",
+                "--key and --value name the column \"{}\" twice",
                 preview::name(name)
             ))),
             None => Ok(()),
         }
     }
 
-    /// Finds the columns among the `names` that a file has.
-    pub(crate) fn pick(&self, file: &str, names: &[String]) -> Result<Picked> {
-        let places = Places::new(file, names);
+    /// Finds the columns among those that a file has.
+    pub(crate) fn plan(&self, file: &str, found: &[Column]) -> Result<Plan> {
+        let places = Places::new(file, found);
         let key = places.find(self.key(file)?)?;
-        let others = names.iter().enumerate();
-        let others = others.filter(|&(i, name)| i != key && !self.is_marker_alone(name));
-        let others: Vec<&String> = others.map(|(_, name)| name).collect();
-        let expected = self.expected_columns();
-        let wanted: Vec<&String> = match &self.expected {
-            _ if self.is_of_keys || !self.values.is_empty() => self.values.iter().collect(),
-            Some(_) if others.len() == expected.len() => {
-                expected.iter().map(|column| &column.name).collect()
-            }
-            _ => others,
+        let others = found.iter().enumerate();
+        let others = others.filter(|&(i, it)| i != key && !self.is_marker_alone(&it.name));
+        let wanted: Vec<&str> = match self.is_of_keys || !self.values.is_empty() {
+            true => self.values.iter().map(String::as_str).collect(),
+            false => others.map(|(_, column)| &column.name[..]).collect(),
         };
-        let values = wanted.into_iter().map(|name| places.find(name));
-        let markers = self
-            .markers
-            .iter()
-            .map(|Marker { column, mark }| Ok((places.find(column)?, mark.clone())));
-        Ok(Picked {
+        let kind = |name: &str| Ok(found[places.find(name)?].kind);
+        let schema = self.target(file, &wanted, kind)?;
+        let is_wanted: HashSet<&str> = wanted.iter().copied().collect();
+        let source = |column: &Column| match &column.name[..] {
+            name if !is_wanted.contains(name) => Ok(None),
+            name => places.find(name).map(Some),
+        };
+        let markers = self.markers.iter();
+        let markers =
+            markers.map(|Marker { column, mark }| Ok((places.find(column)?, mark.clone())));
+        Ok(Plan {
             key,
-            values: values.collect::<Result<_>>()?,
+            sources: schema.columns.iter().map(source).collect::<Result<_>>()?,
+            schema,
             markers: markers.collect::<Result<_>>()?,
         })
     }
 
-    /// Refuses an input whose columns differ from the expected ones.
-    pub(crate) fn check(&self, file: &str, schema: &Schema) -> Result<()> {
-        match &self.expected {
-            Some(expected) if expected.schema != *schema => Err(Failure::input(
+    /// Returns the schema of entries from a file with these columns of the value: the expected one,
+    /// with the changes that are allowed.
+    pub(super) fn target(
+        &self,
+        file: &str,
+        wanted: &[impl AsRef<str>],
+        kind: impl Fn(&str) -> Result<Kind>,
+    ) -> Result<Schema> {
+        let key = self.key(file)?;
+        let column = |name: &str| Ok(Column { name: name.into(), kind: kind(name)? });
+        let Some(Expected { schema: expected, whose }) = &self.expected else {
+            let columns = wanted.iter().map(|name| column(name.as_ref()));
+            let columns = columns.collect::<Result<_>>()?;
+            let mut schema = Schema::new(key, columns);
+            // A plain value has no place for further columns.
+            if self.policy == SchemaPolicy::Extend {
+                schema.form = Form::Row;
+            }
+            return Ok(schema);
+        };
+        if expected.key != key {
+            let (key, expected) = (preview::name(key), preview::name(&expected.key));
+            let what = format!("has the key \"{key}\"; that of {whose} is \"{expected}\"");
+            return Err(Failure::input(file, what));
+        }
+        if expected.form == Form::Object && !self.is_of_keys {
+            let what =
+                format!("has columns; the values of {whose} are JSON objects, expected JSON Lines");
+            return Err(Failure::input(file, what));
+        }
+        let mut schema = expected.clone();
+        let names: HashSet<&str> = wanted.iter().map(AsRef::as_ref).collect();
+        let missing = schema.columns.iter().find(|column| !names.contains(&column.name[..]));
+        if let Some(column) = missing.filter(|_| self.policy == SchemaPolicy::Strict) {
+            return Err(Failure::input(
                 file,
                 format_args!(
-                    "has the columns {}; those of {} are {}{}",
-                    schema.preview(),
-                    expected.whose,
-                    expected.schema.preview(),
-                    schema.late_difference(&expected.schema)
+                    "has no column \"{}\"; its columns are {}; those of {whose} are {}; --schema \
+                     fill stores null in place of missing ones",
+                    preview::name(&column.name),
+                    preview::list(wanted.iter().map(AsRef::as_ref)),
+                    columns::preview(&schema),
                 ),
-            )),
+            ));
+        }
+        let known: HashSet<&str> = expected.columns.iter().map(|it| &it.name[..]).collect();
+        for name in wanted.iter().map(AsRef::as_ref).filter(|name| !known.contains(name)) {
+            if self.policy != SchemaPolicy::Extend {
+                return Err(Failure::input(
+                    file,
+                    format_args!(
+                        "has the column \"{}\"; those of {whose} are {}; --schema extend adds it, \
+                         --value names the columns to read",
+                        preview::name(name),
+                        columns::preview(&schema),
+                    ),
+                ));
+            }
+            schema.columns.push(column(name)?);
+            schema.form = Form::Row;
+        }
+        Ok(schema)
+    }
+
+    /// Refuses an input without names whose columns differ from the expected ones.
+    pub(crate) fn check_unnamed(&self, file: &str) -> Result<()> {
+        match &self.expected {
+            Some(Expected { schema, whose }) if schema.columns != Schema::unnamed().columns => {
+                let columns = columns::preview(schema);
+                let what = format!(
+                    "has keys and values without names; the columns of {whose} are {columns}"
+                );
+                Err(Failure::input(file, what))
+            }
             _ => Ok(()),
         }
     }
 
-    /// Returns the schema of JSON Lines: the named columns, or whole objects.
+    /// Returns whether values from JSON Lines are whole objects.
     pub(crate) fn is_of_objects(&self) -> bool {
         match &self.expected {
             _ if self.is_of_keys || !self.values.is_empty() => false,
             Some(expected) => expected.schema.form == Form::Object,
-            None => true,
+            None => !self.infers,
         }
     }
+}
+
+fn has(schema: &Schema, name: &str) -> bool {
+    schema.columns.iter().any(|column| column.name == name)
 }
 
 /// Positions of the columns of a file.
 struct Places<'a> {
     /// For messages.
     file: &'a str,
-    names: &'a [String],
+    found: &'a [Column],
     /// Position by name; `None` if several columns have the name.
     by_name: HashMap<&'a str, Option<usize>>,
 }
 
 impl<'a> Places<'a> {
-    fn new(file: &'a str, names: &'a [String]) -> Places<'a> {
-        let mut by_name = HashMap::with_capacity(names.len());
-        for (i, name) in names.iter().enumerate() {
-            by_name.entry(name.as_str()).and_modify(|place| *place = None).or_insert(Some(i));
+    fn new(file: &'a str, found: &'a [Column]) -> Places<'a> {
+        let mut by_name = HashMap::with_capacity(found.len());
+        for (i, column) in found.iter().enumerate() {
+            let place = by_name.entry(column.name.as_str());
+            place.and_modify(|place| *place = None).or_insert(Some(i));
         }
-        Places { file, names, by_name }
+        Places { file, found, by_name }
     }
 
     fn find(&self, name: &str) -> Result<usize> {
@@ -195,7 +304,7 @@ impl<'a> Places<'a> {
             Some(None) => format!("has several columns \"{shown}\""),
             None => format!(
                 "has no column \"{shown}\"; its columns are {}",
-                preview::list(self.names.iter())
+                preview::list(self.found.iter().map(|column| &column.name))
             ),
         };
         Err(Failure::input(self.file, what))
@@ -206,17 +315,22 @@ impl<'a> Places<'a> {
 mod tests {
     use super::*;
 
+    fn texts(names: &[&str]) -> Vec<Column> {
+        names.iter().map(|name| Column { name: (*name).into(), kind: Kind::Text }).collect()
+    }
+
     #[track_caller]
     fn check(key: &str, values: &[&str], expected: Result<(usize, &[usize]), &str>) {
-        let names = ["a", "b", "c", "d", "c"].map(String::from);
+        let found = texts(&["a", "b", "c", "d", "c"]);
         let values = values.iter().map(ToString::to_string).collect();
         let selection = Selection { key: Some(key.into()), values, ..Selection::default() };
-        match (selection.pick("f", &names), expected) {
-            (Ok(picked), Ok((key, values))) => {
-                assert_eq!(picked, Picked { key, values: values.into(), markers: Vec::new() });
+        match (selection.plan("f", &found), expected) {
+            (Ok(plan), Ok((key, values))) => {
+                let sources: Vec<_> = values.iter().copied().map(Some).collect();
+                assert_eq!((plan.key, plan.sources), (key, sources));
             }
             (Err(failure), Err(message)) => assert_eq!(failure.message, message),
-            (picked, _) => panic!("{picked:?}"),
+            (plan, _) => panic!("{plan:?}"),
         }
     }
 
@@ -231,15 +345,30 @@ mod tests {
 
     #[test]
     fn a_marker_is_no_part_of_the_value_unless_the_store_has_it() {
-        let names = ["k", "v", "gone"].map(String::from);
+        let found = texts(&["k", "v", "gone"]);
         let marker = Marker { column: "gone".into(), mark: Mark::Yes };
         let mut selection =
             Selection { key: Some("k".into()), markers: vec![marker], ..Selection::default() };
-        let picked = selection.pick("f", &names).unwrap();
-        assert_eq!((picked.values, picked.markers), (vec![1], vec![(2, Mark::Yes)]));
-        let column = |name: &str| Column { name: name.into(), kind: crate::schema::Kind::Text };
-        selection.follow(&Schema::new("k", vec![column("gone"), column("v")]));
-        assert_eq!(selection.pick("f", &names).unwrap().values, [2, 1]);
+        let plan = selection.plan("f", &found).unwrap();
+        assert_eq!((plan.sources, plan.markers), (vec![Some(1)], vec![(2, Mark::Yes)]));
+        selection.follow(&Schema::new("k", texts(&["gone", "v"])));
+        assert_eq!(selection.plan("f", &found).unwrap().sources, [Some(2), Some(1)]);
+    }
+
+    #[test]
+    fn columns_may_be_added_and_may_be_missing_as_the_policy_says() {
+        let found = texts(&["k", "w", "v"]);
+        let mut selection = Selection { key: Some("k".into()), ..Selection::default() };
+        selection.follow(&Schema::new("k", texts(&["u", "v"])));
+        let mut plan = |policy| {
+            selection.policy = policy;
+            selection.plan("f", &found).map_err(|failure| failure.message)
+        };
+        assert!(plan(SchemaPolicy::Strict).unwrap_err().contains("no column \"u\""));
+        assert!(plan(SchemaPolicy::Fill).unwrap_err().contains("has the column \"w\""));
+        let extended = plan(SchemaPolicy::Extend).unwrap();
+        assert_eq!(extended.sources, [None, Some(2), Some(1)]);
+        assert_eq!(extended.schema.columns, texts(&["u", "v", "w"]));
     }
 
     #[test]

@@ -1,47 +1,31 @@
 //! Takes rows from readers: good rows go to batches, bad rows are handled as `--bad-rows` says.
 
-use super::batch::BatchSender;
-use crate::{
-    device,
-    failure::{Failure, Result},
+use super::{
+    bad_rows::{BadRowPolicy, BadRows, Head},
+    batch::BatchSender,
 };
-use base64::{Engine as _, prelude::BASE64_STANDARD};
-use hashfold::{
-    folder::check_outside,
-    run::{KEY_BYTES_MAX, VALUE_BYTES_MAX},
-};
-use serde_json::json;
-use std::{
-    fs::File,
-    io::{self, BufWriter, Write as _},
-    path::{Path, PathBuf},
-};
-
-/// Maximum number of bytes written of a bad row.
-const BAD_ROW_BYTES_MAX: usize = 1 << 20;
-
-/// Actions for rows that can't be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum BadRowPolicy {
-    /// End the command.
-    Stop,
-    /// Count the row.
-    Skip,
-    /// Count the row and write it to this file.
-    Collect(PathBuf),
-}
+use crate::failure::{Failure, Result};
+use hashfold::run::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use hashfold_rows::{KeyType, KeyTypes};
 
 /// The reason why a row can't be used.
 #[derive(Debug)]
 pub(crate) struct Flaw {
     /// Position in the row, from 1: a character of a line, or a column of a batch.
     pub(crate) column: Option<usize>,
+    /// The column of the file, from 0, whose place in the row the reader may know.
+    pub(super) source: Option<usize>,
     pub(crate) reason: String,
 }
 
 impl Flaw {
     pub(crate) fn new(reason: impl Into<String>) -> Flaw {
-        Flaw { column: None, reason: reason.into() }
+        Flaw { column: None, source: None, reason: reason.into() }
+    }
+
+    /// Makes a flaw of a column of the file, counted from 0.
+    pub(crate) fn of_column(source: usize, reason: impl Into<String>) -> Flaw {
+        Flaw { source: Some(source), ..Flaw::new(reason) }
     }
 
     #[must_use]
@@ -55,23 +39,53 @@ impl Flaw {
 #[derive(Debug)]
 pub(crate) struct Sink {
     batches: BatchSender,
-    policy: BadRowPolicy,
-    /// File of bad rows under the policy `Collect`.
-    collected: Option<Collected>,
-    bad_rows: u64,
+    /// Type that all keys must have.
+    key_type: KeyType,
+    /// The types of the keys so far.
+    pub(super) keys: KeyTypes,
+    /// For each column of the value, whether a row had it.
+    filled: Vec<bool>,
+    puts: u64,
+    deletions: u64,
+    bad_rows: BadRows,
+}
+
+/// The result of reading all inputs.
+#[derive(Clone, Debug)]
+pub(super) struct Counts {
+    pub(super) puts: u64,
+    pub(super) bad_rows: u64,
+    pub(super) keys: KeyTypes,
+    pub(super) filled: Vec<bool>,
 }
 
 impl Sink {
-    /// A sink into `batches`.
-    pub(crate) fn new(batches: BatchSender, policy: BadRowPolicy) -> Result<Sink> {
-        let collected = match &policy {
-            BadRowPolicy::Collect(path) => {
-                check_outside(device::disk().as_ref(), path)?;
-                Some(Collected::create(path)?)
+    /// A sink into `batches` for keys of one type.
+    pub(crate) fn new(
+        batches: BatchSender,
+        policy: BadRowPolicy,
+        key_type: KeyType,
+    ) -> Result<Sink> {
+        let bad_rows = BadRows::new(policy)?;
+        let (keys, filled) = (KeyTypes::default(), Vec::new());
+        Ok(Sink { batches, key_type, keys, filled, puts: 0, deletions: 0, bad_rows })
+    }
+
+    /// Begins an input.
+    pub(super) fn begin(&mut self, head: Head, file: &str) -> Result<()> {
+        self.bad_rows.begin(head, file)
+    }
+
+    /// Notes that a row has a column of the value.
+    #[inline]
+    pub(super) fn fill(&mut self, column: usize) {
+        match self.filled.get_mut(column) {
+            Some(filled) => *filled = true,
+            None => {
+                self.filled.resize(column, false);
+                self.filled.push(true);
             }
-            BadRowPolicy::Stop | BadRowPolicy::Skip => None,
-        };
-        Ok(Sink { batches, policy, collected, bad_rows: 0 })
+        }
     }
 
     /// Takes a row; `write` appends its value. Refuses rows that are too long.
@@ -79,19 +93,22 @@ impl Sink {
     pub(super) fn push(
         &mut self,
         key: &[u8],
-        write: impl FnOnce(&mut Vec<u8>),
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), Flaw>,
     ) -> Result<(), Flaw> {
-        check_key(key)?;
+        self.check_key(key)?;
         self.batches.push(key, write, |value| match value.len() {
             0..=VALUE_BYTES_MAX => Ok(()),
             len => Err(too_long("value", len, VALUE_BYTES_MAX)),
-        })
+        })?;
+        self.puts += 1;
+        Ok(())
     }
 
     /// Takes a row that deletes its key.
     pub(super) fn delete(&mut self, key: &[u8]) -> Result<(), Flaw> {
-        check_key(key)?;
+        self.check_key(key)?;
         self.batches.delete(key);
+        self.deletions += 1;
         Ok(())
     }
 
@@ -106,21 +123,14 @@ impl Sink {
     ) -> Result<()> {
         match outcome {
             Ok(()) => self.batches.turn(),
-            Err(flaw) => self.refuse(file, row, &flaw, text),
+            Err(flaw) => self.bad_rows.refuse(file, row, &flaw, text, self.puts + self.deletions),
         }
     }
 
-    #[cold]
-    fn refuse(&mut self, file: &str, row: u64, flaw: &Flaw, text: &[u8]) -> Result<()> {
-        self.bad_rows += 1;
-        if self.policy == BadRowPolicy::Stop {
-            let column = flaw.column.map(|column| format!(":{column}")).unwrap_or_default();
-            return Err(Failure::input(format_args!("{file}:{row}{column}"), &flaw.reason));
-        }
-        match &mut self.collected {
-            Some(collected) => collected.write(file, row, flaw, text),
-            None => Ok(()),
-        }
+    /// Returns whether a bad row's text is kept.
+    #[cfg(feature = "columnar")]
+    pub(super) fn keeps_bad_rows(&self) -> bool {
+        self.bad_rows.keeps_text()
     }
 
     /// Sends the rows so far, because the next rows may come late.
@@ -128,62 +138,38 @@ impl Sink {
         self.batches.pause()
     }
 
-    /// Sends the last rows; returns the number of bad rows.
-    pub(crate) fn finish(mut self) -> Result<u64> {
+    /// Sends the last rows. Fails if too many rows were bad.
+    pub(super) fn finish(mut self) -> Result<Counts> {
         self.batches.flush()?;
-        self.collected.map_or(Ok(()), Collected::finish)?;
-        Ok(self.bad_rows)
-    }
-}
-
-/// The file of bad rows: one JSON object per row.
-#[derive(Debug)]
-struct Collected {
-    path: PathBuf,
-    out: BufWriter<File>,
-}
-
-impl Collected {
-    fn create(path: &Path) -> Result<Collected> {
-        let file = File::create_new(path)
-            .map_err(|error| Failure::io(path.display(), "create", &error))?;
-        Ok(Collected { path: path.into(), out: BufWriter::new(file) })
+        let Sink { puts, deletions, keys, filled, .. } = self;
+        let bad_rows = self.bad_rows.finish(puts + deletions)?;
+        Ok(Counts { puts, bad_rows, keys, filled })
     }
 
-    fn write(&mut self, file: &str, row: u64, flaw: &Flaw, text: &[u8]) -> Result<()> {
-        let shown = match std::str::from_utf8(text) {
-            Ok(text) => json!(text[..text.floor_char_boundary(BAD_ROW_BYTES_MAX)]),
-            Err(_) => {
-                let shown = &text[..text.len().min(BAD_ROW_BYTES_MAX)];
-                json!({ "base64": BASE64_STANDARD.encode(shown) })
-            }
-        };
-        let mut line = json!({
-            "file": file, "line": row, "column": flaw.column, "reason": flaw.reason, "row": shown,
-        });
-        if text.len() > BAD_ROW_BYTES_MAX {
-            line["row_bytes"] = json!(text.len());
+    #[inline]
+    fn check_key(&self, key: &[u8]) -> Result<(), Flaw> {
+        match key.len() {
+            0..=KEY_BYTES_MAX if self.key_type.accepts(key) => Ok(()),
+            0..=KEY_BYTES_MAX => Err(Flaw::new(format!(
+                "the key is {}, and those of the store are integers",
+                crate::preview::key(key)
+            ))),
+            len => Err(too_long("key", len, KEY_BYTES_MAX)),
         }
-        writeln!(self.out, "{line}").map_err(|error| self.failure(&error))
-    }
-
-    fn finish(mut self) -> Result<()> {
-        self.out.flush().map_err(|error| self.failure(&error))
-    }
-
-    fn failure(&self, error: &io::Error) -> Failure {
-        Failure::io(self.path.display(), "write", error)
-    }
-}
-
-#[inline]
-fn check_key(key: &[u8]) -> Result<(), Flaw> {
-    match key.len() {
-        0..=KEY_BYTES_MAX => Ok(()),
-        len => Err(too_long("key", len, KEY_BYTES_MAX)),
     }
 }
 
 pub(super) fn too_long(what: &str, len: usize, limit: usize) -> Flaw {
     Flaw::new(format!("the {what} is {len} bytes long, the longest accepted is {limit}"))
+}
+
+/// Makes a failure for columns that no row of the inputs has.
+pub(super) fn never_filled(file: &str, column: &str) -> Failure {
+    Failure::input(
+        file,
+        format_args!(
+            "no row has the field \"{}\"; check its name, or store null with --schema fill",
+            crate::preview::name(column)
+        ),
+    )
 }

@@ -71,7 +71,7 @@ fn pages(source: &str) -> BTreeSet<String> {
 #[test]
 fn the_byte_tables_of_the_sources_stand_in_the_pages_that_they_name() {
     let mut checked = BTreeSet::new();
-    for source in ["crates/hashfold/src", "crates/hashfold-cli/src"] {
+    for source in ["crates/hashfold/src", "crates/hashfold-cli/src", "crates/hashfold-rows/src"] {
         for path in files(&repository().join(source), ".rs") {
             let source = text(&path);
             for page in pages(&source) {

@@ -5,15 +5,16 @@ use crate::{
     failure::{Failure, Result},
     input::{
         Reader,
+        bad_rows::Head,
         selection::Selection,
         sink::Sink,
         source::{Bytes, Meter, open, read_failure},
     },
     preview,
-    schema::Schema,
 };
 use arrow_ipc::reader::StreamReader;
 use arrow_schema::ArrowError;
+use hashfold_rows::Schema;
 use std::io::{self, BufReader, Chain, Cursor, Read as _};
 
 const MAGIC: &[u8] = b"ARROW1";
@@ -56,11 +57,17 @@ impl ArrowReader {
 
 impl Reader for ArrowReader {
     fn schema(&self) -> &Schema {
-        &self.columnar.schema
+        &self.columnar.plan.schema
+    }
+
+    fn head(&self) -> Head {
+        self.columnar.head()
     }
 
     fn read(mut self: Box<Self>, sink: &mut Sink) -> Result<()> {
+        self.columnar.begin(sink);
         for batch in &mut self.batches {
+            let batch = batch.and_then(|batch| batch.project(&self.columnar.plan.needed()));
             let batch = batch.map_err(|error| unreadable(&self.file, &error))?;
             self.columnar.take(&batch, sink)?;
         }

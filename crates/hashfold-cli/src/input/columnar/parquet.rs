@@ -5,13 +5,14 @@ use crate::{
     failure::{Failure, Result},
     input::{
         Reader,
+        bad_rows::Head,
         selection::Selection,
         sink::Sink,
         source::{Meter, open_seekable},
     },
     preview,
-    schema::Schema,
 };
+use hashfold_rows::Schema;
 use parquet::{
     arrow::{
         ProjectionMask,
@@ -49,12 +50,10 @@ impl ParquetReader {
         };
         let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(unreadable)?;
         let columnar = Columnar::new(path, builder.schema(), selection)?;
-        let picked = &columnar.picked;
-        let markers = picked.markers.iter().map(|(i, _)| *i);
-        let roots = picked.values.iter().copied().chain([picked.key]).chain(markers);
-        let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
+        let plan = &columnar.plan;
+        let mask = ProjectionMask::roots(builder.parquet_schema(), plan.needed());
         let rows = builder.metadata().file_metadata().num_rows().max(0) as u64;
-        let columns = picked.values.len() + picked.markers.len() + 1;
+        let columns = plan.sources.len() + plan.markers.len() + 1;
         let rows_at_once = (BATCH_VALUES / columns).clamp(1, BATCH_ROWS);
         let builder = builder.with_projection(mask).with_batch_size(rows_at_once);
         let batches = builder.build().map_err(unreadable)?;
@@ -71,10 +70,15 @@ impl ParquetReader {
 
 impl Reader for ParquetReader {
     fn schema(&self) -> &Schema {
-        &self.columnar.schema
+        &self.columnar.plan.schema
+    }
+
+    fn head(&self) -> Head {
+        self.columnar.head()
     }
 
     fn read(mut self: Box<Self>, sink: &mut Sink) -> Result<()> {
+        self.columnar.begin(sink);
         let (mut rows, mut counted) = (0, 0);
         for batch in self.batches {
             let unreadable = |error| Failure::input(&self.file, preview::reason(&error));
