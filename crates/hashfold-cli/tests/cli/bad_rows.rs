@@ -15,16 +15,105 @@ fn check(file: &str, bytes: &[u8], good: usize, message: &str) {
     assert_eq!((stop.code, &stop.stderr[..]), (3, &format!("hashfold: {message}\n")[..]));
     assert_eq!(list(&work.path("t")), [""; 0], "nothing is left behind");
 
-    let skip = work.ok(&format!("build {file} {key} --out t --bad-rows skip"));
+    let skip = work.ok(&format!("build {file} {key} --out t --bad-rows skip --max-bad-rows 1"));
     assert!(skip.text().contains(", 1 bad row skipped;"), "{skip:?}");
     assert_eq!(work.entries("t").len(), good);
 
-    let collect = work.ok(&format!("build {file} {key} --out t --bad-rows bad --replace"));
-    assert!(collect.text().contains(", 1 bad row collected;"), "{collect:?}");
-    let bad = fs::read_to_string(work.path("bad")).unwrap();
-    let bad: serde_json::Value = serde_json::from_str(&bad).unwrap();
-    assert!(message.ends_with(bad["reason"].as_str().unwrap()), "{bad}");
-    assert!(message.starts_with(&format!("{file}:{}", bad["line"])), "{bad}");
+    let line = format!("build {file} {key} --out t --bad-rows bad --max-bad-rows 50% --replace");
+    // The files of the run before are replaced.
+    for _ in 0..2 {
+        let collect = work.ok(&line);
+        assert!(collect.text().contains(", 1 bad row collected;"), "{collect:?}");
+        let reason = fs::read_to_string(work.path("bad.reasons")).unwrap();
+        let reason: serde_json::Value = serde_json::from_str(&reason).unwrap();
+        assert!(message.ends_with(reason["reason"].as_str().unwrap()), "{reason}");
+        assert!(message.starts_with(&format!("{file}:{}", reason["line"])), "{reason}");
+    }
+    // Read again, the bad row is as bad as before. A record that is cut short is not kept.
+    let bad = fs::read(work.path("bad")).unwrap();
+    let (_, format) = file.rsplit_once('.').unwrap();
+    if !bad.is_empty() && format != "parquet" {
+        let again = work.run(&format!("build bad {key} --format {format} --out u"));
+        let (_, reason) = message.rsplit_once(": ").unwrap();
+        assert!(again.code == 3 && again.stderr.contains(reason), "{again:?}");
+    }
+}
+
+#[test]
+fn repaired_rows_can_be_read_again() {
+    let work = Work::new();
+    let rows: String = (0..500).map(|i| format!("{i},\"v\n{i}\"\n")).collect();
+    work.write("a.csv", format!("k,v\n{rows}500,a,\"x\ny\"\n501\n"));
+    let bad = "k,v\n500,a,\"x\ny\"\n501\n";
+    work.ok("update s a.csv --key k --bad-rows bad.csv");
+    assert_eq!(fs::read_to_string(work.path("bad.csv")).unwrap(), bad);
+    work.write("bad.csv", bad.replace(",a,", ",").replace("501", "501,z"));
+    work.ok("update s bad.csv");
+    assert_eq!(work.entries("s").len(), 502);
+    // A night without bad rows leaves only the header.
+    work.write("a.csv", "k,v\n1,a\n");
+    work.ok("update s a.csv --bad-rows bad.csv");
+    assert_eq!(fs::read_to_string(work.path("bad.csv")).unwrap(), "k,v\n");
+    assert_eq!(fs::read_to_string(work.path("bad.csv.reasons")).unwrap(), "");
+}
+
+#[test]
+fn more_than_one_bad_row_in_a_hundred_is_a_failure() {
+    let work = Work::new();
+    let rows = |good: usize, bad: usize| {
+        let good: String = (0..good).map(|i| format!("{i},a\n")).collect();
+        format!("k,v\n{good}{}", "x\n".repeat(bad))
+    };
+    let run = |options: &str, code| {
+        let outcome = work.run(&format!("build a.csv --key k --out t --replace {options}"));
+        assert_eq!(outcome.code, code, "{options}: {outcome:?}");
+        outcome.stderr
+    };
+    work.write("a.csv", rows(198, 2));
+    run("--bad-rows skip", 0);
+    work.write("a.csv", rows(197, 3));
+    let message = run("--bad-rows skip", 3);
+    assert_eq!(
+        message,
+        "hashfold: 3 of 200 rows read are bad, more than --max-bad-rows 1%; the first is \
+         a.csv:199:2: the line has 1 field, expected 2\n"
+    );
+    run("--bad-rows skip --max-bad-rows 3", 0);
+    run("--bad-rows skip --max-bad-rows 2", 3);
+    run("--bad-rows skip --max-bad-rows 1.5%", 0);
+    // The bad rows are kept, to find out what is wrong.
+    run("--bad-rows bad", 3);
+    assert_eq!(fs::read_to_string(work.path("bad")).unwrap(), "k,v\nx\nx\nx\n");
+    for limit in ["x", "-1", "101%", "nan%", "%"] {
+        run(&format!("--bad-rows skip --max-bad-rows={limit}"), 2);
+    }
+}
+
+#[test]
+fn bad_rows_alone_are_a_failure_under_every_policy() {
+    let work = Work::new();
+    work.write("a.csv", "k,v\nx\ny\n");
+    for policy in ["skip", "bad"] {
+        let line = format!("update s a.csv --key k --bad-rows {policy} --max-bad-rows 100%");
+        let outcome = work.run(&line);
+        assert_eq!(outcome.code, 3, "{outcome:?}");
+        assert!(outcome.stderr.contains("all 2 rows read are bad, the first is a.csv:2:2: "));
+        assert_eq!(list(&work.path("s")), [""; 0], "nothing is left behind");
+    }
+}
+
+#[test]
+fn bad_rows_of_parquet_are_json_lines() {
+    let keys: ArrayRef = Arc::new(StringArray::from(vec![Some("1"), None]));
+    let values: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
+    let batch = RecordBatch::try_from_iter([("k", keys), ("v", values)]).unwrap();
+    let work = Work::new();
+    work.write("a.parquet", parquet_file(&batch)).write("b.csv", "k,v\n1,2\n");
+    work.ok("build a.parquet --key k --out t --bad-rows bad --max-bad-rows 1");
+    assert_eq!(fs::read_to_string(work.path("bad")).unwrap(), "{\"v\":\"b\"}\n");
+    let mixed = work.run("build a.parquet b.csv --key k --out u --bad-rows other");
+    assert_eq!(mixed.code, 2, "{mixed:?}");
+    assert!(mixed.stderr.contains("b.csv: has another header or format"), "{mixed:?}");
 }
 
 #[test]

@@ -157,11 +157,11 @@ fn columns_keep_their_types() {
         assert_eq!(
             work.ok("get t -5 6").text(),
             concat!(
-                r#"{"id":"-5","flag":true,"float":0.1,"day":"2022-01-08","#,
+                r#"{"id":-5,"flag":true,"float":0.1,"day":"2022-01-08","#,
                 r#""time":"1970-01-01T00:00:00.000001Z","bytes":{"base64":"/w=="},"text":"t","#,
                 r#""word":"w","price":"-123.45","list":[1,null]}"#,
                 "\n",
-                r#"{"id":"6","flag":null,"float":null,"day":null,"time":null,"bytes":null,"#,
+                r#"{"id":6,"flag":null,"float":null,"day":null,"time":null,"bytes":null,"#,
                 r#""text":null,"word":null,"price":null,"list":null}"#,
                 "\n",
             )

@@ -102,8 +102,7 @@ fn columns_that_differ_late_are_named() {
     work.write("a.csv", format!("{names}\n")).write("b.csv", format!("{names},more\n"));
     let (code, message, _) = peak(&work, "build a.csv b.csv --key column0 --out t");
     assert_eq!(code, 3, "{message}");
-    let end = "; the first difference is more text in place of no column\n";
-    assert!(message.ends_with(end), "{message}");
+    assert!(message.contains("b.csv: has the column \"more\"; "), "{message}");
     assert!(message.contains("column19 text, ... and 980 more"), "{message}");
 }
 
@@ -116,7 +115,7 @@ fn deep_nesting_is_no_crash() {
     let (code, message, peak_mib) = peak(&work, "build a.jsonl --key k --out t --memory 1MiB");
     assert_eq!((code, &message[..]), (0, ""));
     assert!(peak_mib <= 160, "{peak_mib} MiB");
-    assert_eq!(work.ok("get t 1").stdout.len(), deep.len() + "{\"k\":\"1\",\"v\":}\n".len());
+    assert_eq!(work.ok("get t 1").stdout.len(), deep.len() + "{\"k\":1,\"v\":}\n".len());
     work.write("a.jsonl", format!("{{\"k\":{deep}}}"));
     assert_eq!(peak(&work, "build a.jsonl --key k --out t --replace").0, 3);
 }
@@ -136,22 +135,18 @@ fn columnar_files_have_a_bound_of_columns() {
     }
 }
 
-/// Issue 10: the file of bad rows contains the start of a long row.
+/// Issue 10: a long row took much memory in the file of bad rows.
 #[test]
-fn the_file_of_bad_rows_has_the_start_of_a_long_row() {
+fn the_file_of_bad_rows_has_all_of_a_long_row() {
     let work = Work::new();
     let row = format!("1,2,{}", "\u{e9}".repeat(10_000_000));
-    work.write("a.csv", format!("k,v\n{row}\n1,2,3\n"));
-    let (code, message, peak_mib) = peak(&work, "build a.csv --key k --out t --bad-rows bad");
+    work.write("a.csv", format!("k,v\n1,2\n{row}\n1,2,3\n"));
+    let (code, message, peak_mib) =
+        peak(&work, "build a.csv --key k --out t --bad-rows bad --max-bad-rows 2");
     assert_eq!((code, &message[..]), (0, ""));
     assert!(peak_mib <= 120, "{peak_mib} MiB");
     let bad = fs::read_to_string(work.path("bad")).unwrap();
-    let bad: Vec<serde_json::Value> =
-        bad.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!((&bad[1]["row"], bad[1].get("row_bytes")), (&"1,2,3".into(), None));
-    assert_eq!(bad[0]["row_bytes"], 20_000_004);
-    let start = bad[0]["row"].as_str().unwrap();
-    assert!(row.starts_with(start) && (1_000_000..1_048_577).contains(&start.len()));
+    assert!(bad == format!("k,v\n{row}\n1,2,3\n"));
 }
 
 /// Runs a command that must not make a file longer than `kib` KiB.

@@ -175,7 +175,8 @@ fn reindex_changes_nothing_but_the_index() {
 fn a_dry_run_builds_nothing() {
     let work = fruit();
     work.write("bad.csv", "k,v\n1,a\n2\n");
-    let outcome = work.ok("build bad.csv --key k --out n --bad-rows skip --dry-run");
+    let outcome =
+        work.ok("build bad.csv --key k --out n --bad-rows skip --max-bad-rows 1 --dry-run");
     assert!(outcome.text().starts_with("read 1 row and 1 bad row: k, v text; "), "{outcome:?}");
     assert_eq!(work.run("build bad.csv --key k --out n --dry-run").code, 3);
     assert!(!work.path("n").exists());
