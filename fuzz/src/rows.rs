@@ -23,10 +23,14 @@ const KINDS: [Kind; 12] = [
 pub fn rows(bytes: &[u8]) {
     let Some((head, rest)) = bytes.split_first() else { return };
     if let Ok(schema) = Schema::of_attribute(Some(rest)) {
-        assert_eq!(Schema::of_attribute(Some(&schema.to_json())).expect("it was just written"), schema);
+        assert_eq!(
+            Schema::of_attribute(Some(&schema.to_json())).expect("it was just written"),
+            schema
+        );
     }
     let Some((kinds, row)) = rest.split_at_checked(usize::from(head & 15)) else { return };
-    let column = |byte: &u8| Column { name: "c".into(), kind: KINDS[usize::from(*byte) % KINDS.len()] };
+    let column =
+        |byte: &u8| Column { name: "c".into(), kind: KINDS[usize::from(*byte) % KINDS.len()] };
     let mut schema = Schema::new("k", kinds.iter().map(column).collect());
     read(&schema, row);
     schema = Schema::objects("k");
