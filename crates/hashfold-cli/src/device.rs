@@ -5,6 +5,7 @@ use hashfold::{
     io::{Disk, OsDisk},
     work::{Executor, Threads},
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{num::NonZero, sync::Arc, thread, time::SystemTime};
 
 /// Threads beyond the number of cores, which may wait for the disk.
@@ -34,4 +35,11 @@ pub(crate) fn now_s() -> u64 {
 /// Returns an unpredictable random number.
 pub(crate) fn random() -> Result<u64> {
     getrandom::u64().map_err(|error| Failure::io("random numbers", "be read", &error.into()))
+}
+
+/// Raises the limit of open files to the most that this process may have: a version has two files
+/// for each table. If that is refused, the limit stays, and an error names it when it is reached.
+pub(crate) fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }

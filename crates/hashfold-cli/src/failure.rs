@@ -77,6 +77,7 @@ impl Failure {
 /// Returns advice for an error of the operating system whose message does not contain any.
 fn hint(source: &io::Error) -> &'static str {
     match Errno::from_io_error(source) {
+        Some(Errno::MFILE) => "; raise the limit of open files, which `ulimit -n` shows",
         Some(Errno::FBIG) => "; raise the limit of file sizes, which `ulimit -f` shows",
         _ => "",
     }

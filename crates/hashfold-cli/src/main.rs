@@ -75,6 +75,7 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
+    device::raise_open_files();
     let exit = stop::survive_long_files().and_then(|()| run(&Cli::parse().verb));
     let exit = exit.unwrap_or_else(|failure| {
         if !failure.message.is_empty() {

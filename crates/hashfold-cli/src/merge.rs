@@ -1,4 +1,5 @@
-//! `hashfold merge`: merges the deltas of a store into its bases.
+//! `hashfold merge`: merges the deltas of a store into its bases, or rewrites it with another number
+//! of chunks.
 
 use crate::{
     device,
@@ -12,7 +13,7 @@ use crate::{
 use clap::Args;
 use hashfold::{
     run::SortOptions,
-    store::{UpdateMode, VersionFacts, VersionInfo},
+    store::{SlotMap, UpdateMode, VersionFacts, VersionInfo},
 };
 use serde_json::json;
 use std::{path::PathBuf, time::Instant};
@@ -26,6 +27,13 @@ pub(crate) struct MergeArgs {
     /// Folder of the store
     #[arg(value_name = "DIR")]
     store: PathBuf,
+    /// Rewrite the store with this number of chunks. Reads and writes all data, and needs as much free
+    /// space again
+    #[arg(long, value_name = "N")]
+    chunks: Option<u32>,
+    /// Memory for sorting with --chunks
+    #[arg(long, default_value = "1GiB", value_parser = units::parse_bytes, value_name = "SIZE")]
+    memory: usize,
     /// Threads that write [default: number of cores + 2]
     #[arg(long, value_name = "N", value_parser = units::parse_threads)]
     threads: Option<usize>,
@@ -41,19 +49,27 @@ pub(crate) fn run(args: &MergeArgs) -> Result<Exit> {
     let executor = device::executor(args.threads);
     let mut writer = folder::open_store(&args.store, executor)?;
     let old = writer.version(current)?;
-    if old.delta_depth() == 0 {
+    let slots = args.chunks.map(SlotMap::new).transpose()?.filter(|new| *new != old.shape.slots);
+    if old.delta_depth() == 0 && slots.is_none() {
         return args.report(&old, None);
     }
     let show = if args.json { Show::Json } else { Show::Text };
-    let total = Some(*old.entries().end());
+    let passes = if slots.is_some() { 2 } else { 1 };
+    let total = Some(passes * *old.entries().end());
     let progress = Progress::start(show, "writing", Unit::Entries, total);
-    let batch = writer.batch(SortOptions::default())?;
     let facts = VersionFacts {
         id: device::random()?,
         created_s: device::now_s(),
         provenance: vec![("command".into(), b"merge".into())],
     };
-    let info = writer.write(batch, UpdateMode::Merge, facts, &stop.watch(progress))?;
+    let (sort, watch) = (SortOptions::within(args.memory), stop.watch(progress));
+    let info = match slots {
+        Some(slots) => writer.rechunk(slots, sort, facts, &watch)?,
+        None => {
+            let batch = writer.batch(sort)?;
+            writer.write(batch, UpdateMode::Merge, facts, &watch)?
+        }
+    };
     writer.publish(info.name.number)?;
     args.report(&info, Some((old.delta_depth(), start)))
 }
@@ -63,12 +79,16 @@ impl MergeArgs {
     /// `None` if nothing was merged.
     fn report(&self, info: &VersionInfo, made: Option<(usize, Instant)>) -> Result<Exit> {
         let (number, deltas) = (info.name.number, made.map_or(0, |(deltas, _)| deltas));
+        let chunks = match self.chunks {
+            Some(chunks) => format!(", {}", units::counted(chunks.into(), "chunk", "chunks")),
+            None => String::new(),
+        };
         let seconds = made.map_or(0.0, |(_, start)| start.elapsed().as_secs_f64());
         if self.json {
             write_line(json!({
                 "event": "merged", "store": self.store.to_string_lossy(), "version": number,
                 "entries": info.entries().start(), "deltas_merged": deltas,
-                "bytes": info.bytes(), "seconds": seconds,
+                "chunks": info.shape.slots.chunks(), "bytes": info.bytes(), "seconds": seconds,
             }))?;
         } else if made.is_none() {
             write_line(format_args!(
@@ -77,7 +97,7 @@ impl MergeArgs {
             ))?;
         } else {
             write_line(format_args!(
-                "merged {}: version {number}, published: {}, {} merged; {}; {seconds:.1} s",
+                "merged {}: version {number}, published: {}, {} merged{chunks}; {}; {seconds:.1} s",
                 self.store.display(),
                 units::entries(&info.entries()),
                 units::counted(deltas as u64, "delta", "deltas"),

@@ -82,8 +82,8 @@ pub(crate) struct UpdateArgs {
     /// Print progress and summary as JSON objects on standard output
     #[arg(long)]
     json: bool,
-    /// Number of chunks, which are ranges of Redis Cluster slots and are built in parallel; each
-    /// takes at least 1 MiB of memory [default: 1]
+    /// Number of chunks, which are ranges of Redis Cluster slots and are built in parallel; `merge
+    /// --chunks` changes it later [default: 1]
     #[arg(long, value_name = "N", help_heading = "When the store is made")]
     chunks: Option<u32>,
     #[command(flatten, next_help_heading = "When the store is made")]
@@ -319,7 +319,7 @@ impl UpdateArgs {
         let chunks = sample.shape.slots.chunks();
         if let Some(asked) = self.chunks.filter(|asked| *asked != chunks) {
             return Err(Failure::usage(format!(
-                "--chunks is {asked}, but the store was made with {chunks}"
+                "--chunks is {asked}, but the store has {chunks}; `hashfold merge --chunks {asked}` rewrites it"
             )));
         }
         let (asked, has) = (self.shape.index.options(), sample.shape.index);

@@ -1,6 +1,7 @@
 //! Options of the readers of all data sets.
 
 use crate::{env::Env, io::Access};
+use std::ops::Range;
 
 /// Options for opening a table, a version of a store, or a filter for reading.
 #[derive(Clone, Debug, Default)]
@@ -8,6 +9,7 @@ pub struct ReadOptions {
     pub(crate) env: Env,
     pub(crate) data: Access,
     pub(crate) index: Access,
+    pub(crate) slots: Option<Range<u32>>,
 }
 
 impl ReadOptions {
@@ -27,6 +29,14 @@ impl ReadOptions {
     #[must_use]
     pub fn data(self, data: Access) -> ReadOptions {
         ReadOptions { data, ..self }
+    }
+
+    /// Opens only the part of a version of a store that has the keys of a range of slots, below
+    /// 16384, for a server that holds only these. Lookups of other keys are
+    /// errors. Tables and filters have no slots.
+    #[must_use]
+    pub fn slots(self, slots: Range<u32>) -> ReadOptions {
+        ReadOptions { slots: Some(slots), ..self }
     }
 
     /// Sets where the index is: in its file, which is mapped, with [`Access::Mapped`]; else in

@@ -128,7 +128,7 @@ pub(crate) struct StoreBench {
     #[arg(long, default_value = "256MiB", value_parser = units::parse_bytes, value_name = "SIZE")]
     pub(crate) memory: usize,
 
-    /// Chunks of the stores
+    /// Chunks of the stores; the group `chunks` compares 1, 16 and 1024
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) chunks: u32,
 
@@ -137,7 +137,7 @@ pub(crate) struct StoreBench {
     pub(crate) dir: PathBuf,
 
     /// Group to measure; may be repeated [default: all]
-    #[arg(long, value_name = "GROUP", value_parser = ["update", "sweep", "growth", "delta", "publish"])]
+    #[arg(long, value_name = "GROUP", value_parser = ["update", "sweep", "growth", "delta", "publish", "chunks"])]
     pub(crate) only: Vec<String>,
 
     /// Seed of the generated keys

@@ -14,9 +14,10 @@ use hashfold::{
     Env, ErrorClass,
     store::{self, CurrentFrom, Mending, Pointer, StoreFigures, StoreWriter},
     verify::VerifyReport,
+    work::Watch,
 };
 use serde_json::json;
-use std::path::Path;
+use std::{collections::HashMap, path::Path};
 
 /// Totals of all versions that were read.
 #[derive(Default)]
@@ -61,8 +62,13 @@ pub(super) fn run(args: &VerifyArgs) -> Result<Exit> {
         (false, Some(number)) => vec![number],
         (false, None) => vec![folder::current(folder)?],
     };
-    for &number in &numbers {
-        check(args, number, &stop, writer.as_mut(), &mut found)?;
+    match writer.as_mut().zip(args.repair_from.as_deref()) {
+        None => check(args, &numbers, &stop, &mut found)?,
+        Some((writer, copy)) => {
+            numbers
+                .iter()
+                .try_for_each(|number| repair(args, *number, (writer, copy), &stop, &mut found))?;
+        }
     }
     check_others(args, &numbers, &mut found)?;
     conclude(args, &found)
@@ -129,36 +135,54 @@ fn check_others(args: &VerifyArgs, checked: &[u64], found: &mut Found) -> Result
     Ok(())
 }
 
-/// Verifies a version. If there is a copy, repairs it and verifies it again.
-fn check(
+/// Verifies versions. The damage of a table that several of them have is printed once.
+fn check(args: &VerifyArgs, numbers: &[u64], stop: &Stop, found: &mut Found) -> Result<()> {
+    let (disk, folder) = (device::disk(), &args.source.folder);
+    let report =
+        store::verify_versions(&Env::on(disk), folder, numbers, &watch(args, numbers, stop)?);
+    let report = match numbers {
+        [number] => report.map_err(folder::about_version(folder, *number))?,
+        _ => report?,
+    };
+    print_damage(&report.damage, args.json)?;
+    found.versions.extend(numbers);
+    found.add(&report);
+    found.left += report.damage.len() as u64;
+    Ok(())
+}
+
+/// Repairs a version from a copy, and verifies it again.
+fn repair(
     args: &VerifyArgs,
     number: u64,
+    (writer, copy): (&mut StoreWriter, &Path),
     stop: &Stop,
-    writer: Option<&mut StoreWriter>,
     found: &mut Found,
 ) -> Result<()> {
     let (disk, folder) = (device::disk(), &args.source.folder);
-    let bytes = store::versions(&Env::on(disk.clone()), folder)?
-        .into_iter()
-        .find_map(|(version, info)| info.ok().filter(|_| version == number))
-        .map(|info| info.bytes());
-    let watch = |phase| stop.watch(Progress::start(args.show(), phase, Unit::Bytes, bytes));
-    let verify = || {
-        store::verify(&Env::on(disk.clone()), folder, number, &watch("verifying"))
-            .map_err(folder::about_version(folder, number))
-    };
-    let mut report = match (writer, &args.repair_from) {
-        (Some(writer), Some(other)) => writer.repair(number, other, &watch("repairing"))?,
-        _ => verify()?,
-    };
+    let mut report = writer.repair(number, copy, &watch(args, &[number], stop)?)?;
     print_damage(&report.damage, args.json)?;
     found.versions.push(number);
     found.add(&report);
     if report.figures.mended > 0 {
-        report = verify()?;
+        report = store::verify(&Env::on(disk), folder, number, &watch(args, &[number], stop)?)?;
     }
     found.left += report.damage.len() as u64;
     Ok(())
+}
+
+/// Returns a watch that shows the progress of reading all files of some versions.
+fn watch(args: &VerifyArgs, numbers: &[u64], stop: &Stop) -> Result<Watch> {
+    let mut tables = HashMap::new();
+    for (number, info) in store::versions(&Env::on(device::disk()), &args.source.folder)? {
+        if let Ok(info) = info
+            && numbers.contains(&number)
+        {
+            tables.extend(info.layers().map(|layer| (layer.table, layer.bytes)));
+        }
+    }
+    let bytes = (!tables.is_empty()).then(|| tables.values().sum());
+    Ok(stop.watch(Progress::start(args.show(), "verifying", Unit::Bytes, bytes)))
 }
 
 fn conclude(args: &VerifyArgs, found: &Found) -> Result<Exit> {

@@ -152,7 +152,12 @@ fn the_file_of_bad_rows_has_all_of_a_long_row() {
 /// Runs a command that must not make a file longer than `kib` KiB.
 #[track_caller]
 fn with_short_files(work: &Work, kib: u32, line: &str) -> Outcome {
-    let shell = format!("ulimit -f {kib}; exec \"$0\" {line}");
+    with_limit(work, &format!("-f {kib}"), line)
+}
+
+/// Runs a command after `ulimit` with these arguments.
+fn with_limit(work: &Work, limit: &str, line: &str) -> Outcome {
+    let shell = format!("ulimit {limit}; exec \"$0\" {line}");
     let mut command = Command::new("bash");
     command.args(["-c", &shell, env!("CARGO_BIN_EXE_hashfold")]).current_dir(work.path(""));
     let output = command.stdin(Stdio::null()).output().unwrap();
@@ -213,6 +218,30 @@ fn a_limit_of_file_sizes_is_an_io_error() {
         work.ok(line);
         work.ok(&format!("verify {folder}"));
     }
+}
+
+/// Issue 12: an update published a version with more files than a reader may have open.
+#[test]
+fn many_chunks_need_few_open_files() {
+    let work = Work::new();
+    let rows: String = (0..20_000).map(|i| format!("key{i},value{i}\n")).collect();
+    work.write("a.csv", format!("k,v\n{rows}")).write("b.csv", "k,v\nkey7,new\nkey9,new\n");
+    for line in [
+        "update s a.csv --key k --chunks 1000",
+        "update s b.csv --mode delta",
+        "merge s --chunks 700",
+        "verify s --all",
+        "get s key7",
+    ] {
+        let outcome = with_limit(&work, "-n 64", line);
+        assert_eq!(outcome.code, 0, "{line}: {outcome:?}");
+    }
+    // The soft limit is raised.
+    let outcome = with_limit(&work, "-Sn 8", "get s key9");
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    let outcome = with_limit(&work, "-n 5", "get s key9");
+    assert_eq!(outcome.code, 5, "{outcome:?}");
+    assert!(outcome.stderr.contains("`ulimit -n`"), "{outcome:?}");
 }
 
 /// Issue 10: a filter keeps its keys, and accepts new keys the next time.

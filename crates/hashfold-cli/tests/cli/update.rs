@@ -166,7 +166,12 @@ fn all_batches_have_the_columns_of_the_first() {
         3,
         "b.raw: has keys and values without names; the columns of the store are k, v text",
     );
-    refused(&work, "update s a.csv --chunks 3", 2, "--chunks is 3, but the store was made with 2");
+    refused(
+        &work,
+        "update s a.csv --chunks 3",
+        2,
+        "--chunks is 3, but the store has 2; `hashfold merge",
+    );
     assert_eq!(work.run("update s a.csv --seed 8").code, 2);
     assert_eq!(work.entries("s"), before);
     assert_eq!(list(&work.path("s/versions")), ["0000000001"]);

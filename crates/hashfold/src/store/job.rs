@@ -4,7 +4,8 @@ use super::{
     join::Join,
     layer::{LayerBuilder, LayerKind},
     plan::{NewKind, NewTable},
-    read::{open_layer, scan_slots},
+    scan::scan_slots,
+    tables::open_layer,
     version::{Changes, Layer, VersionInfo},
 };
 use crate::{

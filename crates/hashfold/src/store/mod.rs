@@ -40,7 +40,9 @@ mod pointer;
 mod publish;
 mod read;
 mod retain;
+mod scan;
 mod slot;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -65,7 +67,7 @@ pub use self::{
     retain::{Reason, Removed, Retention},
     slot::{SLOTS, SlotMap, slot_of},
     transfer::diff,
-    verify::{StoreFigures, verify},
+    verify::{StoreFigures, verify, verify_versions},
     version::{Attributes, Changes, DELTAS_MAX, Layer, Root, Shape, VersionInfo},
     write::{StoreWriter, VersionFacts},
 };

@@ -4,7 +4,9 @@ use super::{
     gates::{Gates, Objection, Report},
     pointer::Pointer,
     read::Version,
+    tables::open_layer,
     verify::{as_damage, verify},
+    version::VersionInfo,
     write::StoreWriter,
 };
 use crate::{
@@ -12,16 +14,18 @@ use crate::{
     options::ReadOptions,
     work::Watch,
 };
+use std::collections::HashSet;
 
 impl StoreWriter {
     /// Compares a version with the current one and lists the gates that it does not pass.
     pub fn report(&self, number: u64, gates: &Gates) -> Result<Report> {
         let options = ReadOptions::new().env(self.env.clone());
         let open = |number| Version::open(&self.folder, number, &options);
-        let new = open(number)?;
+        let whole = |number| open(number).and_then(Version::whole);
+        let new = whole(number)?;
         let current = self.pointer.current.filter(|current| *current != number);
         // A damaged current version must not prevent its successor.
-        let (current, lost) = match current.map(open).transpose() {
+        let (current, lost) = match current.map(whole).transpose() {
             Ok(current) => (current, None),
             Err(error) => (None, Some(as_damage(error)?)),
         };
@@ -45,15 +49,30 @@ impl StoreWriter {
     /// Makes a version current, without checking any gate. Readers see it from then on. A version
     /// that is marked bad is refused until [`StoreWriter::forgive`].
     ///
-    /// The time does not depend on the size of the data: only the pointer is written.
+    /// Opens the tables that the current version does not have, so that no version is published that
+    /// readers cannot open. Then only the pointer is written, whatever the size of the data is.
+    ///
+    /// # Errors
+    /// Damage of a table's index, or the error of the device that a reader would get.
     pub fn publish(&mut self, number: u64) -> Result<()> {
         self.settle()?;
-        self.version(number)?;
+        let info = self.version(number)?;
+        self.open_new_tables(&info)?;
         if self.pointer.bad.contains(&number) {
             let expected = "a version that is not marked bad";
             return Err(Error::argument("version to publish", expected, number));
         }
         self.change(|pointer| pointer.publish(number))
+    }
+
+    /// Opens the tables of a version that the current version does not have.
+    fn open_new_tables(&self, info: &VersionInfo) -> Result<()> {
+        let current = self.parent().ok().flatten();
+        let tables = current.iter().flat_map(VersionInfo::layers).map(|layer| layer.table);
+        let known: HashSet<u64> = tables.collect();
+        let options = ReadOptions::new().env(self.env.clone());
+        let mut new = info.layers().filter(|layer| !known.contains(&layer.table));
+        new.try_for_each(|layer| open_layer(&self.tables(), info, layer, &options).map(drop))
     }
 
     /// Makes the previously current version current, and marks the current version as bad. Returns

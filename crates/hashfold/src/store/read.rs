@@ -1,22 +1,21 @@
-//! Reading a version.
+//! Reading a version: lookups and scans.
 
 use super::{
-    chunks::common,
-    delta::{Untagged, untag},
-    in_slots::{InSlots, SlotSet},
-    layer::folder_of,
+    delta::untag,
     pointer::Pointer,
-    slot::SLOTS,
+    scan::{Broken, scan_slots},
+    slot::{SLOTS, slot_of},
+    tables::OpenTables,
     version::{Layer, VersionInfo, file_name, no_file, numbers},
 };
 use crate::{
     env::Env,
-    error::{Error, ErrorKind, Place, Result, check_same},
+    error::{Error, ErrorKind, Place, Result},
     folder::{TABLES, VERSIONS},
     io::{Disk, Lock},
     options::ReadOptions,
-    run::{Merge, Run, Summary, Tombstones, VecRun},
-    table::{Table, TableScan, VisitValue},
+    run::Run,
+    table::{Table, VisitValue},
     work::Executor,
 };
 use std::{collections::HashMap, ops::Range, path::Path, sync::Arc};
@@ -28,11 +27,17 @@ const ATTEMPTS_MAX: usize = 8;
 ///
 /// An open version never changes, even when other versions are published. Its files stay on the
 /// device as long as any process has it open. Threads can share a version.
+///
+/// A missing or damaged table keeps no other table shut: lookups of its keys fail with an error that
+/// names the file, until the file is repaired; lookups of all other keys succeed.
 #[derive(Debug)]
 pub struct Version {
     info: VersionInfo,
-    /// The tables of the bases, then of the deltas, in the order of the layers.
-    tables: Vec<Arc<Table>>,
+    tables: OpenTables,
+    /// The damage of tables that was found when the version was opened.
+    damage: Vec<Error>,
+    /// The slots of the keys that can be looked up.
+    slots: Range<u32>,
     /// For each chunk the tables that have its keys: the deltas, newest first, then the base.
     stacks: Vec<Vec<u32>>,
     /// The shared lock that tells other processes that the version is in use.
@@ -44,7 +49,7 @@ impl Version {
     ///
     /// # Errors
     /// `Absent` if there is no store or no such version, `Missing` if the version is listed but its file is
-    /// gone; damage.
+    /// gone; damage of this file. [`Version::damage`] lists the damage of tables.
     pub fn open(folder: impl AsRef<Path>, number: u64, options: &ReadOptions) -> Result<Version> {
         let (disk, folder) = (&options.env.disk, folder.as_ref());
         let of = Pointer::read(disk.as_ref(), folder).ok();
@@ -60,6 +65,11 @@ impl Version {
         of: Option<&Pointer>,
         other: Option<&Version>,
     ) -> Result<Version> {
+        let slots = options.slots.clone().unwrap_or(0..SLOTS);
+        if slots.is_empty() || slots.end > SLOTS {
+            let expected = format!("a range in 0 to {}", SLOTS - 1);
+            return Err(Error::argument("slots to open", expected, format!("{slots:?}")));
+        }
         let disk = &options.env.disk;
         let versions = folder.join(VERSIONS);
         let path = versions.join(file_name(number));
@@ -69,23 +79,35 @@ impl Version {
         let share = disk.share(&path)?;
         // The version may have been removed before it was locked; from here on it stays.
         let info = VersionInfo::read(disk.as_ref(), &versions, number, of)?;
-        let open: HashMap<u64, &Arc<Table>> = other.map(Version::tables).unwrap_or_default();
-        let tables = folder.join(TABLES);
-        let layer = |layer: &Layer| match open.get(&layer.table) {
-            Some(table) => Ok((*table).clone()),
-            None => open_layer(&tables, &info, layer, options).map(Arc::new),
-        };
-        let tables: Result<Vec<Arc<Table>>> = info.layers().map(layer).collect();
-        Ok(Version { tables: tables?, stacks: stacks(&info), info, _share: share })
-    }
-
-    fn tables(&self) -> HashMap<u64, &Arc<Table>> {
-        self.tables.iter().map(|table| (table.stats().id, table)).collect()
+        let map = info.shape.slots;
+        let chunks = map.chunk_of_slot(slots.start)..map.chunk_of_slot(slots.end - 1) + 1;
+        let (tables, other) = (folder.join(TABLES), other.map(|other| &other.tables));
+        let (tables, damage) = OpenTables::open(&tables, options, &info, &chunks, other)?;
+        Ok(Version { tables, damage, slots, stacks: stacks(&info), info, _share: share })
     }
 
     /// Returns the description of the version.
     pub fn info(&self) -> &VersionInfo {
         &self.info
+    }
+
+    /// Returns the damage of tables that was found when the version was opened: one error for each
+    /// table that could not be opened. Damage of blocks is found when they are read.
+    pub fn damage(&self) -> &[Error] {
+        &self.damage
+    }
+
+    /// Returns the version if all of its tables could be opened.
+    ///
+    /// # Errors
+    /// The damage of the first table that could not be opened.
+    pub fn whole(mut self) -> Result<Version> {
+        if self.damage.is_empty() { Ok(self) } else { Err(self.damage.remove(0)) }
+    }
+
+    /// Returns the slots of the keys that can be looked up.
+    pub fn slots(&self) -> Range<u32> {
+        self.slots.clone()
     }
 
     /// Returns the memory of all indexes, in bytes.
@@ -116,61 +138,84 @@ impl Version {
 
     /// Calls `visit` once, with the value of a key, or `None` if the key is absent.
     pub fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
-        let chunk = self.info.shape.slots.chunk_of(key);
-        let (base, deltas) = self.stacks[chunk as usize].split_last().expect("it has a base");
+        let (base, deltas) = self.stack(key)?.split_last().expect("a chunk has a base");
         for delta in deltas {
             let mut found = None;
-            self.tables[*delta as usize].get_with(key, &mut |tagged| {
+            self.table(*delta)?.get_with(key, &mut |tagged| {
                 found = tagged.map(|tagged| untag(tagged).map(&mut *visit));
             })?;
             if let Some(found) = found {
                 return found;
             }
         }
-        self.tables[*base as usize].get_with(key, visit)
+        self.table(*base)?.get_with(key, visit)
+    }
+
+    /// Returns the numbers of the tables that may have a key, the newest layer first.
+    fn stack(&self, key: &[u8]) -> Result<&[u32]> {
+        if self.slots.len() < SLOTS as usize && !self.slots.contains(&slot_of(key)) {
+            return Err(not_open(&self.slots, slot_of(key)));
+        }
+        Ok(&self.stacks[self.info.shape.slots.chunk_of(key) as usize])
+    }
+
+    fn table(&self, number: u32) -> Result<&Arc<Table>> {
+        self.tables.get(&self.info, number as usize)
     }
 
     /// Looks up many keys, with many device reads in flight. `visit` is called once for each key,
     /// in any order, with the index of the key and its value, or `None` if the key is absent.
+    ///
+    /// # Errors
+    /// If a table is damaged, the keys of all other tables are still visited before its error is
+    /// returned. An error of `visit` ends the call.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K], visit: &mut VisitValue<'_>) -> Result<()> {
-        let slots = &self.info.shape.slots;
-        let chunks: Vec<u32> = keys.iter().map(|key| slots.chunk_of(key.as_ref())).collect();
-        let mut left: Vec<usize> = (0..keys.len()).collect();
-        // The newest layer of every key's chunk comes first, then the second newest, and so on.
-        for depth in 0.. {
-            if left.is_empty() {
-                break;
-            }
-            let table = |&i: &usize| (self.stacks[chunks[i] as usize][depth], i);
-            let mut lookups: Vec<(u32, usize)> = left.iter().map(table).collect();
-            lookups.sort_unstable();
-            left.clear();
-            for lookups in lookups.chunk_by(|a, b| a.0 == b.0) {
-                self.get_in(lookups, keys, visit, &mut left)?;
+        let mut failed = Ok(());
+        let mut left = Vec::with_capacity(keys.len());
+        for (i, key) in keys.iter().enumerate() {
+            match self.stack(key.as_ref()) {
+                Ok(stack) => left.push((stack, i)),
+                Err(error) => failed = failed.and(Err(error)),
             }
         }
-        Ok(())
+        // The newest layer of every key's chunk comes first, then the second newest, and so on.
+        while !left.is_empty() {
+            left.sort_unstable_by_key(|(stack, i)| (stack[0], *i));
+            let mut next = Vec::new();
+            for lookups in left.chunk_by(|a, b| a.0[0] == b.0[0]) {
+                let mut is_refused = false;
+                let mut visit = |i: usize, value: Option<&[u8]>| {
+                    visit(i, value).inspect_err(|_| is_refused = true)
+                };
+                match self.get_in(lookups, keys, &mut visit, &mut next) {
+                    Err(error) if is_refused => return Err(error),
+                    searched => failed = failed.and(searched),
+                }
+            }
+            left = next;
+        }
+        failed
     }
 
-    /// Looks up keys in one table: pairs of the table and the index of a key. Adds the keys that a
-    /// delta does not have to `left`.
-    fn get_in<K: AsRef<[u8]>>(
+    /// Looks up keys in one table: the first one in the stack of all of them. Adds the keys that a
+    /// delta does not have to `left`, with the rest of their stacks.
+    fn get_in<'s, K: AsRef<[u8]>>(
         &self,
-        lookups: &[(u32, usize)],
+        lookups: &[(&'s [u32], usize)],
         keys: &[K],
         visit: &mut VisitValue<'_>,
-        left: &mut Vec<usize>,
+        left: &mut Vec<(&'s [u32], usize)>,
     ) -> Result<()> {
-        let number = lookups[0].0 as usize;
+        let number = lookups[0].0[0];
         let some: Vec<&[u8]> = lookups.iter().map(|(_, i)| keys[*i].as_ref()).collect();
-        let is_base = number < self.info.bases.len();
-        self.tables[number].get_many(&some, &mut |at, value| {
-            let index = lookups[at].1;
+        let is_base = (number as usize) < self.info.bases.len();
+        self.table(number)?.get_many(&some, &mut |at, value| {
+            let (stack, index) = lookups[at];
             match value {
                 _ if is_base => visit(index, value),
                 Some(tagged) => visit(index, untag(tagged)?),
                 None => {
-                    left.push(index);
+                    left.push((&stack[1..], index));
                     Ok(())
                 }
             }
@@ -179,15 +224,26 @@ impl Version {
 
     /// Calls `visit` with about `count` evenly spread keys; deltas may have deleted some of them.
     pub fn sample(&self, count: u64, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let all: u64 = self.info.bases.iter().map(|base| base.entries).sum();
+        let bases = (0..).zip(&self.info.bases);
+        let bases: Vec<(u32, u64)> = bases
+            .filter(|(_, base)| self.has_slots(&base.chunks.bounds()))
+            .map(|(number, base)| (number, base.entries))
+            .collect();
+        let all: u64 = bases.iter().map(|(_, entries)| entries).sum();
         let (mut before, mut done) = (0, 0);
-        for (table, base) in self.tables.iter().zip(&self.info.bases) {
-            before += base.entries;
+        for (number, entries) in bases {
+            before += entries;
             let until = (u128::from(count) * u128::from(before) / u128::from(all.max(1))) as u64;
-            table.sample(until - done, visit)?;
+            self.table(number)?.sample(until - done, visit)?;
             done = until;
         }
         Ok(())
+    }
+
+    /// Whether all slots of a range of chunks are open.
+    fn has_slots(&self, chunks: &Range<u32>) -> bool {
+        let slots = self.info.shape.slots.slots(chunks);
+        self.slots.start <= slots.start && slots.end <= self.slots.end
     }
 
     /// Returns the ranges of chunks that have a base table of their own: together all chunks, in
@@ -224,103 +280,23 @@ impl Version {
         slots: &Range<u32>,
         executor: Option<&Arc<dyn Executor>>,
     ) -> Box<dyn Run> {
-        let tables = self.tables();
-        let open = |layer: &Layer| Ok(tables[&layer.table].clone());
-        scan_slots(&self.info, slots, &open, executor).expect("all tables are open")
+        let numbers: HashMap<u64, u32> =
+            self.info.layers().map(|layer| layer.table).zip(0..).collect();
+        let open = |layer: &Layer| self.table(numbers[&layer.table]).cloned();
+        let is_open = self.slots.start <= slots.start && slots.end <= self.slots.end;
+        let run = match is_open || slots.is_empty() {
+            true => scan_slots(&self.info, slots, &open, executor),
+            false => Err(not_open(&self.slots, slots.end - 1)),
+        };
+        let seed = self.info.seed;
+        run.unwrap_or_else(|error| Box::new(Broken { error: Some(error), seed }))
     }
 }
 
-/// Returns for each chunk the numbers of its tables: those of the deltas, newest first, then that
-/// of the base.
-fn stacks(info: &VersionInfo) -> Vec<Vec<u32>> {
-    let mut stacks = vec![Vec::new(); info.shape.slots.chunks() as usize];
-    let (bases, deltas) = (info.bases.len(), info.deltas.len());
-    let newest_first = (bases..bases + deltas).rev().zip(info.deltas.iter().rev());
-    for (number, layer) in newest_first.chain((0..bases).zip(&info.bases)) {
-        layer.chunks.iter().for_each(|chunk| stacks[chunk as usize].push(number as u32));
-    }
-    stacks
-}
-
-/// Returns the entries of a version in a range of slots as one run without deletions. Reads ahead
-/// on the executor, if there is one. If only a part of a base is in the range, the number of its
-/// entries in the summary of the run is an estimate.
-pub(super) fn scan_slots(
-    info: &VersionInfo,
-    slots: &Range<u32>,
-    open: &dyn Fn(&Layer) -> Result<Arc<Table>>,
-    executor: Option<&Arc<dyn Executor>>,
-) -> Result<Box<dyn Run>> {
-    let scan = |layer: &Layer| -> Result<TableScan> {
-        let scan = open(layer)?.scan().with_summary(layer.sizes);
-        Ok(match executor {
-            Some(executor) => scan.reading_ahead(executor.clone()),
-            None => scan,
-        })
-    };
-    let own = |layer: &Layer| {
-        let ranges = layer.chunks.ranges().iter().map(|range| info.shape.slots.slots(range));
-        SlotSet::of(ranges.map(|range| common(&range, slots)))
-    };
-    let mut runs: Vec<Box<dyn Run>> = Vec::new();
-    for delta in info.deltas.iter().rev() {
-        let wanted = own(delta);
-        match wanted.count() {
-            0 => {}
-            SLOTS => runs.push(Box::new(Untagged(scan(delta)?))),
-            _ => {
-                let sizes = share(delta, &wanted, info);
-                runs.push(Box::new(InSlots::new(Untagged(scan(delta)?), wanted, sizes)));
-            }
-        }
-    }
-    for base in &info.bases {
-        let (wanted, all) = (own(base), info.shape.slots.slots(&base.chunks.bounds()));
-        match wanted.count() {
-            0 => {}
-            count if count == all.end - all.start => runs.push(Box::new(scan(base)?)),
-            _ => {
-                let sizes = share(base, &wanted, info);
-                runs.push(Box::new(InSlots::new(scan(base)?, wanted, sizes)));
-            }
-        }
-    }
-    match runs.len() {
-        0 => Ok(Box::new(VecRun::new(Vec::new(), info.seed))),
-        1 => Ok(runs.remove(0)),
-        _ => Ok(Box::new(Merge::new(runs, Tombstones::Drop)?)),
-    }
-}
-
-/// Returns the expected summary of a layer's entries in some of its slots.
-fn share(layer: &Layer, wanted: &SlotSet, info: &VersionInfo) -> Summary {
-    let slots = layer.chunks.ranges().iter().map(|range| info.shape.slots.slots(range));
-    let all: u32 = slots.map(|slots| slots.end - slots.start).sum();
-    let part = |number: u64| {
-        (u128::from(number) * u128::from(wanted.count())).div_ceil(u128::from(all)) as u64
-    };
-    let Summary { entries_max, bytes_max, .. } = layer.sizes;
-    Summary { entries_max: part(entries_max), bytes_max: part(bytes_max), ..layer.sizes }
-}
-
-/// Opens the table of a layer, which must be the one that the version file describes.
-pub(super) fn open_layer(
-    tables: &Path,
-    info: &VersionInfo,
-    layer: &Layer,
-    options: &ReadOptions,
-) -> Result<Table> {
-    let folder = folder_of(tables, layer.table);
-    let table = Table::open_with(&folder, options).map_err(|error| match error.is_absent() {
-        true => Error::missing("table of the version", &folder),
-        false => error,
-    })?;
-    let stats = table.stats();
-    check_same("table id", layer.table, stats.id)
-        .and_then(|()| check_same("seed", info.seed.0, stats.seed.0))
-        .and_then(|()| check_same("number of entries", layer.entries, stats.entries))
-        .map_err(|error| error.at(&Place::file(&folder)))?;
-    Ok(table)
+/// Returns the error for a slot that is not open.
+fn not_open(open: &Range<u32>, slot: u32) -> Error {
+    let expected = format!("{} to {}, which are open", open.start, open.end - 1);
+    Error::argument("slot of the key", expected, slot)
 }
 
 /// Returns the descriptions of all versions of the store in a folder, in the order of their
@@ -378,4 +354,16 @@ pub(super) fn open_current(
         }
     }
     unreachable!("attempts are bounded")
+}
+
+/// Returns for each chunk the numbers of its tables: those of the deltas, newest first, then that
+/// of the base.
+fn stacks(info: &VersionInfo) -> Vec<Vec<u32>> {
+    let mut stacks = vec![Vec::new(); info.shape.slots.chunks() as usize];
+    let (bases, deltas) = (info.bases.len(), info.deltas.len());
+    let newest_first = (bases..bases + deltas).rev().zip(info.deltas.iter().rev());
+    for (number, layer) in newest_first.chain((0..bases).zip(&info.bases)) {
+        layer.chunks.iter().for_each(|chunk| stacks[chunk as usize].push(number as u32));
+    }
+    stacks
 }

@@ -16,7 +16,7 @@ use crate::{
     verify::VerifyReport,
     work::Watch,
 };
-use std::path::Path;
+use std::{collections::HashSet, path::Path};
 
 /// The amounts that checking and mending a store count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,8 +37,32 @@ pub fn verify(
     number: u64,
     watch: &Watch,
 ) -> Result<VerifyReport<StoreFigures>> {
-    let (disk, folder) = (env.disk.as_ref(), folder.as_ref());
-    let mut report = VerifyReport::default();
+    verify_versions(env, folder, &[number], watch)
+}
+
+/// Reads all files of some versions, as [`verify`] does. A table that several versions have is read
+/// once, and its damage is reported once.
+pub fn verify_versions(
+    env: &Env,
+    folder: impl AsRef<Path>,
+    numbers: &[u64],
+    watch: &Watch,
+) -> Result<VerifyReport<StoreFigures>> {
+    let (mut report, mut known) = (VerifyReport::default(), HashSet::new());
+    for number in numbers {
+        verify_one(env.disk.as_ref(), folder.as_ref(), *number, (&mut report, &mut known), watch)?;
+    }
+    Ok(report)
+}
+
+/// Checks a version, without the tables that are known already.
+fn verify_one(
+    disk: &dyn Disk,
+    folder: &Path,
+    number: u64,
+    (report, known): (&mut VerifyReport<StoreFigures>, &mut HashSet<u64>),
+    watch: &Watch,
+) -> Result<()> {
     let path = folder.join(VERSIONS).join(file_name(number));
     let of = Pointer::read(disk, folder).ok();
     // The lock prevents a removal, so a file that is gone is damage.
@@ -48,17 +72,17 @@ pub fn verify(
     };
     let info = VersionInfo::read(disk, &folder.join(VERSIONS), number, of.as_ref());
     let info = info.map_err(|error| recheck(error, disk, folder, number));
-    let Some(info) = report.note(info)? else { return Ok(report) };
-    for layer in info.layers() {
+    let Some(info) = report.note(info)? else { return Ok(()) };
+    for layer in info.layers().filter(|layer| known.insert(layer.table)) {
         let table = folder_of(&folder.join(TABLES), layer.table);
         report.figures.tables += 1;
         let tree = Tree::read(disk, &table, layer.table, &layer.root).map_err(if_lost);
         let Some(tree) = report.note(tree)? else { continue };
         for file in &tree.files {
-            check_file(disk, &table, file, &mut report, watch)?;
+            check_file(disk, &table, file, report, watch)?;
         }
     }
-    Ok(report)
+    Ok(())
 }
 
 fn check_file(

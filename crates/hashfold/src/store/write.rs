@@ -7,7 +7,8 @@ use super::{
     options::{NewStore, StoreOptions},
     plan::{NewKind, NewTable, Plan, TableSizes, UpdateMode},
     pointer::{self, NUMBER_MAX, Pointer, VersionName},
-    slot::SLOTS,
+    read::Version,
+    slot::{SLOTS, SlotMap},
     tree,
     version::{Attributes, Changes, Layer, Shape, VersionInfo, file_name, number_of, numbers},
 };
@@ -17,7 +18,8 @@ use crate::{
     folder::{self, LockedFolder, Site, TABLES, VERSIONS},
     io::{Access, Disk, new_name, replace_file},
     manifest::Kind as DataSetKind,
-    run::SortOptions,
+    options::ReadOptions,
+    run::{Run as _, SortOptions},
     table::is_table_file,
     work::Watch,
 };
@@ -36,6 +38,14 @@ pub struct VersionFacts {
     pub created_s: u64,
     /// The user's notes: inputs, commands.
     pub provenance: Attributes,
+}
+
+/// The layers of a version that is being made, and how it differs from its parent, if that was
+/// counted.
+struct Draft {
+    bases: Vec<Layer>,
+    deltas: Vec<Layer>,
+    changes: Option<Changes>,
 }
 
 /// The writer of a store. A store has one writer at a time.
@@ -229,8 +239,13 @@ impl StoreWriter {
         let slots = self.shape(parent.as_ref())?.slots;
         let bases = parent.iter().flat_map(|parent| &parent.bases);
         let cuts: Vec<u32> = bases.map(|base| base.chunks.bounds().end).collect();
+        self.batch_of((slots, &cuts), options)
+    }
+
+    /// Makes an empty batch whose parts end at some chunks.
+    fn batch_of(&self, slots: (SlotMap, &[u32]), options: SortOptions) -> Result<Batch> {
         let (tables, seed) = (self.tables(), self.pointer.seed);
-        Batch::new(&self.disk, &tables, seed, (slots, &cuts), options, &self.env.executor)
+        Batch::new(&self.disk, &tables, seed, slots, options, &self.env.executor)
     }
 
     /// Sets an attribute of the next version that is written, and so of those made from it.
@@ -270,37 +285,67 @@ impl StoreWriter {
             let expected = format!("for {} chunks", shape.slots.chunks());
             return Err(Error::argument("batch", expected, batch.slots.chunks()));
         }
-        let memory_bytes = batch.memory_bytes;
-        let plan = Plan::new(parent.as_deref(), batch.finish()?, mode, self.table_sizes);
-        let rebuilt = plan.rebuilt();
-        let is_counted = plan.is_counted(parent.as_deref());
-        let mut bases = plan.shared;
-        let unchanged = bases.iter().map(|base| base.entries).sum();
-        let mut changes = Changes { unchanged, ..Changes::default() };
-        let mut deltas = parent.iter().flat_map(|parent| &parent.deltas);
-        let mut deltas: Vec<Layer> = deltas.by_ref().filter_map(|d| d.without(&rebuilt)).collect();
-        let new_kinds: Vec<NewKind> = plan.tables.iter().map(|table| table.kind).collect();
-        let built =
-            self.build(plan.tables, (&facts, shape), parent.as_ref(), memory_bytes, watch)?;
-        for (kind, (layer, counted)) in new_kinds.into_iter().zip(built) {
-            match kind {
-                NewKind::Delta => deltas.push(layer),
-                NewKind::Base(_) => bases.push(layer),
+        let draft = self.build(batch, parent.as_ref(), (mode, shape), facts.id, watch)?;
+        self.add_version(draft, parent.as_deref(), shape, facts)
+    }
+
+    /// Makes a version with the entries of the current version and another number of chunks. Reads
+    /// all entries, sorts them in the memory of `sort`, and spills them to the store's folder if they do
+    /// not fit. `watch` counts entries, each twice: when it is read, and when it is written.
+    ///
+    /// # Errors
+    /// `Argument` if there is no current version, `Exists` if there is a version with this id; damage.
+    pub fn rechunk(
+        &mut self,
+        slots: SlotMap,
+        sort: SortOptions,
+        facts: VersionFacts,
+        watch: &Watch,
+    ) -> Result<VersionInfo> {
+        self.settle()?;
+        self.check_new(facts.id)?;
+        let Some(parent) = self.parent()? else {
+            return Err(Error::argument("store", "a current version", "none"));
+        };
+        let shape = Shape { slots, ..parent.shape };
+        let mut batch = self.batch_of((slots, &[]), sort)?;
+        let options = ReadOptions::new().env(self.env.clone());
+        let options = options.data(Access::Direct).index(Access::Mapped);
+        let old = Version::open(&self.folder, parent.name.number, &options)?;
+        let mut steps = watch.steps();
+        for chunks in old.parts() {
+            let mut run = old.scan_chunks_ahead(chunks, &self.env.executor);
+            while run.advance()? {
+                steps.step()?;
+                batch.push(run.entry().key, run.entry().value)?;
             }
-            changes.add(counted.unwrap_or_default());
         }
-        bases.sort_unstable_by_key(|base| base.chunks.bounds().start);
-        let attributes = self.next_attributes(parent.as_deref())?;
+        drop(old);
+        let mut draft = self.build(batch, None, (UpdateMode::Replace, shape), facts.id, watch)?;
+        let unchanged = draft.bases.iter().map(|base| base.entries).sum();
+        draft.changes = Some(Changes { unchanged, ..Changes::default() });
+        self.add_version(draft, Some(&parent), shape, facts)
+    }
+
+    /// Describes a version whose tables are built, and adds it to the store.
+    fn add_version(
+        &mut self,
+        draft: Draft,
+        parent: Option<&VersionInfo>,
+        shape: Shape,
+        facts: VersionFacts,
+    ) -> Result<VersionInfo> {
+        let attributes = self.next_attributes(parent)?;
         let info = VersionInfo {
             seed: self.pointer.seed,
             store: self.pointer.store,
             name: VersionName { number: self.next_number()?, id: facts.id },
-            parent: parent.as_ref().map(|parent| parent.name),
+            parent: parent.map(|parent| parent.name),
             created_s: facts.created_s,
             shape,
-            changes: is_counted.then_some(changes),
-            bases,
-            deltas,
+            changes: draft.changes,
+            bases: draft.bases,
+            deltas: draft.deltas,
             attributes,
             provenance: facts.provenance,
         };
@@ -308,11 +353,42 @@ impl StoreWriter {
         Ok(info)
     }
 
-    /// Builds the tables of a version.
+    /// Builds the layers of a version from a batch and the version that it changes.
     fn build(
         &self,
+        batch: Batch,
+        parent: Option<&Arc<VersionInfo>>,
+        (mode, shape): (UpdateMode, Shape),
+        id: u64,
+        watch: &Watch,
+    ) -> Result<Draft> {
+        let memory_bytes = batch.memory_bytes;
+        let old = parent.map(Arc::as_ref);
+        let plan = Plan::new(old, batch.finish()?, mode, self.table_sizes);
+        let (rebuilt, is_counted) = (plan.rebuilt(), plan.is_counted(old));
+        let unchanged = plan.shared.iter().map(|base| base.entries).sum();
+        let mut changes = Changes { unchanged, ..Changes::default() };
+        let mut bases = plan.shared;
+        let kept = old.into_iter().flat_map(|old| &old.deltas);
+        let mut deltas: Vec<Layer> = kept.filter_map(|delta| delta.without(&rebuilt)).collect();
+        let kinds: Vec<NewKind> = plan.tables.iter().map(|table| table.kind).collect();
+        let built = self.build_tables(plan.tables, (id, shape), parent, memory_bytes, watch)?;
+        for (kind, (layer, counted)) in kinds.into_iter().zip(built) {
+            match kind {
+                NewKind::Delta => deltas.push(layer),
+                NewKind::Base(_) => bases.push(layer),
+            }
+            changes.add(counted.unwrap_or_default());
+        }
+        bases.sort_unstable_by_key(|base| base.chunks.bounds().start);
+        Ok(Draft { bases, deltas, changes: is_counted.then_some(changes) })
+    }
+
+    /// Builds the tables of a version.
+    fn build_tables(
+        &self,
         tables: Vec<NewTable>,
-        (facts, shape): (&VersionFacts, Shape),
+        (id, shape): (u64, Shape),
         parent: Option<&Arc<VersionInfo>>,
         memory_bytes: usize,
         watch: &Watch,
@@ -321,7 +397,7 @@ impl StoreWriter {
             let builder = LayerBuilder {
                 disk: self.disk.clone(),
                 tables: self.tables(),
-                id: self.new_table_id(facts.id, table.chunks.bounds().start)?,
+                id: self.new_table_id(id, table.chunks.bounds().start)?,
                 chunks: table.chunks.clone(),
                 seed: self.pointer.seed,
                 shape,

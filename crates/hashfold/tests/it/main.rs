@@ -24,4 +24,5 @@ mod store_damage;
 mod store_fixture;
 mod store_kill;
 mod store_lost;
+mod store_part;
 mod store_readers;

@@ -112,8 +112,10 @@ pub(crate) fn updated(map: &Pairs, changes: &[Change]) -> Pairs {
     map
 }
 
+/// Opens a version. All of its tables must be whole.
 pub(crate) fn try_version(disk: &Arc<dyn Disk>, number: u64) -> Result<Version> {
-    Version::open(store(), number, &ReadOptions::new().env(Env::on(disk.clone())))
+    let options = ReadOptions::new().env(Env::on(disk.clone()));
+    Version::open(store(), number, &options).and_then(Version::whole)
 }
 
 /// Returns all entries of a version, by scans.

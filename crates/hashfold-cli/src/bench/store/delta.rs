@@ -126,13 +126,13 @@ fn lookups(
 }
 
 /// Returns `count` random present pairs.
-fn present(history: &History, count: u64, seed: u64) -> Vec<Row> {
+pub(super) fn present(history: &History, count: u64, seed: u64) -> Vec<Row> {
     let numbers = history.numbers();
     let rows = (0..).filter_map(|i| history.row(pick(i, seed, numbers)));
     rows.take(count as usize).collect()
 }
 
-fn get_all(version: &Version, keys: &[[u8; KEY_SIZE]], rows: &[Row]) -> Result<u64> {
+pub(super) fn get_all(version: &Version, keys: &[[u8; KEY_SIZE]], rows: &[Row]) -> Result<u64> {
     let mut wrong = 0;
     for (keys, rows) in keys.chunks(BATCH).zip(rows.chunks(BATCH)) {
         let mut answers = 0;

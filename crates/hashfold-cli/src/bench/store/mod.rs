@@ -3,9 +3,11 @@
 //! ```text
 //! pairs, night (what changes) → scene (a store on the device)
 //!     → update: one batch merged; sweep: batches of all sizes; growth: five in a row
-//!     → delta: small batches, looked up; publish: what readers notice
+//!     → delta: small batches, looked up; chunks: stores of 1, 16 and 1024 chunks
+//!     → publish: what readers notice
 //! ```
 
+mod chunks;
 mod delta;
 mod growth;
 mod night;
@@ -45,6 +47,9 @@ fn groups(bench: &StoreBench, report: &Report, folder: &std::path::Path) -> Resu
     }
     if wants(&["delta"]) {
         delta::run(bench, report, folder)?;
+    }
+    if wants(&["chunks"]) {
+        chunks::run(bench, report, folder)?;
     }
     if wants(&["publish"]) {
         publish::run(bench, report, folder)?;

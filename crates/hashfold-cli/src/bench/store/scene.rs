@@ -36,6 +36,8 @@ pub(super) struct Scene<'a> {
     pub(super) report: &'a Report,
     pub(super) folder: &'a Path,
     pub(super) pairs: Pairs,
+    /// Number of chunks of new stores.
+    pub(super) chunks: u32,
     /// Memory budget for sorting, in bytes.
     pub(super) memory: usize,
     pub(super) disk: Arc<dyn Disk>,
@@ -60,9 +62,19 @@ impl<'a> Scene<'a> {
     ) -> Scene<'a> {
         let disk = CountingDisk::default();
         let counts = disk.counts.clone();
-        let memory = bench.memory;
+        let (memory, chunks) = (bench.memory, bench.chunks);
         let versions = std::cell::Cell::new(0);
-        Scene { bench, report, folder, pairs, memory, disk: Arc::new(disk), counts, versions }
+        Scene {
+            bench,
+            report,
+            folder,
+            pairs,
+            chunks,
+            memory,
+            disk: Arc::new(disk),
+            counts,
+            versions,
+        }
     }
 
     /// Returns the folder of a store.
@@ -93,7 +105,7 @@ impl<'a> Scene<'a> {
 
     pub(super) fn create(&self, store: &Path, executor: Arc<dyn Executor>) -> Result<StoreWriter> {
         let seed = Seed(self.bench.seed);
-        let options = StoreOptions::new().seed(seed).id(1).chunks(self.bench.chunks);
+        let options = StoreOptions::new().seed(seed).id(1).chunks(self.chunks);
         Ok(StoreWriter::create(store, options.env(Env { executor, ..Env::on(self.disk.clone()) }))?)
     }
 

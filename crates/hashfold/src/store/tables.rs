@@ -1,0 +1,105 @@
+//! The open tables of a version. A table that cannot be opened keeps no other table shut.
+
+use super::{
+    layer::folder_of,
+    version::{Layer, VersionInfo},
+};
+use crate::{
+    error::{Error, ErrorClass, Place, Result, check_same},
+    options::ReadOptions,
+    table::Table,
+};
+use std::{
+    collections::HashMap,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+};
+
+/// The tables of a version, numbered in the order of its layers: the bases, then the deltas.
+#[derive(Debug)]
+pub(super) struct OpenTables {
+    /// The folder of all tables.
+    folder: PathBuf,
+    options: ReadOptions,
+    /// Empty for a table that is not open. Each use of it tries again.
+    tables: Vec<OnceLock<Arc<Table>>>,
+}
+
+impl OpenTables {
+    /// Opens the tables of a version that have any of these chunks, or shares those that are open in
+    /// `other`. Also returns the damage of the tables that cannot be opened.
+    ///
+    /// # Errors
+    /// Errors of the device, such as too many open files.
+    pub(super) fn open(
+        folder: &Path,
+        options: &ReadOptions,
+        info: &VersionInfo,
+        chunks: &Range<u32>,
+        other: Option<&OpenTables>,
+    ) -> Result<(OpenTables, Vec<Error>)> {
+        let shared: HashMap<u64, &Arc<Table>> = other.map(OpenTables::by_id).unwrap_or_default();
+        let mut damage = Vec::new();
+        let mut open = |layer: &Layer| {
+            if layer.chunks.count_in(chunks) == 0 {
+                return Ok(OnceLock::new());
+            }
+            if let Some(table) = shared.get(&layer.table) {
+                return Ok(OnceLock::from((*table).clone()));
+            }
+            match open_layer(folder, info, layer, options) {
+                Ok(table) => Ok(OnceLock::from(Arc::new(table))),
+                Err(error) if error.class() == ErrorClass::Damage => {
+                    damage.push(error);
+                    Ok(OnceLock::new())
+                }
+                Err(error) => Err(error),
+            }
+        };
+        let tables: Result<Vec<OnceLock<Arc<Table>>>> = info.layers().map(&mut open).collect();
+        let (folder, options) = (folder.to_owned(), options.clone());
+        Ok((OpenTables { folder, options, tables: tables? }, damage))
+    }
+
+    /// Returns the open tables.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.tables.iter().filter_map(OnceLock::get)
+    }
+
+    fn by_id(&self) -> HashMap<u64, &Arc<Table>> {
+        self.iter().map(|table| (table.stats().id, table)).collect()
+    }
+
+    /// Returns a table of this version by its number. Opens it if it was damaged before: it may have
+    /// been repaired meanwhile.
+    pub(super) fn get(&self, info: &VersionInfo, number: usize) -> Result<&Arc<Table>> {
+        let table = &self.tables[number];
+        if let Some(table) = table.get() {
+            return Ok(table);
+        }
+        let layer = info.layers().nth(number).expect("each table has a layer");
+        let opened = open_layer(&self.folder, info, layer, &self.options)?;
+        Ok(table.get_or_init(|| Arc::new(opened)))
+    }
+}
+
+/// Opens the table of a layer, which must be the one that the version file describes.
+pub(super) fn open_layer(
+    tables: &Path,
+    info: &VersionInfo,
+    layer: &Layer,
+    options: &ReadOptions,
+) -> Result<Table> {
+    let folder = folder_of(tables, layer.table);
+    let table = Table::open_with(&folder, options).map_err(|error| match error.is_absent() {
+        true => Error::missing("table of the version", &folder),
+        false => error,
+    })?;
+    let stats = table.stats();
+    check_same("table id", layer.table, stats.id)
+        .and_then(|()| check_same("seed", info.seed.0, stats.seed.0))
+        .and_then(|()| check_same("number of entries", layer.entries, stats.entries))
+        .map_err(|error| error.at(&Place::file(&folder)))?;
+    Ok(table)
+}
