@@ -191,6 +191,8 @@ pub enum ErrorClass {
     Damage,
     /// The operating system or the device failed: fix the cause and retry.
     Io,
+    /// Another process has the lock: retry when it has ended.
+    Busy,
     /// This library made a mistake: report it.
     Bug,
 }
@@ -294,9 +296,8 @@ impl Error {
     /// Returns the class of the error, which says what to do about it.
     pub fn class(&self) -> ErrorClass {
         match &self.0.kind {
-            ErrorKind::Io { .. } | ErrorKind::FailedBefore { .. } | ErrorKind::Busy => {
-                ErrorClass::Io
-            }
+            ErrorKind::Io { .. } | ErrorKind::FailedBefore { .. } => ErrorClass::Io,
+            ErrorKind::Busy => ErrorClass::Busy,
             ErrorKind::Panicked { .. } => ErrorClass::Bug,
             ErrorKind::Checksum { .. }
             | ErrorKind::Truncated { .. }

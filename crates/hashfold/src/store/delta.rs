@@ -183,13 +183,14 @@ impl DeltaWriter {
         Ok(DeltaWriter { file, writer, section: Vec::new(), info })
     }
 
-    pub(super) fn push(&mut self, entry: &Entry<'_>) -> Result<()> {
-        put_varint(&mut self.section, entry.key.len() as u64);
-        put_varint(&mut self.section, entry.value.map_or(0, |value| value.len() as u64 + 1));
-        self.section.extend_from_slice(entry.key);
-        self.section.extend_from_slice(entry.value.unwrap_or_default());
+    /// Appends a put, or the deletion of a key.
+    pub(super) fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        put_varint(&mut self.section, key.len() as u64);
+        put_varint(&mut self.section, value.map_or(0, |value| value.len() as u64 + 1));
+        self.section.extend_from_slice(key);
+        self.section.extend_from_slice(value.unwrap_or_default());
         self.info.entries += 1;
-        self.info.deletions += u64::from(entry.value.is_none());
+        self.info.deletions += u64::from(value.is_none());
         if self.section.len() >= SECTION_SIZE { self.end_section() } else { Ok(()) }
     }
 

@@ -1,11 +1,17 @@
 //! Gates: conditions that a version must meet before it is published.
 
 use super::{pointer::VersionName, read::Version, version::Changes};
-use crate::error::Result;
+use crate::{error::Result, run::Run as _};
 use std::{fmt, ops::RangeInclusive};
 
 /// Number of keys that are looked up together.
 const BATCH: usize = 1024;
+
+/// The subject of the gate [`Gates::removed_max`] in an [`Objection`].
+pub const REMOVED_KEYS_GATE: &str = "part of the keys that were removed";
+
+/// Number of keys that are looked up to estimate how many were removed.
+const REMOVED_SAMPLE: u64 = 1000;
 
 /// The conditions that a version must meet before it is published. By default there are none.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,6 +21,12 @@ pub struct Gates {
     /// Maximum part of the current version's keys that may be added, changed or removed: 0.1 for 10
     /// %.
     pub change_max: Option<f64>,
+    /// Whether a version without entries is refused.
+    pub refuse_empty: bool,
+    /// Maximum part of the current version's keys that may be removed. If the removed keys were not
+    /// counted and may be more, 1000 keys of the current version are looked up. Without a readable
+    /// current version, this gate is passed.
+    pub removed_max: Option<f64>,
     /// Keys that the version must have.
     pub required_keys: Vec<Vec<u8>>,
     /// Number of keys of the current version that are looked up in the new one; 0 for no sample.
@@ -109,6 +121,21 @@ impl Gates {
             report.sample = Some(sample(current, new, self.sample)?);
         }
         self.check_counts(&mut report, is_child);
+        if self.refuse_empty && is_empty(new)? {
+            report.objections.push(Objection {
+                what: "entries",
+                expected: "at least 1".to_owned(),
+                got: "0".to_owned(),
+            });
+        }
+        if let (Some(most), Some(current)) = (self.removed_max, current) {
+            let part = removed(current, new, report.changes, most)?;
+            report.objections.extend(part.filter(|part| *part > most).map(|part| Objection {
+                what: REMOVED_KEYS_GATE,
+                expected: format!("at most {most}"),
+                got: format!("{part:.6}"),
+            }));
+        }
         let mut missing = Vec::new();
         new.get_many(&self.required_keys, &mut |i, value| {
             missing.extend(value.is_none().then_some(i));
@@ -176,6 +203,39 @@ fn counted_change(report: &Report, is_child: bool) -> Option<f64> {
         }
     };
     Some(total as f64 / (*before.end()).max(1) as f64)
+}
+
+/// Whether a version has no entries. Looks for an entry if deltas leave it open.
+fn is_empty(version: &Version) -> Result<bool> {
+    let entries = version.info().entries();
+    if *entries.start() > 0 {
+        return Ok(false);
+    }
+    for chunks in version.parts() {
+        if *entries.end() > 0 && version.scan_chunks(chunks).advance()? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Returns the part of the current version's keys that a version removes; `None` if it is surely at
+/// most `most`.
+fn removed(
+    current: &Version,
+    new: &Version,
+    changes: Option<Changes>,
+    most: f64,
+) -> Result<Option<f64>> {
+    if let Some(Changes { removed, changed, unchanged, .. }) = changes {
+        return Ok(Some(removed as f64 / (removed + changed + unchanged).max(1) as f64));
+    }
+    let (before, after) = (*current.info().entries().end(), *new.info().entries().start());
+    if after as f64 >= before as f64 * (1.0 - most) {
+        return Ok(None);
+    }
+    let sample = sample(current, new, REMOVED_SAMPLE)?;
+    Ok(Some(sample.removed as f64 / sample.keys.max(1) as f64))
 }
 
 /// Looks up about `count` keys of one version in another; the keys are spread evenly.

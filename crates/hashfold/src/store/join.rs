@@ -17,6 +17,17 @@ use crate::{
 };
 use std::cmp::Ordering;
 
+/// A key that differs between two versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyChange<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value in the old version, if it has the key.
+    pub old: Option<&'a [u8]>,
+    /// The value in the new version, if it has the key.
+    pub new: Option<&'a [u8]>,
+}
+
 /// The result of a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
@@ -59,6 +70,8 @@ enum Joined {
     Nothing,
     Old,
     New,
+    /// The new run's entry; the old run has another value.
+    Changed,
     /// The old run's entry, as a tombstone.
     Deleted,
 }
@@ -102,6 +115,16 @@ impl<O: Run, N: Run> Join<O, N> {
     /// Returns how the runs differ, as far as they have been read.
     pub(super) fn changes(&self) -> Changes {
         self.changes
+    }
+
+    /// Returns the current entry with its value in the old run.
+    pub(super) fn change(&self) -> KeyChange<'_> {
+        let Entry { key, value: new, .. } = self.entry();
+        let old = match self.current {
+            Joined::New => None,
+            _ => self.old.run.entry().value,
+        };
+        KeyChange { key, old, new }
     }
 
     /// Returns which run's key comes first; `None` at the end.
@@ -167,7 +190,7 @@ impl<O: Run, N: Run> Join<O, N> {
             return if self.keep == Keep::Difference { Joined::Nothing } else { Joined::New };
         }
         self.changes.changed += 1;
-        Joined::New
+        Joined::Changed
     }
 }
 
@@ -203,7 +226,7 @@ impl<O: Run, N: Run> Run for Join<O, N> {
         match self.current {
             Joined::Nothing => panic!("the last advance returned true"),
             Joined::Old => self.old.run.entry(),
-            Joined::New => self.new.run.entry(),
+            Joined::New | Joined::Changed => self.new.run.entry(),
             Joined::Deleted => Entry { value: None, ..self.old.run.entry() },
         }
     }

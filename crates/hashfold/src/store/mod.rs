@@ -25,6 +25,7 @@
 
 mod batch;
 mod chunks;
+mod copy;
 mod delta;
 mod follow;
 mod gates;
@@ -54,10 +55,12 @@ mod write;
 pub use self::{
     batch::Batch,
     chunks::ChunkSet,
+    copy::copy,
     delta::{DeltaInfo, DeltaReader, VisitChange},
     follow::StoreReader,
-    gates::{Gates, Objection, Report, Sample},
+    gates::{Gates, Objection, REMOVED_KEYS_GATE, Report, Sample},
     handle::{Store, Update},
+    join::KeyChange,
     mend::{CurrentFrom, Mending},
     options::StoreOptions,
     plan::{TableSizes, UpdateMode},
@@ -66,7 +69,7 @@ pub use self::{
     read::{Version, versions},
     retain::{Reason, Removed, Retention},
     slot::{SLOTS, SlotMap, slot_of},
-    transfer::diff,
+    transfer::{compare, diff},
     verify::{StoreFigures, verify, verify_versions},
     version::{Attributes, Changes, DELTAS_MAX, Layer, Root, Shape, VersionInfo},
     write::{StoreWriter, VersionFacts},

@@ -57,7 +57,7 @@ pub struct Pointer {
     pub sequence: u64,
     /// Number of the current version.
     pub current: Option<u64>,
-    /// Highest number that a version has had; no number is used twice.
+    /// Highest number that a version has had; only the number of a discarded version is used twice.
     pub newest: u64,
     /// The existing versions, in the order of their numbers. A listed version whose file is missing
     /// is lost, and no table that it may need is removed.
@@ -150,11 +150,10 @@ impl Pointer {
         self.current = Some(number);
     }
 
-    /// Returns the version that a rollback makes current: the last one that was current and is not
-    /// marked bad.
-    pub fn previous(&self) -> Option<u64> {
-        let mut earlier = self.published.iter().rev().copied();
-        earlier.find(|number| Some(*number) != self.current && !self.bad.contains(number))
+    /// Returns the versions that were current before and are not marked bad, the latest first.
+    pub(super) fn earlier(&self) -> impl Iterator<Item = u64> {
+        let earlier = self.published.iter().rev().copied();
+        earlier.filter(|number| Some(*number) != self.current && !self.bad.contains(number))
     }
 }
 

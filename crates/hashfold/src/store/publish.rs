@@ -2,7 +2,7 @@
 
 use super::{
     gates::{Gates, Objection, Report},
-    pointer::Pointer,
+    pointer::{Pointer, VersionName},
     read::Version,
     tables::open_layer,
     verify::{as_damage, verify},
@@ -75,22 +75,51 @@ impl StoreWriter {
         new.try_for_each(|layer| open_layer(&self.tables(), info, layer, &options).map(drop))
     }
 
-    /// Makes the previously current version current, and marks the current version as bad. Returns
-    /// the number of the new current version.
+    /// Returns the version that a rollback makes current: the last one that was current, is not
+    /// marked bad, and has other entries than the current version.
+    pub fn previous(&self) -> Option<u64> {
+        let current = self.content_of(self.pointer.current);
+        self.pointer.earlier().find(|number| self.content_of(Some(*number)) != current)
+    }
+
+    /// Returns the first version with the entries of a version: the version itself or, if it was made
+    /// without changes (a merge of deltas), the content of its parent. `None` for a version that is
+    /// not listed.
+    pub(super) fn content_of(&self, number: Option<u64>) -> Option<VersionName> {
+        let mut first = self.pointer.version(number?)?;
+        while let Ok(info) = self.version(first.number)
+            && let (Some(changes), Some(parent)) = (info.changes, info.parent)
+            && (info.name, changes.total()) == (first, 0)
+            && parent.number < first.number
+        {
+            first = parent;
+        }
+        Some(first)
+    }
+
+    /// Makes the previous version current ([`StoreWriter::previous`]), and marks the current version
+    /// as bad, with all versions that were current and have the same entries. Returns the number of
+    /// the new current version.
     ///
     /// # Errors
     /// `Missing` if the version is lost: [`StoreWriter::publish`] makes an older one current.
     pub fn roll_back(&mut self) -> Result<u64> {
         self.settle()?;
-        let Some(previous) = self.pointer.previous() else {
-            let error =
-                Error::argument("version to roll back to", "a version that was current", "none");
+        let Some(previous) = self.previous() else {
+            let expected = "a version that was current and has other entries";
+            let error = Error::argument("version to roll back to", expected, "none");
             return Err(error.at(&Place::file(&self.folder)));
         };
         // A lost version is an error, not skipped.
         self.version(previous)?;
+        let content = self.content_of(self.pointer.current);
+        let earlier = self.pointer.earlier();
+        let mut bad: Vec<u64> =
+            earlier.filter(|number| self.content_of(Some(*number)) == content).collect();
+        bad.extend(self.pointer.current);
+        bad.sort_unstable();
         self.change(|pointer| {
-            pointer.bad.extend(pointer.current);
+            pointer.bad.extend(bad);
             pointer.publish(previous);
         })?;
         Ok(previous)

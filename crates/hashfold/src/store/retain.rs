@@ -1,33 +1,41 @@
 //! Retention: which versions are kept, and removing the others.
 
 use super::{
-    pointer,
+    layer::folder_of,
+    pointer::{self, VersionName},
     verify::as_mendable,
-    version::file_name,
+    version::{VersionInfo, file_name},
     write::{StoreWriter, remove_table},
 };
 use crate::{
     error::{Error, ErrorKind, Place, Result},
-    folder::VERSIONS,
-    io::Lock,
+    io::{Access, Disk, Lock},
     work::Watch,
 };
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
 /// The rules that decide which versions are kept.
 ///
-/// The current version, pinned versions, versions in use and versions that were never published are
-/// always kept, except for unpublished ones that are marked bad.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The current version, pinned versions and versions in use are always kept. Versions that were
+/// rolled back are kept only by their age.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Number of the newest versions that are kept besides the current one.
+    /// Number of the newest published versions that are kept besides the current one. Of several
+    /// versions with the same entries, such as a version and its merge, only the newest counts.
     pub keep: usize,
     /// Age below which versions are kept, in seconds.
     pub age_s_min: u64,
+    /// Age below which versions that were never current are kept, in seconds: they failed a gate, or
+    /// were not published yet.
+    pub unpublished_age_s_min: u64,
     /// Current time, in seconds since 1970. A version from the future counts as young.
     pub now_s: u64,
     /// Minimum free space on the device, in bytes. Below it, older versions are removed although
-    /// the other rules would keep them, except for the version before the current one.
+    /// the other rules would keep them, except for the version before the current one and for those
+    /// that were never current.
     pub free_bytes_min: u64,
 }
 
@@ -40,7 +48,7 @@ pub enum Reason {
     Pinned,
     /// The version is open in a reader.
     InUse,
-    /// The version was not published yet.
+    /// The version was never current, and is younger than the rules' age for such versions.
     Unpublished,
     /// The version is one of the newest.
     New,
@@ -52,7 +60,7 @@ pub enum Reason {
     Lost,
 }
 
-/// The result of a collection.
+/// The result of a collection, or of planning one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     /// Numbers of the versions that were removed.
@@ -70,6 +78,18 @@ impl StoreWriter {
     /// counts freed bytes; it may block, to limit the rate. If it cancels the call, the next
     /// collection removes the rest.
     pub fn collect(&mut self, rules: &Retention, watch: &Watch) -> Result<Removed> {
+        let mut removed = self.apply_rules(rules, Action::Remove(watch))?;
+        // An interrupted collection may have left files.
+        removed.bytes += self.sweep()?;
+        Ok(removed)
+    }
+
+    /// Returns what [`StoreWriter::collect`] would remove, and removes nothing.
+    pub fn plan_collection(&mut self, rules: &Retention) -> Result<Removed> {
+        self.apply_rules(rules, Action::Plan)
+    }
+
+    fn apply_rules(&mut self, rules: &Retention, action: Action<'_>) -> Result<Removed> {
         self.settle()?;
         // If the current version is lost or damaged, any other version may be needed.
         self.parent()?;
@@ -77,26 +97,27 @@ impl StoreWriter {
         let mut spare = Vec::new();
         for (number, reason) in self.judge(rules)? {
             match reason {
-                None => self.remove_version(number, &mut removed, watch)?,
+                None => self.take(number, &mut removed, action)?,
                 Some(reason @ (Reason::New | Reason::Young)) => spare.push((number, reason)),
                 Some(reason) => removed.kept.push((number, reason)),
             }
         }
-        let previous = self.pointer.previous();
+        let previous = self.previous();
         for (number, reason) in spare {
-            let is_full = self.disk.free_bytes(&self.folder)? < rules.free_bytes_min;
+            let planned = if matches!(action, Action::Plan) { removed.bytes } else { 0 };
+            let is_full =
+                self.disk.free_bytes(&self.folder)?.saturating_add(planned) < rules.free_bytes_min;
             match is_full && previous != Some(number) {
-                true => self.remove_version(number, &mut removed, watch)?,
+                true => self.take(number, &mut removed, action)?,
                 false => removed.kept.push((number, reason)),
             }
         }
         removed.kept.sort_unstable_by_key(|(number, _)| *number);
-        // An interrupted collection may have left files.
-        removed.bytes += self.sweep()?;
         Ok(removed)
     }
 
-    /// Removes a version that was never current, and the tables that only this version has.
+    /// Removes a version that was never current, and the tables that only this version has. If it is
+    /// the newest version, its number is used again.
     ///
     /// # Errors
     /// `Busy` if a reader has the version open.
@@ -109,14 +130,15 @@ impl StoreWriter {
             return Err(Error::argument("version to discard", expected, number));
         }
         let mut removed = Removed::default();
-        self.remove_version(number, &mut removed, &Watch::default())?;
-        match removed.kept.is_empty() {
-            true => Ok(removed),
-            false => {
-                let path = self.versions().join(file_name(number));
-                Err(Error::new(ErrorKind::Busy).at(&Place::file(&path)))
-            }
+        self.take(number, &mut removed, Action::Remove(&Watch::default()))?;
+        if !removed.kept.is_empty() {
+            let path = self.versions().join(file_name(number));
+            return Err(Error::new(ErrorKind::Busy).at(&Place::file(&path)));
         }
+        if self.pointer.newest == number {
+            self.change(|pointer| pointer.newest = number - 1)?;
+        }
+        Ok(removed)
     }
 
     /// Gives up a version whose file is missing or damaged and that no copy can restore. The next
@@ -151,6 +173,8 @@ impl StoreWriter {
     fn judge(&self, rules: &Retention) -> Result<Vec<(u64, Option<Reason>)>> {
         let pointer = &self.pointer;
         let mut left = rules.keep;
+        // Versions with the same entries as a newer one that is kept give nothing to roll back to.
+        let mut contents: Vec<VersionName> = self.content_of(pointer.current).into_iter().collect();
         let mut judged = Vec::new();
         let there = self.numbers()?;
         let lost = pointer.versions.iter().map(|version| version.number);
@@ -158,22 +182,27 @@ impl StoreWriter {
         all.extend(&there);
         all.sort_unstable();
         for number in all.into_iter().rev() {
-            let is_bad = pointer.bad.contains(&number);
             let was_current = pointer.published.contains(&number);
+            let is_good = was_current && !pointer.bad.contains(&number);
+            let content = self.content_of(Some(number));
+            let is_younger = |info: &VersionInfo, age_s_min| {
+                rules.now_s.saturating_sub(info.created_s) < age_s_min
+            };
             let reason = match self.version(number) {
                 _ if pointer.current == Some(number) => Some(Reason::Current),
                 Err(_) if !there.contains(&number) => Some(Reason::Lost),
                 Err(_) => Some(Reason::Damaged),
                 _ if pointer.pinned.contains(&number) => Some(Reason::Pinned),
-                _ if !was_current && !is_bad => Some(Reason::Unpublished),
-                _ if !is_bad && left > 0 => {
+                Ok(info) if !was_current => {
+                    let age_s_min = rules.unpublished_age_s_min.max(rules.age_s_min);
+                    is_younger(&info, age_s_min).then_some(Reason::Unpublished)
+                }
+                _ if is_good && left > 0 && content.is_none_or(|it| !contents.contains(&it)) => {
                     left -= 1;
+                    contents.extend(content);
                     Some(Reason::New)
                 }
-                Ok(info) if rules.now_s.saturating_sub(info.created_s) < rules.age_s_min => {
-                    Some(Reason::Young)
-                }
-                Ok(_) => None,
+                Ok(info) => is_younger(&info, rules.age_s_min).then_some(Reason::Young),
             };
             judged.push((number, reason));
         }
@@ -181,9 +210,10 @@ impl StoreWriter {
         Ok(judged)
     }
 
-    /// Removes a version that no reader has open, and the tables that only this version has.
-    fn remove_version(&mut self, number: u64, removed: &mut Removed, watch: &Watch) -> Result<()> {
-        let path = self.folder.join(VERSIONS).join(file_name(number));
+    /// Removes a version that no reader has open, and the tables that only this version has; or
+    /// counts them.
+    fn take(&mut self, number: u64, removed: &mut Removed, action: Action<'_>) -> Result<()> {
+        let path = self.versions().join(file_name(number));
         let _lock: Box<dyn Lock> = match self.disk.lock(&path) {
             Ok(lock) => lock,
             Err(error) if error.is_busy() => {
@@ -193,25 +223,62 @@ impl StoreWriter {
             Err(error) => return Err(error),
         };
         let mut tables: HashSet<u64> = self.version(number)?.layers().map(|l| l.table).collect();
-        match self.used_tables(Some(number))? {
+        removed.versions.push(number);
+        match self.used_tables(&removed.versions)? {
             Some(used) => tables.retain(|table| !used.contains(table)),
             // The tables of the other versions are unknown.
             None => tables.clear(),
         }
+        let folders = tables.into_iter().map(|table| folder_of(&self.tables(), table));
+        let folders: Vec<PathBuf> = folders.collect();
+        removed.tables += folders.len() as u64;
+        match action {
+            Action::Plan => {
+                for folder in &folders {
+                    removed.bytes += folder_bytes(self.disk.as_ref(), folder);
+                }
+                Ok(())
+            }
+            Action::Remove(watch) => self.remove_version(number, &folders, &mut |bytes| {
+                removed.bytes += bytes;
+                watch.add(bytes)
+            }),
+        }
+    }
+
+    /// Removes a version whose file is locked, and these tables; calls `freed` with the bytes of each
+    /// table.
+    fn remove_version(
+        &mut self,
+        number: u64,
+        tables: &[PathBuf],
+        freed: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
         self.change(|pointer| pointer.strike(number))?;
         // The version's name must be durably removed before its tables: an existing version is
         // complete.
-        self.disk.remove(&path)?;
+        self.disk.remove(&self.versions().join(file_name(number)))?;
         self.disk.sync_folder(&self.versions())?;
         self.pointer.removing.retain(|removing| *removing != number);
-        removed.versions.push(number);
         for table in tables {
-            let folder = super::layer::folder_of(&self.tables(), table);
-            let bytes = remove_table(self.disk.as_ref(), &folder)?;
-            removed.tables += 1;
-            removed.bytes += bytes;
-            watch.add(bytes)?;
+            freed(remove_table(self.disk.as_ref(), table)?)?;
         }
         Ok(())
     }
+}
+
+/// What is done with the versions that no rule keeps.
+#[derive(Clone, Copy)]
+enum Action<'a> {
+    /// Removes them; the watch counts freed bytes.
+    Remove(&'a Watch),
+    /// Counts them.
+    Plan,
+}
+
+/// Returns the size of the files in a folder, in bytes.
+fn folder_bytes(disk: &dyn Disk, folder: &Path) -> u64 {
+    let size = |name| disk.open(&folder.join(name), Access::Cached).and_then(|file| file.size());
+    let names = disk.list(folder).unwrap_or_default();
+    names.into_iter().filter_map(|name| size(name).ok()).sum()
 }

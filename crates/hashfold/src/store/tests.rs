@@ -395,8 +395,11 @@ fn needed_versions_stay_and_others_are_removed() {
     }
     let held = open(&disk, 3);
     writer.pin(2, Pin::Keep).unwrap();
-    let rules = Retention { keep: 0, age_s_min: 0, now_s: 100, free_bytes_min: 0 };
+    let all_go = Retention { now_s: 100, ..Retention::default() };
+    let rules = Retention { unpublished_age_s_min: 96, ..all_go };
+    let planned = writer.plan_collection(&rules).unwrap();
     let removed = writer.collect(&rules, &Watch::default()).unwrap();
+    assert_eq!(removed, planned);
     assert_eq!(removed.versions, [1, 4]);
     assert_eq!(
         removed.kept,
@@ -416,9 +419,13 @@ fn needed_versions_stay_and_others_are_removed() {
     assert!(writer.collect(&early, &Watch::default()).unwrap().versions.is_empty());
     let removed = writer.collect(&rules, &Watch::default()).unwrap();
     assert_eq!(removed.versions, [3]);
+    // Version 5 was made 95 seconds ago, and never published.
+    let planned = writer.plan_collection(&all_go).unwrap();
+    let removed = writer.collect(&all_go, &Watch::default()).unwrap();
+    assert_eq!((&removed.versions, &removed), (&vec![5], &planned));
     let mut tables = disk.list(&Path::new(FOLDER).join("tables")).unwrap();
     tables.retain(|name| name.len() == 16);
-    assert_eq!(tables.len(), 2);
+    assert_eq!(tables.len(), 1);
 }
 
 #[test]
@@ -440,8 +447,75 @@ fn a_version_that_was_never_current_can_be_discarded() {
     assert_eq!(scan_all(&open(&disk, 1)).len(), 1);
     assert!(matches!(writer.discard(1).unwrap_err().kind(), ErrorKind::Argument { .. }));
     assert!(matches!(writer.discard(2).unwrap_err().kind(), ErrorKind::Absent));
-    // The number is not used again.
-    assert_eq!(write(&mut writer, &entry(3), UpdateMode::Merge, 3).unwrap().name.number, 3);
+    // The number is used again, also by the next writer.
+    assert_eq!(write(&mut writer, &entry(3), UpdateMode::Merge, 3).unwrap().name.number, 2);
+    writer.discard(2).unwrap();
+    drop(writer);
+    let mut writer = StoreWriter::open(&Env::on(disk.clone()), Path::new(FOLDER)).unwrap();
+    assert_eq!(write(&mut writer, &entry(4), UpdateMode::Merge, 4).unwrap().name.number, 2);
+}
+
+/// Issue 12: a rollback after a merge led to the same entries.
+#[test]
+fn a_rollback_after_a_merge_goes_to_other_entries() {
+    let disk = memory_disk();
+    let mut writer = create(&disk, 1, Arc::new(Inline));
+    let entry = |byte| vec![(vec![byte], Some(vec![byte]))];
+    let steps =
+        [(vec![], UpdateMode::Merge), (entry(1), UpdateMode::Merge), (entry(2), UpdateMode::Delta)];
+    for (id, (batch, mode)) in (1..).zip(steps.into_iter().chain([(vec![], UpdateMode::Merge)])) {
+        let number = write(&mut writer, &batch, mode, id).unwrap().name.number;
+        writer.publish(number).unwrap();
+    }
+    assert_eq!(writer.previous(), Some(2));
+    // Version 3 has the same entries as its merge, so version 2 is the one to keep.
+    let rules = Retention { keep: 1, ..Retention::default() };
+    let planned = writer.plan_collection(&rules).unwrap();
+    assert_eq!((planned.versions, planned.kept[0]), (vec![1, 3], (2, Reason::New)));
+    assert_eq!(writer.roll_back().unwrap(), 2);
+    assert_eq!(writer.pointer().bad, [3, 4]);
+    assert_eq!(scan_all(&open(&disk, 2)).len(), 1);
+    assert_eq!(writer.roll_back().unwrap(), 1);
+    assert!(writer.roll_back().is_err());
+}
+
+#[test]
+fn gates_refuse_empty_versions_and_those_without_most_keys() {
+    let disk = memory_disk();
+    let mut writer = create(&disk, 1, Arc::new(Inline));
+    let keys = |keys: Range<u8>, value: Option<u8>| -> Vec<_> {
+        keys.map(|key| (vec![key], value.map(|value| vec![value]))).collect()
+    };
+    let gates = Gates { refuse_empty: true, removed_max: Some(0.5), ..Gates::default() };
+    let mut id = 0;
+    let mut check = |writer: &mut StoreWriter, batch: &[_], mode, expected: &[&str]| {
+        id += 1;
+        let number = write(writer, batch, mode, id).unwrap().name.number;
+        let objections = writer.report(number, &gates).unwrap().objections;
+        let objections: Vec<String> = objections.iter().map(ToString::to_string).collect();
+        assert_eq!(objections, expected, "{number}");
+        if expected.is_empty() {
+            writer.publish(number).unwrap();
+        }
+    };
+    let empty = "entries: expected at least 1, got 0";
+    let most = "part of the keys that were removed: expected at most 0.5, got ";
+    check(&mut writer, &[], UpdateMode::Auto, &[empty]);
+    check(&mut writer, &keys(0..100, Some(1)), UpdateMode::Auto, &[]);
+    check(&mut writer, &keys(0..40, Some(2)), UpdateMode::Replace, &[&format!("{most}0.600000")]);
+    check(&mut writer, &[], UpdateMode::Replace, &[empty, &format!("{most}1.000000")]);
+    for mode in [UpdateMode::Merge, UpdateMode::Delta] {
+        check(&mut writer, &keys(0..60, None), mode, &[&format!("{most}0.600000")]);
+    }
+    check(
+        &mut writer,
+        &keys(0..100, None),
+        UpdateMode::Delta,
+        &[empty, &format!("{most}1.000000")],
+    );
+    // Deletions of absent keys remove nothing, although the counts leave it open.
+    check(&mut writer, &keys(100..250, None), UpdateMode::Delta, &[]);
+    check(&mut writer, &keys(0..50, None), UpdateMode::Delta, &[]);
 }
 
 #[test]
@@ -471,7 +545,13 @@ fn a_version_that_is_gone_can_come_back_under_its_id() {
     writer.publish(1).unwrap();
     write(&mut writer, &[(entries[0].0.clone(), None)], UpdateMode::Delta, 2).unwrap();
     writer.publish(2).unwrap();
-    let rules = Retention { keep: 0, age_s_min: 0, now_s: 100, free_bytes_min: 0 };
+    let rules = Retention {
+        keep: 0,
+        age_s_min: 0,
+        now_s: 100,
+        free_bytes_min: 0,
+        unpublished_age_s_min: 0,
+    };
     let removed = writer.collect(&rules, &Watch::default()).unwrap();
     // The tables of version 1 are the bases of version 2.
     assert_eq!((removed.versions, removed.tables), (vec![1], 0));
@@ -520,7 +600,7 @@ fn nothing_is_removed_while_the_current_version_is_lost_or_damaged() {
         let version = Path::new(FOLDER).join("versions/0000000002");
         harm(disk.as_ref(), &version, damage, 0);
         let mut writer = StoreWriter::open(&Env::on(disk.clone()), Path::new(FOLDER)).unwrap();
-        let rules = Retention { keep: 0, age_s_min: 0, now_s: 100, free_bytes_min: 0 };
+        let rules = Retention { now_s: 100, ..Retention::default() };
         assert!(writer.collect(&rules, &Watch::default()).is_err(), "{damage}");
         let tables = disk.list(&Path::new(FOLDER).join("tables")).unwrap();
         assert_eq!(tables.len(), 4, "{damage}");
@@ -571,6 +651,7 @@ fn gates_refuse_versions_that_fail_them() {
         required_keys: vec![7u64.to_le_bytes().to_vec(), 9000u64.to_le_bytes().to_vec()],
         sample: 30,
         read_back: true,
+        ..Gates::default()
     };
     let report = writer.report(2, &gates).unwrap();
     let what: Vec<_> = report.objections.iter().map(|objection| objection.what).collect();

@@ -3,7 +3,7 @@
 use super::{
     chunks::common,
     delta::{DeltaInfo, DeltaReader, DeltaWriter},
-    join::{Join, Keep},
+    join::{Join, Keep, KeyChange},
     plan::UpdateMode,
     read::Version,
     version::{Changes, Layer, VersionInfo},
@@ -27,9 +27,7 @@ pub fn diff(
     path: &Path,
     watch: &Watch,
 ) -> Result<(DeltaInfo, Changes)> {
-    let (disk, executor) = (env.disk.as_ref(), &env.executor);
-    check_same("store", old.info().store, new.info().store)?;
-    check_same("seed", old.info().seed.0, new.info().seed.0)?;
+    let disk = env.disk.as_ref();
     if old.info().attributes != new.info().attributes {
         let expected = "with the same attributes, such as the schema; copy the store instead";
         return Err(Error::argument("versions", expected, "different ones"));
@@ -42,7 +40,27 @@ pub fn diff(
         entries: 0,
         deletions: 0,
     };
-    let mut writer = DeltaWriter::create(disk, path, info, executor.clone())?;
+    let mut writer = DeltaWriter::create(disk, path, info, env.executor.clone())?;
+    let push = &mut |change: KeyChange<'_>| writer.push(change.key, change.new);
+    let changes = compare(env, old, new, watch, push)?;
+    let info = writer.finish()?;
+    if let Some(folder) = path.parent() {
+        disk.sync_folder(folder)?;
+    }
+    Ok((info, changes))
+}
+
+/// Calls `visit` with each key that differs between two versions, in the order of hashes, part after
+/// part. `watch` counts entries of both versions.
+pub fn compare(
+    env: &Env,
+    old: &Version,
+    new: &Version,
+    watch: &Watch,
+    visit: &mut dyn FnMut(KeyChange<'_>) -> Result<()>,
+) -> Result<Changes> {
+    check_same("store", old.info().store, new.info().store)?;
+    check_same("seed", old.info().seed.0, new.info().seed.0)?;
     let mut changes = Changes::default();
     for slots in stretches(old.info(), new.info()) {
         if let Some(unchanged) = shared_entries(old.info(), new.info(), &slots) {
@@ -50,20 +68,16 @@ pub fn diff(
             continue;
         }
         let [old, new] = [old, new].map(|version| Counted {
-            run: version.scan_slots(&slots, Some(executor)),
+            run: version.scan_slots(&slots, Some(&env.executor)),
             steps: watch.steps(),
         });
         let mut join = Join::new(old, new, Keep::Difference);
         while join.advance()? {
-            writer.push(&join.entry())?;
+            visit(join.change())?;
         }
         changes.add(join.changes());
     }
-    let info = writer.finish()?;
-    if let Some(folder) = path.parent() {
-        disk.sync_folder(folder)?;
-    }
-    Ok((info, changes))
+    Ok(changes)
 }
 
 /// Returns the ranges of slots that end where a base of both versions ends.

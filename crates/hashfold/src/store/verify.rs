@@ -160,11 +160,17 @@ impl StoreWriter {
         };
         let mut report = verify(&self.env, &self.folder, number, watch)?;
         if !report.damage.is_empty() {
+            let (tables, other, watch) = (self.tables(), other.join(TABLES), Watch::default());
+            let copy = TableCopy {
+                disk: self.disk.as_ref(),
+                tables: &tables,
+                other: &other,
+                watch: &watch,
+            };
             for layer in info.layers() {
                 // Damage that the copy cannot mend is reported, and the rest is mended.
-                let mended = &mut report.figures.mended;
-                let repaired = self.repair_table(&info, layer, other, mended).map_err(if_lost);
-                report.note(repaired)?;
+                let mended = copy.mend(&info, layer, &mut report.figures.mended).map_err(if_lost);
+                report.note(mended)?;
             }
         }
         report.figures.mended += u64::from(lost.is_some());
@@ -188,17 +194,26 @@ impl StoreWriter {
         })?;
         Ok(info)
     }
+}
 
-    fn repair_table(
-        &self,
-        info: &VersionInfo,
-        layer: &Layer,
-        other: &Path,
-        mended: &mut u64,
-    ) -> Result<()> {
-        let disk = self.disk.as_ref();
-        let table = folder_of(&self.tables(), layer.table);
-        let source = folder_of(&other.join(TABLES), layer.table);
+/// The tables of a store, and those of another copy.
+pub(super) struct TableCopy<'a> {
+    pub(super) disk: &'a dyn Disk,
+    /// The folder of the tables.
+    pub(super) tables: &'a Path,
+    /// The folder of the tables in the other copy.
+    pub(super) other: &'a Path,
+    /// Counts the bytes that are written.
+    pub(super) watch: &'a Watch,
+}
+
+impl TableCopy<'_> {
+    /// Copies the pieces of a table that are missing or damaged here and whole there, and adds their
+    /// number to `mended`.
+    pub(super) fn mend(&self, info: &VersionInfo, layer: &Layer, mended: &mut u64) -> Result<()> {
+        let disk = self.disk;
+        let table = folder_of(self.tables, layer.table);
+        let source = folder_of(self.other, layer.table);
         let tree = match Tree::read(disk, &table, layer.table, &layer.root) {
             Ok(tree) => tree,
             Err(error) => {
@@ -212,24 +227,24 @@ impl StoreWriter {
         };
         let mut unmended = Ok(());
         for file in &tree.files {
-            match self.repair_file(&table, &source, file) {
+            match self.mend_file(&table, &source, file) {
                 Ok(pieces) => *mended += pieces,
                 Err(error) => unmended = Err(as_damage(error)?),
             }
         }
         disk.sync_folder(&table)?;
-        disk.sync_folder(&self.tables())?;
+        disk.sync_folder(self.tables)?;
         unmended
     }
 
     /// Rewrites a file if any piece of it is damaged: good pieces from here, the others from the
     /// other copy. Returns the number of pieces that were mended.
-    fn repair_file(&self, table: &Path, source: &Path, tree: &FileTree) -> Result<u64> {
-        let disk = self.disk.as_ref();
+    fn mend_file(&self, table: &Path, source: &Path, tree: &FileTree) -> Result<u64> {
+        let disk = self.disk;
         let path = table.join(&tree.name);
         // Beside the tables, where the next writer removes unknown files.
         let id = table.file_name().unwrap_or_default().to_string_lossy();
-        let new = self.tables().join(format!("{id}-{}{MENDED}", tree.name));
+        let new = self.tables.join(format!("{id}-{}{MENDED}", tree.name));
         let here = match disk.open(&path, Access::Cached) {
             Ok(file) => Some(file),
             Err(error) => as_damage(error).map(|_| None)?,
@@ -267,6 +282,7 @@ impl StoreWriter {
                 return Err(error.at(&Place::file(&source.join(&tree.name)).offset(start)));
             }
             file.write_at(start, &bytes)?;
+            self.watch.add(len as u64)?;
         }
         file.sync()?;
         drop(file);

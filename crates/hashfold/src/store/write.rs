@@ -17,7 +17,7 @@ use crate::{
     error::{Error, ErrorKind, Place, Result},
     folder::{self, LockedFolder, Site, TABLES, VERSIONS},
     io::{Access, Disk, new_name, replace_file},
-    manifest::Kind as DataSetKind,
+    manifest::{FIRST_NAME, Kind as DataSetKind},
     options::ReadOptions,
     run::{Run as _, SortOptions},
     table::is_table_file,
@@ -188,6 +188,14 @@ impl StoreWriter {
     /// Returns the description of a version.
     pub fn version(&self, number: u64) -> Result<VersionInfo> {
         VersionInfo::read(self.disk.as_ref(), &self.versions(), number, Some(&self.pointer))
+    }
+
+    /// Sets the options of the next version of a store in which no version is current: the version is
+    /// made from nothing, and follows no version that was not published.
+    pub fn start_over(&mut self, options: &StoreOptions) -> Result<()> {
+        let (seed, id) = (self.pointer.seed, self.pointer.store);
+        self.new = Some(NewStore { seed, id, ..options.check()? });
+        Ok(())
     }
 
     /// Returns the current version, which the next version is made from.
@@ -489,8 +497,11 @@ impl StoreWriter {
     pub(super) fn sweep(&self) -> Result<u64> {
         let (disk, versions) = (self.disk.as_ref(), self.versions());
         let new_pointer = new_name(&self.folder.join(pointer::NAME));
-        if disk.exists(&new_pointer)? {
-            folder::remove_file(disk, &new_pointer)?;
+        // The second file is of a copy that was killed at its end.
+        for path in [new_pointer, self.folder.join(FIRST_NAME)] {
+            if disk.exists(&path)? {
+                folder::remove_file(disk, &path)?;
+            }
         }
         let is_new = |name: &&String| name.strip_suffix(".new").and_then(number_of).is_some();
         for name in disk.list(&versions)?.iter().filter(is_new) {
@@ -505,7 +516,7 @@ impl StoreWriter {
                 disk.remove(&path)?;
             }
         }
-        match self.used_tables(None)? {
+        match self.used_tables(&[])? {
             Some(used) => self.sweep_tables(&used),
             None => Ok(0),
         }
@@ -513,11 +524,11 @@ impl StoreWriter {
 
     /// Returns the tables of all versions except `but`; `None` if a version is lost or cannot be
     /// read.
-    pub(super) fn used_tables(&self, but: Option<u64>) -> Result<Option<HashSet<u64>>> {
+    pub(super) fn used_tables(&self, but: &[u64]) -> Result<Option<HashSet<u64>>> {
         let mut all = numbers(self.disk.as_ref(), &self.folder)?;
         all.extend(self.pointer.versions.iter().map(|version| version.number));
         let mut used = HashSet::new();
-        for number in all.into_iter().filter(|number| Some(*number) != but) {
+        for number in all.into_iter().filter(|number| !but.contains(number)) {
             match self.version(number) {
                 Ok(info) => used.extend(info.layers().map(|layer| layer.table)),
                 Err(_) => return Ok(None),

@@ -16,7 +16,7 @@ use hashfold::{
     run::SortOptions,
     store::{
         DeltaReader, Pin, Pointer, Retention, SlotMap, StoreReader, StoreWriter, TableSizes,
-        UpdateMode, VersionFacts, versions,
+        UpdateMode, VersionFacts, copy, verify, versions,
     },
     work::Watch,
 };
@@ -28,7 +28,13 @@ const SEEDS: u64 = 2;
 const KEYS: u64 = 40;
 
 /// Rules that keep no version.
-const ALL_GO: Retention = Retention { keep: 0, age_s_min: 0, now_s: 1 << 40, free_bytes_min: 0 };
+const ALL_GO: Retention = Retention {
+    keep: 0,
+    age_s_min: 0,
+    now_s: 1 << 40,
+    free_bytes_min: 0,
+    unpublished_age_s_min: 0,
+};
 
 /// The number of chunks of a store, and the sizes of its tables.
 #[derive(Clone, Copy, Debug)]
@@ -643,6 +649,64 @@ fn a_repair_that_is_interrupted_anywhere_can_be_done_again() {
             }
             if result.is_ok() && matches!(fault(0), Fault::Full { .. }) {
                 break;
+            }
+        }
+    }
+}
+
+/// Copies the sample's last version, and checks the copy, if there is one.
+#[track_caller]
+fn check_copy(disk: &Arc<dyn Disk>, expected: &Pairs, context: &str) {
+    let to = Path::new("copy");
+    match StoreReader::open(to, &ReadOptions::new().env(Env::on(disk.clone()))) {
+        Ok(follower) => {
+            assert!(scanned(&follower.version()).unwrap() == *expected, "{context}");
+            let number = follower.version().info().name.number;
+            let report = verify(&Env::on(disk.clone()), to, number, &Watch::default()).unwrap();
+            assert!(report.damage.is_empty(), "{context}: {}", report.damage[0]);
+        }
+        Err(error) => assert!(is_absent(&error), "{context}: {error}"),
+    }
+}
+
+/// Issue 12: the first copy of a store is whole or absent, and an interrupted copy can be repeated.
+#[test]
+fn a_copy_is_whole_or_absent_and_can_be_repeated() {
+    let sample = sample(FORMS[3], 3);
+    let expected = sample.maps.last().unwrap();
+    let to = Path::new("copy");
+    let make =
+        |disk: &Arc<dyn Disk>| copy(&Env::on(disk.clone()), store(), None, to, &Watch::default());
+    for fault in [POWER_CUT, FAILURE] {
+        for operation in 0.. {
+            let faulty = FaultyDisk::over(&sample.disk, FaultPlan::from(fault(operation)));
+            let disk: Arc<dyn Disk> = Arc::new(faulty.clone());
+            let result = make(&disk);
+            let context = format!("operation {operation}");
+            if operation >= faulty.operations() {
+                result.unwrap();
+                break;
+            }
+            let mut left: Vec<Arc<dyn Disk>> = seeds(operation)
+                .map(|seed| Arc::new(faulty.after_power_cut(seed)) as Arc<dyn Disk>)
+                .collect();
+            if matches!(fault(operation), Fault::Failure { .. }) {
+                left = vec![disk];
+            }
+            for disk in &left {
+                check_copy(disk, expected, &context);
+                match make(disk) {
+                    Ok(info) => assert_eq!(info.name.number, 3, "{context}"),
+                    // The copy had been completed.
+                    Err(error) => {
+                        assert!(matches!(error.kind(), ErrorKind::Exists), "{context}: {error}");
+                    }
+                }
+                check_copy(disk, expected, &context);
+                let mut writer = StoreWriter::open(&Env::on(disk.clone()), to).unwrap();
+                assert_eq!(disk.list(to).unwrap(), ["CURRENT", "tables", "versions"], "{context}");
+                let removed = writer.collect(&ALL_GO, &Watch::default()).unwrap();
+                assert_eq!(removed.tables, 0, "{context}");
             }
         }
     }

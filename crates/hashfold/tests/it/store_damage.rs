@@ -31,7 +31,13 @@ use std::{
 
 const KEYS: u64 = 60;
 
-const ALL_GO: Retention = Retention { keep: 0, age_s_min: 0, now_s: 1 << 40, free_bytes_min: 0 };
+const ALL_GO: Retention = Retention {
+    keep: 0,
+    age_s_min: 0,
+    now_s: 1 << 40,
+    free_bytes_min: 0,
+    unpublished_age_s_min: 0,
+};
 
 const CHUNKS: u32 = 2;
 
@@ -183,6 +189,7 @@ fn change_store(disk: &Arc<dyn Disk>) -> Result<()> {
         required_keys: vec![b"key 1".to_vec()],
         sample: 10,
         read_back: false,
+        ..Gates::default()
     };
     for mode in [UpdateMode::Auto, UpdateMode::Merge, UpdateMode::Delta, UpdateMode::Replace] {
         let made = try_write(&mut writer, &changes(3, KEYS), mode, 100 + mode as u64);

@@ -54,12 +54,18 @@ fn work_until_killed() {
     let mut random = random(seed);
     let mut writer = open_or_create(&folder);
     for round in 0.. {
-        match (random() % 6, writer.pointer().previous()) {
+        match (random() % 6, writer.previous()) {
             (0, Some(previous)) => {
                 announced(previous, || assert_eq!(writer.roll_back().unwrap(), previous));
             }
             (1, _) => {
-                let rules = Retention { keep: 2, age_s_min: 0, now_s: 0, free_bytes_min: 0 };
+                let rules = Retention {
+                    keep: 2,
+                    age_s_min: 0,
+                    now_s: 0,
+                    free_bytes_min: 0,
+                    unpublished_age_s_min: 0,
+                };
                 writer.collect(&rules, &Watch::default()).unwrap();
             }
             _ => {

@@ -28,7 +28,13 @@ const CHUNKS: u32 = 2;
 const COPY: &str = "copy";
 
 /// Rules that keep no version.
-const ALL_GO: Retention = Retention { keep: 0, age_s_min: 0, now_s: 1 << 40, free_bytes_min: 0 };
+const ALL_GO: Retention = Retention {
+    keep: 0,
+    age_s_min: 0,
+    now_s: 1 << 40,
+    free_bytes_min: 0,
+    unpublished_age_s_min: 0,
+};
 
 /// A store with four versions (4 is current, 1 is pinned, 3 is bad) and its copy in the folder
 /// `copy`.

@@ -88,7 +88,7 @@ fn write(folder: &Path, writer: &mut StoreWriter, seed: u64) {
         let mut there = writer.numbers().unwrap();
         there.retain(|number| Some(*number) != writer.pointer().current);
         match random() % 4 {
-            0 if writer.pointer().previous().is_some() => {
+            0 if writer.previous().is_some() => {
                 writer.roll_back().unwrap();
             }
             1 if there.len() < SPARE => {
@@ -104,7 +104,13 @@ fn write(folder: &Path, writer: &mut StoreWriter, seed: u64) {
                 writer.publish(number).unwrap();
             }
             _ => {
-                let rules = Retention { keep: 1, age_s_min: 0, now_s: 0, free_bytes_min: 0 };
+                let rules = Retention {
+                    keep: 1,
+                    age_s_min: 0,
+                    now_s: 0,
+                    free_bytes_min: 0,
+                    unpublished_age_s_min: 0,
+                };
                 writer.collect(&rules, &Watch::default()).unwrap();
             }
         }
@@ -142,7 +148,8 @@ fn readers_see_whole_versions_while_others_are_published_and_removed() {
         written.unwrap();
         readers.into_iter().for_each(|reader| assert!(reader.join().unwrap() > 0));
     });
-    let rules = Retention { keep: 0, age_s_min: 0, now_s: 0, free_bytes_min: 0 };
+    let rules =
+        Retention { keep: 0, age_s_min: 0, now_s: 0, free_bytes_min: 0, unpublished_age_s_min: 0 };
     writer.collect(&rules, &Watch::default()).unwrap();
     assert_eq!(writer.numbers().unwrap(), [writer.pointer().current.unwrap()]);
 }
