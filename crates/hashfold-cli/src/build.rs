@@ -12,6 +12,7 @@ use crate::{
     stat,
     stop::Stop,
     units,
+    wait::WaitArgs,
 };
 use clap::Args;
 use hashfold::{
@@ -59,6 +60,8 @@ pub(crate) struct BuildArgs {
     /// Threads that sort and write [default: number of cores + 2]
     #[arg(long, value_name = "N", value_parser = units::parse_threads)]
     threads: Option<usize>,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Print progress and summary as JSON objects on standard output
     #[arg(long)]
     json: bool,
@@ -75,16 +78,17 @@ struct Outcome {
 pub(crate) fn run(args: &BuildArgs) -> Result<Exit> {
     let start = Instant::now();
     folder::refuse_store(&args.out, "`hashfold update` changes it")?;
-    // Opening the input may wait forever (a pipe), so signals are handled only after it.
-    let inputs = Inputs::open(&args.inputs, args.rows.read_options())?;
     let stop = Stop::on_signals()?;
+    let inputs = Inputs::open(&args.inputs, args.rows.read_options(), &stop)?;
     let meter = inputs.meter.clone();
     if args.dry_run {
         return args.dry_run(inputs, &stop, start);
     }
     let options = args.table_options()?;
     let executor = device::executor(args.threads);
-    let builder = TableBuilder::with(&args.out, options.env(Env { executor, ..Env::system() }))?;
+    let options = options.env(Env { executor, ..Env::system() });
+    let create = || Ok(TableBuilder::with(&args.out, options.clone())?);
+    let builder = args.wait.retry(&stop, create)?;
     let mut sorter = builder.sorter(args.rows.sort_options())?;
     let feed = inputs.start(args.rows.files.bad_row_policy())?;
     let mut digest = args.shape.seed.map(Digest::new);
@@ -195,11 +199,11 @@ impl BuildArgs {
         }
         notes += &self.rows.files.bad_rows_note(bad_rows);
         write_line(format_args!(
-            "built {}: {}{notes}; {}, index {:.2} bits per key; {seconds:.1} s, {}/s",
+            "built {}: {}{notes}; {}, index {}; {seconds:.1} s, {}/s",
             self.out.display(),
             units::counted(stats.entries, "entry", "entries"),
             units::bytes(stats.data_bytes),
-            stats.index_bits_per_key(),
+            units::index_size(stats.index_bytes, stats.index_bits_per_key(), stats.entries),
             units::bytes(units::per_second(input_bytes, seconds)),
         ))
     }

@@ -19,11 +19,29 @@ pub(crate) enum Exit {
     Damage = 4,
     /// The operating system or the device failed.
     Io = 5,
+    /// Another process has the lock of the data set.
+    Busy = 6,
     /// A bug of Hashfold.
     Bug = 101,
     /// Stopped with Ctrl-C, as the shell reports it.
     Stopped = 130,
 }
+
+/// The table of exit codes, for `hashfold help exit-codes`. The guide has the same table.
+pub(crate) const EXIT_CODES: &str = "\
+The exit code says what to do:
+
+  0    done
+  1    the answer is no: a key is absent, a gate failed, verify found problems, there is no version
+       to roll back to
+  2    wrong usage: an option, or a file or folder on the command line that is not there or of the
+       wrong kind; correct the call
+  3    bad input: a row, a column or a file that cannot be used; the message names file and line
+  4    damaged data: the message names file and offset; restore or rebuild the data set
+  5    I/O failed: disk full, no permission, too many open files; fix the cause and repeat the call
+  6    busy: another process writes to the data set; repeat the call later, or use --wait SECONDS
+  130  stopped with Ctrl-C, kill or a closed terminal; the data set is as before the call, or has
+       what the message says";
 
 /// The reason why a command ends early.
 #[derive(Debug)]
@@ -91,6 +109,7 @@ impl From<Error> for Failure {
             (_, ErrorClass::Input) => Exit::Input,
             (_, ErrorClass::Damage) => Exit::Damage,
             (_, ErrorClass::Io) => Exit::Io,
+            (_, ErrorClass::Busy) => Exit::Busy,
             (_, ErrorClass::Bug) => Exit::Bug,
         };
         let hint = match error.kind() {

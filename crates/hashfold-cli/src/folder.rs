@@ -127,23 +127,16 @@ pub(crate) fn current(folder: &Path) -> Result<u64> {
     })
 }
 
-/// Returns the version whose columns and options new versions follow: the current one, otherwise the
-/// newest. `None` if there is no version.
-pub(crate) fn newest_or_current(folder: &Path) -> Result<Option<VersionInfo>> {
+/// Returns the current version, whose columns and options new versions follow. `None` if there is no
+/// store, or no version was published.
+pub(crate) fn current_version(folder: &Path) -> Result<Option<VersionInfo>> {
     if holds(folder)?.kind() != Some(Kind::Store) {
         return Ok(None);
     }
-    let current = read_pointer(folder)?.current;
-    let mut newest = None;
-    for (number, info) in store::versions(&Env::system(), folder)? {
-        match info {
-            Ok(info) if Some(number) == current => return Ok(Some(info)),
-            Err(error) if Some(number) == current => return Err(error.into()),
-            Ok(info) => newest = Some(info),
-            Err(_) => {}
-        }
-    }
-    Ok(newest)
+    let Some(current) = read_pointer(folder)?.current else { return Ok(None) };
+    let versions = store::versions(&Env::system(), folder)?;
+    let info = versions.into_iter().find_map(|(number, info)| (number == current).then_some(info));
+    Ok(info.transpose()?)
 }
 
 /// Returns a function that turns an error about a version into a message for the user.

@@ -6,7 +6,8 @@ use crate::{
     folder,
     output::write_line,
     stop::Stop,
-    units, versions,
+    units,
+    wait::WaitArgs,
 };
 use clap::Args;
 use hashfold::{
@@ -22,33 +23,45 @@ use std::{
 
 /// Remove old versions of a store
 ///
-/// Never removed: the current version, pinned versions, and versions that a reader has open. Versions
-/// that were never published stay unless --unpublished is given.
+/// Always kept: the current version, pinned versions, and versions that a reader has open. Otherwise:
+///
+/// - published versions: the --keep newest are kept. Of several with the same entries, such as a
+///   version and its merge, only the newest counts, so that a rollback finds other entries.
+/// - versions that were never current (not published yet, or a gate failed): kept until they are
+///   older than --unpublished-age.
+/// - versions that were rolled back: removed.
+///
+/// No version younger than --min-age is removed. --dry-run shows what would be removed.
 #[derive(Args, Debug)]
 pub(crate) struct GcArgs {
     /// Folder of the store
     #[arg(value_name = "DIR")]
     store: PathBuf,
-    /// Number of newest versions to keep besides the current one
+    /// Only show what would be removed and kept, and why
+    #[arg(long)]
+    dry_run: bool,
+    /// Number of newest published versions to keep besides the current one
     #[arg(long, value_name = "N", default_value_t = 1)]
     keep: usize,
     /// Minimum age of versions to remove: 90s, 15m, 2h, 7d
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = units::parse_seconds)]
     min_age: u64,
-    /// Also remove versions that were never published
-    #[arg(long)]
-    unpublished: bool,
+    /// Minimum age of versions to remove that were never current: not published yet, or a gate failed
+    #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = units::parse_seconds)]
+    unpublished_age: u64,
     /// Give up versions whose version files are missing or damaged and can't be restored from a copy;
     /// no table is removed while there is one
     #[arg(long)]
     lost: bool,
-    /// Free space to reach on the device: while less is free, --keep and --min-age are ignored, but
-    /// the version before the current one stays
+    /// Free space to reach on the device: while less is free, --keep and --min-age are ignored for
+    /// published versions, but the version that a rollback leads to stays
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = units::parse_bytes)]
     free: usize,
     /// Maximum rate of removal, in bytes per second [default: no limit]
     #[arg(long, value_name = "BYTES/S", value_parser = units::parse_bytes)]
     rate: Option<usize>,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Print the summary as a JSON object
     #[arg(long)]
     json: bool,
@@ -60,28 +73,24 @@ const STOP_CHECK: Duration = Duration::from_millis(100);
 pub(crate) fn run(args: &GcArgs) -> Result<Exit> {
     let start = Instant::now();
     let stop = Stop::on_signals()?;
-    let mut writer = folder::open_store(&args.store, device::executor(None))?;
+    let executor = device::executor(None);
+    let mut writer =
+        args.wait.retry(&stop, || folder::open_store(&args.store, executor.clone()))?;
     let rules = Retention {
         keep: args.keep,
         age_s_min: args.min_age,
+        unpublished_age_s_min: args.unpublished_age,
         now_s: device::now_s(),
         free_bytes_min: args.free as u64,
     };
+    if args.dry_run {
+        let planned = writer.plan_collection(&rules)?;
+        return args.report(&planned, start.elapsed().as_secs_f64()).map(|()| Exit::Done);
+    }
     if args.lost {
         give_up_lost(&args.store, &mut writer, args.json)?;
     }
-    let watch = args.watch(&stop);
-    let discarded = match args.unpublished {
-        true => discard(&mut writer, &rules, &watch),
-        false => Ok(Removed::default()),
-    };
-    let removed = discarded.and_then(|discarded| {
-        let mut removed = writer.collect(&rules, &watch)?;
-        removed.versions.splice(0..0, discarded.versions);
-        removed.tables += discarded.tables;
-        removed.bytes += discarded.bytes;
-        Ok(removed)
-    });
+    let removed = writer.collect(&rules, &args.watch(&stop));
     let removed = removed.map_err(|error| match error.kind() {
         ErrorKind::Stopped => Failure {
             exit: Exit::Stopped,
@@ -111,37 +120,6 @@ fn give_up_lost(folder: &Path, writer: &mut StoreWriter, json: bool) -> Result<(
     Ok(())
 }
 
-/// Removes the versions that were never published, unless they are young, pinned or open in a
-/// reader.
-fn discard(
-    writer: &mut StoreWriter,
-    rules: &Retention,
-    watch: &Watch,
-) -> hashfold::Result<Removed> {
-    let mut removed = Removed::default();
-    for number in writer.numbers()? {
-        let pointer = writer.pointer();
-        let is_pinned = pointer.pinned.contains(&number);
-        // A version that can't be read is kept, so that its damage can be examined.
-        let Ok(info) = writer.version(number) else { continue };
-        let is_young = rules.now_s.saturating_sub(info.created_s) < rules.age_s_min;
-        if versions::state(pointer, number) != "unpublished" || is_pinned || is_young {
-            continue;
-        }
-        match writer.discard(number) {
-            Ok(one) => {
-                removed.versions.extend(one.versions);
-                removed.tables += one.tables;
-                removed.bytes += one.bytes;
-                watch.add(one.bytes)?;
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::Busy) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(removed)
-}
-
 impl GcArgs {
     /// Returns a watch that limits the rate to --rate, and cancels the work at Ctrl-C.
     fn watch(&self, stop: &Stop) -> Watch {
@@ -168,19 +146,23 @@ impl GcArgs {
             let kept =
                 kept.map(|(number, reason)| json!({ "number": number, "why": why(*reason) }));
             return write_line(json!({
-                "event": "collected", "store": self.store.to_string_lossy(),
+                "event": "collected", "dry_run": self.dry_run, "store": self.store.to_string_lossy(),
                 "removed": removed.versions, "tables": removed.tables, "bytes": removed.bytes,
                 "kept": kept.collect::<Vec<_>>(), "seconds": seconds,
             }));
         }
+        let (did, freed) = match self.dry_run {
+            true => ("would remove", "would be freed"),
+            false => ("removed", "freed"),
+        };
         for number in &removed.versions {
-            write_line(format_args!("removed version {number}"))?;
+            write_line(format_args!("{did} version {number}"))?;
         }
         for (number, reason) in &removed.kept {
             write_line(format_args!("kept version {number}: {}", why(*reason)))?;
         }
         write_line(format_args!(
-            "collected {}: removed {} and {}, {} freed; {seconds:.1} s",
+            "collected {}: {did} {} and {}, {} {freed}; {seconds:.1} s",
             self.store.display(),
             units::counted(removed.versions.len() as u64, "version", "versions"),
             units::counted(removed.tables, "table", "tables"),
@@ -194,7 +176,7 @@ fn why(reason: Reason) -> &'static str {
         Reason::Current => "it is current",
         Reason::Pinned => "it is pinned",
         Reason::InUse => "a reader has it open",
-        Reason::Unpublished => "it was never published; --unpublished removes it",
+        Reason::Unpublished => "it was never published, and is younger than --unpublished-age",
         Reason::New => "it is one of the newest",
         Reason::Young => "it is young",
         Reason::Damaged => "it is damaged; restore it from a copy, or give it up with --lost",

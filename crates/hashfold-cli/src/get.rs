@@ -2,24 +2,19 @@
 
 use crate::{
     failure::{Exit, Failure, Result},
-    input::{Meter, open_polled, read_failure},
+    input::{BadRowPolicy, Format},
+    keys::{self, KeyArgs},
     options::AccessName,
     output::{EntryWriter, OutputFormat, write_bytes},
     preview,
+    progress::Show,
     source::{Source, SourceArgs},
+    stop::Stop,
 };
 use clap::Args;
-use hashfold::{ReadOptions, io::Access, run::KEY_BYTES_MAX};
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    io::Errno,
-};
+use hashfold::{ReadOptions, io::Access};
 use std::{
-    ffi::OsString,
-    fs::File,
-    io::{self, BufRead as _, BufReader, Read as _},
     ops::Range,
-    os::unix::ffi::OsStringExt as _,
     time::{Duration, Instant},
 };
 
@@ -40,12 +35,14 @@ use std::{
 pub(crate) struct GetArgs {
     #[command(flatten)]
     source: SourceArgs,
-    /// Keys to look up
-    #[arg(value_name = "KEY", required_unless_present = "keys", allow_negative_numbers = true)]
-    key: Vec<OsString>,
-    /// File with one key per line, plain, .gz or .zst; '-' reads standard input
-    #[arg(long, value_name = "FILE", conflicts_with = "key")]
-    keys: Option<String>,
+    #[command(flatten)]
+    keys: KeyArgs,
+    /// Column with the keys in the files of --keys
+    #[arg(long, value_name = "COL", requires = "files")]
+    key: Option<String>,
+    /// Format of the files of --keys [default: one key per line, or with --key, by the file names]
+    #[arg(long, value_name = "FORMAT", requires = "files")]
+    keys_format: Option<Format>,
     /// Output format
     #[arg(long, default_value = "json")]
     format: OutputFormat,
@@ -60,33 +57,37 @@ const BATCH_KEYS: usize = 4096;
 /// Target size of the values of a batch, in bytes; they wait in RAM to be written in order.
 const BATCH_BYTES: u64 = 64 << 20;
 
-/// Longest line of keys that is read, in bytes: the longest key and its line end.
-const LINE_BYTES_MAX: u64 = KEY_BYTES_MAX as u64 + 2;
+/// Memory for keys that wait, in bytes.
+const KEYS_BYTES: usize = 16 << 20;
 
 /// Time between two checks for a new current version.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(args: &GetArgs) -> Result<Exit> {
+    args.keys.require("get DIR")?;
+    let given = args.keys.given();
     // A memory map opens at once; reading the whole index pays off for many lookups.
-    let index = if args.keys.is_some() { Access::Cached } else { Access::Mapped };
+    let index = if given.is_empty() { Access::Cached } else { Access::Mapped };
     let options = ReadOptions::new().data(args.access.into()).index(index);
-    let source = match &args.keys {
-        Some(path) if path == "-" => args.source.follow(options)?,
-        _ => args.source.open(options)?,
+    let source = match args.keys.reads_standard_input() {
+        true => args.source.follow(options)?,
+        false => args.source.open(options)?,
     };
-    if let (OutputFormat::Raw, [key]) = (args.format, &args.key[..]) {
+    if let (OutputFormat::Raw, [key]) = (args.format, given) {
         return get_bytes(&source, key.as_encoded_bytes());
     }
+    let stop = Stop::never();
+    let files = keys::plain_options(args.key.as_deref(), args.keys_format);
+    let mut keys =
+        args.keys.open(files, &stop)?.start(BadRowPolicy::STOP, KEYS_BYTES, Show::Nothing)?;
     let writer = EntryWriter::new(args.format, source.schema()?)?;
     let mut lookup = Lookup::new(&source, writer);
-    match &args.keys {
-        None => {
-            for key in &args.key {
-                lookup.push(key.clone().into_vec())?;
-            }
-        }
-        Some(path) => lookup.push_lines(path)?,
+    while let Some(batch) = keys.next(&stop, &mut || Ok(()))? {
+        batch.keys().try_for_each(|key| lookup.push(key.to_vec()))?;
+        // The process that writes the keys may wait for the answers.
+        lookup.flush()?;
     }
+    keys.finish()?;
     lookup.finish()
 }
 
@@ -94,16 +95,6 @@ fn get_bytes(source: &Source, key: &[u8]) -> Result<Exit> {
     match source.get(key)? {
         Some(value) => write_bytes(&value).map(|()| Exit::Done),
         None => Err(absent(1, 1, key)),
-    }
-}
-
-/// Returns whether a read would return at once.
-fn is_ready(file: &File) -> io::Result<bool> {
-    const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-    match poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&AT_ONCE)) {
-        Ok(ready) => Ok(ready > 0),
-        Err(Errno::INTR) => Ok(false),
-        Err(errno) => Err(errno.into()),
     }
 }
 
@@ -145,36 +136,6 @@ impl<'a> Lookup<'a> {
         if self.keys.len() >= self.batch_keys { self.flush() } else { Ok(()) }
     }
 
-    /// Adds the lines of a file, without line ends, as keys.
-    fn push_lines(&mut self, path: &str) -> Result<()> {
-        let failure = |error| read_failure(path, &error);
-        let (bytes, handle) = open_polled(path, &Meter::default())?;
-        let mut lines = BufReader::new(bytes);
-        for number in 1u64.. {
-            if !lines.buffer().contains(&b'\n') && !is_ready(&handle).map_err(failure)? {
-                // The process that writes the keys may wait for the answers.
-                self.flush()?;
-                self.writer.flush()?;
-            }
-            let mut line = Vec::new();
-            let mut bounded = (&mut lines).take(LINE_BYTES_MAX);
-            if bounded.read_until(b'\n', &mut line).map_err(failure)? == 0 {
-                break;
-            }
-            for end in [b'\n', b'\r'] {
-                line.pop_if(|last| *last == end);
-            }
-            if line.len() > KEY_BYTES_MAX {
-                let what = format!(
-                    "the key is longer than {KEY_BYTES_MAX} bytes, the longest that a data set has"
-                );
-                return Err(Failure::input(format_args!("{path}:{number}"), what));
-            }
-            self.push(line)?;
-        }
-        Ok(())
-    }
-
     fn refresh(&mut self) -> Result<()> {
         if self.refreshed.elapsed() >= REFRESH_INTERVAL {
             self.source.refresh()?;
@@ -201,7 +162,8 @@ impl<'a> Lookup<'a> {
             Ok(())
         })?;
         self.batch_keys = self.batch_keys.min(batch_keys(largest));
-        self.write()
+        self.write()?;
+        self.writer.flush()
     }
 
     fn write(&mut self) -> Result<()> {
@@ -238,11 +200,12 @@ fn batch_keys(value_bytes: u64) -> usize {
 }
 
 fn absent(count: u64, asked: u64, first: &[u8]) -> Failure {
+    let hint = keys::file_hint(first);
     let first = preview::key(first);
     let message = match (count, asked) {
         (1, 1) => format!("key {first} is absent"),
         (1, _) => format!("1 of {asked} keys is absent: {first}"),
         _ => format!("{count} of {asked} keys are absent, the first is {first}"),
     };
-    Failure { exit: Exit::No, message }
+    Failure { exit: Exit::No, message: message + &hint }
 }

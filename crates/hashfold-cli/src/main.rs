@@ -1,13 +1,15 @@
 //! The `hashfold` command. Each verb has a file that parses options, calls the library and prints.
 //!
 //! Entry points: [`build`], [`get`], [`scan`], [`stat`], [`verify`], [`reindex`] for tables;
-//! [`update`], [`merge`], [`publish`], [`rollback`], [`pin`], [`versions`], [`diff`], [`gc`] for
+//! [`update`], [`delete`], [`merge`], [`publish`], [`rollback`], [`pin`], [`versions`], [`diff`], [`copy`], [`gc`] for
 //! stores; [`mod@filter`]; [`mod@bench`]. All input goes through [`input`], all output through
 //! [`output`].
 
 mod bench;
 mod build;
 mod columns;
+mod copy;
+mod delete;
 mod device;
 mod diff;
 mod failure;
@@ -16,7 +18,9 @@ mod folder;
 mod gc;
 mod get;
 mod input;
+mod keys;
 mod merge;
+mod new_version;
 mod options;
 mod output;
 mod pin;
@@ -35,6 +39,7 @@ mod units;
 mod update;
 mod verify;
 mod versions;
+mod wait;
 
 use crate::failure::{Exit, Result};
 use clap::{Parser, Subcommand};
@@ -45,8 +50,8 @@ use std::process::ExitCode;
 /// A folder holds a table (made by `build`, never changes), a store (made by `update`, has versions)
 /// or a filter (made by `filter add`, says whether a key was inserted).
 ///
-/// Exit codes: 0 done, 1 the answer is no (a key is absent, a gate failed, verify found problems),
-/// 2 wrong usage, 3 bad input, 4 damaged data, 5 I/O failed, 130 stopped with Ctrl-C.
+/// Exit codes: 0 done, 1 the answer is no, 2 wrong usage, 3 bad input, 4 damaged data, 5 I/O failed,
+/// 6 busy, 130 stopped; `hashfold help exit-codes` explains them.
 #[derive(Parser, Debug)]
 #[command(name = "hashfold", version, max_term_width = 100)]
 struct Cli {
@@ -63,6 +68,7 @@ enum Verb {
     Verify(verify::VerifyArgs),
     Reindex(reindex::ReindexArgs),
     Update(update::UpdateArgs),
+    Delete(delete::DeleteArgs),
     Merge(merge::MergeArgs),
     Versions(versions::VersionsArgs),
     Publish(publish::PublishArgs),
@@ -70,8 +76,11 @@ enum Verb {
     Pin(pin::PinArgs),
     Gc(gc::GcArgs),
     Diff(diff::DiffArgs),
+    Copy(copy::CopyArgs),
     Filter(filter::FilterArgs),
     Bench(bench::BenchArgs),
+    #[command(about = "Explain the exit codes", long_about = failure::EXIT_CODES)]
+    ExitCodes,
 }
 
 fn main() -> ExitCode {
@@ -95,6 +104,7 @@ fn run(verb: &Verb) -> Result<Exit> {
         Verb::Verify(args) => verify::run(args),
         Verb::Reindex(args) => reindex::run(args),
         Verb::Update(args) => update::run(args),
+        Verb::Delete(args) => delete::run(args),
         Verb::Merge(args) => merge::run(args),
         Verb::Versions(args) => versions::run(args),
         Verb::Publish(args) => publish::run(args),
@@ -102,7 +112,9 @@ fn run(verb: &Verb) -> Result<Exit> {
         Verb::Pin(args) => pin::run(args),
         Verb::Gc(args) => gc::run(args),
         Verb::Diff(args) => diff::run(args),
+        Verb::Copy(args) => copy::run(args),
         Verb::Filter(args) => filter::run(args),
         Verb::Bench(args) => bench::run(args),
+        Verb::ExitCodes => output::write_line(failure::EXIT_CODES).map(|()| Exit::Done),
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     progress::{Progress, Show, Unit},
     stop::Stop,
     units,
+    wait::WaitArgs,
 };
 use clap::Args;
 use hashfold::{
@@ -37,6 +38,8 @@ pub(crate) struct MergeArgs {
     /// Threads that write [default: number of cores + 2]
     #[arg(long, value_name = "N", value_parser = units::parse_threads)]
     threads: Option<usize>,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Print progress and summary as JSON objects on standard output
     #[arg(long)]
     json: bool,
@@ -47,7 +50,8 @@ pub(crate) fn run(args: &MergeArgs) -> Result<Exit> {
     let current = folder::current(&args.store)?;
     let stop = Stop::on_signals()?;
     let executor = device::executor(args.threads);
-    let mut writer = folder::open_store(&args.store, executor)?;
+    let mut writer =
+        args.wait.retry(&stop, || folder::open_store(&args.store, executor.clone()))?;
     let old = writer.version(current)?;
     let slots = args.chunks.map(SlotMap::new).transpose()?.filter(|new| *new != old.shape.slots);
     if old.delta_depth() == 0 && slots.is_none() {

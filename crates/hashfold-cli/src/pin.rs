@@ -5,6 +5,8 @@ use crate::{
     failure::{Exit, Result},
     folder,
     output::write_line,
+    stop::Stop,
+    wait::WaitArgs,
 };
 use clap::Args;
 use hashfold::store::Pin;
@@ -23,13 +25,16 @@ pub(crate) struct PinArgs {
     /// Stop protecting the version
     #[arg(long)]
     release: bool,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Print the summary as a JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &PinArgs) -> Result<Exit> {
-    let mut writer = folder::open_store(&args.store, device::executor(None))?;
+    let open = || folder::open_store(&args.store, device::executor(None));
+    let mut writer = args.wait.retry(&Stop::never(), open)?;
     let pin = if args.release { Pin::Release } else { Pin::Keep };
     let number = args.version;
     writer.pin(number, pin).map_err(folder::about_version(&args.store, number))?;
@@ -40,8 +45,11 @@ pub(crate) fn run(args: &PinArgs) -> Result<Exit> {
             "pinned": is_pinned,
         }))?;
     } else {
-        let state = if is_pinned { "is pinned" } else { "is no longer pinned" };
-        write_line(format_args!("pinned {}: version {number} {state}", args.store.display()))?;
+        let (did, state) = match pin {
+            Pin::Keep => ("pinned", "`hashfold gc` keeps it"),
+            Pin::Release => ("released", "`hashfold gc` may remove it"),
+        };
+        write_line(format_args!("{did} version {number} of {}: {state}", args.store.display()))?;
     }
     Ok(Exit::Done)
 }

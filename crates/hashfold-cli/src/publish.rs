@@ -6,6 +6,8 @@ use crate::{
     folder,
     output::write_line,
     release::{GateArgs, Intent, Lines, Release},
+    stop::Stop,
+    wait::WaitArgs,
 };
 use clap::Args;
 use serde_json::json;
@@ -27,9 +29,12 @@ pub(crate) struct PublishArgs {
     /// Only report how the version differs from the current one
     #[arg(long)]
     dry_run: bool,
-    /// Publish a version even if it is marked bad: it was rolled back, or failed a gate
+    /// Publish a version even if it is marked bad: it was rolled back, or failed a gate. Only the gates
+    /// that are given with this call apply
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Print the summary as a JSON object
     #[arg(long)]
     json: bool,
@@ -38,7 +43,8 @@ pub(crate) struct PublishArgs {
 }
 
 pub(crate) fn run(args: &PublishArgs) -> Result<Exit> {
-    let mut writer = folder::open_store(&args.store, device::executor(None))?;
+    let open = || folder::open_store(&args.store, device::executor(None));
+    let mut writer = args.wait.retry(&Stop::never(), open)?;
     let newest = writer.numbers()?.pop();
     let number = args.version.or(newest).ok_or_else(|| {
         Failure::usage(format!(

@@ -9,6 +9,7 @@ use crate::{
     stat,
     stop::Stop,
     units,
+    wait::WaitArgs,
 };
 use clap::Args;
 use hashfold::{Env, table};
@@ -25,6 +26,8 @@ pub(crate) struct ReindexArgs {
     table: PathBuf,
     #[command(flatten)]
     index: IndexArgs,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Print the summary as a JSON object
     #[arg(long)]
     json: bool,
@@ -35,16 +38,18 @@ pub(crate) fn run(args: &ReindexArgs) -> Result<Exit> {
     folder::refuse_store(&args.table, "it keeps the index that it was made with")?;
     let show = if args.json { Show::Nothing } else { Show::Text };
     let watch = Stop::never().watch(Progress::start(show, "indexing", Unit::Entries, None));
-    let stats = table::reindex(&Env::system(), &args.table, &args.index.options(), &watch)?;
+    let reindex =
+        || Ok(table::reindex(&Env::system(), &args.table, &args.index.options(), &watch)?);
+    let stats = args.wait.retry(&Stop::never(), reindex)?;
     drop(watch);
     if args.json {
         write_line(stat::to_json(&stats))?;
     } else {
         write_line(format_args!(
-            "reindexed {}: {}, index {:.2} bits per key; {:.1} s",
+            "reindexed {}: {}, index {}; {:.1} s",
             args.table.display(),
             units::counted(stats.entries, "entry", "entries"),
-            stats.index_bits_per_key(),
+            units::index_size(stats.index_bytes, stats.index_bits_per_key(), stats.entries),
             start.elapsed().as_secs_f64(),
         ))?;
     }

@@ -2,13 +2,14 @@
 
 use crate::{
     failure::{Exit, Failure, Result},
+    keys,
     output::write_line,
     units,
 };
 use clap::Args;
 use hashfold::{
     Error, ErrorClass, ErrorKind,
-    store::{Changes, Gates, Report, StoreWriter, VersionInfo},
+    store::{Changes, Gates, Objection, REMOVED_KEYS_GATE, Report, StoreWriter, VersionInfo},
 };
 use serde_json::{Map, Value, json};
 use std::{collections::HashSet, ffi::OsString, path::Path};
@@ -19,13 +20,20 @@ pub(crate) struct GateArgs {
     /// Minimum number of entries
     #[arg(long, value_name = "N")]
     min_entries: Option<u64>,
+    /// Accept a version without entries, or without more than half of the current version's keys
+    #[arg(long)]
+    allow_empty: bool,
     /// Maximum fraction of the current version's keys that are added, changed or removed: 0.1 or 10%.
-    /// In a delta every entry counts as a change, and a sample of keys is looked up
+    /// In a delta every entry counts as a change, and a sample of keys is looked up. Replaces the
+    /// default, which refuses empty versions and those without more than half of the keys
     #[arg(long, value_name = "FRACTION", value_parser = units::parse_fraction)]
     max_change: Option<f64>,
     /// Key that must be present; may be repeated
     #[arg(long, value_name = "KEY")]
     require_key: Vec<OsString>,
+    /// File with one key per line that must be present; '-' reads standard input
+    #[arg(long, value_name = "FILE")]
+    require_keys: Option<String>,
     /// Number of keys of the current version to look up in the new one and compare [default: 1000
     /// for a delta with --max-change, otherwise 0]
     #[arg(long, value_name = "N")]
@@ -38,21 +46,40 @@ pub(crate) struct GateArgs {
 /// Default size of the sample: measures a change of 10 % to within 1 %.
 const SAMPLE: u64 = 1000;
 
+/// Maximum part of the keys that a version may remove by default.
+const REMOVED_MAX: f64 = 0.5;
+
+/// Whether the gates that are there by default apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Defaults {
+    Apply,
+    /// The user wants this version: it was current before, or is forced.
+    LeftOut,
+}
+
 impl GateArgs {
     /// Returns the gates; `changes` is `None` if they were not counted.
-    fn gates(&self, changes: Option<&Changes>) -> Gates {
+    fn gates(&self, changes: Option<&Changes>, defaults: Defaults) -> Result<Gates> {
         let bytes = |key: &OsString| key.as_encoded_bytes().to_vec();
+        let mut required_keys: Vec<Vec<u8>> = self.require_key.iter().map(bytes).collect();
+        if let Some(file) = &self.require_keys {
+            required_keys.extend(keys::read_lines(file)?);
+        }
+        let is_cautious =
+            defaults == Defaults::Apply && !self.allow_empty && self.max_change.is_none();
         let sample = match (self.max_change, changes) {
             (Some(_), None) => SAMPLE,
             _ => 0,
         };
-        Gates {
+        Ok(Gates {
             entries_min: self.min_entries,
             change_max: self.max_change,
-            required_keys: self.require_key.iter().map(bytes).collect(),
+            refuse_empty: is_cautious && self.min_entries.is_none(),
+            removed_max: is_cautious.then_some(REMOVED_MAX),
+            required_keys,
             sample: self.sample.unwrap_or(sample),
             read_back: self.read_back,
-        }
+        })
     }
 }
 
@@ -75,6 +102,8 @@ pub(crate) struct Release {
     /// Bytes of tables that are not in the current version.
     new_bytes: u64,
     is_published: bool,
+    /// Whether default gates applied.
+    is_cautious: bool,
 }
 
 impl Release {
@@ -93,7 +122,12 @@ impl Release {
         };
         let is_child = info.parent == current.as_ref().map(|current| current.name);
         let changes = info.changes.filter(|_| is_child);
-        let report = writer.report(info.name.number, &gates.gates(changes.as_ref()))?;
+        let defaults = match intent == Intent::Force || was_current(writer, info.name.number) {
+            true => Defaults::LeftOut,
+            false => Defaults::Apply,
+        };
+        let gates = gates.gates(changes.as_ref(), defaults)?;
+        let report = writer.report(info.name.number, &gates)?;
         let old: HashSet<u64> =
             current.iter().flat_map(VersionInfo::layers).map(|layer| layer.table).collect();
         let new = info.layers().filter(|layer| !old.contains(&layer.table));
@@ -108,7 +142,8 @@ impl Release {
             // A later publish without gates then reports that the version failed.
             writer.condemn(info.name.number)?;
         }
-        Ok(Release { info, report, changes, new_bytes, is_published })
+        let is_cautious = gates.removed_max.is_some();
+        Ok(Release { info, report, changes, new_bytes, is_published, is_cautious })
     }
 
     /// Returns the facts as a JSON object, without the event's name.
@@ -176,12 +211,25 @@ impl Release {
             count => Err(Failure {
                 exit: Exit::No,
                 message: format!(
-                    "{}: version {} {state}: {}",
+                    "{}: version {} {state}: {}{}",
                     folder.display(),
                     self.info.name.number,
-                    units::counted(count, "gate failed", "gates failed")
+                    units::counted(count, "gate failed", "gates failed"),
+                    self.hint()
                 ),
             }),
+        }
+    }
+
+    /// Returns what to do if a default gate failed.
+    fn hint(&self) -> &'static str {
+        let is_default = |objection: &Objection| {
+            objection.what == REMOVED_KEYS_GATE
+                || (objection.what == "entries" && objection.got == "0")
+        };
+        match self.is_cautious && self.report.objections.iter().any(is_default) {
+            true => "; if that is meant, give --allow-empty, or a limit with --max-change",
+            false => "",
         }
     }
 }

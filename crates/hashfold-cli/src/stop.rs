@@ -3,16 +3,20 @@
 
 use crate::{
     failure::{Exit, Failure, Result},
+    output::write_note,
     progress::Progress,
 };
 use hashfold::{ErrorKind, work::Watch};
 use signal_hook::{
-    consts::{SIGINT, SIGTERM, SIGXFSZ},
+    consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ},
     flag::{register, register_conditional_shutdown},
 };
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    fs, io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 /// Makes a write beyond the limit of file sizes (`ulimit -f`) fail instead of killing the process.
@@ -26,19 +30,30 @@ pub(crate) fn survive_long_files() -> Result<()> {
 
 /// Whether the user has asked to stop.
 #[derive(Clone, Debug)]
-pub(crate) struct Stop(Arc<AtomicBool>);
+pub(crate) struct Stop {
+    is_asked: Arc<AtomicBool>,
+    /// Whether the user was told that the command stops.
+    is_told: Arc<AtomicBool>,
+}
 
 impl Stop {
-    /// Makes Ctrl-C and `kill` set a flag, which must be checked, instead of ending the process.
-    /// The second signal ends the process at once.
+    /// Makes Ctrl-C, `kill` and a closed terminal set a flag, which must be checked, instead of
+    /// ending the process. The second Ctrl-C or `kill` ends the process at once, as a crash does.
     pub(crate) fn on_signals() -> Result<Stop> {
-        let flag = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            register_conditional_shutdown(signal, Exit::Stopped as i32, flag.clone())
-                .and_then(|_| register(signal, flag.clone()))
-                .map_err(|error| Failure::io("Ctrl-C", "be handled", &error))?;
-        }
-        Ok(Stop(flag))
+        let stop = Stop::never();
+        let handle = || -> io::Result<()> {
+            for signal in [SIGINT, SIGTERM] {
+                let flag = stop.is_asked.clone();
+                register_conditional_shutdown(signal, Exit::Stopped as i32, flag)?;
+                register(signal, stop.is_asked.clone())?;
+            }
+            if !is_hangup_ignored() {
+                register(SIGHUP, stop.is_asked.clone())?;
+            }
+            Ok(())
+        };
+        handle().map_err(|error| Failure::io("Ctrl-C", "be handled", &error))?;
+        Ok(stop)
     }
 
     /// Returns a watch for a call of the library. It shows this phase until it is dropped, and
@@ -59,7 +74,7 @@ impl Stop {
 
     /// Returns a flag that is never set: signals end the process as usual.
     pub(crate) fn never() -> Stop {
-        Stop(Arc::default())
+        Stop { is_asked: Arc::default(), is_told: Arc::default() }
     }
 
     /// Fails if the user has asked to stop.
@@ -68,9 +83,21 @@ impl Stop {
         if self.is_asked() { Err(Failure::stopped()) } else { Ok(()) }
     }
 
-    /// Whether the user has asked to stop.
+    /// Whether the user has asked to stop. The first time, a line says that the command stops.
     #[inline]
     pub(crate) fn is_asked(&self) -> bool {
-        self.0.load(Relaxed)
+        let is_asked = self.is_asked.load(Relaxed);
+        if is_asked && !self.is_told.swap(true, Relaxed) {
+            write_note("hashfold: stopping; Ctrl-C again ends at once");
+        }
+        is_asked
     }
+}
+
+/// Whether a closed terminal must not end the command, as `nohup` says.
+fn is_hangup_ignored() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask >> (SIGHUP - 1) & 1 == 1)
 }

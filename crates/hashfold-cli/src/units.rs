@@ -118,6 +118,20 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Reads a time to wait, in seconds: a number of seconds, or a number with a unit.
+pub(crate) fn parse_wait(text: &str) -> Result<u64, String> {
+    text.trim().parse().or_else(|_| parse_seconds(text))
+}
+
+/// `1.20 MiB, 2.61 bits per key`, or only the size for a handful of keys, which share its fixed part.
+pub(crate) fn index_size(size: u64, bits_per_key: f64, keys: u64) -> String {
+    const KEYS_MIN: u64 = 1000;
+    match keys {
+        KEYS_MIN.. => format!("{}, {bits_per_key:.2} bits per key", bytes(size)),
+        _ => bytes(size).to_string(),
+    }
+}
+
 /// `12`, or `12 to 15` where only bounds are known.
 pub(crate) fn range(range: &RangeInclusive<u64>) -> String {
     match range.start() == range.end() {

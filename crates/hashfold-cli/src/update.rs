@@ -5,28 +5,26 @@ use crate::{
     failure::{Exit, Failure, Result},
     folder,
     input::{Inputs, Mark, Marker, Meter, ReadOptions},
+    new_version::{Made, NewVersionArgs, parse_pair},
     options::ShapeArgs,
-    output::write_line,
-    progress::{Progress, Show, Unit},
-    release::{GateArgs, Intent, Lines, Release},
+    output::write_note,
+    progress::{Progress, Unit},
     rows::{self, RowArgs},
     stop::Stop,
-    units,
 };
 use clap::{Args, ValueEnum};
-use hashfold::store::{
-    Attributes, Batch, DeltaReader, StoreOptions, StoreWriter, UpdateMode, Version, VersionFacts,
-    VersionInfo,
-};
 use hashfold::{
-    Env,
+    Env, ErrorKind,
     io::{ALIGNMENT, Access},
     manifest::Kind,
     run::Run as _,
+    store::{
+        Batch, DeltaReader, StoreOptions, StoreWriter, UpdateMode, Version, VersionFacts,
+        VersionInfo,
+    },
     table::IndexOptions,
 };
 use hashfold_rows::{Schema, Value};
-use serde_json::json;
 use std::{
     fs, iter,
     path::{Path, PathBuf},
@@ -42,8 +40,13 @@ use std::{
 ///
 /// Readers keep the version that they have open and see the new one when they refresh. A version that
 /// fails a gate is made, marked bad and not published, and the exit code is 1; `hashfold publish
-/// --force` can still publish it.
+/// --force` can still publish it. By default, a version fails that has no entries, or lacks more than
+/// half of the current version's keys.
+///
+/// `hashfold delete` deletes keys without a file of rows.
 #[derive(Args, Debug)]
+#[command(override_usage = "hashfold update [OPTIONS] <DIR> <BATCH>...\n       \
+                            hashfold update [OPTIONS] <DIR> --delta <FILE>")]
 pub(crate) struct UpdateArgs {
     /// Folder of the store
     #[arg(value_name = "DIR")]
@@ -66,30 +69,14 @@ pub(crate) struct UpdateArgs {
     tombstone: Vec<String>,
     #[command(flatten)]
     rows: RowArgs,
-    /// Make the version without publishing it
-    #[arg(long)]
-    no_publish: bool,
-    /// Make the version, report how it differs from the current one, and remove it; costs as much
-    /// as the update
-    #[arg(long)]
-    dry_run: bool,
-    /// Note to keep with the version, shown by `versions --json`; may be repeated
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_pair)]
-    note: Vec<(String, String)>,
-    /// Threads that sort and write [default: number of cores + 2]
-    #[arg(long, value_name = "N", value_parser = units::parse_threads)]
-    threads: Option<usize>,
-    /// Print progress and summary as JSON objects on standard output
-    #[arg(long)]
-    json: bool,
     /// Number of chunks, which are ranges of Redis Cluster slots and are built in parallel; `merge
     /// --chunks` changes it later [default: 1]
     #[arg(long, value_name = "N", help_heading = "When the store is made")]
     chunks: Option<u32>,
     #[command(flatten, next_help_heading = "When the store is made")]
     shape: ShapeArgs,
-    #[command(flatten, next_help_heading = "Gates")]
-    gates: GateArgs,
+    #[command(flatten)]
+    version: NewVersionArgs,
 }
 
 /// Ways to combine a batch with the current version.
@@ -116,19 +103,11 @@ impl From<ModeName> for UpdateMode {
     }
 }
 
-/// A new version, and facts about its input.
-struct Made {
-    info: VersionInfo,
-    bad_rows: u64,
-    input_bytes: u64,
-    /// Columns that the store did not have before.
-    added: Option<String>,
-}
-
 pub(crate) fn run(args: &UpdateArgs) -> Result<Exit> {
     let start = Instant::now();
+    refuse_filter(&args.store)?;
     folder::refuse_table(&args.store)?;
-    let sample = folder::newest_or_current(&args.store)?;
+    let sample = folder::current_version(&args.store)?;
     match &args.delta {
         Some(delta) => args.apply(delta, start),
         None => args.read(sample.as_ref(), start),
@@ -136,24 +115,19 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<Exit> {
 }
 
 impl UpdateArgs {
-    /// Makes a version from the batches; `sample` is a version of the store, if there is one.
+    /// Makes a version from the batches; `sample` is the current version, if there is one.
     fn read(&self, sample: Option<&VersionInfo>, start: Instant) -> Result<Exit> {
         let options = self.read_options(sample)?;
-        // Opening the input may wait forever (a pipe), so signals are handled only after it.
-        let inputs = Inputs::open(&self.batches, options)?;
         let stop = Stop::on_signals()?;
+        let inputs = Inputs::open(&self.batches, options, &stop)?;
         let meter = inputs.meter.clone();
-        let executor = device::executor(self.threads);
         let mut writer = match sample {
-            Some(_) => folder::open_store(&self.store, executor)?,
-            None => {
-                let options = self.store_options()?;
-                StoreWriter::create(&self.store, options.env(Env { executor, ..Env::system() }))?
-            }
+            Some(_) => self.version.open(&self.store, &stop)?,
+            None => self.version.wait.retry(&stop, || self.create())?,
         };
         let result = self
             .make(&mut writer, inputs, sample, &meter, &stop)
-            .and_then(|made| self.finish(&mut writer, made, start));
+            .and_then(|made| self.finish(&mut writer, &made, start));
         self.leave(writer, sample.is_none());
         result
     }
@@ -166,15 +140,16 @@ impl UpdateArgs {
             ));
         }
         let stop = Stop::on_signals()?;
-        let executor = device::executor(self.threads);
-        let mut writer = folder::open_store(&self.store, executor)?;
+        let mut writer = self.version.open(&self.store, &stop)?;
         let entries = check_delta(&writer, &self.store, delta)?;
         let watch = stop.watch(self.progress(&writer, entries)?);
         let sort = self.rows.sort_options();
         let info = writer.apply(delta, sort, self.mode.into(), self.facts()?, &watch)?;
         drop(watch);
         let input_bytes = fs::metadata(delta).map_or(0, |metadata| metadata.len());
-        self.finish(&mut writer, Made { info, bad_rows: 0, input_bytes, added: None }, start)
+        let made =
+            Made { info, bad_rows: 0, bad_rows_note: String::new(), input_bytes, added: None };
+        self.finish(&mut writer, &made, start)
     }
 
     /// Removes a new store if its first version was not made.
@@ -200,7 +175,7 @@ impl UpdateArgs {
             mode = self.rewrite(writer, old, &inputs.schema, &mut batch, stop)?;
         }
         let feed = inputs.start(self.rows.files.bad_row_policy())?;
-        let progress = rows::progress(&self.batches, self.show());
+        let progress = rows::progress(&self.batches, self.version.show());
         let push = |key: &[u8], value: Option<&[u8]>| Ok(batch.push(key, value)?);
         let taken = rows::take_all(feed, meter, progress, stop, push)?;
         if old.as_ref() != Some(&taken.schema) {
@@ -209,7 +184,9 @@ impl UpdateArgs {
         let added = old.and_then(|old| columns::added(&old, &taken.schema));
         let watch = stop.watch(self.progress(writer, batch.entries())?);
         let info = writer.write(batch, mode.into(), self.facts()?, &watch)?;
-        Ok(Made { info, bad_rows: taken.bad_rows, input_bytes: meter.bytes(), added })
+        let bad_rows_note = self.rows.files.bad_rows_note(taken.bad_rows);
+        let (bad_rows, input_bytes) = (taken.bad_rows, meter.bytes());
+        Ok(Made { info, bad_rows, bad_rows_note, input_bytes, added })
     }
 
     /// Adds all entries of the current version to a batch, with their only column as a row that has
@@ -253,42 +230,8 @@ impl UpdateArgs {
         Ok(ModeName::Replace)
     }
 
-    /// Checks the version against the gates, then publishes, keeps or removes it.
-    fn finish(&self, writer: &mut StoreWriter, made: Made, start: Instant) -> Result<Exit> {
-        let intent = if self.dry_run || self.no_publish { Intent::Keep } else { Intent::Publish };
-        let number = made.info.name.number;
-        let release = Release::decide(writer, made.info, &self.gates, intent);
-        if self.dry_run {
-            writer.discard(number)?;
-        }
-        let release = release?;
-        let seconds = start.elapsed().as_secs_f64();
-        if self.json {
-            let mut object = json!({ "event": "updated" });
-            let map = object.as_object_mut().expect("it is an object");
-            map.extend(release.to_json(&self.store));
-            map.extend([
-                ("dry_run".into(), json!(self.dry_run)),
-                ("bad_rows".into(), json!(made.bad_rows)),
-                ("columns_added".into(), json!(made.added)),
-                ("input_bytes".into(), json!(made.input_bytes)),
-                ("seconds".into(), json!(seconds)),
-            ]);
-            write_line(object)?;
-        } else {
-            let state = if self.dry_run { "not kept" } else { release.state() };
-            write_line(format_args!(
-                "updated {}: version {number}, {state}: {}{}; {seconds:.1} s",
-                self.store.display(),
-                release.describe(),
-                self.rows.files.bad_rows_note(made.bad_rows),
-            ))?;
-            if let Some(added) = &made.added {
-                write_line(format_args!("columns added, null in older rows: {added}"))?;
-            }
-        }
-        let state = if self.dry_run { "would not be published" } else { "is not published" };
-        release.conclude(&self.store, state, if self.json { Lines::Json } else { Lines::Text })
+    fn finish(&self, writer: &mut StoreWriter, made: &Made, start: Instant) -> Result<Exit> {
+        self.version.finish("updated", &self.store, writer, made, start)
     }
 
     fn read_options(&self, sample: Option<&VersionInfo>) -> Result<ReadOptions> {
@@ -345,6 +288,31 @@ impl UpdateArgs {
         Ok(())
     }
 
+    /// Makes a store; in a store without a current version, starts over.
+    fn create(&self) -> Result<StoreWriter> {
+        let executor = device::executor(self.version.threads);
+        if folder::holds(&self.store)?.kind() != Some(Kind::Store) {
+            let options = self.store_options()?;
+            let env = Env { executor, ..Env::system() };
+            return Ok(StoreWriter::create(&self.store, options.env(env))?);
+        }
+        let mut writer = folder::open_store(&self.store, executor)?;
+        let numbers = writer.numbers()?;
+        if writer.pointer().current.is_none() {
+            writer.start_over(&self.store_options()?)?;
+        }
+        if !numbers.is_empty() {
+            let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
+            write_note(format_args!(
+                "hashfold: note: {}: no version is current, so the new version is made from nothing; \
+                 version {} was never published",
+                self.store.display(),
+                numbers.join(", ")
+            ));
+        }
+        Ok(writer)
+    }
+
     fn store_options(&self) -> Result<StoreOptions> {
         Ok(StoreOptions::new()
             .seed(self.shape.seed()?)
@@ -357,15 +325,7 @@ impl UpdateArgs {
     fn facts(&self) -> Result<VersionFacts> {
         let delta = self.delta.iter().map(|path| ("delta", path.to_string_lossy().into_owned()));
         let inputs = self.batches.iter().map(|path| ("input", path.clone()));
-        let notes = self.note.iter().map(|(name, value)| (name.as_str(), value.clone()));
-        let all = inputs.chain(delta).chain(notes);
-        let provenance: Attributes =
-            all.map(|(name, value)| (name.to_owned(), value.into_bytes())).collect();
-        Ok(VersionFacts { id: device::random()?, created_s: device::now_s(), provenance })
-    }
-
-    fn show(&self) -> Show {
-        if self.json { Show::Json } else { Show::Text }
+        self.version.facts(inputs.chain(delta))
     }
 
     /// Shows the progress of writing a version. The total is unknown if the library chooses between
@@ -378,13 +338,30 @@ impl UpdateArgs {
                 Some(entries + writer.parent()?.map_or(0, |parent| *parent.entries().end()))
             }
         };
-        Ok(Progress::start(self.show(), "writing", Unit::Entries, total))
+        Ok(Progress::start(self.version.show(), "writing", Unit::Entries, total))
     }
+}
+
+/// Opens a delta file, which is an input: a wrong file is not damage of the store.
+fn open_delta(delta: &Path) -> Result<DeltaReader> {
+    DeltaReader::open(&Env::system(), delta).map_err(|error| match error.kind() {
+        ErrorKind::Magic { .. } | ErrorKind::FileKind { .. } | ErrorKind::Truncated { .. } => {
+            Failure::input(
+                delta.display(),
+                "is not a delta file, or was cut short; expected one that `hashfold diff --out` wrote",
+            )
+        }
+        _ if error.is_not_found() => Failure::usage(format!(
+            "{}: there is no file of this name, expected a delta file",
+            delta.display()
+        )),
+        _ => error.into(),
+    })
 }
 
 /// Refuses a delta file that does not start at the current version; returns its number of entries.
 fn check_delta(writer: &StoreWriter, store: &Path, delta: &Path) -> Result<u64> {
-    let reader = DeltaReader::open(&Env::system(), delta)?;
+    let reader = open_delta(delta)?;
     let (info, pointer) = (reader.info(), writer.pointer());
     if (info.store, info.seed) != (pointer.store, pointer.seed) {
         return Err(Failure::input(
@@ -422,10 +399,14 @@ fn check_delta(writer: &StoreWriter, store: &Path, delta: &Path) -> Result<u64> 
     Ok(info.entries)
 }
 
-fn parse_pair(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
-        _ => Err("expected NAME=VALUE".into()),
+/// Refuses the folder of a filter, which has no rows to update.
+fn refuse_filter(folder: &Path) -> Result<()> {
+    match folder::holds(folder)?.kind() {
+        Some(Kind::Filter) => Err(Failure::usage(format!(
+            "{}: is a filter, expected a store; `hashfold filter add` inserts keys",
+            folder.display()
+        ))),
+        _ => Ok(()),
     }
 }
 

@@ -17,6 +17,10 @@ use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 
 /// List the versions of a store: state, entries, deltas, size, date, parent
+///
+/// States: current; published (was current before); rolled back (was current, and is marked bad);
+/// failed (did not pass a gate); unpublished (`--no-publish`, or the update was killed before it
+/// published). `hashfold gc` removes failed and unpublished versions after a time.
 #[derive(Args, Debug)]
 pub(crate) struct VersionsArgs {
     /// Folder of the store
@@ -89,16 +93,18 @@ fn damaged_row(number: u64, error: &Error) -> [String; COLUMNS.len()] {
     row
 }
 
-/// Returns the state of a version: `current`, `bad`, `published` (was current) or `unpublished`.
+/// Returns the state of a version: `current`, `published` (was current), `rolled back` (was current,
+/// and is marked bad), `failed` (a gate failed) or `unpublished`.
 pub(crate) fn state(pointer: &Pointer, number: u64) -> &'static str {
     if pointer.current == Some(number) {
         "current"
-    } else if pointer.bad.contains(&number) {
-        "bad"
-    } else if pointer.published.contains(&number) {
-        "published"
     } else {
-        "unpublished"
+        match (pointer.published.contains(&number), pointer.bad.contains(&number)) {
+            (true, false) => "published",
+            (true, true) => "rolled back",
+            (false, true) => "failed",
+            (false, false) => "unpublished",
+        }
     }
 }
 

@@ -52,7 +52,7 @@ fn measure(path: &Path, rows: u64) -> Result<(u64, f64)> {
     };
     let stop = Stop::on_signals()?;
     let start = process_seconds();
-    let inputs = Inputs::open(&[path.to_string_lossy().into_owned()], options)?;
+    let inputs = Inputs::open(&[path.to_string_lossy().into_owned()], options, &stop)?;
     let mut feed = inputs.start(BadRowPolicy::STOP)?;
     let (mut hashes, mut count) = (0, 0);
     while let Some(batch) = feed.next(&stop)? {

@@ -2,15 +2,17 @@
 
 use super::{
     adder::Adder,
-    checkpoint::{CheckpointArgs, announce_stop},
+    applied,
+    checkpoint::CheckpointArgs,
     create::{self, KindArgs},
-    keys::{self, KeyArgs},
     open::{self, MachineArgs},
 };
 use crate::{
     failure::{Exit, Failure, Result},
     folder,
+    keys::{self, KeyArgs},
     progress::Show,
+    rows::FileArgs,
     stop::Stop,
 };
 use clap::Args;
@@ -26,7 +28,8 @@ use std::{
 
 /// Insert keys into a filter, and with --unique print those that are new
 ///
-/// Without --key, each line is a key, without its line end. Files may be compressed with gzip or zstd.
+/// Keys are given as arguments, with --keys FILE, or on standard input. Without --key, each line of a
+/// file is a key, without its line end. Files may be compressed with gzip or zstd.
 ///
 /// `hashfold filter add DIR --exact --unique < lines > new-lines` is `sort -u` without sorting: it
 /// works for inputs larger than memory, keeps the order of the lines, and remembers them for the next
@@ -44,6 +47,8 @@ pub(crate) struct AddArgs {
     pub(super) filter: PathBuf,
     #[command(flatten)]
     pub(super) keys: KeyArgs,
+    #[command(flatten)]
+    pub(super) files: FileArgs,
     /// Print the keys that were absent, each once, in the order of the input; not for a multiset
     #[arg(long, conflicts_with = "multiset")]
     pub(super) unique: bool,
@@ -68,15 +73,15 @@ pub(crate) struct AddArgs {
 
 pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
     args.check()?;
-    // Opening the input may wait forever (a pipe), so signals are handled only after it.
-    let inputs = args.keys.open()?;
-    let start = Instant::now();
+    args.keys.refuse_files()?;
     let stop = Stop::on_signals()?;
+    let inputs = args.keys.open(keys::read_options(&args.files)?, &stop)?;
+    let start = Instant::now();
     let budget = args.machine.budget();
-    let mut filter = args.open(&budget)?;
+    let mut filter = args.machine.wait.retry(&stop, || args.open(&budget))?;
     let mut adder = Adder::new(args);
     let mut checkpoints = args.checkpoint.start(&filter);
-    let mut keys = args.keys.start(inputs, &budget, args.show())?;
+    let mut keys = inputs.start(args.files.bad_row_policy(), budget.keys, args.show())?;
     let mut take = || {
         while let Some(batch) = keys.next(&stop, &mut || checkpoints.take_if_due(&mut filter))? {
             adder.take(batch, &mut filter)?;
@@ -85,8 +90,7 @@ pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
         Ok(())
     };
     let taken = take().and_then(|()| keys.finish());
-    announce_stop(&stop);
-    let bad_rows = keys::end(adder.added, "added", taken, filter.close())?;
+    let bad_rows = applied::end(adder.added, "added", taken, filter.close())?;
     adder.report(bad_rows, start.elapsed().as_secs_f64())?;
     Ok(Exit::Done)
 }

@@ -3,10 +3,10 @@
 use super::{
     add::AddArgs,
     fill::{self, FillWarnings},
-    keys::KeyBatch,
 };
 use crate::{
     failure::{Exit, Failure, Result},
+    keys::KeyBatch,
     output::write_note,
     units,
 };
@@ -139,7 +139,7 @@ impl<'a> Adder<'a> {
         let summary = format!(
             "added to {folder}: {}{new}{}; {seconds:.1} s, {} keys/s",
             units::counted(self.added, "key", "keys"),
-            args.keys.files.bad_rows_note(bad_rows),
+            args.files.bad_rows_note(bad_rows),
             units::count(rate),
         );
         if args.unique {

@@ -4,7 +4,9 @@ use super::open::{self, Budget};
 use crate::{
     failure::{Exit, Result},
     output::write_line,
+    stop::Stop,
     units,
+    wait::WaitArgs,
 };
 use clap::Args;
 use serde_json::json;
@@ -23,13 +25,16 @@ pub(crate) struct AdvanceArgs {
     /// Number of epochs to keep, the new one included [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     keep: Option<u64>,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Print the summary as a JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &AdvanceArgs) -> Result<Exit> {
-    let mut filter = open::open(&args.filter, &Budget::least())?;
+    let mut filter =
+        args.wait.retry(&Stop::never(), || open::open(&args.filter, &Budget::least()))?;
     let epoch = filter.advance_epoch()?;
     let before = filter.stats().epochs.len();
     if let Some(keep) = args.keep {

@@ -1,6 +1,6 @@
 //! Checkpoints: while a command runs, its changes become durable, and visible to other commands.
 
-use crate::{failure::Result, output::write_note, stop::Stop, units};
+use crate::{failure::Result, units};
 use clap::Args;
 use hashfold::filter::cascade::CascadeFilter;
 use std::time::{Duration, Instant};
@@ -42,12 +42,5 @@ impl Checkpoints {
             (self.seq, self.since) = (filter.seq(), None);
         }
         Ok(())
-    }
-}
-
-/// Tells that the command is ending, if the user has asked for it.
-pub(super) fn announce_stop(stop: &Stop) {
-    if stop.is_asked() {
-        write_note("hashfold: stopping: making all changes durable; Ctrl-C again ends at once");
     }
 }

@@ -1,21 +1,18 @@
 //! `hashfold filter contains`: prints the keys that are present.
 
-use super::{
-    keys::{Keys, open_lines},
-    open::MemoryArgs,
-};
+use super::open::MemoryArgs;
 use crate::{
     failure::{Exit, Failure, Result},
-    input::BadRowPolicy,
+    keys::{self, KeyArgs},
     preview,
-    progress::{Progress, Show, Unit},
+    progress::Show,
+    rows::FileArgs,
     stop::Stop,
 };
 use clap::Args;
 use hashfold::{KeyHash, filter::cascade::Snapshot};
 use hashfold_rows::write_json_bytes;
 use std::{
-    ffi::OsString,
     io::{self, BufWriter, StdoutLock, Write as _},
     path::PathBuf,
 };
@@ -33,12 +30,10 @@ pub(crate) struct ContainsArgs {
     /// Folder of the filter
     #[arg(value_name = "DIR")]
     filter: PathBuf,
-    /// Keys to look up
-    #[arg(value_name = "KEY", required_unless_present = "keys", allow_negative_numbers = true)]
-    key: Vec<OsString>,
-    /// File with one key per line; '-' reads standard input
-    #[arg(long, value_name = "FILE", conflicts_with = "key")]
-    keys: Option<String>,
+    #[command(flatten)]
+    keys: KeyArgs,
+    #[command(flatten)]
+    files: FileArgs,
     #[command(flatten)]
     memory: MemoryArgs,
     /// Print the absent keys instead
@@ -53,23 +48,15 @@ pub(crate) struct ContainsArgs {
 }
 
 pub(crate) fn run(args: &ContainsArgs) -> Result<Exit> {
+    args.keys.require("filter contains DIR")?;
     let (snapshot, keys_bytes) = args.memory.open(&args.filter)?;
     let mut query = Query::new(args, &snapshot);
-    match &args.keys {
-        None => {
-            let keys = args.key.iter().map(|key| key.as_encoded_bytes());
-            query.look_up(&keys.collect::<Vec<_>>())?;
-        }
-        Some(path) => {
-            let progress = Progress::start(Show::Nothing, "reading", Unit::Bytes, None);
-            let inputs = open_lines(path)?;
-            let mut keys = Keys::start(inputs, BadRowPolicy::STOP, keys_bytes, progress)?;
-            while let Some(batch) = keys.next(&Stop::never(), &mut || Ok(()))? {
-                query.look_up(&batch.keys().collect::<Vec<_>>())?;
-            }
-            keys.finish()?;
-        }
+    let inputs = args.keys.open(keys::read_options(&args.files)?, &Stop::never())?;
+    let mut keys = inputs.start(args.files.bad_row_policy(), keys_bytes, Show::Nothing)?;
+    while let Some(batch) = keys.next(&Stop::never(), &mut || Ok(()))? {
+        query.look_up(&batch.keys().collect::<Vec<_>>())?;
     }
+    keys.finish()?;
     query.finish()
 }
 
@@ -146,6 +133,7 @@ impl<'a> Query<'a> {
                 format!("{absent} of {asked} keys are absent, the first is {first}")
             }
         };
+        let message = message + &keys::file_hint(&self.first_absent);
         Err(Failure { exit: Exit::No, message })
     }
 }

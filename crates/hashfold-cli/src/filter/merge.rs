@@ -48,7 +48,8 @@ pub(crate) struct MergeArgs {
 pub(crate) fn run(args: &MergeArgs) -> Result<Exit> {
     let start = Instant::now();
     let budget = args.machine.budget();
-    let mut filter = open::open(&args.filter, &budget)?;
+    let mut filter =
+        args.machine.wait.retry(&Stop::never(), || open::open(&args.filter, &budget))?;
     let stats = filter.stats();
     let open = |other: &PathBuf| open_other(&args.filter, &stats, other, &budget);
     // All filters are checked before the first one is merged. One is open at a time, to save

@@ -4,17 +4,17 @@
 //!  lines or rows ─ input ─→ queue ─ keys ─→ batch ─→ queried ─→ new ones printed ─→ inserted ─→ durable
 //! ```
 //!
-//! [`keys`] makes large batches while keys arrive fast, and small batches when they arrive slowly;
+//! [`crate::keys`] makes large batches while keys arrive fast, and small batches when they arrive slowly;
 //! [`open`] divides the memory budget between keys and filter.
 
 mod add;
 mod adder;
 mod advance;
+mod applied;
 mod checkpoint;
 mod contains;
 mod create;
 mod fill;
-mod keys;
 mod merge;
 mod open;
 mod remove;

@@ -1,6 +1,6 @@
 //! Opening filters, and dividing the memory budget.
 
-use crate::{device, failure::Result, folder, units};
+use crate::{device, failure::Result, folder, units, wait::WaitArgs};
 use clap::Args;
 use hashfold::{
     Env,
@@ -19,6 +19,8 @@ pub(crate) struct MachineArgs {
     /// Threads that read and write the filter [default: number of cores + 2]
     #[arg(long, value_name = "N", value_parser = units::parse_threads)]
     threads: Option<usize>,
+    #[command(flatten)]
+    pub(super) wait: WaitArgs,
 }
 
 /// Options for the memory of lookups.

@@ -1,15 +1,17 @@
 //! `hashfold filter remove`: removes keys from a filter.
 
 use super::{
-    checkpoint::{CheckpointArgs, announce_stop},
-    keys::{self, KeyArgs},
+    applied,
+    checkpoint::CheckpointArgs,
     open::{self, MachineArgs},
 };
 use crate::{
     failure::{Exit, Result},
     folder,
+    keys::{self, KeyArgs},
     output::write_line,
     progress::Show,
+    rows::FileArgs,
     stop::Stop,
     units,
 };
@@ -19,7 +21,7 @@ use std::{path::PathBuf, time::Instant};
 
 /// Remove keys from a filter
 ///
-/// Keys are read as `add` reads them. Each key is looked up first: removing a key that is not in the
+/// Keys are given as to `add`. Each key is looked up first: removing a key that is not in the
 /// filter has no effect, and it is not counted as removed. In a multiset, a key is removed once each
 /// time that it is given. Unless the filter is exact, remove only keys that were inserted: different
 /// keys may share a fingerprint, and removing one of them removes all.
@@ -31,6 +33,8 @@ pub(crate) struct RemoveArgs {
     #[command(flatten)]
     keys: KeyArgs,
     #[command(flatten)]
+    files: FileArgs,
+    #[command(flatten)]
     checkpoint: CheckpointArgs,
     #[command(flatten)]
     machine: MachineArgs,
@@ -41,13 +45,14 @@ pub(crate) struct RemoveArgs {
 
 pub(crate) fn run(args: &RemoveArgs) -> Result<Exit> {
     folder::require_filter(&args.filter)?;
-    let inputs = args.keys.open()?;
-    let start = Instant::now();
+    args.keys.refuse_files()?;
     let stop = Stop::on_signals()?;
+    let inputs = args.keys.open(keys::read_options(&args.files)?, &stop)?;
+    let start = Instant::now();
     let budget = args.machine.budget();
-    let mut filter = open::open(&args.filter, &budget)?;
+    let mut filter = args.machine.wait.retry(&stop, || open::open(&args.filter, &budget))?;
     let show = if args.json { Show::Json } else { Show::Text };
-    let mut keys = args.keys.start(inputs, &budget, show)?;
+    let mut keys = inputs.start(args.files.bad_row_policy(), budget.keys, show)?;
     let mut checkpoints = args.checkpoint.start(&filter);
     let (mut hashes, mut removed, mut counts) = (Vec::new(), Vec::new(), Removals::default());
     let mut take = || {
@@ -63,8 +68,7 @@ pub(crate) fn run(args: &RemoveArgs) -> Result<Exit> {
         Ok(())
     };
     let taken = take().and_then(|()| keys.finish());
-    announce_stop(&stop);
-    let bad_rows = keys::end(counts.removed, "removed", taken, filter.close())?;
+    let bad_rows = applied::end(counts.removed, "removed", taken, filter.close())?;
     args.report(counts, bad_rows, start.elapsed().as_secs_f64())
 }
 
@@ -98,7 +102,7 @@ impl RemoveArgs {
             write_line(format_args!(
                 "removed from {folder}: {}{absent}{}; {seconds:.1} s, {} keys/s",
                 units::counted(removed, "key", "keys"),
-                self.keys.files.bad_rows_note(bad_rows),
+                self.files.bad_rows_note(bad_rows),
                 units::count(units::per_second(given, seconds)),
             ))?;
         }

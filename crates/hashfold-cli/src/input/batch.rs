@@ -1,6 +1,7 @@
 //! A queue of entries between the thread that reads and the thread that takes them.
 
 use crate::failure::{Failure, Result};
+use hashfold::run::KEY_BYTES_MAX;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 /// Size at which a batch is sent, in bytes; the limit on entries follows.
@@ -26,6 +27,23 @@ struct Ends {
 }
 
 impl Batch {
+    /// Returns a batch of keys with empty values.
+    pub(crate) fn of_keys<'a>(keys: impl Iterator<Item = &'a [u8]>) -> Result<Batch> {
+        let mut batch = Batch::default();
+        for key in keys {
+            if key.len() > KEY_BYTES_MAX {
+                return Err(Failure::usage(format!(
+                    "a key has {} bytes, the longest that a data set has is {KEY_BYTES_MAX}",
+                    key.len()
+                )));
+            }
+            batch.bytes.extend_from_slice(key);
+            let end = batch.bytes.len();
+            batch.ends.push(Ends { key: end, value: end, is_deletion: false });
+        }
+        Ok(batch)
+    }
+
     /// Returns the entries in the order of the input; a deletion has no value.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let mut start = 0;

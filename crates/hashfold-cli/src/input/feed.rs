@@ -16,7 +16,7 @@ use crate::{
 use hashfold_rows::{Form, KeyType, Schema};
 use std::{
     panic::resume_unwind,
-    sync::mpsc::{RecvTimeoutError, Sender, channel},
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -58,33 +58,59 @@ struct Rows {
 /// Reads all inputs.
 type Reading = Box<dyn FnOnce() -> Result<Taken> + Send>;
 
-/// A started thread that waits for its work; it ends if it gets none.
+/// A thread that has opened an input and waits for its work; it ends if it gets none.
 struct IdleThread {
     work: Sender<Reading>,
     thread: JoinHandle<Result<Option<Taken>>>,
 }
 
 impl IdleThread {
-    fn start() -> Result<IdleThread> {
+    /// Starts the thread, which sends the result of `open`.
+    fn start<T: Send + 'static>(
+        open: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<(IdleThread, Receiver<T>)> {
         let (sender, work) = channel::<Reading>();
+        let (result, opened) = channel();
+        let run = move || {
+            // Fails if the user has asked to stop; then there is no work, either.
+            let _ = result.send(open());
+            work.recv().ok().map(|read| read()).transpose()
+        };
         let thread = thread::Builder::new()
             .name("hashfold-read".into())
-            .spawn(move || work.recv().ok().map(|read| read()).transpose())
+            .spawn(run)
             .map_err(|error| Failure::thread("reads the input", &error))?;
-        Ok(IdleThread { work: sender, thread })
+        Ok((IdleThread { work: sender, thread }, opened))
+    }
+
+    /// Returns the failure of a thread that has ended without its work.
+    fn failure(self) -> Failure {
+        drop(self.work);
+        match self.thread.join() {
+            Ok(outcome) => outcome.err().unwrap_or_else(Failure::stopped),
+            Err(panic) => resume_unwind(panic),
+        }
     }
 }
 
 impl Inputs {
-    /// Opens the first of `paths`, which determines the columns.
-    pub(crate) fn open(paths: &[String], mut options: ReadOptions) -> Result<Inputs> {
+    /// Opens the first of `paths`, which determines the columns. Opening it and reading its head may
+    /// wait forever for the writer of a pipe, unless the user asks to stop.
+    pub(crate) fn open(paths: &[String], mut options: ReadOptions, stop: &Stop) -> Result<Inputs> {
         options.selection.check_distinct()?;
-        // Started before any pool of threads: the system may allow few threads, and a pool can work
-        // with fewer.
-        let thread = IdleThread::start()?;
         let meter = Meter::default();
         let (path, others) = paths.split_first().expect("there is at least one input");
-        let first = guard(path, || options.open(path, &meter))?;
+        let (file, how, count) = (path.clone(), options.clone(), meter.clone());
+        // Started before any pool of threads: the system may allow few threads, and a pool can work
+        // with fewer.
+        let (thread, opened) = IdleThread::start(move || guard(&file, || how.open(&file, &count)))?;
+        let first = loop {
+            match opened.recv_timeout(STOP_CHECK) {
+                Ok(first) => break first?,
+                Err(RecvTimeoutError::Timeout) => stop.check()?,
+                Err(RecvTimeoutError::Disconnected) => return Err(thread.failure()),
+            }
+        };
         let schema = first.schema().clone();
         let key_type = options.selection.expected.as_ref().map(|it| it.schema.key_type);
         let whose = options.selection.expected.map_or("the first input", |it| it.whose);

@@ -32,7 +32,7 @@ pub(crate) use self::{
     batch::{BATCH_BYTES, Batch},
     feed::{Feed, Inputs, Taken},
     selection::{Mark, Marker, SchemaPolicy, Selection},
-    source::{Meter, open_polled, read_failure, size},
+    source::{Meter, size},
 };
 
 use self::{

@@ -87,13 +87,6 @@ pub(crate) fn open(path: &str, meter: &Meter) -> Result<Bytes> {
     decompress(path, open_file(path)?, meter)
 }
 
-/// Opens an input like [`open`], with a second handle that shows whether a read would wait.
-pub(crate) fn open_polled(path: &str, meter: &Meter) -> Result<(Bytes, File)> {
-    let file = open_file(path)?;
-    let handle = file.try_clone().map_err(|error| Failure::io(path, "open", &error))?;
-    Ok((decompress(path, file, meter)?, handle))
-}
-
 #[cfg(feature = "columnar")]
 /// Opens a file for reading at any offset; a compressed file is unpacked into a temporary one.
 pub(crate) fn open_seekable(path: &str, meter: &Meter) -> Result<File> {
@@ -127,10 +120,15 @@ fn open_file(path: &str) -> Result<File> {
     let failure = |error| Failure::io(path, "open", &error);
     let file = match path {
         "-" => File::from(io::stdin().as_fd().try_clone_to_owned().map_err(failure)?),
-        _ => File::open(path).map_err(failure)?,
+        _ => File::open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                Failure::usage(format!("{path}: there is no file of this name"))
+            }
+            _ => failure(error),
+        })?,
     };
     if file.metadata().map_err(failure)?.is_dir() {
-        return Err(Failure::input(path, "is a folder, expected a file"));
+        return Err(Failure::usage(format!("{path}: is a folder, expected a file")));
     }
     Ok(file)
 }

@@ -12,7 +12,7 @@ fn work() -> Work {
     work.write("a.jsonl", format!("{ROWS}{{\"k\":\"3\",\"v\":\"c\"}}\n"));
     work.write("a.txt", "1\n2\n3\n");
     work.ok("update s a.jsonl --key k --value v");
-    work.ok("filter add f a.txt --exact");
+    work.ok("filter add f --keys a.txt --exact");
     work
 }
 
@@ -68,7 +68,7 @@ fn a_cut_between_the_parts_of_a_file_cannot_be_seen() {
         check_cuts(name, &[&start[..], &pack(second)].concat(), &[start.len()]);
         let work = work();
         work.write(name, &start);
-        work.ok(&format!("update s {name} --mode replace"));
+        work.ok(&format!("update s {name} --mode replace --allow-empty"));
         assert_eq!(work.entries("s").len(), 1);
     }
 }
@@ -92,9 +92,9 @@ fn every_verb_notices_a_cut_file() {
                 "build e.arrow --key k --out t",
                 "build e.raw --out t",
                 "update s e.jsonl",
-                "filter add f e.txt",
-                "filter add f e.jsonl --key k",
-                "filter remove f e.txt",
+                "filter add f --keys e.txt",
+                "filter add f --keys e.jsonl --key k",
+                "filter remove f --keys e.txt",
                 "filter contains f --keys e.txt",
                 "get s --keys e.txt",
             ] {

@@ -129,8 +129,7 @@ fn ctrl_c_ends_a_command_whose_input_is_idle() {
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(130));
         let stderr = String::from_utf8(output.stderr).unwrap();
-        let stopping =
-            "hashfold: stopping: making all changes durable; Ctrl-C again ends at once\n";
+        let stopping = "hashfold: stopping; Ctrl-C again ends at once\n";
         assert!(stderr.starts_with(stopping), "{stderr}");
         assert_eq!(work.run("filter contains f a").code, code);
         drop(stdin);

@@ -192,7 +192,7 @@ fn a_limit_of_file_sizes_is_an_io_error() {
     work.write("big.csv.gz", gzip(format!("k,v\n{rows}").as_bytes()));
     work.ok("build a.csv --key k --out t");
     work.ok("update s a.csv --key k");
-    work.ok("filter add f a.csv --key k --exact");
+    work.ok("filter add f --keys a.csv --key k --exact");
     for (folder, line) in [
         ("new", "build big.csv --key k --out new --memory 1MiB"),
         ("new", "build big.csv --key k --out new"),
@@ -250,9 +250,9 @@ fn a_filter_survives_a_limit_of_file_sizes() {
     let work = Work::new();
     let lines: String = (0..300_000).map(|i| format!("key{i}\n")).collect();
     work.write("a.txt", "a\n").write("big.txt", &lines);
-    work.ok("filter add f a.txt --exact");
+    work.ok("filter add f --keys a.txt --exact");
     for unique in ["", "--unique"] {
-        let line = format!("filter add f big.txt {unique} > /dev/null");
+        let line = format!("filter add f --keys big.txt {unique} > /dev/null");
         let outcome = with_short_files(&work, 100, &line);
         assert_eq!(outcome.code, 5, "{outcome:?}");
         assert!(outcome.stderr.contains("hashfold: f/"), "{outcome:?}");
@@ -260,7 +260,7 @@ fn a_filter_survives_a_limit_of_file_sizes() {
         work.ok("filter verify f");
         work.ok("filter contains f a");
     }
-    work.ok("filter add f big.txt");
+    work.ok("filter add f --keys big.txt");
     assert_eq!(work.ok("filter contains f --keys big.txt").stdout.len(), lines.len());
 }
 
@@ -296,8 +296,8 @@ fn every_verb_bounds_its_threads() {
         "build a.csv --key k --out t",
         "update s a.csv --key k",
         "merge s",
-        "filter add f a.txt",
-        "filter remove f a.txt",
+        "filter add f --keys a.txt",
+        "filter remove f --keys a.txt",
         "bench table",
         "bench store",
         "bench filter",
@@ -332,12 +332,11 @@ fn verbs_work_without_threads_or_say_that_they_cannot() {
     work.ok("build a.csv --key k --out t");
     work.ok("update s a.csv --key k");
     work.ok("update s b.csv --mode delta");
-    work.ok("filter add f a.txt --exact");
+    work.ok("filter add f --keys a.txt --exact");
     for line in [
         "reindex t --index dense",
         "merge s",
         "get t 1",
-        "get t --keys a.txt",
         "scan s",
         "verify s",
         "stat s",
@@ -361,10 +360,12 @@ fn verbs_work_without_threads_or_say_that_they_cannot() {
         "build a.csv --key k --out new --dry-run",
         "update s a.csv",
         "update new a.csv --key k",
-        "filter add f a.txt",
-        "filter add new a.txt --exact",
-        "filter remove f a.txt",
+        "filter add f --keys a.txt",
+        "filter add new --keys a.txt --exact",
+        "filter remove f --keys a.txt",
         "filter contains f --keys a.txt",
+        "get t --keys a.txt",
+        "delete s --keys a.txt",
     ] {
         let outcome = without_threads(&work, line);
         assert_eq!(outcome.code, 5, "{line}: {outcome:?}");

@@ -173,7 +173,7 @@ fn every_lost_file_is_damage_in_every_kind_of_data_set() {
     let work = store(2);
     work.ok("build a.csv --key k --out t");
     let keys: String = (0..500).map(|key| format!("{key}\n")).collect();
-    work.write("keys", keys).ok("filter add f keys --exact");
+    work.write("keys", keys).ok("filter add f --keys keys --exact");
     let kinds = [
         ("s", "get s 7", "verify s --all"),
         ("t", "get t 7", "verify t"),
@@ -254,7 +254,7 @@ fn no_output_is_written_into_a_data_set() {
 #[test]
 fn nothing_is_built_inside_of_or_over_a_data_set() {
     let work = store(1);
-    work.write("keys", "a\nb\n").ok("filter add f keys --exact");
+    work.write("keys", "a\nb\n").ok("filter add f --keys keys --exact");
     work.ok("build a.csv --key k --out t");
     let before = files(&work.path(""));
     for folder in ["s/tables/x", "s/x", "f/x/y", "t/x"] {
@@ -262,7 +262,7 @@ fn nothing_is_built_inside_of_or_over_a_data_set() {
             check(&work, &format!("{verb} {folder}"), 2, "outside of the");
         }
         check(&work, &format!("update {folder} a.csv --key k"), 2, "outside of the");
-        check(&work, &format!("filter add {folder} keys --exact"), 2, "outside of the");
+        check(&work, &format!("filter add {folder} --keys keys --exact"), 2, "outside of the");
     }
     // A link does not hide its target.
     std::os::unix::fs::symlink(work.path("s"), work.path("link")).unwrap();

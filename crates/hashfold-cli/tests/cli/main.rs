@@ -4,13 +4,17 @@
 
 mod bad_rows;
 mod bench;
+mod busy;
+mod copy;
 mod cut_files;
 mod filter;
 mod filter_checkpoints;
 mod filter_fill;
 mod filter_memory;
 mod formats;
+mod gates;
 mod guide;
+mod keys;
 mod limits;
 mod lost_files;
 mod memory;

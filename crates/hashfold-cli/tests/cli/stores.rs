@@ -67,8 +67,8 @@ fn a_version_that_was_rolled_back_is_published_only_by_force() {
     check_current(&work, 3);
     work.ok("rollback s");
     check_current(&work, 2);
-    let none = "s: there is no version to roll back to: no other version was current before, \
-                or those are marked bad; see `hashfold versions`";
+    let none = "s: there is no version to roll back to: no version with other entries was current \
+                before, or those are marked bad; see `hashfold versions`";
     check(&work, "rollback s", 1, "", none);
     let absent = "s: there is no version 9; `hashfold versions` lists all versions";
     for line in ["publish s 9", "pin s 9", "get s 1 --version 9", "diff s 9 --out d"] {
@@ -81,15 +81,15 @@ fn a_version_that_was_rolled_back_is_published_only_by_force() {
 fn a_dry_run_of_publishing_only_compares() {
     let work = store(1);
     work.write("b.csv", "k,v\n7,2\n");
-    work.ok("update s b.csv --mode replace --no-publish");
+    work.ok("update s b.csv --mode replace --no-publish --allow-empty");
     check_current(&work, 1);
-    let text = work.ok("publish s --dry-run --sample 10").text().to_owned();
+    let text = work.ok("publish s --dry-run --sample 10 --allow-empty").text().to_owned();
     let start = "compared s: version 2, not published: 1 entry: 0 added, 1 changed, 99 removed, \
                  0 unchanged; ";
     assert!(text.starts_with(start) && text.contains("of 10 keys in the sample "), "{text}");
     check_current(&work, 1);
     assert_eq!(work.run("publish s --dry-run --max-change 0.5").code, 1);
-    work.ok("publish s --json");
+    work.ok("publish s --json --allow-empty");
     check_current(&work, 2);
 }
 
@@ -109,7 +109,7 @@ fn versions_are_listed() {
         ["number", "state", "entries", "chunks", "deltas", "size", "created", "parent"]
     );
     assert_eq!(words(1)[..5], ["1", "current", "100", "1", "0"]);
-    assert_eq!(words(2)[..5], ["2", "bad, pinned", "100", "1", "0"]);
+    assert_eq!(words(2)[..5], ["2", "rolled back, pinned", "100", "1", "0"]);
     assert_eq!(words(3)[..5], ["3", "unpublished", "100 to 200", "1", "1"]);
     assert_eq!(words(3)[7], "2");
     let versions = json(&work, "versions s --json");
@@ -156,12 +156,13 @@ fn unneeded_versions_are_removed() {
     let text = work.ok("gc s --rate 1GB").text().to_owned();
     let expected = "removed version 2\nremoved version 3\nkept version 1: it is pinned\n\
                     kept version 4: it is one of the newest\nkept version 5: it is current\n\
-                    kept version 6: it was never published; --unpublished removes it\n\
+                    kept version 6: it was never published, and is younger than --unpublished-age\n\
                     collected s: removed 2 versions and 2 tables, ";
     assert!(text.starts_with(expected), "{text}");
-    check(&work, "pin s 1 --release", 0, "pinned s: version 1 is no longer pinned\n", "");
+    let released = "released version 1 of s: `hashfold gc` may remove it\n";
+    check(&work, "pin s 1 --release", 0, released, "");
     // No device has this much free space.
-    let removed = &json(&work, "gc s --unpublished --keep 9 --free 1000TiB --json")[0];
+    let removed = &json(&work, "gc s --unpublished-age 0s --keep 9 --free 1000TiB --json")[0];
     assert_eq!(removed["removed"].to_string(), "[6,1]");
     assert_eq!(list(&work.path("s/tables")).len(), 2);
     check_current(&work, 5);
@@ -269,12 +270,17 @@ fn start_update(work: &Work) -> (Child, ChildStdin) {
     (child, stdin)
 }
 
+/// Standard error of a command that Ctrl-C stopped.
+pub(crate) const STOPPED: &str = "hashfold: stopping; Ctrl-C again ends at once\n\
+                                  hashfold: stopped; nothing was changed\n";
+
 fn interrupt(child: Child) {
     let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(kill.success());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{output:?}");
-    assert_eq!(output.stderr, b"hashfold: stopped; nothing was changed\n");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(stderr, STOPPED);
 }
 
 #[test]
@@ -289,9 +295,9 @@ fn of_two_writers_the_first_goes_on_and_ctrl_c_leaves_the_old_version() {
         }
         sleep(Duration::from_millis(5));
     };
-    assert_eq!(busy.code, 5, "{busy:?}");
+    assert_eq!(busy.code, 6, "{busy:?}");
     assert!(busy.stderr.contains("another process is writing here"), "{busy:?}");
-    assert_eq!(work.run("update s a.csv").code, 5);
+    assert_eq!(work.run("update s a.csv").code, 6);
     check_current(&work, 1);
     interrupt(child);
     drop(stdin);

@@ -65,7 +65,7 @@ fn batches_become_versions_in_every_mode() {
         check(&work, &[("1", "a"), ("2", "b"), ("3", "c"), ("5", "e")]);
         work.ok("update s d.csv");
         check(&work, &[("1", "a"), ("2", "b"), ("3", "c"), ("5", "e")]);
-        work.ok("update s d.csv --mode replace");
+        work.ok("update s d.csv --mode replace --allow-empty");
         check(&work, &[]);
     }
 }
@@ -87,7 +87,7 @@ fn of_puts_and_deletions_of_a_key_the_last_one_counts() {
         work.ok(&format!("update s b.csv --delete-where op=D --mode {mode}"));
         check(&work, &[("1", "a"), ("3", "c"), ("5", "e")]);
         work.write("c.csv", "gone,k,v\ntrue,1,x\nno,3,C\nYES,5,\n");
-        work.ok(&format!("update s c.csv --tombstone gone --mode {mode}"));
+        work.ok(&format!("update s c.csv --tombstone gone --mode {mode} --allow-empty"));
         check(&work, &[("3", "C")]);
         work.ok("merge s");
         check(&work, &[("3", "C")]);
@@ -115,7 +115,7 @@ fn deletions_are_known_in_every_format() {
     work.ok("update o a.jsonl --key k --tombstone gone");
     assert_eq!(work.entries("o"), [r#"{"k":1,"v":[1]}"#]);
     work.write("b.jsonl", "{\"k\":1,\"op\":\"D\"}\n{\"k\":3,\"op\":null,\"w\":2}\n");
-    work.ok("update o b.jsonl --delete-where op=D");
+    work.ok("update o b.jsonl --delete-where op=D --allow-empty");
     assert_eq!(work.entries("o"), [r#"{"k":3,"w":2}"#]);
 }
 
@@ -170,7 +170,7 @@ fn all_batches_have_the_columns_of_the_first() {
         &work,
         "update s a.csv --chunks 3",
         2,
-        "--chunks is 3, but the store has 2; `hashfold merge",
+        "--chunks is 3, but the store has 2; `hashfold merge --chunks 3` rewrites it",
     );
     assert_eq!(work.run("update s a.csv --seed 8").code, 2);
     assert_eq!(work.entries("s"), before);
@@ -277,7 +277,8 @@ fn a_dry_run_leaves_nothing() {
     let names = || (list(&work.path("s/versions")), list(&work.path("s/tables")).len());
     let before = names();
     for mode in ["merge", "delta", "replace"] {
-        let made = json(&work, &format!("update s b.csv --mode {mode} --dry-run --json"));
+        let made =
+            json(&work, &format!("update s b.csv --mode {mode} --dry-run --json --allow-empty"));
         assert_eq!((&made["dry_run"], &made["published"]), (&true.into(), &false.into()));
     }
     let refused = work.run("update s b.csv --dry-run --min-entries 9");

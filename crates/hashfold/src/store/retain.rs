@@ -267,7 +267,7 @@ impl StoreWriter {
     }
 }
 
-/// What is done with the versions that no rule keeps.
+/// The treatment of the versions that no rule keeps.
 #[derive(Clone, Copy)]
 enum Action<'a> {
     /// Removes them; the watch counts freed bytes.

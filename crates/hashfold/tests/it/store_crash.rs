@@ -672,7 +672,7 @@ fn check_copy(disk: &Arc<dyn Disk>, expected: &Pairs, context: &str) {
 /// Issue 12: the first copy of a store is whole or absent, and an interrupted copy can be repeated.
 #[test]
 fn a_copy_is_whole_or_absent_and_can_be_repeated() {
-    let sample = sample(FORMS[3], 3);
+    let sample = sample(FORMS[2], 3);
     let expected = sample.maps.last().unwrap();
     let to = Path::new("copy");
     let make =

@@ -180,7 +180,13 @@ impl<'a> Scene<'a> {
 
     /// Removes all versions but the current one.
     pub(super) fn collect(writer: &mut StoreWriter) -> Result<()> {
-        let rules = Retention { keep: 0, age_s_min: 0, now_s: u64::MAX, free_bytes_min: 0 };
+        let rules = Retention {
+            keep: 0,
+            age_s_min: 0,
+            now_s: u64::MAX,
+            free_bytes_min: 0,
+            unpublished_age_s_min: 0,
+        };
         writer.collect(&rules, &Watch::default())?;
         let left = writer.numbers()?.len();
         ensure(left == 1, || format!("{left} versions are left"))

@@ -1,0 +1,136 @@
+//! A new version of a store, from its batch to its publication: options and report of `update` and
+//! `delete`.
+
+use crate::{
+    device,
+    failure::{Exit, Result},
+    folder,
+    output::write_line,
+    progress::Show,
+    release::{GateArgs, Intent, Lines, Release},
+    stop::Stop,
+    units,
+    wait::WaitArgs,
+};
+use clap::Args;
+use hashfold::store::{Attributes, StoreWriter, VersionFacts, VersionInfo};
+use serde_json::json;
+use std::{path::Path, time::Instant};
+
+/// Options of the verbs that make a version from a batch.
+#[derive(Args, Debug)]
+pub(crate) struct NewVersionArgs {
+    /// Make the version without publishing it; `hashfold publish` publishes it later
+    #[arg(long)]
+    pub(crate) no_publish: bool,
+    /// Make the version, report how it differs from the current one, and remove it; costs as much
+    /// as the real call
+    #[arg(long)]
+    dry_run: bool,
+    /// Note to keep with the version, shown by `versions --json`; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_pair)]
+    note: Vec<(String, String)>,
+    /// Threads that sort and write [default: number of cores + 2]
+    #[arg(long, value_name = "N", value_parser = units::parse_threads)]
+    pub(crate) threads: Option<usize>,
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+    /// Print progress and summary as JSON objects on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten, next_help_heading = "Gates")]
+    gates: GateArgs,
+}
+
+/// A new version, and facts about its input.
+pub(crate) struct Made {
+    pub(crate) info: VersionInfo,
+    pub(crate) bad_rows: u64,
+    /// Words about bad rows for the summary.
+    pub(crate) bad_rows_note: String,
+    pub(crate) input_bytes: u64,
+    /// Columns that the store did not have before.
+    pub(crate) added: Option<String>,
+}
+
+impl NewVersionArgs {
+    /// Opens the store for writing.
+    pub(crate) fn open(&self, store: &Path, stop: &Stop) -> Result<StoreWriter> {
+        let executor = device::executor(self.threads);
+        self.wait.retry(stop, || folder::open_store(store, executor.clone()))
+    }
+
+    /// Returns the facts to record with the version.
+    pub(crate) fn facts<'a>(
+        &self,
+        origin: impl Iterator<Item = (&'a str, String)>,
+    ) -> Result<VersionFacts> {
+        let notes = self.note.iter().map(|(name, value)| (name.as_str(), value.clone()));
+        let all = origin.map(|(name, value)| (name.to_owned(), value.into_bytes()));
+        let notes = notes.map(|(name, value)| (name.to_owned(), value.into_bytes()));
+        let provenance: Attributes = all.chain(notes).collect();
+        Ok(VersionFacts { id: device::random()?, created_s: device::now_s(), provenance })
+    }
+
+    pub(crate) fn show(&self) -> Show {
+        if self.json { Show::Json } else { Show::Text }
+    }
+
+    /// Checks the version against the gates, then publishes, keeps or removes it. `did` names the
+    /// work for the summary: `updated`. A version is removed if this fails.
+    pub(crate) fn finish(
+        &self,
+        did: &str,
+        store: &Path,
+        writer: &mut StoreWriter,
+        made: &Made,
+        start: Instant,
+    ) -> Result<Exit> {
+        let intent = if self.dry_run || self.no_publish { Intent::Keep } else { Intent::Publish };
+        let number = made.info.name.number;
+        let release = Release::decide(writer, made.info.clone(), &self.gates, intent);
+        if self.dry_run || release.is_err() {
+            let discarded = writer.discard(number);
+            // After another failure, what cannot be removed now stays as an unpublished version.
+            if release.is_ok() {
+                discarded?;
+            }
+        }
+        let release = release?;
+        let seconds = start.elapsed().as_secs_f64();
+        if self.json {
+            let mut object = json!({ "event": did });
+            let map = object.as_object_mut().expect("it is an object");
+            map.extend(release.to_json(store));
+            map.extend([
+                ("dry_run".into(), json!(self.dry_run)),
+                ("bad_rows".into(), json!(made.bad_rows)),
+                ("columns_added".into(), json!(made.added)),
+                ("input_bytes".into(), json!(made.input_bytes)),
+                ("seconds".into(), json!(seconds)),
+            ]);
+            write_line(object)?;
+        } else {
+            let state = if self.dry_run { "not kept" } else { release.state() };
+            write_line(format_args!(
+                "{did} {}: version {number}, {state}: {}{}; {seconds:.1} s",
+                store.display(),
+                release.describe(),
+                made.bad_rows_note,
+            ))?;
+            if let Some(added) = &made.added {
+                write_line(format_args!("columns added, null in older rows: {added}"))?;
+            }
+        }
+        let state = if self.dry_run { "would not be published" } else { "is not published" };
+        release.conclude(store, state, if self.json { Lines::Json } else { Lines::Text })
+    }
+}
+
+/// Parses `NAME=VALUE`.
+pub(crate) fn parse_pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err("expected NAME=VALUE".into()),
+    }
+}

@@ -1,0 +1,119 @@
+//! Keys as arguments, in files and on standard input, and deleting keys.
+
+use crate::support::{Outcome, Work};
+
+/// Returns a store `s`, a table `t` and a filter `f` of 20 keys, and files of keys.
+fn work() -> Work {
+    let work = Work::new();
+    let rows: String = (0..20).map(|key| format!("{key},a\n")).collect();
+    work.write("a.csv", format!("k,v\n{rows}"));
+    work.write("keys", "3\n4\n").write("b.csv", "x,id\nq,3\nr,4\n");
+    work.write("b.jsonl", "{\"id\":3}\n{\"id\":4}\n");
+    work.ok("update s a.csv --key k");
+    work.ok("build a.csv --key k --out t");
+    work.ok("filter add f --keys a.csv --key k --exact");
+    work
+}
+
+/// The ways to give the keys 3 and 4: the options, and standard input.
+const WAYS: [(&str, &str); 7] = [
+    ("3 4", ""),
+    ("--keys keys", ""),
+    ("--keys b.csv --key id", ""),
+    ("--keys b.jsonl --key id", ""),
+    ("--keys -", "3\n4\n"),
+    ("-", "3\n4\n"),
+    ("--keys - FORMAT csv --key id", "id\n3\n4\n"),
+];
+
+/// Issue 12: each verb took keys in another way.
+#[test]
+fn all_verbs_take_keys_in_the_same_ways() {
+    for (way, input) in WAYS {
+        let run = |work: &Work, line: &str, format: &str| -> Outcome {
+            let way = way.replace("FORMAT", format);
+            let outcome = work.feed(&format!("{line} {way}"), input.as_bytes());
+            assert_eq!(outcome.code, 0, "{line} {way}: {outcome:?}");
+            outcome
+        };
+        let work = work();
+        for source in ["s", "t"] {
+            let got = run(&work, &format!("get {source}"), "--keys-format");
+            assert_eq!(
+                got.text(),
+                "{\"k\":\"3\",\"v\":\"a\"}\n{\"k\":\"4\",\"v\":\"a\"}\n",
+                "{way}"
+            );
+        }
+        assert_eq!(run(&work, "filter contains f", "--format").text(), "3\n4\n");
+        run(&work, "filter remove f", "--format");
+        assert_eq!(work.run("filter contains f 3 4").text(), "", "{way}");
+        let new = run(&work, "filter add f --unique", "--format");
+        assert_eq!(new.text(), "3\n4\n", "{way}");
+        run(&work, "delete s", "--format");
+        assert_eq!(work.run("get s 2 3 4 --format csv").text(), "k,v\n2,a\n", "{way}");
+        assert_eq!(work.entries("s").len(), 18);
+    }
+}
+
+/// Issue 12: deleting keys needed a file with all columns.
+#[test]
+fn keys_are_deleted_without_values() {
+    let work = work();
+    let deleted = work.ok("delete s 7 absent").text().to_owned();
+    assert!(deleted.starts_with("deleted from s: version 2, published: "), "{deleted}");
+    assert_eq!(work.run("get s 7").code, 1);
+    work.ok("rollback s");
+    assert_eq!(work.run("get s 7").code, 0);
+    work.ok("delete s --keys keys --no-publish --note why=test");
+    assert_eq!(work.entries("s").len(), 20);
+    work.ok("publish s 3");
+    assert_eq!(work.entries("s").len(), 18);
+    for (line, message) in [
+        (
+            "delete t 7",
+            "t: is a table, which never changes; make it again without the keys, or use a \
+                        store (`hashfold update`)",
+        ),
+        ("delete f 7", "f: is a filter; `hashfold filter remove` removes keys"),
+        ("delete n 7", "n: there is no data set here"),
+        ("update f a.csv", "f: is a filter, expected a store; `hashfold filter add` inserts keys"),
+    ] {
+        let refused = work.run(line);
+        assert_eq!((refused.code, refused.stderr), (2, format!("hashfold: {message}\n")), "{line}");
+    }
+}
+
+/// Issue 12: a file name given as a key was taken as a key, and the other way round.
+#[test]
+fn a_file_given_as_a_key_and_a_key_given_as_a_file_are_noticed() {
+    let work = work();
+    for line in ["delete s keys", "filter add f keys", "filter remove f 3 keys"] {
+        let refused = work.run(line);
+        let start =
+            "hashfold: keys: is a file, and was given as a key; --keys keys reads keys from it";
+        assert_eq!(refused.code, 2, "{refused:?}");
+        assert!(refused.stderr.starts_with(&start[..60]), "{refused:?}");
+    }
+    let hint = "it is the name of a file: --keys keys reads keys from it\n";
+    for line in ["get s keys", "get t keys", "filter contains f keys"] {
+        let absent = work.run(line);
+        assert_eq!(absent.code, 1, "{absent:?}");
+        assert!(absent.stderr.ends_with(hint), "{absent:?}");
+    }
+    let message = "hashfold: 4711: there is no file of this name, expected a file of keys for --keys; a \
+                   key is given without --keys\n";
+    for verb in ["get s", "delete s", "filter add f", "filter remove f", "filter contains f"] {
+        let refused = work.run(&format!("{verb} --keys 4711"));
+        assert_eq!((refused.code, &refused.stderr[..]), (2, message), "{verb}");
+    }
+    for verb in ["get s", "delete s", "filter contains f"] {
+        let refused = work.run(verb);
+        assert_eq!(refused.code, 2, "{verb}");
+        assert!(refused.stderr.contains("no keys are given: expected "), "{refused:?}");
+        assert!(refused.stderr.contains("--keys FILE"), "{refused:?}");
+    }
+    // A key that is the name of a file is given in a file.
+    assert_eq!(work.feed("filter add f -", b"keys\n").code, 0);
+    work.ok("filter contains f keys");
+}
