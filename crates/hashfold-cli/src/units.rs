@@ -132,6 +132,18 @@ pub(crate) fn index_size(size: u64, bits_per_key: f64, keys: u64) -> String {
     }
 }
 
+/// `7d`, `3h 25m`: a time in seconds, in its largest unit and the next.
+pub(crate) fn seconds(seconds: u64) -> String {
+    let units = [("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
+    let first = units.iter().position(|unit| seconds >= unit.1).unwrap_or(units.len() - 1);
+    let (name, length) = units[first];
+    let main = format!("{}{name}", seconds / length);
+    match units.get(first + 1).map(|(next, part)| (next, seconds % length / part)) {
+        None | Some((_, 0)) => main,
+        Some((next, more)) => format!("{main} {more}{next}"),
+    }
+}
+
 /// `12`, or `12 to 15` where only bounds are known.
 pub(crate) fn range(range: &RangeInclusive<u64>) -> String {
     match range.start() == range.end() {
@@ -202,6 +214,13 @@ mod tests {
         for text in ["", "0", "1", "100%", "nan", "-0.1", "2"] {
             assert!(parse_rate(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn times_are_printed_in_two_units() {
+        let cases = [(0, "0s"), (59, "59s"), (61, "1m 1s"), (604_800, "7d"), (86_400 + 3599, "1d")];
+        cases.iter().for_each(|&(time, text)| assert_eq!(seconds(time), text));
+        assert_eq!(seconds(12_343), "3h 25m");
     }
 
     #[test]

@@ -8,21 +8,27 @@ use super::{
     open::{self, MachineArgs},
 };
 use crate::{
+    device,
     failure::{Exit, Failure, Result},
     folder,
     keys::{self, KeyArgs},
+    output::write_note,
     progress::Show,
     rows::FileArgs,
     stop::Stop,
+    units,
 };
 use clap::Args;
 use hashfold::{
-    filter::{Mode, cascade::CascadeFilter},
+    filter::{
+        Mode,
+        cascade::{CascadeFilter, CascadeStats},
+    },
     folder::Contents,
 };
 use std::{
     io::{self, IsTerminal as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Instant,
 };
 
@@ -79,6 +85,7 @@ pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
     let start = Instant::now();
     let budget = args.machine.budget();
     let mut filter = args.machine.wait.retry(&stop, || args.open(&budget))?;
+    warn_of_clock(&args.filter, &filter.stats());
     let mut adder = Adder::new(args);
     let mut checkpoints = args.checkpoint.start(&filter);
     let mut keys = inputs.start(args.files.bad_row_policy(), budget.keys, args.show())?;
@@ -136,5 +143,21 @@ impl AddArgs {
             false if self.unique && io::stdout().is_terminal() => Show::Nothing,
             false => Show::Text,
         }
+    }
+}
+
+/// Warns if the newest epoch of a filter begins in the future: the clock was set back, or it was wrong
+/// before.
+fn warn_of_clock(folder: &Path, stats: &CascadeStats) {
+    let (Some(window), Some(newest)) = (stats.window, stats.epochs.last()) else { return };
+    let begin_s = newest.number.saturating_mul(window.epoch_length().as_secs());
+    let early_s = begin_s.saturating_sub(device::now_s());
+    if early_s > 0 {
+        write_note(format_args!(
+            "hashfold: warning: {}: the newest epoch begins {} after the time of the clock; nothing is \
+             forgotten until then",
+            folder.display(),
+            units::seconds(early_s)
+        ));
     }
 }

@@ -45,6 +45,8 @@ impl<'a> Adder<'a> {
     /// Inserts the keys of a batch, as far as the capacity allows if it is strict.
     pub(super) fn take(&mut self, batch: &KeyBatch, filter: &mut CascadeFilter) -> Result<()> {
         let AddArgs { unique, strict_capacity, .. } = *self.args;
+        // Before keys are looked up: those that are too old are new again.
+        filter.advance_window()?;
         batch.hash(filter.seed(), &mut self.hashes);
         if unique || strict_capacity {
             self.is_new.clear();

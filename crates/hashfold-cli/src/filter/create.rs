@@ -14,13 +14,16 @@ use hashfold::{
     Seed,
     filter::{
         Mode,
-        cascade::{CascadeFilter, CascadeOptions, CascadeStats},
+        cascade::{CascadeFilter, CascadeOptions, CascadeStats, Window},
     },
     fingerprints::Universe,
     folder::Contents,
     manifest::Kind,
 };
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// Make an empty filter
 #[derive(Args, Debug)]
@@ -51,6 +54,14 @@ pub(crate) struct KindArgs {
     /// Count insertions and removals of each key
     #[arg(long)]
     multiset: bool,
+    /// Forget keys by time (7d, 24h): a key is kept for at least this long after it was inserted, and
+    /// for at most one epoch longer. Without it, keys are kept for ever
+    #[arg(long, value_name = "TIME", value_parser = units::parse_seconds)]
+    window: Option<u64>,
+    /// Number of epochs of the --window, which are forgotten one by one; a query of an absent key
+    /// reads a block from each [default: 7]
+    #[arg(long, value_name = "N", requires = "window")]
+    epochs: Option<u64>,
     /// Seed of the hash; filters with the same seed can be merged [default: random]
     #[arg(long, value_name = "N", value_parser = parse_seed)]
     seed: Option<Seed>,
@@ -58,6 +69,9 @@ pub(crate) struct KindArgs {
 
 /// One false positive in 2500 queries of absent keys.
 const FP_RATE_DEFAULT: f64 = 0.0004;
+
+/// The epochs of a week are days.
+const EPOCHS_DEFAULT: u64 = 7;
 
 pub(crate) fn run(args: &CreateArgs) -> Result<Exit> {
     let options = args.kind.options()?.expect("one of --capacity and --exact is required");
@@ -87,8 +101,8 @@ pub(super) fn create(
 }
 
 fn describe(options: &CascadeOptions) -> String {
-    let &CascadeOptions { mode, capacity, universe, .. } = options;
-    words::kind(mode, capacity, universe)
+    let &CascadeOptions { mode, capacity, universe, window, .. } = options;
+    words::kind(mode, capacity, universe) + &words::window(window)
 }
 
 impl KindArgs {
@@ -103,7 +117,13 @@ impl KindArgs {
             Some(capacity) => CascadeOptions::new(seed, id, capacity, fp_rate)?,
         };
         let mode = if self.multiset { Mode::Multiset } else { Mode::Set };
-        Ok(Some(CascadeOptions { mode, ..options }))
+        Ok(Some(CascadeOptions { mode, window: self.window()?, ..options }))
+    }
+
+    fn window(&self) -> Result<Option<Window>> {
+        let Some(length_s) = self.window else { return Ok(None) };
+        let epochs = self.epochs.unwrap_or(EPOCHS_DEFAULT);
+        Ok(Some(Window::new(Duration::from_secs(length_s), epochs)?))
     }
 
     /// Refuses a filter that differs from the given options.
@@ -115,6 +135,7 @@ impl KindArgs {
             () if self.capacity.is_some_and(|it| it != stats.capacity) => "--capacity",
             () if self.fp_rate.is_some() && self.options()?.is_some_and(is_other) => "--fp-rate",
             () if self.multiset && stats.mode != Mode::Multiset => "--multiset",
+            () if self.window.is_some() && self.window()? != stats.window => "--window",
             () if self.seed.is_some_and(|seed| seed != stats.seed) => "--seed",
             () => return Ok(()),
         };
@@ -122,7 +143,7 @@ impl KindArgs {
             "{}: was not made with this {differs}: it is a {}; leave {differs} out, or name \
              another folder",
             folder.display(),
-            words::kind(stats.mode, stats.capacity, stats.universe),
+            words::kind(stats.mode, stats.capacity, stats.universe) + &words::window(stats.window),
         )))
     }
 }

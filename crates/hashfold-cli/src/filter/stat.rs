@@ -2,6 +2,7 @@
 
 use super::words;
 use crate::{
+    device,
     failure::{Exit, Result},
     folder,
     output::write_line,
@@ -54,19 +55,15 @@ fn rows(stats: &CascadeStats) -> Vec<(&'static str, String)> {
         units::counted(stats.upper_runs, "newer run", "newer runs"),
         units::counted(stats.shards, "shard", "shards")
     );
-    let last = stats.epochs.last().map_or(0, |epoch| epoch.number);
-    let epochs = match stats.epochs.len() as u64 {
-        1 => format!("1, number {last}"),
-        count => format!("{}, numbers {} to {last}", units::count(count), stats.epochs[0].number),
-    };
+    let kind = words::kind(stats.mode, stats.capacity, stats.universe);
     vec![
-        ("filter", words::kind(stats.mode, stats.capacity, stats.universe)),
+        ("filter", kind + &words::window(stats.window)),
         ("keys", words::fill(stats)),
         ("stored", words::fingerprints(stats.fingerprints, stats.tombstones)),
         ("false positives", words::false_positives(stats)),
         ("data", words::size(stats)),
         ("runs", runs),
-        ("epochs", epochs),
+        ("epochs", words::epochs(stats, device::now_s())),
         ("memory", format!("{} for the indexes", units::bytes(stats.memory_bytes))),
         ("seed", stats.seed.to_string()),
     ]
@@ -98,6 +95,8 @@ fn to_json(stats: &CascadeStats) -> Value {
         "shards": stats.shards,
         "index_bytes": stats.memory_bytes,
         "epochs": epochs.collect::<Vec<_>>(),
+        "window_s": stats.window.map(|window| window.length().as_secs()),
+        "epoch_s": stats.window.map(|window| window.epoch_length().as_secs()),
         "seed": stats.seed.to_string(),
     })
 }

@@ -2,7 +2,10 @@
 
 use crate::units;
 use hashfold::{
-    filter::{Mode, cascade::CascadeStats},
+    filter::{
+        Mode,
+        cascade::{CascadeStats, Window},
+    },
     fingerprints::Universe,
 };
 
@@ -24,6 +27,35 @@ pub(super) fn kind(mode: Mode, capacity: u64, universe: Universe) -> String {
             units::percent(capacity as f64 / universe.size() as f64)
         ),
     }
+}
+
+/// `, keeps keys for 7d in epochs of 1d`; nothing without a window.
+pub(super) fn window(window: Option<Window>) -> String {
+    let text = |window: Window| {
+        let (length, epoch) = (window.length().as_secs(), window.epoch_length().as_secs());
+        format!(
+            ", keeps keys for {} in epochs of {}",
+            units::seconds(length),
+            units::seconds(epoch)
+        )
+    };
+    window.map_or_else(String::new, text)
+}
+
+/// `3, numbers 20778 to 20780`, and with a window how far the epochs reach back.
+pub(super) fn epochs(stats: &CascadeStats, now_s: u64) -> String {
+    let (Some(first), Some(last)) = (stats.epochs.first(), stats.epochs.last()) else {
+        return "0".into();
+    };
+    let numbers = match stats.epochs.len() as u64 {
+        1 => format!("1, number {}", last.number),
+        count => format!("{}, numbers {} to {}", units::count(count), first.number, last.number),
+    };
+    let reach = stats.window.map(|window| {
+        let start_s = first.number * window.epoch_length().as_secs();
+        format!("; the oldest began {} ago", units::seconds(now_s.saturating_sub(start_s)))
+    });
+    numbers + &reach.unwrap_or_default()
 }
 
 /// `1,000 keys`, or `at most 1,000 keys` while runs are not merged.

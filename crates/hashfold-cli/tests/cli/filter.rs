@@ -22,7 +22,7 @@ fn check(outcome: &Outcome, code: i32, stdout: impl AsRef<[u8]>) {
 
 /// Checks that the command ends with this exit code and message.
 #[track_caller]
-fn refused(work: &Work, line: &str, code: i32, message: &str) {
+pub(crate) fn refused(work: &Work, line: &str, code: i32, message: &str) {
     let outcome = work.run(line);
     assert_eq!((outcome.code, outcome.text()), (code, ""), "{line}: {outcome:?}");
     assert_eq!(outcome.stderr, format!("hashfold: {message}\n"), "{line}");

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until `is_reached` returns true.
 #[track_caller]
-fn wait_for(mut is_reached: impl FnMut() -> bool) {
+pub(crate) fn wait_for(mut is_reached: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_reached() {
         assert!(start.elapsed() < PATIENCE, "waited in vain");

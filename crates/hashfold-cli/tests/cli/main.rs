@@ -11,6 +11,7 @@ mod filter;
 mod filter_checkpoints;
 mod filter_fill;
 mod filter_memory;
+mod filter_window;
 mod formats;
 mod gates;
 mod guide;

@@ -2,9 +2,10 @@
 
 use super::{
     Mode,
-    cascade::{CascadeOptions, CascadeSettings},
+    cascade::{CascadeOptions, CascadeSettings, Window},
 };
 use crate::{env::Env, error::Result, fingerprints::Universe, io::Access, key::Seed};
+use std::time::Duration;
 
 /// Options of a filter on flash: what it promises, and the memory of its writer.
 ///
@@ -19,6 +20,7 @@ use crate::{env::Env, error::Result, fingerprints::Universe, io::Access, key::Se
 pub struct FilterOptions {
     accuracy: Accuracy,
     mode: Mode,
+    window: Option<(Duration, u64)>,
     seed: Option<Seed>,
     id: Option<u64>,
     settings: CascadeSettings,
@@ -45,13 +47,21 @@ impl FilterOptions {
 
     fn new(accuracy: Accuracy) -> FilterOptions {
         let settings = CascadeSettings::default();
-        FilterOptions { accuracy, mode: Mode::Set, seed: None, id: None, settings }
+        FilterOptions { accuracy, mode: Mode::Set, window: None, seed: None, id: None, settings }
     }
 
     /// Makes a multiset, which counts the insertions of each key.
     #[must_use]
     pub fn multiset(self) -> FilterOptions {
         FilterOptions { mode: Mode::Multiset, ..self }
+    }
+
+    /// Makes the filter forget keys by time: a key is kept for at least this long after its
+    /// insertion, and for at most one epoch longer. The window is divided into this number of
+    /// epochs, see [`Window`]. The default is to keep keys for ever.
+    #[must_use]
+    pub fn window(self, length: Duration, epochs: u64) -> FilterOptions {
+        FilterOptions { window: Some((length, epochs)), ..self }
     }
 
     /// Sets the memory budget in bytes, at least 16 MiB. The default is 256 MiB. More memory means
@@ -111,7 +121,8 @@ impl FilterOptions {
             Accuracy::Exact => exact,
             Accuracy::Capacity(capacity, rate) => CascadeOptions::new(seed, id, capacity, rate)?,
         };
-        Ok(CascadeOptions { mode: self.mode, ..options })
+        let window = self.window.map(|(length, epochs)| Window::new(length, epochs)).transpose()?;
+        Ok(CascadeOptions { mode: self.mode, window, ..options })
     }
 
     /// Returns the mode and the universe that an existing filter must have.

@@ -11,6 +11,7 @@
 //! | seq         |    8 | sequence number of the last change in the runs                     |
 //! | logged      |    8 | sequence number of the last change known to be durable in the log, or 0 |
 //! | next_number |    … | number of the next run                                             |
+//! | window      |    … | seconds of an epoch, number of epochs that are kept beside the current one (…); 0 and 0 if keys are not forgotten by time |
 //! | epochs      |    … | count, then for each, the newest first: number (…), uppers, shards |
 //! | uppers      |    … | count, then for each, the newest first: run (…), tier (1), ranges  |
 //! | ranges      |    … | count, then for each, ascending: first (8), last (8)               |
@@ -20,6 +21,7 @@ use super::{
     key_range::{KeyRange, KeyRanges},
     options::CascadeOptions,
     run_file::{RunFile, RunName},
+    window::Window,
 };
 use crate::{
     codec::{Decoder, put_varint},
@@ -29,7 +31,7 @@ use crate::{
     key::Seed,
     manifest::{FileEntry, Kind, Manifest},
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// The role of runs in the manifest.
 pub(super) const RUN_ROLE: &str = "run";
@@ -46,6 +48,7 @@ pub(super) struct Identity {
     pub(super) mode: Mode,
     pub(super) capacity: u64,
     pub(super) universe: Universe,
+    pub(super) window: Option<Window>,
 }
 
 impl Identity {
@@ -58,8 +61,8 @@ impl Identity {
 
 impl From<&CascadeOptions> for Identity {
     fn from(options: &CascadeOptions) -> Identity {
-        let CascadeOptions { seed, id, mode, capacity, universe } = *options;
-        Identity { seed, id, mode, capacity, universe }
+        let CascadeOptions { seed, id, mode, capacity, universe, window } = *options;
+        Identity { seed, id, mode, capacity, universe, window }
     }
 }
 
@@ -188,9 +191,24 @@ pub(super) struct Catalog<R> {
 pub(super) type View = Catalog<Arc<RunFile>>;
 
 impl<R> Catalog<R> {
-    pub(super) fn new() -> Catalog<R> {
-        let epochs = vec![Epoch::new(0)];
+    /// Returns the catalog of a new filter, whose first epoch has this number.
+    pub(super) fn new(epoch: u64) -> Catalog<R> {
+        let epochs = vec![Epoch::new(epoch)];
         Catalog { epochs, seq: 0, next_number: 1, logged: 0, generation: 0 }
+    }
+
+    /// Begins the epoch of this moment, and drops the epochs that the window does not reach back
+    /// to. Returns the number of dropped epochs. Does nothing if the newest epoch is that of this
+    /// moment, or a later one because the clock was set back.
+    pub(super) fn advance(&mut self, window: Window, unix_time: Duration) -> u64 {
+        let epoch = window.epoch_at(unix_time);
+        if epoch <= self.epochs[0].number {
+            return 0;
+        }
+        self.epochs.insert(0, Epoch::new(epoch));
+        let before = self.epochs.len();
+        self.epochs.retain(|it| it.number >= epoch.saturating_sub(window.epochs()));
+        (before - self.epochs.len()) as u64
     }
 
     /// Returns all runs, the newest epoch first.
@@ -244,6 +262,7 @@ fn encode(state: &View, identity: &Identity) -> Vec<u8> {
         out.extend(field.to_le_bytes());
     }
     put_varint(&mut out, state.next_number);
+    Window::fields(identity.window).into_iter().for_each(|field| put_varint(&mut out, field));
     put_varint(&mut out, state.epochs.len() as u64);
     for epoch in &state.epochs {
         put_varint(&mut out, epoch.number);
@@ -284,6 +303,7 @@ pub(super) fn decode(manifest: &Manifest) -> Result<(Identity, Catalog<u64>)> {
         .map_err(|_| Error::field("largest fingerprint", "at least 1", last))?;
     let (capacity, seq, logged) = (fields.u64()?, fields.u64()?, fields.u64()?);
     let next_number = fields.varint()?;
+    let window = Window::from_fields([fields.varint()?, fields.varint()?])?;
     let counters = [
         ("sequence number", seq),
         ("number of the next file", next_number),
@@ -309,7 +329,7 @@ pub(super) fn decode(manifest: &Manifest) -> Result<(Identity, Catalog<u64>)> {
         return Err(Error::field("run", format!("below {next_number}, the next file"), run));
     }
     let Manifest { seed, id, generation, .. } = *manifest;
-    let identity = Identity { seed, id, mode, capacity, universe };
+    let identity = Identity { seed, id, mode, capacity, universe, window };
     Ok((identity, Catalog { epochs, seq, next_number, logged, generation }))
 }
 

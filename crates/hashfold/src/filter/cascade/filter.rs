@@ -131,6 +131,7 @@ impl CascadeFilter {
 
     /// Inserts a key.
     pub fn insert(&mut self, hash: KeyHash) -> Result<()> {
+        self.advance_window()?;
         self.apply_one(Change::Insert, hash)
     }
 
@@ -139,6 +140,7 @@ impl CascadeFilter {
     /// After an error, only the first keys are inserted; [`CascadeFilter::seq`] grows by their
     /// number.
     pub fn insert_batch(&mut self, hashes: &[KeyHash]) -> Result<()> {
+        self.advance_window()?;
         self.apply_many(Change::Insert, hashes)
     }
 
@@ -162,6 +164,7 @@ impl CascadeFilter {
     /// Inserts the keys that are absent. `is_new[i]` is set to whether `hashes[i]` was absent. Of
     /// equal keys in the batch, the first one is new.
     pub fn insert_unique_batch(&mut self, hashes: &[KeyHash], is_new: &mut [bool]) -> Result<()> {
+        self.advance_window()?;
         self.find_new_batch(hashes, is_new)?;
         self.apply_some(Change::Insert, hashes, is_new)
     }
@@ -525,9 +528,34 @@ impl CascadeFilter {
         self.core.view().epochs[0].number
     }
 
+    /// Moves the filter's [`Window`](super::Window) to the present moment of the clock of its
+    /// [`Env`](crate::env::Env): begins the current epoch, and drops the epochs that are older than the
+    /// window, in one step. Returns the number of dropped epochs. Insertions do this by themselves.
+    /// Does nothing without a window, within an epoch, and if the clock was set back.
+    pub fn advance_window(&mut self) -> Result<u64> {
+        let Some(window) = self.core.identity.window else { return Ok(0) };
+        let now = self.core.settings.env.clock.unix_time();
+        if window.epoch_at(now) <= self.epoch() {
+            return Ok(0);
+        }
+        self.flush()?;
+        let mut dropped = 0;
+        self.core.publish(&[], |view| dropped = view.advance(window, now))?;
+        self.core.publisher.finish_removing();
+        merges::start(&self.core);
+        Ok(dropped)
+    }
+
     /// Begins a new epoch, and returns its number: the changes of older epochs can then be expired
     /// separately. All changes so far are durable when this returns.
+    ///
+    /// # Errors
+    /// `Argument` if the filter has a window of time, which advances by the clock.
     pub fn advance_epoch(&mut self) -> Result<u64> {
+        if self.core.identity.window.is_some() {
+            let expected = "one without a window of time, which advances by the clock";
+            return Err(Error::argument("filter to advance by hand", expected, "another"));
+        }
         self.flush()?;
         self.core.publish(&[], |view| {
             view.epochs.insert(0, Epoch::new(view.epochs[0].number + 1));
@@ -554,6 +582,7 @@ impl CascadeFilter {
     /// `WrongSeed` if the fingerprints are of another seed, `Mismatch` if of another universe.
     pub fn insert_run(&mut self, run: &mut dyn Fingerprints, items_max: u64) -> Result<()> {
         check_alike((self.seed(), self.universe()), (run.seed(), run.universe()))?;
+        self.advance_window()?;
         self.flush()?;
         let Some(run) = write_run(&self.core, &mut Checked::new(run), items_max)? else {
             return Ok(());

@@ -262,7 +262,7 @@ mod tests {
         assert!(!merging.descend(vec![3]));
         merging.retry();
         assert!(merging.is_all_wanted());
-        merging.refresh(&Catalog::new());
+        merging.refresh(&Catalog::new(0));
         assert!(!merging.is_all_wanted() && !merging.has_descending());
     }
 

@@ -19,6 +19,8 @@ mod crash;
 mod damage;
 mod filter;
 mod flush;
+#[cfg(test)]
+mod forgetting;
 mod jobs;
 mod kernel;
 mod key_range;
@@ -46,6 +48,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod verify;
+mod window;
 mod write;
 
 pub use self::{
@@ -54,4 +57,5 @@ pub use self::{
     snapshot::Snapshot,
     stats::{CascadeStats, EpochStats},
     verify::{CascadeFigures, verify},
+    window::Window,
 };

@@ -1,6 +1,6 @@
 //! Options of a cascade filter, and the division of its memory.
 
-use super::{memtable::Memtable, resident::Resident};
+use super::{memtable::Memtable, resident::Resident, window::Window};
 use crate::{
     env::Env,
     error::{Error, Result},
@@ -49,6 +49,9 @@ pub struct CascadeOptions {
     /// Universe of the fingerprints. With [`Universe::EXACT`] the filter is, in practice, an exact
     /// set.
     pub universe: Universe,
+    /// How long keys are kept; `None` for ever, or until an epoch is
+    /// [expired](super::CascadeFilter::expire_before).
+    pub window: Option<Window>,
 }
 
 impl CascadeOptions {
@@ -61,19 +64,20 @@ impl CascadeOptions {
         false_positive_rate: f64,
     ) -> Result<CascadeOptions> {
         let universe = Universe::for_capacity(capacity, false_positive_rate)?;
-        Ok(CascadeOptions { seed, id, mode: Mode::Set, capacity, universe })
+        Ok(CascadeOptions { seed, id, mode: Mode::Set, capacity, universe, window: None })
     }
 
     /// Returns the options of a filter that is built from `run`: with its seed and its universe.
     pub fn like(run: &dyn Fingerprints, id: u64, mode: Mode, capacity: u64) -> CascadeOptions {
-        CascadeOptions { seed: run.seed(), id, mode, capacity, universe: run.universe() }
+        let (seed, universe) = (run.seed(), run.universe());
+        CascadeOptions { seed, id, mode, capacity, universe, window: None }
     }
 
     /// Returns the options of a set with 64-bit fingerprints, which has practically no false
     /// positives.
     pub fn exact(seed: Seed, id: u64) -> CascadeOptions {
         let (mode, universe) = (Mode::Set, Universe::EXACT);
-        CascadeOptions { seed, id, mode, capacity: u64::MAX, universe }
+        CascadeOptions { seed, id, mode, capacity: u64::MAX, universe, window: None }
     }
 }
 

@@ -192,7 +192,7 @@ mod tests {
         let folder = LockedFolder::create(Arc::new(disk.clone()), folder, Kind::Filter, Site::Own)?;
         folder.sync_above()?;
         let identity = Identity::from(&CascadeOptions::exact(Seed(1), 7));
-        Ok(Publisher::new(folder, identity, Arc::new(Inline), Arc::new(Catalog::new())))
+        Ok(Publisher::new(folder, identity, Arc::new(Inline), Arc::new(Catalog::new(0))))
     }
 
     fn write_run(publisher: &Publisher) -> Result<Arc<RunFile>> {

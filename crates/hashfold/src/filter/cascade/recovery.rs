@@ -30,7 +30,9 @@ pub(super) fn create(folder: &Path, identity: Identity, settings: CascadeSetting
         folder.disk.sync_folder(&folder.path)?;
     }
     let budget = MemoryBudget::new(settings.shares(identity.mode, identity.universe).run_files);
-    Ok(Core::new(folder, (identity, settings), (Catalog::new(), budget)))
+    let now = || settings.env.clock.unix_time();
+    let epoch = identity.window.map_or(0, |window| window.epoch_at(now()));
+    Ok(Core::new(folder, (identity, settings), (Catalog::new(epoch), budget)))
 }
 
 /// Removes the file that marks a filter without its first manifest.

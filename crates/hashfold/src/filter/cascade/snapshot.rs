@@ -84,6 +84,8 @@ impl Snapshot {
     }
 
     /// Opens the durable state of the filter in a folder, even while another process writes to it.
+    /// If the filter has a [`Window`](super::Window), keys that are too old by the clock of `env` are
+    /// absent.
     ///
     /// The memory grows with the filter: 4 bytes per block of 4096 bytes of its runs, and the
     /// changes in its logs. [`Snapshot::open_within`] takes a limit.
@@ -150,8 +152,15 @@ impl Snapshot {
     fn read(env: &Env, folder: &Path, access: Access, memory: SnapshotShares) -> Result<Snapshot> {
         let (disk, executor) = (&*env.disk, env.executor.clone());
         let budget = MemoryBudget::new(memory.indexes);
-        let (identity, view) = recovery::read(disk, folder, access, &budget)?;
-        let logged = read_logs(disk, folder, &identity, &view, memory.logs)?;
+        let (identity, mut view) = recovery::read(disk, folder, access, &budget)?;
+        let mut logged = read_logs(disk, folder, &identity, &view, memory.logs)?;
+        if let Some(window) = identity.window {
+            let newest = view.epochs[0].number;
+            view.advance(window, env.clock.unix_time());
+            if view.epochs.iter().all(|epoch| epoch.number != newest) {
+                logged = Logged { seq: logged.seq, ..Logged::default() };
+            }
+        }
         Ok(Snapshot { identity, view: Arc::new(view), logged, memory, executor })
     }
 

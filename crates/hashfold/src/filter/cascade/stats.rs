@@ -1,6 +1,9 @@
 //! The statistics of a cascade filter. Reading them reads no run.
 
-use super::catalog::{Identity, View};
+use super::{
+    catalog::{Identity, View},
+    window::Window,
+};
 use crate::{filter::Mode, fingerprints::Universe, key::Seed};
 
 /// Sizes and counts of a cascade filter.
@@ -14,6 +17,8 @@ pub struct CascadeStats {
     pub capacity: u64,
     /// Universe of the fingerprints.
     pub universe: Universe,
+    /// How long keys are kept, if the filter forgets them by time.
+    pub window: Option<Window>,
     /// Number of fingerprints in all runs and in memory, with tombstones. A fingerprint in several
     /// of them counts several times, until they are [merged](super::CascadeFilter::merge).
     pub fingerprints: u64,
@@ -62,6 +67,7 @@ impl CascadeStats {
             mode: identity.mode,
             capacity: identity.capacity,
             universe: identity.universe,
+            window: identity.window,
             fingerprints: pending + epochs.iter().map(|epoch| epoch.fingerprints).sum::<u64>(),
             tombstones: view.runs().map(|run| run.facts.negative).sum(),
             pending,
