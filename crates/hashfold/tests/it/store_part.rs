@@ -250,8 +250,10 @@ fn a_store_can_get_another_number_of_chunks() {
     let (made, changes) = crate::store_fixture::write_delta(&disk, 1, number);
     let (same, _) = crate::store_fixture::write_delta(&disk, 2, number);
     assert_eq!((changes.total() > 0, made.entries, same.entries), (true, changes.total(), 0));
-    assert_eq!(writer.roll_back().unwrap(), number - 1);
+    // The versions between have the same entries.
+    assert_eq!(writer.roll_back().unwrap(), 1);
+    let first = scanned(&try_version(&disk, 1).unwrap()).unwrap();
     let put = crate::store_fixture::changes(3, KEYS);
     publish(&mut writer, &put, UpdateMode::Auto, 99);
-    assert!(scanned(&try_version(&disk, number + 1).unwrap()).unwrap() == updated(&map, &put));
+    assert!(scanned(&try_version(&disk, number + 1).unwrap()).unwrap() == updated(&first, &put));
 }
