@@ -209,6 +209,7 @@ fn change_store(disk: &Arc<dyn Disk>) -> Result<()> {
         told(writer.roll_back().map(|_| ()));
     }
     told(writer.repair(2, Path::new("copy"), &Watch::default()).map(|_| ()));
-    let rules = Retention { keep: 0, age_s_min: 0, now_s: 0, free_bytes_min: 0, unpublished_age_s_min: 0 };
+    let rules =
+        Retention { keep: 0, age_s_min: 0, now_s: 0, free_bytes_min: 0, unpublished_age_s_min: 0 };
     writer.collect(&rules, &Watch::default()).map(|_| ())
 }

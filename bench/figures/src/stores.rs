@@ -87,7 +87,13 @@ impl Store<'_> {
     /// Removes all versions but the current one.
     pub fn collect(&self) -> Result<()> {
         let mut writer = self.writer()?;
-        let rules = Retention { keep: 0, age_s_min: 0, now_s: u64::MAX, free_bytes_min: 0, unpublished_age_s_min: 0 };
+        let rules = Retention {
+            keep: 0,
+            age_s_min: 0,
+            now_s: u64::MAX,
+            free_bytes_min: 0,
+            unpublished_age_s_min: 0,
+        };
         writer.collect(&rules, &Watch::default())?;
         Ok(())
     }

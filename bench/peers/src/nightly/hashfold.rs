@@ -113,7 +113,13 @@ impl Store for Open {
     }
 
     fn settle(&self) -> Result<()> {
-        let rules = Retention { keep: 1, age_s_min: 0, now_s: now_s(), free_bytes_min: 0, unpublished_age_s_min: 0 };
+        let rules = Retention {
+            keep: 1,
+            age_s_min: 0,
+            now_s: now_s(),
+            free_bytes_min: 0,
+            unpublished_age_s_min: 0,
+        };
         // The refresh releases the previous version of the follower.
         self.follower.refresh()?;
         self.writer().0.collect(&rules, &Watch::default())?;
