@@ -76,6 +76,9 @@ pub(crate) fn run(args: &GetArgs) -> Result<Exit> {
     if let (OutputFormat::Raw, [key]) = (args.format, given) {
         return get_bytes(&source, key.as_encoded_bytes());
     }
+    if args.access == AccessName::Direct {
+        args.keys.note_refused_io_uring();
+    }
     let stop = Stop::never();
     let files = keys::plain_options(args.key.as_deref(), args.keys_format);
     let mut keys =

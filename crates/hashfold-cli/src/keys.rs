@@ -8,13 +8,14 @@ use crate::{
     input::{
         BATCH_BYTES, BadRowPolicy, Batch, Feed, Format, Inputs, Meter, ReadOptions, Selection,
     },
+    output::write_note,
     preview,
     progress::{Progress, Show, Unit},
     rows::{self, FileArgs},
     stop::Stop,
 };
 use clap::Args;
-use hashfold::{KeyHash, Seed};
+use hashfold::{KeyHash, Seed, io::check_io_uring};
 use std::{
     ffi::OsString,
     path::Path,
@@ -101,6 +102,18 @@ impl KeyArgs {
                 "no keys are given: expected `hashfold {verb} KEY...`, or --keys FILE for a file with \
                  one key per line, or '-' for standard input"
             ))),
+        }
+    }
+
+    /// Writes a note if many keys will be looked up, and the system refuses io_uring.
+    pub(crate) fn note_refused_io_uring(&self) {
+        if self.given().is_empty()
+            && let Err(error) = check_io_uring()
+        {
+            write_note(format_args!(
+                "hashfold: the system refuses io_uring ({error}), as many containers do: batches of \
+                 reads go through threads, which takes more CPU time"
+            ));
         }
     }
 

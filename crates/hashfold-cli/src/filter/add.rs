@@ -86,6 +86,9 @@ pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
     let budget = args.machine.budget();
     let mut filter = args.machine.wait.retry(&stop, || args.open(&budget))?;
     warn_of_clock(&args.filter, &filter.stats());
+    if args.unique || args.strict_capacity {
+        args.keys.note_refused_io_uring();
+    }
     let mut adder = Adder::new(args);
     let mut checkpoints = args.checkpoint.start(&filter);
     let mut keys = inputs.start(args.files.bad_row_policy(), budget.keys, args.show())?;

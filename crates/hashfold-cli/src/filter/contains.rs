@@ -50,6 +50,7 @@ pub(crate) struct ContainsArgs {
 pub(crate) fn run(args: &ContainsArgs) -> Result<Exit> {
     args.keys.require("filter contains DIR")?;
     let (snapshot, keys_bytes) = args.memory.open(&args.filter)?;
+    args.keys.note_refused_io_uring();
     let mut query = Query::new(args, &snapshot);
     let inputs = args.keys.open(keys::read_options(&args.files)?, &Stop::never())?;
     let mut keys = inputs.start(args.files.bad_row_policy(), keys_bytes, Show::Nothing)?;

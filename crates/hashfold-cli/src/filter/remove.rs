@@ -51,6 +51,7 @@ pub(crate) fn run(args: &RemoveArgs) -> Result<Exit> {
     let start = Instant::now();
     let budget = args.machine.budget();
     let mut filter = args.machine.wait.retry(&stop, || open::open(&args.filter, &budget))?;
+    args.keys.note_refused_io_uring();
     let show = if args.json { Show::Json } else { Show::Text };
     let mut keys = inputs.start(args.files.bad_row_policy(), budget.keys, show)?;
     let mut checkpoints = args.checkpoint.start(&filter);

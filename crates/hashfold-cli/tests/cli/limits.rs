@@ -2,11 +2,14 @@
 
 use crate::support::{Outcome, Work, arrow_file, gzip, parquet_file};
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use std::{
+    env::consts,
     fs,
     path::Path,
     process::{Command, Stdio},
     sync::Arc,
+    thread,
 };
 
 /// Maximum size of a message on standard error, in bytes, for any input.
@@ -376,4 +379,40 @@ fn verbs_work_without_threads_or_say_that_they_cannot() {
     }
     work.ok("verify s");
     work.ok("filter verify f");
+}
+
+/// Containers refuse io_uring: batches of lookups go through threads, and a note says so once.
+#[test]
+fn keys_are_looked_up_without_io_uring() {
+    let work = Work::new();
+    let keys: String = (0..5000).map(|i| format!("key {i}\n")).collect();
+    let rows: String = (0..5000).map(|i| format!("key {i},value {i}\n")).collect();
+    work.write("a.csv", "k,v\n".to_owned() + &rows).write("keys", &keys);
+    work.ok("build a.csv --key k --out t");
+    let note = "hashfold: the system refuses io_uring (Operation not permitted (os error 1)), as many \
+                containers do: batches of reads go through threads, which takes more CPU time\n";
+    let get = "get t --keys keys --format csv";
+    assert_eq!(work.ok(get).stderr, "");
+    let outcome = without_io_uring(|| work.ok(get));
+    assert_eq!((outcome.text(), &*outcome.stderr), (&*("k,v\n".to_owned() + &rows), note));
+    let outcome = without_io_uring(|| work.ok("filter add f --exact --unique --keys keys"));
+    assert_eq!(outcome.text(), keys);
+    assert!(outcome.stderr.starts_with(note), "{}", outcome.stderr);
+}
+
+/// Runs a function, and the processes that it starts, on a system that refuses io_uring.
+fn without_io_uring<T: Send>(run: impl FnOnce() -> T + Send) -> T {
+    /// Number of the system call that sets up a ring, on every architecture.
+    const IO_URING_SETUP: i64 = 425;
+    let (refuse, arch) = (SeccompAction::Errno(1), consts::ARCH.try_into().unwrap());
+    let rules = [(IO_URING_SETUP, Vec::new())].into();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch).unwrap();
+    let filter: BpfProgram = filter.try_into().unwrap();
+    thread::scope(|scope| {
+        let run = move || {
+            seccompiler::apply_filter(&filter).unwrap();
+            run()
+        };
+        scope.spawn(run).join().unwrap()
+    })
 }

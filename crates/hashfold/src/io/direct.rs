@@ -2,7 +2,8 @@
 
 use super::{
     ALIGNMENT, BlockFile, Buffer, Extent, Extents, FileExtents, Visit,
-    disk::{check_whole, read_each},
+    disk::check_whole,
+    in_threads,
     os_file::OsFile,
     uring::{Ring, Transfer},
 };
@@ -97,8 +98,7 @@ impl BlockFile for DirectFile {
     ) -> Result<()> {
         let known = files.iter().map(|&file| Some((file, file.descriptor()?))).collect();
         let (Some(known), Some(mut ring)) = (known, self.ring()) else {
-            let read = |file: usize, offset, bytes: &mut [u8]| files[file].read_at(offset, bytes);
-            return read_each(extents, read, visit);
+            return in_threads::read_across(files, extents, visit);
         };
         let known: Vec<_> = known;
         ring.run(&known, extents, &mut Transfer::Read(visit))?;

@@ -13,6 +13,7 @@ mod direct;
 mod disk;
 mod faulty;
 pub mod frame;
+mod in_threads;
 mod mapped;
 mod memory;
 mod names;
@@ -36,6 +37,7 @@ pub use self::{
     os::OsDisk,
     queue::WriteQueue,
     seal::{SEAL_SIZE, Seal},
+    uring::check_io_uring,
     whole::read_all,
     words::Words,
     writer::{Prepare, UNIT_SIZE, WRITER_BYTES_MAX, Writer},

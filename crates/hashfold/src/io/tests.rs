@@ -11,13 +11,19 @@ use crate::{
 };
 use proptest::prelude::*;
 use rustix::io::Errno;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use std::{
+    env::consts,
     fmt::Debug,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::Arc,
+    thread,
 };
 use tempfile::TempDir;
+
+/// Number of the system call that sets up a ring, on every architecture.
+const IO_URING_SETUP: i64 = 425;
 
 /// Runs a check on every disk and access mode, each with an empty folder.
 fn every_back_end(check: impl Fn(&dyn Disk, Access, &Path)) {
@@ -334,13 +340,35 @@ fn read_many_stops_at_an_error_or_a_panic_and_works_afterwards() {
     });
 }
 
+/// Containers refuse io_uring: batches are then read by threads.
+#[test]
+fn every_batch_is_read_without_io_uring() {
+    let filter = |action| {
+        let rules = [(IO_URING_SETUP, Vec::new())].into();
+        SeccompFilter::new(rules, SeccompAction::Allow, action, consts::ARCH.try_into().unwrap())
+    };
+    let refuse: BpfProgram = filter(SeccompAction::Errno(1)).unwrap().try_into().unwrap();
+    thread::scope(|scope| {
+        // The filter applies to this thread and to the threads that it starts.
+        scope.spawn(|| {
+            seccompiler::apply_filter(&refuse).unwrap();
+            assert_eq!(check_io_uring().unwrap_err().raw_os_error(), Some(1));
+            read_many_shows_every_extent_once();
+            extents_of_several_files_are_read_together();
+            read_many_takes_extents_that_are_not_aligned();
+            read_many_stops_at_an_error_or_a_panic_and_works_afterwards();
+            batches_run_side_by_side_and_inside_each_other();
+        });
+    });
+}
+
 #[test]
 fn batches_run_side_by_side_and_inside_each_other() {
     let bytes = noise(300 * ALIGNMENT);
     let all: Vec<(usize, usize)> = (0..300).map(|i| (i, 1)).collect();
     every_back_end(|disk, access, folder| {
         let file = file_of(disk, access, &folder.join("file"), &bytes);
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| check_read_many(&*file, &bytes, &all));
             }
