@@ -7,6 +7,7 @@
 
 mod bench;
 mod build;
+mod change_output;
 mod columns;
 mod copy;
 mod delete;

@@ -15,6 +15,7 @@ use std::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
     /// One JSON object per line
+    #[value(alias = "jsonl")]
     Json,
     /// Comma-separated values, with a header
     Csv,
@@ -119,11 +120,16 @@ fn put_raw(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
 
 fn csv_writer<W: io::Write>(out: W, schema: &Schema) -> Result<csv::Writer<W>> {
     let mut writer = csv::Writer::from_writer(out);
-    let columns = schema.columns.iter().map(|column| &column.name[..]);
-    let object = (schema.form == Form::Object).then_some("value");
-    let names = [&schema.key[..]].into_iter().chain(columns).chain(object);
+    let names = [&schema.key[..]].into_iter().chain(value_names(schema));
     writer.write_record(names).map_err(csv_failure)?;
     Ok(writer)
+}
+
+/// Returns the names of the columns of a value in CSV. An object is one column.
+pub(crate) fn value_names(schema: &Schema) -> impl Iterator<Item = &str> {
+    let object = (schema.form == Form::Object).then_some("value");
+    let columns = schema.columns.iter().filter(move |_| object.is_none());
+    columns.map(|column| &column.name[..]).chain(object)
 }
 
 fn write_csv<W: io::Write>(
@@ -134,6 +140,18 @@ fn write_csv<W: io::Write>(
     out: &mut csv::Writer<W>,
 ) -> Result<()> {
     out.write_field(key).map_err(csv_failure)?;
+    put_cells(schema, key, value, text, out)?;
+    out.write_record(None::<&[u8]>).map_err(csv_failure)
+}
+
+/// Writes the columns of a value as fields of CSV.
+pub(crate) fn put_cells<W: io::Write>(
+    schema: &Schema,
+    key: &[u8],
+    value: &[u8],
+    text: &mut Vec<u8>,
+    out: &mut csv::Writer<W>,
+) -> Result<()> {
     let mut put = |value: Value<'_>| {
         text.clear();
         value.write_text(text);
@@ -141,22 +159,23 @@ fn write_csv<W: io::Write>(
     };
     match schema.form {
         // An object counts as one column.
-        Form::Object => put(Value::Json(value))?,
+        Form::Object => put(Value::Json(value)),
         _ => {
             let row = schema.row(value).map_err(|error| damaged(key, &error))?;
-            row.iter().try_for_each(|(_, value)| put(value))?;
+            row.iter().try_for_each(|(_, value)| put(value))
         }
     }
-    out.write_record(None::<&[u8]>).map_err(csv_failure)
 }
 
-fn damaged(key: &[u8], why: &dyn fmt::Display) -> Failure {
+/// Makes a failure for a value that its schema cannot decode.
+pub(crate) fn damaged(key: &[u8], why: &dyn fmt::Display) -> Failure {
     let key = key.escape_ascii();
     let message = format!("the value of key \"{key}\" does not fit the table's schema: {why}");
     Failure { exit: Exit::Damage, message }
 }
 
-fn csv_failure(error: csv::Error) -> Failure {
+/// Makes a failure for a write of CSV.
+pub(crate) fn csv_failure(error: csv::Error) -> Failure {
     match error.into_kind() {
         csv::ErrorKind::Io(error) => Failure::output(&error),
         other => unreachable!("records of any length can be written: {other:?}"),

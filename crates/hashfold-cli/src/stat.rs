@@ -17,6 +17,7 @@ use hashfold::{
 };
 use hashfold_rows::utc;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// Describe a table or a version of a store: entries, sizes, index, columns
 #[derive(Args, Debug)]
@@ -60,11 +61,34 @@ fn version_json(pointer: &Pointer, version: &Version) -> Value {
         ("payload_bytes".into(), json!(payload_bytes(info))),
         ("block_size".into(), json!(info.shape.block_size)),
         ("index".into(), json!(info.shape.index.choice.to_string())),
+        ("indexes".into(), json!(indexes(version))),
         ("index_bytes".into(), json!(version.index_bytes())),
         ("seed".into(), json!(info.seed.to_string())),
         ("store_id".into(), json!(format!("{:#018x}", info.store))),
     ]);
     object
+}
+
+/// Returns the kinds of index that the version's tables have, with the number of tables of each.
+fn indexes(version: &Version) -> BTreeMap<String, u64> {
+    let mut kinds = BTreeMap::new();
+    for stats in version.table_stats() {
+        *kinds.entry(stats.index.choice.to_string()).or_default() += 1;
+    }
+    kinds
+}
+
+/// `fences in 3 tables, dense in 1 table; 1.20 MiB, 2.61 bits per key (--index auto)`.
+fn version_index(version: &Version) -> String {
+    let info = version.info();
+    let kinds = indexes(version).into_iter();
+    let kinds = kinds
+        .map(|(kind, count)| format!("{kind} in {}", units::counted(count, "table", "tables")));
+    let kinds = kinds.collect::<Vec<_>>().join(", ");
+    let stored = info.layers().map(|layer| layer.entries).sum::<u64>();
+    let bits = version.index_bytes() as f64 * 8.0 / stored.max(1) as f64;
+    let size = units::index_size(version.index_bytes(), bits, stored);
+    format!("{kinds}; {size} (--index {})", info.shape.index.choice)
 }
 
 /// Returns the bytes of keys and values, deltas included.
@@ -75,8 +99,6 @@ fn payload_bytes(info: &VersionInfo) -> u64 {
 fn version_rows(pointer: &Pointer, version: &Version) -> Vec<(&'static str, String)> {
     let info = version.info();
     let parent = info.parent.map_or(String::new(), |name| format!(" from {}", name.number));
-    let stored = info.layers().map(|layer| layer.entries).sum::<u64>().max(1);
-    let index_bits = version.index_bytes() as f64 * 8.0 / stored as f64;
     vec![
         (
             "version",
@@ -106,7 +128,7 @@ fn version_rows(pointer: &Pointer, version: &Version) -> Vec<(&'static str, Stri
                 units::bytes(info.shape.block_size as u64),
             ),
         ),
-        ("index", format!("{}, {index_bits:.3} bits per key", info.shape.index.choice)),
+        ("index", version_index(version)),
         ("memory", format!("{} for the indexes", units::bytes(version.index_bytes()))),
         ("seed", info.seed.to_string()),
     ]
@@ -172,11 +194,17 @@ fn data(stats: &TableStats) -> String {
     format!("{} in {blocks} of {block_size}", units::bytes(stats.data_bytes))
 }
 
-/// `dense, 2.61 bits per key: tries 2.40, directory 0.21`.
+/// `dense, 2.610 bits per key: tries 2.400, directory 0.210`; sizes for a handful of keys, which share
+/// the fixed part of the index.
 fn index(stats: &TableStats) -> String {
-    let bits = |bytes: u64| bytes as f64 * 8.0 / stats.entries.max(1) as f64;
+    let has_few = stats.entries < units::FEW_KEYS;
+    let shown = |bytes: u64| match has_few {
+        true => units::bytes(bytes).to_string(),
+        false => format!("{:.3}", bytes as f64 * 8.0 / stats.entries as f64),
+    };
     let parts = parts(stats).into_iter().filter(|(_, bytes)| *bytes > 0);
-    let parts: Vec<_> = parts.map(|(name, bytes)| format!("{name} {:.3}", bits(bytes))).collect();
-    let choice = stats.index.choice;
-    format!("{choice}, {:.3} bits per key: {}", stats.index_bits_per_key(), parts.join(", "))
+    let parts: Vec<_> = parts.map(|(name, bytes)| format!("{name} {}", shown(bytes))).collect();
+    let unit = if has_few { "" } else { " bits per key" };
+    let (choice, all) = (stats.index.choice, shown(stats.index_bytes));
+    format!("{choice}, {all}{unit}: {}", parts.join(", "))
 }

@@ -123,11 +123,13 @@ pub(crate) fn parse_wait(text: &str) -> Result<u64, String> {
     text.trim().parse().or_else(|_| parse_seconds(text))
 }
 
-/// `1.20 MiB, 2.61 bits per key`, or only the size for a handful of keys, which share its fixed part.
+/// With fewer keys than these, the fixed part of an index is most of it, and bits per key say nothing.
+pub(crate) const FEW_KEYS: u64 = 1000;
+
+/// `1.20 MiB, 2.61 bits per key`, or only the size for a handful of keys.
 pub(crate) fn index_size(size: u64, bits_per_key: f64, keys: u64) -> String {
-    const KEYS_MIN: u64 = 1000;
     match keys {
-        KEYS_MIN.. => format!("{}, {bits_per_key:.2} bits per key", bytes(size)),
+        FEW_KEYS.. => format!("{}, {bits_per_key:.2} bits per key", bytes(size)),
         _ => bytes(size).to_string(),
     }
 }

@@ -211,6 +211,18 @@ impl<'a> Row<'a> {
         found.next().map(|(_, value)| *value)
     }
 
+    /// Appends the row as a JSON object.
+    pub fn write_json(&self, out: &mut Vec<u8>) {
+        out.push(b'{');
+        for (i, (name, value)) in self.iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            write_field(name, value, out);
+        }
+        out.push(b'}');
+    }
+
     /// Returns names and values in the order of the schema, or of the JSON object.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, Value<'a>)> {
         self.fields.iter().map(|(name, value)| (&name[..], *value))
@@ -219,14 +231,8 @@ impl<'a> Row<'a> {
 
 impl fmt::Display for Row<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut json = vec![b'{'];
-        for (name, value) in self.iter() {
-            if json.len() > 1 {
-                json.push(b',');
-            }
-            write_field(name, value, &mut json);
-        }
-        json.push(b'}');
+        let mut json = Vec::new();
+        self.write_json(&mut json);
         f.write_str(&String::from_utf8_lossy(&json))
     }
 }

@@ -7,6 +7,7 @@ mod bench;
 mod busy;
 mod copy;
 mod cut_files;
+mod differences;
 mod filter;
 mod filter_checkpoints;
 mod filter_fill;

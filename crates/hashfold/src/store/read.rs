@@ -15,7 +15,7 @@ use crate::{
     io::{Disk, Lock},
     options::ReadOptions,
     run::Run,
-    table::{Table, VisitValue},
+    table::{Table, TableStats, VisitValue},
     work::Executor,
 };
 use std::{collections::HashMap, ops::Range, path::Path, sync::Arc};
@@ -113,6 +113,12 @@ impl Version {
     /// Returns the memory of all indexes, in bytes.
     pub fn index_bytes(&self) -> u64 {
         self.tables.iter().map(|table| table.stats().index_bytes).sum()
+    }
+
+    /// Returns the sizes and indexes of the open tables: first bases, then deltas. Damaged tables,
+    /// and those of chunks that are not open, are left out.
+    pub fn table_stats(&self) -> impl Iterator<Item = &TableStats> {
+        self.tables.iter().map(|table| table.stats())
     }
 
     /// Returns the attribute with this name.
