@@ -7,13 +7,15 @@ use std::{
     time::Duration,
 };
 
-/// Starts a command that holds the lock of a folder until its standard input ends.
+/// Starts a command that holds the lock of a folder until its standard input ends. It waits for the
+/// lock, because a probe may hold it.
 fn hold(work: &Work, line: &str, input: &[u8], probe: &str) -> Child {
-    let mut command = work.command(line);
+    let mut command = work.command(&format!("{line} --wait 100"));
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     std::io::Write::write_all(child.stdin.as_mut().unwrap(), input).unwrap();
     while work.run(probe).code != 6 {
+        assert!(child.try_wait().unwrap().is_none(), "{line} has ended");
         sleep(Duration::from_millis(5));
     }
     child
