@@ -159,7 +159,7 @@ fn use_store(disk: &Arc<dyn Disk>) {
             });
         }));
     }
-    told(StoreReader::open(folder, &ReadOptions::new().env(Env::on(disk.clone()))).map(
+    told(StoreReader::open_with(folder, &ReadOptions::new().env(Env::on(disk.clone()))).map(
         |follower| {
             told(follower.refresh().map(|_| ()));
         },

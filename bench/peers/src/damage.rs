@@ -138,7 +138,7 @@ fn round(data: &Data, damage: Damage, folder: &Path) -> Result<Vec<Option<f64>>>
         named.extend(places.iter().filter(is_named).cloned());
     };
     let (opens, tally) =
-        match StoreReader::open(folder, &ReadOptions::new().env(Env::on(disk.clone()))) {
+        match StoreReader::open_with(folder, &ReadOptions::new().env(Env::on(disk.clone()))) {
             Ok(follower) => (1.0, look_up(&follower, data, &mut name)),
             Err(error) => {
                 name(&error);

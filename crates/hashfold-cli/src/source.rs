@@ -59,7 +59,7 @@ impl SourceArgs {
             }
             Asked::Current => {
                 folder::current(&self.folder)?;
-                Source::Current(StoreReader::open(
+                Source::Current(StoreReader::open_with(
                     &self.folder,
                     &options.env(Env::on(disk.clone())),
                 )?)

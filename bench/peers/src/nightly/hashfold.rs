@@ -64,7 +64,7 @@ impl Peer for Hashfold {
         let number = write(&mut writer, batch, UpdateMode::Replace, data.seed)?;
         writer.publish(number)?;
         let open = ReadOptions::new().data(options.reads.into());
-        let follower = StoreReader::open(folder, &open.env(Env::on(disk.clone())))?;
+        let follower = StoreReader::open_with(folder, &open.env(Env::on(disk.clone())))?;
         Ok(Box::new(Open { writer: Mutex::new((writer, number)), follower, mode: self.0, sort }))
     }
 }

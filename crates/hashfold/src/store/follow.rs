@@ -19,10 +19,10 @@ const CHECK_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// A reader of the current version, which follows each publish and rollback.
 ///
-/// Lookups check once per second, in the background, whether another version is current. If a check
-/// fails, the reader stays on its version; [`StoreReader::refresh`] returns the error. Several
-/// lookups that must agree use one [`StoreReader::version`]. Threads can share a reader; clones are
-/// the same reader.
+/// A call that is made a second or more after the last check starts another check, in the background,
+/// whether another version is current. If a check fails, the reader stays on its version;
+/// [`StoreReader::refresh`] returns the error. Several lookups that must agree use one
+/// [`StoreReader::version`]. Threads can share a reader; clones are the same reader.
 #[derive(Clone, Debug)]
 pub struct StoreReader {
     following: Arc<Following>,
@@ -45,7 +45,15 @@ impl StoreReader {
     ///
     /// # Errors
     /// `Absent` if there is no store, or no version was published.
-    pub fn open(folder: impl AsRef<Path>, options: &ReadOptions) -> Result<StoreReader> {
+    pub fn open(folder: impl AsRef<Path>) -> Result<StoreReader> {
+        StoreReader::open_with(folder, &ReadOptions::new())
+    }
+
+    /// Opens the current version of the store in a folder.
+    ///
+    /// # Errors
+    /// The errors of [`StoreReader::open`].
+    pub fn open_with(folder: impl AsRef<Path>, options: &ReadOptions) -> Result<StoreReader> {
         let folder = folder.as_ref();
         let (version, _) = open_current(folder, options, None)?;
         let following = Following {
@@ -61,22 +69,29 @@ impl StoreReader {
 
     /// Returns the value of a key in the current version.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        self.followed().get(key)
+        self.version().get(key)
     }
 
     /// Whether a key is in the current version. Reads as much as [`StoreReader::get`].
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.followed().contains(key)
+        self.version().contains(key)
     }
 
     /// Looks up many keys in the current version, with many device reads in flight. Calls `visit`
     /// once per key, in any order, with the index of the key and its value.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K], visit: &mut VisitValue<'_>) -> Result<()> {
-        self.followed().get_many(keys, visit)
+        self.version().get_many(keys, visit)
     }
 
-    /// Returns the version that was current at the last check. Never waits.
+    /// Returns the version that was current at the last check, and starts another check if one is
+    /// due. Waits neither for the check nor for a writer.
     pub fn version(&self) -> Arc<Version> {
+        if self.following.is_due() {
+            let following = Arc::downgrade(&self.following);
+            // A failure is not lost: `refresh` meets it again.
+            let check = move || following.upgrade().map_or(Ok(false), |it| it.refresh());
+            self.following.options.env.executor.spawn(Box::new(move || drop(check())));
+        }
         self.following.current.load_full()
     }
 
@@ -84,17 +99,6 @@ impl StoreReader {
     /// After an error, the old version stays.
     pub fn refresh(&self) -> Result<bool> {
         self.following.refresh()
-    }
-
-    /// Returns the version of the last check, and starts another check if one is due.
-    fn followed(&self) -> Arc<Version> {
-        if self.following.is_due() {
-            let following = Arc::downgrade(&self.following);
-            // A failure is not lost: `refresh` meets it again.
-            let check = move || following.upgrade().map_or(Ok(false), |it| it.refresh());
-            self.following.options.env.executor.spawn(Box::new(move || drop(check())));
-        }
-        self.version()
     }
 }
 

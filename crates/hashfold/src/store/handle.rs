@@ -141,7 +141,7 @@ impl Store {
     /// # Errors
     /// `Absent` if no version was published.
     pub fn reader(&self) -> Result<StoreReader> {
-        StoreReader::open(&self.folder, &self.read_options())
+        StoreReader::open_with(&self.folder, &self.read_options())
     }
 
     /// Opens one version, which never changes.

@@ -295,9 +295,11 @@ fn a_version_that_was_rolled_back_is_not_published_by_accident() {
         write(&mut writer, &[entry], UpdateMode::Merge, id).unwrap();
         writer.publish(id).unwrap();
     }
-    let follower =
-        StoreReader::open(Path::new(FOLDER), &ReadOptions::new().env(Env::on(disk.clone())))
-            .unwrap();
+    let follower = StoreReader::open_with(
+        FOLDER,
+        &ReadOptions::new().env(Env { disk: disk.clone(), ..Env::simulated(1) }),
+    )
+    .unwrap();
     let third = follower.version();
     assert_eq!(third.get(b"key").unwrap(), Some(vec![3]));
     assert!(!follower.refresh().unwrap());

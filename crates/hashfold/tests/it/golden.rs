@@ -179,7 +179,7 @@ fn a_store_of_version_1_is_read() {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let folder = place(STORE_V1).join(store());
     let follower =
-        StoreReader::open(&folder, &ReadOptions::new().env(Env::on(disk.clone()))).unwrap();
+        StoreReader::open_with(&folder, &ReadOptions::new().env(Env::on(disk.clone()))).unwrap();
     let second = follower.version();
     let first = Version::open(&folder, 1, &ReadOptions::new().env(Env::on(disk.clone()))).unwrap();
     for (version, map) in [&first, second.as_ref()].into_iter().zip(store_maps()) {

@@ -76,7 +76,7 @@ const VERBS: [(&str, Kind, Verb); 11] = [
         StoreWriter::open(&Env::on(disk.clone()), folder).map(|_| ())
     }),
     ("follow a store", Kind::Store, |disk, folder| {
-        StoreReader::open(folder, &ReadOptions::new().env(Env::on(disk.clone()))).map(|_| ())
+        StoreReader::open_with(folder, &ReadOptions::new().env(Env::on(disk.clone()))).map(|_| ())
     }),
     ("create a filter", Kind::Filter, |disk, folder| {
         let options = CascadeOptions::exact(SEED, 2);

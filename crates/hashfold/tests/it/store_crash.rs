@@ -325,7 +325,8 @@ impl Change {
                 assert!(damage.is_empty(), "{context}: {}", damage[0]);
             }
         }
-        let follower = StoreReader::open(store(), &ReadOptions::new().env(Env::on(disk.clone())));
+        let follower =
+            StoreReader::open_with(store(), &ReadOptions::new().env(Env::on(disk.clone())));
         let held = match follower {
             Ok(follower) => Some(scanned(&follower.version()).unwrap()),
             Err(error) if is_absent(&error) => None,
@@ -458,7 +459,7 @@ fn a_version_of_a_process_that_was_killed_can_be_published_and_lasts() {
             for seed in seeds(operation) {
                 let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(seed));
                 let follower =
-                    StoreReader::open(store(), &ReadOptions::new().env(Env::on(disk.clone())))
+                    StoreReader::open_with(store(), &ReadOptions::new().env(Env::on(disk.clone())))
                         .unwrap();
                 let info = follower.version().info().clone();
                 assert_eq!(info.name.number, newest, "{}, seed {seed}", change.name);
@@ -553,7 +554,7 @@ fn a_store_in_new_folders_survives_a_power_cut() {
     for seed in 0..50 {
         let disk: Arc<dyn Disk> = Arc::new(faulty.after_power_cut(seed));
         let follower =
-            StoreReader::open(path, &ReadOptions::new().env(Env::on(disk.clone()))).unwrap();
+            StoreReader::open_with(path, &ReadOptions::new().env(Env::on(disk.clone()))).unwrap();
         let expected = updated(&Pairs::new(), &changes(1, KEYS));
         assert!(scanned(&follower.version()).unwrap() == expected);
     }
@@ -658,7 +659,7 @@ fn a_repair_that_is_interrupted_anywhere_can_be_done_again() {
 #[track_caller]
 fn check_copy(disk: &Arc<dyn Disk>, expected: &Pairs, context: &str) {
     let to = Path::new("copy");
-    match StoreReader::open(to, &ReadOptions::new().env(Env::on(disk.clone()))) {
+    match StoreReader::open_with(to, &ReadOptions::new().env(Env::on(disk.clone()))) {
         Ok(follower) => {
             assert!(scanned(&follower.version()).unwrap() == *expected, "{context}");
             let number = follower.version().info().name.number;

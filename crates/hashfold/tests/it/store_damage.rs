@@ -107,7 +107,10 @@ fn file_in(disk: &dyn Disk, table: &Path, role: &str) -> PathBuf {
 }
 
 fn follow(disk: &Arc<dyn Disk>) -> Result<StoreReader> {
-    StoreReader::open(store(), &ReadOptions::new().env(Env::on(disk.clone())))
+    StoreReader::open_with(
+        store(),
+        &ReadOptions::new().env(Env { disk: disk.clone(), ..Env::simulated(1) }),
+    )
 }
 
 #[track_caller]

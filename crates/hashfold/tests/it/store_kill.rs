@@ -96,7 +96,7 @@ fn check_whole(disk: &Arc<dyn Disk>, folder: &Path) -> Option<u64> {
         assert!(report.damage.is_empty(), "{}", report.damage[0]);
     }
     let follower =
-        StoreReader::open(folder, &ReadOptions::new().env(Env::on(disk.clone()))).ok()?;
+        StoreReader::open_with(folder, &ReadOptions::new().env(Env::on(disk.clone()))).ok()?;
     let number = follower.version().info().name.number;
     Some(number)
 }

@@ -217,7 +217,8 @@ fn an_older_pointer_is_raised_by_every_verb() {
             drop(writer);
             sample.check_whole(&disk, &context);
             assert!(try_open(&disk).unwrap().numbers().unwrap().len() >= 4, "{context}");
-            StoreReader::open(store(), &ReadOptions::new().env(Env::on(disk.clone()))).unwrap();
+            StoreReader::open_with(store(), &ReadOptions::new().env(Env::on(disk.clone())))
+                .unwrap();
         }
     }
 }
@@ -244,7 +245,7 @@ fn an_older_pointer_and_a_lost_file_harm_no_version() {
                 assert!(sample.check_rest(&disk, &context) >= before, "{context}");
                 mend_all(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
                 assert!(
-                    StoreReader::open(store(), &ReadOptions::new().env(Env::on(disk.clone())))
+                    StoreReader::open_with(store(), &ReadOptions::new().env(Env::on(disk.clone())))
                         .is_ok(),
                     "{context}"
                 );

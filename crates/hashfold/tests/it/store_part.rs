@@ -109,7 +109,7 @@ fn a_missing_or_damaged_table_keeps_no_other_table_shut() {
                 check_names(damage, &table);
                 check_others(&version, &map, (&table, &own));
                 assert!(try_version(&disk, 2).is_err(), "it is not whole");
-                let follower = StoreReader::open(store(), &options(&disk)).unwrap();
+                let follower = StoreReader::open_with(store(), &options(&disk)).unwrap();
                 assert_eq!(follower.version().damage().len(), 1);
                 // The file comes back, and the open version answers.
                 write_file(disk.as_ref(), &path, &bytes);
@@ -208,7 +208,7 @@ fn only_the_slots_that_are_open_answer() {
     // A chunk that is not open may be damaged.
     let first = open(&disk).info().bases[0].table;
     disk.remove(&store().join(format!("tables/{first:016x}/MANIFEST"))).unwrap();
-    let follower = StoreReader::open(store(), &options(&disk).slots(slots.clone())).unwrap();
+    let follower = StoreReader::open_with(store(), &options(&disk).slots(slots.clone())).unwrap();
     assert!(follower.version().damage().is_empty());
     let mut run = follower.version().scan_chunks(1..3);
     while run.advance().unwrap() {

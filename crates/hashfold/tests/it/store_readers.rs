@@ -62,7 +62,7 @@ fn check_whole(version: &Version) {
 fn read(folder: &Path, is_done: &AtomicBool, reads: &AtomicU64) -> usize {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let open =
-        || StoreReader::open(folder, &ReadOptions::new().env(Env::on(disk.clone()))).unwrap();
+        || StoreReader::open_with(folder, &ReadOptions::new().env(Env::on(disk.clone()))).unwrap();
     let (mut follower, mut seen) = (open(), 1);
     let mut before = follower.version();
     while !is_done.load(Ordering::Relaxed) {

@@ -132,7 +132,7 @@ fn one_case(scene: &Scene<'_>, case: Case) -> Result<()> {
     writer.roll_back()?;
     writer.forgive(2)?;
     let options = ReadOptions::new().data(case.data).index(case.data);
-    let follower = StoreReader::open(&store, &options.env(Env::on(scene.disk.clone())))?;
+    let follower = StoreReader::open_with(&store, &options.env(Env::on(scene.disk.clone())))?;
     let phase = AtomicUsize::new(Phase::Control as usize);
     let (written, noted, refreshes) = thread::scope(|scope| {
         let no_thread = |error| Failure::thread("reads while versions are published", &error);
