@@ -6,30 +6,26 @@
 //! [`Row::get`] returns one column, and [`Schema::encode`] makes the bytes of a value.
 //!
 //! ```
-//! # use hashfold::{io::{Disk, MemoryDisk}, run::VecRun, table::{OpenOptions, TableBuilder, TableOptions}};
-//! # use hashfold::{Seed, work::{Inline, Watch}};
-//! # use std::{path::Path, sync::Arc};
-//! use hashfold::table::Table;
-//! use hashfold_rows::{Column, Item, Kind, Schema, Value};
+//! # std::env::set_current_dir(std::env::temp_dir())?;
+//! use hashfold::Table;
+//! use hashfold_rows::Schema;
 //!
-//! # fn main() -> hashfold::Result<()> {
-//! # let (disk, folder): (Arc<dyn Disk>, _) = (Arc::new(MemoryDisk::default()), Path::new("people"));
+//! # use hashfold::{TableBuilder, TableOptions};
+//! # use hashfold_rows::{Column, Item, Kind, Value};
 //! # let column = |name: &str, kind| Column { name: name.into(), kind };
 //! # let kinds = [("email", Kind::Text), ("age", Kind::Int64), ("place", Kind::List { item: Item::Float32 })];
 //! # let schema = Schema::new("id", kinds.map(|(name, kind)| column(name, kind)).to_vec());
-//! # let options = TableOptions {
-//! #     attributes: vec![(Schema::ATTRIBUTE.into(), schema.to_json())],
-//! #     ..TableOptions::new(Seed(1), 1)
-//! # };
 //! # let mut value = Vec::new();
 //! # schema.encode([Value::Bytes(b"eve@example.org"), Value::Int(47), Value::Json(b"[0.5,2]")], &mut value).unwrap();
-//! # let mut run = VecRun::new(vec![(b"4711".to_vec(), Some(value))], Seed(1));
-//! # let builder = TableBuilder::create(disk.clone(), folder, options, Arc::new(Inline))?;
-//! # builder.build(&mut run, &Watch::default())?;
-//! // A table that `hashfold build people.parquet --key id --out people` made.
-//! let table = Table::open(&disk, folder, OpenOptions::default())?;
+//! # let attributes = vec![(Schema::ATTRIBUTE.into(), schema.to_json())];
+//! # let options = TableOptions::new().replace(true).attributes(attributes);
+//! # let mut builder = TableBuilder::with("hashfold-rows-people", options)?;
+//! # builder.push("4711", value)?;
+//! # builder.finish()?;
+//! // A table that `hashfold build people.parquet --key id` made.
+//! let table = Table::open("hashfold-rows-people")?;
 //! let schema = Schema::of_table(&table)?;
-//! let value = table.get(b"4711")?.expect("the key is there");
+//! let value = table.get("4711")?.expect("the key is there");
 //! let row = schema.row(&value)?;
 //!
 //! assert_eq!(row.get("email").and_then(|value| value.as_str()).as_deref(), Some("eve@example.org"));
@@ -39,8 +35,8 @@
 //! assert_eq!(row.get("phone"), None);
 //! // The whole row, as `hashfold get` prints it without the key.
 //! assert_eq!(row.to_string(), r#"{"email":"eve@example.org","age":47,"place":[0.5,2]}"#);
-//! # Ok(())
-//! # }
+//! # std::fs::remove_dir_all("hashfold-rows-people")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! Keys are bytes. [`Schema::key_type`] says whether they are the decimal text of integers, so that
