@@ -17,13 +17,18 @@ use crate::{
 use clap::Args;
 use hashfold::{
     Env, KeyHash, Seed,
+    folder::Contents,
     io::Access,
+    manifest::FIRST_NAME,
     run::Run as _,
     table::{TableBuilder, TableOptions, TableStats},
 };
 use hashfold_rows::Schema;
 use serde_json::json;
-use std::{path::PathBuf, time::Instant};
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 /// Build a table from files of rows
 ///
@@ -39,6 +44,8 @@ use std::{path::PathBuf, time::Instant};
 /// per row.
 ///
 /// Raw input is a sequence of records: key length and value length (u32, little-endian), key, value.
+/// The output of `scan --format raw` starts with a record of the columns: its key length is 2^32 - 1,
+/// it has no key, and its value is JSON.
 #[derive(Args, Debug)]
 pub(crate) struct BuildArgs {
     /// Files of rows, read in this order; '-' reads standard input
@@ -69,7 +76,9 @@ pub(crate) struct BuildArgs {
 
 /// Results of a build that the summary shows.
 struct Outcome {
-    taken: Taken,
+    /// Columns that the first input does not have.
+    added: Option<String>,
+    bad_rows: u64,
     duplicates: u64,
     input_bytes: u64,
     seconds: f64,
@@ -78,6 +87,7 @@ struct Outcome {
 pub(crate) fn run(args: &BuildArgs) -> Result<Exit> {
     let start = Instant::now();
     folder::refuse_store(&args.out, "`hashfold update` changes it")?;
+    refuse_others(&args.out)?;
     let stop = Stop::on_signals()?;
     let inputs = Inputs::open(&args.inputs, args.rows.read_options(), &stop)?;
     let meter = inputs.meter.clone();
@@ -90,6 +100,7 @@ pub(crate) fn run(args: &BuildArgs) -> Result<Exit> {
     let create = || Ok(TableBuilder::with(&args.out, options.clone())?);
     let builder = args.wait.retry(&stop, create)?;
     let mut sorter = builder.sorter(args.rows.sort_options())?;
+    let first = inputs.schema.clone();
     let feed = inputs.start(args.rows.files.bad_row_policy())?;
     let mut digest = args.shape.seed.map(Digest::new);
     let push = |key: &[u8], value: Option<&[u8]>| {
@@ -108,7 +119,8 @@ pub(crate) fn run(args: &BuildArgs) -> Result<Exit> {
     let progress = Progress::start(args.show(), "writing", Unit::Entries, Some(entries));
     let stats = builder.build(&mut sorted, &stop.watch(progress))?;
     let outcome = Outcome {
-        taken,
+        added: columns::added(&first, &taken.schema),
+        bad_rows: taken.bad_rows,
         duplicates: sorted.duplicates(),
         input_bytes: meter.bytes(),
         seconds: start.elapsed().as_secs_f64(),
@@ -184,13 +196,12 @@ impl BuildArgs {
     }
 
     fn report(&self, stats: &TableStats, outcome: &Outcome) -> Result<()> {
-        let &Outcome { ref taken, duplicates, input_bytes, seconds } = outcome;
-        let bad_rows = taken.bad_rows;
+        let &Outcome { ref added, bad_rows, duplicates, input_bytes, seconds } = outcome;
         if self.json {
             return write_line(json!({
                 "event": "built", "table": self.out.to_string_lossy(),
                 "stats": stat::to_json(stats), "bad_rows": bad_rows, "duplicates": duplicates,
-                "input_bytes": input_bytes, "seconds": seconds,
+                "columns_added": added, "input_bytes": input_bytes, "seconds": seconds,
             }));
         }
         let mut notes = String::new();
@@ -205,6 +216,17 @@ impl BuildArgs {
             units::bytes(stats.data_bytes),
             units::index_size(stats.index_bytes, stats.index_bits_per_key(), stats.entries),
             units::bytes(units::per_second(input_bytes, seconds)),
-        ))
+        ))?;
+        match added {
+            Some(added) => write_line(format_args!("columns added, null in older rows: {added}")),
+            None => Ok(()),
+        }
     }
+}
+
+/// Refuses a folder with files that belong to no table, and to no build that was killed.
+fn refuse_others(folder: &Path) -> Result<()> {
+    let is_ours = folder::holds(folder)? != Contents::Nothing
+        || device::disk().exists(&folder.join(FIRST_NAME))?;
+    if is_ours { Ok(()) } else { folder::check_empty(folder, "table", &[]) }
 }

@@ -28,6 +28,7 @@ mod pin;
 mod preview;
 mod progress;
 mod publish;
+mod raw;
 mod reindex;
 mod release;
 mod rollback;

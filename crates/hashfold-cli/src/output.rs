@@ -3,7 +3,10 @@
 //! A JSON line is an object with the key's column first. Bytes that are not UTF-8 are written as
 //! `{"base64":"..."}`; CSV and raw output have them unchanged.
 
-use crate::failure::{Exit, Failure, Result};
+use crate::{
+    failure::{Exit, Failure, Result},
+    raw,
+};
 use clap::ValueEnum;
 use hashfold_rows::{Form, Schema, Value};
 use std::{
@@ -19,7 +22,8 @@ pub(crate) enum OutputFormat {
     Json,
     /// Comma-separated values, with a header
     Csv,
-    /// Key length and value length as little-endian u32, key, value
+    /// Key length and value length as little-endian u32, key, value; the first record has the
+    /// columns (see `hashfold build --help`)
     Raw,
 }
 
@@ -38,12 +42,12 @@ enum Out {
 }
 
 impl EntryWriter {
-    /// Starts the output; for CSV, writes the header.
+    /// Starts the output; writes the header of CSV, and the schema of raw output.
     pub(crate) fn new(format: OutputFormat, schema: Schema) -> Result<EntryWriter> {
         let stdout = io::stdout().lock();
         let out = match format {
             OutputFormat::Json => Out::Json(BufWriter::new(stdout)),
-            OutputFormat::Raw => Out::Raw(BufWriter::new(stdout)),
+            OutputFormat::Raw => Out::Raw(raw_writer(stdout, &schema)?),
             OutputFormat::Csv => Out::Csv(Box::new(csv_writer(stdout, &schema)?)),
         };
         Ok(EntryWriter { schema, out, record: Vec::new() })
@@ -61,7 +65,7 @@ impl EntryWriter {
                 out.write_all(record).map_err(|error| Failure::output(&error))
             }
             Out::Raw(out) => {
-                put_raw(key, value, record);
+                raw::put_record(key, value, record);
                 out.write_all(record).map_err(|error| Failure::output(&error))
             }
             Out::Csv(out) => write_csv(&self.schema, key, value, record, out),
@@ -109,13 +113,11 @@ pub(crate) fn write_bytes(bytes: &[u8]) -> Result<()> {
     stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(|error| Failure::output(&error))
 }
 
-fn put_raw(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    for bytes in [key, value] {
-        let len = u32::try_from(bytes.len()).expect("keys and values are shorter than 4 GiB");
-        out.extend_from_slice(&len.to_le_bytes());
-    }
-    out.extend_from_slice(key);
-    out.extend_from_slice(value);
+fn raw_writer<W: io::Write>(out: W, schema: &Schema) -> Result<BufWriter<W>> {
+    let (mut writer, mut record) = (BufWriter::new(out), Vec::new());
+    raw::put_schema(schema, &mut record);
+    writer.write_all(&record).map_err(|error| Failure::output(&error))?;
+    Ok(writer)
 }
 
 fn csv_writer<W: io::Write>(out: W, schema: &Schema) -> Result<csv::Writer<W>> {

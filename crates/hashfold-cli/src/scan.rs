@@ -10,7 +10,8 @@ use hashfold::{ReadOptions, io::Access};
 
 /// Write all entries, in the order of their hashes, chunk after chunk
 ///
-/// `build` reads the output in every format; JSON Lines and CSV include the column names.
+/// `build` and `update` read the output in every format, with its columns. JSON Lines and raw output
+/// keep null apart from empty text, raw output also keeps the kinds of columns; CSV does neither.
 #[derive(Args, Debug)]
 pub(crate) struct ScanArgs {
     #[command(flatten)]

@@ -64,7 +64,8 @@ pub(crate) enum Format {
     Parquet,
     /// Apache Arrow IPC, as a stream or a file (Feather)
     Arrow,
-    /// Key length and value length as little-endian u32, key, value
+    /// Key length and value length as little-endian u32, key, value; perhaps with columns (see
+    /// `hashfold build --help`)
     Raw,
     /// One key per line, without values.
     #[value(skip)]

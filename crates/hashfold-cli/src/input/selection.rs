@@ -125,9 +125,7 @@ impl Plan {
 impl Selection {
     /// Uses the schema of a store.
     pub(crate) fn follow(&mut self, schema: &Schema) {
-        if *schema != Schema::unnamed() {
-            self.key.get_or_insert_with(|| schema.key.clone());
-        }
+        self.key.get_or_insert_with(|| schema.key.clone());
         self.expected = Some(Expected { schema: schema.clone(), whose: "the store" });
     }
 
@@ -206,11 +204,7 @@ impl Selection {
             }
             return Ok(schema);
         };
-        if expected.key != key {
-            let (key, expected) = (preview::name(key), preview::name(&expected.key));
-            let what = format!("has the key \"{key}\"; that of {whose} is \"{expected}\"");
-            return Err(Failure::input(file, what));
-        }
+        check_key(file, key, &expected.key, whose)?;
         if expected.form == Form::Object && !self.is_of_keys {
             let what =
                 format!("has columns; the values of {whose} are JSON objects, expected JSON Lines");
@@ -250,6 +244,24 @@ impl Selection {
         Ok(schema)
     }
 
+    /// Returns the schema of entries from a file whose values are JSON objects as a whole.
+    pub(super) fn target_objects(&self, file: &str) -> Result<Schema> {
+        let key = self.key(file)?;
+        let schema = match &self.expected {
+            None => Schema::objects(key),
+            Some(Expected { schema, whose }) => {
+                check_key(file, key, &schema.key, whose)?;
+                schema.clone()
+            }
+        };
+        if schema.form != Form::Object || !self.values.is_empty() || !self.markers.is_empty() {
+            let what = "has JSON objects as values, of which no columns can be taken; give them as \
+                        JSON Lines, which `hashfold scan` writes";
+            return Err(Failure::input(file, what));
+        }
+        Ok(schema)
+    }
+
     /// Refuses an input without names whose columns differ from the expected ones.
     pub(crate) fn check_unnamed(&self, file: &str) -> Result<()> {
         match &self.expected {
@@ -272,6 +284,16 @@ impl Selection {
             None => !self.infers,
         }
     }
+}
+
+/// Refuses an input with another key column than the data set, whose owner is `whose`.
+fn check_key(file: &str, key: &str, expected: &str, whose: &str) -> Result<()> {
+    if expected == key {
+        return Ok(());
+    }
+    let (key, expected) = (preview::name(key), preview::name(expected));
+    let what = format!("has the key \"{key}\"; that of {whose} is \"{expected}\"");
+    Err(Failure::input(file, what))
 }
 
 fn has(schema: &Schema, name: &str) -> bool {

@@ -22,6 +22,7 @@ mod lost_files;
 mod memory;
 mod misuse;
 mod output;
+mod round_trips;
 mod schema;
 mod signals;
 mod stores;
