@@ -1,7 +1,11 @@
 //! Files that are read through a memory map.
 #![allow(unsafe_code)]
 
-use super::{BlockFile, Extent, Extents, Visit, disk::refused, os_file::OsFile};
+use super::{
+    BlockFile, Extent, Extents, FileExtents, Visit,
+    disk::{read_each, refused},
+    os_file::OsFile,
+};
 use crate::error::{Place, Result};
 use memmap2::{Advice, Mmap};
 
@@ -22,11 +26,12 @@ impl MappedFile {
         map.advise(Advice::Random).map_err(refused("map", &file.place().file))?;
         Ok(MappedFile { file, map })
     }
+}
 
-    fn slice(&self, extent: Extent) -> Option<&[u8]> {
-        let start = usize::try_from(extent.offset).ok()?;
-        self.map.get(start..start.checked_add(extent.len)?)
-    }
+/// Returns the bytes of an extent in the map of a file.
+fn slice(map: &[u8], extent: Extent) -> Option<&[u8]> {
+    let start = usize::try_from(extent.offset).ok()?;
+    map.get(start..start.checked_add(extent.len)?)
 }
 
 impl BlockFile for MappedFile {
@@ -39,7 +44,7 @@ impl BlockFile for MappedFile {
     }
 
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        match self.slice(Extent { offset, len: bytes.len() }) {
+        match slice(&self.map, Extent { offset, len: bytes.len() }) {
             Some(mapped) => {
                 bytes.copy_from_slice(mapped);
                 Ok(())
@@ -50,12 +55,22 @@ impl BlockFile for MappedFile {
     }
 
     fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
-        for (i, extent) in extents.enumerate() {
-            match self.slice(extent) {
+        self.read_across(&[self], &mut extents.map(|extent| (0, extent)), visit)
+    }
+
+    fn read_across(
+        &self,
+        files: &[&dyn BlockFile],
+        extents: &mut FileExtents<'_>,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
+        for (i, (file, extent)) in extents.enumerate() {
+            match files[file].mapped().and_then(|map| slice(map, extent)) {
                 Some(mapped) => visit(i, mapped)?,
                 None => {
-                    let mut one = std::iter::once(extent);
-                    self.file.read_many(&mut one, &mut |_, bytes| visit(i, bytes))?;
+                    let read = |_, offset, bytes: &mut [u8]| files[file].read_at(offset, bytes);
+                    let mut one = std::iter::once((file, extent));
+                    read_each(&mut one, read, &mut |_, bytes| visit(i, bytes))?;
                 }
             }
         }

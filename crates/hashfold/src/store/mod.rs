@@ -34,6 +34,7 @@ mod in_slots;
 mod job;
 mod join;
 mod layer;
+mod lookup;
 mod mend;
 mod options;
 mod plan;

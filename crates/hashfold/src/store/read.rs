@@ -2,6 +2,7 @@
 
 use super::{
     delta::untag,
+    lookup::Lookups,
     pointer::Pointer,
     scan::{Broken, scan_slots},
     slot::{SLOTS, slot_of},
@@ -169,63 +170,25 @@ impl Version {
         self.tables.get(&self.info, number as usize)
     }
 
-    /// Looks up many keys, with many device reads in flight. `visit` is called once for each key,
-    /// in any order, with the index of the key and its value, or `None` if the key is absent.
+    /// Looks up many keys, with the device reads of all tables in flight together. `visit` is called
+    /// once for each key, in any order, with the index of the key and its value, or `None` if the key is
+    /// absent.
     ///
     /// # Errors
     /// If a table is damaged, the keys of all other tables are still visited before its error is
     /// returned. An error of `visit` ends the call.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K], visit: &mut VisitValue<'_>) -> Result<()> {
         let mut failed = Ok(());
-        let mut left = Vec::with_capacity(keys.len());
+        let mut wanted = Vec::with_capacity(keys.len());
         for (i, key) in keys.iter().enumerate() {
             match self.stack(key.as_ref()) {
-                Ok(stack) => left.push((stack, i)),
+                Ok(stack) => wanted.push((stack, i)),
                 Err(error) => failed = failed.and(Err(error)),
             }
         }
-        // The newest layer of every key's chunk comes first, then the second newest, and so on.
-        while !left.is_empty() {
-            left.sort_unstable_by_key(|(stack, i)| (stack[0], *i));
-            let mut next = Vec::new();
-            for lookups in left.chunk_by(|a, b| a.0[0] == b.0[0]) {
-                let mut is_refused = false;
-                let mut visit = |i: usize, value: Option<&[u8]>| {
-                    visit(i, value).inspect_err(|_| is_refused = true)
-                };
-                match self.get_in(lookups, keys, &mut visit, &mut next) {
-                    Err(error) if is_refused => return Err(error),
-                    searched => failed = failed.and(searched),
-                }
-            }
-            left = next;
-        }
-        failed
-    }
-
-    /// Looks up keys in one table: the first one in the stack of all of them. Adds the keys that a
-    /// delta does not have to `left`, with the rest of their stacks.
-    fn get_in<'s, K: AsRef<[u8]>>(
-        &self,
-        lookups: &[(&'s [u32], usize)],
-        keys: &[K],
-        visit: &mut VisitValue<'_>,
-        left: &mut Vec<(&'s [u32], usize)>,
-    ) -> Result<()> {
-        let number = lookups[0].0[0];
-        let some: Vec<&[u8]> = lookups.iter().map(|(_, i)| keys[*i].as_ref()).collect();
-        let is_base = (number as usize) < self.info.bases.len();
-        self.table(number)?.get_many(&some, &mut |at, value| {
-            let (stack, index) = lookups[at];
-            match value {
-                _ if is_base => visit(index, value),
-                Some(tagged) => visit(index, untag(tagged)?),
-                None => {
-                    left.push((&stack[1..], index));
-                    Ok(())
-                }
-            }
-        })
+        let table = |number| self.table(number);
+        let found = Lookups::new(keys, &table, self.info.bases.len()).run(wanted, visit);
+        found.and(failed)
     }
 
     /// Calls `visit` with about `count` evenly spread keys; deltas may have deleted some of them.

@@ -62,4 +62,9 @@ pub use self::{
     trie::{BUCKET_SIZES, CODING_LIMIT_MAX},
     verify::{DAMAGE_MAX, TableFigures},
 };
-pub(crate) use self::{build::is_table_file, layout::check_block_size, window::SCAN_BYTES_MAX};
+pub(crate) use self::{
+    build::is_table_file,
+    layout::check_block_size,
+    read::{LookupPart, get_many_in},
+    window::SCAN_BYTES_MAX,
+};

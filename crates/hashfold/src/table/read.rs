@@ -147,7 +147,8 @@ impl Table {
     /// Calls `visit` once, with the value of a key, or `None` if the key is absent.
     pub fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
         let hash = KeyHash::of(key, self.inner.stats.seed);
-        let mut lookup = Some(Lookup { index: 0, hash, target: self.inner.index.target(hash) });
+        let mut lookup =
+            Some(Lookup { part: 0, index: 0, hash, target: self.inner.index.target(hash) });
         let mut scratch = Vec::new();
         while let Some(now) = lookup.take() {
             let Some(blocks) = now.blocks() else {
@@ -169,55 +170,16 @@ impl Table {
     /// Looks up many keys, with many device reads in flight. `visit` is called once for each key,
     /// in any order, with the index of the key and its value, or `None` if the key is absent.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K], visit: &mut VisitValue<'_>) -> Result<()> {
-        let mut absent = Vec::new();
-        let groups = keys.chunks(TARGETS_AT_ONCE).enumerate();
-        let lookups = groups.flat_map(|(i, keys)| self.lookups(i * TARGETS_AT_ONCE, keys));
-        let mut to_read = lookups.filter(|lookup| {
-            let is_absent = lookup.target == LookupTarget::Nowhere;
-            absent.extend(is_absent.then_some(lookup.index));
-            !is_absent
-        });
-        let mut again = self.read_round(&mut to_read, keys, visit)?;
-        absent.into_iter().try_for_each(|index| visit(index, None))?;
-        while !again.is_empty() {
-            again = self.read_round(&mut again.into_iter(), keys, visit)?;
-        }
-        Ok(())
+        get_many_in(&[(self, 0..keys.len())], keys, visit)
     }
 
     /// Returns the lookups of keys, the first of which has the index `first`.
-    fn lookups<K: AsRef<[u8]>>(&self, first: usize, keys: &[K]) -> Vec<Lookup> {
+    fn lookups<K: AsRef<[u8]>>(&self, part: usize, first: usize, keys: &[K]) -> Vec<Lookup> {
         let seed = self.inner.stats.seed;
         let hashes: Vec<KeyHash> = keys.iter().map(|key| KeyHash::of(key.as_ref(), seed)).collect();
         let targets = self.inner.index.targets(&hashes);
         let both = hashes.into_iter().zip(targets).zip(first..);
-        both.map(|((hash, target), index)| Lookup { index, hash, target }).collect()
-    }
-
-    /// Reads once for each lookup. Returns the lookups that must read again.
-    fn read_round<K: AsRef<[u8]>>(
-        &self,
-        lookups: &mut dyn Iterator<Item = Lookup>,
-        keys: &[K],
-        visit: &mut VisitValue<'_>,
-    ) -> Result<Vec<Lookup>> {
-        let started = RefCell::new(Vec::new());
-        let mut extents = lookups.map(|lookup| {
-            let extent = self.inner.data.extent(&lookup.blocks().unwrap_or(0..0));
-            started.borrow_mut().push(lookup);
-            extent
-        });
-        let (mut again, mut scratch) = (Vec::new(), Vec::new());
-        self.inner.data.file.read_many(&mut extents, &mut |i, bytes| {
-            let lookup = &started.borrow()[i];
-            let key = keys[lookup.index].as_ref();
-            match self.search(lookup, key, bytes, &mut scratch)? {
-                Outcome::Done(value) => visit(lookup.index, value)?,
-                Outcome::Again(target) => again.push(Lookup { target, ..lookup.clone() }),
-            }
-            Ok(())
-        })?;
-        Ok(again)
+        both.map(|((hash, target), index)| Lookup { part, index, hash, target }).collect()
     }
 
     fn search<'s>(
@@ -281,9 +243,71 @@ impl Table {
     }
 }
 
+/// A table, and the range of the keys that are looked up in it.
+pub(crate) type LookupPart<'a> = (&'a Table, Range<usize>);
+
+/// Looks up keys in several tables, with the device reads of all tables in flight together. `visit`
+/// is called once for each key of the parts, as by [`Table::get_many`].
+pub(crate) fn get_many_in<K: AsRef<[u8]>>(
+    parts: &[LookupPart<'_>],
+    keys: &[K],
+    visit: &mut VisitValue<'_>,
+) -> Result<()> {
+    let mut absent = Vec::new();
+    let groups = parts.iter().enumerate().flat_map(|(part, (table, range))| {
+        let starts = range.clone().step_by(TARGETS_AT_ONCE);
+        starts.map(move |start| (part, *table, start..range.end.min(start + TARGETS_AT_ONCE)))
+    });
+    let lookups =
+        groups.flat_map(|(part, table, group)| table.lookups(part, group.start, &keys[group]));
+    let mut to_read = lookups.filter(|lookup| {
+        let is_absent = lookup.target == LookupTarget::Nowhere;
+        absent.extend(is_absent.then_some(lookup.index));
+        !is_absent
+    });
+    let mut again = read_round(parts, &mut to_read, keys, visit)?;
+    absent.into_iter().try_for_each(|index| visit(index, None))?;
+    while !again.is_empty() {
+        again = read_round(parts, &mut again.into_iter(), keys, visit)?;
+    }
+    Ok(())
+}
+
+/// Reads once for each lookup. Returns the lookups that must read again.
+fn read_round<K: AsRef<[u8]>>(
+    parts: &[LookupPart<'_>],
+    lookups: &mut dyn Iterator<Item = Lookup>,
+    keys: &[K],
+    visit: &mut VisitValue<'_>,
+) -> Result<Vec<Lookup>> {
+    let files: Vec<&dyn BlockFile> =
+        parts.iter().map(|(table, _)| &*table.inner.data.file).collect();
+    let Some(first) = files.first() else { return Ok(Vec::new()) };
+    let started = RefCell::new(Vec::new());
+    let mut extents = lookups.map(|lookup| {
+        let data = &parts[lookup.part].0.inner.data;
+        let extent = (lookup.part, data.extent(&lookup.blocks().unwrap_or(0..0)));
+        started.borrow_mut().push(lookup);
+        extent
+    });
+    let (mut again, mut scratch) = (Vec::new(), Vec::new());
+    first.read_across(&files, &mut extents, &mut |i, bytes| {
+        let lookup = &started.borrow()[i];
+        let (table, key) = (parts[lookup.part].0, keys[lookup.index].as_ref());
+        match table.search(lookup, key, bytes, &mut scratch)? {
+            Outcome::Done(value) => visit(lookup.index, value)?,
+            Outcome::Again(target) => again.push(Lookup { target, ..lookup.clone() }),
+        }
+        Ok(())
+    })?;
+    Ok(again)
+}
+
 /// A key that is being looked up.
 #[derive(Clone, Debug)]
 struct Lookup {
+    /// Index of the table, and of the key.
+    part: usize,
     index: usize,
     hash: KeyHash,
     target: LookupTarget,
