@@ -35,7 +35,7 @@ impl Store<'_> {
     /// Makes the store and its first version from these files.
     pub fn build(&self, parts: &[Part]) -> Result<(Cost, VersionInfo)> {
         let seed = Seed(self.items.seed);
-        let options = StoreOptions::new().seed(seed).id(1);
+        let options = StoreOptions::new().seed(seed).id(1).chunks(1);
         self.make(parts, UpdateMode::Merge, 1, |executor| {
             Ok(StoreWriter::create(&self.folder, options.env(Env { executor, ..Env::system() }))?)
         })

@@ -70,7 +70,7 @@ pub(crate) struct UpdateArgs {
     #[command(flatten)]
     rows: RowArgs,
     /// Number of chunks, which are ranges of Redis Cluster slots and are built in parallel; `merge
-    /// --chunks` changes it later [default: 1]
+    /// --chunks` changes it later [default: 16]
     #[arg(long, value_name = "N", help_heading = "When the store is made")]
     chunks: Option<u32>,
     #[command(flatten, next_help_heading = "When the store is made")]
@@ -314,12 +314,15 @@ impl UpdateArgs {
     }
 
     fn store_options(&self) -> Result<StoreOptions> {
-        Ok(StoreOptions::new()
+        let options = StoreOptions::new()
             .seed(self.shape.seed()?)
             .id(device::random()?)
-            .chunks(self.chunks.unwrap_or(1))
             .index(self.shape.index.options())
-            .block_size(self.shape.block_size))
+            .block_size(self.shape.block_size);
+        Ok(match self.chunks {
+            Some(chunks) => options.chunks(chunks),
+            None => options,
+        })
     }
 
     fn facts(&self) -> Result<VersionFacts> {

@@ -65,7 +65,7 @@ fn a_failed_first_update_is_nobodys_parent() {
     assert_eq!(second.stderr, note);
     assert_eq!(states(&work), ["failed", "current"]);
     let versions = json(&work, "versions s --json");
-    assert_eq!((&versions[1]["parent"], &versions[1]["chunks"]), (&Value::Null, &1.into()));
+    assert_eq!((&versions[1]["parent"], &versions[1]["chunks"]), (&Value::Null, &16.into()));
     assert_eq!(work.entries("s"), [r#"{"k":"1","v":"a"}"#, r#"{"k":"2","v":"b"}"#]);
 }
 

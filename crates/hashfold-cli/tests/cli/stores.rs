@@ -45,6 +45,17 @@ fn json(work: &Work, line: &str) -> Vec<Value> {
 }
 
 #[test]
+fn a_new_store_has_16_chunks_and_a_small_one_has_one_table() {
+    let work = store(1);
+    let tables = || fs::read_dir(work.path("s/tables")).unwrap().count();
+    assert_eq!((&json(&work, "versions s --json")[0]["chunks"], tables()), (&16.into(), 1));
+    work.write("a.csv", "k,v\n7,new\n8,new\n9,new\n").ok("update s a.csv --mode delta");
+    assert_eq!(tables(), 2);
+    work.ok("merge s");
+    assert_eq!(tables(), 3);
+}
+
+#[test]
 fn a_version_that_was_rolled_back_is_published_only_by_force() {
     let work = store(3);
     check_current(&work, 3);

@@ -16,6 +16,22 @@ use std::{
 /// Size of the buffer through which unaligned memory is read, in bytes.
 const BOUNCE_SIZE: usize = 1 << 20;
 
+/// The rings of this process that are not in use: as many as batches were ever in flight at once.
+/// Setting up a ring costs more than a small batch. All files share them, because a ring has a
+/// descriptor of its own and keeps up to 16 MiB of buffers.
+static RINGS: Mutex<Vec<Ring>> = Mutex::new(Vec::new());
+
+/// Returns a ring for one batch. Old kernels and sandboxes refuse rings.
+fn take_ring() -> Option<Ring> {
+    let idle = RINGS.lock().expect("nothing panics under this lock").pop();
+    idle.or_else(|| Ring::new().ok())
+}
+
+/// Keeps a ring for the next batch. A ring that has failed must be dropped.
+fn give_back(ring: Ring) {
+    RINGS.lock().expect("nothing panics under this lock").push(ring);
+}
+
 /// A file opened with `O_DIRECT`.
 #[derive(Debug)]
 pub(super) struct DirectFile {
@@ -23,29 +39,16 @@ pub(super) struct DirectFile {
     /// A second handle of the file through the page cache, for unaligned writes, if the file is
     /// writable. The kernel keeps both views consistent.
     cached: Option<OsFile>,
-    /// The rings that are not in use. Setting up a ring costs more than a small batch.
-    rings: Mutex<Vec<Ring>>,
 }
 
 impl DirectFile {
     pub(super) fn new(direct: OsFile, cached: Option<OsFile>) -> DirectFile {
-        DirectFile { direct, cached, rings: Mutex::default() }
+        DirectFile { direct, cached }
     }
 
     /// Returns the file for writes that need not be aligned.
     fn writer(&self) -> &OsFile {
         self.cached.as_ref().unwrap_or(&self.direct)
-    }
-
-    /// Returns a ring for one batch. Old kernels and sandboxes refuse rings.
-    fn ring(&self) -> Option<Ring> {
-        let idle = self.rings.lock().expect("nothing panics under this lock").pop();
-        idle.or_else(|| Ring::new().ok())
-    }
-
-    /// Keeps a ring for the next batch. A ring that has failed must be dropped.
-    fn give_back(&self, ring: Ring) {
-        self.rings.lock().expect("nothing panics under this lock").push(ring);
     }
 
     /// Reads whole blocks into a buffer and copies the requested bytes.
@@ -97,12 +100,12 @@ impl BlockFile for DirectFile {
         visit: &mut Visit<'_>,
     ) -> Result<()> {
         let known = files.iter().map(|&file| Some((file, file.descriptor()?))).collect();
-        let (Some(known), Some(mut ring)) = (known, self.ring()) else {
+        let (Some(known), Some(mut ring)) = (known, take_ring()) else {
             return in_threads::read_across(files, extents, visit);
         };
         let known: Vec<_> = known;
         ring.run(&known, extents, &mut Transfer::Read(visit))?;
-        self.give_back(ring);
+        give_back(ring);
         Ok(())
     }
 
@@ -118,14 +121,14 @@ impl BlockFile for DirectFile {
     fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<()> {
         let is_block = |number: u64| number.is_multiple_of(ALIGNMENT as u64);
         let all_blocks = writes.iter().all(|w| is_block(w.0) && is_block(w.1.len() as u64));
-        let Some(mut ring) = self.ring().filter(|_| all_blocks && writes.len() > 1) else {
+        let Some(mut ring) = take_ring().filter(|_| all_blocks && writes.len() > 1) else {
             return writes.iter().try_for_each(|(offset, bytes)| self.write_at(*offset, bytes));
         };
         let mut extents =
             writes.iter().map(|&(offset, bytes)| (0, Extent { offset, len: bytes.len() }));
         let this: &dyn BlockFile = self;
         ring.run(&[(this, self.direct.file.as_fd())], &mut extents, &mut Transfer::Write(writes))?;
-        self.give_back(ring);
+        give_back(ring);
         Ok(())
     }
 

@@ -66,8 +66,8 @@ pub trait BlockFile: Debug + Send + Sync {
     }
 
     /// Reads extents of several files, each given by its index in `files`, as
-    /// [`BlockFile::read_many`] does for one file. This file lends its buffers and its queue, and
-    /// should be one of `files`.
+    /// [`BlockFile::read_many`] does for one file. This file should be one of `files`, all of which
+    /// were opened with the same [`Access`].
     fn read_across(
         &self,
         files: &[&dyn BlockFile],

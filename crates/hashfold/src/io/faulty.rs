@@ -12,8 +12,8 @@
 //! few are kept, as on file systems with a journal; a rename is atomic.
 
 use super::{
-    Access, BlockFile, Disk, Extent, Lock, MemoryDisk,
-    disk::{check_whole, refuse_map, refused, within},
+    Access, BlockFile, Disk, Extent, FileExtents, Lock, MemoryDisk, Visit,
+    disk::{check_whole, read_each, refuse_map, refused, within},
     memory::{Content, check_size, end_of, read_slice, write_slice},
     names::{Answer, Locks, NameChange, Names, clean},
 };
@@ -123,6 +123,12 @@ impl FaultyDisk {
     /// turn ends there.
     pub fn operations(&self) -> u64 {
         self.state().operations
+    }
+
+    /// Returns the number of batches of reads so far. A device has all reads of a batch in flight
+    /// together.
+    pub fn batches(&self) -> u64 {
+        self.state().batches
     }
 
     /// Removes all faults, and a power cut: from now on every call succeeds.
@@ -286,6 +292,16 @@ impl BlockFile for FaultyFile {
         check_whole(&self.place, Extent { offset, len: bytes.len() }, got)
     }
 
+    fn read_across(
+        &self,
+        files: &[&dyn BlockFile],
+        extents: &mut FileExtents<'_>,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
+        self.disk.state().batches += 1;
+        read_each(extents, |file, offset, bytes| files[file].read_at(offset, bytes), visit)
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.change(offset, |state| state.write(self.id, offset, bytes))
     }
@@ -318,6 +334,7 @@ struct DiskState {
     random: SplitMix64,
     operations: u64,
     reads: u64,
+    batches: u64,
     writes: u64,
     bytes_written: u64,
     has_no_power: bool,

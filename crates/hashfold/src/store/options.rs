@@ -12,12 +12,16 @@ use crate::{
     table::{IndexOptions, check_block_size},
 };
 
+/// The default number of chunks of a new store: enough to build and merge with all cores, while the
+/// chunks of a small store share one table.
+const CHUNKS_DEFAULT: u32 = 16;
+
 /// Options of a new store, which its first version fixes.
 ///
 /// ```
 /// use hashfold::{StoreOptions, table::IndexChoice};
 ///
-/// let options = StoreOptions::new().chunks(16).index(IndexChoice::Dense);
+/// let options = StoreOptions::new().chunks(1024).index(IndexChoice::Dense);
 /// ```
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
@@ -47,14 +51,14 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// Returns the default options: [`Env::system`], a random seed and id, one chunk, an index of
+    /// Returns the default options: [`Env::system`], a random seed and id, 16 chunks, an index of
     /// the kind [`IndexChoice::Auto`](crate::table::IndexChoice::Auto), and blocks of 4096 bytes.
     pub fn new() -> StoreOptions {
         StoreOptions {
             env: Env::system(),
             seed: None,
             id: None,
-            chunks: 1,
+            chunks: CHUNKS_DEFAULT,
             index: IndexOptions::default(),
             block_size: ALIGNMENT,
             attributes: Vec::new(),
@@ -80,7 +84,8 @@ impl StoreOptions {
         StoreOptions { id: Some(id), ..self }
     }
 
-    /// Sets the number of chunks, 1 to 16384. Several machines can share a store by chunks.
+    /// Sets the number of chunks, 1 to 16384. The default is 16. Chunks are built in parallel, and
+    /// several machines can share a store by chunks. Neighbouring small chunks share a table.
     #[must_use]
     pub fn chunks(self, chunks: u32) -> StoreOptions {
         StoreOptions { chunks, ..self }

@@ -5,7 +5,7 @@ use super::{
 use crate::{
     env::Env,
     error::{ErrorKind, Result},
-    io::{Access, Disk, MemoryDisk},
+    io::{Access, Disk, FaultPlan, FaultyDisk, MemoryDisk},
     key::{KeyHash, Seed},
     options::ReadOptions,
     run::{Run, SortOptions, VecRun},
@@ -886,6 +886,34 @@ fn a_store_of_many_chunks_has_few_tables_and_divides_them_when_they_grow() {
     );
     let info = write(&mut writer, &entries(0..20), UpdateMode::Replace, 4).unwrap();
     assert_eq!((info.bases.len(), info.changes.unwrap().removed), (1, 1080));
+}
+
+/// Issue 12: a batch of lookups read from one table after the other.
+#[test]
+fn a_batch_of_lookups_reads_from_all_tables_at_once() {
+    const CHUNKS: u32 = 16;
+    let disk = FaultyDisk::new(FaultPlan::default());
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let mut writer = create(&shared, CHUNKS, Arc::new(Inline));
+    let mut map = Map::new();
+    for (id, mode) in [(1, UpdateMode::Merge), (2, UpdateMode::Delta)] {
+        let entries = random_batch(&mut Random(id), 500, 2000);
+        assert!(write(&mut writer, &entries, mode, id).unwrap().layers().count() >= 16);
+        writer.publish(id).unwrap();
+        update(&mut map, &entries);
+    }
+    let version = open(&shared, 2);
+    let keys: Vec<Vec<u8>> = (0..505).map(|i| format!("key {i}").into_bytes()).collect();
+    let (before, mut seen) = (disk.batches(), 0);
+    let mut visit = |i: usize, value: Option<&[u8]>| {
+        assert_eq!(value, map.get(&keys[i]).map(Vec::as_slice));
+        seen += 1;
+        Ok(())
+    };
+    version.get_many(&keys, &mut visit).unwrap();
+    assert_eq!(seen, keys.len());
+    // Two layers; in each, a lookup may have to read a second block.
+    assert!((2..=4).contains(&(disk.batches() - before)));
 }
 
 /// The front of a store: updates, a reader that follows, versions and rollback.

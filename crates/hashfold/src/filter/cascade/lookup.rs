@@ -357,13 +357,8 @@ impl<'a> SliceLookup<'a> {
     /// Reads all noted blocks, with as many reads in flight as the device allows.
     fn read(&mut self) -> Result<()> {
         let readings = mem::take(&mut self.readings);
-        // All reads use the queue, and its buffers, of one file: the oldest run, which stays the
-        // longest. With the queue of another run in each batch, each run would in time keep up to 16
-        // MiB of buffers (issue 10).
-        let Some(lender) = self.sources.view.runs().last().filter(|_| !readings.is_empty()) else {
-            return Ok(());
-        };
         let files: Vec<_> = readings.iter().map(|reading| &*reading.run.file).collect();
+        let Some(first) = files.first() else { return Ok(()) };
         // Only pieces in flight are stored, because there may be one for each note.
         let in_flight = RefCell::new(HashMap::new());
         let pieces = readings.iter().enumerate().flat_map(|(i, reading)| Pieces::new(i, reading));
@@ -374,7 +369,7 @@ impl<'a> SliceLookup<'a> {
             (file, extent)
         });
         let mut items = FingerprintBatch::new();
-        lender.file.read_across(&files, &mut extents, &mut |i, bytes| {
+        first.read_across(&files, &mut extents, &mut |i, bytes| {
             let piece: Piece = in_flight.borrow_mut().remove(&i).expect("each piece is read once");
             self.search(&piece, &readings[piece.reading], bytes, &mut items)
         })
