@@ -119,9 +119,9 @@ fn versions_are_listed() {
         words(0),
         ["number", "state", "entries", "chunks", "deltas", "size", "created", "parent"]
     );
-    assert_eq!(words(1)[..5], ["1", "current", "100", "1", "0"]);
-    assert_eq!(words(2)[..5], ["2", "rolled back, pinned", "100", "1", "0"]);
-    assert_eq!(words(3)[..5], ["3", "unpublished", "100 to 200", "1", "1"]);
+    assert_eq!(words(1)[..5], ["1", "current", "100", "16", "0"]);
+    assert_eq!(words(2)[..5], ["2", "rolled back, pinned", "100", "16", "0"]);
+    assert_eq!(words(3)[..5], ["3", "unpublished", "100 to 200", "16", "1"]);
     assert_eq!(words(3)[7], "2");
     let versions = json(&work, "versions s --json");
     assert_eq!(versions.len(), 3);
