@@ -47,6 +47,8 @@ use std::{
 /// The output of `scan --format raw` starts with a record of the columns: its key length is 2^32 - 1,
 /// it has no key, and its value is JSON.
 #[derive(Args, Debug)]
+#[command(override_usage = "hashfold build [OPTIONS] --key <COL> --out <DIR> <INPUT>...\n       \
+                            hashfold build [OPTIONS] --out <DIR> <INPUT.raw>...")]
 pub(crate) struct BuildArgs {
     /// Files of rows, read in this order; '-' reads standard input
     #[arg(required = true, value_name = "INPUT")]

@@ -36,7 +36,7 @@ pub(crate) struct DeleteArgs {
     #[command(flatten)]
     files: FileArgs,
     /// Memory budget for sorting, at least 1MiB
-    #[arg(long, default_value = "256MiB", value_parser = units::parse_bytes)]
+    #[arg(long, default_value = "256MiB", value_name = "SIZE", value_parser = units::parse_memory)]
     memory: usize,
     #[command(flatten)]
     version: NewVersionArgs,

@@ -40,10 +40,10 @@ pub(crate) struct DiffArgs {
     #[arg(value_name = "DIR")]
     store: PathBuf,
     /// Version with the old entries
-    #[arg(value_name = "A")]
+    #[arg(value_name = "A", value_parser = units::parse_number::<u64>)]
     from: u64,
     /// Version with the new entries [default: the current one]
-    #[arg(value_name = "B")]
+    #[arg(value_name = "B", value_parser = units::parse_number::<u64>)]
     to: Option<u64>,
     /// Output format
     #[arg(long, default_value = "jsonl", conflicts_with = "out")]

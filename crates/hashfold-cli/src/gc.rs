@@ -41,7 +41,7 @@ pub(crate) struct GcArgs {
     #[arg(long)]
     dry_run: bool,
     /// Number of newest published versions to keep besides the current one
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = units::parse_number::<usize>)]
     keep: usize,
     /// Minimum age of versions to remove: 90s, 15m, 2h, 7d
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = units::parse_seconds)]

@@ -30,10 +30,10 @@ pub(crate) struct MergeArgs {
     store: PathBuf,
     /// Rewrite the store with this number of chunks. Reads and writes all data, and needs as much free
     /// space again
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = units::parse_number::<u32>)]
     chunks: Option<u32>,
     /// Memory for sorting with --chunks
-    #[arg(long, default_value = "1GiB", value_parser = units::parse_bytes, value_name = "SIZE")]
+    #[arg(long, default_value = "1GiB", value_parser = units::parse_memory, value_name = "SIZE")]
     memory: usize,
     /// Threads that write [default: number of cores + 2]
     #[arg(long, value_name = "N", value_parser = units::parse_threads)]

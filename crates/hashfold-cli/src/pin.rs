@@ -6,6 +6,7 @@ use crate::{
     folder,
     output::write_line,
     stop::Stop,
+    units,
     wait::WaitArgs,
 };
 use clap::Args;
@@ -20,7 +21,7 @@ pub(crate) struct PinArgs {
     #[arg(value_name = "DIR")]
     store: PathBuf,
     /// Number of the version
-    #[arg(value_name = "N")]
+    #[arg(value_name = "N", value_parser = units::parse_number::<u64>)]
     version: u64,
     /// Stop protecting the version
     #[arg(long)]

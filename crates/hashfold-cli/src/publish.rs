@@ -7,6 +7,7 @@ use crate::{
     output::write_line,
     release::{GateArgs, Intent, Lines, Release},
     stop::Stop,
+    units,
     wait::WaitArgs,
 };
 use clap::Args;
@@ -24,7 +25,7 @@ pub(crate) struct PublishArgs {
     #[arg(value_name = "DIR")]
     store: PathBuf,
     /// Version to publish [default: the newest]
-    #[arg(value_name = "N")]
+    #[arg(value_name = "N", value_parser = units::parse_number::<u64>)]
     version: Option<u64>,
     /// Only report how the version differs from the current one
     #[arg(long)]

@@ -18,7 +18,7 @@ use std::{collections::HashSet, ffi::OsString, path::Path};
 #[derive(Args, Debug)]
 pub(crate) struct GateArgs {
     /// Minimum number of entries
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = units::parse_number::<u64>)]
     min_entries: Option<u64>,
     /// Accept a version without entries, or without more than half of the current version's keys
     #[arg(long)]
@@ -36,7 +36,7 @@ pub(crate) struct GateArgs {
     require_keys: Option<String>,
     /// Number of keys of the current version to look up in the new one and compare [default: 1000
     /// for a delta with --max-change, otherwise 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = units::parse_number::<u64>)]
     sample: Option<u64>,
     /// Read all files of the version back from the device and check them; costs one read of all data
     #[arg(long)]

@@ -17,7 +17,8 @@ use hashfold::run::{Duplicates, MEMORY_BYTES_MIN, SortOptions};
 #[derive(Args, Debug)]
 pub(crate) struct FileArgs {
     /// Column with the keys: text, numbers (stored as decimal text) or bytes. In JSON Lines, a.b is
-    /// the field b of the object in the field a
+    /// the field b of the object in the field a. Needed unless the store has it, the input is raw, or
+    /// its lines are keys
     #[arg(long, value_name = "COL")]
     pub(crate) key: Option<String>,
     /// Format of all inputs [default: by the file names]
@@ -60,8 +61,9 @@ pub(crate) struct RowArgs {
     /// Refuse input with duplicate keys; without it, the last row wins
     #[arg(long)]
     unique: bool,
-    /// Memory budget for sorting, at least 1MiB; values of many MiB take more
-    #[arg(long, default_value = "1GiB", value_parser = units::parse_bytes)]
+    /// Memory budget for sorting, at least 1MiB. Values above 1 MiB take about six times the size of
+    /// the largest one in addition
+    #[arg(long, default_value = "1GiB", value_name = "SIZE", value_parser = units::parse_memory)]
     memory: usize,
 }
 

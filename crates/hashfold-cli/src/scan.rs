@@ -4,6 +4,7 @@ use crate::{
     failure::{Exit, Result},
     output::{EntryWriter, OutputFormat},
     source::SourceArgs,
+    units,
 };
 use clap::Args;
 use hashfold::{ReadOptions, io::Access};
@@ -20,7 +21,7 @@ pub(crate) struct ScanArgs {
     #[arg(long, default_value = "json")]
     format: OutputFormat,
     /// Maximum number of entries to write [default: all]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = units::parse_number::<u64>)]
     limit: Option<u64>,
 }
 

@@ -3,7 +3,7 @@
 use crate::{
     device,
     failure::{Failure, Result},
-    folder,
+    folder, units,
 };
 use clap::Args;
 use hashfold::{
@@ -23,7 +23,7 @@ pub(crate) struct SourceArgs {
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
     /// Version of a store to read [default: the current one]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = units::parse_number::<u64>)]
     pub(crate) version: Option<u64>,
 }
 

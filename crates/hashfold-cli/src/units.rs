@@ -1,5 +1,6 @@
 //! Reading and writing numbers with units: `1GiB`, `64k`, `1e9`, `10%`, `7d`.
 
+use hashfold::run::MEMORY_BYTES_MIN;
 use indicatif::{BinaryBytes, HumanCount};
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
@@ -23,11 +24,31 @@ pub(crate) fn parse_bytes(text: &str) -> Result<usize, String> {
         "mb" => 1e6,
         "gb" => 1e9,
         "tb" => 1e12,
-        _ => return Err("the unit is one of B, KiB, MiB, GiB, TiB, kB, MB, GB, TB".into()),
+        _ => {
+            let units = "B, KiB, MiB, GiB, TiB, kB, MB, GB, TB";
+            return Err(format!("expected a size like 512MiB or 1e9; the unit is one of {units}"));
+        }
     };
     match number.parse::<f64>() {
         Ok(number) if number * factor < 2f64.powi(63) => Ok((number * factor) as usize),
         _ => Err("expected a size like 512MiB or 1e9".into()),
+    }
+}
+
+/// Reads a number that fits into `T`.
+pub(crate) fn parse_number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+    let number = text.trim().parse::<u64>().ok().and_then(|number| T::try_from(number).ok());
+    number.ok_or_else(|| {
+        let largest = u64::MAX >> (u64::BITS as usize - 8 * size_of::<T>());
+        format!("expected a whole number from 0 to {largest}")
+    })
+}
+
+/// Reads a memory budget for sorting.
+pub(crate) fn parse_memory(text: &str) -> Result<usize, String> {
+    match parse_bytes(text)? {
+        MEMORY_BYTES_MIN.. => parse_bytes(text),
+        _ => Err(format!("expected at least {}", bytes(MEMORY_BYTES_MIN as u64))),
     }
 }
 
@@ -215,6 +236,16 @@ mod tests {
         assert_eq!(parse_rate("50%"), Ok(0.5));
         for text in ["", "0", "1", "100%", "nan", "-0.1", "2"] {
             assert!(parse_rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_fit_their_type() {
+        assert_eq!(parse_number::<u64>("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(parse_number::<u32>(" 7 "), Ok(7));
+        for text in ["", "-1", "x", "1.5", "4294967296"] {
+            let expected = "expected a whole number from 0 to 4294967295";
+            assert_eq!(parse_number::<u32>(text), Err(expected.into()), "{text}");
         }
     }
 

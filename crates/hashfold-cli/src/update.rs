@@ -11,6 +11,7 @@ use crate::{
     progress::{Progress, Unit},
     rows::{self, RowArgs},
     stop::Stop,
+    units,
 };
 use clap::{Args, ValueEnum};
 use hashfold::{
@@ -45,8 +46,11 @@ use std::{
 ///
 /// `hashfold delete` deletes keys without a file of rows.
 #[derive(Args, Debug)]
-#[command(override_usage = "hashfold update [OPTIONS] <DIR> <BATCH>...\n       \
-                            hashfold update [OPTIONS] <DIR> --delta <FILE>")]
+#[command(
+    override_usage = "hashfold update [OPTIONS] --key <COL> <DIR> <BATCH>...  (first batch)\n       \
+                            hashfold update [OPTIONS] <DIR> <BATCH>...\n       \
+                            hashfold update [OPTIONS] <DIR> --delta <FILE>"
+)]
 pub(crate) struct UpdateArgs {
     /// Folder of the store
     #[arg(value_name = "DIR")]
@@ -71,7 +75,12 @@ pub(crate) struct UpdateArgs {
     rows: RowArgs,
     /// Number of chunks, which are ranges of Redis Cluster slots and are built in parallel; `merge
     /// --chunks` changes it later [default: 16]
-    #[arg(long, value_name = "N", help_heading = "When the store is made")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = units::parse_number::<u32>,
+        help_heading = "When the store is made"
+    )]
     chunks: Option<u32>,
     #[command(flatten, next_help_heading = "When the store is made")]
     shape: ShapeArgs,

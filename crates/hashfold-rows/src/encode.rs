@@ -347,7 +347,31 @@ impl Mismatch {
 
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "expected {}, got {}", self.kind, self.got)
+        write!(f, "expected {} ({}), got {}", self.kind, range(self.kind), self.got)
+    }
+}
+
+/// Describes the values that a column of this kind takes.
+fn range(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Bool => "true or false",
+        Kind::Int8 => "a whole number from -128 to 127",
+        Kind::Int16 => "a whole number from -32768 to 32767",
+        Kind::Int32 => "a whole number from -2^31 to 2^31 - 1",
+        Kind::Int64 => "a whole number from -2^63 to 2^63 - 1",
+        Kind::Uint8 => "a whole number from 0 to 255",
+        Kind::Uint16 => "a whole number from 0 to 65535",
+        Kind::Uint32 => "a whole number from 0 to 2^32 - 1",
+        Kind::Uint64 => "a whole number from 0 to 2^64 - 1",
+        Kind::Float32 => "a number that 32 bits hold without loss",
+        Kind::Float64 => "a number of at most 17 digits",
+        Kind::Date => "like 2026-01-31",
+        Kind::Timestamp { utc: true, .. } => "like 2026-01-31T12:00:00Z",
+        Kind::Timestamp { utc: false, .. } => "like 2026-01-31T12:00:00, without a time zone",
+        Kind::Text => "text, a number, true or false",
+        Kind::Binary => "text, or base64 in {\"base64\":\"...\"}",
+        Kind::Json => "a JSON value",
+        Kind::List { .. } => "like [1,2,null]",
     }
 }
 

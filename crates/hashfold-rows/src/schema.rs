@@ -306,7 +306,10 @@ mod tests {
         let schema = schema(&[Kind::Text, Kind::Int8]);
         let values = [Value::Bytes(b"a"), Value::Bytes(b"x")];
         let (column, error) = schema.encode(values, &mut Vec::new()).unwrap_err();
-        assert_eq!((column, &error.to_string()[..]), (1, "expected int8, got \"x\""));
+        assert_eq!(
+            (column, &error.to_string()[..]),
+            (1, "expected int8 (a whole number from -128 to 127), got \"x\"")
+        );
     }
 
     #[test]

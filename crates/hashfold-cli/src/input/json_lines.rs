@@ -269,7 +269,37 @@ fn flaw(error: &serde_json::Error) -> Flaw {
     let text = error.to_string();
     // The decoder counts lines from 1 in each line of the file, so its line number is dropped.
     let text = text.rsplit_once(" at line ").map_or(&text[..], |(text, _)| text);
-    Flaw::new(format!("not a JSON object: {}", preview::reason(&text))).at(error.column().max(1))
+    Flaw::new(format!("not a JSON object: {}", preview::reason(&plain(text))))
+        .at(error.column().max(1))
+}
+
+/// Returns a message of the decoder in words that do not need its documentation.
+fn plain(text: &str) -> Cow<'_, str> {
+    let wrong_type = text.strip_prefix("invalid type: ");
+    Cow::Borrowed(match wrong_type.and_then(|rest| rest.split([' ', ',']).next()) {
+        Some("sequence") => "expected an object in braces, got a list",
+        Some("string") => "expected an object in braces, got a string",
+        Some("integer" | "floating") => "expected an object in braces, got a number",
+        Some("boolean") => "expected an object in braces, got true or false",
+        Some("null") => "expected an object in braces, got null",
+        _ => match text {
+            "EOF while parsing a string" => "the line ends inside a string",
+            _ if text.starts_with("EOF while parsing") => "the line ends too early",
+            "key must be a string" => "expected the name of a field, in double quotes",
+            "expected ident" => "expected true, false or null",
+            "expected value" => "expected a value: text is in double quotes",
+            "invalid unicode code point" => "the text is not UTF-8",
+            "trailing characters" => "there is more text after the object",
+            "recursion limit exceeded" => "lists and objects are nested too deep",
+            "lone leading surrogate in hex escape" | "unexpected end of hex escape" => {
+                "half of a pair of \\u escapes is missing"
+            }
+            _ if text.starts_with("control character") => {
+                "a string has a control character, which is written as an escape like \\n or \\t"
+            }
+            _ => return Cow::Borrowed(text),
+        },
+    })
 }
 
 #[cfg(test)]
@@ -292,6 +322,31 @@ mod tests {
         check(r#""\ud800""#, Err("is not Unicode text"));
         check("[1]", Err("is a list, expected a string or a number"));
         check(r#"{"a":1}"#, Err("is an object, expected a string or a number"));
+    }
+
+    #[test]
+    fn messages_of_the_decoder_are_in_plain_words() {
+        let check = |line: &str, expected: &str| {
+            let flaw = flaw(&JsonObject::parse(line.as_bytes()).unwrap_err());
+            assert_eq!(flaw.reason, format!("not a JSON object: {expected}"), "{line}");
+        };
+        check("[1]", "expected an object in braces, got a list");
+        check("\"a\"", "expected an object in braces, got a string");
+        check("-1", "expected an object in braces, got a number");
+        check("1.5", "expected an object in braces, got a number");
+        check("true", "expected an object in braces, got true or false");
+        check("null", "expected an object in braces, got null");
+        check("{\"a\":1", "the line ends too early");
+        check("{\"a", "the line ends inside a string");
+        check("{a:1}", "expected the name of a field, in double quotes");
+        check("{\"a\":nul}", "expected true, false or null");
+        check("{\"a\":x}", "expected a value: text is in double quotes");
+        check("{\"a\":1}}", "there is more text after the object");
+        check(
+            "{\"a\":\"\t\"}",
+            "a string has a control character, which is written as an escape like \\n or \\t",
+        );
+        check("{\"a\":1 \"b\":2}", "expected `,` or `}`");
     }
 
     #[test]

@@ -137,7 +137,7 @@ fn a_json_line_is_an_object_with_a_key() {
         check("a.jsonl", format!("{good}{line}\n{{\"k\":3}}").as_bytes(), 3, message);
     };
     check("{\"k\":3,}", "a.jsonl:3:8: not a JSON object: trailing comma");
-    check("[]", "a.jsonl:3:1: not a JSON object: invalid type: sequence, expected an object");
+    check("[]", "a.jsonl:3:1: not a JSON object: expected an object in braces, got a list");
     check("{\"v\":3}", "a.jsonl:3: there is no key \"k\"");
     check("{\"k\": null}", "a.jsonl:3:7: the key \"k\" is null");
     check("{\"k\":[]}", "a.jsonl:3:6: the key \"k\" is a list, expected a string or a number");

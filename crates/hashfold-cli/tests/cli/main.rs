@@ -28,3 +28,4 @@ mod signals;
 mod stores;
 mod support;
 mod update;
+mod wordings;

@@ -144,7 +144,7 @@ fn kinds_of_csv_are_inferred_on_demand() {
     let rows: String = (0..200_000).map(|i| format!("{i},{i}\n")).collect();
     work.write("b.csv", format!("id,size\n{rows}x,many\n"));
     let message = refused(&work, "build b.csv --key id --infer --out u", 3);
-    let expected = "b.csv:200002:3: the column \"size\": expected int64, got \"many\"";
+    let expected = "b.csv:200002:3: the column \"size\": expected int64 (a whole number from -2^63 to 2^63 - 1), got \"many\"";
     assert!(message.contains(expected), "{message}");
 }
 
@@ -172,7 +172,7 @@ fn values_become_the_kinds_of_the_store_where_nothing_is_lost() {
     );
     assert_eq!(
         refused(&work, "update s d.csv", 3),
-        "hashfold: d.csv:2:3: the column \"price\": expected float64, got \"cheap\"\n"
+        "hashfold: d.csv:2:3: the column \"price\": expected float64 (a number of at most 17 digits), got \"cheap\"\n"
     );
 }
 

@@ -1,6 +1,6 @@
 //! Arrow IPC: streams, and files (Feather), which are a stream between two magic numbers.
 
-use super::rows::Columnar;
+use super::{reason, rows::Columnar};
 use crate::{
     failure::{Failure, Result},
     input::{
@@ -10,7 +10,6 @@ use crate::{
         sink::Sink,
         source::{Bytes, Meter, open, read_failure},
     },
-    preview,
 };
 use arrow_ipc::reader::StreamReader;
 use arrow_schema::ArrowError;
@@ -41,6 +40,9 @@ impl ArrowReader {
         let mut bytes = open(path, meter)?;
         let mut take = || take_word(&mut bytes).map_err(|error| read_failure(path, &error));
         let mut word = take()?;
+        if word.is_empty() {
+            return Err(Failure::input(path, "is empty, expected Arrow IPC"));
+        }
         let in_file = word.starts_with(MAGIC);
         if in_file {
             word = take()?;
@@ -73,7 +75,10 @@ impl Reader for ArrowReader {
         }
         // A stream may end between any two batches, a file only after its footer.
         if self.in_file && !ends_with_magic(self.batches.get_mut()).is_ok_and(|ends| ends) {
-            return Err(Failure::input(&self.file, "not whole Arrow IPC: the file was cut short"));
+            return Err(Failure::input(
+                &self.file,
+                "is no whole Arrow IPC: the file was cut short",
+            ));
         }
         Ok(())
     }
@@ -83,10 +88,7 @@ impl Reader for ArrowReader {
 fn unreadable(path: &str, error: &ArrowError) -> Failure {
     match error {
         ArrowError::IoError(_, source) => read_failure(path, source),
-        _ => {
-            let reason = preview::reason(error);
-            Failure::input(path, format_args!("not whole Arrow IPC: {reason}"))
-        }
+        _ => Failure::input(path, format_args!("is no whole Arrow IPC: {}", reason(error))),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Parquet files; reads only the columns that are needed.
 
-use super::rows::Columnar;
+use super::{reason, rows::Columnar};
 use crate::{
     failure::{Failure, Result},
     input::{
@@ -10,7 +10,6 @@ use crate::{
         sink::Sink,
         source::{Meter, open_seekable},
     },
-    preview,
 };
 use hashfold_rows::Schema;
 use parquet::{
@@ -46,7 +45,8 @@ impl ParquetReader {
         // The bytes of a file that was unpacked into a temporary file are counted already.
         let bytes = if meter.bytes() > before { 0 } else { size };
         let unreadable = |error: ParquetError| {
-            Failure::input(path, format_args!("not whole Parquet: {}", preview::reason(&error)))
+            let what = format!("is no whole Parquet file: {}", reason(&error));
+            Failure::input(path, if size == 0 { "is empty, expected Parquet".into() } else { what })
         };
         let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(unreadable)?;
         let columnar = Columnar::new(path, builder.schema(), selection)?;
@@ -81,7 +81,10 @@ impl Reader for ParquetReader {
         self.columnar.begin(sink);
         let (mut rows, mut counted) = (0, 0);
         for batch in self.batches {
-            let unreadable = |error| Failure::input(&self.file, preview::reason(&error));
+            let unreadable = |error| {
+                let what = format!("cannot be decoded: {}; the file is damaged", reason(&error));
+                Failure::input(&self.file, what)
+            };
             let batch = batch.map_err(unreadable)?;
             self.columnar.take(&batch, sink)?;
             rows += batch.num_rows() as u64;

@@ -78,7 +78,7 @@ impl Columnar {
     pub(super) fn take(&mut self, batch: &RecordBatch, sink: &mut Sink) -> Result<()> {
         self.take_rows(batch, sink).map_err(|error| match error {
             Stop::Failure(failure) => failure,
-            Stop::Arrow(error) => Failure::input(&self.file, preview::reason(&error)),
+            Stop::Arrow(error) => Failure::input(&self.file, super::reason(&error)),
         })?;
         self.row += batch.num_rows() as u64;
         Ok(())
