@@ -32,6 +32,8 @@ use std::{
 /// are answered whenever the input pauses; meanwhile the command follows the store's current
 /// version.
 #[derive(Args, Debug)]
+#[command(override_usage = "hashfold get [OPTIONS] <DIR> <KEY>...\n       \
+                            hashfold get [OPTIONS] <DIR> --keys <FILE> [--key <COL>]")]
 pub(crate) struct GetArgs {
     #[command(flatten)]
     source: SourceArgs,
@@ -73,16 +75,16 @@ pub(crate) fn run(args: &GetArgs) -> Result<Exit> {
         true => args.source.follow(options)?,
         false => args.source.open(options)?,
     };
+    let stop = Stop::never();
+    let files = keys::plain_options(args.key.as_deref(), args.keys_format);
+    let keys = args.keys.open(files, &stop)?;
     if let (OutputFormat::Raw, [key]) = (args.format, given) {
         return get_bytes(&source, key.as_encoded_bytes());
     }
     if args.access == AccessName::Direct {
         args.keys.note_refused_io_uring();
     }
-    let stop = Stop::never();
-    let files = keys::plain_options(args.key.as_deref(), args.keys_format);
-    let mut keys =
-        args.keys.open(files, &stop)?.start(BadRowPolicy::STOP, KEYS_BYTES, Show::Nothing)?;
+    let mut keys = keys.start(BadRowPolicy::STOP, KEYS_BYTES, Show::Nothing)?;
     let writer = EntryWriter::new(args.format, source.schema()?)?;
     let mut lookup = Lookup::new(&source, writer);
     while let Some(batch) = keys.next(&stop, &mut || Ok(()))? {

@@ -28,7 +28,7 @@ pub(crate) struct KeyArgs {
     /// Keys; a single '-' reads them from standard input, one per line
     #[arg(value_name = "KEY", allow_negative_numbers = true)]
     keys: Vec<OsString>,
-    /// File with one key per line, or with --key, with a column of keys, in the formats of `build`;
+    /// File with one key per line (an empty line is the empty key), or with --key, with a column of keys, in the formats of `build`;
     /// '-' reads standard input; may be repeated
     #[arg(long = "keys", value_name = "FILE", conflicts_with = "keys")]
     files: Vec<String>,

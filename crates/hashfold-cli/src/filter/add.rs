@@ -39,7 +39,7 @@ use std::{
 ///
 /// `hashfold filter add DIR --exact --unique < lines > new-lines` is `sort -u` without sorting: it
 /// works for inputs larger than memory, keeps the order of the lines, and remembers them for the next
-/// time. A filter that is not exact does not print new keys that are false positives.
+/// time. A key with a line end in it is printed as it is. A filter that is not exact does not print new keys that are false positives.
 ///
 /// Keys become durable while the command runs (--checkpoint), and all of them before it exits, also
 /// after one Ctrl-C. If it is killed, run it again on the same input: no line is lost, because lines

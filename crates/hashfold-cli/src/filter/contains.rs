@@ -24,8 +24,11 @@ use std::{
 /// false-positive rate.
 ///
 /// The exit code is 0 if all keys are present, otherwise 1. Keys on standard input are answered
-/// whenever the input pauses.
+/// whenever the input pauses. A key with a line end in it is printed as it is; --json prints each key
+/// in one line.
 #[derive(Args, Debug)]
+#[command(override_usage = "hashfold filter contains [OPTIONS] <DIR> <KEY>...\n       \
+                            hashfold filter contains [OPTIONS] <DIR> --keys <FILE> [--key <COL>]")]
 pub(crate) struct ContainsArgs {
     /// Folder of the filter
     #[arg(value_name = "DIR")]

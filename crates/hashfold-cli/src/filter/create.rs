@@ -60,7 +60,7 @@ pub(crate) struct KindArgs {
     window: Option<u64>,
     /// Number of epochs of the --window, which are forgotten one by one; a query of an absent key
     /// reads a block from each [default: 7]
-    #[arg(long, value_name = "N", requires = "window")]
+    #[arg(long, value_name = "N", requires = "window", value_parser = units::parse_number::<u64>)]
     epochs: Option<u64>,
     /// Seed of the hash; filters with the same seed can be merged [default: random]
     #[arg(long, value_name = "N", value_parser = parse_seed)]

@@ -144,7 +144,8 @@ impl Rows {
         for path in &self.others {
             guard(path, || {
                 let reader = self.options.open(path, &self.meter)?;
-                if reader.schema().form != schema.form {
+                let is_of_keys = self.options.selection.is_of_keys;
+                if !is_of_keys && reader.schema().form != schema.form {
                     let what =
                         "adds a column to values that have a single one; update with it first";
                     return Err(Failure::input(path, what));

@@ -193,6 +193,10 @@ impl Selection {
         kind: impl Fn(&str) -> Result<Kind>,
     ) -> Result<Schema> {
         let key = self.key(file)?;
+        if self.is_of_keys {
+            // The columns beside the key differ from file to file.
+            return Ok(Schema::new(key, Vec::new()));
+        }
         let column = |name: &str| Ok(Column { name: name.into(), kind: kind(name)? });
         let Some(Expected { schema: expected, whose }) = &self.expected else {
             let columns = wanted.iter().map(|name| column(name.as_ref()));
@@ -205,7 +209,7 @@ impl Selection {
             return Ok(schema);
         };
         check_key(file, key, &expected.key, whose)?;
-        if expected.form == Form::Object && !self.is_of_keys {
+        if expected.form == Form::Object {
             let what =
                 format!("has columns; the values of {whose} are JSON objects, expected JSON Lines");
             return Err(Failure::input(file, what));
@@ -265,7 +269,9 @@ impl Selection {
     /// Refuses an input without names whose columns differ from the expected ones.
     pub(crate) fn check_unnamed(&self, file: &str) -> Result<()> {
         match &self.expected {
-            Some(Expected { schema, whose }) if schema.columns != Schema::unnamed().columns => {
+            Some(Expected { schema, whose })
+                if !self.is_of_keys && schema.columns != Schema::unnamed().columns =>
+            {
                 let columns = columns::preview(schema);
                 let what = format!(
                     "has keys and values without names; the columns of {whose} are {columns}"

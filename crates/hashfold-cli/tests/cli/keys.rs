@@ -117,3 +117,103 @@ fn a_file_given_as_a_key_and_a_key_given_as_a_file_are_noticed() {
     assert_eq!(work.feed("filter add f -", b"keys\n").code, 0);
     work.ok("filter contains f keys");
 }
+
+/// Runs all verbs that read keys from files.
+#[track_caller]
+fn check_files(work: &Work, files: &str, code: i32, message: &str) {
+    for verb in ["get t", "delete s --dry-run", "filter add f", "filter contains f"] {
+        let line = format!("{verb} {files}");
+        let outcome = work.run(&line);
+        assert_eq!(outcome.code, code, "{line}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains(message), "{line}: {}", outcome.stderr);
+    }
+}
+
+/// Issue 12: keys at the limit of their length, in each way to give them.
+#[test]
+fn the_longest_keys_are_accepted_and_longer_ones_named() {
+    let (work, longest) = (work(), "x".repeat(65_535));
+    let too_long = "the key is 65536 bytes long, the longest accepted is 65535";
+    work.write("a.csv", format!("k,v\n{longest},a\n"));
+    work.ok("update s a.csv");
+    work.ok("build a.csv --key k --out t --replace");
+    for (name, options, start, end, line) in [
+        ("a.txt", "", "", "\n", 1),
+        ("a.txt", "", "", "", 1),
+        ("a.txt", "", "\u{feff}", "\r\n", 1),
+        ("a.csv", "--key k", "k\n", "\n", 2),
+        ("a.jsonl", "--key k", "{\"k\":\"", "\"}\n", 1),
+    ] {
+        let files = format!("--keys {name} {options}");
+        work.write(name, format!("{start}{longest}{end}"));
+        check_files(&work, &files, 0, "");
+        work.write(name, format!("{start}x{longest}{end}"));
+        check_files(&work, &files, 3, &format!("{name}:{line}: {too_long}"));
+    }
+    check_files(&work, &longest, 0, "");
+    check_files(&work, &format!("x{longest}"), 2, "a key has 65536 bytes");
+    check_files(&work, &format!("--keys {longest}"), 2, "there is no file of this name");
+    let raw = work.run(&format!("get t x{longest} --format raw"));
+    assert_eq!(raw.code, 2, "{}", raw.stderr);
+}
+
+/// Issue 12: a file of keys may have as many columns as other inputs, and other columns than the
+/// file before.
+#[test]
+fn files_of_keys_may_have_any_columns() {
+    let work = work();
+    let file = |columns: usize| {
+        let names: String = (1..columns).map(|i| format!(",c{i}")).collect();
+        let fields = ",".repeat(columns - 1);
+        format!("k{names}\n3{fields}\n")
+    };
+    work.write("wide.csv", file(16_384)).write("wider.csv", file(16_385));
+    work.write("a.jsonl", "{\"k\":3,\"other\":[1]}\n").write("k.csv", "k\n3\n");
+    work.write("t.raw", work.ok("scan t --format raw --limit 1").stdout);
+    check_files(&work, "--keys wide.csv --key k", 0, "");
+    check_files(&work, "--keys wider.csv --key k", 3, "the most accepted is 16,384");
+    check_files(&work, "--keys k.csv --keys a.jsonl --keys wide.csv --key k", 0, "");
+    check_files(&work, "--keys t.raw --keys k.csv --keys t.raw --key k", 0, "");
+    check_files(&work, "--keys k.csv --key v", 3, "k.csv: has no column \"v\"");
+}
+
+/// Issue 12: keys that are empty, or have bytes that end a line elsewhere, are keys like any other.
+#[test]
+fn empty_keys_and_keys_with_line_ends_are_keys() {
+    let work = Work::new();
+    let keys = r#"{"k":""}
+{"k":"a\u0000b"}
+{"k":"a\nb"}
+{"k":"a\r"}
+"#;
+    work.write("a.jsonl", keys);
+    work.ok("build a.jsonl --key k --out t");
+    work.ok("update s a.jsonl --key k");
+    for line in ["get t", "get s"] {
+        assert_eq!(work.ok(&format!("{line} --keys a.jsonl --key k")).text(), keys);
+    }
+    // JSON Lines, CSV and raw output keep all of them.
+    for format in ["jsonl", "csv", "raw"] {
+        let scan = work.ok(&format!("scan t --format {format}")).stdout;
+        let line = format!("build - --format {format} --key k --out again --replace");
+        assert_eq!(work.feed(&line, &scan).code, 0, "{format}");
+        let keys = work.ok("get again --keys a.jsonl --key k").stdout;
+        assert_eq!(keys.iter().filter(|byte| **byte == b'\n').count(), 4, "{format}");
+    }
+    // As lines, an empty line is the empty key, and a carriage return belongs to the line end.
+    assert_eq!(work.feed("get t -", b"\n").text(), "{\"k\":\"\"}\n");
+    assert_eq!(work.feed("get t -", b"a\0b\r\n").text(), "{\"k\":\"a\\u0000b\"}\n");
+    assert_eq!(work.feed("get t -", b"a\r\n").code, 1);
+    let argument = work.command("get t").args(["", "a\nb", "a\r"]).output().unwrap();
+    assert_eq!(argument.stdout, b"{\"k\":\"\"}\n{\"k\":\"a\\nb\"}\n{\"k\":\"a\\r\"}\n");
+    // A filter prints keys as they are; as JSON, each is one line.
+    let new = work.ok("filter add f --exact --unique --keys a.jsonl --key k");
+    assert_eq!(new.stdout, b"\na\0b\na\nb\na\r\n");
+    let found = work.ok("filter contains f --keys a.jsonl --key k --json");
+    let expected = keys.replace("\"k\"", "\"key\"").replace('}', ",\"count\":1}");
+    assert_eq!(found.text(), expected);
+    let deleted = work.ok("delete s --keys a.jsonl --key k --allow-empty");
+    assert!(deleted.text().contains("published: 0 "), "{deleted:?}");
+    work.ok("filter remove f --keys a.jsonl --key k");
+    assert_eq!(work.run("filter contains f --keys a.jsonl --key k").text(), "");
+}
