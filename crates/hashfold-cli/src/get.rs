@@ -20,12 +20,13 @@ use std::{
 
 /// Look up keys and write their values in the order of the keys
 ///
-/// Formats: JSON Lines, one object per key with the columns of the value; CSV with a header; or raw:
+/// Formats: JSON Lines, one object per key with the columns of the value; CSV with a header; Arrow IPC
+/// and Parquet; or raw:
 /// the bytes of the value if one KEY is given, otherwise length-prefixed entries as `build --format
 /// raw` reads them.
 ///
 /// If a key is absent, the exit code is 1. JSON Lines then has {"KEY COLUMN":"key","found":false};
-/// CSV and raw output leave the key out. Bytes that are not UTF-8 are written as {"base64":"..."} in
+/// other formats leave the key out. Bytes that are not UTF-8 are written as {"base64":"..."} in
 /// JSON.
 ///
 /// Keys of a file are looked up in large batches with many reads in flight. Keys on standard input

@@ -8,6 +8,8 @@
 mod bench;
 mod build;
 mod change_output;
+#[cfg_attr(not(feature = "columnar"), path = "columnar_output_absent.rs")]
+mod columnar_output;
 mod columns;
 mod copy;
 mod delete;

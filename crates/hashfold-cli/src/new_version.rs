@@ -131,6 +131,6 @@ impl NewVersionArgs {
 pub(crate) fn parse_pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
-        _ => Err("expected NAME=VALUE".into()),
+        _ => Err("expected a name, '=' and a value".into()),
     }
 }

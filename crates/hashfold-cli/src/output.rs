@@ -1,9 +1,10 @@
-//! Writing entries: JSON Lines, CSV or raw.
+//! Writing entries: JSON Lines, CSV, raw, Arrow IPC or Parquet.
 //!
 //! A JSON line is an object with the key's column first. Bytes that are not UTF-8 are written as
 //! `{"base64":"..."}`; CSV and raw output have them unchanged.
 
 use crate::{
+    columnar_output::ColumnarWriter,
     failure::{Exit, Failure, Result},
     raw,
 };
@@ -25,6 +26,10 @@ pub(crate) enum OutputFormat {
     /// Key length and value length as little-endian u32, key, value; the first record has the
     /// columns (see `hashfold build --help`)
     Raw,
+    /// Apache Arrow IPC, as a stream
+    Arrow,
+    /// Apache Parquet
+    Parquet,
 }
 
 /// Writes entries to standard output.
@@ -39,16 +44,19 @@ enum Out {
     Json(BufWriter<StdoutLock<'static>>),
     Csv(Box<csv::Writer<StdoutLock<'static>>>),
     Raw(BufWriter<StdoutLock<'static>>),
+    Columnar(Box<ColumnarWriter>),
 }
 
 impl EntryWriter {
     /// Starts the output; writes the header of CSV, and the schema of raw output.
     pub(crate) fn new(format: OutputFormat, schema: Schema) -> Result<EntryWriter> {
-        let stdout = io::stdout().lock();
+        let stdout = || io::stdout().lock();
         let out = match format {
-            OutputFormat::Json => Out::Json(BufWriter::new(stdout)),
-            OutputFormat::Raw => Out::Raw(raw_writer(stdout, &schema)?),
-            OutputFormat::Csv => Out::Csv(Box::new(csv_writer(stdout, &schema)?)),
+            OutputFormat::Json => Out::Json(BufWriter::new(stdout())),
+            OutputFormat::Raw => Out::Raw(raw_writer(stdout(), &schema)?),
+            OutputFormat::Csv => Out::Csv(Box::new(csv_writer(stdout(), &schema)?)),
+            OutputFormat::Arrow => Out::Columnar(Box::new(ColumnarWriter::arrow(&schema)?)),
+            OutputFormat::Parquet => Out::Columnar(Box::new(ColumnarWriter::parquet(&schema)?)),
         };
         Ok(EntryWriter { schema, out, record: Vec::new() })
     }
@@ -68,6 +76,7 @@ impl EntryWriter {
                 raw::put_record(key, value, record);
                 out.write_all(record).map_err(|error| Failure::output(&error))
             }
+            Out::Columnar(out) => out.entry(key, value),
             Out::Csv(out) => write_csv(&self.schema, key, value, record, out),
         }
     }
@@ -82,18 +91,23 @@ impl EntryWriter {
         out.write_all(&self.record).map_err(|error| Failure::output(&error))
     }
 
-    /// Writes buffered output.
+    /// Writes buffered output; of columnar formats, only whole batches.
     pub(crate) fn flush(&mut self) -> Result<()> {
         match &mut self.out {
             Out::Json(out) | Out::Raw(out) => out.flush(),
             Out::Csv(out) => out.flush(),
+            Out::Columnar(_) => Ok(()),
         }
         .map_err(|error| Failure::output(&error))
     }
 
     /// Ends the output.
     pub(crate) fn finish(mut self) -> Result<()> {
-        self.flush()
+        self.flush()?;
+        match self.out {
+            Out::Columnar(out) => out.finish(),
+            _ => Ok(()),
+        }
     }
 }
 

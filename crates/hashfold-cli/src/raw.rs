@@ -75,6 +75,7 @@ pub(crate) fn schema_size(file: &str, bytes: &[u8]) -> Result<Option<usize>> {
 
 /// Reads the schema in a complete record.
 pub(crate) fn read_schema(file: &str, record: &[u8]) -> Result<Schema> {
-    Schema::of_attribute(record.get(HEAD_BYTES..))
-        .map_err(|error| Failure::input(format_args!("{file}:1"), error))
+    let schema = Schema::of_attribute(record.get(HEAD_BYTES..));
+    let what = "the schema cannot be read: it is damaged, or of a later version";
+    schema.map_err(|_| Failure::input(format_args!("{file}:1"), what))
 }

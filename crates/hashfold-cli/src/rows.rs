@@ -61,7 +61,7 @@ pub(crate) struct RowArgs {
     /// Refuse input with duplicate keys; without it, the last row wins
     #[arg(long)]
     unique: bool,
-    /// Memory budget for sorting, at least 1MiB. Values above 1 MiB take about six times the size of
+    /// Memory budget for sorting, at least 1MiB. Values above 1 MiB take about five times the size of
     /// the largest one in addition
     #[arg(long, default_value = "1GiB", value_name = "SIZE", value_parser = units::parse_memory)]
     memory: usize,

@@ -11,8 +11,8 @@ use hashfold::{ReadOptions, io::Access};
 
 /// Write all entries, in the order of their hashes, chunk after chunk
 ///
-/// `build` and `update` read the output in every format, with its columns. JSON Lines and raw output
-/// keep null apart from empty text, raw output also keeps the kinds of columns; CSV does neither.
+/// `build` and `update` read the output in every format, with its columns. All but CSV keep null apart
+/// from empty text; raw, Arrow and Parquet output also keeps the kinds of columns.
 #[derive(Args, Debug)]
 pub(crate) struct ScanArgs {
     #[command(flatten)]

@@ -98,8 +98,9 @@ impl Schema {
         let Some(json) = attribute else {
             return Ok(Schema::unnamed());
         };
-        let schema: Schema = serde_json::from_slice(json)
-            .map_err(|error| Error::field("schema", "one that this version knows", error))?;
+        let schema: Schema = serde_json::from_slice(json).map_err(|_| {
+            Error::field("schema", "one that this version knows", "damaged, or of a later version")
+        })?;
         match (schema.form, &schema.columns[..]) {
             (Form::Plain, [column]) if column.kind.is_bytes() => Ok(schema),
             (Form::Plain, _) => {
@@ -128,7 +129,7 @@ impl Schema {
             }
             Form::Object => {
                 let object = JsonObject::parse(value)
-                    .map_err(|error| Error::field("row", "a JSON object", error))?;
+                    .map_err(|_| Error::field("row", "a JSON object", "another text"))?;
                 object.fields.into_iter().map(|(name, json)| (name, json.into())).collect()
             }
         };

@@ -155,7 +155,9 @@ fn take_row(
     value: &[u8],
     sink: &mut Sink,
 ) -> Result<(), Flaw> {
-    let row = schema.row(value).map_err(|error| Flaw::new(error.to_string()))?;
+    let row = schema.row(value).map_err(|error| {
+        Flaw::new(format!("the value has not the columns of the first record: {}", error.kind()))
+    })?;
     let columns = row.iter().map(|(_, value)| value);
     let row: Vec<Value<'_>> = iter::once(Value::Bytes(key)).chain(columns).collect();
     let is_json = |json: &[u8]| serde_json::from_slice::<&RawValue>(json).is_ok();

@@ -80,6 +80,33 @@ fn refused(work: &Work, line: &str, code: i32, message: &str) {
     assert!(outcome.stderr.contains(message), "{line}: {}", outcome.stderr);
 }
 
+/// Issue 12: a program had to convert JSON to read rows into a data frame.
+#[test]
+fn columnar_output_keeps_columns_kinds_and_nulls() {
+    let work = Work::new();
+    work.write("a.jsonl", ROWS).write("bytes.raw", raw(&[(b"\xff", b"\xfe")]));
+    work.ok("build a.jsonl --key k --infer --out t");
+    work.ok("update s a.jsonl --key k --infer");
+    work.ok("build bytes.raw --out bytes");
+    let schema = work.ok("stat t").text().lines().last().unwrap().to_owned();
+    for format in ["arrow", "parquet"] {
+        let file = format!("t.{format}");
+        work.write(&file, work.ok(&format!("scan t --format {format}")).stdout);
+        work.ok(&format!("build {file} --key k --out again --replace"));
+        assert_eq!(work.entries("again"), work.entries("t"), "{format}");
+        assert_eq!(work.ok("stat again").text().lines().last(), Some(&schema[..]), "{format}");
+        // Absent keys are left out.
+        let got = work.run(&format!("get s 3 absent 1 --format {format}"));
+        assert_eq!(got.code, 1, "{got:?}");
+        work.write(&file, got.stdout);
+        work.ok(&format!("update s {file} --mode replace"));
+        assert_eq!(work.entries("s").len(), 2);
+        work.ok("rollback s");
+        work.ok(&format!("scan t --limit 0 --format {format}"));
+        refused(&work, &format!("scan bytes --format {format}"), 2, "a key or a text is not UTF-8");
+    }
+}
+
 /// Issue 12: the record of the columns is checked like any input.
 #[test]
 fn raw_input_with_other_columns_is_refused() {
@@ -106,10 +133,12 @@ fn raw_input_with_other_columns_is_refused() {
     forged(&|bytes| bytes[6] = 0xff);
     refused(&work, "build x.raw --out u", 3, "x.raw:1: the schema is 16");
     forged(&|bytes| bytes[10] = b'!');
-    refused(&work, "build x.raw --out u", 3, "x.raw:1: ");
+    let unknown = "x.raw:1: the schema cannot be read: it is damaged, or of a later version";
+    refused(&work, "build x.raw --out u", 3, unknown);
     // The first byte of the value: its nulls.
     forged(&|bytes| bytes[header + 9] = 0xff);
-    refused(&work, "build x.raw --out u", 3, "x.raw:2: ");
+    let other = "x.raw:2: the value has not the columns of the first record: row is more columns";
+    refused(&work, "build x.raw --out u", 3, other);
     forged(&|bytes| bytes.truncate(bytes.len() - 1));
     refused(&work, "build x.raw --out u", 3, "x.raw:2: the record is cut short");
 }

@@ -43,7 +43,7 @@ fn help_says_what_an_option_costs() {
         }
     }
     let help = help(&work, "build");
-    assert!(help.contains("Values above 1 MiB take about six times the size"), "{help}");
+    assert!(help.contains("Values above 1 MiB take about five times the size"), "{help}");
 }
 
 #[track_caller]
@@ -75,6 +75,7 @@ fn numbers_on_the_command_line_are_explained() {
         check(&work, line, 2, "expected a whole number from 0 to 4294967295");
     }
     check(&work, "build a.csv --out t --seed zz", 2, "expected a number from 0 to 2^64 - 1");
+    check(&work, "update s a.csv --delete-where x", 2, "expected a name, '=' and a value");
     check(&work, "build a.csv --out t --memory x", 2, "expected a size like 512MiB");
     check(&work, "build a.csv --out t --memory 10", 2, "expected at least 1.00 MiB");
 }
@@ -101,7 +102,12 @@ fn broken_files_are_described_in_plain_words() {
     build("a.parquet", "", ": is empty, expected Parquet\n");
     build("a.parquet", "k,v\n1,a\n2,b\n", ": is no whole Parquet file: Invalid Parquet file.");
     build("a.arrow", "", ": is empty, expected Arrow IPC\n");
-    build("a.arrow", "k,v\n1,a\n2,b\n", ": is no whole Arrow IPC: ");
+    build(
+        "a.arrow",
+        "k,v\n1,a\n2,b\n",
+        ": is no Arrow IPC, which starts with the text ARROW1 or the",
+    );
+    build("a.arrow", "ARROW1\0\0\u{1}", ": is no whole Arrow IPC: ");
 }
 
 /// Issue 12: a value of the wrong kind was refused without saying what the column takes.

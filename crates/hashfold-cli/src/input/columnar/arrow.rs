@@ -18,6 +18,12 @@ use std::io::{self, BufReader, Chain, Cursor, Read as _};
 
 const MAGIC: &[u8] = b"ARROW1";
 
+/// The start of a stream, except in the earliest versions of the format.
+const STREAM_START: [u8; 4] = [0xff; 4];
+
+const NOT_ARROW: &str =
+    "is no Arrow IPC, which starts with the text ARROW1 or the bytes ff ff ff ff";
+
 /// The magic number at the start of a file is padded with zeros to a multiple of this, in bytes.
 const WORD_BYTES: usize = 8;
 
@@ -36,7 +42,7 @@ pub(super) struct ArrowReader {
 
 impl ArrowReader {
     pub(super) fn open(path: &str, selection: &Selection, meter: &Meter) -> Result<ArrowReader> {
-        let unreadable = |error| unreadable(path, &error);
+        let unreadable = |error: &ArrowError| unreadable(path, error);
         let mut bytes = open(path, meter)?;
         let mut take = || take_word(&mut bytes).map_err(|error| read_failure(path, &error));
         let mut word = take()?;
@@ -44,6 +50,7 @@ impl ArrowReader {
             return Err(Failure::input(path, "is empty, expected Arrow IPC"));
         }
         let in_file = word.starts_with(MAGIC);
+        let is_arrow = in_file || word.starts_with(&STREAM_START);
         if in_file {
             word = take()?;
             while word == [0; WORD_BYTES] {
@@ -51,7 +58,10 @@ impl ArrowReader {
             }
         }
         let bytes = BufReader::with_capacity(BUFFER_BYTES, Cursor::new(word).chain(bytes));
-        let batches = StreamReader::try_new(bytes, None).map_err(unreadable)?;
+        let batches = StreamReader::try_new(bytes, None).map_err(|error| match is_arrow {
+            true => unreadable(&error),
+            false => Failure::input(path, NOT_ARROW),
+        })?;
         let columnar = Columnar::new(path, &batches.schema(), selection)?;
         Ok(ArrowReader { file: path.into(), columnar, batches, in_file })
     }
