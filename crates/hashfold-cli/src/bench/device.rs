@@ -10,7 +10,7 @@ use hashfold::{
     work::{Executor, Threads},
 };
 use std::{
-    os::fd::BorrowedFd,
+    fs::File,
     path::Path,
     sync::{
         Arc,
@@ -238,7 +238,7 @@ impl BlockFile for CountingFile {
         self.file.read_across(files, counted, visit)
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&self) -> Option<Arc<File>> {
         self.file.descriptor()
     }
 

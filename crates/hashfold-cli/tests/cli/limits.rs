@@ -2,6 +2,12 @@
 
 use crate::support::{Outcome, Work, arrow_file, gzip, parquet_file};
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
+use hashfold::{
+    Env,
+    run::SortOptions,
+    store::{StoreWriter, TableSizes, UpdateMode, VersionFacts},
+    work::Watch,
+};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use std::{
     env::consts,
@@ -245,6 +251,51 @@ fn many_chunks_need_few_open_files() {
     let outcome = with_limit(&work, "-n 5", "get s key9");
     assert_eq!(outcome.code, 5, "{outcome:?}");
     assert!(outcome.stderr.contains("`ulimit -n`"), "{outcome:?}");
+}
+
+/// Gives every chunk of a store a table of its own, as if the chunks were large.
+fn divide(store: &Path) {
+    let env = Env::system();
+    let mut writer = StoreWriter::open(&env, store).unwrap();
+    writer.set_table_sizes(TableSizes { base_bytes_min: 0, delta_bytes_min: 0 });
+    let old = hashfold::Store::open(store).unwrap().reader().unwrap();
+    let mut batch = writer.batch(SortOptions::within(1 << 20)).unwrap();
+    batch.push(b"key0", old.get("key0").unwrap().as_deref()).unwrap();
+    let facts = VersionFacts { id: 7, ..VersionFacts::default() };
+    let info = writer.write(batch, UpdateMode::Merge, facts, &Watch::default()).unwrap();
+    assert_eq!(info.bases.len(), 256);
+    writer.publish(info.name.number).unwrap();
+}
+
+/// Issue 12: each table of a version needed descriptors as long as it was open.
+#[test]
+fn hundreds_of_large_chunks_need_few_open_files() {
+    let work = Work::new();
+    let rows =
+        |value: &str| -> String { (0..3000).map(|i| format!("key{i},{value}{i}\n")).collect() };
+    let keys: String = (0..3000).map(|i| format!("key{i}\n")).collect();
+    work.write("a.csv", format!("k,v\n{}", rows("a"))).write("keys", keys);
+    work.write("b.csv", format!("k,v\n{}", rows("b"))).write("c.csv", "k,v\nkey7,new\n");
+    work.ok("update s a.csv --key k --chunks 256");
+    divide(&work.path("s"));
+    let limited = |line: &str| {
+        let outcome = with_limit(&work, "-n 256", line);
+        assert_eq!(outcome.code, 0, "{line}: {outcome:?}");
+        String::from_utf8(outcome.stdout).unwrap()
+    };
+    let check = |value: &str| {
+        let lines = limited("get s --keys keys");
+        let value = format!(r#""v":"{value}"#);
+        assert_eq!(lines.lines().filter(|line| line.contains(&value)).count(), 3000, "{lines}");
+        assert_eq!(limited("scan s").lines().count(), 3000);
+        limited("verify s --all");
+    };
+    check("a");
+    limited("update s c.csv --mode delta");
+    assert!(limited("get s key7").contains("new"));
+    limited("merge s");
+    limited("update s b.csv --mode merge");
+    check("b");
 }
 
 /// Issue 10: a filter keeps its keys, and accepts new keys the next time.

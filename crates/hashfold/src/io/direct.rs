@@ -1,16 +1,17 @@
 //! Files that are read and written past the page cache.
 
 use super::{
-    ALIGNMENT, BlockFile, Buffer, Extent, Extents, FileExtents, Visit,
+    ALIGNMENT, Access, BlockFile, Buffer, Extent, Extents, FileExtents, Visit,
     disk::check_whole,
     in_threads,
-    os_file::OsFile,
+    os_file::{OsFile, at_once},
     uring::{Ring, Transfer},
 };
 use crate::error::{Place, Result};
 use std::{
-    os::fd::{AsFd, BorrowedFd},
-    sync::Mutex,
+    fs::File,
+    path::Path,
+    sync::{Arc, Mutex},
 };
 
 /// Size of the buffer through which unaligned memory is read, in bytes.
@@ -30,6 +31,15 @@ fn take_ring() -> Option<Ring> {
 /// Keeps a ring for the next batch. A ring that has failed must be dropped.
 fn give_back(ring: Ring) {
     RINGS.lock().expect("nothing panics under this lock").push(ring);
+}
+
+/// Opens a file for reading without a map, past the page cache if that is requested and possible.
+pub(super) fn open_to_read(path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
+    let file = OsFile::open("open", path, &at_once())?;
+    match access {
+        Access::Direct if file.bypass_cache()? => Ok(Arc::new(DirectFile::new(file, None))),
+        _ => Ok(Arc::new(file)),
+    }
 }
 
 /// A file opened with `O_DIRECT`.
@@ -99,18 +109,16 @@ impl BlockFile for DirectFile {
         extents: &mut FileExtents<'_>,
         visit: &mut Visit<'_>,
     ) -> Result<()> {
-        let known = files.iter().map(|&file| Some((file, file.descriptor()?))).collect();
-        let (Some(known), Some(mut ring)) = (known, take_ring()) else {
+        let Some(mut ring) = take_ring() else {
             return in_threads::read_across(files, extents, visit);
         };
-        let known: Vec<_> = known;
-        ring.run(&known, extents, &mut Transfer::Read(visit))?;
+        ring.run(files, extents, &mut Transfer::Read(visit))?;
         give_back(ring);
         Ok(())
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.direct.file.as_fd())
+    fn descriptor(&self) -> Option<Arc<File>> {
+        self.direct.descriptor()
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -126,8 +134,7 @@ impl BlockFile for DirectFile {
         };
         let mut extents =
             writes.iter().map(|&(offset, bytes)| (0, Extent { offset, len: bytes.len() }));
-        let this: &dyn BlockFile = self;
-        ring.run(&[(this, self.direct.file.as_fd())], &mut extents, &mut Transfer::Write(writes))?;
+        ring.run(&[self], &mut extents, &mut Transfer::Write(writes))?;
         give_back(ring);
         Ok(())
     }

@@ -5,8 +5,8 @@ use crate::error::{Error, ErrorKind, Place, Result};
 use rustix::io::Errno;
 use std::{
     fmt::Debug,
+    fs::File,
     io,
-    os::fd::BorrowedFd,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -77,8 +77,9 @@ pub trait BlockFile: Debug + Send + Sync {
         read_each(extents, |file, offset, bytes| files[file].read_at(offset, bytes), visit)
     }
 
-    /// Returns the file descriptor, if reads through it bypass the page cache.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    /// Returns the open file of the operating system, if there is one and its descriptor is not
+    /// closed to make room for other files. It stays open as long as the caller keeps it.
+    fn descriptor(&self) -> Option<Arc<File>> {
         None
     }
 
@@ -134,6 +135,13 @@ pub trait Disk: Debug + Send + Sync {
 
     /// Opens an existing file for reading.
     fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>>;
+
+    /// Opens an existing file for reading, whose name stays as long as the file is open. If the
+    /// process has many files open, this one is closed while it is not read, and opened again by its
+    /// name.
+    fn open_named(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
+        self.open(path, access)
+    }
 
     /// Opens an existing file for reading and writing.
     ///

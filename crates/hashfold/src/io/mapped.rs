@@ -3,28 +3,31 @@
 
 use super::{
     BlockFile, Extent, Extents, FileExtents, Visit,
-    disk::{read_each, refused},
-    os_file::OsFile,
+    disk::{check_whole, read_each, refused, within},
+    os_file::{OsFile, at_once},
 };
 use crate::error::{Place, Result};
 use memmap2::{Advice, Mmap};
+use rustix::io::Errno;
+use std::path::Path;
 
-/// A file, and a map of its content at the time of opening.
+/// A map of the content of a file at the time of opening. The file itself is closed.
 #[derive(Debug)]
 pub(super) struct MappedFile {
-    file: OsFile,
+    place: Place,
     map: Mmap,
 }
 
 impl MappedFile {
-    pub(super) fn new(file: OsFile) -> Result<MappedFile> {
+    pub(super) fn open(path: &Path) -> Result<MappedFile> {
+        let file = OsFile::open("open", path, &at_once())?;
         // SAFETY: A map is sound as long as the file is neither changed nor truncated. Files of
         // this library are complete before they get the name under which they are opened, never
         // change after that, and are replaced by renaming or removed, which does not affect the
         // mapped file.
-        let map = unsafe { Mmap::map(&file.file) }.map_err(refused("map", &file.place().file))?;
-        map.advise(Advice::Random).map_err(refused("map", &file.place().file))?;
-        Ok(MappedFile { file, map })
+        let map = unsafe { Mmap::map(&*file.file) }.map_err(refused("map", path))?;
+        map.advise(Advice::Random).map_err(refused("map", path))?;
+        Ok(MappedFile { place: Place::file(path), map })
     }
 }
 
@@ -36,22 +39,20 @@ fn slice(map: &[u8], extent: Extent) -> Option<&[u8]> {
 
 impl BlockFile for MappedFile {
     fn place(&self) -> &Place {
-        self.file.place()
+        &self.place
     }
 
     fn size(&self) -> Result<u64> {
-        self.file.size()
+        Ok(self.map.len() as u64)
     }
 
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        match slice(&self.map, Extent { offset, len: bytes.len() }) {
-            Some(mapped) => {
-                bytes.copy_from_slice(mapped);
-                Ok(())
-            }
-            // The extent is not in the map: the file has grown, or the extent is past its end.
-            None => self.file.read_at(offset, bytes),
+        let extent = Extent { offset, len: bytes.len() };
+        match slice(&self.map, extent) {
+            Some(mapped) => bytes.copy_from_slice(mapped),
+            None => check_whole(&self.place, extent, within(extent, self.map.len() as u64).len)?,
         }
+        Ok(())
     }
 
     fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
@@ -81,11 +82,11 @@ impl BlockFile for MappedFile {
         Some(&self.map)
     }
 
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.file.write_at(offset, bytes)
+    fn write_at(&self, _: u64, _: &[u8]) -> Result<()> {
+        Err(refused("write", &self.place.file)(Errno::BADF))
     }
 
     fn sync(&self) -> Result<()> {
-        self.file.sync()
+        Ok(())
     }
 }

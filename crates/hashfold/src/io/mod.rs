@@ -19,6 +19,7 @@ mod memory;
 mod names;
 mod os;
 mod os_file;
+mod pool;
 mod queue;
 mod seal;
 #[cfg(test)]

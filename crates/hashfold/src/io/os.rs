@@ -3,10 +3,11 @@
 
 use super::{
     Access, BlockFile, Disk, Lock,
-    direct::DirectFile,
+    direct::{DirectFile, open_to_read},
     disk::{refuse_map, refused},
     mapped::MappedFile,
     os_file::{OsFile, at_once, changing},
+    pool::{FILES, PooledFile},
 };
 use crate::error::{Error, ErrorKind, Place, Result};
 use rustix::{
@@ -49,11 +50,18 @@ impl Disk for OsDisk {
     }
 
     fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
-        let file = OsFile::open("open", path, &at_once())?;
         match access {
-            Access::Mapped => Ok(Arc::new(MappedFile::new(file)?)),
-            Access::Direct if file.bypass_cache()? => Ok(Arc::new(DirectFile::new(file, None))),
-            Access::Cached | Access::Direct => Ok(Arc::new(file)),
+            Access::Mapped => Ok(Arc::new(MappedFile::open(path)?)),
+            Access::Cached | Access::Direct => open_to_read(path, access),
+        }
+    }
+
+    fn open_named(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
+        match access {
+            Access::Mapped => self.open(path, access),
+            Access::Cached | Access::Direct => {
+                Ok(Arc::new(PooledFile::open(&FILES, path, access)?))
+            }
         }
     }
 

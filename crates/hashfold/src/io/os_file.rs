@@ -15,6 +15,7 @@ use std::{
     io,
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::Path,
+    sync::Arc,
 };
 
 /// Options for opening a file or a folder for reading. Without the flag, which has no effect on
@@ -36,7 +37,7 @@ pub(super) fn changing() -> OpenOptions {
 /// was called.
 #[derive(Debug)]
 pub(super) struct OsFile {
-    pub(super) file: File,
+    pub(super) file: Arc<File>,
     place: Place,
 }
 
@@ -51,7 +52,7 @@ impl OsFile {
             let what = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
             return Err(refused(action, path)(what));
         }
-        Ok(OsFile { file, place: Place::file(path) })
+        Ok(OsFile { file: Arc::new(file), place: Place::file(path) })
     }
 
     /// Changes the allocation of an extent on the device. Writes zeros if the file system does not
@@ -121,6 +122,10 @@ impl BlockFile for OsFile {
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let got = self.read_available(offset, bytes)?;
         check_whole(&self.place, Extent { offset, len: bytes.len() }, got)
+    }
+
+    fn descriptor(&self) -> Option<Arc<File>> {
+        Some(self.file.clone())
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {

@@ -10,9 +10,11 @@ use crate::error::{Error, Result};
 use io_uring::{IoUring, opcode, types::Fd};
 use std::{
     fmt,
+    fs::File,
     io::{self, ErrorKind},
     mem,
-    os::fd::{AsRawFd, BorrowedFd},
+    os::fd::AsRawFd,
+    sync::Arc,
     thread,
 };
 
@@ -33,6 +35,9 @@ const REQUEST_SIZE_MAX: usize = 1 << 30;
 
 /// The largest valid offset; `u64::MAX` would mean the file's current position.
 const OFFSET_MAX: u64 = i64::MAX.cast_unsigned();
+
+/// The result of a request that the kernel was not asked for.
+const NOT_STARTED: i32 = -1;
 
 /// The operation on the extents of a batch.
 pub(super) enum Transfer<'a, 'b> {
@@ -75,6 +80,8 @@ pub(super) struct Ring {
 /// A buffer, and its extent.
 struct Slot {
     buffer: Buffer,
+    /// The open file of the request in flight, which stays open until the request is complete.
+    descriptor: Option<Arc<File>>,
     /// Index of the extent's file; the last field is the index of the extent.
     file: usize,
     extent: Extent,
@@ -84,7 +91,8 @@ struct Slot {
 impl Ring {
     pub(super) fn new() -> io::Result<Ring> {
         let extent = Extent { offset: 0, len: 0 };
-        let idle = || Slot { buffer: Buffer::zeroed(0), file: 0, extent, index: 0 };
+        let idle =
+            || Slot { buffer: Buffer::zeroed(0), descriptor: None, file: 0, extent, index: 0 };
         Ok(Ring {
             uring: IoUring::new(IN_FLIGHT_MAX as u32)?,
             slots: (0..IN_FLIGHT_MAX).map(|_| idle()).collect(),
@@ -94,26 +102,35 @@ impl Ring {
         })
     }
 
-    /// Runs [`BlockFile::read_across`] or [`BlockFile::write_many`] on files with their
-    /// descriptors. After an error the ring must be dropped.
+    /// Runs [`BlockFile::read_across`] or [`BlockFile::write_many`]. After an error the ring must be
+    /// dropped.
     pub(super) fn run(
         &mut self,
-        files: &[(&dyn BlockFile, BorrowedFd<'_>)],
+        files: &[&dyn BlockFile],
         extents: &mut FileExtents<'_>,
         transfer: &mut Transfer<'_, '_>,
     ) -> Result<()> {
         let mut extents = extents.enumerate().peekable();
         loop {
             while let Some((index, (file, extent))) =
-                extents.next_if(|next| self.has_room(next.1.1.len))
+                extents.peek().copied().filter(|next| self.has_room(next.1.1.len))
             {
-                self.start(files[file].1, (file, index, extent), transfer);
+                match files[file].descriptor() {
+                    Some(descriptor) => self.start(descriptor, (file, index, extent), transfer),
+                    // Descriptors are short, and the requests in flight hold some.
+                    None if self.in_flight() > 0 => break,
+                    None => {
+                        let slot = self.fill_slot((file, index, extent), transfer);
+                        self.finish(files, slot, NOT_STARTED, transfer)?;
+                    }
+                }
+                extents.next();
             }
             if self.in_flight() == 0 {
                 return Ok(());
             }
             let part = self.in_flight().div_ceil(PART_PER_CALL);
-            let place = files[0].0.place();
+            let place = files[0].place();
             self.wait(part).map_err(|error| Error::io(transfer.action(), error).at(place))?;
             // The next requests are started after this part, so that the device does not wait for a
             // slow `visit`.
@@ -137,22 +154,21 @@ impl Ring {
     /// Queues the request for an extent; the next `wait` submits it.
     fn start(
         &mut self,
-        descriptor: BorrowedFd<'_>,
+        descriptor: Arc<File>,
         (file, index, extent): (usize, usize, Extent),
         transfer: &Transfer<'_, '_>,
     ) {
-        let i = self.free.pop().expect("has_room was asked");
-        self.make_buffer(i, extent.len);
+        let i = self.fill_slot((file, index, extent), transfer);
+        self.free.pop();
         let slot = &mut self.slots[i];
-        (slot.file, slot.index, slot.extent) = (file, index, extent);
         let len = extent.len.min(REQUEST_SIZE_MAX) as u32;
         let (fd, offset) = (Fd(descriptor.as_raw_fd()), extent.offset.min(OFFSET_MAX));
+        slot.descriptor = Some(descriptor);
         let request = match transfer {
             Transfer::Read(_) => {
                 opcode::Read::new(fd, slot.buffer.as_mut_ptr(), len).offset(offset).build()
             }
-            Transfer::Write(writes) => {
-                slot.buffer[..extent.len].copy_from_slice(writes[index].1);
+            Transfer::Write(_) => {
                 opcode::Write::new(fd, slot.buffer.as_ptr(), len).offset(offset).build()
             }
         };
@@ -163,6 +179,23 @@ impl Ring {
         // waits.
         unsafe { self.uring.submission().push(&request) }
             .expect("the queue has room for all slots");
+    }
+
+    /// Gives the slot that is free next an extent, and a buffer with the bytes to write. Returns the
+    /// slot's index.
+    fn fill_slot(
+        &mut self,
+        (file, index, extent): (usize, usize, Extent),
+        transfer: &Transfer<'_, '_>,
+    ) -> usize {
+        let i = *self.free.last().expect("has_room was asked");
+        self.make_buffer(i, extent.len);
+        let slot = &mut self.slots[i];
+        (slot.file, slot.index, slot.extent) = (file, index, extent);
+        if let Transfer::Write(writes) = transfer {
+            slot.buffer[..extent.len].copy_from_slice(writes[index].1);
+        }
+        i
     }
 
     /// Gives a slot a buffer of at least `len` bytes. Other slots lose their kept buffers if all
@@ -204,21 +237,22 @@ impl Ring {
         let completion = self.uring.completion().next()?;
         let i = completion.user_data() as usize;
         self.free.push(i);
+        self.slots[i].descriptor = None;
         self.bytes_in_flight -= self.slots[i].buffer.len();
         Some((i, completion.result()))
     }
 
     fn finish(
         &mut self,
-        files: &[(&dyn BlockFile, BorrowedFd<'_>)],
+        files: &[&dyn BlockFile],
         i: usize,
         done: i32,
         transfer: &mut Transfer<'_, '_>,
     ) -> Result<()> {
         let slot = &mut self.slots[i];
-        let (file, offset) = (files[slot.file].0, slot.extent.offset);
+        let (file, offset) = (files[slot.file], slot.extent.offset);
         let bytes = &mut slot.buffer[..slot.extent.len];
-        // The request was incomplete, interrupted, postponed, unaligned, past the end, or it
+        // The request was not started, incomplete, interrupted, postponed, unaligned, past the end, or it
         // failed: a plain call for the same bytes completes it or returns the right error.
         let is_whole = usize::try_from(done) == Ok(bytes.len());
         match transfer {

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorClass, Place, Result, check_same},
+    folder::Site,
     options::ReadOptions,
     table::Table,
 };
@@ -92,10 +93,11 @@ pub(super) fn open_layer(
     options: &ReadOptions,
 ) -> Result<Table> {
     let folder = folder_of(tables, layer.table);
-    let table = Table::open_with(&folder, options).map_err(|error| match error.is_absent() {
-        true => Error::missing("table of the version", &folder),
-        false => error,
-    })?;
+    let table =
+        Table::open_at(&folder, options, Site::Part).map_err(|error| match error.is_absent() {
+            true => Error::missing("table of the version", &folder),
+            false => error,
+        })?;
     let stats = table.stats();
     check_same("table id", layer.table, stats.id)
         .and_then(|()| check_same("seed", info.seed.0, stats.seed.0))

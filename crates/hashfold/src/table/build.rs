@@ -308,7 +308,7 @@ pub fn reindex(
     let mut folder = TableFolder::new(LockedFolder::open(disk.clone(), folder)?)?;
     let mut manifest = folder::read_manifest(disk.as_ref(), folder.path(), Kind::Table)?;
     folder.sweep(Some(&manifest))?;
-    let table = Table::open_data(disk, folder.path(), &manifest, Access::Cached)?;
+    let table = Table::open_data((disk, Site::Own), folder.path(), &manifest, Access::Cached)?;
     let data = table.indexed();
     let expected = Expected { layout: data.layout, entries: data.entries, blocks: data.blocks };
     let mut index = IndexBuilder::new(options, &expected);

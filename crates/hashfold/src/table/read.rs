@@ -15,7 +15,7 @@ use super::{
 use crate::{
     checksum::crc32c,
     error::{Error, ErrorKind, Result, check_sum},
-    folder,
+    folder::{self, Site},
     io::{
         ALIGNMENT, Access, BlockFile, Buffer, Disk,
         frame::{FileKind, Footer, Header},
@@ -83,11 +83,17 @@ impl Table {
     /// # Errors
     /// The errors of [`Table::open`].
     pub fn open_with(folder: impl AsRef<Path>, options: &ReadOptions) -> Result<Table> {
-        let (disk, folder) = (&options.env.disk, folder.as_ref());
+        Table::open_at(folder.as_ref(), options, Site::Own)
+    }
+
+    /// Opens the table in a folder. The files of a [`Site::Part`] keep their names as long as the
+    /// table is open.
+    pub(crate) fn open_at(folder: &Path, options: &ReadOptions, site: Site) -> Result<Table> {
+        let disk = &options.env.disk;
         let mut manifest = folder::read_manifest(disk.as_ref(), folder, Kind::Table)?;
         let mut attempts = 0;
         loop {
-            let error = match Table::open_named(disk, folder, &manifest, options) {
+            let error = match Table::open_named(folder, &manifest, options, site) {
                 Ok(table) => return Ok(table),
                 Err(error) => error,
             };
@@ -103,14 +109,15 @@ impl Table {
 
     /// Opens the table that consists of the files that a manifest names.
     fn open_named(
-        disk: &Arc<dyn Disk>,
         folder: &Path,
         manifest: &Manifest,
         options: &ReadOptions,
+        site: Site,
     ) -> Result<Table> {
-        let data = Table::open_data(disk, folder, manifest, options.data)?;
+        let disk = &options.env.disk;
+        let data = Table::open_data((disk, site), folder, manifest, options.data)?;
         let entry = manifest.file(INDEX_ROLE)?;
-        let file = open_file(disk, folder, entry, options.index)?;
+        let file = open_file((disk, site), folder, entry, options.index)?;
         Header::read_of(file.as_ref(), FileKind::TableIndex, manifest.seed, manifest.id)?;
         let index = read_index(file.clone(), data.indexed())
             .map_err(|error| error.at(&file.place().offset(ALIGNMENT as u64)))?;
@@ -121,7 +128,7 @@ impl Table {
 
     /// Opens the data file that a manifest names.
     pub(super) fn open_data(
-        disk: &Arc<dyn Disk>,
+        disk: (&Arc<dyn Disk>, Site),
         folder: &Path,
         manifest: &Manifest,
         access: Access,
@@ -333,14 +340,18 @@ enum Outcome<'a> {
 
 /// Opens a file whose size the manifest records.
 fn open_file(
-    disk: &Arc<dyn Disk>,
+    (disk, site): (&Arc<dyn Disk>, Site),
     folder: &Path,
     entry: &FileEntry,
     access: Access,
 ) -> Result<Arc<dyn BlockFile>> {
     let path = folder.join(&entry.name);
     let what = format!("{} file of the table", entry.role);
-    let file = folder::open_file(disk.as_ref(), &path, access, &what)?;
+    let opened = match site {
+        Site::Own => disk.open(&path, access),
+        Site::Part => disk.open_named(&path, access),
+    };
+    let file = opened.map_err(|error| error.if_lost(&what))?;
     let size = file.size()?;
     if size == entry.size {
         return Ok(file);
