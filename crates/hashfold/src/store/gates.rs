@@ -1,6 +1,10 @@
 //! Gates: conditions that a version must meet before it is published.
 
-use super::{pointer::VersionName, read::Version, version::Changes};
+use super::{
+    pointer::VersionName,
+    read::Version,
+    version::{Changes, Layer, VersionInfo},
+};
 use crate::{error::Result, run::Run as _};
 use std::{fmt, ops::RangeInclusive};
 
@@ -120,7 +124,11 @@ impl Gates {
         {
             report.sample = Some(sample(current, new, self.sample)?);
         }
-        self.check_counts(&mut report, is_child);
+        let changed = current.map(|current| {
+            let before = *current.info().entries().end();
+            changed_keys(current.info(), info) as f64 / before.max(1) as f64
+        });
+        self.check_counts(&mut report, changed);
         if self.refuse_empty && is_empty(new)? {
             report.objections.push(Objection {
                 what: "entries",
@@ -150,7 +158,8 @@ impl Gates {
         Ok(report)
     }
 
-    fn check_counts(&self, report: &mut Report, is_child: bool) {
+    /// Checks the number of entries, and the part of the keys that changed.
+    fn check_counts(&self, report: &mut Report, changed: Option<f64>) {
         if let Some(least) = self.entries_min
             && *report.entries.start() < least
         {
@@ -162,7 +171,7 @@ impl Gates {
         }
         let Some(most) = self.change_max else { return };
         for (what, part) in [
-            ("part of the keys that changed", counted_change(report, is_child)),
+            ("part of the keys that changed", changed),
             (
                 "part of the sampled keys that changed",
                 report.sample.map(|sample| sample.differing()),
@@ -186,23 +195,23 @@ fn counted(range: &RangeInclusive<u64>) -> String {
     }
 }
 
-/// Returns the part of the current version's keys that differ. If it was not counted: an upper
-/// bound for a delta over the current version, all of whose entries may be changes, and else a
-/// lower bound.
-fn counted_change(report: &Report, is_child: bool) -> Option<f64> {
-    let before = report.current_entries.as_ref()?;
-    let total = match report.changes {
+/// Returns the number of keys that differ from the current version. If it was not counted: an upper
+/// bound for a version made from the current one, in which all entries of new deltas may be changes,
+/// and else a lower bound.
+fn changed_keys(current: &VersionInfo, new: &VersionInfo) -> u64 {
+    match new.changes {
+        _ if new.parent != Some(current.name) => {
+            let (before, after) = (current.entries(), new.entries());
+            let shrunk = before.start().saturating_sub(*after.end());
+            shrunk.max(after.start().saturating_sub(*before.end()))
+        }
         Some(changes) => changes.total(),
-        None if is_child => {
-            let puts = report.entries.end().saturating_sub(*before.end());
-            puts + before.start().saturating_sub(*report.entries.start())
-        }
         None => {
-            let shrunk = before.start().saturating_sub(*report.entries.end());
-            shrunk.max(report.entries.start().saturating_sub(*before.end()))
+            let is_new = |delta: &&Layer| current.deltas.iter().all(|old| old.table != delta.table);
+            let delta: u64 = new.deltas.iter().filter(is_new).map(|delta| delta.entries).sum();
+            new.merged.total() + delta
         }
-    };
-    Some(total as f64 / (*before.end()).max(1) as f64)
+    }
 }
 
 /// Whether a version has no entries. Looks for an entry if deltas leave it open.

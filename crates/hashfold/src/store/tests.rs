@@ -634,6 +634,34 @@ fn all_entries_of_a_delta_count_as_changes() {
     check(5, &entries(0..101, None), false);
 }
 
+/// Issue 12: changes in merged chunks did not count if other chunks got a delta.
+#[test]
+fn changes_of_merged_chunks_count_beside_a_delta() {
+    const CHUNKS: u32 = 8;
+    let disk = memory_disk();
+    let mut writer = create(&disk, CHUNKS, Arc::new(Inline));
+    let slots = SlotMap::new(CHUNKS).unwrap();
+    let keys: Vec<Vec<u8>> = (0..2000).map(|i| format!("key {i}").into_bytes()).collect();
+    let entries = |chunks: Range<u32>, value: u8| -> Vec<_> {
+        let own = keys.iter().filter(|key| chunks.contains(&slots.chunk_of(key)));
+        own.map(|key| (key.clone(), Some(vec![value; 50]))).collect()
+    };
+    write(&mut writer, &entries(0..CHUNKS, 1), UpdateMode::Merge, 1).unwrap();
+    writer.publish(1).unwrap();
+    // The first chunk changes as a whole, so it is merged; the last one gets a delta of one entry.
+    let mut batch = entries(0..1, 2);
+    let merged = batch.len() as u64;
+    batch.push(entries(CHUNKS - 1..CHUNKS, 2).remove(0));
+    let info = write(&mut writer, &batch, UpdateMode::Auto, 2).unwrap();
+    assert_eq!((info.changes, info.deltas.len(), info.merged.changed), (None, 1, merged));
+    assert_eq!(open(&disk, 2).info(), &info);
+    let part = (merged + 1) as f64 / keys.len() as f64;
+    for (change_max, passes) in [(part - 0.0001, false), (part + 0.0001, true)] {
+        let gates = Gates { change_max: Some(change_max), ..Gates::default() };
+        assert_eq!(writer.report(2, &gates).unwrap().passes(), passes, "{change_max}");
+    }
+}
+
 #[test]
 fn gates_refuse_versions_that_fail_them() {
     let disk = memory_disk();

@@ -16,7 +16,7 @@
 //! | coding_limit  |    4 | of its tables' indexes                                           |
 //! | absent_bits   |    4 | of its tables' indexes                                           |
 //! | index         |    1 | 0 auto, 1 dense, 2 sparse, 3 fences                              |
-//! | changes       |    1 | 1 if the next four are known; 0 if not, and they are zeros       |
+//! | changes       |    1 | 1 if the next four count all chunks; 0 if only those merged      |
 //! | added         |    8 | keys that the parent does not have                               |
 //! | changed       |    8 | keys that have another value in the parent                       |
 //! | removed       |    8 | keys that only the parent has                                    |
@@ -170,6 +170,9 @@ pub struct VersionInfo {
     pub shape: Shape,
     /// Differences from the parent, if they were counted; they are not counted for deltas.
     pub changes: Option<Changes>,
+    /// Differences from the parent in the chunks that were merged: all of `changes` if they were
+    /// counted.
+    pub merged: Changes,
     /// The layers that the deltas change, in the order of their chunks.
     pub bases: Vec<Layer>,
     /// The changes to the bases, oldest first.
@@ -266,8 +269,8 @@ impl VersionInfo {
         out.extend(sizes.into_iter().chain([index.absent_bits]).flat_map(u32::to_le_bytes));
         out.push(index_number(index.choice));
         out.push(u8::from(self.changes.is_some()));
-        let changes = self.changes.unwrap_or_default();
-        let counts = [changes.added, changes.changed, changes.removed, changes.unchanged];
+        let Changes { added, changed, removed, unchanged } = self.changes.unwrap_or(self.merged);
+        let counts = [added, changed, removed, unchanged];
         out.extend(counts.into_iter().flat_map(u64::to_le_bytes));
         put_varint(&mut out, u64::from(self.shape.slots.chunks()));
         for layers in [&self.bases, &self.deltas] {
@@ -355,7 +358,7 @@ fn decode(header: &Header, fields: &[u8]) -> Result<VersionInfo> {
     };
     index.choice = index_choice(fields.u8()?)?;
     check_shape(header, index, block_size)?;
-    let changes = decode_changes(&mut fields)?;
+    let (changes, merged) = decode_changes(&mut fields)?;
     let chunks = within("number of chunks", 1..=u64::from(SLOTS), fields.varint()?)? as u32;
     let (bases, deltas) = decode_layers(&mut fields, chunks)?;
     let (attributes, provenance) = (fields.attributes()?, fields.attributes()?);
@@ -369,6 +372,7 @@ fn decode(header: &Header, fields: &[u8]) -> Result<VersionInfo> {
         created_s,
         shape: Shape { slots, index, block_size },
         changes,
+        merged,
         bases,
         deltas,
         attributes,
@@ -403,7 +407,8 @@ fn decode_flag(what: &'static str, fields: &mut Decoder<'_>) -> Result<bool> {
     }
 }
 
-fn decode_changes(fields: &mut Decoder<'_>) -> Result<Option<Changes>> {
+/// Returns the changes, if they were counted in all chunks, and those of the merged chunks.
+fn decode_changes(fields: &mut Decoder<'_>) -> Result<(Option<Changes>, Changes)> {
     let is_known = decode_flag("whether changes are known", fields)?;
     let changes = Changes {
         added: fields.u64()?,
@@ -415,7 +420,7 @@ fn decode_changes(fields: &mut Decoder<'_>) -> Result<Option<Changes>> {
     for number in [added, changed, removed, unchanged] {
         add("number of keys", &mut sum, number)?;
     }
-    Ok(is_known.then_some(changes))
+    Ok((is_known.then_some(changes), changes))
 }
 
 /// Reads the bases and the deltas of a version with this number of chunks.

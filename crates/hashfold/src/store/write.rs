@@ -40,12 +40,13 @@ pub struct VersionFacts {
     pub provenance: Attributes,
 }
 
-/// The layers of a version that is being made, and how it differs from its parent, if that was
-/// counted.
+/// The layers of a version that is being made, and how it differs from its parent: in all chunks, if
+/// that was counted, and in the merged chunks.
 struct Draft {
     bases: Vec<Layer>,
     deltas: Vec<Layer>,
     changes: Option<Changes>,
+    merged: Changes,
 }
 
 /// The writer of a store. A store has one writer at a time.
@@ -331,7 +332,8 @@ impl StoreWriter {
         drop(old);
         let mut draft = self.build(batch, None, (UpdateMode::Replace, shape), facts.id, watch)?;
         let unchanged = draft.bases.iter().map(|base| base.entries).sum();
-        draft.changes = Some(Changes { unchanged, ..Changes::default() });
+        draft.merged = Changes { unchanged, ..Changes::default() };
+        draft.changes = Some(draft.merged);
         self.add_version(draft, Some(&parent), shape, facts)
     }
 
@@ -352,6 +354,7 @@ impl StoreWriter {
             created_s: facts.created_s,
             shape,
             changes: draft.changes,
+            merged: draft.merged,
             bases: draft.bases,
             deltas: draft.deltas,
             attributes,
@@ -374,8 +377,10 @@ impl StoreWriter {
         let old = parent.map(Arc::as_ref);
         let plan = Plan::new(old, batch.finish()?, mode, self.table_sizes);
         let (rebuilt, is_counted) = (plan.rebuilt(), plan.is_counted(old));
-        let unchanged = plan.shared.iter().map(|base| base.entries).sum();
-        let mut changes = Changes { unchanged, ..Changes::default() };
+        let mut merged = Changes::default();
+        if is_counted {
+            merged.unchanged = plan.shared.iter().map(|base| base.entries).sum();
+        }
         let mut bases = plan.shared;
         let kept = old.into_iter().flat_map(|old| &old.deltas);
         let mut deltas: Vec<Layer> = kept.filter_map(|delta| delta.without(&rebuilt)).collect();
@@ -386,10 +391,10 @@ impl StoreWriter {
                 NewKind::Delta => deltas.push(layer),
                 NewKind::Base(_) => bases.push(layer),
             }
-            changes.add(counted.unwrap_or_default());
+            merged.add(counted.unwrap_or_default());
         }
         bases.sort_unstable_by_key(|base| base.chunks.bounds().start);
-        Ok(Draft { bases, deltas, changes: is_counted.then_some(changes) })
+        Ok(Draft { bases, deltas, changes: is_counted.then_some(merged), merged })
     }
 
     /// Builds the tables of a version.
