@@ -11,7 +11,14 @@ use crate::{
     units,
 };
 use clap::Args;
-use hashfold::{manifest::Kind, run::SortOptions, store::UpdateMode};
+use hashfold::{
+    ReadOptions,
+    io::Access,
+    manifest::Kind,
+    run::SortOptions,
+    store::{StoreWriter, UpdateMode, Version},
+};
+use serde_json::json;
 use std::{
     path::{Path, PathBuf},
     time::Instant,
@@ -19,7 +26,8 @@ use std::{
 
 /// Delete keys from a store, as a new version, and publish it
 ///
-/// Only keys are needed, no values. Keys that are absent change nothing. Readers keep the version that
+/// Only keys are needed, no values. Each key is looked up first, and keys that are absent change
+/// nothing. Readers keep the version that
 /// they have open and see the new one when they refresh.
 ///
 /// A version that would be empty, or without more than half of the keys, is not published unless
@@ -52,20 +60,45 @@ pub(crate) fn run(args: &DeleteArgs) -> Result<Exit> {
     folder::current(&args.store)?;
     args.keys.refuse_files()?;
     let stop = Stop::on_signals()?;
-    let input = args.keys.open(keys::read_options(&args.files)?, &stop)?;
-    let mut keys = input.start(args.files.bad_row_policy(), KEYS_BYTES, args.version.show())?;
     let mut writer = args.version.open(&args.store, &stop)?;
-    let mut batch = writer.batch(SortOptions::within(args.memory))?;
-    while let Some(given) = keys.next(&stop, &mut || Ok(()))? {
-        given.keys().try_for_each(|key| batch.push(key, None))?;
-    }
-    let bad_rows = keys.finish()?;
-    let facts = args.version.facts([("command", "delete".to_owned())].into_iter())?;
-    let progress = Progress::start(args.version.show(), "writing", Unit::Entries, None);
-    let info = writer.write(batch, UpdateMode::Auto, facts, &stop.watch(progress))?;
-    let bad_rows_note = args.files.bad_rows_note(bad_rows);
-    let made = Made { info, bad_rows, bad_rows_note, input_bytes: 0, added: None };
+    let made = args.make(&mut writer, &stop)?;
     args.version.finish("deleted from", &args.store, &mut writer, &made, start)
+}
+
+impl DeleteArgs {
+    /// Makes a version without the keys.
+    fn make(&self, writer: &mut StoreWriter, stop: &Stop) -> Result<Made> {
+        let current = folder::current(&self.store)?;
+        let options = ReadOptions::new().data(Access::Direct).index(Access::Mapped);
+        let version = Version::open(&self.store, current, &options)?;
+        let input = self.keys.open(keys::read_options(&self.files)?, stop)?;
+        let mut keys = input.start(self.files.bad_row_policy(), KEYS_BYTES, self.version.show())?;
+        self.keys.note_refused_io_uring();
+        let mut batch = writer.batch(SortOptions::within(self.memory))?;
+        let mut given = 0;
+        while let Some(some) = keys.next(stop, &mut || Ok(()))? {
+            let some: Vec<&[u8]> = some.keys().collect();
+            given += some.len() as u64;
+            version.get_many(&some, &mut |i, value| match value {
+                Some(_) => batch.push(some[i], None),
+                None => Ok(()),
+            })?;
+        }
+        drop(version);
+        let bad_rows = keys.finish()?;
+        let (found, bad_rows_note) = (batch.entries(), self.files.bad_rows_note(bad_rows));
+        let facts = self.version.facts([("command", "delete".to_owned())].into_iter())?;
+        let progress = Progress::start(self.version.show(), "writing", Unit::Entries, None);
+        let info = writer.write(batch, UpdateMode::Auto, facts, &stop.watch(progress))?;
+        let keys = units::counted(found, "key", "keys");
+        let note = format!("; {keys} of {} found{bad_rows_note}", units::count(given));
+        let facts = [
+            ("keys".into(), json!(given)),
+            ("found".into(), json!(found)),
+            ("bad_rows".into(), json!(bad_rows)),
+        ];
+        Ok(Made { info, note, facts: facts.into_iter().collect(), added: None })
+    }
 }
 
 /// Refuses a folder that holds no store, and says how keys are deleted there.

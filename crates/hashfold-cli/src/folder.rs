@@ -9,7 +9,7 @@ use hashfold::{
     Env, Error, ErrorKind,
     folder::Contents,
     manifest::Kind,
-    store::{self, Pointer, StoreWriter, VersionInfo},
+    store::{Pointer, StoreWriter},
     work::Executor,
 };
 use std::{path::Path, sync::Arc};
@@ -125,18 +125,6 @@ pub(crate) fn current(folder: &Path) -> Result<u64> {
             folder.display()
         ))
     })
-}
-
-/// Returns the current version, whose columns and options new versions follow. `None` if there is no
-/// store, or no version was published.
-pub(crate) fn current_version(folder: &Path) -> Result<Option<VersionInfo>> {
-    if holds(folder)?.kind() != Some(Kind::Store) {
-        return Ok(None);
-    }
-    let Some(current) = read_pointer(folder)?.current else { return Ok(None) };
-    let versions = store::versions(&Env::system(), folder)?;
-    let info = versions.into_iter().find_map(|(number, info)| (number == current).then_some(info));
-    Ok(info.transpose()?)
 }
 
 /// Returns a function that turns an error about a version into a message for the user.

@@ -7,6 +7,7 @@ use crate::{
     failure::{Failure, Result},
     input::{
         BATCH_BYTES, BadRowPolicy, Batch, Feed, Format, Inputs, Meter, ReadOptions, Selection,
+        has_columns,
     },
     output::write_note,
     preview,
@@ -142,6 +143,14 @@ impl KeyArgs {
             return Err(Failure::usage(format!(
                 "{name}: there is no file of this name, expected a file of keys for --keys; a key is \
                  given without --keys"
+            )));
+        }
+        if options.format == Some(Format::Lines)
+            && let Some(name) = names.iter().find(|name| has_columns(name))
+        {
+            return Err(Failure::usage(format!(
+                "{name}: is a file of rows by its name; name the column with the keys with --key COL, or \
+                 pass one key per line on standard input: `... - < {name}`"
             )));
         }
         let inputs = Inputs::open(&names, options, stop)?;

@@ -47,12 +47,12 @@ pub(crate) struct MergeArgs {
 
 pub(crate) fn run(args: &MergeArgs) -> Result<Exit> {
     let start = Instant::now();
-    let current = folder::current(&args.store)?;
+    folder::current(&args.store)?;
     let stop = Stop::on_signals()?;
     let executor = device::executor(args.threads);
     let mut writer =
         args.wait.retry(&stop, || folder::open_store(&args.store, executor.clone()))?;
-    let old = writer.version(current)?;
+    let old = writer.version(folder::current(&args.store)?)?;
     let slots = args.chunks.map(SlotMap::new).transpose()?.filter(|new| *new != old.shape.slots);
     if old.delta_depth() == 0 && slots.is_none() {
         return args.report(&old, None);

@@ -14,7 +14,7 @@ use crate::{
 };
 use clap::Args;
 use hashfold::store::{Attributes, StoreWriter, VersionFacts, VersionInfo};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use std::{path::Path, time::Instant};
 
 /// Options of the verbs that make a version from a batch.
@@ -45,10 +45,10 @@ pub(crate) struct NewVersionArgs {
 /// A new version, and facts about its input.
 pub(crate) struct Made {
     pub(crate) info: VersionInfo,
-    pub(crate) bad_rows: u64,
-    /// Words about bad rows for the summary.
-    pub(crate) bad_rows_note: String,
-    pub(crate) input_bytes: u64,
+    /// Words about the input for the summary: `; from 2,000 rows, 3 bad rows skipped`.
+    pub(crate) note: String,
+    /// The same facts for --json.
+    pub(crate) facts: Map<String, Value>,
     /// Columns that the store did not have before.
     pub(crate) added: Option<String>,
 }
@@ -77,7 +77,7 @@ impl NewVersionArgs {
     }
 
     /// Checks the version against the gates, then publishes, keeps or removes it. `did` names the
-    /// work for the summary: `updated`. A version is removed if this fails.
+    /// work for the summary: `updated`, `deleted from`. A version is removed if this fails.
     pub(crate) fn finish(
         &self,
         did: &str,
@@ -99,14 +99,13 @@ impl NewVersionArgs {
         let release = release?;
         let seconds = start.elapsed().as_secs_f64();
         if self.json {
-            let mut object = json!({ "event": did });
+            let mut object = json!({ "event": did.trim_end_matches(" from") });
             let map = object.as_object_mut().expect("it is an object");
             map.extend(release.to_json(store));
+            map.extend(made.facts.clone());
             map.extend([
                 ("dry_run".into(), json!(self.dry_run)),
-                ("bad_rows".into(), json!(made.bad_rows)),
                 ("columns_added".into(), json!(made.added)),
-                ("input_bytes".into(), json!(made.input_bytes)),
                 ("seconds".into(), json!(seconds)),
             ]);
             write_line(object)?;
@@ -116,7 +115,7 @@ impl NewVersionArgs {
                 "{did} {}: version {number}, {state}: {}{}; {seconds:.1} s",
                 store.display(),
                 release.describe(),
-                made.bad_rows_note,
+                made.note,
             ))?;
             if let Some(added) = &made.added {
                 write_line(format_args!("columns added, null in older rows: {added}"))?;

@@ -4,10 +4,10 @@ use crate::{
     columns, device,
     failure::{Exit, Failure, Result},
     folder,
-    input::{Inputs, Mark, Marker, Meter, ReadOptions},
+    input::{Inputs, Mark, Marker, ReadOptions},
     new_version::{Made, NewVersionArgs, parse_pair},
     options::ShapeArgs,
-    output::write_note,
+    output::{write_line, write_note},
     progress::{Progress, Unit},
     rows::{self, RowArgs},
     stop::Stop,
@@ -26,6 +26,7 @@ use hashfold::{
     table::IndexOptions,
 };
 use hashfold_rows::{Schema, Value};
+use serde_json::json;
 use std::{
     fs, iter,
     path::{Path, PathBuf},
@@ -116,28 +117,22 @@ pub(crate) fn run(args: &UpdateArgs) -> Result<Exit> {
     let start = Instant::now();
     refuse_filter(&args.store)?;
     folder::refuse_table(&args.store)?;
-    let sample = folder::current_version(&args.store)?;
     match &args.delta {
         Some(delta) => args.apply(delta, start),
-        None => args.read(sample.as_ref(), start),
+        None => args.read(start),
     }
 }
 
 impl UpdateArgs {
-    /// Makes a version from the batches; `sample` is the current version, if there is one.
-    fn read(&self, sample: Option<&VersionInfo>, start: Instant) -> Result<Exit> {
-        let options = self.read_options(sample)?;
+    /// Makes a version from the batches. The lock comes before the current version is read: a writer
+    /// that ends meanwhile may change the columns.
+    fn read(&self, start: Instant) -> Result<Exit> {
         let stop = Stop::on_signals()?;
-        let inputs = Inputs::open(&self.batches, options, &stop)?;
-        let meter = inputs.meter.clone();
-        let mut writer = match sample {
-            Some(_) => self.version.open(&self.store, &stop)?,
-            None => self.version.wait.retry(&stop, || self.create())?,
-        };
-        let result = self
-            .make(&mut writer, inputs, sample, &meter, &stop)
-            .and_then(|made| self.finish(&mut writer, &made, start));
-        self.leave(writer, sample.is_none());
+        let mut writer = self.version.wait.retry(&stop, || self.open_or_create())?;
+        let result =
+            self.make(&mut writer, &stop).and_then(|made| self.finish(&mut writer, &made, start));
+        // A failure leaves no store without versions, or an empty one that the next update reuses.
+        let _ = writer.abandon();
         result
     }
 
@@ -150,34 +145,39 @@ impl UpdateArgs {
         }
         let stop = Stop::on_signals()?;
         let mut writer = self.version.open(&self.store, &stop)?;
-        let entries = check_delta(&writer, &self.store, delta)?;
+        let Some(entries) = check_delta(&writer, &self.store, delta)? else {
+            return self.report_applied(writer.pointer().current);
+        };
         let watch = stop.watch(self.progress(&writer, entries)?);
         let sort = self.rows.sort_options();
         let info = writer.apply(delta, sort, self.mode.into(), self.facts()?, &watch)?;
         drop(watch);
         let input_bytes = fs::metadata(delta).map_or(0, |metadata| metadata.len());
-        let made =
-            Made { info, bad_rows: 0, bad_rows_note: String::new(), input_bytes, added: None };
+        let facts = [("input_bytes".into(), json!(input_bytes))].into_iter().collect();
+        let made = Made { info, note: String::new(), facts, added: None };
         self.finish(&mut writer, &made, start)
     }
 
-    /// Removes a new store if its first version was not made.
-    fn leave(&self, writer: StoreWriter, is_new: bool) {
-        if is_new {
-            // A failure leaves no store, or an empty one that the next update reuses.
-            let _ = writer.abandon();
+    /// Says that a delta file was applied before.
+    fn report_applied(&self, current: Option<u64>) -> Result<Exit> {
+        let (store, number) = (self.store.display(), current.unwrap_or_default());
+        match self.version.json {
+            true => write_line(json!({
+                "event": "updated", "store": store.to_string(), "version": number, "published": true,
+                "changed": false,
+            }))?,
+            false => write_line(format_args!(
+                "updated {store}: version {number} is current and has these changes; nothing was changed"
+            ))?,
         }
+        Ok(Exit::Done)
     }
 
-    fn make(
-        &self,
-        writer: &mut StoreWriter,
-        inputs: Inputs,
-        sample: Option<&VersionInfo>,
-        meter: &Meter,
-        stop: &Stop,
-    ) -> Result<Made> {
-        let old = sample.map(Schema::of_version).transpose()?;
+    fn make(&self, writer: &mut StoreWriter, stop: &Stop) -> Result<Made> {
+        let sample = writer.parent()?;
+        let inputs = Inputs::open(&self.batches, self.read_options(sample.as_ref())?, stop)?;
+        let meter = inputs.meter.clone();
+        let old = sample.as_ref().map(Schema::of_version).transpose()?;
         let mut batch = writer.batch(self.rows.sort_options())?;
         let mut mode = self.mode;
         if let Some(old) = old.as_ref().filter(|old| old.form != inputs.schema.form) {
@@ -185,8 +185,12 @@ impl UpdateArgs {
         }
         let feed = inputs.start(self.rows.files.bad_row_policy())?;
         let progress = rows::progress(&self.batches, self.version.show());
-        let push = |key: &[u8], value: Option<&[u8]>| Ok(batch.push(key, value)?);
-        let taken = rows::take_all(feed, meter, progress, stop, push)?;
+        let mut count = 0;
+        let push = |key: &[u8], value: Option<&[u8]>| {
+            count += 1;
+            Ok(batch.push(key, value)?)
+        };
+        let taken = rows::take_all(feed, &meter, progress, stop, push)?;
         if old.as_ref() != Some(&taken.schema) {
             writer.set_attribute(Schema::ATTRIBUTE, taken.schema.to_json());
         }
@@ -194,8 +198,13 @@ impl UpdateArgs {
         let watch = stop.watch(self.progress(writer, batch.entries())?);
         let info = writer.write(batch, mode.into(), self.facts()?, &watch)?;
         let bad_rows_note = self.rows.files.bad_rows_note(taken.bad_rows);
-        let (bad_rows, input_bytes) = (taken.bad_rows, meter.bytes());
-        Ok(Made { info, bad_rows, bad_rows_note, input_bytes, added })
+        let note = format!("; from {}{bad_rows_note}", units::counted(count, "row", "rows"));
+        let facts = [
+            ("rows".into(), json!(count)),
+            ("bad_rows".into(), json!(taken.bad_rows)),
+            ("input_bytes".into(), json!(meter.bytes())),
+        ];
+        Ok(Made { info, note, facts: facts.into_iter().collect(), added })
     }
 
     /// Adds all entries of the current version to a batch, with their only column as a row that has
@@ -252,16 +261,9 @@ impl UpdateArgs {
         let yes = |column: &String| Marker { column: column.clone(), mark: Mark::Yes };
         let markers = self.delete_where.iter().map(text).chain(self.tombstone.iter().map(yes));
         options.selection.markers = markers.collect();
-        match sample {
-            Some(sample) => {
-                self.check_shape(sample)?;
-                options.selection.follow(&Schema::of_version(sample)?);
-            }
-            None if folder::holds(&self.store)?.kind() == Some(Kind::Store) => {}
-            // A killed first update leaves these.
-            None => {
-                folder::check_empty(&self.store, "store", &["CURRENT.new", "tables", "versions"])?;
-            }
+        if let Some(sample) = sample {
+            self.check_shape(sample)?;
+            options.selection.follow(&Schema::of_version(sample)?);
         }
         Ok(options)
     }
@@ -297,27 +299,19 @@ impl UpdateArgs {
         Ok(())
     }
 
-    /// Makes a store; in a store without a current version, starts over.
-    fn create(&self) -> Result<StoreWriter> {
+    /// Opens the store, or makes it. In a store without a current version, starts over.
+    fn open_or_create(&self) -> Result<StoreWriter> {
         let executor = device::executor(self.version.threads);
         if folder::holds(&self.store)?.kind() != Some(Kind::Store) {
-            let options = self.store_options()?;
+            // A killed first update leaves these.
+            folder::check_empty(&self.store, "store", &["CURRENT.new", "tables", "versions"])?;
             let env = Env { executor, ..Env::system() };
-            return Ok(StoreWriter::create(&self.store, options.env(env))?);
+            return Ok(StoreWriter::create(&self.store, self.store_options()?.env(env))?);
         }
         let mut writer = folder::open_store(&self.store, executor)?;
-        let numbers = writer.numbers()?;
         if writer.pointer().current.is_none() {
             writer.start_over(&self.store_options()?)?;
-        }
-        if !numbers.is_empty() {
-            let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
-            write_note(format_args!(
-                "hashfold: note: {}: no version is current, so the new version is made from nothing; \
-                 version {} was never published",
-                self.store.display(),
-                numbers.join(", ")
-            ));
+            note_unpublished(&self.store, &writer.numbers()?);
         }
         Ok(writer)
     }
@@ -354,6 +348,19 @@ impl UpdateArgs {
     }
 }
 
+/// Says that a new version does not follow the versions of the store, none of which is current.
+fn note_unpublished(store: &Path, numbers: &[u64]) {
+    if !numbers.is_empty() {
+        let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
+        write_note(format_args!(
+            "hashfold: note: {}: no version is current, so the new version is made from nothing; \
+             version {} was never published",
+            store.display(),
+            numbers.join(", ")
+        ));
+    }
+}
+
 /// Opens a delta file, which is an input: a wrong file is not damage of the store.
 fn open_delta(delta: &Path) -> Result<DeltaReader> {
     DeltaReader::open(&Env::system(), delta).map_err(|error| match error.kind() {
@@ -371,8 +378,9 @@ fn open_delta(delta: &Path) -> Result<DeltaReader> {
     })
 }
 
-/// Refuses a delta file that does not start at the current version; returns its number of entries.
-fn check_delta(writer: &StoreWriter, store: &Path, delta: &Path) -> Result<u64> {
+/// Refuses a delta file that does not start at the current version. Returns its number of entries, or
+/// `None` if it leads to the current version: it was applied before.
+fn check_delta(writer: &StoreWriter, store: &Path, delta: &Path) -> Result<Option<u64>> {
     let reader = open_delta(delta)?;
     let (info, pointer) = (reader.info(), writer.pointer());
     if (info.store, info.seed) != (pointer.store, pointer.seed) {
@@ -381,34 +389,45 @@ fn check_delta(writer: &StoreWriter, store: &Path, delta: &Path) -> Result<u64> 
             format_args!("is a delta of another store than {}", store.display()),
         ));
     }
-    for number in writer.numbers()? {
-        let made = writer.version(number).is_ok_and(|version| version.name.id == info.target);
-        if made {
-            return Err(Failure::input(
-                delta.display(),
-                format_args!(
-                    "leads to version {number} of {}, which already exists; \
-                     `hashfold publish` makes it current",
-                    store.display()
-                ),
-            ));
+    let numbers = writer.numbers()?;
+    let with_id = |id: u64| {
+        let has_id = |number: &u64| writer.version(*number).is_ok_and(|info| info.name.id == id);
+        numbers.iter().copied().find(has_id)
+    };
+    let (current, folder) = (pointer.current, store.display());
+    if let Some(number) = with_id(info.target) {
+        if current == Some(number) {
+            return Ok(None);
         }
-    }
-    let parent = writer.parent()?.map(|parent| parent.name);
-    if parent.map(|parent| parent.id) != Some(info.parent) {
-        let current = parent.map_or("none".into(), |name| {
-            format!("{}, whose id is {:#018x}", name.number, name.id)
-        });
+        let (state, force) = match pointer.bad.contains(&number) {
+            true => (" and is marked bad", " --force"),
+            false => ("", ""),
+        };
         return Err(Failure::input(
             delta.display(),
             format_args!(
-                "leads from the version with id {:#018x}; the current version of {} is {current}",
-                info.parent,
-                store.display()
+                "leads to version {number} of {folder}, which exists{state}; `hashfold publish {folder} \
+                 {number}{force}` makes it current"
             ),
         ));
     }
-    Ok(info.entries)
+    let start = with_id(info.parent);
+    if start.is_none() || start != current {
+        let current =
+            current.map_or("no version is".into(), |number| format!("version {number} is"));
+        let what = match start {
+            Some(start) => format!(
+                "starts at version {start} of {folder}, but {current} current; `hashfold publish {folder} \
+                 {start}` goes back to it"
+            ),
+            None => format!(
+                "starts at a version that {folder} does not have, while {current} current; make a delta \
+                 from that version, or copy the store again"
+            ),
+        };
+        return Err(Failure::input(delta.display(), what));
+    }
+    Ok(Some(info.entries))
 }
 
 /// Refuses the folder of a filter, which has no rows to update.

@@ -4,6 +4,7 @@ use crate::{
     json::{read_json_bytes, write_json_bytes},
     kind::{Item, Kind, Unit},
     list::List,
+    number::{to_f32, to_f64, to_integer},
     time,
     value::Value,
 };
@@ -153,83 +154,17 @@ fn to_bool(value: Value<'_>) -> Option<bool> {
     if let Value::Bool(value) = value {
         return Some(value);
     }
-    match text(value)? {
+    match value.text()? {
         b"true" => Some(true),
         b"false" => Some(false),
         _ => None,
     }
 }
 
-/// The text of text, or of a JSON value that is not a string with escapes.
-fn text(value: Value<'_>) -> Option<&[u8]> {
-    match value {
-        Value::Json([b'"', text @ .., b'"']) if !text.contains(&b'\\') => Some(text),
-        Value::Bytes(text) | Value::Json(text) => Some(text),
-        _ => None,
-    }
-}
-
-/// Integers up to this one have a float64 of their own.
-const EXACT_MAX: f64 = (1u64 << 53) as f64;
-
-fn to_integer(value: Value<'_>) -> Option<i128> {
-    let whole =
-        |value: f64| (value.fract() == 0.0 && value.abs() <= EXACT_MAX).then_some(value as i128);
-    match value {
-        Value::Int(value) => Some(value.into()),
-        Value::Uint(value) => Some(value.into()),
-        Value::Float32(value) => whole(value.into()),
-        Value::Float64(value) => whole(value),
-        _ => {
-            let text = std::str::from_utf8(text(value)?).ok()?;
-            text.parse().ok().or_else(|| whole(parse_f64(text)?))
-        }
-    }
-}
-
-fn to_f64(value: Value<'_>) -> Option<f64> {
-    let exact = |value: i128| (value.unsigned_abs() <= 1 << 53).then_some(value as f64);
-    match value {
-        Value::Float32(value) => Some(value.into()),
-        Value::Float64(value) => Some(value),
-        Value::Int(value) => exact(value.into()),
-        Value::Uint(value) => exact(value.into()),
-        _ => parse_f64(std::str::from_utf8(text(value)?).ok()?),
-    }
-}
-
-fn to_f32(value: Value<'_>) -> Option<f32> {
-    if let Value::Float32(value) = value {
-        return Some(value);
-    }
-    let wide = to_f64(value)?;
-    let narrow = wide as f32;
-    let is_exact = f64::from(narrow) == wide || wide.is_nan();
-    // A decimal text like 0.1 has no exact number; it is kept if the nearest one has this text.
-    let reads_alike = || text(value).is_some() && narrow.to_string().parse() == Ok(wide);
-    (is_exact || reads_alike()).then_some(narrow)
-}
-
-/// Reads a decimal number. Texts of more digits than a number can keep are refused, and so are
-/// those of numbers that are too large.
-fn parse_f64(text: &str) -> Option<f64> {
-    const DIGITS_MAX: usize = 17;
-    let value: f64 = text.parse().ok()?;
-    let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
-    let digits = mantissa.bytes().filter(u8::is_ascii_digit).skip_while(|digit| *digit == b'0');
-    let digits: Vec<u8> = digits.collect();
-    let zeros = digits.iter().rev().take_while(|digit| **digit == b'0').count();
-    if digits.is_empty() {
-        // Infinity and NaN have no digits, zero has no others.
-        return Some(value);
-    }
-    (value.is_finite() && digits.len() - zeros <= DIGITS_MAX).then_some(value)
-}
-
 fn to_date(value: Value<'_>) -> Option<i32> {
     match value {
         Value::Date(days) => Some(days),
-        _ => time::parse_date(text(value)?),
+        _ => time::parse_date(value.text()?),
     }
 }
 
@@ -237,7 +172,7 @@ fn to_timestamp(value: Value<'_>, unit: Unit, utc: bool) -> Option<i64> {
     let (count, from, is_utc) = match value {
         Value::Timestamp { count, unit, utc } => (count, unit, utc),
         _ => {
-            let (count, is_utc) = time::parse_timestamp(text(value)?, unit)?;
+            let (count, is_utc) = time::parse_timestamp(value.text()?, unit)?;
             (count, unit, is_utc)
         }
     };

@@ -54,6 +54,7 @@ mod json;
 mod key;
 mod kind;
 mod list;
+mod number;
 mod row;
 mod schema;
 mod time;

@@ -75,6 +75,15 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Returns the text of text, or of a JSON value that is not a string with escapes.
+    pub(crate) fn text(&self) -> Option<&'a [u8]> {
+        match *self {
+            Value::Json([b'"', text @ .., b'"']) if !text.contains(&b'\\') => Some(text),
+            Value::Bytes(text) | Value::Json(text) => Some(text),
+            _ => None,
+        }
+    }
+
     /// Returns an integer from -2^63 to 2^63 - 1.
     pub fn as_i64(&self) -> Option<i64> {
         match *self {

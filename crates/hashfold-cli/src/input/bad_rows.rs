@@ -5,7 +5,7 @@
 //! be read again after a repair. A second file has the reasons. Both are written under other names
 //! and renamed at the end, so a run replaces the files of the run before.
 
-use super::{Format, sink::Flaw};
+use super::{Format, sink::Flaw, source};
 use crate::{
     device,
     failure::{Exit, Failure, Result},
@@ -75,6 +75,28 @@ impl BadRowPolicy {
     /// Ends the command at the first bad row.
     pub(crate) const STOP: BadRowPolicy =
         BadRowPolicy { action: BadRowAction::Stop, limit: BadRowLimit::Count(0) };
+}
+
+impl BadRowPolicy {
+    /// Refuses a file of bad rows that cannot take them: one of the inputs, or one that is compressed
+    /// by its name.
+    pub(super) fn check<'a>(&self, mut inputs: impl Iterator<Item = &'a String>) -> Result<()> {
+        let BadRowAction::Collect(path) = &self.action else { return Ok(()) };
+        let name = &path.to_string_lossy();
+        let same = |input: &&String| match (fs::canonicalize(input), fs::canonicalize(path)) {
+            (Ok(input), Ok(path)) => input == path,
+            _ => false,
+        };
+        let what = if inputs.find(same).is_some() {
+            "is an input, and would be replaced by the rows that are still bad; name another file for \
+             --bad-rows"
+        } else if source::unpacked_name(name).len() < name.len() {
+            "bad rows are not compressed; name a file without .gz or .zst for --bad-rows"
+        } else {
+            return Ok(());
+        };
+        Err(Failure::usage(format!("{}: {what}", path.display())))
+    }
 }
 
 impl BadRowLimit {

@@ -127,6 +127,7 @@ impl Inputs {
 
     /// Starts reading.
     pub(crate) fn start(self, policy: BadRowPolicy) -> Result<Feed> {
+        policy.check([&self.rows.path].into_iter().chain(&self.rows.others))?;
         let (sender, batches) = queue(self.waiting);
         let key_type = self.rows.key_type.unwrap_or_default();
         let sink = Sink::new(sender, policy, key_type)?;

@@ -46,6 +46,7 @@ use self::{
 use crate::failure::{Failure, Result};
 use clap::ValueEnum;
 use hashfold_rows::Schema;
+use std::path::Path;
 
 /// Maximum number of columns of an input, or fields of a JSON object. A schema with this many columns
 /// of 38-byte names fits into the attributes of a table.
@@ -119,10 +120,18 @@ impl ReadOptions {
     }
 }
 
+/// Whether a file has rows with columns, by its name.
+pub(crate) fn has_columns(path: &str) -> bool {
+    path != "-" && format_of(path).is_ok_and(|format| format != Format::Raw)
+}
+
 /// Returns the format by the file's name.
 fn format_of(path: &str) -> Result<Format> {
     if path == "-" {
         return Err(Failure::usage("expected --format for standard input, which has no file name"));
+    }
+    if Path::new(path).is_dir() {
+        return Err(Failure::usage(format!("{path}: is a folder, expected a file")));
     }
     match source::unpacked_name(path).rsplit_once('.').map(|(_, extension)| extension) {
         Some("csv") => Ok(Format::Csv),

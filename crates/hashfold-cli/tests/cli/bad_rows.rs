@@ -50,6 +50,17 @@ fn repaired_rows_can_be_read_again() {
     work.write("bad.csv", bad.replace(",a,", ",").replace("501", "501,z"));
     work.ok("update s bad.csv");
     assert_eq!(work.entries("s").len(), 502);
+    // An input is not replaced: it has the repaired rows.
+    let (again, packed) = (
+        work.run("update s bad.csv --bad-rows bad.csv"),
+        work.run("update s a.csv --bad-rows x.gz"),
+    );
+    assert_eq!((again.code, packed.code), (2, 2), "{again:?} {packed:?}");
+    assert!(
+        again.stderr.starts_with("hashfold: bad.csv: is an input, and would be replaced"),
+        "{again:?}"
+    );
+    assert!(packed.stderr.starts_with("hashfold: x.gz: bad rows are not compressed"), "{packed:?}");
     // A night without bad rows leaves only the header.
     work.write("a.csv", "k,v\n1,a\n");
     work.ok("update s a.csv --bad-rows bad.csv");

@@ -2,8 +2,10 @@
 
 use crate::support::Work;
 use std::{
+    fs,
+    io::Write as _,
     process::{Child, Stdio},
-    thread::sleep,
+    thread::{self, sleep},
     time::Duration,
 };
 
@@ -13,7 +15,7 @@ fn hold(work: &Work, line: &str, input: &[u8], probe: &str) -> Child {
     let mut command = work.command(&format!("{line} --wait 100"));
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    std::io::Write::write_all(child.stdin.as_mut().unwrap(), input).unwrap();
+    child.stdin.as_mut().unwrap().write_all(input).unwrap();
     while work.run(probe).code != 6 {
         assert!(child.try_wait().unwrap().is_none(), "{line} has ended");
         sleep(Duration::from_millis(5));
@@ -61,7 +63,7 @@ fn a_busy_folder_has_its_own_exit_code_and_can_be_waited_for() {
         let waited = work.run(&format!("{} --wait 1", verbs[0]));
         assert_eq!(waited.code, 6, "{waited:?}");
         assert!(waited.stderr.ends_with("(waited for 1 s)\n"), "{waited:?}");
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let waiting = scope.spawn(|| work.ok(&format!("{} --wait 100", verbs[0])));
             sleep(Duration::from_millis(100));
             assert!(!waiting.is_finished());
@@ -97,5 +99,57 @@ fn exit_codes_are_consistent() {
     assert_eq!(help, work.ok("exit-codes --help").text());
     for code in ["0 ", "1 ", "2 ", "3 ", "4 ", "5 ", "6 ", "130 "] {
         assert!(help.contains(&format!("\n  {code}")), "{code}: {help}");
+    }
+}
+
+/// An update that waited for another used the columns that the store had before: values were stored
+/// under the wrong columns.
+#[test]
+fn an_update_follows_the_columns_that_it_finds_under_the_lock() {
+    let work = Work::new();
+    work.write("old.csv", "k,v\n1,a\n")
+        .write("p.csv", "k,v,p\n2,b,P\n")
+        .write("q.csv", "k,v,q\n3,c,Q\n")
+        .write("plain.csv", "k,v\n4,d\n");
+    for first in ["update s old.csv --key k", "update s - --format csv --key k"] {
+        let is_new = first.contains(" - ");
+        let _ = fs::remove_dir_all(work.path("s"));
+        let mut holder = match is_new {
+            // The first two updates of a new store, which differ in their columns.
+            true => hold(&work, first, b"k,v\n1,a\n", "update s plain.csv --key k"),
+            false => {
+                work.ok(first);
+                hold(&work, "update s - --format csv", b"k,v\n1,a\n", "pin s 1")
+            }
+        };
+        thread::scope(|scope| {
+            let wait = |file: &str| {
+                work.ok(&format!("update s {file} --wait 100 --key k --schema extend"))
+            };
+            let waiting =
+                ["p.csv", "q.csv", "plain.csv"].map(|file| scope.spawn(move || wait(file)));
+            sleep(Duration::from_millis(200));
+            // The lock is taken before the input ends, so nothing changes meanwhile.
+            let rollback = work.run("rollback s");
+            assert_eq!(rollback.code, 6, "{rollback:?}");
+            drop(holder.stdin.take());
+            for update in waiting {
+                let note = update.join().unwrap().stderr;
+                assert!(!note.contains("no version is current"), "{note}");
+            }
+        });
+        assert!(holder.wait().unwrap().success());
+        work.ok("merge s");
+        for (key, has, column) in [
+            ("1", r#""v":"a""#, "p"),
+            ("2", r#""p":"P""#, "p"),
+            ("3", r#""q":"Q""#, "q"),
+            ("4", r#""v":"d""#, "q"),
+        ] {
+            let row = work.ok(&format!("get s {key}")).text().to_owned();
+            assert!(row.contains(has), "{row}");
+            let is_null = row.contains(&format!(r#""{column}":null"#));
+            assert_eq!(is_null, !has.contains(&format!(r#""{column}":"#)), "{row}");
+        }
     }
 }

@@ -62,7 +62,13 @@ fn keys_are_deleted_without_values() {
     let work = work();
     let deleted = work.ok("delete s 7 absent").text().to_owned();
     assert!(deleted.starts_with("deleted from s: version 2, published: "), "{deleted}");
+    assert!(deleted.contains("; 1 key of 2 found; "), "{deleted}");
     assert_eq!(work.run("get s 7").code, 1);
+    // Keys that are absent leave no deletions behind, and do not count.
+    let absent = work.ok("delete s absent 7 --dry-run --json").text().to_owned();
+    for fact in [r#""event":"deleted""#, r#""keys":2"#, r#""found":0"#, r#""entries_min":19"#] {
+        assert!(absent.contains(fact), "{fact}: {absent}");
+    }
     work.ok("rollback s");
     assert_eq!(work.run("get s 7").code, 0);
     work.ok("delete s --keys keys --no-publish --note why=test");
@@ -112,6 +118,15 @@ fn a_file_given_as_a_key_and_a_key_given_as_a_file_are_noticed() {
         assert_eq!(refused.code, 2, "{verb}");
         assert!(refused.stderr.contains("no keys are given: expected "), "{refused:?}");
         assert!(refused.stderr.contains("--keys FILE"), "{refused:?}");
+    }
+    // A file of rows is not one of keys, unless its column is named.
+    for verb in ["get s", "delete s", "filter add f", "filter remove f", "filter contains f"] {
+        let refused = work.run(&format!("{verb} --keys a.csv"));
+        assert_eq!(refused.code, 2, "{refused:?}");
+        assert!(
+            refused.stderr.contains("a.csv: is a file of rows by its name; name the column"),
+            "{refused:?}"
+        );
     }
     // A key that is the name of a file is given in a file.
     assert_eq!(work.feed("filter add f -", b"keys\n").code, 0);

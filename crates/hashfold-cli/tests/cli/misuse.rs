@@ -121,11 +121,13 @@ fn a_table_that_is_there_survives_a_build_that_fails() {
 #[test]
 fn bad_rows_never_overwrite_a_file() {
     let work = Work::new();
-    work.write("in.csv", b"k,v\n1,a\n");
-    let outcome = work.run("build in.csv --key k --out t --bad-rows in.csv");
-    assert_eq!(outcome.code, 2, "{outcome:?}");
-    assert!(outcome.stderr.starts_with("hashfold: in.csv: the file exists, "), "{outcome:?}");
-    assert_eq!(fs::read(work.path("in.csv")).unwrap(), b"k,v\n1,a\n");
+    work.write("in.csv", b"k,v\n1,a\n").write("other.csv", b"k,v\n1,a\n");
+    for (file, what) in [("in.csv", "is an input, "), ("other.csv", "the file exists, ")] {
+        let outcome = work.run(&format!("build in.csv --key k --out t --bad-rows {file}"));
+        assert_eq!(outcome.code, 2, "{outcome:?}");
+        assert!(outcome.stderr.starts_with(&format!("hashfold: {file}: {what}")), "{outcome:?}");
+        assert_eq!(fs::read(work.path(file)).unwrap(), b"k,v\n1,a\n");
+    }
 }
 
 #[test]

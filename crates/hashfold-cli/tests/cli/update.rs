@@ -315,16 +315,36 @@ fn a_delta_makes_the_same_version_of_a_copy() {
         // Deltas must be applied in order.
         let early = work.run("update copy --delta 2-3.delta");
         assert_eq!(early.code, 3, "{early:?}");
-        assert!(
-            early.stderr.starts_with("hashfold: 2-3.delta: leads from the version with id 0x"),
-            "{early:?}"
-        );
+        let what = "starts at a version that copy does not have, while version 1 is current";
+        assert!(early.stderr.starts_with(&format!("hashfold: 2-3.delta: {what}")), "{early:?}");
         work.ok("update copy --delta 1-2.delta --mode merge");
         work.ok("update copy --delta 2-3.delta");
         assert_eq!(work.ok("scan copy").stdout, work.ok("scan s").stdout);
-        let again = work.run("update copy --delta 2-3.delta");
-        assert_eq!(again.code, 3, "{again:?}");
-        assert!(again.stderr.contains("leads to version 3 of copy, which already exists"));
+        // A job that is repeated changes nothing.
+        let again = work.ok("update copy --delta 2-3.delta").text().to_owned();
+        assert!(again.starts_with("updated copy: version 3 is current and has these"), "{again}");
+        for (line, what, advice) in [
+            ("1-2", "leads to version 2 of copy, which exists", "hashfold publish copy 2`"),
+            (
+                "2-3",
+                "leads to version 3 of copy, which exists and is marked bad",
+                "copy 3 --force`",
+            ),
+        ] {
+            let refused = work.run(&format!("update copy --delta {line}.delta"));
+            assert_eq!(refused.code, 3, "{refused:?}");
+            assert!(
+                refused.stderr.contains(what) && refused.stderr.contains(advice),
+                "{refused:?}"
+            );
+            work.ok("rollback copy");
+        }
+        work.ok("update s b.csv --tombstone d");
+        work.ok("diff s 2 4 --out 2-4.delta");
+        let back = work.run("update copy --delta 2-4.delta");
+        let what =
+            "starts at version 2 of copy, but version 1 is current; `hashfold publish copy 2`";
+        assert!(back.stderr.contains(what), "{back:?}");
         work.ok("update other a.csv --key k");
         refused(
             &work,
