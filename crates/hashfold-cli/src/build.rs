@@ -2,7 +2,7 @@
 
 use crate::{
     columns, device,
-    failure::{Exit, Result},
+    failure::{Exit, Failure, Result},
     folder,
     input::{Inputs, Taken},
     options::ShapeArgs,
@@ -16,7 +16,7 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{
-    Env, KeyHash, Seed,
+    Env, KeyHash, Seed, Table,
     folder::Contents,
     io::Access,
     manifest::FIRST_NAME,
@@ -63,6 +63,9 @@ pub(crate) struct BuildArgs {
     /// Replace an existing table; readers see the old one until the new one is complete
     #[arg(long)]
     replace: bool,
+    /// Replace a table that has entries even if the input has no rows
+    #[arg(long, requires = "replace")]
+    allow_empty: bool,
     /// Only read the input, count its rows and hash their keys; build nothing
     #[arg(long)]
     dry_run: bool,
@@ -118,6 +121,7 @@ pub(crate) fn run(args: &BuildArgs) -> Result<Exit> {
     };
     let mut sorted = sorter.finish()?;
     let entries = sorted.summary().entries_max;
+    args.check_not_emptied(entries)?;
     let progress = Progress::start(args.show(), "writing", Unit::Entries, Some(entries));
     let stats = builder.build(&mut sorted, &stop.watch(progress))?;
     let outcome = Outcome {
@@ -150,6 +154,26 @@ impl Digest {
 }
 
 impl BuildArgs {
+    /// Refuses to replace a table that has entries by an empty one.
+    fn check_not_emptied(&self, entries: u64) -> Result<()> {
+        if entries > 0 || !self.replace || self.allow_empty {
+            return Ok(());
+        }
+        let before = Table::open(&self.out).map_or(0, |table| table.stats().entries);
+        match before {
+            0 => Ok(()),
+            before => Err(Failure {
+                exit: Exit::No,
+                message: format!(
+                    "{}: the input has no rows, and the table has {}; it stays. If that is meant, give \
+                     --allow-empty",
+                    self.out.display(),
+                    units::counted(before, "entry", "entries"),
+                ),
+            }),
+        }
+    }
+
     fn table_options(&self) -> Result<TableOptions> {
         Ok(TableOptions::new()
             .seed(self.shape.seed()?)

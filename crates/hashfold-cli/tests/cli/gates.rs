@@ -167,3 +167,22 @@ fn a_rollback_after_a_merge_leads_to_other_entries() {
     assert_eq!(work.entries("s"), before);
     assert_eq!(work.run("rollback s").code, 1);
 }
+
+/// A file with only a header replaced a table.
+#[test]
+fn a_table_is_not_replaced_by_an_empty_one() {
+    let work = Work::new();
+    work.write("a.csv", "k,v\n1,a\n2,b\n").write("header.csv", "k,v\n").write("empty.jsonl", "");
+    work.ok("build header.csv --key k --out t");
+    work.ok("build header.csv --key k --out t --replace");
+    work.ok("build a.csv --key k --out t --replace");
+    for input in ["header.csv", "empty.jsonl"] {
+        let refused = work.run(&format!("build {input} --key k --out t --replace"));
+        assert_eq!(refused.code, 1, "{refused:?}");
+        let message = "t: the input has no rows, and the table has 2 entries; it stays. ";
+        assert!(refused.stderr.starts_with(&format!("hashfold: {message}")), "{refused:?}");
+        assert_eq!(work.entries("t").len(), 2);
+    }
+    work.ok("build header.csv --key k --out t --replace --allow-empty");
+    assert_eq!(work.entries("t").len(), 0);
+}
