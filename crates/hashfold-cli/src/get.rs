@@ -8,7 +8,7 @@ use crate::{
     output::{EntryWriter, OutputFormat, write_bytes},
     preview,
     progress::Show,
-    source::{Source, SourceArgs},
+    source::{Followed, Source, SourceArgs},
     stop::Stop,
 };
 use clap::Args;
@@ -72,22 +72,19 @@ pub(crate) fn run(args: &GetArgs) -> Result<Exit> {
     // A memory map opens at once; reading the whole index pays off for many lookups.
     let index = if given.is_empty() { Access::Cached } else { Access::Mapped };
     let options = ReadOptions::new().data(args.access.into()).index(index);
-    let source = match args.keys.reads_standard_input() {
-        true => args.source.follow(options)?,
-        false => args.source.open(options)?,
-    };
+    let followed = args.source.follow(options)?;
     let stop = Stop::never();
     let files = keys::plain_options(args.key.as_deref(), args.keys_format);
     let keys = args.keys.open(files, &stop)?;
     if let (OutputFormat::Raw, [key]) = (args.format, given) {
-        return get_bytes(&source, key.as_encoded_bytes());
+        return get_bytes(&followed.source, key.as_encoded_bytes());
     }
     if args.access == AccessName::Direct {
         args.keys.note_refused_io_uring();
     }
     let mut keys = keys.start(BadRowPolicy::STOP, KEYS_BYTES, Show::Nothing)?;
-    let writer = EntryWriter::new(args.format, source.schema()?)?;
-    let mut lookup = Lookup::new(&source, writer);
+    let writer = EntryWriter::new(args.format, followed.source.schema()?)?;
+    let mut lookup = Lookup::new(followed, args.keys.reads_standard_input(), writer);
     while let Some(batch) = keys.next(&stop, &mut || Ok(()))? {
         batch.keys().try_for_each(|key| lookup.push(key.to_vec()))?;
         // The process that writes the keys may wait for the answers.
@@ -105,35 +102,53 @@ fn get_bytes(source: &Source, key: &[u8]) -> Result<Exit> {
 }
 
 /// Looks up keys in batches.
-struct Lookup<'a> {
-    source: &'a Source,
+struct Lookup {
+    followed: Followed,
+    /// Whether later batches are looked up in later versions.
+    follows: bool,
     /// Time of the last check for a new current version.
     refreshed: Instant,
     writer: EntryWriter,
     keys: Vec<Vec<u8>>,
     /// Values of a batch, in the order in which the reads completed.
     bytes: Vec<u8>,
-    /// Position of each key's value in `bytes`.
-    values: Vec<Option<Range<usize>>>,
+    answers: Vec<Answer>,
     batch_keys: usize,
     asked: u64,
     absent: u64,
     first_absent: Vec<u8>,
+    /// Number of keys that could not be looked up because data are damaged.
+    unknown: u64,
+    /// The first damage.
+    damage: Option<Failure>,
 }
 
-impl<'a> Lookup<'a> {
-    fn new(source: &'a Source, writer: EntryWriter) -> Lookup<'a> {
+/// The answer for one key.
+#[derive(Clone, Debug)]
+enum Answer {
+    Absent,
+    /// The position of the value in the bytes of the batch.
+    Found(Range<usize>),
+    /// The key may be in damaged data.
+    Unknown,
+}
+
+impl Lookup {
+    fn new(followed: Followed, follows: bool, writer: EntryWriter) -> Lookup {
         Lookup {
-            source,
+            batch_keys: batch_keys(followed.source.mean_value_bytes()),
+            followed,
+            follows,
             refreshed: Instant::now(),
             writer,
             keys: Vec::new(),
             bytes: Vec::new(),
-            values: Vec::new(),
-            batch_keys: batch_keys(source.mean_value_bytes()),
+            answers: Vec::new(),
             asked: 0,
             absent: 0,
             first_absent: Vec::new(),
+            unknown: 0,
+            damage: None,
         }
     }
 
@@ -143,8 +158,10 @@ impl<'a> Lookup<'a> {
     }
 
     fn refresh(&mut self) -> Result<()> {
-        if self.refreshed.elapsed() >= REFRESH_INTERVAL {
-            self.source.refresh()?;
+        if self.follows && self.refreshed.elapsed() >= REFRESH_INTERVAL {
+            if self.followed.refresh()? {
+                self.writer.set_schema(self.followed.source.schema()?)?;
+            }
             self.refreshed = Instant::now();
         }
         Ok(())
@@ -153,36 +170,68 @@ impl<'a> Lookup<'a> {
     /// Looks up the waiting keys and writes their values in order.
     fn flush(&mut self) -> Result<()> {
         self.refresh()?;
-        let Lookup { bytes, values, .. } = self;
+        match self.look_up() {
+            // The other keys have answers.
+            Err(failure) if failure.exit == Exit::Damage => self.look_up_each()?,
+            other => other?,
+        }
+        self.write()?;
+        self.writer.flush()
+    }
+
+    fn look_up(&mut self) -> Result<()> {
+        let Lookup { bytes, answers, .. } = self;
         bytes.clear();
-        values.clear();
-        values.resize(self.keys.len(), None);
+        answers.clear();
+        answers.resize(self.keys.len(), Answer::Absent);
         let mut largest = 0;
-        self.source.get_many(&self.keys, &mut |i, value| {
+        self.followed.source.get_many(&self.keys, &mut |i, value| {
             if let Some(value) = value {
                 let start = bytes.len();
                 bytes.extend_from_slice(value);
-                values[i] = Some(start..bytes.len());
+                answers[i] = Answer::Found(start..bytes.len());
                 largest = largest.max(value.len() as u64);
             }
             Ok(())
         })?;
         self.batch_keys = self.batch_keys.min(batch_keys(largest));
-        self.write()?;
-        self.writer.flush()
+        Ok(())
+    }
+
+    /// Looks up the keys one by one.
+    fn look_up_each(&mut self) -> Result<()> {
+        self.bytes.clear();
+        for (key, answer) in self.keys.iter().zip(&mut self.answers) {
+            *answer = match self.followed.source.get(key) {
+                Ok(None) => Answer::Absent,
+                Ok(Some(value)) => {
+                    let start = self.bytes.len();
+                    self.bytes.extend(value);
+                    Answer::Found(start..self.bytes.len())
+                }
+                Err(failure) if failure.exit == Exit::Damage => {
+                    self.unknown += 1;
+                    self.damage.get_or_insert(failure);
+                    Answer::Unknown
+                }
+                Err(failure) => return Err(failure),
+            };
+        }
+        Ok(())
     }
 
     fn write(&mut self) -> Result<()> {
-        for (key, value) in self.keys.iter().zip(&self.values) {
-            match value {
-                Some(range) => self.writer.entry(key, &self.bytes[range.clone()])?,
-                None => {
+        for (key, answer) in self.keys.iter().zip(&self.answers) {
+            match answer {
+                Answer::Found(range) => self.writer.entry(key, &self.bytes[range.clone()])?,
+                Answer::Absent => {
                     if self.absent == 0 {
                         self.first_absent.clone_from(key);
                     }
                     self.absent += 1;
                     self.writer.absent(key)?;
                 }
+                Answer::Unknown => {}
             }
         }
         self.asked += self.keys.len() as u64;
@@ -193,9 +242,17 @@ impl<'a> Lookup<'a> {
     fn finish(mut self) -> Result<Exit> {
         self.flush()?;
         self.writer.finish()?;
-        match self.absent {
-            0 => Ok(Exit::Done),
-            count => Err(absent(count, self.asked, &self.first_absent)),
+        match (self.damage, self.absent) {
+            (Some(damage), _) if self.asked == 1 => Err(damage),
+            (Some(Failure { exit, message }), _) => Err(Failure {
+                exit,
+                message: format!(
+                    "{} of {} keys could not be looked up; the first: {message}",
+                    self.unknown, self.asked
+                ),
+            }),
+            (None, 0) => Ok(Exit::Done),
+            (None, count) => Err(absent(count, self.asked, &self.first_absent)),
         }
     }
 }

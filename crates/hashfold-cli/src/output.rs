@@ -61,6 +61,18 @@ impl EntryWriter {
         Ok(EntryWriter { schema, out, record: Vec::new() })
     }
 
+    /// Sets the columns of the entries that follow. CSV and raw output begin with their columns, which
+    /// can't change.
+    pub(crate) fn set_schema(&mut self, schema: Schema) -> Result<()> {
+        if !matches!(self.out, Out::Json(_)) && schema != self.schema {
+            return Err(Failure::usage(
+                "the columns of the store have changed; run the command again, or use --format json",
+            ));
+        }
+        self.schema = schema;
+        Ok(())
+    }
+
     /// Writes an entry.
     pub(crate) fn entry(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let record = &mut self.record;

@@ -27,44 +27,54 @@ pub(crate) struct SourceArgs {
     pub(crate) version: Option<u64>,
 }
 
-/// An open data set.
+/// An open data set, which stays the same.
 pub(crate) enum Source {
     Table(Table),
-    /// A version, which stays the same.
     Version(Arc<Version>),
-    /// The version that was current at the last refresh.
-    Current(StoreReader),
+}
+
+/// An open data set, and the reader that follows the current version of a store.
+pub(crate) struct Followed {
+    pub(crate) source: Source,
+    reader: Option<StoreReader>,
+}
+
+impl Followed {
+    /// Switches to the version that is current now. Returns whether it is another one.
+    pub(crate) fn refresh(&mut self) -> Result<bool> {
+        let Some(reader) = &self.reader else { return Ok(false) };
+        reader.refresh()?;
+        let version = reader.version();
+        let is_new = !matches!(&self.source, Source::Version(held) if Arc::ptr_eq(held, &version));
+        self.source = Source::Version(version);
+        Ok(is_new)
+    }
 }
 
 impl SourceArgs {
-    /// Opens the table or version, which stays the same.
+    /// Opens the table or version.
     pub(crate) fn open(&self, options: ReadOptions) -> Result<Source> {
-        Ok(match self.follow(options)? {
-            Source::Current(follower) => Source::Version(follower.version()),
-            other => other,
-        })
+        self.follow(options).map(|followed| followed.source)
     }
 
-    /// Opens the table or version. If no version was given, [`Source::refresh`] follows the current
+    /// Opens the table or version. If no version was given, [`Followed::refresh`] follows the current
     /// one.
-    pub(crate) fn follow(&self, options: ReadOptions) -> Result<Source> {
-        let disk = device::disk();
-        Ok(match self.version_asked()? {
-            Asked::Table => Source::Table(Table::open_with(&self.folder, &options)?),
+    pub(crate) fn follow(&self, options: ReadOptions) -> Result<Followed> {
+        let options = options.env(Env::on(device::disk()));
+        let (source, reader) = match self.version_asked()? {
+            Asked::Table => (Source::Table(Table::open_with(&self.folder, &options)?), None),
             Asked::Version(number) => {
-                let version =
-                    Version::open(&self.folder, number, &options.env(Env::on(disk.clone())));
-                let version = version.map_err(folder::about_version(&self.folder, number))?;
-                Source::Version(Arc::new(version))
+                let version = Version::open(&self.folder, number, &options)
+                    .map_err(folder::about_version(&self.folder, number))?;
+                (Source::Version(Arc::new(version)), None)
             }
             Asked::Current => {
                 folder::current(&self.folder)?;
-                Source::Current(StoreReader::open_with(
-                    &self.folder,
-                    &options.env(Env::on(disk.clone())),
-                )?)
+                let reader = StoreReader::open_with(&self.folder, &options)?;
+                (Source::Version(reader.version()), Some(reader))
             }
-        })
+        };
+        Ok(Followed { source, reader })
     }
 
     /// Returns whether the folder holds a store. `--version` is an error elsewhere.
@@ -92,19 +102,10 @@ enum Asked {
 }
 
 impl Source {
-    /// Switches to the version that is current now.
-    pub(crate) fn refresh(&self) -> Result<()> {
-        match self {
-            Source::Table(_) | Source::Version(_) => Ok(()),
-            Source::Current(follower) => Ok(follower.refresh().map(drop)?),
-        }
-    }
-
     pub(crate) fn schema(&self) -> Result<Schema> {
         match self {
             Source::Table(table) => Schema::of_table(table),
             Source::Version(version) => Schema::of_version(version.info()),
-            Source::Current(follower) => Schema::of_version(follower.version().info()),
         }
         .map_err(Failure::from)
     }
@@ -119,7 +120,6 @@ impl Source {
         match self {
             Source::Table(table) => table.stats().value_bytes / table.stats().entries.max(1),
             Source::Version(version) => of_version(version),
-            Source::Current(follower) => of_version(&follower.version()),
         }
     }
 
@@ -127,7 +127,6 @@ impl Source {
         Ok(match self {
             Source::Table(table) => table.get(key)?,
             Source::Version(version) => version.get(key)?,
-            Source::Current(follower) => follower.version().get(key)?,
         })
     }
 
@@ -137,7 +136,6 @@ impl Source {
         match self {
             Source::Table(table) => table.get_many(keys, visit)?,
             Source::Version(version) => version.get_many(keys, visit)?,
-            Source::Current(follower) => follower.version().get_many(keys, visit)?,
         }
         Ok(())
     }
@@ -150,7 +148,6 @@ impl Source {
         match self {
             Source::Table(table) => vec![Box::new(table.scan())],
             Source::Version(version) => of_version(version),
-            Source::Current(follower) => of_version(&follower.version()),
         }
     }
 }

@@ -39,7 +39,6 @@ pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
             let pointer = folder::read_pointer(&args.source.folder)?;
             (version_json(&pointer, version), version_rows(&pointer, version))
         }
-        Source::Current(_) => unreachable!("a source that is not followed stays the same"),
     };
     if args.json {
         object["schema"] = json!(schema);

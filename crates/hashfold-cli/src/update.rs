@@ -4,7 +4,7 @@ use crate::{
     columns, device,
     failure::{Exit, Failure, Result},
     folder,
-    input::{Inputs, Mark, Marker, ReadOptions},
+    input::{InputThread, Inputs, Mark, Marker, ReadOptions},
     new_version::{Made, NewVersionArgs, parse_pair},
     options::ShapeArgs,
     output::{write_line, write_note},
@@ -128,11 +128,17 @@ impl UpdateArgs {
     /// that ends meanwhile may change the columns.
     fn read(&self, start: Instant) -> Result<Exit> {
         let stop = Stop::on_signals()?;
+        let thread = InputThread::start()?;
+        let is_new = !self.store.exists();
         let mut writer = self.version.wait.retry(&stop, || self.open_or_create())?;
-        let result =
-            self.make(&mut writer, &stop).and_then(|made| self.finish(&mut writer, &made, start));
+        let made = self.make(&mut writer, thread, &stop);
+        let result = made.and_then(|made| self.finish(&mut writer, &made, start));
         // A failure leaves no store without versions, or an empty one that the next update reuses.
         let _ = writer.abandon();
+        if is_new && result.is_err() {
+            // Fails if there is a version.
+            let _ = device::disk().remove_folder(&self.store);
+        }
         result
     }
 
@@ -173,9 +179,10 @@ impl UpdateArgs {
         Ok(Exit::Done)
     }
 
-    fn make(&self, writer: &mut StoreWriter, stop: &Stop) -> Result<Made> {
+    fn make(&self, writer: &mut StoreWriter, thread: InputThread, stop: &Stop) -> Result<Made> {
         let sample = writer.parent()?;
-        let inputs = Inputs::open(&self.batches, self.read_options(sample.as_ref())?, stop)?;
+        let options = self.read_options(sample.as_ref())?;
+        let inputs = Inputs::open_in(thread, &self.batches, options, stop)?;
         let meter = inputs.meter.clone();
         let old = sample.as_ref().map(Schema::of_version).transpose()?;
         let mut batch = writer.batch(self.rows.sort_options())?;

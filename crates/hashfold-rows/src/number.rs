@@ -57,15 +57,13 @@ fn parse_f64(text: &str) -> Option<f64> {
         // Infinity and NaN.
         return Some(value);
     };
-    let is_kept = match decimal.digits.len() {
-        0 => true,
-        1..=DIGITS_KEPT => value.is_normal() || value.is_subnormal(),
-        // A whole number must be this very number; others may be the digits of a program that writes
-        // more than it needs.
-        ..=DIGITS_MAX => decimal.to_integer().is_none_or(|whole| value as i128 == whole),
-        _ => false,
-    };
-    (is_kept && value.is_finite()).then_some(value)
+    let digits = decimal.digits.len();
+    // A whole number of many digits must be this very number; others may be the digits of a program
+    // that writes more than it needs.
+    let is_read_back = || decimal.to_integer().is_none_or(|whole| value as i128 == whole);
+    let is_kept = digits <= DIGITS_KEPT || (digits <= DIGITS_MAX && is_read_back());
+    let is_in_range = value.is_finite() && (digits == 0 || value != 0.0);
+    (is_kept && is_in_range).then_some(value)
 }
 
 /// A decimal number: its digits, without zeros at the ends, times a power of ten.

@@ -16,7 +16,7 @@ use crate::{
 use hashfold_rows::{Form, KeyType, Schema};
 use std::{
     panic::resume_unwind,
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    sync::mpsc::{RecvTimeoutError, Sender, channel},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -27,7 +27,7 @@ const STOP_CHECK: Duration = Duration::from_millis(100);
 /// Inputs, the first of which is open.
 pub(crate) struct Inputs {
     rows: Rows,
-    thread: IdleThread,
+    thread: InputThread,
     /// Maximum number of batches that wait.
     waiting: usize,
     /// The schema of the first input; later inputs may add columns, and the type of the keys is
@@ -55,37 +55,50 @@ struct Rows {
     meter: Meter,
 }
 
-/// Reads all inputs.
-type Reading = Box<dyn FnOnce() -> Result<Taken> + Send>;
+/// A task of the thread that reads.
+enum Task {
+    /// Open the first input.
+    Open(Box<dyn FnOnce() + Send>),
+    /// Read all inputs, and end.
+    Read(Box<dyn FnOnce() -> Result<Taken> + Send>),
+}
 
-/// A thread that has opened an input and waits for its work; it ends if it gets none.
-struct IdleThread {
-    work: Sender<Reading>,
+/// The thread that reads; it ends if it is dropped.
+///
+/// It is started before any pool of threads: the system may allow few threads, and a pool can work
+/// with fewer.
+pub(crate) struct InputThread {
+    tasks: Sender<Task>,
     thread: JoinHandle<Result<Option<Taken>>>,
 }
 
-impl IdleThread {
-    /// Starts the thread, which sends the result of `open`.
-    fn start<T: Send + 'static>(
-        open: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<(IdleThread, Receiver<T>)> {
-        let (sender, work) = channel::<Reading>();
-        let (result, opened) = channel();
+impl InputThread {
+    pub(crate) fn start() -> Result<InputThread> {
+        let (tasks, queue) = channel::<Task>();
         let run = move || {
-            // Fails if the user has asked to stop; then there is no work, either.
-            let _ = result.send(open());
-            work.recv().ok().map(|read| read()).transpose()
+            loop {
+                match queue.recv() {
+                    Ok(Task::Open(open)) => open(),
+                    Ok(Task::Read(read)) => return read().map(Some),
+                    Err(_) => return Ok(None),
+                }
+            }
         };
         let thread = thread::Builder::new()
             .name("hashfold-read".into())
             .spawn(run)
             .map_err(|error| Failure::thread("reads the input", &error))?;
-        Ok((IdleThread { work: sender, thread }, opened))
+        Ok(InputThread { tasks, thread })
+    }
+
+    /// Gives the thread a task. If it has ended, the caller notices that the result is missing.
+    fn run(&self, task: Task) {
+        let _ = self.tasks.send(task);
     }
 
     /// Returns the failure of a thread that has ended without its work.
     fn failure(self) -> Failure {
-        drop(self.work);
+        drop(self.tasks);
         match self.thread.join() {
             Ok(outcome) => outcome.err().unwrap_or_else(Failure::stopped),
             Err(panic) => resume_unwind(panic),
@@ -94,16 +107,28 @@ impl IdleThread {
 }
 
 impl Inputs {
-    /// Opens the first of `paths`, which determines the columns. Opening it and reading its head may
-    /// wait forever for the writer of a pipe, unless the user asks to stop.
-    pub(crate) fn open(paths: &[String], mut options: ReadOptions, stop: &Stop) -> Result<Inputs> {
+    /// Opens the first of `paths`, which determines the columns, in a new thread. Opening it and reading
+    /// its head may wait forever for the writer of a pipe, unless the user asks to stop.
+    pub(crate) fn open(paths: &[String], options: ReadOptions, stop: &Stop) -> Result<Inputs> {
+        Inputs::open_in(InputThread::start()?, paths, options, stop)
+    }
+
+    /// Opens the first of `paths` in a thread that was started before.
+    pub(crate) fn open_in(
+        thread: InputThread,
+        paths: &[String],
+        mut options: ReadOptions,
+        stop: &Stop,
+    ) -> Result<Inputs> {
         options.selection.check_distinct()?;
         let meter = Meter::default();
         let (path, others) = paths.split_first().expect("there is at least one input");
         let (file, how, count) = (path.clone(), options.clone(), meter.clone());
-        // Started before any pool of threads: the system may allow few threads, and a pool can work
-        // with fewer.
-        let (thread, opened) = IdleThread::start(move || guard(&file, || how.open(&file, &count)))?;
+        let (result, opened) = channel();
+        thread.run(Task::Open(Box::new(move || {
+            // Fails if the user has asked to stop.
+            let _ = result.send(guard(&file, || how.open(&file, &count)));
+        })));
         let first = loop {
             match opened.recv_timeout(STOP_CHECK) {
                 Ok(first) => break first?,
@@ -131,9 +156,9 @@ impl Inputs {
         let (sender, batches) = queue(self.waiting);
         let key_type = self.rows.key_type.unwrap_or_default();
         let sink = Sink::new(sender, policy, key_type)?;
-        let Inputs { rows, thread: IdleThread { work, thread }, .. } = self;
-        work.send(Box::new(move || rows.read(sink))).expect("the thread waits for work");
-        Ok(Feed { batches, thread })
+        let Inputs { rows, thread, .. } = self;
+        thread.run(Task::Read(Box::new(move || rows.read(sink))));
+        Ok(Feed { batches, thread: thread.thread })
     }
 }
 

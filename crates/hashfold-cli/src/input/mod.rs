@@ -30,7 +30,7 @@ mod window;
 pub(crate) use self::{
     bad_rows::{BadRowAction, BadRowLimit, BadRowPolicy},
     batch::{BATCH_BYTES, Batch},
-    feed::{Feed, Inputs, Taken},
+    feed::{Feed, InputThread, Inputs, Taken},
     selection::{Mark, Marker, SchemaPolicy, Selection},
     source::{Meter, size},
 };

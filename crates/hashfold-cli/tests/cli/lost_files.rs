@@ -285,3 +285,28 @@ fn nothing_is_built_inside_of_or_over_a_data_set() {
     work.ok("gc s --keep 0");
     assert!(work.path("s/tables/x/y").is_dir() && work.path("s/versions/x.new").is_dir());
 }
+
+/// A `get` of many keys answered none of them if one was in a lost table.
+#[test]
+fn keys_beside_a_lost_table_are_answered() {
+    let work = Work::new();
+    let rows: String = (0..100).map(|i| format!("{i},a\n")).collect();
+    let keys: String = (0..100).map(|i| format!("{i}\n")).collect();
+    work.write("a.csv", format!("k,v\n{rows}")).write("b.csv", "k,v\n7,b\n").write("keys", keys);
+    work.ok("update s a.csv --key k --chunks 16");
+    let tables = list(&work.path("s/tables"));
+    work.ok("update s b.csv --mode delta");
+    let new = list(&work.path("s/tables")).into_iter().find(|name| !tables.contains(name)).unwrap();
+    fs::remove_file(work.path(&format!("s/tables/{new}/MANIFEST"))).unwrap();
+    for line in ["get s --keys keys --format csv", "get s - --format csv"] {
+        let outcome = work.feed(line, &fs::read(work.path("keys")).unwrap());
+        assert_eq!(outcome.code, 4, "{outcome:?}");
+        let lines = outcome.text().lines().count() - 1;
+        assert!((50..100).contains(&lines) && !outcome.text().contains("\n7,"), "{outcome:?}");
+        let start =
+            format!("hashfold: {} of 100 keys could not be looked up; the first: ", 100 - lines);
+        assert!(outcome.stderr.starts_with(&start) && outcome.stderr.contains(&new), "{outcome:?}");
+    }
+    let one = work.run("get s 7");
+    assert!(one.code == 4 && one.stderr.starts_with("hashfold: s/tables/"), "{one:?}");
+}

@@ -250,6 +250,11 @@ fn get_answers_at_once_and_follows_the_current_version() {
     work.ok("rollback s");
     sleep(Duration::from_millis(250));
     assert_eq!(ask("7"), r#"{"k":"7","v":"1"}"#);
+    // The columns may change, too.
+    work.write("c.csv", "k,v,w\n7,3,new\n");
+    work.ok("update s c.csv --schema extend");
+    sleep(Duration::from_millis(250));
+    assert_eq!(ask("7"), r#"{"k":"7","v":"3","w":"new"}"#);
     drop(stdin);
     assert!(child.wait().unwrap().success());
 }
