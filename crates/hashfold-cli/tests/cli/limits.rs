@@ -298,6 +298,20 @@ fn hundreds_of_large_chunks_need_few_open_files() {
     check("b");
 }
 
+/// Issue 12: each chunk of a large batch had spill files of its own.
+#[test]
+fn a_large_batch_for_many_chunks_needs_few_open_files() {
+    let work = Work::new();
+    let value = "v".repeat(2000);
+    let rows: String = (0..40_000).map(|i| format!("key{i},{value}{i}\n")).collect();
+    work.write("a.csv", format!("k,v\n{rows}"));
+    let line = "update s a.csv --key k --chunks 40 --memory 1MiB";
+    let outcome = with_limit(&work, "-n 64", line);
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    assert!(work.ok("get s key39999").text().contains("v39999"));
+    work.ok("verify s");
+}
+
 /// Issue 10: a filter keeps its keys, and accepts new keys the next time.
 #[test]
 fn a_filter_survives_a_limit_of_file_sizes() {

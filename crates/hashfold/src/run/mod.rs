@@ -15,6 +15,7 @@ mod summary;
 mod tests;
 mod vector;
 
+pub(crate) use self::sort::SpillFiles;
 pub use self::{
     entry::{Duplicates, Entry, KEY_BYTES_MAX, Run, VALUE_BYTES_MAX, check_sizes},
     merge::{Merge, Tombstones},

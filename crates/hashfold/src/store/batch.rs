@@ -5,17 +5,13 @@ use crate::{
     error::Result,
     io::Disk,
     key::Seed,
-    run::{MEMORY_BYTES_MIN, Run, SortOptions, Sorted, Sorter},
+    run::{MEMORY_BYTES_MIN, Run, SortOptions, Sorted, Sorter, SpillFiles},
     work::Executor,
 };
-use std::{
-    ops::Range,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{ops::Range, path::Path, sync::Arc};
 
-/// The prefix of the names of spill files in the folder of tables.
-pub(super) const SPILL: &str = "spill-";
+/// The name of spill files in the folder of tables, until they are unlinked.
+pub(super) const SPILL: &str = "spill";
 
 /// Maximum number of ranges of equal size that the chunks are divided into, each with a sorter.
 const PARTS_MAX: u32 = 256;
@@ -52,20 +48,14 @@ pub(super) struct SortedPart {
 /// The properties that all sorters of a batch have in common.
 #[derive(Debug)]
 struct Sorters {
-    disk: Arc<dyn Disk>,
-    /// The folder for spill files.
-    tables: PathBuf,
+    spill: Arc<SpillFiles>,
     seed: Seed,
     options: SortOptions,
-    executor: Arc<dyn Executor>,
 }
 
 impl Sorters {
-    /// Makes a sorter. Each has a spill name of its own, because several threads create and unlink
-    /// spill files at once.
-    fn sorter(&self, number: usize) -> Result<Sorter> {
-        let spill = self.tables.join(format!("{SPILL}{number}"));
-        Sorter::new(self.disk.clone(), spill, self.seed, self.options, self.executor.clone())
+    fn sorter(&self) -> Result<Sorter> {
+        Sorter::sharing(self.spill.clone(), self.seed, self.options)
     }
 }
 
@@ -92,10 +82,11 @@ impl Batch {
             let range = slots.slots(chunks);
             part_of_slot[range.start as usize..range.end as usize].fill(number);
         }
-        let (disk, executor) = (disk.clone(), executor.clone());
-        let sorters = Sorters { disk, tables: tables.to_owned(), seed, options, executor };
+        let (disk, path) = (disk.clone(), tables.join(SPILL));
+        let spill = SpillFiles::new(disk, path, executor.clone(), parts.len() as u32);
+        let sorters = Sorters { spill, seed, options };
         // An error of the options comes before the first entry.
-        sorters.sorter(0)?;
+        sorters.sorter()?;
         let parts = parts.into_iter().map(|chunks| BatchPart { chunks, sorter: None }).collect();
         Ok(Batch { slots, sorters, parts, part_of_slot, memory_bytes })
     }
@@ -110,7 +101,7 @@ impl Batch {
         let part = &mut self.parts[number];
         match &mut part.sorter {
             Some(sorter) => sorter.push(key, value),
-            none => none.insert(Box::new(self.sorters.sorter(number)?)).push(key, value),
+            none => none.insert(Box::new(self.sorters.sorter()?)).push(key, value),
         }
     }
 

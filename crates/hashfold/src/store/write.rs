@@ -547,7 +547,7 @@ impl StoreWriter {
         let mut spare = disk.list(&tables)?;
         spare.retain(|name| match table_of(name) {
             Some(table) => !used.contains(&table),
-            None => name.ends_with(MENDED) || name.starts_with(SPILL),
+            None => name.ends_with(MENDED) || name == SPILL,
         });
         if !spare.is_empty() {
             // The name of the version must be durably removed before its tables.

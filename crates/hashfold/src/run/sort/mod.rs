@@ -31,6 +31,7 @@ mod spill;
 
 #[cfg(test)]
 pub(super) use self::sorter::testing;
+pub(crate) use self::spill::SpillFiles;
 pub use self::{
     options::{MEMORY_BYTES_MIN, SortOptions},
     sorted::Sorted,

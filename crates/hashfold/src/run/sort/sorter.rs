@@ -5,7 +5,7 @@ use super::{
     encode::Hasher,
     options::{MemoryPlan, SortOptions},
     sorted::Sorted,
-    spill::Spill,
+    spill::{Spill, SpillFiles},
 };
 use crate::{
     error::Result,
@@ -56,8 +56,20 @@ impl Sorter {
         options: SortOptions,
         executor: Arc<dyn Executor>,
     ) -> Result<Sorter> {
+        Sorter::sharing(SpillFiles::new(disk, spill, executor, 1), seed, options)
+    }
+
+    /// Makes a sorter whose spill files belong to several sorters.
+    ///
+    /// # Errors
+    /// The errors of [`Sorter::new`].
+    pub(crate) fn sharing(
+        files: Arc<SpillFiles>,
+        seed: Seed,
+        options: SortOptions,
+    ) -> Result<Sorter> {
         let plan = MemoryPlan::new(&options)?;
-        let spill = Spill::new(disk, spill, plan, executor);
+        let spill = Spill::new(files, plan);
         Ok(Sorter {
             buckets: Distributor::new(spill, Hasher::new(seed), plan),
             summary: Summary::EMPTY,

@@ -23,20 +23,37 @@ const MADE_AT_ONCE: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SpillChunk(u32);
 
-/// The pool of chunks, and the files for the chunks that do not fit into the pool.
+/// The files for chunks that do not fit into memory. Several sorters with the same options can share
+/// them, because each file takes descriptors. They are created before the first write, and freed
+/// when the last sorter, or its run, is dropped.
 #[derive(Debug)]
-pub(super) struct Spill {
+pub(crate) struct SpillFiles {
     disk: Arc<dyn Disk>,
     path: PathBuf,
-    plan: MemoryPlan,
-    /// The files, which are created before the first write.
+    executor: Arc<dyn Executor>,
+    /// Number of sorters, each of which has a part of the page cache.
+    sorters: u32,
+    state: Mutex<FilesState>,
+}
+
+#[derive(Debug, Default)]
+struct FilesState {
     file: Option<SpillFile>,
     /// Whether a file still has a name.
     named: bool,
     /// Length of the files together, in chunks.
-    file_chunks: u32,
+    chunks: u32,
     /// Numbers of the chunks in the files that can be overwritten.
     holes: Vec<u32>,
+}
+
+/// The pool of chunks, and the files for the chunks that do not fit into the pool.
+#[derive(Debug)]
+pub(super) struct Spill {
+    plan: MemoryPlan,
+    /// The files after the first write.
+    file: Option<SpillFile>,
+    files: Arc<SpillFiles>,
     /// The unused chunks in memory.
     free: Vec<Buffer>,
     /// The new chunks that are being allocated.
@@ -56,20 +73,12 @@ pub(super) struct Spill {
 }
 
 impl Spill {
-    pub(super) fn new(
-        disk: Arc<dyn Disk>,
-        path: PathBuf,
-        plan: MemoryPlan,
-        executor: Arc<dyn Executor>,
-    ) -> Spill {
+    pub(super) fn new(files: Arc<SpillFiles>, plan: MemoryPlan) -> Spill {
+        let executor = files.executor.clone();
         Spill {
-            disk,
-            path,
             plan,
             file: None,
-            named: false,
-            file_chunks: 0,
-            holes: Vec::new(),
+            files,
             free: Vec::new(),
             coming: None,
             chunks: 0,
@@ -158,12 +167,7 @@ impl Spill {
 
     /// Returns a free place in the files for a chunk, which the caller must write.
     pub(super) fn place(&mut self) -> SpillChunk {
-        let number = self.holes.pop().unwrap_or_else(|| {
-            let end = self.file_chunks;
-            self.file_chunks = end.checked_add(1).expect("no disk holds 2^32 chunks");
-            end
-        });
-        SpillChunk(number)
+        self.files.place()
     }
 
     /// Starts to write chunks to their places.
@@ -204,7 +208,7 @@ impl Spill {
         let mut chunk = self.chunk()?;
         let file = self.file.as_ref().expect("it holds the piece");
         file.read(&[piece], &mut chunk).inspect_err(|_| self.queue.fail())?;
-        self.holes.push(piece.0);
+        self.files.state().holes.push(piece.0);
         Ok(chunk)
     }
 
@@ -212,20 +216,8 @@ impl Spill {
         if let Some(file) = &self.file {
             return Ok(file.clone());
         }
-        let (near, far) = (self.unnamed(Access::Cached)?, self.unnamed(Access::Direct)?);
-        let MemoryPlan { chunk_bytes, near_chunks, .. } = self.plan;
-        let file = SpillFile { near, far, near_chunks, chunk_bytes, sums: Arc::default() };
+        let file = self.files.open(&self.plan)?;
         Ok(self.file.insert(file).clone())
-    }
-
-    /// Creates a file without a name: its space is freed when the last handle is closed, also if
-    /// this process is killed.
-    fn unnamed(&mut self, access: Access) -> Result<Arc<dyn BlockFile>> {
-        let file = self.disk.create(&self.path, access)?;
-        self.named = true;
-        self.disk.remove(&self.path)?;
-        self.named = false;
-        Ok(file)
     }
 
     /// Waits for the oldest write.
@@ -237,19 +229,75 @@ impl Spill {
     }
 
     fn check(&self) -> Result<()> {
-        self.queue.check("sort", || Place::file(&self.path))
+        self.queue.check("sort", || Place::file(&self.files.path))
     }
 }
 
-impl Drop for Spill {
+impl SpillFiles {
+    /// Returns files, not yet created, for a number of sorters with the same options. They have the
+    /// name `path` while they are created.
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        path: PathBuf,
+        executor: Arc<dyn Executor>,
+        sorters: u32,
+    ) -> Arc<SpillFiles> {
+        Arc::new(SpillFiles { disk, path, executor, sorters, state: Mutex::default() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, FilesState> {
+        self.state.lock().expect("nothing panics under this lock")
+    }
+
+    /// Returns a free place for a chunk.
+    fn place(&self) -> SpillChunk {
+        let mut state = self.state();
+        let number = state.holes.pop().unwrap_or_else(|| {
+            let end = state.chunks;
+            state.chunks = end.checked_add(1).expect("no disk holds 2^32 chunks");
+            end
+        });
+        SpillChunk(number)
+    }
+
+    /// Returns the files, which are created if there are none.
+    fn open(&self, plan: &MemoryPlan) -> Result<SpillFile> {
+        let mut state = self.state();
+        if let Some(file) = &state.file {
+            return Ok(file.clone());
+        }
+        let near = self.unnamed(&mut state, Access::Cached)?;
+        let far = self.unnamed(&mut state, Access::Direct)?;
+        let near_chunks = plan.near_chunks.saturating_mul(self.sorters);
+        let chunk_bytes = plan.chunk_bytes;
+        let file = SpillFile { near, far, near_chunks, chunk_bytes, sums: Arc::default() };
+        Ok(state.file.insert(file).clone())
+    }
+
+    /// Creates a file without a name: its space is freed when the last handle is closed, also if
+    /// this process is killed.
+    fn unnamed(&self, state: &mut FilesState, access: Access) -> Result<Arc<dyn BlockFile>> {
+        let file = self.disk.create(&self.path, access)?;
+        state.named = true;
+        self.disk.remove(&self.path)?;
+        state.named = false;
+        Ok(file)
+    }
+}
+
+impl Drop for SpillFiles {
     fn drop(&mut self) {
-        if self.named {
+        let (is_named, file) = {
+            let mut state = self.state();
+            (state.named, state.file.take())
+        };
+        if is_named {
             // Errors cannot be returned from here.
             let _ = self.disk.remove(&self.path);
         }
-        if let Some(file) = self.file.take() {
+        if let Some(file) = file {
             // Freeing the blocks of a large file can take the device seconds.
-            self.executor().spawn(Box::new(move || drop(file)));
+            self.executor.spawn(Box::new(move || drop(file)));
         }
     }
 }
