@@ -24,10 +24,12 @@
 //! | parent        |    8 | the id of the version that the delta leads from                  |
 //! | entries       |    8 | deletions included                                               |
 //! | deletions     |    8 |                                                                  |
+//! | attributes    |    … | of the version that it leads to: count, then each name and value |
 
+use super::version::Attributes;
 use crate::{
     checksum::crc32c,
-    codec::{Decoder, put_varint},
+    codec::{Decoder, put_attributes, put_varint},
     env::Env,
     error::{Error, ErrorKind, Result, check_sum},
     io::{
@@ -138,7 +140,7 @@ impl<R: Run> Run for Untagged<R> {
 }
 
 /// The description of a delta file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeltaInfo {
     /// Seed that all keys of the store are hashed with.
     pub seed: Seed,
@@ -152,6 +154,8 @@ pub struct DeltaInfo {
     pub entries: u64,
     /// Number of deletions: keys that the new version does not have.
     pub deletions: u64,
+    /// Attributes of the version that the delta leads to, such as the schema.
+    pub attributes: Attributes,
 }
 
 /// Size of the head of a section, its size and checksum, in bytes.
@@ -212,13 +216,29 @@ impl DeltaWriter {
         let padding = end.next_multiple_of(ALIGNMENT as u64) - end;
         self.writer.append(&vec![0; padding as usize])?;
         let DeltaInfo { store, parent, entries, deletions, .. } = self.info;
-        let fields = [store, parent, entries, deletions].map(u64::to_le_bytes).concat();
+        let mut fields = [store, parent, entries, deletions].map(u64::to_le_bytes).concat();
+        put_attributes(&mut fields, &self.info.attributes);
         let footer = Footer { fields, body_sum: 0 }.encode(self.writer.position());
         self.writer.append(&footer)?;
         self.writer.finish()?;
         self.file.sync()?;
         Ok(self.info)
     }
+}
+
+fn decode_info(header: &Header, fields: &[u8]) -> Result<DeltaInfo> {
+    let mut fields = Decoder::new(fields);
+    let info = DeltaInfo {
+        seed: header.seed,
+        store: fields.u64()?,
+        parent: fields.u64()?,
+        target: header.id,
+        entries: fields.u64()?,
+        deletions: fields.u64()?,
+        attributes: fields.attributes()?,
+    };
+    fields.end()?;
+    Ok(info)
 }
 
 /// A callback that takes a key, and its value or `None` if the key is deleted.
@@ -246,17 +266,7 @@ impl DeltaReader {
         let file = disk.open(path, Access::Cached)?;
         let header = Header::read(file.as_ref(), FileKind::Delta)?;
         let (footer, footer_start) = Footer::read(file.as_ref())?;
-        let mut fields = Decoder::new(&footer.fields);
-        let mut next = || fields.u64().map_err(|error| error.at(file.place()));
-        let info = DeltaInfo {
-            seed: header.seed,
-            store: next()?,
-            parent: next()?,
-            target: header.id,
-            entries: next()?,
-            deletions: next()?,
-        };
-        fields.end().map_err(|error| error.at(file.place()))?;
+        let info = decode_info(&header, &footer.fields).map_err(|error| error.at(file.place()))?;
         Ok(DeltaReader {
             next: ALIGNMENT as u64,
             footer_start,

@@ -163,13 +163,13 @@ impl StoreWriter {
     pub(super) fn change(&mut self, change: impl FnOnce(&mut Pointer)) -> Result<()> {
         let mut pointer = self.pointer.clone();
         change(&mut pointer);
-        let replaced = pointer.replace(self.disk.as_ref(), &self.folder);
+        let replaced = pointer.replace(self.env.disk.as_ref(), &self.folder);
         self.is_settled = replaced.is_ok();
         match &replaced {
             Ok(()) => self.pointer = pointer,
             // The pointer may have been replaced, but may not be durable.
             Err(_) => {
-                if let Ok(there) = Pointer::read(self.disk.as_ref(), &self.folder) {
+                if let Ok(there) = Pointer::read(self.env.disk.as_ref(), &self.folder) {
                     self.pointer = there;
                 }
             }

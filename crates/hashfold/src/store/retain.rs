@@ -105,8 +105,8 @@ impl StoreWriter {
         let previous = self.previous();
         for (number, reason) in spare {
             let planned = if matches!(action, Action::Plan) { removed.bytes } else { 0 };
-            let is_full =
-                self.disk.free_bytes(&self.folder)?.saturating_add(planned) < rules.free_bytes_min;
+            let is_full = self.env.disk.free_bytes(&self.folder)?.saturating_add(planned)
+                < rules.free_bytes_min;
             match is_full && previous != Some(number) {
                 true => self.take(number, &mut removed, action)?,
                 false => removed.kept.push((number, reason)),
@@ -163,10 +163,10 @@ impl StoreWriter {
         }
         self.sweep()?;
         // Without its pointer the folder is not a store.
-        self.disk.remove(&self.folder.join(pointer::NAME))?;
-        self.disk.remove_folder(&self.versions())?;
-        self.disk.remove_folder(&self.tables())?;
-        self.disk.sync_folder(&self.folder)
+        self.env.disk.remove(&self.folder.join(pointer::NAME))?;
+        self.env.disk.remove_folder(&self.versions())?;
+        self.env.disk.remove_folder(&self.tables())?;
+        self.env.disk.sync_folder(&self.folder)
     }
 
     /// Returns the reason to keep each version, oldest first; `None` if the version can be removed.
@@ -214,7 +214,7 @@ impl StoreWriter {
     /// counts them.
     fn take(&mut self, number: u64, removed: &mut Removed, action: Action<'_>) -> Result<()> {
         let path = self.versions().join(file_name(number));
-        let _lock: Box<dyn Lock> = match self.disk.lock(&path) {
+        let _lock: Box<dyn Lock> = match self.env.disk.lock(&path) {
             Ok(lock) => lock,
             Err(error) if error.is_busy() => {
                 removed.kept.push((number, Reason::InUse));
@@ -235,7 +235,7 @@ impl StoreWriter {
         match action {
             Action::Plan => {
                 for folder in &folders {
-                    removed.bytes += folder_bytes(self.disk.as_ref(), folder);
+                    removed.bytes += folder_bytes(self.env.disk.as_ref(), folder);
                 }
                 Ok(())
             }
@@ -257,11 +257,11 @@ impl StoreWriter {
         self.change(|pointer| pointer.strike(number))?;
         // The version's name must be durably removed before its tables: an existing version is
         // complete.
-        self.disk.remove(&self.versions().join(file_name(number)))?;
-        self.disk.sync_folder(&self.versions())?;
+        self.env.disk.remove(&self.versions().join(file_name(number)))?;
+        self.env.disk.sync_folder(&self.versions())?;
         self.pointer.removing.retain(|removing| *removing != number);
         for table in tables {
-            freed(remove_table(self.disk.as_ref(), table)?)?;
+            freed(remove_table(self.env.disk.as_ref(), table)?)?;
         }
         Ok(())
     }

@@ -337,6 +337,7 @@ fn a_delta_file_makes_the_same_version_elsewhere() {
             writer.publish(1).unwrap();
         }
         let mut writer = StoreWriter::open(&Env::on(here.clone()), Path::new(FOLDER)).unwrap();
+        writer.set_attribute("schema", b"new".to_vec());
         write(&mut writer, &second, UpdateMode::Delta, 2).unwrap();
         let (old, new) = (open(&here, 1), open(&here, 2));
         let path = PathBuf::from("file.delta");
@@ -349,6 +350,7 @@ fn a_delta_file_makes_the_same_version_elsewhere() {
         let made =
             writer.apply(&path, sort, UpdateMode::Merge, facts(77), &Watch::default()).unwrap();
         assert_eq!(made.name.id, 2);
+        assert_eq!(made.attributes, [("schema".to_owned(), b"new".to_vec())]);
         writer.publish(made.name.number).unwrap();
         assert!(scan_all(&open(&there, made.name.number)) == scan_all(&new));
         // The delta does not lead from the version that is current now.

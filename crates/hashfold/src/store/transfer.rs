@@ -18,8 +18,8 @@ use crate::{
 };
 use std::{collections::BTreeSet, ops::Range, path::Path};
 
-/// Writes the changes from one version to another into a file, and syncs the file and its name.
-/// `watch` counts entries of both versions.
+/// Writes the changes from one version to another, and the attributes of the other version, into a
+/// file, and syncs the file and its name. `watch` counts entries of both versions.
 pub fn diff(
     env: &Env,
     old: &Version,
@@ -28,10 +28,6 @@ pub fn diff(
     watch: &Watch,
 ) -> Result<(DeltaInfo, Changes)> {
     let disk = env.disk.as_ref();
-    if old.info().attributes != new.info().attributes {
-        let expected = "with the same attributes, such as the schema; copy the store instead";
-        return Err(Error::argument("versions", expected, "different ones"));
-    }
     let info = DeltaInfo {
         seed: old.info().seed,
         store: old.info().store,
@@ -39,6 +35,7 @@ pub fn diff(
         target: new.info().name.id,
         entries: 0,
         deletions: 0,
+        attributes: new.info().attributes.clone(),
     };
     let mut writer = DeltaWriter::create(disk, path, info, env.executor.clone())?;
     let push = &mut |change: KeyChange<'_>| writer.push(change.key, change.new);
@@ -135,7 +132,8 @@ impl<R: Run> Run for Counted<R> {
 
 impl StoreWriter {
     /// Makes a version from the current version and a delta file, which must lead from that
-    /// version. The new version has the same id as the version that the delta leads to.
+    /// version. The new version has the same id and the same attributes as the version that the delta
+    /// leads to.
     pub fn apply(
         &mut self,
         path: &Path,
@@ -146,7 +144,7 @@ impl StoreWriter {
     ) -> Result<VersionInfo> {
         self.settle()?;
         let mut delta = DeltaReader::open(&self.env, path)?;
-        let info = *delta.info();
+        let info = delta.info().clone();
         let at = |error: Error| error.at(&Place::file(path));
         check_same("store", self.pointer.store, info.store).map_err(at)?;
         check_same("seed", self.pointer.seed.0, info.seed.0).map_err(at)?;
@@ -154,6 +152,9 @@ impl StoreWriter {
         check_same("version that the delta leads from", parent, info.parent).map_err(at)?;
         let mut batch = self.batch(sort)?;
         while delta.next(&mut |key, value| batch.push(key, value)).map_err(at)? {}
-        self.write(batch, mode, VersionFacts { id: info.target, ..facts }, watch)
+        let before = self.attributes.clone();
+        info.attributes.into_iter().for_each(|(name, value)| self.set_attribute(&name, value));
+        let facts = VersionFacts { id: info.target, ..facts };
+        self.write(batch, mode, facts, watch).inspect_err(|_| self.attributes = before)
     }
 }

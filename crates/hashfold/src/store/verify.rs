@@ -162,7 +162,7 @@ impl StoreWriter {
         if !report.damage.is_empty() {
             let (tables, other, watch) = (self.tables(), other.join(TABLES), Watch::default());
             let copy = TableCopy {
-                disk: self.disk.as_ref(),
+                disk: self.env.disk.as_ref(),
                 tables: &tables,
                 other: &other,
                 watch: &watch,
@@ -182,7 +182,7 @@ impl StoreWriter {
     /// `CURRENT` lists: a copy that was changed separately may have given the number to another
     /// version.
     pub(super) fn restore_version(&self, number: u64, other: &Path) -> Result<VersionInfo> {
-        let disk = self.disk.as_ref();
+        let disk = self.env.disk.as_ref();
         let info = VersionInfo::read(disk, &other.join(VERSIONS), number, Some(&self.pointer))
             .map_err(|error| match error.is_absent() {
                 true => Error::missing(format!("version {number} in the copy"), other),

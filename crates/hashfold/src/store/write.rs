@@ -54,7 +54,6 @@ struct Draft {
 /// A version that a method returns is complete and durable; readers do not see it until it is
 /// published. The next writer removes the remains of a crash.
 pub struct StoreWriter {
-    pub(super) disk: Arc<dyn Disk>,
     pub(super) folder: PathBuf,
     pub(super) env: Env,
     pub(super) pointer: Pointer,
@@ -64,7 +63,7 @@ pub struct StoreWriter {
     /// Whether the names in the folder are known to be durable.
     pub(super) is_settled: bool,
     /// Attributes of the next version that its parent does not have.
-    attributes: Attributes,
+    pub(super) attributes: Attributes,
     /// Versions that the pointer on the disk does not list.
     unlisted: Vec<u64>,
     _lock: LockedFolder,
@@ -121,7 +120,6 @@ impl StoreWriter {
 
     pub(super) fn new(home: LockedFolder, env: Env, pointer: Pointer) -> StoreWriter {
         StoreWriter {
-            disk: home.disk.clone(),
             folder: home.path.clone(),
             env,
             pointer,
@@ -139,9 +137,9 @@ impl StoreWriter {
     /// whose name a power cut could bring back must not be removed.
     pub(super) fn settle(&mut self) -> Result<()> {
         if !self.is_settled {
-            self.pointer = Pointer::read(self.disk.as_ref(), &self.folder)?;
-            self.disk.sync_folder(&self.folder)?;
-            self.disk.sync_folder(&self.versions())?;
+            self.pointer = Pointer::read(self.env.disk.as_ref(), &self.folder)?;
+            self.env.disk.sync_folder(&self.folder)?;
+            self.env.disk.sync_folder(&self.versions())?;
             self.adopt()?;
             self.is_settled = true;
         }
@@ -152,7 +150,7 @@ impl StoreWriter {
     /// newer than a pointer that was restored from a copy. Their parents may be lost, and are
     /// listed as well.
     fn adopt(&mut self) -> Result<()> {
-        let there = numbers(self.disk.as_ref(), &self.folder)?;
+        let there = numbers(self.env.disk.as_ref(), &self.folder)?;
         let known = self.pointer.newest;
         self.pointer.removing.retain(|number| there.contains(number));
         let listed: Vec<u64> = self.pointer.versions.iter().map(|version| version.number).collect();
@@ -188,7 +186,7 @@ impl StoreWriter {
 
     /// Returns the description of a version.
     pub fn version(&self, number: u64) -> Result<VersionInfo> {
-        VersionInfo::read(self.disk.as_ref(), &self.versions(), number, Some(&self.pointer))
+        VersionInfo::read(self.env.disk.as_ref(), &self.versions(), number, Some(&self.pointer))
     }
 
     /// Sets the options of the next version of a store in which no version is current: the version is
@@ -230,7 +228,7 @@ impl StoreWriter {
 
     /// Returns the numbers of all versions that have files, in order.
     pub fn numbers(&self) -> Result<Vec<u64>> {
-        let mut numbers = numbers(self.disk.as_ref(), &self.folder)?;
+        let mut numbers = numbers(self.env.disk.as_ref(), &self.folder)?;
         numbers.retain(|number| !self.pointer.removing.contains(number));
         Ok(numbers)
     }
@@ -254,7 +252,7 @@ impl StoreWriter {
     /// Makes an empty batch whose parts end at some chunks.
     fn batch_of(&self, slots: (SlotMap, &[u32]), options: SortOptions) -> Result<Batch> {
         let (tables, seed) = (self.tables(), self.pointer.seed);
-        Batch::new(&self.disk, &tables, seed, slots, options, &self.env.executor)
+        Batch::new(&self.env.disk, &tables, seed, slots, options, &self.env.executor)
     }
 
     /// Sets an attribute of the next version that is written, and so of those made from it.
@@ -408,7 +406,7 @@ impl StoreWriter {
     ) -> Result<Vec<Built>> {
         let job = |table: NewTable| {
             let builder = LayerBuilder {
-                disk: self.disk.clone(),
+                disk: self.env.disk.clone(),
                 tables: self.tables(),
                 id: self.new_table_id(id, table.chunks.bounds().start)?,
                 chunks: table.chunks.clone(),
@@ -434,7 +432,7 @@ impl StoreWriter {
         let mut salted = chunk;
         loop {
             let id = table_id(version, salted);
-            if !self.disk.exists(&folder_of(&self.tables(), id))? {
+            if !self.env.disk.exists(&folder_of(&self.tables(), id))? {
                 return Ok(id);
             }
             salted += SLOTS;
@@ -478,8 +476,8 @@ impl StoreWriter {
     fn try_add(&mut self, info: &VersionInfo) -> Result<()> {
         let path = self.versions().join(file_name(info.name.number));
         let bytes = info.encode().map_err(|error| error.at(&Place::file(&path)))?;
-        self.disk.sync_folder(&self.tables())?;
-        replace_file(self.disk.as_ref(), &path, |file| file.write_at(0, &bytes))?;
+        self.env.disk.sync_folder(&self.tables())?;
+        replace_file(self.env.disk.as_ref(), &path, |file| file.write_at(0, &bytes))?;
         self.change(|pointer| pointer.add(info.name))
     }
 
@@ -489,9 +487,9 @@ impl StoreWriter {
             self.change(|pointer| pointer.strike(number))?;
         }
         let path = self.versions().join(file_name(number));
-        if self.disk.exists(&path)? {
-            let _lock = self.disk.lock(&path)?;
-            self.disk.remove(&path)?;
+        if self.env.disk.exists(&path)? {
+            let _lock = self.env.disk.lock(&path)?;
+            self.env.disk.remove(&path)?;
         }
         self.sweep().map(|_| ())
     }
@@ -500,7 +498,7 @@ impl StoreWriter {
     /// version has, and unfinished files. Removes no table if a version is lost or cannot be read,
     /// because its tables are then unknown.
     pub(super) fn sweep(&self) -> Result<u64> {
-        let (disk, versions) = (self.disk.as_ref(), self.versions());
+        let (disk, versions) = (self.env.disk.as_ref(), self.versions());
         let new_pointer = new_name(&self.folder.join(pointer::NAME));
         // The second file is of a copy that was killed at its end.
         for path in [new_pointer, self.folder.join(FIRST_NAME)] {
@@ -530,7 +528,7 @@ impl StoreWriter {
     /// Returns the tables of all versions except `but`; `None` if a version is lost or cannot be
     /// read.
     pub(super) fn used_tables(&self, but: &[u64]) -> Result<Option<HashSet<u64>>> {
-        let mut all = numbers(self.disk.as_ref(), &self.folder)?;
+        let mut all = numbers(self.env.disk.as_ref(), &self.folder)?;
         all.extend(self.pointer.versions.iter().map(|version| version.number));
         let mut used = HashSet::new();
         for number in all.into_iter().filter(|number| !but.contains(number)) {
@@ -543,7 +541,7 @@ impl StoreWriter {
     }
 
     fn sweep_tables(&self, used: &HashSet<u64>) -> Result<u64> {
-        let (disk, tables) = (self.disk.as_ref(), self.tables());
+        let (disk, tables) = (self.env.disk.as_ref(), self.tables());
         let mut spare = disk.list(&tables)?;
         spare.retain(|name| match table_of(name) {
             Some(table) => !used.contains(&table),
