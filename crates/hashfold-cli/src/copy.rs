@@ -27,8 +27,8 @@ use std::{
 
 /// Copy a store, or a table, to another folder
 ///
-/// Of a store, one version is copied: the current one, or that of --version. The copy has the same
-/// version numbers, so `hashfold update COPY --delta FILE` applies what `hashfold diff` writes from
+/// Of a store, one version is copied: the current one, or that of --version. The copied version keeps
+/// its number and id, so `hashfold update COPY --delta FILE` applies what `hashfold diff` writes from
 /// then on. The store may be written to meanwhile. All bytes are checked as they are copied, and readers
 /// see the copy when it is complete. After an interruption, run it again: it goes on where it was.
 ///

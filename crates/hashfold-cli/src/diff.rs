@@ -83,6 +83,12 @@ pub(crate) fn run(args: &DiffArgs) -> Result<Exit> {
 /// Refuses a path where no file can be written.
 fn check_target(out: &Path) -> Result<()> {
     check_outside(device::disk().as_ref(), out)?;
+    if let Some(folder) =
+        out.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
+    {
+        let what = "there is no folder of this name, in which --out would write a file";
+        return Err(Failure::usage(format!("{}: {what}", folder.display())));
+    }
     if out.is_dir() {
         let what = "is a folder, expected the name of a file for --out";
         return Err(Failure::usage(format!("{}: {what}", out.display())));

@@ -33,6 +33,7 @@ use std::{
 ///
 /// No version younger than --min-age is removed. --dry-run shows what would be removed.
 #[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct GcArgs {
     /// Folder of the store
     #[arg(value_name = "DIR")]
@@ -162,7 +163,8 @@ impl GcArgs {
             write_line(format_args!("kept version {number}: {}", why(*reason)))?;
         }
         write_line(format_args!(
-            "collected {}: {did} {} and {}, {} {freed}; {seconds:.1} s",
+            "{} {}: {did} {} and {}, {} {freed}; {seconds:.1} s",
+            if self.dry_run { "gc of" } else { "collected" },
             self.store.display(),
             units::counted(removed.versions.len() as u64, "version", "versions"),
             units::counted(removed.tables, "table", "tables"),

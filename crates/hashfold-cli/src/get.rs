@@ -117,7 +117,7 @@ struct Lookup {
     asked: u64,
     absent: u64,
     first_absent: Vec<u8>,
-    /// Number of keys that could not be looked up because data are damaged.
+    /// Number of keys that could not be looked up because data are damaged or cannot be read.
     unknown: u64,
     /// The first damage.
     damage: Option<Failure>,
@@ -172,7 +172,7 @@ impl Lookup {
         self.refresh()?;
         match self.look_up() {
             // The other keys have answers.
-            Err(failure) if failure.exit == Exit::Damage => self.look_up_each()?,
+            Err(failure) if is_of_one_table(&failure) => self.look_up_rest()?,
             other => other?,
         }
         self.write()?;
@@ -183,39 +183,31 @@ impl Lookup {
         let Lookup { bytes, answers, .. } = self;
         bytes.clear();
         answers.clear();
-        answers.resize(self.keys.len(), Answer::Absent);
+        answers.resize(self.keys.len(), Answer::Unknown);
         let mut largest = 0;
         self.followed.source.get_many(&self.keys, &mut |i, value| {
-            if let Some(value) = value {
-                let start = bytes.len();
-                bytes.extend_from_slice(value);
-                answers[i] = Answer::Found(start..bytes.len());
-                largest = largest.max(value.len() as u64);
-            }
+            answers[i] = answer(value, bytes);
+            largest = largest.max(value.map_or(0, |value| value.len() as u64));
             Ok(())
         })?;
         self.batch_keys = self.batch_keys.min(batch_keys(largest));
         Ok(())
     }
 
-    /// Looks up the keys one by one.
-    fn look_up_each(&mut self) -> Result<()> {
-        self.bytes.clear();
-        for (key, answer) in self.keys.iter().zip(&mut self.answers) {
-            *answer = match self.followed.source.get(key) {
-                Ok(None) => Answer::Absent,
-                Ok(Some(value)) => {
-                    let start = self.bytes.len();
-                    self.bytes.extend(value);
-                    Answer::Found(start..self.bytes.len())
-                }
-                Err(failure) if failure.exit == Exit::Damage => {
+    /// Looks up the keys without an answer one by one.
+    fn look_up_rest(&mut self) -> Result<()> {
+        for (key, place) in self.keys.iter().zip(&mut self.answers) {
+            if !matches!(place, Answer::Unknown) {
+                continue;
+            }
+            match self.followed.source.get(key) {
+                Ok(value) => *place = answer(value.as_deref(), &mut self.bytes),
+                Err(failure) if is_of_one_table(&failure) => {
                     self.unknown += 1;
                     self.damage.get_or_insert(failure);
-                    Answer::Unknown
                 }
                 Err(failure) => return Err(failure),
-            };
+            }
         }
         Ok(())
     }
@@ -255,6 +247,19 @@ impl Lookup {
             (None, count) => Err(absent(count, self.asked, &self.first_absent)),
         }
     }
+}
+
+/// Whether other keys may have answers after this failure.
+fn is_of_one_table(failure: &Failure) -> bool {
+    matches!(failure.exit, Exit::Damage | Exit::Io)
+}
+
+/// Returns the answer for a key, and appends its value to the bytes of the batch.
+fn answer(value: Option<&[u8]>, bytes: &mut Vec<u8>) -> Answer {
+    let Some(value) = value else { return Answer::Absent };
+    let start = bytes.len();
+    bytes.extend_from_slice(value);
+    Answer::Found(start..bytes.len())
 }
 
 /// Returns the number of keys per batch if values have this size.

@@ -13,6 +13,7 @@ mod columnar_output;
 mod columns;
 mod copy;
 mod delete;
+mod delta_file;
 mod device;
 mod diff;
 mod failure;

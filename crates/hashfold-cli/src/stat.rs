@@ -37,7 +37,9 @@ pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
         Source::Table(table) => (to_json(table.stats()), rows(table.stats())),
         Source::Version(version) => {
             let pointer = folder::read_pointer(&args.source.folder)?;
-            (version_json(&pointer, version), version_rows(&pointer, version))
+            let mut rows = version_rows(&pointer, version);
+            rows.extend(version.damage().iter().map(|error| ("damaged", error.to_string())));
+            (version_json(&pointer, version), rows)
         }
     };
     if args.json {
@@ -63,6 +65,7 @@ fn version_json(pointer: &Pointer, version: &Version) -> Value {
         ("indexes".into(), json!(indexes(version))),
         ("index_bytes".into(), json!(version.index_bytes())),
         ("seed".into(), json!(info.seed.to_string())),
+        ("damage".into(), version.damage().iter().map(|error| json!(error.to_string())).collect()),
         ("store_id".into(), json!(format!("{:#018x}", info.store))),
     ]);
     object

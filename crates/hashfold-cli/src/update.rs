@@ -1,7 +1,7 @@
 //! `hashfold update`: makes a new version of a store from a batch of rows.
 
 use crate::{
-    columns, device,
+    columns, delta_file, device,
     failure::{Exit, Failure, Result},
     folder,
     input::{InputThread, Inputs, Mark, Marker, ReadOptions},
@@ -15,14 +15,11 @@ use crate::{
 };
 use clap::{Args, ValueEnum};
 use hashfold::{
-    Env, ErrorKind,
+    Env,
     io::{ALIGNMENT, Access},
     manifest::Kind,
     run::Run as _,
-    store::{
-        Batch, DeltaReader, StoreOptions, StoreWriter, UpdateMode, Version, VersionFacts,
-        VersionInfo,
-    },
+    store::{Batch, StoreOptions, StoreWriter, UpdateMode, Version, VersionFacts, VersionInfo},
     table::IndexOptions,
 };
 use hashfold_rows::{Schema, Value};
@@ -74,6 +71,8 @@ pub(crate) struct UpdateArgs {
     tombstone: Vec<String>,
     #[command(flatten)]
     rows: RowArgs,
+    #[command(flatten)]
+    version: NewVersionArgs,
     /// Number of chunks, which are ranges of Redis Cluster slots and are built in parallel; `merge
     /// --chunks` changes it later [default: 16]
     #[arg(
@@ -85,8 +84,6 @@ pub(crate) struct UpdateArgs {
     chunks: Option<u32>,
     #[command(flatten, next_help_heading = "When the store is made")]
     shape: ShapeArgs,
-    #[command(flatten)]
-    version: NewVersionArgs,
 }
 
 /// Ways to combine a batch with the current version.
@@ -151,7 +148,7 @@ impl UpdateArgs {
         }
         let stop = Stop::on_signals()?;
         let mut writer = self.version.open(&self.store, &stop)?;
-        let Some(entries) = check_delta(&writer, &self.store, delta)? else {
+        let Some(entries) = delta_file::check(&writer, &self.store, delta)? else {
             return self.report_applied(writer.pointer().current);
         };
         let watch = stop.watch(self.progress(&writer, entries)?);
@@ -366,75 +363,6 @@ fn note_unpublished(store: &Path, numbers: &[u64]) {
             numbers.join(", ")
         ));
     }
-}
-
-/// Opens a delta file, which is an input: a wrong file is not damage of the store.
-fn open_delta(delta: &Path) -> Result<DeltaReader> {
-    DeltaReader::open(&Env::system(), delta).map_err(|error| match error.kind() {
-        ErrorKind::Magic { .. } | ErrorKind::FileKind { .. } | ErrorKind::Truncated { .. } => {
-            Failure::input(
-                delta.display(),
-                "is not a delta file, or was cut short; expected one that `hashfold diff --out` wrote",
-            )
-        }
-        _ if error.is_not_found() => Failure::usage(format!(
-            "{}: there is no file of this name, expected a delta file",
-            delta.display()
-        )),
-        _ => error.into(),
-    })
-}
-
-/// Refuses a delta file that does not start at the current version. Returns its number of entries, or
-/// `None` if it leads to the current version: it was applied before.
-fn check_delta(writer: &StoreWriter, store: &Path, delta: &Path) -> Result<Option<u64>> {
-    let reader = open_delta(delta)?;
-    let (info, pointer) = (reader.info(), writer.pointer());
-    if (info.store, info.seed) != (pointer.store, pointer.seed) {
-        return Err(Failure::input(
-            delta.display(),
-            format_args!("is a delta of another store than {}", store.display()),
-        ));
-    }
-    let numbers = writer.numbers()?;
-    let with_id = |id: u64| {
-        let has_id = |number: &u64| writer.version(*number).is_ok_and(|info| info.name.id == id);
-        numbers.iter().copied().find(has_id)
-    };
-    let (current, folder) = (pointer.current, store.display());
-    if let Some(number) = with_id(info.target) {
-        if current == Some(number) {
-            return Ok(None);
-        }
-        let (state, force) = match pointer.bad.contains(&number) {
-            true => (" and is marked bad", " --force"),
-            false => ("", ""),
-        };
-        return Err(Failure::input(
-            delta.display(),
-            format_args!(
-                "leads to version {number} of {folder}, which exists{state}; `hashfold publish {folder} \
-                 {number}{force}` makes it current"
-            ),
-        ));
-    }
-    let start = with_id(info.parent);
-    if start.is_none() || start != current {
-        let current =
-            current.map_or("no version is".into(), |number| format!("version {number} is"));
-        let what = match start {
-            Some(start) => format!(
-                "starts at version {start} of {folder}, but {current} current; `hashfold publish {folder} \
-                 {start}` goes back to it"
-            ),
-            None => format!(
-                "starts at a version that {folder} does not have, while {current} current; make a delta \
-                 from that version, or copy the store again"
-            ),
-        };
-        return Err(Failure::input(delta.display(), what));
-    }
-    Ok(Some(info.entries))
 }
 
 /// Refuses the folder of a filter, which has no rows to update.

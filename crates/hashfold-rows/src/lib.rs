@@ -39,6 +39,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! The schema of a store's version is `Schema::of_version(reader.version().info())?`, with the
+//! [`StoreReader`](hashfold::store::StoreReader) that the values come from.
+//!
 //! Keys are bytes. [`Schema::key_type`] says whether they are the decimal text of integers, so that
 //! `get("4711")` finds a key that was a number in the input.
 //!

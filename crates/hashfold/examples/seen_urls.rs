@@ -9,6 +9,9 @@ fn main() -> Result<()> {
     let mut seen = Filter::open_or_create(folder, FilterOptions::exact())?;
     let urls = ["https://example.org/", "https://example.org/a", "https://example.org/"];
     let is_new = seen.insert_unique_many(&urls)?; // the larger the batch, the faster
+    for (url, is_new) in urls.iter().zip(&is_new) {
+        println!("{url}: {}", if *is_new { "new" } else { "seen before" });
+    }
     assert_eq!(is_new, [true, true, false]);
     seen.close()?; // all of it is durable
 

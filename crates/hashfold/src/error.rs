@@ -174,7 +174,9 @@ pub enum ErrorKind {
     Exists,
     /// There is no such data set: the folder or its manifest is missing.
     Absent,
-    /// Another process is writing to the data set.
+    /// No version of the store is current.
+    Unpublished,
+    /// Another writer, in this process or another one, has the data set open.
     Busy,
     /// The caller asked to stop.
     Stopped,
@@ -198,10 +200,10 @@ pub enum ErrorClass {
 }
 
 /// The error type of this library: a kind, and a place if it is known.
-#[derive(Debug)]
+///
+/// `Debug` writes the message, as `Display` does: a `main` that returns an error prints it.
 pub struct Error(Box<Inner>);
 
-#[derive(Debug)]
 struct Inner {
     kind: ErrorKind,
     place: Option<Place>,
@@ -237,9 +239,9 @@ impl Error {
         Error::new(ErrorKind::Missing { what: what.into() }).at(&Place::file(path))
     }
 
-    /// Whether the data set that was to be opened does not exist.
+    /// Whether the data set that was to be opened does not exist, or has no current version.
     pub fn is_absent(&self) -> bool {
-        matches!(self.kind(), ErrorKind::Absent)
+        matches!(self.kind(), ErrorKind::Absent | ErrorKind::Unpublished)
     }
 
     /// Whether another process or handle holds the lock of the data set.
@@ -315,6 +317,7 @@ impl Error {
             | ErrorKind::Full { .. }
             | ErrorKind::Exists
             | ErrorKind::Absent
+            | ErrorKind::Unpublished
             | ErrorKind::Stopped => ErrorClass::Usage,
         }
     }
@@ -332,6 +335,12 @@ impl fmt::Display for Error {
             write!(f, "{place}: ")?;
         }
         fmt::Display::fmt(&self.0.kind, f)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -417,7 +426,10 @@ impl fmt::Display for ErrorKind {
             ),
             ErrorKind::Exists => f.write_str("already exists"),
             ErrorKind::Absent => f.write_str("there is no data set here"),
-            ErrorKind::Busy => f.write_str("another process is writing here; wait for it to end"),
+            ErrorKind::Unpublished => {
+                f.write_str("no version of the store is current; publish one first")
+            }
+            ErrorKind::Busy => f.write_str("another writer has it open; wait for it to end"),
             ErrorKind::Stopped => f.write_str("stopped on request"),
         }
     }

@@ -428,7 +428,7 @@ fn one_process_writes_while_others_query() {
     let mut child = child;
     child.stdout.as_mut().unwrap().read_exact(&mut answer).unwrap();
     assert_eq!(answer, *b"b\n");
-    let busy = "f: another process is writing here; wait for it to end";
+    let busy = "f: another writer has it open; wait for it to end";
     for line in ["filter merge f", "filter advance f", "filter verify f"] {
         let outcome = work.run(line);
         assert_eq!(outcome.code, 6, "{line}: {outcome:?}");

@@ -186,3 +186,22 @@ fn a_table_is_not_replaced_by_an_empty_one() {
     work.ok("build header.csv --key k --out t --replace --allow-empty");
     assert_eq!(work.entries("t").len(), 0);
 }
+
+/// New keys hid the removal of others: the gate took all entries of a delta as new.
+#[test]
+fn removed_keys_are_counted_beside_new_ones() {
+    for mode in ["delta", "merge", "auto"] {
+        let work = store();
+        let gone: String = (0..9).map(|key| format!("{key},,1\n")).collect();
+        let new: String = (100..109).map(|key| format!("{key},a,\n")).collect();
+        work.write("mixed.csv", format!("k,v,gone\n{gone}{new}"));
+        let update = format!("update s mixed.csv --tombstone gone --value v --mode {mode}");
+        let refused = work.run(&update);
+        assert_eq!(refused.code, 1, "{mode}: {refused:?}");
+        assert!(
+            refused.text().contains("gate failed: part of the keys that were removed"),
+            "{refused:?}"
+        );
+        work.ok(&format!("{update} --allow-empty"));
+    }
+}

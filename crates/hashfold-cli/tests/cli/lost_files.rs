@@ -289,15 +289,10 @@ fn nothing_is_built_inside_of_or_over_a_data_set() {
 /// A `get` of many keys answered none of them if one was in a lost table.
 #[test]
 fn keys_beside_a_lost_table_are_answered() {
-    let work = Work::new();
-    let rows: String = (0..100).map(|i| format!("{i},a\n")).collect();
-    let keys: String = (0..100).map(|i| format!("{i}\n")).collect();
-    work.write("a.csv", format!("k,v\n{rows}")).write("b.csv", "k,v\n7,b\n").write("keys", keys);
-    work.ok("update s a.csv --key k --chunks 16");
-    let tables = list(&work.path("s/tables"));
-    work.ok("update s b.csv --mode delta");
-    let new = list(&work.path("s/tables")).into_iter().find(|name| !tables.contains(name)).unwrap();
-    fs::remove_file(work.path(&format!("s/tables/{new}/MANIFEST"))).unwrap();
+    let (work, table) = store_with_a_delta();
+    work.write("keys", (0..100).map(|i| format!("{i}\n")).collect::<String>());
+    fs::remove_file(table.join("MANIFEST")).unwrap();
+    let new = table.file_name().unwrap().to_str().unwrap();
     for line in ["get s --keys keys --format csv", "get s - --format csv"] {
         let outcome = work.feed(line, &fs::read(work.path("keys")).unwrap());
         assert_eq!(outcome.code, 4, "{outcome:?}");
@@ -305,8 +300,48 @@ fn keys_beside_a_lost_table_are_answered() {
         assert!((50..100).contains(&lines) && !outcome.text().contains("\n7,"), "{outcome:?}");
         let start =
             format!("hashfold: {} of 100 keys could not be looked up; the first: ", 100 - lines);
-        assert!(outcome.stderr.starts_with(&start) && outcome.stderr.contains(&new), "{outcome:?}");
+        assert!(outcome.stderr.starts_with(&start) && outcome.stderr.contains(new), "{outcome:?}");
     }
     let one = work.run("get s 7");
     assert!(one.code == 4 && one.stderr.starts_with("hashfold: s/tables/"), "{one:?}");
+}
+
+/// A store with 100 keys `a` in 16 chunks, and a delta with key 7; the delta's folder.
+fn store_with_a_delta() -> (Work, PathBuf) {
+    let work = Work::new();
+    let rows: String = (0..100).map(|i| format!("{i},a\n")).collect();
+    work.write("a.csv", format!("k,v\n{rows}")).write("b.csv", "k,v\n7,b\n");
+    work.ok("update s a.csv --key k --chunks 16");
+    let tables = list(&work.path("s/tables"));
+    work.ok("update s b.csv --mode delta");
+    let new = list(&work.path("s/tables")).into_iter().find(|name| !tables.contains(name)).unwrap();
+    let folder = work.path(&format!("s/tables/{new}"));
+    (work, folder)
+}
+
+/// A folder in place of a file kept the whole store shut, and could not be replaced.
+#[test]
+fn a_table_that_cannot_be_opened_harms_no_other() {
+    for kind in ["folder", "nothing"] {
+        let (work, table) = store_with_a_delta();
+        let manifest = table.join("MANIFEST");
+        fs::remove_file(&manifest).unwrap();
+        if kind == "folder" {
+            fs::create_dir(&manifest).unwrap();
+        }
+        let found = (0..100).filter(|key| work.run(&format!("get s {key}")).code == 0).count();
+        assert!((50..100).contains(&found), "{kind}: {found}");
+        let stat = work.run("stat s");
+        assert_eq!(stat.code, 0, "{kind}: {stat:?}");
+        assert!(stat.text().contains("damaged"), "{kind}: {stat:?}");
+        assert_eq!(work.run("verify s").code, 1, "{kind}");
+        // Other chunks can be updated, and all data can be replaced.
+        let other = (0..100).find(|key| *key != 7 && work.run(&format!("get s {key}")).code == 0);
+        work.write("c.csv", format!("k,v\n{},c\n", other.unwrap()));
+        work.ok("update s c.csv");
+        let replaced = work.ok("update s a.csv --mode replace").text().to_owned();
+        assert!(replaced.contains(": 100 entries; "), "{kind}: {replaced}");
+        assert_eq!(work.entries("s").len(), 100);
+        work.ok("verify s");
+    }
 }

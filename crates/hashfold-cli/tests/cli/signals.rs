@@ -46,7 +46,7 @@ fn of_two_builds_into_one_folder_the_first_goes_on() {
     let (child, stdin) = start(&work);
     let second = work.run("build a.csv --key k --out t --replace");
     assert_eq!(second.code, 6, "{second:?}");
-    assert!(second.stderr.contains("another process is writing here"), "{second:?}");
+    assert!(second.stderr.contains("another writer has it open"), "{second:?}");
     drop(stdin);
     assert!(child.wait_with_output().unwrap().status.success());
     assert_eq!(work.entries("t"), [r#"{"k":"some key","v":"some value"}"#]);

@@ -312,7 +312,7 @@ fn of_two_writers_the_first_goes_on_and_ctrl_c_leaves_the_old_version() {
         sleep(Duration::from_millis(5));
     };
     assert_eq!(busy.code, 6, "{busy:?}");
-    assert!(busy.stderr.contains("another process is writing here"), "{busy:?}");
+    assert!(busy.stderr.contains("another writer has it open"), "{busy:?}");
     assert_eq!(work.run("update s a.csv").code, 6);
     check_current(&work, 1);
     interrupt(child);

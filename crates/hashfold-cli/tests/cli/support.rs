@@ -82,15 +82,17 @@ impl Work {
         thread::scope(|scope| {
             scope.spawn(move || drop(stdin.write_all(input)));
             let waiter = scope.spawn(move || child.wait_with_output().unwrap());
-            let mut peak = 0;
+            let (mut peak, mut polls) = (0, 0);
             while !waiter.is_finished() {
+                polls += 1;
                 peak = peak.max(peak_bytes(process).unwrap_or(0));
                 thread::sleep(Duration::from_micros(300));
             }
             let output = waiter.join().unwrap();
             let stderr = String::from_utf8(output.stderr).unwrap();
             let code = output.status.code().unwrap_or(-1);
-            assert!(peak > 1 << 20, "{line}: the peak was not measured");
+            // A process that ends within two polls may be missed.
+            assert!(peak > 1 << 20 || polls < 3, "{line}: the peak was not measured");
             (Outcome { code, stdout: output.stdout, stderr }, peak)
         })
     }

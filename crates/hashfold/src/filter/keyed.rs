@@ -17,7 +17,7 @@ use std::{path::Path, thread};
 /// A key that was inserted is always found. A key that was not inserted is found at the
 /// false-positive rate that the user chooses: see [`FilterOptions`]. Changes are durable after
 /// [`flush`](Filter::flush), [`sync`](Filter::sync) or [`close`](Filter::close). Dropping a filter
-/// flushes it too, and ignores errors. Keys in batches are much faster than single keys.
+/// flushes it too, ignoring errors, unless the thread panics. Keys in batches are much faster than single keys.
 ///
 /// One filter can be open in a folder at a time; any number of [`FilterReader`]s read it beside the
 /// writer. [`CascadeFilter`] is the same filter with hashes in place of keys.

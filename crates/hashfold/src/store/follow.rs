@@ -44,7 +44,7 @@ impl StoreReader {
     /// Opens the current version of the store in a folder.
     ///
     /// # Errors
-    /// `Absent` if there is no store, or no version was published.
+    /// `Absent` if there is no store, `Unpublished` if no version is current.
     pub fn open(folder: impl AsRef<Path>) -> Result<StoreReader> {
         StoreReader::open_with(folder, &ReadOptions::new())
     }

@@ -239,9 +239,22 @@ fn removed(
     if let Some(Changes { removed, changed, unchanged, .. }) = changes {
         return Ok(Some(removed as f64 / (removed + changed + unchanged).max(1) as f64));
     }
-    let (before, after) = (*current.info().entries().end(), *new.info().entries().start());
-    if after as f64 >= before as f64 * (1.0 - most) {
-        return Ok(None);
+    if new.info().parent == Some(current.info().name) {
+        let deletions = |layer: &Layer| match current
+            .info()
+            .deltas
+            .iter()
+            .any(|old| old.table == layer.table)
+        {
+            true => 0,
+            false => layer.deletions,
+        };
+        // Deletions of absent keys count, too.
+        let removed =
+            new.info().merged.removed + new.info().deltas.iter().map(deletions).sum::<u64>();
+        if removed as f64 <= *current.info().entries().start() as f64 * most {
+            return Ok(None);
+        }
     }
     let sample = sample(current, new, REMOVED_SAMPLE)?;
     Ok(Some(sample.removed as f64 / sample.keys.max(1) as f64))

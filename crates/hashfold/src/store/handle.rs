@@ -139,7 +139,7 @@ impl Store {
     /// Opens the current version. The reader follows later versions.
     ///
     /// # Errors
-    /// `Absent` if no version was published.
+    /// `Unpublished` if no version is current.
     pub fn reader(&self) -> Result<StoreReader> {
         StoreReader::open_with(&self.folder, &self.read_options())
     }

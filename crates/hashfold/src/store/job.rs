@@ -1,11 +1,11 @@
 //! Building the tables of a new version, several at once.
 
 use super::{
-    join::Join,
+    join::{Join, Keep},
     layer::{LayerBuilder, LayerKind},
     plan::{NewKind, NewTable},
     scan::scan_slots,
-    tables::open_layer,
+    tables::{is_of_table, open_layer},
     version::{Changes, Layer, VersionInfo},
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     work::{Executor, Pending},
 };
 use std::{
-    iter,
+    iter, mem,
     sync::{Arc, Mutex},
 };
 
@@ -78,26 +78,34 @@ impl TableJob {
         parent.layers().filter(|layer| layer.chunks.count_in(&bounds) > 0).count()
     }
 
-    fn run(self) -> Result<Built> {
-        let batch = merged(self.table.runs, self.builder.seed);
+    fn run(mut self) -> Result<Built> {
+        let batch = merged(mem::take(&mut self.table.runs), self.builder.seed);
         let NewKind::Base(keep) = self.table.kind else {
             return Ok((self.builder.build(LayerKind::Delta, batch)?, None));
         };
-        let old: Box<dyn Run> = match &self.parent {
-            None => merged(Vec::new(), self.builder.seed),
-            Some(parent) => {
-                let tables = &self.builder.tables;
-                let options = ReadOptions::new().env(Env::on(self.builder.disk.clone()));
-                let options = options.data(Access::Direct).index(Access::Mapped);
-                let open =
-                    |layer: &Layer| open_layer(tables, parent, layer, &options).map(Arc::new);
-                let slots = parent.shape.slots.slots(&self.table.chunks.bounds());
-                scan_slots(parent, &slots, &open, Some(&self.builder.executor))?
-            }
+        let old = match self.old_entries() {
+            // What is replaced need not be readable; the changes are then not counted.
+            Err(error) if keep == Keep::Replace && is_of_table(&error) => None,
+            old => Some(old?),
         };
+        let is_counted = old.is_some();
+        let old = old.unwrap_or_else(|| merged(Vec::new(), self.builder.seed));
         let mut join = Join::new(old, batch, keep);
         let layer = self.builder.build(LayerKind::Base, &mut join)?;
-        Ok((layer, Some(join.changes())))
+        Ok((layer, is_counted.then(|| join.changes())))
+    }
+
+    /// Returns the entries of the parent that are joined with the batch.
+    fn old_entries(&self) -> Result<Box<dyn Run>> {
+        let Some(parent) = &self.parent else {
+            return Ok(merged(Vec::new(), self.builder.seed));
+        };
+        let tables = &self.builder.tables;
+        let options = ReadOptions::new().env(Env::on(self.builder.disk.clone()));
+        let options = options.data(Access::Direct).index(Access::Mapped);
+        let open = |layer: &Layer| open_layer(tables, parent, layer, &options).map(Arc::new);
+        let slots = parent.shape.slots.slots(&self.table.chunks.bounds());
+        scan_slots(parent, &slots, &open, Some(&self.builder.executor))
     }
 }
 

@@ -22,7 +22,8 @@ impl StoreWriter {
         let options = ReadOptions::new().env(self.env.clone());
         let open = |number| Version::open(&self.folder, number, &options);
         let whole = |number| open(number).and_then(Version::whole);
-        let new = whole(number)?;
+        // Damage that the version shares with others does not prevent it.
+        let new = open(number)?;
         let current = self.pointer.current.filter(|current| *current != number);
         // A damaged current version must not prevent its successor.
         let (current, lost) = match current.map(whole).transpose() {

@@ -310,7 +310,7 @@ pub(super) fn open_current(
     let mut pointer = Pointer::read(disk, folder)?;
     for attempt in 1.. {
         let Some(number) = pointer.current else {
-            return Err(Error::new(ErrorKind::Absent).at(&Place::file(folder)));
+            return Err(Error::new(ErrorKind::Unpublished).at(&Place::file(folder)));
         };
         let error = match Version::open_beside(folder, number, options, Some(&pointer), other) {
             Ok(version) => return Ok((version, pointer)),

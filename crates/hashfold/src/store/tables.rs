@@ -5,11 +5,12 @@ use super::{
     version::{Layer, VersionInfo},
 };
 use crate::{
-    error::{Error, ErrorClass, Place, Result, check_same},
+    error::{Error, ErrorClass, ErrorKind, Place, Result, check_same},
     folder::Site,
     options::ReadOptions,
     table::Table,
 };
+use rustix::io::Errno;
 use std::{
     collections::HashMap,
     ops::Range,
@@ -29,10 +30,10 @@ pub(super) struct OpenTables {
 
 impl OpenTables {
     /// Opens the tables of a version that have any of these chunks, or shares those that are open in
-    /// `other`. Also returns the damage of the tables that cannot be opened.
+    /// `other`. Also returns the errors of the tables that cannot be opened.
     ///
     /// # Errors
-    /// Errors of the device, such as too many open files.
+    /// Errors that are not of one table: too many open files, too little memory.
     pub(super) fn open(
         folder: &Path,
         options: &ReadOptions,
@@ -51,7 +52,7 @@ impl OpenTables {
             }
             match open_layer(folder, info, layer, options) {
                 Ok(table) => Ok(OnceLock::from(Arc::new(table))),
-                Err(error) if error.class() == ErrorClass::Damage => {
+                Err(error) if is_of_table(&error) => {
                     damage.push(error);
                     Ok(OnceLock::new())
                 }
@@ -82,6 +83,17 @@ impl OpenTables {
         let layer = info.layers().nth(number).expect("each table has a layer");
         let opened = open_layer(&self.folder, info, layer, &self.options)?;
         Ok(table.get_or_init(|| Arc::new(opened)))
+    }
+}
+
+/// Whether an error is one of this table, and not of the whole process.
+pub(super) fn is_of_table(error: &Error) -> bool {
+    match (error.kind(), error.class()) {
+        (ErrorKind::Io { source, .. }, _) => !matches!(
+            Errno::from_io_error(source),
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM)
+        ),
+        (_, class) => class == ErrorClass::Damage,
     }
 }
 

@@ -374,7 +374,7 @@ impl StoreWriter {
         let memory_bytes = batch.memory_bytes;
         let old = parent.map(Arc::as_ref);
         let plan = Plan::new(old, batch.finish()?, mode, self.table_sizes);
-        let (rebuilt, is_counted) = (plan.rebuilt(), plan.is_counted(old));
+        let (rebuilt, mut is_counted) = (plan.rebuilt(), plan.is_counted(old));
         let mut merged = Changes::default();
         if is_counted {
             merged.unchanged = plan.shared.iter().map(|base| base.entries).sum();
@@ -387,7 +387,10 @@ impl StoreWriter {
         for (kind, (layer, counted)) in kinds.into_iter().zip(built) {
             match kind {
                 NewKind::Delta => deltas.push(layer),
-                NewKind::Base(_) => bases.push(layer),
+                NewKind::Base(_) => {
+                    bases.push(layer);
+                    is_counted &= counted.is_some();
+                }
             }
             merged.add(counted.unwrap_or_default());
         }
