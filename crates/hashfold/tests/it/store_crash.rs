@@ -5,9 +5,9 @@
 use crate::{
     fixture::Pairs,
     store_fixture::{
-        APART, Change as Put, DELTA, changes, copy_folder, copy_of, damage, is_absent, publish,
-        read_file, scanned, store, try_create, try_open, try_version, try_write, updated,
-        write_delta, write_file,
+        APART, Change as Put, DELTA, changes, copy_folder, copy_of, damage, publish, read_file,
+        scanned, store, try_create, try_open, try_version, try_write, updated, write_delta,
+        write_file,
     },
 };
 use hashfold::{
@@ -292,7 +292,7 @@ impl Change {
         match Pointer::read(disk.as_ref(), store()) {
             Ok(pointer) if pointer.current.is_some() => self.form.open(disk),
             Ok(_) if !versions(&Env::on(disk.clone()), store())?.is_empty() => self.form.open(disk),
-            Err(error) if !is_absent(&error) => Err(error),
+            Err(error) if !error.is_absent() => Err(error),
             _ => self.form.create(disk),
         }
     }
@@ -329,7 +329,7 @@ impl Change {
             StoreReader::open_with(store(), &ReadOptions::new().env(Env::on(disk.clone())));
         let held = match follower {
             Ok(follower) => Some(scanned(&follower.version()).unwrap()),
-            Err(error) if is_absent(&error) => None,
+            Err(error) if error.is_absent() => None,
             Err(error) => panic!("{context}: {error}"),
         };
         assert!(held == self.old || held == self.new, "{context}: neither the old nor the new");
@@ -666,7 +666,7 @@ fn check_copy(disk: &Arc<dyn Disk>, expected: &Pairs, context: &str) {
             let report = verify(&Env::on(disk.clone()), to, number, &Watch::default()).unwrap();
             assert!(report.damage.is_empty(), "{context}: {}", report.damage[0]);
         }
-        Err(error) => assert!(is_absent(&error), "{context}: {error}"),
+        Err(error) => assert!(error.is_absent(), "{context}: {error}"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::fixture::{Pairs, SEED};
 use hashfold::{
-    Env, Error, ErrorKind, ReadOptions, Result,
+    Env, Error, ReadOptions, Result,
     io::{Access, Disk, MemoryDisk},
     run::{Run, SortOptions},
     store::{
@@ -137,10 +137,6 @@ pub(crate) fn scanned(version: &Version) -> Result<Pairs> {
 #[track_caller]
 pub(crate) fn damage(disk: &Arc<dyn Disk>, number: u64) -> Vec<Error> {
     verify(&Env::on(disk.clone()), store(), number, &Watch::default()).unwrap().damage
-}
-
-pub(crate) fn is_absent(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Absent)
 }
 
 /// Copies a folder and its content.
