@@ -14,6 +14,8 @@ use std::fmt;
 
 /// Columns whose nulls share a byte.
 pub(crate) const NULLS_A_BYTE: usize = 7;
+/// A byte of nulls all of whose columns are null.
+const ALL_NULL: u8 = !MORE;
 /// The bit of a byte of nulls that says that another one follows.
 pub(crate) const MORE: u8 = 0x80;
 
@@ -37,15 +39,16 @@ pub struct RowEncoder<'a> {
 }
 
 impl<'a> RowEncoder<'a> {
-    /// Starts a row of `count` columns. Columns that are not appended are null.
+    /// Starts a row of `count` columns, all of which must be appended.
     #[inline]
     pub fn new(out: &'a mut Vec<u8>, count: usize) -> RowEncoder<'a> {
         let start = out.len();
-        out.resize(start + count.div_ceil(NULLS_A_BYTE), u8::MAX);
-        if out.len() > start
+        out.resize(start + count.div_ceil(NULLS_A_BYTE), MORE);
+        if count > 0
             && let Some(last) = out.last_mut()
         {
-            *last &= !MORE;
+            // The columns that the last byte has room for, and that do not exist, are null.
+            *last = (ALL_NULL << ((count - 1) % NULLS_A_BYTE + 1)) & ALL_NULL;
         }
         RowEncoder { out, start, column: 0 }
     }
@@ -53,6 +56,7 @@ impl<'a> RowEncoder<'a> {
     /// Appends a null.
     #[inline]
     pub fn null(&mut self) {
+        self.out[self.start + self.column / NULLS_A_BYTE] |= 1 << (self.column % NULLS_A_BYTE);
         self.column += 1;
     }
 
@@ -60,7 +64,7 @@ impl<'a> RowEncoder<'a> {
     #[inline]
     pub fn fixed(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
-        self.end_column();
+        self.column += 1;
     }
 
     /// Appends the bytes of a text, binary or JSON column.
@@ -74,20 +78,27 @@ impl<'a> RowEncoder<'a> {
     #[inline]
     pub fn list(&mut self, list: List<'_>) {
         put_list(list, self.out);
-        self.end_column();
+        self.column += 1;
     }
 
     /// Appends a value as this kind. After an error the row is of no use.
     ///
     /// # Errors
     /// The value cannot be converted without loss.
+    #[inline]
     pub fn value(&mut self, kind: Kind, value: Value<'_>) -> Result<(), Mismatch> {
+        match (kind, value) {
+            (Kind::Text, Value::Bytes(bytes)) => {
+                self.bytes(bytes);
+                Ok(())
+            }
+            _ => self.converted(kind, value),
+        }
+    }
+
+    fn converted(&mut self, kind: Kind, value: Value<'_>) -> Result<(), Mismatch> {
         if is_null_of(kind, value) {
             self.null();
-            return Ok(());
-        }
-        if let (Kind::Text, Value::Bytes(bytes)) = (kind, value) {
-            self.bytes(bytes);
             return Ok(());
         }
         if kind.is_bytes() {
@@ -97,14 +108,8 @@ impl<'a> RowEncoder<'a> {
             return Ok(());
         }
         put(kind, value, self.out).ok_or_else(|| Mismatch::new(kind, value))?;
-        self.end_column();
-        Ok(())
-    }
-
-    #[inline]
-    fn end_column(&mut self) {
-        self.out[self.start + self.column / NULLS_A_BYTE] &= !(1 << (self.column % NULLS_A_BYTE));
         self.column += 1;
+        Ok(())
     }
 }
 
