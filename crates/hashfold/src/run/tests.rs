@@ -1,4 +1,7 @@
-use super::{sort::testing::sorter_with_hash, *};
+use super::{
+    sort::testing::{allocated_bytes, sorter_with_hash},
+    *,
+};
 use crate::{
     error::{ErrorClass, ErrorKind, Result},
     io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
@@ -198,6 +201,24 @@ fn the_largest_entries_pass_through_little_memory() {
     all.insert(4000, large(2));
     check_sort_on(&all, plain, Arc::new(Inline));
     check_sort_on(&[large(1), large(1)], plain, Arc::new(Threads::new(1)));
+}
+
+#[test]
+fn a_sort_allocates_little_memory_for_little_data() {
+    let options = SortOptions::within(64 << 20);
+    for executor in [Arc::new(Inline) as Arc<dyn Executor>, Arc::new(Threads::new(2))] {
+        let disk = Arc::new(MemoryDisk::default());
+        let mut sorter = sorter_with_hash(disk, plain, options, executor);
+        let mut bytes = 0;
+        for (key, value) in &entries(20_000, 1 << 40, 100, 8) {
+            sorter.push(key, value.as_deref()).unwrap();
+            bytes += key.len() + value.as_ref().map_or(0, Vec::len);
+            // Beside the entries: two chunks of a 256th of the memory for each of 16 buckets.
+            let beside = if bytes < 1 << 20 { 1 << 20 } else { 9 << 20 };
+            let allocated = allocated_bytes(&sorter);
+            assert!(allocated <= 2 * bytes + beside, "{allocated} bytes for {bytes}");
+        }
+    }
 }
 
 /// Returns random values whose sizes differ by orders of magnitude: a few come close to

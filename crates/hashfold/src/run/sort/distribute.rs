@@ -22,8 +22,8 @@ pub(super) struct Distributor {
     /// Number of bits that a hash is shifted right by; the low bits of the result are the index of
     /// its open bucket.
     shift: u32,
-    /// Whether only the first few buckets are open: they suffice for little data, and take little
-    /// memory.
+    /// Whether fewer buckets are open than the plan has: they suffice for little data, and take
+    /// little memory.
     is_narrow: bool,
     /// The full buckets, a stack with the next bucket on top. They come after the open buckets in hash
     /// order.
@@ -39,30 +39,33 @@ impl Distributor {
             plan,
             open: Vec::new(),
             shift: 0,
-            is_narrow: plan.first_bucket_bits() < plan.bucket_bits,
+            is_narrow: true,
             closed: Vec::new(),
         };
-        new.open(0, plan.first_bucket_bits());
+        new.open(0, 0);
         new
     }
 
     /// Opens `1 << bucket_bits` buckets for entries whose hashes share `prefix_bits` leading bits.
     fn open(&mut self, prefix_bits: u32, bucket_bits: u32) {
         self.open.resize_with(1 << bucket_bits, Bucket::default);
-        self.shift = (u128::BITS - prefix_bits).saturating_sub(bucket_bits);
+        // One bucket takes all hashes, whatever the shift is.
+        self.shift = (u128::BITS - prefix_bits).saturating_sub(bucket_bits.max(1));
     }
 
-    /// Opens all buckets, in place of the first few.
+    /// Opens more buckets, in place of the first few.
     fn widen(&mut self) -> Result<()> {
         assert!(self.closed.is_empty());
         self.is_narrow = false;
         let narrow = std::mem::take(&mut self.open);
-        self.open(0, self.plan.bucket_bits);
+        let bucket_bits = self.plan.wider(narrow.len().ilog2());
+        self.open(0, bucket_bits);
         // A closed bucket can be spilled until it is redistributed.
         self.closed.extend(narrow.into_iter().rev());
         while let Some(bucket) = self.closed.pop() {
             self.refill(bucket)?;
         }
+        self.is_narrow = bucket_bits < self.plan.bucket_bits;
         Ok(())
     }
 
@@ -116,7 +119,9 @@ impl Distributor {
                 rest = self.open[index].fill(rest);
             }
         }
-        if self.is_narrow && self.spill.memory_bytes() >= self.plan.narrow_bytes() {
+        if self.is_narrow
+            && self.spill.memory_bytes() >= self.plan.narrow_bytes(self.open.len().ilog2())
+        {
             self.widen()?;
         }
         Ok(())

@@ -63,10 +63,10 @@ const CHUNK_BYTES_MIN: usize = 4 * ALIGNMENT;
 const CHUNK_BYTES_MAX: usize = 1 << 18;
 /// Maximum of `bucket_bits`. More buckets cost more in cache and TLB misses than they save.
 const BUCKET_BITS_MAX: u32 = 9;
-/// Maximum of `first_bucket_bits`. A sort starts with few buckets, because each takes a whole chunk
-/// of memory.
-const FIRST_BUCKET_BITS_MAX: u32 = 4;
-/// Average number of chunks of each first bucket before all buckets are opened.
+/// Maximum of `bucket_bits` for little data. A sort starts with one bucket, then opens a few, then
+/// all, because each takes a whole chunk of memory.
+const FEW_BUCKET_BITS_MAX: u32 = 4;
+/// Average number of chunks of each bucket before more buckets are opened.
 const NARROW_CHUNKS: usize = 8;
 const BATCH_CHUNKS_MAX: usize = 4;
 /// Number of batches that are kept free or in flight to the spill; below it, chunks are spilled.
@@ -106,14 +106,18 @@ impl MemoryPlan {
         self.chunk_count.max(pool / self.chunk_bytes)
     }
 
-    /// Returns the base-2 logarithm of the number of buckets for the first entries.
-    pub(super) fn first_bucket_bits(&self) -> u32 {
-        self.bucket_bits.min(FIRST_BUCKET_BITS_MAX)
+    /// Returns the base-2 logarithm of the number of buckets that replace `1 << bucket_bits` ones.
+    pub(super) fn wider(&self, bucket_bits: u32) -> u32 {
+        match bucket_bits {
+            0 => self.bucket_bits.min(FEW_BUCKET_BITS_MAX),
+            _ => self.bucket_bits,
+        }
     }
 
-    /// Returns the memory of chunks at which all buckets are opened, in bytes.
-    pub(super) fn narrow_bytes(&self) -> usize {
-        (NARROW_CHUNKS << self.first_bucket_bits()).min(self.chunk_count / 4) * self.chunk_bytes
+    /// Returns the memory of chunks at which more than `1 << bucket_bits` buckets are opened, in
+    /// bytes.
+    pub(super) fn narrow_bytes(&self, bucket_bits: u32) -> usize {
+        (NARROW_CHUNKS << bucket_bits).min(self.chunk_count / 4) * self.chunk_bytes
     }
 
     pub(super) fn bucket_count(&self) -> usize {

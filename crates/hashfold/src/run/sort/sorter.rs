@@ -118,4 +118,9 @@ pub(in crate::run) mod testing {
         sorter.buckets.hasher = Hasher::forged(hash);
         sorter
     }
+
+    /// Returns the memory that a sorter has allocated for entries, in bytes.
+    pub(in crate::run) fn allocated_bytes(sorter: &Sorter) -> usize {
+        sorter.buckets.spill.memory_bytes()
+    }
 }

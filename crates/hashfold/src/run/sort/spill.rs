@@ -139,10 +139,13 @@ impl Spill {
         }
     }
 
-    /// Starts to allocate new chunks, if the limit allows. The allocation is slow because the
-    /// system clears the memory.
+    /// Starts to allocate new chunks, a quarter of what there are, if the limit allows. The
+    /// allocation is slow because the system clears the memory.
     fn make_chunks(&mut self) {
-        let at_once = if self.executor().width() == 0 { 1 } else { MADE_AT_ONCE };
+        let at_once = match self.executor().width() {
+            0 => 1,
+            _ => (self.chunks / 4).clamp(1, MADE_AT_ONCE),
+        };
         let count = at_once.min(self.chunks_max.saturating_sub(self.chunks));
         if count > 0 {
             self.chunks += count;
