@@ -26,9 +26,9 @@ use std::{
 
 /// Delete keys from a store, as a new version, and publish it
 ///
-/// Only keys are needed, no values. Each key is looked up first, and keys that are absent change
-/// nothing. Readers keep the version that
-/// they have open and see the new one when they refresh.
+/// Only keys are needed, no values. Each key is looked up first. Keys that are absent change nothing;
+/// if all are absent, no version is made. Readers keep the version that they have open and see the
+/// new one when they refresh.
 ///
 /// A version that would be empty, or without more than half of the keys, is not published unless
 /// --allow-empty or --max-change is given; the exit code is then 1.
@@ -50,6 +50,9 @@ pub(crate) struct DeleteArgs {
     version: NewVersionArgs,
 }
 
+/// The event, for messages.
+const DELETED: &str = "deleted from";
+
 /// Memory for keys that wait, in bytes.
 const KEYS_BYTES: usize = 16 << 20;
 
@@ -61,13 +64,12 @@ pub(crate) fn run(args: &DeleteArgs) -> Result<Exit> {
     args.keys.refuse_files()?;
     let stop = Stop::on_signals()?;
     let mut writer = args.version.open(&args.store, &stop)?;
-    let made = args.make(&mut writer, &stop)?;
-    args.version.finish("deleted from", &args.store, &mut writer, &made, start)
+    args.delete(&mut writer, &stop, start)
 }
 
 impl DeleteArgs {
-    /// Makes a version without the keys.
-    fn make(&self, writer: &mut StoreWriter, stop: &Stop) -> Result<Made> {
+    /// Makes a version without the keys, unless the current version has none of them.
+    fn delete(&self, writer: &mut StoreWriter, stop: &Stop, start: Instant) -> Result<Exit> {
         let current = folder::current(&self.store)?;
         let options = ReadOptions::new().data(Access::Direct).index(Access::Mapped);
         let version = Version::open(&self.store, current, &options)?;
@@ -86,18 +88,25 @@ impl DeleteArgs {
         }
         drop(version);
         let bad_rows = keys.finish()?;
-        let (found, bad_rows_note) = (batch.entries(), self.files.bad_rows_note(bad_rows));
-        let facts = self.version.facts([("command", "delete".to_owned())].into_iter())?;
-        let progress = Progress::start(self.version.show(), "writing", Unit::Entries, None);
-        let info = writer.write(batch, UpdateMode::Auto, facts, &stop.watch(progress))?;
-        let keys = units::counted(found, "key", "keys");
-        let note = format!("; {keys} of {} found{bad_rows_note}", units::count(given));
+        let found = batch.entries();
         let facts = [
             ("keys".into(), json!(given)),
             ("found".into(), json!(found)),
             ("bad_rows".into(), json!(bad_rows)),
         ];
-        Ok(Made { info, note, facts: facts.into_iter().collect(), added: None })
+        let counts = facts.into_iter().collect();
+        if found == 0 {
+            let has = "none of the keys";
+            return self.version.finish_unchanged(DELETED, &self.store, (current, has), counts);
+        }
+        let facts = self.version.facts([("command", "delete".to_owned())].into_iter())?;
+        let progress = Progress::start(self.version.show(), "writing", Unit::Entries, None);
+        let info = writer.write(batch, UpdateMode::Auto, facts, &stop.watch(progress))?;
+        let keys = units::counted(found, "key", "keys");
+        let bad_rows_note = self.files.bad_rows_note(bad_rows);
+        let note = format!("; {keys} of {} found{bad_rows_note}", units::count(given));
+        let made = Made { info, note, facts: counts, added: None };
+        self.version.finish(DELETED, &self.store, writer, &made, start)
     }
 }
 

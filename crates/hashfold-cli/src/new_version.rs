@@ -76,6 +76,32 @@ impl NewVersionArgs {
         if self.json { Show::Json } else { Show::Text }
     }
 
+    /// Says that there was nothing to change: version `number` stays current, and `has` says what it
+    /// has.
+    pub(crate) fn finish_unchanged(
+        &self,
+        did: &str,
+        store: &Path,
+        (number, has): (u64, &str),
+        mut facts: Map<String, Value>,
+    ) -> Result<Exit> {
+        match self.json {
+            true => {
+                facts.insert("event".into(), json!(did.trim_end_matches(" from")));
+                facts.insert("store".into(), json!(store.to_string_lossy()));
+                facts.insert("version".into(), json!(number));
+                facts.insert("published".into(), json!(true));
+                facts.insert("changed".into(), json!(false));
+                write_line(Value::Object(facts))?;
+            }
+            false => write_line(format_args!(
+                "{did} {}: version {number} is current and has {has}; nothing was changed",
+                store.display()
+            ))?,
+        }
+        Ok(Exit::Done)
+    }
+
     /// Checks the version against the gates, then publishes, keeps or removes it. `did` names the
     /// work for the summary: `updated`, `deleted from`. A version is removed if this fails.
     pub(crate) fn finish(

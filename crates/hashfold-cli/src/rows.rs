@@ -28,7 +28,7 @@ pub(crate) struct FileArgs {
     /// reasons in FILE.reasons; files of an earlier run are replaced
     #[arg(long, default_value = "stop", value_name = "stop|skip|FILE", value_parser = parse_action)]
     bad_rows: BadRowAction,
-    /// Number or percentage of bad rows at which skipping or collecting them fails
+    /// Number or percentage of bad rows above which skipping or collecting them fails
     #[arg(long, default_value = "1%", value_name = "N|PERCENT", value_parser = parse_limit)]
     max_bad_rows: BadRowLimit,
     /// Read the first line of CSV and TSV files as a row; columns are then named 1, 2, 3 ...

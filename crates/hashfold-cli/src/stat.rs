@@ -204,9 +204,9 @@ fn index(stats: &TableStats) -> String {
         true => units::bytes(bytes).to_string(),
         false => format!("{:.3}", bytes as f64 * 8.0 / stats.entries as f64),
     };
+    let all = shown(parts(stats).iter().map(|(_, bytes)| bytes).sum());
     let parts = parts(stats).into_iter().filter(|(_, bytes)| *bytes > 0);
     let parts: Vec<_> = parts.map(|(name, bytes)| format!("{name} {}", shown(bytes))).collect();
     let unit = if has_few { "" } else { " bits per key" };
-    let (choice, all) = (stats.index.choice, shown(stats.index_bytes));
-    format!("{choice}, {all}{unit}: {}", parts.join(", "))
+    format!("{}, {all}{unit}: {}", stats.index.choice, parts.join(", "))
 }

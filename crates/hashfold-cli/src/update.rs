@@ -7,7 +7,7 @@ use crate::{
     input::{InputThread, Inputs, Mark, Marker, ReadOptions},
     new_version::{Made, NewVersionArgs, parse_pair},
     options::ShapeArgs,
-    output::{write_line, write_note},
+    output::write_note,
     progress::{Progress, Unit},
     rows::{self, RowArgs},
     stop::Stop,
@@ -23,7 +23,7 @@ use hashfold::{
     table::IndexOptions,
 };
 use hashfold_rows::{Schema, Value};
-use serde_json::json;
+use serde_json::{Map, json};
 use std::{
     fs, iter,
     path::{Path, PathBuf},
@@ -149,7 +149,13 @@ impl UpdateArgs {
         let stop = Stop::on_signals()?;
         let mut writer = self.version.open(&self.store, &stop)?;
         let Some(entries) = delta_file::check(&writer, &self.store, delta)? else {
-            return self.report_applied(writer.pointer().current);
+            let current = writer.pointer().current.unwrap_or_default();
+            return self.version.finish_unchanged(
+                "updated",
+                &self.store,
+                (current, "these changes"),
+                Map::default(),
+            );
         };
         let watch = stop.watch(self.progress(&writer, entries)?);
         let sort = self.rows.sort_options();
@@ -159,21 +165,6 @@ impl UpdateArgs {
         let facts = [("input_bytes".into(), json!(input_bytes))].into_iter().collect();
         let made = Made { info, note: String::new(), facts, added: None };
         self.finish(&mut writer, &made, start)
-    }
-
-    /// Says that a delta file was applied before.
-    fn report_applied(&self, current: Option<u64>) -> Result<Exit> {
-        let (store, number) = (self.store.display(), current.unwrap_or_default());
-        match self.version.json {
-            true => write_line(json!({
-                "event": "updated", "store": store.to_string(), "version": number, "published": true,
-                "changed": false,
-            }))?,
-            false => write_line(format_args!(
-                "updated {store}: version {number} is current and has these changes; nothing was changed"
-            ))?,
-        }
-        Ok(Exit::Done)
     }
 
     fn make(&self, writer: &mut StoreWriter, thread: InputThread, stop: &Stop) -> Result<Made> {

@@ -32,13 +32,20 @@ impl FillWarnings {
 fn warning(stats: &CascadeStats) -> String {
     let (keys, fill) = (words::keys(stats), units::percent(stats.fill()));
     let promised = units::percent(stats.false_positive_rate_promised());
-    let larger = "keys that go on arriving need a filter with a larger --capacity";
+    let larger = match stats.is_merged() {
+        true => "keys that go on arriving need a filter with a larger --capacity",
+        false => {
+            "keys that were added twice may count twice until `hashfold filter merge`; keys that go \
+             on arriving need a filter with a larger --capacity"
+        }
+    };
     if stats.fill() == 1.0 {
         return format!("full: {keys}; with more, false positives exceed {promised}; {larger}");
     }
+    let at_most = if stats.is_merged() { "" } else { "at most " };
     let now = units::percent(stats.false_positive_rate());
     format!(
-        "over its capacity: {keys}, {fill} of it; false positives are {now} of absent keys now, \
+        "over its capacity: {keys}, {fill} of it; false positives are {at_most}{now} of absent keys now, \
          promised were {promised}; {larger}"
     )
 }

@@ -99,8 +99,12 @@ pub(super) fn false_positives(stats: &CascadeStats) -> String {
         false => format!("{at_most}{now} of absent keys now, {promised} when full"),
         true => format!(
             "{at_most}{now} of absent keys now, {:.1} times the promised {promised}: the filter is \
-             over its capacity, make a larger one",
-            stats.fill()
+             over its capacity, {}",
+            stats.fill(),
+            match stats.is_merged() {
+                true => "make a larger one",
+                false => "if `hashfold filter merge` does not change that, make a larger one",
+            }
         ),
     }
 }

@@ -128,7 +128,10 @@ pub(crate) fn has_columns(path: &str) -> bool {
 /// Returns the format by the file's name.
 fn format_of(path: &str) -> Result<Format> {
     if path == "-" {
-        return Err(Failure::usage("expected --format for standard input, which has no file name"));
+        return Err(Failure::usage(
+            "the format of standard input is not known, because it has no file name; name it with \
+             --format (`hashfold get`: --keys-format)",
+        ));
     }
     if Path::new(path).is_dir() {
         return Err(Failure::usage(format!("{path}: is a folder, expected a file")));

@@ -32,12 +32,7 @@ fn wrong_calls_say_what_to_do() {
     let no_format = "the format is not known from the name, \
                      expected --format csv, tsv, jsonl, parquet, arrow or raw";
     check(&work, "build not.gz --key k --out n", 2, &format!("not.gz: {no_format}"));
-    check(
-        &work,
-        "build - --key k --out n",
-        2,
-        "expected --format for standard input, which has no file name",
-    );
+    check(&work, "build - --key k --out n", 2, "the format of standard input is not known");
     check(
         &work,
         "build a.csv --out n",

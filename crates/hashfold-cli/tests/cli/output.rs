@@ -129,6 +129,22 @@ fn stat_describes_a_table() {
 }
 
 #[test]
+fn the_parts_of_an_index_add_up() {
+    let work = Work::new();
+    let rows: String = (0..5000).map(|i| format!("{i},{i}\n")).collect();
+    work.write("rows.csv", format!("k,v\n{rows}"));
+    work.ok("build rows.csv --key k --out t");
+    let text = work.ok("stat t").text().to_owned();
+    let line = text.lines().find(|line| line.starts_with("index")).unwrap();
+    let numbers = line.split([' ', ',']).filter_map(|word| word.parse::<f64>().ok());
+    let (all, parts) = numbers.fold((None, 0.0), |(all, parts), number| match all {
+        None => (Some(number), parts),
+        all => (all, parts + number),
+    });
+    assert!((all.unwrap() - parts).abs() < 0.002, "{line}");
+}
+
+#[test]
 fn verify_names_each_damage() {
     let work = fruit();
     let outcome = work.ok("verify fruit");
