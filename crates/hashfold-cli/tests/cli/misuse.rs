@@ -32,7 +32,9 @@ fn wrong_calls_say_what_to_do() {
     let no_format = "the format is not known from the name, \
                      expected --format csv, tsv, jsonl, parquet, arrow or raw";
     check(&work, "build not.gz --key k --out n", 2, &format!("not.gz: {no_format}"));
-    check(&work, "build - --key k --out n", 2, "the format of standard input is not known");
+    let no_name = "the format of standard input is not known, because it has no file name; name it \
+                   with --format (`hashfold get`: --keys-format)";
+    check(&work, "build - --key k --out n", 2, no_name);
     check(
         &work,
         "build a.csv --out n",
