@@ -41,6 +41,7 @@ mod plan;
 mod pointer;
 mod publish;
 mod read;
+mod repeat;
 mod retain;
 mod scan;
 mod slot;

@@ -84,18 +84,26 @@ impl StoreWriter {
     }
 
     /// Returns the first version with the entries of a version: the version itself or, if it was made
-    /// without changes (a merge of deltas), the content of its parent. `None` for a version that is
-    /// not listed.
+    /// without changes (a merge of deltas, a batch that was applied twice), the content of its parent.
+    /// `None` for a version that is not listed.
     pub(super) fn content_of(&self, number: Option<u64>) -> Option<VersionName> {
         let mut first = self.pointer.version(number?)?;
         while let Ok(info) = self.version(first.number)
-            && let (Some(changes), Some(parent)) = (info.changes, info.parent)
-            && (info.name, changes.total()) == (first, 0)
+            && let Some(parent) = info.parent
+            && info.name == first
             && parent.number < first.number
+            && self.is_unchanged(&info, parent)
         {
             first = parent;
         }
         Some(first)
+    }
+
+    /// Whether a version is known to have the entries of its parent: no change was counted, or it has
+    /// the same tables.
+    fn is_unchanged(&self, info: &VersionInfo, parent: VersionName) -> bool {
+        info.changes.is_some_and(|changes| changes.total() == 0)
+            || self.version(parent.number).is_ok_and(|parent| info.layers().eq(parent.layers()))
     }
 
     /// Makes the previous version current ([`StoreWriter::previous`]), and marks the current version

@@ -484,6 +484,43 @@ fn a_rollback_after_a_merge_goes_to_other_entries() {
 }
 
 #[test]
+fn a_batch_that_is_applied_twice_gives_nothing_to_roll_back_to() {
+    let disk = memory_disk();
+    let mut writer = create(&disk, 8, Arc::new(Inline));
+    let put = |keys: Range<u8>, value: &str| -> Vec<_> {
+        keys.map(|key| (vec![key], Some(value.as_bytes().to_vec()))).collect()
+    };
+    let (first, other, wider) = (put(3..9, "two"), put(3..9, "six"), put(3..10, "two"));
+    let removal: Vec<_> = (3..9).map(|key| (vec![key], None)).collect();
+    let versions = [
+        (put(0..200, "one"), UpdateMode::Merge, 1),
+        (first.clone(), UpdateMode::Delta, 2),
+        (first.clone(), UpdateMode::Delta, 2),
+        (other, UpdateMode::Delta, 4),
+        (first.clone(), UpdateMode::Delta, 5),
+        (wider, UpdateMode::Delta, 6),
+        (removal.clone(), UpdateMode::Delta, 7),
+        (removal, UpdateMode::Delta, 7),
+        (vec![], UpdateMode::Delta, 7),
+    ];
+    let (mut twin, mut depths) = (Map::new(), Vec::new());
+    for ((batch, mode, content), id) in versions.into_iter().zip(1..) {
+        let info = write(&mut writer, &batch, mode, id).unwrap();
+        writer.publish(info.name.number).unwrap();
+        let found = writer.content_of(Some(info.name.number)).unwrap();
+        assert_eq!(found.number, content, "version {id}");
+        depths.push(info.delta_depth());
+        update(&mut twin, &batch);
+        assert_eq!(scan_all(&open(&disk, id)), twin);
+    }
+    assert_eq!(depths, [0, 1, 1, 2, 3, 4, 5, 5, 5]);
+    let used = writer.used_tables(&[]).unwrap().unwrap();
+    assert_eq!(disk.list(&Path::new(FOLDER).join("tables")).unwrap().len(), used.len());
+    let rolled: Vec<u64> = (0..5).map(|_| writer.roll_back().unwrap()).collect();
+    assert_eq!(rolled, [6, 5, 4, 3, 1]);
+}
+
+#[test]
 fn gates_refuse_empty_versions_and_those_without_most_keys() {
     let disk = memory_disk();
     let mut writer = create(&disk, 1, Arc::new(Inline));

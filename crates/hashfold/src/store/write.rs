@@ -386,7 +386,12 @@ impl StoreWriter {
         let built = self.build_tables(plan.tables, (id, shape), parent, memory_bytes, watch)?;
         for (kind, (layer, counted)) in kinds.into_iter().zip(built) {
             match kind {
-                NewKind::Delta => deltas.push(layer),
+                NewKind::Delta => {
+                    let parent = old.expect("a delta has a parent");
+                    if !self.drop_repeat(&layer, parent)? {
+                        deltas.push(layer);
+                    }
+                }
                 NewKind::Base(_) => {
                     bases.push(layer);
                     is_counted &= counted.is_some();
