@@ -3,7 +3,7 @@
 use crate::{
     failure::{Exit, Failure, Result},
     folder,
-    keys::{self, KeyArgs},
+    keys::KeyArgs,
     new_version::{Made, NewVersionArgs},
     progress::{Progress, Unit},
     rows::FileArgs,
@@ -73,7 +73,7 @@ impl DeleteArgs {
         let current = folder::current(&self.store)?;
         let options = ReadOptions::new().data(Access::Direct).index(Access::Mapped);
         let version = Version::open(&self.store, current, &options)?;
-        let input = self.keys.open(keys::read_options(&self.files)?, stop)?;
+        let input = self.keys.open(self.files.key_options()?, stop)?;
         let mut keys = input.start(self.files.bad_row_policy(), KEYS_BYTES, self.version.show())?;
         self.keys.note_refused_io_uring();
         let mut batch = writer.batch(SortOptions::within(self.memory))?;

@@ -39,7 +39,7 @@ The exit code says what to do:
   3    bad input: a row, a column or a file that cannot be used; the message names file and line
   4    damaged data: the message names file and offset; restore or rebuild the data set
   5    I/O failed: disk full, no permission, too many open files; fix the cause and repeat the call
-  6    busy: another process writes to the data set; repeat the call later, or use --wait SECONDS
+  6    busy: another process writes to the data set; repeat the call later, or use --wait TIME
   130  stopped with Ctrl-C, kill or a closed terminal; the data set is as before the call, or has
        what the message says";
 
@@ -101,6 +101,12 @@ fn hint(source: &io::Error) -> &'static str {
     }
 }
 
+/// Whether `CURRENT` of a store is missing or damaged.
+fn is_of_pointer(error: &Error) -> bool {
+    let file = error.place().and_then(|place| place.file.file_name());
+    error.class() == ErrorClass::Damage && file.is_some_and(|name| name == hashfold::store::NAME)
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let exit = match (error.kind(), error.class()) {
@@ -119,8 +125,8 @@ impl From<Error> for Failure {
                 "; restore it with `hashfold verify --repair-from COPY`, or give it up with `hashfold gc \
                  --lost`, after making another version current with `hashfold publish`"
             }
-            ErrorKind::Missing { what } if what.starts_with("CURRENT") => {
-                "; repair it with `hashfold verify --repair-from COPY`, or with --repair if there is no copy"
+            _ if is_of_pointer(&error) => {
+                "; `hashfold verify --repair-from COPY` repairs it, or --repair if there is no copy"
             }
             ErrorKind::Io { source, .. } => hint(source),
             _ => "",

@@ -8,6 +8,7 @@ use crate::{
     output::{EntryWriter, OutputFormat, write_bytes},
     preview,
     progress::Show,
+    rows::TextArgs,
     source::{Followed, Source, SourceArgs},
     stop::Stop,
 };
@@ -21,9 +22,8 @@ use std::{
 /// Look up keys and write their values in the order of the keys
 ///
 /// Formats: JSON Lines, one object per key with the columns of the value; CSV with a header; Arrow IPC
-/// and Parquet; or raw:
-/// the bytes of the value if one KEY is given, otherwise length-prefixed entries as `build --format
-/// raw` reads them.
+/// and Parquet; or raw: the bytes of the value if one KEY is given, otherwise length-prefixed entries
+/// as `build --format raw` reads them.
 ///
 /// If a key is absent, the exit code is 1. JSON Lines then has {"KEY COLUMN":"key","found":false};
 /// other formats leave the key out. Bytes that are not UTF-8 are written as {"base64":"..."} in
@@ -46,6 +46,8 @@ pub(crate) struct GetArgs {
     /// Format of the files of --keys [default: one key per line, or with --key, by the file names]
     #[arg(long, value_name = "FORMAT", requires = "files")]
     keys_format: Option<Format>,
+    #[command(flatten)]
+    text: TextArgs,
     /// Output format
     #[arg(long, default_value = "json")]
     format: OutputFormat,
@@ -74,7 +76,7 @@ pub(crate) fn run(args: &GetArgs) -> Result<Exit> {
     let options = ReadOptions::new().data(args.access.into()).index(index);
     let followed = args.source.follow(options)?;
     let stop = Stop::never();
-    let files = keys::plain_options(args.key.as_deref(), args.keys_format);
+    let files = keys::read_options(args.key.as_deref(), args.keys_format, &args.text)?;
     let keys = args.keys.open(files, &stop)?;
     if let (OutputFormat::Raw, [key]) = (args.format, given) {
         return get_bytes(&followed.source, key.as_encoded_bytes());

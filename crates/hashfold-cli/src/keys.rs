@@ -12,7 +12,7 @@ use crate::{
     output::write_note,
     preview,
     progress::{Progress, Show, Unit},
-    rows::{self, FileArgs},
+    rows::{self, TextArgs},
     stop::Stop,
 };
 use clap::Args;
@@ -158,11 +158,17 @@ impl KeyArgs {
     }
 }
 
-/// Returns how files of keys are read: one key per line, or the column of --key.
-pub(crate) fn read_options(files: &FileArgs) -> Result<ReadOptions> {
-    let mut options = files.read_options(of_keys());
-    if files.key.is_none() {
-        if !options.header && options.format.is_none() {
+/// Returns how files of keys are read: one key per line, or the keys in a column.
+pub(crate) fn read_options(
+    column: Option<&str>,
+    format: Option<Format>,
+    text: &TextArgs,
+) -> Result<ReadOptions> {
+    let key = column.map(String::from);
+    let selection = Selection { key, is_of_keys: true, ..Selection::default() };
+    let mut options = text.read_options(format, selection);
+    if column.is_none() {
+        if !options.header && format.is_none() {
             let message = "--no-header is for rows; name the column with the keys with --key";
             return Err(Failure::usage(message));
         }
@@ -171,17 +177,10 @@ pub(crate) fn read_options(files: &FileArgs) -> Result<ReadOptions> {
     Ok(options)
 }
 
-/// Returns how a file is read that has one key per line, or keys in a column.
-pub(crate) fn plain_options(column: Option<&str>, format: Option<Format>) -> ReadOptions {
-    let format = format.or(column.is_none().then_some(Format::Lines));
-    let selection = Selection { key: column.map(String::from), ..of_keys() };
-    ReadOptions { format, delimiter: None, header: true, quotes: true, selection }
-}
-
 /// Returns the lines of a file as keys.
 pub(crate) fn read_lines(file: &str) -> Result<Vec<Vec<u8>>> {
     let (stop, lines) = (Stop::never(), KeyArgs { keys: Vec::new(), files: vec![file.to_owned()] });
-    let input = lines.open(plain_options(None, None), &stop)?;
+    let input = lines.open(read_options(None, None, &TextArgs::default())?, &stop)?;
     let mut keys = input.start(BadRowPolicy::STOP, LIST_BYTES, Show::Nothing)?;
     let mut all = Vec::new();
     while let Some(batch) = keys.next(&stop, &mut || Ok(()))? {
@@ -189,10 +188,6 @@ pub(crate) fn read_lines(file: &str) -> Result<Vec<Vec<u8>>> {
     }
     keys.finish()?;
     Ok(all)
-}
-
-fn of_keys() -> Selection {
-    Selection { is_of_keys: true, ..Selection::default() }
 }
 
 /// Returns what to do if an absent key is the name of a file, for the end of a message.

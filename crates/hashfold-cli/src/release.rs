@@ -46,7 +46,7 @@ pub(crate) struct GateArgs {
 /// Default size of the sample: measures a change of 10 % to within 1 %.
 const SAMPLE: u64 = 1000;
 
-/// Maximum part of the keys that a version may remove by default.
+/// Maximum fraction of the keys that a version may remove by default.
 const REMOVED_MAX: f64 = 0.5;
 
 /// Whether the gates that are there by default apply.

@@ -6,6 +6,7 @@ use crate::{
         BadRowAction, BadRowLimit, BadRowPolicy, Feed, Format, Meter, ReadOptions, SchemaPolicy,
         Selection, Taken, size,
     },
+    keys,
     progress::{Progress, Show, Unit},
     stop::Stop,
     units,
@@ -31,6 +32,13 @@ pub(crate) struct FileArgs {
     /// Number or percentage of bad rows above which skipping or collecting them fails
     #[arg(long, default_value = "1%", value_name = "N|PERCENT", value_parser = parse_limit)]
     max_bad_rows: BadRowLimit,
+    #[command(flatten)]
+    text: TextArgs,
+}
+
+/// Options for reading CSV and TSV files.
+#[derive(Args, Debug, Default)]
+pub(crate) struct TextArgs {
     /// Read the first line of CSV and TSV files as a row; columns are then named 1, 2, 3 ...
     #[arg(long)]
     no_header: bool,
@@ -69,13 +77,12 @@ pub(crate) struct RowArgs {
 
 impl FileArgs {
     pub(crate) fn read_options(&self, selection: Selection) -> ReadOptions {
-        ReadOptions {
-            format: self.format,
-            delimiter: self.delimiter,
-            header: !self.no_header,
-            quotes: !self.no_quotes,
-            selection: Selection { key: self.key.clone(), ..selection },
-        }
+        self.text.read_options(self.format, Selection { key: self.key.clone(), ..selection })
+    }
+
+    /// Returns how files of keys are read.
+    pub(crate) fn key_options(&self) -> Result<ReadOptions> {
+        keys::read_options(self.key.as_deref(), self.format, &self.text)
     }
 
     pub(crate) fn bad_row_policy(&self) -> BadRowPolicy {
@@ -90,6 +97,13 @@ impl FileArgs {
             BadRowAction::Stop | BadRowAction::Skip => "skipped",
         };
         format!(", {} {what}", units::counted(count, "bad row", "bad rows"))
+    }
+}
+
+impl TextArgs {
+    pub(crate) fn read_options(&self, format: Option<Format>, selection: Selection) -> ReadOptions {
+        let (header, quotes) = (!self.no_header, !self.no_quotes);
+        ReadOptions { format, delimiter: self.delimiter, header, quotes, selection }
     }
 }
 

@@ -96,7 +96,7 @@ pub(crate) fn parse_fraction(text: &str) -> Result<f64, String> {
     };
     match number.trim().parse::<f64>() {
         Ok(number) if (0.0..=1.0).contains(&(number * unit)) => Ok(number * unit),
-        _ => Err("expected a part like 0.1 or 10%".into()),
+        _ => Err("expected a fraction: 0.1 or 10%".into()),
     }
 }
 

@@ -66,7 +66,8 @@ pub(crate) struct UpdateArgs {
     /// Delete the keys of rows that have this text in this column; may be repeated
     #[arg(long, value_name = "COL=VALUE", value_parser = parse_pair)]
     delete_where: Vec<(String, String)>,
-    /// Delete the keys of rows that have true, t, yes or 1 in this column; may be repeated
+    /// Delete the keys of rows that have true, t, yes, y or 1 in this column; false, f, no,
+    /// n, 0 and nothing keep the row, and other text is a bad row. May be repeated
     #[arg(long, value_name = "COL")]
     tombstone: Vec<String>,
     #[command(flatten)]

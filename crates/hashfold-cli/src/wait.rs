@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(crate) struct WaitArgs {
     /// Time to wait while another process writes to the data set: 30, 90s, 15m; after that, the exit
     /// code is 6
-    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = units::parse_wait)]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = units::parse_wait)]
     wait: u64,
 }
 
@@ -32,7 +32,7 @@ impl WaitArgs {
             };
             if SystemClock.now() >= end {
                 let hint = match self.wait {
-                    0 => "; --wait SECONDS waits for it".to_owned(),
+                    0 => "; --wait TIME waits for it".to_owned(),
                     seconds => format!(" (waited for {seconds} s)"),
                 };
                 return Err(Failure { message: failure.message + &hint, ..failure });

@@ -11,7 +11,7 @@ use crate::{
     device,
     failure::{Exit, Failure, Result},
     folder,
-    keys::{self, KeyArgs},
+    keys::KeyArgs,
     output::write_note,
     progress::Show,
     rows::FileArgs,
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &AddArgs) -> Result<Exit> {
     args.check()?;
     args.keys.refuse_files()?;
     let stop = Stop::on_signals()?;
-    let inputs = args.keys.open(keys::read_options(&args.files)?, &stop)?;
+    let inputs = args.keys.open(args.files.key_options()?, &stop)?;
     let start = Instant::now();
     let budget = args.machine.budget();
     let mut filter = args.machine.wait.retry(&stop, || args.open(&budget))?;

@@ -55,7 +55,7 @@ pub(crate) fn run(args: &ContainsArgs) -> Result<Exit> {
     let (snapshot, keys_bytes) = args.memory.open(&args.filter)?;
     args.keys.note_refused_io_uring();
     let mut query = Query::new(args, &snapshot);
-    let inputs = args.keys.open(keys::read_options(&args.files)?, &Stop::never())?;
+    let inputs = args.keys.open(args.files.key_options()?, &Stop::never())?;
     let mut keys = inputs.start(args.files.bad_row_policy(), keys_bytes, Show::Nothing)?;
     while let Some(batch) = keys.next(&Stop::never(), &mut || Ok(()))? {
         query.look_up(&batch.keys().collect::<Vec<_>>())?;

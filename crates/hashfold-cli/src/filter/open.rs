@@ -13,8 +13,8 @@ use std::{path::Path, sync::Arc};
 /// Options for the memory and threads of a verb that changes a filter.
 #[derive(Args, Debug)]
 pub(crate) struct MachineArgs {
-    /// Memory budget, at least 64MiB; Parquet files may take more
-    #[arg(long, default_value = "256MiB", value_parser = parse_memory)]
+    /// Memory budget, at least 64MiB; keys in Parquet files may take more
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_memory)]
     memory: usize,
     /// Threads that read and write the filter [default: number of cores + 2]
     #[arg(long, value_name = "N", value_parser = units::parse_threads)]
@@ -27,7 +27,7 @@ pub(crate) struct MachineArgs {
 #[derive(Args, Debug)]
 pub(crate) struct MemoryArgs {
     /// Memory budget, at least 64MiB
-    #[arg(long, default_value = "256MiB", value_parser = parse_memory)]
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_memory)]
     memory: usize,
 }
 

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     failure::{Exit, Result},
     folder,
-    keys::{self, KeyArgs},
+    keys::KeyArgs,
     output::write_line,
     progress::Show,
     rows::FileArgs,
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &RemoveArgs) -> Result<Exit> {
     folder::require_filter(&args.filter)?;
     args.keys.refuse_files()?;
     let stop = Stop::on_signals()?;
-    let inputs = args.keys.open(keys::read_options(&args.files)?, &stop)?;
+    let inputs = args.keys.open(args.files.key_options()?, &stop)?;
     let start = Instant::now();
     let budget = args.machine.budget();
     let mut filter = args.machine.wait.retry(&stop, || open::open(&args.filter, &budget))?;

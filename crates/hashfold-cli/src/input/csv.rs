@@ -143,17 +143,17 @@ impl CsvReader {
         }
         let field = |i: usize| &text[fields.ranges[i].clone()];
         let key = field(self.plan.key);
-        if self.plan.deletes(field) {
+        let placed = |flaw: Flaw| match flaw.source {
+            Some(source) => flaw.at(fields.ranges[source].start + 1),
+            None => flaw,
+        };
+        if self.plan.deletes(field).map_err(placed)? {
             return sink.delete(key);
         }
         if self.infers {
             sink.keys.add_key(key);
         }
-        let pushed = sink.push(key, |out| self.plan.encode(|i| Value::Bytes(field(i)), out));
-        pushed.map_err(|flaw| match flaw.source {
-            Some(source) => flaw.at(fields.ranges[source].start + 1),
-            None => flaw,
-        })
+        sink.push(key, |out| self.plan.encode(|i| Value::Bytes(field(i)), out)).map_err(placed)
     }
 }
 

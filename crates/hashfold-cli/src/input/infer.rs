@@ -50,14 +50,18 @@ impl Guess {
 fn is_of(kind: Kind, value: Value<'_>) -> bool {
     let looks_so = match (kind, value) {
         (Kind::Text, Value::Json(json)) => json.starts_with(b"\""),
+        (Kind::Int64 | Kind::List { item: Item::Int64 }, Value::Json(json)) => is_whole(json),
         (_, Value::Json(json)) => !json.starts_with(b"\""),
-        (Kind::Int64, Value::Bytes(text)) => {
-            is_number(text) && !text.iter().any(|byte| b".eE".contains(byte))
-        }
+        (Kind::Int64, Value::Bytes(text)) => is_number(text) && is_whole(text),
         (Kind::Float64, Value::Bytes(text)) => is_number(text),
         _ => true,
     };
     looks_so && RowEncoder::new(&mut Vec::new(), 1).value(kind, value).is_ok()
+}
+
+/// Returns whether numbers in a text were written without a fraction or an exponent.
+fn is_whole(text: &[u8]) -> bool {
+    !text.iter().any(|byte| b"\".eE".contains(byte))
 }
 
 /// Returns whether a text is a decimal number without a plus or zeros in front.
@@ -109,6 +113,8 @@ mod tests {
         check_json(&["1", "2.5"], "float64");
         check_json(&["[1]", "[0.5,null]"], "list[float64]");
         check_json(&["[1]", "[]"], "list[int64]");
+        check_json(&["1", "2.0"], "float64");
+        check_json(&["[1,2.0]", "[1e3]"], "list[float64]");
         check_json(&["\"1\"", "\"x\""], "text");
         check_json(&["1", "\"1\""], "json");
         check_json(&["[[1]]"], "json");

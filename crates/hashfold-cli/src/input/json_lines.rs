@@ -69,16 +69,18 @@ impl JsonReader {
     }
 
     /// Returns whether the fields mark a deletion.
-    fn deletes(&self, object: &JsonObject<'_>) -> bool {
+    fn deletes(&self, object: &JsonObject<'_>, line: &[u8]) -> Result<bool, Flaw> {
         let mut text = Vec::new();
-        self.markers.iter().any(|Marker { column, mark }| {
-            object.get(column).is_some_and(|json| {
-                let value = if json.get() == "null" { Value::Null } else { json.into() };
-                text.clear();
-                value.write_text(&mut text);
-                mark.is_in(&text)
-            })
-        })
+        for Marker { column, mark } in &self.markers {
+            let Some(json) = object.get(column) else { continue };
+            let value = if json.get() == "null" { Value::Null } else { json.into() };
+            text.clear();
+            value.write_text(&mut text);
+            if mark.is_in(&text).map_err(|flaw| flaw.at(offset(line, json) + 1))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Reads the complete lines in the window; returns their length.
@@ -117,7 +119,7 @@ impl JsonReader {
             Flaw::new(format!("the key \"{}\" {reason}", preview::name(&self.schema.key)))
                 .at(offset(line, json) + 1)
         })?;
-        if self.deletes(&object) {
+        if self.deletes(&object, line)? {
             return sink.delete(&key);
         }
         match json.get().as_bytes() {

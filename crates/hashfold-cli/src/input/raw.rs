@@ -168,7 +168,7 @@ fn take_row(
     }
     if !plan.markers.is_empty() {
         let texts: Vec<String> = row.iter().map(ToString::to_string).collect();
-        if plan.deletes(|i| texts[i].as_bytes()) {
+        if plan.deletes(|i| texts[i].as_bytes())? {
             return sink.delete(key);
         }
     }

@@ -63,18 +63,31 @@ pub(crate) struct Marker {
 pub(crate) enum Mark {
     /// This text.
     Text(String),
-    /// Any of several words for yes.
+    /// Any of several words for yes; other columns have a word for no, or nothing.
     Yes,
 }
 
+const YES: [&str; 5] = ["true", "t", "yes", "y", "1"];
+const NO: [&str; 7] = ["", "false", "f", "no", "n", "0", "null"];
+
 impl Mark {
     /// Returns whether a column with this text deletes the key of its row.
-    pub(super) fn is_in(&self, text: &[u8]) -> bool {
+    ///
+    /// # Errors
+    /// Text that is neither yes nor no: a row would be kept that was meant to be deleted.
+    pub(super) fn is_in(&self, text: &[u8]) -> Result<bool, Flaw> {
+        let is_one_of =
+            |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word.as_bytes()));
         match self {
-            Mark::Text(mark) => text == mark.as_bytes(),
-            Mark::Yes => ["true", "1", "t", "yes"]
-                .iter()
-                .any(|yes| text.eq_ignore_ascii_case(yes.as_bytes())),
+            Mark::Text(mark) => Ok(text == mark.as_bytes()),
+            Mark::Yes if is_one_of(&YES) => Ok(true),
+            Mark::Yes if is_one_of(&NO) => Ok(false),
+            Mark::Yes => Err(Flaw::new(format!(
+                "{} in the column of --tombstone is neither yes ({}) nor no ({}, or nothing)",
+                preview::key(text),
+                YES.join(", "),
+                NO[1..].join(", ")
+            ))),
         }
     }
 }
@@ -94,8 +107,13 @@ pub(crate) struct Plan {
 impl Plan {
     /// Returns whether a row with these columns deletes its key.
     #[inline]
-    pub(super) fn deletes<'a>(&self, text: impl Fn(usize) -> &'a [u8]) -> bool {
-        self.markers.iter().any(|(i, mark)| mark.is_in(text(*i)))
+    pub(super) fn deletes<'a>(&self, text: impl Fn(usize) -> &'a [u8]) -> Result<bool, Flaw> {
+        for (i, mark) in &self.markers {
+            if mark.is_in(text(*i)).map_err(|flaw| Flaw { source: Some(*i), ..flaw })? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Returns the columns of the input that are needed, in order.
@@ -218,16 +236,7 @@ impl Selection {
         let names: HashSet<&str> = wanted.iter().map(AsRef::as_ref).collect();
         let missing = schema.columns.iter().find(|column| !names.contains(&column.name[..]));
         if let Some(column) = missing.filter(|_| self.policy == SchemaPolicy::Strict) {
-            return Err(Failure::input(
-                file,
-                format_args!(
-                    "has no column \"{}\"; its columns are {}; those of {whose} are {}; --schema \
-                     fill stores null in place of missing ones",
-                    preview::name(&column.name),
-                    preview::list(wanted.iter().map(AsRef::as_ref)),
-                    columns::preview(&schema),
-                ),
-            ));
+            return Err(lacks(file, wanted, column, (whose, expected)));
         }
         let known: HashSet<&str> = expected.columns.iter().map(|it| &it.name[..]).collect();
         for name in wanted.iter().map(AsRef::as_ref).filter(|name| !known.contains(name)) {
@@ -290,6 +299,30 @@ impl Selection {
             None => !self.infers,
         }
     }
+}
+
+/// Returns the failure for a file without a column of the data set, whose owner is `whose`.
+fn lacks(
+    file: &str,
+    has: &[impl AsRef<str>],
+    column: &Column,
+    (whose, expected): (&str, &Schema),
+) -> Failure {
+    let (name, all) = (preview::name(&column.name), columns::preview(expected));
+    let (found, other) = match has.is_empty() {
+        true => ("it has only the key".to_owned(), ", and `hashfold delete` deletes keys"),
+        false => {
+            let found = preview::list(has.iter().map(AsRef::as_ref));
+            (format!("its columns are {found}"), "")
+        }
+    };
+    Failure::input(
+        file,
+        format_args!(
+            "has no column \"{name}\"; {found}; those of {whose} are {all}; --schema fill stores \
+             null in place of missing ones{other}"
+        ),
+    )
 }
 
 /// Refuses an input with another key column than the data set, whose owner is `whose`.
@@ -402,15 +435,19 @@ mod tests {
     #[test]
     fn marks_are_texts_or_words_for_yes() {
         let check = |mark: &Mark, text: &str, expected| {
-            assert_eq!(mark.is_in(text.as_bytes()), expected, "{text}");
+            assert_eq!(mark.is_in(text.as_bytes()).ok(), expected, "{text}");
         };
-        for (text, is_yes) in
-            [("true", true), ("1", true), ("T", true), ("Yes", true), ("", false), ("no", false)]
-        {
-            check(&Mark::Yes, text, is_yes);
+        for text in ["true", "1", "T", "Yes", "Y"] {
+            check(&Mark::Yes, text, Some(true));
         }
-        check(&Mark::Text("D".into()), "D", true);
-        check(&Mark::Text("D".into()), "d", false);
-        check(&Mark::Text(String::new()), "", true);
+        for text in ["", "no", "False", "0", "null"] {
+            check(&Mark::Yes, text, Some(false));
+        }
+        for text in ["deleted", "2", " 1"] {
+            check(&Mark::Yes, text, None);
+        }
+        check(&Mark::Text("D".into()), "D", Some(true));
+        check(&Mark::Text("D".into()), "d", Some(false));
+        check(&Mark::Text(String::new()), "", Some(true));
     }
 }

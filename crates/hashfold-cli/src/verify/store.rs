@@ -91,34 +91,36 @@ fn mend(args: &VerifyArgs, found: &mut Found) -> Result<StoreWriter> {
     let pointer = writer.pointer();
     if let (Some(from), Some(current)) = (current_from, pointer.current) {
         let (source, doubt) = match from {
-            CurrentFrom::Copy => ("copy", String::new()),
+            CurrentFrom::Copy => ("copy", Vec::new()),
             CurrentFrom::Versions => ("version files", doubts(folder, pointer, current)),
         };
         match args.json {
             true => write_line(json!({
                 "event": "rebuilt CURRENT", "from": source, "version": current,
             }))?,
-            false => write_line(format_args!(
-                "rebuilt CURRENT from the {source}: version {current} is current{doubt}"
-            ))?,
+            false => {
+                write_line(format_args!(
+                    "rebuilt CURRENT from the {source}: version {current} is current"
+                ))?;
+                doubt.iter().try_for_each(write_line)?;
+            }
         }
     }
     Ok(writer)
 }
 
-/// Describes, for a message, the facts that are unknown after `CURRENT` was rebuilt from version
-/// files.
-fn doubts(folder: &Path, pointer: &Pointer, current: u64) -> String {
+/// Describes the facts that are unknown after `CURRENT` was rebuilt from version files.
+fn doubts(folder: &Path, pointer: &Pointer, current: u64) -> Vec<String> {
     let newest = pointer.versions.last().map_or(current, |newest| newest.number);
-    let newer = match newest > current {
-        true => format!(
-            "; version {newest} is newer: if it had passed its gates, `hashfold publish {} \
-             {newest}` makes it current",
+    let newer = (newest > current).then(|| {
+        format!(
+            "version {newest} is newer, and it is not known whether it was published: `hashfold \
+             publish {} {newest}` makes it current",
             folder.display()
-        ),
-        false => String::new(),
-    };
-    format!("; all versions are pinned, because it is not known which were pinned or bad{newer}")
+        )
+    });
+    let pinned = "all versions are pinned, because it is not known which were pinned or bad";
+    newer.into_iter().chain([pinned.to_owned()]).collect()
 }
 
 /// Reports other versions whose version files are lost or damaged; they stop the removal of tables.

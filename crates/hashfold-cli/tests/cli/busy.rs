@@ -57,8 +57,7 @@ fn a_busy_folder_has_its_own_exit_code_and_can_be_waited_for() {
         for verb in verbs {
             let busy = work.run(verb);
             assert_eq!(busy.code, 6, "{verb}: {busy:?}");
-            let end =
-                "another writer has it open; wait for it to end; --wait SECONDS waits for it\n";
+            let end = "another writer has it open; wait for it to end; --wait TIME waits for it\n";
             assert!(busy.stderr.ends_with(end), "{verb}: {busy:?}");
         }
         let waited = work.run(&format!("{} --wait 1", verbs[0]));

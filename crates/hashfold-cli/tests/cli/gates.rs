@@ -34,7 +34,7 @@ fn an_update_that_removes_most_keys_is_not_published_by_itself() {
     assert!(empty.text().contains("gate failed: entries: expected at least 1, got 0"), "{empty:?}");
     let few = work.run("update s few.csv --mode replace");
     assert_eq!(few.code, 1, "{few:?}");
-    let part = "part of the keys that were removed: expected at most 0.5, got 0.800000";
+    let part = "fraction of the keys that were removed: expected at most 0.5, got 0.800000";
     assert!(few.text().contains(part), "{few:?}");
     assert_eq!(work.run("delete s 0 1 2 3 4 5").code, 1);
     assert_eq!(work.entries("s").len(), 10);
@@ -199,7 +199,7 @@ fn removed_keys_are_counted_beside_new_ones() {
         let refused = work.run(&update);
         assert_eq!(refused.code, 1, "{mode}: {refused:?}");
         assert!(
-            refused.text().contains("gate failed: part of the keys that were removed"),
+            refused.text().contains("gate failed: fraction of the keys that were removed"),
             "{refused:?}"
         );
         work.ok(&format!("{update} --allow-empty"));

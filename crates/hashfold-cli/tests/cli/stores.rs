@@ -146,15 +146,29 @@ fn stat_says_which_version() {
 #[test]
 fn merging_folds_deltas_and_changes_no_entry() {
     let work = store(1);
-    work.write("b.csv", "k,v\n7,2\nx,2\n");
-    work.ok("update s b.csv --mode delta");
-    work.ok("update s b.csv --mode delta");
+    for value in ["2", "3"] {
+        work.write("b.csv", format!("k,v\n7,{value}\nx,2\n")).ok("update s b.csv --mode delta");
+    }
     let before = work.entries("s");
     let merged = &json(&work, "merge s --json")[0];
     assert_eq!((&merged["version"], &merged["deltas_merged"]), (&4.into(), &2.into()));
     assert_eq!(work.entries("s"), before);
     let nothing = "merged s: version 4 has no deltas; nothing was changed\n";
     check(&work, "merge s", 0, nothing, "");
+}
+
+/// Issue 12: a nightly job that ran twice needed two rollbacks, and `gc` removed the good version.
+#[test]
+fn a_batch_that_is_applied_twice_needs_one_rollback() {
+    let work = store(1);
+    work.write("b.csv", "k,v\n7,2\nx,2\n");
+    for version in [2, 3] {
+        let updated = work.ok("update s b.csv --mode delta");
+        assert!(updated.text().starts_with(&format!("updated s: version {version}, published: ")));
+    }
+    work.ok("gc s --keep 1");
+    assert!(work.ok("rollback s").text().contains("version 1 is current again"));
+    check(&work, "get s 7", 0, "{\"k\":\"7\",\"v\":\"1\"}\n", "");
 }
 
 #[test]

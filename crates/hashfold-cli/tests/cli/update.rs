@@ -119,6 +119,33 @@ fn deletions_are_known_in_every_format() {
     assert_eq!(work.entries("o"), [r#"{"k":3,"w":2}"#]);
 }
 
+/// Issue 12: rows with other words than those for yes were kept without a word.
+#[test]
+fn a_tombstone_that_is_neither_yes_nor_no_is_a_bad_row() {
+    let work = store("");
+    let key: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+    let gone: ArrayRef = Arc::new(StringArray::from(vec!["Y", "deleted"]));
+    let rows = RecordBatch::try_from_iter([("k", key), ("v", gone.clone()), ("gone", gone)]);
+    work.write("b.parquet", parquet_file(&rows.unwrap()));
+    work.write("b.csv", "k,v,gone\n1,a,Y\n2,b,deleted\n");
+    work.write(
+        "b.jsonl",
+        "{\"k\":1,\"v\":1,\"gone\":true}\n{\"k\":2,\"v\":1,\"gone\":\"deleted\"}\n",
+    );
+    for (file, place) in [("b.parquet", "2:3"), ("b.csv", "3:5"), ("b.jsonl", "2:21")] {
+        let message = format!(
+            "{file}:{place}: \"deleted\" in the column of --tombstone is neither yes (true, t, yes, y, 1) \
+             nor no (false, f, no, n, 0, null, or nothing)"
+        );
+        let line = format!("update s {file} --tombstone gone");
+        refused(&work, &line, 3, &message);
+        let skipping = work.ok(&format!("{line} --bad-rows skip --max-bad-rows 1"));
+        assert!(skipping.text().contains("1 bad row skipped"), "{skipping:?}");
+        check(&work, &[("2", "b"), ("3", "c")]);
+        work.ok("update s a.csv");
+    }
+}
+
 #[test]
 fn raw_entries_make_stores_too() {
     let work = Work::new();
@@ -243,7 +270,7 @@ fn a_version_that_does_not_pass_a_gate_is_kept_and_not_published() {
         lines[1..],
         [
             "gate failed: entries: expected at least 3, got 2",
-            "gate failed: part of the keys that changed: expected at most 0.1, got 1.000000",
+            "gate failed: fraction of the keys that changed: expected at most 0.1, got 1.000000",
             "gate failed: part of the sampled keys that changed: expected at most 0.1, got 1.000000",
             "gate failed: required key: expected \"3\", got no such key",
         ]

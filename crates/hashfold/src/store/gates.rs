@@ -12,7 +12,7 @@ use std::{fmt, ops::RangeInclusive};
 const BATCH: usize = 1024;
 
 /// The subject of the gate [`Gates::removed_max`] in an [`Objection`].
-pub const REMOVED_KEYS_GATE: &str = "part of the keys that were removed";
+pub const REMOVED_KEYS_GATE: &str = "fraction of the keys that were removed";
 
 /// Number of keys that are looked up to estimate how many were removed.
 const REMOVED_SAMPLE: u64 = 1000;
@@ -68,7 +68,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Returns the part of the keys that differ, 0 to 1.
+    /// Returns the fraction of the keys that differ, 0 to 1.
     pub fn differing(&self) -> f64 {
         (self.removed + self.changed) as f64 / self.keys.max(1) as f64
     }
@@ -158,7 +158,7 @@ impl Gates {
         Ok(report)
     }
 
-    /// Checks the number of entries, and the part of the keys that changed.
+    /// Checks the number of entries, and the fraction of the keys that changed.
     fn check_counts(&self, report: &mut Report, changed: Option<f64>) {
         if let Some(least) = self.entries_min
             && *report.entries.start() < least
@@ -171,7 +171,7 @@ impl Gates {
         }
         let Some(most) = self.change_max else { return };
         for (what, part) in [
-            ("part of the keys that changed", changed),
+            ("fraction of the keys that changed", changed),
             (
                 "part of the sampled keys that changed",
                 report.sample.map(|sample| sample.differing()),

@@ -205,7 +205,7 @@ impl Update {
     }
 
     /// Writes the new version and makes it current: durable and for all readers at once, or not at
-    /// all. Returns its description.
+    /// all. Returns its description. Checks no gates: [`StoreWriter::report`] does.
     pub fn publish(self) -> Result<VersionInfo> {
         self.publish_with(&Watch::default())
     }

@@ -540,7 +540,7 @@ fn gates_refuse_empty_versions_and_those_without_most_keys() {
         }
     };
     let empty = "entries: expected at least 1, got 0";
-    let most = "part of the keys that were removed: expected at most 0.5, got ";
+    let most = "fraction of the keys that were removed: expected at most 0.5, got ";
     check(&mut writer, &[], UpdateMode::Auto, &[empty]);
     check(&mut writer, &keys(0..100, Some(1)), UpdateMode::Auto, &[]);
     check(&mut writer, &keys(0..40, Some(2)), UpdateMode::Replace, &[&format!("{most}0.600000")]);
@@ -728,7 +728,7 @@ fn gates_refuse_versions_that_fail_them() {
         what,
         [
             "entries",
-            "part of the keys that changed",
+            "fraction of the keys that changed",
             "part of the sampled keys that changed",
             "required key"
         ]

@@ -113,10 +113,10 @@ impl Columnar {
         text: &mut Vec<u8>,
         sink: &mut Sink,
     ) -> Result<(), Flaw> {
-        for ((_, mark), values) in self.plan.markers.iter().zip(marks) {
+        for ((place, mark), values) in self.plan.markers.iter().zip(marks) {
             text.clear();
             values.value(i).write_text(text);
-            if mark.is_in(text) {
+            if mark.is_in(text).map_err(|flaw| flaw.at(place + 1))? {
                 self.put_key(i, rows, text)?;
                 return sink.delete(text);
             }
