@@ -1,6 +1,6 @@
 //! Record batches from entries.
 
-use super::types::data_type;
+use super::types::{data_type, field};
 use crate::{
     encode::put,
     key::KeyType,
@@ -12,7 +12,7 @@ use crate::{
 use arrow_array::{RecordBatch, make_array};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_data::{ArrayData, ArrayDataBuilder};
-use arrow_schema::{ArrowError, DataType, Field, SchemaRef};
+use arrow_schema::{ArrowError, DataType, SchemaRef};
 use hashfold::{Error, Result};
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ impl BatchBuilder {
         let object = (schema.form == Form::Object).then_some(("value", Kind::Json));
         let columns = schema.columns.iter().map(|column| (&column.name[..], column.kind));
         let all = || [(&schema.key[..], key)].into_iter().chain(columns.clone()).chain(object);
-        let field = |(name, kind)| Field::new(name, data_type(kind), true);
-        let arrow = Arc::new(arrow_schema::Schema::new(all().map(field).collect::<Vec<_>>()));
+        let fields: Vec<_> = all().map(|(name, kind)| field(name, kind)).collect();
+        let arrow = Arc::new(arrow_schema::Schema::new(fields));
         let columns = all().map(|(_, kind)| ColumnBuilder::new(kind)).collect();
         BatchBuilder { schema: schema.clone(), arrow, columns, len: 0 }
     }
@@ -175,13 +175,14 @@ mod tests {
         schema::Column,
     };
 
-    const KINDS: [Kind; 9] = [
+    const KINDS: [Kind; 10] = [
         Kind::Bool,
         Kind::Int16,
         Kind::Uint64,
         Kind::Float32,
         Kind::Timestamp { unit: Unit::Microsecond, utc: true },
         Kind::Text,
+        Kind::Json,
         Kind::Binary,
         Kind::List { item: Item::Int64 },
         Kind::List { item: Item::Float32 },
@@ -196,13 +197,15 @@ mod tests {
     #[test]
     fn rows_come_back_from_a_batch() {
         let schema = schema();
-        let texts =
-            ["true", "-3", "7", "0.5", "2026-01-31T12:00:00.000001Z", "a", "b", "[1,null]", "[]"];
+        let time = "2026-01-31T12:00:00.000001Z";
+        let texts = ["true", "-3", "7", "0.5", time, "a", "{\"a\":[1]}", "b", "[1,null]", "[]"];
         let rows: Vec<Vec<u8>> = (0..20usize)
             .map(|i| {
                 let is_there = |j: &usize| !(i + j).is_multiple_of(3);
-                let value = |j: usize| {
-                    if is_there(&j) { Value::Bytes(texts[j].as_bytes()) } else { Value::Null }
+                let value = |j: usize| match (is_there(&j), KINDS[j]) {
+                    (false, _) => Value::Null,
+                    (true, Kind::Json) => Value::Json(texts[j].as_bytes()),
+                    (true, _) => Value::Bytes(texts[j].as_bytes()),
                 };
                 let mut out = Vec::new();
                 schema.encode((0..texts.len()).map(value), &mut out).unwrap();
@@ -218,7 +221,7 @@ mod tests {
             assert_eq!((batch.num_rows(), builder.len()), (rows.len(), 0));
             assert_eq!(*batch.column(0).data_type(), DataType::Int64);
             for (field, expected) in batch.schema().fields().iter().skip(1).zip(KINDS) {
-                assert_eq!(kind(field.data_type()), expected);
+                assert_eq!(kind(field), expected);
             }
             // A part of a batch has offsets.
             for (start, len) in [(0, rows.len()), (7, 5)] {

@@ -12,7 +12,8 @@ use arrow_array::{Array, ArrayRef, cast::AsArray};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
 use arrow_cast::cast;
 use arrow_json::writer::{EncoderOptions, NullableEncoder, make_encoder};
-use arrow_schema::{ArrowError, FieldRef};
+use arrow_schema::{ArrowError, DataType, FieldRef};
+use serde_json::value::RawValue;
 
 const _: () = assert!(cfg!(target_endian = "little"), "rows take the bytes of Arrow's numbers");
 
@@ -42,6 +43,8 @@ enum Storage<'a> {
     Fixed { bytes: Buffer, width: usize },
     /// Values of any size; value i is between offsets i and i + 1.
     Variable { bytes: Buffer, offsets: OffsetBuffer<i64> },
+    /// Text that is JSON; value i is between offsets i and i + 1.
+    JsonText { bytes: Buffer, offsets: OffsetBuffer<i64> },
     /// Lists of numbers; list i is between offsets i and i + 1.
     Lists { item: Item, bytes: Buffer, nulls: Option<NullBuffer>, offsets: OffsetBuffer<i64> },
     /// Values that are written one by one.
@@ -51,7 +54,7 @@ enum Storage<'a> {
 impl ArrowColumn {
     /// Converts a column to the type that is stored.
     pub fn new(array: &ArrayRef, field: &FieldRef) -> Arrow<ArrowColumn> {
-        let kind = kind(field.data_type());
+        let kind = kind(field);
         let array = cast(array, &stored_type(field.data_type(), kind))?;
         let options = EncoderOptions::default().with_explicit_nulls(true);
         Ok(ArrowColumn { array, field: field.clone(), kind, options })
@@ -60,6 +63,13 @@ impl ArrowColumn {
     /// Opens the column for reading.
     pub fn values(&self) -> Arrow<ArrowValues<'_>> {
         let storage = match (self.kind, self.kind.width()) {
+            (Kind::Json, _) if *self.array.data_type() == DataType::LargeUtf8 => {
+                let array = self.array.as_string::<i64>();
+                Storage::JsonText {
+                    bytes: array.values().clone(),
+                    offsets: array.offsets().clone(),
+                }
+            }
             (Kind::Json, _) => {
                 Storage::Json(make_encoder(&self.field, &self.array, &self.options)?)
             }
@@ -118,6 +128,14 @@ impl ArrowValues<'_> {
             }
             Storage::Variable { bytes, offsets } => {
                 Value::Bytes(&bytes[offsets[i] as usize..offsets[i + 1] as usize])
+            }
+            Storage::JsonText { bytes, offsets } => {
+                let text = &bytes[offsets[i] as usize..offsets[i + 1] as usize];
+                // Other text becomes a JSON string.
+                match serde_json::from_slice::<&RawValue>(text) {
+                    Ok(json) => Value::Json(json.get().as_bytes()),
+                    Err(_) => Value::Bytes(text),
+                }
             }
             Storage::Json(encoder) => {
                 self.scratch.clear();

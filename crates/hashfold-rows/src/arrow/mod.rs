@@ -2,6 +2,7 @@
 //!
 //! Numbers, dates, timestamps and lists of numbers keep their types; text and bytes keep their
 //! bytes. Decimals, times and durations become text. Other lists, structs and maps become JSON.
+//! JSON is text of the extension type `arrow.json`.
 
 mod batch;
 mod builder;
@@ -12,5 +13,5 @@ pub use self::{
     batch::{BatchColumns, BatchRows},
     builder::BatchBuilder,
     column::{ArrowColumn, ArrowValues},
-    types::{data_type, key_type, kind},
+    types::{field, key_type, kind},
 };

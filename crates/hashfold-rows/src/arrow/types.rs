@@ -5,11 +5,35 @@ use crate::{
     kind::{Item, Kind, Unit},
 };
 use arrow_cast::can_cast_types;
-use arrow_schema::{DataType, Field, TimeUnit};
+use arrow_schema::{
+    DataType, Field, TimeUnit,
+    extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY},
+};
 use std::sync::Arc;
 
-/// Returns the kind of column that a column of an Arrow type is stored as.
-pub fn kind(data_type: &DataType) -> Kind {
+/// The name of Arrow's canonical extension type for text that is JSON.
+const JSON_EXTENSION: &str = "arrow.json";
+
+/// Returns the kind of column that an Arrow column is stored as. Text of the extension type
+/// `arrow.json` is JSON.
+pub fn kind(field: &Field) -> Kind {
+    match kind_of(field.data_type()) {
+        Kind::Text if field.extension_type_name() == Some(JSON_EXTENSION) => Kind::Json,
+        kind => kind,
+    }
+}
+
+/// Returns the Arrow column of a name and a kind. JSON is text of the extension type `arrow.json`.
+pub fn field(name: &str, kind: Kind) -> Field {
+    let field = Field::new(name, data_type(kind), true);
+    if kind != Kind::Json {
+        return field;
+    }
+    let facts = [(EXTENSION_TYPE_NAME_KEY, JSON_EXTENSION), (EXTENSION_TYPE_METADATA_KEY, "")];
+    field.with_metadata(facts.map(|(name, value)| (name.to_owned(), value.to_owned())))
+}
+
+fn kind_of(data_type: &DataType) -> Kind {
     match data_type {
         DataType::Boolean => Kind::Bool,
         DataType::Int8 => Kind::Int8,
@@ -34,8 +58,8 @@ pub fn kind(data_type: &DataType) -> Kind {
         DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
             item(field.data_type()).map_or(Kind::Json, |item| Kind::List { item })
         }
-        DataType::Dictionary(_, values) => kind(values),
-        DataType::RunEndEncoded(_, values) => kind(values.data_type()),
+        DataType::Dictionary(_, values) => kind_of(values),
+        DataType::RunEndEncoded(_, values) => kind_of(values.data_type()),
         other if !other.is_nested() && can_cast_types(other, &DataType::LargeUtf8) => Kind::Text,
         _ => Kind::Json,
     }
@@ -56,7 +80,7 @@ fn item(data_type: &DataType) -> Option<Item> {
 
 /// Returns the type of keys in a column of an Arrow type.
 pub fn key_type(data_type: &DataType) -> KeyType {
-    match kind(data_type) {
+    match kind_of(data_type) {
         Kind::Uint64 => KeyType::Uint64,
         Kind::Int8
         | Kind::Int16
@@ -69,8 +93,8 @@ pub fn key_type(data_type: &DataType) -> KeyType {
     }
 }
 
-/// Returns the Arrow type of a column of this kind. JSON is text.
-pub fn data_type(kind: Kind) -> DataType {
+/// Returns the Arrow type of a column of this kind.
+pub(super) fn data_type(kind: Kind) -> DataType {
     match kind {
         Kind::Bool => DataType::Boolean,
         Kind::Int8 => DataType::Int8,
@@ -106,6 +130,7 @@ pub(super) fn stored_type(from: &DataType, kind: Kind) -> DataType {
             DataType::Timestamp(TimeUnit::Millisecond, None)
         }
         (Kind::Text, _) => DataType::LargeUtf8,
+        (Kind::Json, text) if kind_of(text) == Kind::Text => DataType::LargeUtf8,
         (Kind::Binary, _) => DataType::LargeBinary,
         (Kind::List { item }, _) => {
             DataType::LargeList(Arc::new(Field::new("item", data_type(item.kind()), true)))

@@ -42,7 +42,7 @@ impl Columnar {
         let found = arrow
             .fields()
             .iter()
-            .map(|field| Column { name: field.name().clone(), kind: kind(field.data_type()) });
+            .map(|field| Column { name: field.name().clone(), kind: kind(field) });
         let found: Vec<_> = found.collect();
         let plan = selection.plan(path, &found)?;
         let key = arrow.field(plan.key);
