@@ -136,7 +136,11 @@ fn ctrl_c_ends_a_command_whose_input_is_idle() {
     }
     // Before the first key, there is nothing to make durable.
     let (mut child, stdin) = start(&work, "filter add f");
-    signal(&child, "-INT");
-    child.wait().unwrap();
+    // The first signals may come before they are handled, when a process that runs in the background
+    // ignores them.
+    wait_for(|| {
+        signal(&child, "-INT");
+        child.try_wait().unwrap().is_some()
+    });
     drop(stdin);
 }
