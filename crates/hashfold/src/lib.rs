@@ -59,6 +59,7 @@
 
 pub mod checksum;
 pub mod codec;
+pub mod cpu;
 mod data_set;
 pub mod env;
 pub mod error;

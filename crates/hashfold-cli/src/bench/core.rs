@@ -2,16 +2,14 @@
 //! syncs without a log.
 
 use super::{
-    CoreBench,
-    device::{CountingDisk, Moved},
-    ensure,
+    CoreBench, ensure,
     measure::{Report, wall_seconds},
 };
 use crate::failure::Result;
 use hashfold::{
     Seed,
     env::Env,
-    io::{ALIGNMENT, Access, BlockFile, Buffer, Disk, OsDisk},
+    io::{ALIGNMENT, Access, BlockFile, Buffer, CountingDisk, Disk, Moved, OsDisk},
     wal::{Record, Segments, Wal, WalFolder, replay},
     work::Threads,
 };
@@ -38,7 +36,7 @@ struct Round {
 }
 
 pub(crate) fn run(bench: &CoreBench) -> Result<()> {
-    let report = Report::new(bench.json, bench.seed, 1);
+    let report = Report::new(bench.json, 1, bench.seed, 1);
     OsDisk.create_folder(&bench.dir)?;
     for (threads, times) in THREADS {
         let each = (bench.commits * times).div_ceil(threads);
@@ -67,9 +65,9 @@ pub(crate) fn run(bench: &CoreBench) -> Result<()> {
 /// without a log. All files stay until the end, because the discards of a removal slow the device
 /// down for a while.
 fn rounds(bench: &CoreBench, threads: u64, each: u64) -> Result<Vec<Round>> {
-    let disk = CountingDisk::default();
-    let counts = disk.counts.clone();
-    let env = Env { disk: Arc::new(disk), executor: Arc::new(Threads::new(1)), ..Env::system() };
+    let disk = CountingDisk::on(Arc::new(OsDisk));
+    let env =
+        Env { disk: Arc::new(disk.clone()), executor: Arc::new(Threads::new(1)), ..Env::system() };
     let home = WalFolder { env, folder: bench.dir.clone(), seed: Seed(bench.seed), id: bench.seed };
     let wal = Wal::open(home.clone(), Segments::of_size(SEGMENT_SIZE), 0..0, &mut |_| Ok(()))?;
     // The first segment is created before the clock starts.
@@ -77,9 +75,9 @@ fn rounds(bench: &CoreBench, threads: u64, each: u64) -> Result<Vec<Round>> {
     let mut bare = Bare::new(&bench.dir.join("bare"))?;
     let mut rounds = Vec::new();
     for round in 0..bench.rounds {
-        counts.take();
+        disk.take();
         let seconds = commit_all(&wal, threads, round * each, each)?;
-        let moved = counts.take();
+        let moved = disk.take();
         let bare_seconds = bare.write(moved)?;
         rounds.push(Round { seconds, bare_seconds, moved });
     }

@@ -1,38 +1,65 @@
 //! Taking and printing measurements.
 
+use hashfold::cpu::Instructions;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use std::{
+    cell::RefCell,
     fmt, fs,
     io::{Write as _, stdout},
     time::Instant,
 };
 
-/// The circumstances of measurements; prints one line per measurement.
+/// Prints measurements, with the circumstances in which they were made.
 #[derive(Debug)]
 pub(crate) struct Report {
     json: bool,
-    seed: u64,
-    threads: usize,
-    device: String,
+    rounds: u32,
+    run: Value,
+    figures: RefCell<Vec<Figure>>,
+}
+
+/// A measurement in all rounds so far.
+#[derive(Clone, Debug)]
+struct Figure {
+    name: String,
+    unit: String,
+    /// Numbers of items and bytes that were measured.
+    size: (u64, u64),
+    values: Vec<f64>,
 }
 
 impl Report {
-    /// Starts a report of measurements on this machine.
-    pub(crate) fn new(json: bool, seed: u64, threads: usize) -> Report {
-        let report = Report { json, seed, threads, device: machine() };
+    /// Starts a report of measurements on this machine, in a number of rounds.
+    pub(crate) fn new(json: bool, rounds: u32, seed: u64, threads: usize) -> Report {
+        let run = run(seed, threads);
         if !json {
-            print_line(format_args!("{}, commit {}", report.device, commit()));
+            print_line(format_args!("{}, commit {}", machine(), commit()));
         }
-        report
+        Report { json, rounds, run, figures: RefCell::default() }
     }
 
-    /// Prints one measurement over a number of items and bytes.
+    /// Notes one measurement over a number of items and bytes. Prints it at once if there is one
+    /// round.
     pub(crate) fn add(&self, name: &str, value: f64, unit: &str, items: u64, bytes: u64) {
-        if self.json {
-            print_line(self.line(name, value, unit, items, bytes));
-        } else {
-            print_line(format_args!("{name:<44} {:>14} {unit}", shown(value)));
+        if self.rounds == 1 {
+            return self.add_rounds(name, vec![value], unit, items, bytes);
+        }
+        let mut figures = self.figures.borrow_mut();
+        match figures.iter_mut().find(|figure| figure.name == name) {
+            Some(figure) => figure.values.push(value),
+            None => {
+                let (name, unit) = (name.to_owned(), unit.to_owned());
+                figures.push(Figure { name, unit, size: (items, bytes), values: vec![value] });
+            }
+        }
+    }
+
+    /// Prints the measurements of all rounds.
+    pub(crate) fn finish(&self) {
+        for figure in self.figures.take() {
+            let (items, bytes) = figure.size;
+            self.add_rounds(&figure.name, figure.values, &figure.unit, items, bytes);
         }
     }
 
@@ -46,25 +73,36 @@ impl Report {
         bytes: u64,
     ) {
         values.sort_by(f64::total_cmp);
-        let (min, median, max) = (values[0], values[values.len() / 2], values[values.len() - 1]);
+        let (min, median, max) = (values[0], median(&values), values[values.len() - 1]);
         if self.json {
-            let mut line = self.line(name, median, unit, items, bytes);
-            line["min"] = rounded(min).into();
-            line["max"] = rounded(max).into();
-            line["rounds"] = values.len().into();
-            print_line(line);
+            print_line(json!({
+                "name": name, "value": rounded(median), "min": rounded(min), "max": rounded(max),
+                "rounds": values.len(), "unit": unit, "items": items, "bytes": bytes,
+                "run": self.run,
+            }));
+        } else if values.len() == 1 {
+            print_line(format_args!("{name:<44} {:>14} {unit}", shown(median)));
         } else {
             let range = format_args!("[{} to {}]", shown(min), shown(max));
             print_line(format_args!("{name:<44} {:>14} {unit} {range}", shown(median)));
         }
     }
+}
 
-    fn line(&self, name: &str, value: f64, unit: &str, items: u64, bytes: u64) -> Value {
-        json!({
-            "name": name, "value": rounded(value), "unit": unit, "items": items, "bytes": bytes,
-            "seed": self.seed, "threads": self.threads, "device": self.device, "commit": commit(),
-        })
-    }
+/// Returns the median of sorted numbers.
+pub(crate) fn median(sorted: &[f64]) -> f64 {
+    f64::midpoint(sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2])
+}
+
+/// Returns the circumstances of a measurement.
+fn run(seed: u64, threads: usize) -> Value {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let seconds = std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs());
+    json!({
+        "time_s": seconds, "commit": commit(), "machine": machine(), "memory_kib": memory_kib(),
+        "kernel": read("/proc/sys/kernel/osrelease"), "load": read("/proc/loadavg"),
+        "instructions": Instructions::in_use().name(), "seed": seed, "threads": threads,
+    })
 }
 
 /// Prints a line; a failure does not end the measurements.
@@ -88,7 +126,7 @@ fn shown(value: f64) -> String {
 
 /// Returns the commit that this program was built from.
 fn commit() -> &'static str {
-    option_env!("HASHFOLD_COMMIT").unwrap_or("unknown")
+    env!("HASHFOLD_COMMIT")
 }
 
 fn machine() -> String {
@@ -99,6 +137,13 @@ fn machine() -> String {
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     format!("{} (family {}), {cores} cores", field("model name"), field("cpu family"))
+}
+
+/// Returns the memory of the machine.
+fn memory_kib() -> u64 {
+    let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    total.and_then(|total| total.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
 /// Returns the CPU time of this thread in seconds, which other programs disturb less than wall

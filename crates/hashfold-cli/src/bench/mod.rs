@@ -13,6 +13,7 @@ mod rows;
 mod store;
 mod table;
 
+use self::measure::Report;
 use crate::{
     failure::{Exit, Failure, Result},
     units,
@@ -96,6 +97,10 @@ pub(crate) struct TableBench {
     #[arg(long, value_name = "GROUP", value_parser = ["trie", "fence", "sparse", "locations", "input", "build", "cold"])]
     pub(crate) only: Vec<String>,
 
+    /// Number of rounds; more than one print medians and ranges, at the end
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+
     /// Seed of the generated keys
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) seed: u64,
@@ -140,6 +145,10 @@ pub(crate) struct StoreBench {
     #[arg(long, value_name = "GROUP", value_parser = ["update", "sweep", "growth", "delta", "publish", "chunks"])]
     pub(crate) only: Vec<String>,
 
+    /// Number of rounds; more than one print medians and ranges, at the end
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+
     /// Seed of the generated keys
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) seed: u64,
@@ -180,6 +189,10 @@ pub(crate) struct FilterBench {
     #[arg(long, value_name = "GROUP", value_parser = ["cascade", "lookup", "variants", "run", "quotient"])]
     pub(crate) only: Vec<String>,
 
+    /// Number of rounds; more than one print medians and ranges, at the end
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+
     /// Seed of the generated keys
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) seed: u64,
@@ -197,11 +210,26 @@ pub(crate) struct FilterBench {
 pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     match &args.part {
         Part::Core(bench) => core::run(bench)?,
-        Part::Table(bench) => table::run(bench)?,
-        Part::Store(bench) => store::run(bench)?,
-        Part::Filter(bench) => filter::run(bench)?,
+        Part::Table(bench) => {
+            let report = Report::new(bench.json, bench.rounds, bench.seed, bench.threads);
+            in_rounds(&report, bench.rounds, || table::run(bench, &report))?;
+        }
+        Part::Store(bench) => {
+            let report = Report::new(bench.json, bench.rounds, bench.seed, bench.threads);
+            in_rounds(&report, bench.rounds, || store::run(bench, &report))?;
+        }
+        Part::Filter(bench) => {
+            let report = Report::new(bench.json, bench.rounds, bench.seed, bench.threads);
+            in_rounds(&report, bench.rounds, || filter::run(bench, &report))?;
+        }
     }
     Ok(Exit::Done)
+}
+
+fn in_rounds(report: &Report, rounds: u32, round: impl Fn() -> Result<()>) -> Result<()> {
+    (0..rounds).try_for_each(|_| round())?;
+    report.finish();
+    Ok(())
 }
 
 /// Fails unless a benchmark's answer is right.

@@ -2,7 +2,7 @@
 
 use super::{
     TableBench,
-    device::{BATCH, CountingDisk, Moved, device_rates, random_reads},
+    device::{BATCH, device_rates, random_reads},
     ensure,
     measure::{
         Report, best_of, cpu_seconds, peak_rss_mib, process_seconds, reset_peak_rss, wall_seconds,
@@ -13,7 +13,7 @@ use super::{
 use crate::failure::{Exit, Failure, Result};
 use hashfold::{
     Env, KeyHash, ReadOptions, Seed,
-    io::{Access, Disk, MemoryDisk, OsDisk},
+    io::{Access, CountingDisk, Disk, MemoryDisk, Moved, OsDisk},
     run::SortOptions,
     table::{HashIndex, IndexChoice, IndexOptions, Table, TableBuilder, TableOptions},
     work::{Executor, Threads, Watch},
@@ -23,17 +23,16 @@ use std::{path::Path, sync::Arc};
 const ROUNDS: usize = 5;
 const LOOKUPS_MAX: u64 = 2_000_000;
 
-pub(crate) fn run(bench: &TableBench) -> Result<()> {
-    let report = Report::new(bench.json, bench.seed, bench.threads);
+pub(super) fn run(bench: &TableBench, report: &Report) -> Result<()> {
     // Builds come first, so that peak RSS includes nothing else.
     if ["build", "cold", "input"].into_iter().any(|group| wants(bench, group)) {
         OsDisk.create_folder(&bench.dir)?;
-        let done = in_folder(bench, &report);
+        let done = in_folder(bench, report);
         // The folder stays if it existed before and is not empty.
         let _ = OsDisk.remove_folder(&bench.dir);
         done?;
     }
-    in_memory(bench, &report)
+    in_memory(bench, report)
 }
 
 fn wants(bench: &TableBench, group: &str) -> bool {
@@ -307,14 +306,11 @@ impl Scene<'_> {
             None
         };
         reset_peak_rss();
-        let executor: Arc<dyn Executor> = Arc::new(Threads::new(self.bench.threads));
         let cpu = process_seconds();
-        let (seconds, built) = wall_seconds(|| self.build_once(input, memory, &executor));
-        built?;
+        let (seconds, built) = wall_seconds(|| self.build_once(input, memory));
+        let cached = built?;
         let cpu = process_seconds() - cpu;
         let peak = peak_rss_mib();
-        // The file system frees the spill's blocks after the table is published.
-        let (cleanup, ()) = wall_seconds(|| drop(executor));
         let Some(before) = before else { return Ok(()) };
         let rate = before
             .and(device_rates(&self.bench.dir, self.bench.data as u64, self.bench.threads)?)
@@ -329,22 +325,25 @@ impl Scene<'_> {
         say("cpu_ns_per_item", cpu / count as f64 * 1e9, "ns");
         say("disk_fraction", bytes as f64 / seconds / share, "of the device's rate");
         say("peak_rss_mib", peak, "MiB");
-        say("cleanup_s", cleanup, "s");
+        let cached_mib = cached as f64 / f64::from(1 << 20);
+        say("spill_in_page_cache_mib", cached_mib, "MiB at most");
+        say("memory_mib", peak + cached_mib, "MiB, with the page cache");
         Ok(())
     }
 
-    fn build_once(&self, input: &RowFile, memory: u64, executor: &Arc<dyn Executor>) -> Result<()> {
+    /// Builds the table. Returns the number of spilled bytes that the page cache holds if memory is
+    /// free. When it returns, the table is durable, and the file system has freed the spill.
+    fn build_once(&self, input: &RowFile, memory: u64) -> Result<u64> {
         let options = TableOptions::new()
             .seed(Seed(self.pairs.seed))
             .id(1)
             .access(Access::Direct)
             .replace(true);
-        let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-        let builder = TableBuilder::with(
-            self.table,
-            options.env(Env { executor: executor.clone(), ..Env::on(disk) }),
-        )?;
-        let mut sorter = builder.sorter(SortOptions::within(memory as usize))?;
+        let executor: Arc<dyn Executor> = Arc::new(Threads::new(self.bench.threads));
+        let env = Env { executor: executor.clone(), ..Env::system() };
+        let builder = TableBuilder::with(self.table, options.env(env))?;
+        let sort = SortOptions::within(memory as usize);
+        let mut sorter = builder.sorter(sort)?;
         self.pairs.read(&OsDisk, input, executor.as_ref(), &mut |key, value| {
             Ok(sorter.push(key, value)?)
         })?;
@@ -352,13 +351,13 @@ impl Scene<'_> {
         let stats = builder.build(&mut run, &Watch::default())?;
         ensure(stats.entries == self.pairs.count, || {
             format!("{} entries were built", stats.entries)
-        })
+        })?;
+        Ok(run.spilled_bytes().min(sort.cached_bytes as u64))
     }
 
     fn cold(&self) -> Result<()> {
-        let disk = CountingDisk::default();
-        let counts = disk.counts.clone();
-        let disk: Arc<dyn Disk> = Arc::new(disk);
+        let counting = CountingDisk::on(Arc::new(OsDisk));
+        let disk: Arc<dyn Disk> = Arc::new(counting.clone());
         for (suffix, choice) in [("", IndexChoice::Auto), (".dense", IndexChoice::Dense)] {
             if choice != IndexChoice::Auto {
                 let options = IndexOptions { choice, ..IndexOptions::default() };
@@ -371,7 +370,7 @@ impl Scene<'_> {
             }
             let options = ReadOptions::new().data(Access::Direct);
             let table = Table::open_with(self.table, &options.env(Env::on(disk.clone())))?;
-            self.cold_gets(&table, suffix, &|| counts.take())?;
+            self.cold_gets(&table, suffix, &|| counting.take())?;
         }
         Ok(())
     }
@@ -381,7 +380,8 @@ impl Scene<'_> {
         const TURNS: u64 = 5;
         let count = (20 * BATCH as u64).min(self.pairs.count);
         let file = self.data_file()?;
-        let (mut seconds, mut device_reads, mut plain, mut same_sizes) = (0.0, 0, 0.0, 0.0);
+        let (mut seconds, mut plain, mut same_sizes) = (0.0, 0.0, 0.0);
+        let (mut all_reads, mut all_bytes) = (0, 0);
         for turn in 0..TURNS {
             let seed = self.pairs.seed + turn;
             let numbers: Vec<u64> = (0..count).map(|i| pick(i, seed, self.pairs.count)).collect();
@@ -392,7 +392,7 @@ impl Scene<'_> {
             ensure(wrong == 0, || format!("{wrong} lookups gave a wrong value"))?;
             seconds += time;
             let Moved { reads, read_bytes, .. } = moved();
-            device_reads += reads;
+            (all_reads, all_bytes) = (all_reads + reads, all_bytes + read_bytes);
             plain += random_reads(file.as_ref(), count, seed, 0.0)?;
             let long_part = read_bytes as f64 / (reads * 4096) as f64 - 1.0;
             same_sizes += random_reads(file.as_ref(), count, seed + TURNS, long_part)?;
@@ -403,7 +403,8 @@ impl Scene<'_> {
             let name = format!("table.cold{size}{suffix}.{what}");
             self.report.add(&name, value, unit, gets, self.pairs.bytes());
         };
-        say("reads_per_get", device_reads as f64 / gets as f64, "reads");
+        say("reads_per_get", all_reads as f64 / gets as f64, "reads");
+        say("blocks_per_get", all_bytes as f64 / 4096.0 / gets as f64, "blocks of 4 KiB");
         say("gets_per_s", gets as f64 / seconds, "1/s");
         let rate = gets as f64 / seconds;
         say("iops_fraction", rate / (plain / TURNS as f64), "of plain reads");

@@ -3,12 +3,16 @@
 use crate::support::Work;
 use serde_json::Value;
 
+/// Returns the lines that a benchmark prints.
+fn lines(work: &Work, command: &str) -> Vec<Value> {
+    let outcome = work.ok(command);
+    outcome.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
 /// Returns the names and values that a benchmark prints.
 fn figures(work: &Work, command: &str) -> Vec<(String, f64)> {
-    let outcome = work.ok(command);
-    let text = outcome.text();
-    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    lines
+    lines(work, command)
+        .into_iter()
         .map(|line| (line["name"].as_str().unwrap().to_owned(), line["value"].as_f64().unwrap()))
         .collect()
 }
@@ -18,6 +22,24 @@ fn check<'a>(figures: &[(String, f64)], names: impl Iterator<Item = &'a str>) {
     for name in names {
         let (_, value) = figures.iter().find(|(known, _)| known == name).expect(name);
         assert!(value.is_finite() && *value >= 0.0, "{name} is {value}");
+    }
+}
+
+#[test]
+fn each_line_has_its_rounds_and_its_circumstances() {
+    let work = Work::new();
+    let command = "bench table --only sparse --keys 20000 --rounds 3 --seed 5 --threads 2 --json";
+    let lines = lines(&work, command);
+    assert_eq!(lines.len(), 4, "two figures of two indexes, once");
+    for line in lines {
+        let number = |name: &str| line[name].as_f64().unwrap();
+        assert_eq!(number("rounds"), 3.0);
+        assert!(number("min") <= number("value") && number("value") <= number("max"), "{line}");
+        let run = &line["run"];
+        assert_eq!((&run["seed"], &run["threads"]), (&Value::from(5), &Value::from(2)));
+        for name in ["commit", "machine", "kernel", "load", "instructions"] {
+            assert!(run[name].as_str().is_some_and(|text| !text.is_empty()), "{name}: {run}");
+        }
     }
 }
 
@@ -51,8 +73,9 @@ fn the_table_benchmark_prints_each_figure() {
         "table.input.parquet.mb_per_core_s",
         "table.build.64b.items_per_s",
         "table.build.64b.disk_fraction",
-        "table.build.1kib.peak_rss_mib",
+        "table.build.1kib.memory_mib",
         "table.cold.reads_per_get",
+        "table.cold.blocks_per_get",
         "table.cold.gets_per_s",
         "table.cold.1kib.iops_fraction",
     ];
@@ -73,6 +96,7 @@ fn the_store_benchmark_prints_each_figure() {
         "store.update.bytes_moved_ratio",
         "store.delta.1pct.time_fraction",
         "store.delta.reads_per_get",
+        "store.delta.blocks_per_get",
         "store.delta.gets_per_s",
         "store.delta.1kib.1pct.time_fraction",
         "store.delta.1kib.no_deltas.reads_per_get",
@@ -122,6 +146,7 @@ fn the_filter_benchmark_prints_each_figure() {
         "filter.cascade.unique_s",
         "filter.cascade.lookup.per_s",
         "filter.cascade.lookup.reads",
+        "filter.cascade.lookup.blocks",
         "filter.cascade.lookup.iops_fraction",
         "filter.cascade.single.insert_per_core_s",
         "filter.cascade.log.insert_fraction",
@@ -139,6 +164,7 @@ fn the_filter_benchmark_prints_each_figure() {
         "filter.quotient.batch_positive_s",
         "filter.quotient.batch_negative_s",
         "filter.quotient.bits_per_item",
+        "filter.quotient.merge_items_s",
     ];
     check(&figures, names.into_iter());
     assert!(!work.path("bench").exists(), "nothing is left");

@@ -77,6 +77,11 @@ pub trait BlockFile: Debug + Send + Sync {
         read_each(extents, |file, offset, bytes| files[file].read_at(offset, bytes), visit)
     }
 
+    /// Returns the file to which this file forwards its calls, if that is all it does.
+    fn forwards_to(&self) -> Option<&dyn BlockFile> {
+        None
+    }
+
     /// Returns the open file of the operating system, if there is one and its descriptor is not
     /// closed to make room for other files. It stays open as long as the caller keeps it.
     fn descriptor(&self) -> Option<Arc<File>> {

@@ -9,6 +9,7 @@
 //! be lost, torn at any sector, or done in any order.
 
 mod buffer;
+mod counting;
 mod direct;
 mod disk;
 mod faulty;
@@ -32,6 +33,7 @@ mod writer;
 pub(crate) use self::whole::{new_name, replace_file};
 pub use self::{
     buffer::{ALIGNMENT, Buffer},
+    counting::{CountingDisk, Moved},
     disk::{Access, BlockFile, Disk, Extent, Extents, FileExtents, Lock, Visit},
     faulty::{Fault, FaultPlan, FaultyDisk},
     memory::MemoryDisk,

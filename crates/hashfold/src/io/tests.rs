@@ -34,6 +34,7 @@ fn every_back_end(check: impl Fn(&dyn Disk, Access, &Path)) {
         check(&OsDisk, access, &folder);
     }
     check(&MemoryDisk::default(), Access::Cached, Path::new(""));
+    check(&CountingDisk::on(Arc::new(MemoryDisk::default())), Access::Cached, Path::new(""));
     check(&FaultyDisk::new(FaultPlan::default()), Access::Direct, Path::new("/"));
 }
 
@@ -298,6 +299,23 @@ fn extents_of_several_files_are_read_together() {
         let visit = &mut |_: usize, _: &[u8]| Ok(());
         assert!(files[0].read_across(&files, &mut [(3, past_end)].into_iter(), visit).is_err());
     });
+}
+
+#[test]
+fn reads_and_writes_are_counted_once() {
+    let disk = CountingDisk::on(Arc::new(MemoryDisk::default()));
+    let path = Path::new("f");
+    let file = disk.create(path, Access::Cached).unwrap();
+    file.write_at(0, &[1; 100]).unwrap();
+    file.write_many(&[(100, &[2; 30]), (200, &[3; 20])]).unwrap();
+    assert_eq!(disk.take(), Moved { writes: 3, written_bytes: 150, ..Moved::default() });
+    let file = disk.clone().open_named(path, Access::Cached).unwrap();
+    file.read_at(7, &mut [0; 10]).unwrap();
+    let extents = || (0..5).map(|i| Extent { offset: i, len: 8 });
+    file.read_many(&mut extents(), &mut |_, _| Ok(())).unwrap();
+    file.read_across(&[&*file], &mut extents().map(|it| (0, it)), &mut |_, _| Ok(())).unwrap();
+    assert_eq!(disk.take(), Moved { reads: 11, read_bytes: 90, ..Moved::default() });
+    assert_eq!(disk.take(), Moved::default());
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::{
     env,
     io::Read as _,
     ops::RangeInclusive,
+    os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Duration,
@@ -16,6 +17,9 @@ const FOLDER: &str = "HASHFOLD_KILL_FOLDER";
 const SEED: &str = "HASHFOLD_KILL_SEED";
 /// The environment variable with the number of kills; 20 by default.
 const ROUNDS: &str = "HASHFOLD_KILL_ROUNDS";
+
+/// Number of the signal that cannot be handled.
+const SIGKILL: i32 = 9;
 
 fn number(name: &str, default: u64) -> u64 {
     env::var(name).ok().map_or(default, |text| text.parse().expect("it is a number"))
@@ -48,7 +52,8 @@ pub(crate) fn work_and_kill(test: &str, folder: &Path, seed: u64, time: Duration
     SystemClock.sleep(time);
     assert!(child.try_wait().unwrap().is_none(), "it ends by itself");
     child.kill().unwrap();
-    child.wait().unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(status.signal(), Some(SIGKILL), "it died of something else: {status}");
     let mut said = String::new();
     child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
     // The last line may be incomplete.

@@ -10,23 +10,22 @@ use crate::failure::Result;
 use hashfold::io::{Disk, OsDisk};
 use std::path::Path;
 
-pub(crate) fn run(bench: &FilterBench) -> Result<()> {
-    let report = Report::new(bench.json, bench.seed, bench.threads);
+pub(super) fn run(bench: &FilterBench, report: &Report) -> Result<()> {
     // The cascade comes first, so that its peak RSS is its own.
     if wants(bench, &["cascade", "lookup", "variants"]) {
         let folder = bench.dir.join("filter");
         OsDisk.create_folder(&folder)?;
-        let done = on_device(bench, &report, &folder);
+        let done = on_device(bench, report, &folder);
         let removed = remove_all(&folder);
         // The folder stays if it existed before and is not empty.
         let _ = OsDisk.remove_folder(&bench.dir);
         done.and(removed)?;
     }
     if wants(bench, &["run"]) {
-        runs::run(bench, &report)?;
+        runs::run(bench, report)?;
     }
     if wants(bench, &["quotient"]) {
-        quotient::run(bench, &report)?;
+        quotient::run(bench, report)?;
     }
     Ok(())
 }

@@ -53,7 +53,38 @@ pub(super) fn run(bench: &FilterBench, report: &Report) -> Result<()> {
     say("batch_insert_s", keys as f64 / batch, "keys/s", keys, filter.bytes());
     say("bits_per_item", filter.bits_per_item(), "bits", keys, filter.bytes());
     lookups(bench, report, &filter, &inserted)?;
+    merge(report, &options, &filter, &inserted)?;
     streams(report, filter, &inserted)
+}
+
+/// Measures merging two filters that share the keys.
+fn merge(
+    report: &Report,
+    options: &QuotientOptions,
+    all: &QuotientFilter,
+    inserted: &[KeyHash],
+) -> Result<()> {
+    let half = |hashes: &[KeyHash]| -> Result<QuotientFilter> {
+        let mut filter = QuotientFilter::new(options)?;
+        let mut is_new = vec![false; BATCH];
+        for part in hashes.chunks(BATCH) {
+            filter.insert_batch(part, &mut is_new[..part.len()])?;
+        }
+        Ok(filter)
+    };
+    let (left, right) = inserted.split_at(inserted.len() / 2);
+    let (left, right) = (half(left)?, half(right)?);
+    let items = left.len() + right.len();
+    let mut merged = None;
+    let seconds = cpu_seconds(|| merged = Some(left.merge(&right)));
+    let merged = merged.expect("it was just done")?;
+    let is_in = inserted.iter().step_by(1009).all(|&hash| merged.contains(hash));
+    ensure(is_in && merged.distinct() == all.distinct(), || {
+        format!("{} merged fingerprints, not {}", merged.distinct(), all.distinct())
+    })?;
+    let rate = items as f64 / seconds;
+    report.add("filter.quotient.merge_items_s", rate, "items/s", items, merged.bytes());
+    Ok(())
 }
 
 fn lookups(
@@ -75,14 +106,22 @@ fn lookups(
         });
         let share = yes as f64 / count as f64;
         let is_right = share >= part * 0.5 && share <= part * 1.5 + 0.01;
+        let is_right = is_right && (part < 1.0 || yes == hashes.len());
         ensure(is_right, || format!("{name}: {share} of the keys were found"))?;
+        let mut yes_batched = 0;
         let batch = best_of(ROUNDS, || {
+            yes_batched = 0;
             cpu_seconds(|| {
                 for part in hashes.chunks(BATCH) {
-                    filter.contains_batch(part, &mut found[..part.len()]);
+                    let found = &mut found[..part.len()];
+                    filter.contains_batch(part, found);
+                    yes_batched += found.iter().filter(|found| **found).count();
                 }
             })
         });
+        ensure(yes == yes_batched, || {
+            format!("{name}: {yes} keys were found one by one, {yes_batched} in batches")
+        })?;
         let say = |kind: &str, seconds: f64| {
             let name = format!("filter.quotient.{kind}{name}_s");
             report.add(&name, count as f64 / seconds, "keys/s", count, filter.bytes());
@@ -120,12 +159,7 @@ fn streams(report: &Report, mut filter: QuotientFilter, inserted: &[KeyHash]) ->
     let built = built.expect("it was just done")?;
     ensure(built.len() == items, || format!("{} of {items} items", built.len()))?;
     say("scan_and_build", build, built.bytes());
-    let mut merged = None;
-    let merge = cpu_seconds(|| merged = Some(filter.merge(&built)));
-    let merged = merged.expect("it was just done")?;
-    ensure(merged.len() == items, || format!("{} of {items} items", merged.len()))?;
-    say("merge", merge / 2.0, merged.bytes());
-    drop((built, merged));
+    drop(built);
     let mut grown = Ok(());
     let grow = cpu_seconds(|| grown = filter.grow());
     grown?;

@@ -104,14 +104,15 @@ fn lookups(
 ) -> Result<()> {
     let version = scene.open_version(store, number, Access::Direct)?;
     let count = (20 * BATCH as u64).min(scene.pairs.count);
-    let (mut seconds, mut reads) = (0.0, 0);
+    let (mut seconds, mut reads, mut read_bytes) = (0.0, 0, 0);
     for turn in 0..TURNS {
         let rows = present(history, count, scene.bench.seed + turn);
         let keys: Vec<[u8; KEY_SIZE]> =
             rows.iter().map(|row| scene.pairs.key(row.number)).collect();
         scene.moved();
         let (time, wrong) = wall_seconds(|| get_all(&version, &keys, &rows));
-        reads += scene.moved().reads;
+        let moved = scene.moved();
+        (reads, read_bytes) = (reads + moved.reads, read_bytes + moved.read_bytes);
         let wrong = wrong?;
         ensure(wrong == 0, || format!("{wrong} lookups gave a wrong value"))?;
         seconds += time;
@@ -121,6 +122,7 @@ fn lookups(
         scene.say(&named(scene, &format!("{case}{what}")), value, unit, gets);
     };
     say("reads_per_get", reads as f64 / gets as f64, "reads");
+    say("blocks_per_get", read_bytes as f64 / 4096.0 / gets as f64, "blocks of 4 KiB");
     say("gets_per_s", gets as f64 / seconds, "1/s");
     Ok(())
 }

@@ -21,11 +21,10 @@ use super::{StoreBench, measure::Report, pairs::remove_all};
 use crate::failure::Result;
 use hashfold::io::{Disk, OsDisk};
 
-pub(crate) fn run(bench: &StoreBench) -> Result<()> {
-    let report = Report::new(bench.json, bench.seed, bench.threads);
+pub(super) fn run(bench: &StoreBench, report: &Report) -> Result<()> {
     let folder = bench.dir.join("store");
     OsDisk.create_folder(&folder)?;
-    let done = groups(bench, &report, &folder);
+    let done = groups(bench, report, &folder);
     let removed = remove_all(&folder);
     // The folder stays if it existed before and is not empty.
     let _ = OsDisk.remove_folder(&bench.dir);

@@ -3,9 +3,9 @@
 use super::{
     super::{
         StoreBench,
-        device::{CountingDisk, Counts, Moved, Rates, device_rates},
+        device::{Rates, device_rates},
         ensure,
-        measure::{Report, process_seconds, wall_seconds},
+        measure::{self, Report, process_seconds, wall_seconds},
         pairs::{Pairs, Row, RowFile},
         random::pick,
     },
@@ -14,7 +14,7 @@ use super::{
 use crate::failure::Result;
 use hashfold::{
     Env, ReadOptions, Seed,
-    io::{Access, Disk, OsDisk},
+    io::{Access, CountingDisk, Disk, Moved, OsDisk},
     run::{Run, SortOptions},
     store::{Retention, StoreOptions, StoreWriter, UpdateMode, Version, VersionFacts, VersionInfo},
     work::{Executor, Threads, Watch},
@@ -41,7 +41,7 @@ pub(super) struct Scene<'a> {
     /// Memory budget for sorting, in bytes.
     pub(super) memory: usize,
     pub(super) disk: Arc<dyn Disk>,
-    counts: Arc<Counts>,
+    counting: CountingDisk,
     versions: std::cell::Cell<u64>,
 }
 
@@ -60,8 +60,7 @@ impl<'a> Scene<'a> {
         folder: &'a Path,
         pairs: Pairs,
     ) -> Scene<'a> {
-        let disk = CountingDisk::default();
-        let counts = disk.counts.clone();
+        let counting = CountingDisk::on(Arc::new(OsDisk));
         let (memory, chunks) = (bench.memory, bench.chunks);
         let versions = std::cell::Cell::new(0);
         Scene {
@@ -71,8 +70,8 @@ impl<'a> Scene<'a> {
             pairs,
             chunks,
             memory,
-            disk: Arc::new(disk),
-            counts,
+            disk: Arc::new(counting.clone()),
+            counting,
             versions,
         }
     }
@@ -100,7 +99,7 @@ impl<'a> Scene<'a> {
 
     /// Returns the bytes moved since the last call.
     pub(super) fn moved(&self) -> Moved {
-        self.counts.take()
+        self.counting.take()
     }
 
     pub(super) fn create(&self, store: &Path, executor: Arc<dyn Executor>) -> Result<StoreWriter> {
@@ -123,8 +122,7 @@ impl<'a> Scene<'a> {
 
     /// Makes and publishes a store's first version.
     pub(super) fn build(&self, store: &Path, inputs: &[&RowFile]) -> Result<Made> {
-        let executor = self.executor();
-        self.make(&executor, inputs, UpdateMode::Replace, || self.create(store, executor.clone()))
+        self.make(inputs, UpdateMode::Replace, |executor| self.create(store, executor))
     }
 
     /// Makes and publishes the next version.
@@ -134,28 +132,25 @@ impl<'a> Scene<'a> {
         inputs: &[&RowFile],
         mode: UpdateMode,
     ) -> Result<Made> {
-        let executor = self.executor();
-        let open = || {
-            Ok(StoreWriter::open(
-                &Env { executor: executor.clone(), ..Env::on(self.disk.clone()) },
-                store,
-            )?)
+        let open = |executor| {
+            Ok(StoreWriter::open(&Env { executor, ..Env::on(self.disk.clone()) }, store)?)
         };
-        self.make(&executor, inputs, mode, open)
+        self.make(inputs, mode, open)
     }
 
-    /// Measures from the first row read to the published version.
+    /// Measures from the first row read until the version is published and no work in the background
+    /// is left.
     fn make(
         &self,
-        executor: &Arc<dyn Executor>,
         inputs: &[&RowFile],
         mode: UpdateMode,
-        open: impl FnOnce() -> Result<StoreWriter>,
+        open: impl FnOnce(Arc<dyn Executor>) -> Result<StoreWriter>,
     ) -> Result<Made> {
         self.moved();
         let cpu = process_seconds();
-        let (seconds, made) = wall_seconds(|| -> Result<(StoreWriter, VersionInfo)> {
-            let mut writer = open()?;
+        let (seconds, made) = wall_seconds(|| -> Result<VersionInfo> {
+            let executor = self.executor();
+            let mut writer = open(executor.clone())?;
             let mut batch = writer.batch(SortOptions::within(self.memory))?;
             for input in inputs {
                 let push = &mut |key: &[u8], value: Option<&[u8]>| Ok(batch.push(key, value)?);
@@ -163,11 +158,12 @@ impl<'a> Scene<'a> {
             }
             let info = writer.write(batch, mode, self.facts(), &Watch::default())?;
             writer.publish(info.name.number)?;
-            Ok((writer, info))
+            // Waits for the jobs of the threads, such as the one that frees the spill.
+            drop((writer, executor));
+            Ok(info)
         });
         let cpu_seconds = process_seconds() - cpu;
-        // Dropping the writer waits for its background jobs, which are not measured above.
-        let (_, info) = made?;
+        let info = made?;
         Ok(Made { info, seconds, cpu_seconds, moved: self.moved() })
     }
 
@@ -249,7 +245,6 @@ impl<'a> Scene<'a> {
 
 /// Returns the median of some numbers.
 pub(super) fn median(mut numbers: Vec<f64>) -> f64 {
-    assert!(!numbers.is_empty());
     numbers.sort_by(f64::total_cmp);
-    (numbers[(numbers.len() - 1) / 2] + numbers[numbers.len() / 2]) / 2.0
+    measure::median(&numbers)
 }

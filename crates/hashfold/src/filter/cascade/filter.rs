@@ -523,6 +523,20 @@ impl CascadeFilter {
         error.map_or(Ok(()), Err)
     }
 
+    /// Makes all changes durable, and waits until no merge is due any more: the filter then uses
+    /// neither processor nor device until the next change.
+    ///
+    /// # Errors
+    /// The errors of [`CascadeFilter::flush`], and those of merges in the background.
+    pub fn wait_for_merges(&mut self) -> Result<()> {
+        self.flush()?;
+        merges::start(&self.core);
+        while self.core.wait_for_moved(u64::MAX) {}
+        let error = self.core.change(|shared| shared.merging.take_error());
+        self.core.publisher.finish_removing();
+        error.map_or(Ok(()), Err)
+    }
+
     /// Returns the number of the current epoch, to which new changes belong; the first one is 0.
     pub fn epoch(&self) -> u64 {
         self.core.view().epochs[0].number

@@ -447,6 +447,28 @@ fn removals_of_absent_keys_have_no_effect_if_presence_is_looked_up() {
     assert_eq!(counts, [1, 1, 1]);
 }
 
+/// Issue 13: benchmarks stopped their clocks while merges were running.
+#[test]
+fn no_merge_is_due_after_waiting_for_merges() {
+    for threads in [0, 1, 5] {
+        let settings = settings(threads, false);
+        let mut pair = Pair::new(Mode::Set, Universe::EXACT, settings);
+        for _ in 0..4 {
+            pair.apply(30, 20_000);
+            pair.filter.wait_for_merges().unwrap();
+            assert_eq!(pair.filter.durable_seq(), pair.filter.seq());
+            let runs = |filter: &CascadeFilter| {
+                filter.view().runs().map(|run| run.number()).collect::<Vec<u64>>()
+            };
+            let before = runs(&pair.filter);
+            // This would start merges that are due.
+            pair.filter.wait_for_merges().unwrap();
+            assert_eq!(runs(&pair.filter), before, "{threads} threads");
+        }
+        pair.check(20_000);
+    }
+}
+
 /// Issue 12: keys became durable, and visible to snapshots, only at a flush that waits.
 #[test]
 fn a_flush_in_the_background_makes_all_changes_so_far_durable() {

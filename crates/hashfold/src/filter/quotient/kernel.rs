@@ -3,7 +3,7 @@
 
 use super::layout::{BLOCK_SLOTS, SlotLayout};
 #[cfg(target_arch = "x86_64")]
-use crate::filter::machine::Wide;
+use crate::{cpu::Instructions, filter::machine::Wide};
 
 /// A byte plane of a block: one byte per slot.
 pub(super) type Plane = [u8; BLOCK_SLOTS];
@@ -131,16 +131,11 @@ enum Level {
 }
 
 impl Processor {
-    /// Returns all kernels that the processor can run, the fastest last.
+    /// Returns all kernels that this process can use, the fastest last.
     pub(super) fn all() -> Vec<Processor> {
         let mut all = vec![Processor(Level::Portable)];
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2")
-            && is_x86_feature_detected!("bmi1")
-            && is_x86_feature_detected!("bmi2")
-            && is_x86_feature_detected!("lzcnt")
-            && is_x86_feature_detected!("popcnt")
-        {
+        if Instructions::in_use() >= Instructions::V3 {
             all.push(Processor(Level::V3));
             all.extend(Wide::detect().map(|wide| Processor(Level::V4(wide))));
         }

@@ -12,6 +12,8 @@ use super::{
     marks::Marks,
     tables::Tables,
 };
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::Instructions;
 use crate::{
     codec::{Decoder, within},
     error::{Error, Result},
@@ -35,12 +37,7 @@ pub(super) enum Machine {
 impl Machine {
     pub(super) fn best() -> Machine {
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2")
-            && is_x86_feature_detected!("bmi1")
-            && is_x86_feature_detected!("bmi2")
-            && is_x86_feature_detected!("lzcnt")
-            && is_x86_feature_detected!("popcnt")
-        {
+        if Instructions::in_use() >= Instructions::V3 {
             return Machine::V3;
         }
         Machine::Portable

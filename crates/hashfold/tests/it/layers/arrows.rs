@@ -4,12 +4,13 @@ use super::sources::{Source, check, sources};
 use std::collections::BTreeSet;
 
 /// The core: each module may use itself and the modules before it.
-const CORE: [&str; 14] = [
+const CORE: [&str; 15] = [
     "key",
     "error",
     "verify",
     "codec",
     "checksum",
+    "cpu",
     "work",
     "io",
     "env",
