@@ -173,7 +173,7 @@ fn hashes(keys: u64, seed: Seed) -> Vec<KeyHash> {
 /// Runs every operation on a filter.
 fn use_filter(disk: &Arc<dyn Disk>) {
     let folder = Path::new(FOLDER);
-    checked(read(&disk));
+    checked(read(disk));
     let report = checked(cascade::verify(&Env::on(disk.clone()), folder, &Watch::default()));
     for error in report.into_iter().flat_map(|report| report.damage) {
         checked::<()>(Err(error));

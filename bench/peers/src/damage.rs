@@ -230,7 +230,7 @@ fn look_up(follower: &StoreReader, data: &Data, name: &mut dyn FnMut(&hashfold::
     let mut value = Vec::new();
     for i in 0..data.count {
         data.fill_value(i, &mut value);
-        match follower.version().get(&data.key(i)) {
+        match follower.version().get(data.key(i)) {
             Ok(Some(found)) if found == value => tally.right_values += 1,
             Ok(Some(_)) => tally.wrong_values += 1,
             Ok(None) => tally.silent_misses += 1,
