@@ -1,6 +1,6 @@
-//! Curves and bars, as SVG.
+//! Charts of curves, as SVG.
 
-use crate::{Result, measure::Rounds, sheet::thousands};
+use crate::Result;
 use plotters::{
     coord::{
         Shift,
@@ -10,6 +10,7 @@ use plotters::{
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
+use record::{Samples, exact};
 use std::{ops::Range, path::Path};
 
 /// Colours that people with red-green colour blindness can distinguish.
@@ -127,7 +128,7 @@ impl ValueFormatter<f64> for Axis {
             }
         };
         match (0..3).find(|&decimals| fits(decimals)) {
-            Some(0) => thousands(*value),
+            Some(0) => exact(*value, 0),
             decimals => format!("{value:.0$}", decimals.unwrap_or(3) as usize),
         }
     }
@@ -151,7 +152,7 @@ impl Point {
     }
 
     /// Returns a point with the range of its rounds.
-    pub fn of(x: f64, y: f64, rounds: &Rounds) -> Point {
+    pub fn of(x: f64, y: f64, rounds: &Samples) -> Point {
         Point { range: Some((rounds.min(), rounds.max())), ..Point::new(x, y) }
     }
 
@@ -322,73 +323,5 @@ impl Series {
         let style = TextStyle::from(("sans-serif", 15).into_font()).color(&INK);
         let style = style.pos(Pos::new(HPos::Left, VPos::Center));
         Ok(area.draw(&Text::new(self.name.clone(), (46, y), style))?)
-    }
-}
-
-/// A bar of a panel.
-#[derive(Clone, Debug)]
-pub struct Bar {
-    pub name: String,
-    pub value: f64,
-    pub range: Option<(f64, f64)>,
-    /// Whether the bar is ours, not the paper's.
-    pub ours: bool,
-}
-
-/// Bars with one unit.
-#[derive(Clone, Debug)]
-pub struct Panel {
-    /// Title with the unit.
-    pub title: &'static str,
-    pub decimals: usize,
-    pub bars: Vec<Bar>,
-}
-
-const BAR_LINE: u32 = 30;
-const BAR_START: i32 = 330;
-const BAR_WIDTH_MAX: f64 = 520.0;
-
-/// Draws panels of bars, one below the other: ours blue, the paper's orange.
-pub fn draw_bars(path: &Path, title: &str, panels: &[Panel]) -> Result<()> {
-    let height = |panel: &Panel| TITLE_HEIGHT + BAR_LINE * panel.bars.len() as u32;
-    let total = TITLE_HEIGHT + panels.iter().map(height).sum::<u32>() + 16;
-    let root = SVGBackend::new(path, (SIZE.0, total)).into_drawing_area();
-    root.fill(&WHITE)?;
-    let (head, mut rest) = root.split_vertically(TITLE_HEIGHT);
-    head.draw(&Text::new(title.to_owned(), (16, 14), ("sans-serif", 21).into_font().color(&INK)))?;
-    for panel in panels {
-        let (area, below) = rest.split_vertically(height(panel));
-        panel.draw(&area)?;
-        rest = below;
-    }
-    Ok(root.present()?)
-}
-
-impl Panel {
-    fn draw(&self, area: &Area<'_>) -> Result<()> {
-        let style = ("sans-serif", 17).into_font().color(&INK);
-        area.draw(&Text::new(self.title, (16, 16), style))?;
-        let top = |bar: &Bar| bar.range.map_or(bar.value, |(_, high)| high.max(bar.value));
-        let max = self.bars.iter().map(top).fold(f64::MIN_POSITIVE, f64::max);
-        let x = |value: f64| BAR_START + (value / max * BAR_WIDTH_MAX) as i32;
-        let text = TextStyle::from(("sans-serif", 15).into_font()).color(&INK);
-        let left = text.pos(Pos::new(HPos::Right, VPos::Center));
-        let right = text.pos(Pos::new(HPos::Left, VPos::Center));
-        for (i, bar) in self.bars.iter().enumerate() {
-            let y = (TITLE_HEIGHT + BAR_LINE * i as u32 + BAR_LINE / 2) as i32;
-            area.draw(&Text::new(bar.name.clone(), (BAR_START - 10, y), left.clone()))?;
-            let colour = if bar.ours { BLUE } else { ORANGE };
-            let corners = [(BAR_START, y - 10), (x(bar.value), y + 10)];
-            area.draw(&Rectangle::new(corners, colour.filled()))?;
-            if let Some((low, high)) = bar.range {
-                area.draw(&PathElement::new([(x(low), y), (x(high), y)], INK.stroke_width(2)))?;
-            }
-            let number = match self.decimals {
-                0 => thousands(bar.value),
-                decimals => format!("{:.decimals$}", bar.value),
-            };
-            area.draw(&Text::new(number, (x(top(bar)) + 8, y), right.clone()))?;
-        }
-        Ok(())
     }
 }

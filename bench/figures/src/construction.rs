@@ -3,14 +3,15 @@
 use crate::{
     Growth, Options, Result, Sweep,
     builds::{Means, Site, THREADS, describe, device_rates},
-    chart::{self, Axis, Bar, Chart, Look, Panel, Point, Series, draw_bars},
+    chart::{self, Axis, Chart, Look, Point, Series},
     items::{Items, Kind, URL_VALUE_SIZE},
     machine::default_cores,
-    measure::{Cost, Rounds, TemporaryFolder},
+    measure::{Cost, TemporaryFolder},
     paper::{self, Best},
-    sheet::{OURS, PAPER, Sheet, thousands},
+    sheet::{OURS, PAPER, Sheet},
 };
 use plotters::style::RGBColor;
+use record::{Bar, Panel, Samples, draw as draw_bars, exact};
 use std::path::Path;
 
 const COLUMNS: &[&str] = &[
@@ -34,9 +35,9 @@ struct Built {
     means: Means,
     /// Size of the table's keys and values, divided by the memory.
     data_per_memory: f64,
-    rates: Rounds,
+    rates: Samples,
     /// CPU time per item, in microseconds.
-    cpu_us: Rounds,
+    cpu_us: Samples,
 }
 
 impl Built {
@@ -55,7 +56,7 @@ fn data_per_memory(kind: Kind, items: f64, memory_mib: f64) -> f64 {
     items * kind.mean_size() as f64 / (memory_mib * 1_048_576.0)
 }
 
-/// Rounds are interleaved, so that other programs disturb all cases alike.
+/// Samples are interleaved, so that other programs disturb all cases alike.
 fn build_all(site: &Site, cases: &[(u64, Means)], rounds: u32) -> Result<Vec<Built>> {
     let mut costs = vec![Vec::new(); cases.len()];
     for _ in 0..rounds {
@@ -85,7 +86,7 @@ fn new_sheet(title: &str, options: &Options, items: &Items, device: String) -> S
     sheet.note("threads", format!("one that sorts and {THREADS} for the device, on these cores"));
     sheet.note(
         "time",
-        "from the first byte of the input read to the table synced, page cache not used; median, \
+        "from the first byte of the input read to the table synced, only the first part of the spill in the page cache; median, \
          least and most of the rounds; CPU time is that of all threads, the least of the rounds; the \
          machine was shared with other work, which takes from throughput, less so from CPU time",
     );
@@ -202,7 +203,7 @@ fn our_curves(cores: &[usize], built: &[Built], x: impl Fn(&Built) -> f64) -> Ve
         let mine = built.iter().filter(|one| one.means.cores == cores);
         let points = mine.map(|one| {
             let rates = [one.rates.min(), one.rates.median(), one.rates.max()].map(|r| r / 1e3);
-            Point::of(x(one), rates[1], &Rounds::from(rates.to_vec()))
+            Point::of(x(one), rates[1], &Samples::from(rates.to_vec()))
         });
         Series {
             name: format!("ours, {}", counted_cores(cores)),
@@ -249,9 +250,9 @@ fn best_builds(
     let mut bars = Vec::new();
     for best in workload.paper {
         sheet.row(paper_row(best, workload.kind, workload.paper_items));
-        let memory = thousands(best.memory_mib);
+        let memory = exact(best.memory_mib, 0);
         let name = format!("paper: {}, {}, {memory} MiB", best.scheme, counted_cores(best.cores));
-        bars.push(Bar { name, value: best.items_per_s, range: None, ours: false });
+        bars.push(Bar { name, value: best.items_per_s, range: None });
     }
     for (what, least) in [("ours, data >= 8 x memory", LARGE), ("ours, any memory", 0.0)] {
         for &cores in cores {
@@ -260,18 +261,16 @@ fn best_builds(
             let best = mine.max_by(|a, b| a.rates.median().total_cmp(&b.rates.median()));
             let Some(best) = best else { continue };
             sheet.row(best.row(what));
-            let memory = thousands(best.means.memory_mib as f64);
+            let memory = exact(best.means.memory_mib as f64, 0);
             bars.push(Bar {
                 name: format!("{what}: {}, {memory} MiB", counted_cores(cores)),
                 value: best.rates.median(),
                 range: Some((best.rates.min(), best.rates.max())),
-                ours: true,
             });
         }
     }
     let path = sheet.save(options, workload.table)?;
-    sheet.save_text(options, workload.table)?;
-    let panels = [Panel { title: "Built items a second", decimals: 0, bars }];
+    let panels = [Panel { title: "Builds, items/s; more is better".to_owned(), bars, limit: None }];
     draw_bars(&path, workload.table_title, &panels)
 }
 

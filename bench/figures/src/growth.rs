@@ -5,12 +5,13 @@ use crate::{
     builds::{THREADS, describe, device_rates},
     chart::{self, Axis, Chart, Look, Point, Series},
     items::{Items, Kind, URL_VALUE_SIZE},
-    measure::{Rounds, TemporaryFolder},
+    measure::TemporaryFolder,
     paper,
     sheet::{OURS, PAPER, Sheet},
     stores::{Part, Store},
 };
 use hashfold::{store::UpdateMode, work::Threads};
+use record::Samples;
 use std::{fs, path::Path, sync::Arc};
 
 const COLUMNS: &[&str] = &[
@@ -66,7 +67,7 @@ pub fn figure_9(options: &Options, sizes: &Updates) -> Result<()> {
     let (mut alone, mut together) = (Vec::new(), Vec::new());
     for updates in 1..=paper::FIGURE_9_UPDATES as usize {
         let over =
-            |of: &dyn Fn(&Round) -> f64| Rounds::from(rounds.iter().map(of).collect::<Vec<_>>());
+            |of: &dyn Fn(&Round) -> f64| Samples::from(rounds.iter().map(of).collect::<Vec<_>>());
         let gain = over(&|round| round.gain(updates, 0.0));
         let with_first = over(&|round| round.gain(updates, round.first));
         let mut row = vec!["ours".to_owned(), OURS.to_owned(), updates.to_string()];
@@ -123,7 +124,7 @@ fn new_sheet(options: &Options, items: &Items, memory_mib: u64, device: String) 
     sheet.note("threads", format!("one that sorts and {THREADS} for the device"));
     sheet.note(
         "time",
-        "from the first byte of the input read to the version published, page cache not used; \
+        "from the first byte of the input read to the version published, only the first part of the spill in the page cache; \
          gain: of all updates so far against as many rebuilds, median, least and most of the \
          rounds; the same with the time of the first build added to both; an update and a rebuild \
          take turns",

@@ -2,9 +2,10 @@
 
 use crate::{
     Result,
-    measure::{Rounds, ensure, thread_seconds},
+    measure::{ensure, thread_seconds},
 };
 use hashfold::{KeyHash, Seed, table::HashIndex};
+use record::Samples;
 use std::ops::Range;
 
 /// Maximum number of lookups that are timed together.
@@ -33,8 +34,8 @@ impl Indexed {
 /// CPU times per lookup, in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct LookupTimes {
-    pub single: Rounds,
-    pub batch: Rounds,
+    pub single: Samples,
+    pub batch: Samples,
 }
 
 /// Sorted hashes, and some of them in random order.

@@ -1,49 +1,8 @@
-//! The place and time of a measurement, and its number of cores.
+//! The number of cores of a measurement.
 
 use crate::Result;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use std::{
-    fs,
-    process::{Command, Stdio},
-    thread::available_parallelism,
-};
-
-/// Returns the names and values at the start of every sheet.
-pub fn describe() -> Vec<(&'static str, String)> {
-    let cores = available_parallelism().map_or(1, usize::from);
-    let processor = format!("{} (family {})", cpu_field("model name"), cpu_field("cpu family"));
-    vec![
-        ("date", output("date", &["-u", "+%FT%TZ"])),
-        ("commit", env!("FIGURES_COMMIT").to_owned()),
-        ("machine", format!("{processor}, {cores} cores, {}", memory())),
-        ("kernel", output("uname", &["-sr"])),
-        ("load", fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned()),
-    ]
-}
-
-/// Returns the first lines of a command's output, or "unknown".
-fn output(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).stderr(Stdio::null()).output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    text.ok().filter(|text| !text.is_empty()).unwrap_or_else(|| "unknown".to_owned())
-}
-
-fn cpu_field(name: &str) -> String {
-    field("/proc/cpuinfo", name).unwrap_or_else(|| "unknown".to_owned())
-}
-
-fn memory() -> String {
-    let kib = field("/proc/meminfo", "MemTotal");
-    let kib = kib.and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
-    kib.map_or("unknown memory".to_owned(), |kib| format!("{:.1} GiB", kib / 1048576.0))
-}
-
-/// Returns a field of a file of `name : value` lines.
-fn field(file: &str, name: &str) -> Option<String> {
-    let text = fs::read_to_string(file).ok()?;
-    let line = text.lines().find(|line| line.starts_with(name))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
-}
+use std::thread::available_parallelism;
 
 /// Limits this thread, and the threads that it starts, to a number of cores until it is dropped.
 #[derive(Debug)]

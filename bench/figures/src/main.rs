@@ -5,13 +5,13 @@
 //!   Hadoop and Project Voldemort* (2009).
 //! - Bender et al., *Don't Thrash: How to Cache your Hash on Flash* (2011).
 //!
-//! Each command writes a CSV and an SVG, with the paper's values beside ours. If the paper only draws
+//! Each command writes JSON Lines and an SVG, with the paper's values beside ours. If the paper only draws
 //! a curve, its values are not estimated: expected sizes are computed by its formulas, other curves
 //! are omitted. Answers are checked before a time is reported.
 //!
 //! ```text
 //! theory ──────────────┐
-//! hashes (indexes) ────┤→ one function per figure → sheet (CSV), chart (SVG)
+//! hashes (indexes) ────┤→ one function per figure → sheet (JSON Lines), chart (SVG)
 //! items ── builds ─────┤
 //!   └───── stores ─────┤
 //! cascade (filters) ───┤
@@ -41,14 +41,14 @@ mod urls;
 mod voldemort;
 
 use clap::{Args, Parser, Subcommand};
+use record::Run;
 use std::{
-    error::Error,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 /// The result type: any error ends the program.
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+type Result<T> = record::Result<T>;
 
 #[derive(Debug, Parser)]
 #[command(version, about = "The figures and tables of the papers that Hashfold is built from")]
@@ -62,7 +62,7 @@ struct Cli {
 /// The options of all commands.
 #[derive(Args, Clone, Debug)]
 struct Options {
-    /// Folder for CSV and SVG; results/ect, results/store, results/voldemort or results/cascade by
+    /// Folder for results and charts; results/ect, results/store, results/voldemort or results/cascade by
     /// default.
     #[arg(long, global = true, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -83,7 +83,7 @@ struct Options {
 }
 
 impl Options {
-    /// Returns the folder for CSV and SVG.
+    /// Returns the folder for results and charts.
     fn folder(&self) -> &Path {
         self.out.as_deref().unwrap_or(Path::new("results/ect"))
     }
@@ -261,6 +261,10 @@ struct Urls {
 
 fn run(cli: &Cli) -> Result<()> {
     let options = &cli.options;
+    if !matches!(cli.command, Command::Urls(_)) {
+        let rounds = if options.quick { 0 } else { options.rounds as usize };
+        Run::check(options.out.as_deref().unwrap_or(Path::new("results")), rounds)?;
+    }
     match &cli.command {
         Command::Fig3(keys) => sizes::figure_3(options, keys),
         Command::Fig6(keys) => sizes::figure_6(options, keys),

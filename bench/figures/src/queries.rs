@@ -3,10 +3,9 @@
 use crate::{
     Options, Queries, Result,
     builds::{Means, Site, THREADS, describe},
-    chart::{Bar, Panel, draw_bars},
     hashes::pick,
     items::{Items, Kind, URL_VALUE_SIZE},
-    measure::{Rounds, TemporaryFolder, cost, ensure},
+    measure::{TemporaryFolder, cost, ensure},
     paper,
     sheet::{OURS, PAPER, Sheet},
 };
@@ -16,6 +15,7 @@ use hashfold::{
     table::Table,
     work::{Executor, Threads},
 };
+use record::{Bar, Panel, Samples, draw as draw_bars};
 use std::{sync::Arc, thread};
 
 /// Number of threads that look up, as in the paper.
@@ -109,7 +109,7 @@ pub fn table_4(options: &Options, sizes: &Queries) -> Result<()> {
     for stated in paper::TABLE_4 {
         sheet.row(paper_row(&stated));
         let name = format!("paper: {}", stated.scheme);
-        let bar = |value| Bar { name: name.clone(), value, range: None, ours: false };
+        let bar = |value| Bar { name: name.clone(), value, range: None };
         rates.push(bar(stated.queries_per_s));
         times.push(bar(cpu_us(&stated)));
     }
@@ -117,20 +117,26 @@ pub fn table_4(options: &Options, sizes: &Queries) -> Result<()> {
         let measured = measure(options, &table, &site.items, queries, way)?;
         sheet.row(measured.row(way, queries));
         let name = format!("ours: {}", way.name());
-        let bar = |rounds: &Rounds| Bar {
+        let bar = |rounds: &Samples| Bar {
             name: name.clone(),
             value: rounds.median(),
             range: Some((rounds.min(), rounds.max())),
-            ours: true,
         };
         rates.push(bar(&measured.per_s));
         times.push(bar(&measured.cpu_us));
     }
     let path = sheet.save(options, "table4")?;
-    sheet.save_text(options, "table4")?;
     let panels = [
-        Panel { title: "Random lookups a second", decimals: 0, bars: rates },
-        Panel { title: "CPU time of a lookup, all of the process, us", decimals: 1, bars: times },
+        Panel {
+            title: "Cold random lookups, per second; more is better".to_owned(),
+            bars: rates,
+            limit: None,
+        },
+        Panel {
+            title: "CPU time of a lookup, all of the process, µs; less is better".to_owned(),
+            bars: times,
+            limit: None,
+        },
     ];
     draw_bars(&path, "Table 4: random lookups on the device", &panels)
 }
@@ -153,8 +159,8 @@ impl Way {
 
 /// All rounds of one way.
 struct Measured {
-    per_s: Rounds,
-    cpu_us: Rounds,
+    per_s: Samples,
+    cpu_us: Samples,
 }
 
 impl Measured {
@@ -179,7 +185,7 @@ fn measure(
 ) -> Result<Measured> {
     let mut seed = options.seed;
     let mut cpu_us = Vec::new();
-    let per_s = Rounds::of(options.rounds, || {
+    let mut round = || {
         seed += 1;
         let lookups = Lookups::new(items, queries, seed);
         let (cost, wrong) = cost(|| match way {
@@ -189,8 +195,9 @@ fn measure(
         ensure(wrong == 0, || format!("{wrong} lookups gave a wrong value"))?;
         cpu_us.push(cost.cpu / queries as f64 * 1e6);
         Ok(queries as f64 / cost.wall)
-    })?;
-    Ok(Measured { per_s, cpu_us: Rounds::from(cpu_us) })
+    };
+    let per_s = (0..options.rounds).map(|_| round()).collect::<Result<Vec<f64>>>()?;
+    Ok(Measured { per_s: per_s.into(), cpu_us: cpu_us.into() })
 }
 
 fn cpu_us(stated: &paper::Lookups) -> f64 {
@@ -211,7 +218,7 @@ fn new_sheet(options: &Options, items: &Items) -> Sheet {
     sheet.note("threads", format!("{READERS}, or one that hands over {BATCH} keys at a time"));
     sheet.note(
         "time",
-        "page cache not used; all values checked; median, least and most of the rounds; CPU time \
+        "past the page cache; all values checked; median, least and most of the rounds; CPU time \
          is that of the whole process, system calls included; the machine was shared with other \
          work",
     );

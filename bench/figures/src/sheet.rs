@@ -1,7 +1,9 @@
-//! Rows of text, as CSV after comment lines, and as a table for people.
+//! The numbers of one figure or table: rows of texts, as JSON Lines and as a table for people.
 
-use crate::{Options, Result, machine};
-use std::{fmt::Write as _, fs, path::PathBuf};
+use crate::{Options, Result};
+use record::Run;
+use serde_json::{Map, Value};
+use std::{fmt::Write as _, path::PathBuf};
 
 /// Origins of rows.
 pub const OURS: &str = "hashfold";
@@ -13,31 +15,29 @@ pub const MEASURED: &str = "measured";
 /// The numbers of one figure or table.
 #[derive(Clone, Debug)]
 pub struct Sheet {
-    /// Comment lines: names and values.
-    notes: Vec<(&'static str, String)>,
+    title: String,
+    run: Run,
     columns: &'static [&'static str],
     rows: Vec<Vec<String>>,
 }
 
 impl Sheet {
-    /// Returns a sheet whose notes contain the machine, the seed and the rounds.
+    /// Returns a sheet whose circumstances include the machine, the seed and the rounds.
     pub fn new(title: &str, options: &Options, columns: &'static [&'static str]) -> Sheet {
-        let mut notes = vec![("title", title.to_owned())];
-        notes.extend(machine::describe());
-        notes.push(("seed", options.seed.to_string()));
-        notes.push(("rounds", options.rounds.to_string()));
-        Sheet { notes, columns, rows: Vec::new() }
+        let mut run = Run::now();
+        run.note("title", title);
+        run.note("seed", options.seed.to_string());
+        run.note("rounds", options.rounds.to_string());
+        Sheet { title: title.to_owned(), run, columns, rows: Vec::new() }
     }
 
-    /// Returns a sheet with the same notes except for the title, and no rows.
+    /// Returns a sheet with the same circumstances, and no rows.
     pub fn emptied(&self, title: &str) -> Sheet {
-        let mut notes = self.notes.clone();
-        notes[0].1 = title.to_owned();
-        Sheet { notes, columns: self.columns, rows: Vec::new() }
+        Sheet { title: title.to_owned(), rows: Vec::new(), ..self.clone() }
     }
 
     pub fn note(&mut self, name: &'static str, value: impl Into<String>) {
-        self.notes.push((name, value.into()));
+        self.run.note(name, value);
     }
 
     pub fn row(&mut self, cells: Vec<String>) {
@@ -45,37 +45,27 @@ impl Sheet {
         self.rows.push(cells);
     }
 
-    /// Writes `name.csv`, prints the table, and returns the path of the SVG.
+    /// Writes `name.jsonl`, prints the table, and returns the path of the SVG.
     pub fn save(&self, options: &Options, name: &str) -> Result<PathBuf> {
         self.write(options, name)?;
         println!("{}", self.table());
         Ok(options.folder().join(format!("{name}.svg")))
     }
 
-    /// Writes `name.csv`, and prints nothing.
+    /// Writes `name.jsonl`, and prints nothing.
     pub fn write(&self, options: &Options, name: &str) -> Result<()> {
-        fs::create_dir_all(options.folder())?;
-        Ok(fs::write(options.folder().join(format!("{name}.csv")), self.csv())?)
+        let rows: Vec<Map<String, Value>> = self.rows.iter().map(|row| self.fields(row)).collect();
+        self.run.write(&options.folder().join(format!("{name}.jsonl")), &rows)
     }
 
-    /// Writes the table for people to `name.txt`.
-    pub fn save_text(&self, options: &Options, name: &str) -> Result<()> {
-        Ok(fs::write(options.folder().join(format!("{name}.txt")), self.table())?)
-    }
-
-    fn csv(&self) -> String {
-        let mut out = String::new();
-        for (name, value) in &self.notes {
-            writeln!(out, "# {name}: {value}").expect("a string takes all");
-        }
-        out.push_str(&self.columns.join(","));
-        out.push('\n');
-        for row in &self.rows {
-            let cells: Vec<String> = row.iter().map(|cell| quote(cell)).collect();
-            out.push_str(&cells.join(","));
-            out.push('\n');
-        }
-        out
+    /// Returns the cells by their columns: numbers as such, and no empty ones.
+    fn fields(&self, row: &[String]) -> Map<String, Value> {
+        let cells = self.columns.iter().zip(row).filter(|(_, cell)| !cell.is_empty());
+        let value = |cell: &String| match cell.parse::<f64>() {
+            Ok(number) if number.is_finite() => Value::from(number),
+            _ => Value::from(cell.as_str()),
+        };
+        cells.map(|(name, cell)| ((*name).to_owned(), value(cell))).collect()
     }
 
     fn table(&self) -> String {
@@ -83,13 +73,13 @@ impl Sheet {
         let lines: Vec<&Vec<String>> = [&names].into_iter().chain(&self.rows).collect();
         let width = |i: usize| lines.iter().map(|line| line[i].len()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
-        // Text is aligned to the left. A column has numbers if its last cell is a number or empty.
+        // Text is aligned to the left. A column has numbers if all its cells are numbers or empty.
         let is_text = |i: usize| {
             let cells = self.rows.iter().map(|row| row[i].as_str());
             cells.filter(|cell| !cell.is_empty()).any(|cell| cell.parse::<f64>().is_err())
         };
         let left: Vec<bool> = (0..self.columns.len()).map(is_text).collect();
-        let mut out = format!("{}\n", self.notes[0].1);
+        let mut out = format!("{}\n", self.title);
         for line in lines {
             let mut text = String::new();
             for ((cell, width), left) in line.iter().zip(&widths).zip(&left) {
@@ -101,24 +91,4 @@ impl Sheet {
         }
         out
     }
-}
-
-fn quote(text: &str) -> String {
-    if text.contains([',', '"']) {
-        return format!("\"{}\"", text.replace('"', "\"\""));
-    }
-    text.to_owned()
-}
-
-/// `1234567` as `1,234,567`.
-pub fn thousands(number: f64) -> String {
-    let digits = format!("{:.0}", number.abs());
-    let mut out = if number < 0.0 { "-".to_owned() } else { String::new() };
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }

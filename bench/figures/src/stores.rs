@@ -48,7 +48,7 @@ impl Store<'_> {
         self.make(parts, mode, id, open)
     }
 
-    /// Measures from the first byte read to the published version.
+    /// Measures from the first byte read until the version is published and no work is left.
     fn make(
         &self,
         parts: &[Part],
@@ -56,8 +56,8 @@ impl Store<'_> {
         id: u64,
         open: impl FnOnce(Arc<dyn Executor>) -> Result<StoreWriter>,
     ) -> Result<(Cost, VersionInfo)> {
-        let executor: Arc<dyn Executor> = Arc::new(Threads::new(THREADS));
-        let (cost, (_writer, info)) = cost(|| {
+        cost(|| {
+            let executor: Arc<dyn Executor> = Arc::new(Threads::new(THREADS));
             let mut writer = open(executor.clone())?;
             let sort = SortOptions::within((self.memory_mib << 20) as usize);
             let mut batch = writer.batch(sort)?;
@@ -68,9 +68,10 @@ impl Store<'_> {
             let facts = VersionFacts { id, created_s: 1, provenance: Vec::new() };
             let info = writer.write(batch, mode, facts, &Watch::default())?;
             writer.publish(info.name.number)?;
-            Ok((writer, info))
-        })?;
-        Ok((cost, info))
+            // Dropping the threads waits for the removal of what was spilled.
+            drop((writer, executor));
+            Ok(info)
+        })
     }
 
     /// Rolls back to the previous version, and removes the published one.

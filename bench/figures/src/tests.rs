@@ -9,50 +9,34 @@ use crate::{
     urls,
 };
 use clap::{CommandFactory, Parser};
+use serde_json::Value;
 use std::{collections::HashSet, fs, path::Path};
 
-/// Rows of a CSV, without comment lines, by the names of its columns.
-struct Table {
-    columns: Vec<String>,
-    rows: Vec<Vec<String>>,
-}
+/// The rows of a file of results.
+struct Table(Vec<Value>);
 
 impl Table {
     fn read(path: &Path) -> Table {
         let text = fs::read_to_string(path).unwrap();
-        for note in ["machine", "commit", "data", "seed", "rounds", "threads"] {
-            assert!(text.contains(&format!("# {note}: ")), "{}: no {note}", path.display());
+        let rows: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        for row in &rows {
+            for note in ["machine", "commit", "load", "data", "seed", "rounds", "threads"] {
+                assert!(row["run"][note].is_string(), "{}: no {note}", path.display());
+            }
         }
-        let mut lines = text.lines().filter(|line| !line.starts_with('#'));
-        let columns: Vec<String> = lines.next().unwrap().split(',').map(str::to_owned).collect();
-        let rows: Vec<Vec<String>> = lines.map(cells).collect();
-        assert!(rows.iter().all(|row| row.len() == columns.len()));
-        Table { columns, rows }
+        Table(rows)
     }
 
-    fn cell(&self, row: &[String], name: &str) -> String {
-        row[self.columns.iter().position(|column| column == name).unwrap()].clone()
+    /// Returns the rows with this source.
+    fn of(&self, source: &str) -> impl Iterator<Item = &Value> {
+        self.0.iter().filter(move |row| row["source"] == source)
     }
 
     /// Returns a column of the rows with this source.
     fn numbers(&self, source: &str, name: &str) -> Vec<f64> {
-        let rows = self.rows.iter().filter(|row| self.cell(row, "source") == source);
-        rows.map(|row| self.cell(row, name).parse().unwrap()).collect()
+        self.of(source).map(|row| row[name].as_f64().unwrap()).collect()
     }
-}
-
-/// Returns the cells of a line; a quoted cell may have commas.
-fn cells(line: &str) -> Vec<String> {
-    let mut cells = vec![String::new()];
-    let mut quoted = false;
-    for c in line.chars() {
-        match c {
-            '"' => quoted = !quoted,
-            ',' if !quoted => cells.push(String::new()),
-            c => cells.last_mut().unwrap().push(c),
-        }
-    }
-    cells
 }
 
 /// Runs a command with tiny sizes, and reads its output.
@@ -67,11 +51,9 @@ fn check(command: &str, names: &[&str], ours: usize) {
     let folder = tempfile::tempdir().unwrap();
     figures(folder.path(), command).unwrap();
     for name in names {
-        let table = Table::read(&folder.path().join(format!("{name}.csv")));
-        let source = table.columns.iter().position(|column| column == "source").unwrap();
-        let count = |source_name| table.rows.iter().filter(|r| r[source] == source_name).count();
-        assert!(count(sheet::OURS) >= ours, "{name}");
-        assert!(count(sheet::PAPER) >= 1, "{name}");
+        let table = Table::read(&folder.path().join(format!("{name}.jsonl")));
+        assert!(table.of(sheet::OURS).count() >= ours, "{name}");
+        assert!(table.of(sheet::PAPER).count() >= 1, "{name}");
         let svg = fs::read_to_string(folder.path().join(format!("{name}.svg"))).unwrap();
         assert!(svg.contains("paper") && svg.contains("ours"), "{name}");
         assert!(!svg.contains("NaN"), "{name}");
@@ -117,7 +99,7 @@ fn figure_9_is_drawn() {
 fn updates_are_drawn_and_small_deltas_write_little() {
     let folder = tempfile::tempdir().unwrap();
     figures(folder.path(), "updates").unwrap();
-    let table = Table::read(&folder.path().join("updates.csv"));
+    let table = Table::read(&folder.path().join("updates.jsonl"));
     let written = table.numbers(sheet::OURS, "written_per_changed_byte");
     assert_eq!(written.len(), 8);
     // A delta and a merge of 1 %.
@@ -161,7 +143,7 @@ fn larger_buckets_take_fewer_bits() {
     let folder = tempfile::tempdir().unwrap();
     figures(folder.path(), "fig10").unwrap();
     let bits =
-        Table::read(&folder.path().join("fig10.csv")).numbers(sheet::OURS, "trie_bits_per_key");
+        Table::read(&folder.path().join("fig10.jsonl")).numbers(sheet::OURS, "trie_bits_per_key");
     let expected = [(64, 2.302), (128, 2.339), (256, 2.359)];
     for (size, (g, expected)) in [bits[4], bits[6], bits[7]].into_iter().zip(expected) {
         assert!((size / expected - 1.0).abs() < 0.01, "g = {g}: {size}, not {expected}");
@@ -246,14 +228,5 @@ fn items_come_back_from_their_file() {
         };
         items.read(&path, executor.as_ref(), push).unwrap();
         assert_eq!(i, items.count);
-    }
-}
-
-#[test]
-fn thousands_are_set_apart() {
-    for (number, text) in
-        [(0.0, "0"), (999.0, "999"), (1000.0, "1,000"), (-1234567.0, "-1,234,567")]
-    {
-        assert_eq!(sheet::thousands(number), text);
     }
 }

@@ -2,14 +2,14 @@
 
 use crate::{
     Keys, Options, Result,
-    chart::{self, Axis, Bar, Chart, Look, Panel, Point, Series, draw_bars},
+    chart::{self, Axis, Chart, Look, Point, Series},
     hashes::{Hashes, Indexed, LOOKUPS_MAX, LookupTimes, PASSES},
-    measure::Rounds,
     paper,
     sheet::{OURS, PAPER, Sheet},
     sizes::index_options,
 };
 use hashfold::table::{HashIndex, IndexOptions};
+use record::{Bar, Panel, Samples, draw as draw_bars};
 
 const COLUMNS: &[&str] = &[
     "series",
@@ -161,7 +161,7 @@ fn save(
     measured.iter().for_each(|one| sheet.row(one.row("ours")));
     let path = sheet.save(options, name)?;
     let measured = || measured.iter().filter(|one| one.bits < BITS_DRAWN);
-    let point = |one: &Measured, rounds: &Rounds| Point {
+    let point = |one: &Measured, rounds: &Samples| Point {
         range: Some((rounds.min(), rounds.median())),
         ..Point::new(one.bits, rounds.min())
     };
@@ -192,8 +192,8 @@ pub fn table_1(options: &Options, sizes: &Keys) -> Result<()> {
     let title = "Table 1: bits a key and time of a lookup in memory";
     let mut sheet = new_sheet(title, options, count, TABLE_1_COLUMNS);
     let (mut bits, mut times) = (Vec::new(), Vec::new());
-    let mut add = |name: &str, ours, bits_per_key, us| {
-        let bar = |value| Bar { name: name.to_owned(), value, range: None, ours };
+    let mut add = |name: &str, bits_per_key, us| {
+        let bar = |value| Bar { name: name.to_owned(), value, range: None };
         bits.push(bar(bits_per_key));
         times.push(bar(us));
     };
@@ -202,7 +202,7 @@ pub fn table_1(options: &Options, sizes: &Keys) -> Result<()> {
         let scheme = one.scheme.to_owned();
         let blank = String::new;
         sheet.row(vec![scheme, PAPER.into(), size, time, blank(), blank(), one.note.into()]);
-        add(&format!("paper: {}", one.scheme), false, one.bits_per_key, one.lookup_us);
+        add(&format!("paper: {}", one.scheme), one.bits_per_key, one.lookup_us);
     }
     let (names, indexes): (Vec<_>, Vec<_>) = indexes(&hashes)?.into_iter().unzip();
     let measured = hashes.time(&indexes, options.rounds)?;
@@ -213,13 +213,16 @@ pub fn table_1(options: &Options, sizes: &Keys) -> Result<()> {
                 .map(|ns| format!("{:.4}", ns / 1e3));
         let bits = format!("{size:.3}");
         sheet.row(vec![name.into(), OURS.into(), bits, us, us_median, batch_us, note.into()]);
-        add(&format!("ours: {name}"), true, size, times.single.min() / 1e3);
+        add(&format!("ours: {name}"), size, times.single.min() / 1e3);
     }
     let path = sheet.save(options, "table1")?;
-    sheet.save_text(options, "table1")?;
     let panels = [
-        Panel { title: "Memory, bits a key", decimals: 2, bars: bits },
-        Panel { title: "CPU time of a lookup in memory, us", decimals: 3, bars: times },
+        Panel { title: "Memory, bits a key; less is better".to_owned(), bars: bits, limit: None },
+        Panel {
+            title: "CPU time of a lookup in memory, µs; less is better".to_owned(),
+            bars: times,
+            limit: None,
+        },
     ];
     draw_bars(&path, "Table 1: summary, the paper's values (orange) and ours (blue)", &panels)
 }

@@ -5,7 +5,7 @@ use crate::{
     builds::{THREADS, describe, device_rates},
     chart::{self, Axis, Chart, Look, Point, Series},
     items::{Items, Kind},
-    measure::{Rounds, TemporaryFolder, ensure},
+    measure::{TemporaryFolder, ensure},
     sheet::{OURS, Sheet},
     stores::{Part, Store},
 };
@@ -14,6 +14,7 @@ use hashfold::{
     work::Threads,
 };
 use plotters::style::RGBColor;
+use record::Samples;
 use std::{fs, ops::Range, path::Path, sync::Arc};
 
 const COLUMNS: &[&str] = &[
@@ -38,8 +39,8 @@ const MODES: [(&str, UpdateMode, RGBColor); 2] = [
 
 /// One batch in one mode, in all rounds.
 struct Updated {
-    seconds: Rounds,
-    over_rebuild: Rounds,
+    seconds: Samples,
+    over_rebuild: Samples,
     written_per_changed_byte: f64,
 }
 
@@ -160,7 +161,7 @@ fn new_sheet(options: &Options, items: &Items, memory_mib: u64, device: String) 
     sheet.note("threads", format!("one that sorts and {THREADS} for the device"));
     sheet.note(
         "time",
-        "from the first byte of the input read to the version published, page cache not used; \
+        "from the first byte of the input read to the version published, only the first part of the spill in the page cache; \
          against a rebuild of the same contents in the same round; median, least and most of the \
          rounds; written: the new files, by the bytes of the batch",
     );

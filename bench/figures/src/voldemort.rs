@@ -3,15 +3,16 @@
 use crate::{
     Options, Requests, Result, StoreBuilds,
     builds::{THREADS, describe, device_rates},
-    chart::{self, Axis, Bar, Chart, Look, Panel, Point, Series, draw_bars},
+    chart::{self, Axis, Chart, Look, Point, Series},
     hashes::pick,
     items::{Items, Kind},
-    measure::{Rounds, TemporaryFolder, ensure},
+    measure::{TemporaryFolder, ensure},
     paper,
     sheet::{OURS, PAPER, Sheet},
     stores::{Part, Store},
 };
 use hashfold::{store::Version, work::Threads};
+use record::{Bar, Panel, Samples, draw as draw_bars};
 use std::{fs, path::Path, sync::Arc, thread, time::Instant};
 
 /// Default folder of the results.
@@ -49,8 +50,8 @@ impl Round {
 }
 
 /// Returns the figures of all rounds, in the order of the columns.
-fn figures(rounds: &[Round]) -> [Rounds; 5] {
-    let of = |of: &dyn Fn(&Round) -> f64| Rounds::from(rounds.iter().map(of).collect::<Vec<_>>());
+fn figures(rounds: &[Round]) -> [Samples; 5] {
+    let of = |of: &dyn Fn(&Round) -> f64| Samples::from(rounds.iter().map(of).collect::<Vec<_>>());
     [
         of(&|round| round.per_s),
         of(&|round| round.quantile_ms(0.5)),
@@ -79,7 +80,7 @@ pub fn lookups(options: &Options, sizes: &Requests) -> Result<()> {
         let values = [stated.per_s, stated.median_ms, stated.mean_ms, stated.p99_ms];
         for (bars, value) in bars.iter_mut().zip(values) {
             let name = format!("paper: {}", stated.system);
-            bars.push(Bar { name, value, range: None, ours: false });
+            bars.push(Bar { name, value, range: None });
         }
     }
     for readers in readers {
@@ -98,20 +99,18 @@ pub fn lookups(options: &Options, sizes: &Requests) -> Result<()> {
                 name: format!("ours: {counted}"),
                 value: figure.median(),
                 range: Some((figure.min(), figure.max())),
-                ours: true,
             });
         }
     }
     let path = sheet.save(options, "voldemort-lookups")?;
     let titles = [
-        ("Requests a second", 0),
-        ("Median time of a request, ms", 2),
-        ("Mean time of a request, ms", 2),
-        ("99th percentile of the time of a request, ms", 2),
+        "Requests, per second; more is better",
+        "Median time of a request, ms; less is better",
+        "Mean time of a request, ms; less is better",
+        "99th percentile of the time of a request, ms; less is better",
     ];
-    let panels = titles.into_iter().zip(bars);
-    let panels: Vec<Panel> =
-        panels.map(|((title, decimals), bars)| Panel { title, decimals, bars }).collect();
+    let panel = |(title, bars): (&str, _)| Panel { title: title.to_owned(), bars, limit: None };
+    let panels: Vec<Panel> = titles.into_iter().zip(bars).map(panel).collect();
     draw_bars(&path, "Requests to one node, data much larger than memory", &panels)
 }
 
@@ -132,7 +131,7 @@ fn request_sheet(options: &Options, items: &Items, requests: u64) -> Sheet {
         "time",
         format!(
             "{requests} requests a round, of uniformly random keys, one after the other in each \
-             reader; page cache not used: none is answered from memory, as if the data were much \
+             reader, past the page cache: none is answered from memory, as if the data were much \
              larger; all values checked; medians of the rounds"
         ),
     );
@@ -213,7 +212,7 @@ pub fn builds(options: &Options, sizes: &StoreBuilds) -> Result<()> {
     for size_mb in sizes_mb {
         let count = size_mb * 1_000_000 / Kind::Numbers.mean_size() as u64;
         let items = Items::new(Kind::Numbers, count, options.seed);
-        let minutes = Rounds::from(build_times(&items, memory_mib, &folder.path, options.rounds)?);
+        let minutes = Samples::from(build_times(&items, memory_mib, &folder.path, options.rounds)?);
         let rate = size_mb as f64 / minutes.median() / 60.0;
         let mut row =
             vec!["Hashfold".to_owned(), OURS.to_owned(), format!("{}", size_mb as f64 / 1e3)];
@@ -263,7 +262,7 @@ fn build_sheet(options: &Options, memory_mib: u64, device: String) -> Sheet {
     sheet.note("threads", format!("one that sorts and {THREADS} for the device"));
     sheet.note(
         "time",
-        "from the first byte of the input read to the version published, page cache not used; \
+        "from the first byte of the input read to the version published, only the first part of the spill in the page cache; \
          median, least and most of the rounds",
     );
     sheet.note(

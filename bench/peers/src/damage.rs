@@ -48,14 +48,14 @@ const DELETED: usize = 4;
 const FLIPPED: usize = 9;
 
 const COLUMNS: &[Column] = &[
-    Column { name: "opens", decimals: 0 },
-    Column { name: "lookups", decimals: 0 },
-    Column { name: "right_values", decimals: 0 },
-    Column { name: "silent_misses", decimals: 0 },
-    Column { name: "wrong_values", decimals: 0 },
-    Column { name: "errors", decimals: 0 },
-    Column { name: "damaged_places", decimals: 0 },
-    Column { name: "damaged_places_named", decimals: 0 },
+    Column::new("opens", 0),
+    Column::new("lookups", 0),
+    Column::new("right_values", 0),
+    Column::new("silent_misses", 0),
+    Column::new("wrong_values", 0),
+    Column::new("errors", 0),
+    Column::new("damaged_places", 0),
+    Column::new("damaged_places_named", 0),
 ];
 
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +89,7 @@ pub fn run(options: &Options) -> Result<Report> {
         ("seed", options.common.seed.to_string()),
         ("rounds", options.common.rounds.to_string()),
     ];
-    let mut report = Report::new(COLUMNS, facts);
+    let mut report = Report::new(COLUMNS, &[], facts);
     let folder = TemporaryFolder::create(&options.common.dir, "peers-damage")?;
     let lines = options.voldemort.as_deref().map(crate::nightly::read_lines).transpose()?;
     for damage in Damage::all(&options.flips) {

@@ -20,6 +20,7 @@ pub type ErrorPlace = *mut *mut c_char;
 // From `rocksdb/c.h`.
 unsafe extern "C" {
     pub fn rocksdb_options_create() -> Handle;
+    pub fn rocksdb_options_prepare_for_bulk_load(options: Handle);
     pub fn rocksdb_options_destroy(options: Handle);
     pub fn rocksdb_options_set_create_if_missing(options: Handle, value: c_uchar);
     pub fn rocksdb_options_set_compression(options: Handle, kind: c_int);

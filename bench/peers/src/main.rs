@@ -5,9 +5,8 @@
 //! `peers nightly` data sets that change under a reader, and `peers damage` the reactions of
 //! readers to damaged files. `peers filter` compares filters in memory, and `peers seen` sets of
 //! keys on the device that are larger than memory. Standard output is JSON Lines, standard error a
-//! table for people; CSV and SVG are written to a folder. `bench/README.md` explains the columns.
+//! table for people; the same lines and charts (SVG) are written to a folder. `bench/README.md` explains the columns.
 
-mod chart;
 mod damage;
 mod data;
 mod dictionary;
@@ -15,7 +14,6 @@ mod filter;
 mod index;
 #[cfg(feature = "rocksdb")]
 mod librocksdb;
-mod machine;
 mod measure;
 mod nightly;
 mod report;
@@ -24,11 +22,16 @@ mod seen;
 #[cfg(test)]
 mod tests;
 
+use crate::report::Report;
 use clap::{Args, Parser, Subcommand};
-use std::{error::Error, path::PathBuf, process::ExitCode};
+use record::Run;
+use std::{
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    process::{self, ExitCode},
+};
 
-/// The result type: any error ends the program.
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+type Result<T> = record::Result<T>;
 
 #[derive(Parser)]
 #[command(version, about = "The same work done by Hashfold and by its peers, side by side")]
@@ -65,7 +68,7 @@ struct Common {
     /// Measure only peers whose name contains this; may be repeated.
     #[arg(long)]
     only: Vec<String>,
-    /// Folder for CSV and SVG.
+    /// Folder for results and charts. Only results of a commit, in 3 rounds or more, go to `results`.
     #[arg(long, default_value = "results")]
     out: PathBuf,
     /// Folder for temporary files; a new folder in it is removed at the end.
@@ -79,22 +82,58 @@ impl Common {
     }
 }
 
-fn main() -> ExitCode {
-    let (report, out, name) = match Cli::parse().command {
-        Command::Index(options) => (index::run(&options), options.common.out, "index"),
-        Command::Dictionary(options) => {
-            (dictionary::run(&options), options.common.out, "dictionary")
+impl Command {
+    /// Returns the name of its results, and the options of all commands.
+    fn common(&self) -> (&'static str, &Common) {
+        match self {
+            Command::Index(options) => ("index", &options.common),
+            Command::Dictionary(options) => ("dictionary", &options.common),
+            Command::Nightly(options) => ("nightly", &options.common),
+            Command::Damage(options) => ("damage", &options.common),
+            Command::Filter(options) => ("filter", &options.common),
+            Command::Seen(options) => ("seen", &options.common),
         }
-        Command::Nightly(options) => (nightly::run(&options), options.common.out, "nightly"),
-        Command::Damage(options) => (damage::run(&options), options.common.out, "damage"),
-        Command::Filter(options) => (filter::run(&options), options.common.out, "filter"),
-        Command::Seen(options) => (seen::run(&options), options.common.out, "seen"),
-    };
-    let result = report.and_then(|report| {
-        report.print();
-        report.save(&out, name)
-    });
-    match result {
+    }
+
+    fn run(&self) -> Result<Report> {
+        match self {
+            Command::Index(options) => index::run(options),
+            Command::Dictionary(options) => dictionary::run(options),
+            Command::Nightly(options) => nightly::run(options),
+            Command::Damage(options) => damage::run(options),
+            Command::Filter(options) => filter::run(options),
+            Command::Seen(options) => seen::run(options),
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<()> {
+    let (name, common) = command.common();
+    Run::check(&common.out, common.rounds)?;
+    match command {
+        Command::Filter(_) => filter::check_alike()?,
+        Command::Index(_) => filter::check_target()?,
+        _ => {}
+    }
+    let report = command.run()?;
+    report.print();
+    report.save(&common.out, name)
+}
+
+/// Starts the program again with huge pages for malloc, unless it has them: the library reads the
+/// setting when a program starts.
+fn with_huge_pages() -> std::io::Error {
+    let mut command = process::Command::new("/proc/self/exe");
+    command.args(std::env::args_os().skip(1)).env("GLIBC_TUNABLES", filter::HUGE_PAGES).exec()
+}
+
+fn main() -> ExitCode {
+    if std::env::var_os("GLIBC_TUNABLES").is_none() {
+        let error = with_huge_pages();
+        eprintln!("peers: cannot start with huge pages: {error}");
+        return ExitCode::FAILURE;
+    }
+    match run(&Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("peers: {error}");

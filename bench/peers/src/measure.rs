@@ -50,6 +50,15 @@ pub fn written_bytes() -> Result<u64> {
     status_field("/proc/self/io", "write_bytes:")
 }
 
+/// Returns the number of read requests that the device of a folder has served, by any process, if the
+/// system tells.
+pub fn device_reads(folder: &Path) -> Option<u64> {
+    let device = fs::metadata(folder).ok()?.dev();
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    let text = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
 /// Returns freed memory to the system, and resets the peak RSS.
 pub fn reset_peak_memory() -> Result<()> {
     // SAFETY: the call has no arguments and touches no state of ours.

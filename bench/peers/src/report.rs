@@ -1,48 +1,55 @@
-//! The measurements as JSON Lines, as a table, as CSV and as bar charts.
+//! The measurements of a command as JSON Lines, as a table for people, and as bar charts.
 
 use crate::{
-    Result, chart, machine,
-    row::{Column, Row, Samples},
+    Result,
+    row::{Column, Row},
 };
+use record::{Bar, Limit, Panel, Run, Samples, draw};
 use serde_json::{Map, Value, json};
-use std::{fmt::Write as _, fs, path::Path};
+use std::{fmt::Write as _, path::Path};
+
+/// Name of the row of plain writes and reads, which bounds all others.
+pub const DEVICE: &str = "the bare device";
 
 /// All rows of one run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Machine, date, commit and options.
-    pub circumstances: Vec<(&'static str, String)>,
-    pub columns: &'static [Column],
+    run: Run,
+    columns: &'static [Column],
+    /// Names of the charts, one for each data set; none if there is nothing to draw.
+    charts: &'static [&'static str],
     pub rows: Vec<Row>,
 }
 
 impl Report {
-    pub fn new(columns: &'static [Column], options: Vec<(&'static str, String)>) -> Report {
-        let mut circumstances = machine::describe();
-        circumstances.extend(options);
-        Report { circumstances, columns, rows: Vec::new() }
+    pub fn new(
+        columns: &'static [Column],
+        charts: &'static [&'static str],
+        options: Vec<(&'static str, String)>,
+    ) -> Report {
+        let mut run = Run::now();
+        for (name, value) in options {
+            run.note(name, value);
+        }
+        Report { run, columns, charts, rows: Vec::new() }
     }
 
     /// Prints JSON Lines to standard output, and a table to standard error.
     pub fn print(&self) {
-        let circumstances = self.circumstances.iter();
-        let facts: Map<String, Value> =
-            circumstances.map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
-        println!("{}", Value::Object(facts));
         for row in &self.rows {
-            println!("{}", self.json(row));
+            println!("{}", self.run.line(&self.json(row)));
         }
         eprint!("{}", self.table());
     }
 
-    /// Writes `name.csv`, and `name-1.svg` and so on for each data set.
+    /// Writes `name.jsonl`, and a chart for each data set.
     pub fn save(&self, folder: &Path, name: &str) -> Result<()> {
-        fs::create_dir_all(folder)?;
-        fs::write(folder.join(format!("{name}.csv")), self.csv())?;
-        for (i, data) in self.data_sets().into_iter().enumerate() {
-            let rows: Vec<&Row> = self.rows.iter().filter(|row| row.data == data).collect();
-            let path = folder.join(format!("{name}-{}.svg", i + 1));
-            chart::draw(&path, data, self.columns, &rows)?;
+        let rows: Vec<Map<String, Value>> = self.rows.iter().map(|row| self.json(row)).collect();
+        self.run.write(&folder.join(format!("{name}.jsonl")), &rows)?;
+        for (data, chart) in self.data_sets().into_iter().zip(self.charts) {
+            let panels: Vec<Panel> =
+                (0..self.columns.len()).filter_map(|i| self.panel(data, i)).collect();
+            draw(&folder.join(format!("{chart}.svg")), data, &panels)?;
         }
         Ok(())
     }
@@ -57,9 +64,26 @@ impl Report {
         names
     }
 
-    fn json(&self, row: &Row) -> Value {
+    /// Returns the panel of a column, if it has a title and some peer has such a number.
+    fn panel(&self, data: &str, column: usize) -> Option<Panel> {
+        let title = self.columns[column].title?.to_owned();
+        let mut panel = Panel { title, bars: Vec::new(), limit: None };
+        for row in self.rows.iter().filter(|row| row.data == data) {
+            let Some(samples) = &row.figures[column] else { continue };
+            let (name, value) = (row.peer.clone(), samples.median());
+            if name == DEVICE {
+                panel.limit = Some(Limit { name, value });
+            } else {
+                let range = Some((samples.min(), samples.max()));
+                panel.bars.push(Bar { name, value, range });
+            }
+        }
+        (!panel.bars.is_empty()).then_some(panel)
+    }
+
+    fn json(&self, row: &Row) -> Map<String, Value> {
         let mut fields = Map::new();
-        for (name, text) in [("data", &row.data), ("peer", &row.peer), ("note", &row.note)] {
+        for (name, text) in [("data", &row.data), ("peer", &row.peer)] {
             fields.insert(name.to_owned(), json!(text));
         }
         for (column, samples) in self.columns.iter().zip(&row.figures) {
@@ -72,7 +96,9 @@ impl Report {
             let value = json!({ "median": median, "min": min, "max": max });
             fields.insert(column.name.to_owned(), value);
         }
-        Value::Object(fields)
+        fields.insert("rounds".to_owned(), json!(row.rounds));
+        fields.insert("note".to_owned(), json!(row.note));
+        fields
     }
 
     /// Returns medians, with the range of all rounds in brackets.
@@ -92,28 +118,6 @@ impl Report {
         }
         out
     }
-
-    fn csv(&self) -> String {
-        let mut out = String::new();
-        for (name, value) in &self.circumstances {
-            writeln!(out, "# {name}: {value}").expect("a string takes all");
-        }
-        out.push_str("data,peer");
-        for column in self.columns {
-            write!(out, ",{0},{0}_min,{0}_max", column.name).expect("a string takes all");
-        }
-        out.push_str(",note\n");
-        for row in &self.rows {
-            write!(out, "{},{}", quote(&row.data), quote(&row.peer)).expect("a string takes all");
-            for (column, samples) in self.columns.iter().zip(&row.figures) {
-                let numbers = samples.as_ref().map(|s| [s.median(), s.min(), s.max()]);
-                let texts = numbers.map(|n| n.map(|n| format!("{n:.0$}", column.decimals)));
-                write!(out, ",{}", texts.unwrap_or_default().join(",")).expect("takes all");
-            }
-            writeln!(out, ",{}", quote(&row.note)).expect("a string takes all");
-        }
-        out
-    }
 }
 
 fn cell(samples: Option<&Samples>, decimals: usize) -> String {
@@ -123,13 +127,6 @@ fn cell(samples: Option<&Samples>, decimals: usize) -> String {
         return format!("{median:.decimals$}");
     }
     format!("{median:.decimals$} [{min:.decimals$} {max:.decimals$}]")
-}
-
-fn quote(text: &str) -> String {
-    if text.contains([',', '"']) {
-        return format!("\"{}\"", text.replace('"', "\"\""));
-    }
-    text.to_owned()
 }
 
 fn align(lines: &[Vec<String>]) -> String {

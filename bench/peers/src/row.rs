@@ -1,34 +1,28 @@
 //! The measurements of one peer on one data set.
 
+use record::Samples;
+
 /// A number that is measured once per round.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     /// Name, with the unit at the end.
     pub name: &'static str,
-    /// Number of decimals in print.
+    /// Number of decimals in results.
     pub decimals: usize,
+    /// Title of its chart: what it is, its unit, and which direction is better; `None` if it is not
+    /// drawn.
+    pub title: Option<&'static str>,
 }
 
-/// The values of one number in all rounds, in ascending order; at least one.
-#[derive(Clone, Debug)]
-pub struct Samples(Vec<f64>);
-
-impl Samples {
-    fn new(mut samples: Vec<f64>) -> Option<Samples> {
-        samples.sort_by(f64::total_cmp);
-        (!samples.is_empty()).then_some(Samples(samples))
+impl Column {
+    /// Returns a column that is not drawn.
+    pub const fn new(name: &'static str, decimals: usize) -> Column {
+        Column { name, decimals, title: None }
     }
 
-    pub fn median(&self) -> f64 {
-        (self.0[(self.0.len() - 1) / 2] + self.0[self.0.len() / 2]) / 2.0
-    }
-
-    pub fn min(&self) -> f64 {
-        self.0[0]
-    }
-
-    pub fn max(&self) -> f64 {
-        self.0[self.0.len() - 1]
+    /// Returns a column that is drawn.
+    pub const fn drawn(name: &'static str, decimals: usize, title: &'static str) -> Column {
+        Column { name, decimals, title: Some(title) }
     }
 }
 
@@ -39,6 +33,8 @@ pub struct Row {
     pub peer: String,
     /// Facts that a reader needs to judge the numbers.
     pub note: String,
+    /// Number of measurements that medians are of.
+    pub rounds: usize,
     /// One entry per column; `None` if the peer has no such number.
     pub figures: Vec<Option<Samples>>,
 }
@@ -49,6 +45,7 @@ impl Row {
         let columns = rounds.first().map_or(0, Vec::len);
         let figure = |i| Samples::new(rounds.iter().filter_map(|round| round[i]).collect());
         let figures = (0..columns).map(figure).collect();
-        Row { data: data.to_owned(), peer: peer.to_owned(), note: note.to_owned(), figures }
+        let [data, peer, note] = [data, peer, note].map(str::to_owned);
+        Row { data, peer, note, rounds: rounds.len(), figures }
     }
 }

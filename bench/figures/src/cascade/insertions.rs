@@ -5,12 +5,13 @@ use crate::{
     CascadeRuns, Options, Result,
     builds::device_rates,
     chart::{self, Axis, Chart, Look, Point, Series},
-    measure::{TemporaryFolder, cost, wait_until_idle},
+    measure::{TemporaryFolder, cost},
     paper,
     sheet::{OURS, PAPER, Sheet},
 };
 use hashfold::filter::cascade::CascadeFilter;
 use plotters::style::RGBColor;
+use record::{Samples, short};
 use std::{fs, path::Path, time::Instant};
 
 const COLUMNS: &[&str] = &[
@@ -19,8 +20,12 @@ const COLUMNS: &[&str] = &[
     "keys",
     "seconds",
     "million_per_s",
+    "million_per_s_min",
+    "million_per_s_max",
     "million_per_cpu_s",
-    "longest_stall_s",
+    "longest_stall_ms",
+    "longest_stall_ms_min",
+    "longest_stall_ms_max",
     "stalled_percent",
     "upper_runs",
     "bits_per_item",
@@ -32,6 +37,11 @@ const CURVE_COLUMNS: &[&str] = &["series", "source", "keys", "seconds", "inserte
 const STALL_FACTOR: f64 = 10.0;
 /// Approximate number of points that are drawn of a curve.
 const PLACES: u64 = 400;
+
+/// Returns the round with the median time, of rounds that ascend by their times.
+fn middle(rounds: &[Insertions]) -> &Insertions {
+    &rounds[rounds.len() / 2]
+}
 
 /// The insertions of one run.
 struct Insertions {
@@ -68,28 +78,33 @@ pub fn figure_3(options: &Options, runs: &CascadeRuns) -> Result<()> {
     let scales =
         options.size(runs.keys.clone(), vec![100_000_000, 1_000_000_000], vec![400_000, 1_000_000]);
     let memory_mib = options.size(runs.memory, MEMORY_MIB, TINY_MEMORY_MIB);
-    let mut all = Vec::new();
-    for &keys in &scales {
-        for is_inline in [false, true] {
+    let cases: Vec<(u64, bool)> =
+        scales.iter().flat_map(|&keys| [(keys, false), (keys, true)]).collect();
+    let mut all: Vec<Vec<Insertions>> = cases.iter().map(|_| Vec::new()).collect();
+    for _ in 0..options.rounds {
+        for (rounds, &(keys, is_inline)) in all.iter_mut().zip(&cases) {
             let path = folder.path.join("cascade");
-            all.push(insert(options, keys, memory_mib, is_inline, &path)?);
+            rounds.push(insert(options, keys, memory_mib, is_inline, &path)?);
             fs::remove_dir_all(&path)?;
         }
+    }
+    for rounds in &mut all {
+        rounds.sort_by(|a, b| a.wall.total_cmp(&b.wall));
     }
     let mut sheet = Sheet::new("Insertions by time (Figure 3)", options, COLUMNS);
     let mut curves = Sheet::new("Insertions by time: curves", options, CURVE_COLUMNS);
     for sheet in [&mut sheet, &mut curves] {
         super::note_means(sheet, memory_mib, device.clone());
         sheet.note("data", "numbered keys of 8 bytes, hashed; error rate 0.04 %");
-        let time = "until all is in runs on the device; one run for each row, whatever the rounds; \
-            CPU time: all threads, until no work in the background is left; \
-            stall: a batch of 4096 keys, those together that took more than ten times the mean; \
+        let time = "until all is in runs on the device and no work in the background is left; medians \
+            of the rounds; curves are of the round with the median time; CPU time: all threads; stall: a batch of 4096 keys, those together that took more than ten times the mean; \
             inline: no thread but that of the insertions";
         sheet.note("time", time);
     }
     paper_row(&mut sheet);
-    for insertions in &all {
-        row(&mut sheet, insertions);
+    for rounds in &all {
+        row(&mut sheet, rounds);
+        let insertions = middle(rounds);
         for &(seconds, inserted) in &insertions.curve {
             let mut row = vec![insertions.name(), OURS.to_owned(), insertions.keys.to_string()];
             row.extend([format!("{seconds:.4}"), inserted.to_string()]);
@@ -122,10 +137,9 @@ fn insert(
             filter.insert_batch(&hashes)?;
             times.push((before, begin.elapsed().as_secs_f64()));
         }
-        Ok(filter.flush()?)
+        Ok(filter.wait_for_merges()?)
     })?;
     let stats = filter.stats();
-    let cpu = cost.cpu + wait_until_idle();
     check_present(&filter, 0, keys, options.seed)?;
     drop(filter);
     let mean = cost.wall / times.len() as f64;
@@ -139,7 +153,7 @@ fn insert(
         is_inline,
         curve: curve(&times, keys, cost.wall),
         wall: cost.wall,
-        cpu,
+        cpu: cost.cpu,
         longest: (took(&times[longest]), (times[longest].1, inserted(longest))),
         stalled: stalls.sum(),
         upper_runs: stats.upper_runs,
@@ -166,29 +180,49 @@ fn curve(times: &[(f64, f64)], keys: u64, wall: f64) -> Vec<(f64, u64)> {
     places
 }
 
+/// Returns a time as people write it.
+fn seconds(seconds: f64) -> String {
+    if seconds < 1.0 {
+        format!("{} ms", short(seconds * 1e3))
+    } else {
+        format!("{} s", short(seconds))
+    }
+}
+
 fn paper_row(sheet: &mut Sheet) {
     let keys = paper::CASCADE_KEYS;
     let mut row = vec!["paper".to_owned(), PAPER.to_owned(), keys.to_string()];
     row.push(format!("{:.0}", keys / paper::CASCADE_INSERTIONS_PER_S));
     row.push(format!("{:.2}", paper::CASCADE_INSERTIONS_PER_S / 1e6));
-    row.extend(vec![String::new(); 5]);
+    row.extend(vec![String::new(); 9]);
     sheet.row(row);
 }
 
-fn row(sheet: &mut Sheet, run: &Insertions) {
-    let keys = run.keys as f64;
+fn row(sheet: &mut Sheet, rounds: &[Insertions]) {
+    let run = middle(rounds);
+    let of = |of: &dyn Fn(&Insertions) -> f64| {
+        Samples::from(rounds.iter().map(of).collect::<Vec<f64>>())
+    };
+    let three = |samples: &Samples, decimals: usize| {
+        [samples.median(), samples.min(), samples.max()]
+            .map(|number| format!("{number:.decimals$}"))
+    };
+    let million = |seconds: f64| run.keys as f64 / seconds / 1e6;
     let mut row = vec![run.name(), OURS.to_owned(), run.keys.to_string()];
-    row.push(format!("{:.3}", run.wall));
-    row.extend([keys / run.wall, keys / run.cpu].map(|rate| format!("{:.2}", rate / 1e6)));
-    row.push(format!("{:.4}", run.longest.0));
-    row.push(format!("{:.1}", run.stalled / run.wall * 100.0));
-    row.extend([run.upper_runs.to_string(), format!("{:.2}", run.bits_per_item)]);
+    row.push(format!("{:.3}", of(&|run| run.wall).median()));
+    row.extend(three(&of(&|run| million(run.wall)), 2));
+    row.push(format!("{:.2}", of(&|run| million(run.cpu)).median()));
+    row.extend(three(&of(&|run| run.longest.0 * 1e3), 1));
+    row.push(format!("{:.1}", of(&|run| run.stalled / run.wall * 100.0).median()));
+    row.push(run.upper_runs.to_string());
+    row.push(format!("{:.2}", of(&|run| run.bits_per_item).median()));
     sheet.row(row);
 }
 
-fn draw(all: &[Insertions], path: &Path) -> Result<()> {
+fn draw(all: &[Vec<Insertions>], path: &Path) -> Result<()> {
     const COLOURS: [RGBColor; 6] =
         [chart::BLUE, chart::ORANGE, chart::SKY, chart::AMBER, chart::TEAL, chart::PURPLE];
+    let all: Vec<&Insertions> = all.iter().map(|rounds| middle(rounds)).collect();
     let mut series = Vec::new();
     for (run, colour) in all.iter().zip(COLOURS.into_iter().cycle()) {
         let rate = run.keys as f64 / run.wall / 1e6;
@@ -215,7 +249,7 @@ fn draw(all: &[Insertions], path: &Path) -> Result<()> {
     });
     let stalls = all.iter().map(|run| {
         let (x, y) = run.place(run.longest.1);
-        Point::new(x, y).labelled_below(format!("{:.2} s", run.longest.0))
+        Point::new(x, y).labelled_below(seconds(run.longest.0))
     });
     series.push(Series {
         name: "end of the longest stall".to_owned(),

@@ -4,17 +4,17 @@ use super::{BATCH, FOLDER, MEMORY_MIB, TINY_MEMORY_MIB, hash, settings};
 use crate::{
     CascadeKeys, Options, Result,
     builds::device_rates,
-    chart::{Bar, Panel, draw_bars},
     hashes::pick,
-    measure::{Rounds, TemporaryFolder, ensure, read_bytes, wait_until_idle},
+    measure::{TemporaryFolder, ensure},
     paper,
     sheet::{OURS, PAPER, Sheet},
 };
 use hashfold::{
     Env, KeyHash,
-    filter::cascade::{CascadeFilter, Snapshot},
-    io::{Access, BlockFile, Disk, Extent, OsDisk},
+    filter::cascade::{CascadeFilter, CascadeSettings, Snapshot},
+    io::{Access, BlockFile, CountingDisk, Disk, Extent, OsDisk},
 };
+use record::{Bar, Panel, Samples, draw as draw_bars};
 use std::{path::Path, sync::Arc, time::Instant};
 
 const COLUMNS: &[&str] = &[
@@ -23,6 +23,7 @@ const COLUMNS: &[&str] = &[
     "keys_at_a_time",
     "runs_above_the_last_level",
     "reads_per_lookup",
+    "blocks_per_lookup",
     "lookups_per_s",
     "lookups_per_s_min",
     "lookups_per_s_max",
@@ -67,9 +68,11 @@ struct Asked {
     state: &'static str,
     batch: u64,
     upper_runs: u64,
-    reads: Rounds,
-    absent: Rounds,
-    device: Rounds,
+    reads: Samples,
+    /// Blocks of 4 KiB per lookup.
+    blocks: f64,
+    absent: Samples,
+    device: Samples,
     present: f64,
     error_rate: f64,
 }
@@ -94,16 +97,16 @@ pub fn lookups(options: &Options, sizes: &CascadeKeys) -> Result<()> {
     sheet.note("data", format!("{keys} numbered keys of 8 bytes; error rate 0.04 %"));
     sheet.note(
         "time",
-        "lookups of absent keys by one thread, as in the paper; reads: blocks of 4 KiB fetched, from \
-         /proc/self/io; device: random reads of 4 KiB of the same files, as many in flight; cold: \
-         nothing of the runs in memory but their indexes",
+        "lookups of absent keys by one thread, as in the paper; reads: requests to the device; device: \
+         random reads of 4 KiB of the same files, as many in flight, all the time; cold: nothing of \
+         the runs in memory but their indexes",
     );
     let mut panels = [
-        ("Reads a lookup", 2),
-        ("Lookups, % of the device's random reads a second", 1),
-        ("Lookups a second", 0),
+        "Reads for each lookup; less is better",
+        "Lookups, % of the device's random reads; more is better",
+        "Lookups, per second; more is better",
     ]
-    .map(|(title, decimals)| Panel { title, decimals, bars: Vec::new() });
+    .map(|title| Panel { title: title.to_owned(), bars: Vec::new(), limit: None });
     for stated in &paper::FLASH_LOOKUPS {
         paper_row(&mut sheet, &mut panels, stated);
     }
@@ -118,7 +121,13 @@ impl Questions<'_> {
     /// Fills a filter, and looks up keys in all states.
     fn ask_all(&self, memory_mib: usize) -> Result<Vec<Asked>> {
         let new = super::options_for(self.keys, self.options)?;
-        let mut filter = CascadeFilter::create(self.folder, &new, settings(memory_mib, false))?;
+        let disk = CountingDisk::on(Arc::new(OsDisk));
+        let settings = settings(memory_mib, false);
+        let settings = CascadeSettings {
+            env: Env { disk: Arc::new(disk.clone()), ..settings.env },
+            ..settings
+        };
+        let mut filter = CascadeFilter::create(self.folder, &new, settings.clone())?;
         let mut hashes = Vec::with_capacity(BATCH as usize);
         for start in (0..self.keys).step_by(BATCH as usize) {
             let end = (start + BATCH).min(self.keys);
@@ -126,32 +135,36 @@ impl Questions<'_> {
             hashes.extend((start..end).map(|i| hash(i, self.options.seed)));
             filter.insert_batch(&hashes)?;
         }
-        filter.flush()?;
-        // Merges that are still running would disturb the first lookups.
-        wait_until_idle();
+        // Merges would disturb the first lookups.
+        filter.wait_for_merges()?;
         let mut all = Vec::new();
-        let open = || Snapshot::open(&Env::system(), self.folder, Access::Direct);
+        let env = Env::on(Arc::new(disk.clone()));
+        let open = || Snapshot::open(&env, self.folder, Access::Direct);
         {
             let upper_runs = filter.stats().upper_runs;
             let reader = Reader::Open(&filter);
-            all.push(self.ask("before compaction", upper_runs, &reader, LOOKUP_BATCH)?);
+            all.push(self.ask("before compaction", upper_runs, (&reader, &disk), LOOKUP_BATCH)?);
         }
         filter.close()?;
         let snapshot = open()?;
         let upper_runs = snapshot.stats().upper_runs;
         let reader = Reader::Cold(&snapshot);
-        all.push(self.ask("before compaction, cold", upper_runs, &reader, LOOKUP_BATCH)?);
-        all.push(self.ask("before compaction, cold", upper_runs, &reader, 1)?);
+        all.push(self.ask(
+            "before compaction, cold",
+            upper_runs,
+            (&reader, &disk),
+            LOOKUP_BATCH,
+        )?);
+        all.push(self.ask("before compaction, cold", upper_runs, (&reader, &disk), 1)?);
         drop(snapshot);
-        let settings = settings(memory_mib, false);
         let mut filter = CascadeFilter::open(self.folder, settings)?;
         filter.merge()?;
         filter.close()?;
         let snapshot = open()?;
         let upper_runs = snapshot.stats().upper_runs;
         let reader = Reader::Cold(&snapshot);
-        all.push(self.ask("after compaction, cold", upper_runs, &reader, LOOKUP_BATCH)?);
-        all.push(self.ask("after compaction, cold", upper_runs, &reader, 1)?);
+        all.push(self.ask("after compaction, cold", upper_runs, (&reader, &disk), LOOKUP_BATCH)?);
+        all.push(self.ask("after compaction, cold", upper_runs, (&reader, &disk), 1)?);
         Ok(all)
     }
 
@@ -159,19 +172,21 @@ impl Questions<'_> {
         &self,
         state: &'static str,
         upper_runs: u64,
-        reader: &Reader<'_>,
+        (reader, disk): (&Reader<'_>, &CountingDisk),
         batch: u64,
     ) -> Result<Asked> {
         // Lookups of single keys are slow.
         let lookups = if batch == 1 { self.lookups.div_ceil(50) } else { self.lookups };
         let files = run_files(self.folder)?;
         let (mut reads, mut absent, mut device) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut errors, mut present) = (0, 0.0_f64);
+        let (mut errors, mut present, mut blocks) = (0, 0.0_f64, 0.0);
         for round in 0..u64::from(self.options.rounds) {
             let first = self.keys + round * lookups;
-            let before = read_bytes()?;
+            disk.take();
             let (per_s, yes) = self.time(reader, first, self.keys, lookups, batch)?;
-            reads.push((read_bytes()? - before) as f64 / READ as f64 / lookups as f64);
+            let moved = disk.take();
+            reads.push(moved.reads as f64 / lookups as f64);
+            blocks += moved.read_bytes as f64 / READ as f64 / lookups as f64;
             absent.push(per_s);
             errors += yes;
             let (per_s, yes) = self.time(reader, 0, self.keys, lookups, batch)?;
@@ -181,8 +196,9 @@ impl Questions<'_> {
         }
         let error_rate = errors as f64 / (lookups * u64::from(self.options.rounds)) as f64;
         ensure(error_rate < 2.0 * super::ERROR_RATE + 1e-3, || format!("error rate {error_rate}"))?;
-        let [reads, absent, device] = [reads, absent, device].map(Rounds::from);
-        Ok(Asked { state, batch, upper_runs, reads, absent, device, present, error_rate })
+        let [reads, absent, device] = [reads, absent, device].map(Samples::from);
+        let blocks = blocks / f64::from(self.options.rounds);
+        Ok(Asked { state, batch, upper_runs, reads, blocks, absent, device, present, error_rate })
     }
 
     /// Returns the number of lookups per second of random keys among the `of` keys from `first` on,
@@ -225,7 +241,7 @@ fn run_files(folder: &Path) -> Result<Vec<(Arc<dyn BlockFile>, u64)>> {
     Ok(files)
 }
 
-/// Returns random reads per second of these files, with the batches of lookups.
+/// Returns random reads per second of these files, one at a time for lookups one at a time.
 fn device_reads(
     files: &[(Arc<dyn BlockFile>, u64)],
     reads: u64,
@@ -243,9 +259,11 @@ fn device_reads(
         (file, Extent { offset: block * READ as u64, len: READ })
     };
     let all: Vec<&dyn BlockFile> = files.iter().map(|(file, _)| &**file).collect();
+    // Several reads are in flight all the time, or one.
+    let at_once = if batch == 1 { 1 } else { reads.max(1) };
     let begin = Instant::now();
-    for start in (0..reads).step_by(batch as usize) {
-        let mut extents = (start..(start + batch).min(reads)).map(place);
+    for start in (0..reads).step_by(at_once as usize) {
+        let mut extents = (start..(start + at_once).min(reads)).map(place);
         all[0].read_across(&all, &mut extents, &mut |_, _| Ok(()))?;
     }
     Ok(reads as f64 / begin.elapsed().as_secs_f64())
@@ -254,14 +272,14 @@ fn device_reads(
 fn paper_row(sheet: &mut Sheet, panels: &mut [Panel; 3], stated: &paper::FlashLookups) {
     let percent = stated.lookups_per_s / paper::DEVICE_READS_PER_S * 100.0;
     let mut row = vec![stated.filter.to_owned(), PAPER.to_owned(), "1".to_owned(), String::new()];
-    row.extend([stated.reads, stated.lookups_per_s].map(|number| number.to_string()));
+    row.extend([stated.reads.to_string(), String::new(), stated.lookups_per_s.to_string()]);
     row.extend([String::new(), String::new(), paper::DEVICE_READS_PER_S.to_string()]);
     row.extend([format!("{percent:.1}"), String::new(), String::new()]);
     sheet.row(row);
     let values = [stated.reads, percent, stated.lookups_per_s];
     for (panel, value) in panels.iter_mut().zip(values) {
         let name = format!("paper: {}", stated.filter);
-        panel.bars.push(Bar { name, value, range: None, ours: false });
+        panel.bars.push(Bar { name, value, range: None });
     }
 }
 
@@ -270,6 +288,7 @@ fn row(sheet: &mut Sheet, panels: &mut [Panel; 3], asked: &Asked) {
     let percent = absent.median() / device.median() * 100.0;
     let mut row = vec![asked.state.to_owned(), OURS.to_owned(), asked.batch.to_string()];
     row.extend([asked.upper_runs.to_string(), format!("{:.3}", reads.median())]);
+    row.push(format!("{:.3}", asked.blocks));
     let rates = [absent.median(), absent.min(), absent.max(), device.median()];
     row.extend(rates.map(|rate| format!("{rate:.0}")));
     row.extend([format!("{percent:.1}"), format!("{:.0}", asked.present)]);
@@ -283,6 +302,6 @@ fn row(sheet: &mut Sheet, panels: &mut [Panel; 3], asked: &Asked) {
     ];
     for (panel, (value, range)) in panels.iter_mut().zip(numbers) {
         let name = format!("ours: {}, {how}", asked.state);
-        panel.bars.push(Bar { name, value, range, ours: true });
+        panel.bars.push(Bar { name, value, range });
     }
 }

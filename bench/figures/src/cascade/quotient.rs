@@ -3,9 +3,8 @@
 use super::{FOLDER, paper_filter::PaperFilter};
 use crate::{
     CascadeSlots, Options, Result,
-    chart::{Bar, Panel, draw_bars},
     hashes::pick,
-    measure::{Rounds, ensure, thread_seconds},
+    measure::{ensure, thread_seconds},
     paper,
     sheet::{MEASURED, OURS, PAPER, Sheet},
 };
@@ -14,6 +13,7 @@ use hashfold::{
     KeyHash, Seed,
     filter::quotient::{QuotientFilter, QuotientOptions},
 };
+use record::{Bar, Panel, Samples, draw as draw_bars};
 
 const COLUMNS: &[&str] = &[
     "filter",
@@ -97,19 +97,19 @@ pub fn quotient(options: &Options, sizes: &CascadeSlots) -> Result<()> {
     let title = "A quotient filter against a Bloom filter in memory (section 3)";
     let mut sheet = new_sheet(title, options, &keys);
     let mut panels = [
-        ("Insertions, million a second", 2),
-        ("Lookups of absent keys, million a second", 2),
-        ("Lookups of present keys, million a second", 2),
-        ("Size, by that of a Bloom filter", 2),
+        "Insertions, million/s; more is better",
+        "Lookups of absent keys, million/s; more is better",
+        "Lookups of present keys, million/s; more is better",
+        "Size by that of a Bloom filter; less is better",
     ]
-    .map(|(title, decimals)| Panel { title, decimals, bars: Vec::new() });
+    .map(|title| Panel { title: title.to_owned(), bars: Vec::new(), limit: None });
     for stated in &paper::IN_RAM {
         paper_bars(&mut sheet, &mut panels, stated);
     }
     let bloom_bits = rounds[3][0].bits_per_item;
     for ((name, source), rounds) in FILTERS.iter().zip(&rounds) {
         let of = |of: &dyn Fn(&Measured) -> f64| {
-            Rounds::from(rounds.iter().map(of).collect::<Vec<f64>>())
+            Samples::from(rounds.iter().map(of).collect::<Vec<f64>>())
         };
         let all = [of(&|it| it.inserts), of(&|it| it.absent), of(&|it| it.present)];
         let Measured { bits_per_item, error_rate, .. } = rounds[0];
@@ -123,10 +123,10 @@ pub fn quotient(options: &Options, sizes: &CascadeSlots) -> Result<()> {
         for (panel, rates) in panels.iter_mut().zip(&all) {
             let range = Some((rates.min(), rates.max()));
             let value = rates.median();
-            panel.bars.push(Bar { name: (*name).to_owned(), value, range, ours: true });
+            panel.bars.push(Bar { name: (*name).to_owned(), value, range });
         }
         let name = (*name).to_owned();
-        panels[3].bars.push(Bar { name, value: by_bloom, range: None, ours: true });
+        panels[3].bars.push(Bar { name, value: by_bloom, range: None });
     }
     let path = sheet.save(options, "cascade-quotient")?;
     draw_bars(&path, title, &panels)
@@ -163,7 +163,7 @@ fn paper_bars(sheet: &mut Sheet, panels: &mut [Panel; 4], stated: &paper::InRam)
     ];
     for (panel, value) in values {
         let name = format!("paper: {}", stated.filter);
-        panels[panel].bars.push(Bar { name, value, range: None, ours: false });
+        panels[panel].bars.push(Bar { name, value, range: None });
     }
 }
 

@@ -6,8 +6,7 @@ use super::{
 use crate::{
     CascadeKeys, Options, Result,
     builds::device_rates,
-    chart::{Bar, Panel, draw_bars},
-    measure::{Rounds, TemporaryFolder, cost, ensure, wait_until_idle},
+    measure::{TemporaryFolder, cost, ensure},
     paper,
     sheet::{OURS, PAPER, Sheet},
 };
@@ -18,6 +17,7 @@ use hashfold::{
         cascade::{CascadeFilter, CascadeOptions},
     },
 };
+use record::{Bar, Panel, Samples, draw as draw_bars};
 use std::{fs, path::Path};
 
 const COLUMNS: &[&str] = &[
@@ -75,18 +75,18 @@ pub fn tombstones(options: &Options, sizes: &CascadeKeys) -> Result<()> {
     sheet.note("data", format!("{keys} changes of numbered keys of 8 bytes; error rate 0.04 %"));
     sheet.note(
         "time",
-        "CPU time of all threads, until no work in the background is left; per s: until \
-         all is in runs; median of the rounds. Every filter of ours can remove: where nothing is \
+        "until all is in runs and no work in the background is left; CPU time is that of all threads; \
+         median of the rounds. Every filter of ours can remove: where nothing is \
          removed, that takes no bit and no time. The paper's rates are a second of the clock",
     );
     let mut panels = [
-        ("Changes, % of plain insertions", 1),
-        ("Changes, million a second of CPU time (paper: of the clock)", 2),
+        "Changes, % of plain insertions; more is better",
+        "Changes, million for each CPU second (paper: of the clock); more is better",
     ]
-    .map(|(title, decimals)| Panel { title, decimals, bars: Vec::new() });
+    .map(|title| Panel { title: title.to_owned(), bars: Vec::new(), limit: None });
     paper_rows(&mut sheet, &mut panels);
     let of = |i: usize, of: &dyn Fn(&Told) -> f64| {
-        Rounds::from(rounds[i].iter().map(of).collect::<Vec<f64>>())
+        Samples::from(rounds[i].iter().map(of).collect::<Vec<f64>>())
     };
     let plain = of(0, &|told| told.per_cpu_s).median();
     for (i, (_, name)) in WAYS.into_iter().enumerate() {
@@ -100,8 +100,8 @@ pub fn tombstones(options: &Options, sizes: &CascadeKeys) -> Result<()> {
         sheet.row(row);
         let name = format!("ours: {name}");
         let (value, range) = (cpu.median(), Some((cpu.min(), cpu.max())));
-        panels[0].bars.push(Bar { name: name.clone(), value: percent, range: None, ours: true });
-        panels[1].bars.push(Bar { name, value, range, ours: true });
+        panels[0].bars.push(Bar { name: name.clone(), value: percent, range: None });
+        panels[1].bars.push(Bar { name, value, range });
     }
     let path = sheet.save(options, "cascade-tombstones")?;
     draw_bars(&path, title, &panels)
@@ -120,7 +120,7 @@ fn paper_rows(sheet: &mut Sheet, panels: &mut [Panel; 2]) {
         sheet.row(row);
         for (panel, value) in panels.iter_mut().zip([percent, per_s / 1e6]) {
             let name = format!("paper: {name}");
-            panel.bars.push(Bar { name, value, range: None, ours: false });
+            panel.bars.push(Bar { name, value, range: None });
         }
     }
 }
@@ -152,13 +152,12 @@ fn tell(
                 removed += removals;
             }
         }
-        Ok(filter.flush()?)
+        Ok(filter.wait_for_merges()?)
     })?;
-    let cpu = told.cpu + wait_until_idle();
     check(options, &mut filter, removed, inserted)?;
     let bits_per_item = filter.stats().bits_per_fingerprint();
     let million = |seconds: f64| changes as f64 / seconds / 1e6;
-    Ok(Told { per_cpu_s: million(cpu), per_s: million(told.wall), bits_per_item })
+    Ok(Told { per_cpu_s: million(told.cpu), per_s: million(told.wall), bits_per_item })
 }
 
 /// Checks that the first keys, in order, were removed again, and that all others are present.

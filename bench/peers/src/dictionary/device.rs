@@ -4,6 +4,7 @@ use super::{Budget, Dictionary, Getter, Reader, Visit};
 use crate::{
     Result,
     data::{Data, Key},
+    report::DEVICE,
 };
 use hashfold::{
     io::{ALIGNMENT, Access, BlockFile, Buffer, Disk, Extent, OsDisk, Writer},
@@ -17,7 +18,7 @@ const FILE: &str = "blocks";
 
 impl Dictionary for Device {
     fn name(&self) -> String {
-        "the bare device".to_owned()
+        DEVICE.to_owned()
     }
 
     fn note(&self) -> String {

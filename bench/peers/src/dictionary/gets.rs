@@ -4,7 +4,7 @@ use super::{Dictionary, Getter, Options, Reader};
 use crate::{
     Result,
     data::{Data, KEY_SIZE, Key, mix},
-    measure::{drop_cache, measure},
+    measure::{device_reads, drop_cache, measure},
 };
 use std::{
     path::Path,
@@ -23,6 +23,8 @@ pub struct Gets {
     pub per_cpu_second: f64,
     /// Bytes read from the device per get.
     pub read_bytes: f64,
+    /// Requests to the device per get, if the system tells.
+    pub device_reads: Option<f64>,
 }
 
 /// The results of all ways of getting from one dictionary.
@@ -74,11 +76,14 @@ impl Round<'_> {
         drop_cache(self.folder)?;
         let reader = self.peer.open(self.folder)?;
         self.warm_up(reader.as_ref())?;
+        let before = device_reads(self.folder);
         let (count, cost) = measure(|| self.get_all(reader.as_ref()))?;
+        let requests = device_reads(self.folder).zip(before).map(|(after, before)| after - before);
         Ok(Gets {
             per_second: count as f64 / cost.wall.as_secs_f64(),
             per_cpu_second: count as f64 / cost.cpu.as_secs_f64(),
             read_bytes: cost.read_bytes as f64 / count as f64,
+            device_reads: requests.map(|requests| requests as f64 / count as f64),
         })
     }
 

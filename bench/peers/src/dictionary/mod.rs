@@ -75,17 +75,30 @@ impl std::fmt::Display for Size {
 }
 
 const COLUMNS: &[Column] = &[
-    Column { name: "build_thousand_items_per_s", decimals: 0 },
-    Column { name: "build_thousand_items_per_cpu_s", decimals: 0 },
-    Column { name: "build_peak_memory_mib", decimals: 0 },
-    Column { name: "disk_per_payload", decimals: 3 },
-    Column { name: "index_bits_per_key", decimals: 2 },
-    Column { name: "gets_per_s_one_at_a_time", decimals: 0 },
-    Column { name: "gets_per_s_many_threads", decimals: 0 },
-    Column { name: "gets_per_s_batched", decimals: 0 },
-    Column { name: "gets_per_s_best", decimals: 0 },
-    Column { name: "gets_per_cpu_s_best", decimals: 0 },
-    Column { name: "read_kib_per_get", decimals: 2 },
+    Column::drawn("build_items_per_s", 0, "Builds from unsorted data, entries/s; more is better"),
+    Column::new("build_items_per_cpu_s", 0),
+    Column::new("build_peak_memory_mib", 0),
+    Column::drawn("disk_per_payload", 3, "Size on disk by that of keys and values; less is better"),
+    Column::drawn("index_bits_per_key", 2, "Memory of the index, bits a key; less is better"),
+    Column::drawn(
+        "gets_per_s_one_at_a_time",
+        0,
+        "Cold lookups one at a time, per second; more is better",
+    ),
+    Column::drawn(
+        "gets_per_s_many_threads",
+        0,
+        "Cold lookups by 32 threads, per second; more is better",
+    ),
+    Column::drawn(
+        "gets_per_s_batched",
+        0,
+        "Cold lookups by one thread in batches of 4096, per second; more is better",
+    ),
+    Column::new("gets_per_s_best", 0),
+    Column::new("gets_per_cpu_s_best", 0),
+    Column::new("read_kib_per_get", 2),
+    Column::new("device_reads_per_get", 3),
 ];
 
 /// The resources of a build.
@@ -162,7 +175,8 @@ fn dictionaries() -> Vec<Box<dyn Dictionary>> {
 }
 
 pub fn run(options: &Options) -> Result<Report> {
-    let mut report = Report::new(COLUMNS, facts(options));
+    let mut report =
+        Report::new(COLUMNS, &["dictionary-small", "dictionary-large"], facts(options));
     let folder = TemporaryFolder::create(&options.common.dir, "peers-dictionary")?;
     for size in &options.sizes {
         let data = Data::new(options.common.seed, size.count, size.value);
@@ -222,14 +236,14 @@ fn round(
     let ((), cost) = measure(|| peer.build(data, budget, folder))?;
     let peak = peak_memory()?;
     let gets = gets::measure_gets(peer, data, options, folder)?;
-    let thousands = |time: Duration| Some(data.count as f64 / time.as_secs_f64() / 1000.0);
+    let per_s = |time: Duration| Some(data.count as f64 / time.as_secs_f64());
     let rate = |gets: Option<gets::Gets>| gets.map(|gets| gets.per_second);
     let ways = [Some(gets.single), Some(gets.threads), gets.batched];
     let best = ways.into_iter().flatten().max_by(|a, b| a.per_second.total_cmp(&b.per_second));
     let index_bits = gets.index_bytes.map(|bytes| bytes as f64 * 8.0 / data.count as f64);
     Ok(vec![
-        thousands(cost.wall),
-        thousands(cost.cpu),
+        per_s(cost.wall),
+        per_s(cost.cpu),
         Some(peak as f64 / f64::from(1 << 20)),
         Some(disk_bytes(folder)? as f64 / data.payload() as f64),
         index_bits,
@@ -239,5 +253,6 @@ fn round(
         rate(best),
         best.map(|gets| gets.per_cpu_second),
         best.map(|gets| gets.read_bytes / 1024.0),
+        best.and_then(|gets| gets.device_reads),
     ])
 }

@@ -15,6 +15,7 @@ use crate::{
     row::{Column, Row},
 };
 use ::hashfold::KeyHash;
+use record::Run;
 use std::{hint::black_box, ops::Range};
 
 #[derive(clap::Args, Clone, Debug)]
@@ -40,15 +41,15 @@ const PAPER_LOAD: f64 = 0.75;
 const BATCH: usize = 4096;
 
 const COLUMNS: &[Column] = &[
-    Column { name: "bits_per_item", decimals: 2 },
-    Column { name: "error_percent", decimals: 4 },
-    Column { name: "insert_m_per_s", decimals: 1 },
-    Column { name: "present_m_per_s", decimals: 1 },
-    Column { name: "absent_m_per_s", decimals: 1 },
-    Column { name: "delete_m_per_s", decimals: 1 },
-    Column { name: "iterate_m_per_s", decimals: 0 },
-    Column { name: "build_m_per_s", decimals: 0 },
-    Column { name: "merge_m_per_s", decimals: 0 },
+    Column::drawn("bits_per_item", 2, "Memory, bits a key; less is better"),
+    Column::new("error_percent", 4),
+    Column::drawn("insert_m_per_s", 1, "Insertions, million/s; more is better"),
+    Column::drawn("present_m_per_s", 1, "Lookups of present keys, million/s; more is better"),
+    Column::drawn("absent_m_per_s", 1, "Lookups of absent keys, million/s; more is better"),
+    Column::drawn("delete_m_per_s", 1, "Removals, million/s; more is better"),
+    Column::new("iterate_m_per_s", 0),
+    Column::new("build_m_per_s", 0),
+    Column::drawn("merge_m_per_s", 0, "Merges, million keys/s; more is better"),
 ];
 
 /// The keys to insert and to look up.
@@ -118,17 +119,39 @@ fn peers() -> Vec<Box<dyn Peer>> {
     ]
 }
 
+/// Setting of the allocator with huge pages, which Hashfold asks for by itself.
+pub const HUGE_PAGES: &str = "glibc.malloc.hugetlb=1";
+
+/// Refuses a comparison in which not all filters have huge pages and the processor's instructions.
+pub fn check_alike() -> Result<()> {
+    if std::env::var("GLIBC_TUNABLES").as_deref() != Ok(HUGE_PAGES) {
+        return Err(format!("expected GLIBC_TUNABLES={HUGE_PAGES} in the environment").into());
+    }
+    check_target()
+}
+
+/// Refuses a comparison of programs that are compiled for different processors.
+pub fn check_target() -> Result<()> {
+    let target = Run::now().get("compiled for").map(str::to_owned);
+    if target.as_deref() == Some("native") {
+        return Ok(());
+    }
+    let expected =
+        "expected a program compiled with -C target-cpu=native, as bench/.cargo/config.toml says";
+    Err(format!("{expected}, got {}", target.unwrap_or_default()).into())
+}
+
 pub fn run(options: &Options) -> Result<Report> {
-    let malloc = std::env::var("GLIBC_TUNABLES").unwrap_or_default();
     let facts = vec![
         ("load", format!("{LOAD}; of the paper's filter {PAPER_LOAD}")),
         ("lookups", format!("{} of each kind, in random order", options.lookups)),
         ("seed", options.common.seed.to_string()),
         ("rounds", options.common.rounds.to_string()),
         ("threads", "1; times are CPU time, from the empty memory on".to_owned()),
-        ("malloc", if malloc.is_empty() { "as it is".to_owned() } else { malloc }),
+        ("malloc", std::env::var("GLIBC_TUNABLES").unwrap_or_default()),
     ];
-    let mut report = Report::new(COLUMNS, facts);
+    let mut report =
+        Report::new(COLUMNS, &["filter-small", "filter-medium", "filter-large"], facts);
     for &log_slots in &options.log_slots {
         if !(10..=32).contains(&log_slots) {
             return Err(format!("2^{log_slots} slots: expected 10 to 32").into());

@@ -32,11 +32,11 @@ pub struct Options {
 }
 
 const COLUMNS: &[Column] = &[
-    Column { name: "bits_per_key", decimals: 3 },
-    Column { name: "build_ns", decimals: 1 },
-    Column { name: "get_ns", decimals: 1 },
-    Column { name: "batched_get_ns", decimals: 1 },
-    Column { name: "second_reads_percent", decimals: 2 },
+    Column::drawn("bits_per_key", 3, "Memory, bits a key; less is better"),
+    Column::drawn("build_ns", 1, "Building, ns of CPU time a key; less is better"),
+    Column::drawn("get_ns", 1, "Lookups one by one, ns; less is better"),
+    Column::drawn("batched_get_ns", 1, "Lookups in batches, ns; less is better"),
+    Column::new("second_reads_percent", 2),
 ];
 
 /// The keys in all forms that indexes take.
@@ -124,7 +124,7 @@ pub fn run(options: &Options) -> Result<Report> {
         ("rounds", options.common.rounds.to_string()),
         ("threads", "1; times are CPU time of the process".to_owned()),
     ];
-    let mut report = Report::new(COLUMNS, facts);
+    let mut report = Report::new(COLUMNS, &["index"], facts);
     let folder = TemporaryFolder::create(&options.common.dir, "peers-index")?;
     let keys = Keys::new(options);
     let mut peers = peers();

@@ -95,19 +95,31 @@ impl From<Reads> for Access {
 }
 
 const COLUMNS: &[Column] = &[
-    Column { name: "seconds_until_live", decimals: 3 },
-    Column { name: "seconds_until_settled", decimals: 3 },
-    Column { name: "written_per_changed_byte", decimals: 2 },
-    Column { name: "written_per_changed_byte_all_nights", decimals: 2 },
-    Column { name: "switch_ms", decimals: 2 },
-    Column { name: "stall_ms_switch", decimals: 2 },
-    Column { name: "stall_ms_update", decimals: 2 },
-    Column { name: "stall_ms_quiet", decimals: 2 },
-    Column { name: "lookups_per_s_update", decimals: 0 },
-    Column { name: "lookups_per_s_quiet", decimals: 0 },
-    Column { name: "seconds_to_roll_back", decimals: 4 },
-    Column { name: "stall_ms_roll_back", decimals: 2 },
-    Column { name: "disk_per_payload", decimals: 3 },
+    Column::drawn("seconds_until_live", 3, "Seconds until readers see the night; less is better"),
+    Column::drawn("seconds_until_settled", 3, "Seconds until no work is left; less is better"),
+    Column::new("written_per_changed_byte", 2),
+    Column::drawn(
+        "written_per_changed_byte_all_nights",
+        2,
+        "Bytes written for each changed byte, all nights; less is better",
+    ),
+    Column::new("switch_ms", 2),
+    Column::new("stall_ms_switch", 2),
+    Column::drawn(
+        "stall_ms_update",
+        2,
+        "Longest stall of a reader in the night, ms; less is better",
+    ),
+    Column::new("stall_ms_quiet", 2),
+    Column::drawn(
+        "lookups_per_s_update",
+        0,
+        "Lookups/s of one reader in the night; more is better",
+    ),
+    Column::new("lookups_per_s_quiet", 0),
+    Column::drawn("seconds_to_roll_back", 4, "Seconds to roll back; less is better"),
+    Column::new("stall_ms_roll_back", 2),
+    Column::drawn("disk_per_payload", 3, "Size on disk by that of keys and values; less is better"),
 ];
 
 /// The figures of a night, in the order of [`COLUMNS`].
@@ -227,7 +239,7 @@ pub fn run(options: &Options) -> Result<Report> {
     if options.changes.len() * options.nights > book::NIGHTS_MAX {
         return Err(format!("more than {} nights", book::NIGHTS_MAX).into());
     }
-    let mut report = Report::new(COLUMNS, facts(options));
+    let mut report = Report::new(COLUMNS, &["nightly-small", "nightly-large"], facts(options));
     let folder = TemporaryFolder::create(&options.common.dir, "peers-nightly")?;
     let voldemort = options.voldemort.as_deref().map(voldemort::read).transpose()?;
     for size in &options.sizes {

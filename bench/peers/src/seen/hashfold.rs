@@ -1,6 +1,6 @@
 //! Hashfold's cascade filter: at the paper's false-positive rate, and with 64-bit fingerprints.
 
-use super::{Options, Peer, Set};
+use super::{Options, Peer, Set, background_threads};
 use crate::Result;
 use hashfold::{
     Env, KeyHash, Seed,
@@ -10,7 +10,6 @@ use hashfold::{
 use std::{
     path::Path,
     sync::{Arc, Mutex, PoisonError},
-    thread::available_parallelism,
 };
 
 /// False-positive rate of the filters in the paper.
@@ -66,11 +65,9 @@ impl Peer for Cascade {
             Cascade::Approximate => CascadeOptions::new(seed, 1, options.keys, ERROR_RATE)?,
             Cascade::Exact => CascadeOptions::exact(seed, 1),
         };
-        let threads = 4 + available_parallelism().map_or(1, usize::from);
         let settings = CascadeSettings {
             memory_bytes: options.memory << 20,
-            // Four background jobs, and as many transfers as there are cores.
-            env: Env { executor: Arc::new(Threads::new(threads)), ..Env::system() },
+            env: Env { executor: Arc::new(Threads::new(background_threads())), ..Env::system() },
             ..CascadeSettings::default()
         };
         let folder = folder.join("cascade");
@@ -108,6 +105,10 @@ impl Set for Open {
 
     fn flush(&mut self) -> Result<()> {
         Ok(self.filter().flush()?)
+    }
+
+    fn finish_work(&mut self) -> Result<()> {
+        Ok(self.filter().wait_for_merges()?)
     }
 
     fn look_up(&self, keys: &[u64], found: &mut [bool]) -> Result<()> {

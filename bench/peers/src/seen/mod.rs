@@ -21,7 +21,7 @@ use crate::{
 use std::{
     fs,
     path::Path,
-    thread,
+    thread::{self, available_parallelism},
     time::{Duration, Instant},
 };
 
@@ -62,15 +62,23 @@ const BATCH: u64 = 4096;
 const LOOKUP_BATCH: u64 = 16_384;
 
 const COLUMNS: &[Column] = &[
-    Column { name: "million_keys", decimals: 2 },
-    Column { name: "insert_thousand_keys_per_s", decimals: 1 },
-    Column { name: "insert_thousand_keys_per_cpu_s", decimals: 1 },
-    Column { name: "longest_stall_ms", decimals: 1 },
-    Column { name: "absent_lookups_per_s", decimals: 0 },
-    Column { name: "present_lookups_per_s", decimals: 0 },
-    Column { name: "bytes_per_key", decimals: 2 },
-    Column { name: "error_percent", decimals: 4 },
-    Column { name: "peak_memory_mib", decimals: 0 },
+    Column::new("million_keys", 2),
+    Column::drawn("insert_keys_per_s", 0, "Insertions, keys/s; more is better"),
+    Column::drawn(
+        "insert_keys_per_cpu_s",
+        0,
+        "Insertions, keys for each second of CPU time; more is better",
+    ),
+    Column::drawn("longest_stall_ms", 1, "Longest stall of 4096 insertions, ms; less is better"),
+    Column::drawn("absent_lookups_per_s", 0, "Lookups of absent keys, per second; more is better"),
+    Column::drawn(
+        "present_lookups_per_s",
+        0,
+        "Lookups of present keys, per second; more is better",
+    ),
+    Column::drawn("bytes_per_key", 2, "Size on disk, bytes a key; less is better"),
+    Column::new("error_percent", 4),
+    Column::new("peak_memory_mib", 0),
 ];
 
 /// A kind of set.
@@ -119,6 +127,12 @@ trait Set: Sync {
     }
 }
 
+/// Returns the number of threads that each peer may use in the background: four for its jobs, and one
+/// for each core for transfers.
+fn background_threads() -> usize {
+    4 + available_parallelism().map_or(1, usize::from)
+}
+
 /// Returns the key with this number. Different numbers have different keys.
 fn key(i: u64, options: &Options) -> u64 {
     mix(i.wrapping_add(mix(options.common.seed)))
@@ -133,7 +147,7 @@ fn peers() -> Vec<Box<dyn Peer>> {
 }
 
 pub fn run(options: &Options) -> Result<Report> {
-    let mut report = Report::new(COLUMNS, facts(options));
+    let mut report = Report::new(COLUMNS, &["seen"], facts(options));
     let folder = TemporaryFolder::create(&options.common.dir, "peers-seen")?;
     let mut peers = peers();
     peers.retain(|peer| options.common.wants(&peer.name()));
@@ -162,8 +176,9 @@ fn facts(options: &Options) -> Vec<(&'static str, String)> {
         options.lookups, options.seconds, options.get_threads
     );
     let insertions = format!(
-        "batches of {BATCH}, one thread; per s: until all is in files; per CPU s: all threads, until \
-         no work in the background is left; at most {} s, but Hashfold takes all keys",
+        "batches of {BATCH}, one thread, {} threads in the background; until all is in files and no \
+         work is left, all threads; at most {} s, but Hashfold takes all keys",
+        background_threads(),
         options.seconds
     );
     vec![
@@ -178,9 +193,8 @@ fn facts(options: &Options) -> Vec<(&'static str, String)> {
 /// The cost of all insertions.
 struct Inserted {
     count: u64,
+    /// Until all keys are in files and no work in the background is left.
     cost: Cost,
-    /// CPU time, later background jobs included.
-    cpu: Duration,
     longest: Duration,
 }
 
@@ -209,11 +223,11 @@ fn round(peer: &dyn Peer, options: &Options, folder: &Path) -> Result<Vec<Option
         return Err(format!("{} finds {found} of {asked} keys", peer.name()).into());
     }
     let peak = peak_memory()?;
-    let per_s = |time: Duration| Some(count as f64 / time.as_secs_f64() / 1e3);
+    let per_s = |time: Duration| Some(count as f64 / time.as_secs_f64());
     Ok(vec![
         Some(count as f64 / 1e6),
         per_s(inserted.cost.wall),
-        per_s(inserted.cpu),
+        per_s(inserted.cost.cpu),
         Some(inserted.longest.as_secs_f64() * 1e3),
         Some(absent.per_s),
         Some(present.per_s),
@@ -226,7 +240,7 @@ fn round(peer: &dyn Peer, options: &Options, folder: &Path) -> Result<Vec<Option
 fn insert(peer: &dyn Peer, set: &mut dyn Set, options: &Options) -> Result<Inserted> {
     let deadline = Instant::now() + Duration::from_secs_f64(options.seconds);
     let mut longest = Duration::ZERO;
-    let (start, total) = (cpu_time(), peer.keys(options));
+    let total = peer.keys(options);
     let (count, cost) = measure(|| {
         let mut keys = Vec::with_capacity(BATCH as usize);
         let mut next = 0;
@@ -240,10 +254,10 @@ fn insert(peer: &dyn Peer, set: &mut dyn Set, options: &Options) -> Result<Inser
             next = end;
         }
         set.flush()?;
+        set.finish_work()?;
         Ok(next)
     })?;
-    set.finish_work()?;
-    Ok(Inserted { count, cost, cpu: cpu_time() - start, longest })
+    Ok(Inserted { count, cost, longest })
 }
 
 /// The results of lookups.

@@ -1,17 +1,16 @@
 //! RocksDB as a set: keys of eight bytes, no values, no log.
 
-use super::{Options, Peer, Set};
+use super::{Options, Peer, Set, background_threads};
 use crate::{Result, librocksdb::*};
 use std::{
     ffi::{c_char, c_int},
     path::Path,
     ptr, thread,
-    thread::available_parallelism,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 pub(super) fn peers() -> Vec<Box<dyn Peer>> {
-    vec![Box::new(Rocks::Leveled), Box::new(Rocks::Universal)]
+    vec![Box::new(Rocks::Leveled), Box::new(Rocks::Universal), Box::new(Rocks::Bulk)]
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +20,8 @@ enum Rocks {
     /// The settings for the fastest insertions: a memtable that is sorted only when it is full, and
     /// the compaction with the lowest write amplification.
     Universal,
+    /// The library's settings for loading in bulk: nothing is compacted before the end.
+    Bulk,
 }
 
 impl Peer for Rocks {
@@ -28,6 +29,7 @@ impl Peer for Rocks {
         match self {
             Rocks::Leveled => "RocksDB leveled".to_owned(),
             Rocks::Universal => "RocksDB vector, universal".to_owned(),
+            Rocks::Bulk => "RocksDB bulk load".to_owned(),
         }
     }
 
@@ -35,6 +37,7 @@ impl Peer for Rocks {
         let how = match self {
             Rocks::Leveled => "skip list, leveled compaction",
             Rocks::Universal => "vector memtable, universal compaction",
+            Rocks::Bulk => "vector memtable, PrepareForBulkLoad, compacted at the end",
         };
         format!(
             "{how}; no log, no compression, direct I/O, Bloom filters of 10 bits in memory beyond the \
@@ -64,7 +67,7 @@ struct Database {
     options: Handle,
     table: Handle,
     cache: Handle,
-    seconds: f64,
+    kind: Rocks,
 }
 
 // SAFETY: several threads may call the library's lookups.
@@ -90,8 +93,7 @@ impl Database {
             rocksdb_writeoptions_disable_WAL(write, 1);
             (rocksdb_readoptions_create(), write, rocksdb_writebatch_create())
         };
-        let seconds = options.seconds;
-        Ok(Database { database, family, read, write, batch, options: all, table, cache, seconds })
+        Ok(Database { database, family, read, write, batch, options: all, table, cache, kind })
     }
 }
 
@@ -99,7 +101,7 @@ impl Database {
 fn settings(kind: Rocks, memory: usize) -> (Handle, Handle, Handle) {
     const BLOOM_BITS: f64 = 10.0;
     const UNIVERSAL: c_int = 1;
-    let cores = available_parallelism().map_or(1, usize::from);
+    let threads = background_threads();
     // SAFETY: the handles are fresh; the table's options own the filter policy.
     unsafe {
         let cache = rocksdb_cache_create_lru(memory / 4);
@@ -111,20 +113,25 @@ fn settings(kind: Rocks, memory: usize) -> (Handle, Handle, Handle) {
         let policy = rocksdb_filterpolicy_create_bloom_full(BLOOM_BITS);
         rocksdb_block_based_options_set_filter_policy(table, policy);
         let all = rocksdb_options_create();
+        if kind == Rocks::Bulk {
+            rocksdb_options_prepare_for_bulk_load(all);
+        }
         rocksdb_options_set_create_if_missing(all, 1);
         rocksdb_options_set_compression(all, 0);
         rocksdb_options_set_use_direct_reads(all, 1);
         rocksdb_options_set_use_direct_io_for_flush_and_compaction(all, 1);
         rocksdb_options_set_max_open_files(all, -1);
-        rocksdb_options_set_max_background_jobs(all, cores.max(2) as c_int);
-        rocksdb_options_set_max_subcompactions(all, cores as u32);
+        rocksdb_options_set_max_background_jobs(all, threads as c_int);
+        rocksdb_options_set_max_subcompactions(all, threads as u32);
         rocksdb_options_set_write_buffer_size(all, memory / 8);
         rocksdb_options_set_max_write_buffer_number(all, 4);
         rocksdb_options_set_block_based_table_factory(all, table);
-        if kind == Rocks::Universal {
+        if kind != Rocks::Leveled {
             rocksdb_options_set_memtable_vector_rep(all);
             // A vector memtable allows one writer.
             rocksdb_options_set_allow_concurrent_memtable_write(all, 0);
+        }
+        if kind == Rocks::Universal {
             rocksdb_options_set_compaction_style(all, UNIVERSAL);
         }
         (all, table, cache)
@@ -172,11 +179,14 @@ impl Set for Database {
         }
     }
 
-    /// Waits for compactions, too, at most as long as insertions may take.
     fn finish_work(&mut self) -> Result<()> {
         const PAUSE: Duration = Duration::from_millis(10);
-        let deadline = Instant::now() + Duration::from_secs_f64(self.seconds);
-        let busy = || {
+        if self.kind == Rocks::Bulk {
+            // SAFETY: the database is open; null means no bound.
+            unsafe { rocksdb_compact_range(self.database, ptr::null(), 0, ptr::null(), 0) };
+            return Ok(());
+        }
+        let is_busy = || {
             let number = |name: *const c_char| {
                 let mut number = 0;
                 // SAFETY: the database is open, and `number` can hold the number.
@@ -186,7 +196,7 @@ impl Set for Database {
             let names = [c"rocksdb.compaction-pending", c"rocksdb.num-running-compactions"];
             names.iter().map(|name| number(name.as_ptr())).sum::<u64>() > 0
         };
-        while busy() && Instant::now() < deadline {
+        while is_busy() {
             thread::sleep(PAUSE);
         }
         Ok(())

@@ -1,0 +1,22 @@
+//! Results of measurements, in one form for all benchmarks: the circumstances, rows as JSON Lines, bar
+//! charts, and numbers as people write them.
+//!
+//! ```text
+//! a line of a file of results: {"data": …, "peer": …, "figure": {"median": …, "min": …, "max": …},
+//!                               "note": …, "run": {"commit": …, "machine": …, "load": …, "rounds": …}}
+//! ```
+
+mod chart;
+mod number;
+mod run;
+mod samples;
+
+pub use self::{
+    chart::{Bar, Limit, Panel, draw},
+    number::{exact, short},
+    run::{ROUNDS_MIN, Run},
+    samples::Samples,
+};
+
+/// The result type: any error ends the program.
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
