@@ -13,7 +13,7 @@ mod samples;
 
 pub use self::{
     chart::{Bar, Limit, Panel, draw},
-    number::{exact, short},
+    number::{count, exact, short},
     run::{ROUNDS_MIN, Run},
     samples::Samples,
 };

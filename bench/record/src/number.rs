@@ -1,5 +1,14 @@
 //! Numbers as people write them.
 
+/// Returns a count in words if it is whole millions, or else with commas: `16 million`, `59,055,800`.
+pub fn count(count: u64) -> String {
+    if count > 0 && count.is_multiple_of(1_000_000) {
+        format!("{} million", count / 1_000_000)
+    } else {
+        exact(count as f64, 0)
+    }
+}
+
 /// Returns a number with three digits that count, and a unit of thousands above a million: `9.33 M`,
 /// `118`, `0.0373`. Whole numbers below a million are exact.
 pub fn short(number: f64) -> String {
@@ -64,6 +73,11 @@ mod tests {
         for (number, text) in cases {
             assert_eq!(short(number), text);
         }
+    }
+
+    #[test]
+    fn whole_millions_are_words() {
+        assert_eq!([0, 1_000_000, 16_000_001].map(count), ["0", "1 million", "16,000,001"]);
     }
 
     #[test]

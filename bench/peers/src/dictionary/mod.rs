@@ -20,6 +20,7 @@ use crate::{
     report::Report,
     row::{Column, Row},
 };
+use record::count;
 use std::{fs, path::Path, thread::available_parallelism, time::Duration};
 
 #[derive(clap::Args, Clone, Debug)]
@@ -199,7 +200,7 @@ pub fn run(options: &Options) -> Result<Report> {
                 fs::remove_dir_all(&folder)?;
             }
         }
-        let name = format!("{} entries of 16 + {} bytes", size.count, size.value);
+        let name = format!("{} entries of 16 + {} bytes", count(size.count), size.value);
         for (peer, rounds) in peers.iter().zip(&rounds) {
             report.rows.push(Row::new(&name, &peer.name(), &peer.note(), rounds));
         }

@@ -15,7 +15,7 @@ use crate::{
     row::{Column, Row},
 };
 use ::hashfold::KeyHash;
-use record::Run;
+use record::{Run, count};
 use std::{hint::black_box, ops::Range};
 
 #[derive(clap::Args, Clone, Debug)]
@@ -166,7 +166,7 @@ pub fn run(options: &Options) -> Result<Report> {
                 rounds.push(figures(&peer.round(&keys)?));
             }
         }
-        let data = format!("{} keys: 2^{log_slots} slots", keys.all.len());
+        let data = format!("{} keys: 2^{log_slots} slots", count(keys.all.len() as u64));
         for (peer, rounds) in peers.iter().zip(&rounds) {
             report.rows.push(Row::new(&data, &peer.name(), &peer.note(), rounds));
         }

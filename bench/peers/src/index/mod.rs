@@ -17,6 +17,7 @@ use crate::{
     row::{Column, Row},
 };
 use ::hashfold::{KeyHash, Seed};
+use record::count;
 use std::hint::black_box;
 
 #[derive(clap::Args, Clone, Debug)]
@@ -137,7 +138,7 @@ pub fn run(options: &Options) -> Result<Report> {
         }
     }
     for (peer, rounds) in peers.iter().zip(&rounds) {
-        let data = format!("{} keys", options.keys);
+        let data = format!("{} keys", count(options.keys));
         report.rows.push(Row::new(&data, &peer.name(), &peer.note(), rounds));
     }
     Ok(report)

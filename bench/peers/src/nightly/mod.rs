@@ -36,6 +36,7 @@ use crate::{
 };
 use ::hashfold::io::Access;
 use clap::ValueEnum;
+use record::count;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -265,8 +266,11 @@ pub fn run(options: &Options) -> Result<Report> {
             }
         }
         for (i, change) in options.changes.iter().enumerate() {
-            let name =
-                format!("{} entries of 16 + {} bytes, {change} % changed", size.count, size.value);
+            let name = format!(
+                "{} entries of 16 + {} bytes, {change} % changed",
+                count(size.count),
+                size.value
+            );
             for (peer, nights) in peers.iter().zip(&all) {
                 report.rows.push(Row::new(&name, &peer.name(), &peer.note(), &nights[i]));
             }
