@@ -86,7 +86,8 @@ fn new_sheet(title: &str, options: &Options, items: &Items, device: String) -> S
     sheet.note("threads", format!("one that sorts and {THREADS} for the device, on these cores"));
     sheet.note(
         "time",
-        "from the first byte of the input read to the table synced, only the first part of the spill in the page cache; median, \
+        "from the first byte of the input read until the table is synced and the spill is freed, of \
+         which only the first part goes through the page cache; median, \
          least and most of the rounds; CPU time is that of all threads, the least of the rounds; the \
          machine was shared with other work, which takes from throughput, less so from CPU time",
     );

@@ -124,7 +124,8 @@ fn new_sheet(options: &Options, items: &Items, memory_mib: u64, device: String) 
     sheet.note("threads", format!("one that sorts and {THREADS} for the device"));
     sheet.note(
         "time",
-        "from the first byte of the input read to the version published, only the first part of the spill in the page cache; \
+        "from the first byte of the input read until the version is published and the spill is freed, \
+         of which only the first part goes through the page cache; \
          gain: of all updates so far against as many rebuilds, median, least and most of the \
          rounds; the same with the time of the first build added to both; an update and a rebuild \
          take turns",

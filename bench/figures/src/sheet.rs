@@ -25,7 +25,6 @@ impl Sheet {
     /// Returns a sheet whose circumstances include the machine, the seed and the rounds.
     pub fn new(title: &str, options: &Options, columns: &'static [&'static str]) -> Sheet {
         let mut run = Run::now();
-        run.note("title", title);
         run.note("seed", options.seed.to_string());
         run.note("rounds", options.rounds.to_string());
         Sheet { title: title.to_owned(), run, columns, rows: Vec::new() }
@@ -55,7 +54,9 @@ impl Sheet {
     /// Writes `name.jsonl`, and prints nothing.
     pub fn write(&self, options: &Options, name: &str) -> Result<()> {
         let rows: Vec<Map<String, Value>> = self.rows.iter().map(|row| self.fields(row)).collect();
-        self.run.write(&options.folder().join(format!("{name}.jsonl")), &rows)
+        let mut run = self.run.clone();
+        run.note("title", &self.title);
+        run.write(&options.folder().join(format!("{name}.jsonl")), &rows)
     }
 
     /// Returns the cells by their columns: numbers as such, and no empty ones.

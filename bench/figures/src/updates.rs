@@ -161,7 +161,8 @@ fn new_sheet(options: &Options, items: &Items, memory_mib: u64, device: String) 
     sheet.note("threads", format!("one that sorts and {THREADS} for the device"));
     sheet.note(
         "time",
-        "from the first byte of the input read to the version published, only the first part of the spill in the page cache; \
+        "from the first byte of the input read until the version is published and the spill is freed, \
+         of which only the first part goes through the page cache; \
          against a rebuild of the same contents in the same round; median, least and most of the \
          rounds; written: the new files, by the bytes of the batch",
     );

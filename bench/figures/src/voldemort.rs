@@ -262,7 +262,8 @@ fn build_sheet(options: &Options, memory_mib: u64, device: String) -> Sheet {
     sheet.note("threads", format!("one that sorts and {THREADS} for the device"));
     sheet.note(
         "time",
-        "from the first byte of the input read to the version published, only the first part of the spill in the page cache; \
+        "from the first byte of the input read until the version is published and the spill is freed, \
+         of which only the first part goes through the page cache; \
          median, least and most of the rounds",
     );
     sheet.note(

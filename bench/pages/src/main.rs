@@ -2,12 +2,13 @@
 //! number is typed by hand.
 //!
 //! ```text
-//!  bench/results/*.csv ─ sheet ─→ rows ─ page ─→ tables in README.md and docs/benchmarks.md
+//!  bench/results/*.jsonl ─ sheet ─→ rows ─ page ─→ tables in README.md and docs/benchmarks.md
 //! ```
 //!
 //! `cargo run -p pages`, in the folder `bench`, brings the documents up to date; a test fails if they
 //! are not. Text between the tables is edited in the documents themselves.
 
+mod csv;
 mod page;
 mod sheet;
 #[cfg(test)]

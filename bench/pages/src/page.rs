@@ -1,21 +1,29 @@
 //! Documents with tables that are generated from files of results.
 //!
 //! ```text
-//! <!-- table: bench/results/seen.csv
+//! <!-- table: bench/results/seen.jsonl
 //! where: data = keys of 8 bytes
 //! peer: system
-//! million_keys: keys, millions
+//! bytes_per_key: bytes per key
 //! -->
 //! (the table, written by this program)
 //! <!-- end -->
 //! ```
 //!
 //! `table:` is followed by the file, each `where:` by a condition on rows. Then comes a line for
-//! each column of the table: the column of the file and its heading. A column with the columns
-//! `_min` and `_max` beside it is shown as the median with its range. `<!-- circumstances: FILE
-//! -->` is replaced by machine, date, commit and options.
+//! each column of the table: the column of the file and its heading. A number of several rounds, or one
+//! with the columns `_min` and `_max` beside it, is shown as the median with its range.
+//!
+//! `<!-- figures: FILE`, followed by lines of a name and what it means, is replaced by a table of
+//! these measurements of `hashfold bench`, and `<!-- circumstances: FILE -->` by machine, date, commit
+//! and options.
 
-use crate::{Result, sheet::Sheet};
+use crate::{
+    Result,
+    sheet::{Row, Sheet},
+};
+use record::short;
+use serde_json::Value;
 use std::fmt::Write as _;
 
 const END: &str = "<!-- end -->\n";
@@ -37,7 +45,7 @@ pub fn refresh(document: &str, read: &dyn Fn(&str) -> Result<String>) -> Result<
 }
 
 fn next_directive(text: &str) -> Option<usize> {
-    let starts = ["<!-- table: ", "<!-- circumstances: "];
+    let starts = ["<!-- table: ", "<!-- figures: ", "<!-- circumstances: "];
     starts.iter().filter_map(|start| text.find(start)).min()
 }
 
@@ -45,9 +53,14 @@ fn write(directive: &str, read: &dyn Fn(&str) -> Result<String>) -> Result<Strin
     let mut lines =
         directive.trim().lines().map(|line| line.split_once(": ").unwrap_or((line, "")));
     let (kind, file) = lines.next().ok_or("the directive is empty")?;
-    let sheet = Sheet::parse(&read(file)?).map_err(|error| format!("{file}: {error}"))?;
+    let sheet = Sheet::parse(file, &read(file)?).map_err(|error| format!("{file}: {error}"))?;
+    if !file.ends_with(".csv") {
+        sheet.check().map_err(|error| format!("{file}: {error}"))?;
+    }
+    let lines: Vec<(&str, &str)> = lines.collect();
     match kind {
-        "table" => table(&sheet, &lines.collect::<Vec<_>>()),
+        "table" => table(&sheet, &lines),
+        "figures" => figures(&sheet, &lines),
         _ => Ok(circumstances(&sheet, file)),
     }
 }
@@ -56,9 +69,9 @@ fn table(sheet: &Sheet, lines: &[(&str, &str)]) -> Result<String> {
     let (mut conditions, mut columns) = (Vec::new(), Vec::new());
     for &(name, text) in lines {
         if name == "where" {
-            let (column, value) = text.split_once(" = ").ok_or("expected where: COLUMN = TEXT")?;
-            conditions.push((sheet.column(column)?, value));
+            conditions.push(text.split_once(" = ").ok_or("expected where: COLUMN = TEXT")?);
         } else {
+            sheet.check_column(name)?;
             columns.push((name, text));
         }
     }
@@ -66,54 +79,62 @@ fn table(sheet: &Sheet, lines: &[(&str, &str)]) -> Result<String> {
     if rows.is_empty() {
         return Err("no row fits the conditions".to_owned());
     }
-    let mut out = String::new();
     let headings: Vec<&str> = columns.iter().map(|(_, heading)| *heading).collect();
-    let rules: Vec<&str> =
-        (0..columns.len()).map(|i| if i == 0 { "---" } else { "---:" }).collect();
-    for cells in [headings, rules] {
-        writeln!(out, "| {} |", cells.join(" | ")).expect("a string takes all");
-    }
+    let rules = columns.iter().enumerate().map(|(i, _)| if i == 0 { "---" } else { "---:" });
+    let mut out = line(&headings) + &line(&rules.collect::<Vec<_>>());
     for row in rows {
-        let cells: Result<Vec<String>> =
-            columns.iter().map(|(name, _)| cell(sheet, row, name)).collect();
-        writeln!(out, "| {} |", cells?.join(" | ")).expect("a string takes all");
+        let cells: Vec<String> = columns.iter().map(|(name, _)| cell(row, name)).collect();
+        out += &line(&cells);
     }
     Ok(out)
 }
 
-/// Formats `9,328 [8,986 to 9,673]`, or one number if all rounds agree, or a dash.
-fn cell(sheet: &Sheet, row: &[String], column: &str) -> Result<String> {
-    let median = &row[sheet.column(column)?];
-    if median.is_empty() {
-        return Ok("–".to_owned());
+fn figures(sheet: &Sheet, lines: &[(&str, &str)]) -> Result<String> {
+    let mut out = line(&["what", "median"]) + &line(&["---", "---:"]);
+    for &(name, meaning) in lines {
+        let rows = sheet.rows(&[("name", name)]);
+        let row = rows.first().ok_or_else(|| format!("no measurement {name}"))?;
+        out += &line(&[meaning.to_owned(), range([&row["value"], &row["min"], &row["max"]])]);
     }
-    let bound = |end: &str| Some(&row[sheet.column(&format!("{column}_{end}")).ok()?]);
-    Ok(match (bound("min"), bound("max")) {
-        (Some(min), Some(max)) if min != max && !min.is_empty() => {
-            format!("{} [{} to {}]", grouped(median), grouped(min), grouped(max))
-        }
-        _ => grouped(median),
-    })
+    Ok(out)
 }
 
-/// Writes commas between the thousands of a number; leaves other text as it is.
-fn grouped(text: &str) -> String {
-    let (whole, fraction) = text.split_at(text.find('.').unwrap_or(text.len()));
-    if whole.is_empty() || !whole.bytes().all(|byte| byte.is_ascii_digit()) {
-        return text.replace('|', "\\|");
+fn line(cells: &[impl AsRef<str>]) -> String {
+    let cells: Vec<&str> = cells.iter().map(AsRef::as_ref).collect();
+    format!("| {} |\n", cells.join(" | "))
+}
+
+/// Formats a cell; a dash if there is none.
+fn cell(row: &Row, column: &str) -> String {
+    let Some(value) = row.get(column) else { return "–".to_owned() };
+    if value.is_object() {
+        return range(["median", "min", "max"].map(|name| &value[name]));
     }
-    let mut out = String::new();
-    for (i, digit) in whole.chars().enumerate() {
-        if i > 0 && (whole.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
+    let bound = |end: &str| row.get(&format!("{column}_{end}")).unwrap_or(value);
+    range([value, bound("min"), bound("max")])
+}
+
+/// Formats `9.33 M [8.99 M to 9.67 M]`, or one number if all rounds agree.
+fn range([median, min, max]: [&Value; 3]) -> String {
+    let [median, min, max] = [median, min, max].map(shown);
+    if min == max { median } else { format!("{median} [{min} to {max}]") }
+}
+
+fn shown(value: &Value) -> String {
+    match (value.as_f64(), value.as_str()) {
+        (Some(number), _) => short(number),
+        (_, Some(text)) => text.replace('|', "\\|"),
+        _ => value.to_string(),
     }
-    out + fraction
 }
 
 fn circumstances(sheet: &Sheet, file: &str) -> String {
-    let shown = sheet.circumstances.iter().filter(|(name, _)| name != "title");
-    let facts: Vec<String> = shown.map(|(name, value)| format!("{name}: {value}")).collect();
-    format!("Raw results: `{file}`. {}.\n", facts.join("; "))
+    let mut out = format!("Raw results: `{file}`.");
+    let mut separator = " ";
+    for (name, value) in sheet.run().filter(|(name, _)| *name != "title") {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        write!(out, "{separator}{name}: {text}").expect("a string takes all");
+        separator = "; ";
+    }
+    out + ".\n"
 }

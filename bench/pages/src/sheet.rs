@@ -1,60 +1,75 @@
-//! A file of results: comment lines with the circumstances, a line of column names, rows.
+//! A file of results: rows, each with the circumstances of its measurement.
 
-use crate::Result;
+use crate::{Result, csv};
+use record::ROUNDS_MIN;
+use serde_json::{Map, Value};
 
-/// A parsed CSV file.
+pub type Row = Map<String, Value>;
+
+/// A parsed file of results.
 #[derive(Debug)]
 pub struct Sheet {
-    /// Names and values of the comment lines (`# name: value`).
-    pub circumstances: Vec<(String, String)>,
-    columns: Vec<String>,
-    rows: Vec<Vec<String>>,
+    pub rows: Vec<Row>,
 }
 
 impl Sheet {
-    /// Parses a file of results.
-    pub fn parse(text: &str) -> Result<Sheet> {
-        let (comments, lines): (Vec<&str>, Vec<&str>) =
-            text.lines().partition(|line| line.starts_with('#'));
-        let circumstances = comments.iter().filter_map(|line| line[1..].split_once(':'));
-        let circumstances = circumstances
-            .map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))
-            .collect();
-        let mut lines = lines.into_iter().map(fields);
-        let columns = lines.next().ok_or("there is no line of column names")?;
-        let rows: Vec<Vec<String>> = lines.collect();
-        match rows.iter().find(|row| row.len() != columns.len()) {
-            Some(row) => Err(format!("expected {} fields, got {row:?}", columns.len())),
-            None => Ok(Sheet { circumstances, columns, rows }),
-        }
+    /// Parses a file of results: JSON Lines, or CSV with comment lines, the form of results that were
+    /// not measured again since.
+    pub fn parse(file: &str, text: &str) -> Result<Sheet> {
+        let sheet = if file.ends_with(".csv") { csv::parse(text)? } else { Sheet::lines(text)? };
+        if sheet.rows.is_empty() { Err("there are no results".to_owned()) } else { Ok(sheet) }
     }
 
-    /// Returns the position of a column.
-    pub fn column(&self, name: &str) -> Result<usize> {
-        let found = self.columns.iter().position(|column| column == name);
-        found
-            .ok_or_else(|| format!("no column {name}; the columns are {}", self.columns.join(", ")))
+    fn lines(text: &str) -> Result<Sheet> {
+        let parse = |(i, line)| match serde_json::from_str(line) {
+            Ok(Value::Object(row)) => Ok(row),
+            Ok(_) => Err(format!("line {}: expected an object", i + 1)),
+            Err(error) => Err(format!("line {}: {error}", i + 1)),
+        };
+        let rows: Vec<Row> = text.lines().enumerate().map(parse).collect::<Result<_>>()?;
+        Ok(Sheet { rows })
+    }
+
+    /// Fails unless all rows were measured from a commit that has all sources, often enough, on a
+    /// machine whose load is known.
+    pub fn check(&self) -> Result<()> {
+        self.rows.iter().try_for_each(|row| {
+            let name = |name: &str| row["run"][name].as_str().unwrap_or_default();
+            let commit = name("commit");
+            if commit.len() < 12 || !commit.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                return Err(format!("measured from the commit {commit:?}"));
+            }
+            if name("load").is_empty() || name("machine").is_empty() {
+                return Err("the machine or its load is unknown".to_owned());
+            }
+            let rounds = row.get("rounds").and_then(Value::as_u64);
+            let rounds = rounds.or_else(|| name("rounds").parse().ok()).unwrap_or(0);
+            if rounds < ROUNDS_MIN as u64 {
+                return Err(format!("measured in {rounds} rounds, expected {ROUNDS_MIN} or more"));
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns the circumstances of the first row.
+    pub fn run(&self) -> impl Iterator<Item = (&String, &Value)> {
+        self.rows[0].get("run").and_then(Value::as_object).into_iter().flatten()
+    }
+
+    /// Fails unless some row has this column.
+    pub fn check_column(&self, name: &str) -> Result<()> {
+        if self.rows.iter().any(|row| row.contains_key(name)) {
+            return Ok(());
+        }
+        let names: Vec<&str> = self.rows[0].keys().map(String::as_str).collect();
+        Err(format!("no column {name}; the first row has {}", names.join(", ")))
     }
 
     /// Returns the rows that have these texts in these columns.
-    pub fn rows(&self, conditions: &[(usize, &str)]) -> Vec<&[String]> {
-        let is_wanted = |row: &&Vec<String>| conditions.iter().all(|(i, text)| row[*i] == *text);
-        self.rows.iter().filter(is_wanted).map(Vec::as_slice).collect()
+    pub fn rows(&self, conditions: &[(&str, &str)]) -> Vec<&Row> {
+        let fits = |row: &&Row| {
+            conditions.iter().all(|(name, text)| row.get(*name) == Some(&Value::from(*text)))
+        };
+        self.rows.iter().filter(fits).collect()
     }
-}
-
-/// Splits a line of CSV into fields.
-fn fields(line: &str) -> Vec<String> {
-    let (mut fields, mut is_quoted) = (vec![String::new()], false);
-    let mut characters = line.chars().peekable();
-    while let Some(character) = characters.next() {
-        let field = fields.last_mut().expect("there is at least one field");
-        match character {
-            '"' if is_quoted && characters.next_if_eq(&'"').is_some() => field.push('"'),
-            '"' => is_quoted = !is_quoted,
-            ',' if !is_quoted => fields.push(String::new()),
-            _ => field.push(character),
-        }
-    }
-    fields
 }

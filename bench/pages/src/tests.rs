@@ -1,17 +1,18 @@
-use crate::{DOCUMENTS, Result, page, read};
+use crate::{DOCUMENTS, Result, page, read, repository, sheet::Sheet};
+use std::{fs, path::Path};
 
-const RESULTS: &str = "\
-# cpu: fast
-# rounds: 3
-data,peer,rate,rate_min,rate_max,note
-small,\"us, batched\",12345,12000,13000,\"says \"\"ok\"\"\"
-small,them,7.50,7.50,7.50,
-large,us,1,1,1,
-";
+const RUN: &str =
+    r#""run":{"title":"x","commit":"0123456789ab","machine":"fast","load":"0.1","rounds":"3"}"#;
 
 fn results(path: &str) -> Result<String> {
-    assert_eq!(path, "r.csv");
-    Ok(RESULTS.to_owned())
+    assert_eq!(path, "r.jsonl");
+    let rows = [
+        r#"{"data":"small","peer":"us","rate":{"median":12345,"min":12000,"max":13000},"note":"ok","#,
+        r#"{"data":"small","peer":"them","rate":7.5,"rate_min":7,"rate_max":8,"#,
+        r#"{"data":"large","peer":"us","rate":1,"#,
+        r#"{"name":"a.b","value":9328123,"min":9000000,"max":9400000,"rounds":3,"#,
+    ];
+    Ok(rows.map(|row| format!("{row}{RUN}}}\n")).concat())
 }
 
 #[test]
@@ -23,16 +24,37 @@ fn the_documents_are_up_to_date() {
     }
 }
 
+/// Returns all files of results below a folder.
+fn files(folder: &Path, out: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, out);
+        } else if path.extension().is_some_and(|end| end == "jsonl") {
+            out.push(fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn every_result_was_measured_from_a_commit_in_three_rounds() {
+    let mut all = Vec::new();
+    files(&repository().join("bench/results"), &mut all);
+    for text in all {
+        Sheet::parse("r.jsonl", &text).unwrap().check().unwrap();
+    }
+}
+
 #[test]
 fn tables_show_the_median_and_the_range_of_the_rows_that_are_wanted() {
     let directive =
-        "<!-- table: r.csv\nwhere: data = small\npeer: system\nrate: keys/s\nnote: remark\n-->\n";
+        "<!-- table: r.jsonl\nwhere: data = small\npeer: system\nrate: keys/s\nnote: remark\n-->\n";
     let old = format!("before\n{directive}old\n<!-- end -->\nafter\n");
     let table = "\
 | system | keys/s | remark |
 | --- | ---: | ---: |
-| us, batched | 12,345 [12,000 to 13,000] | says \"ok\" |
-| them | 7.50 | – |
+| us | 12,345 [12,000 to 13,000] | ok |
+| them | 7.50 [7 to 8] | – |
 ";
     let new = format!("before\n{directive}{table}<!-- end -->\nafter\n");
     assert_eq!(page::refresh(&old, &results).as_ref(), Ok(&new));
@@ -40,21 +62,58 @@ fn tables_show_the_median_and_the_range_of_the_rows_that_are_wanted() {
 }
 
 #[test]
+fn measurements_stand_beside_what_they_mean() {
+    let directive = "<!-- figures: r.jsonl\na.b: lookups/s\n-->\n";
+    let new = format!(
+        "{directive}| what | median |\n| --- | ---: |\n| lookups/s | 9.33 M [9.00 M to 9.40 M] |\n<!-- end -->\n"
+    );
+    assert_eq!(page::refresh(&format!("{directive}<!-- end -->\n"), &results), Ok(new));
+}
+
+#[test]
+fn results_in_the_former_form_are_still_shown() {
+    let text = "# cpu: fast\ndata,peer,rate,rate_min,rate_max\nsmall,\"us, batched\",7.5,7,8\n";
+    let read = |_: &str| Ok(text.to_owned());
+    let old = "<!-- table: r.csv\npeer: system\nrate: keys/s\n-->\n<!-- end -->\n";
+    let row = "| us, batched | 7.50 [7 to 8] |\n";
+    assert!(page::refresh(old, &read).unwrap().contains(row));
+    let short = |_: &str| Ok("a,b\n1\n".to_owned());
+    assert!(page::refresh(old, &short).unwrap_err().contains("expected 2 fields"));
+}
+
+#[test]
 fn circumstances_are_those_of_the_file() {
-    let old = "<!-- circumstances: r.csv -->\n<!-- end -->\n";
-    let new = "<!-- circumstances: r.csv -->\nRaw results: `r.csv`. cpu: fast; rounds: 3.\n<!-- end -->\n";
-    assert_eq!(page::refresh(old, &results).as_deref(), Ok(new));
+    let old = "<!-- circumstances: r.jsonl -->\n<!-- end -->\n";
+    let facts = "commit: 0123456789ab; machine: fast; load: 0.1; rounds: 3.";
+    let new =
+        format!("<!-- circumstances: r.jsonl -->\nRaw results: `r.jsonl`. {facts}\n<!-- end -->\n");
+    assert_eq!(page::refresh(old, &results), Ok(new));
 }
 
 #[test]
 fn mistakes_in_a_document_are_named() {
     let cases = [
-        ("<!-- table: r.csv\nspeed: x\n-->\n<!-- end -->\n", "no column speed"),
-        ("<!-- table: r.csv\nwhere: data = none\n-->\n<!-- end -->\n", "no row"),
-        ("<!-- table: r.csv\npeer: x\n-->\n", "expected \"<!-- end"),
+        ("<!-- table: r.jsonl\nspeed: x\n-->\n<!-- end -->\n", "no column speed"),
+        ("<!-- table: r.jsonl\nwhere: data = none\n-->\n<!-- end -->\n", "no row"),
+        ("<!-- table: r.jsonl\npeer: x\n-->\n", "expected \"<!-- end"),
+        ("<!-- figures: r.jsonl\nb: x\n-->\n<!-- end -->\n", "no measurement b"),
     ];
     for (document, message) in cases {
         let error = page::refresh(document, &results).unwrap_err();
+        assert!(error.contains(message), "{error}");
+    }
+}
+
+#[test]
+fn results_that_nobody_can_repeat_are_refused() {
+    for (old, new, message) in [
+        ("0123456789ab", "0123456789ab-dirty", "commit"),
+        ("0123456789ab", "unknown", "commit"),
+        (r#""rounds":"3""#, r#""rounds":"2""#, "2 rounds"),
+        (r#""load":"0.1""#, r#""load":"""#, "load"),
+    ] {
+        let text = results("r.jsonl").unwrap().replace(old, new);
+        let error = Sheet::parse("r.jsonl", &text).unwrap().check().unwrap_err();
         assert!(error.contains(message), "{error}");
     }
 }

@@ -48,6 +48,7 @@ mod wait;
 
 use crate::failure::{Exit, Result};
 use clap::{Parser, Subcommand};
+use hashfold::cpu::Instructions;
 use std::process::ExitCode;
 
 /// Key-value data sets and filters on flash, larger than RAM: one device read per lookup
@@ -101,6 +102,7 @@ fn main() -> ExitCode {
 }
 
 fn run(verb: &Verb) -> Result<Exit> {
+    Instructions::check_environment()?;
     match verb {
         Verb::Build(args) => build::run(args),
         Verb::Get(args) => get::run(args),

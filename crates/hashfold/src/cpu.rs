@@ -3,7 +3,13 @@
 //! The best that the processor has are used, unless the environment variable `HASHFOLD_CPU` limits
 //! them when the process first asks: `portable`, `v3` or `v4`. Results do not depend on it.
 
-use std::sync::OnceLock;
+use crate::error::{Error, Result};
+use std::{env::VarError, sync::OnceLock};
+
+/// The environment variable that limits the instructions.
+const VARIABLE: &str = "HASHFOLD_CPU";
+
+const ALL: [Instructions; 3] = [Instructions::Portable, Instructions::V3, Instructions::V4];
 
 /// Sets of machine instructions, each a superset of the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,18 +29,28 @@ impl Instructions {
     pub fn in_use() -> Instructions {
         static IN_USE: OnceLock<Instructions> = OnceLock::new();
         *IN_USE.get_or_init(|| {
-            let limit = std::env::var("HASHFOLD_CPU").ok();
-            Instructions::detect().min(Instructions::limit(limit.as_deref()))
+            let limit = std::env::var(VARIABLE).ok().and_then(|name| Instructions::named(&name));
+            Instructions::detect().min(limit.unwrap_or(Instructions::V4))
         })
     }
 
-    /// Returns the limit of this name. Other names limit nothing.
-    fn limit(name: Option<&str>) -> Instructions {
-        match name {
-            Some("portable") => Instructions::Portable,
-            Some("v3") => Instructions::V3,
-            _ => Instructions::V4,
+    /// Checks the environment variable `HASHFOLD_CPU`, whose other values limit nothing.
+    ///
+    /// # Errors
+    /// `Argument` if it is set and no name of instructions.
+    pub fn check_environment() -> Result<()> {
+        match std::env::var(VARIABLE) {
+            Err(VarError::NotPresent) => Ok(()),
+            Ok(name) if Instructions::named(&name).is_some() => Ok(()),
+            other => {
+                let got = other.unwrap_or_else(|_| "text that is not UTF-8".to_owned());
+                Err(Error::argument(VARIABLE, "portable, v3 or v4", got))
+            }
         }
+    }
+
+    fn named(name: &str) -> Option<Instructions> {
+        ALL.into_iter().find(|instructions| instructions.name() == name)
     }
 
     /// Returns the name, as in `HASHFOLD_CPU`.
@@ -71,19 +87,20 @@ impl Instructions {
 
 #[cfg(test)]
 mod tests {
-    use super::Instructions::{self, Portable, V3, V4};
+    use super::*;
 
     #[test]
-    fn instructions_are_limited_by_their_names() {
-        for limit in [Portable, V3, V4] {
-            assert_eq!(Instructions::limit(Some(limit.name())), limit);
+    fn every_name_names_its_instructions() {
+        for instructions in ALL {
+            assert_eq!(Instructions::named(instructions.name()), Some(instructions));
         }
-        assert_eq!(Instructions::limit(None), V4);
+        assert_eq!(Instructions::named("v5"), None);
     }
 
+    /// `./test` runs this with and without a limit.
     #[test]
     fn the_environment_limits_this_process() {
-        let limit = Instructions::limit(std::env::var("HASHFOLD_CPU").ok().as_deref());
-        assert!(Instructions::in_use() <= limit);
+        let limit = std::env::var(VARIABLE).ok().and_then(|name| Instructions::named(&name));
+        assert_eq!(Instructions::in_use(), Instructions::detect().min(limit.unwrap_or(ALL[2])));
     }
 }

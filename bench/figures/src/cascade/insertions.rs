@@ -97,7 +97,8 @@ pub fn figure_3(options: &Options, runs: &CascadeRuns) -> Result<()> {
         super::note_means(sheet, memory_mib, device.clone());
         sheet.note("data", "numbered keys of 8 bytes, hashed; error rate 0.04 %");
         let time = "until all is in runs on the device and no work in the background is left; medians \
-            of the rounds; curves are of the round with the median time; CPU time: all threads; stall: a batch of 4096 keys, those together that took more than ten times the mean; \
+            of the rounds; curves are of the round with the median time; CPU time: all threads; \
+            stall: a batch of 4096 keys, those together that took more than ten times the mean; \
             inline: no thread but that of the insertions";
         sheet.note("time", time);
     }

@@ -89,12 +89,12 @@ const COLUMNS: &[Column] = &[
     Column::drawn(
         "gets_per_s_many_threads",
         0,
-        "Cold lookups by 32 threads, per second; more is better",
+        "Cold lookups by many threads, per second; more is better",
     ),
     Column::drawn(
         "gets_per_s_batched",
         0,
-        "Cold lookups by one thread in batches of 4096, per second; more is better",
+        "Cold lookups by one thread in batches, per second; more is better",
     ),
     Column::new("gets_per_s_best", 0),
     Column::new("gets_per_cpu_s_best", 0),

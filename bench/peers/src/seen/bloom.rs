@@ -285,6 +285,11 @@ impl Set for Filter {
         Ok(())
     }
 
+    /// The filter has no threads.
+    fn finish_work(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     fn look_up(&self, keys: &[u64], found: &mut [bool]) -> Result<()> {
         self.fetch(keys);
         for (key, found) in keys.iter().zip(found) {

@@ -12,8 +12,7 @@ use crate::{
     Common, Result,
     data::mix,
     measure::{
-        Cost, TemporaryFolder, cpu_time, disk_bytes_below, measure, peak_memory, reset_peak_memory,
-        settle,
+        Cost, TemporaryFolder, disk_bytes_below, measure, peak_memory, reset_peak_memory, settle,
     },
     report::Report,
     row::{Column, Row},
@@ -114,10 +113,7 @@ trait Set: Sync {
     fn flush(&mut self) -> Result<()>;
 
     /// Waits until no background job is left.
-    fn finish_work(&mut self) -> Result<()> {
-        wait_until_idle();
-        Ok(())
-    }
+    fn finish_work(&mut self) -> Result<()>;
 
     fn look_up(&self, keys: &[u64], found: &mut [bool]) -> Result<()>;
 
@@ -329,18 +325,4 @@ fn coprime(count: u64) -> u64 {
 /// threads a few.
 fn piece(threads: u64) -> usize {
     if threads == 1 { LOOKUP_BATCH as usize } else { 256 }
-}
-
-/// Waits until this process has used almost no CPU time for a while, because not all peers can tell
-/// whether background jobs are running.
-fn wait_until_idle() {
-    const PAUSE: Duration = Duration::from_millis(50);
-    const CALM: u32 = 4;
-    let mut calm = 0;
-    while calm < CALM {
-        let before = cpu_time();
-        thread::sleep(PAUSE);
-        let is_calm = cpu_time() - before < PAUSE / 20;
-        calm = if is_calm { calm + 1 } else { 0 };
-    }
 }

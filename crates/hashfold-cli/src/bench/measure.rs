@@ -1,13 +1,14 @@
 //! Taking and printing measurements.
 
 use hashfold::cpu::Instructions;
+use hashfold_rows::utc;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use std::{
     cell::RefCell,
     fmt, fs,
     io::{Write as _, stdout},
-    time::Instant,
+    time::{Instant, UNIX_EPOCH},
 };
 
 /// Prints measurements, with the circumstances in which they were made.
@@ -97,9 +98,9 @@ pub(crate) fn median(sorted: &[f64]) -> f64 {
 /// Returns the circumstances of a measurement.
 fn run(seed: u64, threads: usize) -> Value {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-    let seconds = std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs());
+    let seconds = UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs());
     json!({
-        "time_s": seconds, "commit": commit(), "machine": machine(), "memory_kib": memory_kib(),
+        "date": utc(seconds), "commit": commit(), "machine": machine(),
         "kernel": read("/proc/sys/kernel/osrelease"), "load": read("/proc/loadavg"),
         "instructions": Instructions::in_use().name(), "seed": seed, "threads": threads,
     })
@@ -129,21 +130,19 @@ fn commit() -> &'static str {
     env!("HASHFOLD_COMMIT")
 }
 
+/// Returns the processor, the cores and the memory of this machine.
 fn machine() -> String {
-    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |name: &str| {
+    let field = |file: &str, name: &str| {
+        let info = fs::read_to_string(file).unwrap_or_default();
         let line = info.lines().find(|line| line.starts_with(name));
-        line.and_then(|line| line.split(": ").nth(1)).unwrap_or("unknown").to_owned()
+        let value = line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim());
+        value.unwrap_or("unknown").to_owned()
     };
+    let [model, family] = ["model name", "cpu family"].map(|name| field("/proc/cpuinfo", name));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    format!("{} (family {}), {cores} cores", field("model name"), field("cpu family"))
-}
-
-/// Returns the memory of the machine.
-fn memory_kib() -> u64 {
-    let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    total.and_then(|total| total.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    let memory = field("/proc/meminfo", "MemTotal");
+    let kib = memory.split(' ').next().and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(f64::NAN);
+    format!("{model} (family {family}), {cores} cores, {:.1} GiB", kib / 1_048_576.0)
 }
 
 /// Returns the CPU time of this thread in seconds, which other programs disturb less than wall

@@ -145,3 +145,23 @@ fn the_least_memory_is_enough() {
     work.write("in.csv", b"k,v\n1,a\n");
     work.ok("build in.csv --key k --out t --memory 1MiB");
 }
+
+/// Issue 13: a name that was mistyped limited nothing, and nobody noticed.
+#[test]
+fn unknown_instructions_are_refused() {
+    let work = Work::new();
+    work.write("in.csv", b"k,v\n1,a\n");
+    let run = |name: &str| {
+        let mut command = work.command("build in.csv --key k --out t --replace");
+        command.env("HASHFOLD_CPU", name).output().unwrap()
+    };
+    for name in ["portable", "v3", "v4"] {
+        assert!(run(name).status.success(), "{name}");
+    }
+    let refused = run("portabel");
+    assert_eq!(refused.status.code(), Some(2));
+    let message = String::from_utf8(refused.stderr).unwrap();
+    for part in ["HASHFOLD_CPU", "portable, v3 or v4", "portabel"] {
+        assert!(message.contains(part), "{message}");
+    }
+}

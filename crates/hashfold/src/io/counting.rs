@@ -1,10 +1,9 @@
 //! A disk that counts reads and writes.
 
-use super::{Access, BlockFile, Disk, Extent, Extents, FileExtents, Lock, Visit};
+use super::{BlockFile, Disk, DiskLayer, Extent, Extents, FileExtents, Visit};
 use crate::error::{Place, Result};
 use std::{
     fs::File,
-    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -57,10 +56,6 @@ impl CountingDisk {
             written_bytes: take(&self.counts.written_bytes),
         }
     }
-
-    fn wrap(&self, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
-        Arc::new(CountingFile { file, counts: self.counts.clone() })
-    }
 }
 
 impl Counts {
@@ -75,69 +70,13 @@ impl Counts {
     }
 }
 
-impl Disk for CountingDisk {
-    fn create(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
-        Ok(self.wrap(self.disk.create(path, access)?))
+impl DiskLayer for CountingDisk {
+    fn below(&self) -> &dyn Disk {
+        &*self.disk
     }
 
-    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
-        Ok(self.wrap(self.disk.open(path, access)?))
-    }
-
-    fn open_named(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
-        Ok(self.wrap(self.disk.open_named(path, access)?))
-    }
-
-    fn open_to_write(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
-        Ok(self.wrap(self.disk.open_to_write(path, access)?))
-    }
-
-    fn exists(&self, path: &Path) -> Result<bool> {
-        self.disk.exists(path)
-    }
-
-    fn list(&self, folder: &Path) -> Result<Vec<String>> {
-        self.disk.list(folder)
-    }
-
-    fn create_folder(&self, folder: &Path) -> Result<()> {
-        self.disk.create_folder(folder)
-    }
-
-    fn remove_folder(&self, folder: &Path) -> Result<()> {
-        self.disk.remove_folder(folder)
-    }
-
-    fn remove(&self, path: &Path) -> Result<()> {
-        self.disk.remove(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.disk.rename(from, to)
-    }
-
-    fn sync_folder(&self, folder: &Path) -> Result<()> {
-        self.disk.sync_folder(folder)
-    }
-
-    fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        self.disk.lock(path)
-    }
-
-    fn share(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        self.disk.share(path)
-    }
-
-    fn is_link(&self, path: &Path) -> Result<bool> {
-        self.disk.is_link(path)
-    }
-
-    fn absolute(&self, path: &Path) -> Result<PathBuf> {
-        self.disk.absolute(path)
-    }
-
-    fn free_bytes(&self, folder: &Path) -> Result<u64> {
-        self.disk.free_bytes(folder)
+    fn over_opened(&self, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
+        Arc::new(CountingFile { file, counts: self.counts.clone() })
     }
 }
 

@@ -15,6 +15,7 @@ mod disk;
 mod faulty;
 pub mod frame;
 mod in_threads;
+mod layer;
 mod mapped;
 mod memory;
 mod names;
@@ -36,6 +37,7 @@ pub use self::{
     counting::{CountingDisk, Moved},
     disk::{Access, BlockFile, Disk, Extent, Extents, FileExtents, Lock, Visit},
     faulty::{Fault, FaultPlan, FaultyDisk},
+    layer::DiskLayer,
     memory::MemoryDisk,
     os::OsDisk,
     queue::WriteQueue,

@@ -23,7 +23,7 @@ use crate::{
     codec::{Decoder, put_bytes, put_varint, within},
     error::{Error, Place, Result, check_sum},
     io::{
-        ALIGNMENT, Access, BlockFile, Buffer, Disk, Lock,
+        ALIGNMENT, Access, BlockFile, Buffer, Disk, DiskLayer,
         frame::{FileKind, Footer, Header},
         read_all,
     },
@@ -195,67 +195,26 @@ impl HashingDisk {
     }
 }
 
-impl Disk for HashingDisk {
-    fn create(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
-        let file = self.disk.create(path, access)?;
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+impl DiskLayer for HashingDisk {
+    fn below(&self) -> &dyn Disk {
+        &*self.disk
+    }
+
+    fn over_created(&self, path: &Path, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
         let hashes = Arc::new(Hashes::default());
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        self.files.lock().expect(NO_PANIC).insert(name, hashes.clone());
-        Ok(Arc::new(HashingFile { file, hashes }))
+        self.files.lock().expect(NO_PANIC).insert(name_of(path), hashes.clone());
+        Arc::new(HashingFile { file, hashes })
     }
 
-    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
-        self.disk.open(path, access)
-    }
-
-    fn open_to_write(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
-        self.disk.open_to_write(path, access)
-    }
-
-    fn exists(&self, path: &Path) -> Result<bool> {
-        self.disk.exists(path)
-    }
-
-    fn list(&self, folder: &Path) -> Result<Vec<String>> {
-        self.disk.list(folder)
-    }
-
-    fn create_folder(&self, folder: &Path) -> Result<()> {
-        self.disk.create_folder(folder)
-    }
-
-    fn remove_folder(&self, folder: &Path) -> Result<()> {
-        self.disk.remove_folder(folder)
-    }
-
-    fn remove(&self, path: &Path) -> Result<()> {
-        self.disk.remove(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        let name =
-            |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    fn before_rename(&self, from: &Path, to: &Path) {
         let mut files = self.files.lock().expect(NO_PANIC);
-        if let Some(hashes) = files.remove(&name(from)) {
-            files.insert(name(to), hashes);
+        if let Some(hashes) = files.remove(&name_of(from)) {
+            files.insert(name_of(to), hashes);
         }
-        self.disk.rename(from, to)
-    }
-
-    fn sync_folder(&self, folder: &Path) -> Result<()> {
-        self.disk.sync_folder(folder)
-    }
-
-    fn lock(&self, folder: &Path) -> Result<Box<dyn Lock>> {
-        self.disk.lock(folder)
-    }
-
-    fn share(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        self.disk.share(path)
-    }
-
-    fn free_bytes(&self, folder: &Path) -> Result<u64> {
-        self.disk.free_bytes(folder)
     }
 }
 

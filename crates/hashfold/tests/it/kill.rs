@@ -4,7 +4,6 @@ use hashfold::work::{Clock as _, SystemClock};
 use std::{
     env,
     io::Read as _,
-    ops::RangeInclusive,
     os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -30,8 +29,11 @@ pub(crate) fn seed() -> u64 {
     number(SEED, 1)
 }
 
-pub(crate) fn rounds() -> RangeInclusive<u64> {
-    1..=number(ROUNDS, 20)
+/// Returns whether there is another round: until the number of rounds is reached, and on a busy
+/// machine until a process was killed after it had done something.
+pub(crate) fn goes_on(round: u64, has_worked: bool) -> bool {
+    let rounds = number(ROUNDS, 20);
+    round < rounds || (!has_worked && round < 20 * rounds)
 }
 
 /// Returns the folder and the seed in the process to be killed; `None` in any other process.

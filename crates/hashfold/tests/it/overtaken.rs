@@ -5,9 +5,9 @@ use crate::{
     fixture::{SEED, check_holds, fixed, folder, on, open, try_build},
 };
 use hashfold::{
-    Env, ErrorKind, KeyHash, Result,
+    Env, ErrorKind, KeyHash,
     filter::cascade::{self, CascadeFilter, CascadeOptions, CascadeSettings, Snapshot},
-    io::{Access, BlockFile, Disk, Lock, MemoryDisk},
+    io::{Access, Disk, DiskLayer, MemoryDisk},
     run::SortOptions,
     table::IndexChoice,
 };
@@ -29,60 +29,15 @@ impl std::fmt::Debug for Meanwhile {
     }
 }
 
-impl Disk for Meanwhile {
-    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
+impl DiskLayer for Meanwhile {
+    fn below(&self) -> &dyn Disk {
+        &self.disk
+    }
+
+    fn before_open(&self, path: &Path) {
         if path.file_name().unwrap().to_str().unwrap().starts_with(self.name) {
             (self.act.lock().unwrap())();
         }
-        self.disk.open(path, access)
-    }
-
-    fn create(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
-        self.disk.create(path, access)
-    }
-
-    fn open_to_write(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
-        self.disk.open_to_write(path, access)
-    }
-
-    fn exists(&self, path: &Path) -> Result<bool> {
-        self.disk.exists(path)
-    }
-
-    fn list(&self, folder: &Path) -> Result<Vec<String>> {
-        self.disk.list(folder)
-    }
-
-    fn create_folder(&self, folder: &Path) -> Result<()> {
-        self.disk.create_folder(folder)
-    }
-
-    fn remove_folder(&self, folder: &Path) -> Result<()> {
-        self.disk.remove_folder(folder)
-    }
-
-    fn remove(&self, path: &Path) -> Result<()> {
-        self.disk.remove(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.disk.rename(from, to)
-    }
-
-    fn sync_folder(&self, folder: &Path) -> Result<()> {
-        self.disk.sync_folder(folder)
-    }
-
-    fn lock(&self, folder: &Path) -> Result<Box<dyn Lock>> {
-        self.disk.lock(folder)
-    }
-
-    fn share(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        self.disk.share(path)
-    }
-
-    fn free_bytes(&self, folder: &Path) -> Result<u64> {
-        self.disk.free_bytes(folder)
     }
 }
 

@@ -145,15 +145,20 @@ impl Ingest<'_> {
             asked.iter().map(|i| KeyHash::of(&i.to_le_bytes(), Seed(self.bench.seed))).collect();
         let mut counts = vec![0; asked.len()];
         filter.count_batch(&hashes, &mut counts)?;
-        let (mut errors, mut missing, mut removed) = (0, 0, 0);
+        let (mut errors, mut missing, mut removed, mut twice) = (0, 0, 0, 0);
         for (i, count) in asked.into_iter().zip(counts) {
             errors += u64::from(!is_in(i) && count > 0);
             missing += u64::from(is_in(i) && count == 0);
             removed += u64::from(!is_in(i) && i < self.keys);
+            twice += u64::from(count > 1);
         }
         // A removal also removes other keys with the same fingerprint.
         let few = |count: u64| (count as f64) < LOOKUPS as f64 * (2.0 * ERROR_RATE + 1e-3);
-        let is_right = few(errors) && few(missing) && (missing == 0 || removed > 0);
-        ensure(is_right, || format!("{errors} of {LOOKUPS} keys are wrongly in, {missing} out"))
+        let is_right = few(errors) && few(missing) && few(twice) && (missing == 0 || removed > 0);
+        ensure(is_right, || {
+            format!(
+                "of {LOOKUPS} keys, {errors} are wrongly in, {missing} are missing, {twice} count twice"
+            )
+        })
     }
 }

@@ -35,6 +35,8 @@ enum Act {
     Sync,
     Flush,
     Merge,
+    /// Waits until no merge is due.
+    Settle,
     Advance,
     /// Expires all epochs before this epoch.
     Expire(u64),
@@ -81,7 +83,7 @@ impl Model {
             }
             Act::Expire(first) => self.epochs.retain(|(number, _)| number >= first),
             Act::Insert(keys) => self.apply(Change::Insert, keys),
-            Act::Apply(..) | Act::Sync | Act::Flush | Act::Merge | Act::Query => {}
+            Act::Apply(..) | Act::Sync | Act::Flush | Act::Merge | Act::Settle | Act::Query => {}
         }
     }
 
@@ -126,6 +128,7 @@ pub(super) fn script(mode: Mode, log: bool) -> Script {
         round_acts.push(Act::Apply(Change::Remove, gone));
         round_acts.extend(match round {
             20 | 50 => Some(Act::Merge),
+            10 | 34 => Some(Act::Settle),
             25 | 40 => Some(Act::Advance),
             46 => Some(Act::Expire(1)),
             15 | 43 => {
@@ -312,6 +315,7 @@ fn perform(
         Act::Sync => filter.sync(),
         Act::Flush => filter.flush(),
         Act::Merge => filter.merge(),
+        Act::Settle => filter.wait_for_merges(),
         Act::Advance => filter.advance_epoch().map(drop),
         Act::Expire(epoch) => filter.expire_before(*epoch),
         Act::Insert(keys) => {
