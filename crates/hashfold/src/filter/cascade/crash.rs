@@ -128,7 +128,6 @@ pub(super) fn script(mode: Mode, log: bool) -> Script {
         round_acts.push(Act::Apply(Change::Remove, gone));
         round_acts.extend(match round {
             20 | 50 => Some(Act::Merge),
-            10 | 34 => Some(Act::Settle),
             25 | 40 => Some(Act::Advance),
             46 => Some(Act::Expire(1)),
             15 | 43 => {
@@ -143,6 +142,9 @@ pub(super) fn script(mode: Mode, log: bool) -> Script {
         });
         if round % 8 == 5 {
             round_acts.push(Act::Query);
+        }
+        if round == 10 || round == 34 {
+            round_acts.push(Act::Settle);
         }
         for act in &round_acts {
             match act {
