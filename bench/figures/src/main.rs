@@ -309,11 +309,5 @@ fn all(options: &Options) -> Result<()> {
 }
 
 fn main() -> ExitCode {
-    match run(&Cli::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("figures: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    record::with_huge_pages("figures", || run(&Cli::parse()))
 }

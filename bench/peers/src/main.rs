@@ -25,11 +25,7 @@ mod tests;
 use crate::report::Report;
 use clap::{Args, Parser, Subcommand};
 use record::Run;
-use std::{
-    os::unix::process::CommandExt as _,
-    path::PathBuf,
-    process::{self, ExitCode},
-};
+use std::{path::PathBuf, process::ExitCode};
 
 type Result<T> = record::Result<T>;
 
@@ -111,8 +107,8 @@ fn run(command: &Command) -> Result<()> {
     let (name, common) = command.common();
     Run::check(&common.out, common.rounds)?;
     match command {
-        Command::Filter(_) => filter::check_alike()?,
-        Command::Index(_) => filter::check_target()?,
+        Command::Filter(_) => record::check_alike()?,
+        Command::Index(_) => record::check_target()?,
         _ => {}
     }
     let report = command.run()?;
@@ -120,24 +116,6 @@ fn run(command: &Command) -> Result<()> {
     report.save(&common.out, name)
 }
 
-/// Starts the program again with huge pages for malloc, unless it has them: the library reads the
-/// setting when a program starts.
-fn with_huge_pages() -> std::io::Error {
-    let mut command = process::Command::new("/proc/self/exe");
-    command.args(std::env::args_os().skip(1)).env("GLIBC_TUNABLES", filter::HUGE_PAGES).exec()
-}
-
 fn main() -> ExitCode {
-    if std::env::var_os("GLIBC_TUNABLES").is_none() {
-        let error = with_huge_pages();
-        eprintln!("peers: cannot start with huge pages: {error}");
-        return ExitCode::FAILURE;
-    }
-    match run(&Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("peers: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    record::with_huge_pages("peers", || run(&Cli::parse().command))
 }

@@ -1,5 +1,5 @@
 //! Results of measurements, in one form for all benchmarks: the circumstances, rows as JSON Lines, bar
-//! charts, and numbers as people write them.
+//! charts, numbers as people write them, and conditions that a comparison needs.
 //!
 //! ```text
 //! a line of a file of results: {"data": …, "peer": …, "figure": {"median": …, "min": …, "max": …},
@@ -7,12 +7,14 @@
 //! ```
 
 mod chart;
+mod conditions;
 mod number;
 mod run;
 mod samples;
 
 pub use self::{
     chart::{Bar, Limit, Panel, draw},
+    conditions::{check_alike, check_target, with_huge_pages},
     number::{count, exact, short},
     run::{ROUNDS_MIN, Run},
     samples::Samples,

@@ -1,6 +1,6 @@
 //! The circumstances of measurements, which stand in each line of a file of results.
 
-use crate::Result;
+use crate::{Result, conditions};
 use serde_json::{Map, Value};
 use std::{
     fs::{self, File},
@@ -30,6 +30,7 @@ impl Run {
             ("kernel", read("/proc/sys/kernel/osrelease")),
             ("load", read("/proc/loadavg")),
             ("compiled for", env!("RECORD_TARGET_CPU").to_owned()),
+            ("malloc", conditions::malloc()),
         ])
     }
 

@@ -15,7 +15,7 @@ use crate::{
     row::{Column, Row},
 };
 use ::hashfold::KeyHash;
-use record::{Run, count};
+use record::count;
 use std::{hint::black_box, ops::Range};
 
 #[derive(clap::Args, Clone, Debug)]
@@ -119,28 +119,6 @@ fn peers() -> Vec<Box<dyn Peer>> {
     ]
 }
 
-/// Setting of the allocator with huge pages, which Hashfold asks for by itself.
-pub const HUGE_PAGES: &str = "glibc.malloc.hugetlb=1";
-
-/// Refuses a comparison in which not all filters have huge pages and the processor's instructions.
-pub fn check_alike() -> Result<()> {
-    if std::env::var("GLIBC_TUNABLES").as_deref() != Ok(HUGE_PAGES) {
-        return Err(format!("expected GLIBC_TUNABLES={HUGE_PAGES} in the environment").into());
-    }
-    check_target()
-}
-
-/// Refuses a comparison of programs that are compiled for different processors.
-pub fn check_target() -> Result<()> {
-    let target = Run::now().get("compiled for").map(str::to_owned);
-    if target.as_deref() == Some("native") {
-        return Ok(());
-    }
-    let expected =
-        "expected a program compiled with -C target-cpu=native, as bench/.cargo/config.toml says";
-    Err(format!("{expected}, got {}", target.unwrap_or_default()).into())
-}
-
 pub fn run(options: &Options) -> Result<Report> {
     let facts = vec![
         ("load", format!("{LOAD}; of the paper's filter {PAPER_LOAD}")),
@@ -148,7 +126,6 @@ pub fn run(options: &Options) -> Result<Report> {
         ("seed", options.common.seed.to_string()),
         ("rounds", options.common.rounds.to_string()),
         ("threads", "1; times are CPU time, from the empty memory on".to_owned()),
-        ("malloc", std::env::var("GLIBC_TUNABLES").unwrap_or_default()),
     ];
     let mut report =
         Report::new(COLUMNS, &["filter-small", "filter-medium", "filter-large"], facts);
