@@ -8,7 +8,6 @@
 //! `cargo run -p pages`, in the folder `bench`, brings the documents up to date; a test fails if they
 //! are not. Text between the tables is edited in the documents themselves.
 
-mod csv;
 mod page;
 mod sheet;
 #[cfg(test)]

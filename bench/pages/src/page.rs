@@ -53,10 +53,8 @@ fn write(directive: &str, read: &dyn Fn(&str) -> Result<String>) -> Result<Strin
     let mut lines =
         directive.trim().lines().map(|line| line.split_once(": ").unwrap_or((line, "")));
     let (kind, file) = lines.next().ok_or("the directive is empty")?;
-    let sheet = Sheet::parse(file, &read(file)?).map_err(|error| format!("{file}: {error}"))?;
-    if !file.ends_with(".csv") {
-        sheet.check().map_err(|error| format!("{file}: {error}"))?;
-    }
+    let sheet = Sheet::parse(&read(file)?).map_err(|error| format!("{file}: {error}"))?;
+    sheet.check().map_err(|error| format!("{file}: {error}"))?;
     let lines: Vec<(&str, &str)> = lines.collect();
     match kind {
         "table" => table(&sheet, &lines),

@@ -1,6 +1,6 @@
 //! A file of results: rows, each with the circumstances of its measurement.
 
-use crate::{Result, csv};
+use crate::Result;
 use record::ROUNDS_MIN;
 use serde_json::{Map, Value};
 
@@ -13,21 +13,15 @@ pub struct Sheet {
 }
 
 impl Sheet {
-    /// Parses a file of results: JSON Lines, or CSV with comment lines, the form of results that were
-    /// not measured again since.
-    pub fn parse(file: &str, text: &str) -> Result<Sheet> {
-        let sheet = if file.ends_with(".csv") { csv::parse(text)? } else { Sheet::lines(text)? };
-        if sheet.rows.is_empty() { Err("there are no results".to_owned()) } else { Ok(sheet) }
-    }
-
-    fn lines(text: &str) -> Result<Sheet> {
+    /// Parses JSON Lines.
+    pub fn parse(text: &str) -> Result<Sheet> {
         let parse = |(i, line)| match serde_json::from_str(line) {
             Ok(Value::Object(row)) => Ok(row),
             Ok(_) => Err(format!("line {}: expected an object", i + 1)),
             Err(error) => Err(format!("line {}: {error}", i + 1)),
         };
         let rows: Vec<Row> = text.lines().enumerate().map(parse).collect::<Result<_>>()?;
-        Ok(Sheet { rows })
+        if rows.is_empty() { Err("there are no results".to_owned()) } else { Ok(Sheet { rows }) }
     }
 
     /// Fails unless all rows were measured from a commit that has all sources, often enough, on a

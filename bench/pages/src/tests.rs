@@ -41,7 +41,7 @@ fn every_result_was_measured_from_a_commit_in_three_rounds() {
     let mut all = Vec::new();
     files(&repository().join("bench/results"), &mut all);
     for text in all {
-        Sheet::parse("r.jsonl", &text).unwrap().check().unwrap();
+        Sheet::parse(&text).unwrap().check().unwrap();
     }
 }
 
@@ -68,17 +68,6 @@ fn measurements_stand_beside_what_they_mean() {
         "{directive}| what | median |\n| --- | ---: |\n| lookups/s | 9.33 M [9.00 M to 9.40 M] |\n<!-- end -->\n"
     );
     assert_eq!(page::refresh(&format!("{directive}<!-- end -->\n"), &results), Ok(new));
-}
-
-#[test]
-fn results_in_the_former_form_are_still_shown() {
-    let text = "# cpu: fast\ndata,peer,rate,rate_min,rate_max\nsmall,\"us, batched\",7.5,7,8\n";
-    let read = |_: &str| Ok(text.to_owned());
-    let old = "<!-- table: r.csv\npeer: system\nrate: keys/s\n-->\n<!-- end -->\n";
-    let row = "| us, batched | 7.50 [7 to 8] |\n";
-    assert!(page::refresh(old, &read).unwrap().contains(row));
-    let short = |_: &str| Ok("a,b\n1\n".to_owned());
-    assert!(page::refresh(old, &short).unwrap_err().contains("expected 2 fields"));
 }
 
 #[test]
@@ -113,7 +102,7 @@ fn results_that_nobody_can_repeat_are_refused() {
         (r#""load":"0.1""#, r#""load":"""#, "load"),
     ] {
         let text = results("r.jsonl").unwrap().replace(old, new);
-        let error = Sheet::parse("r.jsonl", &text).unwrap().check().unwrap_err();
+        let error = Sheet::parse(&text).unwrap().check().unwrap_err();
         assert!(error.contains(message), "{error}");
     }
 }

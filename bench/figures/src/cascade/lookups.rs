@@ -294,7 +294,7 @@ fn row(sheet: &mut Sheet, panels: &mut [Panel; 3], asked: &Asked) {
     row.extend([format!("{percent:.1}"), format!("{:.0}", asked.present)]);
     row.push(format!("{:.4}", asked.error_rate * 100.0));
     sheet.row(row);
-    let how = if asked.batch == 1 { "one at a time" } else { "batched" };
+    let how = if asked.batch == 1 { "single" } else { "batch" };
     let numbers = [
         (reads.median(), Some((reads.min(), reads.max()))),
         (percent, None),
