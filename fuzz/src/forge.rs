@@ -68,9 +68,14 @@ pub(crate) struct Golden {
 /// All tables of `tests/golden/`.
 pub(crate) fn goldens() -> &'static [Golden] {
     static GOLDENS: LazyLock<Vec<Golden>> = LazyLock::new(|| {
-        let home = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/hashfold/tests/golden/v1");
-        let names = OsDisk.list(Path::new(home)).expect("golden tables are there");
-        names.iter().map(|name| Golden::read(&Path::new(home).join(name))).collect()
+        let home =
+            Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/hashfold/tests/golden"));
+        let read = |version: &str| {
+            let home = home.join(version);
+            let names = OsDisk.list(&home).expect("golden tables are there");
+            names.into_iter().map(move |name| Golden::read(&home.join(name)))
+        };
+        ["v1", "v2"].into_iter().flat_map(read).collect()
     });
     &GOLDENS
 }

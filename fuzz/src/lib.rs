@@ -35,7 +35,7 @@ use hashfold::{
     table::{IndexChoice, IndexOptions, Table, reindex},
     work::Watch,
 };
-use std::{path::Path, sync::Arc};
+use std::{borrow::Cow, path::Path, sync::Arc};
 
 const FOLDER: &str = "table";
 
@@ -154,14 +154,23 @@ fn told(result: Result<()>) -> bool {
 }
 
 fn look_up_everywhere(disk: &Arc<dyn Disk>, keys: &[Vec<u8>]) -> Result<()> {
-    let table =
-        Table::open_with(Path::new(FOLDER), &ReadOptions::new().env(Env::on(disk.clone())))?;
+    for access in [Access::Direct, Access::Mapped] {
+        let options = ReadOptions::new().data(access).index(access).env(Env::on(disk.clone()));
+        for options in [options.clone(), options.without_index()] {
+            look_up_all(&Table::open_with(Path::new(FOLDER), &options)?, keys)?;
+        }
+    }
+    Ok(())
+}
+
+fn look_up_all(table: &Table, keys: &[Vec<u8>]) -> Result<()> {
     assert!(table.stats().index_bits_per_key() >= 0.0);
     let absent = (0..20_u64).map(|i| i.to_be_bytes().to_vec());
     let keys: Vec<Vec<u8>> = keys.iter().step_by(5).cloned().chain(absent).collect();
     for key in &keys {
         if let Ok(found) = table.get(key) {
             assert_eq!(table.contains(key).ok(), Some(found.is_some()));
+            assert_eq!(table.get_ref(key).ok(), Some(found.map(Cow::Owned)));
         }
     }
     let mut shown = vec![false; keys.len()];

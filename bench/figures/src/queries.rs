@@ -104,7 +104,10 @@ pub fn table_4(options: &Options, sizes: &Queries) -> Result<()> {
     let open = ReadOptions::new().data(Access::Direct);
     let table = Table::open_with(&site.table, &open.env(Env::on(disk.clone())))?;
     let bits = table.stats().index_bits_per_key();
-    sheet.note("index", format!("{}, {bits:.2} bits a key", table.stats().index.choice));
+    sheet.note(
+        "index",
+        format!("{}, {bits:.2} bits a key", table.stats().index.unwrap_or_default().choice),
+    );
     let (mut rates, mut times) = (Vec::new(), Vec::new());
     for stated in paper::TABLE_4 {
         sheet.row(paper_row(&stated));

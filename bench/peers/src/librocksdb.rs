@@ -3,8 +3,9 @@
 use crate::Result;
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_uchar, c_void},
+    fs,
     os::unix::ffi::OsStrExt,
-    path::Path,
+    path::{Path, PathBuf},
     ptr,
 };
 
@@ -127,6 +128,8 @@ unsafe extern "C" {
     );
     pub fn rocksdb_options_set_max_background_jobs(options: Handle, count: c_int);
     pub fn rocksdb_filterpolicy_create_bloom_full(bits: f64) -> Handle;
+    pub fn rocksdb_block_based_options_set_data_block_index_type(table: Handle, kind: c_int);
+    pub fn rocksdb_block_based_options_set_data_block_hash_ratio(table: Handle, ratio: f64);
     pub fn rocksdb_cache_create_lru(capacity: usize) -> Handle;
     pub fn rocksdb_cache_destroy(cache: Handle);
     pub fn rocksdb_block_based_options_set_block_cache(table: Handle, cache: Handle);
@@ -185,4 +188,67 @@ pub fn take_error(error: *mut c_char) -> Result<()> {
         rocksdb_free(error.cast());
         Err(text.into())
     }
+}
+
+/// A callback that takes a key and its value, or `None` to delete the key.
+pub type Put<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<()> + 'a;
+
+/// Writes a table file of the changes that `feed` passes on, in key order.
+pub fn write_sst(
+    options: Handle,
+    path: &Path,
+    feed: &mut dyn FnMut(&mut Put<'_>) -> Result<()>,
+) -> Result<()> {
+    let path = c_path(path)?;
+    // SAFETY: the options outlive the writer, which only this thread uses, and the library copies
+    // keys and values.
+    unsafe {
+        let environment = rocksdb_envoptions_create();
+        let writer = rocksdb_sstfilewriter_create(environment, options);
+        let opened = call(|error| rocksdb_sstfilewriter_open(writer, path.as_ptr(), error));
+        let fed = opened.and_then(|()| {
+            feed(&mut |key, value| {
+                let key_at = key.as_ptr().cast();
+                call(|error| match value {
+                    Some(value) => {
+                        let (value_at, len) = (value.as_ptr().cast(), value.len());
+                        rocksdb_sstfilewriter_put(writer, key_at, key.len(), value_at, len, error);
+                    }
+                    None => rocksdb_sstfilewriter_delete(writer, key_at, key.len(), error),
+                })
+            })
+        });
+        let result = fed.and_then(|()| call(|error| rocksdb_sstfilewriter_finish(writer, error)));
+        rocksdb_sstfilewriter_destroy(writer);
+        rocksdb_envoptions_destroy(environment);
+        result
+    }
+}
+
+/// Creates a database in a folder, and moves table files into it.
+pub fn ingest_into_new(options: Handle, folder: &Path, files: &[PathBuf]) -> Result<()> {
+    let paths = files.iter().map(|file| c_path(file)).collect::<Result<Vec<CString>>>()?;
+    let pointers: Vec<*const c_char> = paths.iter().map(|path| path.as_ptr()).collect();
+    let folder = c_path(folder)?;
+    // SAFETY: all strings outlive the calls that take them, and no other thread has the database.
+    unsafe {
+        let mut database = ptr::null_mut();
+        call(|error| database = rocksdb_open(options, folder.as_ptr(), error))?;
+        let how = rocksdb_ingestexternalfileoptions_create();
+        rocksdb_ingestexternalfileoptions_set_move_files(how, 1);
+        let count = pointers.len();
+        let result = call(|error| {
+            rocksdb_ingest_external_file(database, pointers.as_ptr(), count, how, error);
+        });
+        rocksdb_ingestexternalfileoptions_destroy(how);
+        rocksdb_close(database);
+        result?;
+    }
+    for file in files {
+        // The file has been moved or linked.
+        if file.exists() {
+            fs::remove_file(file)?;
+        }
+    }
+    Ok(())
 }

@@ -11,6 +11,7 @@ mod damage;
 mod data;
 mod dictionary;
 mod filter;
+mod hot;
 mod index;
 #[cfg(feature = "rocksdb")]
 mod librocksdb;
@@ -46,6 +47,8 @@ enum Command {
     Nightly(nightly::Options),
     /// Lookups in a store with a missing chunk, and with flipped bytes.
     Damage(damage::Options),
+    /// Lookups of data that are in memory, by threads and batch size.
+    Hot(hot::Options),
     /// Filters in memory: bits per key and operations per second.
     Filter(filter::Options),
     /// Sets of keys on the device: insertions, stalls, lookups.
@@ -86,6 +89,7 @@ impl Command {
             Command::Dictionary(options) => ("dictionary", &options.common),
             Command::Nightly(options) => ("nightly", &options.common),
             Command::Damage(options) => ("damage", &options.common),
+            Command::Hot(options) => ("hot", &options.common),
             Command::Filter(options) => ("filter", &options.common),
             Command::Seen(options) => ("seen", &options.common),
         }
@@ -97,6 +101,7 @@ impl Command {
             Command::Dictionary(options) => dictionary::run(options),
             Command::Nightly(options) => nightly::run(options),
             Command::Damage(options) => damage::run(options),
+            Command::Hot(options) => hot::run(options),
             Command::Filter(options) => filter::run(options),
             Command::Seen(options) => seen::run(options),
         }
@@ -108,7 +113,7 @@ fn run(command: &Command) -> Result<()> {
     Run::check(&common.out, common.rounds)?;
     match command {
         Command::Filter(_) => record::check_alike()?,
-        Command::Index(_) => record::check_target()?,
+        Command::Index(_) | Command::Hot(_) => record::check_target()?,
         _ => {}
     }
     let report = command.run()?;

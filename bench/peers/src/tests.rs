@@ -51,6 +51,20 @@ fn every_dictionary_answers_right_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn every_way_of_looking_up_hot_data_answers_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let sizes = ["hot", "--sizes", "20000x84,3000x1008,5000xpaths", "--lookups", "3000"];
+    let report = run(&sizes, folder.path());
+    let native = [cfg!(feature = "rocksdb"), cfg!(feature = "lmdb")];
+    let native = native.iter().filter(|on| **on).count();
+    assert_eq!(report.rows.len(), 3 * (2 + native));
+    for row in &report.rows {
+        assert!(row.figures.iter().all(Option::is_some), "{row:?}");
+    }
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+}
+
+#[test]
 fn a_peer_can_be_chosen_by_a_part_of_its_name() {
     let folder = tempfile::tempdir().unwrap();
     let command = ["index", "--keys", "1000", "--gets", "10", "--only", "fences"];

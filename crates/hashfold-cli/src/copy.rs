@@ -162,16 +162,17 @@ impl CopyArgs {
 fn table_options(table: &Table) -> TableOptions {
     let stats = table.stats();
     let attribute = table.attribute(Schema::ATTRIBUTE);
-    let index = IndexOptions {
-        choice: stats.index.choice,
+    // A damaged index is unknown; the copy gets the default one.
+    let index = stats.index.map_or(IndexOptions::default(), |index| IndexOptions {
+        choice: index.choice,
         // Fences have no buckets, and a few keys fill no bucket.
-        bucket_size: match stats.index.bucket_size {
+        bucket_size: match index.bucket_size {
             size @ 8.. => size,
             _ => IndexOptions::default().bucket_size,
         },
-        absent_bits: stats.index.absent_bits,
+        absent_bits: index.absent_bits,
         ..IndexOptions::default()
-    };
+    });
     let attributes = attribute.map(|it| (Schema::ATTRIBUTE.into(), it.to_vec()));
     TableOptions::new()
         .seed(stats.seed)

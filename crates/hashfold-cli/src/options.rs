@@ -3,7 +3,7 @@
 use crate::{device, failure::Result, units};
 use clap::{Args, ValueEnum};
 use hashfold::{
-    Seed,
+    ReadOptions, Seed,
     io::Access,
     table::{IndexChoice, IndexOptions},
 };
@@ -101,20 +101,33 @@ pub(crate) fn parse_seed(text: &str) -> Result<Seed, String> {
 /// Ways to read data from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AccessName {
-    /// Bypass the page cache, many reads in flight
-    Direct,
-    /// Read through the page cache
-    Cached,
+    /// Mapped if the data fit in free memory, else direct
+    Auto,
     /// Read through a memory map
     Mapped,
+    /// Read through the page cache
+    Cached,
+    /// Bypass the page cache, many reads in flight
+    Direct,
 }
 
-impl From<AccessName> for Access {
-    fn from(name: AccessName) -> Access {
-        match name {
-            AccessName::Direct => Access::Direct,
-            AccessName::Cached => Access::Cached,
-            AccessName::Mapped => Access::Mapped,
+impl AccessName {
+    /// Sets the way to read data.
+    pub(crate) fn set(self, options: ReadOptions) -> ReadOptions {
+        match self {
+            AccessName::Auto => options,
+            AccessName::Mapped => options.data(Access::Mapped),
+            AccessName::Cached => options.data(Access::Cached),
+            AccessName::Direct => options.data(Access::Direct),
         }
+    }
+}
+
+/// Returns the name of a way to read data, as `--access` takes it.
+pub(crate) fn access_name(access: Access) -> &'static str {
+    match access {
+        Access::Mapped => "mapped",
+        Access::Cached => "cached",
+        Access::Direct => "direct",
     }
 }

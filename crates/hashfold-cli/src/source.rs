@@ -3,18 +3,24 @@
 use crate::{
     device,
     failure::{Failure, Result},
-    folder, units,
+    folder,
+    output::write_note,
+    units,
 };
 use clap::Args;
 use hashfold::{
     Env, ReadOptions,
+    io::Access,
     manifest::Kind,
     run::Run,
     store::{StoreReader, Version},
     table::{Table, VisitValue},
 };
 use hashfold_rows::Schema;
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// Options that name a data set and its version.
 #[derive(Args, Debug)]
@@ -120,6 +126,37 @@ impl Source {
         match self {
             Source::Table(table) => table.stats().value_bytes / table.stats().entries.max(1),
             Source::Version(version) => of_version(version),
+        }
+    }
+
+    /// Returns the way in which data are read; `None` if there are none.
+    pub(crate) fn access(&self) -> Option<Access> {
+        match self {
+            Source::Table(table) => Some(table.stats().access),
+            Source::Version(version) => version.table_stats().next().map(|stats| stats.access),
+        }
+    }
+
+    /// Returns the damage of indexes, because of which lookups take more reads.
+    pub(crate) fn index_damage(&self) -> Vec<String> {
+        let text = |damage: &hashfold::Error| damage.to_string();
+        match self {
+            Source::Table(table) => table.index_damage().into_iter().map(text).collect(),
+            Source::Version(version) => version.index_damage().map(text).collect(),
+        }
+    }
+
+    /// Prints a warning for each damaged index.
+    pub(crate) fn note_index_damage(&self, folder: &Path) {
+        let cure = match self {
+            Source::Table(_) => "hashfold reindex",
+            Source::Version(_) => "hashfold verify --repair-from COPY",
+        };
+        for damage in self.index_damage() {
+            write_note(format_args!(
+                "hashfold: warning: {damage}; lookups take 2 to 4 reads each until `{cure} {}`",
+                folder.display()
+            ));
         }
     }
 

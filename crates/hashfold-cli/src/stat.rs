@@ -4,6 +4,7 @@ use crate::{
     columns,
     failure::{Exit, Result},
     folder,
+    options::access_name,
     output::write_line,
     source::{Source, SourceArgs},
     units, versions,
@@ -30,11 +31,15 @@ pub(crate) struct StatArgs {
 }
 
 pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
-    let options = ReadOptions::new().data(Access::Cached).index(Access::Mapped);
+    let options = ReadOptions::new().index(Access::Mapped);
     let source = args.source.open(options)?;
     let schema = source.schema()?;
-    let (mut object, rows) = match &source {
-        Source::Table(table) => (to_json(table.stats()), rows(table.stats())),
+    let (mut object, mut rows) = match &source {
+        Source::Table(table) => {
+            let mut object = to_json(table.stats());
+            object["damage"] = json!(source.index_damage());
+            (object, rows(table.stats()))
+        }
         Source::Version(version) => {
             let pointer = folder::read_pointer(&args.source.folder)?;
             let mut rows = version_rows(&pointer, version);
@@ -42,6 +47,11 @@ pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
             (version_json(&pointer, version), rows)
         }
     };
+    if let Some(access) = source.access() {
+        object["access"] = json!(access_name(access));
+        rows.push(("access", described(access)));
+    }
+    rows.extend(source.index_damage().into_iter().map(|damage| ("damaged", damage)));
     if args.json {
         object["schema"] = json!(schema);
         return write_line(object).map(|()| Exit::Done);
@@ -55,6 +65,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
 /// Returns the facts about a version as a JSON object.
 fn version_json(pointer: &Pointer, version: &Version) -> Value {
     let info = version.info();
+    let damage = version.damage().iter().chain(version.index_damage());
     let mut object = versions::to_json(pointer, info);
     let map = object.as_object_mut().expect("it is an object");
     map.extend([
@@ -65,17 +76,31 @@ fn version_json(pointer: &Pointer, version: &Version) -> Value {
         ("indexes".into(), json!(indexes(version))),
         ("index_bytes".into(), json!(version.index_bytes())),
         ("seed".into(), json!(info.seed.to_string())),
-        ("damage".into(), version.damage().iter().map(|error| json!(error.to_string())).collect()),
+        ("damage".into(), damage.map(|error| json!(error.to_string())).collect()),
         ("store_id".into(), json!(format!("{:#018x}", info.store))),
     ]);
     object
+}
+
+/// Returns the kind of a table's index.
+fn kind(stats: &TableStats) -> String {
+    stats.index.map_or("none".to_owned(), |index| index.choice.to_string())
+}
+
+/// `mapped: the data fit in free memory`.
+fn described(access: Access) -> String {
+    let reason = match access {
+        Access::Mapped => "the data fit in free memory",
+        Access::Cached | Access::Direct => "the data are larger than the free memory",
+    };
+    format!("{}: {reason}", access_name(access))
 }
 
 /// Returns the kinds of index that the version's tables have, with the number of tables of each.
 fn indexes(version: &Version) -> BTreeMap<String, u64> {
     let mut kinds = BTreeMap::new();
     for stats in version.table_stats() {
-        *kinds.entry(stats.index.choice.to_string()).or_default() += 1;
+        *kinds.entry(kind(stats)).or_default() += 1;
     }
     kinds
 }
@@ -138,7 +163,7 @@ fn version_rows(pointer: &Pointer, version: &Version) -> Vec<(&'static str, Stri
 
 /// The parts of an index, with their sizes in bytes.
 fn parts(stats: &TableStats) -> [(&'static str, u64); 4] {
-    let index = &stats.index;
+    let index = stats.index.unwrap_or_default();
     let code = if index.choice == IndexChoice::Fences { "fences" } else { "tries" };
     [
         (code, index.coded_bytes),
@@ -151,6 +176,7 @@ fn parts(stats: &TableStats) -> [(&'static str, u64); 4] {
 /// The stats as a JSON object.
 pub(crate) fn to_json(stats: &TableStats) -> Value {
     let parts = parts(stats).map(|(name, bytes)| (name.to_string(), json!(bytes)));
+    let index = stats.index.unwrap_or_default();
     json!({
         "entries": stats.entries,
         "blocks": stats.blocks,
@@ -158,13 +184,13 @@ pub(crate) fn to_json(stats: &TableStats) -> Value {
         "data_bytes": stats.data_bytes,
         "key_bytes": stats.key_bytes,
         "value_bytes": stats.value_bytes,
-        "index": stats.index.choice.to_string(),
+        "index": kind(stats),
         "index_bytes": stats.index_bytes,
         "index_bits_per_key": stats.index_bits_per_key(),
         "index_parts_bytes": Value::Object(parts.into_iter().collect()),
-        "bucket_size": stats.index.bucket_size,
-        "absent_bits": stats.index.absent_bits,
-        "explicit_superblocks": stats.index.explicit_superblocks,
+        "bucket_size": index.bucket_size,
+        "absent_bits": index.absent_bits,
+        "explicit_superblocks": index.explicit_superblocks,
         "generation": stats.generation,
         "seed": stats.seed.to_string(),
         "id": format!("{:#018x}", stats.id),
@@ -199,6 +225,9 @@ fn data(stats: &TableStats) -> String {
 /// `dense, 2.610 bits per key: tries 2.400, directory 0.210`; sizes for a handful of keys, which share
 /// the fixed part of the index.
 fn index(stats: &TableStats) -> String {
+    if stats.index.is_none() {
+        return "none".to_owned();
+    }
     let has_few = stats.entries < units::FEW_KEYS;
     let shown = |bytes: u64| match has_few {
         true => units::bytes(bytes).to_string(),
@@ -208,5 +237,5 @@ fn index(stats: &TableStats) -> String {
     let parts = parts(stats).into_iter().filter(|(_, bytes)| *bytes > 0);
     let parts: Vec<_> = parts.map(|(name, bytes)| format!("{name} {}", shown(bytes))).collect();
     let unit = if has_few { "" } else { " bits per key" };
-    format!("{}, {all}{unit}: {}", stats.index.choice, parts.join(", "))
+    format!("{}, {all}{unit}: {}", kind(stats), parts.join(", "))
 }

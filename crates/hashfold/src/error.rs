@@ -43,7 +43,7 @@ impl fmt::Display for Place {
 }
 
 /// The cause of an [`Error`], with what was expected and what was found.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The operating system refused a call.
@@ -51,7 +51,7 @@ pub enum ErrorKind {
         /// The attempted action, as a verb: "read", "rename".
         action: &'static str,
         /// The operating system's error.
-        source: io::Error,
+        source: Arc<io::Error>,
     },
     /// A checksum does not match the bytes that it protects.
     Checksum {
@@ -202,8 +202,10 @@ pub enum ErrorClass {
 /// The error type of this library: a kind, and a place if it is known.
 ///
 /// `Debug` writes the message, as `Display` does: a `main` that returns an error prints it.
+#[derive(Clone)]
 pub struct Error(Box<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     place: Option<Place>,
@@ -217,7 +219,7 @@ impl Error {
 
     /// Makes an error of the operating system. `action` is a verb: "read", "rename".
     pub fn io(action: &'static str, source: io::Error) -> Error {
-        Error::new(ErrorKind::Io { action, source })
+        Error::new(ErrorKind::Io { action, source: Arc::new(source) })
     }
 
     /// Makes an error for the argument `what`, which is outside its range.
@@ -438,7 +440,7 @@ impl fmt::Display for ErrorKind {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.0.kind {
-            ErrorKind::Io { source, .. } => Some(source),
+            ErrorKind::Io { source, .. } => Some(source.as_ref()),
             _ => None,
         }
     }

@@ -7,14 +7,26 @@ use std::ops::Range;
 #[derive(Clone, Debug, Default)]
 pub struct ReadOptions {
     pub(crate) env: Env,
-    pub(crate) data: Access,
+    pub(crate) data: DataAccess,
     pub(crate) index: Access,
+    pub(crate) without_index: bool,
     pub(crate) slots: Option<Range<u32>>,
 }
 
+/// How data files are opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum DataAccess {
+    /// Mapped if the data fit in the memory that is free, else direct.
+    #[default]
+    Auto,
+    /// The data fit in memory: mapped, or direct if the address space has no room for a map.
+    Fitting,
+    Always(Access),
+}
+
 impl ReadOptions {
-    /// Returns the default options: [`Env::system`], reads through the page cache, and the index in
-    /// memory.
+    /// Returns the default options: [`Env::system`], data mapped where they fit in memory, and the
+    /// index in memory.
     pub fn new() -> ReadOptions {
         ReadOptions::default()
     }
@@ -25,10 +37,14 @@ impl ReadOptions {
         ReadOptions { env, ..self }
     }
 
-    /// Sets how blocks are read. [`Access::Direct`] suits tables that are larger than RAM.
+    /// Sets how blocks are read.
+    ///
+    /// By default, the data of a table or of a version are read with [`Access::Mapped`] if they fit in
+    /// the memory that is free when they are opened ([`Disk::free_memory`](crate::io::Disk)), else with
+    /// [`Access::Direct`]; filters with [`Access::Cached`].
     #[must_use]
     pub fn data(self, data: Access) -> ReadOptions {
-        ReadOptions { data, ..self }
+        ReadOptions { data: DataAccess::Always(data), ..self }
     }
 
     /// Opens only the part of a version of a store that has the keys of a range of slots, below
@@ -44,5 +60,30 @@ impl ReadOptions {
     #[must_use]
     pub fn index(self, index: Access) -> ReadOptions {
         ReadOptions { index, ..self }
+    }
+
+    /// Opens tables without their indexes, which then take no memory: a lookup searches the data file,
+    /// with 2 to 4 reads of the device. Filters have an index in any case.
+    #[must_use]
+    pub fn without_index(self) -> ReadOptions {
+        ReadOptions { without_index: true, ..self }
+    }
+
+    /// Returns these options with a decision how `bytes` of data are read.
+    pub(crate) fn for_bytes(&self, bytes: u64) -> ReadOptions {
+        let data = match self.data {
+            DataAccess::Auto if bytes <= self.env.disk.free_memory() => DataAccess::Fitting,
+            DataAccess::Auto => DataAccess::Always(Access::Direct),
+            decided => decided,
+        };
+        ReadOptions { data, ..self.clone() }
+    }
+
+    /// Returns the access for data that are read block by block, in no particular order.
+    pub(crate) fn access(&self) -> Access {
+        match self.data {
+            DataAccess::Always(access) => access,
+            DataAccess::Auto | DataAccess::Fitting => Access::Cached,
+        }
     }
 }

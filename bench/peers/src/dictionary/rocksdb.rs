@@ -13,8 +13,7 @@ use crate::{
     librocksdb::*,
 };
 use std::{
-    ffi::{CString, c_char, c_int},
-    fs,
+    ffi::{c_char, c_int},
     path::{Path, PathBuf},
     ptr, slice, thread,
 };
@@ -63,7 +62,7 @@ impl Dictionary for Rocks {
         });
         let files = writers.into_iter().collect::<Result<Vec<PathBuf>>>()?;
         drop(buckets);
-        ingest(&options, folder, &files)
+        ingest_into_new(options.options, folder, &files)
     }
 
     fn open(&self, folder: &Path) -> Result<Box<dyn Reader>> {
@@ -74,67 +73,14 @@ impl Dictionary for Rocks {
 fn write_file(
     options: &Options,
     buckets: &SortedBuckets,
-    numbers: std::ops::Range<usize>,
+    mut numbers: std::ops::Range<usize>,
     path: &Path,
 ) -> Result<()> {
-    let path = c_path(path)?;
-    // SAFETY: the options outlive the writer, which only this thread uses, and the library copies
-    // keys and values.
-    unsafe {
-        let environment = rocksdb_envoptions_create();
-        let writer = rocksdb_sstfilewriter_create(environment, options.options);
-        let mut result = call(|error| rocksdb_sstfilewriter_open(writer, path.as_ptr(), error));
-        for bucket in numbers {
-            if result.is_ok() {
-                result = put_bucket(writer, buckets, bucket);
-            }
-        }
-        let result =
-            result.and_then(|()| call(|error| rocksdb_sstfilewriter_finish(writer, error)));
-        rocksdb_sstfilewriter_destroy(writer);
-        rocksdb_envoptions_destroy(environment);
-        result
-    }
-}
-
-/// # Safety
-/// The writer must be open.
-unsafe fn put_bucket(writer: Handle, buckets: &SortedBuckets, bucket: usize) -> Result<()> {
-    for (key, value) in buckets.load(bucket)?.iter() {
-        let (key_at, value_at) = (key.as_ptr().cast(), value.as_ptr().cast());
-        // SAFETY: both slices are valid during the call.
-        call(|error| unsafe {
-            rocksdb_sstfilewriter_put(writer, key_at, key.len(), value_at, value.len(), error);
-        })?;
-    }
-    Ok(())
-}
-
-fn ingest(options: &Options, folder: &Path, files: &[PathBuf]) -> Result<()> {
-    let paths = files.iter().map(|file| c_path(file)).collect::<Result<Vec<CString>>>()?;
-    let pointers: Vec<*const c_char> = paths.iter().map(|path| path.as_ptr()).collect();
-    let folder = c_path(folder)?;
-    // SAFETY: all strings outlive the calls that take them, and no other thread has the database.
-    unsafe {
-        let mut database = ptr::null_mut();
-        call(|error| database = rocksdb_open(options.options, folder.as_ptr(), error))?;
-        let how = rocksdb_ingestexternalfileoptions_create();
-        rocksdb_ingestexternalfileoptions_set_move_files(how, 1);
-        let count = pointers.len();
-        let result = call(|error| {
-            rocksdb_ingest_external_file(database, pointers.as_ptr(), count, how, error);
-        });
-        rocksdb_ingestexternalfileoptions_destroy(how);
-        rocksdb_close(database);
-        result?;
-    }
-    for file in files {
-        // The file has been moved or linked.
-        if file.exists() {
-            fs::remove_file(file)?;
-        }
-    }
-    Ok(())
+    write_sst(options.options, path, &mut |put| {
+        numbers.try_for_each(|bucket| {
+            buckets.load(bucket)?.iter().try_for_each(|(key, value)| put(key, Some(value)))
+        })
+    })
 }
 
 /// Options of files and of the database.

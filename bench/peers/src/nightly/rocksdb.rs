@@ -3,7 +3,7 @@
 
 use super::{
     Current, Options, Peer, Reader, Reads, Store,
-    book::{Night, Order, Visit},
+    book::{Night, Order},
 };
 use crate::{
     Result,
@@ -60,7 +60,7 @@ impl Peer for RocksDb {
         let database = Database::open(settings.clone(), &folder.join("0"))?;
         let file = folder.join("first.sst");
         let mut value = Vec::new();
-        write_file(&settings, &file, &mut |put| {
+        write_sst(settings.options, &file, &mut |put| {
             keys.iter().try_for_each(|(key, i)| {
                 data.fill_value(*i, &mut value);
                 put(key, Some(&value))
@@ -74,39 +74,6 @@ impl Peer for RocksDb {
             compaction: self.0,
             numbers: Mutex::default(),
         }))
-    }
-}
-
-/// Writes a table file of the pairs from `feed`, in key order.
-fn write_file(
-    settings: &Settings,
-    path: &Path,
-    feed: &mut dyn FnMut(&mut Visit<'_>) -> Result<()>,
-) -> Result<()> {
-    let path = c_path(path)?;
-    // SAFETY: the options outlive the writer, which only this thread uses, and the library copies
-    // keys and values.
-    unsafe {
-        let environment = rocksdb_envoptions_create();
-        let writer = rocksdb_sstfilewriter_create(environment, settings.options);
-        let opened = call(|error| rocksdb_sstfilewriter_open(writer, path.as_ptr(), error));
-        let fed = opened.and_then(|()| {
-            feed(&mut |key, value| {
-                let key_at = key.as_ptr().cast();
-                call(|error| match value {
-                    Some(value) => {
-                        let value_at = value.as_ptr().cast();
-                        let len = value.len();
-                        rocksdb_sstfilewriter_put(writer, key_at, key.len(), value_at, len, error);
-                    }
-                    None => rocksdb_sstfilewriter_delete(writer, key_at, key.len(), error),
-                })
-            })
-        });
-        let result = fed.and_then(|()| call(|error| rocksdb_sstfilewriter_finish(writer, error)));
-        rocksdb_sstfilewriter_destroy(writer);
-        rocksdb_envoptions_destroy(environment);
-        result
     }
 }
 
@@ -152,7 +119,7 @@ impl Store for Open {
         self.current.get().make_checkpoint(&self.path(checkpoint))?;
         self.set_numbers(Numbers { checkpoint: Some(checkpoint), ..self.numbers() });
         let file = self.folder.join(CHANGES);
-        write_file(&self.settings, &file, &mut |put| night.for_each(data, Order::Keys, put))
+        write_sst(self.settings.options, &file, &mut |put| night.for_each(data, Order::Keys, put))
     }
 
     fn switch(&self) -> Result<()> {

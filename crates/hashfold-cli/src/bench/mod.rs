@@ -3,6 +3,7 @@
 mod core;
 mod device;
 mod filter;
+mod hot;
 mod input;
 mod measure;
 mod pairs;
@@ -34,7 +35,7 @@ pub(crate) struct BenchArgs {
 enum Part {
     /// Measure the write-ahead log: durable appends from several threads
     Core(CoreBench),
-    /// Measure tables: indexes in RAM, whole builds, cold lookups
+    /// Measure tables: indexes in RAM, whole builds, lookups with and without the page cache
     Table(TableBench),
     /// Measure stores: updates, deltas, publishing under readers
     Store(StoreBench),
@@ -94,7 +95,7 @@ pub(crate) struct TableBench {
     pub(crate) sweep: bool,
 
     /// Group to measure; may be repeated [default: all]
-    #[arg(long, value_name = "GROUP", value_parser = ["trie", "fence", "sparse", "locations", "input", "build", "cold"])]
+    #[arg(long, value_name = "GROUP", value_parser = ["trie", "fence", "sparse", "locations", "input", "build", "cold", "hot", "without-index"])]
     pub(crate) only: Vec<String>,
 
     /// Number of rounds; more than one print medians and ranges, at the end

@@ -3,7 +3,7 @@
 use super::{
     TableBench,
     device::{BATCH, device_rates, random_reads},
-    ensure,
+    ensure, hot,
     measure::{
         Report, best_of, cpu_seconds, peak_rss_mib, process_seconds, reset_peak_rss, wall_seconds,
     },
@@ -25,7 +25,10 @@ const LOOKUPS_MAX: u64 = 2_000_000;
 
 pub(super) fn run(bench: &TableBench, report: &Report) -> Result<()> {
     // Builds come first, so that peak RSS includes nothing else.
-    if ["build", "cold", "input"].into_iter().any(|group| wants(bench, group)) {
+    if ["build", "cold", "hot", "without-index", "input"]
+        .into_iter()
+        .any(|group| wants(bench, group))
+    {
         OsDisk.create_folder(&bench.dir)?;
         let done = in_folder(bench, report);
         // The folder stays if it existed before and is not empty.
@@ -40,9 +43,8 @@ fn wants(bench: &TableBench, group: &str) -> bool {
 }
 
 fn in_folder(bench: &TableBench, report: &Report) -> Result<()> {
-    let (build, cold) = (wants(bench, "build"), wants(bench, "cold"));
-    if build || cold {
-        on_disk(bench, report, build, cold)?;
+    if ["build", "cold", "hot", "without-index"].into_iter().any(|group| wants(bench, group)) {
+        on_disk(bench, report)?;
     }
     if wants(bench, "input") {
         super::input::run(bench, report)?;
@@ -241,14 +243,15 @@ fn locations(bench: &TableBench, report: &Report) -> Result<()> {
         }
         let mut run = sorter.finish()?;
         let stats = builder.build(&mut run, &Watch::default())?;
-        let bits = stats.index.location_bytes as f64 * 8.0 / count as f64;
+        let bits = stats.index.unwrap_or_default().location_bytes as f64 * 8.0 / count as f64;
         let name = format!("table.locations.{name}.bits_per_key");
         report.add(&name, bits, "bits", count, stats.data_bytes);
     }
     Ok(())
 }
 
-fn on_disk(bench: &TableBench, report: &Report, build: bool, cold: bool) -> Result<()> {
+fn on_disk(bench: &TableBench, report: &Report) -> Result<()> {
+    let build = wants(bench, "build");
     // Builds in little memory come first, so that peak RSS includes nothing else.
     let memories = [Memory::Small, Memory::Ample];
     for memory in memories.into_iter().take(if build { 2 } else { 1 }) {
@@ -260,8 +263,8 @@ fn on_disk(bench: &TableBench, report: &Report, build: bool, cold: bool) -> Resu
             let built = scene.build(&input, memory, build);
             OsDisk.remove(&input.path)?;
             built?;
-            if cold && memory == Memory::Small {
-                scene.cold()?;
+            if memory == Memory::Small {
+                scene.look_up()?;
             }
             scene.remove()?;
         }
@@ -353,6 +356,20 @@ impl Scene<'_> {
             format!("{} entries were built", stats.entries)
         })?;
         Ok(run.spilled_bytes().min(sort.cached_bytes as u64))
+    }
+
+    fn look_up(&self) -> Result<()> {
+        if wants(self.bench, "without-index") {
+            let file = self.data_file()?;
+            hot::without_index(&self.pairs, self.table, file.as_ref(), self.report)?;
+        }
+        if wants(self.bench, "hot") {
+            hot::hot(&self.pairs, self.table, self.report)?;
+        }
+        if wants(self.bench, "cold") {
+            self.cold()?;
+        }
+        Ok(())
     }
 
     fn cold(&self) -> Result<()> {

@@ -245,10 +245,10 @@ fn many_chunks_need_few_open_files() {
         let outcome = with_limit(&work, "-n 64", line);
         assert_eq!(outcome.code, 0, "{line}: {outcome:?}");
     }
-    // The soft limit is raised.
+    // The soft limit is raised; a mapped file needs no descriptor.
     let outcome = with_limit(&work, "-Sn 8", "get s key9");
     assert_eq!(outcome.code, 0, "{outcome:?}");
-    let outcome = with_limit(&work, "-n 5", "get s key9");
+    let outcome = with_limit(&work, "-n 5", "get s key9 --access direct");
     assert_eq!(outcome.code, 5, "{outcome:?}");
     assert!(outcome.stderr.contains("`ulimit -n`"), "{outcome:?}");
 }
@@ -456,7 +456,7 @@ fn keys_are_looked_up_without_io_uring() {
     work.ok("build a.csv --key k --out t");
     let note = "hashfold: the system refuses io_uring (Operation not permitted (os error 1)), as many \
                 containers do: batches of reads go through threads, which takes more CPU time\n";
-    let get = "get t --keys keys --format csv";
+    let get = "get t --keys keys --format csv --access direct";
     assert_eq!(work.ok(get).stderr, "");
     let outcome = without_io_uring(|| work.ok(get));
     assert_eq!((outcome.text(), &*outcome.stderr), (&*("k,v\n".to_owned() + &rows), note));

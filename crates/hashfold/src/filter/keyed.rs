@@ -232,7 +232,7 @@ impl FilterReader {
     /// # Errors
     /// The errors of [`FilterReader::open`].
     pub fn open_with(folder: impl AsRef<Path>, options: &ReadOptions) -> Result<FilterReader> {
-        Snapshot::open(&options.env, folder.as_ref(), options.data).map(FilterReader)
+        Snapshot::open(&options.env, folder.as_ref(), options.access()).map(FilterReader)
     }
 
     /// Whether a key may have been inserted. Takes about one device read.

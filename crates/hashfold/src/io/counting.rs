@@ -130,6 +130,14 @@ impl BlockFile for CountingFile {
         self.file.mapped()
     }
 
+    fn check_map(&self) -> Result<()> {
+        self.file.check_map()
+    }
+
+    fn will_need(&self, extent: Extent) {
+        self.file.will_need(extent);
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.counts.add_writes(1, bytes.len());
         self.file.write_at(offset, bytes)

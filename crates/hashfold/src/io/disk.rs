@@ -88,9 +88,25 @@ pub trait BlockFile: Debug + Send + Sync {
         None
     }
 
-    /// Returns the bytes of the file, if it is mapped.
+    /// Returns the bytes of the file, if it is mapped. They are right if [`BlockFile::check_map`]
+    /// finds nothing wrong after they were used.
     fn mapped(&self) -> Option<&[u8]> {
         None
+    }
+
+    /// Checks a mapped file after its bytes were used.
+    ///
+    /// # Errors
+    /// Another process has cut the file, or the device could not read a part of it: some of the bytes
+    /// may have been zeros instead.
+    #[inline]
+    fn check_map(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Announces that the bytes of an extent of a mapped file will be used. Their reads then overlap.
+    fn will_need(&self, extent: Extent) {
+        let _ = extent;
     }
 
     /// Writes all of `bytes` at `offset`. The file grows as needed.
@@ -200,6 +216,12 @@ pub trait Disk: Debug + Send + Sync {
 
     /// Returns the free space on the device for new files, in bytes.
     fn free_bytes(&self, folder: &Path) -> Result<u64>;
+
+    /// Returns the size of the files that fit in the page cache, in bytes: the free memory. Returns
+    /// 0 if files of this disk should not be mapped unasked.
+    fn free_memory(&self) -> u64 {
+        0
+    }
 }
 
 /// Reads one extent at a time; `read` takes the index of the file, the offset, and the bytes to fill.

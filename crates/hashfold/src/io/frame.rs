@@ -112,7 +112,10 @@ impl FileKind {
 
     /// Returns the format versions that this library reads. It writes the last one.
     pub fn versions(self) -> RangeInclusive<u16> {
-        1..=1
+        match self {
+            FileKind::TableData => 1..=2,
+            _ => 1..=1,
+        }
     }
 }
 
@@ -191,11 +194,12 @@ impl Header {
     }
 
     /// Reads and checks the header of `file`, which must be of this kind and have this seed and id.
-    pub fn read_of(file: &dyn BlockFile, kind: FileKind, seed: Seed, id: u64) -> Result<()> {
+    pub fn read_of(file: &dyn BlockFile, kind: FileKind, seed: Seed, id: u64) -> Result<Header> {
         let header = Header::read(file, kind)?;
         check_same("seed", seed.0, header.seed.0)
             .and_then(|()| check_same("file id", id, header.id))
-            .map_err(|error| error.at(file.place()))
+            .map_err(|error| error.at(file.place()))?;
+        Ok(header)
     }
 }
 

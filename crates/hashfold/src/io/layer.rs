@@ -103,4 +103,8 @@ impl<L: DiskLayer> Disk for L {
     fn free_bytes(&self, folder: &Path) -> Result<u64> {
         self.below().free_bytes(folder)
     }
+
+    fn free_memory(&self) -> u64 {
+        self.below().free_memory()
+    }
 }

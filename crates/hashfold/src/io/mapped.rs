@@ -4,18 +4,31 @@
 use super::{
     BlockFile, Extent, Extents, FileExtents, Visit,
     disk::{check_whole, read_each, refused, within},
+    map_faults::GuardedMap,
     os_file::{OsFile, at_once},
 };
-use crate::error::{Place, Result};
+use crate::error::{Error, Place, Result};
 use memmap2::{Advice, Mmap};
 use rustix::io::Errno;
-use std::path::Path;
+use std::{path::Path, ptr};
+
+/// The size from which on a read is announced to the system, which then reads all of it at once.
+const LARGE_READ: usize = 1 << 16;
+
+/// Number of bytes at the end of the map that are compared with those at opening.
+const TAIL_SIZE: usize = size_of::<u64>();
 
 /// A map of the content of a file at the time of opening. The file itself is closed.
+///
+/// If another process cuts the file, [`BlockFile::check_map`] returns an error from then on.
 #[derive(Debug)]
 pub(super) struct MappedFile {
     place: Place,
+    // Dropped before the map.
+    guard: GuardedMap,
     map: Mmap,
+    /// The last bytes of the file when it was opened.
+    tail: [u8; TAIL_SIZE],
 }
 
 impl MappedFile {
@@ -24,11 +37,26 @@ impl MappedFile {
         // SAFETY: A map is sound as long as the file is neither changed nor truncated. Files of
         // this library are complete before they get the name under which they are opened, never
         // change after that, and are replaced by renaming or removed, which does not affect the
-        // mapped file.
+        // mapped file. If another program cuts one nevertheless, pages of zeros take the place of
+        // those that are gone.
         let map = unsafe { Mmap::map(&*file.file) }.map_err(refused("map", path))?;
         map.advise(Advice::Random).map_err(refused("map", path))?;
-        Ok(MappedFile { place: Place::file(path), map })
+        let guard = GuardedMap::new(&map);
+        let tail = tail(&map);
+        let mapped = MappedFile { place: Place::file(path), guard, map, tail };
+        mapped.check_map()?;
+        Ok(mapped)
     }
+}
+
+/// Returns the last bytes of a map as they are now.
+#[inline]
+fn tail(map: &[u8]) -> [u8; TAIL_SIZE] {
+    map.last_chunk().map_or([0; TAIL_SIZE], |tail: &[u8; TAIL_SIZE]| {
+        // SAFETY: the pointer comes from a reference. The read is volatile because another process
+        // may have changed the file.
+        unsafe { ptr::read_volatile(tail) }
+    })
 }
 
 /// Returns the bytes of an extent in the map of a file.
@@ -48,11 +76,14 @@ impl BlockFile for MappedFile {
 
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let extent = Extent { offset, len: bytes.len() };
+        if bytes.len() >= LARGE_READ {
+            self.will_need(extent);
+        }
         match slice(&self.map, extent) {
             Some(mapped) => bytes.copy_from_slice(mapped),
             None => check_whole(&self.place, extent, within(extent, self.map.len() as u64).len)?,
         }
-        Ok(())
+        self.check_map()
     }
 
     fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
@@ -67,7 +98,10 @@ impl BlockFile for MappedFile {
     ) -> Result<()> {
         for (i, (file, extent)) in extents.enumerate() {
             match files[file].mapped().and_then(|map| slice(map, extent)) {
-                Some(mapped) => visit(i, mapped)?,
+                Some(mapped) => {
+                    visit(i, mapped)?;
+                    files[file].check_map()?;
+                }
                 None => {
                     let read = |_, offset, bytes: &mut [u8]| files[file].read_at(offset, bytes);
                     let mut one = std::iter::once((file, extent));
@@ -82,6 +116,22 @@ impl BlockFile for MappedFile {
         Some(&self.map)
     }
 
+    #[inline]
+    fn check_map(&self) -> Result<()> {
+        if !self.guard.is_lost() && tail(&self.map) == self.tail {
+            return Ok(());
+        }
+        Err(lost(&self.place))
+    }
+
+    fn will_need(&self, extent: Extent) {
+        let Extent { offset, len } = within(extent, self.map.len() as u64);
+        if len > 0 {
+            // It is only advice.
+            let _ = self.map.advise_range(Advice::WillNeed, offset as usize, len);
+        }
+    }
+
     fn write_at(&self, _: u64, _: &[u8]) -> Result<()> {
         Err(refused("write", &self.place.file)(Errno::BADF))
     }
@@ -89,4 +139,10 @@ impl BlockFile for MappedFile {
     fn sync(&self) -> Result<()> {
         Ok(())
     }
+}
+
+#[cold]
+fn lost(place: &Place) -> Error {
+    let got = "cut, changed or unreadable while it was open; open the data set again";
+    Error::field("mapped file", "whole", got).at(place)
 }

@@ -18,7 +18,7 @@ const FILE_SIZE_MAX: u64 = 1 << 40;
 pub(super) type Content = Arc<RwLock<Vec<u8>>>;
 
 /// A file system in RAM. Clones are the same file system. Calls that [`super::OsDisk`] refuses fail
-/// with the same errors.
+/// with the same errors. [`Access::Mapped`] copies a file when it is opened.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryDisk {
     names: Arc<Mutex<Names<Content>>>,
@@ -42,9 +42,14 @@ impl Disk for MemoryDisk {
         Ok(Arc::new(MemoryFile { place: Place::file(path), content, writable: true }))
     }
 
-    fn open(&self, path: &Path, _: Access) -> Result<Arc<dyn BlockFile>> {
+    fn open(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
         let content = self.names().file(path).map_err(refused("open", path))?;
-        Ok(Arc::new(MemoryFile { place: Place::file(path), content, writable: false }))
+        let place = Place::file(path);
+        if access == Access::Mapped {
+            let bytes = content.read().expect("nothing panics under this lock").clone();
+            return Ok(Arc::new(MemoryMap { place, bytes }));
+        }
+        Ok(Arc::new(MemoryFile { place, content, writable: false }))
     }
 
     fn open_to_write(&self, path: &Path, access: Access) -> Result<Arc<dyn BlockFile>> {
@@ -146,6 +151,40 @@ impl BlockFile for MemoryFile {
             let Extent { offset, len } = within(extent, content.len() as u64);
             write_slice(content, offset, &vec![0; len]);
         })
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The content of a file at the time of opening.
+#[derive(Debug)]
+struct MemoryMap {
+    place: Place,
+    bytes: Vec<u8>,
+}
+
+impl BlockFile for MemoryMap {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(self.bytes.len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let got = read_slice(&self.bytes, offset, bytes);
+        check_whole(&self.place, Extent { offset, len: bytes.len() }, got)
+    }
+
+    fn mapped(&self) -> Option<&[u8]> {
+        Some(&self.bytes)
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> Result<()> {
+        Err(refused("write", &self.place.file)(Errno::BADF))
     }
 
     fn sync(&self) -> Result<()> {

@@ -5,6 +5,7 @@ use super::{
     Access, BlockFile, Disk, Lock,
     direct::{DirectFile, open_to_read},
     disk::{refuse_map, refused},
+    free_memory::free_memory,
     mapped::MappedFile,
     os_file::{OsFile, at_once, changing},
     pool::{FILES, PooledFile},
@@ -24,8 +25,10 @@ use std::{
 
 /// The file system of the operating system.
 ///
-/// [`Access::Mapped`] requires that no process truncates the file: reading a mapped page that was
-/// truncated ends the process (`SIGBUS`). This library never truncates a file.
+/// [`Access::Mapped`] expects that no process changes the file, and this library never does. If
+/// another program cuts a mapped file, reads return an error: a handler of `SIGBUS`, which is
+/// installed with the first map, puts zeros in the place of lost pages, and passes on the signals
+/// that concern other memory.
 ///
 /// On a file system that refuses `O_DIRECT`, [`Access::Direct`] is [`Access::Cached`] without
 /// read-ahead.
@@ -143,6 +146,10 @@ impl Disk for OsDisk {
     fn free_bytes(&self, folder: &Path) -> Result<u64> {
         let stat = statvfs(or_here(folder)).map_err(refused("measure", folder))?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn free_memory(&self) -> u64 {
+        free_memory()
     }
 }
 

@@ -33,7 +33,9 @@ fn every_back_end(check: impl Fn(&dyn Disk, Access, &Path)) {
         OsDisk.create_folder(&folder).unwrap();
         check(&OsDisk, access, &folder);
     }
-    check(&MemoryDisk::default(), Access::Cached, Path::new(""));
+    for access in [Access::Cached, Access::Mapped] {
+        check(&MemoryDisk::default(), access, Path::new(""));
+    }
     check(&CountingDisk::on(Arc::new(MemoryDisk::default())), Access::Cached, Path::new(""));
     check(&FaultyDisk::new(FaultPlan::default()), Access::Direct, Path::new("/"));
 }
@@ -601,8 +603,10 @@ mod framed {
             error.to_string(),
             "is a manifest file, expected a table data file; check the path"
         );
-        let error = decode(Header { version: 2, ..HEADER }).unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::Version { got: 2, .. }));
+        for version in [0, FileKind::TableData.versions().end() + 1] {
+            let error = decode(Header { version, ..HEADER }).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Version { got, .. } if *got == version));
+        }
         let error = read(&[b'x'; 2 * ALIGNMENT]).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Magic { .. }));
     }

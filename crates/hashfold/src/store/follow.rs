@@ -1,6 +1,7 @@
 //! Reading the current version, whichever it is.
 
 use super::{
+    lend::ValueRef,
     pointer::Pointer,
     read::{Version, open_current},
 };
@@ -70,6 +71,13 @@ impl StoreReader {
     /// Returns the value of a key in the current version.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.version().get(key)
+    }
+
+    /// Returns the value of a key in the current version, without a copy if the data are mapped and the
+    /// value lies in one block. The value keeps its version open; many of them are lent at less cost by
+    /// one [`StoreReader::version`].
+    pub fn get_ref(&self, key: impl AsRef<[u8]>) -> Result<Option<ValueRef>> {
+        ValueRef::of(self.version(), key.as_ref())
     }
 
     /// Whether a key is in the current version. Reads as much as [`StoreReader::get`].

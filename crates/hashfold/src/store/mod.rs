@@ -34,6 +34,7 @@ mod in_slots;
 mod job;
 mod join;
 mod layer;
+mod lend;
 mod lookup;
 mod mend;
 mod options;
@@ -63,6 +64,7 @@ pub use self::{
     gates::{Gates, Objection, REMOVED_KEYS_GATE, Report, Sample},
     handle::{Store, Update},
     join::KeyChange,
+    lend::ValueRef,
     mend::{CurrentFrom, Mending},
     options::StoreOptions,
     plan::{TableSizes, UpdateMode},

@@ -73,7 +73,10 @@ impl StoreWriter {
         let known: HashSet<u64> = tables.collect();
         let options = ReadOptions::new().env(self.env.clone());
         let mut new = info.layers().filter(|layer| !known.contains(&layer.table));
-        new.try_for_each(|layer| open_layer(&self.tables(), info, layer, &options).map(drop))
+        new.try_for_each(|layer| {
+            let table = open_layer(&self.tables(), info, layer, &options)?;
+            table.index_damage().map_or(Ok(()), |damage| Err(damage.clone()))
+        })
     }
 
     /// Returns the version that a rollback makes current: the last one that was current, is not

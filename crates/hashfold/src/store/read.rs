@@ -19,7 +19,7 @@ use crate::{
     table::{Table, TableStats, VisitValue},
     work::Executor,
 };
-use std::{collections::HashMap, ops::Range, path::Path, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, ops::Range, path::Path, sync::Arc};
 
 /// Maximum number of attempts to open the current version while it is being replaced.
 const ATTEMPTS_MAX: usize = 8;
@@ -98,6 +98,12 @@ impl Version {
         &self.damage
     }
 
+    /// Returns the damage of indexes that was found when the version was opened. Lookups in their tables
+    /// take more reads, until the version is repaired or replaced.
+    pub fn index_damage(&self) -> impl Iterator<Item = &Error> {
+        self.tables.iter().filter_map(|table| table.index_damage())
+    }
+
     /// Returns the version if all of its tables could be opened.
     ///
     /// # Errors
@@ -158,6 +164,26 @@ impl Version {
         self.table(*base)?.get_with(key, visit)
     }
 
+    /// Returns the value of a key, without a copy where [`Table::get_ref`] does.
+    pub fn get_ref(&self, key: impl AsRef<[u8]>) -> Result<Option<Cow<'_, [u8]>>> {
+        Ok(self.find(key.as_ref())?.map(|(_, value)| value))
+    }
+
+    /// Returns the number of the table that has the value of a key, and the value.
+    pub(super) fn find(&self, key: &[u8]) -> Result<Option<(u32, Cow<'_, [u8]>)>> {
+        let (base, deltas) = self.stack(key)?.split_last().expect("a chunk has a base");
+        for delta in deltas {
+            if let Some(tagged) = self.table(*delta)?.get_ref(key)? {
+                let value = match tagged {
+                    Cow::Borrowed(tagged) => untag(tagged)?.map(Cow::Borrowed),
+                    Cow::Owned(tagged) => untag(&tagged)?.map(|value| Cow::Owned(value.to_vec())),
+                };
+                return Ok(value.map(|value| (*delta, value)));
+            }
+        }
+        Ok(self.table(*base)?.get_ref(key)?.map(|value| (*base, value)))
+    }
+
     /// Returns the numbers of the tables that may have a key, the newest layer first.
     fn stack(&self, key: &[u8]) -> Result<&[u32]> {
         if self.slots.len() < SLOTS as usize && !self.slots.contains(&slot_of(key)) {
@@ -166,7 +192,7 @@ impl Version {
         Ok(&self.stacks[self.info.shape.slots.chunk_of(key) as usize])
     }
 
-    fn table(&self, number: u32) -> Result<&Arc<Table>> {
+    pub(super) fn table(&self, number: u32) -> Result<&Arc<Table>> {
         self.tables.get(&self.info, number as usize)
     }
 

@@ -41,6 +41,8 @@ impl OpenTables {
         chunks: &Range<u32>,
         other: Option<&OpenTables>,
     ) -> Result<(OpenTables, Vec<Error>)> {
+        let wanted = info.layers().filter(|layer| layer.chunks.count_in(chunks) > 0);
+        let options = &options.for_bytes(wanted.map(|layer| layer.bytes).sum());
         let shared: HashMap<u64, &Arc<Table>> = other.map(OpenTables::by_id).unwrap_or_default();
         let mut damage = Vec::new();
         let mut open = |layer: &Layer| {
@@ -69,8 +71,11 @@ impl OpenTables {
         self.tables.iter().filter_map(OnceLock::get)
     }
 
+    /// Returns the open tables by their ids, but those whose indexes were damaged: these may have been
+    /// repaired meanwhile.
     fn by_id(&self) -> HashMap<u64, &Arc<Table>> {
-        self.iter().map(|table| (table.stats().id, table)).collect()
+        let whole = self.iter().filter(|table| table.index_damage().is_none());
+        whole.map(|table| (table.stats().id, table)).collect()
     }
 
     /// Returns a table of this version by its number. Opens it if it was damaged before: it may have

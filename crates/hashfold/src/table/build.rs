@@ -240,15 +240,7 @@ struct Written {
 }
 
 fn expected(layout: Layout, summary: &Summary) -> Expected {
-    let entries = summary.entries_max;
-    let mean = summary.bytes_max / entries.max(1);
-    let sizes = layout.encoded_size(0, mean as usize) as u64 - mean;
-    let bytes = summary.bytes_max + sizes * entries;
-    let blocks = match layout.entries_per_block() {
-        Some(count) => entries.div_ceil(count),
-        None => bytes.div_ceil(layout.payload() as u64),
-    };
-    Expected { layout, entries, blocks }
+    Expected { layout, entries: summary.entries_max, blocks: layout.blocks_of(summary) }
 }
 
 /// Refuses an entry that contradicts the summary of its run.

@@ -7,6 +7,7 @@
 //! | block_size     | in bytes                                                              |
 //! | key_size       | of each key in bytes; all ones if they differ                         |
 //! | value_size     | of each value in bytes; all ones if they differ                       |
+//! | arrangement    | 0 packed, 1 tagged, 2 slotted; in version 1 this field is missing     |
 //! | entries        |                                                                       |
 //! | blocks         |                                                                       |
 //! | key_bytes      | of all keys together                                                  |
@@ -14,9 +15,11 @@
 //! | straddling     | number of entries that continue in a second block                     |
 
 use super::{
-    blocks::Context,
+    blocks::{Context, DataBlocks},
+    checked::CheckedBlocks,
     index::Indexed,
-    layout::{BLOCK_HEAD, BLOCK_SIZE_MAX, BlockHead, Layout, Position},
+    layout::{Arrangement, BLOCK_SIZE_MAX, BlockHead, Layout, Position},
+    tags::tag_of,
 };
 use crate::{
     codec::{Decoder, write_varint},
@@ -26,7 +29,10 @@ use crate::{
         frame::{FileKind, Footer, Header},
     },
     key::{KeyHash, Seed},
-    run::{Entry, KEY_BYTES_MAX, SizeRange, Summary, VALUE_BYTES_MAX, check_sizes},
+    run::{
+        Entry, KEY_BYTES_MAX, SizeRange, Summary, VALUE_BYTES_MAX, check_sizes,
+        prefetch::{CACHE_LINE_BYTES, prefetch},
+    },
     work::Executor,
 };
 use std::{ops::Range, sync::Arc};
@@ -36,6 +42,10 @@ pub(super) const DATA_ROLE: &str = "data";
 
 // A unit consists of whole blocks.
 const _: () = assert!(UNIT_SIZE.is_multiple_of(BLOCK_SIZE_MAX));
+
+/// Number of cache lines at the end of a slotted block that are prefetched: starts and tags of 60
+/// entries.
+const SLOT_LINES: usize = 3;
 
 /// The totals of a data file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,8 +66,14 @@ pub(super) struct DataWriter {
     writer: Writer,
     block: Vec<u8>,
     head: BlockHead,
-    /// The position of the first free byte.
+    /// The position of the first free byte, and the end of the block's payload.
     next: Position,
+    payload_end: usize,
+    /// The offsets and the tags of the entries that start in the block, and the offset after the last
+    /// of them, or 0 if it continues.
+    starts: Vec<u16>,
+    tags: Vec<u8>,
+    end: u16,
     last: Option<KeyHash>,
     last_key: Vec<u8>,
     totals: Totals,
@@ -88,7 +104,11 @@ impl DataWriter {
             writer,
             block: vec![0; layout.block_size],
             head: BlockHead::default(),
-            next: Position { block: 0, offset: BLOCK_HEAD },
+            next: Position { block: 0, offset: layout.entries_start },
+            payload_end: layout.payload_end(0),
+            starts: Vec::new(),
+            tags: Vec::new(),
+            end: 0,
             last: None,
             last_key: Vec::new(),
             totals: Totals::default(),
@@ -106,18 +126,15 @@ impl DataWriter {
         // A larger entry could be written, but not be read again.
         check_sizes(entry.key, Some(value))?;
         let size = self.layout.encoded_size(entry.key.len(), value.len());
-        let start = self.layout.start(self.next, size);
+        let (start, continues) = self.layout.place(self.next, self.head.count, size);
         if start.block > self.next.block {
             self.end_block()?;
         }
-        if self.head.count == 0 {
-            self.head.first = start.offset;
-        }
-        self.head.count += 1;
+        self.begin(entry.hash, start.offset, (!continues).then_some(size));
         self.last = Some(entry.hash);
         self.last_key.clear();
         self.last_key.extend_from_slice(entry.key);
-        self.write_sizes(entry.key.len(), value.len())?;
+        self.write_sizes(entry.key.len(), value.len(), continues)?;
         self.write(entry.key)?;
         self.write(value)?;
         if self.layout.entry_size() == Some(1) && entry.key.is_empty() && value.is_empty() {
@@ -127,19 +144,32 @@ impl DataWriter {
         self.totals.entries += 1;
         self.totals.key_bytes += entry.key.len() as u64;
         self.totals.value_bytes += value.len() as u64;
-        let ends_here = self.next.block == start.block
-            || (self.next.block == start.block + 1 && self.next.offset == BLOCK_HEAD);
-        self.totals.straddling += u64::from(!ends_here);
+        self.totals.straddling += u64::from(continues);
         Ok(start.block)
     }
 
-    fn write_sizes(&mut self, key: usize, value: usize) -> Result<()> {
+    /// Notes in the block that an entry starts at `offset`. Its size is `None` if it continues.
+    #[inline]
+    fn begin(&mut self, hash: KeyHash, offset: usize, size: Option<usize>) {
+        if self.head.count == 0 {
+            self.head.first = offset;
+        }
+        self.head.count += 1;
+        self.payload_end = self.layout.payload_end(self.head.count);
+        if self.layout.arrangement != Arrangement::Packed {
+            self.starts.push(offset as u16);
+            self.tags.push(tag_of(hash));
+            self.end = size.map_or(0, |size| (offset + size) as u16);
+        }
+    }
+
+    fn write_sizes(&mut self, key: usize, value: usize, continues: bool) -> Result<()> {
         let offset = self.next.offset;
         let mut len = 0;
         if self.layout.key_size.is_none() {
             len += write_varint(&mut self.block[offset + len..], key as u64);
         }
-        if self.layout.value_size.is_none() {
+        if self.layout.has_value_size(continues) {
             len += write_varint(&mut self.block[offset + len..], value as u64);
         }
         self.advance(len)
@@ -148,7 +178,7 @@ impl DataWriter {
     #[inline]
     fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
-            let free = &mut self.block[self.next.offset..];
+            let free = &mut self.block[self.next.offset..self.payload_end];
             let len = free.len().min(bytes.len());
             free[..len].copy_from_slice(&bytes[..len]);
             bytes = &bytes[len..];
@@ -160,7 +190,7 @@ impl DataWriter {
     #[inline]
     fn advance(&mut self, len: usize) -> Result<()> {
         self.next.offset += len;
-        if self.next.offset == self.layout.block_size {
+        if self.next.offset == self.payload_end {
             self.end_block()?;
         }
         Ok(())
@@ -169,17 +199,21 @@ impl DataWriter {
     /// Writes the block, with zeros after its entries, and begins the next one.
     fn end_block(&mut self) -> Result<()> {
         self.block[self.next.offset..].fill(0);
+        self.layout.write_slots(&mut self.block, &self.starts, self.end, &self.tags);
         self.head.write(&mut self.block);
         self.writer.append(&self.block)?;
+        self.starts.clear();
+        self.tags.clear();
         self.head =
             BlockHead { before: self.last.map_or(0, KeyHash::high), ..BlockHead::default() };
-        self.next = Position { block: self.next.block + 1, offset: BLOCK_HEAD };
+        self.next = Position { block: self.next.block + 1, offset: self.layout.entries_start };
+        self.payload_end = self.layout.payload_end(0);
         Ok(())
     }
 
     /// Writes the last block and the footer.
     pub(super) fn finish(mut self) -> Result<Totals> {
-        if self.next.offset > BLOCK_HEAD {
+        if self.next.offset > self.layout.entries_start || self.head.count > 0 {
             self.end_block()?;
         }
         self.totals.blocks = self.next.block;
@@ -203,19 +237,71 @@ pub(super) struct DataFile {
     pub(super) file: Arc<dyn BlockFile>,
     pub(super) context: Context,
     pub(super) totals: Totals,
+    /// The blocks that have been checked, if the file is mapped.
+    checked: Option<CheckedBlocks>,
 }
 
 impl DataFile {
     /// Opens a data file. Checks the header, the footer, and that the file has this id and this
     /// seed.
     pub(super) fn open(file: Arc<dyn BlockFile>, id: u64, seed: Seed) -> Result<DataFile> {
-        Header::read_of(file.as_ref(), FileKind::TableData, seed, id)?;
+        let header = Header::read_of(file.as_ref(), FileKind::TableData, seed, id)?;
         let (footer, start) = Footer::read(file.as_ref())?;
-        let (layout, totals) =
-            decode(&footer.fields, start).map_err(|error| error.at(&file.place().offset(start)))?;
+        let (layout, totals) = decode(&footer.fields, start, header.version)
+            .map_err(|error| error.at(&file.place().offset(start)))?;
         let place = file.place().clone();
         let context = Context { layout, id, seed, place, blocks: totals.blocks };
-        Ok(DataFile { file, context, totals })
+        let checked = file.mapped().map(|_| CheckedBlocks::none_of(totals.blocks));
+        Ok(DataFile { file, context, totals, checked })
+    }
+
+    /// Whether the file is mapped.
+    #[inline]
+    pub(super) fn is_mapped(&self) -> bool {
+        self.checked.is_some()
+    }
+
+    /// Returns the bytes of blocks, if the file is mapped.
+    #[inline]
+    pub(super) fn mapped(&self, blocks: &Range<u64>) -> Option<&[u8]> {
+        let Extent { offset, len } = self.extent(blocks);
+        self.file.mapped()?.get(offset as usize..)?.get(..len)
+    }
+
+    /// Returns a view of the blocks in `bytes`, the first of which has the number `first`. Blocks of a
+    /// mapped file are checked once.
+    #[inline]
+    pub(super) fn blocks<'a>(&'a self, first: u64, bytes: &'a [u8]) -> DataBlocks<'a> {
+        DataBlocks::new(&self.context, first, bytes).checked_once(self.checked.as_ref())
+    }
+
+    /// Prefetches the parts of blocks that a search reads first. Of a block that was not checked yet,
+    /// which may be on the device only, all of it is requested.
+    #[inline]
+    pub(super) fn prefetch_heads(&self, blocks: &Range<u64>) {
+        let Some(bytes) = self.mapped(blocks) else { return };
+        if self.checked.as_ref().is_some_and(|checked| !checked.contains(blocks.start)) {
+            self.file.will_need(self.extent(blocks));
+        }
+        prefetch(bytes, 0);
+        if self.context.layout.arrangement == Arrangement::Slotted {
+            let end = self.context.layout.block_size;
+            (1..=SLOT_LINES).for_each(|line| prefetch(bytes, end - line * CACHE_LINE_BYTES));
+        }
+    }
+
+    /// Prefetches the entry of a hash in a block of a mapped file. Where its position is known, it is
+    /// given.
+    #[inline]
+    pub(super) fn prefetch_entry(&self, block: u64, position: Option<Position>, hash: KeyHash) {
+        let Some(bytes) = self.mapped(&(block..block + 1)) else { return };
+        match position {
+            Some(Position { offset, .. }) => {
+                prefetch(bytes, offset);
+                prefetch(bytes, offset + CACHE_LINE_BYTES);
+            }
+            None => DataBlocks::new(&self.context, block, bytes).prefetch_entry(block, hash),
+        }
     }
 
     /// Returns the place of blocks in the file.
@@ -255,9 +341,9 @@ impl DataFile {
     }
 }
 
-fn decode(fields: &[u8], footer_start: u64) -> Result<(Layout, Totals)> {
+fn decode(fields: &[u8], footer_start: u64, version: u16) -> Result<(Layout, Totals)> {
     let mut fields = Decoder::new(fields);
-    let layout = Layout::decode(&mut fields)?;
+    let layout = Layout::decode(&mut fields, version)?;
     let totals = Totals {
         entries: fields.u64()?,
         blocks: fields.u64()?,

@@ -53,6 +53,12 @@ impl Image {
 pub(crate) trait IndexBytes: Send + Sync + std::fmt::Debug {
     /// Returns all bytes.
     fn bytes(&self) -> &[u8];
+
+    /// Checks the bytes after they were used, as [`BlockFile::check_map`](crate::io::BlockFile) does.
+    #[inline]
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl IndexBytes for Buffer {

@@ -2,6 +2,7 @@
 
 use super::{
     absent::{AbsentBits, AbsentBitsBuilder},
+    bracket::Bracket,
     fences::{Fences, FencesBuilder},
     image::{Image, IndexBytes, Sections},
     layout::{Layout, Position},
@@ -136,6 +137,8 @@ pub(super) enum LookupTarget {
     In(Range<u64>),
     /// If the key is in the table, its entry starts in this block or an earlier one.
     UpTo(u64),
+    /// If the key is in the table, its entry starts between two blocks: there is no index.
+    Between(Bracket),
 }
 
 /// An index in memory.
@@ -253,7 +256,8 @@ impl Index {
         }
         match (self.data.layout.position(rank), self.data.layout.entry_size()) {
             (Some(position), Some(size)) => {
-                let last = self.data.layout.step(position, size as u64 - 1).block;
+                let layout = self.data.layout;
+                let last = layout.step(position, size as u64 - 1, layout.block_size).block;
                 LookupTarget::At(position, position.block..last + 1)
             }
             _ => self.blocks_of(locations.as_ref(), ranks),
@@ -334,7 +338,14 @@ impl Index {
                     }
             }
             LookupTarget::UpTo(block) => at.block <= block,
+            LookupTarget::Between(_) => unreachable!("an index leads to blocks"),
         }
+    }
+
+    /// Checks the bytes of a mapped index after they were used.
+    #[inline]
+    pub(super) fn check_map(&self) -> Result<()> {
+        self.bytes.check()
     }
 
     pub(super) fn size(&self) -> u64 {

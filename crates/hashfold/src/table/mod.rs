@@ -32,7 +32,9 @@
 
 mod absent;
 mod blocks;
+mod bracket;
 mod build;
+mod checked;
 mod data;
 mod fences;
 mod hash_index;
@@ -40,9 +42,11 @@ mod image;
 mod index;
 mod layout;
 mod locations;
+mod lookup;
 mod options;
 mod read;
 mod scan;
+mod tags;
 #[cfg(test)]
 mod tests;
 mod trie;
@@ -54,10 +58,11 @@ pub use self::{
     build::{TableBuilder, reindex},
     hash_index::{HashIndex, expected_trie_bits},
     layout::BLOCK_SIZE_MAX,
+    lookup::VisitValue,
     options::{
         ATTRIBUTES_SIZE_MAX, IndexChoice, IndexOptions, IndexStats, TableOptions, TableStats,
     },
-    read::{Table, VisitValue},
+    read::Table,
     scan::TableScan,
     trie::{BUCKET_SIZES, CODING_LIMIT_MAX},
     verify::{DAMAGE_MAX, TableFigures},

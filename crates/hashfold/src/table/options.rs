@@ -239,18 +239,21 @@ pub struct TableStats {
     pub value_bytes: u64,
     /// Size of the data file, in bytes.
     pub data_bytes: u64,
+    /// The way in which blocks are read.
+    pub access: Access,
     /// Size of the index in memory, in bytes.
     pub index_bytes: u64,
-    /// Sizes of the parts of the index.
-    pub index: IndexStats,
+    /// Sizes of the parts of the index; `None` if the table is read without one.
+    pub index: Option<IndexStats>,
 }
 
 impl TableStats {
     /// Returns the bits of memory per key. Padding, which matters only in small tables, is left
     /// out.
     pub fn index_bits_per_key(&self) -> f64 {
-        let IndexStats { coded_bytes, directory_bytes, location_bytes, .. } = self.index;
-        let bytes = coded_bytes + directory_bytes + location_bytes + self.index.fingerprint_bytes;
+        let IndexStats { coded_bytes, directory_bytes, location_bytes, fingerprint_bytes, .. } =
+            self.index.unwrap_or_default();
+        let bytes = coded_bytes + directory_bytes + location_bytes + fingerprint_bytes;
         bits_per_key(bytes, self.entries)
     }
 }

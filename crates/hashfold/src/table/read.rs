@@ -1,47 +1,42 @@
-//! Looking up keys in a table.
+//! An open table: its files, and the way to its entries.
 
 use super::{
     absent::AbsentBits,
-    blocks::{DataBlocks, Found},
     data::{DATA_ROLE, DataFile},
     image::IndexBytes,
-    index::{INDEX_ROLE, Index, Indexed, LookupTarget, Parts, TrieParts},
-    layout::Position,
+    index::{INDEX_ROLE, Index, Indexed, Parts, TrieParts},
     locations::Locations,
+    lookup::{self, FilesPart, OpenFiles, VisitValue},
     options::{IndexChoice, IndexStats, TableStats},
     scan::TableScan,
     verify::{self, TableFigures},
 };
 use crate::{
     checksum::crc32c,
-    error::{Error, ErrorKind, Result, check_sum},
+    error::{Error, ErrorClass, ErrorKind, Result, check_sum},
     folder::{self, Site},
     io::{
         ALIGNMENT, Access, BlockFile, Buffer, Disk,
         frame::{FileKind, Footer, Header},
     },
-    key::KeyHash,
     manifest::{FileEntry, Kind, Manifest},
-    options::ReadOptions,
+    options::{DataAccess, ReadOptions},
     verify::VerifyReport,
     work::Watch,
 };
-use std::{cell::RefCell, iter, ops::Range, path::Path, sync::Arc};
+use rustix::io::Errno;
+use std::{borrow::Cow, ops::Range, path::Path, sync::Arc};
 
 /// Maximum number of attempts to open a table that is being replaced.
 const ATTEMPTS_MAX: usize = 8;
 
-/// Number of keys that are looked up in the index together, while blocks of earlier keys are being
-/// read.
-const TARGETS_AT_ONCE: usize = 64;
-
-/// A callback of [`Table::get_many`]: takes the index of a key, and its value or `None`.
-pub type VisitValue<'a> = dyn FnMut(usize, Option<&[u8]>) -> Result<()> + 'a;
-
-/// An open table: its index is in memory, its entries are on the device.
+/// An open table: its index is in memory, its entries are on the device or in the page cache.
 ///
 /// An open table does not change, even if another build replaces it. Threads can share a table;
 /// clones are the same table.
+///
+/// If the index is missing or damaged, lookups search the data file instead, with 2 to 4 reads each,
+/// until [`reindex`](super::reindex) builds it again: see [`Table::index_damage`].
 #[derive(Clone, Debug)]
 pub struct Table {
     inner: Arc<OpenTable>,
@@ -49,8 +44,9 @@ pub struct Table {
 
 #[derive(Debug)]
 struct OpenTable {
-    data: DataFile,
-    index: Index,
+    files: OpenFiles,
+    /// The reason why there is no index, unless none was wanted.
+    index_damage: Option<Error>,
     stats: TableStats,
     attributes: Vec<(String, Vec<u8>)>,
 }
@@ -65,6 +61,10 @@ struct MappedBody {
 impl IndexBytes for MappedBody {
     fn bytes(&self) -> &[u8] {
         self.file.mapped().and_then(|bytes| bytes.get(self.body.clone())).unwrap_or(&[])
+    }
+
+    fn check(&self) -> Result<()> {
+        self.file.check_map()
     }
 }
 
@@ -93,16 +93,16 @@ impl Table {
         let mut manifest = folder::read_manifest(disk.as_ref(), folder, Kind::Table)?;
         let mut attempts = 0;
         loop {
-            let error = match Table::open_named(folder, &manifest, options, site) {
-                Ok(table) => return Ok(table),
-                Err(error) => error,
+            let opened = match Table::open_named(folder, &manifest, options, site) {
+                Ok(table) if table.inner.index_damage.is_none() => return Ok(table),
+                opened => opened,
             };
             // The files that this manifest names may be gone because another manifest has been
             // published.
             attempts += 1;
             match Manifest::read(disk.as_ref(), folder) {
                 Ok(newer) if newer != manifest && attempts < ATTEMPTS_MAX => manifest = newer,
-                _ => return Err(error),
+                _ => return opened,
             }
         }
     }
@@ -114,16 +114,31 @@ impl Table {
         options: &ReadOptions,
         site: Site,
     ) -> Result<Table> {
-        let disk = &options.env.disk;
-        let data = Table::open_data((disk, site), folder, manifest, options.data)?;
-        let entry = manifest.file(INDEX_ROLE)?;
-        let file = open_file((disk, site), folder, entry, options.index)?;
-        Header::read_of(file.as_ref(), FileKind::TableIndex, manifest.seed, manifest.id)?;
-        let index = read_index(file.clone(), data.indexed())
-            .map_err(|error| error.at(&file.place().offset(ALIGNMENT as u64)))?;
-        let stats = stats(manifest, &data, &index)?;
+        let size = manifest.file(DATA_ROLE)?.size;
+        let open = |access| {
+            let data = Table::open_data((&options.env.disk, site), folder, manifest, access)?;
+            Ok((data, access))
+        };
+        let (data, access) = match options.for_bytes(size).data {
+            DataAccess::Always(access) => open(access)?,
+            DataAccess::Fitting | DataAccess::Auto => match open(Access::Mapped) {
+                Err(error) if is_without_room(&error) => open(Access::Direct)?,
+                opened => opened?,
+            },
+        };
+        let index = match options.without_index {
+            true => Ok(None),
+            false => Table::open_index(folder, manifest, options, (site, data.indexed())).map(Some),
+        };
+        let (index, index_damage) = match index {
+            Ok(index) => (index, None),
+            Err(error) if is_lost(&error) => (None, Some(error)),
+            Err(error) => return Err(error),
+        };
+        let files = OpenFiles { data, index };
+        let stats = stats(manifest, &files, access)?;
         let attributes = manifest.attributes.clone();
-        Ok(Table { inner: Arc::new(OpenTable { data, index, stats, attributes }) })
+        Ok(Table { inner: Arc::new(OpenTable { files, index_damage, stats, attributes }) })
     }
 
     /// Opens the data file that a manifest names.
@@ -137,12 +152,56 @@ impl Table {
         DataFile::open(file, manifest.id, manifest.seed)
     }
 
+    /// Opens the index file that a manifest names.
+    fn open_index(
+        folder: &Path,
+        manifest: &Manifest,
+        options: &ReadOptions,
+        (site, data): (Site, Indexed),
+    ) -> Result<Index> {
+        let entry = manifest.file(INDEX_ROLE)?;
+        let file = open_file((&options.env.disk, site), folder, entry, options.index)?;
+        Header::read_of(file.as_ref(), FileKind::TableIndex, manifest.seed, manifest.id)?;
+        read_index(file.clone(), data)
+            .map_err(|error| error.at(&file.place().offset(ALIGNMENT as u64)))
+    }
+
+    /// Returns the damage of the index, if it is missing or damaged. Lookups then take more reads.
+    pub fn index_damage(&self) -> Option<&Error> {
+        self.inner.index_damage.as_ref()
+    }
+
     /// Returns the value of a key. Takes one device read; with an index of fences, a second one for about
     /// 1 % of the keys.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let mut value = None;
         self.get_with(key.as_ref(), &mut |found| value = found.map(<[u8]>::to_vec))?;
         Ok(value)
+    }
+
+    /// Returns the value of a key: borrowed from the file if it is mapped
+    /// ([`Access::Mapped`]) and the value lies in one block, else copied.
+    ///
+    /// If another program cuts the file while the value is borrowed, some of its bytes become zeros;
+    /// the next lookup returns an error.
+    pub fn get_ref(&self, key: impl AsRef<[u8]>) -> Result<Option<Cow<'_, [u8]>>> {
+        match self.inner.files.data.is_mapped() {
+            true => self.inner.files.get_mapped(key.as_ref()),
+            false => Ok(self.get(key)?.map(Cow::Owned)),
+        }
+    }
+
+    /// Returns the bytes of the data file, if it is mapped.
+    pub(crate) fn mapped(&self) -> Option<&[u8]> {
+        self.inner.files.data.file.mapped()
+    }
+
+    /// Returns the place of a value in the mapped data file, if it was borrowed from there.
+    pub(crate) fn mapped_range(&self, value: &[u8]) -> Option<Range<usize>> {
+        let all = self.mapped()?.as_ptr_range();
+        let start = value.as_ptr().addr().checked_sub(all.start.addr())?;
+        let end = start + value.len();
+        (all.start.addr() + end <= all.end.addr()).then_some(start..end)
     }
 
     /// Whether a key is in the table. Reads as much as [`Table::get`].
@@ -154,71 +213,19 @@ impl Table {
 
     /// Calls `visit` once, with the value of a key, or `None` if the key is absent.
     pub fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
-        let hash = KeyHash::of(key, self.inner.stats.seed);
-        let mut lookup =
-            Some(Lookup { part: 0, index: 0, hash, target: self.inner.index.target(hash) });
-        let mut scratch = Vec::new();
-        while let Some(now) = lookup.take() {
-            let Some(blocks) = now.blocks() else {
-                visit(None);
-                break;
-            };
-            let mut extent = iter::once(self.inner.data.extent(&blocks));
-            self.inner.data.file.read_many(&mut extent, &mut |_, bytes| {
-                match self.search(&now, key, bytes, &mut scratch)? {
-                    Outcome::Done(value) => visit(value),
-                    Outcome::Again(target) => lookup = Some(Lookup { target, ..now.clone() }),
-                }
-                Ok(())
-            })?;
-        }
-        Ok(())
+        self.inner.files.get_with(key, visit)
     }
 
-    /// Looks up many keys, with many device reads in flight. `visit` is called once for each key,
-    /// in any order, with the index of the key and its value, or `None` if the key is absent.
+    /// Looks up many keys, with many device reads in flight, or with overlapping memory accesses if the
+    /// data are mapped. `visit` is called once for each key, in any order, with the index of the key and
+    /// its value, or `None` if the key is absent.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K], visit: &mut VisitValue<'_>) -> Result<()> {
         get_many_in(&[(self, 0..keys.len())], keys, visit)
     }
 
-    /// Returns the lookups of keys, the first of which has the index `first`.
-    fn lookups<K: AsRef<[u8]>>(&self, part: usize, first: usize, keys: &[K]) -> Vec<Lookup> {
-        let seed = self.inner.stats.seed;
-        let hashes: Vec<KeyHash> = keys.iter().map(|key| KeyHash::of(key.as_ref(), seed)).collect();
-        let targets = self.inner.index.targets(&hashes);
-        let both = hashes.into_iter().zip(targets).zip(first..);
-        both.map(|((hash, target), index)| Lookup { part, index, hash, target }).collect()
-    }
-
-    fn search<'s>(
-        &'s self,
-        lookup: &Lookup,
-        key: &[u8],
-        bytes: &'s [u8],
-        scratch: &'s mut Vec<u8>,
-    ) -> Result<Outcome<'s>> {
-        let Some(range) = lookup.blocks() else { return Ok(Outcome::Done(None)) };
-        let blocks = DataBlocks::new(&self.inner.data.context, range.start, bytes);
-        let found = match lookup.target {
-            LookupTarget::At(position, _) => blocks.search_at(position, key, scratch)?,
-            _ => blocks.search(lookup.hash, key, scratch)?,
-        };
-        Ok(match (found, &lookup.target) {
-            (Found::Value(value), _) => Outcome::Done(Some(value)),
-            (Found::Before, LookupTarget::UpTo(block)) if *block > 0 => {
-                Outcome::Again(LookupTarget::UpTo(block - 1))
-            }
-            (Found::More(blocks), LookupTarget::At(position, _)) => {
-                Outcome::Again(LookupTarget::At(*position, blocks))
-            }
-            (Found::More(blocks), _) => Outcome::Again(LookupTarget::In(blocks)),
-            (Found::Absent | Found::Before, _) => Outcome::Done(None),
-        })
-    }
-
     /// Returns all entries as a run.
     pub fn scan(&self) -> TableScan {
-        TableScan::new(&self.inner.data)
+        TableScan::new(&self.inner.files.data)
     }
 
     /// Calls `visit` with the keys of about `count` entries that are spread evenly over the table:
@@ -230,13 +237,15 @@ impl Table {
     /// Whether a lookup of this key reads a block.
     #[cfg(test)]
     pub(super) fn would_read(&self, key: &[u8]) -> bool {
-        self.inner.index.target(KeyHash::of(key, self.inner.stats.seed)) != LookupTarget::Nowhere
+        let hash = crate::key::KeyHash::of(key, self.inner.stats.seed);
+        self.inner.files.target(hash, 1) != super::index::LookupTarget::Nowhere
     }
 
     /// Reads the whole table, and checks every block, the order of the entries, and that the index
     /// finds each entry. Damage is listed in the report. `watch` counts blocks.
     pub fn verify(&self, watch: &Watch) -> Result<VerifyReport<TableFigures>> {
-        verify::verify(&self.inner.data, &self.inner.index, watch)
+        let OpenTable { files, index_damage, .. } = &*self.inner;
+        verify::verify(files, index_damage.as_ref(), watch)
     }
 
     /// Returns the table's statistics. Reads nothing.
@@ -261,82 +270,20 @@ pub(crate) fn get_many_in<K: AsRef<[u8]>>(
     keys: &[K],
     visit: &mut VisitValue<'_>,
 ) -> Result<()> {
-    let mut absent = Vec::new();
-    let groups = parts.iter().enumerate().flat_map(|(part, (table, range))| {
-        let starts = range.clone().step_by(TARGETS_AT_ONCE);
-        starts.map(move |start| (part, *table, start..range.end.min(start + TARGETS_AT_ONCE)))
-    });
-    let lookups =
-        groups.flat_map(|(part, table, group)| table.lookups(part, group.start, &keys[group]));
-    let mut to_read = lookups.filter(|lookup| {
-        let is_absent = lookup.target == LookupTarget::Nowhere;
-        absent.extend(is_absent.then_some(lookup.index));
-        !is_absent
-    });
-    let mut again = read_round(parts, &mut to_read, keys, visit)?;
-    absent.into_iter().try_for_each(|index| visit(index, None))?;
-    while !again.is_empty() {
-        again = read_round(parts, &mut again.into_iter(), keys, visit)?;
-    }
-    Ok(())
+    let parts: Vec<FilesPart<'_>> =
+        parts.iter().map(|(table, keys)| (&table.inner.files, keys.clone())).collect();
+    lookup::get_many_in(&parts, keys, visit)
 }
 
-/// Reads once for each lookup. Returns the lookups that must read again.
-fn read_round<K: AsRef<[u8]>>(
-    parts: &[LookupPart<'_>],
-    lookups: &mut dyn Iterator<Item = Lookup>,
-    keys: &[K],
-    visit: &mut VisitValue<'_>,
-) -> Result<Vec<Lookup>> {
-    let files: Vec<&dyn BlockFile> =
-        parts.iter().map(|(table, _)| &*table.inner.data.file).collect();
-    let Some(first) = files.first() else { return Ok(Vec::new()) };
-    let started = RefCell::new(Vec::new());
-    let mut extents = lookups.map(|lookup| {
-        let data = &parts[lookup.part].0.inner.data;
-        let extent = (lookup.part, data.extent(&lookup.blocks().unwrap_or(0..0)));
-        started.borrow_mut().push(lookup);
-        extent
-    });
-    let (mut again, mut scratch) = (Vec::new(), Vec::new());
-    first.read_across(&files, &mut extents, &mut |i, bytes| {
-        let lookup = &started.borrow()[i];
-        let (table, key) = (parts[lookup.part].0, keys[lookup.index].as_ref());
-        match table.search(lookup, key, bytes, &mut scratch)? {
-            Outcome::Done(value) => visit(lookup.index, value)?,
-            Outcome::Again(target) => again.push(Lookup { target, ..lookup.clone() }),
-        }
-        Ok(())
-    })?;
-    Ok(again)
+/// Whether an index is missing or damaged, and can be built again. One of a newer format is not.
+fn is_lost(error: &Error) -> bool {
+    error.class() == ErrorClass::Damage && !matches!(error.kind(), ErrorKind::Version { .. })
 }
 
-/// A key that is being looked up.
-#[derive(Clone, Debug)]
-struct Lookup {
-    /// Index of the table, and of the key.
-    part: usize,
-    index: usize,
-    hash: KeyHash,
-    target: LookupTarget,
-}
-
-impl Lookup {
-    /// Returns the blocks to read next.
-    fn blocks(&self) -> Option<Range<u64>> {
-        match &self.target {
-            LookupTarget::Nowhere => None,
-            LookupTarget::At(Position { .. }, blocks) | LookupTarget::In(blocks) => {
-                Some(blocks.clone())
-            }
-            LookupTarget::UpTo(block) => Some(*block..block + 1),
-        }
-    }
-}
-
-enum Outcome<'a> {
-    Done(Option<&'a [u8]>),
-    Again(LookupTarget),
+/// Whether a file could not be mapped because there is no room for it in the address space.
+fn is_without_room(error: &Error) -> bool {
+    let ErrorKind::Io { source, .. } = error.kind() else { return false };
+    Errno::from_io_error(source) == Some(Errno::NOMEM)
 }
 
 /// Opens a file whose size the manifest records.
@@ -378,7 +325,8 @@ fn read_index(file: Arc<dyn BlockFile>, data: Indexed) -> Result<Index> {
     Index::open(&footer.fields, bytes, data)
 }
 
-fn stats(manifest: &Manifest, data: &DataFile, index: &Index) -> Result<TableStats> {
+fn stats(manifest: &Manifest, files: &OpenFiles, access: Access) -> Result<TableStats> {
+    let OpenFiles { data, index } = files;
     Ok(TableStats {
         seed: manifest.seed,
         id: manifest.id,
@@ -391,8 +339,9 @@ fn stats(manifest: &Manifest, data: &DataFile, index: &Index) -> Result<TableSta
         key_bytes: data.totals.key_bytes,
         value_bytes: data.totals.value_bytes,
         data_bytes: data.file.size()?,
-        index_bytes: index.size(),
-        index: index_stats(index),
+        access,
+        index_bytes: index.as_ref().map_or(0, Index::size),
+        index: index.as_ref().map(index_stats),
     })
 }
 

@@ -3,7 +3,7 @@
 use super::{
     blocks::{Context, DataBlocks, Located, Stretch},
     data::DataFile,
-    layout::Position,
+    layout::{BlockHead, EntryInside, Position},
     window::Window,
 };
 use crate::{
@@ -22,7 +22,9 @@ pub struct TableScan {
     window: Window,
     /// The block whose head is read next.
     next_block: u64,
-    /// Number of entries left in the block before; the next field is the position of the next one.
+    /// The head of the block before, the number of entries left there, and the position of the next
+    /// one.
+    head: BlockHead,
     left: usize,
     next: Position,
     current: Option<Current>,
@@ -58,6 +60,7 @@ impl TableScan {
             context: context.clone(),
             summary: data.summary(),
             next_block: 0,
+            head: BlockHead::default(),
             left: 0,
             next: Position { block: 0, offset: 0 },
             current: None,
@@ -140,16 +143,23 @@ impl TableScan {
             }
             self.next_block += 1;
             self.window.load(number, number + 1)?;
-            let head = self.blocks().head(number)?;
-            self.left = head.count;
-            self.next = Position { block: number, offset: head.first };
+            self.head = self.blocks().head(number)?;
+            self.left = self.head.count;
+            self.next = Position { block: number, offset: self.head.first };
         }
         Ok(true)
     }
 
-    /// Locates the entry at a position, and loads and checks all of its blocks.
-    fn locate(&mut self, at: Position) -> Result<Located> {
-        let entry = self.blocks().locate(at)?;
+    /// Returns how many entries start in the block before the next one.
+    #[inline]
+    fn nth(&self) -> usize {
+        self.head.count - self.left
+    }
+
+    /// Locates the next entry, and loads and checks all of its blocks.
+    fn locate(&mut self) -> Result<Located> {
+        let at = self.next;
+        let entry = self.blocks().locate(&self.head, self.nth(), at)?;
         let end = entry.end_block();
         if end > self.context.blocks {
             let expected = format!("inside the file's {} blocks", self.context.blocks);
@@ -164,8 +174,7 @@ impl TableScan {
         Ok(entry)
     }
 
-    /// Steps to the next entry if it ends inside the block that it starts in, before the block's
-    /// end; returns `false` if it does not.
+    /// Steps to the next entry if it lies in one block; returns `false` if it does not.
     #[inline]
     fn step_inside_block(&mut self) -> Result<bool> {
         let Context { layout, seed, .. } = &self.context;
@@ -174,24 +183,15 @@ impl TableScan {
         let base = block.saturating_sub(self.window.first()) as usize * layout.block_size;
         let bytes =
             self.window.bytes().get(base..).and_then(|bytes| bytes.get(..layout.block_size));
-        let entry = bytes.and_then(|bytes| Some((bytes, bytes.get(offset..)?)));
-        let Some((bytes, Ok((key, value, sizes)))) =
-            entry.map(|(bytes, entry)| (bytes, layout.decode_sizes(entry)))
-        else {
-            return Ok(false);
-        };
-        let key_start = offset + sizes;
-        let value_start = key_start + key;
-        let end = value_start + value;
-        if end >= layout.block_size {
-            return Ok(false);
-        }
+        let Some(bytes) = bytes else { return Ok(false) };
+        let entry = layout.entry_inside(bytes, self.head.count, self.nth(), offset);
+        let Some(EntryInside { key_start, value_start, end }) = entry else { return Ok(false) };
         let hash = KeyHash::of(&bytes[key_start..value_start], *seed);
         self.current = Some(Current {
             hash,
             start: self.next,
-            key: Part::Here { start: base + key_start, len: key },
-            value: Part::Here { start: base + value_start, len: value },
+            key: Part::Here { start: base + key_start, len: value_start - key_start },
+            value: Part::Here { start: base + value_start, len: end - value_start },
         });
         self.next.offset = end;
         Ok(true)
@@ -200,13 +200,13 @@ impl TableScan {
     /// Steps to the next entry, which may continue in other blocks.
     #[cold]
     fn step_anywhere(&mut self) -> Result<()> {
-        let start = self.next;
-        let entry = self.locate(start)?;
+        let entry = self.locate()?;
         let (mut key, mut value) = (std::mem::take(&mut self.key), std::mem::take(&mut self.value));
         let key_part = self.part(entry.key, &mut key);
         let value_part = self.part(entry.value, &mut value);
         (self.key, self.value) = (key, value);
         let hash = KeyHash::of(self.bytes(key_part, &self.key), self.context.seed);
+        let start = entry.start;
         self.current = Some(Current { hash, start, key: key_part, value: value_part });
         self.next = entry.next;
         Ok(())

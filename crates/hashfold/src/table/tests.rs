@@ -35,7 +35,19 @@ fn build(disk: &Arc<dyn Disk>, folder: &Path, pairs: &Pairs, options: TableOptio
 }
 
 fn open(disk: &Arc<dyn Disk>, folder: &Path) -> Table {
-    Table::open_with(folder, &ReadOptions::new().env(Env::on(disk.clone()))).unwrap()
+    open_as(ReadOptions::new(), disk, folder)
+}
+
+fn open_as(options: ReadOptions, disk: &Arc<dyn Disk>, folder: &Path) -> Table {
+    Table::open_with(folder, &options.env(Env::on(disk.clone()))).unwrap()
+}
+
+/// Returns the ways of reading a table: block by block and mapped, with its index and without it.
+fn ways() -> impl Iterator<Item = ReadOptions> {
+    [Access::Direct, Access::Mapped].into_iter().flat_map(|access| {
+        let options = ReadOptions::new().data(access).index(access);
+        [options.clone(), options.without_index()]
+    })
 }
 
 /// Checks that every key is found with its value, alone and among others, that absent keys are not
@@ -49,6 +61,7 @@ fn check_table(table: &Table, pairs: &Pairs) {
         .collect();
     for (key, value) in pairs {
         assert_eq!(table.get(key).unwrap().as_ref(), Some(value), "{}", key.escape_ascii());
+        assert_eq!(table.get_ref(key).unwrap().as_deref(), Some(value.as_slice()));
     }
     for key in &absent {
         assert_eq!(table.get(key).unwrap(), None);
@@ -99,7 +112,7 @@ fn check(pairs: &Pairs) {
         let disk = memory();
         let folder = Path::new(FOLDER);
         let stats = build(&disk, folder, pairs, options(choice));
-        check_table(&open(&disk, folder), pairs);
+        ways().for_each(|way| check_table(&open_as(way, &disk, folder), pairs));
         let data: Vec<String> = data_files(&disk);
         for other in CHOICES {
             let index = IndexOptions { choice: other, ..IndexOptions::default() };
@@ -107,7 +120,7 @@ fn check(pairs: &Pairs) {
             assert_eq!(data_files(&disk), data);
             check_table(&open(&disk, folder), pairs);
             if other == choice {
-                assert_eq!(again.index.choice, stats.index.choice);
+                assert_eq!(again.index.map(|it| it.choice), stats.index.map(|it| it.choice));
             }
         }
     }
@@ -246,7 +259,7 @@ fn absent_bits_tell_most_absent_keys_without_a_read() {
     let mut options = options(IndexChoice::Auto);
     options.index.absent_bits = 8;
     let stats = build(&disk, Path::new(FOLDER), &pairs, options);
-    assert_eq!((stats.index.choice, stats.index.absent_bits), (IndexChoice::Dense, 8));
+    assert_eq!(stats.index.map(|it| (it.choice, it.absent_bits)), Some((IndexChoice::Dense, 8)));
     let table = open(&disk, Path::new(FOLDER));
     check_table(&table, &pairs);
     let reads =

@@ -1,6 +1,6 @@
 //! Checking a whole table.
 
-use super::{data::DataFile, index::Index, layout::Position, scan::TableScan};
+use super::{layout::Position, lookup::OpenFiles, scan::TableScan};
 use crate::{
     error::{Error, ErrorKind, Result},
     key::KeyHash,
@@ -25,13 +25,14 @@ pub struct TableFigures {
 const WATCH_BLOCKS: u64 = 1024;
 
 pub(super) fn verify(
-    file: &DataFile,
-    index: &Index,
+    files: &OpenFiles,
+    index_damage: Option<&Error>,
     watch: &Watch,
 ) -> Result<VerifyReport<TableFigures>> {
     let mut report = VerifyReport::default();
+    let file = &files.data;
     let mut scan = TableScan::new(file);
-    let mut check = Check { file, index, last: (KeyHash::from_bits(0), Vec::new()) };
+    let mut check = Check { files, last: (KeyHash::from_bits(0), Vec::new()) };
     let mut seen = 0;
     loop {
         match scan.advance() {
@@ -59,6 +60,7 @@ pub(super) fn verify(
         add(&mut report, Error::field("entries", expected, got).at(file.file.place()));
     }
     watch.add(report.figures.blocks - seen)?;
+    index_damage.into_iter().for_each(|damage| add(&mut report, damage.clone()));
     Ok(report)
 }
 
@@ -69,8 +71,7 @@ fn add(report: &mut VerifyReport<TableFigures>, damage: Error) {
 }
 
 struct Check<'a> {
-    file: &'a DataFile,
-    index: &'a Index,
+    files: &'a OpenFiles,
     last: (KeyHash, Vec<u8>),
 }
 
@@ -90,7 +91,8 @@ impl Check<'_> {
         last_key.clear();
         last_key.extend(entry.key);
         // After damage the ranks of entries are unknown.
-        if report.is_sound() && !self.index.agrees(report.figures.entries, entry.hash, at) {
+        let index = self.files.index.as_ref().filter(|_| report.is_sound());
+        if index.is_some_and(|index| !index.agrees(report.figures.entries, entry.hash, at)) {
             let got = "elsewhere; build the index again";
             let error = Error::field("place of the entry in the index", "here", got);
             add(report, error.at(&place));
@@ -99,6 +101,7 @@ impl Check<'_> {
     }
 
     fn place(&self, at: Position) -> crate::error::Place {
-        self.file.file.place().offset(self.file.context.layout.file_offset(at))
+        let data = &self.files.data;
+        data.file.place().offset(data.context.layout.file_offset(at))
     }
 }

@@ -127,7 +127,7 @@ impl SegmentReader {
             window_len: 0,
         };
         match Header::read_of(&*segment.file, FileKind::Wal, files.seed, files.id) {
-            Ok(()) => Ok(Some(segment)),
+            Ok(_) => Ok(Some(segment)),
             Err(error) if error.class() == ErrorClass::Damage && segment.is_new()? => Ok(None),
             Err(error) => Err(error),
         }

@@ -3,7 +3,7 @@
 
 use crate::{
     fixture::{
-        CHOICES, Files, Pairs, SEED, check_holds, fixed, folder, open, options, read_files,
+        CHOICES, Files, Pairs, SEED, check_holds, fixed, folder, open, options, pairs, read_files,
         try_build, variable, write_files,
     },
     store_fixture::{
@@ -37,22 +37,29 @@ struct Golden {
     schema: Option<&'static str>,
 }
 
-/// Returns all tables of format version 1.
-fn version_1() -> Vec<Golden> {
+/// The format versions of data files. The last one is written.
+const VERSIONS: [u16; 2] = [1, 2];
+const NEWEST: u16 = 2;
+
+/// Returns all tables of a format version.
+fn tables(version: u16) -> Vec<Golden> {
     let mut all = Vec::new();
     for choice in CHOICES {
-        let pairs = [("fixed", fixed(300, 21)), ("variable", variable(150, 22))];
-        for (layout, pairs) in pairs {
+        let mut layouts = vec![("fixed", fixed(300, 21)), ("variable", variable(150, 22))];
+        if version > 1 {
+            layouts.push(("small", pairs(400, 25, |_| 8, |_| 0)));
+        }
+        for (layout, pairs) in layouts {
             let attributes = vec![("schema".to_owned(), layout.into())];
             let options = options(choice, ID).attributes(attributes);
-            let (name, schema) = (format!("v1/{layout}-{choice}"), Some(layout));
+            let (name, schema) = (format!("v{version}/{layout}-{choice}"), Some(layout));
             all.push(Golden { name, pairs, options, choice, schema });
         }
     }
     let choice = IndexChoice::Dense;
     let index = IndexOptions { choice, absent_bits: 7, ..IndexOptions::default() };
     let options = options(choice, ID).index(index).block_size(8192);
-    let (name, pairs) = ("v1/absent-bits".to_owned(), variable(150, 23));
+    let (name, pairs) = (format!("v{version}/absent-bits"), variable(150, 23));
     all.push(Golden { name, pairs, options, choice, schema: None });
     all
 }
@@ -69,21 +76,21 @@ fn built(golden: &Golden) -> Files {
 }
 
 #[test]
-fn tables_of_version_1_are_read() {
-    for golden in version_1() {
+fn tables_of_all_versions_are_read() {
+    for golden in VERSIONS.into_iter().flat_map(tables) {
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
         let table = open(&disk, &place(&golden.name)).unwrap();
         check_holds(&table, &golden.pairs);
         let stats = table.stats();
         assert_eq!((stats.id, stats.seed), (ID, SEED));
-        assert_eq!(stats.index.choice, golden.choice);
+        assert_eq!(stats.index.map(|it| it.choice), Some(golden.choice));
         assert_eq!(table.attribute("schema"), golden.schema.map(str::as_bytes));
     }
 }
 
 #[test]
 fn the_same_entries_give_the_same_bytes() {
-    for golden in version_1() {
+    for golden in tables(NEWEST) {
         let kept = read_files(&OsDisk, &place(&golden.name));
         assert!(kept == built(&golden), "{} has other bytes now", golden.name);
     }
@@ -93,7 +100,7 @@ fn the_same_entries_give_the_same_bytes() {
 #[test]
 fn the_way_of_building_does_not_show() {
     let executors: [Arc<dyn Executor>; 2] = [Arc::new(Inline), Arc::new(Threads::new(3))];
-    let pairs = crate::fixture::pairs(1500, 24, |_| 8, |i| 900 + (i % 9) as usize);
+    let pairs = pairs(1500, 24, |_| 8, |i| 900 + (i % 9) as usize);
     let mut all = Vec::new();
     for executor in &executors {
         for memory_bytes in [hashfold::run::MEMORY_BYTES_MIN, 64 << 20] {
@@ -122,8 +129,10 @@ fn the_way_of_building_does_not_show() {
     assert!(all.windows(2).all(|two| two[0] == two[1]));
 }
 
-/// The store of format version 1, in its folder beside a delta file.
-const STORE_V1: &str = "store-v1";
+/// The stores of format version 1, each in its folder beside a delta file: with tables of version 1,
+/// and with those of version 2, which is written.
+const STORES: [&str; 2] = ["store-v1", "store-v1-tables-v2"];
+const NEWEST_STORE: &str = STORES[1];
 const STORE_KEYS: u64 = 20;
 const STORE_CHUNKS: u32 = 2;
 
@@ -175,17 +184,20 @@ fn files_below(disk: &dyn Disk, folder: &Path) -> Files {
 }
 
 #[test]
-fn a_store_of_version_1_is_read() {
+fn stores_of_all_versions_are_read() {
+    STORES.iter().for_each(|name| check_store(&place(name).join(store())));
+}
+
+fn check_store(folder: &Path) {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-    let folder = place(STORE_V1).join(store());
     let follower =
-        StoreReader::open_with(&folder, &ReadOptions::new().env(Env::on(disk.clone()))).unwrap();
+        StoreReader::open_with(folder, &ReadOptions::new().env(Env::on(disk.clone()))).unwrap();
     let second = follower.version();
-    let first = Version::open(&folder, 1, &ReadOptions::new().env(Env::on(disk.clone()))).unwrap();
+    let first = Version::open(folder, 1, &ReadOptions::new().env(Env::on(disk.clone()))).unwrap();
     for (version, map) in [&first, second.as_ref()].into_iter().zip(store_maps()) {
         assert!(scanned(version).unwrap() == map);
         let number = version.info().name.number;
-        let report = verify(&Env::on(disk.clone()), &folder, number, &Watch::default()).unwrap();
+        let report = verify(&Env::on(disk.clone()), folder, number, &Watch::default()).unwrap();
         assert!(report.damage.is_empty(), "{}", report.damage[0]);
     }
     let info = second.info();
@@ -201,7 +213,7 @@ fn a_store_of_version_1_is_read() {
 #[test]
 fn a_delta_file_of_version_1_is_read_and_applied() {
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
-    copy_folder(&OsDisk, &place(STORE_V1), disk.as_ref(), Path::new(""));
+    copy_folder(&OsDisk, &place(NEWEST_STORE), disk.as_ref(), Path::new(""));
     let mut delta = DeltaReader::open(&Env::on(disk.clone()), Path::new("file.delta")).unwrap();
     let mut read: Vec<Change> = Vec::new();
     let mut visit = |key: &[u8], value: Option<&[u8]>| {
@@ -227,11 +239,11 @@ fn a_delta_file_of_version_1_is_read_and_applied() {
 
 #[test]
 fn the_same_batches_give_the_same_store() {
-    let kept = files_below(&OsDisk, &place(STORE_V1));
+    let kept = files_below(&OsDisk, &place(NEWEST_STORE));
     let made = files_below(&built_store(), Path::new(""));
     assert_eq!(kept.keys().collect::<Vec<_>>(), made.keys().collect::<Vec<_>>());
     for (name, bytes) in &kept {
-        assert!(*bytes == made[name], "{STORE_V1}/{name} has other bytes now");
+        assert!(*bytes == made[name], "{NEWEST_STORE}/{name} has other bytes now");
     }
 }
 
@@ -252,7 +264,7 @@ fn remove_below(folder: &Path) {
 #[test]
 #[ignore = "writes to the source tree"]
 fn write_golden_files() {
-    for golden in version_1() {
+    for golden in tables(NEWEST) {
         let place = place(&golden.name);
         if OsDisk.exists(&place).unwrap() {
             for name in OsDisk.list(&place).unwrap() {
@@ -261,7 +273,7 @@ fn write_golden_files() {
         }
         write_files(&OsDisk, &place, &built(&golden));
     }
-    let place = place(STORE_V1);
+    let place = place(NEWEST_STORE);
     if OsDisk.exists(&place).unwrap() {
         remove_below(&place);
     }

@@ -1,4 +1,4 @@
-//! Processes that are killed while they work.
+//! Processes of their own: some are killed while they work, others have limits or die of signals.
 
 use hashfold::work::{Clock as _, SystemClock};
 use std::{
@@ -6,7 +6,7 @@ use std::{
     io::Read as _,
     os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, ExitStatus, Stdio},
     time::Duration,
 };
 
@@ -61,6 +61,15 @@ pub(crate) fn work_and_kill(test: &str, folder: &Path, seed: u64, time: Duration
     // The last line may be incomplete.
     said.truncate(said.rfind('\n').map_or(0, |end| end + 1));
     said
+}
+
+/// Runs the test with this name in a new process with the folder, and returns how that ended.
+pub(crate) fn work_alone(test: &str, folder: &Path) -> ExitStatus {
+    Command::new(env::current_exe().unwrap())
+        .args(["--exact", test, "--ignored", "--test-threads", "1"])
+        .env(FOLDER, folder)
+        .status()
+        .unwrap()
 }
 
 /// Returns the numbers after a word at the starts of lines.

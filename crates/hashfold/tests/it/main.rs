@@ -14,6 +14,7 @@ mod index;
 mod kill;
 mod kinds;
 mod layers;
+mod mapped;
 mod model;
 mod overtaken;
 mod paper_quotient;

@@ -31,11 +31,12 @@ const PARTS: [(&str, &[&str]); 4] = [
 ];
 
 /// Files and folders with `unsafe` code.
-const UNSAFE: [&str; 8] = [
+const UNSAFE: [&str; 9] = [
     "filter/quotient/kernel.rs",
     "filter/cascade/kernel.rs",
     "io/",
     "run/prefetch.rs",
+    "table/tags.rs",
     "table/trie/kernel.rs",
     "table/trie/read.rs",
     "filter/block/kernel.rs",

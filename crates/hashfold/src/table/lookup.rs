@@ -1,0 +1,301 @@
+//! Looking up keys in the blocks of tables: from memory in passes that prefetch for each other, from
+//! the device with many reads in flight.
+
+use super::{
+    blocks::{DataBlocks, Found, Last},
+    bracket::Bracket,
+    data::DataFile,
+    index::{Index, LookupTarget},
+};
+use crate::{error::Result, io::BlockFile, key::KeyHash};
+use std::{borrow::Cow, cell::RefCell, iter, ops::Range};
+
+/// Number of keys that are looked up together: their cache misses overlap, and blocks of earlier keys
+/// are read while the places of these are computed.
+const GROUP: usize = 64;
+
+/// Number of blocks that a lookup without an index reads at once, if no other lookup waits for the
+/// device.
+const BLOCKS_ALONE: u64 = 2;
+
+/// A callback of [`Table::get_many`](super::Table::get_many): takes the index of a key, and its value
+/// or `None`.
+pub type VisitValue<'a> = dyn FnMut(usize, Option<&[u8]>) -> Result<()> + 'a;
+
+/// The open files of a table.
+#[derive(Debug)]
+pub(super) struct OpenFiles {
+    pub(super) data: DataFile,
+    pub(super) index: Option<Index>,
+}
+
+/// The files of a table, and the range of the keys that are looked up in it.
+pub(super) type FilesPart<'a> = (&'a OpenFiles, Range<usize>);
+
+impl OpenFiles {
+    /// Returns the place of a key with this hash. Without an index, `width` is the number of blocks
+    /// to read at once.
+    #[inline]
+    pub(super) fn target(&self, hash: KeyHash, width: u64) -> LookupTarget {
+        match &self.index {
+            Some(index) => index.target(hash),
+            None if self.data.totals.entries == 0 => LookupTarget::Nowhere,
+            None => LookupTarget::Between(Bracket::new(hash, self.data.context.blocks, width)),
+        }
+    }
+
+    /// Returns the lookups of keys, the first of which has the index `first`.
+    fn lookups<K: AsRef<[u8]>>(&self, part: usize, first: usize, keys: &[K]) -> Vec<Lookup> {
+        let seed = self.data.context.seed;
+        let hashes: Vec<KeyHash> = keys.iter().map(|key| KeyHash::of(key.as_ref(), seed)).collect();
+        let targets = match &self.index {
+            Some(index) => index.targets(&hashes),
+            None => hashes.iter().map(|hash| self.target(*hash, 1)).collect(),
+        };
+        let both = hashes.into_iter().zip(targets).zip(first..);
+        both.map(|((hash, target), index)| Lookup { part, index, hash, target }).collect()
+    }
+
+    /// Calls `visit` once, with the value of a key, or `None` if the key is absent.
+    pub(super) fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+        if self.data.is_mapped() {
+            visit(self.get_mapped(key)?.as_deref());
+            return self.check_maps();
+        }
+        let mut lookup = Some(self.lookup(key));
+        while let Some(now) = lookup.take() {
+            let Some(blocks) = now.blocks() else {
+                visit(None);
+                break;
+            };
+            let mut extent = iter::once(self.data.extent(&blocks));
+            self.data.file.read_many(&mut extent, &mut |_, bytes| {
+                match now.search(&self.data, key, bytes)? {
+                    Outcome::Done(value) => visit(value.as_deref()),
+                    Outcome::Again(target) => lookup = Some(Lookup { target, ..now.clone() }),
+                }
+                Ok(())
+            })?;
+        }
+        self.check_maps()
+    }
+
+    /// Returns the value of a key in a mapped data file.
+    #[inline]
+    pub(super) fn get_mapped(&self, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>> {
+        let value = self.lookup(key).finish_mapped(&self.data, key)?;
+        self.check_maps()?;
+        Ok(value)
+    }
+
+    #[inline]
+    fn lookup(&self, key: &[u8]) -> Lookup {
+        let hash = KeyHash::of(key, self.data.context.seed);
+        Lookup { part: 0, index: 0, hash, target: self.target(hash, BLOCKS_ALONE) }
+    }
+
+    /// Checks the mapped files after their bytes were used.
+    #[inline]
+    pub(super) fn check_maps(&self) -> Result<()> {
+        self.data.file.check_map()?;
+        self.index.as_ref().map_or(Ok(()), Index::check_map)
+    }
+}
+
+/// A key that is being looked up.
+#[derive(Clone, Debug)]
+struct Lookup {
+    /// Index of the table, and of the key.
+    part: usize,
+    index: usize,
+    hash: KeyHash,
+    target: LookupTarget,
+}
+
+/// The result of searching the blocks of a lookup.
+enum Outcome<'a> {
+    Done(Option<Cow<'a, [u8]>>),
+    Again(LookupTarget),
+}
+
+impl Lookup {
+    /// Returns the blocks to read next.
+    #[inline]
+    fn blocks(&self) -> Option<Range<u64>> {
+        match &self.target {
+            LookupTarget::Nowhere => None,
+            LookupTarget::At(_, blocks) | LookupTarget::In(blocks) => Some(blocks.clone()),
+            LookupTarget::UpTo(block) => Some(*block..block + 1),
+            LookupTarget::Between(bracket) => Some(bracket.next()),
+        }
+    }
+
+    /// Searches for the key in its blocks, which have been read.
+    #[inline]
+    fn search<'b>(&self, data: &'b DataFile, key: &[u8], bytes: &'b [u8]) -> Result<Outcome<'b>> {
+        let Some(range) = self.blocks() else { return Ok(Outcome::Done(None)) };
+        let blocks = data.blocks(range.start, bytes);
+        let found = match &self.target {
+            LookupTarget::Between(bracket) => {
+                return search_between(bracket, &blocks, self.hash, key);
+            }
+            LookupTarget::At(position, _) => blocks.search_at(*position, key)?,
+            _ => blocks.search(self.hash, key)?,
+        };
+        Ok(match (found, &self.target) {
+            (Found::Entry(entry), _) => Outcome::Done(Some(blocks.value(&entry)?)),
+            (Found::Before(_), LookupTarget::UpTo(block)) if *block > 0 => {
+                Outcome::Again(LookupTarget::UpTo(block - 1))
+            }
+            (Found::More(blocks), LookupTarget::At(position, _)) => {
+                Outcome::Again(LookupTarget::At(*position, blocks))
+            }
+            (Found::More(blocks), _) => Outcome::Again(LookupTarget::In(blocks)),
+            (Found::Absent | Found::Before(_), _) => Outcome::Done(None),
+        })
+    }
+
+    /// Finds the value of a key in a mapped data file.
+    #[inline]
+    fn finish_mapped<'t>(
+        mut self,
+        data: &'t DataFile,
+        key: &[u8],
+    ) -> Result<Option<Cow<'t, [u8]>>> {
+        loop {
+            let Some(blocks) = self.blocks() else { return Ok(None) };
+            let bytes = data.mapped(&blocks).unwrap_or(&[]);
+            match self.search(data, key, bytes)? {
+                Outcome::Done(value) => return Ok(value),
+                Outcome::Again(target) => self.target = target,
+            }
+        }
+    }
+}
+
+/// Searches for a key in blocks between which and others its entry is.
+fn search_between<'b>(
+    bracket: &Bracket,
+    blocks: &DataBlocks<'b>,
+    hash: KeyHash,
+    key: &[u8],
+) -> Result<Outcome<'b>> {
+    let next = match blocks.search(hash, key)? {
+        Found::Entry(entry) => return Ok(Outcome::Done(Some(blocks.value(&entry)?))),
+        Found::More(blocks) => return Ok(Outcome::Again(LookupTarget::In(blocks))),
+        Found::Before(before) => bracket.below(hash, before),
+        Found::Absent => match blocks.last_hash()? {
+            Last::Hash(last) if hash < last => None,
+            Last::Hash(last) => bracket.above(hash, last.high()),
+            Last::Before(before) => bracket.above(hash, before),
+            Last::More(blocks) => Some(bracket.reading(blocks)),
+        },
+    };
+    Ok(next.map_or(Outcome::Done(None), |next| Outcome::Again(LookupTarget::Between(next))))
+}
+
+/// Looks up keys in several tables, with the device reads of all tables in flight together. `visit`
+/// is called once for each key of the parts, as by [`Table::get_many`](super::Table::get_many).
+pub(super) fn get_many_in<K: AsRef<[u8]>>(
+    parts: &[FilesPart<'_>],
+    keys: &[K],
+    visit: &mut VisitValue<'_>,
+) -> Result<()> {
+    let mut group = Vec::with_capacity(2 * GROUP);
+    for lookup in lookups(parts, keys, DataFile::is_mapped) {
+        group.push(lookup);
+        if group.len() == GROUP {
+            search_mapped(parts, &mut group, keys, visit)?;
+        }
+    }
+    search_mapped(parts, &mut group, keys, visit)?;
+    let mut absent = Vec::new();
+    let mut to_read = lookups(parts, keys, |data| !data.is_mapped()).filter(|lookup| {
+        let is_absent = lookup.target == LookupTarget::Nowhere;
+        absent.extend(is_absent.then_some(lookup.index));
+        !is_absent
+    });
+    let mut again = read_round(parts, &mut to_read, keys, visit)?;
+    drop(to_read);
+    absent.into_iter().try_for_each(|index| visit(index, None))?;
+    while !again.is_empty() {
+        again = read_round(parts, &mut again.into_iter(), keys, visit)?;
+    }
+    parts.iter().try_for_each(|(files, _)| files.check_maps())
+}
+
+/// Returns the lookups of the keys of some of the tables, each with its place by the index.
+fn lookups<'a, K: AsRef<[u8]>>(
+    parts: &'a [FilesPart<'a>],
+    keys: &'a [K],
+    is_wanted: impl Fn(&DataFile) -> bool + 'a,
+) -> impl Iterator<Item = Lookup> + 'a {
+    let wanted = parts.iter().enumerate().filter(move |(_, (files, _))| is_wanted(&files.data));
+    let groups = wanted.flat_map(|(part, (files, range))| {
+        let starts = range.clone().step_by(GROUP);
+        starts.map(move |start| (part, *files, start..range.end.min(start + GROUP)))
+    });
+    groups.flat_map(|(part, files, group)| files.lookups(part, group.start, &keys[group]))
+}
+
+/// Looks up keys in mapped data files, and empties `group`. Each pass prefetches what the next one
+/// reads: the heads of blocks, then entries.
+fn search_mapped<K: AsRef<[u8]>>(
+    parts: &[FilesPart<'_>],
+    group: &mut Vec<Lookup>,
+    keys: &[K],
+    visit: &mut VisitValue<'_>,
+) -> Result<()> {
+    for lookup in group.iter() {
+        if let Some(blocks) = lookup.blocks() {
+            parts[lookup.part].0.data.prefetch_heads(&blocks);
+        }
+    }
+    for lookup in group.iter() {
+        if let Some(blocks) = lookup.blocks() {
+            let position = match lookup.target {
+                LookupTarget::At(position, _) => Some(position),
+                _ => None,
+            };
+            parts[lookup.part].0.data.prefetch_entry(blocks.start, position, lookup.hash);
+        }
+    }
+    for lookup in group.drain(..) {
+        let (files, index) = (parts[lookup.part].0, lookup.index);
+        let value = lookup.finish_mapped(&files.data, keys[index].as_ref())?;
+        files.check_maps()?;
+        visit(index, value.as_deref())?;
+    }
+    Ok(())
+}
+
+/// Reads once for each lookup. Returns the lookups that must read again.
+fn read_round<K: AsRef<[u8]>>(
+    parts: &[FilesPart<'_>],
+    lookups: &mut dyn Iterator<Item = Lookup>,
+    keys: &[K],
+    visit: &mut VisitValue<'_>,
+) -> Result<Vec<Lookup>> {
+    let files: Vec<&dyn BlockFile> = parts.iter().map(|(files, _)| &*files.data.file).collect();
+    // All but the mapped ones were opened alike.
+    let first = parts.iter().find(|(files, _)| !files.data.is_mapped());
+    let Some((first, _)) = first else { return Ok(Vec::new()) };
+    let started = RefCell::new(Vec::new());
+    let mut extents = lookups.map(|lookup| {
+        let data = &parts[lookup.part].0.data;
+        let extent = (lookup.part, data.extent(&lookup.blocks().unwrap_or(0..0)));
+        started.borrow_mut().push(lookup);
+        extent
+    });
+    let mut again = Vec::new();
+    first.data.file.read_across(&files, &mut extents, &mut |i, bytes| {
+        let lookup = &started.borrow()[i];
+        let (data, key) = (&parts[lookup.part].0.data, keys[lookup.index].as_ref());
+        match lookup.search(data, key, bytes)? {
+            Outcome::Done(value) => visit(lookup.index, value.as_deref())?,
+            Outcome::Again(target) => again.push(Lookup { target, ..lookup.clone() }),
+        }
+        Ok(())
+    })?;
+    Ok(again)
+}
