@@ -4,12 +4,15 @@
 mod commit;
 
 /// What the programs are built from.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 11] = [
     "../../crates/hashfold/src",
     "../../crates/hashfold/Cargo.toml",
+    "../../Cargo.toml",
     "../record",
     "../peers",
     "../figures",
+    "../voldemort",
+    "../.cargo",
     "../Cargo.toml",
     "../Cargo.lock",
     "../../rust-toolchain.toml",

@@ -3,10 +3,13 @@
 mod commit;
 
 /// What the program is built from.
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 9] = [
     "../hashfold/src",
+    "../hashfold/Cargo.toml",
     "../hashfold-rows/src",
+    "../hashfold-rows/Cargo.toml",
     "src",
+    "Cargo.toml",
     "../../Cargo.toml",
     "../../Cargo.lock",
     "../../rust-toolchain.toml",

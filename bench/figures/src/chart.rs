@@ -10,7 +10,7 @@ use plotters::{
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
-use record::{Samples, exact};
+use record::exact;
 use std::{ops::Range, path::Path};
 
 /// Colours that people with red-green colour blindness can distinguish.
@@ -27,6 +27,8 @@ const SIZE: (u32, u32) = (1060, 580);
 const TITLE_HEIGHT: u32 = 46;
 const LEGEND_WIDTH: u32 = 300;
 const LEGEND_LINE: i32 = 26;
+/// Distance of the lines of one name.
+const SECOND_LINE: i32 = 19;
 
 /// The mapping of numbers to positions on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,26 +144,15 @@ pub struct Point {
     /// Smallest and largest y of the rounds.
     pub range: Option<(f64, f64)>,
     pub label: Option<String>,
-    /// Whether the label is below the point, where rising curves leave space.
-    pub is_below: bool,
 }
 
 impl Point {
     pub fn new(x: f64, y: f64) -> Point {
-        Point { x, y, range: None, label: None, is_below: false }
-    }
-
-    /// Returns a point with the range of its rounds.
-    pub fn of(x: f64, y: f64, rounds: &Samples) -> Point {
-        Point { range: Some((rounds.min(), rounds.max())), ..Point::new(x, y) }
+        Point { x, y, range: None, label: None }
     }
 
     pub fn labelled(self, label: impl Into<String>) -> Point {
         Point { label: Some(label.into()), ..self }
-    }
-
-    pub fn labelled_below(self, label: impl Into<String>) -> Point {
-        Point { is_below: true, ..self.labelled(label) }
     }
 }
 
@@ -180,6 +171,7 @@ pub enum Look {
 
 #[derive(Clone, Debug)]
 pub struct Series {
+    /// Text of the legend, of one line or several.
     pub name: String,
     pub look: Look,
     pub colour: RGBColor,
@@ -235,8 +227,10 @@ impl Chart {
         for series in &self.series {
             series.draw(&area, &place)?;
         }
-        for (i, series) in self.series.iter().enumerate() {
-            series.draw_legend(&legend, 24 + i as i32 * LEGEND_LINE)?;
+        let mut y = 24;
+        for series in &self.series {
+            series.draw_legend(&legend, y)?;
+            y += LEGEND_LINE + SECOND_LINE * (series.name.lines().count() as i32 - 1);
         }
         Ok(root.present()?)
     }
@@ -260,7 +254,7 @@ impl Series {
         self.draw_labels(area, place)
     }
 
-    /// Draws labels above their points and ranges, as far above as there is space, or below.
+    /// Draws labels above their points and ranges, as far above as there is space.
     fn draw_labels(&self, area: &Area<'_>, place: &dyn Fn(f64, f64) -> (i32, i32)) -> Result<()> {
         const SIZE: (i32, i32) = (60, 16);
         let mut labelled: Vec<&Point> = self.points.iter().filter(|p| p.label.is_some()).collect();
@@ -277,13 +271,7 @@ impl Series {
             taken.push((x, y));
             let style = ("sans-serif", 14).into_font().color(&self.colour);
             let label = point.label.clone().unwrap_or_default();
-            let rise = if point.is_below { -4 } else { 17 };
-            if point.is_below {
-                // The curves are under the label.
-                let corner = (x + 10 + 8 * label.len() as i32, y + 20);
-                area.draw(&Rectangle::new([(x + 6, y + 4), corner], WHITE.mix(0.8).filled()))?;
-            }
-            area.draw(&Text::new(label, (x + 8, y - rise), style))?;
+            area.draw(&Text::new(label, (x + 8, y - 17), style))?;
         }
         Ok(())
     }
@@ -322,6 +310,10 @@ impl Series {
         self.draw_mark(area, (20, y))?;
         let style = TextStyle::from(("sans-serif", 15).into_font()).color(&INK);
         let style = style.pos(Pos::new(HPos::Left, VPos::Center));
-        Ok(area.draw(&Text::new(self.name.clone(), (46, y), style))?)
+        for (line, name) in self.name.lines().enumerate() {
+            let at = (46, y + SECOND_LINE * line as i32);
+            area.draw(&Text::new(name.to_owned(), at, style.clone()))?;
+        }
+        Ok(())
     }
 }

@@ -8,26 +8,11 @@ use crate::{
     machine::default_cores,
     measure::{Cost, TemporaryFolder},
     paper::{self, Best},
-    sheet::{OURS, PAPER, Sheet},
+    sheet::{Draw, OURS, PAPER, Row, Sheet, of},
 };
 use plotters::style::RGBColor;
-use record::{Bar, Panel, Samples, draw as draw_bars, exact};
+use record::{Panel, Samples, draw as draw_bars, exact};
 use std::path::Path;
-
-const COLUMNS: &[&str] = &[
-    "series",
-    "source",
-    "cores",
-    "items",
-    "memory_mib",
-    "data_per_memory",
-    "items_per_s",
-    "items_per_s_min",
-    "items_per_s_max",
-    "cpu_us_per_item",
-];
-
-const THROUGHPUT: &str = "built items a second, in thousands";
 
 /// One build, in all rounds.
 struct Built {
@@ -41,14 +26,14 @@ struct Built {
 }
 
 impl Built {
-    fn row(&self, name: &str) -> Vec<String> {
-        let mut row = vec![name.to_owned(), OURS.to_owned(), self.means.cores.to_string()];
-        row.extend([self.count, self.means.memory_mib].map(|number| number.to_string()));
-        row.push(format!("{:.1}", self.data_per_memory));
-        let rates = [self.rates.median(), self.rates.min(), self.rates.max()];
-        row.extend(rates.map(|rate| format!("{rate:.0}")));
-        row.push(format!("{:.3}", self.cpu_us.min()));
-        row
+    fn row(&self, name: &str) -> Row {
+        Row::new("series", name, OURS)
+            .number("cores", self.means.cores as f64)
+            .number("items", self.count as f64)
+            .number("memory_mib", self.means.memory_mib as f64)
+            .rounded("data_per_memory", self.data_per_memory, 1)
+            .spread("items_per_s", &self.rates, 0)
+            .spread("cpu_us_per_item", &self.cpu_us, 3)
     }
 }
 
@@ -80,7 +65,7 @@ fn build_all(site: &Site, cases: &[(u64, Means)], rounds: u32) -> Result<Vec<Bui
 }
 
 fn new_sheet(title: &str, options: &Options, items: &Items, device: String) -> Sheet {
-    let mut sheet = Sheet::new(title, options, COLUMNS);
+    let mut sheet = Sheet::new(title, options);
     sheet.note("data", describe(items));
     sheet.note("device", device);
     sheet.note("threads", format!("one that sorts and {THREADS} for the device, on these cores"));
@@ -88,12 +73,20 @@ fn new_sheet(title: &str, options: &Options, items: &Items, device: String) -> S
         "time",
         "from the first byte of the input read until the table is synced and the spill is freed, of \
          which only the first part goes through the page cache; median, \
-         least and most of the rounds; CPU time is that of all threads, the least of the rounds; the \
-         machine was shared with other work, which takes from throughput, less so from CPU time",
+         least and most of the rounds; CPU time is that of all threads; the machine was shared with \
+         other work, which takes from throughput, less so from CPU time",
     );
     sheet.note("paper machine", paper::MACHINE);
     sheet
 }
+
+/// Titles of pictures.
+const TITLE_7: &str = "Figure 7: build throughput, keys of 111 bytes with values of 1000 bytes";
+const TITLE_12: &str = "Figure 12: build throughput, keys of 12 bytes with values of 4 bytes";
+const TITLE_TABLE_3: &str =
+    "Table 3: best build throughput, keys of 111 bytes with values of 1000 bytes";
+const TITLE_TABLE_5: &str =
+    "Table 5: best build throughput, keys of 12 bytes with values of 4 bytes";
 
 /// The differences between Figures 7 and 12.
 struct Workload {
@@ -101,6 +94,8 @@ struct Workload {
     table: &'static str,
     title: &'static str,
     table_title: &'static str,
+    draw: Draw,
+    draw_table: Draw,
     paper: &'static [Best],
     paper_items: f64,
     kind: Kind,
@@ -112,8 +107,10 @@ pub fn figure_7(options: &Options, sweep: &Sweep) -> Result<()> {
     let workload = Workload {
         figure: "fig7",
         table: "table3",
-        title: "Figure 7: build throughput, keys of 111 bytes with values of 1000",
-        table_title: "Table 3: best build throughput, keys of 111 bytes with values of 1000",
+        title: TITLE_7,
+        table_title: TITLE_TABLE_3,
+        draw: draw_7,
+        draw_table: draw_table_3,
         paper: &paper::TABLE_3,
         paper_items: paper::TABLE_3_ITEMS,
         kind: Kind::Urls { value_size: URL_VALUE_SIZE },
@@ -127,8 +124,10 @@ pub fn figure_12(options: &Options, sweep: &Sweep) -> Result<()> {
     let workload = Workload {
         figure: "fig12",
         table: "table5",
-        title: "Figure 12: build throughput, keys of 12 bytes with values of 4",
-        table_title: "Table 5: best build throughput, keys of 12 bytes with values of 4",
+        title: TITLE_12,
+        table_title: TITLE_TABLE_5,
+        draw: draw_12,
+        draw_table: draw_table_5,
         paper: &paper::TABLE_5,
         paper_items: paper::TABLE_5_ITEMS,
         kind: Kind::Small,
@@ -152,72 +151,115 @@ fn memory_sweep(options: &Options, sweep: &Sweep, workload: &Workload) -> Result
     let cases: Vec<(u64, Means)> =
         cores.iter().flat_map(each).map(|means| (workload.items, means)).collect();
     let built = build_all(&site, &cases, options.rounds)?;
-    let mut series = paper_points(workload.paper, |best| best.memory_mib);
     for best in workload.paper {
-        sheet.row(paper_row(best, workload.kind, workload.paper_items));
+        sheet.add(paper_row(best, workload.kind, workload.paper_items));
     }
-    built.iter().for_each(|one| sheet.row(one.row("ours")));
-    series.extend(our_curves(&cores, &built, |one| one.means.memory_mib as f64));
-    let path = sheet.save(options, workload.figure)?;
-    let x = power_axis("memory of the build, MiB", &series);
-    draw(workload.title, x, series, &path)?;
+    built.iter().for_each(|one| sheet.add(one.row("ours")));
+    sheet.save(options, workload.figure, workload.draw)?;
     best_builds(options, workload, &cores, &built, &sheet)
 }
 
-fn paper_row(best: &Best, kind: Kind, items: f64) -> Vec<String> {
-    let mut row = vec![format!("paper: {}", best.scheme), PAPER.to_owned(), best.cores.to_string()];
-    let data_per_memory = format!("{:.1}", data_per_memory(kind, items, best.memory_mib));
-    row.extend([items.to_string(), best.memory_mib.to_string(), data_per_memory]);
-    row.extend([best.items_per_s.to_string(), String::new(), String::new(), String::new()]);
-    row
+fn paper_row(best: &Best, kind: Kind, items: f64) -> Row {
+    Row::new("series", format!("paper: {}", best.scheme), PAPER)
+        .number("cores", best.cores as f64)
+        .number("items", items)
+        .number("memory_mib", best.memory_mib)
+        .rounded("data_per_memory", data_per_memory(kind, items, best.memory_mib), 1)
+        .number("items_per_s", best.items_per_s)
 }
 
-/// The paper states the best build of each scheme.
-fn paper_points(bests: &[Best], x: impl Fn(&Best) -> f64) -> Vec<Series> {
-    let mut series: Vec<Series> = Vec::new();
-    for best in bests {
-        let colour = match best.scheme {
-            "ECT Sort" => chart::ORANGE,
-            "EPH Sort" => chart::AMBER,
-            _ => chart::GREY,
-        };
-        let name = format!("paper: {}, best", best.scheme);
-        let cores = counted_cores(best.cores);
-        let point = Point::new(x(best), best.items_per_s / 1e3).labelled(cores);
-        match series.iter_mut().find(|series| series.name == name) {
-            Some(series) => series.points.push(point),
-            None => {
-                series.push(Series { name, look: Look::Squares, colour, points: vec![point] });
-            }
+pub fn draw_7(rows: &[Row], path: &Path) -> Result<()> {
+    draw_by_memory(rows, path, TITLE_7)
+}
+
+pub fn draw_12(rows: &[Row], path: &Path) -> Result<()> {
+    draw_by_memory(rows, path, TITLE_12)
+}
+
+fn draw_by_memory(rows: &[Row], path: &Path, title: &str) -> Result<()> {
+    let throughput = Throughput::of(rows);
+    let series = all_series(rows, "memory_mib", 1.0, throughput);
+    draw(title, power_axis("memory of the build, MiB", &series), series, throughput, path)
+}
+
+/// The unit of throughput in a chart.
+#[derive(Clone, Copy, Debug)]
+struct Throughput {
+    label: &'static str,
+    unit: f64,
+}
+
+impl Throughput {
+    fn of(rows: &[Row]) -> Throughput {
+        let most = rows.iter().filter_map(|row| row.get("items_per_s")).fold(0.0, f64::max);
+        if most < 1e6 {
+            Throughput { label: "builds, thousand items/s; more is better", unit: 1e3 }
+        } else {
+            Throughput { label: "builds, million items/s; more is better", unit: 1e6 }
         }
     }
-    // The points are close, so only those of ECT are labelled.
-    for other in series.iter_mut().filter(|series| !series.name.contains("ECT")) {
-        other.points.iter_mut().for_each(|point| point.label = None);
+}
+
+/// Returns the paper's points and our curves: throughput by a column, which is divided by a unit.
+fn all_series(rows: &[Row], x: &str, x_unit: f64, throughput: Throughput) -> Vec<Series> {
+    let point = |row: &Row| {
+        let point = row.point(x, "items_per_s")?;
+        let unit = throughput.unit;
+        let range = point.range.map(|(low, high)| (low / unit, high / unit));
+        Some(Point { range, ..Point::new(point.x / x_unit, point.y / unit) })
+    };
+    let mut series = paper_series(rows, &point);
+    series.extend(our_curves(rows, &point));
+    series
+}
+
+type PointOf<'a> = dyn Fn(&Row) -> Option<Point> + 'a;
+
+/// The paper states the best build of each scheme.
+fn paper_series(rows: &[Row], point: &PointOf<'_>) -> Vec<Series> {
+    let mut series: Vec<Series> = Vec::new();
+    for row in of(rows, PAPER) {
+        let name = format!("{}, best", row.string("series"));
+        // The points are close, so only those of one scheme are labelled.
+        let (colour, is_labelled) = match row.string("series") {
+            "paper: ECT Sort" => (chart::ORANGE, true),
+            "paper: EPH Sort" => (chart::AMBER, false),
+            _ => (chart::GREY, false),
+        };
+        let label = is_labelled.then(|| counted_cores(row));
+        let point = point(row).map(|point| Point { label, ..point });
+        match series.iter_mut().find(|series| series.name == name) {
+            Some(series) => series.points.extend(point),
+            None => {
+                let points = point.into_iter().collect();
+                series.push(Series { name, look: Look::Squares, colour, points });
+            }
+        }
     }
     series
 }
 
-fn our_curves(cores: &[usize], built: &[Built], x: impl Fn(&Built) -> f64) -> Vec<Series> {
+fn our_curves(rows: &[Row], point: &PointOf<'_>) -> Vec<Series> {
     const COLOURS: [RGBColor; 3] = [chart::SKY, chart::BLUE, chart::PURPLE];
-    let curve = |(i, &cores): (usize, &usize)| {
-        let mine = built.iter().filter(|one| one.means.cores == cores);
-        let points = mine.map(|one| {
-            let rates = [one.rates.min(), one.rates.median(), one.rates.max()].map(|r| r / 1e3);
-            Point::of(x(one), rates[1], &Samples::from(rates.to_vec()))
-        });
-        Series {
-            name: format!("ours, {}", counted_cores(cores)),
-            look: Look::DottedLine,
-            colour: COLOURS[i % COLOURS.len()],
-            points: points.collect(),
+    let mut series: Vec<Series> = Vec::new();
+    for row in of(rows, OURS) {
+        let name = format!("ours, {}", counted_cores(row));
+        if series.iter().all(|series| series.name != name) {
+            let colour = COLOURS[series.len() % COLOURS.len()];
+            let name = name.clone();
+            series.push(Series { name, look: Look::DottedLine, colour, points: Vec::new() });
         }
-    };
-    cores.iter().enumerate().map(curve).collect()
+        let mine = series.iter_mut().find(|series| series.name == name);
+        mine.expect("it was just added").points.extend(point(row));
+    }
+    series
 }
 
-fn counted_cores(cores: usize) -> String {
-    if cores == 1 { "1 core".to_owned() } else { format!("{cores} cores") }
+fn counted_cores(row: &Row) -> String {
+    match row.get("cores").unwrap_or_default() {
+        1.0 => "1 core".to_owned(),
+        cores => format!("{cores} cores"),
+    }
 }
 
 fn power_axis(label: &'static str, series: &[Series]) -> Axis {
@@ -229,10 +271,16 @@ fn power_axis(label: &'static str, series: &[Series]) -> Axis {
     axis
 }
 
-fn draw(title: &str, x: Axis, series: Vec<Series>, path: &Path) -> Result<()> {
+fn draw(
+    title: &str,
+    x: Axis,
+    series: Vec<Series>,
+    throughput: Throughput,
+    path: &Path,
+) -> Result<()> {
     let points = series.iter().flat_map(|series| &series.points);
     let max = points.map(|point| point.range.map_or(point.y, |(_, high)| high)).fold(1.0, f64::max);
-    let y = Axis::from_zero(THROUGHPUT, max);
+    let y = Axis::from_zero(throughput.label, max);
     Chart { title: title.to_owned(), x, y, series }.draw(path)
 }
 
@@ -248,31 +296,43 @@ fn best_builds(
     sweep: &Sheet,
 ) -> Result<()> {
     let mut sheet = sweep.emptied(workload.table_title);
-    let mut bars = Vec::new();
     for best in workload.paper {
-        sheet.row(paper_row(best, workload.kind, workload.paper_items));
-        let memory = exact(best.memory_mib, 0);
-        let name = format!("paper: {}, {}, {memory} MiB", best.scheme, counted_cores(best.cores));
-        bars.push(Bar { name, value: best.items_per_s, range: None });
+        sheet.add(paper_row(best, workload.kind, workload.paper_items));
     }
-    for (what, least) in [("ours, data >= 8 x memory", LARGE), ("ours, any memory", 0.0)] {
+    for (what, least) in [(FAR_FROM_FITTING, LARGE), ("ours, any memory", 0.0)] {
         for &cores in cores {
             let mine = built.iter().filter(|one| one.means.cores == cores);
             let mine = mine.filter(|one| one.data_per_memory >= least);
             let best = mine.max_by(|a, b| a.rates.median().total_cmp(&b.rates.median()));
-            let Some(best) = best else { continue };
-            sheet.row(best.row(what));
-            let memory = exact(best.means.memory_mib as f64, 0);
-            bars.push(Bar {
-                name: format!("{what}: {}, {memory} MiB", counted_cores(cores)),
-                value: best.rates.median(),
-                range: Some((best.rates.min(), best.rates.max())),
-            });
+            best.into_iter().for_each(|best| sheet.add(best.row(what)));
         }
     }
-    let path = sheet.save(options, workload.table)?;
+    sheet.save(options, workload.table, workload.draw_table)
+}
+
+/// Name of the rows whose data are far from fitting.
+const FAR_FROM_FITTING: &str = "ours, data >= 8 x memory";
+
+pub fn draw_table_3(rows: &[Row], path: &Path) -> Result<()> {
+    draw_best(rows, path, TITLE_TABLE_3)
+}
+
+pub fn draw_table_5(rows: &[Row], path: &Path) -> Result<()> {
+    draw_best(rows, path, TITLE_TABLE_5)
+}
+
+fn draw_best(rows: &[Row], path: &Path, title: &str) -> Result<()> {
+    let bar = |row: &Row| {
+        let what = match row.string("series") {
+            FAR_FROM_FITTING => "ours, data ≥ 8 x memory",
+            what => what,
+        };
+        let memory = exact(row.get("memory_mib").unwrap_or_default(), 0);
+        row.bar(&format!("{what}, {}, {memory} MiB", counted_cores(row)), "items_per_s")
+    };
+    let bars = rows.iter().filter_map(bar).collect();
     let panels = [Panel { title: "Builds, items/s; more is better".to_owned(), bars, limit: None }];
-    draw_bars(&path, workload.table_title, &panels)
+    draw_bars(path, title, &panels)
 }
 
 pub fn figure_8(options: &Options, growth: &Growth) -> Result<()> {
@@ -294,14 +354,19 @@ pub fn figure_8(options: &Options, growth: &Growth) -> Result<()> {
     let cases: Vec<(u64, Means)> = cores.iter().flat_map(each).collect();
     let built = build_all(&site, &cases, options.rounds)?;
     for best in paper::TABLE_3 {
-        sheet.row(paper_row(&best, site.items.kind, paper::TABLE_3_ITEMS));
+        sheet.add(paper_row(&best, site.items.kind, paper::TABLE_3_ITEMS));
     }
-    built.iter().for_each(|one| sheet.row(one.row("ours")));
-    let mut series = paper_points(&paper::TABLE_3, |_| paper::TABLE_3_ITEMS / 1e3);
-    series.extend(our_curves(&cores, &built, |one| one.count as f64 / 1e3));
-    let path = sheet.save(options, "fig8")?;
-    let smallest = counts.iter().copied().min().unwrap_or(1) as f64 / 1e3;
+    built.iter().for_each(|one| sheet.add(one.row("ours")));
+    sheet.save(options, "fig8", draw_8)
+}
+
+pub fn draw_8(rows: &[Row], path: &Path) -> Result<()> {
+    let ours = || of(rows, OURS);
+    let memory = ours().find_map(|row| row.get("memory_mib")).unwrap_or_default();
+    let smallest = ours().filter_map(|row| row.get("items")).fold(f64::MAX, f64::min) / 1e3;
     let x = Axis::logarithmic("items, in thousands", smallest, paper::TABLE_3_ITEMS * 1.5 / 1e3);
-    let title = format!("{title}, {memory_mib} MiB of memory");
-    draw(&title, x, series, &path)
+    let title = "Figure 8: build throughput by the number of items";
+    let title = format!("{title}, ours with {memory} MiB of memory");
+    let throughput = Throughput::of(rows);
+    draw(&title, x, all_series(rows, "items", 1e3, throughput), throughput, path)
 }

@@ -3,29 +3,19 @@
 use crate::{
     Options, Result, Updates,
     builds::{THREADS, describe, device_rates},
-    chart::{self, Axis, Chart, Look, Point, Series},
+    chart::{self, Axis, Chart, Look, Series},
     items::{Items, Kind, URL_VALUE_SIZE},
     measure::TemporaryFolder,
     paper,
-    sheet::{OURS, PAPER, Sheet},
+    sheet::{OURS, PAPER, Row, Sheet, of},
     stores::{Part, Store},
 };
 use hashfold::{store::UpdateMode, work::Threads};
 use record::Samples;
 use std::{fs, path::Path, sync::Arc};
 
-const COLUMNS: &[&str] = &[
-    "series",
-    "source",
-    "updates",
-    "items",
-    "update_s",
-    "rebuild_s",
-    "gain_percent",
-    "gain_percent_min",
-    "gain_percent_max",
-    "gain_percent_with_first_build",
-];
+const GAIN: &str = "gain_percent";
+const GAIN_WITH_FIRST: &str = "gain_percent_with_first_build";
 
 /// The times of one round, in seconds: the first build, then each update and each rebuild.
 struct Round {
@@ -57,31 +47,23 @@ pub fn figure_9(options: &Options, sizes: &Updates) -> Result<()> {
         (0..options.rounds).map(|_| one_round(&items, &parts, memory_mib, &folder.path)).collect();
     let rounds = rounds?;
     let mut sheet = new_sheet(options, &items, memory_mib, device);
-    let mut stated = vec!["paper: more than this".to_owned(), PAPER.to_owned()];
-    stated.push(paper::FIGURE_9_UPDATES.to_string());
-    stated.push((paper::FIGURE_9_BATCH * batches).to_string());
-    stated.extend([String::new(), String::new()]);
-    stated.push(format!("{:.0}", paper::FIGURE_9_GAIN * 100.0));
-    stated.extend([String::new(), String::new(), String::new()]);
-    sheet.row(stated);
-    let (mut alone, mut together) = (Vec::new(), Vec::new());
+    let stated = Row::new("series", "paper: more than this", PAPER)
+        .number("updates", paper::FIGURE_9_UPDATES as f64)
+        .number("items", (paper::FIGURE_9_BATCH * batches) as f64);
+    sheet.add(stated.number(GAIN, paper::FIGURE_9_GAIN * 100.0));
     for updates in 1..=paper::FIGURE_9_UPDATES as usize {
         let over =
             |of: &dyn Fn(&Round) -> f64| Samples::from(rounds.iter().map(of).collect::<Vec<_>>());
-        let gain = over(&|round| round.gain(updates, 0.0));
-        let with_first = over(&|round| round.gain(updates, round.first));
-        let mut row = vec!["ours".to_owned(), OURS.to_owned(), updates.to_string()];
-        row.push((batch * (updates as u64 + 1)).to_string());
-        row.push(format!("{:.3}", over(&|round| round.updates[updates - 1]).median()));
-        row.push(format!("{:.3}", over(&|round| round.rebuilds[updates - 1]).median()));
-        let gains = [gain.median(), gain.min(), gain.max(), with_first.median()];
-        row.extend(gains.map(|gain| format!("{gain:.1}")));
-        sheet.row(row);
-        alone.push(Point::of(updates as f64, gain.median(), &gain));
-        together.push(Point::of(updates as f64, with_first.median(), &with_first));
+        let row = Row::new("series", "ours", OURS)
+            .number("updates", updates as f64)
+            .number("items", (batch * (updates as u64 + 1)) as f64)
+            .spread("update_s", &over(&|round| round.updates[updates - 1]), 3)
+            .spread("rebuild_s", &over(&|round| round.rebuilds[updates - 1]), 3)
+            .spread(GAIN, &over(&|round| round.gain(updates, 0.0)), 1)
+            .spread(GAIN_WITH_FIRST, &over(&|round| round.gain(updates, round.first)), 1);
+        sheet.add(row);
     }
-    let path = sheet.save(options, "fig9")?;
-    draw(alone, together, &path)
+    sheet.save(options, "fig9", draw)
 }
 
 fn write_parts(items: &Items, batch: u64, folder: &Path) -> Result<Vec<Part>> {
@@ -117,7 +99,7 @@ fn one_round(items: &Items, parts: &[Part], memory_mib: u64, folder: &Path) -> R
 
 fn new_sheet(options: &Options, items: &Items, memory_mib: u64, device: String) -> Sheet {
     let title = "Figure 9: updates against rebuilding, by the number of updates";
-    let mut sheet = Sheet::new(title, options, COLUMNS);
+    let mut sheet = Sheet::new(title, options);
     sheet.note("data", format!("{}, a sixth of them in each batch", describe(items)));
     sheet.note("memory", format!("{memory_mib} MiB, in which items are sorted"));
     sheet.note("device", device);
@@ -135,23 +117,22 @@ fn new_sheet(options: &Options, items: &Items, memory_mib: u64, device: String) 
     sheet
 }
 
-fn draw(alone: Vec<Point>, together: Vec<Point>, path: &Path) -> Result<()> {
-    let ours = |name: &str, colour, points| Series {
+pub fn draw(rows: &[Row], path: &Path) -> Result<()> {
+    let ours = |name: &str, colour, column| Series {
         name: name.to_owned(),
         look: Look::DottedLine,
         colour,
-        points,
+        points: of(rows, OURS).filter_map(|row| row.point("updates", column)).collect(),
     };
-    let stated = Point::new(paper::FIGURE_9_UPDATES as f64, paper::FIGURE_9_GAIN * 100.0);
     let series = vec![
         Series {
             name: "paper: more than this".to_owned(),
             look: Look::Squares,
             colour: chart::ORANGE,
-            points: vec![stated],
+            points: of(rows, PAPER).filter_map(|row| row.point("updates", GAIN)).collect(),
         },
-        ours("ours", chart::BLUE, alone),
-        ours("ours, first build in both", chart::SKY, together),
+        ours("ours", chart::BLUE, GAIN),
+        ours("ours, first build in both", chart::SKY, GAIN_WITH_FIRST),
     ];
     // In quick runs, updates may be slower.
     let points = series.iter().flat_map(|series| &series.points);
@@ -159,7 +140,12 @@ fn draw(alone: Vec<Point>, together: Vec<Point>, path: &Path) -> Result<()> {
     Chart {
         title: "Figure 9: time saved by updating instead of rebuilding".to_owned(),
         x: Axis::linear("updates, of as many items as the first build", 0.0, 6.0, 1.0),
-        y: Axis::linear("time saved, %", (least / 20.0).floor() * 20.0, 100.0, 20.0),
+        y: Axis::linear(
+            "time saved, %; more is better",
+            (least / 20.0).floor() * 20.0,
+            100.0,
+            20.0,
+        ),
         series,
     }
     .draw(path)

@@ -28,6 +28,7 @@ mod items;
 mod machine;
 mod measure;
 mod paper;
+mod pictures;
 mod queries;
 mod sheet;
 mod sizes;
@@ -77,6 +78,9 @@ struct Options {
     #[arg(long, global = true, default_value_t = 3, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Draw the charts again from the results in the folder, and measure nothing.
+    #[arg(long, global = true)]
+    draw: bool,
     /// Use tiny sizes, to test the code and not to measure.
     #[arg(long, global = true)]
     quick: bool,
@@ -261,9 +265,16 @@ struct Urls {
 
 fn run(cli: &Cli) -> Result<()> {
     let options = &cli.options;
+    if options.draw {
+        return pictures::draw(&cli.command, options);
+    }
     if !matches!(cli.command, Command::Urls(_)) {
         let rounds = if options.quick { 0 } else { options.rounds as usize };
         Run::check(options.out.as_deref().unwrap_or(Path::new("results")), rounds)?;
+        // Tests measure nothing that is compared.
+        if !cfg!(test) {
+            record::check_alike()?;
+        }
     }
     match &cli.command {
         Command::Fig3(keys) => sizes::figure_3(options, keys),

@@ -7,7 +7,7 @@ use crate::{
     items::{Items, Kind, URL_VALUE_SIZE},
     measure::{TemporaryFolder, cost, ensure},
     paper,
-    sheet::{OURS, PAPER, Sheet},
+    sheet::{OURS, PAPER, Row, Sheet},
 };
 use hashfold::{
     Env, ReadOptions,
@@ -16,24 +16,13 @@ use hashfold::{
     work::{Executor, Threads},
 };
 use record::{Bar, Panel, Samples, draw as draw_bars};
-use std::{sync::Arc, thread};
+use std::{path::Path, sync::Arc, thread};
 
 /// Number of threads that look up, as in the paper.
 const READERS: usize = 16;
 
 /// Number of lookups in a batch.
 const BATCH: usize = 16384;
-
-const COLUMNS: &[&str] = &[
-    "scheme",
-    "source",
-    "queries",
-    "queries_per_s",
-    "queries_per_s_min",
-    "queries_per_s_max",
-    "cpu_us_per_query",
-    "cpu_s_for_8_m_queries",
-];
 
 /// Keys in random order, and the numbers of their items.
 struct Lookups {
@@ -108,40 +97,37 @@ pub fn table_4(options: &Options, sizes: &Queries) -> Result<()> {
         "index",
         format!("{}, {bits:.2} bits a key", table.stats().index.unwrap_or_default().choice),
     );
-    let (mut rates, mut times) = (Vec::new(), Vec::new());
     for stated in paper::TABLE_4 {
-        sheet.row(paper_row(&stated));
-        let name = format!("paper: {}", stated.scheme);
-        let bar = |value| Bar { name: name.clone(), value, range: None };
-        rates.push(bar(stated.queries_per_s));
-        times.push(bar(cpu_us(&stated)));
+        sheet.add(paper_row(&stated));
     }
     for way in [Way::OneByOne, Way::Batched] {
         let measured = measure(options, &table, &site.items, queries, way)?;
-        sheet.row(measured.row(way, queries));
-        let name = format!("ours: {}", way.name());
-        let bar = |rounds: &Samples| Bar {
-            name: name.clone(),
-            value: rounds.median(),
-            range: Some((rounds.min(), rounds.max())),
-        };
-        rates.push(bar(&measured.per_s));
-        times.push(bar(&measured.cpu_us));
+        sheet.add(measured.row(way, queries));
     }
-    let path = sheet.save(options, "table4")?;
+    sheet.save(options, "table4", draw)
+}
+
+pub fn draw(rows: &[Row], path: &Path) -> Result<()> {
+    let bars = |column: &str| -> Vec<Bar> {
+        let bar = |row: &Row| {
+            let scheme = row.string("scheme");
+            let name = match scheme.strip_prefix("Hashfold, ") {
+                Some(way) => format!("ours: {way}"),
+                None => format!("paper: {scheme}"),
+            };
+            row.bar(&name, column)
+        };
+        rows.iter().filter_map(bar).collect()
+    };
+    let panel = |title: &str, bars| Panel { title: title.to_owned(), bars, limit: None };
     let panels = [
-        Panel {
-            title: "Cold random lookups, per second; more is better".to_owned(),
-            bars: rates,
-            limit: None,
-        },
-        Panel {
-            title: "CPU time of a lookup, all of the process, µs; less is better".to_owned(),
-            bars: times,
-            limit: None,
-        },
+        panel("Cold random lookups, per second; more is better", bars("queries_per_s")),
+        panel(
+            "CPU time of a lookup, all of the process, µs; less is better",
+            bars("cpu_us_per_query"),
+        ),
     ];
-    draw_bars(&path, "Table 4: random lookups on the device", &panels)
+    draw_bars(path, "Table 4: random lookups on the device", &panels)
 }
 
 /// Ways to look up keys.
@@ -167,14 +153,13 @@ struct Measured {
 }
 
 impl Measured {
-    fn row(&self, way: Way, queries: u64) -> Vec<String> {
+    fn row(&self, way: Way, queries: u64) -> Row {
         let scaled = self.cpu_us.median() * paper::TABLE_4_QUERIES / 1e6;
-        let rates = [self.per_s.median(), self.per_s.min(), self.per_s.max()];
-        let mut row = vec![format!("Hashfold, {}", way.name()), OURS.to_owned()];
-        row.push(queries.to_string());
-        row.extend(rates.map(|rate| format!("{rate:.0}")));
-        row.extend([self.cpu_us.median(), scaled].map(|time| format!("{time:.2}")));
-        row
+        Row::new("scheme", format!("Hashfold, {}", way.name()), OURS)
+            .number("queries", queries as f64)
+            .spread("queries_per_s", &self.per_s, 0)
+            .spread("cpu_us_per_query", &self.cpu_us, 2)
+            .rounded("cpu_s_for_8_m_queries", scaled, 2)
     }
 }
 
@@ -203,20 +188,16 @@ fn measure(
     Ok(Measured { per_s: per_s.into(), cpu_us: cpu_us.into() })
 }
 
-fn cpu_us(stated: &paper::Lookups) -> f64 {
-    stated.cpu_s / paper::TABLE_4_QUERIES * 1e6
-}
-
-fn paper_row(stated: &paper::Lookups) -> Vec<String> {
-    let mut row = vec![stated.scheme.to_owned(), PAPER.to_owned()];
-    row.extend([paper::TABLE_4_QUERIES, stated.queries_per_s].map(|number| number.to_string()));
-    row.extend([String::new(), String::new()]);
-    row.extend([format!("{:.2}", cpu_us(stated)), stated.cpu_s.to_string()]);
-    row
+fn paper_row(stated: &paper::Lookups) -> Row {
+    Row::new("scheme", stated.scheme, PAPER)
+        .number("queries", paper::TABLE_4_QUERIES)
+        .number("queries_per_s", stated.queries_per_s)
+        .rounded("cpu_us_per_query", stated.cpu_s / paper::TABLE_4_QUERIES * 1e6, 2)
+        .number("cpu_s_for_8_m_queries", stated.cpu_s)
 }
 
 fn new_sheet(options: &Options, items: &Items) -> Sheet {
-    let mut sheet = Sheet::new("Table 4: random lookups on the device", options, COLUMNS);
+    let mut sheet = Sheet::new("Table 4: random lookups on the device", options);
     sheet.note("data", describe(items));
     sheet.note("threads", format!("{READERS}, or one that hands over {BATCH} keys at a time"));
     sheet.note(

@@ -57,6 +57,11 @@ fn check(command: &str, names: &[&str], ours: usize) {
         let svg = fs::read_to_string(folder.path().join(format!("{name}.svg"))).unwrap();
         assert!(svg.contains("paper") && svg.contains("ours"), "{name}");
         assert!(!svg.contains("NaN"), "{name}");
+        // Charts come from the rows alone.
+        let path = folder.path().join(format!("{name}.svg"));
+        fs::remove_file(&path).unwrap();
+        figures(folder.path(), &format!("{command} --draw")).unwrap();
+        assert!(fs::read_to_string(&path).unwrap() == svg, "{name}");
     }
     // Temporary files have been removed.
     for entry in fs::read_dir(folder.path()).unwrap() {

@@ -5,25 +5,12 @@ use crate::{
     chart::{self, Axis, Chart, Look, Point, Series},
     hashes::{Hashes, Indexed, LOOKUPS_MAX, LookupTimes, PASSES},
     paper,
-    sheet::{OURS, PAPER, Sheet},
+    sheet::{Draw, OURS, PAPER, Row, Sheet, of},
     sizes::index_options,
 };
 use hashfold::table::{HashIndex, IndexOptions};
 use record::{Bar, Panel, Samples, draw as draw_bars};
-
-const COLUMNS: &[&str] = &[
-    "series",
-    "source",
-    "bucket_size",
-    "coding_limit",
-    "bits_per_key",
-    "trie_bits_per_key",
-    "explicit_superblocks",
-    "lookup_ns",
-    "lookup_ns_median",
-    "batched_ns",
-    "batched_ns_median",
-];
+use std::path::Path;
 
 /// One index, measured.
 struct Measured {
@@ -58,31 +45,42 @@ impl Measured {
         Ok(measured.collect())
     }
 
-    fn row(&self, name: &str) -> Vec<String> {
-        let mut row = vec![name.to_owned(), OURS.to_owned()];
-        row.extend([self.knobs.bucket_size, self.knobs.coding_limit].map(|knob| knob.to_string()));
-        row.extend([self.bits, self.trie_bits].map(|bits| format!("{bits:.4}")));
-        row.push(self.explicit.to_string());
-        let times = [&self.times.single, &self.times.batch];
-        let times = times.map(|rounds| [rounds.min(), rounds.median()]);
-        row.extend(times.as_flattened().iter().map(|ns| format!("{ns:.1}")));
-        row
+    fn row(&self, name: &str) -> Row {
+        let row = Row::new("series", name, OURS)
+            .number("bucket_size", f64::from(self.knobs.bucket_size))
+            .number("coding_limit", f64::from(self.knobs.coding_limit))
+            .rounded("bits_per_key", self.bits, 4)
+            .rounded("trie_bits_per_key", self.trie_bits, 4)
+            .number("explicit_superblocks", self.explicit as f64);
+        add_times(row, ["lookup_ns", "batched_ns"], &self.times, 1.0, 1)
     }
 }
 
-/// Returns the row of the one point that the paper has in both figures.
-fn paper_row() -> Vec<String> {
-    let texts = ["paper: ECT", PAPER, "256", "64", "2.5", "", "", "7000", "", "", ""];
-    texts.map(str::to_owned).to_vec()
+/// Adds the times of lookups by themselves and in batches: the least of all passes, the median, and
+/// the range of the passes.
+fn add_times(row: Row, columns: [&str; 2], times: &LookupTimes, scale: f64, decimals: i32) -> Row {
+    let both = columns.into_iter().zip([&times.single, &times.batch]);
+    both.fold(row, |row, (column, passes)| {
+        let scaled = [passes.min(), passes.median(), passes.max()].map(|ns| ns * scale);
+        row.rounded(column, scaled[0], decimals).spread(
+            &format!("{column}_median"),
+            &Samples::from(scaled.to_vec()),
+            decimals,
+        )
+    })
 }
 
-fn new_sheet(
-    title: &str,
-    options: &Options,
-    count: u64,
-    columns: &'static [&'static str],
-) -> Sheet {
-    let mut sheet = Sheet::new(title, options, columns);
+/// Returns the row of the one point that the paper has in both figures.
+fn paper_row() -> Row {
+    Row::new("series", "paper: ECT", PAPER)
+        .number("bucket_size", 256.0)
+        .number("coding_limit", 64.0)
+        .number("bits_per_key", paper::ECT.bits_per_key)
+        .number("lookup_ns", paper::ECT.lookup_us * 1e3)
+}
+
+fn new_sheet(title: &str, options: &Options, count: u64) -> Sheet {
+    let mut sheet = Sheet::new(title, options);
     sheet.note(
         "data",
         format!("{count} uniform hashes, up to {LOOKUPS_MAX} random lookups, all checked"),
@@ -103,7 +101,7 @@ fn new_sheet(
 pub fn figure_10(options: &Options, sizes: &Keys) -> Result<()> {
     let count = options.size(sizes.keys, 16_000_000, 60_000);
     let title = "Figure 10: index size and lookup time, by bucket size";
-    let mut sheet = new_sheet(title, options, count, COLUMNS);
+    let mut sheet = new_sheet(title, options, count);
     sheet.note(
         "paper",
         "states one point, 2.5 bits and 7 us at g = 256, and 67 K queries a second a core, which \
@@ -113,118 +111,131 @@ pub fn figure_10(options: &Options, sizes: &Keys) -> Result<()> {
     let knobs = [16, 24, 32, 48, 64, 96, 128, 256, 512]
         .map(|bucket_size| Knobs { bucket_size, coding_limit: 32 });
     let measured = Measured::all(&hashes, &knobs, options.rounds)?;
-    let label = |one: &Measured| format!("g = {}", one.knobs.bucket_size);
-    let x = |max: f64| Axis::linear("bits a key, whole index", 2.2, (max * 5.0).ceil() / 5.0, 0.2);
+    save(options, sheet, "fig10", draw_10, &measured)
+}
+
+pub fn draw_10(rows: &[Row], path: &Path) -> Result<()> {
+    let label = |row: &Row| format!("g = {}", row.get("bucket_size").unwrap_or_default());
+    let x = |max: f64| Axis::linear(BITS, 2.2, (max * 5.0).ceil() / 5.0, 0.2);
     let title = "Figure 10: index size and in-memory lookup time, by bucket size g";
-    save(options, sheet, "fig10", title, &measured, &label, &x)
+    draw(rows, path, title, &label, &x)
 }
 
 pub fn figure_11(options: &Options, sizes: &Keys) -> Result<()> {
     let count = options.size(sizes.keys, 16_000_000, 60_000);
     let title = "Figure 11: index size and lookup time, by the limit on Huffman coding";
-    let mut sheet = new_sheet(title, options, count, COLUMNS);
+    let mut sheet = new_sheet(title, options, count);
     sheet.note("paper", "states one point, 2.5 bits and 7 us at hmax = 64");
     let hashes = Hashes::new(count, options.seed);
     let knobs = [0, 2, 4, 8, 16, 32, 64, 128, 256]
         .map(|coding_limit| Knobs { bucket_size: 256, coding_limit });
     let measured = Measured::all(&hashes, &knobs, options.rounds)?;
-    let label = |one: &Measured| match one.knobs.coding_limit {
-        0 => "no Huffman".to_owned(),
-        limit => limit.to_string(),
-    };
-    let x =
-        |max: f64| Axis::linear("bits a key, whole index", 2.4, (max * 10.0).ceil() / 10.0, 0.1);
-    let title = "Figure 11: index size and in-memory lookup time, by coding limit hmax, g = 256";
-    save(options, sheet, "fig11", title, &measured, &label, &x)
+    save(options, sheet, "fig11", draw_11, &measured)
 }
+
+pub fn draw_11(rows: &[Row], path: &Path) -> Result<()> {
+    let label = |row: &Row| match row.get("coding_limit") {
+        Some(limit) if limit > 0.0 => limit.to_string(),
+        _ => "no Huffman".to_owned(),
+    };
+    let x = |max: f64| Axis::linear(BITS, 2.4, (max * 10.0).ceil() / 10.0, 0.1);
+    let title = "Figure 11: index size and in-memory lookup time, by coding limit hmax, g = 256";
+    draw(rows, path, title, &label, &x)
+}
+
+const BITS: &str = "bits per key, whole index; less is better";
 
 /// Maximum bits per key that are drawn: larger indexes would squeeze all others.
 const BITS_DRAWN: f64 = 4.0;
 
-/// Makes an x axis, whose end is known only after the measurements.
+/// Makes an x axis up to about this value.
 type MakeAxis<'a> = dyn Fn(f64) -> Axis + 'a;
 
 fn save(
     options: &Options,
     mut sheet: Sheet,
     name: &str,
-    title: &str,
+    draw: Draw,
     measured: &[Measured],
-    label: &dyn Fn(&Measured) -> String,
-    x: &MakeAxis<'_>,
 ) -> Result<()> {
     sheet.note(
         "explicit superblocks",
         format!("do not fit their form and list hashes in full; above {BITS_DRAWN} bits not drawn"),
     );
-    sheet.row(paper_row());
-    measured.iter().for_each(|one| sheet.row(one.row("ours")));
-    let path = sheet.save(options, name)?;
-    let measured = || measured.iter().filter(|one| one.bits < BITS_DRAWN);
-    let point = |one: &Measured, rounds: &Samples| Point {
-        range: Some((rounds.min(), rounds.median())),
-        ..Point::new(one.bits, rounds.min())
-    };
-    let single = measured().map(|one| point(one, &one.times.single).labelled(label(one))).collect();
-    let batch = measured().map(|one| point(one, &one.times.batch)).collect();
-    let stated = Point::new(paper::ECT.bits_per_key, paper::ECT.lookup_us * 1e3);
-    let stated = stated.labelled(paper::ECT.note);
-    let of =
-        |name: &str, look, colour, points| Series { name: name.to_owned(), look, colour, points };
-    let series = vec![
-        of("paper: ECT, as stated", Look::Squares, chart::ORANGE, vec![stated]),
-        of("ours, one by one", Look::DottedLine, chart::BLUE, single),
-        of("ours, in batches", Look::DottedLine, chart::TEAL, batch),
-    ];
-    let bits_max = measured().map(|one| one.bits).fold(0.0, f64::max);
-    let fastest = measured().map(|one| one.times.batch.min()).fold(f64::MAX, f64::min);
-    let y = Axis::logarithmic("CPU time of a lookup, ns", fastest, 10_000.0);
-    Chart { title: title.to_owned(), x: x(bits_max), y, series }.draw(&path)
+    sheet.add(paper_row());
+    measured.iter().for_each(|one| sheet.add(one.row("ours")));
+    sheet.save(options, name, draw)
 }
 
-const TABLE_1_COLUMNS: &[&str] =
-    &["scheme", "source", "bits_per_key", "lookup_us", "lookup_us_median", "batched_us", "note"];
+fn draw(
+    rows: &[Row],
+    path: &Path,
+    title: &str,
+    label: &dyn Fn(&Row) -> String,
+    x: &MakeAxis<'_>,
+) -> Result<()> {
+    let bits = |row: &Row| row.get("bits_per_key").unwrap_or_default();
+    let ours = || of(rows, OURS).filter(|row| bits(row) < BITS_DRAWN);
+    // A point is at the least of all passes; its range reaches to their median.
+    let point = |row: &Row, column: &str| {
+        let median = row.get(&format!("{column}_median"));
+        let range = row.get(column).zip(median);
+        row.point("bits_per_key", column).map(|point| Point { range, ..point })
+    };
+    let single = ours().filter_map(|row| Some(point(row, "lookup_ns")?.labelled(label(row))));
+    let batch = ours().filter_map(|row| point(row, "batched_ns"));
+    let stated = of(rows, PAPER).filter_map(|row| row.point("bits_per_key", "lookup_ns"));
+    let stated = stated.map(|point| point.labelled(paper::ECT.note));
+    let series =
+        |name: &str, look, colour, points| Series { name: name.to_owned(), look, colour, points };
+    let series = vec![
+        series("paper: ECT, as stated", Look::Squares, chart::ORANGE, stated.collect()),
+        series("ours, one by one", Look::DottedLine, chart::BLUE, single.collect()),
+        series("ours, in batches", Look::DottedLine, chart::TEAL, batch.collect()),
+    ];
+    let bits_max = ours().map(bits).fold(0.0, f64::max);
+    let fastest = ours().filter_map(|row| row.get("batched_ns")).fold(f64::MAX, f64::min);
+    let y = Axis::logarithmic("CPU time of a lookup, ns; less is better", fastest, 10_000.0);
+    Chart { title: title.to_owned(), x: x(bits_max), y, series }.draw(path)
+}
 
 /// Writes the summary: bits and lookup time.
 pub fn table_1(options: &Options, sizes: &Keys) -> Result<()> {
     let count = options.size(sizes.keys, 16_000_000, 60_000);
     let hashes = Hashes::new(count, options.seed);
     let title = "Table 1: bits a key and time of a lookup in memory";
-    let mut sheet = new_sheet(title, options, count, TABLE_1_COLUMNS);
-    let (mut bits, mut times) = (Vec::new(), Vec::new());
-    let mut add = |name: &str, bits_per_key, us| {
-        let bar = |value| Bar { name: name.to_owned(), value, range: None };
-        bits.push(bar(bits_per_key));
-        times.push(bar(us));
-    };
+    let mut sheet = new_sheet(title, options, count);
     for one in paper::TABLE_1 {
-        let (size, time) = (one.bits_per_key.to_string(), one.lookup_us.to_string());
-        let scheme = one.scheme.to_owned();
-        let blank = String::new;
-        sheet.row(vec![scheme, PAPER.into(), size, time, blank(), blank(), one.note.into()]);
-        add(&format!("paper: {}", one.scheme), one.bits_per_key, one.lookup_us);
+        let row = Row::new("scheme", one.scheme, PAPER).number("bits_per_key", one.bits_per_key);
+        sheet.add(row.number("lookup_us", one.lookup_us).text("note", one.note));
     }
     let (names, indexes): (Vec<_>, Vec<_>) = indexes(&hashes)?.into_iter().unzip();
     let measured = hashes.time(&indexes, options.rounds)?;
     for (((name, note), one), times) in names.into_iter().zip(indexes).zip(measured) {
-        let size = hashes.bits(one.index.bytes());
-        let [us, us_median, batch_us] =
-            [times.single.min(), times.single.median(), times.batch.min()]
-                .map(|ns| format!("{:.4}", ns / 1e3));
-        let bits = format!("{size:.3}");
-        sheet.row(vec![name.into(), OURS.into(), bits, us, us_median, batch_us, note.into()]);
-        add(&format!("ours: {name}"), size, times.single.min() / 1e3);
+        let bits = hashes.bits(one.index.bytes());
+        let row = Row::new("scheme", name, OURS).rounded("bits_per_key", bits, 3);
+        let row = add_times(row, ["lookup_us", "batched_us"], &times, 1e-3, 4);
+        sheet.add(row.text("note", note));
     }
-    let path = sheet.save(options, "table1")?;
+    sheet.save(options, "table1", draw_table_1)
+}
+
+pub fn draw_table_1(rows: &[Row], path: &Path) -> Result<()> {
+    let bars = |column: &str| -> Vec<Bar> {
+        let bar = |row: &Row| {
+            let whose = if row.is_of(PAPER) { "paper" } else { "ours" };
+            let bar = row.bar(&format!("{whose}: {}", row.string("scheme")), column)?;
+            let median = row.get(&format!("{column}_median"));
+            Some(Bar { range: median.map(|median| (bar.value, median)), ..bar })
+        };
+        rows.iter().filter_map(bar).collect()
+    };
+    let panel = |title: &str, bars| Panel { title: title.to_owned(), bars, limit: None };
     let panels = [
-        Panel { title: "Memory, bits a key; less is better".to_owned(), bars: bits, limit: None },
-        Panel {
-            title: "CPU time of a lookup in memory, µs; less is better".to_owned(),
-            bars: times,
-            limit: None,
-        },
+        panel("Memory, bits per key; less is better", bars("bits_per_key")),
+        panel("CPU time of a lookup in memory, µs; less is better", bars("lookup_us")),
     ];
-    draw_bars(&path, "Table 1: summary, the paper's values (orange) and ours (blue)", &panels)
+    draw_bars(path, "Table 1: summary, the paper's values (orange) and ours (blue)", &panels)
 }
 
 fn dense(hashes: &Hashes, options: IndexOptions) -> Result<Indexed> {

@@ -6,7 +6,7 @@ use crate::{
     chart::{self, Axis, Chart, Look, Point, Series},
     items::{Items, Kind},
     measure::{TemporaryFolder, ensure},
-    sheet::{OURS, Sheet},
+    sheet::{OURS, Row, Sheet},
     stores::{Part, Store},
 };
 use hashfold::{
@@ -14,20 +14,8 @@ use hashfold::{
     work::Threads,
 };
 use plotters::style::RGBColor;
-use record::Samples;
+use record::{Samples, short};
 use std::{fs, ops::Range, path::Path, sync::Arc};
-
-const COLUMNS: &[&str] = &[
-    "series",
-    "source",
-    "batch_percent",
-    "update_s",
-    "rebuild_s",
-    "over_rebuild",
-    "over_rebuild_min",
-    "over_rebuild_max",
-    "written_per_changed_byte",
-];
 
 /// Sizes of batches, as fractions of the items.
 const PARTS: [f64; 4] = [0.001, 0.01, 0.1, 1.0];
@@ -40,6 +28,7 @@ const MODES: [(&str, UpdateMode, RGBColor); 2] = [
 /// One batch in one mode, in all rounds.
 struct Updated {
     seconds: Samples,
+    rebuild_seconds: Samples,
     over_rebuild: Samples,
     written_per_changed_byte: f64,
 }
@@ -76,30 +65,19 @@ pub fn updates(options: &Options, sizes: &Updates) -> Result<()> {
         PARTS.iter().map(|part| site.measure(&base, (count as f64 * part) as u64)).collect();
     let measured = measured?;
     let mut sheet = new_sheet(options, &items, memory_mib, device);
-    let mut series = vec![Series {
-        name: "a rebuild".to_owned(),
-        look: Look::Dashed,
-        colour: chart::GREY,
-        points: [PARTS[0], PARTS[PARTS.len() - 1]].map(|x| Point::new(x * 100.0, 1.0)).into(),
-    }];
-    for (i, (name, _, colour)) in MODES.into_iter().enumerate() {
-        let mut points = Vec::new();
+    for (i, (name, _, _)) in MODES.into_iter().enumerate() {
         for (part, updated) in PARTS.iter().zip(&measured) {
-            let (percent, updated) = (part * 100.0, &updated[i]);
-            let over = &updated.over_rebuild;
-            let mut row = vec![name.to_owned(), OURS.to_owned(), percent.to_string()];
-            let seconds = updated.seconds.median();
-            row.extend([seconds, seconds / over.median()].map(|s| format!("{s:.3}")));
-            row.extend([over.median(), over.min(), over.max()].map(|over| format!("{over:.4}")));
-            row.push(format!("{:.2}", updated.written_per_changed_byte));
-            sheet.row(row);
-            let point = Point::of(percent, over.median(), over);
-            points.push(point.labelled(format!("{:.1}", updated.written_per_changed_byte)));
+            let updated = &updated[i];
+            let row = Row::new("series", name, OURS)
+                .number("batch_percent", part * 100.0)
+                .spread("update_s", &updated.seconds, 3)
+                .spread("rebuild_s", &updated.rebuild_seconds, 3)
+                .spread("over_rebuild", &updated.over_rebuild, 4)
+                .rounded("written_per_changed_byte", updated.written_per_changed_byte, 2);
+            sheet.add(row);
         }
-        series.push(Series { name: name.to_owned(), look: Look::DottedLine, colour, points });
     }
-    let path = sheet.save(options, "updates")?;
-    draw(series, &path)
+    sheet.save(options, "updates", draw)
 }
 
 impl Site<'_> {
@@ -117,11 +95,12 @@ impl Site<'_> {
         let rest = self.write(items, size..items.count, "rest")?;
         let whole = [rest, Part { path: one.path.clone(), count: one.count }];
         let (mut seconds, mut over) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
-        let mut written = [0.0; 2];
+        let (mut rebuilds, mut written) = (Vec::new(), [0.0; 2]);
         for _ in 0..self.rounds {
             let (rebuild, info) = self.rebuilt.build(&whole)?;
             self.rebuilt.check(&info, items.count)?;
             fs::remove_dir_all(&self.rebuilt.folder)?;
+            rebuilds.push(rebuild.wall);
             for (i, (_, mode, _)) in MODES.into_iter().enumerate() {
                 let (cost, info) = self.store.update(&batch, mode, 2)?;
                 let changed = info.changes.map(|changes| changes.changed);
@@ -139,6 +118,7 @@ impl Site<'_> {
         }
         let updated = |i: usize| Updated {
             seconds: seconds[i].clone().into(),
+            rebuild_seconds: rebuilds.clone().into(),
             over_rebuild: over[i].clone().into(),
             written_per_changed_byte: written[i],
         };
@@ -154,7 +134,7 @@ impl Site<'_> {
 }
 
 fn new_sheet(options: &Options, items: &Items, memory_mib: u64, device: String) -> Sheet {
-    let mut sheet = Sheet::new("Update time by the size of the batch", options, COLUMNS);
+    let mut sheet = Sheet::new("Update time by the size of the batch", options);
     sheet.note("data", format!("{}; a batch gives some of them other values", describe(items)));
     sheet.note("memory", format!("{memory_mib} MiB, in which items are sorted"));
     sheet.note("device", device);
@@ -169,15 +149,36 @@ fn new_sheet(options: &Options, items: &Items, memory_mib: u64, device: String) 
     sheet
 }
 
-fn draw(series: Vec<Series>, path: &Path) -> Result<()> {
+pub fn draw(rows: &[Row], path: &Path) -> Result<()> {
+    let mut series = vec![Series {
+        name: "a rebuild".to_owned(),
+        look: Look::Dashed,
+        colour: chart::GREY,
+        points: [PARTS[0], PARTS[PARTS.len() - 1]].map(|x| Point::new(x * 100.0, 1.0)).into(),
+    }];
+    for (name, mode, colour) in MODES {
+        let point = |row: &Row| {
+            let point = row.point("batch_percent", "over_rebuild")?;
+            // A delta has only the changed bytes.
+            let written = row.get("written_per_changed_byte").filter(|_| mode == UpdateMode::Merge);
+            Some(Point { label: written.map(short), ..point })
+        };
+        let mine = rows.iter().filter(|row| row.string("series") == name);
+        let points = mine.filter_map(point).collect();
+        series.push(Series { name: name.to_owned(), look: Look::DottedLine, colour, points });
+    }
     let points = series.iter().flat_map(|series| &series.points);
     let least = points.map(|p| p.range.map_or(p.y, |(low, _)| low)).fold(f64::MAX, f64::min);
     Chart {
-        title: "Update time by the size of the batch; labels: bytes written for each one changed"
+        title: "Update time by the size of the batch; labels: bytes written per changed byte"
             .to_owned(),
         // Space for the label of the last point.
         x: Axis::decades("batch, % of the items", 0.1, 1000.0),
-        y: Axis::logarithmic("time of an update by that of a rebuild", least, 2.0),
+        y: Axis::logarithmic(
+            "time of an update, divided by that of a rebuild; less is better",
+            least,
+            2.0,
+        ),
         series,
     }
     .draw(path)

@@ -8,27 +8,24 @@ use crate::{
     items::{Items, Kind},
     measure::{TemporaryFolder, ensure},
     paper,
-    sheet::{OURS, PAPER, Sheet},
+    sheet::{OURS, PAPER, Row, Sheet, of},
     stores::{Part, Store},
 };
 use hashfold::{store::Version, work::Threads};
-use record::{Bar, Panel, Samples, draw as draw_bars};
+use record::{Panel, Samples, draw as draw_bars, exact};
 use std::{fs, path::Path, sync::Arc, thread, time::Instant};
 
 /// Default folder of the results.
 const FOLDER: &str = "results/voldemort";
 
-const REQUEST_COLUMNS: &[&str] = &[
-    "system",
-    "source",
-    "readers",
-    "requests_per_s",
-    "requests_per_s_min",
-    "requests_per_s_max",
-    "median_ms",
-    "mean_ms",
-    "p99_ms",
-    "max_ms",
+const REQUESTS_TITLE: &str = "Requests to one node, past the page cache";
+
+/// Columns of the results that are drawn, and the titles of their panels.
+const REQUEST_PANELS: [(&str, &str); 4] = [
+    ("requests_per_s", "Requests, per second; more is better"),
+    ("median_ms", "Median time of a request, ms; less is better"),
+    ("mean_ms", "Mean time of a request, ms; less is better"),
+    ("p99_ms", "99th percentile of the time of a request, ms; less is better"),
 ];
 
 /// The times of the requests of one round.
@@ -49,18 +46,6 @@ impl Round {
     }
 }
 
-/// Returns the figures of all rounds, in the order of the columns.
-fn figures(rounds: &[Round]) -> [Samples; 5] {
-    let of = |of: &dyn Fn(&Round) -> f64| Samples::from(rounds.iter().map(of).collect::<Vec<_>>());
-    [
-        of(&|round| round.per_s),
-        of(&|round| round.quantile_ms(0.5)),
-        of(&Round::mean_ms),
-        of(&|round| round.quantile_ms(0.99)),
-        of(&|round| round.quantile_ms(1.0)),
-    ]
-}
-
 pub fn lookups(options: &Options, sizes: &Requests) -> Result<()> {
     let options = &options.by_default_in(FOLDER);
     let folder = TemporaryFolder::create(&options.dir, "voldemort-lookups")?;
@@ -74,57 +59,50 @@ pub fn lookups(options: &Options, sizes: &Requests) -> Result<()> {
     let version = store.open(&info)?;
     let readers = sizes.readers.clone().unwrap_or_else(|| vec![1, 8, 32]);
     let mut sheet = request_sheet(options, &items, requests);
-    let mut bars: [Vec<Bar>; 4] = Default::default();
     for stated in &paper::REQUESTS {
-        sheet.row(stated_row(stated));
-        let values = [stated.per_s, stated.median_ms, stated.mean_ms, stated.p99_ms];
-        for (bars, value) in bars.iter_mut().zip(values) {
-            let name = format!("paper: {}", stated.system);
-            bars.push(Bar { name, value, range: None });
-        }
+        let row = Row::new("system", stated.system, PAPER)
+            .number("requests_per_s", stated.per_s)
+            .number("median_ms", stated.median_ms)
+            .number("mean_ms", stated.mean_ms)
+            .number("p99_ms", stated.p99_ms);
+        sheet.add(row);
     }
     for readers in readers {
         let round = |i| one_round(&version, &items, requests, readers, options.seed + u64::from(i));
         let rounds: Result<Vec<Round>> = (1..=options.rounds).map(round).collect();
-        let figures = figures(&rounds?);
-        let mut row = vec!["Hashfold".to_owned(), OURS.to_owned(), readers.to_string()];
-        let rates = [figures[0].median(), figures[0].min(), figures[0].max()];
-        row.extend(rates.map(|rate| format!("{rate:.0}")));
-        row.extend(figures[1..].iter().map(|times| format!("{:.4}", times.median())));
-        sheet.row(row);
-        for (bars, figure) in bars.iter_mut().zip(&figures) {
-            let counted =
-                if readers == 1 { "1 reader".into() } else { format!("{readers} readers") };
-            bars.push(Bar {
-                name: format!("ours: {counted}"),
-                value: figure.median(),
-                range: Some((figure.min(), figure.max())),
-            });
-        }
+        sheet.add(request_row(readers, &rounds?));
     }
-    let path = sheet.save(options, "voldemort-lookups")?;
-    let titles = [
-        "Requests, per second; more is better",
-        "Median time of a request, ms; less is better",
-        "Mean time of a request, ms; less is better",
-        "99th percentile of the time of a request, ms; less is better",
-    ];
-    let panel = |(title, bars): (&str, _)| Panel { title: title.to_owned(), bars, limit: None };
-    let panels: Vec<Panel> = titles.into_iter().zip(bars).map(panel).collect();
-    draw_bars(&path, "Requests to one node, data much larger than memory", &panels)
+    sheet.save(options, "voldemort-lookups", draw_lookups)
 }
 
-fn stated_row(stated: &paper::Requests) -> Vec<String> {
-    let mut row = vec![stated.system.to_owned(), PAPER.to_owned(), String::new()];
-    row.extend([stated.per_s.to_string(), String::new(), String::new()]);
-    row.extend([stated.median_ms, stated.mean_ms, stated.p99_ms].map(|ms| ms.to_string()));
-    row.push(String::new());
-    row
+fn request_row(readers: usize, rounds: &[Round]) -> Row {
+    let of = |of: &dyn Fn(&Round) -> f64| Samples::from(rounds.iter().map(of).collect::<Vec<_>>());
+    Row::new("system", "Hashfold", OURS)
+        .number("readers", readers as f64)
+        .spread("requests_per_s", &of(&|round| round.per_s), 0)
+        .spread("median_ms", &of(&|round| round.quantile_ms(0.5)), 4)
+        .spread("mean_ms", &of(&Round::mean_ms), 4)
+        .spread("p99_ms", &of(&|round| round.quantile_ms(0.99)), 4)
+        .spread("max_ms", &of(&|round| round.quantile_ms(1.0)), 4)
+}
+
+pub fn draw_lookups(rows: &[Row], path: &Path) -> Result<()> {
+    let name = |row: &Row| match row.get("readers") {
+        None => format!("paper: {}", row.string("system")),
+        Some(1.0) => "ours: 1 reader".to_owned(),
+        Some(readers) => format!("ours: {readers} readers"),
+    };
+    let panel = |(column, title): (&str, &str)| Panel {
+        title: title.to_owned(),
+        bars: rows.iter().filter_map(|row| row.bar(&name(row), column)).collect(),
+        limit: None,
+    };
+    let panels = REQUEST_PANELS.map(panel);
+    draw_bars(path, REQUESTS_TITLE, &panels)
 }
 
 fn request_sheet(options: &Options, items: &Items, requests: u64) -> Sheet {
-    let title = "Requests to one node, data much larger than memory";
-    let mut sheet = Sheet::new(title, options, REQUEST_COLUMNS);
+    let mut sheet = Sheet::new(REQUESTS_TITLE, options);
     sheet.note("data", describe(items));
     sheet.note("threads", "one per reader");
     sheet.note(
@@ -189,9 +167,6 @@ fn request(
     Ok(times)
 }
 
-const BUILD_COLUMNS: &[&str] =
-    &["system", "source", "input_gb", "minutes", "minutes_min", "minutes_max", "mb_per_s", "how"];
-
 pub fn builds(options: &Options, sizes: &StoreBuilds) -> Result<()> {
     let options = &options.by_default_in(FOLDER);
     let folder = TemporaryFolder::create(&options.dir, "voldemort-builds")?;
@@ -201,33 +176,24 @@ pub fn builds(options: &Options, sizes: &StoreBuilds) -> Result<()> {
     let memory_mib = options.size(sizes.memory, 256, 1);
     let mut sheet = build_sheet(options, memory_mib, device);
     for stated in &paper::STORE_BUILDS {
-        let mut row = vec![stated.system.to_owned(), PAPER.to_owned()];
-        row.extend([stated.input_gb, stated.minutes].map(|number| number.to_string()));
-        row.extend([String::new(), String::new()]);
-        row.push(format!("{:.0}", stated.input_gb * 1e3 / stated.minutes / 60.0));
-        row.push(stated.how.to_owned());
-        sheet.row(row);
+        let row = Row::new("system", stated.system, PAPER)
+            .number("input_gb", stated.input_gb)
+            .number("minutes", stated.minutes)
+            .rounded("mb_per_s", stated.input_gb * 1e3 / stated.minutes / 60.0, 0);
+        sheet.add(row.text("how", stated.how));
     }
-    let (mut points, mut label) = (Vec::new(), String::new());
     for size_mb in sizes_mb {
         let count = size_mb * 1_000_000 / Kind::Numbers.mean_size() as u64;
         let items = Items::new(Kind::Numbers, count, options.seed);
-        let minutes = Samples::from(build_times(&items, memory_mib, &folder.path, options.rounds)?);
-        let rate = size_mb as f64 / minutes.median() / 60.0;
-        let mut row =
-            vec!["Hashfold".to_owned(), OURS.to_owned(), format!("{}", size_mb as f64 / 1e3)];
-        row.extend([minutes.median(), minutes.min(), minutes.max()].map(|m| format!("{m:.5}")));
-        row.extend([format!("{rate:.0}"), "1 machine".to_owned()]);
-        sheet.row(row);
-        points.push(Point::of(size_mb as f64 / 1e3, minutes.median(), &minutes));
-        label = format!("{rate:.0} MB/s");
+        let minutes = build_times(&items, memory_mib, &folder.path, options.rounds)?;
+        let rates: Vec<f64> = minutes.iter().map(|time| size_mb as f64 / time / 60.0).collect();
+        let row = Row::new("system", "Hashfold", OURS)
+            .number("input_gb", size_mb as f64 / 1e3)
+            .spread("minutes", &minutes.into(), 5)
+            .spread("mb_per_s", &rates.into(), 0);
+        sheet.add(row.text("how", "1 machine"));
     }
-    // The points are close, so only the last one is labelled.
-    if let Some(point) = points.pop() {
-        points.push(point.labelled(label));
-    }
-    let path = sheet.save(options, "voldemort-builds")?;
-    draw_builds(points, &path)
+    sheet.save(options, "voldemort-builds", draw_builds)
 }
 
 fn write_part(items: &Items, folder: &Path) -> Result<Part> {
@@ -252,7 +218,7 @@ fn build_times(items: &Items, memory_mib: u64, folder: &Path, rounds: u32) -> Re
 }
 
 fn build_sheet(options: &Options, memory_mib: u64, device: String) -> Sheet {
-    let mut sheet = Sheet::new("Build time by the size of the input", options, BUILD_COLUMNS);
+    let mut sheet = Sheet::new("Build time by the size of the input", options);
     sheet.note(
         "data",
         "keys that are numbers in decimal, with values of 1024 bytes, as in the post",
@@ -275,20 +241,24 @@ fn build_sheet(options: &Options, memory_mib: u64, device: String) -> Sheet {
     sheet
 }
 
-fn draw_builds(ours: Vec<Point>, path: &Path) -> Result<()> {
+pub fn draw_builds(rows: &[Row], path: &Path) -> Result<()> {
+    let point = |row: &Row| {
+        let rate = row.get("mb_per_s").unwrap_or_default();
+        let point = row.point("input_gb", "minutes")?;
+        Some(point.labelled(format!("{} MB/s", exact(rate, 0))))
+    };
     let stated = |system: &str, colour| {
-        let mine = paper::STORE_BUILDS.iter().filter(|build| build.system == system);
-        let point = |build: &paper::StoreBuild| {
-            let rate = build.input_gb * 1e3 / build.minutes / 60.0;
-            Point::new(build.input_gb, build.minutes).labelled(format!("{rate:.0} MB/s"))
-        };
+        let mine = of(rows, PAPER).filter(|row| row.string("system") == system);
         Series {
             name: format!("paper: {system}"),
             look: Look::Squares,
             colour,
-            points: mine.map(point).collect(),
+            points: mine.filter_map(point).collect(),
         }
     };
+    let mut ours: Vec<Point> = of(rows, OURS).filter_map(point).collect();
+    // The points are close, so only the last one is labelled.
+    ours.iter_mut().rev().skip(1).for_each(|point| point.label = None);
     let series = vec![
         stated("Voldemort on Hadoop", chart::ORANGE),
         stated("MySQL", chart::GREY),
@@ -308,7 +278,7 @@ fn draw_builds(ours: Vec<Point>, path: &Path) -> Result<()> {
         title: "Build time by the size of the input".to_owned(),
         // Space for the label of the last point.
         x: Axis::decades("input, GB", left, right * 2.0),
-        y: Axis::decades("minutes", low, high),
+        y: Axis::decades("time of the build, minutes; less is better", low, high),
         series,
     }
     .draw(path)

@@ -11,8 +11,9 @@
 //! ```
 //!
 //! `table:` is followed by the file, each `where:` by a condition on rows. Then comes a line for
-//! each column of the table: the column of the file and its heading. A number of several rounds, or one
-//! with the columns `_min` and `_max` beside it, is shown as the median with its range.
+//! each column of the table: the column of the file and its heading; `seconds * 1000` is shown in
+//! milliseconds. A number of several rounds, or one with the columns `_min` and `_max` beside it, is
+//! shown as the median with its range.
 //!
 //! `<!-- figures: FILE`, followed by lines of a name and what it means, is replaced by a table of
 //! these measurements of `hashfold bench`, and `<!-- circumstances: FILE -->` by machine, date, commit
@@ -69,8 +70,9 @@ fn table(sheet: &Sheet, lines: &[(&str, &str)]) -> Result<String> {
         if name == "where" {
             conditions.push(text.split_once(" = ").ok_or("expected where: COLUMN = TEXT")?);
         } else {
-            sheet.check_column(name)?;
-            columns.push((name, text));
+            let column = Column::parse(name)?;
+            sheet.check_column(column.name)?;
+            columns.push((column, text));
         }
     }
     let rows = sheet.rows(&conditions);
@@ -81,7 +83,7 @@ fn table(sheet: &Sheet, lines: &[(&str, &str)]) -> Result<String> {
     let rules = columns.iter().enumerate().map(|(i, _)| if i == 0 { "---" } else { "---:" });
     let mut out = line(&headings) + &line(&rules.collect::<Vec<_>>());
     for row in rows {
-        let cells: Vec<String> = columns.iter().map(|(name, _)| cell(row, name)).collect();
+        let cells: Vec<String> = columns.iter().map(|(column, _)| column.cell(row)).collect();
         out += &line(&cells);
     }
     Ok(out)
@@ -92,7 +94,7 @@ fn figures(sheet: &Sheet, lines: &[(&str, &str)]) -> Result<String> {
     for &(name, meaning) in lines {
         let rows = sheet.rows(&[("name", name)]);
         let row = rows.first().ok_or_else(|| format!("no measurement {name}"))?;
-        out += &line(&[meaning.to_owned(), range([&row["value"], &row["min"], &row["max"]])]);
+        out += &line(&[meaning.to_owned(), range([&row["value"], &row["min"], &row["max"]], 1.0)]);
     }
     Ok(out)
 }
@@ -102,25 +104,44 @@ fn line(cells: &[impl AsRef<str>]) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-/// Formats a cell; a dash if there is none.
-fn cell(row: &Row, column: &str) -> String {
-    let Some(value) = row.get(column) else { return "–".to_owned() };
-    if value.is_object() {
-        return range(["median", "min", "max"].map(|name| &value[name]));
+/// A column of a table.
+struct Column<'a> {
+    /// Name of the column of the file.
+    name: &'a str,
+    /// Factor of all numbers.
+    scale: f64,
+}
+
+impl Column<'_> {
+    /// Parses `NAME` or `NAME * FACTOR`.
+    fn parse(text: &str) -> Result<Column<'_>> {
+        let Some((name, scale)) = text.split_once(" * ") else {
+            return Ok(Column { name: text, scale: 1.0 });
+        };
+        let scale = scale.parse().map_err(|error| format!("{scale:?}: {error}"))?;
+        Ok(Column { name, scale })
     }
-    let bound = |end: &str| row.get(&format!("{column}_{end}")).unwrap_or(value);
-    range([value, bound("min"), bound("max")])
+
+    /// Formats a cell; a dash if there is none.
+    fn cell(&self, row: &Row) -> String {
+        let Some(value) = row.get(self.name) else { return "–".to_owned() };
+        if value.is_object() {
+            return range(["median", "min", "max"].map(|name| &value[name]), self.scale);
+        }
+        let bound = |end: &str| row.get(&format!("{}_{end}", self.name)).unwrap_or(value);
+        range([value, bound("min"), bound("max")], self.scale)
+    }
 }
 
 /// Formats `9.33 M [8.99 M to 9.67 M]`, or one number if all rounds agree.
-fn range([median, min, max]: [&Value; 3]) -> String {
-    let [median, min, max] = [median, min, max].map(shown);
+fn range(numbers: [&Value; 3], scale: f64) -> String {
+    let [median, min, max] = numbers.map(|value| shown(value, scale));
     if min == max { median } else { format!("{median} [{min} to {max}]") }
 }
 
-fn shown(value: &Value) -> String {
+fn shown(value: &Value, scale: f64) -> String {
     match (value.as_f64(), value.as_str()) {
-        (Some(number), _) => short(number),
+        (Some(number), _) => short(number * scale),
         (_, Some(text)) => text.replace('|', "\\|"),
         _ => value.to_string(),
     }

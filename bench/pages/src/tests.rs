@@ -62,6 +62,14 @@ fn tables_show_the_median_and_the_range_of_the_rows_that_are_wanted() {
 }
 
 #[test]
+fn a_column_is_shown_in_another_unit() {
+    let directive = "<!-- table: r.jsonl\nwhere: peer = them\npeer: x\nrate * 1000: ms\n-->\n";
+    let table = "| x | ms |\n| --- | ---: |\n| them | 7,500 [7,000 to 8,000] |\n";
+    let new = format!("{directive}{table}<!-- end -->\n");
+    assert_eq!(page::refresh(&format!("{directive}<!-- end -->\n"), &results), Ok(new));
+}
+
+#[test]
 fn measurements_stand_beside_what_they_mean() {
     let directive = "<!-- figures: r.jsonl\na.b: lookups/s\n-->\n";
     let new = format!(
@@ -99,7 +107,9 @@ fn results_that_nobody_can_repeat_are_refused() {
         ("0123456789ab", "0123456789ab-dirty", "commit"),
         ("0123456789ab", "unknown", "commit"),
         (r#""rounds":"3""#, r#""rounds":"2""#, "2 rounds"),
+        (r#""rate":1,"#, r#""rate":1,"rounds":2,"#, "2 rounds"),
         (r#""load":"0.1""#, r#""load":"""#, "load"),
+        (r#""load":"0.1""#, r#""load":"0.88; of slots""#, "load"),
     ] {
         let text = results("r.jsonl").unwrap().replace(old, new);
         let error = Sheet::parse(&text).unwrap().check().unwrap_err();

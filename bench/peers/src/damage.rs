@@ -83,13 +83,18 @@ impl Damage {
     }
 }
 
-pub fn run(options: &Options) -> Result<Report> {
+/// Returns a report without rows.
+pub fn report(options: &Options) -> Report {
     let facts = vec![
         ("store", format!("{} entries of 16 + {VALUE_SIZE} bytes, 16 chunks", options.entries)),
         ("seed", options.common.seed.to_string()),
         ("rounds", options.common.rounds.to_string()),
     ];
-    let mut report = Report::new(COLUMNS, &[], facts);
+    Report::new(COLUMNS, &[], facts)
+}
+
+pub fn run(options: &Options) -> Result<Report> {
+    let mut report = report(options);
     let folder = TemporaryFolder::create(&options.common.dir, "peers-damage")?;
     let lines = options.voldemort.as_deref().map(crate::nightly::read_lines).transpose()?;
     for damage in Damage::all(&options.flips) {

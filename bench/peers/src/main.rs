@@ -1,11 +1,12 @@
-//! Benchmarks of Hashfold and its peers, side by side: same keys, one process, interleaved rounds,
+//! Benchmarks of Hashfold and its peers, side by side: same keys, one program, interleaved rounds,
 //! and every answer checked before a time is reported.
 //!
 //! `peers index` compares structures in memory, `peers dictionary` dictionaries on the device,
 //! `peers nightly` data sets that change under a reader, and `peers damage` the reactions of
 //! readers to damaged files. `peers filter` compares filters in memory, and `peers seen` sets of
 //! keys on the device that are larger than memory. Standard output is JSON Lines, standard error a
-//! table for people; the same lines and charts (SVG) are written to a folder. `bench/README.md` explains the columns.
+//! table for people; the same lines and charts (SVG) are written to a folder. `bench/README.md`
+//! explains the columns.
 
 mod damage;
 mod data;
@@ -73,6 +74,9 @@ struct Common {
     /// Folder for temporary files; a new folder in it is removed at the end.
     #[arg(long, default_value = "target")]
     dir: PathBuf,
+    /// Draw the charts again from the results in the folder --out, and measure nothing.
+    #[arg(long)]
+    draw: bool,
 }
 
 impl Common {
@@ -106,16 +110,44 @@ impl Command {
             Command::Seen(options) => seen::run(options),
         }
     }
+
+    /// Returns a report without rows.
+    fn empty_report(&self) -> Result<Report> {
+        Ok(match self {
+            Command::Index(options) => index::report(options),
+            Command::Dictionary(options) => dictionary::report(options),
+            Command::Nightly(options) => nightly::report(options),
+            Command::Damage(options) => damage::report(options),
+            // Without data sets, nothing is measured.
+            Command::Hot(options) => {
+                hot::run(&hot::Options { sizes: Vec::new(), ..options.clone() })?
+            }
+            Command::Filter(options) => filter::report(options),
+            Command::Seen(options) => seen::report(options),
+        })
+    }
+
+    /// Draws the charts of the results in a folder.
+    fn draw(&self) -> Result<()> {
+        let (name, common) = self.common();
+        let mut report = self.empty_report()?;
+        report.load(&common.out, name)?;
+        report.draw(&common.out, name)
+    }
 }
 
 fn run(command: &Command) -> Result<()> {
     let (name, common) = command.common();
-    Run::check(&common.out, common.rounds)?;
-    match command {
-        Command::Filter(_) => record::check_alike()?,
-        Command::Index(_) | Command::Hot(_) => record::check_target()?,
-        _ => {}
+    if common.draw {
+        return command.draw();
     }
+    if let Command::Seen(options) = command
+        && options.alone.is_some()
+    {
+        return seen::run_alone(options);
+    }
+    Run::check(&common.out, common.rounds)?;
+    record::check_alike()?;
     let report = command.run()?;
     report.print();
     report.save(&common.out, name)

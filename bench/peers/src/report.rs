@@ -4,9 +4,9 @@ use crate::{
     Result,
     row::{Column, Row},
 };
-use record::{Bar, Limit, Panel, Run, Samples, draw};
+use record::{Bar, Limit, Panel, Run, Samples, draw, short};
 use serde_json::{Map, Value, json};
-use std::{fmt::Write as _, path::Path};
+use std::{fmt::Write as _, fs, path::Path};
 
 /// Name of the row of plain writes and reads, which bounds all others.
 pub const DEVICE: &str = "the bare device";
@@ -46,10 +46,27 @@ impl Report {
     pub fn save(&self, folder: &Path, name: &str) -> Result<()> {
         let rows: Vec<Map<String, Value>> = self.rows.iter().map(|row| self.json(row)).collect();
         self.run.write(&folder.join(format!("{name}.jsonl")), &rows)?;
+        self.draw(folder, name)
+    }
+
+    /// Replaces the rows by those of `name.jsonl`, to draw them.
+    pub fn load(&mut self, folder: &Path, name: &str) -> Result<()> {
+        let path = folder.join(format!("{name}.jsonl"));
+        let text = fs::read_to_string(&path)
+            .map_err(|error| format!("{}: {error}; measure it first", path.display()))?;
+        let row = |line| -> Result<Row> {
+            Ok(Row::from_json(self.columns, &serde_json::from_str(line)?))
+        };
+        self.rows = text.lines().map(row).collect::<Result<_>>()?;
+        Ok(())
+    }
+
+    /// Draws a chart for each data set.
+    pub fn draw(&self, folder: &Path, name: &str) -> Result<()> {
         for (data, chart) in self.data_sets().into_iter().zip(self.charts) {
             let panels: Vec<Panel> =
                 (0..self.columns.len()).filter_map(|i| self.panel(data, i)).collect();
-            draw(&folder.join(format!("{chart}.svg")), data, &panels)?;
+            draw(&folder.join(format!("{chart}.svg")), &title(name, data), &panels)?;
         }
         Ok(())
     }
@@ -65,17 +82,18 @@ impl Report {
     }
 
     /// Returns the panel of a column, if it has a title and some peer has such a number.
-    fn panel(&self, data: &str, column: usize) -> Option<Panel> {
-        let title = self.columns[column].title?.to_owned();
-        let mut panel = Panel { title, bars: Vec::new(), limit: None };
+    fn panel(&self, data: &str, number: usize) -> Option<Panel> {
+        let column = &self.columns[number];
+        let mut panel = Panel { title: column.title?.to_owned(), bars: Vec::new(), limit: None };
         for row in self.rows.iter().filter(|row| row.data == data) {
-            let Some(samples) = &row.figures[column] else { continue };
-            let (name, value) = (row.peer.clone(), samples.median());
-            if name == DEVICE {
+            let Some(samples) = &row.figures[number] else { continue };
+            let [value, min, max] =
+                [samples.median(), samples.min(), samples.max()].map(|it| it * column.scale);
+            let name = row.peer.clone();
+            if name != DEVICE {
+                panel.bars.push(Bar { name, value, range: Some((min, max)) });
+            } else if column.is_rate() {
                 panel.limit = Some(Limit { name, value });
-            } else {
-                let range = Some((samples.min(), samples.max()));
-                panel.bars.push(Bar { name, value, range });
             }
         }
         (!panel.bars.is_empty()).then_some(panel)
@@ -120,6 +138,26 @@ impl Report {
     }
 }
 
+/// Returns the title of a chart: what a command compares, and the data set.
+fn title(command: &str, data: &str) -> String {
+    let what = match command {
+        "index" => "Indexes in memory",
+        "dictionary" => "Dictionaries on the device",
+        "hot" => "Lookups of data in memory",
+        "nightly" => "Nightly updates under a reader",
+        "filter" => "Filters in memory",
+        "seen" => "Sets larger than memory",
+        _ => command,
+    };
+    // The number of slots is that of the quotient filters alone.
+    let keys = data.split_once(" keys: 2^").and_then(|(keys, _)| {
+        let keys: f64 = keys.replace(',', "").parse().ok()?;
+        Some(format!("{} million keys", short(keys / 1e6)))
+    });
+    let data = keys.unwrap_or_else(|| data.to_owned());
+    format!("{what}: {data}")
+}
+
 fn cell(samples: Option<&Samples>, decimals: usize) -> String {
     let Some(samples) = samples else { return "-".to_owned() };
     let (median, min, max) = (samples.median(), samples.min(), samples.max());
@@ -142,4 +180,25 @@ fn align(lines: &[Vec<String>]) -> String {
         writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ")).expect("a string takes all");
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::title;
+
+    #[test]
+    fn a_title_says_of_what_the_data_are() {
+        let cases = [
+            ("index", "16 million keys", "Indexes in memory: 16 million keys"),
+            ("filter", "59,055,800 keys: 2^26 slots", "Filters in memory: 59.1 million keys"),
+            (
+                "nightly",
+                "5 entries, 1 % changed",
+                "Nightly updates under a reader: 5 entries, 1 % changed",
+            ),
+        ];
+        for (command, data, expected) in cases {
+            assert_eq!(title(command, data), expected);
+        }
+    }
 }

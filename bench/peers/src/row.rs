@@ -1,6 +1,7 @@
 //! The measurements of one peer on one data set.
 
 use record::Samples;
+use serde_json::Value;
 
 /// A number that is measured once per round.
 #[derive(Clone, Copy, Debug)]
@@ -12,17 +13,29 @@ pub struct Column {
     /// Title of its chart: what it is, its unit, and which direction is better; `None` if it is not
     /// drawn.
     pub title: Option<&'static str>,
+    /// Factor from results to the chart, for a unit in which the numbers have few zeros.
+    pub scale: f64,
 }
 
 impl Column {
     /// Returns a column that is not drawn.
     pub const fn new(name: &'static str, decimals: usize) -> Column {
-        Column { name, decimals, title: None }
+        Column { name, decimals, title: None, scale: 1.0 }
     }
 
     /// Returns a column that is drawn.
     pub const fn drawn(name: &'static str, decimals: usize, title: &'static str) -> Column {
-        Column { name, decimals, title: Some(title) }
+        Column { name, decimals, title: Some(title), scale: 1.0 }
+    }
+
+    /// Returns the column drawn in a unit that is smaller by this factor.
+    pub const fn times(self, scale: f64) -> Column {
+        Column { scale, ..self }
+    }
+
+    /// Whether the numbers are rates, which the device can limit.
+    pub fn is_rate(&self) -> bool {
+        self.name.contains("_per_s")
     }
 }
 
@@ -47,5 +60,21 @@ impl Row {
         let figures = (0..columns).map(figure).collect();
         let [data, peer, note] = [data, peer, note].map(str::to_owned);
         Row { data, peer, note, rounds: rounds.len(), figures }
+    }
+
+    /// Returns a row of a file of results.
+    pub fn from_json(columns: &[Column], line: &Value) -> Row {
+        let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+        let figure = |column: &Column| {
+            let values = ["median", "min", "max"].map(|name| line[column.name][name].as_f64());
+            Samples::new(values.into_iter().flatten().collect())
+        };
+        Row {
+            data: text("data"),
+            peer: text("peer"),
+            note: text("note"),
+            rounds: line["rounds"].as_u64().unwrap_or(0) as usize,
+            figures: columns.iter().map(figure).collect(),
+        }
     }
 }

@@ -31,7 +31,30 @@ fn every_index_answers_right() {
         assert!(line["run"]["commit"].is_string() && line["run"]["load"].is_string(), "{line}");
     }
     let chart = std::fs::read_to_string(folder.path().join("index.svg")).unwrap();
-    assert!(chart.contains("Memory, bits a key") && chart.contains("ptr_hash"), "{chart}");
+    assert!(chart.contains("Memory, bits per key") && chart.contains("ptr_hash"), "{chart}");
+}
+
+#[test]
+fn a_chart_is_drawn_alike_from_measurements_and_from_their_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let command = ["index", "--keys", "1000", "--gets", "10", "--only", "Hashfold"];
+    run(&command, folder.path()).save(folder.path(), "index").unwrap();
+    let chart = || std::fs::read_to_string(folder.path().join("index.svg")).unwrap();
+    let measured = chart();
+    std::fs::remove_file(folder.path().join("index.svg")).unwrap();
+    let draw = |command: &str| {
+        let arguments = ["peers", command, "--draw", "--out", out, "--dir", out];
+        Cli::parse_from(arguments).command.draw()
+    };
+    draw("index").unwrap();
+    // Files have fewer decimals, so bars may differ by a pixel.
+    let texts = |chart: &str| chart.matches("<text").count();
+    assert_eq!(texts(&chart()), texts(&measured));
+    for command in ["dictionary", "hot", "nightly", "damage", "filter", "seen"] {
+        let error = draw(command).unwrap_err().to_string();
+        assert!(error.contains("measure it first"), "{error}");
+    }
 }
 
 #[test]

@@ -2,13 +2,16 @@
 
 use crate::Result;
 use std::{
-    env,
+    env, fs,
     os::unix::process::CommandExt as _,
     process::{Command, ExitCode},
 };
 
 /// Setting of the allocator with huge pages, which Hashfold asks for by itself.
 const HUGE_PAGES: &str = "glibc.malloc.hugetlb=1";
+
+/// The system's own setting of huge pages, with the chosen word in brackets.
+const SYSTEM_HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 /// Returns the settings of the allocator.
 pub(crate) fn malloc() -> String {
@@ -39,17 +42,26 @@ pub fn with_huge_pages(name: &str, main: impl FnOnce() -> Result<()>) -> ExitCod
 /// # Errors
 /// The condition that is not met.
 pub fn check_alike() -> Result<()> {
-    if malloc() != HUGE_PAGES {
-        return Err(format!("expected GLIBC_TUNABLES={HUGE_PAGES} in the environment").into());
+    let got = malloc();
+    if got != HUGE_PAGES {
+        let expected = format!("expected GLIBC_TUNABLES={HUGE_PAGES} in the environment");
+        return Err(format!("{expected}, got {got:?}; unset it").into());
+    }
+    let chosen = fs::read_to_string(SYSTEM_HUGE_PAGES).unwrap_or_default();
+    if !gives_huge_pages(&chosen) {
+        let expected = format!("expected [madvise] or [always] in {SYSTEM_HUGE_PAGES}");
+        return Err(format!("{expected}, got {:?}; write madvise to it", chosen.trim()).into());
     }
     check_target()
 }
 
+/// Whether programs that ask for huge pages get some.
+fn gives_huge_pages(chosen: &str) -> bool {
+    chosen.contains("[madvise]") || chosen.contains("[always]")
+}
+
 /// Refuses a comparison of programs that are compiled for different processors.
-///
-/// # Errors
-/// The processor that the program is compiled for.
-pub fn check_target() -> Result<()> {
+fn check_target() -> Result<()> {
     let target = env!("RECORD_TARGET_CPU");
     if target == "native" {
         return Ok(());
@@ -57,4 +69,26 @@ pub fn check_target() -> Result<()> {
     let expected =
         "expected a program compiled with -C target-cpu=native, as bench/.cargo/config.toml says";
     Err(format!("{expected}, got {target}").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_system_without_huge_pages_is_refused() {
+        assert!(gives_huge_pages("always [madvise] never\n"));
+        assert!(gives_huge_pages("[always] madvise never\n"));
+        assert!(!gives_huge_pages("always madvise [never]\n"));
+        assert!(!gives_huge_pages(""));
+    }
+
+    #[test]
+    fn a_comparison_with_another_setting_of_the_allocator_is_refused() {
+        // Tests usually run without the setting.
+        if malloc() != HUGE_PAGES {
+            let error = check_alike().unwrap_err().to_string();
+            assert!(error.contains(HUGE_PAGES), "{error}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ mod samples;
 
 pub use self::{
     chart::{Bar, Limit, Panel, draw},
-    conditions::{check_alike, check_target, with_huge_pages},
+    conditions::{check_alike, with_huge_pages},
     number::{count, exact, short},
     run::{ROUNDS_MIN, Run},
     samples::Samples,

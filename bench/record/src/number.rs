@@ -1,11 +1,13 @@
 //! Numbers as people write them.
 
-/// Returns a count in words if it is whole millions, or else with commas: `16 million`, `59,055,800`.
+/// Returns a count in words if it is whole millions or billions, or else with commas: `16 million`,
+/// `1 billion`, `59,055,800`.
 pub fn count(count: u64) -> String {
-    if count > 0 && count.is_multiple_of(1_000_000) {
-        format!("{} million", count / 1_000_000)
-    } else {
-        exact(count as f64, 0)
+    let words = [(1_000_000_000, "billion"), (1_000_000, "million")];
+    let word = words.into_iter().find(|(unit, _)| count > 0 && count.is_multiple_of(*unit));
+    match word {
+        Some((unit, word)) => format!("{} {word}", count / unit),
+        None => exact(count as f64, 0),
     }
 }
 
@@ -76,8 +78,9 @@ mod tests {
     }
 
     #[test]
-    fn whole_millions_are_words() {
+    fn whole_millions_and_billions_are_words() {
         assert_eq!([0, 1_000_000, 16_000_001].map(count), ["0", "1 million", "16,000,001"]);
+        assert_eq!([1_000_000_000, 2_500_000_000].map(count), ["1 billion", "2500 million"]);
     }
 
     #[test]

@@ -35,7 +35,11 @@ impl Run {
     }
 
     /// Adds a circumstance.
+    ///
+    /// # Panics
+    /// The name is in use: the second value would replace the first in a line of JSON.
     pub fn note(&mut self, name: &'static str, value: impl Into<String>) {
+        assert!(self.get(name).is_none(), "the circumstance {name} is noted twice");
         self.0.push((name, value.into()));
     }
 

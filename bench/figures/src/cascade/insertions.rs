@@ -7,31 +7,12 @@ use crate::{
     chart::{self, Axis, Chart, Look, Point, Series},
     measure::{TemporaryFolder, cost},
     paper,
-    sheet::{OURS, PAPER, Sheet},
+    sheet::{self, OURS, PAPER, Row, Sheet, of},
 };
 use hashfold::filter::cascade::CascadeFilter;
 use plotters::style::RGBColor;
-use record::{Samples, short};
+use record::{Samples, count, short};
 use std::{fs, path::Path, time::Instant};
-
-const COLUMNS: &[&str] = &[
-    "series",
-    "source",
-    "keys",
-    "seconds",
-    "million_per_s",
-    "million_per_s_min",
-    "million_per_s_max",
-    "million_per_cpu_s",
-    "longest_stall_ms",
-    "longest_stall_ms_min",
-    "longest_stall_ms_max",
-    "stalled_percent",
-    "upper_runs",
-    "bits_per_item",
-];
-
-const CURVE_COLUMNS: &[&str] = &["series", "source", "keys", "seconds", "inserted"];
 
 /// A batch is a stall if it takes this many times its share of the time.
 const STALL_FACTOR: f64 = 10.0;
@@ -51,8 +32,8 @@ struct Insertions {
     curve: Vec<(f64, u64)>,
     wall: f64,
     cpu: f64,
-    /// The longest stall in seconds, and the point of the curve at which it ends.
-    longest: (f64, (f64, u64)),
+    /// The longest stall in seconds.
+    longest: f64,
     /// Sum of all stalls, in seconds.
     stalled: f64,
     upper_runs: u64,
@@ -62,12 +43,7 @@ struct Insertions {
 impl Insertions {
     fn name(&self) -> String {
         let how = if self.is_inline { "all work inline" } else { "ours" };
-        format!("{how}, {} M keys", self.keys as f64 / 1e6)
-    }
-
-    /// Returns nanoseconds per key of the run, and the percentage of inserted keys.
-    fn place(&self, (seconds, inserted): (f64, u64)) -> (f64, f64) {
-        (seconds * 1e9 / self.keys as f64, inserted as f64 / self.keys as f64 * 100.0)
+        format!("{how}, {} keys", count(self.keys))
     }
 }
 
@@ -91,8 +67,8 @@ pub fn figure_3(options: &Options, runs: &CascadeRuns) -> Result<()> {
     for rounds in &mut all {
         rounds.sort_by(|a, b| a.wall.total_cmp(&b.wall));
     }
-    let mut sheet = Sheet::new("Insertions by time (Figure 3)", options, COLUMNS);
-    let mut curves = Sheet::new("Insertions by time: curves", options, CURVE_COLUMNS);
+    let mut sheet = Sheet::new("Insertions by time (Figure 3)", options);
+    let mut curves = Sheet::new("Insertions by time: curves", options);
     for sheet in [&mut sheet, &mut curves] {
         super::note_means(sheet, memory_mib, device.clone());
         sheet.note("data", "numbered keys of 8 bytes, hashed; error rate 0.04 %");
@@ -102,20 +78,23 @@ pub fn figure_3(options: &Options, runs: &CascadeRuns) -> Result<()> {
             inline: no thread but that of the insertions";
         sheet.note("time", time);
     }
-    paper_row(&mut sheet);
+    sheet.add(paper_row());
     for rounds in &all {
-        row(&mut sheet, rounds);
+        sheet.add(row(rounds));
         let insertions = middle(rounds);
         for &(seconds, inserted) in &insertions.curve {
-            let mut row = vec![insertions.name(), OURS.to_owned(), insertions.keys.to_string()];
-            row.extend([format!("{seconds:.4}"), inserted.to_string()]);
-            curves.row(row);
+            let row = Row::new("series", insertions.name(), OURS)
+                .number("keys", insertions.keys as f64)
+                .rounded("seconds", seconds, 4);
+            curves.add(row.number("inserted", inserted as f64));
         }
     }
-    curves.write(options, "cascade-fig3-curves")?;
-    let path = sheet.save(options, "cascade-fig3")?;
-    draw(&all, &path)
+    curves.write(options, CURVES)?;
+    sheet.save(options, "cascade-fig3", draw)
 }
+
+/// File of the curves, beside that of the rows.
+const CURVES: &str = "cascade-fig3-curves";
 
 fn insert(
     options: &Options,
@@ -145,9 +124,6 @@ fn insert(
     drop(filter);
     let mean = cost.wall / times.len() as f64;
     let took = |&(before, after): &(f64, f64)| after - before;
-    let inserted = |batch: usize| ((batch as u64 + 1) * BATCH).min(keys);
-    let longest = (0..times.len()).max_by(|&a, &b| took(&times[a]).total_cmp(&took(&times[b])));
-    let longest = longest.ok_or("no keys")?;
     let stalls = times.iter().map(took).filter(|time| *time > STALL_FACTOR * mean);
     Ok(Insertions {
         keys,
@@ -155,7 +131,7 @@ fn insert(
         curve: curve(&times, keys, cost.wall),
         wall: cost.wall,
         cpu: cost.cpu,
-        longest: (took(&times[longest]), (times[longest].1, inserted(longest))),
+        longest: times.iter().map(took).fold(0.0, f64::max),
         stalled: stalls.sum(),
         upper_runs: stats.upper_runs,
         bits_per_item: stats.bits_per_fingerprint(),
@@ -190,56 +166,43 @@ fn seconds(seconds: f64) -> String {
     }
 }
 
-fn paper_row(sheet: &mut Sheet) {
+fn paper_row() -> Row {
     let keys = paper::CASCADE_KEYS;
-    let mut row = vec!["paper".to_owned(), PAPER.to_owned(), keys.to_string()];
-    row.push(format!("{:.0}", keys / paper::CASCADE_INSERTIONS_PER_S));
-    row.push(format!("{:.2}", paper::CASCADE_INSERTIONS_PER_S / 1e6));
-    row.extend(vec![String::new(); 9]);
-    sheet.row(row);
+    Row::new("series", "paper", PAPER)
+        .number("keys", keys)
+        .rounded("seconds", keys / paper::CASCADE_INSERTIONS_PER_S, 0)
+        .rounded("million_per_s", paper::CASCADE_INSERTIONS_PER_S / 1e6, 2)
 }
 
-fn row(sheet: &mut Sheet, rounds: &[Insertions]) {
+fn row(rounds: &[Insertions]) -> Row {
     let run = middle(rounds);
     let of = |of: &dyn Fn(&Insertions) -> f64| {
         Samples::from(rounds.iter().map(of).collect::<Vec<f64>>())
     };
-    let three = |samples: &Samples, decimals: usize| {
-        [samples.median(), samples.min(), samples.max()]
-            .map(|number| format!("{number:.decimals$}"))
-    };
     let million = |seconds: f64| run.keys as f64 / seconds / 1e6;
-    let mut row = vec![run.name(), OURS.to_owned(), run.keys.to_string()];
-    row.push(format!("{:.3}", of(&|run| run.wall).median()));
-    row.extend(three(&of(&|run| million(run.wall)), 2));
-    row.push(format!("{:.2}", of(&|run| million(run.cpu)).median()));
-    row.extend(three(&of(&|run| run.longest.0 * 1e3), 1));
-    row.push(format!("{:.1}", of(&|run| run.stalled / run.wall * 100.0).median()));
-    row.push(run.upper_runs.to_string());
-    row.push(format!("{:.2}", of(&|run| run.bits_per_item).median()));
-    sheet.row(row);
+    Row::new("series", run.name(), OURS)
+        .number("keys", run.keys as f64)
+        .spread("seconds", &of(&|run| run.wall), 3)
+        .spread("million_per_s", &of(&|run| million(run.wall)), 2)
+        .spread("million_per_cpu_s", &of(&|run| million(run.cpu)), 2)
+        .spread("longest_stall_ms", &of(&|run| run.longest * 1e3), 1)
+        .spread("stalled_percent", &of(&|run| run.stalled / run.wall * 100.0), 1)
+        .spread("upper_runs", &of(&|run| run.upper_runs as f64), 0)
+        .spread("bits_per_item", &of(&|run| run.bits_per_item), 2)
 }
 
-fn draw(all: &[Vec<Insertions>], path: &Path) -> Result<()> {
+/// Draws the curves, which are in a file beside that of the rows.
+pub fn draw(rows: &[Row], path: &Path) -> Result<()> {
     const COLOURS: [RGBColor; 6] =
         [chart::BLUE, chart::ORANGE, chart::SKY, chart::AMBER, chart::TEAL, chart::PURPLE];
-    let all: Vec<&Insertions> = all.iter().map(|rounds| middle(rounds)).collect();
-    let mut series = Vec::new();
-    for (run, colour) in all.iter().zip(COLOURS.into_iter().cycle()) {
-        let rate = run.keys as f64 / run.wall / 1e6;
-        let points = run.curve.iter().map(|&place| {
-            let (x, y) = run.place(place);
-            Point::new(x, y)
-        });
-        series.push(Series {
-            name: format!("{}: {rate:.1} M/s", run.name()),
-            look: Look::Line,
-            colour,
-            points: points.collect(),
-        });
-    }
-    let end = all.iter().map(|run| run.wall * 1e9 / run.keys as f64).fold(0.0, f64::max);
-    let axis = Axis::from_zero("elapsed time by the keys of the run, ns for each", end);
+    let curves = sheet::read(&path.with_file_name(format!("{CURVES}.jsonl")))?;
+    let mut series: Vec<Series> = of(rows, OURS)
+        .zip(COLOURS.into_iter().cycle())
+        .map(|(row, colour)| curve_of(row, &curves, colour))
+        .collect();
+    let points = series.iter().flat_map(|series| &series.points);
+    let end = points.map(|point| point.x).fold(1.0, f64::max);
+    let axis = Axis::from_zero("elapsed time, ns per key of the run; less is better", end);
     let right = axis.ticks[axis.ticks.len() - 1];
     let papers = right * paper::CASCADE_INSERTIONS_PER_S / 1e9 * 100.0;
     series.push(Series {
@@ -248,21 +211,30 @@ fn draw(all: &[Vec<Insertions>], path: &Path) -> Result<()> {
         colour: chart::GREY,
         points: vec![Point::new(0.0, 0.0), Point::new(right, papers)],
     });
-    let stalls = all.iter().map(|run| {
-        let (x, y) = run.place(run.longest.1);
-        Point::new(x, y).labelled_below(seconds(run.longest.0))
-    });
-    series.push(Series {
-        name: "end of the longest stall".to_owned(),
-        look: Look::Dots,
-        colour: chart::INK,
-        points: stalls.collect(),
-    });
     Chart {
-        title: "Insertions by time: with work in the background, and inline".to_owned(),
+        title: "Insertions by time: with work in the background, and inline; stalls are level"
+            .to_owned(),
         x: axis,
         y: Axis::linear("keys inserted, %", 0.0, 100.0, 10.0),
         series,
     }
     .draw(path)
+}
+
+/// Returns a curve in nanoseconds per key of its run, and percent of the inserted keys. The legend has
+/// the rate and the longest stall, medians of the rounds.
+fn curve_of(row: &Row, curves: &[Row], colour: RGBColor) -> Series {
+    let keys = row.get("keys").unwrap_or(1.0);
+    let name = row.string("series");
+    let mine = curves.iter().filter(|point| point.string("series") == name);
+    let points = mine.filter_map(|point| {
+        let (seconds, inserted) = point.get("seconds").zip(point.get("inserted"))?;
+        Some(Point::new(seconds * 1e9 / keys, inserted / keys * 100.0))
+    });
+    let how = name.split_once(',').map_or(name, |(how, _)| how);
+    let rate = row.get("million_per_s").unwrap_or_default();
+    let stall = seconds(row.get("longest_stall_ms").unwrap_or_default() / 1e3);
+    let name =
+        format!("{how}, {} keys:\n{} M/s, longest stall {stall}", count(keys as u64), short(rate));
+    Series { name, look: Look::Line, colour, points: points.collect() }
 }

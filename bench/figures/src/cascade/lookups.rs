@@ -7,31 +7,15 @@ use crate::{
     hashes::pick,
     measure::{TemporaryFolder, ensure},
     paper,
-    sheet::{OURS, PAPER, Sheet},
+    sheet::{OURS, PAPER, Row, Sheet},
 };
 use hashfold::{
     Env, KeyHash,
     filter::cascade::{CascadeFilter, CascadeSettings, Snapshot},
     io::{Access, BlockFile, CountingDisk, Disk, Extent, OsDisk},
 };
-use record::{Bar, Panel, Samples, draw as draw_bars};
+use record::{Panel, Samples, draw as draw_bars};
 use std::{path::Path, sync::Arc, time::Instant};
-
-const COLUMNS: &[&str] = &[
-    "state",
-    "source",
-    "keys_at_a_time",
-    "runs_above_the_last_level",
-    "reads_per_lookup",
-    "blocks_per_lookup",
-    "lookups_per_s",
-    "lookups_per_s_min",
-    "lookups_per_s_max",
-    "device_reads_per_s",
-    "device_percent",
-    "present_lookups_per_s",
-    "error_percent",
-];
 
 /// Number of keys in a batch of lookups.
 const LOOKUP_BATCH: u64 = 16_384;
@@ -70,10 +54,12 @@ struct Asked {
     upper_runs: u64,
     reads: Samples,
     /// Blocks of 4 KiB per lookup.
-    blocks: f64,
+    blocks: Samples,
     absent: Samples,
     device: Samples,
-    present: f64,
+    /// Percentage of the device's rate in the same round.
+    percent: Samples,
+    present: Samples,
     error_rate: f64,
 }
 
@@ -91,8 +77,7 @@ pub fn lookups(options: &Options, sizes: &CascadeKeys) -> Result<()> {
         folder: &path,
     };
     let asked = questions.ask_all(memory_mib)?;
-    let title = "Lookups on the device (section 3)";
-    let mut sheet = Sheet::new(title, options, COLUMNS);
+    let mut sheet = Sheet::new(TITLE, options);
     super::note_means(&mut sheet, memory_mib, device);
     sheet.note("data", format!("{keys} numbered keys of 8 bytes; error rate 0.04 %"));
     sheet.note(
@@ -101,21 +86,14 @@ pub fn lookups(options: &Options, sizes: &CascadeKeys) -> Result<()> {
          random reads of 4 KiB of the same files, as many in flight, all the time; cold: nothing of \
          the runs in memory but their indexes",
     );
-    let mut panels = [
-        "Reads for each lookup; less is better",
-        "Lookups, % of the device's random reads; more is better",
-        "Lookups, per second; more is better",
-    ]
-    .map(|title| Panel { title: title.to_owned(), bars: Vec::new(), limit: None });
     for stated in &paper::FLASH_LOOKUPS {
-        paper_row(&mut sheet, &mut panels, stated);
+        sheet.add(paper_row(stated));
     }
-    for asked in &asked {
-        row(&mut sheet, &mut panels, asked);
-    }
-    let path = sheet.save(options, "cascade-lookups")?;
-    draw_bars(&path, title, &panels)
+    asked.iter().for_each(|asked| sheet.add(row(asked)));
+    sheet.save(options, "cascade-lookups", draw)
 }
+
+const TITLE: &str = "Lookups on the device (section 3)";
 
 impl Questions<'_> {
     /// Fills a filter, and looks up keys in all states.
@@ -178,27 +156,41 @@ impl Questions<'_> {
         // Lookups of single keys are slow.
         let lookups = if batch == 1 { self.lookups.div_ceil(50) } else { self.lookups };
         let files = run_files(self.folder)?;
-        let (mut reads, mut absent, mut device) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut errors, mut present, mut blocks) = (0, 0.0_f64, 0.0);
+        let [mut reads, mut blocks, mut absent, mut present, mut device, mut percent] =
+            [const { Vec::new() }; 6];
+        let mut errors = 0;
         for round in 0..u64::from(self.options.rounds) {
             let first = self.keys + round * lookups;
             disk.take();
-            let (per_s, yes) = self.time(reader, first, self.keys, lookups, batch)?;
+            let (absent_per_s, yes) = self.time(reader, first, self.keys, lookups, batch)?;
             let moved = disk.take();
             reads.push(moved.reads as f64 / lookups as f64);
-            blocks += moved.read_bytes as f64 / READ as f64 / lookups as f64;
-            absent.push(per_s);
+            blocks.push(moved.read_bytes as f64 / READ as f64 / lookups as f64);
+            absent.push(absent_per_s);
             errors += yes;
             let (per_s, yes) = self.time(reader, 0, self.keys, lookups, batch)?;
             ensure(yes == lookups, || format!("{yes} of {lookups} keys were found"))?;
-            present = present.max(per_s);
-            device.push(device_reads(&files, lookups, batch, first)?);
+            present.push(per_s);
+            let device_per_s = device_reads(&files, lookups, batch, first)?;
+            device.push(device_per_s);
+            percent.push(absent_per_s / device_per_s * 100.0);
         }
         let error_rate = errors as f64 / (lookups * u64::from(self.options.rounds)) as f64;
         ensure(error_rate < 2.0 * super::ERROR_RATE + 1e-3, || format!("error rate {error_rate}"))?;
-        let [reads, absent, device] = [reads, absent, device].map(Samples::from);
-        let blocks = blocks / f64::from(self.options.rounds);
-        Ok(Asked { state, batch, upper_runs, reads, blocks, absent, device, present, error_rate })
+        let [reads, blocks, absent, present, device, percent] =
+            [reads, blocks, absent, present, device, percent].map(Samples::from);
+        Ok(Asked {
+            state,
+            batch,
+            upper_runs,
+            reads,
+            blocks,
+            absent,
+            device,
+            percent,
+            present,
+            error_rate,
+        })
     }
 
     /// Returns the number of lookups per second of random keys among the `of` keys from `first` on,
@@ -269,39 +261,44 @@ fn device_reads(
     Ok(reads as f64 / begin.elapsed().as_secs_f64())
 }
 
-fn paper_row(sheet: &mut Sheet, panels: &mut [Panel; 3], stated: &paper::FlashLookups) {
+fn paper_row(stated: &paper::FlashLookups) -> Row {
     let percent = stated.lookups_per_s / paper::DEVICE_READS_PER_S * 100.0;
-    let mut row = vec![stated.filter.to_owned(), PAPER.to_owned(), "1".to_owned(), String::new()];
-    row.extend([stated.reads.to_string(), String::new(), stated.lookups_per_s.to_string()]);
-    row.extend([String::new(), String::new(), paper::DEVICE_READS_PER_S.to_string()]);
-    row.extend([format!("{percent:.1}"), String::new(), String::new()]);
-    sheet.row(row);
-    let values = [stated.reads, percent, stated.lookups_per_s];
-    for (panel, value) in panels.iter_mut().zip(values) {
-        let name = format!("paper: {}", stated.filter);
-        panel.bars.push(Bar { name, value, range: None });
-    }
+    Row::new("state", stated.filter, PAPER)
+        .number("keys_at_a_time", 1.0)
+        .number("reads_per_lookup", stated.reads)
+        .number("lookups_per_s", stated.lookups_per_s)
+        .number("device_reads_per_s", paper::DEVICE_READS_PER_S)
+        .rounded("device_percent", percent, 1)
 }
 
-fn row(sheet: &mut Sheet, panels: &mut [Panel; 3], asked: &Asked) {
-    let Asked { reads, absent, device, .. } = asked;
-    let percent = absent.median() / device.median() * 100.0;
-    let mut row = vec![asked.state.to_owned(), OURS.to_owned(), asked.batch.to_string()];
-    row.extend([asked.upper_runs.to_string(), format!("{:.3}", reads.median())]);
-    row.push(format!("{:.3}", asked.blocks));
-    let rates = [absent.median(), absent.min(), absent.max(), device.median()];
-    row.extend(rates.map(|rate| format!("{rate:.0}")));
-    row.extend([format!("{percent:.1}"), format!("{:.0}", asked.present)]);
-    row.push(format!("{:.4}", asked.error_rate * 100.0));
-    sheet.row(row);
-    let how = if asked.batch == 1 { "single" } else { "batch" };
-    let numbers = [
-        (reads.median(), Some((reads.min(), reads.max()))),
-        (percent, None),
-        (absent.median(), Some((absent.min(), absent.max()))),
-    ];
-    for (panel, (value, range)) in panels.iter_mut().zip(numbers) {
-        let name = format!("ours: {}, {how}", asked.state);
-        panel.bars.push(Bar { name, value, range });
-    }
+fn row(asked: &Asked) -> Row {
+    Row::new("state", asked.state, OURS)
+        .number("keys_at_a_time", asked.batch as f64)
+        .number("runs_above_the_last_level", asked.upper_runs as f64)
+        .spread("reads_per_lookup", &asked.reads, 3)
+        .spread("blocks_per_lookup", &asked.blocks, 3)
+        .spread("lookups_per_s", &asked.absent, 0)
+        .spread("device_reads_per_s", &asked.device, 0)
+        .spread("device_percent", &asked.percent, 1)
+        .spread("present_lookups_per_s", &asked.present, 0)
+        .rounded("error_percent", asked.error_rate * 100.0, 4)
+}
+
+pub fn draw(rows: &[Row], path: &Path) -> Result<()> {
+    let name = |row: &Row| match (row.is_of(PAPER), row.get("keys_at_a_time")) {
+        (true, _) => format!("paper: {}", row.string("state")),
+        (_, Some(1.0)) => format!("ours: {}, single", row.string("state")),
+        _ => format!("ours: {}, batch", row.string("state")),
+    };
+    let panels = [
+        ("reads_per_lookup", "Device reads per lookup; less is better"),
+        ("device_percent", "Lookups, % of the device's random reads; more is better"),
+        ("lookups_per_s", "Lookups, per second; more is better"),
+    ]
+    .map(|(column, title)| Panel {
+        title: title.to_owned(),
+        bars: rows.iter().filter_map(|row| row.bar(&name(row), column)).collect(),
+        limit: None,
+    });
+    draw_bars(path, TITLE, &panels)
 }

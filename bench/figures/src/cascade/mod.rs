@@ -9,7 +9,10 @@ mod quotient;
 mod tombstones;
 
 pub use self::{
-    insertions::figure_3, lookups::lookups, quotient::quotient, tombstones::tombstones,
+    insertions::{draw as draw_figure_3, figure_3},
+    lookups::{draw as draw_lookups, lookups},
+    quotient::{draw as draw_quotient, quotient},
+    tombstones::{draw as draw_tombstones, tombstones},
 };
 
 use crate::{Options, Result, builds::THREADS, hashes::pick, measure::ensure, sheet::Sheet};

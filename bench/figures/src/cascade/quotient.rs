@@ -6,27 +6,15 @@ use crate::{
     hashes::pick,
     measure::{ensure, thread_seconds},
     paper,
-    sheet::{MEASURED, OURS, PAPER, Sheet},
+    sheet::{MEASURED, OURS, PAPER, Row, Sheet},
 };
 use fastbloom::BloomFilter;
 use hashfold::{
     KeyHash, Seed,
     filter::quotient::{QuotientFilter, QuotientOptions},
 };
-use record::{Bar, Panel, Samples, draw as draw_bars};
-
-const COLUMNS: &[&str] = &[
-    "filter",
-    "source",
-    "million_inserts_per_s",
-    "inserts_min",
-    "inserts_max",
-    "million_absent_lookups_per_s",
-    "million_present_lookups_per_s",
-    "bits_per_item",
-    "size_by_bloom",
-    "error_percent",
-];
+use record::{Panel, Samples, draw as draw_bars};
+use std::path::Path;
 
 /// Remainder bits of the paper's largest level.
 const REMAINDER_BITS: u32 = 11;
@@ -94,46 +82,60 @@ pub fn quotient(options: &Options, sizes: &CascadeSlots) -> Result<()> {
         rounds[2].push(batched);
         rounds[3].push(bloom(&keys)?);
     }
-    let title = "A quotient filter against a Bloom filter in memory (section 3)";
-    let mut sheet = new_sheet(title, options, &keys);
-    let mut panels = [
-        "Insertions, million/s; more is better",
-        "Lookups of absent keys, million/s; more is better",
-        "Lookups of present keys, million/s; more is better",
-        "Size by that of a Bloom filter; less is better",
-    ]
-    .map(|title| Panel { title: title.to_owned(), bars: Vec::new(), limit: None });
+    let mut sheet = new_sheet(options, &keys);
     for stated in &paper::IN_RAM {
-        paper_bars(&mut sheet, &mut panels, stated);
+        sheet.add(paper_row(stated));
     }
     let bloom_bits = rounds[3][0].bits_per_item;
     for ((name, source), rounds) in FILTERS.iter().zip(&rounds) {
-        let of = |of: &dyn Fn(&Measured) -> f64| {
-            Samples::from(rounds.iter().map(of).collect::<Vec<f64>>())
-        };
-        let all = [of(&|it| it.inserts), of(&|it| it.absent), of(&|it| it.present)];
-        let Measured { bits_per_item, error_rate, .. } = rounds[0];
-        let by_bloom = bits_per_item / bloom_bits;
-        let mut row = vec![(*name).to_owned(), (*source).to_owned()];
-        row.extend([all[0].median(), all[0].min(), all[0].max()].map(|n| format!("{n:.2}")));
-        row.extend(all[1..].iter().map(|rates| format!("{:.2}", rates.median())));
-        row.extend([bits_per_item, by_bloom].map(|number| format!("{number:.3}")));
-        row.push(format!("{:.4}", error_rate * 100.0));
-        sheet.row(row);
-        for (panel, rates) in panels.iter_mut().zip(&all) {
-            let range = Some((rates.min(), rates.max()));
-            let value = rates.median();
-            panel.bars.push(Bar { name: (*name).to_owned(), value, range });
-        }
-        let name = (*name).to_owned();
-        panels[3].bars.push(Bar { name, value: by_bloom, range: None });
+        sheet.add(row(name, source, rounds, bloom_bits));
     }
-    let path = sheet.save(options, "cascade-quotient")?;
-    draw_bars(&path, title, &panels)
+    sheet.save(options, "cascade-quotient", draw)
 }
 
-fn new_sheet(title: &str, options: &Options, keys: &Keys) -> Sheet {
-    let mut sheet = Sheet::new(title, options, COLUMNS);
+const TITLE: &str = "A quotient filter compared with a Bloom filter, in memory (section 3)";
+
+fn row(name: &str, source: &str, rounds: &[Measured], bloom_bits: f64) -> Row {
+    let of =
+        |of: &dyn Fn(&Measured) -> f64| Samples::from(rounds.iter().map(of).collect::<Vec<f64>>());
+    let Measured { bits_per_item, error_rate, .. } = rounds[0];
+    Row::new("filter", name, source)
+        .spread("million_inserts_per_s", &of(&|it| it.inserts), 2)
+        .spread("million_absent_lookups_per_s", &of(&|it| it.absent), 2)
+        .spread("million_present_lookups_per_s", &of(&|it| it.present), 2)
+        .rounded("bits_per_item", bits_per_item, 3)
+        .rounded("size_by_bloom", bits_per_item / bloom_bits, 3)
+        .rounded("error_percent", error_rate * 100.0, 4)
+}
+
+fn paper_row(stated: &paper::InRam) -> Row {
+    Row::new("filter", stated.filter, PAPER)
+        .number("million_inserts_per_s", stated.million_inserts_per_s)
+        .number("million_absent_lookups_per_s", stated.million_lookups_per_s)
+        .number("size_by_bloom", stated.size_by_bloom)
+}
+
+pub fn draw(rows: &[Row], path: &Path) -> Result<()> {
+    let name = |row: &Row| {
+        let filter = row.string("filter");
+        if row.is_of(PAPER) { format!("paper: {filter}") } else { filter.to_owned() }
+    };
+    let panels = [
+        ("million_inserts_per_s", "Insertions, million/s; more is better"),
+        ("million_absent_lookups_per_s", "Lookups of absent keys, million/s; more is better"),
+        ("million_present_lookups_per_s", "Lookups of present keys, million/s; more is better"),
+        ("size_by_bloom", "Size, divided by that of a Bloom filter; less is better"),
+    ]
+    .map(|(column, title)| Panel {
+        title: title.to_owned(),
+        bars: rows.iter().filter_map(|row| row.bar(&name(row), column)).collect(),
+        limit: None,
+    });
+    draw_bars(path, TITLE, &panels)
+}
+
+fn new_sheet(options: &Options, keys: &Keys) -> Sheet {
+    let mut sheet = Sheet::new(TITLE, options);
     sheet.note("data", format!("{} numbered keys of 8 bytes, hashed before", keys.all.len()));
     sheet.note("error rate", format!("at most {:.4} %; ours takes any number of slots, and the remainders that give the least size", keys.error_rate() * 100.0));
     sheet.note("threads", "1");
@@ -146,25 +148,6 @@ fn new_sheet(title: &str, options: &Options, keys: &Keys) -> Sheet {
     sheet.note("paper", "does not say whether the keys looked up are in; stated size ratio: 1.2");
     sheet.note("paper machine", paper::CASCADE_MACHINE);
     sheet
-}
-
-fn paper_bars(sheet: &mut Sheet, panels: &mut [Panel; 4], stated: &paper::InRam) {
-    let mut row = vec![stated.filter.to_owned(), PAPER.to_owned()];
-    row.push(stated.million_inserts_per_s.to_string());
-    row.extend([String::new(), String::new()]);
-    row.push(stated.million_lookups_per_s.to_string());
-    row.extend([String::new(), String::new()]);
-    row.extend([stated.size_by_bloom.to_string(), String::new()]);
-    sheet.row(row);
-    let values = [
-        (0, stated.million_inserts_per_s),
-        (1, stated.million_lookups_per_s),
-        (3, stated.size_by_bloom),
-    ];
-    for (panel, value) in values {
-        let name = format!("paper: {}", stated.filter);
-        panels[panel].bars.push(Bar { name, value, range: None });
-    }
 }
 
 /// Looks up keys and checks the number found. Returns the rate.

@@ -8,7 +8,7 @@ use crate::{
     builds::device_rates,
     measure::{TemporaryFolder, cost, ensure},
     paper,
-    sheet::{OURS, PAPER, Sheet},
+    sheet::{OURS, PAPER, Row, Sheet},
 };
 use hashfold::{
     KeyHash,
@@ -19,17 +19,6 @@ use hashfold::{
 };
 use record::{Bar, Panel, Samples, draw as draw_bars};
 use std::{fs, path::Path};
-
-const COLUMNS: &[&str] = &[
-    "series",
-    "source",
-    "million_changes_per_cpu_s",
-    "min",
-    "max",
-    "million_changes_per_s",
-    "percent_of_plain",
-    "bits_per_item",
-];
 
 /// In runs with removals, one change in N is a removal.
 const REMOVAL: u64 = 8;
@@ -69,8 +58,7 @@ pub fn tombstones(options: &Options, sizes: &CascadeKeys) -> Result<()> {
             fs::remove_dir_all(&path)?;
         }
     }
-    let title = "Insertions with and without removals (section 3)";
-    let mut sheet = Sheet::new(title, options, COLUMNS);
+    let mut sheet = Sheet::new(TITLE, options);
     super::note_means(&mut sheet, memory_mib, device);
     sheet.note("data", format!("{keys} changes of numbered keys of 8 bytes; error rate 0.04 %"));
     sheet.note(
@@ -79,50 +67,64 @@ pub fn tombstones(options: &Options, sizes: &CascadeKeys) -> Result<()> {
          median of the rounds. Every filter of ours can remove: where nothing is \
          removed, that takes no bit and no time. The paper's rates are a second of the clock",
     );
-    let mut panels = [
-        "Changes, % of plain insertions; more is better",
-        "Changes, million for each CPU second (paper: of the clock); more is better",
-    ]
-    .map(|title| Panel { title: title.to_owned(), bars: Vec::new(), limit: None });
-    paper_rows(&mut sheet, &mut panels);
-    let of = |i: usize, of: &dyn Fn(&Told) -> f64| {
-        Samples::from(rounds[i].iter().map(of).collect::<Vec<f64>>())
-    };
-    let plain = of(0, &|told| told.per_cpu_s).median();
-    for (i, (_, name)) in WAYS.into_iter().enumerate() {
-        let cpu = of(i, &|told| told.per_cpu_s);
-        let percent = cpu.median() / plain * 100.0;
-        let mut row = vec![name.to_owned(), OURS.to_owned()];
-        row.extend([cpu.median(), cpu.min(), cpu.max()].map(|rate| format!("{rate:.2}")));
-        row.push(format!("{:.2}", of(i, &|told| told.per_s).median()));
-        row.push(format!("{percent:.1}"));
-        row.push(format!("{:.2}", of(i, &|told| told.bits_per_item).median()));
-        sheet.row(row);
-        let name = format!("ours: {name}");
-        let (value, range) = (cpu.median(), Some((cpu.min(), cpu.max())));
-        panels[0].bars.push(Bar { name: name.clone(), value: percent, range: None });
-        panels[1].bars.push(Bar { name, value, range });
+    paper_rows().into_iter().for_each(|row| sheet.add(row));
+    for ((_, name), told) in WAYS.into_iter().zip(&rounds) {
+        sheet.add(row(name, told, &rounds[0]));
     }
-    let path = sheet.save(options, "cascade-tombstones")?;
-    draw_bars(&path, title, &panels)
+    sheet.save(options, "cascade-tombstones", draw)
 }
 
-fn paper_rows(sheet: &mut Sheet, panels: &mut [Panel; 2]) {
+const TITLE: &str = "Insertions with and without removals (section 3)";
+
+/// Returns the row of one way; each round is compared with plain insertions in the same round.
+fn row(name: &str, rounds: &[Told], plain: &[Told]) -> Row {
+    let of = |of: &dyn Fn(&Told) -> f64| Samples::from(rounds.iter().map(of).collect::<Vec<f64>>());
+    let both = rounds.iter().zip(plain);
+    let percent = both.map(|(told, plain)| told.per_cpu_s / plain.per_cpu_s * 100.0);
+    Row::new("series", name, OURS)
+        .spread("million_changes_per_cpu_s", &of(&|told| told.per_cpu_s), 2)
+        .spread("million_changes_per_s", &of(&|told| told.per_s), 2)
+        .spread("percent_of_plain", &percent.collect::<Vec<f64>>().into(), 1)
+        .spread("bits_per_item", &of(&|told| told.bits_per_item), 2)
+}
+
+fn paper_rows() -> [Row; 2] {
     let stated = [
         ("insertions only", paper::CASCADE_INSERTIONS_PER_S),
         ("with a tombstone bit", paper::CASCADE_TOMBSTONES_PER_S),
     ];
-    for (name, per_s) in stated {
+    stated.map(|(name, per_s)| {
         let percent = per_s / paper::CASCADE_INSERTIONS_PER_S * 100.0;
-        let mut row = vec![name.to_owned(), PAPER.to_owned()];
-        row.extend([String::new(), String::new(), String::new()]);
-        row.extend([format!("{:.2}", per_s / 1e6), format!("{percent:.1}"), String::new()]);
-        sheet.row(row);
-        for (panel, value) in panels.iter_mut().zip([percent, per_s / 1e6]) {
-            let name = format!("paper: {name}");
-            panel.bars.push(Bar { name, value, range: None });
-        }
-    }
+        Row::new("series", name, PAPER).rounded("million_changes_per_s", per_s / 1e6, 2).rounded(
+            "percent_of_plain",
+            percent,
+            1,
+        )
+    })
+}
+
+pub fn draw(rows: &[Row], path: &Path) -> Result<()> {
+    let bars = |columns: [&str; 2]| -> Vec<Bar> {
+        let bar = |row: &Row| {
+            let is_paper = row.is_of(PAPER);
+            let (whose, column) =
+                if is_paper { ("paper", columns[0]) } else { ("ours", columns[1]) };
+            row.bar(&format!("{whose}: {}", row.string("series")), column)
+        };
+        rows.iter().filter_map(bar).collect()
+    };
+    let panel = |title: &str, bars| Panel { title: title.to_owned(), bars, limit: None };
+    let panels = [
+        panel(
+            "Changes, % of plain insertions; more is better",
+            bars(["percent_of_plain", "percent_of_plain"]),
+        ),
+        panel(
+            "Changes, million per CPU second (paper: per second); more is better",
+            bars(["million_changes_per_s", "million_changes_per_cpu_s"]),
+        ),
+    ];
+    draw_bars(path, TITLE, &panels)
 }
 
 /// Applies changes to a new filter, and checks its content.

@@ -85,7 +85,7 @@ impl Dictionary for Cdb {
         (size > SIZE_MAX).then(|| format!("{size} bytes are more than a cdb can have"))
     }
 
-    fn build(&self, data: &Data, _: Budget, folder: &Path) -> Result<()> {
+    fn build(&self, data: &Data, _: Budget, folder: &Path) -> Result<u64> {
         let path = folder.join(FILE);
         let file = File::options().read(true).write(true).create_new(true).open(path)?;
         let mut make = Box::new(MaybeUninit::<CdbMake>::uninit());
@@ -103,7 +103,8 @@ impl Dictionary for Cdb {
             }
             check(cdb_make_finish(make.as_mut_ptr()))?;
         }
-        Ok(file.sync_all()?)
+        file.sync_all()?;
+        Ok(0)
     }
 
     fn open(&self, folder: &Path) -> Result<Box<dyn Reader>> {

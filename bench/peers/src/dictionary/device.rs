@@ -29,7 +29,7 @@ impl Dictionary for Device {
         false
     }
 
-    fn build(&self, data: &Data, budget: Budget, folder: &Path) -> Result<()> {
+    fn build(&self, data: &Data, budget: Budget, folder: &Path) -> Result<u64> {
         let file = OsDisk.create(&folder.join(FILE), Access::Direct)?;
         let mut writer = Writer::new(file.clone(), Arc::new(Threads::new(budget.threads)));
         let mut value = Vec::new();
@@ -40,7 +40,8 @@ impl Dictionary for Device {
         }
         writer.append(&[0; ALIGNMENT])?;
         writer.finish()?;
-        Ok(file.sync()?)
+        file.sync()?;
+        Ok(0)
     }
 
     fn open(&self, folder: &Path) -> Result<Box<dyn Reader>> {

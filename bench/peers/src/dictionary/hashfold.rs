@@ -29,14 +29,15 @@ impl Dictionary for Hashfold {
         "4 KiB blocks; direct I/O; every block read is checked (CRC-32C)".to_owned()
     }
 
-    fn build(&self, data: &Data, budget: Budget, folder: &Path) -> Result<()> {
+    fn build(&self, data: &Data, budget: Budget, folder: &Path) -> Result<u64> {
         let index = IndexOptions { choice: self.0, ..IndexOptions::default() };
         let seed = Seed(data.seed);
         let options = TableOptions::new().seed(seed).id(1).index(index).access(Access::Direct);
         let threads = Arc::new(Threads::new(budget.threads));
         let builder =
             TableBuilder::with(folder, options.env(Env { executor: threads, ..Env::system() }))?;
-        let mut sorter = builder.sorter(SortOptions::within(budget.memory_bytes))?;
+        let sort = SortOptions::within(budget.memory_bytes);
+        let mut sorter = builder.sorter(sort)?;
         let mut value = Vec::new();
         for i in 0..data.count {
             data.fill_value(i, &mut value);
@@ -47,7 +48,7 @@ impl Dictionary for Hashfold {
         if stats.entries != data.count {
             return Err(format!("{} entries of {}", stats.entries, data.count).into());
         }
-        Ok(())
+        Ok(run.spilled_bytes().min(sort.cached_bytes as u64))
     }
 
     fn open(&self, folder: &Path) -> Result<Box<dyn Reader>> {

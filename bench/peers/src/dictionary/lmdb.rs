@@ -60,15 +60,16 @@ impl Dictionary for Lmdb {
             .to_owned()
     }
 
-    fn build(&self, data: &Data, budget: Budget, folder: &Path) -> Result<()> {
+    fn build(&self, data: &Data, budget: Budget, folder: &Path) -> Result<u64> {
         let buckets = sort::sort(data, budget, folder)?;
+        let spilled_bytes = buckets.spilled_bytes();
         let flags = EnvFlags::WRITE_MAP | EnvFlags::NO_SYNC | EnvFlags::NO_META_SYNC;
         let map_size = MAP_SIZE_MIN + data.payload() * GROWTH_MAX;
         let env = open_env(folder, flags, Some(map_size))?;
         fill(&env, buckets)?;
         env.force_sync()?;
         env.prepare_for_closing().wait();
-        Ok(())
+        Ok(spilled_bytes)
     }
 
     fn open(&self, folder: &Path) -> Result<Box<dyn Reader>> {

@@ -79,8 +79,12 @@ const COLUMNS: &[Column] = &[
     Column::drawn("build_items_per_s", 0, "Builds from unsorted data, entries/s; more is better"),
     Column::new("build_items_per_cpu_s", 0),
     Column::new("build_peak_memory_mib", 0),
-    Column::drawn("disk_per_payload", 3, "Size on disk by that of keys and values; less is better"),
-    Column::drawn("index_bits_per_key", 2, "Memory of the index, bits a key; less is better"),
+    Column::drawn(
+        "disk_per_payload",
+        3,
+        "Size on disk, divided by that of keys and values; less is better",
+    ),
+    Column::drawn("index_bits_per_key", 2, "Memory of the index, bits per key; less is better"),
     Column::drawn(
         "gets_per_s_one_at_a_time",
         0,
@@ -125,8 +129,9 @@ trait Dictionary: Sync {
         true
     }
 
-    /// Builds the dictionary in an empty folder. It is durable when this returns.
-    fn build(&self, data: &Data, budget: Budget, folder: &Path) -> Result<()>;
+    /// Builds the dictionary in an empty folder. It is durable when this returns. Returns the size
+    /// of the spill in the page cache, in bytes, if memory is free; it is memory of the build.
+    fn build(&self, data: &Data, budget: Budget, folder: &Path) -> Result<u64>;
 
     fn open(&self, folder: &Path) -> Result<Box<dyn Reader>>;
 }
@@ -175,9 +180,13 @@ fn dictionaries() -> Vec<Box<dyn Dictionary>> {
     all
 }
 
+/// Returns a report without rows.
+pub fn report(options: &Options) -> Report {
+    Report::new(COLUMNS, &["dictionary-small", "dictionary-large"], facts(options))
+}
+
 pub fn run(options: &Options) -> Result<Report> {
-    let mut report =
-        Report::new(COLUMNS, &["dictionary-small", "dictionary-large"], facts(options));
+    let mut report = report(options);
     let folder = TemporaryFolder::create(&options.common.dir, "peers-dictionary")?;
     for size in &options.sizes {
         let data = Data::new(options.common.seed, size.count, size.value);
@@ -234,8 +243,8 @@ fn round(
 ) -> Result<Vec<Option<f64>>> {
     let budget = Budget { memory_bytes: options.memory << 20, threads: options.threads };
     reset_peak_memory()?;
-    let ((), cost) = measure(|| peer.build(data, budget, folder))?;
-    let peak = peak_memory()?;
+    let (spilled_bytes, cost) = measure(|| peer.build(data, budget, folder))?;
+    let peak = peak_memory()? + spilled_bytes;
     let gets = gets::measure_gets(peer, data, options, folder)?;
     let per_s = |time: Duration| Some(data.count as f64 / time.as_secs_f64());
     let rate = |gets: Option<gets::Gets>| gets.map(|gets| gets.per_second);

@@ -43,8 +43,9 @@ impl Dictionary for Rocks {
             .to_owned()
     }
 
-    fn build(&self, data: &Data, budget: Budget, folder: &Path) -> Result<()> {
+    fn build(&self, data: &Data, budget: Budget, folder: &Path) -> Result<u64> {
         let buckets = sort::sort(data, budget, folder)?;
+        let spilled_bytes = buckets.spilled_bytes();
         let options = Options::new(*self);
         let per_file = BUCKETS.div_ceil(budget.threads);
         let writers: Vec<Result<PathBuf>> = thread::scope(|scope| {
@@ -62,7 +63,8 @@ impl Dictionary for Rocks {
         });
         let files = writers.into_iter().collect::<Result<Vec<PathBuf>>>()?;
         drop(buckets);
-        ingest_into_new(options.options, folder, &files)
+        ingest_into_new(options.options, folder, &files)?;
+        Ok(spilled_bytes)
     }
 
     fn open(&self, folder: &Path) -> Result<Box<dyn Reader>> {

@@ -110,6 +110,12 @@ pub struct SortedBuckets {
 }
 
 impl SortedBuckets {
+    /// Returns the size of the spill, which went through the page cache.
+    pub fn spilled_bytes(&self) -> u64 {
+        let chunks: usize = self.spilled.iter().map(Vec::len).sum();
+        (chunks * CHUNK_SIZE) as u64
+    }
+
     /// Loads and sorts the pairs of a bucket.
     pub fn load(&self, bucket: usize) -> Result<SortedPairs> {
         let mut chunks =

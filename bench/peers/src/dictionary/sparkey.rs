@@ -45,7 +45,7 @@ impl Dictionary for Sparkey {
             .to_owned()
     }
 
-    fn build(&self, data: &Data, _: Budget, folder: &Path) -> Result<()> {
+    fn build(&self, data: &Data, _: Budget, folder: &Path) -> Result<u64> {
         let [log, index] = paths(folder)?;
         let mut writer = ptr::null_mut();
         // SAFETY: the paths are strings that end in NUL; the writer is open from the first call
@@ -72,7 +72,7 @@ impl Dictionary for Sparkey {
         for name in [LOG, INDEX] {
             File::open(folder.join(name))?.sync_all()?;
         }
-        Ok(())
+        Ok(0)
     }
 
     fn open(&self, folder: &Path) -> Result<Box<dyn Reader>> {

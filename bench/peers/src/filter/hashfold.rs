@@ -53,7 +53,7 @@ fn single(keys: &Keys) -> Result<Measured> {
     let lookups = ask_all(keys, filter.false_positive_rate(), |hash| filter.contains(hash))?;
     let (iterate, build) = stream(&filter)?;
     let bits_per_item = filter.bits_per_item();
-    let merge = merge(keys)?;
+    let merge = merge(keys, filter.distinct())?;
     let (removed, delete) = rate(quarter(keys).len(), || {
         quarter(keys).iter().map(|&hash| u64::from(filter.remove(hash))).sum::<u64>()
     });
@@ -155,14 +155,15 @@ fn stream(filter: &QuotientFilter) -> Result<(f64, f64)> {
     Ok((iterate, build))
 }
 
-/// Returns the items per second of merging two halves.
-fn merge(keys: &Keys) -> Result<f64> {
+/// Returns the items per second of merging two halves; the result must have as many fingerprints as
+/// a filter of all keys.
+fn merge(keys: &Keys, distinct: u64) -> Result<f64> {
     let (left, right) = keys.all.split_at(keys.all.len() / 2);
     let (left, right) = (insert_batches(keys, left)?.0, insert_batches(keys, right)?.0);
     let (merged, merge) = rate(keys.all.len(), || left.merge(&right));
     let merged = merged?;
     let right = keys.present.iter().all(|&hash| merged.contains(hash));
-    check(right, || "a merge lost a key")?;
+    check(right && merged.distinct() == distinct, || "a merge lost or invented a key")?;
     Ok(merge)
 }
 

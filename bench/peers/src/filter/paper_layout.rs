@@ -45,9 +45,13 @@ fn round(keys: &Keys) -> Result<Measured> {
     let expected = filter.len() as f64 / 2_f64.powi((keys.log_slots + REMAINDER_BITS) as i32);
     let lookups = ask_all(keys, expected, |hash| filter.contains(filter.fingerprint(hash.high())))?;
     let items = filter.len();
-    let (_, iterate) = rate(items as usize, || {
-        filter.iter().fold(0, |sum: u64, it| sum.wrapping_add(black_box(it)))
+    let (seen, iterate) = rate(items as usize, || {
+        filter.iter().fold(0, |seen: u64, it| {
+            black_box(it);
+            seen + 1
+        })
     });
+    check(seen == items, || "an iteration lost an item")?;
     let (built, build) = rate(items as usize, || filter.build(filter.iter()));
     check(built.len() == items, || "a built filter lost an item")?;
     let (left, right) = keys.all.split_at(keys.all.len() / 2);

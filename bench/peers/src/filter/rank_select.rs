@@ -24,9 +24,13 @@ impl Peer for Qfilter {
         let lookups =
             ask_all(keys, expected, |hash| filter.contains_fingerprint(fingerprint(keys, hash)))?;
         let items = filter.len();
-        let (_, iterate) = rate(items as usize, || {
-            filter.fingerprints().fold(0, |sum: u64, it| sum.wrapping_add(black_box(it)))
+        let (seen, iterate) = rate(items as usize, || {
+            filter.fingerprints().fold(0, |seen: u64, it| {
+                black_box(it);
+                seen + 1
+            })
         });
+        check(seen == items, || "an iteration lost an item")?;
         let (built, build) = rate(items as usize, || -> Result<Filter> {
             let mut builder = Builder::new(new(keys)?);
             for fingerprint in filter.fingerprints() {
@@ -35,7 +39,7 @@ impl Peer for Qfilter {
             Ok(builder.into_filter())
         });
         check(built?.len() == items, || "a built filter lost an item")?;
-        let merge = merge(keys)?;
+        let merge = merge(keys, items)?;
         let bits_per_item = filter.memory_usage() as f64 * 8.0 / items as f64;
         let (removed, delete) = rate(quarter(keys).len(), || {
             let removed = quarter(keys)
@@ -77,13 +81,15 @@ fn fill(keys: &Keys, hashes: &[KeyHash]) -> Result<Filter> {
     Ok(filter)
 }
 
-/// Returns the items per second of merging two halves.
-fn merge(keys: &Keys) -> Result<f64> {
+/// Returns the items per second of merging two halves; the result must have as many items as a filter
+/// of all keys.
+fn merge(keys: &Keys, items: u64) -> Result<f64> {
     let (left, right) = keys.all.split_at(keys.all.len() / 2);
     let (mut left, right) = (fill(keys, left)?, fill(keys, right)?);
     let (merged, merge) = rate(keys.all.len(), || left.merge(false, &right));
     merged?;
     let contains = |&hash: &KeyHash| left.contains_fingerprint(fingerprint(keys, hash));
-    check(keys.present.iter().all(contains), || "a merge lost a key")?;
+    let is_right = keys.present.iter().all(contains) && left.len() == items;
+    check(is_right, || "a merge lost or invented a key")?;
     Ok(merge)
 }

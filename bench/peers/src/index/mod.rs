@@ -33,8 +33,8 @@ pub struct Options {
 }
 
 const COLUMNS: &[Column] = &[
-    Column::drawn("bits_per_key", 3, "Memory, bits a key; less is better"),
-    Column::drawn("build_ns", 1, "Building, ns of CPU time a key; less is better"),
+    Column::drawn("bits_per_key", 3, "Memory, bits per key; less is better"),
+    Column::drawn("build_ns", 1, "Builds, ns of CPU time per key; less is better"),
     Column::drawn("get_ns", 1, "Lookups one by one, ns; less is better"),
     Column::drawn("batched_get_ns", 1, "Lookups in batches, ns; less is better"),
     Column::new("second_reads_percent", 2),
@@ -117,7 +117,8 @@ fn peers() -> Vec<Box<dyn Peer>> {
     peers
 }
 
-pub fn run(options: &Options) -> Result<Report> {
+/// Returns a report without rows.
+pub fn report(options: &Options) -> Report {
     let facts = vec![
         ("keys", format!("{} random keys of 16 bytes", options.keys)),
         ("gets", format!("{}, of keys that are there, in random order", options.gets)),
@@ -125,7 +126,11 @@ pub fn run(options: &Options) -> Result<Report> {
         ("rounds", options.common.rounds.to_string()),
         ("threads", "1; times are CPU time of the process".to_owned()),
     ];
-    let mut report = Report::new(COLUMNS, &["index"], facts);
+    Report::new(COLUMNS, &["index"], facts)
+}
+
+pub fn run(options: &Options) -> Result<Report> {
+    let mut report = report(options);
     let folder = TemporaryFolder::create(&options.common.dir, "peers-index")?;
     let keys = Keys::new(options);
     let mut peers = peers();

@@ -96,8 +96,8 @@ impl From<Reads> for Access {
 }
 
 const COLUMNS: &[Column] = &[
-    Column::drawn("seconds_until_live", 3, "Seconds until readers see the night; less is better"),
-    Column::drawn("seconds_until_settled", 3, "Seconds until no work is left; less is better"),
+    Column::drawn("seconds_until_live", 3, "Time until readers see the night, s; less is better"),
+    Column::drawn("seconds_until_settled", 3, "Time until no work is left, s; less is better"),
     Column::new("written_per_changed_byte", 2),
     Column::drawn(
         "written_per_changed_byte_all_nights",
@@ -115,12 +115,16 @@ const COLUMNS: &[Column] = &[
     Column::drawn(
         "lookups_per_s_update",
         0,
-        "Lookups/s of one reader in the night; more is better",
+        "Lookups of one reader in the night, per second; more is better",
     ),
     Column::new("lookups_per_s_quiet", 0),
-    Column::drawn("seconds_to_roll_back", 4, "Seconds to roll back; less is better"),
+    Column::drawn("seconds_to_roll_back", 6, "Time to roll back, ms; less is better").times(1e3),
     Column::new("stall_ms_roll_back", 2),
-    Column::drawn("disk_per_payload", 3, "Size on disk by that of keys and values; less is better"),
+    Column::drawn(
+        "disk_per_payload",
+        3,
+        "Size on disk, divided by that of keys and values; less is better",
+    ),
 ];
 
 /// The figures of a night, in the order of [`COLUMNS`].
@@ -236,11 +240,16 @@ fn peers() -> Vec<Box<dyn Peer>> {
 /// The figures of nights, in the order of [`COLUMNS`], for each fraction of changes.
 type Nights = Vec<Vec<Vec<Option<f64>>>>;
 
+/// Returns a report without rows.
+pub fn report(options: &Options) -> Report {
+    Report::new(COLUMNS, &["nightly-small", "nightly-large"], facts(options))
+}
+
 pub fn run(options: &Options) -> Result<Report> {
     if options.changes.len() * options.nights > book::NIGHTS_MAX {
         return Err(format!("more than {} nights", book::NIGHTS_MAX).into());
     }
-    let mut report = Report::new(COLUMNS, &["nightly-small", "nightly-large"], facts(options));
+    let mut report = report(options);
     let folder = TemporaryFolder::create(&options.common.dir, "peers-nightly")?;
     let voldemort = options.voldemort.as_deref().map(voldemort::read).transpose()?;
     for size in &options.sizes {

@@ -18,8 +18,9 @@ use crate::{
     row::{Column, Row},
 };
 use std::{
-    fs,
-    path::Path,
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
     thread::{self, available_parallelism},
     time::{Duration, Instant},
 };
@@ -51,6 +52,12 @@ pub struct Options {
     /// Threads that look up, for peers without lookup threads of their own.
     #[arg(long, default_value_t = 32)]
     pub get_threads: usize,
+    /// Measure one round of this peer, and print its figures as one line of JSON.
+    #[arg(long, hide = true, requires = "within")]
+    pub alone: Option<String>,
+    /// Empty folder for the files of the peer that is measured alone.
+    #[arg(long, hide = true)]
+    pub within: Option<PathBuf>,
     #[command(flatten)]
     pub common: Common,
 }
@@ -66,7 +73,7 @@ const COLUMNS: &[Column] = &[
     Column::drawn(
         "insert_keys_per_cpu_s",
         0,
-        "Insertions, keys for each second of CPU time; more is better",
+        "Insertions, keys per second of CPU time; more is better",
     ),
     Column::drawn("longest_stall_ms", 1, "Longest stall of 4096 insertions, ms; less is better"),
     Column::drawn("absent_lookups_per_s", 0, "Lookups of absent keys, per second; more is better"),
@@ -75,7 +82,7 @@ const COLUMNS: &[Column] = &[
         0,
         "Lookups of present keys, per second; more is better",
     ),
-    Column::drawn("bytes_per_key", 2, "Size on disk, bytes a key; less is better"),
+    Column::drawn("bytes_per_key", 2, "Size on disk, bytes per key; less is better"),
     Column::new("error_percent", 4),
     Column::new("peak_memory_mib", 0),
 ];
@@ -142,8 +149,13 @@ fn peers() -> Vec<Box<dyn Peer>> {
     peers
 }
 
+/// Returns a report without rows.
+pub fn report(options: &Options) -> Report {
+    Report::new(COLUMNS, &["seen"], facts(options))
+}
+
 pub fn run(options: &Options) -> Result<Report> {
-    let mut report = Report::new(COLUMNS, &["seen"], facts(options));
+    let mut report = report(options);
     let folder = TemporaryFolder::create(&options.common.dir, "peers-seen")?;
     let mut peers = peers();
     peers.retain(|peer| options.common.wants(&peer.name()));
@@ -154,7 +166,7 @@ pub fn run(options: &Options) -> Result<Report> {
             let folder = folder.path.join("set");
             fs::create_dir_all(&folder)?;
             settle(&folder)?;
-            rounds.push(self::round(peer.as_ref(), options, &folder)?);
+            rounds.push(measure_alone(peer.as_ref(), options, &folder)?);
             fs::remove_dir_all(&folder)?;
         }
     }
@@ -184,6 +196,34 @@ fn facts(options: &Options) -> Vec<(&'static str, String)> {
         ("seed", options.common.seed.to_string()),
         ("rounds", options.common.rounds.to_string()),
     ]
+}
+
+/// Measures one round of one peer in a new process, whose peak memory is that of the peer alone: an
+/// allocator keeps memory that earlier peers have freed. Tests measure in their own process.
+fn measure_alone(peer: &dyn Peer, options: &Options, folder: &Path) -> Result<Vec<Option<f64>>> {
+    if cfg!(test) {
+        return round(peer, options, folder);
+    }
+    let mut command = Command::new("/proc/self/exe");
+    command.args(env::args_os().skip(1)).args(["--alone", &peer.name()]);
+    let output = command.arg("--within").arg(folder).stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(format!("{}: {}", peer.name(), output.status).into());
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// Measures one round of the peer that `alone` names, for [`measure_alone`].
+pub fn run_alone(options: &Options) -> Result<()> {
+    let (Some(name), Some(folder)) = (&options.alone, &options.within) else {
+        return Err("expected --alone NAME --within FOLDER".into());
+    };
+    let peers = peers();
+    let peer = peers.iter().find(|peer| peer.name() == *name);
+    let peer = peer.ok_or_else(|| format!("there is no peer {name:?}"))?;
+    let figures = round(peer.as_ref(), options, folder)?;
+    println!("{}", serde_json::to_string(&figures)?);
+    Ok(())
 }
 
 /// The cost of all insertions.

@@ -241,14 +241,34 @@ fn a_disk_that_is_full_at_any_write_loses_nothing() {
     }
 }
 
+/// Returns the first of the steps of this size: another one for another value of the environment
+/// variable `HASHFOLD_TEST_SEED`, so that many runs of the tests reach all moments.
+fn first_of(step: u64) -> u64 {
+    let seed = std::env::var("HASHFOLD_TEST_SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
+    seed.unwrap_or(0) % step
+}
+
+/// Fills the disk after each of these numbers of bytes, until the change fits.
+fn fill_up(change: &Change, bytes: impl Iterator<Item = u64>) {
+    let refused = bytes.take_while(|&bytes| check_full(change, Fault::FullAfter { bytes })).count();
+    assert!(refused > 0, "a change writes more than that");
+}
+
 #[test]
 fn a_disk_that_fills_up_in_the_midst_of_a_write_loses_nothing() {
+    const STEP: u64 = 1777;
+    let first = first_of(STEP);
+    println!("from byte {first} on");
     for change in &changes() {
-        for bytes in (0..).step_by(1777) {
-            if !check_full(change, Fault::FullAfter { bytes }) {
-                break;
-            }
-        }
+        fill_up(change, (first..).step_by(STEP as usize));
+    }
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_disk_that_fills_up_after_any_byte_loses_nothing() {
+    for change in &changes() {
+        fill_up(change, 0..);
     }
 }
 
@@ -319,9 +339,8 @@ fn an_operation_that_fails_once_loses_nothing() {
     }
 }
 
-/// Background writes report their errors later.
-#[test]
-fn a_full_disk_loses_nothing_with_any_number_of_threads() {
+/// A change of more data than fit memory, written by background threads.
+fn changing_on_threads() -> Change {
     let executor: Arc<dyn Executor> = Arc::new(Threads::new(2));
     let old = variable(90, 2);
     let new = pairs(5000, 5, |_| 8, |i| 1000 + (i % 50) as usize);
@@ -330,11 +349,28 @@ fn a_full_disk_loses_nothing_with_any_number_of_threads() {
         let options = replacing(IndexChoice::Fences, 2);
         try_build_on(executor.clone(), disk, folder(), &pairs, options, SMALL_SORT).map(|_| ())
     };
-    let change = Change { before: disk_with(&old), old: Some(old), new, act: Box::new(act) };
-    for write in (0..30).chain((30..500).step_by(31)) {
+    Change { before: disk_with(&old), old: Some(old), new, act: Box::new(act) }
+}
+
+/// Background writes report their errors later.
+#[test]
+fn a_full_disk_loses_nothing_with_any_number_of_threads() {
+    const STEP: u64 = 31;
+    let first = 30 + first_of(STEP);
+    println!("from write {first} on");
+    let change = changing_on_threads();
+    for write in (0..30).chain((first..500).step_by(STEP as usize)) {
         check_full(&change, Fault::Full { write });
     }
     assert!(check_full(&change, Fault::FullAfter { bytes: 6 << 20 }));
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_disk_that_is_full_at_any_write_of_threads_loses_nothing() {
+    let change = changing_on_threads();
+    let refused = (0..).take_while(|&write| check_full(&change, Fault::Full { write })).count();
+    assert!(refused > 30, "a build that spills writes more");
 }
 
 /// A reader keeps the old table during the replacement and after it.

@@ -105,6 +105,7 @@ fn insert(bench: &FilterBench, report: &Report, filter: &mut CascadeFilter) -> R
     filter.wait_for_merges()?;
     let wall = start.elapsed().as_secs_f64();
     let cpu = process_seconds() - cpu;
+    check_present(bench, filter)?;
     let stats = filter.stats();
     let keys = bench.keys as f64;
     let say = |what: &str, value, unit| {
@@ -120,13 +121,31 @@ fn insert(bench: &FilterBench, report: &Report, filter: &mut CascadeFilter) -> R
     Ok(())
 }
 
+/// Looks up some of the keys, which must all be present.
+fn check_present(bench: &FilterBench, filter: &CascadeFilter) -> Result<()> {
+    const LOOKUPS: u64 = 100_000;
+    let numbers = (0..LOOKUPS).map(|i| pick(i, bench.seed, bench.keys));
+    let hashes: Vec<KeyHash> = numbers.map(|i| hash(i, bench.seed)).collect();
+    let mut found = vec![false; hashes.len()];
+    filter.contains_batch(&hashes, &mut found)?;
+    let missing = found.iter().filter(|found| !**found).count();
+    ensure(missing == 0, || format!("{missing} of {LOOKUPS} keys are missing"))
+}
+
+/// Returns the least number of fingerprints that different keys may have. A key finds the fingerprint
+/// of an earlier one with half the false-positive rate on average; twice as many may.
+fn fingerprints_min(keys: u64) -> f64 {
+    let equal = keys as f64 * ERROR_RATE / 2.0;
+    keys as f64 - 2.0 * equal - 6.0 * equal.sqrt() - 1.0
+}
+
 fn compact(bench: &FilterBench, report: &Report, filter: &mut CascadeFilter) -> Result<()> {
     let (seconds, done) = wall_seconds(|| filter.merge());
     done?;
     let stats = filter.stats();
-    ensure(stats.fingerprints <= bench.keys, || {
-        format!("{} of {} keys", stats.fingerprints, bench.keys)
-    })?;
+    let is_right = stats.fingerprints <= bench.keys
+        && stats.fingerprints as f64 >= fingerprints_min(bench.keys);
+    ensure(is_right, || format!("{} fingerprints of {} keys", stats.fingerprints, bench.keys))?;
     let say = |what: &str, value, unit| {
         let name = format!("filter.cascade.{what}");
         report.add(&name, value, unit, stats.fingerprints, stats.file_bytes);

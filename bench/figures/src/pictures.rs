@@ -1,0 +1,85 @@
+//! The pictures of all commands, which can be drawn again from files of results.
+
+use crate::{
+    Command, Options, Result, cascade, construction, growth, queries,
+    sheet::{self, Draw},
+    sizes, tradeoff, updates, voldemort,
+};
+use std::path::Path;
+
+/// The picture of one file of results.
+struct Picture {
+    /// Default folder of the file.
+    folder: &'static str,
+    /// Name of the file, without its extension.
+    name: &'static str,
+    draw: Draw,
+}
+
+const fn picture(folder: &'static str, name: &'static str, draw: Draw) -> Picture {
+    Picture { folder, name, draw }
+}
+
+const ECT: &str = "results/ect";
+const STORE: &str = "results/store";
+const VOLDEMORT: &str = "results/voldemort";
+const CASCADE: &str = "results/cascade";
+
+const PICTURES: [Picture; 19] = [
+    picture(ECT, "fig3", sizes::draw_3),
+    picture(ECT, "fig6", sizes::draw_6),
+    picture(ECT, "fig7", construction::draw_7),
+    picture(ECT, "table3", construction::draw_table_3),
+    picture(ECT, "fig8", construction::draw_8),
+    picture(ECT, "fig9", growth::draw),
+    picture(ECT, "fig10", tradeoff::draw_10),
+    picture(ECT, "fig11", tradeoff::draw_11),
+    picture(ECT, "fig12", construction::draw_12),
+    picture(ECT, "table5", construction::draw_table_5),
+    picture(ECT, "table1", tradeoff::draw_table_1),
+    picture(ECT, "table4", queries::draw),
+    picture(STORE, "updates", updates::draw),
+    picture(VOLDEMORT, "voldemort-lookups", voldemort::draw_lookups),
+    picture(VOLDEMORT, "voldemort-builds", voldemort::draw_builds),
+    picture(CASCADE, "cascade-fig3", cascade::draw_figure_3),
+    picture(CASCADE, "cascade-quotient", cascade::draw_quotient),
+    picture(CASCADE, "cascade-lookups", cascade::draw_lookups),
+    picture(CASCADE, "cascade-tombstones", cascade::draw_tombstones),
+];
+
+/// Draws the pictures of a command from the files of their results.
+pub fn draw(command: &Command, options: &Options) -> Result<()> {
+    let names = names(command);
+    let is_wanted =
+        |picture: &&Picture| names.contains(&picture.name) || matches!(command, Command::All);
+    for picture in PICTURES.iter().filter(is_wanted) {
+        let folder = options.out.as_deref().unwrap_or(Path::new(picture.folder));
+        let path = folder.join(format!("{}.jsonl", picture.name));
+        (picture.draw)(&sheet::read(&path)?, &path.with_extension("svg"))?;
+    }
+    Ok(())
+}
+
+/// Returns the names of the pictures of one command.
+fn names(command: &Command) -> &'static [&'static str] {
+    match command {
+        Command::Fig3(_) => &["fig3"],
+        Command::Fig6(_) => &["fig6"],
+        Command::Fig7(_) => &["fig7", "table3"],
+        Command::Fig8(_) => &["fig8"],
+        Command::Fig9(_) => &["fig9"],
+        Command::Fig10(_) => &["fig10"],
+        Command::Fig11(_) => &["fig11"],
+        Command::Fig12(_) => &["fig12", "table5"],
+        Command::Table1(_) => &["table1"],
+        Command::Table4(_) => &["table4"],
+        Command::Updates(_) => &["updates"],
+        Command::VoldemortLookups(_) => &["voldemort-lookups"],
+        Command::VoldemortBuilds(_) => &["voldemort-builds"],
+        Command::CascadeFig3(_) => &["cascade-fig3"],
+        Command::CascadeQuotient(_) => &["cascade-quotient"],
+        Command::CascadeLookups(_) => &["cascade-lookups"],
+        Command::CascadeTombstones(_) => &["cascade-tombstones"],
+        Command::All | Command::Urls(_) => &[],
+    }
+}
