@@ -1,0 +1,244 @@
+//! `CLIENT`: what the server knows about connections.
+
+use super::{
+    NOT_AN_INTEGER, SYNTAX_ERROR,
+    entry::{Arguments, Call, Command, Flag, Group, Run},
+    table::TABLE,
+};
+use crate::{
+    session::{Client, Replies},
+    shared::Shared,
+};
+use std::{
+    fmt::Write as _,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+pub(super) const COMMANDS: &[Command] = &[Command::new(
+    "client",
+    -2,
+    Group::Connection,
+    "Shows and changes what is known about connections.",
+    Run::Group(SUBCOMMANDS),
+)];
+
+const SUBCOMMANDS: &[Command] = &[
+    now("id", 2, "Returns the number of the connection.", id),
+    now("info", 2, "Describes the connection.", info),
+    now("list", -2, "Describes all connections.", list).with(Flag::Admin),
+    now("getname", 2, "Returns the name of the connection.", get_name),
+    now("setname", 3, "Names the connection.", set_name),
+    now("setinfo", 4, "Names the client's library and its version.", set_info),
+    now("reply", 3, "Turns replies on or off, or skips one.", reply),
+    now("kill", -3, "Closes connections.", kill).with(Flag::Admin),
+    now("no-evict", 3, "Has no effect: no connection is closed for memory that it could give up.", on_or_off)
+        .with(Flag::Admin),
+    now("no-touch", 3, "Has no effect: reading changes no key.", on_or_off),
+    now("capa", -3, "Notes what the client can do; nothing follows from it.", |call| call.ok()),
+];
+
+const fn now(
+    name: &'static str,
+    arity: i32,
+    summary: &'static str,
+    run: fn(&mut Call<'_, '_>),
+) -> Command {
+    Command::new(name, arity, Group::Connection, summary, Run::Now(run)).always()
+}
+
+fn id(call: &mut Call<'_, '_>) {
+    call.reply.integer(call.session.client.id as i64);
+}
+
+fn get_name(call: &mut Call<'_, '_>) {
+    match call.session.client.texts().name {
+        name if name.is_empty() => call.reply.null(),
+        name => call.reply.bulk(name.as_bytes()),
+    }
+}
+
+/// Returns a name that a client may have.
+pub(super) fn checked_name(name: &[u8]) -> Result<String, String> {
+    match std::str::from_utf8(name) {
+        Ok(name) if name.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(name.into()),
+        _ => Err("ERR Client names cannot contain spaces, newlines or special characters.".into()),
+    }
+}
+
+fn set_name(call: &mut Call<'_, '_>) {
+    match checked_name(call.arguments.at(2)) {
+        Ok(name) => {
+            call.session.client.set_text(|texts| texts.name = name);
+            call.ok();
+        }
+        Err(error) => call.reply.error(&error),
+    }
+}
+
+fn set_info(call: &mut Call<'_, '_>) {
+    let arguments = call.arguments;
+    let Ok(text) = checked_name(arguments.at(3)) else {
+        let name = arguments.text(2).to_ascii_lowercase();
+        let error = format!("ERR {name} cannot contain spaces, newlines or special characters.");
+        return call.reply.error(&error);
+    };
+    let client = &call.session.client;
+    if arguments.is(2, "lib-name") {
+        client.set_text(|texts| texts.library_name = text);
+    } else if arguments.is(2, "lib-ver") {
+        client.set_text(|texts| texts.library_version = text);
+    } else {
+        return call.reply.error(&format!("ERR Unrecognized option '{}'", arguments.text(2)));
+    }
+    call.ok();
+}
+
+fn reply(call: &mut Call<'_, '_>) {
+    let arguments = call.arguments;
+    if arguments.is(2, "on") {
+        call.session.replies = Replies::On;
+        call.ok();
+    } else if arguments.is(2, "off") {
+        call.session.replies = Replies::Off;
+    } else if arguments.is(2, "skip") {
+        if call.session.replies != Replies::Off {
+            call.session.replies = Replies::Skip;
+        }
+    } else {
+        call.reply.error(SYNTAX_ERROR);
+    }
+}
+
+fn on_or_off(call: &mut Call<'_, '_>) {
+    match call.arguments.is(2, "on") || call.arguments.is(2, "off") {
+        true => call.ok(),
+        false => call.reply.error(SYNTAX_ERROR),
+    }
+}
+
+fn info(call: &mut Call<'_, '_>) {
+    let line = describe(call.shared, &call.session.client);
+    call.reply.verbatim(&(line + "\n"));
+}
+
+fn list(call: &mut Call<'_, '_>) {
+    match chosen(call.shared, &call.arguments) {
+        Ok(clients) => {
+            let mut text = String::new();
+            for client in clients {
+                let _ = writeln!(text, "{}", describe(call.shared, &client));
+            }
+            call.reply.verbatim(&text);
+        }
+        Err(error) => call.reply.error(&error),
+    }
+}
+
+/// Returns the connections that `CLIENT LIST [TYPE t] [ID id…]` asks for.
+fn chosen(shared: &Shared, arguments: &Arguments<'_>) -> Result<Vec<Arc<Client>>, String> {
+    let mut clients = shared.clients();
+    if arguments.len() == 2 {
+        return Ok(clients);
+    }
+    if arguments.is(2, "type") && arguments.len() == 4 {
+        return match arguments.text(3).to_ascii_lowercase().as_str() {
+            "normal" => Ok(clients),
+            "master" | "replica" | "slave" | "pubsub" => Ok(Vec::new()),
+            other => Err(format!("ERR Unknown client type '{other}'")),
+        };
+    }
+    if arguments.is(2, "id") && arguments.len() > 3 {
+        let ids: Option<Vec<i64>> = arguments.from(3).map(crate::protocol::number).collect();
+        let ids = ids.ok_or("ERR Invalid client ID")?;
+        clients.retain(|client| ids.contains(&(client.id as i64)));
+        return Ok(clients);
+    }
+    Err(SYNTAX_ERROR.into())
+}
+
+/// Returns a connection's line of `CLIENT LIST`.
+fn describe(shared: &Shared, client: &Client) -> String {
+    let now = shared.now();
+    let texts = client.texts();
+    let command = client.command.load(Relaxed);
+    let command = if command < TABLE.count() { TABLE.full_name(command) } else { "NULL" };
+    let active = Duration::from_millis(client.active_ms.load(Relaxed));
+    format!(
+        "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags=N db=0 sub=0 psub=0 ssub=0 multi=-1 \
+         watch=0 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} \
+         events=r cmd={command} user={} redir=-1 resp={} lib-name={} lib-ver={} tot-cmds={}",
+        client.id,
+        client.peer,
+        client.own,
+        texts.name,
+        now.saturating_sub(client.since).as_secs(),
+        now.saturating_sub(active).as_secs(),
+        client.output_bytes.load(Relaxed),
+        client.output_bytes.load(Relaxed),
+        texts.user,
+        if client.is_resp3.load(Relaxed) { 3 } else { 2 },
+        texts.library_name,
+        texts.library_version,
+        client.commands.load(Relaxed),
+    )
+}
+
+fn kill(call: &mut Call<'_, '_>) {
+    let arguments = call.arguments;
+    let found = match arguments.len() {
+        3 => with_address(call.shared, &arguments.text(2)),
+        _ => matching(call, &arguments),
+    };
+    let clients = match found {
+        Ok(clients) => clients,
+        Err(error) => return call.reply.error(&error),
+    };
+    for client in &clients {
+        client.is_killed.store(true, Relaxed);
+    }
+    let is_own = clients.iter().any(|client| client.id == call.session.client.id);
+    call.session.is_closing |= is_own;
+    match arguments.len() {
+        3 => call.ok(),
+        _ => call.reply.integer(clients.len() as i64),
+    }
+}
+
+fn with_address(shared: &Shared, address: &str) -> Result<Vec<Arc<Client>>, String> {
+    let found = shared.clients().into_iter().find(|client| client.peer.to_string() == address);
+    found.map(|client| vec![client]).ok_or_else(|| "ERR No such client".into())
+}
+
+/// Returns the connections that all filters of `CLIENT KILL` match.
+fn matching(call: &Call<'_, '_>, arguments: &Arguments<'_>) -> Result<Vec<Arc<Client>>, String> {
+    if !arguments.len().is_multiple_of(2) {
+        return Err(SYNTAX_ERROR.into());
+    }
+    let mut clients = call.shared.clients();
+    let mut keeps_own = true;
+    for i in (2..arguments.len()).step_by(2) {
+        let value = arguments.text(i + 1);
+        match arguments.text(i).to_ascii_lowercase().as_str() {
+            "id" => {
+                let id: u64 = value.parse().map_err(|_| "ERR client-id should be greater than 0")?;
+                clients.retain(|client| client.id == id);
+            }
+            "addr" => clients.retain(|client| client.peer.to_string() == value),
+            "laddr" => clients.retain(|client| client.own.to_string() == value),
+            "user" => clients.retain(|client| client.texts().user == value),
+            "type" if value.eq_ignore_ascii_case("normal") => {}
+            "type" => clients.clear(),
+            "skipme" => keeps_own = value.eq_ignore_ascii_case("yes"),
+            "maxage" => {
+                let age: u64 = value.parse().map_err(|_| NOT_AN_INTEGER)?;
+                let now = call.shared.now();
+                clients.retain(|client| now.saturating_sub(client.since).as_secs() >= age);
+            }
+            _ => return Err(SYNTAX_ERROR.into()),
+        }
+    }
+    let own = call.session.client.id;
+    clients.retain(|client| !keeps_own || client.id != own);
+    Ok(clients)
+}

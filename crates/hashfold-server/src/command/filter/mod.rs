@@ -1,0 +1,117 @@
+//! `BF.*` on sets and `CF.*` on multisets: filters as keys, with the replies of RedisBloom.
+
+mod bloom;
+mod capacity;
+mod cuckoo;
+
+pub(super) use self::{bloom::COMMANDS as BLOOM, cuckoo::COMMANDS as CUCKOO};
+
+use super::{
+    WRONG_TYPE,
+    entry::{Call, JobReply},
+};
+use crate::{
+    data::{Duplicates, FilterKey, MakeError, Space, View},
+    protocol::Reply,
+};
+use hashfold::{Error, filter::FilterOptions};
+use std::sync::Arc;
+
+type Work = Box<dyn FnOnce() -> JobReply + Send>;
+
+/// The reply to commands about a filter that does not exist.
+const NOT_FOUND: &str = "ERR not found";
+
+/// The filter that a command is about: the first argument.
+struct Target {
+    space: Arc<Space>,
+    view: Option<Arc<View>>,
+    key: Vec<u8>,
+    duplicates: Duplicates,
+}
+
+impl Target {
+    fn of(call: &Call<'_, '_>, duplicates: Duplicates) -> Result<Target, String> {
+        let space = call.session.space().cloned().ok_or("NOAUTH Authentication required.")?;
+        Ok(Target { space, view: call.session.view(), key: call.arguments.at(1).to_vec(), duplicates })
+    }
+
+    /// Returns the filter, if there is one.
+    ///
+    /// # Errors
+    /// The reply: the key has another type.
+    fn find(&self) -> Result<Option<Arc<FilterKey>>, String> {
+        match self.space.filter(&self.key) {
+            Some(filter) if filter.duplicates() == self.duplicates => Ok(Some(filter)),
+            Some(_) => Err(WRONG_TYPE.into()),
+            None if self.is_string()? => Err(WRONG_TYPE.into()),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the filter.
+    ///
+    /// # Errors
+    /// The reply: there is none, or the key has another type.
+    fn existing(&self) -> Result<Arc<FilterKey>, String> {
+        self.find()?.ok_or_else(|| NOT_FOUND.into())
+    }
+
+    /// Whether the table or store has the key.
+    fn is_string(&self) -> Result<bool, String> {
+        let Some(view) = &self.view else { return Ok(false) };
+        let mut is_string = false;
+        view.get_with(&self.key, &mut |value| is_string = value.is_some()).map_err(|error| failed(&error))?;
+        Ok(is_string)
+    }
+
+    /// Makes the filter.
+    ///
+    /// # Errors
+    /// The reply: there is one, or none can be made.
+    fn make(&self, options: FilterOptions) -> Result<Arc<FilterKey>, String> {
+        self.space.make_filter(&self.key, options).map_err(|error| match error {
+            MakeError::NoHome => "NOPERM filters cannot be made here; `filters.path` in the configuration \
+                                  file, or `--filters DIR`, says where they can"
+                .into(),
+            MakeError::Exists => "ERR item exists".into(),
+            MakeError::Failed(error) => failed(&error),
+        })
+    }
+}
+
+/// Returns the reply to an error of the library.
+fn failed(error: &Error) -> String {
+    format!("ERR {error}")
+}
+
+/// Returns a job that replies with what `work` returns, or with its error.
+fn job<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+    write: impl FnOnce(T, &mut Reply<'_>) + Send + 'static,
+) -> Work {
+    Box::new(move || {
+        let done = work();
+        Box::new(move |reply| match done {
+            Ok(done) => write(done, reply),
+            Err(error) => reply.error(&error),
+        })
+    })
+}
+
+/// Refuses to change a filter that is open for reading only.
+fn check_writable(filter: &FilterKey, key: &[u8]) -> Result<(), String> {
+    match filter.is_writable() {
+        true => Ok(()),
+        false => Err(format!(
+            "NOPERM filter '{}' is open for reading only: another process writes to it, or the \
+             configuration says so",
+            String::from_utf8_lossy(key)
+        )),
+    }
+}
+
+/// Returns the arguments from one on, as keys of their own.
+fn items(call: &Call<'_, '_>, first: usize) -> Vec<Vec<u8>> {
+    call.arguments.from(first).map(<[u8]>::to_vec).collect()
+}

@@ -1,0 +1,251 @@
+//! `INFO`, and the memory of a server.
+
+use super::{
+    entry::{Call, Command, Group, Run},
+    table::TABLE,
+};
+use crate::{
+    process::{CpuTime, Memory},
+    protocol::Reply,
+    shared::Shared,
+};
+use std::{fmt::Write as _, sync::atomic::Ordering::Relaxed};
+
+/// The version of Redis whose commands and replies the server has.
+pub(crate) const REDIS_VERSION: &str = "7.2.4";
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("info", -1, Group::Server, "Describes the server.", Run::Now(info)).always(),
+    Command::new("dbsize", 1, Group::Server, "Returns the number of keys.", Run::Now(db_size)).reads().fast(),
+    Command::new("lastsave", 1, Group::Server, "Returns the time of the start.", Run::Now(last_save))
+        .fast()
+        .always(),
+];
+
+/// `MEMORY STATS`.
+pub(super) const MEMORY_STATS: Command =
+    Command::new("stats", 2, Group::Server, "Returns the memory of the server.", Run::Now(memory_stats));
+
+/// Writes the modules whose commands the server knows.
+pub(super) fn modules(reply: &mut Reply<'_>) {
+    reply.array(1);
+    reply.map(2);
+    reply.bulk(b"name");
+    reply.bulk(b"bf");
+    reply.bulk(b"ver");
+    reply.integer(20_800);
+}
+
+fn last_save(call: &mut Call<'_, '_>) {
+    let up = call.shared.now().saturating_sub(call.shared.started);
+    let now = call.shared.env.clock.unix_time();
+    call.reply.integer(now.saturating_sub(up).as_secs() as i64);
+}
+
+fn db_size(call: &mut Call<'_, '_>) {
+    let entries = call.session.view().map_or(0, |view| *view.entries().end());
+    let filters = call.session.space().map_or(0, |space| space.filters().len());
+    call.reply.integer(entries as i64 + filters as i64);
+}
+
+fn memory_stats(call: &mut Call<'_, '_>) {
+    let memory = Memory::now();
+    let index: u64 = call.shared.data.iter().map(|data| data.view().index_bytes()).sum();
+    call.reply.map(4);
+    let numbers = [
+        ("peak.allocated", memory.peak),
+        ("total.allocated", memory.resident),
+        ("indexes", index),
+        ("clients.normal", call.shared.clients().iter().map(|it| it.output_bytes.load(Relaxed) as u64).sum()),
+    ];
+    for (name, bytes) in numbers {
+        call.reply.bulk(name.as_bytes());
+        call.reply.integer(bytes as i64);
+    }
+}
+
+/// The sections of `INFO`, in order, and whether plain `INFO` has them.
+const SECTIONS: &[(&str, fn(&Shared, &mut String), bool)] = &[
+    ("Server", server, true),
+    ("Clients", clients, true),
+    ("Memory", memory, true),
+    ("Persistence", persistence, true),
+    ("Stats", stats, true),
+    ("Replication", replication, true),
+    ("CPU", cpu, true),
+    ("Modules", |_, text| text.push_str("module:name=bf,ver=20800\r\n"), true),
+    ("Commandstats", command_stats, false),
+    ("Errorstats", error_stats, true),
+    ("Latencystats", latency_stats, false),
+    ("Cluster", cluster, true),
+    ("Keyspace", keyspace, true),
+    ("Data", data, true),
+];
+
+fn info(call: &mut Call<'_, '_>) {
+    let wanted: Vec<String> =
+        call.arguments.from(1).map(|name| String::from_utf8_lossy(name).to_ascii_lowercase()).collect();
+    let all = wanted.iter().any(|name| name == "all" || name == "everything");
+    let default = wanted.is_empty() || wanted.iter().any(|name| name == "default");
+    let mut text = String::new();
+    for (name, write, is_default) in SECTIONS {
+        let is_named = wanted.iter().any(|wanted| wanted.eq_ignore_ascii_case(name));
+        if all || is_named || (default && *is_default) {
+            text.push_str(if text.is_empty() { "" } else { "\r\n" });
+            let _ = write!(text, "# {name}\r\n");
+            write(call.shared, &mut text);
+        }
+    }
+    call.reply.verbatim(&text);
+}
+
+/// Appends a line of a section.
+fn line(text: &mut String, name: &str, value: impl std::fmt::Display) {
+    let _ = write!(text, "{name}:{value}\r\n");
+}
+
+fn server(shared: &Shared, text: &mut String) {
+    let up = shared.now().saturating_sub(shared.started);
+    line(text, "redis_version", REDIS_VERSION);
+    line(text, "server_name", "hashfold");
+    line(text, "hashfold_version", env!("CARGO_PKG_VERSION"));
+    line(text, "redis_mode", if shared.cluster.is_on() { "cluster" } else { "standalone" });
+    line(text, "os", std::env::consts::OS);
+    line(text, "arch_bits", usize::BITS);
+    line(text, "process_id", std::process::id());
+    line(text, "run_id", &shared.run_id);
+    line(text, "tcp_port", shared.config.listen.first().map_or(0, std::net::SocketAddr::port));
+    line(text, "server_time_usec", shared.env.clock.unix_time().as_micros());
+    line(text, "uptime_in_seconds", up.as_secs());
+    line(text, "uptime_in_days", up.as_secs() / 86_400);
+    line(text, "io_threads", shared.config.threads);
+}
+
+fn clients(shared: &Shared, text: &mut String) {
+    line(text, "connected_clients", shared.clients().len());
+    line(text, "maxclients", shared.config.clients_max);
+    line(text, "blocked_clients", 0);
+}
+
+fn memory(shared: &Shared, text: &mut String) {
+    let memory = Memory::now();
+    let index: u64 = shared.data.iter().map(|data| data.view().index_bytes()).sum();
+    line(text, "used_memory", memory.resident);
+    line(text, "used_memory_rss", memory.resident);
+    line(text, "used_memory_peak", memory.peak);
+    line(text, "maxmemory", shared.config.memory_bytes);
+    line(text, "maxmemory_policy", "noeviction");
+    line(text, "index_memory", index);
+}
+
+fn persistence(_: &Shared, text: &mut String) {
+    line(text, "loading", 0);
+    line(text, "async_loading", 0);
+    line(text, "rdb_changes_since_last_save", 0);
+    line(text, "aof_enabled", 0);
+}
+
+fn stats(shared: &Shared, text: &mut String) {
+    let totals = shared.metrics.totals();
+    line(text, "total_connections_received", totals.connections);
+    line(text, "total_commands_processed", totals.commands);
+    line(text, "instantaneous_ops_per_sec", shared.metrics.commands_per_second());
+    line(text, "total_net_input_bytes", totals.input_bytes);
+    line(text, "total_net_output_bytes", totals.output_bytes);
+    line(text, "rejected_connections", totals.refused);
+    line(text, "expired_keys", 0);
+    line(text, "evicted_keys", 0);
+    line(text, "keyspace_hits", totals.hits);
+    line(text, "keyspace_misses", totals.misses);
+    line(text, "total_error_replies", totals.errors);
+}
+
+fn replication(shared: &Shared, text: &mut String) {
+    line(text, "role", "master");
+    line(text, "connected_slaves", 0);
+    line(text, "master_replid", &shared.run_id);
+    line(text, "master_repl_offset", 0);
+}
+
+fn cpu(_: &Shared, text: &mut String) {
+    let cpu = CpuTime::now();
+    line(text, "used_cpu_sys", format_args!("{:.6}", cpu.system_s));
+    line(text, "used_cpu_user", format_args!("{:.6}", cpu.user_s));
+}
+
+fn command_stats(shared: &Shared, text: &mut String) {
+    for (number, counts) in shared.metrics.commands().iter().enumerate().filter(|(_, it)| it.calls > 0) {
+        let per_call = counts.microseconds as f64 / counts.calls as f64;
+        let _ = write!(
+            text,
+            "cmdstat_{}:calls={},usec={},usec_per_call={per_call:.2},rejected_calls={},failed_calls={}\r\n",
+            TABLE.full_name(number),
+            counts.calls,
+            counts.microseconds,
+            counts.rejected,
+            counts.failed,
+        );
+    }
+}
+
+fn error_stats(shared: &Shared, text: &mut String) {
+    for (code, count) in shared.metrics.errors() {
+        let _ = write!(text, "errorstat_{code}:count={count}\r\n");
+    }
+}
+
+fn latency_stats(shared: &Shared, text: &mut String) {
+    for (number, counts) in shared.metrics.commands().iter().enumerate().filter(|(_, it)| it.calls > 0) {
+        let name = TABLE.full_name(number);
+        let at = |fraction| counts.at_most_us(fraction) as f64;
+        let _ = write!(
+            text,
+            "latency_percentiles_usec_{name}:p50={:.3},p99={:.3},p99.9={:.3}\r\n",
+            at(0.5),
+            at(0.99),
+            at(0.999)
+        );
+    }
+}
+
+fn cluster(shared: &Shared, text: &mut String) {
+    line(text, "cluster_enabled", u8::from(shared.cluster.is_on()));
+}
+
+fn keyspace(shared: &Shared, text: &mut String) {
+    let keys: u64 = shared.data.iter().map(|data| *data.view().entries().end()).sum();
+    if keys > 0 {
+        let _ = write!(text, "db0:keys={keys},expires=0,avg_ttl=0\r\n");
+    }
+}
+
+fn data(shared: &Shared, text: &mut String) {
+    for data in &shared.data {
+        let view = data.view();
+        let entries = view.entries();
+        let version = view.version().map_or(0, |version| version.info().name.number);
+        let _ = write!(
+            text,
+            "data_{}:kind={},version={version},entries={},exact={},bytes={},index_bytes={},mapped={}\r\n",
+            data.name(),
+            if data.is_store() { "store" } else { "table" },
+            entries.end(),
+            u8::from(entries.start() == entries.end()),
+            view.data_bytes(),
+            view.index_bytes(),
+            u8::from(view.is_in_memory()),
+        );
+    }
+    for filter in shared.filters() {
+        let stats = filter.stats();
+        let _ = write!(
+            text,
+            "data_{}:kind=filter,entries={},bytes={},memory={},writable={}\r\n",
+            filter.name(),
+            stats.fingerprints,
+            stats.file_bytes,
+            stats.memory_bytes,
+            u8::from(filter.is_writable()),
+        );
+    }
+}

@@ -1,0 +1,46 @@
+//! The commands: what each takes, who may call it, and what it does.
+//!
+//! ```text
+//!  arguments ─ Table::find → Command ─ check → run:  Now     answered by the network thread at once
+//!                                                    Lookup  answered with others by one get_many
+//!                                                    Job     answered by a thread that may wait for the device
+//! ```
+
+mod acl;
+mod client;
+mod cluster;
+mod config;
+mod connection;
+mod entry;
+mod filter;
+mod info;
+mod keyspace;
+mod lookup;
+mod rules;
+mod table;
+mod versions;
+mod writes;
+
+pub(crate) use self::{
+    acl::refusal,
+    entry::{Arguments, Call, Flag, JobReply, Keys, Run},
+    keyspace::type_of,
+    lookup::{Lookup, Value, Values},
+    rules::CommandSet,
+    table::{Found, TABLE},
+};
+
+/// The reply to commands with another number of arguments than they take.
+pub(crate) fn wrong_arity(name: &str) -> String {
+    format!("ERR wrong number of arguments for '{name}' command")
+}
+
+/// The reply to arguments that a command does not understand.
+pub(crate) const SYNTAX_ERROR: &str = "ERR syntax error";
+
+/// The reply to an argument that must be a number and is none.
+pub(crate) const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+
+/// The reply to a command for another type of key.
+pub(crate) const WRONG_TYPE: &str =
+    "WRONGTYPE Operation against a key holding the wrong kind of value";

@@ -1,0 +1,285 @@
+//! `HASHFOLD.*`: the versions of stores, and which one a connection reads.
+
+use super::{
+    SYNTAX_ERROR,
+    entry::{Arguments, Call, Command, Flag, Group, JobReply, Run},
+};
+use crate::{
+    data::{DataSet, View},
+    protocol::Reply,
+};
+use hashfold::{
+    Env, Error,
+    store::{Pin, Pointer, StoreWriter, VersionInfo, versions},
+};
+use std::sync::Arc;
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new("hashfold.use", 2, Group::Hashfold, "Makes the connection read a version.", Run::Now(use_version))
+        .fast(),
+    job("hashfold.version", -1, "Describes the version that the connection reads.", version).reads(),
+    job("hashfold.versions", -1, "Describes all versions of a store.", all).reads(),
+    job("hashfold.pin", 3, "Keeps a version, whatever the rules of retention say.", pin).with(Flag::Admin),
+    job("hashfold.unpin", 3, "Keeps a version only as long as the rules say.", unpin).with(Flag::Admin),
+    job("hashfold.publish", -3, "Makes a version of a store current.", publish).with(Flag::Admin),
+    job("hashfold.rollback", -2, "Makes the version before current again.", roll_back).with(Flag::Admin),
+];
+
+type Work = Box<dyn FnOnce() -> JobReply + Send>;
+
+const fn job(
+    name: &'static str,
+    arity: i32,
+    summary: &'static str,
+    run: fn(&mut Call<'_, '_>) -> Result<Work, String>,
+) -> Command {
+    Command::new(name, arity, Group::Hashfold, summary, Run::Job(run))
+}
+
+/// Opens a version of a store.
+pub(super) fn open(data: &DataSet, number: u64) -> Result<Arc<View>, String> {
+    data.view_of(number).map_err(|error| match error.is_absent() {
+        true => format!("NOVERSION {} has no version {number}", data.name()),
+        false => format!("ERR {error}"),
+    })
+}
+
+fn use_version(call: &mut Call<'_, '_>) {
+    if call.arguments.is(1, "current") {
+        call.session.fixed = None;
+        return call.ok();
+    }
+    let Some(data) = call.session.space().and_then(|space| space.data()).cloned() else {
+        return call.reply.error("ERR this user has no store");
+    };
+    let opened = call.arguments.integer(1).and_then(|number| open(&data, number as u64));
+    match opened {
+        Ok(view) => {
+            call.session.fixed = Some(view);
+            call.ok();
+        }
+        Err(error) => call.reply.error(&error),
+    }
+}
+
+/// Returns the store that an argument names, or that of the user.
+fn store(call: &Call<'_, '_>, argument: usize) -> Result<Arc<DataSet>, String> {
+    let own = call.session.space().and_then(|space| space.data()).cloned();
+    let found = match call.arguments.get(argument) {
+        None => own,
+        Some(name) => {
+            let is_it = |data: &&Arc<DataSet>| data.name().as_bytes() == name;
+            let user = call.session.user();
+            let others = user.iter().flat_map(|user| user.spaces.values()).filter_map(|space| space.data());
+            own.iter().chain(others).find(is_it).cloned()
+        }
+    };
+    match found {
+        Some(data) if data.is_store() => Ok(data),
+        Some(data) => Err(format!("ERR {} is a table, which has no versions", data.name())),
+        None => Err("ERR no such store".into()),
+    }
+}
+
+/// What is known about a version.
+struct Description {
+    info: VersionInfo,
+    is_current: bool,
+    is_used: bool,
+    is_bad: bool,
+    is_pinned: bool,
+    sequence: u64,
+}
+
+impl Description {
+    fn of(info: VersionInfo, pointer: &Pointer, used: Option<u64>) -> Description {
+        let number = info.name.number;
+        Description {
+            is_current: pointer.current == Some(number),
+            is_used: used == Some(number),
+            is_bad: pointer.bad.contains(&number),
+            is_pinned: pointer.pinned.contains(&number),
+            sequence: pointer.sequence,
+            info,
+        }
+    }
+
+    fn write(&self, reply: &mut Reply<'_>) {
+        let info = &self.info;
+        let numbers = [
+            ("version", info.name.number as i64),
+            ("entries", *info.entries().end() as i64),
+            ("created_at", info.created_s as i64),
+            ("seq", self.sequence as i64),
+        ];
+        let flags = [
+            ("current", self.is_current),
+            ("used", self.is_used),
+            ("bad", self.is_bad),
+            ("pinned", self.is_pinned),
+        ];
+        reply.map(numbers.len() + flags.len() + 1);
+        reply.bulk(b"id");
+        reply.bulk(format!("{:016x}", info.name.id).as_bytes());
+        for (name, number) in numbers {
+            reply.bulk(name.as_bytes());
+            reply.integer(number);
+        }
+        for (name, is_so) in flags {
+            reply.bulk(name.as_bytes());
+            reply.boolean(is_so);
+        }
+    }
+}
+
+/// Returns the reply to an error of the library.
+fn failed(error: &Error) -> JobReply {
+    let message = format!("ERR {error}");
+    Box::new(move |reply| reply.error(&message))
+}
+
+fn version(call: &mut Call<'_, '_>) -> Result<Work, String> {
+    let data = store(call, 1)?;
+    let used = used_version(call);
+    let view = match used {
+        Some(_) => call.session.view(),
+        None => Some(data.view()),
+    };
+    let info = view.and_then(|view| view.version().map(|version| version.info().clone()));
+    let info = info.ok_or("ERR no version is open")?;
+    let env = call.shared.env.clone();
+    Ok(Box::new(move || match Pointer::read(env.disk.as_ref(), data.folder()) {
+        Err(error) => failed(&error),
+        Ok(pointer) => {
+            let description = Description::of(info, &pointer, used);
+            Box::new(move |reply| description.write(reply))
+        }
+    }))
+}
+
+/// Returns the number of the version that the connection uses, if it does not follow the current one.
+fn used_version(call: &Call<'_, '_>) -> Option<u64> {
+    let view = call.session.fixed.as_ref()?;
+    view.version().map(|version| version.info().name.number)
+}
+
+fn all(call: &mut Call<'_, '_>) -> Result<Work, String> {
+    let (data, used, env) = (store(call, 1)?, used_version(call), call.shared.env.clone());
+    Ok(Box::new(move || match describe_all(&env, &data, used) {
+        Err(error) => failed(&error),
+        Ok(all) => Box::new(move |reply| {
+            reply.array(all.len());
+            all.iter().for_each(|description| description.write(reply));
+        }),
+    }))
+}
+
+fn describe_all(env: &Env, data: &DataSet, used: Option<u64>) -> Result<Vec<Description>, Error> {
+    let pointer = Pointer::read(env.disk.as_ref(), data.folder())?;
+    let all = versions(env, data.folder())?;
+    all.into_iter().map(|(_, info)| Ok(Description::of(info?, &pointer, used))).collect()
+}
+
+/// The store that a command changes, and what it does with the writer.
+fn change(
+    call: &Call<'_, '_>,
+    change: impl FnOnce(&mut StoreWriter) -> Result<u64, Error> + Send + 'static,
+) -> Result<Work, String> {
+    let (data, env) = (store(call, 1)?, call.shared.env.clone());
+    Ok(Box::new(move || {
+        let changed = StoreWriter::open(&env, data.folder()).and_then(|mut writer| {
+            let previous = writer.pointer().current;
+            let number = change(&mut writer)?;
+            Ok((number, previous, writer.pointer().sequence))
+        });
+        let (number, previous, sequence) = match changed {
+            Ok(changed) => changed,
+            Err(error) => return failed(&error),
+        };
+        if let Err(error) = data.refresh() {
+            return failed(&error);
+        }
+        Box::new(move |reply| {
+            reply.map(3);
+            reply.bulk(b"version");
+            reply.integer(number as i64);
+            reply.bulk(b"previous");
+            match previous {
+                None => reply.null(),
+                Some(number) => reply.integer(number as i64),
+            }
+            reply.bulk(b"seq");
+            reply.integer(sequence as i64);
+        })
+    }))
+}
+
+fn pin(call: &mut Call<'_, '_>) -> Result<Work, String> {
+    let number = call.arguments.integer(2)? as u64;
+    change(call, move |writer| writer.pin(number, Pin::Keep).map(|()| number))
+}
+
+fn unpin(call: &mut Call<'_, '_>) -> Result<Work, String> {
+    let number = call.arguments.integer(2)? as u64;
+    change(call, move |writer| writer.pin(number, Pin::Release).map(|()| number))
+}
+
+/// Options that change what version becomes current.
+#[derive(Default)]
+struct PublishOptions {
+    is_forced: bool,
+    to: Option<u64>,
+}
+
+impl PublishOptions {
+    /// Parses `[FORCE] [TO n] [REASON text]`.
+    fn parse(arguments: &Arguments<'_>, first: usize) -> Result<PublishOptions, String> {
+        let mut options = PublishOptions::default();
+        let mut i = first;
+        while i < arguments.len() {
+            let has_value = i + 1 < arguments.len();
+            if arguments.is(i, "force") {
+                options.is_forced = true;
+                i += 1;
+            } else if arguments.is(i, "to") && has_value {
+                options.to = Some(arguments.integer(i + 1)? as u64);
+                i += 2;
+            } else if arguments.is(i, "reason") && has_value {
+                i += 2;
+            } else {
+                return Err(SYNTAX_ERROR.into());
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn publish(call: &mut Call<'_, '_>) -> Result<Work, String> {
+    let number = call.arguments.integer(2)? as u64;
+    let options = PublishOptions::parse(&call.arguments, 3)?;
+    if options.to.is_some() {
+        return Err(SYNTAX_ERROR.into());
+    }
+    change(call, move |writer| {
+        if options.is_forced {
+            writer.forgive(number)?;
+        }
+        writer.publish(number).map(|()| number)
+    })
+}
+
+fn roll_back(call: &mut Call<'_, '_>) -> Result<Work, String> {
+    let options = PublishOptions::parse(&call.arguments, 2)?;
+    if options.is_forced {
+        return Err(SYNTAX_ERROR.into());
+    }
+    change(call, move |writer| match options.to {
+        None => writer.roll_back(),
+        Some(number) => {
+            let bad = writer.pointer().current.filter(|current| *current != number);
+            writer.publish(number)?;
+            bad.map_or(Ok(()), |bad| writer.condemn(bad))?;
+            Ok(number)
+        }
+    })
+}

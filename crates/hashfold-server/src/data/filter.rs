@@ -1,0 +1,195 @@
+//! A filter that is served as a key.
+
+use hashfold::{
+    Error, ErrorClass, FilterReader, Place, Result,
+    filter::{Filter, FilterOptions, Mode, cascade::CascadeStats},
+};
+use std::{
+    path::{Path, PathBuf},
+    sync::{PoisonError, RwLock},
+};
+
+/// Whether a filter counts the insertions of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Duplicates {
+    /// A set, which the commands `BF.*` read and change.
+    Ignored,
+    /// A multiset, which the commands `CF.*` read and change.
+    Counted,
+}
+
+/// A filter, and the name of the key that it is.
+#[derive(Debug)]
+pub(crate) struct FilterKey {
+    key: Vec<u8>,
+    folder: PathBuf,
+    duplicates: Duplicates,
+    handle: RwLock<Handle>,
+}
+
+#[derive(Debug)]
+enum Handle {
+    Reader(FilterReader),
+    Writer(Box<Filter>),
+}
+
+impl FilterKey {
+    /// Opens the filter in a folder for reading.
+    ///
+    /// # Errors
+    /// `Absent` if there is none; damage.
+    pub(crate) fn open(key: &[u8], folder: &Path) -> Result<FilterKey> {
+        FilterReader::open(folder).map(|reader| FilterKey::new(key, folder, Handle::Reader(reader)))
+    }
+
+    /// Opens the filter in a folder for writing.
+    ///
+    /// # Errors
+    /// `Busy` if another process writes to it; the errors of [`FilterKey::open`].
+    pub(crate) fn open_to_write(key: &[u8], folder: &Path) -> Result<FilterKey> {
+        let filter = Filter::open(folder)?;
+        Ok(FilterKey::new(key, folder, Handle::Writer(Box::new(filter))))
+    }
+
+    /// Opens the filter in a folder for writing, with options that change with each opening: its memory and
+    /// its log.
+    ///
+    /// # Errors
+    /// The errors of [`FilterKey::open_to_write`].
+    pub(crate) fn open_with(key: &[u8], folder: &Path, options: FilterOptions) -> Result<FilterKey> {
+        let filter = Filter::open_with(folder, options)?;
+        Ok(FilterKey::new(key, folder, Handle::Writer(Box::new(filter))))
+    }
+
+    /// Makes a filter in a new folder, open for writing.
+    ///
+    /// # Errors
+    /// `Exists` if there is one; errors of writing.
+    pub(crate) fn create(key: &[u8], folder: &Path, options: FilterOptions) -> Result<FilterKey> {
+        let filter = Filter::create(folder, options)?;
+        Ok(FilterKey::new(key, folder, Handle::Writer(Box::new(filter))))
+    }
+
+    fn new(key: &[u8], folder: &Path, handle: Handle) -> FilterKey {
+        let duplicates = match handle.stats().mode {
+            Mode::Set => Duplicates::Ignored,
+            Mode::Multiset => Duplicates::Counted,
+        };
+        FilterKey { key: key.to_vec(), folder: folder.to_owned(), duplicates, handle: RwLock::new(handle) }
+    }
+
+    /// Returns the key that the filter is.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// Returns the key as text, for people.
+    pub(crate) fn name(&self) -> String {
+        String::from_utf8_lossy(&self.key).into_owned()
+    }
+
+    /// Whether the filter is a set or a multiset.
+    pub(crate) fn duplicates(&self) -> Duplicates {
+        self.duplicates
+    }
+
+    /// Whether the filter was opened for writing.
+    pub(crate) fn is_writable(&self) -> bool {
+        matches!(*self.read(), Handle::Writer(_))
+    }
+
+    /// Returns the statistics of the filter. Reads nothing.
+    pub(crate) fn stats(&self) -> CascadeStats {
+        self.read().stats()
+    }
+
+    /// Looks up keys. The result says for each whether it may have been inserted.
+    ///
+    /// # Errors
+    /// Damage, and errors of reading.
+    pub(crate) fn contains<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<bool>> {
+        match &*self.read() {
+            Handle::Reader(reader) => reader.contains_many(keys),
+            Handle::Writer(filter) => filter.contains_many(keys),
+        }
+    }
+
+    /// Returns the number of insertions of a key without its removals.
+    ///
+    /// # Errors
+    /// Damage, and errors of reading.
+    pub(crate) fn count(&self, key: &[u8]) -> Result<u64> {
+        match &*self.read() {
+            Handle::Reader(reader) => reader.count(key),
+            Handle::Writer(filter) => filter.count(key),
+        }
+    }
+
+    /// Calls `change` with the filter, alone.
+    ///
+    /// # Errors
+    /// `Argument` if the filter is not open for writing; errors of `change`.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Filter) -> Result<T>) -> Result<T> {
+        match &mut *self.handle.write().unwrap_or_else(PoisonError::into_inner) {
+            Handle::Writer(filter) => change(filter),
+            Handle::Reader(_) => {
+                let error = Error::argument("filter", "open for writing", "open for reading only");
+                Err(error.at(&Place::file(&self.folder)))
+            }
+        }
+    }
+
+    /// Makes all changes durable: in the filter's log, if it has one.
+    ///
+    /// # Errors
+    /// Errors of writing, such as a full disk. No change is lost, and the next call tries again.
+    pub(crate) fn sync(&self) -> Result<()> {
+        match &mut *self.handle.write().unwrap_or_else(PoisonError::into_inner) {
+            Handle::Writer(filter) => filter.sync(),
+            Handle::Reader(_) => Ok(()),
+        }
+    }
+
+    /// Makes all changes durable in runs, so that other processes see them.
+    ///
+    /// # Errors
+    /// Errors of writing, such as a full disk. No change is lost, and the next call tries again.
+    pub(crate) fn flush(&self) -> Result<()> {
+        match &mut *self.handle.write().unwrap_or_else(PoisonError::into_inner) {
+            Handle::Writer(filter) => filter.flush(),
+            Handle::Reader(_) => Ok(()),
+        }
+    }
+
+    /// Opens the state that another process has made durable since, if the filter is open for reading.
+    ///
+    /// # Errors
+    /// The errors of [`FilterKey::open`]; the state that was open stays.
+    pub(crate) fn refresh(&self) -> Result<()> {
+        if self.is_writable() {
+            return Ok(());
+        }
+        let reader = FilterReader::open(&self.folder);
+        match reader {
+            Ok(reader) => {
+                *self.handle.write().unwrap_or_else(PoisonError::into_inner) = Handle::Reader(reader);
+                Ok(())
+            }
+            Err(error) if error.class() == ErrorClass::Busy => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Handle> {
+        self.handle.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Handle {
+    fn stats(&self) -> CascadeStats {
+        match self {
+            Handle::Reader(reader) => reader.stats(),
+            Handle::Writer(filter) => filter.stats(),
+        }
+    }
+}

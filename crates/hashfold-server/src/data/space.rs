@@ -1,0 +1,184 @@
+//! What a user sees: one data set and any number of filters.
+
+use super::{filter::FilterKey, set::DataSet};
+use hashfold::{Env, Error, filter::FilterOptions};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError, RwLock},
+};
+
+/// The keys that a user sees: those of one table or store, and filters, each a key of its name.
+#[derive(Debug)]
+pub(crate) struct Space {
+    data: Option<Arc<DataSet>>,
+    /// Filters that the configuration names.
+    filters: BTreeMap<Vec<u8>, Arc<FilterKey>>,
+    /// Filters that clients make, if this user sees them.
+    home: Option<Arc<FilterHome>>,
+}
+
+/// A folder in which clients make filters. Spaces that share it see the same filters.
+#[derive(Debug)]
+pub(crate) struct FilterHome {
+    env: Env,
+    /// The folder that has a folder for each filter.
+    folder: PathBuf,
+    /// Memory of each filter, in bytes.
+    memory_bytes: usize,
+    filters: RwLock<BTreeMap<Vec<u8>, Arc<FilterKey>>>,
+    /// Held while a filter is made.
+    making: Mutex<()>,
+}
+
+/// The reason why a filter is not made.
+#[derive(Debug)]
+pub(crate) enum MakeError {
+    /// The user may make none.
+    NoHome,
+    /// There is one of this name.
+    Exists,
+    Failed(Error),
+}
+
+impl FilterHome {
+    /// Opens all filters in a folder, which is made if it does not exist.
+    ///
+    /// # Errors
+    /// A filter is damaged, or open for writing elsewhere.
+    pub(crate) fn open(env: &Env, folder: &Path, memory_bytes: usize) -> Result<FilterHome, Error> {
+        env.disk.create_folder(folder)?;
+        let mut filters = BTreeMap::new();
+        for name in env.disk.list(folder)? {
+            let Some(key) = key_of(&name) else { continue };
+            let options = FilterOptions::exact().env(env.clone()).memory_bytes(memory_bytes).wal(true);
+            match FilterKey::open_with(&key, &folder.join(&name), options) {
+                Ok(filter) => drop(filters.insert(key, Arc::new(filter))),
+                // A crash during the making of a filter leaves a folder without one.
+                Err(error) if error.is_absent() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let (env, folder) = (env.clone(), folder.to_owned());
+        Ok(FilterHome { env, folder, memory_bytes, filters: RwLock::new(filters), making: Mutex::default() })
+    }
+
+    /// Returns all filters.
+    pub(crate) fn filters(&self) -> Vec<Arc<FilterKey>> {
+        self.filters.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    fn filter(&self, key: &[u8]) -> Option<Arc<FilterKey>> {
+        self.filters.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    fn make(&self, key: &[u8], options: FilterOptions) -> Result<Arc<FilterKey>, MakeError> {
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.filter(key).is_some() {
+            return Err(MakeError::Exists);
+        }
+        let options = options.env(self.env.clone()).memory_bytes(self.memory_bytes).wal(true);
+        let filter = FilterKey::create(key, &self.folder.join(name_of(key)), options);
+        let filter = Arc::new(filter.map_err(MakeError::Failed)?);
+        let mut filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
+        filters.insert(key.to_vec(), filter.clone());
+        Ok(filter)
+    }
+}
+
+/// Returns the name of the folder of a filter: the key, in which all bytes but letters, digits, `_` and `-`
+/// are `%` and two hexadecimal digits.
+fn name_of(key: &[u8]) -> String {
+    let mut name = String::new();
+    for byte in key {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => name.push(char::from(*byte)),
+            _ => write!(name, "%{byte:02x}").expect("a string takes all text"),
+        }
+    }
+    // The empty key has a folder, too.
+    if name.is_empty() { "%".into() } else { name }
+}
+
+/// Returns the key of a folder's name; `None` if no key has it.
+fn key_of(name: &str) -> Option<Vec<u8>> {
+    let mut key = Vec::new();
+    let mut rest = name.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = after;
+        match (first, after) {
+            (b'%', [high, low, ..]) => {
+                let digits = [*high, *low];
+                let digits = std::str::from_utf8(&digits).ok()?;
+                key.push(u8::from_str_radix(digits, 16).ok()?);
+                rest = &after[2..];
+            }
+            _ => key.push(*first),
+        }
+    }
+    let key = if name == "%" { Vec::new() } else { key };
+    (name_of(&key) == name).then_some(key)
+}
+
+impl Space {
+    /// Returns a space of a data set, of filters, and of those that clients make.
+    pub(crate) fn new(
+        data: Option<Arc<DataSet>>,
+        filters: impl IntoIterator<Item = Arc<FilterKey>>,
+        home: Option<Arc<FilterHome>>,
+    ) -> Space {
+        let filters = filters.into_iter().map(|filter| (filter.key().to_vec(), filter)).collect();
+        Space { data, filters, home }
+    }
+
+    /// Returns the table or store.
+    pub(crate) fn data(&self) -> Option<&Arc<DataSet>> {
+        self.data.as_ref()
+    }
+
+    /// Returns the filter that a key is. Spaces without filters take no lock.
+    #[inline]
+    pub(crate) fn filter(&self, key: &[u8]) -> Option<Arc<FilterKey>> {
+        let named = if self.filters.is_empty() { None } else { self.filters.get(key).cloned() };
+        named.or_else(|| self.home.as_ref()?.filter(key))
+    }
+
+    /// Returns all filters: first those that the configuration names.
+    pub(crate) fn filters(&self) -> Vec<Arc<FilterKey>> {
+        let made = self.home.iter().flat_map(|home| home.filters());
+        self.filters.values().cloned().chain(made).collect()
+    }
+
+    /// Makes a filter.
+    ///
+    /// # Errors
+    /// There is one of this name, the user may make none, or it cannot be made.
+    pub(crate) fn make_filter(
+        &self,
+        key: &[u8],
+        options: FilterOptions,
+    ) -> Result<Arc<FilterKey>, MakeError> {
+        if self.filter(key).is_some() {
+            return Err(MakeError::Exists);
+        }
+        self.home.as_ref().ok_or(MakeError::NoHome)?.make(key, options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_folders_and_keys_are_one_to_one() {
+        for key in [&b"seen"[..], b"", b"../x", b"a b", b"%", b"\xff\0", b".hidden", b"Z_9-"] {
+            let name = name_of(key);
+            assert!(!name.contains(['/', '.', '\0']), "{name}");
+            assert_eq!(key_of(&name).as_deref(), Some(key));
+        }
+        for name in ["%zz", "a.b", "%2", "%41", "%2F"] {
+            assert_eq!(key_of(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The text format of Prometheus.
+
+use crate::{
+    command::TABLE,
+    metrics::POWERS,
+    process::Memory,
+    shared::Shared,
+};
+use std::fmt::Write as _;
+
+/// Returns all metrics. Labels are names of data sets and commands, never keys.
+pub(super) fn text(shared: &Shared) -> String {
+    let mut text = String::new();
+    commands(shared, &mut text);
+    let totals = shared.metrics.totals();
+    family(&mut text, "lookups_total", "counter", "Keys that were looked up.");
+    line(&mut text, "lookups_total", "result=\"hit\"", totals.hits);
+    line(&mut text, "lookups_total", "result=\"miss\"", totals.misses);
+    family(&mut text, "errors_total", "counter", "Error replies by code.");
+    for (code, count) in shared.metrics.errors() {
+        line(&mut text, "errors_total", &format!("code=\"{}\"", escaped(&code)), count);
+    }
+    for (name, help, value) in [
+        ("connections_total", "Connections that were accepted.", totals.connections),
+        ("connections_refused_total", "Connections beyond the limit.", totals.refused),
+        ("input_bytes_total", "Bytes that clients sent.", totals.input_bytes),
+        ("output_bytes_total", "Bytes that were sent to clients.", totals.output_bytes),
+    ] {
+        family(&mut text, name, "counter", help);
+        line(&mut text, name, "", value);
+    }
+    family(&mut text, "connections", "gauge", "Connections that are open.");
+    line(&mut text, "connections", "", shared.clients().len() as u64);
+    let index: u64 = shared.data.iter().map(|data| data.view().index_bytes()).sum();
+    family(&mut text, "memory_bytes", "gauge", "Memory of the process, and of the indexes in it.");
+    line(&mut text, "memory_bytes", "part=\"resident\"", Memory::now().resident);
+    line(&mut text, "memory_bytes", "part=\"indexes\"", index);
+    data(shared, &mut text);
+    text
+}
+
+fn commands(shared: &Shared, text: &mut String) {
+    let counts = shared.metrics.commands();
+    let called = || counts.iter().enumerate().filter(|(_, it)| it.calls + it.rejected > 0);
+    family(text, "commands_total", "counter", "Calls of commands.");
+    for (number, counts) in called() {
+        let name = TABLE.full_name(number);
+        for (result, count) in
+            [("ok", counts.calls - counts.failed), ("error", counts.failed), ("refused", counts.rejected)]
+        {
+            line(text, "commands_total", &format!("command=\"{name}\",result=\"{result}\""), count);
+        }
+    }
+    family(text, "command_duration_seconds", "histogram", "Times of commands, without those of waiting.");
+    for (number, counts) in called().filter(|(_, it)| it.calls > 0) {
+        let name = TABLE.full_name(number);
+        let mut sum = 0;
+        for (power, count) in counts.by_power.iter().enumerate().take(POWERS - 1) {
+            sum += count;
+            let seconds = (1_u64 << power) as f64 / 1e6;
+            let labels = format!("command=\"{name}\",le=\"{seconds}\"");
+            line(text, "command_duration_seconds_bucket", &labels, sum);
+        }
+        let labels = format!("command=\"{name}\"");
+        line(text, "command_duration_seconds_bucket", &format!("{labels},le=\"+Inf\""), counts.calls);
+        let seconds = counts.microseconds as f64 / 1e6;
+        let _ = writeln!(text, "hashfold_command_duration_seconds_sum{{{labels}}} {seconds}");
+        line(text, "command_duration_seconds_count", &labels, counts.calls);
+    }
+}
+
+fn data(shared: &Shared, text: &mut String) {
+    family(text, "entries", "gauge", "Entries of a data set, at most.");
+    for data in &shared.data {
+        line(text, "entries", &label(data.name()), *data.view().entries().end());
+    }
+    for filter in shared.filters() {
+        line(text, "entries", &label(&filter.name()), filter.stats().keys_max());
+    }
+    family(text, "version", "gauge", "Number of the version that is served.");
+    for data in shared.data.iter().filter(|data| data.is_store()) {
+        let view = data.view();
+        let number = view.version().map_or(0, |version| version.info().name.number);
+        line(text, "version", &label(data.name()), number);
+    }
+    family(text, "data_bytes", "gauge", "Size of a data set's files.");
+    for data in &shared.data {
+        line(text, "data_bytes", &label(data.name()), data.view().data_bytes());
+    }
+}
+
+fn label(name: &str) -> String {
+    format!("data=\"{}\"", escaped(name))
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn family(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = write!(text, "# HELP hashfold_{name} {help}\n# TYPE hashfold_{name} {kind}\n");
+}
+
+fn line(text: &mut String, name: &str, labels: &str, value: u64) {
+    let _ = match labels {
+        "" => writeln!(text, "hashfold_{name} {value}"),
+        labels => writeln!(text, "hashfold_{name}{{{labels}}} {value}"),
+    };
+}

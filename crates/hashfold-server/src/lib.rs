@@ -1,0 +1,35 @@
+//! Serves tables, stores and filters to any Redis client.
+//!
+//! ```text
+//!  clients ─ RESP ─→ network: event loops ─┬→ command: what is asked
+//!                                          └→ data: get_many on tables and versions; filters
+//! ```
+//!
+//! A [`Server`] answers from the data sets of a [`Config`]. A user sees one table or store, and filters,
+//! each of which is a key; a connection selects its user with `AUTH`. Without a configuration file there
+//! are no passwords, and only programs on the same machine can connect.
+//!
+//! - A reader of a store follows its current version; `people@41` as the user's name, or `HASHFOLD.USE 41`,
+//!   keeps a connection on one version.
+//! - Requests that are ready at one moment are looked up together, on all connections of a thread.
+//! - Whatever bytes a client sends, it gets an error and harms nobody else.
+
+mod cluster;
+mod command;
+mod config;
+mod data;
+mod http;
+mod metrics;
+mod network;
+mod process;
+pub mod protocol;
+mod server;
+mod session;
+mod shared;
+mod user;
+
+pub use self::{
+    cluster::{Node, Shard, Topology},
+    config::{ClusterConfig, Config, ConfigError, DataConfig, UserConfig},
+    server::{Server, StartError},
+};

@@ -1,0 +1,215 @@
+//! Lookups of many connections that are answered together.
+
+use crate::{
+    command::{Lookup, Value, Values},
+    data::View,
+};
+use hashfold::{Error, ErrorClass};
+use std::{ops::Range, sync::Arc};
+
+/// The lookup of one request.
+#[derive(Debug)]
+pub(super) struct Request {
+    /// The number of the connection's place, and of the connection.
+    pub(super) place: usize,
+    pub(super) id: u64,
+    /// The number of the command.
+    pub(super) command: usize,
+    pub(super) lookup: Lookup,
+    /// The range of its keys among those of the group.
+    pub(super) keys: Range<usize>,
+    /// Whether the client wants no reply.
+    pub(super) is_silent: bool,
+}
+
+/// Requests that look up keys in one view.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// `None` for users without a table or store.
+    pub(super) view: Option<Arc<View>>,
+    pub(super) requests: Vec<Request>,
+    /// The bytes of all keys, one after the other, and where each ends.
+    key_bytes: Vec<u8>,
+    key_ends: Vec<usize>,
+    /// Keys that are filters: their places among the keys, and their types.
+    filters: Vec<(usize, &'static str)>,
+}
+
+/// Lookups that were not answered yet, by view.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) groups: Vec<Group>,
+}
+
+impl Batch {
+    /// Returns the group of a view.
+    pub(super) fn group(&mut self, view: Option<Arc<View>>) -> &mut Group {
+        let is_same = |group: &Group| match (&group.view, &view) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            _ => false,
+        };
+        let at = self.groups.iter().position(is_same).unwrap_or_else(|| {
+            self.groups.push(Group::new(view));
+            self.groups.len() - 1
+        });
+        &mut self.groups[at]
+    }
+}
+
+impl Group {
+    fn new(view: Option<Arc<View>>) -> Group {
+        Group {
+            view,
+            requests: Vec::new(),
+            key_bytes: Vec::new(),
+            key_ends: Vec::new(),
+            filters: Vec::new(),
+        }
+    }
+
+    /// Returns the number of keys.
+    pub(super) fn keys(&self) -> usize {
+        self.key_ends.len()
+    }
+
+    /// Adds a key.
+    #[inline]
+    pub(super) fn push_key(&mut self, key: &[u8]) {
+        self.key_bytes.extend_from_slice(key);
+        self.key_ends.push(self.key_bytes.len());
+    }
+
+    /// Notes that the key that was added last is a filter.
+    pub(super) fn last_key_is_filter(&mut self, kind: &'static str) {
+        self.filters.push((self.key_ends.len() - 1, kind));
+    }
+
+    fn key(&self, i: usize) -> &[u8] {
+        let start = if i == 0 { 0 } else { self.key_ends[i - 1] };
+        &self.key_bytes[start..self.key_ends[i]]
+    }
+
+    /// Whether the lookups wait for no device.
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.view.as_ref().is_none_or(|view| view.is_in_memory())
+    }
+
+    /// Looks up all keys.
+    pub(super) fn look_up(&self) -> Answers {
+        let mut answers = Answers { places: vec![Place::Absent; self.keys()], ..Answers::default() };
+        let Some(view) = &self.view else { return answers.with_filters(&self.filters) };
+        let keys: Vec<&[u8]> = (0..self.keys()).map(|i| self.key(i)).collect();
+        let mut seen = vec![false; keys.len()];
+        let looked_up = view.get_many(&keys, &mut |i, stored| {
+            seen[i] = true;
+            answers.put(i, view, stored);
+            Ok(())
+        });
+        if let Err(error) = looked_up {
+            // Keys of undamaged tables were answered. The others are asked one by one, so that each gets
+            // its own error.
+            let left = (0..keys.len()).filter(|i| !seen[*i]);
+            for i in left {
+                let asked = view.get_with(keys[i], &mut |stored| answers.put(i, view, stored));
+                if let Err(error) = asked {
+                    answers.fail(i, &error);
+                }
+            }
+            drop(error);
+        }
+        answers.with_filters(&self.filters)
+    }
+}
+
+/// The values of the keys of a group.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    places: Vec<Place>,
+    bytes: Vec<u8>,
+    errors: Vec<String>,
+}
+
+/// The place of a value.
+#[derive(Clone, Debug)]
+enum Place {
+    Absent,
+    At(usize, usize),
+    Filter(&'static str),
+    Error(usize),
+}
+
+impl Answers {
+    #[inline]
+    fn put(&mut self, i: usize, view: &View, stored: Option<&[u8]>) {
+        let Some(stored) = stored else { return };
+        let start = self.bytes.len();
+        match view.show(stored, &mut self.bytes) {
+            Ok(()) => self.places[i] = Place::At(start, self.bytes.len()),
+            Err(error) => {
+                self.bytes.truncate(start);
+                self.fail(i, &error);
+            }
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, i: usize, error: &Error) {
+        let code = if error.class() == ErrorClass::Damage { "DAMAGED" } else { "ERR" };
+        self.places[i] = Place::Error(self.errors.len());
+        self.errors.push(format!("{code} {error}"));
+    }
+
+    fn with_filters(mut self, filters: &[(usize, &'static str)]) -> Answers {
+        filters.iter().for_each(|(i, kind)| self.places[*i] = Place::Filter(kind));
+        self
+    }
+
+    /// Returns the values of a request's keys.
+    pub(super) fn of<'a>(&'a self, group: &'a Group, keys: Range<usize>) -> Answer<'a> {
+        Answer { answers: self, group, keys }
+    }
+}
+
+/// The values of one request's keys.
+pub(super) struct Answer<'a> {
+    answers: &'a Answers,
+    group: &'a Group,
+    keys: Range<usize>,
+}
+
+impl Answer<'_> {
+    /// Returns the number of keys that were found, and of those that were not.
+    pub(super) fn hits_and_misses(&self) -> (u64, u64) {
+        let absent = self.answers.places[self.keys.clone()].iter();
+        let absent = absent.filter(|place| matches!(place, Place::Absent)).count() as u64;
+        (self.keys.len() as u64 - absent, absent)
+    }
+
+    /// Whether the value of any key could not be read.
+    pub(super) fn is_failed(&self) -> bool {
+        let mut places = self.answers.places[self.keys.clone()].iter();
+        places.any(|place| matches!(place, Place::Error(_)))
+    }
+}
+
+impl Values for Answer<'_> {
+    fn count(&self) -> usize {
+        self.keys.len()
+    }
+
+    fn key_bytes(&self, i: usize) -> usize {
+        self.group.key(self.keys.start + i).len()
+    }
+
+    #[inline]
+    fn value(&self, i: usize) -> Value<'_> {
+        let answers = self.answers;
+        match answers.places[self.keys.start + i] {
+            Place::Absent => Value::Absent,
+            Place::At(start, end) => Value::Present(&answers.bytes[start..end]),
+            Place::Filter(kind) => Value::Filter(kind),
+            Place::Error(error) => Value::Failed(&answers.errors[error]),
+        }
+    }
+}

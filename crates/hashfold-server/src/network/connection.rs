@@ -1,0 +1,206 @@
+//! A connection: its socket, the bytes that were read and not used, and those to be sent.
+
+use crate::{
+    metrics::{ThreadMetrics, add},
+    session::Session,
+};
+use mio::net::TcpStream;
+use std::{
+    io::{self, ErrorKind, Read as _, Write as _},
+    time::Duration,
+};
+
+/// Number of bytes that are read at once.
+const READ_BYTES: usize = 16 << 10;
+
+/// Maximum number of bytes that are read from a connection before others have their turn.
+const TURN_BYTES: usize = 256 << 10;
+
+/// From this number of bytes of replies on, no further request is answered until the client reads.
+pub(super) const OUTPUT_BYTES_PAUSE: usize = 1 << 20;
+
+/// A connection with more bytes of replies is closed.
+const OUTPUT_BYTES_MAX: usize = 64 << 20;
+
+/// A client that reads nothing for this long, while replies wait, is disconnected.
+const STALL_MAX: Duration = Duration::from_secs(30);
+
+/// Buffers larger than this are freed when they are empty.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) socket: TcpStream,
+    pub(super) session: Session,
+    pub(super) input: Vec<u8>,
+    /// Bytes of the input that belong to requests that were taken.
+    pub(super) taken: usize,
+    /// Number of bytes of the input with which the next request may be whole.
+    pub(super) needs: usize,
+    pub(super) output: Vec<u8>,
+    sent: usize,
+    /// Whether the socket may have more to read.
+    pub(super) is_readable: bool,
+    /// Whether a job is to be finished before the next request is taken.
+    pub(super) is_waiting: bool,
+    /// Number of lookups that were taken and not answered.
+    pub(super) lookups: usize,
+    /// Whether nothing more comes from the client.
+    is_at_end: bool,
+    is_broken: bool,
+    /// Whether the connection is in the list of those to be worked on.
+    pub(super) is_listed: bool,
+    /// The time since which the client has read nothing while replies wait.
+    stalled_since: Option<Duration>,
+}
+
+impl Connection {
+    pub(super) fn new(socket: TcpStream, session: Session) -> Connection {
+        Connection {
+            socket,
+            session,
+            input: Vec::new(),
+            taken: 0,
+            needs: 1,
+            output: Vec::new(),
+            sent: 0,
+            is_readable: true,
+            is_waiting: false,
+            lookups: 0,
+            is_at_end: false,
+            is_broken: false,
+            is_listed: false,
+            stalled_since: None,
+        }
+    }
+
+    /// Reads what the client has sent.
+    pub(super) fn read(&mut self, metrics: &ThreadMetrics) {
+        let mut read = 0;
+        while self.is_readable && read < TURN_BYTES {
+            let len = self.input.len();
+            self.input.resize(len + READ_BYTES, 0);
+            let result = self.socket.read(&mut self.input[len..]);
+            let count = result.as_ref().map_or(0, |count| *count);
+            self.input.truncate(len + count);
+            read += count;
+            match result {
+                Ok(0) => {
+                    self.is_at_end = true;
+                    self.is_readable = false;
+                }
+                // The system had no more.
+                Ok(count) if count < READ_BYTES => self.is_readable = false,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_readable = false,
+                Err(_) => self.break_off(),
+            }
+        }
+        add(&metrics.input_bytes, read as u64);
+    }
+
+    /// Whether the next request can be taken.
+    #[inline]
+    pub(super) fn may_take(&self) -> bool {
+        !self.is_waiting
+            && !self.is_broken
+            && !self.session.is_closing
+            && self.input.len() - self.taken >= self.needs
+            && self.output.len() - self.sent < OUTPUT_BYTES_PAUSE
+    }
+
+    /// Whether more should be read now.
+    pub(super) fn may_read(&self) -> bool {
+        self.is_readable && !self.is_waiting && !self.is_broken && self.output.len() - self.sent < OUTPUT_BYTES_PAUSE
+    }
+
+    /// Replaces the line at the front of the input by the array that has the same words.
+    pub(super) fn replace_line(&mut self, size: usize, words: &[Vec<u8>]) {
+        let mut array = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            array.extend(format!("${}\r\n", word.len()).into_bytes());
+            array.extend(word);
+            array.extend(b"\r\n");
+        }
+        self.input.splice(self.taken..self.taken + size, array);
+    }
+
+    /// Frees the bytes of requests that were answered.
+    pub(super) fn forget_taken(&mut self) {
+        if self.taken == self.input.len() {
+            self.input.clear();
+            if self.input.capacity() > KEPT_BYTES {
+                self.input = Vec::new();
+            }
+        } else if self.taken > 0 {
+            self.input.drain(..self.taken);
+        }
+        self.taken = 0;
+    }
+
+    /// Sends what can be sent now.
+    pub(super) fn write(&mut self, now: Duration, metrics: &ThreadMetrics) {
+        let before = self.sent;
+        while self.sent < self.output.len() && !self.is_broken {
+            match self.socket.write(&self.output[self.sent..]) {
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => self.break_off(),
+            }
+        }
+        add(&metrics.output_bytes, (self.sent - before) as u64);
+        if self.sent == self.output.len() {
+            self.output.clear();
+            if self.output.capacity() > KEPT_BYTES {
+                self.output = Vec::new();
+            }
+            self.sent = 0;
+            self.stalled_since = None;
+        } else if self.sent > before || self.stalled_since.is_none() {
+            self.stalled_since = Some(now);
+        }
+        if self.output.len() - self.sent > OUTPUT_BYTES_MAX {
+            self.break_off();
+        }
+    }
+
+    /// Gives back the memory of buffers that are empty, of a connection that nobody uses now.
+    pub(super) fn rest(&mut self) {
+        if self.input.is_empty() {
+            self.input = Vec::new();
+        }
+        if self.output.is_empty() {
+            self.output = Vec::new();
+        }
+    }
+
+    /// Returns the bytes of replies that were not sent.
+    pub(super) fn unsent(&self) -> usize {
+        self.output.len() - self.sent
+    }
+
+    /// Closes the connection without sending the rest.
+    pub(super) fn break_off(&mut self) {
+        self.is_broken = true;
+        self.is_readable = false;
+    }
+
+    /// Whether the client has read nothing for too long.
+    pub(super) fn is_stalled(&self, now: Duration) -> bool {
+        self.stalled_since.is_some_and(|since| now.saturating_sub(since) > STALL_MAX)
+    }
+
+    /// Whether the connection is to be closed now.
+    pub(super) fn is_done(&self) -> bool {
+        let has_answered_all = self.unsent() == 0 && !self.is_waiting && self.lookups == 0;
+        self.is_broken || (has_answered_all && (self.session.is_closing || (self.is_at_end && !self.may_take())))
+    }
+}
+
+/// Sets the options of a new connection.
+pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)
+}

@@ -1,0 +1,18 @@
+//! Connections: one event loop a thread, which reads requests, answers them and writes replies.
+//!
+//! ```text
+//!  sockets ─ready→ read ─→ requests ─┬ at once ──────────────────────────────→ replies ─→ write
+//!                                    ├ lookups of all sockets ─ get_many ─────↗
+//!                                    └ lookups of the device, jobs ─ threads ─↗ (the socket waits, others go on)
+//! ```
+//!
+//! All requests that are ready at one moment, on all connections of a thread, are looked up together:
+//! nothing waits to fill a batch. Why there is no async runtime here: `docs/decisions/0012-event-loop.md`.
+
+mod batch;
+mod connection;
+mod event_loop;
+mod jobs;
+mod listener;
+
+pub(crate) use self::{event_loop::EventLoop, listener::listen};

@@ -1,0 +1,403 @@
+//! Starting and stopping a server.
+
+use crate::{
+    cluster::Cluster,
+    command::CommandSet,
+    config::{Config, ConfigError, UserConfig},
+    data::{DataSet, FilterHome, FilterKey, Space},
+    network::{EventLoop, listen},
+    shared::Shared,
+    user::{DEFAULT, Password, User},
+};
+use arc_swap::ArcSwap;
+use hashfold::{
+    Env, Error, ErrorClass, ReadOptions,
+    folder::Contents,
+    manifest::Kind,
+    work::{Signal, Threads},
+};
+use mio::Waker;
+use std::{
+    collections::HashMap,
+    fmt, io,
+    net::{SocketAddr, TcpListener},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// Threads that read from the device, for each network thread.
+const READERS: usize = 2;
+
+/// Time between two looks for other versions, other topologies and servers that do not answer.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Time between two looks whether the server stops, of threads that nothing wakes.
+pub(crate) const STOP_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Changes of filters are durable after this time.
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Commands that take at least this long are in the slow log, in microseconds.
+const SLOW_US: u64 = 10_000;
+
+/// A running server.
+///
+/// Dropping it stops it: requests that were read are answered, filters are made durable.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    addresses: Vec<SocketAddr>,
+    http_addresses: Vec<SocketAddr>,
+    wakers: Vec<Arc<Waker>>,
+    stop: Signal,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+/// The reason why a server does not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The configuration asks for something that is not there.
+    Config(ConfigError),
+    /// A data set cannot be opened.
+    Data(Error),
+    /// The system refuses an address or a thread.
+    Io {
+        /// What was tried: "listen on 127.0.0.1:6379".
+        action: String,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Config(error) => error.fmt(f),
+            StartError::Data(error) => error.fmt(f),
+            StartError::Io { action, source } => write!(f, "cannot {action}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+fn wrong(message: impl Into<String>) -> StartError {
+    StartError::Config(ConfigError { place: "configuration".into(), message: message.into() })
+}
+
+impl Server {
+    /// Opens all data sets, and starts to answer clients.
+    ///
+    /// # Errors
+    /// A data set cannot be opened, an address is taken, or the configuration contradicts itself.
+    pub fn start(config: Config, env: &Env) -> Result<Server, StartError> {
+        config.check().map_err(wrong)?;
+        check_http(&config)?;
+        let executor = Arc::new(Threads::new(READERS * config.threads));
+        let mut listeners = Vec::new();
+        for thread in 0..config.threads {
+            listeners.push(listeners_of(&config, &listeners, thread)?);
+        }
+        let addresses: Vec<SocketAddr> =
+            listeners[0].iter().filter_map(|listener| listener.local_addr().ok()).collect();
+        let own = *addresses.first().ok_or_else(|| wrong("listen: expected an address, got none"))?;
+        let cluster = Cluster::new(&config.cluster, own).map_err(wrong)?;
+        let env = Env { executor: executor.clone(), ..env.clone() };
+        let opened = Opened::open(&config, &env, &cluster)?;
+        let users = opened.users(&config)?;
+        let shared = Arc::new(Shared {
+            run_id: format!("{:016x}{:016x}{:08x}", env.random.next_u64(), env.random.next_u64(), std::process::id()),
+            started: env.clock.now(),
+            users: ArcSwap::from_pointee(users),
+            data: opened.data.into_values().collect(),
+            filters: opened.filters.into_values().collect(),
+            filter_home: opened.home,
+            cluster,
+            metrics: crate::metrics::Metrics::default(),
+            clients: Default::default(),
+            slow_log: Default::default(),
+            slow_log_us: AtomicU64::new(SLOW_US),
+            next_id: AtomicU64::new(1),
+            is_stopping: AtomicBool::new(false),
+            config,
+            env,
+        });
+        let mut server =
+            Server {
+            shared,
+            addresses,
+            http_addresses: Vec::new(),
+            wakers: Vec::new(),
+            stop: Signal::default(),
+            threads: Vec::new(),
+        };
+        for (number, listeners) in listeners.into_iter().enumerate() {
+            server.start_network(number, listeners, executor.clone())?;
+        }
+        server.start_follower()?;
+        server.start_http()?;
+        Ok(server)
+    }
+
+    /// Starts a network thread.
+    fn start_network(
+        &mut self,
+        number: usize,
+        listeners: Vec<mio::net::TcpListener>,
+        executor: Arc<Threads>,
+    ) -> Result<(), StartError> {
+        let (event_loop, waker) = EventLoop::new(self.shared.clone(), executor, listeners)
+            .map_err(|source| StartError::Io { action: "wait for sockets".into(), source })?;
+        self.wakers.push(waker);
+        self.spawn(&format!("network-{number}"), move || event_loop.run())
+    }
+
+    /// Starts the thread that looks for other versions and for servers that do not answer.
+    fn start_follower(&mut self) -> Result<(), StartError> {
+        let (shared, stop) = (self.shared.clone(), self.stop.clone());
+        self.spawn("follow", move || {
+            follow(&shared, &stop);
+            Ok(())
+        })
+    }
+
+    /// Starts the thread that answers HTTP requests, if there is an address for it.
+    fn start_http(&mut self) -> Result<(), StartError> {
+        let mut listeners = Vec::new();
+        for address in &self.shared.config.http_listen {
+            let action = format!("listen on {address}");
+            let listener = TcpListener::bind(address).map_err(|source| StartError::Io { action, source })?;
+            self.http_addresses.extend(listener.local_addr());
+            listeners.push(listener);
+        }
+        if listeners.is_empty() {
+            return Ok(());
+        }
+        let shared = self.shared.clone();
+        self.spawn("http", move || crate::http::run(shared, listeners))
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        work: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> Result<(), StartError> {
+        let builder = thread::Builder::new().name(name.into());
+        let thread = builder.spawn(work).map_err(|source| StartError::Io {
+            action: format!("start the thread \"{name}\""),
+            source,
+        })?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Returns the addresses that clients can connect to.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Returns the addresses for HTTP requests.
+    #[must_use]
+    pub fn http_addresses(&self) -> &[SocketAddr] {
+        &self.http_addresses
+    }
+
+    /// Looks for other versions of all stores now. Returns the number of stores that changed.
+    ///
+    /// # Errors
+    /// The first version that cannot be opened; its store serves what it served before.
+    pub fn refresh(&self) -> Result<usize, Error> {
+        let mut changed = 0;
+        for data in &self.shared.data {
+            changed += usize::from(data.refresh()?);
+        }
+        Ok(changed)
+    }
+
+    /// Stops the server: requests that were read are answered, filters are made durable.
+    ///
+    /// # Errors
+    /// A filter cannot be made durable.
+    pub fn stop(mut self) -> Result<(), Error> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        self.shared.is_stopping.store(true, Relaxed);
+        self.stop.send();
+        for waker in &self.wakers {
+            // A thread that cannot be woken looks at the clock all the same.
+            let _ = waker.wake();
+        }
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so on standard error.
+            let _ = thread.join();
+        }
+        let filters = self.shared.filters();
+        filters.iter().map(|filter| filter.flush()).fold(Ok(()), Result::and)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Errors cannot be returned from here; `stop` returns them.
+        let _ = self.end();
+    }
+}
+
+/// Refuses to answer HTTP requests of other machines: there are no passwords.
+fn check_http(config: &Config) -> Result<(), StartError> {
+    match config.http_listen.iter().find(|address| !address.ip().is_loopback()) {
+        None => Ok(()),
+        Some(address) => Err(wrong(format!(
+            "http-listen on {address}: expected an address of loopback, since HTTP asks for no password"
+        ))),
+    }
+}
+
+/// Returns a listener for each address. With port 0, the threads after the first listen on the port that
+/// the system chose for the first.
+fn listeners_of(
+    config: &Config,
+    before: &[Vec<mio::net::TcpListener>],
+    thread: usize,
+) -> Result<Vec<mio::net::TcpListener>, StartError> {
+    let at = |i: usize, address: SocketAddr| match before.first() {
+        Some(first) if thread > 0 => first[i].local_addr().unwrap_or(address),
+        _ => address,
+    };
+    let listen_at = |(i, address): (usize, &SocketAddr)| {
+        let address = at(i, *address);
+        let action = format!("listen on {address}");
+        listen(address).map_err(|source| StartError::Io { action, source })
+    };
+    config.listen.iter().enumerate().map(listen_at).collect()
+}
+
+/// The data sets of a configuration.
+struct Opened {
+    data: HashMap<String, Arc<DataSet>>,
+    filters: HashMap<String, Arc<FilterKey>>,
+    home: Option<Arc<FilterHome>>,
+}
+
+impl Opened {
+    fn open(config: &Config, env: &Env, cluster: &Cluster) -> Result<Opened, StartError> {
+        let open_home = |folder| FilterHome::open(env, folder, config.filter_memory_bytes).map(Arc::new);
+        let home = config.filters.as_deref().map(open_home).transpose().map_err(StartError::Data)?;
+        if cluster.is_on() && home.is_some() {
+            return Err(wrong("filters are not served in a cluster"));
+        }
+        let mut opened = Opened { data: HashMap::new(), filters: HashMap::new(), home };
+        for (name, entry) in &config.data {
+            let kind = Contents::of(env.disk.as_ref(), &entry.path).map_err(StartError::Data)?.kind();
+            if kind == Some(Kind::Filter) {
+                if cluster.is_on() {
+                    return Err(wrong(format!("filter \"{name}\": filters are not served in a cluster")));
+                }
+                let filter = open_filter(name.as_bytes(), &entry.path, entry.is_writable).map_err(StartError::Data)?;
+                opened.filters.insert(name.clone(), Arc::new(filter));
+                continue;
+            }
+            let mut options = ReadOptions::new().env(env.clone());
+            if let Some(access) = entry.access {
+                options = options.data(access);
+            }
+            if kind == Some(Kind::Store) && cluster.is_on() {
+                options = options.slots(cluster.own_slots());
+            }
+            // A folder without a data set gets the error of opening a table.
+            let kind = kind.unwrap_or(Kind::Table);
+            let data = DataSet::open(name, &entry.path, kind, options).map_err(StartError::Data)?;
+            opened.data.insert(name.clone(), Arc::new(data));
+        }
+        Ok(opened)
+    }
+
+    /// Makes the users of a configuration.
+    fn users(&self, config: &Config) -> Result<HashMap<String, Arc<User>>, StartError> {
+        if !config.users.is_empty() {
+            let user = |(name, user): (&String, &UserConfig)| {
+                Ok((name.clone(), Arc::new(self.user(name, user)?)))
+            };
+            return config.users.iter().map(user).collect();
+        }
+        let filters: Vec<String> = self.filters.keys().cloned().collect();
+        let only = if self.data.len() == 1 { self.data.keys().next().cloned() } else { None };
+        let default = UserConfig { space: only, filters, ..UserConfig::default() };
+        let named = self.data.keys().map(|name| {
+            (name.clone(), UserConfig { space: Some(name.clone()), ..UserConfig::default() })
+        });
+        let all = named.chain([(DEFAULT.to_owned(), default)]);
+        all.map(|(name, user)| Ok((name.clone(), Arc::new(self.user(&name, &user)?)))).collect()
+    }
+
+    fn user(&self, name: &str, user: &UserConfig) -> Result<User, StartError> {
+        let about = |message: String| wrong(format!("user \"{name}\": {message}"));
+        let commands =
+            CommandSet::of(user.commands.iter().map(String::as_str)).map_err(about)?;
+        let password = match &user.password {
+            None => Password::None,
+            Some(hash) => Password::of_hash(hash).map_err(about)?,
+        };
+        let home = self.home.clone().filter(|_| user.makes_filters);
+        let own = user.space.as_deref().unwrap_or(name);
+        let named = user.filters.iter().map(String::as_str).chain([own]);
+        let filters = named.filter_map(|name| self.filters.get(name)).cloned();
+        let space = Space::new(self.data.get(own).cloned(), filters, home);
+        let spaces = user.spaces.iter().map(|name| {
+            (name.clone(), Arc::new(Space::new(self.data.get(name).cloned(), [], None)))
+        });
+        Ok(User {
+            name: name.into(),
+            password,
+            space: Arc::new(space),
+            spaces: spaces.collect(),
+            commands,
+            keys: user.keys.clone(),
+        })
+    }
+}
+
+/// Opens a filter: for writing if it may be and no other process writes to it, else for reading.
+fn open_filter(key: &[u8], folder: &std::path::Path, is_writable: bool) -> Result<FilterKey, Error> {
+    if is_writable {
+        match FilterKey::open_to_write(key, folder) {
+            Err(error) if error.class() == ErrorClass::Busy => {}
+            opened => return opened,
+        }
+    }
+    FilterKey::open(key, folder)
+}
+
+/// Looks for other versions, other topologies, changed filters and servers that do not answer, until the
+/// server stops. A failure changes nothing, and is met again at the next look.
+fn follow(shared: &Shared, stop: &Signal) {
+    let mut next_sync = shared.now() + SYNC_INTERVAL;
+    while !shared.is_stopping.load(Relaxed) {
+        let seen = stop.count();
+        let now = shared.now();
+        for data in &shared.data {
+            let _ = data.refresh();
+        }
+        for filter in shared.filters() {
+            let _ = filter.refresh();
+            if now >= next_sync {
+                let _ = filter.sync();
+            }
+        }
+        if now >= next_sync {
+            next_sync = now + SYNC_INTERVAL;
+        }
+        let _ = shared.cluster.reload();
+        shared.cluster.probe();
+        shared.metrics.look(now);
+        shared.env.clock.wait(stop, seen, now + FOLLOW_INTERVAL);
+    }
+}

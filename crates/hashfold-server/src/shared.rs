@@ -1,0 +1,97 @@
+//! What all threads of a server share.
+
+use crate::{
+    cluster::Cluster,
+    config::Config,
+    data::{DataSet, FilterHome, FilterKey},
+    metrics::Metrics,
+    session::Client,
+    user::{DEFAULT, User},
+};
+use arc_swap::ArcSwap;
+use hashfold::Env;
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+/// Maximum number of entries of the slow log.
+pub(crate) const SLOW_LOG_MAX: usize = 128;
+
+/// A server's state.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) env: Env,
+    pub(crate) config: Config,
+    /// 40 hexadecimal digits that name this process.
+    pub(crate) run_id: String,
+    /// The time of the start, by the clock.
+    pub(crate) started: Duration,
+    pub(crate) users: ArcSwap<HashMap<String, Arc<User>>>,
+    pub(crate) data: Vec<Arc<DataSet>>,
+    /// Filters that the configuration names.
+    pub(crate) filters: Vec<Arc<FilterKey>>,
+    /// Filters that clients made.
+    pub(crate) filter_home: Option<Arc<FilterHome>>,
+    pub(crate) cluster: Cluster,
+    pub(crate) metrics: Metrics,
+    pub(crate) clients: Mutex<BTreeMap<u64, Arc<Client>>>,
+    pub(crate) slow_log: Mutex<VecDeque<SlowCommand>>,
+    /// Commands that take at least this long are in the slow log, in microseconds.
+    pub(crate) slow_log_us: AtomicU64,
+    pub(crate) next_id: AtomicU64,
+    pub(crate) is_stopping: AtomicBool,
+}
+
+/// A command that took long.
+#[derive(Clone, Debug)]
+pub(crate) struct SlowCommand {
+    pub(crate) id: u64,
+    /// Seconds since 1970.
+    pub(crate) at: u64,
+    pub(crate) took: Duration,
+    pub(crate) arguments: Vec<Vec<u8>>,
+    pub(crate) peer: String,
+    pub(crate) name: String,
+}
+
+impl Shared {
+    /// Returns the time of the server's clock.
+    pub(crate) fn now(&self) -> Duration {
+        self.env.clock.now()
+    }
+
+    /// Returns a number that was not returned before.
+    pub(crate) fn new_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Relaxed)
+    }
+
+    /// Returns the user that connections have which gave no password, if it needs none.
+    pub(crate) fn stranger(&self) -> Option<Arc<User>> {
+        let users = self.users.load();
+        let user = users.get(DEFAULT)?;
+        user.password.is(b"").then(|| user.clone())
+    }
+
+    /// Returns all connections.
+    pub(crate) fn clients(&self) -> Vec<Arc<Client>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Returns all filters.
+    pub(crate) fn filters(&self) -> Vec<Arc<FilterKey>> {
+        let made = self.filter_home.iter().flat_map(|home| home.filters());
+        self.filters.iter().cloned().chain(made).collect()
+    }
+
+    /// Adds a command to the slow log.
+    pub(crate) fn note_slow(&self, command: SlowCommand) {
+        let mut log = self.slow_log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.truncate(SLOW_LOG_MAX - 1);
+        log.push_front(command);
+    }
+}

@@ -1,0 +1,73 @@
+//! Users: who may connect, what they see, and which commands they may call.
+
+use crate::{command::CommandSet, data::Space, protocol::matches};
+use argon2::{Argon2, PasswordHash, PasswordVerifier as _};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// The name of the user of connections that gave no name.
+pub(crate) const DEFAULT: &str = "default";
+
+/// A user.
+#[derive(Debug)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) password: Password,
+    pub(crate) space: Arc<Space>,
+    /// Spaces that keys such as `name:{key}` are looked up in.
+    pub(crate) spaces: HashMap<String, Arc<Space>>,
+    pub(crate) commands: CommandSet,
+    /// Patterns of the keys that the user may use; all keys if there is none.
+    pub(crate) keys: Vec<String>,
+}
+
+impl User {
+    /// Whether the user may use a key.
+    #[inline]
+    pub(crate) fn may_use(&self, key: &[u8]) -> bool {
+        self.keys.is_empty() || self.keys.iter().any(|pattern| matches(pattern.as_bytes(), key))
+    }
+}
+
+/// A user's password.
+#[derive(Debug)]
+pub(crate) enum Password {
+    /// Everybody who can connect may be this user.
+    None,
+    /// An Argon2 hash, and the last password that was right: hashing takes 20 ms.
+    Hash { hash: String, right: Mutex<Option<Vec<u8>>> },
+}
+
+impl Password {
+    /// Returns a password that has this Argon2 hash, in the PHC format.
+    ///
+    /// # Errors
+    /// What is wrong with the hash.
+    pub(crate) fn of_hash(hash: &str) -> Result<Password, String> {
+        PasswordHash::new(hash)
+            .map_err(|error| format!("password: expected an Argon2 hash ($argon2id$…), got one that is {error}"))?;
+        Ok(Password::Hash { hash: hash.into(), right: Mutex::default() })
+    }
+
+    /// Whether a password is right.
+    pub(crate) fn is(&self, password: &[u8]) -> bool {
+        let Password::Hash { hash, right } = self else { return true };
+        let lock = || right.lock().unwrap_or_else(PoisonError::into_inner);
+        if lock().as_deref().is_some_and(|right| is_equal(right, password)) {
+            return true;
+        }
+        let Ok(parsed) = PasswordHash::new(hash) else { return false };
+        let is_right = Argon2::default().verify_password(password, &parsed).is_ok();
+        if is_right {
+            *lock() = Some(password.to_vec());
+        }
+        is_right
+    }
+}
+
+/// Compares in a time that does not depend on where the first difference is.
+fn is_equal(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+}

@@ -1,0 +1,122 @@
+//! Slots, redirections, and servers that do not answer.
+
+use crate::fixture::{Client, Home};
+use hashfold::{
+    store::slot_of,
+    work::{Clock as _, SystemClock},
+};
+use hashfold_server::{ClusterConfig, Node, Server, Shard, Topology};
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    time::Duration,
+};
+
+/// Returns ports that are free now.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
+struct Nodes {
+    home: Home,
+    ports: [u16; 4],
+}
+
+impl Nodes {
+    /// Two groups of two servers, with half of the slots each.
+    fn new() -> Nodes {
+        let nodes = Nodes { home: Home::new(), ports: free_ports() };
+        let node = |i: usize| Node { id: format!("n{i}"), host: "127.0.0.1".into(), port: nodes.ports[i] };
+        let topology = Topology {
+            epoch: 1,
+            shards: vec![
+                Shard { slots: vec![(0, 8191)], nodes: vec![node(0), node(1)] },
+                Shard { slots: vec![(8192, 16_383)], nodes: vec![node(2), node(3)] },
+            ],
+        };
+        #[expect(clippy::disallowed_methods, reason = "a file as an operator writes it")]
+        fs::write(nodes.home.path("topology.json"), serde_json::to_vec(&topology).unwrap()).unwrap();
+        nodes
+    }
+
+    fn start(&self, i: usize) -> Server {
+        self.home.serve_with(&["people"], |config| {
+            config.listen = vec![SocketAddr::from(([127, 0, 0, 1], self.ports[i]))];
+            config.cluster = ClusterConfig::Topology(self.home.path("topology.json"), format!("n{i}"));
+        })
+    }
+}
+
+/// Calls a command until its reply is right: each server looks at the others by its own clock.
+#[track_caller]
+fn wait_for(client: &mut Client, command: &str, is_right: &dyn Fn(&str) -> bool) {
+    for _ in 0..1000 {
+        if is_right(&client.call(command)) {
+            return;
+        }
+        SystemClock.sleep(Duration::from_millis(20));
+    }
+    panic!("{command}: {}", client.call(command));
+}
+
+#[test]
+fn clients_are_sent_to_the_owner_of_a_slot() {
+    let nodes = Nodes::new();
+    let servers: Vec<Server> = (0..4).map(|i| nodes.start(i)).collect();
+    let mut clients: Vec<Client> = servers.iter().map(Client::of).collect();
+    for client in &mut clients {
+        wait_for(client, "CLUSTER NODES", &|nodes| !nodes.contains("fail"));
+    }
+    for i in 0..50 {
+        let key = crate::fixture::key(i);
+        let slot = slot_of(key.as_bytes());
+        let owners = if slot < 8192 { [0, 1] } else { [2, 3] };
+        for (number, client) in clients.iter_mut().enumerate() {
+            let reply = client.call(&format!("GET {key}"));
+            match owners.contains(&number) {
+                true => assert_eq!(reply, format!("{:?}", crate::fixture::value(i, 1))),
+                false => {
+                    let moved = format!("-MOVED {slot} 127.0.0.1:{}", nodes.ports[owners[0]]);
+                    assert_eq!(reply, moved);
+                }
+            }
+        }
+    }
+    clients[0].check("CLUSTER KEYSLOT foo", "12182");
+    let slots = clients[0].call("CLUSTER SLOTS");
+    assert!(slots.starts_with("[[0 8191 [\"127.0.0.1\" ") && slots.contains("[8192 16383 "), "{slots}");
+    let names = clients[0].call("CLUSTER NODES");
+    assert_eq!(names.matches("master").count(), 2, "{names}");
+    assert!(clients[0].call("CLUSTER INFO").contains("cluster_state:ok"));
+    assert!(clients[0].call("CLUSTER SHARDS").contains("\"health\" \"online\""));
+    clients[0].check("MGET key-1 key-2 key-3 key-4", "-CROSSSLOT Keys in request don't hash to the same slot");
+    clients[0].check("READONLY", "+OK");
+}
+
+/// A group goes on with one server; a group without any says so, and keeps its slots in the list.
+#[test]
+fn a_dead_server_is_left_out() {
+    let nodes = Nodes::new();
+    let (first, third) = (nodes.start(0), nodes.start(2));
+    let mut client = Client::of(&first);
+    let (dead, gone) = (nodes.ports[3].to_string(), nodes.ports[2].to_string());
+    wait_for(&mut client, "CLUSTER SLOTS", &|slots| slots.contains(&gone) && !slots.contains(&dead));
+    drop(third);
+    wait_for(&mut client, "CLUSTER INFO", &|info| info.contains("cluster_state:fail"));
+    let slots = client.call("CLUSTER SLOTS");
+    assert!(slots.contains(&dead) && slots.contains(&gone), "{slots}");
+    let key = (0..).map(crate::fixture::key).find(|key| slot_of(key.as_bytes()) >= 8192).unwrap();
+    client.check(&format!("GET {key}"), "-CLUSTERDOWN Hash slot not served");
+}
+
+#[test]
+fn a_cluster_of_one_has_all_slots() {
+    let home = Home::new();
+    let server = home.serve_with(&["people"], |config| config.cluster = ClusterConfig::Emulated);
+    let mut client = Client::of(&server);
+    client.check("MGET key-1 key-2", "[\"value 1 of version 1\" \"value 2 of version 1\"]");
+    assert!(client.call("CLUSTER SLOTS").starts_with("[[0 16383 "));
+    let server = home.serve(&["people"]);
+    Client::of(&server).check("CLUSTER SLOTS", "-ERR This instance has cluster support disabled");
+}

@@ -1,0 +1,196 @@
+//! Servers of small data sets, and a client that shows replies as text.
+
+use hashfold::{
+    Env, Filter, FilterOptions, Store, StoreOptions, TableBuilder,
+    table::TableOptions,
+};
+use hashfold_server::{Config, Server};
+use std::{
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    path::PathBuf,
+    time::Duration,
+};
+use tempfile::TempDir;
+
+/// Number of entries of the table and of each version of the store.
+pub(crate) const ENTRIES: u32 = 2000;
+
+/// Data sets in a folder of their own.
+pub(crate) struct Home(TempDir);
+
+impl Home {
+    /// Makes a table `table`, a store `people` with a version, a set `seen` and a multiset `counts`.
+    pub(crate) fn new() -> Home {
+        let home = Home(tempfile::tempdir().unwrap());
+        let mut table = TableBuilder::with(home.path("table"), TableOptions::new()).unwrap();
+        for i in 0..ENTRIES {
+            table.push(key(i), value(i, 0)).unwrap();
+        }
+        table.finish().unwrap();
+        Store::open_or_create_with(home.path("people"), StoreOptions::new()).unwrap();
+        home.publish(1);
+        let options = || FilterOptions::exact().memory_bytes(16 << 20);
+        let mut seen = Filter::create(home.path("seen"), options()).unwrap();
+        seen.insert("a").unwrap();
+        seen.close().unwrap();
+        Filter::create(home.path("counts"), options().multiset()).unwrap().close().unwrap();
+        home
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Publishes a version of the store, whose values say which one.
+    pub(crate) fn publish(&self, version: u32) {
+        let mut update = Store::open(self.path("people")).unwrap().update().unwrap();
+        for i in 0..ENTRIES {
+            update.put(key(i), value(i, version)).unwrap();
+        }
+        update.publish().unwrap();
+    }
+
+    /// Serves folders of this home on a free port.
+    pub(crate) fn serve(&self, names: &[&str]) -> Server {
+        self.serve_with(names, |_| ())
+    }
+
+    pub(crate) fn serve_with(&self, names: &[&str], change: impl FnOnce(&mut Config)) -> Server {
+        let folders: Vec<PathBuf> = names.iter().map(|name| self.path(name)).collect();
+        let mut config = Config::of_folders(&folders).unwrap();
+        config.listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+        change(&mut config);
+        Server::start(config, &Env::system()).unwrap()
+    }
+
+    /// Serves what a configuration file in this home says.
+    pub(crate) fn serve_file(&self, text: &str) -> Server {
+        let text = format!("listen = ['127.0.0.1:0']\n{text}");
+        let config = Config::parse(&text, "test.toml", self.0.path()).unwrap();
+        Server::start(config, &Env::system()).unwrap()
+    }
+}
+
+pub(crate) fn key(i: u32) -> String {
+    format!("key-{i}")
+}
+
+pub(crate) fn value(i: u32, version: u32) -> String {
+    format!("value {i} of version {version}")
+}
+
+/// A connection that shows replies as text, as `redis-cli` does without colours:
+/// `"bulk"`, `+simple`, `-error`, `7`, `nil`, `[a b]`, `{a b}`, `~{a b}`, `true`.
+pub(crate) struct Client {
+    socket: TcpStream,
+    input: Vec<u8>,
+    at: usize,
+}
+
+impl Client {
+    pub(crate) fn of(server: &Server) -> Client {
+        Client::connect(server.addresses()[0])
+    }
+
+    pub(crate) fn connect(address: SocketAddr) -> Client {
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Client { socket, input: Vec::new(), at: 0 }
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).unwrap();
+    }
+
+    /// Sends a command whose words are separated by blanks.
+    pub(crate) fn ask(&mut self, line: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        self.send(&request(&words));
+    }
+
+    /// Calls a command, and returns the reply as text.
+    pub(crate) fn call(&mut self, line: &str) -> String {
+        self.ask(line);
+        self.reply()
+    }
+
+    /// Checks the reply to a command.
+    #[track_caller]
+    pub(crate) fn check(&mut self, line: &str, expected: &str) {
+        assert_eq!(self.call(line), expected, "{line}");
+    }
+
+    /// Returns the next reply as text.
+    pub(crate) fn reply(&mut self) -> String {
+        let line = self.line();
+        let (kind, rest) = line.split_at(1);
+        match kind {
+            "+" | "-" => line,
+            ":" | "," => rest.into(),
+            "_" => "nil".into(),
+            "#" => if rest == "t" { "true" } else { "false" }.into(),
+            "$" | "=" => match rest {
+                "-1" => "nil".into(),
+                size => format!("{:?}", self.bytes(size.parse().unwrap())),
+            },
+            "*" if rest == "-1" => "nil".into(),
+            "*" => format!("[{}]", self.replies(rest, 1)),
+            "%" => format!("{{{}}}", self.replies(rest, 2)),
+            "~" => format!("~{{{}}}", self.replies(rest, 1)),
+            other => panic!("a reply starts with {other:?}"),
+        }
+    }
+
+    fn replies(&mut self, count: &str, each: usize) -> String {
+        let count: usize = count.parse().unwrap();
+        let all: Vec<String> = (0..count * each).map(|_| self.reply()).collect();
+        all.join(" ")
+    }
+
+    /// Whether the server has closed the connection and sent nothing more.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        let mut byte = [0];
+        self.at == self.input.len() && matches!(self.socket.read(&mut byte), Ok(0) | Err(_))
+    }
+
+    fn line(&mut self) -> String {
+        loop {
+            let rest = &self.input[self.at..];
+            if let Some(end) = rest.windows(2).position(|pair| pair == b"\r\n") {
+                let line = String::from_utf8(rest[..end].to_vec()).unwrap();
+                self.at += end + 2;
+                return line;
+            }
+            self.read();
+        }
+    }
+
+    fn bytes(&mut self, size: usize) -> String {
+        while self.input.len() < self.at + size + 2 {
+            self.read();
+        }
+        let text = String::from_utf8_lossy(&self.input[self.at..self.at + size]).into_owned();
+        self.at += size + 2;
+        text
+    }
+
+    fn read(&mut self) {
+        self.input.drain(..self.at);
+        self.at = 0;
+        let mut bytes = [0; 16 << 10];
+        let count = self.socket.read(&mut bytes).expect("a reply comes in time");
+        assert!(count > 0, "the connection is open");
+        self.input.extend(&bytes[..count]);
+    }
+}
+
+/// Returns a request as clients send it.
+pub(crate) fn request(words: &[&str]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len());
+    for word in words {
+        bytes.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+    }
+    bytes.into_bytes()
+}

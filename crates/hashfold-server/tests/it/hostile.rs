@@ -1,0 +1,117 @@
+//! Clients that send nonsense, too much, or read nothing, harm nobody else.
+
+use crate::fixture::{Client, Home, request};
+use std::{io::Write as _, net::TcpStream};
+
+#[test]
+fn violations_of_the_protocol_end_the_connection_with_an_error() {
+    let home = Home::new();
+    let server = home.serve(&["table"]);
+    for (bytes, expected) in [
+        (&b"*1\r\n+OK\r\n"[..], "expected '$', got '+'"),
+        (b"*99999999\r\n", "invalid multibulk length"),
+        (b"*1\r\n$99999999\r\n", "invalid bulk length"),
+        (b"GET \"a\r\n", "unbalanced quotes in request"),
+    ] {
+        let mut client = Client::of(&server);
+        client.send(&request(&["GET", "key-1"]));
+        client.send(bytes);
+        assert_eq!(client.reply(), "\"value 1 of version 0\"");
+        assert_eq!(client.reply(), format!("-ERR Protocol error: {expected}"));
+        assert!(client.is_closed());
+    }
+    let mut client = Client::of(&server);
+    client.check("GET key-1", "\"value 1 of version 0\"");
+}
+
+#[test]
+fn arbitrary_bytes_harm_nobody_else() {
+    let home = Home::new();
+    let server = home.serve(&["table", "seen"]);
+    let mut state: u64 = 7;
+    for _ in 0..300 {
+        let mut socket = TcpStream::connect(server.addresses()[0]).unwrap();
+        let bytes: Vec<u8> = (0..2000)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                b"*$\r\n0123GET keyPING\"' "[(state >> 33) as usize % 22]
+            })
+            .collect();
+        // The server may have closed the connection before it took all.
+        let _ = socket.write_all(&bytes);
+    }
+    Client::of(&server).check("GET key-1", "\"value 1 of version 0\"");
+}
+
+/// A client that reads nothing is not waited for, and its replies do not fill the memory.
+#[test]
+fn a_client_that_reads_nothing_stops_only_itself() {
+    let home = Home::new();
+    let server = home.serve(&["table"]);
+    let mut lazy = TcpStream::connect(server.addresses()[0]).unwrap();
+    lazy.set_nonblocking(true).unwrap();
+    let keys: Vec<String> = (0..1000).map(crate::fixture::key).collect();
+    let mut words = vec!["MGET"];
+    words.extend(keys.iter().map(String::as_str));
+    let all = request(&words).repeat(100);
+    let mut sent = 0;
+    let mut client = Client::of(&server);
+    for _ in 0..2000 {
+        match lazy.write(&all[sent % all.len()..]) {
+            Ok(count) => sent += count,
+            Err(_) => client.check("PING", "+PONG"),
+        }
+    }
+    let info = client.call("CLIENT LIST");
+    let waiting: Vec<usize> = info
+        .split("omem=")
+        .skip(1)
+        .map(|rest| rest.split(' ').next().unwrap().parse().unwrap())
+        .collect();
+    // A pause of 1 MiB, and what one turn adds.
+    assert!(waiting.iter().all(|bytes| *bytes < 64 << 20), "{waiting:?}");
+    client.check("GET key-1", "\"value 1 of version 0\"");
+}
+
+#[test]
+fn more_connections_than_allowed_are_refused() {
+    let home = Home::new();
+    let server = home.serve_with(&["table"], |config| config.clients_max = 3);
+    let mut clients: Vec<Client> = (0..3).map(|_| Client::of(&server)).collect();
+    clients.iter_mut().for_each(|client| client.check("PING", "+PONG"));
+    let mut more = Client::of(&server);
+    assert_eq!(more.reply(), "-ERR max number of clients reached");
+    assert!(more.is_closed());
+    drop(clients.pop());
+    // The place is free once the server has seen the end of the other connection.
+    for _ in 0..200 {
+        let mut client = Client::of(&server);
+        client.ask("PING");
+        if client.reply() == "+PONG" {
+            return;
+        }
+    }
+    panic!("no place became free");
+}
+
+#[test]
+fn requests_that_were_read_are_answered_when_the_server_stops() {
+    let home = Home::new();
+    let server = home.serve(&["table"]);
+    let mut client = Client::of(&server);
+    client.check("PING", "+PONG");
+    server.stop().unwrap();
+    assert!(client.is_closed());
+}
+
+#[test]
+fn long_keys_and_values_are_no_trouble() {
+    let home = Home::new();
+    let server = home.serve(&["table"]);
+    let mut client = Client::of(&server);
+    let longest = "k".repeat(65_535);
+    client.check(&format!("GET {longest}"), "nil");
+    client.check(&format!("GET {longest}k"), "-ERR a key has at most 65535 bytes");
+    let echo = "e".repeat(1 << 20);
+    assert_eq!(client.call(&format!("ECHO {echo}")).len(), echo.len() + 2);
+}

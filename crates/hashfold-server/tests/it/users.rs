@@ -1,0 +1,74 @@
+//! Passwords, rules, and what each user sees.
+
+use crate::fixture::{Client, Home};
+use argon2::{Argon2, PasswordHasher as _, password_hash::SaltString};
+
+fn hash(password: &str) -> String {
+    let salt = SaltString::from_b64("c2FsdHNhbHQ").unwrap();
+    Argon2::default().hash_password(password.as_bytes(), &salt).unwrap().to_string()
+}
+
+#[test]
+fn a_user_selects_the_data_set() {
+    let home = Home::new();
+    let server = home.serve(&["table", "people", "seen"]);
+    let mut client = Client::of(&server);
+    client.check("GET key-1", "nil");
+    client.check("EXISTS seen", "1");
+    client.check("AUTH people anything", "+OK");
+    client.check("GET key-1", "\"value 1 of version 1\"");
+    client.check("ACL WHOAMI", "\"people\"");
+    client.check("HELLO 2 AUTH nobody x", "-WRONGPASS invalid username-password pair or user is disabled.");
+    client.check("GET key-1", "\"value 1 of version 1\"");
+    client.check("AUTH table x", "+OK");
+    client.check("GET key-1", "\"value 1 of version 0\"");
+}
+
+#[test]
+fn strangers_may_only_say_who_they_are() {
+    let home = Home::new();
+    let server = home.serve_file(&format!(
+        "[data.people]\npath = 'people'\n[data.table]\npath = 'table'\n\
+         [user.people]\npassword = '{}'\ncommands = ['+@read', '+@connection', '-mget']\nkeys = ['key-1*']\n\
+         [user.both]\npassword = '{}'\nspace = 'table'\nspaces = ['people', 'table']\n",
+        hash("secret"),
+        hash("other")
+    ));
+    let mut client = Client::of(&server);
+    client.check("GET key-1", "-NOAUTH Authentication required.");
+    client.check("PING", "-NOAUTH Authentication required.");
+    assert!(client.call("HELLO 3").starts_with("-NOAUTH HELLO must be called with the client already"));
+    client.check("AUTH people wrong", "-WRONGPASS invalid username-password pair or user is disabled.");
+    client.check("AUTH people secret", "+OK");
+    client.check("AUTH people secret", "+OK");
+    client.check("GET key-1", "\"value 1 of version 1\"");
+    client.check("GET key-2", "-NOPERM No permissions to access a key");
+    client.check("MGET key-1", "-NOPERM User people has no permissions to run the 'mget' command");
+    client.check("CONFIG GET *", "-NOPERM User people has no permissions to run the 'config|get' command");
+    let mut client = Client::of(&server);
+    client.check("AUTH both other", "+OK");
+    client.check("GET key-1", "\"value 1 of version 0\"");
+    client.check("GET people:{key-1}", "\"value 1 of version 1\"");
+    client.check("MGET people:{key-1} people:{key-2}", "[\"value 1 of version 1\" \"value 2 of version 1\"]");
+    client.check("MGET people:{key-1} key-2", "-ERR keys of one command must be in one data set");
+    client.check("ACL DRYRUN people get key-1", "+OK");
+    client.check("ACL DRYRUN people get key-2", "\"No permissions to access a key\"");
+    client.check("ACL SETUSER x on", "-ERR users are set in the configuration file");
+    assert!(client.call("ACL LIST").contains("user people on #(argon2) ~key-1* +@read +@connection -mget"));
+}
+
+/// More than a stranger may send ends the connection.
+#[test]
+fn strangers_have_small_limits() {
+    let home = Home::new();
+    let config = format!("[data.people]\npath = 'people'\n[user.people]\npassword = '{}'\n", hash("secret"));
+    let server = home.serve_file(&config);
+    let mut client = Client::of(&server);
+    client.send(b"*11\r\n");
+    assert_eq!(client.reply(), "-ERR Protocol error: unauthenticated multibulk length");
+    assert!(client.is_closed());
+    let mut client = Client::of(&server);
+    client.send(b"*2\r\n$4\r\nAUTH\r\n$16385\r\n");
+    assert_eq!(client.reply(), "-ERR Protocol error: unauthenticated bulk length");
+    assert!(client.is_closed());
+}
