@@ -25,6 +25,12 @@ const HEADER_SUM: std::ops::Range<usize> = 60..64;
 /// The range of a header's kind, version, seed and id.
 const HEADER_FIELDS: std::ops::Range<usize> = 8..32;
 
+/// The place of the number of blocks in the footer of a data file of version 1, and the size of the
+/// footer and this place since version 2.
+const BLOCKS_V1: std::ops::Range<usize> = 32..40;
+const DATA_FIELDS_SIZE: usize = 72;
+const BLOCKS: std::ops::Range<usize> = 40..48;
+
 /// Number of input bytes of one change.
 pub(crate) const EDIT_SIZE: usize = 8;
 
@@ -218,11 +224,12 @@ impl Parts {
         let blocks = offset % (self.body.len() / ALIGNMENT + 3);
         let size = (blocks * ALIGNMENT).min(BODY_SIZE_MAX);
         self.body.resize(size, 0);
-        if self.name.starts_with("data") && self.fields.len() >= 40 {
+        let place = if self.fields.len() >= DATA_FIELDS_SIZE { BLOCKS } else { BLOCKS_V1 };
+        if self.name.starts_with("data") && self.fields.len() >= place.end {
             // Without the right number of blocks, decoding would end here.
             let block_size = u64::from_le_bytes(*self.fields.first_chunk().expect("40 bytes"));
             let blocks = (size as u64).checked_div(block_size).unwrap_or(0);
-            self.fields[32..40].copy_from_slice(&blocks.to_le_bytes());
+            self.fields[place].copy_from_slice(&blocks.to_le_bytes());
         }
     }
 }

@@ -5,8 +5,10 @@ use crate::{
     folder,
     keys::KeyArgs,
     new_version::{Made, NewVersionArgs},
+    options::AccessArgs,
     progress::{Progress, Unit},
     rows::FileArgs,
+    source::{Accesses, Cure, note_index_damage},
     stop::Stop,
     units,
 };
@@ -43,6 +45,8 @@ pub(crate) struct DeleteArgs {
     keys: KeyArgs,
     #[command(flatten)]
     files: FileArgs,
+    #[command(flatten)]
+    access: AccessArgs,
     /// Memory budget for sorting, at least 1MiB
     #[arg(long, default_value = "256MiB", value_name = "SIZE", value_parser = units::parse_memory)]
     memory: usize,
@@ -71,11 +75,14 @@ impl DeleteArgs {
     /// Makes a version without the keys, unless the current version has none of them.
     fn delete(&self, writer: &mut StoreWriter, stop: &Stop, start: Instant) -> Result<Exit> {
         let current = folder::current(&self.store)?;
-        let options = ReadOptions::new().data(Access::Direct).index(Access::Mapped);
+        let options = self.access.to_look_up(ReadOptions::new().index(Access::Mapped));
         let version = Version::open(&self.store, current, &options)?;
+        note_index_damage(&self.store, Cure::Repair, version.index_damage());
         let input = self.keys.open(self.files.key_options()?, stop)?;
         let mut keys = input.start(self.files.bad_row_policy(), KEYS_BYTES, self.version.show())?;
-        self.keys.note_refused_io_uring();
+        if Accesses::of(version.table_stats()).is_any(Access::Direct) {
+            self.keys.note_refused_io_uring();
+        }
         let mut batch = writer.batch(SortOptions::within(self.memory))?;
         let mut given = 0;
         while let Some(some) = keys.next(stop, &mut || Ok(()))? {

@@ -5,6 +5,7 @@ use crate::{
     device,
     failure::{Exit, Failure, Result},
     folder,
+    options::AccessArgs,
     output::write_line,
     progress::{Progress, Show, Unit},
     release::{changes_json, changes_text},
@@ -45,6 +46,8 @@ pub(crate) struct DiffArgs {
     /// Version with the new entries [default: the current one]
     #[arg(value_name = "B", value_parser = units::parse_number::<u64>)]
     to: Option<u64>,
+    #[command(flatten)]
+    access: AccessArgs,
     /// Output format
     #[arg(long, default_value = "jsonl", conflicts_with = "out")]
     format: ChangeFormat,
@@ -98,7 +101,7 @@ fn check_target(out: &Path) -> Result<()> {
 
 impl DiffArgs {
     fn open(&self, number: u64) -> Result<Version> {
-        let options = ReadOptions::new().data(Access::Cached).index(Access::Mapped);
+        let options = self.access.to_scan(ReadOptions::new().index(Access::Mapped));
         Version::open(&self.store, number, &options)
             .map_err(folder::about_version(&self.store, number))
     }

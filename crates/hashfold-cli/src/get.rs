@@ -4,7 +4,7 @@ use crate::{
     failure::{Exit, Failure, Result},
     input::{BadRowPolicy, Format},
     keys::{self, KeyArgs},
-    options::AccessName,
+    options::AccessArgs,
     output::{EntryWriter, OutputFormat, write_bytes},
     preview,
     progress::Show,
@@ -51,9 +51,8 @@ pub(crate) struct GetArgs {
     /// Output format
     #[arg(long, default_value = "json")]
     format: OutputFormat,
-    /// Way to read the data
-    #[arg(long, default_value = "auto")]
-    access: AccessName,
+    #[command(flatten)]
+    access: AccessArgs,
     /// Search the data without the index, with 2 to 4 reads per key
     #[arg(long)]
     without_index: bool,
@@ -76,7 +75,7 @@ pub(crate) fn run(args: &GetArgs) -> Result<Exit> {
     let given = args.keys.given();
     // A memory map opens at once; reading the whole index pays off for many lookups.
     let index = if given.is_empty() { Access::Cached } else { Access::Mapped };
-    let options = args.access.set(ReadOptions::new().index(index));
+    let options = args.access.to_look_up(ReadOptions::new().index(index));
     let options = if args.without_index { options.without_index() } else { options };
     let followed = args.source.follow(options)?;
     followed.source.note_index_damage(&args.source.folder);
@@ -86,7 +85,7 @@ pub(crate) fn run(args: &GetArgs) -> Result<Exit> {
     if let (OutputFormat::Raw, [key]) = (args.format, given) {
         return get_bytes(&followed.source, key.as_encoded_bytes());
     }
-    if followed.source.access() == Some(Access::Direct) {
+    if followed.source.accesses().is_any(Access::Direct) {
         args.keys.note_refused_io_uring();
     }
     let mut keys = keys.start(BadRowPolicy::STOP, KEYS_BYTES, Show::Nothing)?;

@@ -98,9 +98,49 @@ pub(crate) fn parse_seed(text: &str) -> Result<Seed, String> {
     })
 }
 
+/// Options for reading data.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct AccessArgs {
+    /// Way to read the data: auto maps them if they fit in free memory [default: auto to look up keys,
+    /// cached to scan and to compare, direct to verify]
+    #[arg(long)]
+    access: Option<AccessName>,
+}
+
+impl AccessArgs {
+    /// Whether the user chose a way.
+    pub(crate) fn is_given(self) -> bool {
+        self.access.is_some()
+    }
+
+    /// Sets the way to read data that are looked up by keys.
+    pub(crate) fn to_look_up(self, options: ReadOptions) -> ReadOptions {
+        self.set(options, AccessName::Auto)
+    }
+
+    /// Sets the way to read data from front to back.
+    pub(crate) fn to_scan(self, options: ReadOptions) -> ReadOptions {
+        self.set(options, AccessName::Cached)
+    }
+
+    /// Sets the way to read data that are checked: those on the device, not in the page cache.
+    pub(crate) fn to_verify(self, options: ReadOptions) -> ReadOptions {
+        self.set(options, AccessName::Direct)
+    }
+
+    fn set(self, options: ReadOptions, default: AccessName) -> ReadOptions {
+        match self.access.unwrap_or(default) {
+            AccessName::Auto => options,
+            AccessName::Mapped => options.data(Access::Mapped),
+            AccessName::Cached => options.data(Access::Cached),
+            AccessName::Direct => options.data(Access::Direct),
+        }
+    }
+}
+
 /// Ways to read data from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum AccessName {
+enum AccessName {
     /// Mapped if the data fit in free memory, else direct
     Auto,
     /// Read through a memory map
@@ -109,18 +149,6 @@ pub(crate) enum AccessName {
     Cached,
     /// Bypass the page cache, many reads in flight
     Direct,
-}
-
-impl AccessName {
-    /// Sets the way to read data.
-    pub(crate) fn set(self, options: ReadOptions) -> ReadOptions {
-        match self {
-            AccessName::Auto => options,
-            AccessName::Mapped => options.data(Access::Mapped),
-            AccessName::Cached => options.data(Access::Cached),
-            AccessName::Direct => options.data(Access::Direct),
-        }
-    }
 }
 
 /// Returns the name of a way to read data, as `--access` takes it.

@@ -4,6 +4,7 @@ use crate::{
     failure::{Exit, Failure, Result},
     keys,
     output::write_line,
+    source::{Cure, note_index_damage},
     units,
 };
 use clap::Args;
@@ -198,8 +199,9 @@ impl Release {
     }
 
     /// Prints each failed gate on its own line, and fails if there is one; `state` completes the
-    /// message.
+    /// message. Warns of damaged indexes, which made gates slower.
     pub(crate) fn conclude(&self, folder: &Path, state: &str, lines: Lines) -> Result<Exit> {
+        note_index_damage(folder, Cure::Repair, self.report.index_damage.iter());
         let objections = &self.report.objections;
         if lines == Lines::Text {
             for objection in objections {

@@ -2,6 +2,7 @@
 
 use crate::{
     failure::{Exit, Result},
+    options::AccessArgs,
     output::{EntryWriter, OutputFormat},
     source::SourceArgs,
     units,
@@ -17,6 +18,8 @@ use hashfold::{ReadOptions, io::Access};
 pub(crate) struct ScanArgs {
     #[command(flatten)]
     source: SourceArgs,
+    #[command(flatten)]
+    access: AccessArgs,
     /// Output format
     #[arg(long, default_value = "json")]
     format: OutputFormat,
@@ -26,7 +29,7 @@ pub(crate) struct ScanArgs {
 }
 
 pub(crate) fn run(args: &ScanArgs) -> Result<Exit> {
-    let options = ReadOptions::new().data(Access::Cached).index(Access::Mapped);
+    let options = args.access.to_scan(ReadOptions::new().index(Access::Mapped));
     let source = args.source.open(options)?;
     let mut writer = EntryWriter::new(args.format, source.schema()?)?;
     let mut left = args.limit.unwrap_or(u64::MAX);

@@ -9,15 +9,17 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{
-    Env, ReadOptions,
+    Env, Error, ReadOptions,
     io::Access,
     manifest::Kind,
+    options::AccessReason,
     run::Run,
     store::{StoreReader, Version},
-    table::{Table, VisitValue},
+    table::{Table, TableStats, VisitValue},
 };
 use hashfold_rows::Schema;
 use std::{
+    fmt::Display,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -129,35 +131,29 @@ impl Source {
         }
     }
 
-    /// Returns the way in which data are read; `None` if there are none.
-    pub(crate) fn access(&self) -> Option<Access> {
+    /// Returns the ways in which the tables are read.
+    pub(crate) fn accesses(&self) -> Accesses {
         match self {
-            Source::Table(table) => Some(table.stats().access),
-            Source::Version(version) => version.table_stats().next().map(|stats| stats.access),
+            Source::Table(table) => Accesses::of([table.stats()].into_iter()),
+            Source::Version(version) => Accesses::of(version.table_stats()),
         }
     }
 
     /// Returns the damage of indexes, because of which lookups take more reads.
-    pub(crate) fn index_damage(&self) -> Vec<String> {
-        let text = |damage: &hashfold::Error| damage.to_string();
+    pub(crate) fn index_damage(&self) -> Vec<&Error> {
         match self {
-            Source::Table(table) => table.index_damage().into_iter().map(text).collect(),
-            Source::Version(version) => version.index_damage().map(text).collect(),
+            Source::Table(table) => table.index_damage().into_iter().collect(),
+            Source::Version(version) => version.index_damage().collect(),
         }
     }
 
     /// Prints a warning for each damaged index.
     pub(crate) fn note_index_damage(&self, folder: &Path) {
         let cure = match self {
-            Source::Table(_) => "hashfold reindex",
-            Source::Version(_) => "hashfold verify --repair-from COPY",
+            Source::Table(_) => Cure::Reindex,
+            Source::Version(_) => Cure::Repair,
         };
-        for damage in self.index_damage() {
-            write_note(format_args!(
-                "hashfold: warning: {damage}; lookups take 2 to 4 reads each until `{cure} {}`",
-                folder.display()
-            ));
-        }
+        note_index_damage(folder, cure, self.index_damage().into_iter());
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -186,5 +182,57 @@ impl Source {
             Source::Table(table) => vec![Box::new(table.scan())],
             Source::Version(version) => of_version(version),
         }
+    }
+}
+
+/// The ways in which the tables of a data set are read, each with its reason and its number of tables.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Accesses(pub(crate) Vec<(Access, AccessReason, u64)>);
+
+impl Accesses {
+    pub(crate) fn of<'a>(tables: impl Iterator<Item = &'a TableStats>) -> Accesses {
+        let mut all: Vec<(Access, AccessReason, u64)> = Vec::new();
+        for table in tables {
+            let same = |known: &&mut (Access, AccessReason, u64)| {
+                (known.0, known.1) == (table.access, table.access_reason)
+            };
+            match all.iter_mut().find(same) {
+                Some((_, _, count)) => *count += 1,
+                None => all.push((table.access, table.access_reason, 1)),
+            }
+        }
+        Accesses(all)
+    }
+
+    /// Whether any table is read in this way.
+    pub(crate) fn is_any(&self, access: Access) -> bool {
+        self.0.iter().any(|(other, ..)| *other == access)
+    }
+}
+
+/// The verb that mends the index of a table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cure {
+    /// `reindex`, for a table.
+    Reindex,
+    /// `verify --repair-from`, for a table in a store.
+    Repair,
+}
+
+/// Prints a warning for each damaged index of the data set in a folder.
+pub(crate) fn note_index_damage(
+    folder: &Path,
+    cure: Cure,
+    damage: impl Iterator<Item = impl Display>,
+) {
+    let cure = match cure {
+        Cure::Reindex => "hashfold reindex",
+        Cure::Repair => "hashfold verify --repair-from COPY",
+    };
+    for damage in damage {
+        write_note(format_args!(
+            "hashfold: warning: {damage}; lookups take 2 to 4 reads each until `{cure} {}`",
+            folder.display()
+        ));
     }
 }

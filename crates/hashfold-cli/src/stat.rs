@@ -6,13 +6,14 @@ use crate::{
     folder,
     options::access_name,
     output::write_line,
-    source::{Source, SourceArgs},
+    source::{Accesses, Source, SourceArgs},
     units, versions,
 };
 use clap::Args;
 use hashfold::{
     ReadOptions,
     io::Access,
+    options::AccessReason,
     store::{Pointer, Version, VersionInfo},
     table::{IndexChoice, TableStats},
 };
@@ -37,7 +38,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
     let (mut object, mut rows) = match &source {
         Source::Table(table) => {
             let mut object = to_json(table.stats());
-            object["damage"] = json!(source.index_damage());
+            object["damage"] = json!(damage(&source));
             (object, rows(table.stats()))
         }
         Source::Version(version) => {
@@ -47,11 +48,13 @@ pub(crate) fn run(args: &StatArgs) -> Result<Exit> {
             (version_json(&pointer, version), rows)
         }
     };
-    if let Some(access) = source.access() {
-        object["access"] = json!(access_name(access));
-        rows.push(("access", described(access)));
-    }
-    rows.extend(source.index_damage().into_iter().map(|damage| ("damaged", damage)));
+    let accesses = source.accesses();
+    let names = accesses.0.iter().map(|(access, reason, tables)| {
+        json!({ "access": access_name(*access), "reason": described(*reason), "tables": tables })
+    });
+    object["access"] = names.collect();
+    rows.push(("access", describe_accesses(&accesses)));
+    rows.extend(damage(&source).into_iter().map(|damage| ("damaged", damage)));
     if args.json {
         object["schema"] = json!(schema);
         return write_line(object).map(|()| Exit::Done);
@@ -87,13 +90,42 @@ fn kind(stats: &TableStats) -> String {
     stats.index.map_or("none".to_owned(), |index| index.choice.to_string())
 }
 
-/// `mapped: the data fit in free memory`.
-fn described(access: Access) -> String {
-    let reason = match access {
-        Access::Mapped => "the data fit in free memory",
-        Access::Cached | Access::Direct => "the data are larger than the free memory",
+/// Returns the damage of indexes as text.
+fn damage(source: &Source) -> Vec<String> {
+    source.index_damage().into_iter().map(ToString::to_string).collect()
+}
+
+/// `mapped: the data fit in free memory`, or for tables that are read in several ways
+/// `mapped, 3 of 5 tables: the data fit in free memory; direct, 2 of 5 tables: ...`.
+fn describe_accesses(Accesses(accesses): &Accesses) -> String {
+    let all: u64 = accesses.iter().map(|(.., tables)| tables).sum();
+    let one = |(access, reason, tables): &(Access, AccessReason, u64)| {
+        let part = match accesses.len() {
+            1 => String::new(),
+            _ => {
+                format!(", {} of {}", units::count(*tables), units::counted(all, "table", "tables"))
+            }
+        };
+        format!("{}{part}: {}", access_name(*access), described(*reason))
     };
-    format!("{}: {reason}", access_name(access))
+    match accesses.is_empty() {
+        true => "no table is open".to_owned(),
+        false => accesses.iter().map(one).collect::<Vec<_>>().join("; "),
+    }
+}
+
+/// Returns the reason for a way to read data.
+fn described(reason: AccessReason) -> &'static str {
+    match reason {
+        AccessReason::FitsMemory => "the data fit in free memory",
+        AccessReason::ExceedsMemory => "the data are larger than the free memory",
+        AccessReason::MemoryUnknown => "the free memory is unknown",
+        AccessReason::NoAddressSpace => {
+            "the data fit in free memory, but could not be mapped: the \
+             process has too little address space, or too many maps"
+        }
+        _ => "as chosen",
+    }
 }
 
 /// Returns the kinds of index that the version's tables have, with the number of tables of each.
@@ -238,4 +270,27 @@ fn index(stats: &TableStats) -> String {
     let parts: Vec<_> = parts.map(|(name, bytes)| format!("{name} {}", shown(bytes))).collect();
     let unit = if has_few { "" } else { " bits per key" };
     format!("{}, {all}{unit}: {}", kind(stats), parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Issue 14: only the first table was described, and every direct one was too large.
+    #[test]
+    fn every_way_to_read_is_described_with_its_reason() {
+        let check = |all: &[(Access, AccessReason, u64)], text: &str| {
+            assert_eq!(describe_accesses(&Accesses(all.to_vec())), text);
+        };
+        let mapped = |tables| (Access::Mapped, AccessReason::FitsMemory, tables);
+        let direct = |reason| (Access::Direct, reason, 2);
+        check(&[], "no table is open");
+        check(&[mapped(5)], "mapped: the data fit in free memory");
+        check(&[direct(AccessReason::MemoryUnknown)], "direct: the free memory is unknown");
+        check(
+            &[mapped(3), direct(AccessReason::ExceedsMemory)],
+            "mapped, 3 of 5 tables: the data fit in free memory; \
+             direct, 2 of 5 tables: the data are larger than the free memory",
+        );
+    }
 }

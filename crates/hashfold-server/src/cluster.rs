@@ -166,10 +166,12 @@ pub(crate) struct View {
 impl View {
     fn new(topology: &Topology, own: &str, before: Option<&View>) -> Result<View, String> {
         let own_shard = topology.nodes().find(|(_, node)| node.id == own).map(|(shard, _)| shard);
-        let own_shard = own_shard.ok_or_else(|| format!("node \"{own}\" is not in the topology"))?;
+        let own_shard =
+            own_shard.ok_or_else(|| format!("node \"{own}\" is not in the topology"))?;
         let mut owners = vec![0; SLOTS as usize];
         let was_alive = |node: &Node| {
-            let all = before.into_iter().flat_map(|view| &view.shards).flat_map(|shard| &shard.nodes);
+            let all =
+                before.into_iter().flat_map(|view| &view.shards).flat_map(|shard| &shard.nodes);
             all.into_iter().find(|seen| seen.id == id_of(&node.id)).is_none_or(Seen::is_alive)
         };
         let shards = topology.shards.iter().enumerate().map(|(number, shard)| {
@@ -246,7 +248,9 @@ impl Cluster {
                 let topology = Topology { epoch: 1, shards: vec![shard] };
                 Some(View::new(&topology, &own.to_string(), None)?)
             }
-            ClusterConfig::Topology(path, name) => Some(View::new(&Topology::read(path)?, name, None)?),
+            ClusterConfig::Topology(path, name) => {
+                Some(View::new(&Topology::read(path)?, name, None)?)
+            }
         };
         Ok(Cluster { config: config.clone(), view: view.map(ArcSwap::from_pointee) })
     }
@@ -333,7 +337,10 @@ mod tests {
     fn topologies_that_make_no_sense_are_refused() {
         for (shards, expected) in [
             (topology(&[(&[(0, 100)], &["a"])]), "slot 101: expected in one shard, got in 0"),
-            (topology(&[(&[(0, 16_383), (5, 5)], &["a"])]), "slot 5: expected in one shard, got in 2"),
+            (
+                topology(&[(&[(0, 16_383), (5, 5)], &["a"])]),
+                "slot 5: expected in one shard, got in 2",
+            ),
             (topology(&[(&[(0, 16_384)], &["a"])]), "got 0 to 16384"),
             (topology(&[(&[(0, 16_383)], &[])]), "at least one"),
             (topology(&[(&[(0, 16_383)], &["a", "a"])]), "got twice"),

@@ -199,7 +199,9 @@ impl<'de> Deserialize<'de> for Size {
         match Written::deserialize(from)? {
             Written::Number(bytes) => Ok(Size(bytes)),
             Written::Text(text) => parse_size(&text).map(Size).ok_or_else(|| {
-                serde::de::Error::custom(format!("expected a size such as \"8GiB\", got \"{text}\""))
+                serde::de::Error::custom(format!(
+                    "expected a size such as \"8GiB\", got \"{text}\""
+                ))
             }),
         }
     }
@@ -208,9 +210,9 @@ impl<'de> Deserialize<'de> for Size {
 /// Parses a size such as `8GiB`, `64 MiB` or `4096`.
 fn parse_size(text: &str) -> Option<u64> {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0), ("", 0)];
-    let (number, shift) = units.into_iter().find_map(|(unit, shift)| {
-        text.strip_suffix(unit).map(|number| (number.trim(), shift))
-    })?;
+    let (number, shift) = units
+        .into_iter()
+        .find_map(|(unit, shift)| text.strip_suffix(unit).map(|number| (number.trim(), shift)))?;
     number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
@@ -254,10 +256,13 @@ impl Config {
                 ClusterConfig::Topology(folder.join(path), node)
             }
             (Some(path), None) => {
-                let message = format!("cluster \"{path}\": `node` must name this server in the topology");
+                let message =
+                    format!("cluster \"{path}\": `node` must name this server in the topology");
                 return Err(wrong(message));
             }
-            (_, Some(_)) => return Err(wrong("`node` is for a cluster with a topology file".into())),
+            (_, Some(_)) => {
+                return Err(wrong("`node` is for a cluster with a topology file".into()));
+            }
         };
         let (filters, filter_memory) = match file.filters {
             None => (None, None),
@@ -296,7 +301,8 @@ impl Config {
             let name = name.ok_or_else(|| wrong("expected a folder with a name of text"))?;
             let data = DataConfig { path: folder.clone(), access: None, is_writable: true };
             if config.data.insert(name.to_owned(), data).is_some() {
-                let message = "another folder has the same name; give them names in a configuration file";
+                let message =
+                    "another folder has the same name; give them names in a configuration file";
                 return Err(wrong(message));
             }
         }
@@ -317,7 +323,8 @@ impl Config {
         if self.threads == 0 || self.threads > 1024 {
             return Err(format!("threads: expected 1 to 1024, got {}", self.threads));
         }
-        let is_open = self.users.is_empty() || self.users.values().any(|user| user.password.is_none());
+        let is_open =
+            self.users.is_empty() || self.users.values().any(|user| user.password.is_none());
         match self.listen.iter().find(|address| !address.ip().is_loopback()) {
             Some(address) if is_open => Err(format!(
                 "listen on {address}: expected a password for each user, since other machines can connect; \
@@ -379,9 +386,13 @@ mod tests {
 
     #[test]
     fn sizes_have_units() {
-        for (text, expected) in
-            [("8GiB", Some(8 << 30)), ("64 MiB", Some(64 << 20)), ("7", Some(7)), ("x", None), ("99999999TiB", None)]
-        {
+        for (text, expected) in [
+            ("8GiB", Some(8 << 30)),
+            ("64 MiB", Some(64 << 20)),
+            ("7", Some(7)),
+            ("x", None),
+            ("99999999TiB", None),
+        ] {
             assert_eq!(parse_size(text), expected, "{text}");
         }
     }

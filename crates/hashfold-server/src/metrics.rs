@@ -207,7 +207,9 @@ impl Metrics {
         for thread in self.threads() {
             for counts in &thread.commands {
                 let all = [&counts.calls, &counts.microseconds, &counts.rejected, &counts.failed];
-                all.into_iter().chain(&counts.by_power).for_each(|counter| counter.store(0, Relaxed));
+                all.into_iter()
+                    .chain(&counts.by_power)
+                    .for_each(|counter| counter.store(0, Relaxed));
             }
         }
     }
@@ -235,7 +237,9 @@ mod tests {
 
     #[test]
     fn times_are_counted_by_powers_of_two() {
-        for (microseconds, expected) in [(0, 0), (1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (1 << 40, POWERS - 1)] {
+        for (microseconds, expected) in
+            [(0, 0), (1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (1 << 40, POWERS - 1)]
+        {
             assert_eq!(power(microseconds), expected, "{microseconds}");
         }
     }

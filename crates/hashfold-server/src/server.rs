@@ -105,13 +105,19 @@ impl Server {
         }
         let addresses: Vec<SocketAddr> =
             listeners[0].iter().filter_map(|listener| listener.local_addr().ok()).collect();
-        let own = *addresses.first().ok_or_else(|| wrong("listen: expected an address, got none"))?;
+        let own =
+            *addresses.first().ok_or_else(|| wrong("listen: expected an address, got none"))?;
         let cluster = Cluster::new(&config.cluster, own).map_err(wrong)?;
         let env = Env { executor: executor.clone(), ..env.clone() };
         let opened = Opened::open(&config, &env, &cluster)?;
         let users = opened.users(&config)?;
         let shared = Arc::new(Shared {
-            run_id: format!("{:016x}{:016x}{:08x}", env.random.next_u64(), env.random.next_u64(), std::process::id()),
+            run_id: format!(
+                "{:016x}{:016x}{:08x}",
+                env.random.next_u64(),
+                env.random.next_u64(),
+                std::process::id()
+            ),
             started: env.clock.now(),
             users: ArcSwap::from_pointee(users),
             data: opened.data.into_values().collect(),
@@ -127,8 +133,7 @@ impl Server {
             config,
             env,
         });
-        let mut server =
-            Server {
+        let mut server = Server {
             shared,
             addresses,
             http_addresses: Vec::new(),
@@ -171,7 +176,8 @@ impl Server {
         let mut listeners = Vec::new();
         for address in &self.shared.config.http_listen {
             let action = format!("listen on {address}");
-            let listener = TcpListener::bind(address).map_err(|source| StartError::Io { action, source })?;
+            let listener =
+                TcpListener::bind(address).map_err(|source| StartError::Io { action, source })?;
             self.http_addresses.extend(listener.local_addr());
             listeners.push(listener);
         }
@@ -289,19 +295,25 @@ struct Opened {
 
 impl Opened {
     fn open(config: &Config, env: &Env, cluster: &Cluster) -> Result<Opened, StartError> {
-        let open_home = |folder| FilterHome::open(env, folder, config.filter_memory_bytes).map(Arc::new);
-        let home = config.filters.as_deref().map(open_home).transpose().map_err(StartError::Data)?;
+        let open_home =
+            |folder| FilterHome::open(env, folder, config.filter_memory_bytes).map(Arc::new);
+        let home =
+            config.filters.as_deref().map(open_home).transpose().map_err(StartError::Data)?;
         if cluster.is_on() && home.is_some() {
             return Err(wrong("filters are not served in a cluster"));
         }
         let mut opened = Opened { data: HashMap::new(), filters: HashMap::new(), home };
         for (name, entry) in &config.data {
-            let kind = Contents::of(env.disk.as_ref(), &entry.path).map_err(StartError::Data)?.kind();
+            let kind =
+                Contents::of(env.disk.as_ref(), &entry.path).map_err(StartError::Data)?.kind();
             if kind == Some(Kind::Filter) {
                 if cluster.is_on() {
-                    return Err(wrong(format!("filter \"{name}\": filters are not served in a cluster")));
+                    return Err(wrong(format!(
+                        "filter \"{name}\": filters are not served in a cluster"
+                    )));
                 }
-                let filter = open_filter(name.as_bytes(), &entry.path, entry.is_writable).map_err(StartError::Data)?;
+                let filter = open_filter(name.as_bytes(), &entry.path, entry.is_writable)
+                    .map_err(StartError::Data)?;
                 opened.filters.insert(name.clone(), Arc::new(filter));
                 continue;
             }
@@ -340,8 +352,7 @@ impl Opened {
 
     fn user(&self, name: &str, user: &UserConfig) -> Result<User, StartError> {
         let about = |message: String| wrong(format!("user \"{name}\": {message}"));
-        let commands =
-            CommandSet::of(user.commands.iter().map(String::as_str)).map_err(about)?;
+        let commands = CommandSet::of(user.commands.iter().map(String::as_str)).map_err(about)?;
         let password = match &user.password {
             None => Password::None,
             Some(hash) => Password::of_hash(hash).map_err(about)?,
@@ -366,7 +377,11 @@ impl Opened {
 }
 
 /// Opens a filter: for writing if it may be and no other process writes to it, else for reading.
-fn open_filter(key: &[u8], folder: &std::path::Path, is_writable: bool) -> Result<FilterKey, Error> {
+fn open_filter(
+    key: &[u8],
+    folder: &std::path::Path,
+    is_writable: bool,
+) -> Result<FilterKey, Error> {
     if is_writable {
         match FilterKey::open_to_write(key, folder) {
             Err(error) if error.class() == ErrorClass::Busy => {}

@@ -46,8 +46,9 @@ impl Password {
     /// # Errors
     /// What is wrong with the hash.
     pub(crate) fn of_hash(hash: &str) -> Result<Password, String> {
-        PasswordHash::new(hash)
-            .map_err(|error| format!("password: expected an Argon2 hash ($argon2id$…), got one that is {error}"))?;
+        PasswordHash::new(hash).map_err(|error| {
+            format!("password: expected an Argon2 hash ($argon2id$…), got one that is {error}")
+        })?;
         Ok(Password::Hash { hash: hash.into(), right: Mutex::default() })
     }
 

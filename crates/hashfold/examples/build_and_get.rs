@@ -10,6 +10,11 @@ fn main() -> Result<()> {
 
     let table = Table::open("target/colours")?;
     assert_eq!(table.get("sky")?.as_deref(), Some(&b"blue"[..]));
-    assert_eq!(table.get("sea")?, None);
-    Ok(())
+    assert_eq!(table.get_ref("sea")?, None); // lends the value, if the data are mapped
+
+    // Many keys at once, and their values in any order: several times as fast.
+    table.get_many(&["grass", "sky"], &mut |i, value| {
+        assert_eq!(value, Some([&b"green"[..], b"blue"][i]));
+        Ok(())
+    })
 }

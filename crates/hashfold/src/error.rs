@@ -299,29 +299,7 @@ impl Error {
 
     /// Returns the class of the error, which says what to do about it.
     pub fn class(&self) -> ErrorClass {
-        match &self.0.kind {
-            ErrorKind::Io { .. } | ErrorKind::FailedBefore { .. } => ErrorClass::Io,
-            ErrorKind::Busy => ErrorClass::Busy,
-            ErrorKind::Panicked { .. } => ErrorClass::Bug,
-            ErrorKind::Checksum { .. }
-            | ErrorKind::Truncated { .. }
-            | ErrorKind::Magic { .. }
-            | ErrorKind::FileKind { .. }
-            | ErrorKind::Version { .. }
-            | ErrorKind::Mismatch { .. }
-            | ErrorKind::Field { .. }
-            | ErrorKind::Missing { .. }
-            | ErrorKind::Order { .. } => ErrorClass::Damage,
-            ErrorKind::DuplicateKey { .. } | ErrorKind::Limit { .. } => ErrorClass::Input,
-            ErrorKind::Argument { .. }
-            | ErrorKind::WrongKind { .. }
-            | ErrorKind::WrongSeed { .. }
-            | ErrorKind::Full { .. }
-            | ErrorKind::Exists
-            | ErrorKind::Absent
-            | ErrorKind::Unpublished
-            | ErrorKind::Stopped => ErrorClass::Usage,
-        }
+        self.0.kind.class()
     }
 }
 
@@ -350,48 +328,6 @@ impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ErrorKind::Io { action, source } => write!(f, "cannot {action}: {source}"),
-            ErrorKind::Checksum { expected, got } => write!(
-                f,
-                "checksum is {got:#010x}, expected {expected:#010x}; the bytes are damaged, \
-                 restore the file from a copy or rebuild it"
-            ),
-            ErrorKind::Truncated { expected, got } => {
-                write!(
-                    f,
-                    "{got} bytes are left where {expected} are needed; the file was cut short, \
-                     restore it from a copy or rebuild it"
-                )
-            }
-            ErrorKind::Magic { expected, got } => write!(
-                f,
-                "starts with \"{}\", expected \"{}\"; this is not a Hashfold file",
-                got.escape_ascii(),
-                expected.escape_ascii()
-            ),
-            ErrorKind::FileKind { expected, got } => {
-                write!(f, "is a {got} file, expected a {expected} file; check the path")
-            }
-            ErrorKind::Version { expected, got } => write!(
-                f,
-                "format version is {got}, this library reads {} to {}; \
-                 use a newer Hashfold or rebuild the file",
-                expected.start(),
-                expected.end()
-            ),
-            ErrorKind::Mismatch { what, expected, got } => write!(
-                f,
-                "{what} is {got:#x}, expected {expected:#x}; the file belongs to another data set"
-            ),
-            ErrorKind::Field { what, expected, got } => {
-                write!(
-                    f,
-                    "{what} is {got}, expected {expected}; the bytes are damaged, restore the file \
-                     from a copy or rebuild it"
-                )
-            }
-            ErrorKind::Order { previous, got } => {
-                write!(f, "hash {got} comes after {previous}; entries must ascend")
-            }
             ErrorKind::DuplicateKey { key } => {
                 write!(f, "key \"{}\" occurs more than once", preview(key))
             }
@@ -412,15 +348,10 @@ impl fmt::Display for ErrorKind {
                 "the filter is full: all {slots_max} slots that it may fill are taken; make a larger \
                  one, or one that grows"
             ),
-            ErrorKind::Missing { what } => {
-                write!(f, "the {what} is missing; restore it from a copy or rebuild the data set")
-            }
-            ErrorKind::WrongKind { expected, got } => {
-                write!(
-                    f,
-                    "is a {got}, expected a {expected}; open it as a {got} or choose another folder"
-                )
-            }
+            ErrorKind::WrongKind { expected, got } => write!(
+                f,
+                "is a {got}, expected a {expected}; open it as a {got} or choose another folder"
+            ),
             ErrorKind::WrongSeed { expected, got } => write!(
                 f,
                 "keys are hashed with seed {got}, expected {expected}; sort the entries again with \
@@ -433,6 +364,92 @@ impl fmt::Display for ErrorKind {
             }
             ErrorKind::Busy => f.write_str("another writer has it open; wait for it to end"),
             ErrorKind::Stopped => f.write_str("stopped on request"),
+            ErrorKind::Checksum { .. }
+            | ErrorKind::Truncated { .. }
+            | ErrorKind::Magic { .. }
+            | ErrorKind::FileKind { .. }
+            | ErrorKind::Version { .. }
+            | ErrorKind::Mismatch { .. }
+            | ErrorKind::Field { .. }
+            | ErrorKind::Missing { .. }
+            | ErrorKind::Order { .. } => self.fmt_damage(f),
+        }
+    }
+}
+
+impl ErrorKind {
+    /// Returns the class of an error of this kind.
+    fn class(&self) -> ErrorClass {
+        match self {
+            ErrorKind::Io { .. } | ErrorKind::FailedBefore { .. } => ErrorClass::Io,
+            ErrorKind::Busy => ErrorClass::Busy,
+            ErrorKind::Panicked { .. } => ErrorClass::Bug,
+            ErrorKind::Checksum { .. }
+            | ErrorKind::Truncated { .. }
+            | ErrorKind::Magic { .. }
+            | ErrorKind::FileKind { .. }
+            | ErrorKind::Version { .. }
+            | ErrorKind::Mismatch { .. }
+            | ErrorKind::Field { .. }
+            | ErrorKind::Missing { .. }
+            | ErrorKind::Order { .. } => ErrorClass::Damage,
+            ErrorKind::DuplicateKey { .. } | ErrorKind::Limit { .. } => ErrorClass::Input,
+            ErrorKind::Argument { .. }
+            | ErrorKind::WrongKind { .. }
+            | ErrorKind::WrongSeed { .. }
+            | ErrorKind::Full { .. }
+            | ErrorKind::Exists
+            | ErrorKind::Absent
+            | ErrorKind::Unpublished
+            | ErrorKind::Stopped => ErrorClass::Usage,
+        }
+    }
+
+    /// Writes the message of damage.
+    fn fmt_damage(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ErrorKind::Checksum { expected, got } => write!(
+                f,
+                "checksum is {got:#010x}, expected {expected:#010x}; the bytes are damaged, \
+                 restore the file from a copy or rebuild it"
+            ),
+            ErrorKind::Truncated { expected, got } => write!(
+                f,
+                "{got} bytes are left where {expected} are needed; the file was cut short, \
+                 restore it from a copy or rebuild it"
+            ),
+            ErrorKind::Magic { expected, got } => write!(
+                f,
+                "starts with \"{}\", expected \"{}\"; this is not a Hashfold file",
+                got.escape_ascii(),
+                expected.escape_ascii()
+            ),
+            ErrorKind::FileKind { expected, got } => {
+                write!(f, "is a {got} file, expected a {expected} file; check the path")
+            }
+            ErrorKind::Version { expected, got } => write!(
+                f,
+                "format version is {got}, this library reads {} to {}; \
+                 use a newer Hashfold or rebuild the file",
+                expected.start(),
+                expected.end()
+            ),
+            ErrorKind::Mismatch { what, expected, got } => write!(
+                f,
+                "{what} is {got:#x}, expected {expected:#x}; the file belongs to another data set"
+            ),
+            ErrorKind::Field { what, expected, got } => write!(
+                f,
+                "{what} is {got}, expected {expected}; the bytes are damaged, restore the file \
+                 from a copy or rebuild it"
+            ),
+            ErrorKind::Missing { what } => {
+                write!(f, "the {what} is missing; restore it from a copy or rebuild the data set")
+            }
+            ErrorKind::Order { previous, got } => {
+                write!(f, "hash {got} comes after {previous}; entries must ascend")
+            }
+            _ => unreachable!("no other kind is damage"),
         }
     }
 }

@@ -8,9 +8,39 @@ use std::ops::Range;
 pub struct ReadOptions {
     pub(crate) env: Env,
     pub(crate) data: DataAccess,
+    pub(crate) checks: Checks,
     pub(crate) index: Access,
     pub(crate) without_index: bool,
     pub(crate) slots: Option<Range<u32>>,
+}
+
+/// How often the checksum of a block is checked, if the data are mapped. Blocks that are read are
+/// checked each time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Checks {
+    /// When the block is used for the first time since its file was opened.
+    #[default]
+    Once,
+    /// Each time that the block is used: about 1 µs per lookup for blocks of 4096 bytes.
+    Always,
+}
+
+/// The reason why data are read in the way in which they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AccessReason {
+    /// The caller chose the access ([`ReadOptions::data`]).
+    Chosen,
+    /// The data fit in the memory that was free when they were opened.
+    FitsMemory,
+    /// The data were larger than the memory that was free when they were opened.
+    ExceedsMemory,
+    /// The free memory is unknown, or the disk does not want its files to be mapped unasked.
+    MemoryUnknown,
+    /// The data would fit in memory, but the address space of the process has no gap for a map, or the
+    /// process has as many maps as the system permits.
+    NoAddressSpace,
 }
 
 /// How data files are opened.
@@ -19,9 +49,9 @@ pub(crate) enum DataAccess {
     /// Mapped if the data fit in the memory that is free, else direct.
     #[default]
     Auto,
-    /// The data fit in memory: mapped, or direct if the address space has no room for a map.
+    /// The data fit in memory: mapped, or direct if the file cannot be mapped.
     Fitting,
-    Always(Access),
+    Decided(Access, AccessReason),
 }
 
 impl ReadOptions {
@@ -41,10 +71,19 @@ impl ReadOptions {
     ///
     /// By default, the data of a table or of a version are read with [`Access::Mapped`] if they fit in
     /// the memory that is free when they are opened ([`Disk::free_memory`](crate::io::Disk)), else with
-    /// [`Access::Direct`]; filters with [`Access::Cached`].
+    /// [`Access::Direct`]; filters with [`Access::Cached`]. `TableStats` say what was chosen, and why.
+    ///
+    /// Blocks of mapped data are checked once ([`ReadOptions::checks`]): damage that comes later, such
+    /// as a bad memory cell or another program that writes to the file, is found by `verify` only.
     #[must_use]
     pub fn data(self, data: Access) -> ReadOptions {
-        ReadOptions { data: DataAccess::Always(data), ..self }
+        ReadOptions { data: DataAccess::Decided(data, AccessReason::Chosen), ..self }
+    }
+
+    /// Sets how often blocks of mapped data are checked. The default is [`Checks::Once`].
+    #[must_use]
+    pub fn checks(self, checks: Checks) -> ReadOptions {
+        ReadOptions { checks, ..self }
     }
 
     /// Opens only the part of a version of a store that has the keys of a range of slots, below
@@ -71,9 +110,13 @@ impl ReadOptions {
 
     /// Returns these options with a decision how `bytes` of data are read.
     pub(crate) fn for_bytes(&self, bytes: u64) -> ReadOptions {
+        let decided = |reason| DataAccess::Decided(Access::Direct, reason);
         let data = match self.data {
-            DataAccess::Auto if bytes <= self.env.disk.free_memory() => DataAccess::Fitting,
-            DataAccess::Auto => DataAccess::Always(Access::Direct),
+            DataAccess::Auto => match self.env.disk.free_memory() {
+                free if bytes <= free => DataAccess::Fitting,
+                0 => decided(AccessReason::MemoryUnknown),
+                _ => decided(AccessReason::ExceedsMemory),
+            },
             decided => decided,
         };
         ReadOptions { data, ..self.clone() }
@@ -82,7 +125,7 @@ impl ReadOptions {
     /// Returns the access for data that are read block by block, in no particular order.
     pub(crate) fn access(&self) -> Access {
         match self.data {
-            DataAccess::Always(access) => access,
+            DataAccess::Decided(access, _) => access,
             DataAccess::Auto | DataAccess::Fitting => Access::Cached,
         }
     }

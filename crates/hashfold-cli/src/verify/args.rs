@@ -1,6 +1,6 @@
 //! The options of `hashfold verify`.
 
-use crate::{progress::Show, source::SourceArgs};
+use crate::{options::AccessArgs, progress::Show, source::SourceArgs};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -12,6 +12,9 @@ use std::path::PathBuf;
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) source: SourceArgs,
+    // Only for tables: a store is read past the page cache in any case.
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
     /// Check all versions of a store instead of the current one
     #[arg(long, conflicts_with = "version")]
     pub(crate) all: bool,

@@ -16,7 +16,7 @@ use hashfold::{
 use serde_json::json;
 
 pub(super) fn run(args: &VerifyArgs) -> Result<Exit> {
-    let options = ReadOptions::new().data(Access::Direct).index(Access::Cached);
+    let options = args.access.to_verify(ReadOptions::new().index(Access::Cached));
     let table = match Table::open_with(&args.source.folder, &options) {
         Ok(table) => table,
         // Damage that prevents opening the table is reported like any other.

@@ -301,6 +301,26 @@ fn keys_beside_a_lost_table_are_answered() {
     assert!(one.code == 4 && one.stderr.starts_with("hashfold: s/tables/"), "{one:?}");
 }
 
+/// Issue 14: only `get` warned of a damaged index.
+#[test]
+fn all_verbs_that_look_up_keys_warn_of_a_damaged_index() {
+    let (work, table) = store_with_a_delta();
+    let index = list(&table).into_iter().find(|name| name.starts_with("index-")).unwrap();
+    fs::remove_file(table.join(&index)).unwrap();
+    work.write("c.csv", "k,v\n8,c\n");
+    for line in
+        ["get s 7", "delete s no-such-key", "update s c.csv --mode delta --require-key 7 --dry-run"]
+    {
+        let outcome = work.ok(line);
+        let is_warned = outcome.stderr.lines().any(|text| {
+            text.starts_with("hashfold: warning: s/tables/")
+                && text.contains(&index)
+                && text.ends_with("until `hashfold verify --repair-from COPY s`")
+        });
+        assert!(is_warned, "{line}: {outcome:?}");
+    }
+}
+
 /// A store with 100 keys `a` in 16 chunks, and a delta with key 7; the delta's folder.
 fn store_with_a_delta() -> (Work, PathBuf) {
     let work = Work::new();

@@ -76,13 +76,35 @@ fn get_reads_keys_from_a_file() {
         _ => format!("{{\"k\":\"{i}\",\"found\":false}}\n"),
     };
     let expected: String = (0..20_000).rev().map(line).collect();
-    for access in ["direct", "cached", "mapped"] {
+    for access in ["auto", "direct", "cached", "mapped"] {
         let outcome = work.feed(&format!("get t --keys - --access {access}"), keys.as_bytes());
         assert_eq!(outcome.code, 1);
         assert!(outcome.text() == expected, "{access}");
     }
     work.write("keys", "7\r\n8");
     check(&work, "get t --keys keys --format csv", 0, "k,v\n7,value 7\n8,value 8\n");
+}
+
+/// Issue 14: only `get` had the option.
+#[test]
+fn all_verbs_that_read_data_take_the_access() {
+    let work = fruit();
+    let store = |name: &str| {
+        work.ok(&format!("update {name} fruit.csv --key name"));
+        work.ok(&format!("delete {name} lime --access mapped --allow-empty"));
+    };
+    store("s");
+    let (scan, diff) = (work.ok("scan fruit").stdout, work.ok("diff s 1 2").stdout);
+    assert!(!diff.is_empty());
+    for access in ["auto", "direct", "cached", "mapped"] {
+        check(&work, &format!("scan fruit --access {access}"), 0, &scan);
+        check(&work, &format!("diff s 1 2 --access {access}"), 0, &diff);
+        work.ok(&format!("verify fruit --access {access}"));
+        work.ok(&format!("delete s plum --access {access}"));
+        let outcome = work.run(&format!("verify s --access {access}"));
+        assert_eq!(outcome.code, 2, "{outcome:?}");
+        assert!(outcome.stderr.contains("expected a table for --access"), "{outcome:?}");
+    }
 }
 
 #[test]
@@ -125,6 +147,9 @@ fn stat_describes_a_table() {
     let json: Value = serde_json::from_slice(&work.ok("stat colours --json").stdout).unwrap();
     assert_eq!(json["entries"], 2);
     assert_eq!(json["schema"]["form"], "plain");
+    assert_eq!(json["access"][0]["access"], "mapped");
+    assert_eq!(json["access"][0]["tables"], 1);
+    assert_eq!(json["access"][0]["reason"], "the data fit in free memory");
     assert_eq!(json["schema"]["columns"][0]["type"], "text");
 }
 

@@ -21,7 +21,8 @@ const SUBCOMMANDS: &[Command] = &[
     now("list", 2, "Returns the rules of all users.", list).with(Flag::Admin),
     now("getuser", 3, "Returns the rules of a user.", get_user).with(Flag::Admin),
     now("cat", -2, "Returns the categories, or the commands in one.", categories),
-    now("log", -2, "Returns an empty list: refused calls are in the server's log.", log).with(Flag::Admin),
+    now("log", -2, "Returns an empty list: refused calls are in the server's log.", log)
+        .with(Flag::Admin),
     now("dryrun", -4, "Says whether a user may call a command.", dry_run).with(Flag::Admin),
     now("setuser", -3, "Returns an error: users are set in the configuration file.", |call| {
         call.reply.error("ERR users are set in the configuration file");
@@ -104,7 +105,8 @@ fn get_user(call: &mut Call<'_, '_>) {
 
 fn categories(call: &mut Call<'_, '_>) {
     let Some(category) = call.arguments.get(2) else {
-        let all: BTreeSet<&str> = TABLE.top().iter().flat_map(|command| command.categories()).collect();
+        let all: BTreeSet<&str> =
+            TABLE.top().iter().flat_map(|command| command.categories()).collect();
         return call.reply.bulks(all.into_iter().collect::<Vec<_>>());
     };
     let category = String::from_utf8_lossy(category).to_ascii_lowercase();
@@ -142,7 +144,10 @@ fn dry_run(call: &mut Call<'_, '_>) {
 pub(crate) fn refusal(user: &User, number: usize, arguments: &Arguments<'_>) -> Option<String> {
     if !user.commands.contains(number) {
         let name = TABLE.full_name(number);
-        return Some(format!("NOPERM User {} has no permissions to run the '{name}' command", user.name));
+        return Some(format!(
+            "NOPERM User {} has no permissions to run the '{name}' command",
+            user.name
+        ));
     }
     let mut keys = TABLE.command(number).keys.places(arguments.len());
     if user.keys.is_empty() || keys.all(|place| user.may_use(arguments.at(place))) {

@@ -32,8 +32,13 @@ const SUBCOMMANDS: &[Command] = &[
     now("setinfo", 4, "Names the client's library and its version.", set_info),
     now("reply", 3, "Turns replies on or off, or skips one.", reply),
     now("kill", -3, "Closes connections.", kill).with(Flag::Admin),
-    now("no-evict", 3, "Has no effect: no connection is closed for memory that it could give up.", on_or_off)
-        .with(Flag::Admin),
+    now(
+        "no-evict",
+        3,
+        "Has no effect: no connection is closed for memory that it could give up.",
+        on_or_off,
+    )
+    .with(Flag::Admin),
     now("no-touch", 3, "Has no effect: reading changes no key.", on_or_off),
     now("capa", -3, "Notes what the client can do; nothing follows from it.", |call| call.ok()),
 ];
@@ -221,7 +226,8 @@ fn matching(call: &Call<'_, '_>, arguments: &Arguments<'_>) -> Result<Vec<Arc<Cl
         let value = arguments.text(i + 1);
         match arguments.text(i).to_ascii_lowercase().as_str() {
             "id" => {
-                let id: u64 = value.parse().map_err(|_| "ERR client-id should be greater than 0")?;
+                let id: u64 =
+                    value.parse().map_err(|_| "ERR client-id should be greater than 0")?;
                 clients.retain(|client| client.id == id);
             }
             "addr" => clients.retain(|client| client.peer.to_string() == value),

@@ -158,7 +158,8 @@ fn nodes(call: &mut Call<'_, '_>) {
 fn info(call: &mut Call<'_, '_>) {
     with_view(call, |view, call| {
         let failed = view.shards.iter().filter(|shard| !shard.is_alive());
-        let slots_failed: u32 = failed.flat_map(|shard| &shard.slots).map(|it| it.end() - it.start() + 1).sum();
+        let slots_failed: u32 =
+            failed.flat_map(|shard| &shard.slots).map(|it| it.end() - it.start() + 1).sum();
         let known: usize = view.shards.iter().map(|shard| shard.all().len()).sum();
         let state = if slots_failed == 0 { "ok" } else { "fail" };
         let epoch = view.epoch;

@@ -31,8 +31,10 @@ const SLOWLOG: &[Command] = &[
 const LATENCY: &[Command] = &[
     now("latest", 2, "Returns an empty list: no events are recorded.", empty).with(Flag::Admin),
     now("history", 3, "Returns an empty list: no events are recorded.", empty).with(Flag::Admin),
-    now("reset", -2, "Returns 0: no events are recorded.", |call| call.reply.integer(0)).with(Flag::Admin),
-    now("histogram", -2, "Returns the distribution of the times of commands.", histogram).with(Flag::Admin),
+    now("reset", -2, "Returns 0: no events are recorded.", |call| call.reply.integer(0))
+        .with(Flag::Admin),
+    now("histogram", -2, "Returns the distribution of the times of commands.", histogram)
+        .with(Flag::Admin),
 ];
 
 const MODULE: &[Command] =
@@ -133,7 +135,8 @@ fn describe_keys(command: &Command, reply: &mut Reply<'_>) {
     reply.array(1);
     reply.map(3);
     reply.bulk(b"flags");
-    let flags: &[&str] = if command.is(Flag::Write) { &["RW", "update"] } else { &["RO", "access"] };
+    let flags: &[&str] =
+        if command.is(Flag::Write) { &["RW", "update"] } else { &["RO", "access"] };
     reply.set(flags.len());
     flags.iter().for_each(|flag| reply.simple(flag));
     reply.bulk(b"begin_search");
@@ -289,8 +292,11 @@ fn slow_reset(call: &mut Call<'_, '_>) {
 
 /// `LATENCY HISTOGRAM [command…]`: how many calls took at most 1, 2, 4… microseconds.
 fn histogram(call: &mut Call<'_, '_>) {
-    let names: Vec<String> =
-        call.arguments.from(2).map(|name| String::from_utf8_lossy(name).to_ascii_lowercase()).collect();
+    let names: Vec<String> = call
+        .arguments
+        .from(2)
+        .map(|name| String::from_utf8_lossy(name).to_ascii_lowercase())
+        .collect();
     let counts = call.shared.metrics.commands();
     let wanted = |number: &usize| {
         counts[*number].calls > 0

@@ -23,7 +23,9 @@ pub(super) const COMMANDS: &[Command] = &[
         .with(Flag::NoAuth)
         .always(),
     now("select", 2, "Selects database 0, the only one.", select).always(),
-    Command::new("time", 1, Group::Server, "Returns the server's time.", Run::Now(time)).fast().always(),
+    Command::new("time", 1, Group::Server, "Returns the server's time.", Run::Now(time))
+        .fast()
+        .always(),
 ];
 
 const fn now(

@@ -16,15 +16,28 @@ pub(crate) const REDIS_VERSION: &str = "7.2.4";
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("info", -1, Group::Server, "Describes the server.", Run::Now(info)).always(),
-    Command::new("dbsize", 1, Group::Server, "Returns the number of keys.", Run::Now(db_size)).reads().fast(),
-    Command::new("lastsave", 1, Group::Server, "Returns the time of the start.", Run::Now(last_save))
-        .fast()
-        .always(),
+    Command::new("dbsize", 1, Group::Server, "Returns the number of keys.", Run::Now(db_size))
+        .reads()
+        .fast(),
+    Command::new(
+        "lastsave",
+        1,
+        Group::Server,
+        "Returns the time of the start.",
+        Run::Now(last_save),
+    )
+    .fast()
+    .always(),
 ];
 
 /// `MEMORY STATS`.
-pub(super) const MEMORY_STATS: Command =
-    Command::new("stats", 2, Group::Server, "Returns the memory of the server.", Run::Now(memory_stats));
+pub(super) const MEMORY_STATS: Command = Command::new(
+    "stats",
+    2,
+    Group::Server,
+    "Returns the memory of the server.",
+    Run::Now(memory_stats),
+);
 
 /// Writes the modules whose commands the server knows.
 pub(super) fn modules(reply: &mut Reply<'_>) {
@@ -56,7 +69,10 @@ fn memory_stats(call: &mut Call<'_, '_>) {
         ("peak.allocated", memory.peak),
         ("total.allocated", memory.resident),
         ("indexes", index),
-        ("clients.normal", call.shared.clients().iter().map(|it| it.output_bytes.load(Relaxed) as u64).sum()),
+        (
+            "clients.normal",
+            call.shared.clients().iter().map(|it| it.output_bytes.load(Relaxed) as u64).sum(),
+        ),
     ];
     for (name, bytes) in numbers {
         call.reply.bulk(name.as_bytes());
@@ -83,8 +99,11 @@ const SECTIONS: &[(&str, fn(&Shared, &mut String), bool)] = &[
 ];
 
 fn info(call: &mut Call<'_, '_>) {
-    let wanted: Vec<String> =
-        call.arguments.from(1).map(|name| String::from_utf8_lossy(name).to_ascii_lowercase()).collect();
+    let wanted: Vec<String> = call
+        .arguments
+        .from(1)
+        .map(|name| String::from_utf8_lossy(name).to_ascii_lowercase())
+        .collect();
     let all = wanted.iter().any(|name| name == "all" || name == "everything");
     let default = wanted.is_empty() || wanted.iter().any(|name| name == "default");
     let mut text = String::new();
@@ -174,7 +193,9 @@ fn cpu(_: &Shared, text: &mut String) {
 }
 
 fn command_stats(shared: &Shared, text: &mut String) {
-    for (number, counts) in shared.metrics.commands().iter().enumerate().filter(|(_, it)| it.calls > 0) {
+    for (number, counts) in
+        shared.metrics.commands().iter().enumerate().filter(|(_, it)| it.calls > 0)
+    {
         let per_call = counts.microseconds as f64 / counts.calls as f64;
         let _ = write!(
             text,
@@ -195,7 +216,9 @@ fn error_stats(shared: &Shared, text: &mut String) {
 }
 
 fn latency_stats(shared: &Shared, text: &mut String) {
-    for (number, counts) in shared.metrics.commands().iter().enumerate().filter(|(_, it)| it.calls > 0) {
+    for (number, counts) in
+        shared.metrics.commands().iter().enumerate().filter(|(_, it)| it.calls > 0)
+    {
         let name = TABLE.full_name(number);
         let at = |fraction| counts.at_most_us(fraction) as f64;
         let _ = write!(

@@ -12,11 +12,25 @@ use hashfold::{Error, run::Run as _};
 use std::sync::Arc;
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::new("scan", -2, Group::Generic, "Returns some keys, and where to go on.", Run::Job(scan)).reads(),
-    Command::new("keys", 2, Group::Generic, "Returns all keys that match a pattern.", Run::Job(keys))
-        .reads()
-        .with(Flag::Dangerous),
-    Command::new("randomkey", 1, Group::Generic, "Returns a random key.", Run::Job(random_key)).reads(),
+    Command::new(
+        "scan",
+        -2,
+        Group::Generic,
+        "Returns some keys, and where to go on.",
+        Run::Job(scan),
+    )
+    .reads(),
+    Command::new(
+        "keys",
+        2,
+        Group::Generic,
+        "Returns all keys that match a pattern.",
+        Run::Job(keys),
+    )
+    .reads()
+    .with(Flag::Dangerous),
+    Command::new("randomkey", 1, Group::Generic, "Returns a random key.", Run::Job(random_key))
+        .reads(),
 ];
 
 type Work = Box<dyn FnOnce() -> JobReply + Send>;
@@ -140,14 +154,15 @@ fn keys(call: &mut Call<'_, '_>) -> Result<Work, String> {
         return Err(format!("ERR KEYS goes through at most {KEYS_MAX} keys; use SCAN"));
     }
     Ok(Box::new(move || {
-        let mut keys: Vec<Vec<u8>> =
-            filters.iter().map(|filter| filter.key().to_vec()).collect();
+        let mut keys: Vec<Vec<u8>> = filters.iter().map(|filter| filter.key().to_vec()).collect();
         keys.retain(|key| matches(&pattern, key));
         if let Some(view) = view {
             let mut scan = view.scan();
             loop {
                 match scan.advance() {
-                    Ok(true) if matches(&pattern, scan.entry().key) => keys.push(scan.entry().key.to_vec()),
+                    Ok(true) if matches(&pattern, scan.entry().key) => {
+                        keys.push(scan.entry().key.to_vec())
+                    }
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(error) => return failed(&error),

@@ -11,17 +11,26 @@ use std::ops::Range;
 pub(super) const COMMANDS: &[Command] = &[
     one_key("get", 2, Group::Strings, "Returns the value of a key.", |_| Ok(Lookup::Get)).fast(),
     many_keys("mget", Group::Strings, "Returns the values of keys.", |_| Ok(Lookup::GetAll)).fast(),
-    one_key("strlen", 2, Group::Strings, "Returns the size of a value.", |_| Ok(Lookup::Size)).fast(),
+    one_key("strlen", 2, Group::Strings, "Returns the size of a value.", |_| Ok(Lookup::Size))
+        .fast(),
     one_key("getrange", 4, Group::Strings, "Returns a part of a value.", part),
     one_key("substr", 4, Group::Strings, "Returns a part of a value.", part),
-    many_keys("exists", Group::Generic, "Counts the keys that exist.", |_| Ok(Lookup::Count)).fast(),
+    many_keys("exists", Group::Generic, "Counts the keys that exist.", |_| Ok(Lookup::Count))
+        .fast(),
     many_keys("touch", Group::Generic, "Counts the keys that exist.", |_| Ok(Lookup::Count)).fast(),
     one_key("type", 2, Group::Generic, "Returns the type of a key.", |_| Ok(Lookup::Type)).fast(),
     one_key("ttl", 2, Group::Generic, "Returns the time to live, in seconds.", expiry).fast(),
     one_key("pttl", 2, Group::Generic, "Returns the time to live, in milliseconds.", expiry).fast(),
-    one_key("expiretime", 2, Group::Generic, "Returns the time of expiry, in seconds.", expiry).fast(),
-    one_key("pexpiretime", 2, Group::Generic, "Returns the time of expiry, in milliseconds.", expiry)
+    one_key("expiretime", 2, Group::Generic, "Returns the time of expiry, in seconds.", expiry)
         .fast(),
+    one_key(
+        "pexpiretime",
+        2,
+        Group::Generic,
+        "Returns the time of expiry, in milliseconds.",
+        expiry,
+    )
+    .fast(),
     Command::new("object", -2, Group::Generic, "Shows how a value is stored.", Run::Group(OBJECT)),
     Command::new("memory", -2, Group::Server, "Shows what memory is used for.", Run::Group(MEMORY)),
 ];
@@ -38,9 +47,15 @@ const OBJECT: &[Command] = &[
 ];
 
 const MEMORY: &[Command] = &[
-    Command::new("usage", -3, Group::Server, "Returns the bytes of a key and its value.", Run::Lookup(usage))
-        .reads()
-        .keys(2, 2, 1),
+    Command::new(
+        "usage",
+        -3,
+        Group::Server,
+        "Returns the bytes of a key and its value.",
+        Run::Lookup(usage),
+    )
+    .reads()
+    .keys(2, 2, 1),
     super::info::MEMORY_STATS,
 ];
 
@@ -155,7 +170,9 @@ impl Lookup {
             (Value::Present(_), Lookup::Type) => reply.simple("string"),
             (Value::Absent, Lookup::Expiry) => reply.integer(-2),
             (_, Lookup::Expiry) => reply.integer(-1),
-            (Value::Present(_) | Value::Filter(_), Lookup::Fixed(number)) => reply.integer(number.parse().unwrap_or(0)),
+            (Value::Present(_) | Value::Filter(_), Lookup::Fixed(number)) => {
+                reply.integer(number.parse().unwrap_or(0))
+            }
             (Value::Absent, _) => reply.null(),
             (Value::Present(value), Lookup::Size) => reply.integer(value.len() as i64),
             (Value::Present(value), Lookup::Part(first, last)) => {

@@ -24,9 +24,15 @@ impl CommandSet {
                 (_, _, "nocommands") => (false, "@all"),
                 (Some(name), ..) => (true, name),
                 (_, Some(name), _) => (false, name),
-                _ => return Err(format!("rule '{rule}': expected + or - and a command or @category")),
+                _ => {
+                    return Err(format!(
+                        "rule '{rule}': expected + or - and a command or @category"
+                    ));
+                }
             };
-            for number in numbers(&TABLE, name).ok_or_else(|| format!("rule '{rule}': no such command or category"))? {
+            for number in numbers(&TABLE, name)
+                .ok_or_else(|| format!("rule '{rule}': no such command or category"))?
+            {
                 set.is_in[number] = adds;
             }
             set.rules.push_str(if set.rules.is_empty() { "" } else { " " });

@@ -195,7 +195,10 @@ mod tests {
     fn commands_are_found_in_any_case() {
         assert_eq!(find(&["GeT", "k"]), Ok("get".into()));
         assert_eq!(find(&["CLIENT", "setname", "me"]), Ok("client|setname".into()));
-        assert_eq!(TABLE.number("client|setname").map(|i| TABLE.full_name(i)), Some("client|setname"));
+        assert_eq!(
+            TABLE.number("client|setname").map(|i| TABLE.full_name(i)),
+            Some("client|setname")
+        );
     }
 
     #[test]

@@ -15,14 +15,24 @@ use hashfold::{
 use std::sync::Arc;
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::new("hashfold.use", 2, Group::Hashfold, "Makes the connection read a version.", Run::Now(use_version))
-        .fast(),
-    job("hashfold.version", -1, "Describes the version that the connection reads.", version).reads(),
+    Command::new(
+        "hashfold.use",
+        2,
+        Group::Hashfold,
+        "Makes the connection read a version.",
+        Run::Now(use_version),
+    )
+    .fast(),
+    job("hashfold.version", -1, "Describes the version that the connection reads.", version)
+        .reads(),
     job("hashfold.versions", -1, "Describes all versions of a store.", all).reads(),
-    job("hashfold.pin", 3, "Keeps a version, whatever the rules of retention say.", pin).with(Flag::Admin),
-    job("hashfold.unpin", 3, "Keeps a version only as long as the rules say.", unpin).with(Flag::Admin),
+    job("hashfold.pin", 3, "Keeps a version, whatever the rules of retention say.", pin)
+        .with(Flag::Admin),
+    job("hashfold.unpin", 3, "Keeps a version only as long as the rules say.", unpin)
+        .with(Flag::Admin),
     job("hashfold.publish", -3, "Makes a version of a store current.", publish).with(Flag::Admin),
-    job("hashfold.rollback", -2, "Makes the version before current again.", roll_back).with(Flag::Admin),
+    job("hashfold.rollback", -2, "Makes the version before current again.", roll_back)
+        .with(Flag::Admin),
 ];
 
 type Work = Box<dyn FnOnce() -> JobReply + Send>;
@@ -70,7 +80,8 @@ fn store(call: &Call<'_, '_>, argument: usize) -> Result<Arc<DataSet>, String> {
         Some(name) => {
             let is_it = |data: &&Arc<DataSet>| data.name().as_bytes() == name;
             let user = call.session.user();
-            let others = user.iter().flat_map(|user| user.spaces.values()).filter_map(|space| space.data());
+            let others =
+                user.iter().flat_map(|user| user.spaces.values()).filter_map(|space| space.data());
             own.iter().chain(others).find(is_it).cloned()
         }
     };

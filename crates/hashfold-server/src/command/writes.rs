@@ -35,7 +35,8 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 const fn refused(name: &'static str, arity: i32, group: Group) -> Command {
-    Command::new(name, arity, group, "Is refused: data change in batches.", Run::Now(refuse)).writes()
+    Command::new(name, arity, group, "Is refused: data change in batches.", Run::Now(refuse))
+        .writes()
 }
 
 const fn string(name: &'static str, arity: i32) -> Command {

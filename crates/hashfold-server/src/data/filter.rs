@@ -56,7 +56,11 @@ impl FilterKey {
     ///
     /// # Errors
     /// The errors of [`FilterKey::open_to_write`].
-    pub(crate) fn open_with(key: &[u8], folder: &Path, options: FilterOptions) -> Result<FilterKey> {
+    pub(crate) fn open_with(
+        key: &[u8],
+        folder: &Path,
+        options: FilterOptions,
+    ) -> Result<FilterKey> {
         let filter = Filter::open_with(folder, options)?;
         Ok(FilterKey::new(key, folder, Handle::Writer(Box::new(filter))))
     }
@@ -75,7 +79,12 @@ impl FilterKey {
             Mode::Set => Duplicates::Ignored,
             Mode::Multiset => Duplicates::Counted,
         };
-        FilterKey { key: key.to_vec(), folder: folder.to_owned(), duplicates, handle: RwLock::new(handle) }
+        FilterKey {
+            key: key.to_vec(),
+            folder: folder.to_owned(),
+            duplicates,
+            handle: RwLock::new(handle),
+        }
     }
 
     /// Returns the key that the filter is.
@@ -172,7 +181,8 @@ impl FilterKey {
         let reader = FilterReader::open(&self.folder);
         match reader {
             Ok(reader) => {
-                *self.handle.write().unwrap_or_else(PoisonError::into_inner) = Handle::Reader(reader);
+                *self.handle.write().unwrap_or_else(PoisonError::into_inner) =
+                    Handle::Reader(reader);
                 Ok(())
             }
             Err(error) if error.class() == ErrorClass::Busy => Ok(()),

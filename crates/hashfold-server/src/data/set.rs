@@ -33,7 +33,12 @@ impl DataSet {
     /// # Errors
     /// `WrongKind` if the folder has a filter, `Unpublished` if the store has no current version; the
     /// errors of opening.
-    pub(crate) fn open(name: &str, folder: &Path, kind: Kind, options: ReadOptions) -> Result<DataSet> {
+    pub(crate) fn open(
+        name: &str,
+        folder: &Path,
+        kind: Kind,
+        options: ReadOptions,
+    ) -> Result<DataSet> {
         let (view, reader) = match kind {
             Kind::Table => (View::of_table(Table::open_with(folder, &options)?)?, None),
             Kind::Store => {

@@ -52,7 +52,8 @@ impl FilterHome {
         let mut filters = BTreeMap::new();
         for name in env.disk.list(folder)? {
             let Some(key) = key_of(&name) else { continue };
-            let options = FilterOptions::exact().env(env.clone()).memory_bytes(memory_bytes).wal(true);
+            let options =
+                FilterOptions::exact().env(env.clone()).memory_bytes(memory_bytes).wal(true);
             match FilterKey::open_with(&key, &folder.join(&name), options) {
                 Ok(filter) => drop(filters.insert(key, Arc::new(filter))),
                 // A crash during the making of a filter leaves a folder without one.
@@ -61,7 +62,13 @@ impl FilterHome {
             }
         }
         let (env, folder) = (env.clone(), folder.to_owned());
-        Ok(FilterHome { env, folder, memory_bytes, filters: RwLock::new(filters), making: Mutex::default() })
+        Ok(FilterHome {
+            env,
+            folder,
+            memory_bytes,
+            filters: RwLock::new(filters),
+            making: Mutex::default(),
+        })
     }
 
     /// Returns all filters.

@@ -89,7 +89,11 @@ impl View {
     ///
     /// # Errors
     /// Damage, after the keys of all undamaged tables were visited.
-    pub(crate) fn get_many<K: AsRef<[u8]>>(&self, keys: &[K], visit: &mut VisitValue<'_>) -> Result<()> {
+    pub(crate) fn get_many<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        visit: &mut VisitValue<'_>,
+    ) -> Result<()> {
         match &self.source {
             Source::Table(table) => table.get_many(keys, visit),
             Source::Version(version) => version.get_many(keys, visit),
@@ -123,7 +127,12 @@ impl View {
     ///
     /// # Errors
     /// Damage.
-    pub(crate) fn scan_some(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(&[u8])) -> Result<u64> {
+    pub(crate) fn scan_some(
+        &self,
+        cursor: u64,
+        count: usize,
+        visit: &mut dyn FnMut(&[u8]),
+    ) -> Result<u64> {
         let mut chunk = (cursor >> PREFIX_BITS) as u32;
         let mut from = cursor << (64 - PREFIX_BITS);
         let chunks = self.chunks();
@@ -168,7 +177,11 @@ impl View {
     ///
     /// # Errors
     /// Damage, and errors of `visit`.
-    pub(crate) fn sample(&self, count: u64, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    pub(crate) fn sample(
+        &self,
+        count: u64,
+        visit: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
         match &self.source {
             Source::Table(table) => table.sample(count, visit),
             Source::Version(version) => version.sample(count, visit),
@@ -192,7 +205,9 @@ impl View {
     fn show_row(&self, stored: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let row = self.schema.row(stored)?;
         match (self.schema.form, row.iter().next()) {
-            (Form::Row, Some((_, value))) if self.schema.columns.len() == 1 => value.write_text(out),
+            (Form::Row, Some((_, value))) if self.schema.columns.len() == 1 => {
+                value.write_text(out)
+            }
             _ => row.write_json(out),
         }
         Ok(())

@@ -1,11 +1,6 @@
 //! The text format of Prometheus.
 
-use crate::{
-    command::TABLE,
-    metrics::POWERS,
-    process::Memory,
-    shared::Shared,
-};
+use crate::{command::TABLE, metrics::POWERS, process::Memory, shared::Shared};
 use std::fmt::Write as _;
 
 /// Returns all metrics. Labels are names of data sets and commands, never keys.
@@ -45,13 +40,20 @@ fn commands(shared: &Shared, text: &mut String) {
     family(text, "commands_total", "counter", "Calls of commands.");
     for (number, counts) in called() {
         let name = TABLE.full_name(number);
-        for (result, count) in
-            [("ok", counts.calls - counts.failed), ("error", counts.failed), ("refused", counts.rejected)]
-        {
+        for (result, count) in [
+            ("ok", counts.calls - counts.failed),
+            ("error", counts.failed),
+            ("refused", counts.rejected),
+        ] {
             line(text, "commands_total", &format!("command=\"{name}\",result=\"{result}\""), count);
         }
     }
-    family(text, "command_duration_seconds", "histogram", "Times of commands, without those of waiting.");
+    family(
+        text,
+        "command_duration_seconds",
+        "histogram",
+        "Times of commands, without those of waiting.",
+    );
     for (number, counts) in called().filter(|(_, it)| it.calls > 0) {
         let name = TABLE.full_name(number);
         let mut sum = 0;
@@ -62,7 +64,12 @@ fn commands(shared: &Shared, text: &mut String) {
             line(text, "command_duration_seconds_bucket", &labels, sum);
         }
         let labels = format!("command=\"{name}\"");
-        line(text, "command_duration_seconds_bucket", &format!("{labels},le=\"+Inf\""), counts.calls);
+        line(
+            text,
+            "command_duration_seconds_bucket",
+            &format!("{labels},le=\"+Inf\""),
+            counts.calls,
+        );
         let seconds = counts.microseconds as f64 / 1e6;
         let _ = writeln!(text, "hashfold_command_duration_seconds_sum{{{labels}}} {seconds}");
         line(text, "command_duration_seconds_count", &labels, counts.calls);

@@ -20,7 +20,11 @@ use axum::{
     routing::get,
 };
 use serde_json::{Value, json};
-use std::{io, net::TcpListener, sync::{Arc, atomic::Ordering::Relaxed}};
+use std::{
+    io,
+    net::TcpListener,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 use tokio::runtime::Builder;
 
 /// Answers HTTP requests until the server stops.

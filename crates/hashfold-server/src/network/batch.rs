@@ -97,7 +97,8 @@ impl Group {
 
     /// Looks up all keys.
     pub(super) fn look_up(&self) -> Answers {
-        let mut answers = Answers { places: vec![Place::Absent; self.keys()], ..Answers::default() };
+        let mut answers =
+            Answers { places: vec![Place::Absent; self.keys()], ..Answers::default() };
         let Some(view) = &self.view else { return answers.with_filters(&self.filters) };
         let keys: Vec<&[u8]> = (0..self.keys()).map(|i| self.key(i)).collect();
         let mut seen = vec![false; keys.len()];

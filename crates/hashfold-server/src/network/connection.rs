@@ -113,7 +113,10 @@ impl Connection {
 
     /// Whether more should be read now.
     pub(super) fn may_read(&self) -> bool {
-        self.is_readable && !self.is_waiting && !self.is_broken && self.output.len() - self.sent < OUTPUT_BYTES_PAUSE
+        self.is_readable
+            && !self.is_waiting
+            && !self.is_broken
+            && self.output.len() - self.sent < OUTPUT_BYTES_PAUSE
     }
 
     /// Replaces the line at the front of the input by the array that has the same words.
@@ -196,7 +199,9 @@ impl Connection {
     /// Whether the connection is to be closed now.
     pub(super) fn is_done(&self) -> bool {
         let has_answered_all = self.unsent() == 0 && !self.is_waiting && self.lookups == 0;
-        self.is_broken || (has_answered_all && (self.session.is_closing || (self.is_at_end && !self.may_take())))
+        self.is_broken
+            || (has_answered_all
+                && (self.session.is_closing || (self.is_at_end && !self.may_take())))
     }
 }
 

@@ -6,9 +6,7 @@ use super::{
     jobs::{Finished, Results},
 };
 use crate::{
-    command::{
-        Arguments, Call, Flag, Found, JobReply, Keys, Lookup, Run, TABLE, refusal, type_of,
-    },
+    command::{Arguments, Call, Flag, Found, JobReply, Keys, Lookup, Run, TABLE, refusal, type_of},
     data::Space,
     metrics::{ThreadMetrics, add},
     protocol::{Limits, Parsed, Reply, parse},
@@ -260,7 +258,8 @@ impl EventLoop {
             // The error is written when all requests before it are answered.
             Err(_) if connection.lookups > 0 => false,
             Err(error) => {
-                Reply::new(&mut connection.output, connection.session.protocol).error(&error.to_string());
+                Reply::new(&mut connection.output, connection.session.protocol)
+                    .error(&error.to_string());
                 connection.session.is_closing = true;
                 false
             }
@@ -270,7 +269,13 @@ impl EventLoop {
     }
 
     /// Answers a request, or adds it to the batch. Returns `false` if its turn comes later.
-    fn answer(&mut self, place: usize, size: usize, places: &[Range<usize>], batch: &mut Batch) -> bool {
+    fn answer(
+        &mut self,
+        place: usize,
+        size: usize,
+        places: &[Range<usize>],
+        batch: &mut Batch,
+    ) -> bool {
         let connection = &mut self.connections[place];
         let input = &connection.input[connection.taken..connection.taken + size];
         let arguments = Arguments::new(input, places);
@@ -319,7 +324,9 @@ impl EventLoop {
                 Ok(work) => job = Some(work),
                 Err(error) => call.reply.error(&error),
             },
-            Run::Lookup(_) | Run::Group(_) => unreachable!("the caller has answered lookups; the table finds subcommands"),
+            Run::Lookup(_) | Run::Group(_) => {
+                unreachable!("the caller has answered lookups; the table finds subcommands")
+            }
         }
         let took = self.shared.now().saturating_sub(start);
         let failed = note_error(&self.shared, &output[written..]);
@@ -607,7 +614,12 @@ fn note_error(shared: &Shared, reply: &[u8]) -> bool {
 }
 
 /// Returns the entry of the slow log for a call.
-fn slow(shared: &Shared, client: &Client, took: Duration, arguments: &Arguments<'_>) -> SlowCommand {
+fn slow(
+    shared: &Shared,
+    client: &Client,
+    took: Duration,
+    arguments: &Arguments<'_>,
+) -> SlowCommand {
     let cut = |argument: &[u8]| argument[..argument.len().min(SLOW_ARGUMENT_BYTES)].to_vec();
     SlowCommand {
         id: shared.new_id(),

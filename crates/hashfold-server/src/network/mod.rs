@@ -7,7 +7,7 @@
 //! ```
 //!
 //! All requests that are ready at one moment, on all connections of a thread, are looked up together:
-//! nothing waits to fill a batch. Why there is no async runtime here: `docs/decisions/0012-event-loop.md`.
+//! nothing waits to fill a batch. Why there is no async runtime here: `docs/decisions/0010-event-loop.md`.
 
 mod batch;
 mod connection;

@@ -21,7 +21,9 @@ fn word(mut rest: &[u8]) -> Option<(Vec<u8>, &[u8])> {
             [] => return Some((word, rest)),
             [b'"', inside @ ..] => return double_quoted(inside, word),
             [b'\'', inside @ ..] => return single_quoted(inside, word),
-            [byte, ..] if byte.is_ascii_whitespace() || *byte == 0 => return Some((word, &rest[1..])),
+            [byte, ..] if byte.is_ascii_whitespace() || *byte == 0 => {
+                return Some((word, &rest[1..]));
+            }
             [byte, after @ ..] => {
                 word.push(*byte);
                 rest = after;

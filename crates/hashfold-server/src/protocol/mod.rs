@@ -10,9 +10,9 @@ mod request;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::request::number;
 pub use self::{
     glob::matches,
     reply::{Protocol, Reply},
     request::{Limits, Parsed, ProtocolError, parse},
 };
-pub(crate) use self::request::number;

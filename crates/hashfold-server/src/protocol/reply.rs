@@ -48,7 +48,8 @@ impl<'a> Reply<'a> {
     /// Writes an error, which starts with its code in capitals. Line ends become blanks.
     pub fn error(&mut self, message: &str) {
         self.out.push(b'-');
-        let bytes = message.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte });
+        let bytes =
+            message.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte });
         self.out.extend(bytes);
         self.out.extend(b"\r\n");
     }
@@ -135,7 +136,10 @@ impl<'a> Reply<'a> {
     }
 
     /// Writes an array of bytes.
-    pub fn bulks<'b>(&mut self, all: impl IntoIterator<Item = &'b str, IntoIter: ExactSizeIterator>) {
+    pub fn bulks<'b>(
+        &mut self,
+        all: impl IntoIterator<Item = &'b str, IntoIter: ExactSizeIterator>,
+    ) {
         let all = all.into_iter();
         self.array(all.len());
         all.for_each(|text| self.bulk(text.as_bytes()));

@@ -133,9 +133,7 @@ fn number_line(
     let rest = &input[start..];
     match memchr(b'\r', &rest[..rest.len().min(NUMBER_LINE_BYTES)]) {
         // The byte after it is the line feed, as Redis assumes, too.
-        Some(end) if end + 2 <= rest.len() => {
-            Ok(Some((number(&rest[..end]), start + end + 2)))
-        }
+        Some(end) if end + 2 <= rest.len() => Ok(Some((number(&rest[..end]), start + end + 2))),
         None if rest.len() >= NUMBER_LINE_BYTES => violation(too_long),
         _ => Ok(None),
     }

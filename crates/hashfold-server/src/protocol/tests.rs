@@ -108,7 +108,10 @@ fn every_small_pattern_agrees_with_the_definition() {
         let word = |size: u32, n: usize| {
             (0..size).map(|i| letters[n / count.pow(i) % count]).collect::<Vec<u8>>()
         };
-        sizes.flat_map(|size| (0..count.pow(size)).map(move |n| (size, n))).map(|(s, n)| word(s, n)).collect()
+        sizes
+            .flat_map(|size| (0..count.pow(size)).map(move |n| (size, n)))
+            .map(|(s, n)| word(s, n))
+            .collect()
     };
     for pattern in words(b"ab*?", 0..5) {
         for text in words(b"ab", 0..6) {

@@ -17,7 +17,8 @@ fn the_rust_client_reads_and_pipelines() {
         assert_eq!(found, None);
         let found: Vec<Option<String>> = connection.mget(&[key(1), "nope".into(), key(2)]).unwrap();
         assert_eq!(found, [Some(value(1, 1)), None, Some(value(2, 1))]);
-        let (a, b): (String, bool) = redis::pipe().get(key(3)).exists(key(4)).query(&mut connection).unwrap();
+        let (a, b): (String, bool) =
+            redis::pipe().get(key(3)).exists(key(4)).query(&mut connection).unwrap();
         assert_eq!((a, b), (value(3, 1), true));
         let written: RedisResult<()> = connection.set("a", "b");
         assert_eq!(written.unwrap_err().code(), Some("NOPERM"));

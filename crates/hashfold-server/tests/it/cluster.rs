@@ -27,7 +27,8 @@ impl Nodes {
     /// Two groups of two servers, with half of the slots each.
     fn new() -> Nodes {
         let nodes = Nodes { home: Home::new(), ports: free_ports() };
-        let node = |i: usize| Node { id: format!("n{i}"), host: "127.0.0.1".into(), port: nodes.ports[i] };
+        let node =
+            |i: usize| Node { id: format!("n{i}"), host: "127.0.0.1".into(), port: nodes.ports[i] };
         let topology = Topology {
             epoch: 1,
             shards: vec![
@@ -36,14 +37,16 @@ impl Nodes {
             ],
         };
         #[expect(clippy::disallowed_methods, reason = "a file as an operator writes it")]
-        fs::write(nodes.home.path("topology.json"), serde_json::to_vec(&topology).unwrap()).unwrap();
+        fs::write(nodes.home.path("topology.json"), serde_json::to_vec(&topology).unwrap())
+            .unwrap();
         nodes
     }
 
     fn start(&self, i: usize) -> Server {
         self.home.serve_with(&["people"], |config| {
             config.listen = vec![SocketAddr::from(([127, 0, 0, 1], self.ports[i]))];
-            config.cluster = ClusterConfig::Topology(self.home.path("topology.json"), format!("n{i}"));
+            config.cluster =
+                ClusterConfig::Topology(self.home.path("topology.json"), format!("n{i}"));
         })
     }
 }
@@ -85,12 +88,18 @@ fn clients_are_sent_to_the_owner_of_a_slot() {
     }
     clients[0].check("CLUSTER KEYSLOT foo", "12182");
     let slots = clients[0].call("CLUSTER SLOTS");
-    assert!(slots.starts_with("[[0 8191 [\"127.0.0.1\" ") && slots.contains("[8192 16383 "), "{slots}");
+    assert!(
+        slots.starts_with("[[0 8191 [\"127.0.0.1\" ") && slots.contains("[8192 16383 "),
+        "{slots}"
+    );
     let names = clients[0].call("CLUSTER NODES");
     assert_eq!(names.matches("master").count(), 2, "{names}");
     assert!(clients[0].call("CLUSTER INFO").contains("cluster_state:ok"));
     assert!(clients[0].call("CLUSTER SHARDS").contains("\"health\" \"online\""));
-    clients[0].check("MGET key-1 key-2 key-3 key-4", "-CROSSSLOT Keys in request don't hash to the same slot");
+    clients[0].check(
+        "MGET key-1 key-2 key-3 key-4",
+        "-CROSSSLOT Keys in request don't hash to the same slot",
+    );
     clients[0].check("READONLY", "+OK");
 }
 
@@ -101,7 +110,9 @@ fn a_dead_server_is_left_out() {
     let (first, third) = (nodes.start(0), nodes.start(2));
     let mut client = Client::of(&first);
     let (dead, gone) = (nodes.ports[3].to_string(), nodes.ports[2].to_string());
-    wait_for(&mut client, "CLUSTER SLOTS", &|slots| slots.contains(&gone) && !slots.contains(&dead));
+    wait_for(&mut client, "CLUSTER SLOTS", &|slots| {
+        slots.contains(&gone) && !slots.contains(&dead)
+    });
     drop(third);
     wait_for(&mut client, "CLUSTER INFO", &|info| info.contains("cluster_state:fail"));
     let slots = client.call("CLUSTER SLOTS");

@@ -28,8 +28,14 @@ fn sets_are_made_filled_and_described() {
     client.check("BF.INSERT absent NOCREATE ITEMS a", "-ERR not found");
     client.check("BF.EXISTS absent a", "0");
     client.check("BF.CARD absent", "0");
-    client.check("BF.ADD counts a", "-WRONGTYPE Operation against a key holding the wrong kind of value");
-    client.check("BF.ADD key-1 a", "-WRONGTYPE Operation against a key holding the wrong kind of value");
+    client.check(
+        "BF.ADD counts a",
+        "-WRONGTYPE Operation against a key holding the wrong kind of value",
+    );
+    client.check(
+        "BF.ADD key-1 a",
+        "-WRONGTYPE Operation against a key holding the wrong kind of value",
+    );
     client.check("BF.EXISTS key-1 a", "0");
     client.check("BF.RESERVE x 2 10", "-ERR error rate must be in the range (0.000000, 1.000000)");
     client.check("BF.RESERVE x y 10", "-ERR bad error rate");
@@ -67,7 +73,8 @@ fn filters_that_grow_say_how_many_filters_another_server_would_have() {
 #[test]
 fn multisets_count_and_forget() {
     let home = Home::new();
-    let server = home.serve_with(&["table", "counts"], |config| config.filters = Some(home.path("made")));
+    let server =
+        home.serve_with(&["table", "counts"], |config| config.filters = Some(home.path("made")));
     let mut client = Client::of(&server);
     client.check("CF.ADD counts a", "1");
     client.check("CF.ADD counts a", "1");
@@ -83,7 +90,8 @@ fn multisets_count_and_forget() {
     client.check("CF.RESERVE new 1000", "-ERR item exists");
     client.check("CF.RESERVE x 1", "-Capacity must be in the range [2 * BUCKETSIZE, 1073741824]");
     client.check("CF.RESERVE x 10 BUCKETSIZE z", "-Couldn't parse BUCKETSIZE");
-    client.check("CF.RESERVE x 10 BUCKETSIZE 0", "-BUCKETSIZE: value must be in the range [1, 255]");
+    client
+        .check("CF.RESERVE x 10 BUCKETSIZE 0", "-BUCKETSIZE: value must be in the range [1, 255]");
     client.check("CF.INSERT new ITEMS a b", "[1 1]");
     client.check("CF.INSERTNX new ITEMS a c", "[0 1]");
     client.check("CF.MEXISTS new a c d", "[1 1 0]");
@@ -116,6 +124,8 @@ fn filters_open_elsewhere_are_read_only_and_without_a_home_none_are_made() {
     let server = home.serve(&["table", "seen"]);
     let mut client = Client::of(&server);
     client.check("BF.EXISTS seen a", "1");
-    assert!(client.call("BF.ADD seen x").starts_with("-NOPERM filter 'seen' is open for reading only"));
+    assert!(
+        client.call("BF.ADD seen x").starts_with("-NOPERM filter 'seen' is open for reading only")
+    );
     assert!(client.call("BF.ADD new x").starts_with("-NOPERM filters cannot be made here"));
 }

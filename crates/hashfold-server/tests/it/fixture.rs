@@ -1,8 +1,7 @@
 //! Servers of small data sets, and a client that shows replies as text.
 
 use hashfold::{
-    Env, Filter, FilterOptions, Store, StoreOptions, TableBuilder,
-    table::TableOptions,
+    Env, Filter, FilterOptions, Store, StoreOptions, TableBuilder, table::TableOptions,
 };
 use hashfold_server::{Config, Server};
 use std::{

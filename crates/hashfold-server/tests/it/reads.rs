@@ -12,7 +12,10 @@ fn keys_of_a_table_are_read_without_a_password() {
     client.check("GET key-7", "\"value 7 of version 0\"");
     client.check("GET nope", "nil");
     client.check("GET seen", "-WRONGTYPE Operation against a key holding the wrong kind of value");
-    client.check("MGET key-1 nope seen key-2", "[\"value 1 of version 0\" nil nil \"value 2 of version 0\"]");
+    client.check(
+        "MGET key-1 nope seen key-2",
+        "[\"value 1 of version 0\" nil nil \"value 2 of version 0\"]",
+    );
     client.check("EXISTS key-1 key-1 nope seen", "3");
     client.check("TOUCH key-1 nope", "1");
     client.check("STRLEN key-7", "20");
@@ -31,8 +34,11 @@ fn keys_of_a_table_are_read_without_a_password() {
     client.check("OBJECT REFCOUNT key-7", "1");
     client.check("OBJECT ENCODING nope", "nil");
     client.check("DBSIZE", "2001");
-    client.check("SET a b", "-NOPERM User default has no permissions to run the 'set' command: tables and \
-                             stores change in batches; see `hashfold update`");
+    client.check(
+        "SET a b",
+        "-NOPERM User default has no permissions to run the 'set' command: tables and \
+                             stores change in batches; see `hashfold update`",
+    );
     client.check("LPUSH a b", "-ERR unknown command 'LPUSH', with args beginning with: 'a' 'b' ");
     client.check("GET", "-ERR wrong number of arguments for 'get' command");
 }
@@ -133,7 +139,10 @@ fn resp3_has_types_of_its_own() {
     let server = home.serve(&["table", "seen"]);
     let mut client = Client::of(&server);
     let hello = client.call("HELLO 3 SETNAME me");
-    assert!(hello.starts_with("{\"server\" \"hashfold\" \"version\" \"7.2.4\" \"proto\" 3 \"id\""), "{hello}");
+    assert!(
+        hello.starts_with("{\"server\" \"hashfold\" \"version\" \"7.2.4\" \"proto\" 3 \"id\""),
+        "{hello}"
+    );
     client.check("GET nope", "nil");
     client.check("CLIENT GETNAME", "\"me\"");
     // The port in the configuration: 0 means that the system chose one.
@@ -205,7 +214,10 @@ fn connections_are_listed_named_and_closed() {
     let server = home.serve(&["table"]);
     let (mut one, mut two) = (Client::of(&server), Client::of(&server));
     two.check("CLIENT SETNAME second", "+OK");
-    two.check("CLIENT SETNAME a\u{7f}b", "-ERR Client names cannot contain spaces, newlines or special characters.");
+    two.check(
+        "CLIENT SETNAME a\u{7f}b",
+        "-ERR Client names cannot contain spaces, newlines or special characters.",
+    );
     two.check("CLIENT SETINFO LIB-NAME mine", "+OK");
     two.check("CLIENT SETINFO nope x", "-ERR Unrecognized option 'nope'");
     let id = two.call("CLIENT ID");

@@ -18,7 +18,10 @@ fn a_user_selects_the_data_set() {
     client.check("AUTH people anything", "+OK");
     client.check("GET key-1", "\"value 1 of version 1\"");
     client.check("ACL WHOAMI", "\"people\"");
-    client.check("HELLO 2 AUTH nobody x", "-WRONGPASS invalid username-password pair or user is disabled.");
+    client.check(
+        "HELLO 2 AUTH nobody x",
+        "-WRONGPASS invalid username-password pair or user is disabled.",
+    );
     client.check("GET key-1", "\"value 1 of version 1\"");
     client.check("AUTH table x", "+OK");
     client.check("GET key-1", "\"value 1 of version 0\"");
@@ -37,31 +40,47 @@ fn strangers_may_only_say_who_they_are() {
     let mut client = Client::of(&server);
     client.check("GET key-1", "-NOAUTH Authentication required.");
     client.check("PING", "-NOAUTH Authentication required.");
-    assert!(client.call("HELLO 3").starts_with("-NOAUTH HELLO must be called with the client already"));
-    client.check("AUTH people wrong", "-WRONGPASS invalid username-password pair or user is disabled.");
+    assert!(
+        client.call("HELLO 3").starts_with("-NOAUTH HELLO must be called with the client already")
+    );
+    client.check(
+        "AUTH people wrong",
+        "-WRONGPASS invalid username-password pair or user is disabled.",
+    );
     client.check("AUTH people secret", "+OK");
     client.check("AUTH people secret", "+OK");
     client.check("GET key-1", "\"value 1 of version 1\"");
     client.check("GET key-2", "-NOPERM No permissions to access a key");
     client.check("MGET key-1", "-NOPERM User people has no permissions to run the 'mget' command");
-    client.check("CONFIG GET *", "-NOPERM User people has no permissions to run the 'config|get' command");
+    client.check(
+        "CONFIG GET *",
+        "-NOPERM User people has no permissions to run the 'config|get' command",
+    );
     let mut client = Client::of(&server);
     client.check("AUTH both other", "+OK");
     client.check("GET key-1", "\"value 1 of version 0\"");
     client.check("GET people:{key-1}", "\"value 1 of version 1\"");
-    client.check("MGET people:{key-1} people:{key-2}", "[\"value 1 of version 1\" \"value 2 of version 1\"]");
+    client.check(
+        "MGET people:{key-1} people:{key-2}",
+        "[\"value 1 of version 1\" \"value 2 of version 1\"]",
+    );
     client.check("MGET people:{key-1} key-2", "-ERR keys of one command must be in one data set");
     client.check("ACL DRYRUN people get key-1", "+OK");
     client.check("ACL DRYRUN people get key-2", "\"No permissions to access a key\"");
     client.check("ACL SETUSER x on", "-ERR users are set in the configuration file");
-    assert!(client.call("ACL LIST").contains("user people on #(argon2) ~key-1* +@read +@connection -mget"));
+    assert!(
+        client
+            .call("ACL LIST")
+            .contains("user people on #(argon2) ~key-1* +@read +@connection -mget")
+    );
 }
 
 /// More than a stranger may send ends the connection.
 #[test]
 fn strangers_have_small_limits() {
     let home = Home::new();
-    let config = format!("[data.people]\npath = 'people'\n[user.people]\npassword = '{}'\n", hash("secret"));
+    let config =
+        format!("[data.people]\npath = 'people'\n[user.people]\npassword = '{}'\n", hash("secret"));
     let server = home.serve_file(&config);
     let mut client = Client::of(&server);
     client.send(b"*11\r\n");

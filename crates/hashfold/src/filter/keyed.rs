@@ -77,6 +77,15 @@ impl Filter {
         CascadeFilter::open(folder.as_ref(), CascadeSettings::default()).map(Filter::from)
     }
 
+    /// Opens the filter in a folder, whatever kind it is, with the memory, the log and the environment of
+    /// these options.
+    ///
+    /// # Errors
+    /// The errors of [`Filter::open`].
+    pub fn open_with(folder: impl AsRef<Path>, options: FilterOptions) -> Result<Filter> {
+        CascadeFilter::open(folder.as_ref(), options.into_settings()).map(Filter::from)
+    }
+
     /// Inserts a key.
     pub fn insert(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.cascade.insert(self.cascade.hash(key.as_ref()))

@@ -21,6 +21,7 @@ pub struct FilterOptions {
     accuracy: Accuracy,
     mode: Mode,
     window: Option<(Duration, u64)>,
+    expansion: Option<u32>,
     seed: Option<Seed>,
     id: Option<u64>,
     settings: CascadeSettings,
@@ -47,7 +48,15 @@ impl FilterOptions {
 
     fn new(accuracy: Accuracy) -> FilterOptions {
         let settings = CascadeSettings::default();
-        FilterOptions { accuracy, mode: Mode::Set, window: None, seed: None, id: None, settings }
+        FilterOptions {
+            accuracy,
+            mode: Mode::Set,
+            window: None,
+            expansion: None,
+            seed: None,
+            id: None,
+            settings,
+        }
     }
 
     /// Makes a multiset, which counts the insertions of each key.
@@ -62,6 +71,14 @@ impl FilterOptions {
     #[must_use]
     pub fn window(self, length: Duration, epochs: u64) -> FilterOptions {
         FilterOptions { window: Some((length, epochs)), ..self }
+    }
+
+    /// Notes how the filter may grow beyond its capacity: the factor between one expansion and the next, 0
+    /// for not at all. The filter keeps the number for callers that hold to it
+    /// ([`CascadeStats::expansion`](super::cascade::CascadeStats)), and does not read it.
+    #[must_use]
+    pub fn expansion(self, expansion: u32) -> FilterOptions {
+        FilterOptions { expansion: Some(expansion), ..self }
     }
 
     /// Sets the memory budget in bytes, at least 16 MiB. The default is 256 MiB. More memory means
@@ -122,7 +139,8 @@ impl FilterOptions {
             Accuracy::Capacity(capacity, rate) => CascadeOptions::new(seed, id, capacity, rate)?,
         };
         let window = self.window.map(|(length, epochs)| Window::new(length, epochs)).transpose()?;
-        Ok(CascadeOptions { mode: self.mode, window, ..options })
+        let expansion = self.expansion;
+        Ok(CascadeOptions { mode: self.mode, window, expansion, ..options })
     }
 
     /// Returns the mode and the universe that an existing filter must have.

@@ -130,6 +130,10 @@ impl BlockFile for CountingFile {
         self.file.mapped()
     }
 
+    fn is_lost(&self) -> bool {
+        self.file.is_lost()
+    }
+
     fn check_map(&self) -> Result<()> {
         self.file.check_map()
     }

@@ -94,6 +94,13 @@ pub trait BlockFile: Debug + Send + Sync {
         None
     }
 
+    /// Whether a page of a mapped file is known to be unreadable. Takes less time than
+    /// [`BlockFile::check_map`], and suits a check before bytes are used.
+    #[inline]
+    fn is_lost(&self) -> bool {
+        false
+    }
+
     /// Checks a mapped file after its bytes were used.
     ///
     /// # Errors

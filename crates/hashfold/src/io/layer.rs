@@ -30,6 +30,11 @@ pub trait DiskLayer: Debug + Send + Sync {
         self.over_opened(file)
     }
 
+    /// Returns the free memory to report in place of that of the disk below, which is `bytes`.
+    fn over_free_memory(&self, bytes: u64) -> u64 {
+        bytes
+    }
+
     /// Returns the file to use in place of a file that was opened.
     fn over_opened(&self, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
         file
@@ -105,6 +110,6 @@ impl<L: DiskLayer> Disk for L {
     }
 
     fn free_memory(&self) -> u64 {
-        self.below().free_memory()
+        self.over_free_memory(self.below().free_memory())
     }
 }

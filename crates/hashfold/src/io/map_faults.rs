@@ -1,8 +1,9 @@
 //! Pages of mapped files that cannot be read, because the file was cut or the device failed.
 //!
 //! The system answers the access to such a page with `SIGBUS`, which ends the process. The handler
-//! here puts a page of zeros in its place and marks the file as lost; the reader asks after its
-//! reads, and returns an error. Signals for other addresses go to the handler that was there before.
+//! here puts zeros in the place of this page and of all later ones of the map, and marks the map as
+//! lost. A reader checks the mark after its reads, and returns an error. Signals for other addresses
+//! go to the handler that was there before.
 #![allow(unsafe_code)]
 
 use std::{
@@ -13,22 +14,35 @@ use std::{
         Once, OnceLock,
         atomic::{
             AtomicBool, AtomicPtr, AtomicUsize,
-            Ordering::{AcqRel, Acquire, Release},
+            Ordering::{AcqRel, Acquire, Relaxed, Release},
+            fence,
         },
     },
 };
 
 /// A map whose pages may become unreadable. Places are never freed, but used again: there are as many as
-/// there were maps at one time.
+/// there were maps at one time. Each has a cache line of its own, because every lookup reads its mark.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 struct Place {
     is_taken: AtomicBool,
     start: AtomicUsize,
     /// The address after the map, or 0 if there is none.
     end: AtomicUsize,
-    /// Whether a page of the map was replaced by zeros.
+    /// Whether pages of the map were replaced by zeros.
     is_lost: AtomicBool,
     next: AtomicPtr<Place>,
+}
+
+impl Place {
+    /// Returns the end of the map if it has this address.
+    fn end_around(&self, address: usize) -> Option<usize> {
+        let (start, end) = (self.start.load(Acquire), self.end.load(Acquire));
+        // Meanwhile this map may have been closed and another one opened in its place: then the two
+        // numbers may be of different maps.
+        let is_one_map = start != 0 && self.start.load(Acquire) == start;
+        (is_one_map && (start..end).contains(&address)).then_some(end)
+    }
 }
 
 /// The first of all places.
@@ -46,7 +60,9 @@ impl GuardedMap {
     pub(super) fn new(map: &[u8]) -> GuardedMap {
         static INSTALLED: Once = Once::new();
         INSTALLED.call_once(install);
-        let place = places().find(|place| !place.is_taken.swap(true, AcqRel));
+        // Most places are taken. Reading does not move their cache lines, as a swap does.
+        let is_free = |place: &&Place| !place.is_taken.load(Relaxed);
+        let place = places().filter(is_free).find(|place| !place.is_taken.swap(true, AcqRel));
         let place = place.unwrap_or_else(add_place);
         place.is_lost.store(false, Release);
         place.start.store(map.as_ptr().addr(), Release);
@@ -54,9 +70,12 @@ impl GuardedMap {
         GuardedMap(place)
     }
 
-    /// Whether a page could not be read, and was replaced by zeros.
+    /// Whether a page could not be read, and zeros were put in its place. The answer holds for all
+    /// bytes that the calling thread has read before.
     #[inline]
     pub(super) fn is_lost(&self) -> bool {
+        // The bytes were read with plain loads, which only a fence keeps before the load of the mark.
+        fence(Acquire);
         self.0.is_lost.load(Acquire)
     }
 }
@@ -97,7 +116,7 @@ fn add_place() -> &'static Place {
 fn install() {
     let mut before = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: the structures are plain data, for which zeros are valid; the handler has the signature
-    // that `SA_SIGINFO` asks for, and does only what a signal handler may do. The handler before is
+    // that `SA_SIGINFO` selects, and does only what a signal handler may do. The handler before is
     // stored before ours can run: it is read first.
     unsafe {
         if libc::sigaction(libc::SIGBUS, ptr::null(), before.as_mut_ptr()) != 0 {
@@ -114,27 +133,34 @@ fn install() {
 
 /// Handles `SIGBUS`. Uses atomic numbers and system calls only, as a signal handler must.
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the system passes a valid `info`, with an address if the signal is a fault.
-    let (is_fault, address) = unsafe { ((*info).si_code > 0, (*info).si_addr().addr()) };
-    if !is_fault || !replace_page(address) {
-        pass_on(signal, info, context, is_fault);
+    // SAFETY: the system passes a valid `info`, with an address if the signal is a fault. The
+    // interrupted code may be about to read its error number, which the calls below may change.
+    unsafe {
+        let (is_fault, address) = ((*info).si_code > 0, (*info).si_addr().addr());
+        let error_number = *libc::__errno_location();
+        if !is_fault || !replace_pages(address) {
+            pass_on(signal, info, context, is_fault);
+        }
+        *libc::__errno_location() = error_number;
     }
 }
 
-/// Puts zeros in the place of the page at an address, if it belongs to a guarded map.
-fn replace_page(address: usize) -> bool {
-    let is_inside =
-        |place: &&Place| (place.start.load(Acquire)..place.end.load(Acquire)).contains(&address);
-    let Some(place) = places().find(is_inside) else { return false };
-    // Whoever sees the zeros also sees that the map is lost.
+/// Puts zeros in the place of the page at an address and of all later pages of its map, if it belongs
+/// to a guarded map. One call for all of them adds one map to the process: its number of maps is
+/// limited, and a map for each lost page would reach the limit.
+fn replace_pages(address: usize) -> bool {
+    let found = places().find_map(|place| Some((place, place.end_around(address)?)));
+    let Some((place, end)) = found else { return false };
+    // A reader that sees the zeros also sees the mark.
     place.is_lost.store(true, Release);
-    // SAFETY: the page lies in a map that nobody unmaps while a thread reads it, and the thread that
-    // was interrupted does. `MAP_FIXED` replaces only this page. Both calls only enter the system.
+    // SAFETY: the pages lie in a map that is not unmapped while a reader uses it, and the thread that
+    // was interrupted does. `MAP_FIXED` replaces only these pages. Both calls only enter the system.
     unsafe {
         let size = libc::sysconf(libc::_SC_PAGESIZE).cast_unsigned() as usize;
-        let page = ptr::without_provenance_mut(address & !(size - 1));
+        let start = address & !(size - 1);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        libc::mmap(page, size, libc::PROT_READ, flags, -1, 0) != libc::MAP_FAILED
+        let page = ptr::without_provenance_mut(start);
+        libc::mmap(page, end - start, libc::PROT_READ, flags, -1, 0) != libc::MAP_FAILED
     }
 }
 
@@ -144,7 +170,7 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, is_f
     let before = BEFORE.get();
     let handler = before.map_or(libc::SIG_DFL, |before| before.sa_sigaction);
     // SAFETY: the system, or the code that installed the handler, vouches for its signature, which
-    // `SA_SIGINFO` tells.
+    // `SA_SIGINFO` selects.
     unsafe {
         if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
             libc::signal(signal, libc::SIG_DFL);
@@ -156,6 +182,27 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, is_f
             transmute::<usize, Handler>(handler)(signal, info, context);
         } else {
             transmute::<usize, extern "C" fn(c_int)>(handler)(signal);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Issue 14: the start of one map and the end of the next one in its place looked like one map.
+    #[test]
+    fn an_address_belongs_to_a_map_that_is_open() {
+        let at = |start: usize, end: usize| Place {
+            start: AtomicUsize::new(start),
+            end: AtomicUsize::new(end),
+            ..Place::default()
+        };
+        assert_eq!(at(8, 20).end_around(7), None);
+        assert_eq!(at(8, 20).end_around(8), Some(20));
+        assert_eq!(at(8, 20).end_around(20), None);
+        for (start, end) in [(0, 0), (0, 20), (8, 0)] {
+            assert_eq!(at(start, end).end_around(9), None, "it is being closed or opened");
         }
     }
 }

@@ -117,6 +117,11 @@ impl BlockFile for MappedFile {
     }
 
     #[inline]
+    fn is_lost(&self) -> bool {
+        self.guard.is_lost()
+    }
+
+    #[inline]
     fn check_map(&self) -> Result<()> {
         if !self.guard.is_lost() && tail(&self.map) == self.tail {
             return Ok(());

@@ -28,7 +28,9 @@ use std::{
 /// [`Access::Mapped`] expects that no process changes the file, and this library never does. If
 /// another program cuts a mapped file, reads return an error: a handler of `SIGBUS`, which is
 /// installed with the first map, puts zeros in the place of lost pages, and passes on the signals
-/// that concern other memory.
+/// that concern other memory to the handler that was there before. A program that installs another
+/// handler of `SIGBUS` later must call this one from it; otherwise a file that is cut ends the
+/// process.
 ///
 /// On a file system that refuses `O_DIRECT`, [`Access::Direct`] is [`Access::Cached`] without
 /// read-ahead.

@@ -92,6 +92,8 @@ pub struct Report {
     pub sample: Option<Sample>,
     /// The conditions that the version does not meet.
     pub objections: Vec<Objection>,
+    /// The damage of indexes of both versions, because of which lookups took more reads.
+    pub index_damage: Vec<String>,
 }
 
 impl Report {
@@ -118,6 +120,7 @@ impl Gates {
             changes: info.changes.filter(|_| is_child),
             sample: None,
             objections: Vec::new(),
+            index_damage: index_damage(current, new),
         };
         if let Some(current) = current
             && self.sample > 0
@@ -185,6 +188,18 @@ impl Gates {
             }
         }
     }
+}
+
+/// Returns the damage of the indexes of two versions, each once.
+fn index_damage(current: Option<&Version>, new: &Version) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for damage in current.into_iter().chain([new]).flat_map(Version::index_damage) {
+        let damage = damage.to_string();
+        if !all.contains(&damage) {
+            all.push(damage);
+        }
+    }
+    all
 }
 
 /// Returns a number, or its bounds, as text.

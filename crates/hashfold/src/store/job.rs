@@ -105,7 +105,7 @@ impl TableJob {
         let options = options.data(Access::Direct).index(Access::Mapped);
         let open = |layer: &Layer| open_layer(tables, parent, layer, &options).map(Arc::new);
         let slots = parent.shape.slots.slots(&self.table.chunks.bounds());
-        scan_slots(parent, &slots, &open, Some(&self.builder.executor))
+        scan_slots(parent, &slots, 0, &open, Some(&self.builder.executor))
     }
 }
 

@@ -16,17 +16,18 @@ use crate::{
 };
 use std::{ops::Range, sync::Arc};
 
-/// Returns the entries of a version in a range of slots as one run without deletions. Reads ahead
-/// on the executor, if there is one. If only a part of a base is in the range, the number of its
+/// Returns the entries of a version in a range of slots as one run without deletions. Leaves out hashes
+/// with lower high bits than `from`. Reads ahead on the executor, if there is one. If only a part of a base is in the range, the number of its
 /// entries in the summary of the run is an estimate.
 pub(super) fn scan_slots(
     info: &VersionInfo,
     slots: &Range<u32>,
+    from: u64,
     open: &dyn Fn(&Layer) -> Result<Arc<Table>>,
     executor: Option<&Arc<dyn Executor>>,
 ) -> Result<Box<dyn Run>> {
     let scan = |layer: &Layer| -> Result<TableScan> {
-        let scan = open(layer)?.scan().with_summary(layer.sizes);
+        let scan = open(layer)?.scan().starting_from(from)?.with_summary(layer.sizes);
         Ok(match executor {
             Some(executor) => scan.reading_ahead(executor.clone()),
             None => scan,

@@ -65,7 +65,7 @@ pub fn compare(
             continue;
         }
         let [old, new] = [old, new].map(|version| Counted {
-            run: version.scan_slots(&slots, Some(&env.executor)),
+            run: version.scan_slots(&slots, 0, Some(&env.executor)),
             steps: watch.steps(),
         });
         let mut join = Join::new(old, new, Keep::Difference);

@@ -67,13 +67,25 @@ pub(super) struct Stretch {
 pub(super) enum Found {
     /// The key has this entry, which lies in these blocks.
     Entry(Located),
-    /// The key is not in the file.
+    /// The key is not in these blocks, nor in an earlier one.
     Absent,
     /// The key is not in these blocks, but may be in an earlier one: the first of these has these
     /// high bits of the hash before it.
     Before(u64),
-    /// The entry continues after these blocks; it lies in the given blocks.
+    /// An entry whose key may be this one continues after these blocks; it lies in the given blocks.
+    /// If its key is another one, this key may be anywhere that it could have been before.
     More(Range<u64>),
+}
+
+impl From<Match> for Found {
+    #[inline]
+    fn from(compared: Match) -> Found {
+        match compared {
+            Match::Yes(entry) => Found::Entry(entry),
+            Match::No => Found::Absent,
+            Match::More(blocks) => Found::More(blocks),
+        }
+    }
 }
 
 impl<'a> DataBlocks<'a> {
@@ -209,52 +221,60 @@ impl<'a> DataBlocks<'a> {
     pub(super) fn search_at(&self, at: Position, key: &[u8]) -> Result<Found> {
         let head = self.head(at.block)?;
         let nth = self.context.layout.nth_at(at.offset);
-        Ok(match self.compare(&self.locate(&head, nth, at)?, key)? {
-            Match::Yes(entry) => Found::Entry(entry),
-            Match::No => Found::Absent,
-            Match::More(blocks) => Found::More(blocks),
-        })
+        Ok(self.compare(&self.locate(&head, nth, at)?, key)?.into())
     }
 
     /// Searches for a key among the entries that start in these blocks.
     pub(super) fn search(&self, hash: KeyHash, key: &[u8]) -> Result<Found> {
-        for number in self.first..self.end() {
+        let mut found = self.search_first(hash, key)?;
+        for number in self.first + 1..self.end() {
+            if !matches!(found, Found::Absent) {
+                break;
+            }
             let head = self.head(number)?;
-            match self.search_block(number, &head, hash, key)? {
-                Match::Yes(entry) => return Ok(Found::Entry(entry)),
-                Match::More(blocks) => return Ok(Found::More(blocks)),
-                Match::No => {}
-            }
-            if number == self.first && number > 0 && hash.high() <= head.before {
-                return Ok(Found::Before(head.before));
-            }
+            found = self.search_block(number, &head, hash, key)?.into();
         }
-        Ok(Found::Absent)
+        Ok(found)
     }
 
-    /// Returns the hash of the last entry that starts in these blocks.
-    pub(super) fn last_hash(&self) -> Result<Last> {
-        for number in (self.first..self.end()).rev() {
-            let head = self.head(number)?;
-            if head.count == 0 {
-                continue;
-            }
-            let mut at = Position { block: number, offset: head.first };
-            let (block, mut nth) = (self.block(number).unwrap_or(&[]), head.count - 1);
-            if self.context.layout.start_in(block, head.count, nth).is_none() {
-                for nth in 0..head.count - 1 {
-                    at = self.locate(&head, nth, at)?.next;
-                }
-                nth = 0;
-            }
-            let entry = self.locate(&head, nth, at)?;
-            let mut key = Vec::new();
-            if self.gather(entry.key, &mut key) {
-                return Ok(Last::Hash(KeyHash::of(&key, self.context.seed)));
-            }
-            return Ok(Last::More(self.first..self.end_of(&entry)?));
+    /// Searches for a key among the entries that start in the first of these blocks.
+    #[inline]
+    pub(super) fn search_first(&self, hash: KeyHash, key: &[u8]) -> Result<Found> {
+        let number = self.first;
+        let head = self.head(number)?;
+        // The first block has none before it, and 0 as its `before`.
+        if hash.high() < head.before {
+            return Ok(Found::Before(head.before));
         }
-        Ok(Last::Before(self.head(self.first)?.before))
+        // Of entries with equal high bits, some may be here and some before.
+        Ok(match self.search_block(number, &head, hash, key)?.into() {
+            Found::Absent if hash.high() == head.before && number > 0 => Found::Before(head.before),
+            found => found,
+        })
+    }
+
+    /// Returns what is known about the last entry that starts in these blocks.
+    pub(super) fn last_hash(&self) -> Result<Last> {
+        let number = self.end() - 1;
+        let head = self.head(number)?;
+        if head.count == 0 {
+            return Ok(Last::Before(head.before));
+        }
+        let mut at = Position { block: number, offset: head.first };
+        let (block, mut nth) = (self.block(number).unwrap_or(&[]), head.count - 1);
+        if self.context.layout.start_in(block, head.count, nth).is_none() {
+            for nth in 0..head.count - 1 {
+                at = self.locate(&head, nth, at)?.next;
+            }
+            nth = 0;
+        }
+        let entry = self.locate(&head, nth, at)?;
+        let mut key = Vec::new();
+        if self.gather(entry.key, &mut key) {
+            return Ok(Last::Hash(KeyHash::of(&key, self.context.seed)));
+        }
+        // Reading the rest of the key would only tell what the next block's `before` tells.
+        Ok(Last::Before(head.before))
     }
 
     /// Returns the block after an entry, which must be in the file.
@@ -372,10 +392,9 @@ fn located(block: u64, offset: usize, entry: EntryInside) -> Located {
 pub(super) enum Last {
     /// The last entry that starts in them has this hash.
     Hash(KeyHash),
-    /// No entry starts in them; these are the high bits of the last hash before.
+    /// No entry starts in the last block, or the key of the last one continues after it. These are the
+    /// high bits of the last hash before this block.
     Before(u64),
-    /// The key of the last entry continues after these blocks; it lies in the given ones.
-    More(Range<u64>),
 }
 
 /// The result of comparing an entry with a key.

@@ -1,14 +1,16 @@
 //! Lookups without an index: interpolation search for a hash in the data file, as in the paper
 //! (section 2.2), because hashes are uniform.
 //!
+//! One round: `low` and `high` are hashes and blocks that enclose the entry.
+//!
 //! ```text
-//! low ───────────────────────────────────── high      hashes and blocks that enclose the entry
-//!              guess: read it
-//!              hash below its first one: high moves there; above its last one: low does
+//! low ─────────── guess ─────────────────── high
+//!                 the block that is read
+//!                 the hash is below its first one: high moves here; above its last one: low does
 //! ```
 //!
-//! The first guess is about √N / 2 entries away with N entries; the second one starts from a known
-//! hash close by, and mostly is right. So a lookup takes 2 to 4 reads.
+//! With N entries, the first guess is about √N / 2 entries away; the second guess starts from a hash
+//! nearby and is usually right. So a lookup takes 2 to 4 reads.
 
 use crate::key::KeyHash;
 use std::ops::Range;

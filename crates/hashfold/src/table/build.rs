@@ -20,7 +20,7 @@ use crate::{
     },
     key::{KeyHash, Seed},
     manifest::{self, FileEntry, Kind, Manifest},
-    options::ReadOptions,
+    options::{Checks, ReadOptions},
     run::{Run, SortOptions, Sorter, Summary},
     work::Watch,
 };
@@ -300,7 +300,8 @@ pub fn reindex(
     let mut folder = TableFolder::new(LockedFolder::open(disk.clone(), folder)?)?;
     let mut manifest = folder::read_manifest(disk.as_ref(), folder.path(), Kind::Table)?;
     folder.sweep(Some(&manifest))?;
-    let table = Table::open_data((disk, Site::Own), folder.path(), &manifest, Access::Cached)?;
+    let how = (Access::Cached, Checks::Always);
+    let table = Table::open_data((disk, Site::Own), folder.path(), &manifest, how)?;
     let data = table.indexed();
     let expected = Expected { layout: data.layout, entries: data.entries, blocks: data.blocks };
     let mut index = IndexBuilder::new(options, &expected);

@@ -29,6 +29,7 @@ use crate::{
         frame::{FileKind, Footer, Header},
     },
     key::{KeyHash, Seed},
+    options::Checks,
     run::{
         Entry, KEY_BYTES_MAX, SizeRange, Summary, VALUE_BYTES_MAX, check_sizes,
         prefetch::{CACHE_LINE_BYTES, prefetch},
@@ -237,39 +238,60 @@ pub(super) struct DataFile {
     pub(super) file: Arc<dyn BlockFile>,
     pub(super) context: Context,
     pub(super) totals: Totals,
-    /// The blocks that have been checked, if the file is mapped.
+    is_mapped: bool,
+    /// The blocks that have been checked, if each is checked once.
     checked: Option<CheckedBlocks>,
 }
 
 impl DataFile {
     /// Opens a data file. Checks the header, the footer, and that the file has this id and this
-    /// seed.
-    pub(super) fn open(file: Arc<dyn BlockFile>, id: u64, seed: Seed) -> Result<DataFile> {
+    /// seed. `checks` says how often the blocks of a mapped file are checked.
+    pub(super) fn open(
+        file: Arc<dyn BlockFile>,
+        id: u64,
+        seed: Seed,
+        checks: Checks,
+    ) -> Result<DataFile> {
         let header = Header::read_of(file.as_ref(), FileKind::TableData, seed, id)?;
         let (footer, start) = Footer::read(file.as_ref())?;
         let (layout, totals) = decode(&footer.fields, start, header.version)
             .map_err(|error| error.at(&file.place().offset(start)))?;
         let place = file.place().clone();
         let context = Context { layout, id, seed, place, blocks: totals.blocks };
-        let checked = file.mapped().map(|_| CheckedBlocks::none_of(totals.blocks));
-        Ok(DataFile { file, context, totals, checked })
+        let is_mapped = file.mapped().is_some();
+        let checked =
+            (is_mapped && checks == Checks::Once).then(|| CheckedBlocks::none_of(totals.blocks));
+        Ok(DataFile { file, context, totals, is_mapped, checked })
     }
 
     /// Whether the file is mapped.
     #[inline]
     pub(super) fn is_mapped(&self) -> bool {
-        self.checked.is_some()
+        self.is_mapped
     }
 
-    /// Returns the bytes of blocks, if the file is mapped.
+    /// Returns the bytes of blocks of a mapped file.
+    ///
+    /// # Errors
+    /// `Truncated` if the map ends before them.
     #[inline]
-    pub(super) fn mapped(&self, blocks: &Range<u64>) -> Option<&[u8]> {
-        let Extent { offset, len } = self.extent(blocks);
-        self.file.mapped()?.get(offset as usize..)?.get(..len)
+    pub(super) fn mapped(&self, blocks: &Range<u64>) -> Result<&[u8]> {
+        let extent = self.extent(blocks);
+        let all = self.file.mapped().unwrap_or(&[]);
+        let rest = usize::try_from(extent.offset).ok().and_then(|start| all.get(start..));
+        let rest = rest.unwrap_or(&[]);
+        rest.get(..extent.len).ok_or_else(|| self.ends_before(extent, rest.len()))
     }
 
-    /// Returns a view of the blocks in `bytes`, the first of which has the number `first`. Blocks of a
-    /// mapped file are checked once.
+    /// Returns the error for an extent of which the map has only the first `got` bytes.
+    #[cold]
+    fn ends_before(&self, Extent { offset, len }: Extent, got: usize) -> Error {
+        let kind = ErrorKind::Truncated { expected: len as u64, got: got as u64 };
+        Error::new(kind).at(&self.context.place.offset(offset))
+    }
+
+    /// Returns a view of the blocks in `bytes`, the first of which has the number `first`. Each block
+    /// is checked when it is used: once, or each time.
     #[inline]
     pub(super) fn blocks<'a>(&'a self, first: u64, bytes: &'a [u8]) -> DataBlocks<'a> {
         DataBlocks::new(&self.context, first, bytes).checked_once(self.checked.as_ref())
@@ -279,7 +301,7 @@ impl DataFile {
     /// which may be on the device only, all of it is requested.
     #[inline]
     pub(super) fn prefetch_heads(&self, blocks: &Range<u64>) {
-        let Some(bytes) = self.mapped(blocks) else { return };
+        let Ok(bytes) = self.mapped(blocks) else { return };
         if self.checked.as_ref().is_some_and(|checked| !checked.contains(blocks.start)) {
             self.file.will_need(self.extent(blocks));
         }
@@ -294,7 +316,7 @@ impl DataFile {
     /// given.
     #[inline]
     pub(super) fn prefetch_entry(&self, block: u64, position: Option<Position>, hash: KeyHash) {
-        let Some(bytes) = self.mapped(&(block..block + 1)) else { return };
+        let Ok(bytes) = self.mapped(&(block..block + 1)) else { return };
         match position {
             Some(Position { offset, .. }) => {
                 prefetch(bytes, offset);
@@ -358,7 +380,11 @@ fn decode(fields: &[u8], footer_start: u64, version: u16) -> Result<(Layout, Tot
         return Err(Error::field("number of blocks", expected, totals.blocks));
     }
     let payload = totals.blocks * layout.payload() as u64;
-    let entries_max = payload / layout.entry_size().unwrap_or(1) as u64;
+    // The position of each rank must be in the file.
+    let entries_max = match layout.entries_per_block() {
+        Some(count) => totals.blocks * count,
+        None => payload / layout.entry_size().unwrap_or(1) as u64,
+    };
     if totals.entries > entries_max {
         let expected = format!("at most {entries_max} in {body} bytes");
         return Err(Error::field("number of entries", expected, totals.entries));

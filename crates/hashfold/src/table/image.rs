@@ -54,6 +54,12 @@ pub(crate) trait IndexBytes: Send + Sync + std::fmt::Debug {
     /// Returns all bytes.
     fn bytes(&self) -> &[u8];
 
+    /// Whether bytes are known to be lost, as [`BlockFile::is_lost`](crate::io::BlockFile) says.
+    #[inline]
+    fn is_lost(&self) -> bool {
+        false
+    }
+
     /// Checks the bytes after they were used, as [`BlockFile::check_map`](crate::io::BlockFile) does.
     #[inline]
     fn check(&self) -> Result<()> {

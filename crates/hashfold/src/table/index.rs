@@ -135,8 +135,8 @@ pub(super) enum LookupTarget {
     At(Position, Range<u64>),
     /// If the key is in the table, its entry starts in one of these blocks.
     In(Range<u64>),
-    /// If the key is in the table, its entry starts in this block or an earlier one.
-    UpTo(u64),
+    /// If the key is in the table, its entry starts in the first of these blocks or in an earlier one.
+    UpTo(Range<u64>),
     /// If the key is in the table, its entry starts between two blocks: there is no index.
     Between(Bracket),
 }
@@ -237,7 +237,8 @@ impl Index {
     }
 
     fn fenced(&self, block: u64) -> LookupTarget {
-        LookupTarget::UpTo(block.min(self.data.blocks.saturating_sub(1)))
+        let block = block.min(self.data.blocks.saturating_sub(1));
+        LookupTarget::UpTo(block..block + 1)
     }
 
     fn dense_target(&self, parts: &TrieParts, hash: KeyHash, ranks: Range<u64>) -> LookupTarget {
@@ -337,9 +338,15 @@ impl Index {
                         _ => true,
                     }
             }
-            LookupTarget::UpTo(block) => at.block <= block,
+            LookupTarget::UpTo(blocks) => at.block <= blocks.start,
             LookupTarget::Between(_) => unreachable!("an index leads to blocks"),
         }
+    }
+
+    /// Whether bytes of a mapped index are known to be lost.
+    #[inline]
+    pub(super) fn is_lost(&self) -> bool {
+        self.bytes.is_lost()
     }
 
     /// Checks the bytes of a mapped index after they were used.

@@ -74,9 +74,9 @@ const _: () = assert!(SIZES_MAX < VARINT_BYTES_MAX);
 /// The part of a payload (1/8) above which an entry may continue in the next block.
 const SMALL_PART: usize = 8;
 
-/// Maximum part of the entries' bytes (1/20) that tags and starts may take. Smaller entries are
-/// packed.
-const TAGS_PART: usize = 20;
+/// Maximum growth of a file by tags and starts, as a part of its size (1/40). Entries for which they
+/// would take more are packed.
+const GROWTH_PART: usize = 40;
 
 /// Alignment of the entries behind tags, in bytes.
 const TAGS_ALIGNMENT: usize = 8;
@@ -138,15 +138,21 @@ impl Layout {
     pub(super) fn of(summary: &Summary, block_size: usize) -> Layout {
         let one = |range: SizeRange| (range.min == range.max).then_some(range.max as usize);
         let (key_size, value_size) = (one(summary.keys), one(summary.values));
-        let packed = Layout::new(block_size, key_size, value_size, Arrangement::Packed);
-        let mean = mean_size(summary);
-        let arrangement = match packed.entry_size() {
-            Some(size) if size > packed.small_max() => Arrangement::Packed,
-            Some(_) if mean >= TAGS_PART * TAG_SIZE => Arrangement::Tagged,
-            None if mean >= TAGS_PART * (START_SIZE + TAG_SIZE) => Arrangement::Slotted,
-            _ => Arrangement::Packed,
+        let layout = |kind| Layout::new(block_size, key_size, value_size, kind);
+        let packed = layout(Arrangement::Packed);
+        // The file grows from `small` to `large`.
+        let (other, small, large) = match packed.entry_size() {
+            Some(size) if size > packed.small_max() => return packed,
+            Some(_) => {
+                let tagged = layout(Arrangement::Tagged);
+                (tagged, tagged.per_block, packed.per_block)
+            }
+            None => {
+                let (slotted, mean) = (layout(Arrangement::Slotted), mean_size(summary));
+                (slotted, mean + packed.overhead(mean), mean + slotted.overhead(mean))
+            }
         };
-        Layout::new(block_size, key_size, value_size, arrangement)
+        if GROWTH_PART * large <= (GROWTH_PART + 1) * small { other } else { packed }
     }
 
     fn new(
@@ -223,13 +229,18 @@ impl Layout {
         if let Some(count) = self.entries_per_block() {
             return entries.div_ceil(count);
         }
-        let mean = mean_size(summary);
+        let overhead = self.overhead(mean_size(summary)) as u64;
+        (summary.bytes_max + entries * overhead).div_ceil(self.payload() as u64)
+    }
+
+    /// Returns the bytes that an entry takes besides its key and value, about, where sizes differ.
+    /// `mean` is the mean size of a key and its value.
+    fn overhead(self, mean: usize) -> usize {
         let slot = match self.arrangement {
             Arrangement::Slotted => START_SIZE + TAG_SIZE,
             Arrangement::Packed | Arrangement::Tagged => 0,
         };
-        let overhead = (self.encoded_size(0, mean) - mean + slot) as u64;
-        (summary.bytes_max + entries * overhead).div_ceil(self.payload() as u64)
+        self.encoded_size(0, mean) - mean + slot
     }
 
     /// Returns the size of an entry that lies in one block, with its integers, in bytes.
@@ -519,5 +530,42 @@ impl BlockHead {
             return Ok(BlockHead { first, count, before });
         }
         Err(Error::field("entries of the block", "as many as fit in it", count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the layout for entries of these sizes, and checks how much larger their file is.
+    fn layout(keys: SizeRange, values: SizeRange, mean: u64) -> Layout {
+        let summary = Summary { entries_max: 1 << 20, keys, values, bytes_max: mean << 20 };
+        let chosen = Layout::of(&summary, ALIGNMENT);
+        let Layout { block_size, key_size, value_size, .. } = chosen;
+        let packed = Layout::new(block_size, key_size, value_size, Arrangement::Packed);
+        let (chosen_blocks, packed_blocks) =
+            (chosen.blocks_of(&summary), packed.blocks_of(&summary));
+        let growth = chosen_blocks as f64 / packed_blocks as f64;
+        assert!(growth < 1.0255, "{mean} bytes, {:?}: {growth}", chosen.arrangement);
+        chosen
+    }
+
+    /// Issue 14: files of small entries were up to 5 % larger.
+    #[test]
+    fn tags_make_no_file_more_than_a_40th_larger() {
+        let one = |size: u64| SizeRange { min: size, max: size };
+        let some = |max: u64| SizeRange { min: 0, max };
+        for size in 1..2000 {
+            layout(one(0), one(size), size);
+            let differing = layout(some(100), some(2000), size).arrangement;
+            assert_eq!(differing == Arrangement::Slotted, size >= 78, "{size}");
+            let keys_differ = layout(some(100), one(0), size).arrangement;
+            assert_eq!(keys_differ == Arrangement::Slotted, size >= 119, "{size}");
+        }
+        // 40 entries of 102 bytes fill a block without tags; with tags there is room for 39.
+        for (size, has_tags) in [(32, false), (48, true), (64, true), (100, true), (102, false)] {
+            let arrangement = layout(one(16), one(size - 16), size).arrangement;
+            assert_eq!(arrangement == Arrangement::Tagged, has_tags, "{size}");
+        }
     }
 }

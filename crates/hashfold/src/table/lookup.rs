@@ -53,7 +53,7 @@ impl OpenFiles {
             None => hashes.iter().map(|hash| self.target(*hash, 1)).collect(),
         };
         let both = hashes.into_iter().zip(targets).zip(first..);
-        both.map(|((hash, target), index)| Lookup { part, index, hash, target }).collect()
+        both.map(|((hash, target), key)| Lookup { part, key, hash, target }).collect()
     }
 
     /// Calls `visit` once, with the value of a key, or `None` if the key is absent.
@@ -62,6 +62,14 @@ impl OpenFiles {
             visit(self.get_mapped(key)?.as_deref());
             return self.check_maps();
         }
+        self.refuse_lost()?;
+        let read = self.read_with(key, visit);
+        // Zeros in the place of a lost page are no other damage.
+        self.check_maps().and(read)
+    }
+
+    /// Calls `visit` once, with the value of a key in a data file that is read.
+    fn read_with(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
         let mut lookup = Some(self.lookup(key));
         while let Some(now) = lookup.take() {
             let Some(blocks) = now.blocks() else {
@@ -77,21 +85,30 @@ impl OpenFiles {
                 Ok(())
             })?;
         }
-        self.check_maps()
+        Ok(())
     }
 
     /// Returns the value of a key in a mapped data file.
     #[inline]
     pub(super) fn get_mapped(&self, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>> {
-        let value = self.lookup(key).finish_mapped(&self.data, key)?;
+        self.refuse_lost()?;
+        let found = self.lookup(key).finish_mapped(&self.data, key);
+        // Zeros in the place of a lost page are no other damage.
         self.check_maps()?;
-        Ok(value)
+        found
     }
 
     #[inline]
     fn lookup(&self, key: &[u8]) -> Lookup {
         let hash = KeyHash::of(key, self.data.context.seed);
-        Lookup { part: 0, index: 0, hash, target: self.target(hash, BLOCKS_ALONE) }
+        Lookup { part: 0, key: 0, hash, target: self.target(hash, BLOCKS_ALONE) }
+    }
+
+    /// Refuses files whose maps are known to be lost, before their bytes are used.
+    #[inline]
+    fn refuse_lost(&self) -> Result<()> {
+        let is_lost = self.data.file.is_lost() || self.index.as_ref().is_some_and(Index::is_lost);
+        if is_lost { self.check_maps() } else { Ok(()) }
     }
 
     /// Checks the mapped files after their bytes were used.
@@ -105,9 +122,10 @@ impl OpenFiles {
 /// A key that is being looked up.
 #[derive(Clone, Debug)]
 struct Lookup {
-    /// Index of the table, and of the key.
+    /// Index of the part that has the table.
     part: usize,
-    index: usize,
+    /// Index of the key.
+    key: usize,
     hash: KeyHash,
     target: LookupTarget,
 }
@@ -124,8 +142,9 @@ impl Lookup {
     fn blocks(&self) -> Option<Range<u64>> {
         match &self.target {
             LookupTarget::Nowhere => None,
-            LookupTarget::At(_, blocks) | LookupTarget::In(blocks) => Some(blocks.clone()),
-            LookupTarget::UpTo(block) => Some(*block..block + 1),
+            LookupTarget::At(_, blocks) | LookupTarget::In(blocks) | LookupTarget::UpTo(blocks) => {
+                Some(blocks.clone())
+            }
             LookupTarget::Between(bracket) => Some(bracket.next()),
         }
     }
@@ -140,16 +159,21 @@ impl Lookup {
                 return search_between(bracket, &blocks, self.hash, key);
             }
             LookupTarget::At(position, _) => blocks.search_at(*position, key)?,
+            LookupTarget::UpTo(_) => blocks.search_first(self.hash, key)?,
             _ => blocks.search(self.hash, key)?,
         };
         Ok(match (found, &self.target) {
             (Found::Entry(entry), _) => Outcome::Done(Some(blocks.value(&entry)?)),
-            (Found::Before(_), LookupTarget::UpTo(block)) if *block > 0 => {
-                Outcome::Again(LookupTarget::UpTo(block - 1))
+            (Found::Before(_), LookupTarget::UpTo(blocks)) if blocks.start > 0 => {
+                Outcome::Again(LookupTarget::UpTo(blocks.start - 1..blocks.start))
             }
             (Found::More(blocks), LookupTarget::At(position, _)) => {
                 Outcome::Again(LookupTarget::At(*position, blocks))
             }
+            (Found::More(blocks), LookupTarget::UpTo(_)) => {
+                Outcome::Again(LookupTarget::UpTo(blocks))
+            }
+            // The index has named all blocks with the key's entry, and this is the last entry there.
             (Found::More(blocks), _) => Outcome::Again(LookupTarget::In(blocks)),
             (Found::Absent | Found::Before(_), _) => Outcome::Done(None),
         })
@@ -164,8 +188,7 @@ impl Lookup {
     ) -> Result<Option<Cow<'t, [u8]>>> {
         loop {
             let Some(blocks) = self.blocks() else { return Ok(None) };
-            let bytes = data.mapped(&blocks).unwrap_or(&[]);
-            match self.search(data, key, bytes)? {
+            match self.search(data, key, data.mapped(&blocks)?)? {
                 Outcome::Done(value) => return Ok(value),
                 Outcome::Again(target) => self.target = target,
             }
@@ -173,7 +196,8 @@ impl Lookup {
     }
 }
 
-/// Searches for a key in blocks between which and others its entry is.
+/// Searches for a key without an index in the blocks of a guess. The entry is in them, or between
+/// them and one end of the bracket.
 fn search_between<'b>(
     bracket: &Bracket,
     blocks: &DataBlocks<'b>,
@@ -182,13 +206,14 @@ fn search_between<'b>(
 ) -> Result<Outcome<'b>> {
     let next = match blocks.search(hash, key)? {
         Found::Entry(entry) => return Ok(Outcome::Done(Some(blocks.value(&entry)?))),
-        Found::More(blocks) => return Ok(Outcome::Again(LookupTarget::In(blocks))),
+        Found::More(blocks) => Some(bracket.reading(blocks)),
         Found::Before(before) => bracket.below(hash, before),
         Found::Absent => match blocks.last_hash()? {
             Last::Hash(last) if hash < last => None,
             Last::Hash(last) => bracket.above(hash, last.high()),
+            // Its entry would start before the last block, where it was not found.
+            Last::Before(before) if hash.high() < before => None,
             Last::Before(before) => bracket.above(hash, before),
-            Last::More(blocks) => Some(bracket.reading(blocks)),
         },
     };
     Ok(next.map_or(Outcome::Done(None), |next| Outcome::Again(LookupTarget::Between(next))))
@@ -197,6 +222,16 @@ fn search_between<'b>(
 /// Looks up keys in several tables, with the device reads of all tables in flight together. `visit`
 /// is called once for each key of the parts, as by [`Table::get_many`](super::Table::get_many).
 pub(super) fn get_many_in<K: AsRef<[u8]>>(
+    parts: &[FilesPart<'_>],
+    keys: &[K],
+    visit: &mut VisitValue<'_>,
+) -> Result<()> {
+    let looked_up = look_up(parts, keys, visit);
+    // Zeros in the place of a lost page are no other damage.
+    parts.iter().try_for_each(|(files, _)| files.check_maps()).and(looked_up)
+}
+
+fn look_up<K: AsRef<[u8]>>(
     parts: &[FilesPart<'_>],
     keys: &[K],
     visit: &mut VisitValue<'_>,
@@ -212,16 +247,16 @@ pub(super) fn get_many_in<K: AsRef<[u8]>>(
     let mut absent = Vec::new();
     let mut to_read = lookups(parts, keys, |data| !data.is_mapped()).filter(|lookup| {
         let is_absent = lookup.target == LookupTarget::Nowhere;
-        absent.extend(is_absent.then_some(lookup.index));
+        absent.extend(is_absent.then_some(lookup.key));
         !is_absent
     });
     let mut again = read_round(parts, &mut to_read, keys, visit)?;
     drop(to_read);
-    absent.into_iter().try_for_each(|index| visit(index, None))?;
+    absent.into_iter().try_for_each(|key| visit(key, None))?;
     while !again.is_empty() {
         again = read_round(parts, &mut again.into_iter(), keys, visit)?;
     }
-    parts.iter().try_for_each(|(files, _)| files.check_maps())
+    Ok(())
 }
 
 /// Returns the lookups of the keys of some of the tables, each with its place by the index.
@@ -246,10 +281,11 @@ fn search_mapped<K: AsRef<[u8]>>(
     keys: &[K],
     visit: &mut VisitValue<'_>,
 ) -> Result<()> {
-    for lookup in group.iter() {
-        if let Some(blocks) = lookup.blocks() {
-            parts[lookup.part].0.data.prefetch_heads(&blocks);
-        }
+    for same in group.chunk_by(|a, b| a.part == b.part) {
+        let files = parts[same[0].part].0;
+        files.refuse_lost()?;
+        let blocks = same.iter().filter_map(Lookup::blocks);
+        blocks.for_each(|blocks| files.data.prefetch_heads(&blocks));
     }
     for lookup in group.iter() {
         if let Some(blocks) = lookup.blocks() {
@@ -261,10 +297,10 @@ fn search_mapped<K: AsRef<[u8]>>(
         }
     }
     for lookup in group.drain(..) {
-        let (files, index) = (parts[lookup.part].0, lookup.index);
-        let value = lookup.finish_mapped(&files.data, keys[index].as_ref())?;
+        let (files, key) = (parts[lookup.part].0, lookup.key);
+        let found = lookup.finish_mapped(&files.data, keys[key].as_ref());
         files.check_maps()?;
-        visit(index, value.as_deref())?;
+        visit(key, found?.as_deref())?;
     }
     Ok(())
 }
@@ -290,9 +326,9 @@ fn read_round<K: AsRef<[u8]>>(
     let mut again = Vec::new();
     first.data.file.read_across(&files, &mut extents, &mut |i, bytes| {
         let lookup = &started.borrow()[i];
-        let (data, key) = (&parts[lookup.part].0.data, keys[lookup.index].as_ref());
+        let (data, key) = (&parts[lookup.part].0.data, keys[lookup.key].as_ref());
         match lookup.search(data, key, bytes)? {
-            Outcome::Done(value) => visit(lookup.index, value.as_deref())?,
+            Outcome::Done(value) => visit(lookup.key, value.as_deref())?,
             Outcome::Again(target) => again.push(Lookup { target, ..lookup.clone() }),
         }
         Ok(())

@@ -10,6 +10,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     io::{ALIGNMENT, Access},
     key::Seed,
+    options::AccessReason,
     run::SortOptions,
 };
 use std::fmt;
@@ -241,6 +242,8 @@ pub struct TableStats {
     pub data_bytes: u64,
     /// The way in which blocks are read.
     pub access: Access,
+    /// The reason why blocks are read in this way.
+    pub access_reason: AccessReason,
     /// Size of the index in memory, in bytes.
     pub index_bytes: u64,
     /// Sizes of the parts of the index; `None` if the table is read without one.

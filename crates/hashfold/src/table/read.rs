@@ -20,7 +20,7 @@ use crate::{
         frame::{FileKind, Footer, Header},
     },
     manifest::{FileEntry, Kind, Manifest},
-    options::{DataAccess, ReadOptions},
+    options::{AccessReason, Checks, DataAccess, ReadOptions},
     verify::VerifyReport,
     work::Watch,
 };
@@ -30,7 +30,7 @@ use std::{borrow::Cow, ops::Range, path::Path, sync::Arc};
 /// Maximum number of attempts to open a table that is being replaced.
 const ATTEMPTS_MAX: usize = 8;
 
-/// An open table: its index is in memory, its entries are on the device or in the page cache.
+/// An open table: its index is in memory; its entries are mapped, or are read from the device.
 ///
 /// An open table does not change, even if another build replaces it. Threads can share a table;
 /// clones are the same table.
@@ -61,6 +61,10 @@ struct MappedBody {
 impl IndexBytes for MappedBody {
     fn bytes(&self) -> &[u8] {
         self.file.mapped().and_then(|bytes| bytes.get(self.body.clone())).unwrap_or(&[])
+    }
+
+    fn is_lost(&self) -> bool {
+        self.file.is_lost()
     }
 
     fn check(&self) -> Result<()> {
@@ -115,16 +119,21 @@ impl Table {
         site: Site,
     ) -> Result<Table> {
         let size = manifest.file(DATA_ROLE)?.size;
-        let open = |access| {
-            let data = Table::open_data((&options.env.disk, site), folder, manifest, access)?;
-            Ok((data, access))
+        let open = |access, reason| {
+            let how = (access, options.checks);
+            let data = Table::open_data((&options.env.disk, site), folder, manifest, how)?;
+            Ok((data, (access, reason)))
         };
         let (data, access) = match options.for_bytes(size).data {
-            DataAccess::Always(access) => open(access)?,
-            DataAccess::Fitting | DataAccess::Auto => match open(Access::Mapped) {
-                Err(error) if is_without_room(&error) => open(Access::Direct)?,
-                opened => opened?,
-            },
+            DataAccess::Decided(access, reason) => open(access, reason)?,
+            DataAccess::Fitting | DataAccess::Auto => {
+                match open(Access::Mapped, AccessReason::FitsMemory) {
+                    Err(error) if is_without_room(&error) => {
+                        open(Access::Direct, AccessReason::NoAddressSpace)?
+                    }
+                    opened => opened?,
+                }
+            }
         };
         let index = match options.without_index {
             true => Ok(None),
@@ -146,10 +155,10 @@ impl Table {
         disk: (&Arc<dyn Disk>, Site),
         folder: &Path,
         manifest: &Manifest,
-        access: Access,
+        (access, checks): (Access, Checks),
     ) -> Result<DataFile> {
         let file = open_file(disk, folder, manifest.file(DATA_ROLE)?, access)?;
-        DataFile::open(file, manifest.id, manifest.seed)
+        DataFile::open(file, manifest.id, manifest.seed, checks)
     }
 
     /// Opens the index file that a manifest names.
@@ -228,6 +237,12 @@ impl Table {
         TableScan::new(&self.inner.files.data)
     }
 
+    /// Returns the entries whose hashes have high bits of at least `from`, as a run, to go on with a scan
+    /// where another one ended. Finds the first one with about 10 reads.
+    pub fn scan_from(&self, from: u64) -> Result<TableScan> {
+        self.scan().starting_from(from)
+    }
+
     /// Calls `visit` with the keys of about `count` entries that are spread evenly over the table:
     /// one key from each sampled block, or several if the table has fewer than `count` blocks.
     pub fn sample(&self, count: u64, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
@@ -280,7 +295,8 @@ fn is_lost(error: &Error) -> bool {
     error.class() == ErrorClass::Damage && !matches!(error.kind(), ErrorKind::Version { .. })
 }
 
-/// Whether a file could not be mapped because there is no room for it in the address space.
+/// Whether a file could not be mapped because the address space has no gap for it, or the process has
+/// too many maps.
 fn is_without_room(error: &Error) -> bool {
     let ErrorKind::Io { source, .. } = error.kind() else { return false };
     Errno::from_io_error(source) == Some(Errno::NOMEM)
@@ -325,7 +341,11 @@ fn read_index(file: Arc<dyn BlockFile>, data: Indexed) -> Result<Index> {
     Index::open(&footer.fields, bytes, data)
 }
 
-fn stats(manifest: &Manifest, files: &OpenFiles, access: Access) -> Result<TableStats> {
+fn stats(
+    manifest: &Manifest,
+    files: &OpenFiles,
+    (access, access_reason): (Access, AccessReason),
+) -> Result<TableStats> {
     let OpenFiles { data, index } = files;
     Ok(TableStats {
         seed: manifest.seed,
@@ -340,6 +360,7 @@ fn stats(manifest: &Manifest, files: &OpenFiles, access: Access) -> Result<Table
         value_bytes: data.totals.value_bytes,
         data_bytes: data.file.size()?,
         access,
+        access_reason,
         index_bytes: index.as_ref().map_or(0, Index::size),
         index: index.as_ref().map(index_stats),
     })

@@ -28,6 +28,8 @@ pub struct TableScan {
     left: usize,
     next: Position,
     current: Option<Current>,
+    /// Entries with lower high bits of their hashes are left out.
+    from: u64,
     /// The key of the current entry, if it continues in a second block; the next field is the
     /// value.
     key: Vec<u8>,
@@ -64,9 +66,56 @@ impl TableScan {
             left: 0,
             next: Position { block: 0, offset: 0 },
             current: None,
+            from: 0,
             key: Vec::new(),
             value: Vec::new(),
         }
+    }
+
+    /// Leaves out all entries whose hashes have lower high bits than `from`, and reads block by block. Finds
+    /// the first other entry with about 10 reads, because hashes are uniform.
+    pub(crate) fn starting_from(mut self, from: u64) -> Result<TableScan> {
+        if from > 0 && self.context.blocks > 0 {
+            self.window.read_little();
+            let block = self.last_block_before(from)?;
+            self.resume_at(block);
+            self.from = from;
+        }
+        Ok(self)
+    }
+
+    /// Returns the last block before which only lower hashes are: a search that starts where the hash
+    /// would be if hashes were evenly spread, and doubles its steps.
+    fn last_block_before(&mut self, from: u64) -> Result<u64> {
+        let blocks = self.context.blocks;
+        let guess = ((u128::from(from) * u128::from(blocks)) >> 64) as u64;
+        // Only lower hashes are before `low`, and others before `high`.
+        let (mut low, mut high, mut step) = (0, blocks, 1);
+        let mut next = guess.max(1);
+        while next < high && next > low {
+            if self.is_after_lower(next, from)? {
+                low = next;
+                next = next.saturating_add(step);
+            } else {
+                high = next;
+                next = next.saturating_sub(step);
+            }
+            step *= 2;
+        }
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            match self.is_after_lower(middle, from)? {
+                true => low = middle,
+                false => high = middle,
+            }
+        }
+        Ok(low)
+    }
+
+    /// Whether all entries before a block have lower hashes.
+    fn is_after_lower(&mut self, block: u64, from: u64) -> Result<bool> {
+        self.window.load(block, block + 1)?;
+        Ok(self.blocks().head(block)?.before < from)
     }
 
     /// Returns the scan with bounds that the caller knows better.
@@ -247,15 +296,19 @@ impl Run for TableScan {
     }
 
     fn advance(&mut self) -> Result<bool> {
-        self.current = None;
-        if !self.step_block()? {
-            return Ok(false);
+        loop {
+            self.current = None;
+            if !self.step_block()? {
+                return Ok(false);
+            }
+            if !self.step_inside_block()? {
+                self.step_anywhere()?;
+            }
+            self.left -= 1;
+            if self.current.is_some_and(|current| current.hash.high() >= self.from) {
+                return Ok(true);
+            }
         }
-        if !self.step_inside_block()? {
-            self.step_anywhere()?;
-        }
-        self.left -= 1;
-        Ok(true)
     }
 
     #[inline]

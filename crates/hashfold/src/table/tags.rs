@@ -82,11 +82,31 @@ fn equal(tags: &[u8; WIDTH], tag: u8) -> u32 {
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+/// Returns a bit for each byte: whether it is equal to `tag`.
+#[cfg(target_arch = "aarch64")]
+#[inline]
+#[allow(unsafe_code)]
+fn equal(tags: &[u8; WIDTH], tag: u8) -> u32 {
+    use std::arch::aarch64::{
+        vaddv_u8, vandq_u8, vceqq_u8, vdupq_n_u8, vget_high_u8, vget_low_u8, vld1q_u8,
+    };
+    /// The bit of each byte, in its half of the result.
+    const BITS: [u8; WIDTH] = [1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128];
+    // SAFETY: every AArch64 processor has NEON, which the instructions belong to; the loads read the
+    // 16 bytes of the arrays.
+    unsafe {
+        let is_equal = vceqq_u8(vld1q_u8(tags.as_ptr()), vdupq_n_u8(tag));
+        let bits = vandq_u8(is_equal, vld1q_u8(BITS.as_ptr()));
+        let half = |bits| u32::from(vaddv_u8(bits));
+        half(vget_low_u8(bits)) | half(vget_high_u8(bits)) << 8
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 use portable as equal;
 
 /// Returns a bit for each byte: whether it is equal to `tag`.
-#[cfg(any(test, not(target_arch = "x86_64")))]
+#[cfg(any(test, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 fn portable(tags: &[u8; WIDTH], tag: u8) -> u32 {
     let bit = |(i, &other): (usize, &u8)| u32::from(other == tag) << i;
     tags.iter().enumerate().map(bit).sum()

@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     env::Env,
     error::{ErrorKind, Result},
-    io::{Access, Disk, MemoryDisk, read_all},
+    io::{Access, Disk, MemoryDisk, frame::Footer, read_all},
     key::{KeyHash, Seed},
     options::ReadOptions,
     run::{Duplicates, Entry, Merge, Run, SortOptions, Summary, Tombstones, VecRun},
@@ -174,6 +174,45 @@ fn differing_sizes() {
     check(&pairs(2000, |_| 12, |i| i as usize % 500));
     check(&pairs(700, |i| 8 + i as usize % 900, |i| i as usize * 7 % 3000));
     check(&pairs(60, |i| 8 + i as usize * 1000, |i| i as usize * 3001 % 70_000));
+}
+
+/// Issue 14: the last entry of a block seemed to be the one that was sought, because the part of its
+/// key in that block was equal, and the search ended there. Without an index, and with fences, keys of
+/// other blocks were reported as absent.
+#[test]
+fn an_entry_that_seems_right_does_not_end_the_search() {
+    let with_prefix = |value: fn(usize) -> usize| -> Pairs {
+        let pair = |i| (format!("{}{i:020}", "p".repeat(40)).into_bytes(), vec![1; value(i)]);
+        (0..1500).map(pair).collect()
+    };
+    check(&with_prefix(|_| 1003));
+    check(&with_prefix(|i| 950 + i % 101));
+}
+
+/// Issue 14: the position of a rank could be behind the end of the data, which ended the process.
+#[test]
+fn more_entries_than_fit_in_the_blocks_are_damage() {
+    // The largest numbers of entries of a block, tagged and packed.
+    for (key, value, per_block) in [(16, 48, 62), (8, 1, 453)] {
+        let disk = memory();
+        build(&disk, Path::new(FOLDER), &pairs(1000, |_| key, |_| value), options(CHOICES[1]));
+        let path = Path::new(FOLDER).join(&data_files(&disk)[0]);
+        let file = disk.open(&path, Access::Cached).unwrap();
+        let bytes = read_all(file.as_ref(), u64::MAX).unwrap();
+        let (mut footer, start) = Footer::read(file.as_ref()).unwrap();
+        let blocks = u64::from_le_bytes(footer.fields[40..48].try_into().unwrap());
+        let entries = blocks * per_block + 1;
+        let payload = blocks * (4096 - layout::BLOCK_HEAD as u64);
+        assert!(entries <= payload / (key + value) as u64, "their bytes would fit");
+        footer.fields[32..40].copy_from_slice(&entries.to_le_bytes());
+        let file = disk.create(&path, Access::Cached).unwrap();
+        file.write_at(0, &bytes[..start as usize]).unwrap();
+        file.write_at(start, &footer.encode(start)).unwrap();
+        let options = ReadOptions::new().data(Access::Mapped).env(Env::on(disk.clone()));
+        let error = Table::open_with(FOLDER, &options).unwrap_err();
+        let ErrorKind::Field { what, .. } = error.kind() else { panic!("{error}") };
+        assert_eq!(*what, "number of entries");
+    }
 }
 
 #[test]

@@ -3,20 +3,24 @@
 
 use crate::{
     fixture::{
-        CHOICES, Files, Pairs, SEED, check_holds, fixed, folder, open, options, pairs, read_files,
-        try_build, variable, write_files,
+        CHOICES, Files, Pairs, SEED, check_holds, fixed, folder, name_of, open, options, pairs,
+        read_files, slotted, tagged, try_build, variable, write_files,
     },
     store_fixture::{
         Change, STORE_ID, changes, copy_folder, publish, read_file, scanned, store, try_create,
-        try_version, updated, write_file,
+        try_open, try_version, updated, write_file,
     },
 };
 use hashfold::{
     Env, ReadOptions,
-    io::{Access, Disk, MemoryDisk, OsDisk},
+    io::{
+        Access, Disk, MemoryDisk, OsDisk,
+        frame::{FileKind, Header},
+    },
     run::SortOptions,
     store::{
-        DeltaReader, Pin, StoreReader, UpdateMode, Version, VersionFacts, VersionName, diff, verify,
+        DeltaReader, Layer, Pin, StoreReader, UpdateMode, Version, VersionFacts, VersionInfo,
+        VersionName, diff, verify,
     },
     table::{IndexChoice, IndexOptions, TableBuilder, TableOptions},
     work::{Executor, Inline, Threads, Watch},
@@ -45,10 +49,15 @@ const NEWEST: u16 = 2;
 fn tables(version: u16) -> Vec<Golden> {
     let mut all = Vec::new();
     for choice in CHOICES {
-        let mut layouts = vec![("fixed", fixed(300, 21)), ("variable", variable(150, 22))];
-        if version > 1 {
-            layouts.push(("small", pairs(400, 25, |_| 8, |_| 0)));
-        }
+        let layouts = match version {
+            1 => vec![("fixed", fixed(300, 21)), ("variable", variable(150, 22))],
+            _ => vec![
+                ("fixed", tagged(300, 21)),
+                ("variable", slotted(150, 22)),
+                ("small", pairs(400, 25, |_| 8, |_| 0)),
+                ("packed", variable(150, 22)),
+            ],
+        };
         for (layout, pairs) in layouts {
             let attributes = vec![("schema".to_owned(), layout.into())];
             let options = options(choice, ID).attributes(attributes);
@@ -59,7 +68,8 @@ fn tables(version: u16) -> Vec<Golden> {
     let choice = IndexChoice::Dense;
     let index = IndexOptions { choice, absent_bits: 7, ..IndexOptions::default() };
     let options = options(choice, ID).index(index).block_size(8192);
-    let (name, pairs) = (format!("v{version}/absent-bits"), variable(150, 23));
+    let pairs = if version == 1 { variable(150, 23) } else { slotted(150, 23) };
+    let name = format!("v{version}/absent-bits");
     all.push(Golden { name, pairs, options, choice, schema: None });
     all
 }
@@ -208,6 +218,35 @@ fn check_store(folder: &Path) {
     assert_eq!(info.provenance, [("inputs".to_owned(), b"two".to_vec())]);
     assert_eq!(second.attribute("schema"), Some(&b"none"[..]));
     assert_eq!(first.info().changes.unwrap().added, STORE_KEYS);
+}
+
+/// Returns the format versions of the data files of a version's tables.
+fn data_versions(disk: &dyn Disk, info: &VersionInfo) -> Vec<u16> {
+    let version = |layer: &Layer| {
+        let folder = store().join(format!("tables/{:016x}", layer.table));
+        let name = name_of(&read_files(disk, &folder), "data");
+        let bytes = read_file(disk, &folder.join(name));
+        Header::decode(&bytes, FileKind::TableData).unwrap().version
+    };
+    info.layers().map(version).collect()
+}
+
+#[test]
+fn a_merge_rewrites_tables_of_version_1() {
+    let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+    copy_folder(&OsDisk, &place(STORES[0]), disk.as_ref(), Path::new(""));
+    let old = try_version(&disk, 2).unwrap();
+    assert_eq!(data_versions(disk.as_ref(), old.info()), [1; 4]);
+    let mut writer = try_open(&disk).unwrap();
+    // A key of each chunk.
+    let batch: Vec<Change> =
+        (0..STORE_KEYS).map(|i| (format!("key {i}").into_bytes(), Some(vec![7; 90]))).collect();
+    publish(&mut writer, &batch, UpdateMode::Merge, 3);
+    let new = try_version(&disk, 3).unwrap();
+    assert_eq!(data_versions(disk.as_ref(), new.info()), [2; 2]);
+    let [_, second] = store_maps();
+    assert!(scanned(&new).unwrap() == updated(&second, &batch));
+    assert!(scanned(&old).unwrap() == second, "the old version is still read");
 }
 
 #[test]

@@ -292,10 +292,13 @@ fn exists(call: &mut Call<'_, '_>) -> Result<Work, String> {
 
 fn exist(call: &mut Call<'_, '_>) -> Result<Work, String> {
     let (target, items) = (target(call)?, items(call, 2));
-    Ok(job(move || contains(&target, &items), |found, reply| {
-        reply.array(found.len());
-        found.iter().for_each(|is_found| reply.boolean(*is_found));
-    }))
+    Ok(job(
+        move || contains(&target, &items),
+        |found, reply| {
+            reply.array(found.len());
+            found.iter().for_each(|is_found| reply.boolean(*is_found));
+        },
+    ))
 }
 
 fn card(call: &mut Call<'_, '_>) -> Result<Work, String> {

@@ -16,11 +16,16 @@ use hashfold::filter::{FilterOptions, cascade::CascadeStats};
 pub(in crate::command) const COMMANDS: &[Command] = &[
     writes("cf.reserve", -3, "Makes a filter.", reserve),
     writes("cf.add", 3, "Adds an item to a filter.", |call| add_one(call, Adds::Always)).fast(),
-    writes("cf.addnx", 3, "Adds an item unless it may have been added.", |call| add_one(call, Adds::New)).fast(),
+    writes("cf.addnx", 3, "Adds an item unless it may have been added.", |call| {
+        add_one(call, Adds::New)
+    })
+    .fast(),
     writes("cf.insert", -4, "Makes a filter if there is none, and adds items.", |call| {
         insert(call, Adds::Always)
     }),
-    writes("cf.insertnx", -4, "As CF.INSERT, for items that were not added.", |call| insert(call, Adds::New)),
+    writes("cf.insertnx", -4, "As CF.INSERT, for items that were not added.", |call| {
+        insert(call, Adds::New)
+    }),
     writes("cf.del", 3, "Removes an item once.", del).fast(),
     writes("cf.compact", 2, "Merges the runs of a filter.", compact),
     reads("cf.exists", 3, "Says whether an item may have been added.", exists).fast(),
@@ -220,7 +225,11 @@ fn insert(call: &mut Call<'_, '_>, adds: Adds) -> Result<Work, String> {
         }
     }
     if first == 0 || first == arguments.len() {
-        return Err(crate::command::wrong_arity(if adds == Adds::New { "cf.insertnx" } else { "cf.insert" }));
+        return Err(crate::command::wrong_arity(if adds == Adds::New {
+            "cf.insertnx"
+        } else {
+            "cf.insert"
+        }));
     }
     let (target, items) = (target(call)?, items(call, first));
     let make = move || if creates { Ok(reserve) } else { Err(NOT_FOUND.to_owned()) };
@@ -249,16 +258,23 @@ fn exists(call: &mut Call<'_, '_>) -> Result<Work, String> {
 
 fn exist(call: &mut Call<'_, '_>) -> Result<Work, String> {
     let (target, items) = (target(call)?, items(call, 2));
-    Ok(job(move || contains(&target, &items), |found, reply| {
-        reply.array(found.len());
-        found.iter().for_each(|is_found| reply.boolean(*is_found));
-    }))
+    Ok(job(
+        move || contains(&target, &items),
+        |found, reply| {
+            reply.array(found.len());
+            found.iter().for_each(|is_found| reply.boolean(*is_found));
+        },
+    ))
 }
 
 fn count(call: &mut Call<'_, '_>) -> Result<Work, String> {
     let (target, items) = (target(call)?, items(call, 2));
     Ok(job(
-        move || match target.space.filter(&target.key).filter(|it| it.duplicates() == target.duplicates) {
+        move || match target
+            .space
+            .filter(&target.key)
+            .filter(|it| it.duplicates() == target.duplicates)
+        {
             None => Ok(0),
             Some(filter) => filter.count(&items[0]).map_err(|error| failed(&error)),
         },

@@ -33,7 +33,12 @@ struct Target {
 impl Target {
     fn of(call: &Call<'_, '_>, duplicates: Duplicates) -> Result<Target, String> {
         let space = call.session.space().cloned().ok_or("NOAUTH Authentication required.")?;
-        Ok(Target { space, view: call.session.view(), key: call.arguments.at(1).to_vec(), duplicates })
+        Ok(Target {
+            space,
+            view: call.session.view(),
+            key: call.arguments.at(1).to_vec(),
+            duplicates,
+        })
     }
 
     /// Returns the filter, if there is one.
@@ -61,7 +66,8 @@ impl Target {
     fn is_string(&self) -> Result<bool, String> {
         let Some(view) = &self.view else { return Ok(false) };
         let mut is_string = false;
-        view.get_with(&self.key, &mut |value| is_string = value.is_some()).map_err(|error| failed(&error))?;
+        view.get_with(&self.key, &mut |value| is_string = value.is_some())
+            .map_err(|error| failed(&error))?;
         Ok(is_string)
     }
 
@@ -71,9 +77,11 @@ impl Target {
     /// The reply: there is one, or none can be made.
     fn make(&self, options: FilterOptions) -> Result<Arc<FilterKey>, String> {
         self.space.make_filter(&self.key, options).map_err(|error| match error {
-            MakeError::NoHome => "NOPERM filters cannot be made here; `filters.path` in the configuration \
+            MakeError::NoHome => {
+                "NOPERM filters cannot be made here; `filters.path` in the configuration \
                                   file, or `--filters DIR`, says where they can"
-                .into(),
+                    .into()
+            }
             MakeError::Exists => "ERR item exists".into(),
             MakeError::Failed(error) => failed(&error),
         })

@@ -36,6 +36,8 @@ use std::{sync::Arc, time::Duration};
 /// The role of runs in the manifest.
 pub(super) const RUN_ROLE: &str = "run";
 const ATTRIBUTE: &str = "cascade";
+/// The attribute that has the growth that the caller allows; absent if the caller says nothing about it.
+const EXPANSION: &str = "expansion";
 
 /// Maximum of each counter, which is out of reach of counting.
 const COUNTER_MAX: u64 = 1 << 62;
@@ -49,6 +51,7 @@ pub(super) struct Identity {
     pub(super) capacity: u64,
     pub(super) universe: Universe,
     pub(super) window: Option<Window>,
+    pub(super) expansion: Option<u32>,
 }
 
 impl Identity {
@@ -61,8 +64,8 @@ impl Identity {
 
 impl From<&CascadeOptions> for Identity {
     fn from(options: &CascadeOptions) -> Identity {
-        let CascadeOptions { seed, id, mode, capacity, universe, window } = *options;
-        Identity { seed, id, mode, capacity, universe, window }
+        let CascadeOptions { seed, id, mode, capacity, universe, window, expansion } = *options;
+        Identity { seed, id, mode, capacity, universe, window, expansion }
     }
 }
 
@@ -251,9 +254,24 @@ impl View {
             id: identity.id,
             generation: self.generation,
             files: files.collect(),
-            attributes: vec![(ATTRIBUTE.into(), encode(self, identity))],
+            attributes: attributes(self, identity),
         }
     }
+}
+
+fn attributes(state: &View, identity: &Identity) -> Vec<(String, Vec<u8>)> {
+    let cascade = (ATTRIBUTE.to_owned(), encode(state, identity));
+    let expansion = identity.expansion.map(|it| (EXPANSION.to_owned(), it.to_le_bytes().to_vec()));
+    [cascade].into_iter().chain(expansion).collect()
+}
+
+fn decode_expansion(manifest: &Manifest) -> Result<Option<u32>> {
+    let attribute = manifest.attributes.iter().find(|(name, _)| name == EXPANSION);
+    let Some((_, bytes)) = attribute else { return Ok(None) };
+    let mut fields = Decoder::new(bytes);
+    let expansion = fields.u32()?;
+    fields.end()?;
+    Ok(Some(expansion))
 }
 
 fn encode(state: &View, identity: &Identity) -> Vec<u8> {
@@ -329,7 +347,8 @@ pub(super) fn decode(manifest: &Manifest) -> Result<(Identity, Catalog<u64>)> {
         return Err(Error::field("run", format!("below {next_number}, the next file"), run));
     }
     let Manifest { seed, id, generation, .. } = *manifest;
-    let identity = Identity { seed, id, mode, capacity, universe, window };
+    let expansion = decode_expansion(manifest)?;
+    let identity = Identity { seed, id, mode, capacity, universe, window, expansion };
     Ok((identity, Catalog { epochs, seq, next_number, logged, generation }))
 }
 

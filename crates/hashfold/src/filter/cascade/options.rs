@@ -52,6 +52,10 @@ pub struct CascadeOptions {
     /// How long keys are kept; `None` for ever, or until an epoch is
     /// [expired](super::CascadeFilter::expire_before).
     pub window: Option<Window>,
+    /// The growth that the caller allows beyond the capacity: the factor between one expansion and the
+    /// next, 0 for none. The filter keeps the number for callers that hold to it, such as the server's
+    /// `BF.RESERVE`, and does not read it.
+    pub expansion: Option<u32>,
 }
 
 impl CascadeOptions {
@@ -64,20 +68,36 @@ impl CascadeOptions {
         false_positive_rate: f64,
     ) -> Result<CascadeOptions> {
         let universe = Universe::for_capacity(capacity, false_positive_rate)?;
-        Ok(CascadeOptions { seed, id, mode: Mode::Set, capacity, universe, window: None })
+        Ok(CascadeOptions {
+            seed,
+            id,
+            mode: Mode::Set,
+            capacity,
+            universe,
+            window: None,
+            expansion: None,
+        })
     }
 
     /// Returns the options of a filter that is built from `run`: with its seed and its universe.
     pub fn like(run: &dyn Fingerprints, id: u64, mode: Mode, capacity: u64) -> CascadeOptions {
         let (seed, universe) = (run.seed(), run.universe());
-        CascadeOptions { seed, id, mode, capacity, universe, window: None }
+        CascadeOptions { seed, id, mode, capacity, universe, window: None, expansion: None }
     }
 
     /// Returns the options of a set with 64-bit fingerprints, which has practically no false
     /// positives.
     pub fn exact(seed: Seed, id: u64) -> CascadeOptions {
         let (mode, universe) = (Mode::Set, Universe::EXACT);
-        CascadeOptions { seed, id, mode, capacity: u64::MAX, universe, window: None }
+        CascadeOptions {
+            seed,
+            id,
+            mode,
+            capacity: u64::MAX,
+            universe,
+            window: None,
+            expansion: None,
+        }
     }
 }
 

@@ -19,6 +19,8 @@ pub struct CascadeStats {
     pub universe: Universe,
     /// How long keys are kept, if the filter forgets them by time.
     pub window: Option<Window>,
+    /// The growth beyond the capacity that was allowed when the filter was made.
+    pub expansion: Option<u32>,
     /// Number of fingerprints in all runs and in memory, with tombstones. A fingerprint in several
     /// of them counts several times, until they are [merged](super::CascadeFilter::merge).
     pub fingerprints: u64,
@@ -68,6 +70,7 @@ impl CascadeStats {
             capacity: identity.capacity,
             universe: identity.universe,
             window: identity.window,
+            expansion: identity.expansion,
             fingerprints: pending + epochs.iter().map(|epoch| epoch.fingerprints).sum::<u64>(),
             tombstones: view.runs().map(|run| run.facts.negative).sum(),
             pending,

@@ -1,0 +1,126 @@
+//! `hashfold serve`, as a user starts and stops it.
+
+use crate::support::Work;
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+/// A running server.
+struct Serving {
+    child: Child,
+    address: String,
+}
+
+impl Serving {
+    /// Starts a server on a free port, and waits until it listens.
+    fn start(work: &Work, arguments: &str) -> Serving {
+        let mut command = work.command(&format!("serve {arguments} --listen 127.0.0.1:0 --json"));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(line["event"], "serving");
+        let address = line["addresses"][0].as_str().unwrap().to_owned();
+        Serving { child, address }
+    }
+
+    /// Sends bytes, and returns as many bytes of the reply as are expected.
+    fn ask(&self, bytes: &str, expected: &str) -> String {
+        let mut socket = TcpStream::connect(&self.address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.write_all(bytes.as_bytes()).unwrap();
+        let mut reply = vec![0; expected.len()];
+        socket.read_exact(&mut reply).unwrap();
+        String::from_utf8(reply).unwrap()
+    }
+
+    #[track_caller]
+    fn check(&self, bytes: &str, expected: &str) {
+        assert_eq!(self.ask(bytes, expected), expected);
+    }
+
+    /// Stops the server with a signal. Returns its exit code, and what it wrote on standard error.
+    fn stop(mut self, signal: &str) -> (Option<i32>, String) {
+        let kill =
+            Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+        assert!(kill.success());
+        let mut text = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        (self.child.wait().unwrap().code(), text)
+    }
+}
+
+fn work() -> Work {
+    let work = Work::new();
+    work.write("people.csv", "id,name\n4711,Eve\n4712,Bob\n");
+    assert_eq!(work.run("update people people.csv --key id").code, 0);
+    work
+}
+
+#[test]
+fn a_store_is_served_and_followed_until_a_signal() {
+    let work = work();
+    for signal in ["-INT", "-TERM"] {
+        let serving = Serving::start(&work, "people");
+        serving.check("GET 4711\r\n", "$3\r\nEve\r\n");
+        work.write("more.csv", "id,name\n4711,Mallory\n");
+        assert_eq!(work.run("update people more.csv --key id").code, 0);
+        // The server looks for another version by its own clock.
+        let changed = "$7\r\nMallory\r\n";
+        while serving.ask("GET 4711\r\n", "$3\r\nEve\r\n") != changed[..9] {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        serving.check("GET 4711\r\n", changed);
+        assert_eq!(work.run("rollback people").code, 0);
+        let (code, text) = serving.stop(signal);
+        assert_eq!(code, Some(0), "{text}");
+        assert_eq!(text, "hashfold: stopping; Ctrl-C again ends at once\n");
+        work.write("people.csv", "id,name\n4711,Eve\n");
+        assert_eq!(work.run("update people people.csv --key id").code, 0);
+    }
+}
+
+#[test]
+fn a_filter_that_clients_change_is_durable_when_the_server_stops() {
+    let work = work();
+    let serving = Serving::start(&work, "people --filters made");
+    serving.check("BF.RESERVE urls 0.001 100\r\nBF.ADD urls a\r\n", "+OK\r\n:1\r\n");
+    assert_eq!(serving.stop("-TERM").0, Some(0));
+    let outcome = work.run("filter contains made/urls a b");
+    assert!(outcome.stdout.contains("\"a\"") || outcome.stdout.starts_with('a'), "{outcome:?}");
+}
+
+#[test]
+fn a_configuration_is_checked_without_serving() {
+    let work = work();
+    work.write(
+        "s.toml",
+        "listen = ['127.0.0.1:0']\n[data.people]\npath = 'people'\n[user.people]\n",
+    );
+    let outcome = work.run("serve --config s.toml --check");
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    work.write("s.toml", "listen = ['0.0.0.0:0']\n[data.people]\npath = 'people'\n[user.people]\n");
+    let outcome = work.run("serve --config s.toml --check");
+    assert_eq!(outcome.code, 2, "{outcome:?}");
+    assert!(outcome.stderr.contains("expected a password for each user"), "{outcome:?}");
+    work.write("s.toml", "listn = []\n");
+    let outcome = work.run("serve --config s.toml --check");
+    assert!(outcome.code == 2 && outcome.stderr.contains("line 1"), "{outcome:?}");
+}
+
+#[test]
+fn folders_that_cannot_be_served_are_named() {
+    let work = work();
+    let outcome = work.run("serve nothing --check --listen 127.0.0.1:0");
+    assert_eq!(outcome.code, 2, "{outcome:?}");
+    assert!(outcome.stderr.contains("nothing"), "{outcome:?}");
+    let outcome = work.run("serve");
+    assert_eq!(outcome.code, 2, "{outcome:?}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let outcome = work.run(&format!("serve people --listen {}", taken.local_addr().unwrap()));
+    assert_eq!(outcome.code, 5, "{outcome:?}");
+    assert!(outcome.stderr.contains("cannot listen on 127.0.0.1:"), "{outcome:?}");
+}
