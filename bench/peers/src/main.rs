@@ -4,7 +4,7 @@
 //! `peers index` compares structures in memory, `peers dictionary` dictionaries on the device,
 //! `peers nightly` data sets that change under a reader, and `peers damage` the reactions of
 //! readers to damaged files. `peers filter` compares filters in memory, and `peers seen` sets of
-//! keys on the device that are larger than memory. Standard output is JSON Lines, standard error a
+//! keys on the device that are larger than memory, `peers serve` servers that answer from memory. Standard output is JSON Lines, standard error a
 //! table for people; the same lines and charts (SVG) are written to a folder. `bench/README.md`
 //! explains the columns.
 
@@ -21,6 +21,7 @@ mod nightly;
 mod report;
 mod row;
 mod seen;
+mod serve;
 #[cfg(test)]
 mod tests;
 
@@ -54,6 +55,8 @@ enum Command {
     Filter(filter::Options),
     /// Sets of keys on the device: insertions, stalls, lookups.
     Seen(seen::Options),
+    /// Servers that answer lookups from memory: requests per second of CPU time, latencies.
+    Serve(serve::Options),
 }
 
 /// The options of all commands.
@@ -96,6 +99,7 @@ impl Command {
             Command::Hot(options) => ("hot", &options.common),
             Command::Filter(options) => ("filter", &options.common),
             Command::Seen(options) => ("seen", &options.common),
+            Command::Serve(options) => ("serve", &options.common),
         }
     }
 
@@ -108,6 +112,7 @@ impl Command {
             Command::Hot(options) => hot::run(options),
             Command::Filter(options) => filter::run(options),
             Command::Seen(options) => seen::run(options),
+            Command::Serve(options) => serve::run(options),
         }
     }
 
@@ -124,6 +129,7 @@ impl Command {
             }
             Command::Filter(options) => filter::report(options),
             Command::Seen(options) => seen::report(options),
+            Command::Serve(options) => serve::report(options),
         })
     }
 
@@ -145,6 +151,9 @@ fn run(command: &Command) -> Result<()> {
         && options.alone.is_some()
     {
         return seen::run_alone(options);
+    }
+    if let Command::Serve(serve::Options { alone: Some(folder), .. }) = command {
+        return serve::run_alone(folder);
     }
     Run::check(&common.out, common.rounds)?;
     record::check_alike()?;

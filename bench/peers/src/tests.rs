@@ -51,7 +51,7 @@ fn a_chart_is_drawn_alike_from_measurements_and_from_their_file() {
     // Files have fewer decimals, so bars may differ by a pixel.
     let texts = |chart: &str| chart.matches("<text").count();
     assert_eq!(texts(&chart()), texts(&measured));
-    for command in ["dictionary", "hot", "nightly", "damage", "filter", "seen"] {
+    for command in ["dictionary", "hot", "nightly", "damage", "filter", "seen", "serve"] {
         let error = draw(command).unwrap_err().to_string();
         assert!(error.contains("measure it first"), "{error}");
     }
@@ -162,4 +162,21 @@ fn results_of_two_rounds_are_not_kept_among_those_of_the_repository() {
     let error = record::Run::check(Path::new("../results"), 2).unwrap_err().to_string();
     assert!(error.contains("use --out FOLDER"), "{error}");
     record::Run::check(Path::new("/tmp"), 2).unwrap();
+}
+
+#[test]
+fn servers_answer_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let sizes = ["serve", "--keys", "2000", "--requests", "3000", "--connections", "5"];
+    let report = run(&sizes, folder.path());
+    assert_eq!(report.rows[0].peer, "hashfold serve");
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+}
+
+#[test]
+#[ignore = "servers_answer_right runs it in a new process"]
+fn serves_alone() {
+    if let Some(folder) = std::env::var_os(crate::serve::ALONE) {
+        crate::serve::run_alone(Path::new(&folder)).unwrap();
+    }
 }

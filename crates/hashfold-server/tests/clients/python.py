@@ -1,0 +1,153 @@
+"""Python clients of Redis and Valkey against `hashfold serve`: reads, pipelines, versions, filters, clusters,
+and a server that is killed. Usage: python.py HASHFOLD, a path of the command."""
+
+import importlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ENTRIES = 2000
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def value(i, version=1):
+    return f"value {i} of version {version}".encode()
+
+
+class Home:
+    """A folder with a store, and servers of it."""
+
+    def __init__(self, hashfold):
+        self.hashfold = hashfold
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name)
+        self.servers = []
+        self.publish(1)
+
+    def publish(self, version):
+        rows = "".join(f"key-{i},{value(i, version).decode()}\n" for i in range(ENTRIES))
+        (self.path / "rows.csv").write_text("key,value\n" + rows)
+        self.run("update", "people", "rows.csv", "--key", "key")
+
+    def run(self, *words):
+        subprocess.run([self.hashfold, *words], cwd=self.path, check=True, stdout=subprocess.DEVNULL)
+
+    def serve(self, *words):
+        """Starts a server, and waits until it listens. Returns its port and its process."""
+        command = [self.hashfold, "serve", *words, "--json"]
+        process = subprocess.Popen(command, cwd=self.path, stdout=subprocess.PIPE, text=True)
+        self.servers.append(process)
+        line = json.loads(process.stdout.readline())
+        return int(line["addresses"][0].rsplit(":", 1)[1]), process
+
+    def close(self):
+        for process in self.servers:
+            process.kill()
+            process.wait()
+        self.folder.cleanup()
+
+
+def check(what, got, expected):
+    if got != expected:
+        sys.exit(f"{what}: expected {expected!r}, got {got!r}")
+
+
+def reads(library, home):
+    port, _ = home.serve("people", "--listen", "127.0.0.1:0", "--filters", "made")
+    kind = library.Redis if hasattr(library, "Redis") else library.Valkey
+    errors = library.exceptions
+    for protocol in (2, 3):
+        client = kind(port=port, protocol=protocol)
+        check("get", client.get("key-7"), value(7))
+        check("absent", client.get("nope"), None)
+        check("mget", client.mget("key-1", "nope", "key-2"), [value(1), None, value(2)])
+        pipeline = client.pipeline(transaction=False)
+        for i in range(500):
+            pipeline.get(f"key-{i}")
+        check("pipeline", pipeline.execute(), [value(i) for i in range(500)])
+        check("scan", len(set(client.scan_iter(count=300))), ENTRIES + (protocol == 3))
+        check("exists", client.exists("key-1", "nope"), 1)
+        check("ttl", client.ttl("key-1"), -1)
+        check("dbsize", client.dbsize(), ENTRIES + (protocol == 3))
+        check("info", client.info("server")["redis_version"], "7.2.4")
+        try:
+            client.set("a", "b")
+            sys.exit("a write was accepted")
+        except errors.NoPermissionError:
+            pass
+        added = client.execute_command("BF.ADD", "seen", f"item {protocol}")
+        check("bf.add", int(added), 1)
+        fixed = kind(port=port, protocol=protocol, username="people@1", password="x")
+        check("a version", fixed.get("key-7"), value(7))
+
+
+def topology(home):
+    """Two groups of two servers. Returns their ports, and starts them."""
+    ports = [free_port() for _ in range(4)]
+    node = lambda i: {"id": f"n{i}", "host": "127.0.0.1", "port": ports[i]}
+    shards = [
+        {"slots": [[0, 8191]], "nodes": [node(0), node(1)]},
+        {"slots": [[8192, 16383]], "nodes": [node(2), node(3)]},
+    ]
+    (home.path / "topology.json").write_text(json.dumps({"epoch": 1, "shards": shards}))
+    processes = []
+    for i, port in enumerate(ports):
+        (home.path / f"n{i}.toml").write_text(
+            f"listen = ['127.0.0.1:{port}']\ncluster = 'topology.json'\nnode = 'n{i}'\n"
+            "[data.people]\npath = 'people'\n[user.default]\nspace = 'people'\n"
+        )
+        processes.append(home.serve("--config", f"n{i}.toml")[1])
+    return ports, processes
+
+
+def cluster(library, home):
+    ports, processes = topology(home)
+    time.sleep(1)  # Each server has seen the others.
+    kind = getattr(library, "RedisCluster", None) or library.ValkeyCluster
+    client = kind(host="127.0.0.1", port=ports[0], read_from_replicas=True)
+    for i in range(ENTRIES):
+        check("cluster get", client.get(f"key-{i}"), value(i))
+    check("multi-get", client.mget_nonatomic(*[f"key-{i}" for i in range(200)]), [value(i) for i in range(200)])
+    failed, longest, start, i = 0, 0.0, time.monotonic(), 0
+    while time.monotonic() - start < 4:
+        if i == 500:
+            processes[0].send_signal(signal.SIGKILL)
+        i += 1
+        before = time.monotonic()
+        try:
+            check("get during a failure", client.get(f"key-{i % ENTRIES}"), value(i % ENTRIES))
+        except (library.exceptions.ConnectionError, library.exceptions.ClusterError, IndexError):
+            failed += 1
+        longest = max(longest, time.monotonic() - before)
+    if i <= 500:
+        sys.exit(f"only {i} reads in 4 s")
+    print(f"  a killed server: {i} reads, {failed} failed, the longest took {longest * 1000:.0f} ms, none was wrong")
+    if failed > 100 or longest > 2:
+        sys.exit("the cluster was not there for too long")
+
+
+def main():
+    hashfold = str(Path(sys.argv[1]).resolve())
+    for name in ("redis", "valkey"):
+        library = importlib.import_module(name)
+        print(f"{name}-py {library.__version__}", flush=True)
+        home = Home(hashfold)
+        try:
+            reads(library, home)
+            cluster(library, home)
+        finally:
+            home.close()
+    print("2 passed, 0 failed")
+
+
+main()
