@@ -107,17 +107,25 @@ fn is_of_pointer(error: &Error) -> bool {
     error.class() == ErrorClass::Damage && file.is_some_and(|name| name == hashfold::store::NAME)
 }
 
+impl From<ErrorClass> for Exit {
+    fn from(class: ErrorClass) -> Exit {
+        match class {
+            ErrorClass::Usage => Exit::Usage,
+            ErrorClass::Input => Exit::Input,
+            ErrorClass::Damage => Exit::Damage,
+            ErrorClass::Io => Exit::Io,
+            ErrorClass::Busy => Exit::Busy,
+            ErrorClass::Bug => Exit::Bug,
+        }
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        let exit = match (error.kind(), error.class()) {
-            (ErrorKind::Stopped, _) => return Failure::stopped(),
-            (_, ErrorClass::Usage) => Exit::Usage,
-            (_, ErrorClass::Input) => Exit::Input,
-            (_, ErrorClass::Damage) => Exit::Damage,
-            (_, ErrorClass::Io) => Exit::Io,
-            (_, ErrorClass::Busy) => Exit::Busy,
-            (_, ErrorClass::Bug) => Exit::Bug,
-        };
+        if matches!(error.kind(), ErrorKind::Stopped) {
+            return Failure::stopped();
+        }
+        let exit = error.class().into();
         let hint = match error.kind() {
             ErrorKind::Exists => "; replace it with --replace",
             ErrorKind::DuplicateKey { .. } => "; without --unique the last row wins",

@@ -2,7 +2,7 @@
 //!
 //! Entry points: [`build`], [`get`], [`scan`], [`stat`], [`verify`], [`reindex`] for tables;
 //! [`update`], [`delete`], [`merge`], [`publish`], [`rollback`], [`pin`], [`versions`], [`diff`], [`copy`], [`gc`] for
-//! stores; [`mod@filter`]; [`mod@bench`]. All input goes through [`input`], all output through
+//! stores; [`mod@filter`]; `serve`; `deploy`; [`mod@bench`]. All input goes through [`input`], all output through
 //! [`output`].
 
 mod bench;
@@ -14,6 +14,8 @@ mod columns;
 mod copy;
 mod delete;
 mod delta_file;
+#[cfg(feature = "deploy")]
+mod deploy;
 mod device;
 mod diff;
 mod failure;
@@ -37,6 +39,8 @@ mod release;
 mod rollback;
 mod rows;
 mod scan;
+#[cfg(feature = "serve")]
+mod serve;
 mod source;
 mod stat;
 mod stop;
@@ -84,6 +88,10 @@ enum Verb {
     Diff(diff::DiffArgs),
     Copy(copy::CopyArgs),
     Filter(filter::FilterArgs),
+    #[cfg(feature = "deploy")]
+    Deploy(deploy::DeployArgs),
+    #[cfg(feature = "serve")]
+    Serve(serve::ServeArgs),
     Bench(bench::BenchArgs),
     #[command(about = "Explain the exit codes", long_about = failure::EXIT_CODES)]
     ExitCodes,
@@ -121,6 +129,10 @@ fn run(verb: &Verb) -> Result<Exit> {
         Verb::Diff(args) => diff::run(args),
         Verb::Copy(args) => copy::run(args),
         Verb::Filter(args) => filter::run(args),
+        #[cfg(feature = "deploy")]
+        Verb::Deploy(args) => deploy::run(args),
+        #[cfg(feature = "serve")]
+        Verb::Serve(args) => serve::run(args),
         Verb::Bench(args) => bench::run(args),
         Verb::ExitCodes => output::write_line(failure::EXIT_CODES).map(|()| Exit::Done),
     }

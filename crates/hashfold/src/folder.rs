@@ -25,6 +25,9 @@ pub(crate) const CURRENT: &str = "CURRENT";
 pub(crate) const VERSIONS: &str = "versions";
 /// The folder of tables in a store's folder.
 pub(crate) const TABLES: &str = "tables";
+/// The folder of tables in a store's folder that are not complete yet: they come from another copy
+/// of the store.
+pub(crate) const INCOMING: &str = "incoming";
 
 /// The contents of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -117,6 +117,11 @@ fn the_commands_of_the_guide_to_stores_print_what_it_shows() {
 }
 
 #[test]
+fn the_commands_of_the_guide_to_deploying_print_what_it_shows() {
+    check("docs/guide/deploy.md");
+}
+
+#[test]
 fn the_commands_of_the_guide_to_filters_print_what_it_shows() {
     check("docs/guide/filters.md");
 }

@@ -23,6 +23,7 @@
 //!
 //! [`Store`] shows an update, a reader and a rollback.
 
+mod adopt;
 mod batch;
 mod chunks;
 mod copy;
@@ -56,6 +57,7 @@ mod version;
 mod write;
 
 pub use self::{
+    adopt::{incoming_path, is_complete, table_path, version_path},
     batch::Batch,
     chunks::ChunkSet,
     copy::copy,
@@ -74,6 +76,7 @@ pub use self::{
     retain::{Reason, Removed, Retention},
     slot::{SLOTS, SlotMap, slot_of},
     transfer::{compare, diff},
+    tree::{FilePiece, FileTree, Tree},
     verify::{StoreFigures, verify, verify_versions},
     version::{Attributes, Changes, DELTAS_MAX, Layer, Root, Shape, VersionInfo},
     write::{StoreWriter, VersionFacts},

@@ -50,29 +50,49 @@ pub(super) type PieceHash = [u8; 32];
 
 /// A part of a file, and the hash of its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FilePiece {
-    pub(super) bytes: Range<u64>,
-    pub(super) hash: PieceHash,
+pub struct FilePiece {
+    /// The bytes of the piece, by their offsets in the file.
+    pub bytes: Range<u64>,
+    /// BLAKE3 hash of these bytes.
+    pub hash: [u8; 32],
+}
+
+impl FilePiece {
+    /// Returns the size of the piece, in bytes.
+    pub fn size(&self) -> u64 {
+        self.bytes.end - self.bytes.start
+    }
+
+    /// Whether these are the bytes of the piece.
+    pub fn matches(&self, bytes: &[u8]) -> bool {
+        bytes.len() as u64 == self.size() && hash(bytes) == self.hash
+    }
 }
 
 /// The pieces of a file, one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FileTree {
-    pub(super) name: String,
-    pub(super) pieces: Vec<FilePiece>,
+pub struct FileTree {
+    /// Name of the file in the table's folder.
+    pub name: String,
+    /// The pieces, in the order of their offsets; together they are the whole file.
+    pub pieces: Vec<FilePiece>,
 }
 
 impl FileTree {
     /// Returns the size of the file, in bytes.
-    pub(super) fn size(&self) -> u64 {
+    pub fn size(&self) -> u64 {
         self.pieces.last().map_or(0, |piece| piece.bytes.end)
     }
 }
 
-/// The pieces of all files of a table.
+/// The block tree of a table: the pieces of all of its files.
+///
+/// The file `TREE` in the table's folder has the tree, and the version file has its hash, so every
+/// piece can be checked on its own, wherever it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Tree {
-    pub(super) files: Vec<FileTree>,
+pub struct Tree {
+    /// The files of the table, without `TREE` itself.
+    pub files: Vec<FileTree>,
 }
 
 pub(super) fn hash(bytes: &[u8]) -> PieceHash {
@@ -134,10 +154,15 @@ impl Tree {
     /// Reads the tree of the table `id`, which must have this root.
     pub(super) fn read(disk: &dyn Disk, folder: &Path, id: u64, root: &Root) -> Result<Tree> {
         let file = disk.open(&folder.join(NAME), Access::Cached)?;
-        let header = Header::read(file.as_ref(), FileKind::Tree)?;
-        let (footer, footer_start) = Footer::read(file.as_ref())?;
+        Tree::of_file(file.as_ref(), id, root)
+    }
+
+    /// Reads the tree of a table from a file `TREE`.
+    pub(super) fn of_file(file: &dyn BlockFile, id: u64, root: &Root) -> Result<Tree> {
+        let header = Header::read(file, FileKind::Tree)?;
+        let (footer, footer_start) = Footer::read(file)?;
         let at = |error: Error| error.at(&file.place().offset(ALIGNMENT as u64));
-        let bytes = read_all(file.as_ref(), TREE_SIZE_MAX)?;
+        let bytes = read_all(file, TREE_SIZE_MAX)?;
         let bytes = &bytes[ALIGNMENT..footer_start as usize];
         check_sum(footer.body_sum, crc32c(bytes)).map_err(at)?;
         let mut fields = Decoder::new(bytes);
@@ -255,7 +280,7 @@ pub(super) fn check_pieces(
     let size = file.size()?;
     let mut buffer = Buffer::zeroed(0);
     for piece in &tree.pieces {
-        let len = (piece.bytes.end - piece.bytes.start) as usize;
+        let len = piece.size() as usize;
         if piece.bytes.end > size {
             visit(piece, None)?;
             continue;

@@ -54,7 +54,7 @@ use crate::{
     error::{Error, ErrorKind, Place, Result, check_same},
     folder::{self, VERSIONS},
     io::{
-        Access, Disk,
+        Access, BlockFile, Disk,
         frame::{FileKind, Header, encode_fields, read_fields},
     },
     key::{KeyHash, Seed},
@@ -239,11 +239,7 @@ impl VersionInfo {
             return Err(no_file(listed, &path));
         }
         let file = folder::open_file(disk, &path, Access::Cached, "file of the version")?;
-        let info = read_fields(file.as_ref(), FileKind::Version, decode)?;
-        if info.name.number != number {
-            let error = Error::field("version number", number.to_string(), info.name.number);
-            return Err(error.at(&Place::file(&path)));
-        }
+        let info = VersionInfo::of_file(file.as_ref(), number)?;
         let Some(of) = of else { return Ok(info) };
         let id = listed.map_or(info.name.id, |listed| listed.id);
         check_same("store", of.store, info.store)
@@ -251,6 +247,18 @@ impl VersionInfo {
             .and_then(|()| check_same("version id", id, info.name.id))
             .map_err(|error| error.at(file.place()))?;
         Ok(info)
+    }
+
+    /// Reads the description of a version from its file.
+    pub(super) fn of_file(file: &dyn BlockFile, number: u64) -> Result<VersionInfo> {
+        let info = read_fields(file, FileKind::Version, decode)?;
+        match info.name.number == number {
+            true => Ok(info),
+            false => {
+                let error = Error::field("version number", number.to_string(), info.name.number);
+                Err(error.at(file.place()))
+            }
+        }
     }
 
     /// Returns the bytes of the version file.

@@ -140,7 +140,7 @@ impl StoreWriter {
             self.pointer = Pointer::read(self.env.disk.as_ref(), &self.folder)?;
             self.env.disk.sync_folder(&self.folder)?;
             self.env.disk.sync_folder(&self.versions())?;
-            self.adopt()?;
+            self.list_unlisted()?;
             self.is_settled = true;
         }
         Ok(())
@@ -149,7 +149,7 @@ impl StoreWriter {
     /// Lists the versions that the pointer does not know: a killed writer made them, or they are
     /// newer than a pointer that was restored from a copy. Their parents may be lost, and are
     /// listed as well.
-    fn adopt(&mut self) -> Result<()> {
+    fn list_unlisted(&mut self) -> Result<()> {
         let there = numbers(self.env.disk.as_ref(), &self.folder)?;
         let known = self.pointer.newest;
         self.pointer.removing.retain(|number| there.contains(number));
@@ -169,6 +169,11 @@ impl StoreWriter {
         }
         self.unlisted.reverse();
         Ok(())
+    }
+
+    /// Returns the environment that the writer uses.
+    pub fn env(&self) -> &Env {
+        &self.env
     }
 
     /// Returns the versions that `CURRENT` did not list when the writer read it: their writer was
@@ -471,9 +476,10 @@ impl StoreWriter {
 
     /// Writes the file of a version. From here on the version exists.
     fn add(&mut self, info: &VersionInfo) -> Result<()> {
-        let added = self.try_add(info);
+        let path = self.versions().join(file_name(info.name.number));
+        let bytes = info.encode().map_err(|error| error.at(&Place::file(&path)))?;
+        let added = self.add_file(info, &bytes);
         if added.is_err() {
-            self.is_settled = false;
             // The caller may retry under the same id. The next writer removes what cannot be
             // removed now.
             let _ = self.withdraw(info.name.number);
@@ -481,11 +487,18 @@ impl StoreWriter {
         added
     }
 
-    fn try_add(&mut self, info: &VersionInfo) -> Result<()> {
+    /// Writes the file of a version, with these bytes, and lists the version. After an error, the
+    /// version may exist.
+    pub(super) fn add_file(&mut self, info: &VersionInfo, bytes: &[u8]) -> Result<()> {
+        let added = self.try_add(info, bytes);
+        self.is_settled &= added.is_ok();
+        added
+    }
+
+    fn try_add(&mut self, info: &VersionInfo, bytes: &[u8]) -> Result<()> {
         let path = self.versions().join(file_name(info.name.number));
-        let bytes = info.encode().map_err(|error| error.at(&Place::file(&path)))?;
         self.env.disk.sync_folder(&self.tables())?;
-        replace_file(self.env.disk.as_ref(), &path, |file| file.write_at(0, &bytes))?;
+        replace_file(self.env.disk.as_ref(), &path, |file| file.write_at(0, bytes))?;
         self.change(|pointer| pointer.add(info.name))
     }
 

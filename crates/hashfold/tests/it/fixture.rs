@@ -77,6 +77,24 @@ pub(crate) fn variable(count: u64, seed: u64) -> Pairs {
     pairs(count, seed, |i| 8 + (i % 5) as usize, value_size)
 }
 
+/// Returns pairs of equal sizes, whose blocks have tags.
+pub(crate) fn tagged(count: u64, seed: u64) -> Pairs {
+    pairs(count, seed, |_| 8, |_| 40)
+}
+
+/// Returns pairs of many sizes, one of them larger than a block, whose blocks have tags.
+pub(crate) fn slotted(count: u64, seed: u64) -> Pairs {
+    let value_size = |i| if i == count / 2 { 5000 } else { (i * 7 % 191) as usize };
+    pairs(count, seed, |i| 8 + (i % 5) as usize, value_size)
+}
+
+/// Returns pairs of each arrangement of blocks: packed by rank and one after the other, tagged,
+/// slotted.
+pub(crate) fn arrangements(count: u64, seed: u64) -> [Pairs; 4] {
+    let all: [fn(u64, u64) -> Pairs; 4] = [fixed, variable, tagged, slotted];
+    all.map(|make| make(count, seed))
+}
+
 /// Returns keys that are in no table of this module.
 pub(crate) fn absent(count: u64) -> impl Iterator<Item = Vec<u8>> {
     (0..count).map(|i| format!("an absent key, {i}").into_bytes())

@@ -1,5 +1,6 @@
 //! Tests of the public interface, in one test target.
 
+mod access;
 mod crash;
 mod damage;
 mod documents;
@@ -25,5 +26,7 @@ mod store_damage;
 mod store_fixture;
 mod store_kill;
 mod store_lost;
+mod store_mapped;
 mod store_part;
 mod store_readers;
+mod without_index;

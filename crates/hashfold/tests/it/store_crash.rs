@@ -12,11 +12,12 @@ use crate::{
 };
 use hashfold::{
     Env, ErrorClass, ErrorKind, ReadOptions, Result,
-    io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
+    io::{Access, Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
     run::SortOptions,
     store::{
         DeltaReader, Pin, Pointer, Retention, SlotMap, StoreReader, StoreWriter, TableSizes,
-        UpdateMode, VersionFacts, copy, verify, versions,
+        UpdateMode, VersionFacts, VersionInfo, copy, incoming_path, is_complete, table_path,
+        verify, version_path, versions,
     },
     work::Watch,
 };
@@ -222,6 +223,44 @@ fn applying(form: Form) -> Change {
     change
 }
 
+/// Adopts a version of a copy of the store, one of whose tables is in the store already.
+fn adopting(form: Form) -> Change {
+    let there = sample(form, 3);
+    let here = sample(form, 2);
+    let act = move |writer: &mut StoreWriter, _| {
+        let bytes = read_file(&there.disk, &version_path(store(), 3));
+        let info = VersionInfo::from_bytes(&bytes, 3)?;
+        transfer(&there.disk, writer.env().disk.as_ref(), &info)?;
+        writer.adopt(&bytes, 3)?;
+        writer.publish(3)
+    };
+    let mut change = here.change("adopt", form, Box::new(act));
+    let map = updated(here.maps.last().expect("there are versions"), &changes(3, KEYS));
+    change.new = Some(map.clone());
+    change.versions.insert(3, map);
+    change
+}
+
+/// Copies the tables of a version that a store lacks to where incoming tables are collected, and syncs
+/// them.
+fn transfer(from: &MemoryDisk, to: &dyn Disk, info: &VersionInfo) -> Result<()> {
+    for layer in info.layers() {
+        if is_complete(to, &table_path(store(), layer.table), layer)? {
+            continue;
+        }
+        let (source, folder) =
+            (table_path(store(), layer.table), incoming_path(store(), layer.table));
+        to.create_folder(&folder)?;
+        for name in from.list(&source)? {
+            let file = to.create(&folder.join(&name), Access::Cached)?;
+            file.write_at(0, &read_file(from, &source.join(&name)))?;
+            file.sync()?;
+        }
+        to.sync_folder(&folder)?;
+    }
+    Ok(())
+}
+
 /// Rewrites the store with another number of chunks.
 fn rechunking(form: Form) -> Change {
     let sample = sample(form, 2);
@@ -281,6 +320,7 @@ fn all_changes() -> Vec<Change> {
             pinning(form),
             collecting(form),
             applying(form),
+            adopting(form),
             rechunking(form),
         ]
     };
@@ -364,7 +404,10 @@ fn check_no_leftovers(disk: &Arc<dyn Disk>, context: &str) {
         names
     };
     assert_eq!(sorted("tables"), tables, "{context}");
-    assert_eq!(sorted(""), ["CURRENT", "tables", "versions"], "{context}");
+    let mut names = sorted("");
+    // Incoming tables are left for the transfer that brings them.
+    names.retain(|name| name != "incoming");
+    assert_eq!(names, ["CURRENT", "tables", "versions"], "{context}");
     assert_eq!(
         sorted("versions").len(),
         versions(&Env::on(disk.clone()), store()).unwrap().len(),

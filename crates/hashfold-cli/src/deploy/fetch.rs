@@ -1,0 +1,134 @@
+//! `hashfold deploy fetch`: downloads a version of a store.
+
+use super::{GroupArgs, about_transfer, open, parse_name, store_of};
+use crate::{
+    device,
+    failure::{Exit, Failure, Result},
+    output::write_line,
+    progress::{Progress, Show, Unit},
+    stop::Stop,
+    units,
+};
+use clap::Args;
+use hashfold::Env;
+use hashfold_deploy::{FetchOptions, RateLimit, Remote, fetch};
+use serde_json::json;
+use std::{path::PathBuf, time::Instant};
+
+/// Download what a store lacks of one version in a remote
+///
+/// The folder is a store of its own, which is made if there is none; it can be read meanwhile. Tables
+/// that it has are not downloaded. Every byte is compared with its hash before it counts, and the
+/// version appears when all of it is there; it is not current before `hashfold publish DIR N`. After an
+/// interruption of any kind, run it again: it goes on where it was.
+#[derive(Args, Debug)]
+pub(crate) struct FetchArgs {
+    /// Remote to fetch from
+    #[arg(value_name = "URL")]
+    url: String,
+    /// Folder of the store
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Version to fetch: a number, or the current one of the group
+    #[arg(long, value_name = "N|current", default_value = "current", value_parser = parse_which)]
+    version: Which,
+    /// Name of the store in the remote [default: its only one]
+    #[arg(long, value_name = "STORE", value_parser = parse_name)]
+    store: Option<String>,
+    #[command(flatten)]
+    group: GroupArgs,
+    /// Bytes per second, at most, such as 50MiB [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
+    rate: Option<usize>,
+    /// Requests in flight at once
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = units::parse_threads)]
+    requests: usize,
+    /// Largest version to accept [default: as large as the device has space]
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
+    max_size: Option<usize>,
+    /// Print progress and summary as JSON objects on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// The version to fetch.
+#[derive(Clone, Copy, Debug)]
+enum Which {
+    Number(u64),
+    Current,
+}
+
+fn parse_which(text: &str) -> Result<Which, String> {
+    match (text, text.parse()) {
+        ("current", _) => Ok(Which::Current),
+        (_, Ok(number @ 1..)) => Ok(Which::Number(number)),
+        _ => Err("expected the number of a version, or `current`".into()),
+    }
+}
+
+pub(crate) fn run(args: &FetchArgs) -> Result<Exit> {
+    let start = Instant::now();
+    let stop = Stop::on_signals()?;
+    let remote = open(&args.url)?;
+    let (store, number) = args.which(&remote)?;
+    let total = remote.version(&store, number)?.bytes();
+    let options = FetchOptions {
+        lanes: args.requests,
+        rate: RateLimit::new(args.rate.map_or(0, |rate| rate as u64)),
+        size_max: args.max_size.map_or(u64::MAX, |size| size as u64),
+        ..FetchOptions::default()
+    };
+    let env = Env { executor: device::executor(None), ..Env::system() };
+    let show = if args.json { Show::Json } else { Show::Text };
+    let watch = stop.watch(Progress::start(show, "fetching", Unit::Bytes, Some(total)));
+    let fetched = fetch(&env, &remote, &store, number, &args.folder, &options, &watch);
+    let fetched = fetched.map_err(about_transfer)?;
+    drop(watch);
+    let seconds = start.elapsed().as_secs_f64();
+    let folder = args.folder.display();
+    if args.json {
+        write_line(json!({
+            "event": "fetched", "remote": remote.to_string(), "folder": folder.to_string(),
+            "store": store, "version": number, "id": format!("{:016x}", fetched.info.name.id),
+            "tables": fetched.tables, "bytes": fetched.bytes, "bytes_resumed": fetched.resumed,
+            "bytes_of_version": total, "seconds": seconds,
+        }))?;
+    } else {
+        write_line(format_args!(
+            "fetched {store} {number} from {remote} to {folder}: {}; {} downloaded of {}; \
+             {seconds:.1} s, {}/s",
+            units::entries(&fetched.info.entries()),
+            units::bytes(fetched.bytes),
+            units::bytes(total),
+            units::bytes(units::per_second(fetched.bytes, seconds)),
+        ))?;
+    }
+    Ok(Exit::Done)
+}
+
+impl FetchArgs {
+    /// Returns the store and the number of the version to fetch.
+    fn which(&self, remote: &Remote) -> Result<(String, u64)> {
+        let number = match self.version {
+            Which::Number(number) => number,
+            Which::Current => {
+                let pointer = self.group.controller(remote)?.pointer()?;
+                // The pointer can be read where nothing can be listed.
+                let only = match pointer.stores.len() {
+                    1 => pointer.stores.keys().next(),
+                    _ => None,
+                };
+                let store = store_of(remote, self.store.as_ref().or(only))?;
+                let Some(target) = pointer.stores.get(&store) else {
+                    return Err(Failure::usage(format!(
+                        "{remote}: no version of {store} is current in the group {}; publish one with \
+                         `hashfold deploy publish`, or name one with --version N",
+                        self.group.group
+                    )));
+                };
+                return Ok((store, target.version));
+            }
+        };
+        Ok((store_of(remote, self.store.as_ref())?, number))
+    }
+}

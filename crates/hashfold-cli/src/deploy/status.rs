@@ -1,0 +1,117 @@
+//! `hashfold deploy status`: which versions are current, and what the servers have ready.
+
+use super::{GroupArgs, open, pointer_json};
+use crate::{
+    device,
+    failure::{Exit, Result},
+    output::write_line,
+    units,
+};
+use clap::Args;
+use hashfold_deploy::{GroupPointer, Readiness, Remote, Status};
+use hashfold_rows::utc;
+use serde_json::json;
+use std::collections::BTreeSet;
+
+/// Show the current versions of a group, the last change, and what each server has ready
+#[derive(Args, Debug)]
+pub(crate) struct StatusArgs {
+    /// Remote with the versions
+    #[arg(value_name = "URL")]
+    url: String,
+    #[command(flatten)]
+    group: GroupArgs,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &StatusArgs) -> Result<Exit> {
+    let remote = open(&args.url)?;
+    let Status { pointer, nodes } = args.group.controller(&remote)?.status()?;
+    if args.json {
+        let mut object = pointer_json("status", &args.group.group, &pointer);
+        object["remote"] = json!(remote.to_string());
+        object["nodes"] = json!(nodes);
+        write_line(object)?;
+        return Ok(Exit::Done);
+    }
+    write_line(headline(&args.group.group, &pointer))?;
+    write_table(&stores(&remote, &pointer)?)?;
+    if !nodes.is_empty() {
+        write_line("")?;
+        let mut rows = vec![["server", "seen", "versions"].map(String::from)];
+        rows.extend(nodes.iter().map(|(name, node)| server(name, node)));
+        write_table(&rows)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// `group main: change 3 by eve@host, active from 2026-11-24 21:00:00: wrong prices`.
+fn headline(group: &str, pointer: &GroupPointer) -> String {
+    let GroupPointer { seq, by, activate_at_ms, reason, .. } = pointer;
+    if *seq == 0 {
+        return format!("group {group}: nothing was published yet");
+    }
+    let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    let active = utc(activate_at_ms / 1000);
+    format!("group {group}: change {seq} by {by}, active from {active}{reason}")
+}
+
+/// Returns a row for each store: its current version, the one that servers fetch, the one that a
+/// rollback leads to, the bad ones, and the pushed ones.
+fn stores(remote: &Remote, pointer: &GroupPointer) -> Result<Vec<[String; 6]>> {
+    let columns = ["store", "current", "next", "previous", "bad", "pushed"];
+    let mut rows = vec![columns.map(String::from)];
+    // A remote without listings has the names of the pointer.
+    let listed = remote.stores().unwrap_or_default();
+    let names: BTreeSet<&String> = listed.iter().chain(pointer.stores.keys()).collect();
+    let earlier = pointer.previous.iter().rev();
+    let mut earlier = earlier.filter(|set| {
+        **set != pointer.stores && !set.iter().any(|(store, it)| pointer.is_bad(store, it))
+    });
+    let earlier = earlier.next();
+    for store in names {
+        let version = |targets: &hashfold_deploy::Targets| {
+            targets.get(store).map_or("-".to_owned(), |target| target.version.to_string())
+        };
+        let list = |numbers: Vec<u64>| match numbers.is_empty() {
+            true => "-".to_owned(),
+            false => numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" "),
+        };
+        let bad = pointer.bad.iter().filter(|bad| bad.store == *store);
+        rows.push([
+            store.clone(),
+            version(&pointer.stores),
+            version(&pointer.next),
+            earlier.map_or("-".to_owned(), version),
+            list(bad.map(|bad| bad.target.version).collect()),
+            list(remote.versions(store).unwrap_or_default()),
+        ]);
+    }
+    Ok(rows)
+}
+
+/// Returns the row of a server: `a  2s ago  people 41: current, people 42: fetching`.
+fn server(name: &str, node: &Readiness) -> [String; 3] {
+    let age = device::now_s().saturating_sub(node.at_ms / 1000);
+    let mut states = Vec::new();
+    for (store, versions) in &node.versions {
+        for (number, version) in versions {
+            let error = version.error.as_ref().map(|error| format!(": {error}"));
+            let state = version.state;
+            states.push(format!("{store} {number}: {state}{}", error.unwrap_or_default()));
+        }
+    }
+    [name.to_owned(), format!("{} ago", units::seconds(age)), states.join(", ")]
+}
+
+/// Writes rows with aligned columns.
+fn write_table<const N: usize>(rows: &[[String; N]]) -> Result<()> {
+    let width = |i: usize| rows.iter().map(|row| row[i].len()).max().unwrap_or_default();
+    for row in rows {
+        let cells = row.iter().enumerate().map(|(i, text)| format!("{text:<0$}", width(i)));
+        write_line(cells.collect::<Vec<_>>().join("  ").trim_end())?;
+    }
+    Ok(())
+}

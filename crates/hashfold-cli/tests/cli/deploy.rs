@@ -1,0 +1,201 @@
+//! `deploy`: versions through a folder, to other stores; the pointer of a group.
+
+use crate::support::{Outcome, Work, list};
+use std::{
+    fs,
+    process::Stdio,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Returns a store `s` with two versions, both pushed to the remote `r`.
+fn work() -> Work {
+    let work = Work::new();
+    let rows: String = (0..5000).map(|key| format!("{key},a\n")).collect();
+    work.write("a.csv", format!("k,v\n{rows}")).write("b.csv", "k,v\n7,b\n");
+    work.ok("update s a.csv --key k");
+    work.ok("deploy push s r");
+    work.ok("update s b.csv --mode delta");
+    work.ok("deploy push s r");
+    work
+}
+
+#[track_caller]
+fn check_refused(outcome: &Outcome, code: i32, message: &str) {
+    assert_eq!(outcome.code, code, "{outcome:?}");
+    assert!(outcome.stderr.contains(message), "{outcome:?}");
+}
+
+/// The value of a JSON field in the last line of an output.
+#[track_caller]
+fn field(outcome: &Outcome, name: &str) -> serde_json::Value {
+    let last = outcome.text().lines().last().unwrap();
+    let object: serde_json::Value = serde_json::from_str(last).unwrap();
+    object.get(name).unwrap_or_else(|| panic!("{name}: {last}")).clone()
+}
+
+#[test]
+fn a_version_goes_through_a_folder_to_another_store() {
+    let work = work();
+    for number in [1, 2] {
+        let fetched = work.ok(&format!("deploy fetch r copy --version {number}"));
+        let text = fetched.text();
+        assert!(text.starts_with(&format!("fetched s {number} from r to copy: 5,00")), "{text}");
+        work.ok(&format!("publish copy {number}"));
+        assert_eq!(
+            work.ok("scan copy").stdout,
+            work.ok(&format!("scan s --version {number}")).stdout
+        );
+        work.ok("verify copy --all");
+    }
+    let again = work.ok("deploy push s r --json");
+    assert_eq!((field(&again, "bytes"), field(&again, "version")), (0.into(), 2.into()));
+    let again = work.ok("deploy fetch r copy --version 2 --json");
+    assert_eq!((field(&again, "bytes"), field(&again, "tables")), (0.into(), 0.into()));
+    // A delta applies to the copy: it has the same ids.
+    work.write("c.csv", "k,v\n8,c\n").ok("update s c.csv");
+    work.ok("diff s 2 3 --out delta");
+    work.ok("update copy --delta delta");
+    assert_eq!(work.ok("scan copy").stdout, work.ok("scan s").stdout);
+}
+
+#[test]
+fn publish_rollback_and_marks_are_seen_by_status_and_fetch() {
+    let work = work();
+    assert!(
+        work.ok("deploy status r").text().starts_with("group main: nothing was published yet\n")
+    );
+    check_refused(&work.run("deploy rollback r"), 1, "there is no version to roll back to");
+    check_refused(
+        &work.run("deploy fetch r copy"),
+        2,
+        "no version of s is current in the group main",
+    );
+    work.ok("deploy publish r 1");
+    work.ok("deploy publish r s=2 --reason better");
+    let again = work.ok("deploy publish r 2");
+    assert!(again.text().ends_with("group main: s 2 (change 2); nothing to change\n"), "{again:?}");
+    let status = work.ok("deploy status r --json");
+    assert_eq!(field(&status, "stores"), serde_json::json!({ "s": 2 }));
+    assert_eq!((field(&status, "change"), field(&status, "reason")), (2.into(), "better".into()));
+    work.ok("deploy fetch r copy --json");
+    let back = work.ok("deploy rollback r");
+    let text = back.text();
+    assert!(
+        text.starts_with("rolled back in r, group main: s 1 (change 3), marked bad: s 2;"),
+        "{text}"
+    );
+    check_refused(&work.run("deploy publish r 2"), 1, "version 2 of store s is marked bad");
+    check_refused(&work.run("deploy mark-bad r 1"), 2, "a version that is not current");
+    work.ok("deploy publish r 2 --force");
+    work.ok("deploy publish r 1 --group other");
+    let status = work.ok("deploy status r");
+    let table: Vec<&str> = status.text().lines().skip(1).collect();
+    assert_eq!(
+        table,
+        ["store  current  next  previous  bad  pushed", "s      2        -     1         2    1 2"]
+    );
+}
+
+#[test]
+fn several_stores_have_one_pointer_and_need_names() {
+    let work = work();
+    work.ok("deploy push s r --store prices --version 1");
+    for line in ["deploy publish r 1", "deploy fetch r copy --version 1", "deploy mark-bad r 1"] {
+        check_refused(
+            &work.run(line),
+            2,
+            "there are several stores: prices, s; name one with --store",
+        );
+    }
+    work.ok("deploy publish r s=1 prices=1");
+    let published = work.ok("deploy publish r 2 --store s");
+    let text = published.text();
+    assert!(text.starts_with("published in r, group main: prices 1, s 2 (change 2);"), "{text}");
+    check_refused(&work.run("deploy publish r s=1 s=2"), 2, "expected each store once");
+    work.ok("deploy fetch r copy --store prices");
+}
+
+#[test]
+fn mistakes_are_explained() {
+    let work = work();
+    work.write("t.csv", "k,v\n1,a\n").ok("update other t.csv --key k");
+    work.ok("build t.csv --key k --out table");
+    for (line, code, message) in [
+        ("deploy push nowhere r", 2, "nowhere: there is no data set here"),
+        ("deploy push table r", 2, "is a table"),
+        ("deploy push s r --version 9", 2, "s: there is no version 9"),
+        ("deploy push s s", 2, "expected a folder for pushed versions"),
+        ("deploy push s r --store ../x", 2, "letters, digits"),
+        ("deploy push s ftp://host/r", 2, "expected s3://"),
+        ("deploy push other r --store s", 2, "objects are written once"),
+        ("deploy publish r 9", 2, "there is no version 9 of store s; push it"),
+        ("deploy publish r x", 2, "expected the number of a version"),
+        ("deploy publish empty 1", 2, "nothing was pushed here yet"),
+        ("deploy fetch r other --version 1", 4, "the file belongs to another data set"),
+        ("deploy fetch r copy --version 1 --max-size 10", 3, "the largest accepted is 10"),
+        ("deploy fetch r copy --version last", 2, "expected the number of a version, or `current`"),
+    ] {
+        check_refused(&work.run(line), code, message);
+    }
+    assert!(!work.path("copy").exists());
+}
+
+#[test]
+fn a_damaged_object_is_named_and_nothing_of_it_is_used() {
+    let work = work();
+    let tables = work.path("r/stores/s/tables");
+    let table = list(&tables).into_iter().find(|table| {
+        list(&tables.join(table)).iter().any(|name| {
+            name.starts_with("data")
+                && fs::metadata(tables.join(table).join(name)).unwrap().len() > 12_288
+        })
+    });
+    let table = tables.join(table.unwrap());
+    let name = list(&table).into_iter().find(|name| name.starts_with("data")).unwrap();
+    let mut bytes = fs::read(table.join(&name)).unwrap();
+    bytes[5000] ^= 1;
+    fs::write(table.join(&name), &bytes).unwrap();
+    let refused = work.run("deploy fetch r copy --version 1");
+    check_refused(&refused, 4, &format!("{name}: at byte 4096: expected"));
+    assert!(list(&work.path("copy/versions")).is_empty());
+    bytes[5000] ^= 1;
+    fs::write(table.join(&name), &bytes).unwrap();
+    let fetched = work.ok("deploy fetch r copy --version 1 --json");
+    assert_ne!(field(&fetched, "bytes_resumed"), 0);
+    work.ok("publish copy 1");
+    work.ok("verify copy");
+}
+
+/// A process that is killed while it fetches, again and again, gets there.
+#[test]
+fn a_fetch_that_is_killed_goes_on_where_it_was() {
+    let work = Work::new();
+    let rows: String = (0..60_000).map(|key| format!("{key},{key:0>100}\n")).collect();
+    work.write("a.csv", format!("k,v\n{rows}")).ok("update s a.csv --key k");
+    work.ok("deploy push s r");
+    // Eight MiB at this rate take too long for one attempt.
+    let (line, start) =
+        ("deploy fetch r copy --version 1 --rate 8MiB --requests 1", Instant::now());
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let mut child =
+            work.command(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let end = Instant::now() + Duration::from_millis(400);
+        while Instant::now() < end && child.try_wait().unwrap().is_none() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        if let Some(status) = child.try_wait().unwrap() {
+            assert!(status.success());
+            break;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(start.elapsed() < Duration::from_secs(120));
+    }
+    assert!(attempts > 1);
+    work.ok("publish copy 1");
+    work.ok("verify copy");
+    assert_eq!(work.ok("scan copy").stdout, work.ok("scan s").stdout);
+}

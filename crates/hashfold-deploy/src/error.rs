@@ -1,0 +1,291 @@
+//! The error type of deploying: what happened, where, what was expected, what was found, what to do.
+
+use hashfold::{ErrorClass, ErrorKind as StoreErrorKind};
+use std::{fmt, sync::Arc};
+
+/// The result of a fallible call of this library.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The error type of this library: a kind, and the place in the remote if there is one.
+///
+/// `Debug` writes the message, as `Display` does.
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    place: Option<String>,
+}
+
+/// The cause of an [`Error`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The local store failed, or was used wrongly.
+    Store(hashfold::Error),
+    /// The object store refused a request, or could not be reached.
+    Remote {
+        /// The attempted action, as a verb: "read", "write", "list".
+        action: &'static str,
+        /// The error of the object store.
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// An object that is needed does not exist.
+    Absent {
+        /// The purpose of the object: "version 41 of store people".
+        what: String,
+    },
+    /// The bytes of an object are not those that the version names.
+    Damaged {
+        /// Offset of the wrong bytes in the object.
+        offset: u64,
+        /// The bytes that were expected: a hash, a field.
+        expected: String,
+        /// The value that was found.
+        got: String,
+    },
+    /// An object exists with other content; objects are written once.
+    Exists {
+        /// The content that was to be written.
+        expected: String,
+        /// The content that is there.
+        got: String,
+    },
+    /// The object store takes conditions of writes and does not keep them.
+    Unconditional {
+        /// The condition, as a sentence part: "of 16 writers that create one object, 1 succeeds".
+        expected: String,
+        /// The behaviour that was found.
+        got: String,
+    },
+    /// The remote can only be read.
+    ReadOnly,
+    /// A limit of the caller is exceeded.
+    Limit {
+        /// The size or number that is limited.
+        what: &'static str,
+        /// The largest accepted value.
+        limit: u64,
+        /// The value that was found.
+        got: u64,
+    },
+    /// The device has no space for the version.
+    Space {
+        /// The bytes that the version needs.
+        expected: u64,
+        /// The bytes that are free.
+        got: u64,
+    },
+    /// The version is on the list of bad versions.
+    Bad {
+        /// The version, with its store.
+        what: String,
+    },
+    /// Another controller has changed the pointer.
+    Overtaken {
+        /// The pointer that was expected: its sequence number.
+        expected: u64,
+        /// The pointer that is there: sequence number, author and reason.
+        got: String,
+    },
+    /// Too few nodes have the version ready.
+    NotReady {
+        /// Number of nodes that must be ready.
+        expected: usize,
+        /// The nodes and their states.
+        got: String,
+    },
+    /// There is no version that a rollback could make current.
+    NoEarlier,
+    /// An argument is outside its range.
+    Argument {
+        /// The name of the argument.
+        what: &'static str,
+        /// The accepted values.
+        expected: String,
+        /// The value that was given.
+        got: String,
+    },
+}
+
+impl Error {
+    /// Makes an error whose place is not known yet; [`Error::at`] adds the place.
+    pub fn new(kind: ErrorKind) -> Error {
+        Error(Box::new(Inner { kind, place: None }))
+    }
+
+    /// Makes an error of the object store. `action` is a verb: "read", "write", "list".
+    pub fn remote(
+        action: &'static str,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Error {
+        Error::new(ErrorKind::Remote { action, source: Arc::from(source.into()) })
+    }
+
+    /// Makes an error for wrong bytes at an offset of an object.
+    pub(crate) fn damaged(
+        offset: u64,
+        expected: impl Into<String>,
+        got: impl fmt::Display,
+    ) -> Error {
+        Error::new(ErrorKind::Damaged { offset, expected: expected.into(), got: got.to_string() })
+    }
+
+    /// Makes an error for the argument `what`, which is outside its range.
+    pub(crate) fn argument(
+        what: &'static str,
+        expected: impl Into<String>,
+        got: impl fmt::Display,
+    ) -> Error {
+        Error::new(ErrorKind::Argument { what, expected: expected.into(), got: got.to_string() })
+    }
+
+    /// Adds the place in the remote, unless a lower layer has named one already.
+    #[must_use]
+    pub fn at(mut self, place: impl Into<String>) -> Error {
+        self.0.place.get_or_insert_with(|| place.into());
+        self
+    }
+
+    /// Returns the cause of the error.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0.kind
+    }
+
+    /// Returns the object or the remote, if it is known.
+    pub fn place(&self) -> Option<&str> {
+        self.0.place.as_deref()
+    }
+
+    /// Returns the error of the local store, if that is the cause.
+    pub fn of_store(&self) -> Option<&hashfold::Error> {
+        match self.kind() {
+            ErrorKind::Store(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Returns the class of the error, which says what to do about it.
+    pub fn class(&self) -> ErrorClass {
+        match self.kind() {
+            ErrorKind::Store(error) => error.class(),
+            ErrorKind::Remote { .. } | ErrorKind::Space { .. } => ErrorClass::Io,
+            ErrorKind::Damaged { .. } => ErrorClass::Damage,
+            ErrorKind::Limit { .. } => ErrorClass::Input,
+            _ => ErrorClass::Usage,
+        }
+    }
+
+    /// Whether the answer is no, and the call was right: a version is bad, another controller was
+    /// faster, too few nodes are ready, there is nothing to roll back to.
+    pub fn is_refusal(&self) -> bool {
+        matches!(
+            self.kind(),
+            ErrorKind::Bad { .. }
+                | ErrorKind::Overtaken { .. }
+                | ErrorKind::NotReady { .. }
+                | ErrorKind::NoEarlier
+        )
+    }
+
+    /// Whether the caller asked to stop.
+    pub fn is_stop(&self) -> bool {
+        self.of_store().is_some_and(|error| matches!(error.kind(), StoreErrorKind::Stopped))
+    }
+}
+
+impl From<hashfold::Error> for Error {
+    fn from(error: hashfold::Error) -> Error {
+        Error::new(ErrorKind::Store(error))
+    }
+}
+
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Error {
+        Error::new(kind)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The local store names its own file.
+        if let (Some(place), None) = (&self.0.place, self.of_store()) {
+            write!(f, "{place}: ")?;
+        }
+        fmt::Display::fmt(&self.0.kind, f)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ErrorKind::Store(error) => fmt::Display::fmt(error, f),
+            ErrorKind::Remote { action, source } => write!(f, "cannot {action}: {source}"),
+            ErrorKind::Absent { what } => {
+                write!(f, "there is no {what}; push it, or check the URL and the names")
+            }
+            ErrorKind::Damaged { offset, expected, got } => write!(
+                f,
+                "at byte {offset}: expected {expected}, got {got}; the object is damaged, remove it \
+                 and push the version again"
+            ),
+            ErrorKind::Exists { expected, got } => write!(
+                f,
+                "is {got}, expected {expected}; objects are written once, so push to another store \
+                 name or remove the objects of the old one"
+            ),
+            ErrorKind::Unconditional { expected, got } => write!(
+                f,
+                "the object store does not keep the conditions of writes: expected that {expected}, \
+                 got {got}; two controllers could overwrite each other, use another object store"
+            ),
+            ErrorKind::ReadOnly => f.write_str("this remote can only be read; push to its source"),
+            ErrorKind::Limit { what, limit, got } => {
+                write!(f, "{what} is {got}, the largest accepted is {limit}")
+            }
+            ErrorKind::Space { expected, got } => write!(
+                f,
+                "{expected} bytes are needed and {got} are free; remove old versions with `hashfold \
+                 gc`"
+            ),
+            ErrorKind::Bad { what } => write!(
+                f,
+                "{what} is marked bad: it was rolled back, or marked by hand; make a new version"
+            ),
+            ErrorKind::Overtaken { expected, got } => write!(
+                f,
+                "another controller was faster: expected change {expected} of the pointer, got {got}; \
+                 look at `hashfold deploy status`, then repeat the call if it is still right"
+            ),
+            ErrorKind::NotReady { expected, got } => write!(
+                f,
+                "expected {expected} ready nodes, got {got}; nothing was flipped, run it again to go \
+                 on"
+            ),
+            ErrorKind::NoEarlier => f.write_str(
+                "there is no version to roll back to: nothing was current before, or all of it is \
+                 marked bad",
+            ),
+            ErrorKind::Argument { what, expected, got } => {
+                write!(f, "{what} is {got}, expected {expected}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self.kind() {
+            ErrorKind::Store(error) => Some(error),
+            ErrorKind::Remote { source, .. } => Some(source.as_ref()),
+            _ => None,
+        }
+    }
+}

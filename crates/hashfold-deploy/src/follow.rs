@@ -1,0 +1,424 @@
+//! The follower: keeps the stores of a server at the versions that the pointer of a group names.
+
+use crate::{
+    error::{Error, Result},
+    fetch::{FetchOptions, fetch, has_version, open_writer},
+    layout::{self, check_name},
+    lookout::Lookout,
+    objects::Tag,
+    pointer::{GroupPointer, Target, Targets},
+    rate::RateLimit,
+    ready::{NodeVersion, Readiness, VersionState},
+    remote::Remote,
+    swap::{Seen, read_pointer},
+};
+use hashfold::{
+    Env, ReadOptions,
+    store::{Pointer, Version},
+    work::Signal,
+};
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+/// Time before the second attempt after a failure; doubled before each later one.
+const BACK_OFF_MIN: Duration = Duration::from_millis(100);
+/// Maximum time between two attempts.
+const BACK_OFF_MAX: Duration = Duration::from_secs(30);
+/// Maximum time between two reports; controllers count a node as gone that is silent for longer.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Options of a [`Follower`].
+#[derive(Clone, Debug)]
+pub struct FollowOptions {
+    /// Name of the group.
+    pub group: String,
+    /// Name of this node, which no other node has.
+    pub node: String,
+    /// The folder of each store of the group that this node serves.
+    pub stores: BTreeMap<String, PathBuf>,
+    /// Time between two looks at the pointer.
+    pub poll: Duration,
+    /// Options of transfers.
+    pub fetch: FetchOptions,
+    /// Options with which versions are opened.
+    pub read: ReadOptions,
+}
+
+impl FollowOptions {
+    /// Returns options with a look at the pointer each half second.
+    pub fn new(group: &str, node: &str, stores: BTreeMap<String, PathBuf>) -> FollowOptions {
+        FollowOptions {
+            group: group.to_owned(),
+            node: node.to_owned(),
+            stores,
+            poll: Duration::from_millis(500),
+            fetch: FetchOptions::default(),
+            read: ReadOptions::new(),
+        }
+    }
+}
+
+/// The result of preparing versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Prepared {
+    /// All versions are open.
+    All,
+    /// The pointer has changed, or other versions are due.
+    Interrupted,
+}
+
+/// A version that becomes current on a node.
+#[derive(Clone, Debug)]
+pub struct Activation {
+    /// Name of the store.
+    pub store: String,
+    /// The version, which is open already.
+    pub version: Arc<Version>,
+}
+
+/// A callback that makes versions current on a node: all of them at once, without waiting for anything.
+/// An error keeps the versions before; the follower tries again.
+pub type Activate<'a> = dyn FnMut(&[Activation]) -> hashfold::Result<()> + 'a;
+
+/// Keeps the stores of a node at the versions that the pointer of a group names.
+///
+/// A look at the pointer is one small request. Versions that the pointer names, or announces, are
+/// fetched, opened, and reported as ready; at the pointer's time they are activated, those of all
+/// stores in one call. A transfer is interrupted if the pointer changes, and goes on later. If the object store is gone, everything that is current stays current, and the
+/// follower tries again after 0.1 to 30 seconds.
+///
+/// The caller drives it, in a thread of its own: [`Follower::run`], or [`Follower::step`].
+#[derive(Debug)]
+pub struct Follower {
+    env: Env,
+    remote: Remote,
+    options: FollowOptions,
+    /// The last pointer that was read, and its tag.
+    pointer: GroupPointer,
+    tag: Option<Tag>,
+    /// The versions that are open, by store and id.
+    open: BTreeMap<(String, u64), Arc<Version>>,
+    /// The ids of the versions that were activated, by store.
+    active: BTreeMap<String, u64>,
+    /// The numbers of active versions that are not current in the local store yet, by store.
+    unpublished: BTreeMap<String, u64>,
+    report: Readiness,
+    /// The report that was written last, and when.
+    written: Option<(Readiness, Duration)>,
+    /// Number of failures since the last success.
+    failures: u32,
+}
+
+impl Follower {
+    /// Makes a follower. The versions that are current in the local stores count as active: the server
+    /// has opened them.
+    ///
+    /// # Errors
+    /// `Argument` if a name is not plain; damage of a local store.
+    pub fn new(env: &Env, remote: &Remote, options: FollowOptions) -> Result<Follower> {
+        check_name("group", &options.group)?;
+        check_name("node", &options.node)?;
+        let mut active = BTreeMap::new();
+        for (store, folder) in &options.stores {
+            check_name("store", store)?;
+            match Pointer::read(env.disk.as_ref(), folder) {
+                Ok(pointer) => {
+                    let current = pointer.current.and_then(|number| pointer.version(number));
+                    active.extend(current.map(|name| (store.clone(), name.id)));
+                }
+                Err(error) if error.is_absent() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Follower {
+            report: Readiness::new(env.random.next_u64()),
+            env: env.clone(),
+            remote: remote.clone(),
+            options,
+            pointer: GroupPointer::default(),
+            tag: None,
+            open: BTreeMap::new(),
+            active,
+            unpublished: BTreeMap::new(),
+            written: None,
+            failures: 0,
+        })
+    }
+
+    /// Returns the last pointer that was read.
+    pub fn pointer(&self) -> &GroupPointer {
+        &self.pointer
+    }
+
+    /// Returns the rate limit of transfers, which any thread may change at any time.
+    pub fn rate(&self) -> &RateLimit {
+        &self.options.fetch.rate
+    }
+
+    /// Returns what this node reports.
+    pub fn report(&self) -> &Readiness {
+        &self.report
+    }
+
+    /// Follows the pointer until `stop` is sent. `failed` gets each error; they are all temporary.
+    pub fn run(
+        &mut self,
+        stop: &Signal,
+        activate: &mut Activate<'_>,
+        failed: &mut dyn FnMut(&Error),
+    ) {
+        let seen = stop.count();
+        let clock = self.env.clock.clone();
+        while stop.count() == seen {
+            let wait = match self.step(stop, activate) {
+                Ok(wait) => wait,
+                Err(error) if error.is_stop() => return,
+                Err(error) => {
+                    failed(&error);
+                    self.back_off()
+                }
+            };
+            clock.wait(stop, seen, clock.now() + wait);
+        }
+    }
+
+    /// Looks at the pointer once: fetches what is missing, reports, activates what is due. Returns the
+    /// time to wait before the next step.
+    ///
+    /// Sending `stop` cancels a transfer; the next step goes on with it.
+    ///
+    /// # Errors
+    /// The first error of the object store, of a transfer or of `activate`; the other stores are
+    /// brought up to date all the same.
+    pub fn step(&mut self, stop: &Signal, activate: &mut Activate<'_>) -> Result<Duration> {
+        let looked = self.look();
+        self.forget_unwanted();
+        // What is there is activated, even if the object store is gone meanwhile, and before anything
+        // is fetched that is only announced.
+        let current = self.ours(&self.pointer.stores);
+        let mut prepared = self.prepare(current, stop);
+        let wait = self.activate_due(activate);
+        let published = self.publish_locally();
+        if matches!(prepared, Ok(Prepared::All)) {
+            let announced = self.ours(&self.pointer.next);
+            prepared = self.prepare(announced, stop);
+        }
+        let reported = if looked.is_ok() { self.write_report() } else { Ok(()) };
+        looked?;
+        let prepared = prepared?;
+        let wait = wait?;
+        published.and(reported)?;
+        self.failures = 0;
+        Ok(if prepared == Prepared::Interrupted { Duration::ZERO } else { wait })
+    }
+
+    /// Returns the time to wait after a failure.
+    fn back_off(&mut self) -> Duration {
+        let wait = BACK_OFF_MIN.saturating_mul(1 << self.failures.min(16));
+        self.failures += 1;
+        wait.min(BACK_OFF_MAX)
+    }
+
+    /// Reads the pointer, unless it is unchanged.
+    fn look(&mut self) -> Result<()> {
+        let seen = read_pointer(&self.remote, &self.options.group, self.tag.as_ref())?;
+        if let Some(Seen { pointer, tag }) = seen {
+            // An object store that returns an older copy must not take a version back.
+            if pointer.seq >= self.pointer.seq {
+                (self.pointer, self.tag) = (pointer, tag);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the targets of the stores that this node serves.
+    fn ours(&self, targets: &Targets) -> Vec<(String, Target)> {
+        let ours = targets.iter().filter(|(store, _)| self.options.stores.contains_key(*store));
+        ours.map(|(store, target)| (store.clone(), *target)).collect()
+    }
+
+    /// Closes the versions that the pointer neither names nor announces, and removes them from the
+    /// report.
+    fn forget_unwanted(&mut self) {
+        let mut wanted = self.ours(&self.pointer.stores);
+        wanted.extend(self.ours(&self.pointer.next));
+        self.open.retain(|(store, id), _| {
+            wanted.iter().any(|(name, target)| name == store && target.id.0 == *id)
+        });
+        for (store, versions) in &mut self.report.versions {
+            versions.retain(|number, _| {
+                wanted.iter().any(|(name, target)| name == store && target.version == *number)
+            });
+        }
+    }
+
+    /// Fetches and opens versions. A version that fails does not keep the others; the first error is
+    /// returned.
+    fn prepare(&mut self, wanted: Vec<(String, Target)>, stop: &Signal) -> Result<Prepared> {
+        let mut failure = None;
+        for (store, target) in wanted {
+            let key = (store.clone(), target.id.0);
+            if self.open.contains_key(&key) {
+                continue;
+            }
+            match self.make_ready(&store, &target, stop) {
+                Ok(Some(version)) => {
+                    let bytes = version.info().bytes();
+                    self.open.insert(key, Arc::new(version));
+                    let is_active = self.active.get(&store) == Some(&target.id.0);
+                    let state = if is_active { VersionState::Current } else { VersionState::Ready };
+                    self.note(
+                        &store,
+                        &target,
+                        NodeVersion { state, bytes, of: bytes, error: None },
+                    );
+                }
+                Ok(None) => return Ok(Prepared::Interrupted),
+                Err(error) if error.is_stop() => return Err(error),
+                Err(error) => {
+                    let (state, text) = (VersionState::Failed, Some(error.to_string()));
+                    self.note(&store, &target, NodeVersion { state, bytes: 0, of: 0, error: text });
+                    failure.get_or_insert(error);
+                }
+            }
+        }
+        failure.map_or(Ok(Prepared::All), Err)
+    }
+
+    /// Fetches a version if it is not there, and opens it. `None` if something more urgent came up.
+    fn make_ready(
+        &mut self,
+        store: &str,
+        target: &Target,
+        stop: &Signal,
+    ) -> Result<Option<Version>> {
+        let folder = self.options.stores[store].clone();
+        let (number, id) = (target.version, target.id.0);
+        if !has_version(self.env.disk.as_ref(), &folder, number, id)? {
+            let info = self.remote.version(store, number)?;
+            if info.name.id != id {
+                let (expected, got) = (target.id, format!("{:016x}", info.name.id));
+                let error = Error::damaged(0, format!("version id {expected}"), got);
+                return Err(error.at(self.remote.objects().place(&layout::version(store, number))));
+            }
+            let (state, of) = (VersionState::Fetching, info.bytes());
+            self.note(store, target, NodeVersion { state, bytes: 0, of, error: None });
+            // The report is a courtesy: a node that cannot write it may still be able to read.
+            let _ = self.write_report();
+            let (watch, is_interrupted) = self.lookout(store, number, stop).watch();
+            let (remote, options) = (&self.remote, &self.options.fetch);
+            match fetch(&self.env, remote, store, number, &folder, options, &watch) {
+                Err(error) if error.is_stop() && is_interrupted.load(Relaxed) => return Ok(None),
+                fetched => drop(fetched?),
+            }
+        }
+        Ok(Some(Version::open(&folder, number, &self.options.read)?.whole()?))
+    }
+
+    /// Returns what is to be done during a transfer.
+    fn lookout(&self, store: &str, number: u64, stop: &Signal) -> Lookout {
+        let is_open = |(store, target): &(String, Target)| {
+            self.open.contains_key(&(store.clone(), target.id.0))
+        };
+        let changed = self.changed();
+        let is_ready = !changed.is_empty() && changed.iter().all(is_open);
+        Lookout {
+            remote: self.remote.clone(),
+            clock: self.env.clock.clone(),
+            group: self.options.group.clone(),
+            node: self.options.node.clone(),
+            poll: self.options.poll,
+            tag: self.tag.clone(),
+            seq: self.pointer.seq,
+            due: is_ready.then(|| Duration::from_millis(self.pointer.activate_at_ms)),
+            stop: stop.clone(),
+            version: (store.to_owned(), number),
+            report: self.report.clone(),
+        }
+    }
+
+    /// Returns the current versions of the pointer that are not active yet.
+    fn changed(&self) -> Vec<(String, Target)> {
+        let mut changed = self.ours(&self.pointer.stores);
+        changed.retain(|(store, target)| self.active.get(store) != Some(&target.id.0));
+        changed
+    }
+
+    /// Activates the versions whose time has come, all in one call. Returns the time to wait.
+    fn activate_due(&mut self, activate: &mut Activate<'_>) -> Result<Duration> {
+        let now = self.env.clock.unix_time();
+        let due = Duration::from_millis(self.pointer.activate_at_ms);
+        let changed = self.changed();
+        if changed.is_empty() {
+            return Ok(self.options.poll);
+        }
+        if now < due {
+            return Ok(self.options.poll.min(due - now));
+        }
+        let open = |(store, target): &(String, Target)| {
+            let version = self.open.get(&(store.clone(), target.id.0))?;
+            Some(Activation { store: store.clone(), version: version.clone() })
+        };
+        // The stores of a group change together: one that is not ready holds back the others.
+        let Some(activations) = changed.iter().map(open).collect::<Option<Vec<_>>>() else {
+            return Ok(self.options.poll);
+        };
+        activate(&activations)?;
+        for (store, target) in &changed {
+            self.active.insert(store.clone(), target.id.0);
+            self.unpublished.insert(store.clone(), target.version);
+            for version in self.report.versions.entry(store.clone()).or_default().values_mut() {
+                if version.state == VersionState::Current {
+                    version.state = VersionState::Ready;
+                }
+            }
+            let bytes = self.open[&(store.clone(), target.id.0)].info().bytes();
+            let state = VersionState::Current;
+            self.note(store, target, NodeVersion { state, bytes, of: bytes, error: None });
+        }
+        Ok(self.options.poll)
+    }
+
+    /// Makes active versions current in the local stores, so that the server finds them after a
+    /// restart, even without the object store.
+    fn publish_locally(&mut self) -> Result<()> {
+        while let Some((store, number)) = self.unpublished.first_key_value() {
+            let mut writer = open_writer(&self.env, &self.options.stores[store])?;
+            // The group's pointer decides, so an older mark in the local store does not count.
+            if writer.pointer().bad.contains(number) {
+                writer.forgive(*number)?;
+            }
+            if writer.pointer().current != Some(*number) {
+                writer.publish(*number)?;
+            }
+            self.unpublished.pop_first();
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, store: &str, target: &Target, version: NodeVersion) {
+        let versions = self.report.versions.entry(store.to_owned()).or_default();
+        versions.insert(target.version, version);
+    }
+
+    /// Writes the report, if it has changed or is old.
+    fn write_report(&mut self) -> Result<()> {
+        let now = self.env.clock.now();
+        self.report.seq = self.pointer.seq;
+        if let Some((written, at)) = &self.written
+            && now.saturating_sub(*at) < REPORT_INTERVAL
+            && written.seq == self.report.seq
+            && written.versions == self.report.versions
+        {
+            return Ok(());
+        }
+        self.report.at_ms = self.env.clock.unix_time().as_millis() as u64;
+        self.report.write(&self.remote, &self.options.group, &self.options.node)?;
+        self.written = Some((self.report.clone(), now));
+        Ok(())
+    }
+}

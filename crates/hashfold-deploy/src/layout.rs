@@ -1,0 +1,114 @@
+//! The names of all objects of a remote, and the rules for the names in them.
+//!
+//! `docs/formats/deploy.md` has the same table:
+//!
+//! | object                                 | content                                              |
+//! |----------------------------------------|------------------------------------------------------|
+//! | `stores/S/tables/ID/NAME`              | the files of a table, byte for byte as in a store    |
+//! | `stores/S/tables/ID/TREE`              | their hashes; written after them                     |
+//! | `stores/S/versions/NUMBER`             | the version file; written after all of its tables    |
+//! | `groups/G/CURRENT`                     | the pointer: which versions are current              |
+//! | `groups/G/ready/NODE`                  | what one server has ready                            |
+
+use crate::error::{Error, Result};
+
+/// The name of a group whose name is not given.
+pub const GROUP_DEFAULT: &str = "main";
+
+/// The name of a table's block tree.
+pub(crate) const TREE: &str = "TREE";
+
+/// Maximum length of a name, in bytes.
+const NAME_SIZE_MAX: usize = 64;
+
+/// Refuses a name of a store, a group or a node that could lead to another place: only letters,
+/// digits, `-`, `_` and `.` are accepted, and the first character is a letter or a digit.
+///
+/// # Errors
+/// `Argument`; `what` says which name it is.
+pub fn check_name(what: &'static str, name: &str) -> Result<()> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    match begins && name.len() <= NAME_SIZE_MAX && name.bytes().all(is_plain) {
+        true => Ok(()),
+        false => {
+            let expected = format!(
+                "at most {NAME_SIZE_MAX} letters, digits, '-', '_' and '.', the first one a letter \
+                 or a digit"
+            );
+            Err(Error::argument(what, expected, format!("{:?}", preview(name))))
+        }
+    }
+}
+
+/// Returns the first characters of a name from a stranger.
+fn preview(name: &str) -> String {
+    name.chars().take(NAME_SIZE_MAX).collect()
+}
+
+/// Returns the name below which all objects of all stores are.
+pub(crate) const STORES: &str = "stores";
+
+pub(crate) fn versions(store: &str) -> String {
+    format!("{STORES}/{store}/versions")
+}
+
+pub(crate) fn version(store: &str, number: u64) -> String {
+    format!("{STORES}/{store}/versions/{number:010}")
+}
+
+/// Returns the number in the name of a version's object, as [`version`] made it.
+pub(crate) fn version_number(name: &str) -> Option<u64> {
+    let (_, last) = name.rsplit_once('/')?;
+    let number = last.parse().ok()?;
+    (format!("{number:010}") == last).then_some(number)
+}
+
+pub(crate) fn tables(store: &str) -> String {
+    format!("{STORES}/{store}/tables")
+}
+
+pub(crate) fn table_file(store: &str, table: u64, file: &str) -> String {
+    format!("{STORES}/{store}/tables/{table:016x}/{file}")
+}
+
+pub(crate) fn pointer(group: &str) -> String {
+    format!("groups/{group}/CURRENT")
+}
+
+pub(crate) fn ready(group: &str) -> String {
+    format!("groups/{group}/ready")
+}
+
+pub(crate) fn ready_node(group: &str, node: &str) -> String {
+    format!("groups/{group}/ready/{node}")
+}
+
+/// Returns the name of an object that a check of the remote writes and removes.
+pub(crate) fn probe(nonce: &str) -> String {
+    format!("probes/{nonce}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        let long = "x".repeat(NAME_SIZE_MAX + 1);
+        for name in ["", ".", "..", "../x", "a/b", "/a", "a\\b", "a b", "a\0", "-a", "ä", &long] {
+            assert!(check_name("store", name).is_err(), "{name:?}");
+        }
+        for name in ["people", "a", "A-1_b.c", "2024-11-24", &long[1..]] {
+            check_name("store", name).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_version_is_found_by_the_name_of_its_object() {
+        assert_eq!(version_number(&version("people", 41)), Some(41));
+        for name in ["stores/people/versions/41", "stores/people/versions/0000000041.new", "41"] {
+            assert_eq!(version_number(name), None, "{name}");
+        }
+    }
+}

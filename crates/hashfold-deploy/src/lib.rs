@@ -1,0 +1,80 @@
+//! Moves versions of stores through object storage, and makes them current on many servers at once.
+//!
+//! ```text
+//!  builder                 object storage                        servers
+//!  store ── push ──→ stores/S/versions/N, tables/… ── fetch ──→ store of each server
+//!                    groups/G/ready/NODE         ←── ready ───┘     ↑
+//!  controller ── publish, rollback ──→ groups/G/CURRENT ── poll ────┘ activate, all at one moment
+//! ```
+//!
+//! - [`push`] uploads what the remote lacks of one version, [`fetch`] makes a version complete in a
+//!   local store. Every piece is compared with its BLAKE3 hash before it is used.
+//! - A [`Controller`] changes the pointer of a group of stores, by one compare-and-swap: publish,
+//!   rollback, mark as bad. A rollback takes the same time for data of any size.
+//! - A [`Follower`] runs beside a server: it polls the pointer, fetches the versions that the pointer
+//!   names, reports that they are ready, and activates them at the pointer's moment.
+//! - A [`Remote`] is a folder, S3, or an HTTP server to fetch from; Google Cloud Storage and Azure go
+//!   through the same library, and are untested. [`Objects`] is what a remote needs.
+//!
+//! ```
+//! use hashfold::{Env, Store, StoreOptions, work::Watch};
+//! use hashfold_deploy::{Controller, FetchOptions, PublishOptions, Remote, fetch, push};
+//!
+//! let (env, watch) = (Env::simulated(1), Watch::default()); // or Env::system()
+//! let store = Store::open_or_create_with("people", StoreOptions::new().env(env.clone()))?;
+//! let mut update = store.update()?;
+//! update.put("4711", "Eve")?;
+//! update.publish()?;
+//!
+//! let remote = Remote::open(&env, "remote")?; // or s3://bucket/prefix
+//! let pushed = push(&env, "people".as_ref(), None, &remote, "people", &watch)?;
+//! let number = pushed.info.name.number;
+//!
+//! let options = FetchOptions::default();
+//! fetch(&env, &remote, "people", number, "copy".as_ref(), &options, &watch)?;
+//! let copy = Store::open_in(env.clone(), "copy")?;
+//! assert_eq!(copy.version(number)?.get("4711")?.as_deref(), Some(&b"Eve"[..]));
+//!
+//! let controller = Controller::new(&env, &remote, "main", "eve@example.org")?;
+//! let versions = [("people".to_owned(), number)];
+//! let pointer = controller.publish(&versions, &PublishOptions::default(), &watch)?;
+//! assert_eq!(pointer.stores["people"].version, number);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The layout of the objects: `docs/formats/deploy.md`. Nothing here has to be up for servers to go
+//! on serving what they have. All calls block; the async runtime of the object store is inside.
+
+mod cloud;
+mod controller;
+mod error;
+mod fetch;
+mod folder;
+mod follow;
+mod layout;
+mod lookout;
+mod objects;
+mod pieces;
+mod pointer;
+mod probe;
+mod push;
+mod rate;
+mod ready;
+mod remote;
+mod swap;
+
+pub use self::{
+    controller::{Controller, PublishOptions, Status},
+    error::{Error, ErrorKind, Result},
+    fetch::{FetchOptions, Fetched, fetch},
+    folder::FolderObjects,
+    follow::{Activate, Activation, FollowOptions, Follower},
+    layout::{GROUP_DEFAULT, check_name},
+    objects::{Found, Listed, Object, Objects, Parts, Tag, When},
+    pointer::{BadVersion, Digest, GroupPointer, Id, Target, Targets},
+    probe::check_conditions,
+    push::{Pushed, push},
+    rate::RateLimit,
+    ready::{NodeVersion, Readiness, VersionState},
+    remote::Remote,
+};

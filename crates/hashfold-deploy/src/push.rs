@@ -1,0 +1,197 @@
+//! Pushing a version: uploads what the remote lacks, and checks every byte on the way.
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    layout::{self, TREE, check_name},
+    objects::{Objects, When},
+    pointer::target_of,
+    remote::Remote,
+};
+use hashfold::{
+    Env, Error as StoreError, Place,
+    io::{Access, Disk, read_all},
+    store::{FileTree, Layer, Pointer, Tree, VersionInfo, table_path, version_path},
+    work::Watch,
+};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+};
+
+/// Maximum size of a version file or a block tree that is pushed, in bytes.
+const SMALL_SIZE_MAX: u64 = 1 << 30;
+
+/// The result of a push.
+#[derive(Clone, Debug)]
+pub struct Pushed {
+    /// Description of the version.
+    pub info: VersionInfo,
+    /// Number of tables that were uploaded.
+    pub tables: u64,
+    /// Bytes that were uploaded.
+    pub bytes: u64,
+}
+
+/// Uploads what the remote lacks of one version of a local store: the current one, unless `number` is
+/// given. The tables come first, the version file last, so a version that is in the remote is complete.
+/// `watch` counts the bytes of the version, also those that the remote has already.
+///
+/// Every byte is compared with the hashes in the version while it is read, so damage is not pushed. A
+/// repeated push reads only small objects; an interrupted one goes on with the file where it was.
+///
+/// # Errors
+/// `Exists` if the remote has another version with this number or another table with this id; damage
+/// of the local files; the errors of the object store.
+pub fn push(
+    env: &Env,
+    folder: &Path,
+    number: Option<u64>,
+    remote: &Remote,
+    store: &str,
+    watch: &Watch,
+) -> Result<Pushed> {
+    check_name("store", store)?;
+    let disk = env.disk.as_ref();
+    let pointer = Pointer::read(disk, folder)?;
+    let unpublished = || StoreError::new(hashfold::ErrorKind::Unpublished).at(&Place::file(folder));
+    let number = number.or(pointer.current).ok_or_else(unpublished)?;
+    let path = version_path(folder, number);
+    if !disk.exists(&path)? {
+        return Err(StoreError::new(hashfold::ErrorKind::Absent).at(&Place::file(&path)).into());
+    }
+    // The version stays while it is pushed, as while it is read.
+    let _share = disk.share(&path)?;
+    let bytes = read_all(disk.open(&path, Access::Cached)?.as_ref(), SMALL_SIZE_MAX)?;
+    let info = VersionInfo::from_bytes(&bytes, number)
+        .map_err(|error| StoreError::new(error.kind().clone()).at(&Place::file(&path)))?;
+    let listed = remote.objects().list(&layout::tables(store))?;
+    let sizes = listed.into_iter().map(|object| (object.name, object.size)).collect();
+    let mut push = Push { disk, folder, remote, store, watch, sizes, tables: 0, bytes: 0 };
+    push.check_version(&info)?;
+    let mut seen = HashSet::new();
+    for layer in info.layers().filter(|layer| seen.insert(layer.table)) {
+        push.table(layer)?;
+    }
+    push.version(&info, &bytes)?;
+    Ok(Pushed { tables: push.tables, bytes: push.bytes, info })
+}
+
+/// A push in progress.
+struct Push<'a> {
+    disk: &'a dyn Disk,
+    folder: &'a Path,
+    remote: &'a Remote,
+    store: &'a str,
+    watch: &'a Watch,
+    /// Sizes of the objects that the remote has, by name.
+    sizes: HashMap<String, u64>,
+    tables: u64,
+    bytes: u64,
+}
+
+impl Push<'_> {
+    fn objects(&self) -> &dyn Objects {
+        self.remote.objects()
+    }
+
+    /// Refuses a number that another version has in the remote.
+    fn check_version(&self, info: &VersionInfo) -> Result<()> {
+        let number = info.name.number;
+        let there = match self.remote.version(self.store, number) {
+            Err(error) if matches!(error.kind(), ErrorKind::Absent { .. }) => return Ok(()),
+            there => there?,
+        };
+        match there.store == info.store && target_of(&there) == target_of(info) {
+            true => Ok(()),
+            false => {
+                let name =
+                    |info: &VersionInfo| format!("version {number}, id {:016x}", info.name.id);
+                let place = self.objects().place(&layout::version(self.store, number));
+                Err(Error::new(ErrorKind::Exists { expected: name(info), got: name(&there) })
+                    .at(place))
+            }
+        }
+    }
+
+    /// Uploads the files of a table that the remote lacks; the block tree last.
+    fn table(&mut self, layer: &Layer) -> Result<()> {
+        let folder = table_path(self.folder, layer.table);
+        let tree = Tree::open(self.disk, &folder, layer)?;
+        let tree_name = layout::table_file(self.store, layer.table, TREE);
+        let is_there = self.sizes.contains_key(&tree_name);
+        if is_there {
+            self.check_tree(layer, &tree_name)?;
+        }
+        let before = self.bytes;
+        for file in &tree.files {
+            let name = layout::table_file(self.store, layer.table, &file.name);
+            if self.sizes.get(&name) == Some(&file.size()) {
+                self.watch.add(file.size())?;
+            } else {
+                self.upload(&folder, file, &name)?;
+            }
+        }
+        if !is_there {
+            let file = self.disk.open(&folder.join(TREE), Access::Cached)?;
+            let bytes = read_all(file.as_ref(), SMALL_SIZE_MAX)?;
+            if self.objects().put(&tree_name, &bytes, When::Absent)?.is_none() {
+                // Another push was faster.
+                self.check_tree(layer, &tree_name)?;
+            }
+            self.bytes += bytes.len() as u64;
+        }
+        self.tables += u64::from(self.bytes > before);
+        Ok(())
+    }
+
+    /// Refuses a table whose id another table has in the remote.
+    fn check_tree(&self, layer: &Layer, name: &str) -> Result<()> {
+        let there = self.remote.read(name, SMALL_SIZE_MAX)?;
+        let same = there.map(|object| Tree::from_bytes(&object.bytes, layer));
+        match same {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(error)) => {
+                let expected = format!("the block tree of table {:016x}", layer.table);
+                let kind = ErrorKind::Exists { expected, got: format!("another one ({error})") };
+                Err(Error::new(kind).at(self.objects().place(name)))
+            }
+            None => {
+                let what = "block tree, which was listed a moment ago".to_owned();
+                Err(Error::new(ErrorKind::Absent { what }).at(self.objects().place(name)))
+            }
+        }
+    }
+
+    /// Uploads a file piece by piece. Stops at a piece that is not what the version names.
+    fn upload(&mut self, folder: &Path, tree: &FileTree, name: &str) -> Result<()> {
+        let file = self.disk.open(&folder.join(&tree.name), Access::Cached)?;
+        let mut pieces = tree.pieces.iter();
+        let (watch, mut bytes) = (self.watch, 0);
+        let mut next = || {
+            let Some(piece) = pieces.next() else { return Ok(None) };
+            let mut part = vec![0; piece.size() as usize];
+            file.read_at(piece.bytes.start, &mut part)?;
+            if !piece.matches(&part) {
+                let error =
+                    StoreError::field("BLAKE3 of a piece", "that of the version", "another");
+                return Err(error.at(&file.place().offset(piece.bytes.start)).into());
+            }
+            watch.add(piece.size())?;
+            bytes += piece.size();
+            Ok(Some(part))
+        };
+        self.remote.objects().upload(name, tree.size(), &mut next)?;
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// Writes the version file. From here on the version is in the remote.
+    fn version(&mut self, info: &VersionInfo, bytes: &[u8]) -> Result<()> {
+        let name = layout::version(self.store, info.name.number);
+        match self.objects().put(&name, bytes, When::Absent)? {
+            Some(_) => self.bytes += bytes.len() as u64,
+            None => self.check_version(info)?,
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! A remote: the place to which versions are pushed, and from which they are fetched.
+
+use crate::{
+    cloud::Cloud,
+    error::{Error, ErrorKind, Result},
+    folder::FolderObjects,
+    layout::{self, STORES},
+    objects::{Object, Objects},
+    pointer::{Target, target_of},
+    probe::check_conditions,
+};
+use hashfold::{Env, store::VersionInfo, work::Random};
+use std::{
+    collections::BTreeSet,
+    fmt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+use url::Url;
+
+/// Maximum size of a version file, in bytes: more than a version with the most chunks and deltas has.
+const VERSION_SIZE_MAX: u64 = 1 << 28;
+
+/// The place to which versions are pushed, and from which they are fetched. Clones are the same
+/// remote.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    objects: Arc<dyn Objects>,
+    /// Whether the conditional writes have been checked.
+    is_checked: Arc<AtomicBool>,
+}
+
+/// A version in a remote: its file, and what the file says.
+pub(crate) struct RemoteVersion {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) info: VersionInfo,
+}
+
+impl Remote {
+    /// Opens a remote by its URL: `s3://BUCKET/PREFIX` (credentials, region and endpoint come from the
+    /// environment, `AWS_…`), `gs://…` and `az://…` (untested), `http://…` and `https://…` (only to
+    /// read), `file:///…`, or the path of a folder. Makes no request.
+    ///
+    /// # Errors
+    /// `Argument` for another URL, or for a folder that is a data set.
+    pub fn open(env: &Env, url: &str) -> Result<Remote> {
+        match Url::parse(url) {
+            Ok(parsed) if parsed.scheme() == "file" => {
+                let path = parsed.to_file_path().map_err(|()| {
+                    Error::argument("remote", "file:///, and an absolute path", url)
+                })?;
+                Remote::folder(env, &path)
+            }
+            Ok(parsed) if url.contains("://") => Ok(Remote::new(Arc::new(Cloud::open(&parsed)?))),
+            _ => Remote::folder(env, Path::new(url)),
+        }
+    }
+
+    fn folder(env: &Env, path: &Path) -> Result<Remote> {
+        Ok(Remote::new(Arc::new(FolderObjects::new(env.clone(), path)?)))
+    }
+
+    /// Makes a remote of a set of objects.
+    pub fn new(objects: Arc<dyn Objects>) -> Remote {
+        Remote { objects, is_checked: Arc::default() }
+    }
+
+    /// Returns the objects of the remote.
+    pub fn objects(&self) -> &dyn Objects {
+        self.objects.as_ref()
+    }
+
+    /// Checks once that conditional writes are real ([`check_conditions`]); later calls return at
+    /// once.
+    pub(crate) fn check(&self, random: &dyn Random) -> Result<()> {
+        if !self.is_checked.load(Relaxed) {
+            check_conditions(self.objects(), random)?;
+            self.is_checked.store(true, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Returns the names of all stores in the remote, sorted.
+    ///
+    /// # Errors
+    /// The error of the object store; an HTTP server has no listings.
+    pub fn stores(&self) -> Result<Vec<String>> {
+        let listed = self.objects.list(STORES)?;
+        let stores: BTreeSet<String> = listed
+            .iter()
+            .filter_map(|object| object.name.split('/').nth(1))
+            .filter(|name| layout::check_name("store", name).is_ok())
+            .map(str::to_owned)
+            .collect();
+        Ok(stores.into_iter().collect())
+    }
+
+    /// Returns the numbers of the versions of a store in the remote, in order.
+    ///
+    /// # Errors
+    /// The error of the object store; an HTTP server has no listings.
+    pub fn versions(&self, store: &str) -> Result<Vec<u64>> {
+        layout::check_name("store", store)?;
+        let listed = self.objects.list(&layout::versions(store))?;
+        let numbers = listed.iter().filter_map(|object| layout::version_number(&object.name));
+        let mut numbers: Vec<u64> = numbers.collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Returns the description of a version in the remote.
+    ///
+    /// # Errors
+    /// `Absent` if it was not pushed, `Damaged` if its file cannot be read.
+    pub fn version(&self, store: &str, number: u64) -> Result<VersionInfo> {
+        Ok(self.read_version(store, number)?.info)
+    }
+
+    /// Returns a version as a target of the pointer.
+    pub(crate) fn target(&self, store: &str, number: u64) -> Result<Target> {
+        Ok(target_of(&self.version(store, number)?))
+    }
+
+    pub(crate) fn read_version(&self, store: &str, number: u64) -> Result<RemoteVersion> {
+        layout::check_name("store", store)?;
+        let name = layout::version(store, number);
+        let Some(object) = self.read(&name, VERSION_SIZE_MAX)? else {
+            let what = format!("version {number} of store {store}");
+            return Err(Error::new(ErrorKind::Absent { what }).at(self.objects.place(&name)));
+        };
+        let info = VersionInfo::from_bytes(&object.bytes, number)
+            .map_err(|error| damaged_object(&error, self.objects.place(&name)))?;
+        Ok(RemoteVersion { bytes: object.bytes, info })
+    }
+
+    /// Reads a whole object, if it exists.
+    pub(crate) fn read(&self, name: &str, size_max: u64) -> Result<Option<Object>> {
+        Ok(self.objects.get(name, size_max, None)?.object())
+    }
+}
+
+/// Turns the error of decoding the bytes of an object into damage of this object.
+pub(crate) fn damaged_object(error: &hashfold::Error, place: String) -> Error {
+    let offset = error.place().and_then(|place| place.offset).unwrap_or(0);
+    Error::damaged(offset, "a file as the builder wrote it", error.kind()).at(place)
+}
+
+impl fmt::Display for Remote {
+    /// Writes the URL or the path.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.objects.place("").trim_end_matches('/'))
+    }
+}

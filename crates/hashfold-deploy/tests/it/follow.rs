@@ -1,0 +1,346 @@
+//! Followers: nodes that keep their stores at the versions of the pointer.
+
+use crate::{
+    fixture::{Pairs, Scene, builder, current, scanned},
+    naive::Faults,
+};
+use hashfold::{
+    ErrorKind as StoreErrorKind, ReadOptions, Result as StoreResult,
+    work::{Signal, Watch},
+};
+use hashfold_deploy::{
+    Activation, Controller, ErrorKind, FollowOptions, Follower, PublishOptions, VersionState, push,
+};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, Mutex, atomic::Ordering::SeqCst},
+    time::Duration,
+};
+
+/// A node: a follower, and the content of the version that it answers from, by store.
+struct Node {
+    follower: Follower,
+    serves: BTreeMap<String, Pairs>,
+    /// Number of calls that made versions current.
+    flips: usize,
+}
+
+impl Node {
+    fn new(scene: &Scene, name: &str) -> Node {
+        Node::of(scene, name, &["people"])
+    }
+
+    fn of(scene: &Scene, name: &str, stores: &[&str]) -> Node {
+        let folder = |store: &&str| ((*store).to_owned(), Path::new(name).join(store));
+        let stores = stores.iter().map(folder).collect();
+        let mut options = FollowOptions::new("main", name, stores);
+        options.read = ReadOptions::new().env(scene.env.clone());
+        options.fetch.lanes = 1;
+        let follower = Follower::new(&scene.env, &scene.remote, options).unwrap();
+        Node { follower, serves: BTreeMap::new(), flips: 0 }
+    }
+
+    fn step(&mut self) -> hashfold_deploy::Result<Duration> {
+        let (serves, flips) = (&mut self.serves, &mut self.flips);
+        let mut activate = |activations: &[Activation]| -> StoreResult<()> {
+            *flips += 1;
+            for Activation { store, version } in activations {
+                serves.insert(store.clone(), scanned(version));
+            }
+            Ok(())
+        };
+        self.follower.step(&Signal::default(), &mut activate)
+    }
+
+    /// Limits the rate of transfers, in bytes per second.
+    fn slow_down(&mut self, bytes_per_s: u64) {
+        self.follower.rate().set(bytes_per_s);
+    }
+
+    fn state(&self, number: u64) -> Option<VersionState> {
+        Some(self.follower.report().versions.get("people")?.get(&number)?.state)
+    }
+}
+
+fn controller(scene: &Scene) -> Controller {
+    Controller::new(&scene.env, &scene.remote, "main", "test").unwrap()
+}
+
+/// Flips without waiting for nodes.
+fn flip(scene: &Scene, number: u64) {
+    let options =
+        PublishOptions { min_ready: Some(0), lead: Duration::ZERO, ..PublishOptions::default() };
+    let versions = [("people".to_owned(), number)];
+    controller(scene).publish(&versions, &options, &Watch::default()).unwrap();
+}
+
+#[test]
+fn a_node_follows_publish_and_rollback_and_a_rollback_moves_no_data() {
+    let scene = Scene::new(1, 2000);
+    scene.push(1);
+    scene.push(2);
+    let mut node = Node::new(&scene, "a");
+    node.step().unwrap();
+    assert_eq!(node.flips, 0);
+    flip(&scene, 1);
+    node.step().unwrap();
+    assert!(node.serves["people"] == scene.versions[&1]);
+    assert_eq!(node.state(1), Some(VersionState::Current));
+    flip(&scene, 2);
+    node.step().unwrap();
+    assert!(node.serves["people"] == scene.versions[&2]);
+    let ranges = scene.naive.ranges.load(SeqCst);
+    controller(&scene).roll_back("", Duration::ZERO).unwrap();
+    node.step().unwrap();
+    assert!(node.serves["people"] == scene.versions[&1]);
+    assert_eq!(scene.naive.ranges.load(SeqCst), ranges);
+    assert_eq!((node.flips, current(&scene.env, Path::new("a/people"))), (3, Some(1)));
+    // A restarted node has its version, and activates nothing twice.
+    let mut again = Node::new(&scene, "a");
+    again.step().unwrap();
+    assert_eq!((again.flips, again.state(1)), (0, Some(VersionState::Current)));
+}
+
+#[test]
+fn versions_are_activated_at_the_time_of_the_pointer_and_not_before() {
+    let scene = Scene::new(2, 2000);
+    scene.push(1);
+    let mut node = Node::new(&scene, "a");
+    let lead = Duration::from_secs(2);
+    let options = PublishOptions { min_ready: Some(0), lead, ..PublishOptions::default() };
+    let start = scene.env.clock.now();
+    let versions = [("people".to_owned(), 1)];
+    let pointer = controller(&scene).publish(&versions, &options, &Watch::default()).unwrap();
+    while node.flips == 0 {
+        let wait = node.step().unwrap();
+        let now = scene.env.clock.unix_time().as_millis() as u64;
+        assert_eq!(node.flips > 0, now >= pointer.activate_at_ms);
+        scene.env.clock.sleep(wait);
+    }
+    let passed = scene.env.clock.now() - start;
+    assert!(passed < lead + Duration::from_secs(1), "{passed:?}");
+}
+
+#[track_caller]
+fn step_all(nodes: &[Arc<Mutex<Node>>]) {
+    for node in nodes {
+        node.lock().unwrap().step().unwrap();
+    }
+}
+
+#[test]
+fn publishing_waits_until_enough_nodes_are_ready() {
+    let scene = Scene::new(3, 2000);
+    scene.push(1);
+    scene.push(2);
+    let nodes = ["a", "b", "c"].map(|name| Arc::new(Mutex::new(Node::new(&scene, name))));
+    flip(&scene, 1);
+    step_all(&nodes);
+    // Only two of the three nodes go on.
+    let live = [nodes[0].clone(), nodes[1].clone()];
+    let steps = Arc::new(Mutex::new(0));
+    let count = steps.clone();
+    let watch = Watch::new(move |_| {
+        *count.lock().unwrap() += 1;
+        live.iter().for_each(|node| drop(node.lock().unwrap().step()));
+        Ok(())
+    });
+    let versions = [("people".to_owned(), 2)];
+    let options = |min_ready| PublishOptions {
+        min_ready: Some(min_ready),
+        wait: Duration::from_secs(5),
+        lead: Duration::ZERO,
+        ..PublishOptions::default()
+    };
+    let error = controller(&scene).publish(&versions, &options(3), &watch).unwrap_err();
+    let ErrorKind::NotReady { expected: 3, got } = error.kind() else { panic!("{error}") };
+    assert!(
+        got.starts_with("2: a (people 2: ready); b (people 2: ready); c (people 2: absent)"),
+        "{got}"
+    );
+    assert!(*steps.lock().unwrap() > 5);
+    assert!(nodes[0].lock().unwrap().serves["people"] == scene.versions[&1]);
+    let pointer = controller(&scene).publish(&versions, &options(2), &watch).unwrap();
+    assert_eq!((pointer.stores["people"].version, pointer.next.len()), (2, 0));
+    step_all(&nodes);
+    assert!(nodes.iter().all(|node| node.lock().unwrap().serves["people"] == scene.versions[&2]));
+    // A node that has been silent for long is not waited for.
+    scene.env.clock.sleep(Duration::from_secs(120));
+    let versions = [("people".to_owned(), 1)];
+    let all = PublishOptions { min_ready: None, lead: Duration::ZERO, ..options(0) };
+    controller(&scene).publish(&versions, &all, &watch).unwrap();
+}
+
+#[test]
+fn a_version_that_is_withdrawn_while_nodes_fetch_it_is_not_published() {
+    let scene = Scene::new(4, 2000);
+    scene.push(1);
+    scene.push(2);
+    flip(&scene, 1);
+    let node = Arc::new(Mutex::new(Node::new(&scene, "a")));
+    node.lock().unwrap().step().unwrap();
+    let (other, eve) = (node.clone(), controller(&scene));
+    let watch = Watch::new(move |_| {
+        let _ = eve.mark_bad("people", 2, "seen to be wrong");
+        drop(other.lock().unwrap().step());
+        Ok(())
+    });
+    let versions = [("people".to_owned(), 2)];
+    let options = PublishOptions { wait: Duration::from_secs(2), ..PublishOptions::default() };
+    let error = controller(&scene).publish(&versions, &options, &watch).unwrap_err();
+    assert!(error.is_refusal(), "{error}");
+    let pointer = controller(&scene).pointer().unwrap();
+    assert_eq!((pointer.stores["people"].version, pointer.next.len()), (1, 0));
+}
+
+/// A rollback must not wait for a transfer of hours; and a node that is fetching is not silent.
+#[test]
+fn a_transfer_reports_its_progress_and_is_interrupted_when_the_pointer_changes() {
+    let mut scene = Scene::new(9, 2000);
+    scene.add_version(builder(), 30, 200_000);
+    [1, 2, 3].into_iter().for_each(|number| scene.push(number));
+    flip(&scene, 1);
+    flip(&scene, 2);
+    let mut node = Node::new(&scene, "a");
+    node.step().unwrap();
+    let bytes = scene.remote.version("people", 3).unwrap().bytes();
+    // A piece takes 20 seconds.
+    node.slow_down(50_000);
+    let (eve, start) = (controller(&scene), scene.naive.ranges.load(SeqCst));
+    let versions = [("people".to_owned(), 3)];
+    let options = PublishOptions { wait: Duration::ZERO, ..PublishOptions::default() };
+    eve.publish(&versions, &options, &Watch::default()).unwrap_err();
+    let (seen, clock) = (Arc::new(Mutex::new(Vec::new())), scene.env.clock.clone());
+    let reports = seen.clone();
+    let hook = move |number| {
+        let status = eve.status().unwrap();
+        let version = status.nodes["a"].versions["people"][&3].clone();
+        assert_eq!((version.state, version.of), (VersionState::Fetching, bytes));
+        let age_ms = clock.unix_time().as_millis() as u64 - status.nodes["a"].at_ms;
+        reports.lock().unwrap().push((version.bytes, age_ms));
+        if number == start + 4 {
+            eve.roll_back("", Duration::ZERO).unwrap();
+        }
+    };
+    *scene.naive.hook.lock().unwrap() = Some(Box::new(hook));
+    let wait = node.step().unwrap();
+    assert_eq!((wait, node.flips), (Duration::ZERO, 1));
+    node.step().unwrap();
+    assert!(node.serves["people"] == scene.versions[&1]);
+    assert_eq!(scene.naive.ranges.load(SeqCst), start + 4);
+    let seen = seen.lock().unwrap();
+    assert!(seen[3].0 > 1 << 20 && seen.iter().all(|(_, age_ms)| *age_ms < 45_000), "{seen:?}");
+}
+
+#[test]
+fn the_stores_of_a_group_change_in_one_call_even_if_one_is_late() {
+    let scene = Scene::new(5, 2000);
+    for number in [1, 2] {
+        scene.push(number);
+        push(&scene.env, builder(), Some(number), &scene.remote, "prices", &Watch::default())
+            .unwrap();
+    }
+    let mut node = Node::of(&scene, "a", &["people", "prices"]);
+    let both = |number| [("people".to_owned(), number), ("prices".to_owned(), number)];
+    let options =
+        PublishOptions { min_ready: Some(0), lead: Duration::ZERO, ..PublishOptions::default() };
+    controller(&scene).publish(&both(1), &options, &Watch::default()).unwrap();
+    node.step().unwrap();
+    assert_eq!((node.flips, node.serves.len()), (1, 2));
+    *scene.naive.rotten.lock().unwrap() = Some(("prices".into(), 0));
+    controller(&scene).publish(&both(2), &options, &Watch::default()).unwrap();
+    let error = node.step().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Damaged { .. }), "{error}");
+    assert_eq!(node.flips, 1);
+    let report = &node.follower.report().versions["prices"][&2];
+    assert_eq!(report.state, VersionState::Failed);
+    assert!(report.error.as_ref().unwrap().contains("at byte 0"), "{report:?}");
+    *scene.naive.rotten.lock().unwrap() = None;
+    node.step().unwrap();
+    assert_eq!(node.flips, 2);
+    assert!(node.serves.values().all(|serves| *serves == scene.versions[&2]));
+}
+
+#[test]
+fn without_the_object_store_everything_stays_and_the_node_catches_up_later() {
+    let scene = Scene::new(6, 2000);
+    scene.push(1);
+    scene.push(2);
+    flip(&scene, 1);
+    let mut node = Node::new(&scene, "a");
+    node.step().unwrap();
+    flip(&scene, 2);
+    scene.naive.is_gone.store(true, SeqCst);
+    let stop = Signal::default();
+    let (end, mut waits, mut last) = (stop.clone(), Vec::new(), scene.env.clock.now());
+    let clock = scene.env.clock.clone();
+    let mut failed = |_: &hashfold_deploy::Error| {
+        waits.push(clock.now() - last);
+        last = clock.now();
+        if waits.len() == 15 {
+            end.send();
+        }
+    };
+    node.follower.run(&stop, &mut |_| panic!("nothing is activated"), &mut failed);
+    assert_eq!(waits[1..4], [100, 200, 400].map(Duration::from_millis));
+    assert_eq!(waits[14], Duration::from_secs(30));
+    // A new process has the version that was current.
+    let mut again = Node::new(&scene, "a");
+    assert!(again.step().is_err());
+    assert_eq!((again.flips, current(&scene.env, Path::new("a/people"))), (0, Some(1)));
+    scene.naive.is_gone.store(false, SeqCst);
+    again.step().unwrap();
+    assert!(again.serves["people"] == scene.versions[&2]);
+}
+
+#[test]
+fn a_failed_activation_keeps_the_version_before_and_is_tried_again() {
+    let scene = Scene::new(7, 2000);
+    scene.push(1);
+    flip(&scene, 1);
+    let mut node = Node::new(&scene, "a");
+    let mut refuse = |_: &[Activation]| Err(StoreErrorKind::Busy.into());
+    assert!(node.follower.step(&Signal::default(), &mut refuse).is_err());
+    assert_eq!(current(&scene.env, Path::new("a/people")), None);
+    node.step().unwrap();
+    assert_eq!((node.flips, current(&scene.env, Path::new("a/people"))), (1, Some(1)));
+}
+
+/// Several nodes and an object store with all faults: every node gets there, and none ever answers from
+/// a version that was not published.
+#[test]
+fn nodes_reach_the_pointer_whatever_the_object_store_does() {
+    for seed in 0..8 {
+        let scene = Scene::new(seed, 200_000);
+        scene.push(1);
+        scene.push(2);
+        flip(&scene, 1);
+        let mut nodes = ["a", "b"].map(|name| Node::new(&scene, name));
+        *scene.naive.faults.lock().unwrap() =
+            Faults { error: 10, lost_reply: 10, wrong: 5, short: 9, slow: 9 };
+        for round in 0..400 {
+            if round == 50 {
+                *scene.naive.faults.lock().unwrap() = Faults::default();
+                flip(&scene, 2);
+                *scene.naive.faults.lock().unwrap() =
+                    Faults { error: 10, lost_reply: 10, wrong: 5, short: 9, slow: 9 };
+            }
+            for node in &mut nodes {
+                let _ = node.step();
+                let serves = node.serves.get("people");
+                assert!(serves.is_none_or(|serves| scene.versions.values().any(|v| v == serves)));
+            }
+            if round > 50
+                && nodes.iter().all(|node| node.serves.get("people") == Some(&scene.versions[&2]))
+            {
+                break;
+            }
+            scene.env.clock.sleep(Duration::from_millis(100));
+        }
+        assert!(
+            nodes.iter().all(|node| node.serves["people"] == scene.versions[&2]),
+            "seed {seed}"
+        );
+    }
+}

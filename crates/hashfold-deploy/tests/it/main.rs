@@ -1,0 +1,12 @@
+//! Tests of the public interface: transfers, changes of the pointer, and followers, over a naive object
+//! store with faults, and over folders.
+
+mod fixture;
+mod follow;
+mod hostile;
+mod http;
+mod naive;
+mod objects;
+mod publish;
+mod s3;
+mod transfer;
