@@ -11,7 +11,7 @@ use std::{
 };
 
 /// Number of bytes that are read at once.
-const READ_BYTES: usize = 16 << 10;
+pub(super) const READ_BYTES: usize = 64 << 10;
 
 /// Maximum number of bytes that are read from a connection before others have their turn.
 const TURN_BYTES: usize = 256 << 10;
@@ -75,24 +75,22 @@ impl Connection {
         }
     }
 
-    /// Reads what the client has sent.
-    pub(super) fn read(&mut self, metrics: &ThreadMetrics) {
+    /// Reads what the client has sent, through a buffer that all connections of a thread share: an idle
+    /// connection has none.
+    pub(super) fn read(&mut self, buffer: &mut [u8; READ_BYTES], metrics: &ThreadMetrics) {
         let mut read = 0;
         while self.is_readable && read < TURN_BYTES {
-            let len = self.input.len();
-            self.input.resize(len + READ_BYTES, 0);
-            let result = self.socket.read(&mut self.input[len..]);
-            let count = result.as_ref().map_or(0, |count| *count);
-            self.input.truncate(len + count);
-            read += count;
-            match result {
+            match self.socket.read(buffer) {
                 Ok(0) => {
                     self.is_at_end = true;
                     self.is_readable = false;
                 }
-                // The system had no more.
-                Ok(count) if count < READ_BYTES => self.is_readable = false,
-                Ok(_) => {}
+                Ok(count) => {
+                    self.input.extend_from_slice(&buffer[..count]);
+                    read += count;
+                    // Otherwise the system had no more.
+                    self.is_readable = count == READ_BYTES;
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_readable = false,
                 Err(_) => self.break_off(),

@@ -2,7 +2,7 @@
 
 use super::{
     batch::{Answers, Batch, Group, Request},
-    connection::{Connection, prepare},
+    connection::{Connection, READ_BYTES, prepare},
     jobs::{Finished, Results},
 };
 use crate::{
@@ -52,6 +52,7 @@ pub(crate) struct EventLoop {
     listed: Vec<usize>,
     results: Results,
     finished: Receiver<Finished>,
+    buffer: Box<[u8; READ_BYTES]>,
     /// Places of arguments; here so that its memory is used again.
     places: Vec<Range<usize>>,
     next_tick: Duration,
@@ -81,6 +82,7 @@ impl EventLoop {
             listed: Vec::new(),
             results,
             finished,
+            buffer: Box::new([0; READ_BYTES]),
             places: Vec::new(),
             next_tick: Duration::ZERO,
         };
@@ -181,7 +183,7 @@ impl EventLoop {
             if let Some(connection) = self.connections.get_mut(place)
                 && connection.may_read()
             {
-                connection.read(&self.metrics);
+                connection.read(&mut self.buffer, &self.metrics);
             }
         }
         loop {
