@@ -19,6 +19,7 @@ use super::{
     checked::CheckedBlocks,
     index::Indexed,
     layout::{Arrangement, BLOCK_SIZE_MAX, BlockHead, Layout, Position},
+    mapped::MappedBlocks,
     tags::tag_of,
 };
 use crate::{
@@ -29,10 +30,7 @@ use crate::{
         frame::{FileKind, Footer, Header},
     },
     key::{KeyHash, Seed},
-    run::{
-        Entry, KEY_BYTES_MAX, SizeRange, Summary, VALUE_BYTES_MAX, check_sizes,
-        prefetch::{CACHE_LINE_BYTES, prefetch},
-    },
+    run::{Entry, KEY_BYTES_MAX, SizeRange, Summary, VALUE_BYTES_MAX, check_sizes},
     work::Executor,
 };
 use std::{ops::Range, sync::Arc};
@@ -42,10 +40,6 @@ pub(super) const DATA_ROLE: &str = "data";
 
 // A unit consists of whole blocks.
 const _: () = assert!(UNIT_SIZE.is_multiple_of(BLOCK_SIZE_MAX));
-
-/// Number of cache lines at the end of a slotted block that are prefetched: starts and tags of 60
-/// entries.
-const SLOT_LINES: usize = 3;
 
 /// The totals of a data file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -275,32 +269,19 @@ impl DataFile {
         DataBlocks::new(&self.context, first, bytes).checked_once(self.checked.as_ref())
     }
 
-    /// Prefetches the parts of blocks that a search reads first. Of a block that was not checked yet,
-    /// which may be on the device only, all of it is requested.
+    /// Returns a view of all blocks, if the file is mapped.
     #[inline]
-    pub(super) fn prefetch_heads(&self, blocks: &Range<u64>) {
-        let Some(bytes) = self.mapped(blocks) else { return };
-        if self.checked.as_ref().is_some_and(|checked| !checked.contains(blocks.start)) {
-            self.file.will_need(self.extent(blocks));
-        }
-        prefetch(bytes, 0);
-        if self.context.layout.arrangement == Arrangement::Slotted {
-            let end = self.context.layout.block_size;
-            (1..=SLOT_LINES).for_each(|line| prefetch(bytes, end - line * CACHE_LINE_BYTES));
-        }
+    pub(super) fn mapped_blocks(&self) -> Option<MappedBlocks<'_>> {
+        let checked = self.checked.as_ref()?;
+        let bytes = self.file.mapped().and_then(|bytes| bytes.get(ALIGNMENT..));
+        Some(MappedBlocks::new(&self.context, checked, bytes.unwrap_or(&[])))
     }
 
-    /// Prefetches the entry of a hash in a block of a mapped file. Where its position is known, it is
-    /// given.
-    #[inline]
-    pub(super) fn prefetch_entry(&self, block: u64, position: Option<Position>, hash: KeyHash) {
-        let Some(bytes) = self.mapped(&(block..block + 1)) else { return };
-        match position {
-            Some(Position { offset, .. }) => {
-                prefetch(bytes, offset);
-                prefetch(bytes, offset + CACHE_LINE_BYTES);
-            }
-            None => DataBlocks::new(&self.context, block, bytes).prefetch_entry(block, hash),
+    /// Announces that a block, which may be on the device only, will be read.
+    #[cold]
+    pub(super) fn announce(&self, block: u64) {
+        if block < self.context.blocks {
+            self.file.will_need(self.extent(&(block..block + 1)));
         }
     }
 

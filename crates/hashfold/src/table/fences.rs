@@ -40,6 +40,9 @@ const FRACTION_BITS: u32 = 30;
 /// Number of superblocks whose anchors are relative to the same number.
 const EPOCH: u64 = 512;
 
+/// Number of fences that are compared with a hash where they are near even spacing.
+const NEAR: usize = 8;
+
 /// The offset that is added to a fence's byte.
 const MIDDLE: i32 = 128;
 
@@ -277,7 +280,7 @@ impl Fences {
 
     /// Returns the block of keys with this hash, or the block after it. `bytes` is the body of the
     /// index.
-    #[inline]
+    #[inline(always)] // In a loop over hashes, what does not depend on the hash is done once.
     pub(super) fn block(&self, bytes: &[u8], hash: KeyHash) -> u64 {
         let (superblock, fraction) = superblock(hash.high(), self.superblocks);
         let anchor = self.anchor(bytes, superblock);
@@ -290,15 +293,43 @@ impl Fences {
         before + u64::from(self.count(fences, fraction))
     }
 
-    /// Returns the number of fences at or below the fraction. Compiles to vector code.
+    /// Returns the number of fences at or below the fraction.
     #[inline(always)]
     fn count(&self, fences: &[u8], fraction: i32) -> u32 {
         let spacing = Spacing::of(fences.len());
-        let mut fence = spacing.first - MIDDLE * self.step;
+        let Some((start, near)) = self.near(fences, fraction, spacing) else {
+            return self.count_from(fences, spacing.first, spacing.part, fraction);
+        };
+        start + self.count_from(near, spacing.at(start as usize), spacing.part, fraction)
+    }
+
+    /// Returns the only fences that may be on either side of the fraction, after some that are at or
+    /// below it; their number comes first. `None` if there are more than [`NEAR`] of them.
+    #[inline(always)]
+    fn near<'a>(
+        &self,
+        fences: &'a [u8],
+        fraction: i32,
+        spacing: Spacing,
+    ) -> Option<(u32, &'a [u8; NEAR])> {
+        // A byte shifts a fence by less than three parts, and even spacing is rounded down by less
+        // than a step for each fence.
+        let shift_max = MIDDLE * self.step + fences.len() as i32;
+        let start_max = fences.len().checked_sub(NEAR).filter(|_| shift_max < 3 * spacing.part)?;
+        let part = (fraction as u64 * fences.len() as u64) >> FRACTION_BITS;
+        let start = (part as usize).saturating_sub(NEAR / 2 - 1).min(start_max);
+        Some((start as u32, fences[start..].first_chunk()?))
+    }
+
+    /// Returns the number of fences at or below the fraction, the first of which has its middle at
+    /// `first`. Compiles to vector code.
+    #[inline(always)]
+    fn count_from(&self, fences: &[u8], first: i32, part: i32, fraction: i32) -> u32 {
+        let mut fence = first - MIDDLE * self.step;
         let mut count = 0;
         for &byte in fences {
             count += u32::from(i32::from(byte) * self.step + fence <= fraction);
-            fence = fence.wrapping_add(spacing.part);
+            fence = fence.wrapping_add(part);
         }
         count
     }

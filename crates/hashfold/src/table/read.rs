@@ -185,9 +185,10 @@ impl Table {
     /// If another program cuts the file while the value is borrowed, some of its bytes become zeros;
     /// the next lookup returns an error.
     pub fn get_ref(&self, key: impl AsRef<[u8]>) -> Result<Option<Cow<'_, [u8]>>> {
-        match self.inner.files.data.is_mapped() {
-            true => self.inner.files.get_mapped(key.as_ref()),
-            false => Ok(self.get(key)?.map(Cow::Owned)),
+        let files = &self.inner.files;
+        match files.data.mapped_blocks() {
+            Some(blocks) => files.get_mapped(blocks, key.as_ref()),
+            None => Ok(self.get(key)?.map(Cow::Owned)),
         }
     }
 
@@ -232,6 +233,12 @@ impl Table {
     /// one key from each sampled block, or several if the table has fewer than `count` blocks.
     pub fn sample(&self, count: u64, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         self.scan().sample(count, visit)
+    }
+
+    /// Returns the files of the table.
+    #[cfg(test)]
+    pub(super) fn files(&self) -> &OpenFiles {
+        &self.inner.files
     }
 
     /// Whether a lookup of this key reads a block.
