@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn eight_bytes_at_once_have_the_remainder_that_they_have_one_by_one() {
-        let bytes: Vec<u8> = (0..100_u32).map(|i| (i * i * 7 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..100_u32).map(|i| (i * i * 7 / 8) as u8).collect();
         for len in 0..bytes.len() {
             let bytes = &bytes[..len];
             let one_by_one = bytes.iter().fold(0_u16, |crc, byte| {

@@ -287,14 +287,16 @@ impl Index {
         }
     }
 
-    /// Returns the place of a key with this hash in a mapped file.
+    /// Returns the place of a key with this hash in a mapped file, and the part of the block, in units of
+    /// 1 / 256, that probably comes before its entry, if the index tells.
     #[inline]
-    pub(super) fn place(&self, hash: KeyHash) -> Place {
+    pub(super) fn place_and_part(&self, hash: KeyHash) -> (Place, Option<u8>) {
         match &self.parts {
             Parts::Fences(fences) if self.data.entries > 0 => {
-                self.fenced(fences.block(self.bytes.bytes(), hash)).into()
+                let (block, part) = fences.block_and_part(self.bytes.bytes(), hash);
+                (self.fenced(block).into(), part)
             }
-            _ => self.target(hash).into(),
+            _ => (self.target(hash).into(), None),
         }
     }
 

@@ -7,10 +7,13 @@ use super::{
     data::DataFile,
     index::{Index, LookupTarget, Place},
     mapped::{Answer, MappedBlocks},
-    pipeline::{self, GROUP},
 };
 use crate::{error::Result, io::BlockFile, key::KeyHash};
 use std::{borrow::Cow, cell::RefCell, iter, ops::Range};
+
+/// Number of keys that are looked up together: their cache misses overlap, and blocks of earlier keys
+/// are read while the places of these are computed.
+pub(super) const GROUP: usize = 64;
 
 /// Number of blocks that a lookup without an index reads at once, if no other lookup waits for the
 /// device.
@@ -87,8 +90,8 @@ impl OpenFiles {
     ) -> Result<Option<Cow<'t, [u8]>>> {
         self.check_maps()?;
         let hash = blocks.hash(key);
-        let place = self.place(hash);
-        blocks.prefetch_place(place);
+        let (place, part) = self.place_and_part(hash);
+        blocks.prefetch_alone(place, part);
         let value = match blocks.answer(hash, blocks.aim(hash, place), key) {
             Answer::Value(value) => Some(Cow::Borrowed(value)),
             Answer::Absent => None,
@@ -121,12 +124,11 @@ impl OpenFiles {
         Ok(value)
     }
 
-    /// Returns the place of a key with this hash.
     #[inline]
-    fn place(&self, hash: KeyHash) -> Place {
+    fn place_and_part(&self, hash: KeyHash) -> (Place, Option<u8>) {
         match &self.index {
-            Some(index) => index.place(hash),
-            None => self.target(hash, BLOCKS_ALONE).into(),
+            Some(index) => index.place_and_part(hash),
+            None => (self.target(hash, BLOCKS_ALONE).into(), None),
         }
     }
 
@@ -136,7 +138,7 @@ impl OpenFiles {
             Some(index) => index.places(hashes, places),
             None => {
                 for (place, hash) in places.iter_mut().zip(hashes) {
-                    *place = self.place(*hash);
+                    *place = self.target(*hash, 1).into();
                 }
             }
         }
@@ -248,17 +250,14 @@ fn search_between<'b>(
     Ok(next.map_or(Outcome::Done(None), |next| Outcome::Again(LookupTarget::Between(next))))
 }
 
-/// Looks up keys in several tables, with the device reads of all tables in flight together. `visit`
-/// is called once for each key of the parts, as by [`Table::get_many`](super::Table::get_many).
-pub(super) fn get_many_in<K: AsRef<[u8]>>(
+/// Looks up keys in those tables that are not mapped, with the device reads of all tables in flight
+/// together. `visit` is called once for each key of these tables, as by
+/// [`Table::get_many`](super::Table::get_many).
+pub(super) fn read_many<K: AsRef<[u8]>>(
     parts: &[FilesPart<'_>],
     keys: &[K],
     visit: &mut VisitValue<'_>,
 ) -> Result<()> {
-    pipeline::get_many(parts, keys, visit)?;
-    if parts.iter().all(|(files, _)| files.data.is_mapped()) {
-        return parts.iter().try_for_each(|(files, _)| files.check_maps());
-    }
     let mut absent = Vec::new();
     let mut to_read = lookups_on_device(parts, keys).filter(|lookup| {
         let is_absent = lookup.target == LookupTarget::Nowhere;
@@ -271,7 +270,7 @@ pub(super) fn get_many_in<K: AsRef<[u8]>>(
     while !again.is_empty() {
         again = read_round(parts, &mut again.into_iter(), keys, visit)?;
     }
-    parts.iter().try_for_each(|(files, _)| files.check_maps())
+    Ok(())
 }
 
 /// Returns the lookups of the keys of those tables that are not mapped, each with its place by the

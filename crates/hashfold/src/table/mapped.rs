@@ -28,6 +28,10 @@ use crate::{
 /// entries.
 const SLOT_LINES: usize = 3;
 
+/// Number of cache lines that are prefetched around the probable place of an entry. The place of one of
+/// 40 entries has a standard deviation of 2.6 entries; of 100 bytes, these are 4 lines.
+const LIKELY_LINES: usize = 10;
+
 /// The blocks of a mapped data file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MappedBlocks<'a> {
@@ -129,6 +133,22 @@ impl<'a> MappedBlocks<'a> {
             }
         };
         (!self.checked.contains(block)).then_some(block)
+    }
+
+    /// Prefetches what [`MappedBlocks::aim`] and [`MappedBlocks::answer`] read of a place, if many
+    /// lookups do not overlap anyway. `part` / 256 of the block probably come before the entry: reading
+    /// some lines too many costs less than waiting for the head of the block first.
+    #[inline]
+    pub(super) fn prefetch_alone(&self, place: Place, part: Option<u8>) {
+        self.prefetch_place(place);
+        if let (Place::In(block) | Place::UpTo(block), Some(part)) = (place, part) {
+            let layout = &self.context.layout;
+            let entries = layout.block_size - layout.entries_start;
+            let middle = layout.entries_start + entries * usize::from(part) / 256;
+            let start = self.start(block).wrapping_add(middle);
+            let first = start.saturating_sub(LIKELY_LINES / 2 * CACHE_LINE_BYTES);
+            (0..LIKELY_LINES).for_each(|i| prefetch(self.bytes, first + i * CACHE_LINE_BYTES));
+        }
     }
 
     /// Prefetches the entry at a position: its first lines, or all of it if it continues in the next

@@ -6,14 +6,11 @@
 
 use super::{
     index::Place,
-    lookup::{FilesPart, OpenFiles, VisitValue},
+    lookup::{FilesPart, GROUP, OpenFiles, VisitValue},
     mapped::{Aim, Answer, MappedBlocks},
 };
 use crate::{error::Result, key::KeyHash};
 use std::ops::Range;
-
-/// Number of keys that are looked up together.
-pub(super) const GROUP: usize = 64;
 
 /// Looks up keys in those tables whose data files are mapped. `visit` is called once for each key of
 /// these tables, as by [`Table::get_many`](super::Table::get_many).
@@ -167,7 +164,7 @@ mod tests {
         options::ReadOptions,
         work::{Random as _, SeededRandom},
     };
-    use std::{path::Path, sync::Arc};
+    use std::{borrow::Cow, path::Path, sync::Arc};
 
     fn mapped(disk: &Arc<dyn Disk>) -> Table {
         let options = ReadOptions::new().data(Access::Mapped).index(Access::Mapped);
@@ -178,11 +175,14 @@ mod tests {
     fn general(table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let blocks = table.files().data.mapped_blocks().unwrap();
         let found = table.files().search_mapped(blocks.hash(key), Place::Several, key)?;
-        Ok(found.map(|value| value.into_owned()))
+        Ok(found.map(Cow::into_owned))
     }
 
-    /// The results of lookups in one call; the last one is an error if the call failed.
-    fn many(tables: &[&Table], keys: &[Vec<u8>]) -> (Vec<Option<Option<Vec<u8>>>>, Result<()>) {
+    /// The keys that were shown, with their values.
+    type Shown = Vec<Option<Option<Vec<u8>>>>;
+
+    /// The results of lookups in one call.
+    fn many(tables: &[&Table], keys: &[Vec<u8>]) -> (Shown, Result<()>) {
         let part = keys.len() / tables.len();
         let range =
             |i: usize| i * part..if i + 1 == tables.len() { keys.len() } else { (i + 1) * part };
@@ -336,8 +336,7 @@ mod tests {
         for _ in ["unchecked", "checked"] {
             for key in keys {
                 let expected = general(&by_general, key).map_err(|error| error.to_string());
-                let found =
-                    one_by_one.get_ref(key).map(|found| found.map(|value| value.into_owned()));
+                let found = one_by_one.get_ref(key).map(|found| found.map(Cow::into_owned));
                 let found = found.map_err(|error| error.to_string());
                 assert_eq!(found, expected, "case {case}: {}", key.escape_ascii());
             }

@@ -8,6 +8,7 @@ use super::{
     locations::Locations,
     lookup::{self, FilesPart, OpenFiles, VisitValue},
     options::{IndexChoice, IndexStats, TableStats},
+    pipeline,
     scan::TableScan,
     verify::{self, TableFigures},
 };
@@ -279,7 +280,12 @@ pub(crate) fn get_many_in<K: AsRef<[u8]>>(
 ) -> Result<()> {
     let parts: Vec<FilesPart<'_>> =
         parts.iter().map(|(table, keys)| (&table.inner.files, keys.clone())).collect();
-    lookup::get_many_in(&parts, keys, visit)
+    pipeline::get_many(&parts, keys, visit)?;
+    if !parts.iter().all(|(files, _)| files.data.is_mapped()) {
+        lookup::read_many(&parts, keys, visit)?;
+    }
+    // Values were shown as they lie in the maps.
+    parts.iter().try_for_each(|(files, _)| files.check_maps())
 }
 
 /// Whether an index is missing or damaged, and can be built again. One of a newer format is not.
