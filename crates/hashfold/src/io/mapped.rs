@@ -4,6 +4,7 @@
 use super::{
     BlockFile, Extent, Extents, FileExtents, Visit,
     disk::{check_whole, read_each, refused, within},
+    free_memory::free_memory,
     map_faults::GuardedMap,
     os_file::{OsFile, at_once},
 };
@@ -14,6 +15,9 @@ use std::{path::Path, ptr};
 
 /// The size from which on a read is announced to the system, which then reads all of it at once.
 const LARGE_READ: usize = 1 << 16;
+
+/// The size from which on a file is mapped in large pages.
+const LARGE_FILE: usize = 64 << 20;
 
 /// Number of bytes at the end of the map that are compared with those at opening.
 const TAIL_SIZE: usize = size_of::<u64>();
@@ -27,6 +31,8 @@ pub(super) struct MappedFile {
     // Dropped before the map.
     guard: GuardedMap,
     map: Mmap,
+    /// Whether a page that is read for the first time comes with the 2 MiB around it.
+    has_large_pages: bool,
     /// The last bytes of the file when it was opened.
     tail: [u8; TAIL_SIZE],
 }
@@ -40,13 +46,23 @@ impl MappedFile {
         // mapped file. If another program cuts one nevertheless, pages of zeros take the place of
         // those that are gone.
         let map = unsafe { Mmap::map(&*file.file) }.map_err(refused("map", path))?;
-        map.advise(Advice::Random).map_err(refused("map", path))?;
+        let has_large_pages = fits(map.len()) && map.advise(Advice::HugePage).is_ok();
+        if !has_large_pages {
+            map.advise(Advice::Random).map_err(refused("map", path))?;
+        }
         let guard = GuardedMap::new(&map);
         let tail = tail(&map);
-        let mapped = MappedFile { place: Place::file(path), guard, map, tail };
+        let mapped = MappedFile { place: Place::file(path), guard, map, has_large_pages, tail };
         mapped.check_map()?;
         Ok(mapped)
     }
+}
+
+/// Whether a file is large, and its pages take at most half of the memory that is free for them. Then it
+/// is read and mapped in pages of 2 MiB: a lookup has fewer misses in the table of pages, and the file is
+/// in memory after fewer reads. The first lookup in each of these pages takes longer.
+fn fits(size: usize) -> bool {
+    size >= LARGE_FILE && size as u64 <= free_memory() / 2
 }
 
 /// Returns the last bytes of a map as they are now.
@@ -131,8 +147,8 @@ impl BlockFile for MappedFile {
 
     fn will_need(&self, extent: Extent) {
         let Extent { offset, len } = within(extent, self.map.len() as u64);
-        if len > 0 {
-            // It is only advice.
+        if len > 0 && !self.has_large_pages {
+            // It is only advice. With large pages, it would bring in small ones before.
             let _ = self.map.advise_range(Advice::WillNeed, offset as usize, len);
         }
     }

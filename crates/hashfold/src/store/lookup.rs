@@ -15,6 +15,32 @@ pub(super) type Wanted<'v> = (&'v [u32], usize);
 /// A callback that returns the table with a number.
 type TableOf<'v> = dyn Fn(u32) -> Result<&'v Arc<Table>> + 'v;
 
+/// Number of tables per key up to which an array with a number for each table is small.
+const TABLES_PER_KEY_MAX: usize = 8;
+
+/// Sorts keys by the first tables of their stacks. Keys of one table stay in order.
+fn by_table(mut wanted: Vec<Wanted<'_>>) -> Vec<Wanted<'_>> {
+    let table = |(stack, _): &Wanted<'_>| stack[0] as usize;
+    let tables = wanted.iter().map(table).max().map_or(0, |last| last + 1);
+    if tables > TABLES_PER_KEY_MAX * wanted.len() {
+        wanted.sort_by_key(table);
+        return wanted;
+    }
+    // The place of the next key of each table.
+    let mut next = vec![0; tables + 1];
+    wanted.iter().for_each(|one| next[table(one) + 1] += 1);
+    for i in 1..tables {
+        next[i] += next[i - 1];
+    }
+    let mut sorted = wanted.clone();
+    for one in &wanted {
+        let place = &mut next[table(one)];
+        sorted[*place] = *one;
+        *place += 1;
+    }
+    sorted
+}
+
 /// The keys of one call of [`Version::get_many`](super::Version::get_many).
 pub(super) struct Lookups<'v, K> {
     keys: &'v [K],
@@ -39,7 +65,7 @@ impl<'v, K: AsRef<[u8]>> Lookups<'v, K> {
     ) -> Result<()> {
         let mut failed = Ok(());
         while !wanted.is_empty() {
-            wanted.sort_unstable_by_key(|(stack, i)| (stack[0], *i));
+            wanted = by_table(wanted);
             let mut older = Vec::new();
             match self.run_layer(&wanted, visit, &mut older) {
                 Err(error) if self.is_refused.get() => return Err(error),

@@ -9,7 +9,6 @@ use crate::{
     error::{Error, Place, Result},
     io::Seal,
     key::{KeyHash, Seed},
-    run::prefetch::{CACHE_LINE_BYTES, prefetch},
 };
 use std::{borrow::Cow, ops::Range};
 
@@ -122,21 +121,23 @@ impl<'a> DataBlocks<'a> {
     #[inline]
     pub(super) fn head(&self, number: u64) -> Result<BlockHead> {
         let block = self.block(number).expect("the block is one of these");
-        if !self.checked.is_some_and(|checked| checked.contains(number)) {
+        let is_checked = self.checked.is_some_and(|checked| checked.contains(number));
+        if !is_checked {
             self.check(number, block)?;
         }
-        BlockHead::read(block, self.context.layout).map_err(|error| error.at(&self.start(number)))
+        let head = BlockHead::read(block, self.context.layout);
+        let head = head.map_err(|error| error.at(&self.start(number)))?;
+        if let Some(checked) = self.checked.filter(|_| !is_checked) {
+            checked.insert(number);
+        }
+        Ok(head)
     }
 
     /// Checks the checksum of a block.
     fn check(&self, number: u64, block: &[u8]) -> Result<()> {
         Seal::of(number, self.context.id)
             .check(block)
-            .map_err(|error| error.at(&self.start(number)))?;
-        if let Some(checked) = self.checked {
-            checked.insert(number);
-        }
-        Ok(())
+            .map_err(|error| error.at(&self.start(number)))
     }
 
     /// Returns the place of a block.
@@ -285,20 +286,6 @@ impl<'a> DataBlocks<'a> {
         }
         let expected = format!("inside the file's {} blocks", self.context.blocks);
         Err(Error::field("end of the entry", expected, end).at(&self.place(entry.start)))
-    }
-
-    /// Prefetches the entry of a key into the cache, as far as the tags of its block show it.
-    #[inline]
-    pub(super) fn prefetch_entry(&self, number: u64, hash: KeyHash) {
-        let Some(block) = self.block(number) else { return };
-        let layout = self.context.layout;
-        let Ok(head) = BlockHead::read(block, layout) else { return };
-        let nth = layout.tagged(block, head.count, tag_of(hash)).and_then(|mut all| all.next());
-        let start = nth.and_then(|nth| layout.start_in(block, head.count, nth));
-        if let Some((offset, _)) = start {
-            prefetch(block, offset);
-            prefetch(block, offset + CACHE_LINE_BYTES);
-        }
     }
 
     /// Searches for a key among the entries that start in one block: those that have its tag, or all

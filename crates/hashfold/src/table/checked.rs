@@ -12,6 +12,11 @@ impl CheckedBlocks {
         CheckedBlocks((0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
     }
 
+    /// Whether it is noted that a block was checked.
+    pub(super) fn keeps(&self, block: u64) -> bool {
+        block / 64 < self.0.len() as u64
+    }
+
     #[inline]
     pub(super) fn contains(&self, block: u64) -> bool {
         let word = self.0.get((block / 64) as usize);

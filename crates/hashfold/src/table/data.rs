@@ -19,6 +19,7 @@ use super::{
     checked::CheckedBlocks,
     index::Indexed,
     layout::{Arrangement, BLOCK_SIZE_MAX, BlockHead, Layout, Position},
+    mapped::MappedBlocks,
     tags::tag_of,
 };
 use crate::{
@@ -30,10 +31,7 @@ use crate::{
     },
     key::{KeyHash, Seed},
     options::Checks,
-    run::{
-        Entry, KEY_BYTES_MAX, SizeRange, Summary, VALUE_BYTES_MAX, check_sizes,
-        prefetch::{CACHE_LINE_BYTES, prefetch},
-    },
+    run::{Entry, KEY_BYTES_MAX, SizeRange, Summary, VALUE_BYTES_MAX, check_sizes},
     work::Executor,
 };
 use std::{ops::Range, sync::Arc};
@@ -43,10 +41,6 @@ pub(super) const DATA_ROLE: &str = "data";
 
 // A unit consists of whole blocks.
 const _: () = assert!(UNIT_SIZE.is_multiple_of(BLOCK_SIZE_MAX));
-
-/// Number of cache lines at the end of a slotted block that are prefetched: starts and tags of 60
-/// entries.
-const SLOT_LINES: usize = 3;
 
 /// The totals of a data file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -238,8 +232,7 @@ pub(super) struct DataFile {
     pub(super) file: Arc<dyn BlockFile>,
     pub(super) context: Context,
     pub(super) totals: Totals,
-    is_mapped: bool,
-    /// The blocks that have been checked, if each is checked once.
+    /// The blocks of a mapped file that need not be checked again; none ever if each is checked always.
     checked: Option<CheckedBlocks>,
 }
 
@@ -258,16 +251,15 @@ impl DataFile {
             .map_err(|error| error.at(&file.place().offset(start)))?;
         let place = file.place().clone();
         let context = Context { layout, id, seed, place, blocks: totals.blocks };
-        let is_mapped = file.mapped().is_some();
-        let checked =
-            (is_mapped && checks == Checks::Once).then(|| CheckedBlocks::none_of(totals.blocks));
-        Ok(DataFile { file, context, totals, is_mapped, checked })
+        let kept = if checks == Checks::Once { totals.blocks } else { 0 };
+        let checked = file.mapped().map(|_| CheckedBlocks::none_of(kept));
+        Ok(DataFile { file, context, totals, checked })
     }
 
     /// Whether the file is mapped.
     #[inline]
     pub(super) fn is_mapped(&self) -> bool {
-        self.is_mapped
+        self.checked.is_some()
     }
 
     /// Returns the bytes of blocks of a mapped file.
@@ -297,32 +289,19 @@ impl DataFile {
         DataBlocks::new(&self.context, first, bytes).checked_once(self.checked.as_ref())
     }
 
-    /// Prefetches the parts of blocks that a search reads first. Of a block that was not checked yet,
-    /// which may be on the device only, all of it is requested.
+    /// Returns a view of all blocks, if the file is mapped.
     #[inline]
-    pub(super) fn prefetch_heads(&self, blocks: &Range<u64>) {
-        let Ok(bytes) = self.mapped(blocks) else { return };
-        if self.checked.as_ref().is_some_and(|checked| !checked.contains(blocks.start)) {
-            self.file.will_need(self.extent(blocks));
-        }
-        prefetch(bytes, 0);
-        if self.context.layout.arrangement == Arrangement::Slotted {
-            let end = self.context.layout.block_size;
-            (1..=SLOT_LINES).for_each(|line| prefetch(bytes, end - line * CACHE_LINE_BYTES));
-        }
+    pub(super) fn mapped_blocks(&self) -> Option<MappedBlocks<'_>> {
+        let checked = self.checked.as_ref()?;
+        let bytes = self.file.mapped().and_then(|bytes| bytes.get(ALIGNMENT..));
+        Some(MappedBlocks::new(&self.context, checked, bytes.unwrap_or(&[])))
     }
 
-    /// Prefetches the entry of a hash in a block of a mapped file. Where its position is known, it is
-    /// given.
-    #[inline]
-    pub(super) fn prefetch_entry(&self, block: u64, position: Option<Position>, hash: KeyHash) {
-        let Ok(bytes) = self.mapped(&(block..block + 1)) else { return };
-        match position {
-            Some(Position { offset, .. }) => {
-                prefetch(bytes, offset);
-                prefetch(bytes, offset + CACHE_LINE_BYTES);
-            }
-            None => DataBlocks::new(&self.context, block, bytes).prefetch_entry(block, hash),
+    /// Announces that a block, which may be on the device only, will be read.
+    #[cold]
+    pub(super) fn announce(&self, block: u64) {
+        if self.checked.as_ref().is_some_and(|checked| checked.keeps(block)) {
+            self.file.will_need(self.extent(&(block..block + 1)));
         }
     }
 

@@ -40,6 +40,9 @@ const FRACTION_BITS: u32 = 30;
 /// Number of superblocks whose anchors are relative to the same number.
 const EPOCH: u64 = 512;
 
+/// Number of fences that are compared with a hash where they are near even spacing.
+const NEAR: usize = 8;
+
 /// The offset that is added to a fence's byte.
 const MIDDLE: i32 = 128;
 
@@ -230,6 +233,24 @@ pub(super) struct Fences {
     explicit_fences: Range<usize>,
 }
 
+/// The place of a hash among the fences of its superblock.
+struct Found<'a> {
+    /// Number of fences before the superblock.
+    before: u64,
+    /// The fences of the superblock, if they are in compact form.
+    fences: &'a [u8],
+    fraction: i32,
+    /// Number of these fences at or below the fraction.
+    count: u32,
+}
+
+impl Found<'_> {
+    #[inline(always)]
+    fn block(&self) -> u64 {
+        self.before + u64::from(self.count)
+    }
+}
+
 impl Fences {
     /// Reads the fields and finds the sections that [`FencesBuilder::finish`] wrote.
     pub(super) fn open(fields: &mut Decoder<'_>, sections: &mut Sections<'_>) -> Result<Fences> {
@@ -277,42 +298,107 @@ impl Fences {
 
     /// Returns the block of keys with this hash, or the block after it. `bytes` is the body of the
     /// index.
-    #[inline]
+    #[inline(always)] // In a loop over hashes, what does not depend on the hash is done once.
     pub(super) fn block(&self, bytes: &[u8], hash: KeyHash) -> u64 {
+        self.search(bytes, hash).block()
+    }
+
+    /// Returns [`Fences::block`], and the part of this block, in units of 1 / 256, that probably comes
+    /// before the entry of a key with this hash: between fences, hashes are uniform. The part is `None`
+    /// if another superblock has a fence of the block.
+    #[inline]
+    pub(super) fn block_and_part(&self, bytes: &[u8], hash: KeyHash) -> (u64, Option<u8>) {
+        let found = self.search(bytes, hash);
+        (found.block(), self.part(found))
+    }
+
+    #[inline(always)]
+    fn search<'a>(&self, bytes: &'a [u8], hash: KeyHash) -> Found<'a> {
         let (superblock, fraction) = superblock(hash.high(), self.superblocks);
-        let anchor = self.anchor(bytes, superblock);
-        let (before, next) = (anchor >> 1, self.anchor(bytes, superblock + 1) >> 1);
+        let (anchor, next) = self.anchors(bytes, superblock);
+        let (before, next) = (anchor >> 1, next >> 1);
         if anchor & 1 == 1 {
-            return before + self.listed(bytes, superblock, hash.high());
+            let before = before + self.listed(bytes, superblock, hash.high());
+            return Found { before, fences: &[], fraction, count: 0 };
         }
         let fences = &bytes[self.bytes.clone()];
         let fences = fences.get(before as usize..next as usize).unwrap_or(&[]);
-        before + u64::from(self.count(fences, fraction))
+        Found { before, fences, fraction, count: self.count(fences, fraction) }
     }
 
-    /// Returns the number of fences at or below the fraction. Compiles to vector code.
+    #[inline(always)]
+    fn part(&self, Found { fences, fraction, count, .. }: Found<'_>) -> Option<u8> {
+        let spacing = Spacing::of(fences.len());
+        let fence = |j: u32| {
+            let shift = (i32::from(*fences.get(j as usize)?) - MIDDLE) * self.step;
+            Some(spacing.at(j as usize).wrapping_add(shift))
+        };
+        let (low, high) = (fence(count.checked_sub(1)?)?, fence(count)?);
+        let width = high.wrapping_sub(low).max(1);
+        let before = fraction.wrapping_sub(low).clamp(0, width - 1);
+        Some((u64::from(before as u32) * 256 / u64::from(width as u32)) as u8)
+    }
+
+    /// Returns the number of fences at or below the fraction.
     #[inline(always)]
     fn count(&self, fences: &[u8], fraction: i32) -> u32 {
         let spacing = Spacing::of(fences.len());
-        let mut fence = spacing.first - MIDDLE * self.step;
+        let Some((start, near)) = self.near(fences, fraction, spacing) else {
+            return self.count_from(fences, spacing.first, spacing.part, fraction);
+        };
+        start + self.count_from(near, spacing.at(start as usize), spacing.part, fraction)
+    }
+
+    /// Returns the only fences that may be on either side of the fraction, after some that are at or
+    /// below it; their number comes first. `None` if there are more than [`NEAR`] of them.
+    #[inline(always)]
+    fn near<'a>(
+        &self,
+        fences: &'a [u8],
+        fraction: i32,
+        spacing: Spacing,
+    ) -> Option<(u32, &'a [u8; NEAR])> {
+        // A byte shifts a fence by less than three parts, and even spacing is rounded down by less
+        // than a step for each fence.
+        let shift_max = MIDDLE * self.step + fences.len() as i32;
+        let start_max = fences.len().checked_sub(NEAR).filter(|_| shift_max < 3 * spacing.part)?;
+        let part = (fraction as u64 * fences.len() as u64) >> FRACTION_BITS;
+        let start = (part as usize).saturating_sub(NEAR / 2 - 1).min(start_max);
+        Some((start as u32, fences[start..].first_chunk()?))
+    }
+
+    /// Returns the number of fences at or below the fraction, the first of which has its middle at
+    /// `first`. Compiles to vector code.
+    #[inline(always)]
+    fn count_from(&self, fences: &[u8], first: i32, part: i32, fraction: i32) -> u32 {
+        let mut fence = first - MIDDLE * self.step;
         let mut count = 0;
         for &byte in fences {
             count += u32::from(i32::from(byte) * self.step + fence <= fraction);
-            fence = fence.wrapping_add(spacing.part);
+            fence = fence.wrapping_add(part);
         }
         count
     }
 
+    /// Returns the anchors of a superblock and of the next one.
     #[inline(always)]
-    fn anchor(&self, bytes: &[u8], superblock: u64) -> u64 {
+    fn anchors(&self, bytes: &[u8], superblock: u64) -> (u64, u64) {
         let anchors = &bytes[self.anchors.clone()];
         let i = superblock as usize;
-        if self.narrow {
-            let shift = i16::from_le_bytes(anchors.as_chunks().0[i]);
-            let even = even(self.epochs[i / EPOCH as usize], superblock);
-            return even.wrapping_add_signed(i64::from(shift));
+        if !self.narrow {
+            let anchors = anchors.as_chunks().0;
+            return (u64::from_le_bytes(anchors[i]), u64::from_le_bytes(anchors[i + 1]));
         }
-        u64::from_le_bytes(anchors.as_chunks().0[i])
+        let shifts = anchors.as_chunks().0;
+        let shifts = (i16::from_le_bytes(shifts[i]), i16::from_le_bytes(shifts[i + 1]));
+        (self.shifted(superblock, shifts.0), self.shifted(superblock + 1, shifts.1))
+    }
+
+    /// Returns the anchor that differs from even growth by `shift`.
+    #[inline(always)]
+    fn shifted(&self, superblock: u64, shift: i16) -> u64 {
+        let even = even(self.epochs[(superblock / EPOCH) as usize], superblock);
+        even.wrapping_add_signed(i64::from(shift))
     }
 
     #[cold]
@@ -322,5 +408,67 @@ impl Fences {
         let end = self.explicit.get(at + 1).map_or(fences.len(), |&(_, first)| first as usize);
         let fences = fences.get(self.explicit[at].1 as usize..end).unwrap_or(&[]);
         fences.partition_point(|fence| u64::from_le_bytes(*fence) <= hash) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::work::{Random as _, SeededRandom};
+
+    #[test]
+    fn fences_near_a_hash_are_counted_as_all_fences_are() {
+        let random = SeededRandom::new(5);
+        let mut near = 0;
+        for case in 0..20_000 {
+            let fences: Vec<u8> =
+                (0..random.next_u64() % 100).map(|_| random.next_u64() as u8).collect();
+            let step = (random.next_u64() >> (42 + random.next_u64() % 20)) as i32;
+            let all = Fences {
+                superblocks: 1,
+                step,
+                narrow: true,
+                epochs: Box::default(),
+                anchors: 0..0,
+                bytes: 0..0,
+                explicit: Box::default(),
+                explicit_fences: 0..0,
+            };
+            let fraction = (random.next_u64() >> (64 - FRACTION_BITS)) as i32;
+            let Spacing { first, part } = Spacing::of(fences.len());
+            let expected = all.count_from(&fences, first, part, fraction);
+            assert_eq!(all.count(&fences, fraction), expected, "case {case}");
+            near += u32::from(all.near(&fences, fraction, Spacing { first, part }).is_some());
+        }
+        assert!(near > 10_000, "{near} cases in which few fences are near");
+    }
+
+    /// The probable place of a hash in its block is about where it is.
+    #[test]
+    fn the_part_of_a_block_before_a_hash_is_about_right() {
+        let random = SeededRandom::new(6);
+        let mut hashes: Vec<u64> = (0..40_000).map(|_| random.next_u64()).collect();
+        hashes.sort_unstable();
+        let hash = |high: u64| KeyHash::from_bits(u128::from(high) << 64);
+        let mut builder = FencesBuilder::new(40_000, 1000);
+        (0..).zip(&hashes).for_each(|(i, high)| builder.push(hash(*high), i / 40));
+        let mut image = Image::default();
+        builder.finish(&mut image);
+        let (fields, body) = image.into_parts();
+        let body = body.concat();
+        let (mut fields, mut sections) = Sections::split(&fields, &body).unwrap();
+        let fences = Fences::open(&mut fields, &mut sections).unwrap();
+        let (mut known, mut squares) = (0.0, 0.0);
+        for (i, high) in hashes.iter().enumerate() {
+            let (block, part) = fences.block_and_part(&body, hash(*high));
+            assert_eq!(block, fences.block(&body, hash(*high)));
+            if let Some(part) = part.filter(|_| block == i as u64 / 40) {
+                let distance = f64::from(part) * 40.0 / 256.0 - (i % 40) as f64;
+                known += 1.0;
+                squares += distance * distance;
+            }
+        }
+        let deviation = f64::sqrt(squares / known);
+        assert!(known > 30_000.0 && deviation < 3.5, "{deviation} entries, {known} known");
     }
 }

@@ -138,7 +138,9 @@ impl HashIndex {
     /// of many lookups.
     pub fn ranks_many(&self, hashes: &[KeyHash], out: &mut Vec<Range<u64>>) {
         match &self.parts {
-            HashParts::Dense(trie) => trie.ranks_many(&self.body, hashes, out),
+            HashParts::Dense(trie) => {
+                trie.ranks_many(&self.body, hashes, |_, ranks| out.push(ranks));
+            }
             _ => out.extend(hashes.iter().map(|hash| self.ranks(*hash))),
         }
     }

@@ -141,6 +141,44 @@ pub(super) enum LookupTarget {
     Between(Bracket),
 }
 
+impl LookupTarget {
+    /// Returns the place of an entry at a position that follows from its rank.
+    #[inline]
+    pub(super) fn at(position: Position, layout: &Layout) -> LookupTarget {
+        let last = layout.entry_size().unwrap_or(1) as u64 - 1;
+        let end = layout.step(position, last, layout.block_size).block + 1;
+        LookupTarget::At(position, position.block..end)
+    }
+}
+
+/// A [`LookupTarget`] in a mapped file, in few bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The key is not in the table.
+    Nowhere,
+    /// If the key is in the table, its entry starts at this position.
+    At(Position),
+    /// If the key is in the table, its entry starts in this block.
+    In(u64),
+    /// If the key is in the table, its entry starts in this block or an earlier one.
+    UpTo(u64),
+    /// If the key is in the table, its entry starts in one of several blocks.
+    Several,
+}
+
+impl From<LookupTarget> for Place {
+    #[inline]
+    fn from(target: LookupTarget) -> Place {
+        match target {
+            LookupTarget::Nowhere => Place::Nowhere,
+            LookupTarget::At(position, _) => Place::At(position),
+            LookupTarget::In(blocks) if blocks.end - blocks.start == 1 => Place::In(blocks.start),
+            LookupTarget::UpTo(blocks) => Place::UpTo(blocks.start),
+            LookupTarget::In(_) | LookupTarget::Between(_) => Place::Several,
+        }
+    }
+}
+
 /// An index in memory.
 #[derive(Debug)]
 pub(super) struct Index {
@@ -225,22 +263,55 @@ impl Index {
 
     /// Returns the places of keys with these hashes; the cache misses of many keys overlap.
     pub(super) fn targets(&self, hashes: &[KeyHash]) -> Vec<LookupTarget> {
+        let mut targets = Vec::with_capacity(hashes.len());
+        self.each_target(hashes, |_, target| targets.push(target));
+        targets
+    }
+
+    /// Calls `visit` with the place of each key with one of these hashes.
+    #[inline]
+    fn each_target(&self, hashes: &[KeyHash], mut visit: impl FnMut(usize, LookupTarget)) {
         match &self.parts {
             Parts::Trie(parts) if parts.is_dense && self.data.entries > 0 => {
-                let mut ranks = Vec::with_capacity(hashes.len());
-                parts.trie.ranks_many(self.bytes.bytes(), hashes, &mut ranks);
-                let both = hashes.iter().zip(ranks);
-                both.map(|(hash, ranks)| self.dense_target(parts, *hash, ranks)).collect()
+                parts.trie.ranks_many(self.bytes.bytes(), hashes, |i, ranks| {
+                    visit(i, self.dense_target(parts, hashes[i], ranks));
+                });
             }
-            _ => hashes.iter().map(|hash| self.target(*hash)).collect(),
+            Parts::Fences(fences) if self.data.entries > 0 => {
+                let bytes = self.bytes.bytes();
+                for (i, hash) in hashes.iter().enumerate() {
+                    visit(i, self.fenced(fences.block(bytes, *hash)));
+                }
+            }
+            _ => hashes.iter().enumerate().for_each(|(i, hash)| visit(i, self.target(*hash))),
         }
     }
 
+    /// Returns the place of a key with this hash in a mapped file, and the part of the block, in units of
+    /// 1 / 256, that probably comes before its entry, if the index tells.
+    #[inline]
+    pub(super) fn place_and_part(&self, hash: KeyHash) -> (Place, Option<u8>) {
+        match &self.parts {
+            Parts::Fences(fences) if self.data.entries > 0 => {
+                let (block, part) = fences.block_and_part(self.bytes.bytes(), hash);
+                (self.fenced(block).into(), part)
+            }
+            _ => (self.target(hash).into(), None),
+        }
+    }
+
+    /// Writes the places of keys with these hashes in a mapped file to `places`.
+    pub(super) fn places(&self, hashes: &[KeyHash], places: &mut [Place]) {
+        self.each_target(hashes, |i, target| places[i] = target.into());
+    }
+
+    #[inline]
     fn fenced(&self, block: u64) -> LookupTarget {
         let block = block.min(self.data.blocks.saturating_sub(1));
         LookupTarget::UpTo(block..block + 1)
     }
 
+    #[inline]
     fn dense_target(&self, parts: &TrieParts, hash: KeyHash, ranks: Range<u64>) -> LookupTarget {
         let TrieParts { locations, fingerprints, .. } = parts;
         if ranks.is_empty() {
@@ -255,13 +326,9 @@ impl Index {
         {
             return LookupTarget::Nowhere;
         }
-        match (self.data.layout.position(rank), self.data.layout.entry_size()) {
-            (Some(position), Some(size)) => {
-                let layout = self.data.layout;
-                let last = layout.step(position, size as u64 - 1, layout.block_size).block;
-                LookupTarget::At(position, position.block..last + 1)
-            }
-            _ => self.blocks_of(locations.as_ref(), ranks),
+        match self.data.layout.position(rank) {
+            Some(position) => LookupTarget::at(position, &self.data.layout),
+            None => self.blocks_of(locations.as_ref(), ranks),
         }
     }
 
@@ -271,7 +338,10 @@ impl Index {
             return LookupTarget::Nowhere;
         }
         let start = self.block(locations, ranks.start);
-        let last_start = self.block(locations, ranks.end - 1);
+        let last_start = match ranks.end - ranks.start {
+            1 => start,
+            _ => self.block(locations, ranks.end - 1),
+        };
         // The last of these entries ends before the next one starts, in the same block or an
         // earlier one.
         let last = if !self.data.straddles {

@@ -370,6 +370,15 @@ impl Layout {
         }
     }
 
+    /// Returns the offset of the `nth` entry that starts in a block with tags.
+    #[inline]
+    pub(super) fn start_at(&self, block: &[u8], count: usize, nth: usize) -> usize {
+        match self.entry_size() {
+            Some(size) => self.entries_start + nth * size,
+            None => start_of(block, count, nth),
+        }
+    }
+
     /// Returns how many entries start in a block before the one at this offset, where an entry's place
     /// follows from its rank. The number has no meaning where entries follow each other.
     #[inline]
@@ -390,6 +399,22 @@ impl Layout {
             Arrangement::Slotted => block.len() - count * TAG_SIZE,
         };
         Some(tags::Matches::new(block, start, count, tag))
+    }
+
+    /// Returns the offset of the tags of a block in which `count` entries start; `None` if it has none.
+    #[inline]
+    pub(super) fn tags_start(&self, count: usize) -> Option<usize> {
+        match self.arrangement {
+            Arrangement::Packed => None,
+            Arrangement::Tagged => Some(BLOCK_HEAD),
+            Arrangement::Slotted => self.block_size.checked_sub(count * TAG_SIZE),
+        }
+    }
+
+    /// Returns the sizes of keys and values, if all entries have the same ones.
+    #[inline]
+    pub(super) fn sizes(&self) -> Option<(usize, usize)> {
+        self.key_size.zip(self.value_size)
     }
 
     /// Writes what a block has besides its head and its entries: tags, and starts with the end of the
@@ -488,6 +513,15 @@ pub(super) struct EntryInside {
     pub(super) end: usize,
 }
 
+impl EntryInside {
+    /// Returns the key and the value of the entry in its block.
+    #[inline]
+    pub(super) fn parts(self, block: &[u8]) -> Option<(&[u8], &[u8])> {
+        let EntryInside { key_start, value_start, end } = self;
+        Some((block.get(key_start..value_start)?, block.get(value_start..end)?))
+    }
+}
+
 /// The head of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct BlockHead {
@@ -508,28 +542,48 @@ impl BlockHead {
         block[8..16].copy_from_slice(&self.before.to_le_bytes());
     }
 
+    /// Reads the head of a block, whatever it is.
+    #[inline]
+    pub(super) fn of(block: &[u8]) -> BlockHead {
+        let head: &[u8; BLOCK_HEAD] = block.first_chunk().expect("a block is longer than its head");
+        let short = |at: usize| usize::from(u16::from_le_bytes([head[at], head[at + 1]]));
+        let before = u64::from_le_bytes(std::array::from_fn(|i| head[SEAL_SIZE + 4 + i]));
+        BlockHead { first: short(SEAL_SIZE), count: short(SEAL_SIZE + 2), before }
+    }
+
+    /// Whether the head agrees with the layout.
+    #[inline]
+    pub(super) fn suits(&self, layout: &Layout) -> bool {
+        let &BlockHead { first, count, .. } = self;
+        let is_inside = (BLOCK_HEAD..layout.block_size).contains(&first);
+        match layout.arrangement {
+            Arrangement::Packed => count == 0 || is_inside,
+            Arrangement::Tagged => count <= layout.per_block && first == layout.entries_start,
+            Arrangement::Slotted => {
+                (count == 0 || is_inside) && slots_size(count) <= layout.payload()
+            }
+        }
+    }
+
     /// Reads the head of a block, whose checksum was checked.
     ///
     /// # Errors
     /// The head does not agree with the layout.
     #[inline]
     pub(super) fn read(block: &[u8], layout: Layout) -> Result<BlockHead> {
-        let mut fields = Decoder::new(&block[SEAL_SIZE..]);
-        let (first, count) = (usize::from(fields.u16()?), usize::from(fields.u16()?));
-        let before = fields.u64()?;
-        if count > 0 && !(BLOCK_HEAD..block.len()).contains(&first) {
-            let expected = format!("{BLOCK_HEAD} to {}", block.len() - 1);
-            return Err(Error::field("first entry of the block", expected, first));
+        let head = BlockHead::of(block);
+        if head.suits(&layout) { Ok(head) } else { Err(head.refused(layout)) }
+    }
+
+    /// Returns the error of a head that does not agree with the layout.
+    #[cold]
+    fn refused(self, layout: Layout) -> Error {
+        let BlockHead { first, count, .. } = self;
+        if count > 0 && !(BLOCK_HEAD..layout.block_size).contains(&first) {
+            let expected = format!("{BLOCK_HEAD} to {}", layout.block_size - 1);
+            return Error::field("first entry of the block", expected, first);
         }
-        let is_valid = match layout.arrangement {
-            Arrangement::Packed => true,
-            Arrangement::Tagged => count <= layout.per_block && first == layout.entries_start,
-            Arrangement::Slotted => slots_size(count) <= layout.payload(),
-        };
-        if is_valid {
-            return Ok(BlockHead { first, count, before });
-        }
-        Err(Error::field("entries of the block", "as many as fit in it", count))
+        Error::field("entries of the block", "as many as fit in it", count)
     }
 }
 

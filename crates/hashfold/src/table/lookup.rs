@@ -5,14 +5,15 @@ use super::{
     blocks::{DataBlocks, Found, Last},
     bracket::Bracket,
     data::DataFile,
-    index::{Index, LookupTarget},
+    index::{Index, LookupTarget, Place},
+    mapped::{Answer, MappedBlocks},
 };
 use crate::{error::Result, io::BlockFile, key::KeyHash};
 use std::{borrow::Cow, cell::RefCell, iter, ops::Range};
 
 /// Number of keys that are looked up together: their cache misses overlap, and blocks of earlier keys
 /// are read while the places of these are computed.
-const GROUP: usize = 64;
+pub(super) const GROUP: usize = 64;
 
 /// Number of blocks that a lookup without an index reads at once, if no other lookup waits for the
 /// device.
@@ -58,8 +59,8 @@ impl OpenFiles {
 
     /// Calls `visit` once, with the value of a key, or `None` if the key is absent.
     pub(super) fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
-        if self.data.is_mapped() {
-            visit(self.get_mapped(key)?.as_deref());
+        if let Some(blocks) = self.data.mapped_blocks() {
+            visit(self.get_mapped(blocks, key)?.as_deref());
             return self.check_maps();
         }
         self.refuse_lost()?;
@@ -88,14 +89,68 @@ impl OpenFiles {
         Ok(())
     }
 
-    /// Returns the value of a key in a mapped data file.
+    /// Returns the value of a key in a mapped data file, of which `blocks` is the view.
     #[inline]
-    pub(super) fn get_mapped(&self, key: &[u8]) -> Result<Option<Cow<'_, [u8]>>> {
+    pub(super) fn get_mapped<'t>(
+        &'t self,
+        blocks: MappedBlocks<'t>,
+        key: &[u8],
+    ) -> Result<Option<Cow<'t, [u8]>>> {
         self.refuse_lost()?;
-        let found = self.lookup(key).finish_mapped(&self.data, key);
+        let hash = blocks.hash(key);
+        let (place, part) = self.place_and_part(hash);
+        blocks.prefetch_alone(place, part);
+        let value = match blocks.answer(hash, blocks.aim(hash, place), key) {
+            Answer::Value(value) => Some(Cow::Borrowed(value)),
+            Answer::Absent => None,
+            Answer::Parts(parts) => Some(Cow::Owned(parts.concat())),
+            Answer::Unknown => return self.search_mapped(hash, place, key),
+        };
+        self.check_maps()?;
+        Ok(value)
+    }
+
+    /// Returns the value of a key in a mapped data file, at its place by the index. This is the
+    /// general search.
+    #[inline(never)] // The view of the mapped blocks finds nearly all keys.
+    pub(super) fn search_mapped(
+        &self,
+        hash: KeyHash,
+        place: Place,
+        key: &[u8],
+    ) -> Result<Option<Cow<'_, [u8]>>> {
+        let target = match place {
+            Place::Nowhere => LookupTarget::Nowhere,
+            Place::At(position) => LookupTarget::at(position, &self.data.context.layout),
+            Place::In(block) => LookupTarget::In(block..block + 1),
+            Place::UpTo(block) => LookupTarget::UpTo(block..block + 1),
+            Place::Several => self.target(hash, BLOCKS_ALONE),
+        };
+        let lookup = Lookup { part: 0, key: 0, hash, target };
+        let found = lookup.finish_mapped(&self.data, key);
         // Zeros in the place of a lost page are no other damage.
         self.check_maps()?;
         found
+    }
+
+    #[inline]
+    fn place_and_part(&self, hash: KeyHash) -> (Place, Option<u8>) {
+        match &self.index {
+            Some(index) => index.place_and_part(hash),
+            None => (self.target(hash, BLOCKS_ALONE).into(), None),
+        }
+    }
+
+    /// Writes the places of keys with these hashes to `places`.
+    pub(super) fn places(&self, hashes: &[KeyHash], places: &mut [Place]) {
+        match &self.index {
+            Some(index) => index.places(hashes, places),
+            None => {
+                for (place, hash) in places.iter_mut().zip(hashes) {
+                    *place = self.target(*hash, 1).into();
+                }
+            }
+        }
     }
 
     #[inline]
@@ -106,7 +161,7 @@ impl OpenFiles {
 
     /// Refuses files whose maps are known to be lost, before their bytes are used.
     #[inline]
-    fn refuse_lost(&self) -> Result<()> {
+    pub(super) fn refuse_lost(&self) -> Result<()> {
         let is_lost = self.data.file.is_lost() || self.index.as_ref().is_some_and(Index::is_lost);
         if is_lost { self.check_maps() } else { Ok(()) }
     }
@@ -219,33 +274,16 @@ fn search_between<'b>(
     Ok(next.map_or(Outcome::Done(None), |next| Outcome::Again(LookupTarget::Between(next))))
 }
 
-/// Looks up keys in several tables, with the device reads of all tables in flight together. `visit`
-/// is called once for each key of the parts, as by [`Table::get_many`](super::Table::get_many).
-pub(super) fn get_many_in<K: AsRef<[u8]>>(
+/// Looks up keys in those tables that are not mapped, with the device reads of all tables in flight
+/// together. `visit` is called once for each key of these tables, as by
+/// [`Table::get_many`](super::Table::get_many).
+pub(super) fn read_many<K: AsRef<[u8]>>(
     parts: &[FilesPart<'_>],
     keys: &[K],
     visit: &mut VisitValue<'_>,
 ) -> Result<()> {
-    let looked_up = look_up(parts, keys, visit);
-    // Zeros in the place of a lost page are no other damage.
-    parts.iter().try_for_each(|(files, _)| files.check_maps()).and(looked_up)
-}
-
-fn look_up<K: AsRef<[u8]>>(
-    parts: &[FilesPart<'_>],
-    keys: &[K],
-    visit: &mut VisitValue<'_>,
-) -> Result<()> {
-    let mut group = Vec::with_capacity(2 * GROUP);
-    for lookup in lookups(parts, keys, DataFile::is_mapped) {
-        group.push(lookup);
-        if group.len() == GROUP {
-            search_mapped(parts, &mut group, keys, visit)?;
-        }
-    }
-    search_mapped(parts, &mut group, keys, visit)?;
     let mut absent = Vec::new();
-    let mut to_read = lookups(parts, keys, |data| !data.is_mapped()).filter(|lookup| {
+    let mut to_read = lookups_on_device(parts, keys).filter(|lookup| {
         let is_absent = lookup.target == LookupTarget::Nowhere;
         absent.extend(is_absent.then_some(lookup.key));
         !is_absent
@@ -259,50 +297,18 @@ fn look_up<K: AsRef<[u8]>>(
     Ok(())
 }
 
-/// Returns the lookups of the keys of some of the tables, each with its place by the index.
-fn lookups<'a, K: AsRef<[u8]>>(
+/// Returns the lookups of the keys of those tables that are not mapped, each with its place by the
+/// index.
+fn lookups_on_device<'a, K: AsRef<[u8]>>(
     parts: &'a [FilesPart<'a>],
     keys: &'a [K],
-    is_wanted: impl Fn(&DataFile) -> bool + 'a,
 ) -> impl Iterator<Item = Lookup> + 'a {
-    let wanted = parts.iter().enumerate().filter(move |(_, (files, _))| is_wanted(&files.data));
+    let wanted = parts.iter().enumerate().filter(|(_, (files, _))| !files.data.is_mapped());
     let groups = wanted.flat_map(|(part, (files, range))| {
         let starts = range.clone().step_by(GROUP);
         starts.map(move |start| (part, *files, start..range.end.min(start + GROUP)))
     });
     groups.flat_map(|(part, files, group)| files.lookups(part, group.start, &keys[group]))
-}
-
-/// Looks up keys in mapped data files, and empties `group`. Each pass prefetches what the next one
-/// reads: the heads of blocks, then entries.
-fn search_mapped<K: AsRef<[u8]>>(
-    parts: &[FilesPart<'_>],
-    group: &mut Vec<Lookup>,
-    keys: &[K],
-    visit: &mut VisitValue<'_>,
-) -> Result<()> {
-    for same in group.chunk_by(|a, b| a.part == b.part) {
-        let files = parts[same[0].part].0;
-        files.refuse_lost()?;
-        let blocks = same.iter().filter_map(Lookup::blocks);
-        blocks.for_each(|blocks| files.data.prefetch_heads(&blocks));
-    }
-    for lookup in group.iter() {
-        if let Some(blocks) = lookup.blocks() {
-            let position = match lookup.target {
-                LookupTarget::At(position, _) => Some(position),
-                _ => None,
-            };
-            parts[lookup.part].0.data.prefetch_entry(blocks.start, position, lookup.hash);
-        }
-    }
-    for lookup in group.drain(..) {
-        let (files, key) = (parts[lookup.part].0, lookup.key);
-        let found = lookup.finish_mapped(&files.data, keys[key].as_ref());
-        files.check_maps()?;
-        visit(key, found?.as_deref())?;
-    }
-    Ok(())
 }
 
 /// Reads once for each lookup. Returns the lookups that must read again.

@@ -8,6 +8,7 @@ use super::{
     locations::Locations,
     lookup::{self, FilesPart, OpenFiles, VisitValue},
     options::{IndexChoice, IndexStats, TableStats},
+    pipeline,
     scan::TableScan,
     verify::{self, TableFigures},
 };
@@ -194,9 +195,10 @@ impl Table {
     /// If another program cuts the file while the value is borrowed, some of its bytes become zeros;
     /// the next lookup returns an error.
     pub fn get_ref(&self, key: impl AsRef<[u8]>) -> Result<Option<Cow<'_, [u8]>>> {
-        match self.inner.files.data.is_mapped() {
-            true => self.inner.files.get_mapped(key.as_ref()),
-            false => Ok(self.get(key)?.map(Cow::Owned)),
+        let files = &self.inner.files;
+        match files.data.mapped_blocks() {
+            Some(blocks) => files.get_mapped(blocks, key.as_ref()),
+            None => Ok(self.get(key)?.map(Cow::Owned)),
         }
     }
 
@@ -249,6 +251,12 @@ impl Table {
         self.scan().sample(count, visit)
     }
 
+    /// Returns the files of the table.
+    #[cfg(test)]
+    pub(super) fn files(&self) -> &OpenFiles {
+        &self.inner.files
+    }
+
     /// Whether a lookup of this key reads a block.
     #[cfg(test)]
     pub(super) fn would_read(&self, key: &[u8]) -> bool {
@@ -287,7 +295,12 @@ pub(crate) fn get_many_in<K: AsRef<[u8]>>(
 ) -> Result<()> {
     let parts: Vec<FilesPart<'_>> =
         parts.iter().map(|(table, keys)| (&table.inner.files, keys.clone())).collect();
-    lookup::get_many_in(&parts, keys, visit)
+    pipeline::get_many(&parts, keys, visit)?;
+    if !parts.iter().all(|(files, _)| files.data.is_mapped()) {
+        lookup::read_many(&parts, keys, visit)?;
+    }
+    // Values were shown as they lie in the maps.
+    parts.iter().try_for_each(|(files, _)| files.check_maps())
 }
 
 /// Whether an index is missing or damaged, and can be built again. One of a newer format is not.

@@ -1,7 +1,7 @@
 //! Tags: one byte of the hash of each entry of a block. Comparing sixteen at a time leaves about one
 //! entry in 256 to compare besides the right one.
 
-use crate::key::KeyHash;
+use crate::{key::KeyHash, run::prefetch::CACHE_LINE_BYTES};
 
 /// Number of tags that are compared at once.
 const WIDTH: usize = 16;
@@ -68,6 +68,39 @@ impl Iterator for Matches<'_> {
     }
 }
 
+/// Returns the number of the first of the `count` tags at `start` of a block that is equal to `tag`, and
+/// not one of the first `skipped`. Compares a whole cache line at once: a block consists of cache lines,
+/// and a branch that depends on where the tag is would often be mispredicted. `None` if there is none,
+/// or if the tags are not in the block.
+#[inline]
+pub(super) fn first_equal(
+    block: &[u8],
+    (start, count): (usize, usize),
+    skipped: usize,
+    tag: u8,
+) -> Option<usize> {
+    let (lines, _) = block.as_chunks::<CACHE_LINE_BYTES>();
+    let mut at = start + skipped;
+    while at < start + count {
+        let (line, offset) = (at / CACHE_LINE_BYTES, at % CACHE_LINE_BYTES);
+        let equal = equal_in_line(lines.get(line)?, tag) >> offset;
+        let first = at + equal.trailing_zeros() as usize;
+        if equal != 0 {
+            return (first < start + count).then_some(first - start);
+        }
+        at += CACHE_LINE_BYTES - offset;
+    }
+    None
+}
+
+/// Returns a bit for each byte of a cache line: whether it is equal to `tag`.
+#[inline]
+fn equal_in_line(line: &[u8; CACHE_LINE_BYTES], tag: u8) -> u64 {
+    let (parts, _) = line.as_chunks::<WIDTH>();
+    let bits = |(i, part)| u64::from(equal(part, tag)) << (i * WIDTH);
+    parts.iter().enumerate().map(bits).sum()
+}
+
 /// Returns a bit for each byte: whether it is equal to `tag`.
 #[cfg(target_arch = "x86_64")]
 #[inline]
@@ -130,6 +163,25 @@ mod tests {
                     assert_eq!(got, expected, "{count} tags at {start} of {len} bytes");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_first_equal_tag_is_the_first_match_after_those_skipped() {
+        let random = SeededRandom::new(7);
+        for (len, values) in [(64, 3), (128, 9), (192, 100)] {
+            let block: Vec<u8> = (0..len).map(|_| (random.next_u64() % values) as u8).collect();
+            for start in 0..len {
+                for count in 0..=len - start {
+                    let all: Vec<usize> = Matches::new(&block, start, count, 1).collect();
+                    for skipped in 0..=count {
+                        let expected = all.iter().copied().find(|nth| *nth >= skipped);
+                        let got = first_equal(&block, (start, count), skipped, 1);
+                        assert_eq!(got, expected, "{count} tags at {start}, {skipped} skipped");
+                    }
+                }
+            }
+            assert_eq!(first_equal(&block, (len + 1, 70), 0, 1), None);
         }
     }
 

@@ -10,21 +10,26 @@ use crate::{
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(super) type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-const FOLDER: &str = "table";
+pub(super) const FOLDER: &str = "table";
 const SEED: Seed = Seed(7);
 
-fn memory() -> Arc<dyn Disk> {
+pub(super) fn memory() -> Arc<dyn Disk> {
     Arc::new(MemoryDisk::default())
 }
 
-fn options(choice: IndexChoice) -> TableOptions {
+pub(super) fn options(choice: IndexChoice) -> TableOptions {
     let index = IndexOptions { choice, ..IndexOptions::default() };
     TableOptions::new().seed(SEED).id(1).index(index)
 }
 
-fn build(disk: &Arc<dyn Disk>, folder: &Path, pairs: &Pairs, options: TableOptions) -> TableStats {
+pub(super) fn build(
+    disk: &Arc<dyn Disk>,
+    folder: &Path,
+    pairs: &Pairs,
+    options: TableOptions,
+) -> TableStats {
     let builder = TableBuilder::with(folder, options.env(Env::on(disk.clone()))).unwrap();
     let mut sorter = builder.sorter(SortOptions::default()).unwrap();
     for (key, value) in pairs {
@@ -38,7 +43,7 @@ fn open(disk: &Arc<dyn Disk>, folder: &Path) -> Table {
     open_as(ReadOptions::new(), disk, folder)
 }
 
-fn open_as(options: ReadOptions, disk: &Arc<dyn Disk>, folder: &Path) -> Table {
+pub(super) fn open_as(options: ReadOptions, disk: &Arc<dyn Disk>, folder: &Path) -> Table {
     Table::open_with(folder, &options.env(Env::on(disk.clone()))).unwrap()
 }
 
@@ -102,7 +107,7 @@ fn check_scan(table: &Table, pairs: &Pairs) {
     assert_eq!(count, pairs.len());
 }
 
-const CHOICES: [IndexChoice; 4] =
+pub(super) const CHOICES: [IndexChoice; 4] =
     [IndexChoice::Auto, IndexChoice::Dense, IndexChoice::Sparse, IndexChoice::Fences];
 
 /// Builds and checks a table with each index, and again with each index over the same data.
@@ -132,7 +137,7 @@ fn data_files(disk: &Arc<dyn Disk>) -> Vec<String> {
 }
 
 /// Pairs whose sizes are functions of their number.
-fn pairs(count: u32, key: impl Fn(u32) -> usize, value: impl Fn(u32) -> usize) -> Pairs {
+pub(super) fn pairs(count: u32, key: impl Fn(u32) -> usize, value: impl Fn(u32) -> usize) -> Pairs {
     (0..count)
         .map(|i| {
             let mut bytes = format!("{i:08}").into_bytes();
@@ -234,7 +239,7 @@ fn every_block_size() {
 /// Two keys of 32 bytes with the same XXH3-128 hash and the seed of [`options`]. XXH3 multiplies
 /// two factors of the first half. Each key makes another factor zero, so both products are zero.
 /// The sums of the halves, which are mixed in, are made equal.
-fn colliding_pair(number: u64) -> [Vec<u8>; 2] {
+pub(super) fn colliding_pair(number: u64) -> [Vec<u8>; 2] {
     const SECRET: [u64; 2] = [0xbe4b_a423_396c_feb8, 0x1cad_21f7_2c81_017c];
     let zeros = [SECRET[0].wrapping_add(SEED.0), SECRET[1].wrapping_sub(SEED.0)];
     let key = |low: u64, high: u64| [low, high, number, 0].map(u64::to_le_bytes).concat();

@@ -75,7 +75,7 @@ fn links_between_documents_lead_somewhere() {
 fn the_map_names_every_source_file_and_fits_its_page() {
     let map = text("ARCHITECTURE.md");
     assert!(map.lines().count() <= 300, "a map that is too long is not read");
-    for name in ["hashfold", "hashfold-cli", "hashfold-deploy", "hashfold-rows"] {
+    for name in ["hashfold", "hashfold-cli", "hashfold-deploy", "hashfold-rows", "hashfold-server"] {
         let folder = &format!("crates/{name}/src");
         for path in files(folder) {
             let name = path.strip_prefix(folder).expect("it is in the folder");
@@ -93,6 +93,7 @@ fn the_map_names_every_source_file_and_fits_its_page() {
             "crates/hashfold-cli/src/",
             "crates/hashfold-deploy/src/",
             "crates/hashfold-rows/src/",
+            "crates/hashfold-server/src/",
         ];
         let known = roots.iter().any(|root| repository().join(root).join(path).exists());
         assert!(known, "ARCHITECTURE.md names {path}, which is not there");

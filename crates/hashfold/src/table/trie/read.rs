@@ -137,19 +137,23 @@ impl Trie {
         }
     }
 
-    /// Appends [`Trie::ranks`] of each hash to `out`; the cache misses of many lookups overlap.
+    /// Calls `visit` with the index of each hash and its [`Trie::ranks`]; the cache misses of many
+    /// lookups overlap.
     pub(in crate::table) fn ranks_many(
         &self,
         bytes: &[u8],
         hashes: &[KeyHash],
-        out: &mut Vec<Range<u64>>,
+        mut visit: impl FnMut(usize, Range<u64>),
     ) {
+        let mut first = 0;
         for group in hashes.chunks(GROUP) {
+            let visit = |i, ranks| visit(first + i, ranks);
             match self.machine {
-                Machine::Portable => self.rank_group::<Portable>(bytes, group, out),
+                Machine::Portable => self.rank_group::<Portable>(bytes, group, visit),
                 #[cfg(target_arch = "x86_64")]
-                Machine::V3 => v3::rank_group(self, bytes, group, out),
+                Machine::V3 => v3::rank_group(self, bytes, group, visit),
             }
+            first += GROUP;
         }
     }
 
@@ -179,7 +183,12 @@ impl Trie {
     }
 
     #[inline(always)]
-    fn rank_group<K: BitOps>(&self, bytes: &[u8], hashes: &[KeyHash], out: &mut Vec<Range<u64>>) {
+    fn rank_group<K: BitOps>(
+        &self,
+        bytes: &[u8],
+        hashes: &[KeyHash],
+        mut visit: impl FnMut(usize, Range<u64>),
+    ) {
         let code = &bytes[self.code.clone()];
         let mut addresses = [Address { superblock: 0, bucket: 0, fraction: 0 }; GROUP];
         let mut buckets = [None; GROUP];
@@ -201,10 +210,11 @@ impl Trie {
                 let rank = decode::rank::<K>(&self.tables, code, bucket, fraction)?;
                 Some(bucket.first_rank.wrapping_add(rank).min(self.keys.saturating_sub(1)))
             });
-            out.push(match rank {
+            let ranks = match rank {
                 Some(rank) => rank..(rank + 1).min(self.keys),
                 None => self.listed(bytes, *hash, addresses[i]),
-            });
+            };
+            visit(i, ranks);
         }
     }
 
@@ -288,14 +298,19 @@ mod v3 {
         trie: &Trie,
         bytes: &[u8],
         hashes: &[KeyHash],
-        out: &mut Vec<Range<u64>>,
+        visit: impl FnMut(usize, Range<u64>),
     ) {
         #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-        fn compiled(trie: &Trie, bytes: &[u8], hashes: &[KeyHash], out: &mut Vec<Range<u64>>) {
-            trie.rank_group::<V3>(bytes, hashes, out);
+        fn compiled(
+            trie: &Trie,
+            bytes: &[u8],
+            hashes: &[KeyHash],
+            visit: impl FnMut(usize, Range<u64>),
+        ) {
+            trie.rank_group::<V3>(bytes, hashes, visit);
         }
         debug_assert_eq!(trie.machine, Machine::V3);
         // SAFETY: as above.
-        unsafe { compiled(trie, bytes, hashes, out) }
+        unsafe { compiled(trie, bytes, hashes, visit) }
     }
 }

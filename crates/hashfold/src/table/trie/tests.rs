@@ -44,7 +44,7 @@ fn check_dense(hashes: &[u128], options: TrieOptions) -> IndexStats {
     let (trie, bytes) = build(hashes, options, None);
     let all: Vec<KeyHash> = hashes.iter().map(|&hash| KeyHash::from_bits(hash)).collect();
     let mut many = Vec::new();
-    trie.ranks_many(&bytes, &all, &mut many);
+    trie.ranks_many(&bytes, &all, |_, ranks| many.push(ranks));
     for (rank, &hash) in all.iter().enumerate() {
         let ranks = trie.ranks(&bytes, hash);
         assert!(ranks.contains(&(rank as u64)), "{hash} is at {rank}, not in {ranks:?}");
@@ -55,7 +55,7 @@ fn check_dense(hashes: &[u128], options: TrieOptions) -> IndexStats {
     let stats = trie.stats(IndexChoice::Dense);
     let trie = trie.portable();
     many.clear();
-    trie.ranks_many(&bytes, &all, &mut many);
+    trie.ranks_many(&bytes, &all, |_, ranks| many.push(ranks));
     for (rank, &hash) in all.iter().enumerate() {
         assert!(trie.ranks(&bytes, hash).contains(&(rank as u64)), "portable: {hash} at {rank}");
         assert!(many[rank].contains(&(rank as u64)));
