@@ -312,9 +312,12 @@ fn accepts(host: &str, port: u16) -> bool {
 mod tests {
     use super::*;
 
-    fn topology(shards: &[(&[(u32, u32)], &[&str])]) -> Topology {
+    /// The ranges of slots of a shard, and the names of its servers.
+    type Group<'a> = (&'a [(u32, u32)], &'a [&'a str]);
+
+    fn topology(shards: &[Group<'_>]) -> Topology {
         let node = |name: &&str| Node { id: (*name).into(), host: "127.0.0.1".into(), port: 1 };
-        let shard = |(slots, names): &(&[(u32, u32)], &[&str])| Shard {
+        let shard = |(slots, names): &Group<'_>| Shard {
             slots: slots.to_vec(),
             nodes: names.iter().map(node).collect(),
         };

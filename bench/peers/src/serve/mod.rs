@@ -42,9 +42,21 @@ pub struct Options {
 }
 
 const COLUMNS: &[Column] = &[
-    Column::drawn("gets_per_cpu_s", 0, "GET, one at a time per connection, requests per CPU second; more is better"),
-    Column::drawn("gets_per_cpu_s_pipelines_of_16", 0, "GET, pipelines of 16, requests per CPU second; more is better"),
-    Column::drawn("keys_per_cpu_s_mget_64", 0, "MGET of 64 keys, keys per CPU second; more is better"),
+    Column::drawn(
+        "gets_per_cpu_s",
+        0,
+        "GET, one at a time per connection, requests per CPU second; more is better",
+    ),
+    Column::drawn(
+        "gets_per_cpu_s_pipelines_of_16",
+        0,
+        "GET, pipelines of 16, requests per CPU second; more is better",
+    ),
+    Column::drawn(
+        "keys_per_cpu_s_mget_64",
+        0,
+        "MGET of 64 keys, keys per CPU second; more is better",
+    ),
     Column::new("gets_per_s", 0),
     Column::new("gets_per_s_pipelines_of_16", 0),
     Column::new("keys_per_s_mget_64", 0),
@@ -77,7 +89,8 @@ pub fn run(options: &Options) -> Result<Report> {
     let mut report = report(options);
     let data = Data::new(options.common.seed, options.keys, options.value);
     let folder = TemporaryFolder::create(&options.common.dir, "peers-serve")?;
-    let mut servers: Vec<Box<dyn Server>> = vec![Box::new(hashfold(&data, &folder.path.join("table"))?)];
+    let mut servers: Vec<Box<dyn Server>> =
+        vec![Box::new(hashfold(&data, &folder.path.join("table"))?)];
     for program in ["redis-server".to_owned(), std::env::var("VALKEY_SERVER").unwrap_or_default()] {
         match redis(&program, &data)? {
             Some(server) => servers.push(Box::new(server)),

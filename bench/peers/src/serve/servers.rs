@@ -132,7 +132,16 @@ pub fn redis(program: &str, data: &Data) -> Result<Option<impl Server + use<>>> 
     };
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let mut command = Command::new(program);
-    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+    command.args([
+        "--port",
+        &port.to_string(),
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+    ]);
     let child = command.stdout(Stdio::null()).spawn()?;
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let name = Path::new(program).file_name().map_or(program.into(), |name| name.to_string_lossy());

@@ -40,7 +40,7 @@ const SUBCOMMANDS: &[Command] = &[
     )
     .with(Flag::Admin),
     now("no-touch", 3, "Has no effect: reading changes no key.", on_or_off),
-    now("capa", -3, "Notes what the client can do; nothing follows from it.", |call| call.ok()),
+    now("capa", -3, "Notes what the client can do; nothing follows from it.", capa),
 ];
 
 const fn now(
@@ -120,6 +120,10 @@ fn on_or_off(call: &mut Call<'_, '_>) {
         true => call.ok(),
         false => call.reply.error(SYNTAX_ERROR),
     }
+}
+
+fn capa(call: &mut Call<'_, '_>) {
+    call.ok();
 }
 
 fn info(call: &mut Call<'_, '_>) {

@@ -93,7 +93,10 @@ impl Keys {
 /// The reply of a job, written when the job has ended.
 pub(crate) type JobReply = Box<dyn FnOnce(&mut Reply<'_>) + Send>;
 
-/// A command's work.
+/// Work for another thread, which returns the reply.
+pub(crate) type Work = Box<dyn FnOnce() -> JobReply + Send>;
+
+/// What a command does.
 #[derive(Clone, Copy)]
 pub(crate) enum Run {
     /// Writes its reply at once.
@@ -101,7 +104,7 @@ pub(crate) enum Run {
     /// Reads arguments, and is answered when its keys were looked up. An error is the reply.
     Lookup(fn(&Arguments<'_>) -> Result<Lookup, String>),
     /// Does its work on another thread, and returns its reply. An error is the reply, too.
-    Job(fn(&mut Call<'_, '_>) -> Result<Box<dyn FnOnce() -> JobReply + Send>, String>),
+    Job(fn(&mut Call<'_, '_>) -> Result<Work, String>),
     /// Has subcommands.
     Group(&'static [Command]),
 }

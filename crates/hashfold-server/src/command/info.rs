@@ -80,22 +80,38 @@ fn memory_stats(call: &mut Call<'_, '_>) {
     }
 }
 
-/// The sections of `INFO`, in order, and whether plain `INFO` has them.
-const SECTIONS: &[(&str, fn(&Shared, &mut String), bool)] = &[
-    ("Server", server, true),
-    ("Clients", clients, true),
-    ("Memory", memory, true),
-    ("Persistence", persistence, true),
-    ("Stats", stats, true),
-    ("Replication", replication, true),
-    ("CPU", cpu, true),
-    ("Modules", |_, text| text.push_str("module:name=bf,ver=20800\r\n"), true),
-    ("Commandstats", command_stats, false),
-    ("Errorstats", error_stats, true),
-    ("Latencystats", latency_stats, false),
-    ("Cluster", cluster, true),
-    ("Keyspace", keyspace, true),
-    ("Data", data, true),
+/// A section of `INFO`.
+struct Section {
+    name: &'static str,
+    write: fn(&Shared, &mut String),
+    /// Whether plain `INFO` has it.
+    is_default: bool,
+}
+
+const fn section(name: &'static str, write: fn(&Shared, &mut String)) -> Section {
+    Section { name, write, is_default: true }
+}
+
+const fn on_request(name: &'static str, write: fn(&Shared, &mut String)) -> Section {
+    Section { name, write, is_default: false }
+}
+
+/// The sections of `INFO`, in order.
+const SECTIONS: &[Section] = &[
+    section("Server", server),
+    section("Clients", clients),
+    section("Memory", memory),
+    section("Persistence", persistence),
+    section("Stats", stats),
+    section("Replication", replication),
+    section("CPU", cpu),
+    section("Modules", |_, text| text.push_str("module:name=bf,ver=20800\r\n")),
+    on_request("Commandstats", command_stats),
+    section("Errorstats", error_stats),
+    on_request("Latencystats", latency_stats),
+    section("Cluster", cluster),
+    section("Keyspace", keyspace),
+    section("Data", data),
 ];
 
 fn info(call: &mut Call<'_, '_>) {
@@ -107,7 +123,7 @@ fn info(call: &mut Call<'_, '_>) {
     let all = wanted.iter().any(|name| name == "all" || name == "everything");
     let default = wanted.is_empty() || wanted.iter().any(|name| name == "default");
     let mut text = String::new();
-    for (name, write, is_default) in SECTIONS {
+    for Section { name, write, is_default } in SECTIONS {
         let is_named = wanted.iter().any(|wanted| wanted.eq_ignore_ascii_case(name));
         if all || is_named || (default && *is_default) {
             text.push_str(if text.is_empty() { "" } else { "\r\n" });

@@ -2,7 +2,7 @@
 
 use super::{
     SYNTAX_ERROR,
-    entry::{Arguments, Call, Command, Flag, Group, JobReply, Run},
+    entry::{Arguments, Call, Command, Flag, Group, JobReply, Run, Work},
 };
 use crate::{
     data::{Duplicates, FilterKey, Space, View},
@@ -32,8 +32,6 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("randomkey", 1, Group::Generic, "Returns a random key.", Run::Job(random_key))
         .reads(),
 ];
-
-type Work = Box<dyn FnOnce() -> JobReply + Send>;
 
 /// Maximum number of keys that `KEYS` goes through.
 const KEYS_MAX: u64 = 1_000_000;
@@ -161,7 +159,7 @@ fn keys(call: &mut Call<'_, '_>) -> Result<Work, String> {
             loop {
                 match scan.advance() {
                     Ok(true) if matches(&pattern, scan.entry().key) => {
-                        keys.push(scan.entry().key.to_vec())
+                        keys.push(scan.entry().key.to_vec());
                     }
                     Ok(true) => {}
                     Ok(false) => break,

@@ -171,7 +171,7 @@ impl Lookup {
             (Value::Absent, Lookup::Expiry) => reply.integer(-2),
             (_, Lookup::Expiry) => reply.integer(-1),
             (Value::Present(_) | Value::Filter(_), Lookup::Fixed(number)) => {
-                reply.integer(number.parse().unwrap_or(0))
+                reply.integer(number.parse().unwrap_or(0));
             }
             (Value::Absent, _) => reply.null(),
             (Value::Present(value), Lookup::Size) => reply.integer(value.len() as i64),

@@ -23,7 +23,7 @@ mod writes;
 
 pub(crate) use self::{
     acl::refusal,
-    entry::{Arguments, Call, Flag, JobReply, Keys, Run},
+    entry::{Arguments, Call, Flag, JobReply, Keys, Run, Work},
     keyspace::type_of,
     lookup::{Lookup, Value, Values},
     rules::CommandSet,

@@ -2,7 +2,7 @@
 
 use super::{
     SYNTAX_ERROR,
-    entry::{Arguments, Call, Command, Flag, Group, JobReply, Run},
+    entry::{Arguments, Call, Command, Flag, Group, JobReply, Run, Work},
 };
 use crate::{
     data::{DataSet, View},
@@ -34,8 +34,6 @@ pub(super) const COMMANDS: &[Command] = &[
     job("hashfold.rollback", -2, "Makes the version before current again.", roll_back)
         .with(Flag::Admin),
 ];
-
-type Work = Box<dyn FnOnce() -> JobReply + Send>;
 
 const fn job(
     name: &'static str,

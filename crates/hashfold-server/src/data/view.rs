@@ -206,7 +206,7 @@ impl View {
         let row = self.schema.row(stored)?;
         match (self.schema.form, row.iter().next()) {
             (Form::Row, Some((_, value))) if self.schema.columns.len() == 1 => {
-                value.write_text(out)
+                value.write_text(out);
             }
             _ => row.write_json(out),
         }

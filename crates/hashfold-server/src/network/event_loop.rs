@@ -6,7 +6,7 @@ use super::{
     jobs::{Finished, Results},
 };
 use crate::{
-    command::{Arguments, Call, Flag, Found, JobReply, Keys, Lookup, Run, TABLE, refusal, type_of},
+    command::{Arguments, Call, Flag, Found, Keys, Lookup, Run, TABLE, Work, refusal, type_of},
     data::Space,
     metrics::{ThreadMetrics, add},
     protocol::{Limits, Parsed, Reply, parse},
@@ -345,7 +345,7 @@ impl EventLoop {
     }
 
     /// Gives a job to another thread. The connection waits for it.
-    fn start_job(&mut self, place: usize, work: Box<dyn FnOnce() -> JobReply + Send>) {
+    fn start_job(&mut self, place: usize, work: Work) {
         let connection = &mut self.connections[place];
         connection.is_waiting = true;
         let (id, results) = (connection.session.client.id, self.results.clone());

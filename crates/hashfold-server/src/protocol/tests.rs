@@ -1,7 +1,10 @@
 use super::{request::number, *};
 
+/// The arguments of a request, and the bytes that it takes.
+type Found = (Vec<Vec<u8>>, usize);
+
 /// Parses the first request; returns its arguments, and the bytes that it takes.
-fn request(input: &[u8], limits: &Limits) -> Result<Option<(Vec<Vec<u8>>, usize)>, String> {
+fn request(input: &[u8], limits: &Limits) -> Result<Option<Found>, String> {
     let mut places = Vec::new();
     match parse(input, limits, &mut places).map_err(|error| error.to_string())? {
         Parsed::Needs(bytes) => {
@@ -139,7 +142,7 @@ fn sets_in_patterns_are_ranges_and_escapes() {
         assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
     }
     // Many stars take no exponential time.
-    assert!(!matches(&b"*a".repeat(200), &vec![b'a'; 10_000][..9_999].repeat(1)[..150]));
+    assert!(!matches(&b"*a".repeat(200), &[b'a'; 150]));
 }
 
 #[test]
@@ -158,8 +161,14 @@ fn replies_have_the_form_of_their_protocol() {
     check(|reply| reply.error("ERR a\r\nb"), "-ERR a  b\r\n", "-ERR a  b\r\n");
     check(|reply| reply.integer(-7), ":-7\r\n", ":-7\r\n");
     check(|reply| reply.bulk(b"a\r\n"), "$3\r\na\r\n\r\n", "$3\r\na\r\n\r\n");
-    check(|reply| reply.null(), "$-1\r\n", "_\r\n");
-    check(|reply| reply.null_array(), "*-1\r\n", "_\r\n");
+    let null = |reply: &mut Reply<'_>| {
+        reply.null();
+    };
+    check(null, "$-1\r\n", "_\r\n");
+    let null_array = |reply: &mut Reply<'_>| {
+        reply.null_array();
+    };
+    check(null_array, "*-1\r\n", "_\r\n");
     check(|reply| reply.map(2), "*4\r\n", "%2\r\n");
     check(|reply| reply.set(2), "*2\r\n", "~2\r\n");
     check(|reply| reply.boolean(true), ":1\r\n", "#t\r\n");

@@ -75,7 +75,8 @@ fn links_between_documents_lead_somewhere() {
 fn the_map_names_every_source_file_and_fits_its_page() {
     let map = text("ARCHITECTURE.md");
     assert!(map.lines().count() <= 300, "a map that is too long is not read");
-    for name in ["hashfold", "hashfold-cli", "hashfold-deploy", "hashfold-rows", "hashfold-server"] {
+    for name in ["hashfold", "hashfold-cli", "hashfold-deploy", "hashfold-rows", "hashfold-server"]
+    {
         let folder = &format!("crates/{name}/src");
         for path in files(folder) {
             let name = path.strip_prefix(folder).expect("it is in the folder");

@@ -212,11 +212,14 @@ fn add(call: &mut Call<'_, '_>) -> Result<Work, String> {
 
 fn add_many(call: &mut Call<'_, '_>) -> Result<Work, String> {
     let (target, items) = (target(call)?, items(call, 2));
-    Ok(job(move || find_and_add(&target, &items, || Ok(DEFAULT)), write_added))
+    Ok(job(
+        move || find_and_add(&target, &items, || Ok(DEFAULT)),
+        |added, reply| write_added(&added, reply),
+    ))
 }
 
 /// Writes for each item whether it is new; an error takes the place of those for which there was no room.
-fn write_added(added: Added, reply: &mut Reply<'_>) {
+fn write_added(added: &Added, reply: &mut Reply<'_>) {
     reply.array(added.is_new.len() + usize::from(added.is_full));
     added.is_new.iter().for_each(|is_new| reply.boolean(*is_new));
     if added.is_full {
@@ -274,7 +277,7 @@ fn insert(call: &mut Call<'_, '_>) -> Result<Work, String> {
     let insert = Insert::parse(&call.arguments)?;
     let (target, items) = (target(call)?, items(call, insert.first));
     let make = move || if insert.creates { Ok(insert.reserve) } else { Err(NOT_FOUND.to_owned()) };
-    Ok(job(move || find_and_add(&target, &items, make), write_added))
+    Ok(job(move || find_and_add(&target, &items, make), |added, reply| write_added(&added, reply)))
 }
 
 /// Says for each item whether it may have been added; none was if there is no such filter.

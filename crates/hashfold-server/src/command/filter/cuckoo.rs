@@ -308,7 +308,7 @@ fn compact(call: &mut Call<'_, '_>) -> Result<Work, String> {
         move || {
             let filter = target.find()?.ok_or("Cuckoo filter was not found")?;
             check_writable(&filter, &target.key)?;
-            filter.change(|filter| filter.merge()).map_err(|error| failed(&error))
+            filter.change(hashfold::Filter::merge).map_err(|error| failed(&error))
         },
         |(), reply| reply.simple("OK"),
     ))

@@ -8,7 +8,7 @@ pub(super) use self::{bloom::COMMANDS as BLOOM, cuckoo::COMMANDS as CUCKOO};
 
 use super::{
     WRONG_TYPE,
-    entry::{Call, JobReply},
+    entry::{Call, Work},
 };
 use crate::{
     data::{Duplicates, FilterKey, MakeError, Space, View},
@@ -16,8 +16,6 @@ use crate::{
 };
 use hashfold::{Error, filter::FilterOptions};
 use std::sync::Arc;
-
-type Work = Box<dyn FnOnce() -> JobReply + Send>;
 
 /// The reply to commands about a filter that does not exist.
 const NOT_FOUND: &str = "ERR not found";
