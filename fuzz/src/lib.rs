@@ -10,6 +10,7 @@
 mod cascade;
 mod forge;
 mod model;
+mod request;
 mod rows;
 mod store;
 mod wal;
@@ -17,6 +18,7 @@ mod wal;
 pub use self::{
     cascade::{filter_block, filter_log, filter_manifest, filter_model, filter_run},
     model::model,
+    request::request,
     rows::rows,
     store::{delta, pointer, tree, version},
     wal::wal,

@@ -5,7 +5,7 @@
 
 use hashfold_fuzz::{
     delta, files, filter_block, filter_log, filter_manifest, filter_model, filter_run, footer,
-    header, manifest, model, pointer, rows, table, tree, varint, version, wal,
+    header, manifest, model, pointer, request, rows, table, tree, varint, version, wal,
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -152,6 +152,23 @@ fn forged_tables() {
         let edits = 1 + random.below(6) * random.below(6);
         let table = random.next() as u8;
         (0..1 + 8 * edits).map(|i| if i == 0 { table } else { random.next() as u8 }).collect()
+    });
+}
+
+#[test]
+fn requests_of_clients() {
+    run(request, 50_000, |random| {
+        let alphabet = b"*$\r\n\r\n0123459-\"'\\xGET ";
+        let mut bytes = random.bytes(200);
+        for byte in &mut bytes {
+            if random.below(8) > 0 {
+                *byte = alphabet[random.below(alphabet.len())];
+            }
+        }
+        if random.below(2) == 0 {
+            bytes.splice(0..0, b"*2\r\n$3\r\nGET\r\n$4\r\n4711\r\n".iter().copied());
+        }
+        bytes
     });
 }
 

@@ -176,10 +176,16 @@ impl EventLoop {
         }
     }
 
+    /// Whether requests are read: not once the server stops, so that a busy client cannot keep it up.
+    fn reads(&self) -> bool {
+        !self.shared.is_stopping.load(Relaxed)
+    }
+
     /// Reads from all connections that are ready, answers them, and writes their replies.
     fn turn(&mut self) {
         let listed = std::mem::take(&mut self.listed);
-        for &place in &listed {
+        let reads = self.reads();
+        for &place in listed.iter().filter(|_| reads) {
             if let Some(connection) = self.connections.get_mut(place)
                 && connection.may_read()
             {
@@ -202,6 +208,7 @@ impl EventLoop {
 
     /// Writes a connection's replies; closes it, or lists it again if there is more to do.
     fn finish_turn(&mut self, place: usize, now: Duration) {
+        let reads = self.reads();
         let Some(connection) = self.connections.get_mut(place) else { return };
         connection.forget_taken();
         connection.write(now, &self.metrics);
@@ -209,7 +216,7 @@ impl EventLoop {
         connection.session.client.output_bytes.store(connection.unsent(), Relaxed);
         if connection.is_done() {
             self.close(place);
-        } else if connection.may_read() || connection.may_take() {
+        } else if (connection.may_read() && reads) || connection.may_take() {
             self.list(place);
         }
     }
