@@ -32,5 +32,7 @@ pub fn request(bytes: &[u8]) {
     }
     let (pattern, text) = bytes.split_at(bytes.len() / 2);
     assert!(matches(b"*", text));
-    matches(pattern, text);
+    let is_match = matches(pattern, text);
+    let is_plain = !pattern.iter().any(|byte| b"*?[\\".contains(byte));
+    assert!(!is_plain || is_match == (pattern == text));
 }
