@@ -74,9 +74,10 @@ const _: () = assert!(SIZES_MAX < VARINT_BYTES_MAX);
 /// The part of a payload (1/8) above which an entry may continue in the next block.
 const SMALL_PART: usize = 8;
 
-/// Maximum growth of a file by tags and starts, as a part of its size (1/40). Entries for which they
-/// would take more are packed.
-const GROWTH_PART: usize = 40;
+/// Maximum growth of a file by tags and starts, as a part of its size (1/20). Entries for which they
+/// would take more are packed. Without tags, a lookup in memory compares keys one by one: entries of 116
+/// bytes, of which tags displace one in 35, were found in twice the time.
+const GROWTH_PART: usize = 20;
 
 /// Alignment of the entries behind tags, in bytes.
 const TAGS_ALIGNMENT: usize = 8;
@@ -600,24 +601,26 @@ mod tests {
         let (chosen_blocks, packed_blocks) =
             (chosen.blocks_of(&summary), packed.blocks_of(&summary));
         let growth = chosen_blocks as f64 / packed_blocks as f64;
-        assert!(growth < 1.0255, "{mean} bytes, {:?}: {growth}", chosen.arrangement);
+        assert!(growth < 1.0505, "{mean} bytes, {:?}: {growth}", chosen.arrangement);
         chosen
     }
 
-    /// Issue 14: files of small entries were up to 5 % larger.
+    /// Issue 14: entries of common sizes have tags.
     #[test]
-    fn tags_make_no_file_more_than_a_40th_larger() {
+    fn tags_make_no_file_more_than_a_20th_larger() {
         let one = |size: u64| SizeRange { min: size, max: size };
         let some = |max: u64| SizeRange { min: 0, max };
         for size in 1..2000 {
             layout(one(0), one(size), size);
             let differing = layout(some(100), some(2000), size).arrangement;
-            assert_eq!(differing == Arrangement::Slotted, size >= 78, "{size}");
+            assert_eq!(differing == Arrangement::Slotted, size >= 38, "{size}");
             let keys_differ = layout(some(100), one(0), size).arrangement;
-            assert_eq!(keys_differ == Arrangement::Slotted, size >= 119, "{size}");
+            assert_eq!(keys_differ == Arrangement::Slotted, size >= 59, "{size}");
         }
-        // 40 entries of 102 bytes fill a block without tags; with tags there is room for 39.
-        for (size, has_tags) in [(32, false), (48, true), (64, true), (100, true), (102, false)] {
+        // 8 entries of 510 bytes fill a block without tags; with tags there is room for 7.
+        for (size, has_tags) in
+            [(18, false), (48, true), (64, true), (102, true), (116, true), (510, false)]
+        {
             let arrangement = layout(one(16), one(size - 16), size).arrangement;
             assert_eq!(arrangement == Arrangement::Tagged, has_tags, "{size}");
         }

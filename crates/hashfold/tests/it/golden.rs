@@ -55,7 +55,7 @@ fn tables(version: u16) -> Vec<Golden> {
                 ("fixed", tagged(300, 21)),
                 ("variable", slotted(150, 22)),
                 ("small", pairs(400, 25, |_| 8, |_| 0)),
-                ("packed", variable(150, 22)),
+                ("packed", pairs(300, 22, |i| 6 + (i % 7) as usize, |i| (i % 13) as usize)),
             ],
         };
         for (layout, pairs) in layouts {
