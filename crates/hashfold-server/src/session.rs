@@ -131,8 +131,8 @@ pub(crate) struct Client {
 pub(crate) struct ClientTexts {
     pub(crate) user: String,
     pub(crate) name: String,
-    pub(crate) library_name: String,
-    pub(crate) library_version: String,
+    pub(crate) lib_name: String,
+    pub(crate) lib_version: String,
 }
 
 impl Client {

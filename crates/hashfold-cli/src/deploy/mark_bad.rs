@@ -11,7 +11,7 @@ use clap::Args;
 
 /// Mark a version as bad, so that it is not published
 ///
-/// The same content under another number is refused as well. A version that servers are fetching is
+/// Equal content under another number is refused as well. A version that servers are fetching is
 /// withdrawn. Roll a current version back instead.
 #[derive(Args, Debug)]
 pub(crate) struct MarkBadArgs {

@@ -90,9 +90,9 @@ fn set_info(call: &mut Call<'_, '_>) {
     };
     let client = &call.session.client;
     if arguments.is(2, "lib-name") {
-        client.set_text(|texts| texts.library_name = text);
+        client.set_text(|texts| texts.lib_name = text);
     } else if arguments.is(2, "lib-ver") {
-        client.set_text(|texts| texts.library_version = text);
+        client.set_text(|texts| texts.lib_version = text);
     } else {
         return call.reply.error(&format!("ERR Unrecognized option '{}'", arguments.text(2)));
     }
@@ -187,8 +187,8 @@ fn describe(shared: &Shared, client: &Client) -> String {
         client.output_bytes.load(Relaxed),
         texts.user,
         if client.is_resp3.load(Relaxed) { 3 } else { 2 },
-        texts.library_name,
-        texts.library_version,
+        texts.lib_name,
+        texts.lib_version,
         client.commands.load(Relaxed),
     )
 }

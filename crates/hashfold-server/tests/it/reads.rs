@@ -43,7 +43,7 @@ fn keys_of_a_table_are_read_without_a_password() {
     client.check("GET", "-ERR wrong number of arguments for 'get' command");
 }
 
-/// The same answers in every way to read the data.
+/// Answers do not depend on the way in which the data are read.
 #[test]
 fn data_are_read_from_memory_and_from_the_device() {
     let home = Home::new();
