@@ -42,18 +42,17 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Returns the group of a view.
-    pub(super) fn group(&mut self, view: Option<Arc<View>>) -> &mut Group {
+    /// Returns the number of the group of a view.
+    pub(super) fn group(&mut self, view: Option<Arc<View>>) -> usize {
         let is_same = |group: &Group| match (&group.view, &view) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
             (None, None) => true,
             _ => false,
         };
-        let at = self.groups.iter().position(is_same).unwrap_or_else(|| {
+        self.groups.iter().position(is_same).unwrap_or_else(|| {
             self.groups.push(Group::new(view));
             self.groups.len() - 1
-        });
-        &mut self.groups[at]
+        })
     }
 }
 

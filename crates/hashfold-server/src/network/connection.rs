@@ -46,6 +46,8 @@ pub(super) struct Connection {
     pub(super) is_waiting: bool,
     /// Number of lookups that were taken and not answered.
     pub(super) lookups: usize,
+    /// The group of the batch that they are in, all of them: groups are answered in no order.
+    pub(super) group: usize,
     /// Whether nothing more comes from the client.
     is_at_end: bool,
     is_broken: bool,
@@ -68,6 +70,7 @@ impl Connection {
             is_readable: true,
             is_waiting: false,
             lookups: 0,
+            group: 0,
             is_at_end: false,
             is_broken: false,
             is_listed: false,

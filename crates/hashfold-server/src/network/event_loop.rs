@@ -10,7 +10,7 @@ use crate::{
     data::Space,
     metrics::{ThreadMetrics, add},
     protocol::{Limits, Parsed, Reply, parse},
-    session::{Client, Replies, Session},
+    session::{Client, Session},
     shared::{Shared, SlowCommand},
 };
 use hashfold::{store::slot_of, work::Executor};
@@ -297,12 +297,15 @@ impl EventLoop {
         }
         if let Run::Lookup(parse) = found.command.run {
             let added = parse(&arguments).and_then(|lookup| {
-                let request = Asked { place, found, lookup };
+                let group = (connection.lookups > 0).then_some(connection.group);
+                let request = Asked { place, found, lookup, group };
                 add_lookup(&self.shared, &mut connection.session, &request, &arguments, batch)
             });
             return match added {
-                Ok(()) => {
+                Ok(None) => false,
+                Ok(Some(group)) => {
                     connection.lookups += 1;
+                    connection.group = group;
                     true
                 }
                 Err(error) => self.reply_error(place, Some(found.number), &error),
@@ -343,21 +346,22 @@ impl EventLoop {
         if took.as_micros() as u64 >= self.shared.slow_log_us.load(Relaxed) {
             self.shared.note_slow(slow(&self.shared, &session.client, took, &arguments));
         }
-        if before.silences(&mut session.replies) && job.is_none() {
+        let is_silent = before.silences(&mut session.replies);
+        if is_silent {
             output.truncate(written);
         }
         if let Some(work) = job {
-            self.start_job(place, work);
+            self.start_job(place, work, is_silent);
         }
     }
 
     /// Gives a job to another thread. The connection waits for it.
-    fn start_job(&mut self, place: usize, work: Work) {
+    fn start_job(&mut self, place: usize, work: Work, is_silent: bool) {
         let connection = &mut self.connections[place];
         connection.is_waiting = true;
         let (id, results) = (connection.session.client.id, self.results.clone());
         self.executor.spawn(Box::new(move || {
-            results.put(Finished::Reply { place, id, reply: work() });
+            results.put(Finished::Reply { place, id, reply: work(), is_silent });
         }));
     }
 
@@ -374,7 +378,8 @@ impl EventLoop {
         let written = output.len();
         Reply::new(output, session.protocol).error(error);
         note_error(&self.shared, &output[written..]);
-        if session.replies.silences(&mut session.replies.clone()) {
+        let before = session.replies;
+        if before.silences(&mut session.replies) {
             output.truncate(written);
         }
         true
@@ -448,7 +453,7 @@ impl EventLoop {
                         self.end_wait(request.place, request.id);
                     }
                 }
-                Finished::Reply { place, id, reply } => {
+                Finished::Reply { place, id, reply, is_silent } => {
                     if let Some(connection) = self.connections.get_mut(place)
                         && connection.session.client.id == id
                     {
@@ -456,7 +461,7 @@ impl EventLoop {
                         let written = output.len();
                         reply(&mut Reply::new(output, session.protocol));
                         note_error(&self.shared, &output[written..]);
-                        if session.replies == Replies::Off {
+                        if is_silent {
                             output.truncate(written);
                         }
                     }
@@ -497,26 +502,33 @@ struct Asked {
     place: usize,
     found: Found,
     lookup: Lookup,
+    /// The group of earlier lookups of the connection that were not answered.
+    group: Option<usize>,
 }
 
-/// Adds a lookup to the batch.
+/// Adds a lookup to the batch, and returns its group; `None` if its turn comes later, because earlier
+/// lookups of the connection are in another group.
 fn add_lookup(
     shared: &Shared,
     session: &mut Session,
     asked: &Asked,
     arguments: &Arguments<'_>,
     batch: &mut Batch,
-) -> Result<(), String> {
+) -> Result<Option<usize>, String> {
     let keys = asked.found.command.keys;
-    let space = session.space().cloned();
-    let (view, space) = match other_space(session, arguments, keys)? {
+    let other = other_space(session, arguments, keys)?;
+    let strips = other.is_some();
+    let (view, space) = match other {
         Some(other) => (other.data().map(|data| data.view()), Some(other)),
-        None => (session.view(), space),
+        None => (session.view(), session.space().cloned()),
     };
-    let strips = session.user().is_some_and(|user| !user.spaces.is_empty());
+    let number = batch.group(view);
+    if asked.group.is_some_and(|group| group != number) {
+        return Ok(None);
+    }
     session.client.note(shared.now(), asked.found.number);
     let before = session.replies;
-    let group = batch.group(view);
+    let group = &mut batch.groups[number];
     let first = group.keys();
     for key in keys.places(arguments.len()).map(|at| arguments.at(at)) {
         let key = if strips { named(key).map_or(key, |(_, key)| key) } else { key };
@@ -534,7 +546,7 @@ fn add_lookup(
         keys,
         is_silent: before.silences(&mut session.replies),
     });
-    Ok(())
+    Ok(Some(number))
 }
 
 /// Returns the space that the keys of a command name, as in `people:{4711}`.

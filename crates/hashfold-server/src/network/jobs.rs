@@ -16,7 +16,7 @@ pub(super) enum Finished {
     /// The values of a group's keys, and the time at which they were asked for.
     Lookups { group: Group, answers: Answers, start: Duration },
     /// The reply of a command, for a connection at a place.
-    Reply { place: usize, id: u64, reply: JobReply },
+    Reply { place: usize, id: u64, reply: JobReply, is_silent: bool },
 }
 
 /// Where jobs of one event loop leave their results.

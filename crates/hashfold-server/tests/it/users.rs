@@ -75,6 +75,29 @@ fn strangers_may_only_say_who_they_are() {
     );
 }
 
+/// Replies keep the order of requests, whichever data sets these are about, and however they are read.
+#[test]
+fn a_pipeline_over_several_data_sets_is_answered_in_order() {
+    let home = Home::new();
+    for access in ["mapped", "direct"] {
+        let server = home.serve_file(&format!(
+            "[data.people]\npath = 'people'\naccess = '{access}'\n[data.table]\npath = 'table'\n\
+             [user.default]\nspace = 'table'\nspaces = ['people']\n"
+        ));
+        let mut client = Client::of(&server);
+        for i in 0..200 {
+            client.ask(&format!("GET key-{i}"));
+            client.ask(&format!("GET people:{{key-{i}}}"));
+            client.ask(&format!("GET other:{{key-{i}}}"));
+        }
+        for i in 0..200 {
+            assert_eq!(client.reply(), format!("\"value {i} of version 0\""));
+            assert_eq!(client.reply(), format!("\"value {i} of version 1\""));
+            assert_eq!(client.reply(), "nil", "there is no such data set, and no such key");
+        }
+    }
+}
+
 /// More than a stranger may send ends the connection.
 #[test]
 fn strangers_have_small_limits() {
