@@ -3,10 +3,10 @@
 use super::entry::{Call, Command, Flag, Group, Run};
 use crate::{
     cluster::{Seen, SeenShard, View},
-    protocol::Reply,
+    session::Client,
 };
 use hashfold::store::{SLOTS, slot_of};
-use std::{fmt::Write as _, sync::Arc};
+use std::{fmt::Write as _, net::IpAddr, sync::Arc};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("cluster", -2, Group::Cluster, "Describes the cluster.", Run::Group(SUBCOMMANDS)),
@@ -64,16 +64,25 @@ fn slots(call: &mut Call<'_, '_>) {
                 call.reply.array(2 + nodes.len());
                 call.reply.integer((*range.start()).into());
                 call.reply.integer((*range.end()).into());
-                nodes.into_iter().for_each(|node| address(node, call.reply));
+                nodes.into_iter().for_each(|node| address(node, call));
             }
         }
     });
 }
 
+/// Returns the host of a server: of this one, if it listens on all addresses, the one that the client
+/// has reached.
+fn host(node: &Seen, client: &Client) -> String {
+    let is_any = node.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified());
+    if is_any { client.own.ip().to_string() } else { node.host.clone() }
+}
+
 /// Writes the address and the name of a server.
-fn address(node: &Seen, reply: &mut Reply<'_>) {
+fn address(node: &Seen, call: &mut Call<'_, '_>) {
+    let host = host(node, &call.session.client);
+    let reply = &mut *call.reply;
     reply.array(4);
-    reply.bulk(node.host.as_bytes());
+    reply.bulk(host.as_bytes());
     reply.integer(node.port.into());
     reply.bulk(node.id.as_bytes());
     reply.array(0);
@@ -92,16 +101,18 @@ fn shards(call: &mut Call<'_, '_>) {
             }
             call.reply.bulk(b"nodes");
             call.reply.array(shard.all().len());
-            shard.all().iter().for_each(|node| shard_node(shard, node, call.reply));
+            shard.all().iter().for_each(|node| shard_node(shard, node, call));
         }
     });
 }
 
-fn shard_node(shard: &SeenShard, node: &Seen, reply: &mut Reply<'_>) {
+fn shard_node(shard: &SeenShard, node: &Seen, call: &mut Call<'_, '_>) {
+    let host = host(node, &call.session.client);
+    let reply = &mut *call.reply;
     let role = if is_first(shard, node) { "master" } else { "replica" };
     let health = if node.is_alive() { "online" } else { "fail" };
     reply.map(7);
-    for (name, text) in [("id", &*node.id), ("endpoint", &*node.host), ("ip", &*node.host)] {
+    for (name, text) in [("id", &*node.id), ("endpoint", &*host), ("ip", &*host)] {
         reply.bulk(name.as_bytes());
         reply.bulk(text.as_bytes());
     }
@@ -121,7 +132,7 @@ fn is_first(shard: &SeenShard, node: &Seen) -> bool {
 }
 
 /// Returns the lines of `CLUSTER NODES` of a shard.
-fn lines(view: &View, shard: &SeenShard, now_ms: u128) -> String {
+fn lines(view: &View, shard: &SeenShard, now_ms: u128, client: &Client) -> String {
     let first = shard.nodes().first().map_or("-", |node| &node.id).to_owned();
     let mut text = String::new();
     for node in shard.all() {
@@ -135,7 +146,7 @@ fn lines(view: &View, shard: &SeenShard, now_ms: u128) -> String {
             text,
             "{} {}:{}@{} {myself}{role}{fail} {primary} 0 {now_ms} {} {link}",
             node.id,
-            node.host,
+            host(node, client),
             node.port,
             u32::from(node.port) + 10_000,
             view.epoch,
@@ -154,7 +165,8 @@ fn lines(view: &View, shard: &SeenShard, now_ms: u128) -> String {
 fn nodes(call: &mut Call<'_, '_>) {
     with_view(call, |view, call| {
         let now = call.shared.env.clock.unix_time().as_millis();
-        let text: String = view.shards.iter().map(|shard| lines(view, shard, now)).collect();
+        let text: String =
+            view.shards.iter().map(|shard| lines(view, shard, now, &call.session.client)).collect();
         call.reply.verbatim(&text);
     });
 }
@@ -198,7 +210,7 @@ fn replicas(call: &mut Call<'_, '_>) {
         let Some(shard) = shard else {
             return call.reply.error(&format!("ERR Unknown node {id}"));
         };
-        let text = lines(view, shard, now);
+        let text = lines(view, shard, now, &call.session.client);
         let others: Vec<&str> = text.lines().filter(|line| line.contains("slave")).collect();
         call.reply.bulks(others);
     });

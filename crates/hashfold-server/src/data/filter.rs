@@ -3,6 +3,8 @@
 use hashfold::{
     Error, ErrorClass, FilterReader, Place, Result,
     filter::{Filter, FilterOptions, Mode, cascade::CascadeStats},
+    io::OsDisk,
+    manifest::Manifest,
 };
 use std::{
     path::{Path, PathBuf},
@@ -29,7 +31,8 @@ pub(crate) struct FilterKey {
 
 #[derive(Debug)]
 enum Handle {
-    Reader(FilterReader),
+    /// A state, and the generation of the manifest that was there before it was opened.
+    Reader(FilterReader, u64),
     Writer(Box<Filter>),
 }
 
@@ -39,7 +42,7 @@ impl FilterKey {
     /// # Errors
     /// `Absent` if there is none; damage.
     pub(crate) fn open(key: &[u8], folder: &Path) -> Result<FilterKey> {
-        FilterReader::open(folder).map(|reader| FilterKey::new(key, folder, Handle::Reader(reader)))
+        Handle::open(folder).map(|handle| FilterKey::new(key, folder, handle))
     }
 
     /// Opens the filter in a folder for writing.
@@ -118,7 +121,7 @@ impl FilterKey {
     /// Damage, and errors of reading.
     pub(crate) fn contains<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<bool>> {
         match &*self.read() {
-            Handle::Reader(reader) => reader.contains_many(keys),
+            Handle::Reader(reader, _) => reader.contains_many(keys),
             Handle::Writer(filter) => filter.contains_many(keys),
         }
     }
@@ -129,7 +132,7 @@ impl FilterKey {
     /// Damage, and errors of reading.
     pub(crate) fn count(&self, key: &[u8]) -> Result<u64> {
         match &*self.read() {
-            Handle::Reader(reader) => reader.count(key),
+            Handle::Reader(reader, _) => reader.count(key),
             Handle::Writer(filter) => filter.count(key),
         }
     }
@@ -141,7 +144,7 @@ impl FilterKey {
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Filter) -> Result<T>) -> Result<T> {
         match &mut *self.handle.write().unwrap_or_else(PoisonError::into_inner) {
             Handle::Writer(filter) => change(filter),
-            Handle::Reader(_) => {
+            Handle::Reader(..) => {
                 let error = Error::argument("filter", "open for writing", "open for reading only");
                 Err(error.at(&Place::file(&self.folder)))
             }
@@ -155,7 +158,7 @@ impl FilterKey {
     pub(crate) fn sync(&self) -> Result<()> {
         match &mut *self.handle.write().unwrap_or_else(PoisonError::into_inner) {
             Handle::Writer(filter) => filter.sync(),
-            Handle::Reader(_) => Ok(()),
+            Handle::Reader(..) => Ok(()),
         }
     }
 
@@ -166,7 +169,7 @@ impl FilterKey {
     pub(crate) fn flush(&self) -> Result<()> {
         match &mut *self.handle.write().unwrap_or_else(PoisonError::into_inner) {
             Handle::Writer(filter) => filter.flush(),
-            Handle::Reader(_) => Ok(()),
+            Handle::Reader(..) => Ok(()),
         }
     }
 
@@ -175,14 +178,13 @@ impl FilterKey {
     /// # Errors
     /// The errors of [`FilterKey::open`]; the state that was open stays.
     pub(crate) fn refresh(&self) -> Result<()> {
-        if self.is_writable() {
+        let Handle::Reader(_, generation) = *self.read() else { return Ok(()) };
+        if generation_of(&self.folder)? == generation {
             return Ok(());
         }
-        let reader = FilterReader::open(&self.folder);
-        match reader {
-            Ok(reader) => {
-                *self.handle.write().unwrap_or_else(PoisonError::into_inner) =
-                    Handle::Reader(reader);
+        match Handle::open(&self.folder) {
+            Ok(handle) => {
+                *self.handle.write().unwrap_or_else(PoisonError::into_inner) = handle;
                 Ok(())
             }
             Err(error) if error.class() == ErrorClass::Busy => Ok(()),
@@ -195,10 +197,21 @@ impl FilterKey {
     }
 }
 
+/// Returns a number that grows with each change of a filter that is durable.
+fn generation_of(folder: &Path) -> Result<u64> {
+    Manifest::read(&OsDisk, folder).map(|manifest| manifest.generation)
+}
+
 impl Handle {
+    /// Opens the durable state of the filter in a folder.
+    fn open(folder: &Path) -> Result<Handle> {
+        let generation = generation_of(folder)?;
+        FilterReader::open(folder).map(|reader| Handle::Reader(reader, generation))
+    }
+
     fn stats(&self) -> CascadeStats {
         match self {
-            Handle::Reader(reader) => reader.stats(),
+            Handle::Reader(reader, _) => reader.stats(),
             Handle::Writer(filter) => filter.stats(),
         }
     }

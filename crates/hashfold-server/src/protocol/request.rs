@@ -16,17 +16,27 @@ pub struct Limits {
     pub arguments: usize,
     /// Maximum size of an argument, in bytes.
     pub argument_bytes: usize,
+    /// Maximum size of a request, in bytes.
+    pub request_bytes: usize,
     /// Maximum size of a request that is a line, in bytes.
     pub line_bytes: usize,
 }
 
 impl Limits {
     /// The limits before a client has given its password.
-    pub const STRANGER: Limits =
-        Limits { arguments: 10, argument_bytes: 16 << 10, line_bytes: 64 << 10 };
+    pub const STRANGER: Limits = Limits {
+        arguments: 10,
+        argument_bytes: 16 << 10,
+        request_bytes: 256 << 10,
+        line_bytes: 64 << 10,
+    };
     /// The limits for clients that may read data.
-    pub const CLIENT: Limits =
-        Limits { arguments: 20_002, argument_bytes: 1 << 20, line_bytes: 64 << 10 };
+    pub const CLIENT: Limits = Limits {
+        arguments: 20_002,
+        argument_bytes: 1 << 20,
+        request_bytes: 16 << 20,
+        line_bytes: 64 << 10,
+    };
 }
 
 /// Maximum size of a line with a number, in bytes: the number has at most 20 digits.
@@ -114,6 +124,9 @@ fn parse_array(
         let end = start + size;
         // Each argument that is left takes at least the bytes `$0\r\n\r\n`.
         let needed = end + 2 + left * 6;
+        if needed > limits.request_bytes {
+            return violation(format!("a request has at most {} bytes", limits.request_bytes));
+        }
         if input.len() < needed {
             return Ok(Parsed::Needs(needed));
         }

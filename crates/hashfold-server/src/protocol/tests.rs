@@ -33,7 +33,8 @@ fn check(input: &str, expected: &[&str]) {
 #[track_caller]
 fn refuse(input: &[u8], limits: &Limits, message: &str) {
     let expected = format!("ERR Protocol error: {message}");
-    assert_eq!(request(input, limits), Err(expected), "{}", input.escape_ascii());
+    let shown = input[..input.len().min(100)].escape_ascii();
+    assert_eq!(request(input, limits), Err(expected), "{shown}");
 }
 
 #[test]
@@ -62,6 +63,11 @@ fn violations_are_refused_in_the_words_of_redis() {
     refuse(&[b'a'; 65_537], client, "too big inline request");
     refuse(b"GET \"a\n", client, "unbalanced quotes in request");
     refuse(b"GET \"a\"b\n", client, "unbalanced quotes in request");
+    let large = [
+        b"*20\r\n".to_vec(),
+        [b"$1048576\r\n".to_vec(), vec![b'a'; 1 << 20], b"\r\n".to_vec()].concat().repeat(17),
+    ];
+    refuse(&large.concat(), client, "a request has at most 16777216 bytes");
     let stranger = &Limits::STRANGER;
     refuse(b"*11\r\n", stranger, "unauthenticated multibulk length");
     refuse(b"*1\r\n$16385\r\n", stranger, "unauthenticated bulk length");

@@ -1,15 +1,11 @@
 //! Slots, redirections, and servers that do not answer.
 
 use crate::fixture::{Client, Home};
-use hashfold::{
-    store::slot_of,
-    work::{Clock as _, SystemClock},
-};
+use hashfold::store::slot_of;
 use hashfold_server::{ClusterConfig, Node, Server, Shard, Topology};
 use std::{
     fs,
     net::{SocketAddr, TcpListener},
-    time::Duration,
 };
 
 /// Returns ports that are free now.
@@ -51,25 +47,13 @@ impl Nodes {
     }
 }
 
-/// Calls a command until its reply is right: each server looks at the others by its own clock.
-#[track_caller]
-fn wait_for(client: &mut Client, command: &str, is_right: &dyn Fn(&str) -> bool) {
-    for _ in 0..1000 {
-        if is_right(&client.call(command)) {
-            return;
-        }
-        SystemClock.sleep(Duration::from_millis(20));
-    }
-    panic!("{command}: {}", client.call(command));
-}
-
 #[test]
 fn clients_are_sent_to_the_owner_of_a_slot() {
     let nodes = Nodes::new();
     let servers: Vec<Server> = (0..4).map(|i| nodes.start(i)).collect();
     let mut clients: Vec<Client> = servers.iter().map(Client::of).collect();
     for client in &mut clients {
-        wait_for(client, "CLUSTER NODES", &|nodes| !nodes.contains("fail"));
+        client.wait_for("CLUSTER NODES", &|nodes| !nodes.contains("fail"));
     }
     for i in 0..50 {
         let key = crate::fixture::key(i);
@@ -110,11 +94,9 @@ fn a_dead_server_is_left_out() {
     let (first, third) = (nodes.start(0), nodes.start(2));
     let mut client = Client::of(&first);
     let (dead, gone) = (nodes.ports[3].to_string(), nodes.ports[2].to_string());
-    wait_for(&mut client, "CLUSTER SLOTS", &|slots| {
-        slots.contains(&gone) && !slots.contains(&dead)
-    });
+    client.wait_for("CLUSTER SLOTS", &|slots| slots.contains(&gone) && !slots.contains(&dead));
     drop(third);
-    wait_for(&mut client, "CLUSTER INFO", &|info| info.contains("cluster_state:fail"));
+    client.wait_for("CLUSTER INFO", &|info| info.contains("cluster_state:fail"));
     let slots = client.call("CLUSTER SLOTS");
     assert!(slots.contains(&dead) && slots.contains(&gone), "{slots}");
     let key = (0..).map(crate::fixture::key).find(|key| slot_of(key.as_bytes()) >= 8192).unwrap();

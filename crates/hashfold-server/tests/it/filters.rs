@@ -120,7 +120,7 @@ fn filters_that_clients_made_are_there_after_a_restart() {
 #[test]
 fn filters_open_elsewhere_are_read_only_and_without_a_home_none_are_made() {
     let home = Home::new();
-    let _writer = hashfold::Filter::open(home.path("seen")).unwrap();
+    let mut writer = hashfold::Filter::open(home.path("seen")).unwrap();
     let server = home.serve(&["table", "seen"]);
     let mut client = Client::of(&server);
     client.check("BF.EXISTS seen a", "1");
@@ -128,4 +128,9 @@ fn filters_open_elsewhere_are_read_only_and_without_a_home_none_are_made() {
         client.call("BF.ADD seen x").starts_with("-NOPERM filter 'seen' is open for reading only")
     );
     assert!(client.call("BF.ADD new x").starts_with("-NOPERM filters cannot be made here"));
+    // What the other process makes durable is seen, once the server has looked.
+    client.check("BF.EXISTS seen later", "0");
+    writer.insert("later").unwrap();
+    writer.flush().unwrap();
+    client.wait_for("BF.EXISTS seen later", &|reply| reply == "1");
 }

@@ -1,7 +1,9 @@
 //! Servers of small data sets, and a client that shows replies as text.
 
 use hashfold::{
-    Env, Filter, FilterOptions, Store, StoreOptions, TableBuilder, table::TableOptions,
+    Env, Filter, FilterOptions, Store, StoreOptions, TableBuilder,
+    table::TableOptions,
+    work::{Clock as _, SystemClock},
 };
 use hashfold_server::{Config, Server};
 use std::{
@@ -119,6 +121,19 @@ impl Client {
     #[track_caller]
     pub(crate) fn check(&mut self, line: &str, expected: &str) {
         assert_eq!(self.call(line), expected, "{line}");
+    }
+
+    /// Calls a command until its reply is right: a server looks at files and other servers by its own
+    /// clock.
+    #[track_caller]
+    pub(crate) fn wait_for(&mut self, line: &str, is_right: &dyn Fn(&str) -> bool) {
+        for _ in 0..1000 {
+            if is_right(&self.call(line)) {
+                return;
+            }
+            SystemClock.sleep(Duration::from_millis(20));
+        }
+        panic!("{line}: {}", self.call(line));
     }
 
     /// Returns the next reply as text.
