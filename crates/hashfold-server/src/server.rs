@@ -125,6 +125,7 @@ impl Server {
             filter_home: opened.home,
             cluster,
             metrics: crate::metrics::Metrics::default(),
+            passwords: Arc::new(Threads::new(1)),
             clients: Default::default(),
             slow_log: Default::default(),
             slow_log_us: AtomicU64::new(SLOW_US),

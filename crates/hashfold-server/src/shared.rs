@@ -9,7 +9,7 @@ use crate::{
     user::{DEFAULT, User},
 };
 use arc_swap::ArcSwap;
-use hashfold::Env;
+use hashfold::{Env, work::Executor};
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     sync::{
@@ -26,6 +26,8 @@ pub(crate) const SLOW_LOG_MAX: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) env: Env,
+    /// The thread that checks passwords.
+    pub(crate) passwords: Arc<dyn Executor>,
     pub(crate) config: Config,
     /// 40 hexadecimal digits that name this process.
     pub(crate) run_id: String,
@@ -74,7 +76,7 @@ impl Shared {
     pub(crate) fn stranger(&self) -> Option<Arc<User>> {
         let users = self.users.load();
         let user = users.get(DEFAULT)?;
-        user.password.is(b"").then(|| user.clone())
+        user.password.is_none().then(|| user.clone())
     }
 
     /// Returns all connections.

@@ -52,6 +52,11 @@ impl Password {
         Ok(Password::Hash { hash: hash.into(), right: Mutex::default() })
     }
 
+    /// Whether no password is needed.
+    pub(crate) fn is_none(&self) -> bool {
+        matches!(self, Password::None)
+    }
+
     /// Whether a password is right.
     pub(crate) fn is(&self, password: &[u8]) -> bool {
         let Password::Hash { hash, right } = self else { return true };

@@ -1,7 +1,7 @@
 //! `ACL`: users and their rules, which are set in the configuration file.
 
 use super::{
-    entry::{Arguments, Call, Command, Flag, Group, Run},
+    entry::{Arguments, Call, Command, Flag, Group, Now, Run},
     table::TABLE,
 };
 use crate::user::{Password, User};
@@ -34,12 +34,7 @@ const SUBCOMMANDS: &[Command] = &[
     .with(Flag::Admin),
 ];
 
-const fn now(
-    name: &'static str,
-    arity: i32,
-    summary: &'static str,
-    run: fn(&mut Call<'_, '_>),
-) -> Command {
+const fn now(name: &'static str, arity: i32, summary: &'static str, run: Now) -> Command {
     Command::new(name, arity, Group::Server, summary, Run::Now(run)).always()
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     NOT_AN_INTEGER, SYNTAX_ERROR,
-    entry::{Arguments, Call, Command, Flag, Group, Run},
+    entry::{Arguments, Call, Command, Flag, Group, Now, Run},
     table::TABLE,
 };
 use crate::{
@@ -43,12 +43,7 @@ const SUBCOMMANDS: &[Command] = &[
     now("capa", -3, "Notes what the client can do; nothing follows from it.", capa),
 ];
 
-const fn now(
-    name: &'static str,
-    arity: i32,
-    summary: &'static str,
-    run: fn(&mut Call<'_, '_>),
-) -> Command {
+const fn now(name: &'static str, arity: i32, summary: &'static str, run: Now) -> Command {
     Command::new(name, arity, Group::Connection, summary, Run::Now(run)).always()
 }
 

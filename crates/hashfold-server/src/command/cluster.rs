@@ -1,6 +1,6 @@
 //! `CLUSTER`: slots and servers, as cluster clients ask for them.
 
-use super::entry::{Call, Command, Flag, Group, Run};
+use super::entry::{Call, Command, Flag, Group, Now, Run};
 use crate::{
     cluster::{Seen, SeenShard, View},
     session::Client,
@@ -26,12 +26,7 @@ const SUBCOMMANDS: &[Command] = &[
     now("replicas", 3, "Returns the replicas of a server.", replicas).with(Flag::Admin),
 ];
 
-const fn now(
-    name: &'static str,
-    arity: i32,
-    summary: &'static str,
-    run: fn(&mut Call<'_, '_>),
-) -> Command {
+const fn now(name: &'static str, arity: i32, summary: &'static str, run: Now) -> Command {
     Command::new(name, arity, Group::Cluster, summary, Run::Now(run)).always()
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     SYNTAX_ERROR,
-    entry::{Call, Command, Flag, Group, Keys, Run},
+    entry::{Call, Command, Flag, Group, Keys, Now, Run},
     table::{Found, TABLE},
 };
 use crate::protocol::{Reply, matches};
@@ -47,12 +47,7 @@ const fn group(name: &'static str, summary: &'static str, all: &'static [Command
     Command::new(name, -2, Group::Server, summary, Run::Group(all))
 }
 
-const fn now(
-    name: &'static str,
-    arity: i32,
-    summary: &'static str,
-    run: fn(&mut Call<'_, '_>),
-) -> Command {
+const fn now(name: &'static str, arity: i32, summary: &'static str, run: Now) -> Command {
     Command::new(name, arity, Group::Server, summary, Run::Now(run)).always()
 }
 

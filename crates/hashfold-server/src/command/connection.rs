@@ -2,39 +2,45 @@
 
 use super::{
     SYNTAX_ERROR,
-    entry::{Call, Command, Flag, Group, Run},
+    entry::{Call, Command, Flag, Group, Now, Run, Work},
 };
 use crate::{
     data::View,
-    protocol::Protocol,
+    protocol::{Protocol, Reply},
     session::{Replies, Session},
     shared::Shared,
     user::{DEFAULT, User},
 };
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 pub(super) const COMMANDS: &[Command] = &[
     now("ping", -1, "Replies PONG, or its argument.", ping),
     now("echo", 2, "Replies its argument.", echo),
     now("quit", -1, "Closes the connection.", quit).with(Flag::NoAuth).always(),
     now("reset", 1, "Makes the connection as new.", reset).with(Flag::NoAuth).always(),
-    now("auth", -2, "Gives a user's name and password.", auth).with(Flag::NoAuth).always(),
-    now("hello", -1, "Selects RESP2 or RESP3, and says what the server is.", hello)
-        .with(Flag::NoAuth)
-        .always(),
+    login("auth", -2, "Gives a user's name and password.", auth),
+    login("hello", -1, "Selects RESP2 or RESP3, and says what the server is.", hello),
     now("select", 2, "Selects database 0, the only one.", select).always(),
     Command::new("time", 1, Group::Server, "Returns the server's time.", Run::Now(time))
         .fast()
         .always(),
 ];
 
-const fn now(
+const fn now(name: &'static str, arity: i32, summary: &'static str, run: Now) -> Command {
+    Command::new(name, arity, Group::Connection, summary, Run::Now(run)).fast()
+}
+
+const fn login(
     name: &'static str,
     arity: i32,
     summary: &'static str,
-    run: fn(&mut Call<'_, '_>),
+    run: fn(&mut Call<'_, '_>) -> Result<Option<Work>, String>,
 ) -> Command {
-    Command::new(name, arity, Group::Connection, summary, Run::Now(run)).fast()
+    let command = Command::new(name, arity, Group::Connection, summary, Run::Login(run));
+    command.with(Flag::NoAuth).fast().always()
 }
 
 fn ping(call: &mut Call<'_, '_>) {
@@ -79,49 +85,82 @@ fn time(call: &mut Call<'_, '_>) {
     call.reply.bulks([&*now.as_secs().to_string(), &*now.subsec_micros().to_string()]);
 }
 
-fn auth(call: &mut Call<'_, '_>) {
+fn auth(call: &mut Call<'_, '_>) -> Result<Option<Work>, String> {
     let arguments = call.arguments;
     let (name, password) = match arguments.len() {
         2 => (DEFAULT.as_bytes(), arguments.at(1)),
         3 => (arguments.at(1), arguments.at(2)),
-        _ => return call.reply.error(SYNTAX_ERROR),
+        _ => return Err(SYNTAX_ERROR.into()),
     };
     if arguments.len() == 2 && call.shared.stranger().is_some() {
-        return call.reply.error(
-            "ERR AUTH <password> called without any password configured for the default user. Are you \
-             sure your configuration is correct?",
+        return Err(
+            "ERR AUTH <password> called without any password configured for the default user. Are \
+                    you sure your configuration is correct?"
+                .into(),
         );
     }
-    match log_in(call.shared, call.session, name, password) {
-        Ok(()) => call.ok(),
-        Err(error) => call.reply.error(&error),
+    let credentials = Credentials::of(call.shared, name, password);
+    Ok(Some(Box::new(move || {
+        let login = credentials.check();
+        Box::new(move |session, reply| match login {
+            Ok(login) => {
+                login.apply(session);
+                reply.simple("OK");
+            }
+            Err(error) => reply.error(&error),
+        })
+    })))
+}
+
+/// What a client says to become a user.
+struct Credentials {
+    users: Arc<HashMap<String, Arc<User>>>,
+    name: Vec<u8>,
+    password: Vec<u8>,
+}
+
+/// The user that a connection becomes, and the version that it then uses.
+struct Login {
+    user: Arc<User>,
+    fixed: Option<Arc<View>>,
+}
+
+impl Login {
+    fn apply(self, session: &mut Session) {
+        session.set_user(Some(self.user));
+        session.fixed = self.fixed;
     }
 }
 
-/// Makes a session that of a user: `people`, or `people@41` to use this version of the data.
-fn log_in(
-    shared: &Shared,
-    session: &mut Session,
-    name: &[u8],
-    password: &[u8],
-) -> Result<(), String> {
-    let wrong = || "WRONGPASS invalid username-password pair or user is disabled.".to_owned();
-    let name = std::str::from_utf8(name).map_err(|_| wrong())?;
-    let users = shared.users.load();
-    let (user, version) = match users.get(name) {
-        Some(user) => (user, None),
-        None => {
-            let (name, version) = name.rsplit_once('@').ok_or_else(wrong)?;
-            (users.get(name).ok_or_else(wrong)?, Some(version))
+impl Credentials {
+    fn of(shared: &Shared, name: &[u8], password: &[u8]) -> Credentials {
+        Credentials {
+            users: shared.users.load_full(),
+            name: name.into(),
+            password: password.into(),
         }
-    };
-    if !user.password.is(password) {
-        return Err(wrong());
     }
-    let fixed = version.map(|version| version_of(user, version)).transpose()?;
-    session.set_user(Some(user.clone()));
-    session.fixed = fixed;
-    Ok(())
+
+    /// Returns the user: `people`, or `people@41` to use this version of the data.
+    ///
+    /// # Errors
+    /// The reply: there is no such user, the password is wrong, or there is no such version.
+    fn check(&self) -> Result<Login, String> {
+        let wrong = || "WRONGPASS invalid username-password pair or user is disabled.".to_owned();
+        let name = std::str::from_utf8(&self.name).map_err(|_| wrong())?;
+        let (user, version) = match self.users.get(name) {
+            Some(user) => (user, None),
+            None => {
+                let (name, version) = name.rsplit_once('@').ok_or_else(wrong)?;
+                (self.users.get(name).ok_or_else(wrong)?, Some(version))
+            }
+        };
+        if !user.password.is(&self.password) {
+            return Err(wrong());
+        }
+        let fixed = version.map(|version| version_of(user, version)).transpose()?;
+        Ok(Login { user: user.clone(), fixed })
+    }
 }
 
 /// Returns a version of a user's store.
@@ -132,69 +171,89 @@ fn version_of(user: &User, version: &str) -> Result<Arc<View>, String> {
     super::versions::open(data, number)
 }
 
-fn hello(call: &mut Call<'_, '_>) {
-    if let Err(error) = greet(call) {
-        return call.reply.error(&error);
-    }
-    let (id, cluster) = (call.session.client.id, call.shared.cluster.is_on());
-    let protocol = call.session.protocol;
-    let reply = &mut *call.reply;
-    reply.map(7);
-    for (name, value) in [("server", "hashfold"), ("version", super::info::REDIS_VERSION)] {
-        reply.bulk(name.as_bytes());
-        reply.bulk(value.as_bytes());
-    }
-    reply.bulk(b"proto");
-    reply.integer(if protocol == Protocol::Resp3 { 3 } else { 2 });
-    reply.bulk(b"id");
-    reply.integer(id as i64);
-    reply.bulk(b"mode");
-    reply.bulk(if cluster { b"cluster" } else { b"standalone" });
-    reply.bulk(b"role");
-    reply.bulk(b"master");
-    reply.bulk(b"modules");
-    super::info::modules(reply);
+fn hello(call: &mut Call<'_, '_>) -> Result<Option<Work>, String> {
+    let (greeting, credentials) = Greeting::parse(call)?;
+    let Some(credentials) = credentials else {
+        greeting.answer(call.session, call.reply);
+        return Ok(None);
+    };
+    Ok(Some(Box::new(move || {
+        let login = credentials.check();
+        Box::new(move |session, reply| match login {
+            Ok(login) => {
+                login.apply(session);
+                greeting.answer(session, reply);
+            }
+            Err(error) => reply.error(&error),
+        })
+    })))
 }
 
-/// Does what the arguments of `HELLO` ask for: protocol, password and name.
-fn greet(call: &mut Call<'_, '_>) -> Result<(), String> {
-    let arguments = call.arguments;
-    let protocol = match arguments.get(1) {
-        None => call.session.protocol,
-        Some(b"2") => Protocol::Resp2,
-        Some(b"3") => Protocol::Resp3,
-        Some(other) if crate::protocol::number(other).is_none() => {
-            return Err("ERR Protocol version is not an integer or out of range".into());
+/// What `HELLO` asks for, and what it says about the server.
+struct Greeting {
+    protocol: Protocol,
+    name: Option<String>,
+    mode: &'static str,
+}
+
+impl Greeting {
+    fn parse(call: &Call<'_, '_>) -> Result<(Greeting, Option<Credentials>), String> {
+        let arguments = call.arguments;
+        let protocol = match arguments.get(1) {
+            None => call.session.protocol,
+            Some(b"2") => Protocol::Resp2,
+            Some(b"3") => Protocol::Resp3,
+            Some(other) if crate::protocol::number(other).is_none() => {
+                return Err("ERR Protocol version is not an integer or out of range".into());
+            }
+            Some(_) => return Err("NOPROTO unsupported protocol version".into()),
+        };
+        let (mut i, mut name, mut credentials) = (2, None, None);
+        while i < arguments.len() {
+            let left = arguments.len() - i - 1;
+            if arguments.is(i, "auth") && left >= 2 {
+                let given = Credentials::of(call.shared, arguments.at(i + 1), arguments.at(i + 2));
+                credentials = Some(given);
+                i += 3;
+            } else if arguments.is(i, "setname") && left >= 1 {
+                name = Some(super::client::checked_name(arguments.at(i + 1))?);
+                i += 2;
+            } else {
+                return Err(format!("ERR Syntax error in HELLO option '{}'", arguments.text(i)));
+            }
         }
-        Some(_) => return Err("NOPROTO unsupported protocol version".into()),
-    };
-    let (mut i, mut name, mut credentials) = (2, None, None);
-    while i < arguments.len() {
-        let left = arguments.len() - i - 1;
-        if arguments.is(i, "auth") && left >= 2 {
-            credentials = Some((arguments.at(i + 1), arguments.at(i + 2)));
-            i += 3;
-        } else if arguments.is(i, "setname") && left >= 1 {
-            name = Some(super::client::checked_name(arguments.at(i + 1))?);
-            i += 2;
-        } else {
-            return Err(format!("ERR Syntax error in HELLO option '{}'", arguments.text(i)));
+        if call.session.user().is_none() && credentials.is_none() {
+            return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise \
+                        the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the \
+                        client and select the RESP protocol version at the same time"
+                .into());
         }
+        let mode = if call.shared.cluster.is_on() { "cluster" } else { "standalone" };
+        Ok((Greeting { protocol, name, mode }, credentials))
     }
-    if let Some((user, password)) = credentials {
-        log_in(call.shared, call.session, user, password)?;
+
+    /// Does what was asked for, and describes the server.
+    fn answer(self, session: &mut Session, reply: &mut Reply<'_>) {
+        if let Some(name) = self.name {
+            session.client.set_text(|texts| texts.name = name);
+        }
+        session.protocol = self.protocol;
+        session.client.is_resp3.store(self.protocol == Protocol::Resp3, Relaxed);
+        reply.set_protocol(self.protocol);
+        reply.map(7);
+        for (name, value) in [("server", "hashfold"), ("version", super::info::REDIS_VERSION)] {
+            reply.bulk(name.as_bytes());
+            reply.bulk(value.as_bytes());
+        }
+        reply.bulk(b"proto");
+        reply.integer(if self.protocol == Protocol::Resp3 { 3 } else { 2 });
+        reply.bulk(b"id");
+        reply.integer(session.client.id as i64);
+        for (name, value) in [("mode", self.mode), ("role", "master")] {
+            reply.bulk(name.as_bytes());
+            reply.bulk(value.as_bytes());
+        }
+        reply.bulk(b"modules");
+        super::info::modules(reply);
     }
-    if call.session.user().is_none() {
-        return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the \
-                    HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
-                    select the RESP protocol version at the same time"
-            .into());
-    }
-    if let Some(name) = name {
-        call.session.client.set_text(|texts| texts.name = name);
-    }
-    call.session.protocol = protocol;
-    call.session.client.is_resp3.store(protocol == Protocol::Resp3, Relaxed);
-    call.reply.set_protocol(protocol);
-    Ok(())
 }

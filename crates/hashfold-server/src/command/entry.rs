@@ -90,21 +90,30 @@ impl Keys {
     }
 }
 
-/// The reply of a job, written when the job has ended.
-pub(crate) type JobReply = Box<dyn FnOnce(&mut Reply<'_>) + Send>;
+/// The end of a job: changes the connection if need be, and writes the reply.
+pub(crate) type JobReply = Box<dyn FnOnce(&mut Session, &mut Reply<'_>) + Send>;
 
 /// Work for another thread, which returns the reply.
 pub(crate) type Work = Box<dyn FnOnce() -> JobReply + Send>;
+
+/// Answers a call at once.
+pub(crate) type Now = fn(&mut Call<'_, '_>);
+
+/// Begins the work of a call; an error is the reply.
+pub(crate) type Begin = fn(&mut Call<'_, '_>) -> Result<Work, String>;
 
 /// What a command does.
 #[derive(Clone, Copy)]
 pub(crate) enum Run {
     /// Writes its reply at once.
-    Now(fn(&mut Call<'_, '_>)),
+    Now(Now),
     /// Reads arguments, and is answered when its keys were looked up. An error is the reply.
     Lookup(fn(&Arguments<'_>) -> Result<Lookup, String>),
-    /// Does its work on another thread, and returns its reply. An error is the reply, too.
-    Job(fn(&mut Call<'_, '_>) -> Result<Work, String>),
+    /// Does its work on another thread.
+    Job(Begin),
+    /// Writes its reply at once, or needs a password to be checked, which takes 20 ms: on a thread that
+    /// does nothing else, so that wrong passwords hinder only those who give passwords.
+    Login(fn(&mut Call<'_, '_>) -> Result<Option<Work>, String>),
     /// Has subcommands.
     Group(&'static [Command]),
 }

@@ -106,7 +106,7 @@ fn scan(call: &mut Call<'_, '_>) -> Result<Work, String> {
     let (view, filters) = (call.session.view(), filters(call.session.space()));
     Ok(Box::new(move || match scan_some(&wanted, view.as_deref(), &filters) {
         Err(error) => failed(&error),
-        Ok((cursor, keys)) => Box::new(move |reply| {
+        Ok((cursor, keys)) => Box::new(move |_, reply| {
             reply.array(2);
             reply.bulk(cursor.to_string().as_bytes());
             reply.array(keys.len());
@@ -121,7 +121,7 @@ fn filters(space: Option<&Arc<Space>>) -> Vec<Arc<FilterKey>> {
 
 fn failed(error: &Error) -> JobReply {
     let message = format!("ERR {error}");
-    Box::new(move |reply| reply.error(&message))
+    Box::new(move |_, reply| reply.error(&message))
 }
 
 /// Returns the keys after a cursor, and the cursor after them. Filters come with the first keys.
@@ -167,7 +167,7 @@ fn keys(call: &mut Call<'_, '_>) -> Result<Work, String> {
                 }
             }
         }
-        Box::new(move |reply| {
+        Box::new(move |_, reply| {
             reply.array(keys.len());
             keys.iter().for_each(|key| reply.bulk(key));
         })
@@ -190,7 +190,7 @@ fn random_key(call: &mut Call<'_, '_>) -> Result<Work, String> {
         }
         keys.extend(filters.iter().map(|filter| filter.key().to_vec()));
         let chosen = (!keys.is_empty()).then(|| keys.swap_remove(random as usize % keys.len()));
-        Box::new(move |reply| match chosen {
+        Box::new(move |_, reply| match chosen {
             Some(key) => reply.bulk(&key),
             None => reply.null(),
         })

@@ -144,6 +144,11 @@ pub(crate) trait Values {
 }
 
 impl Lookup {
+    /// Whether the reply depends on the value, not only on whether there is one.
+    pub(crate) fn needs_values(self) -> bool {
+        !matches!(self, Lookup::Count | Lookup::Type | Lookup::Expiry | Lookup::Fixed(_))
+    }
+
     /// Whether the command is about values, so that a filter is a key of the wrong type.
     pub(crate) fn is_about_strings(self) -> bool {
         matches!(self, Lookup::Get | Lookup::Size | Lookup::Part(..))

@@ -2,7 +2,7 @@
 
 use super::{
     SYNTAX_ERROR,
-    entry::{Arguments, Call, Command, Flag, Group, JobReply, Run, Work},
+    entry::{Arguments, Begin, Call, Command, Flag, Group, JobReply, Run, Work},
 };
 use crate::{
     data::{DataSet, View},
@@ -20,7 +20,7 @@ pub(super) const COMMANDS: &[Command] = &[
         2,
         Group::Hashfold,
         "Makes the connection read a version.",
-        Run::Now(use_version),
+        Run::Job(use_version),
     )
     .fast(),
     job("hashfold.version", -1, "Describes the version that the connection reads.", version)
@@ -35,12 +35,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .with(Flag::Admin),
 ];
 
-const fn job(
-    name: &'static str,
-    arity: i32,
-    summary: &'static str,
-    run: fn(&mut Call<'_, '_>) -> Result<Work, String>,
-) -> Command {
+const fn job(name: &'static str, arity: i32, summary: &'static str, run: Begin) -> Command {
     Command::new(name, arity, Group::Hashfold, summary, Run::Job(run))
 }
 
@@ -52,22 +47,23 @@ pub(super) fn open(data: &DataSet, number: u64) -> Result<Arc<View>, String> {
     })
 }
 
-fn use_version(call: &mut Call<'_, '_>) {
-    if call.arguments.is(1, "current") {
-        call.session.fixed = None;
-        return call.ok();
-    }
-    let Some(data) = call.session.space().and_then(|space| space.data()).cloned() else {
-        return call.reply.error("ERR this user has no store");
+fn use_version(call: &mut Call<'_, '_>) -> Result<Work, String> {
+    let data = call.session.space().and_then(|space| space.data()).cloned();
+    let data = data.ok_or("ERR this user has no store")?;
+    let number = match call.arguments.is(1, "current") {
+        true => None,
+        false => Some(call.arguments.integer(1)? as u64),
     };
-    let opened = call.arguments.integer(1).and_then(|number| open(&data, number as u64));
-    match opened {
-        Ok(view) => {
-            call.session.fixed = Some(view);
-            call.ok();
-        }
-        Err(error) => call.reply.error(&error),
-    }
+    Ok(Box::new(move || {
+        let opened = number.map(|number| open(&data, number)).transpose();
+        Box::new(move |session, reply| match opened {
+            Ok(fixed) => {
+                session.fixed = fixed;
+                reply.simple("OK");
+            }
+            Err(error) => reply.error(&error),
+        })
+    }))
 }
 
 /// Returns the store that an argument names, or that of the user.
@@ -144,7 +140,7 @@ impl Description {
 /// Returns the reply to an error of the library.
 fn failed(error: &Error) -> JobReply {
     let message = format!("ERR {error}");
-    Box::new(move |reply| reply.error(&message))
+    Box::new(move |_, reply| reply.error(&message))
 }
 
 fn version(call: &mut Call<'_, '_>) -> Result<Work, String> {
@@ -161,7 +157,7 @@ fn version(call: &mut Call<'_, '_>) -> Result<Work, String> {
         Err(error) => failed(&error),
         Ok(pointer) => {
             let description = Description::of(info, &pointer, used);
-            Box::new(move |reply| description.write(reply))
+            Box::new(move |_, reply| description.write(reply))
         }
     }))
 }
@@ -176,7 +172,7 @@ fn all(call: &mut Call<'_, '_>) -> Result<Work, String> {
     let (data, used, env) = (store(call, 1)?, used_version(call), call.shared.env.clone());
     Ok(Box::new(move || match describe_all(&env, &data, used) {
         Err(error) => failed(&error),
-        Ok(all) => Box::new(move |reply| {
+        Ok(all) => Box::new(move |_, reply| {
             reply.array(all.len());
             all.iter().for_each(|description| description.write(reply));
         }),
@@ -208,7 +204,7 @@ fn change(
         if let Err(error) = data.refresh() {
             return failed(&error);
         }
-        Box::new(move |reply| {
+        Box::new(move |_, reply| {
             reply.map(3);
             reply.bulk(b"version");
             reply.integer(number as i64);

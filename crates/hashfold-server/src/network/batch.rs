@@ -4,11 +4,11 @@ use crate::{
     command::{Lookup, Value, Values},
     data::View,
 };
-use hashfold::{Error, ErrorClass};
+use hashfold::{Error, ErrorClass, ErrorKind};
 use std::{ops::Range, sync::Arc};
 
 /// The lookup of one request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Request {
     /// The number of the connection's place, and of the connection.
     pub(super) place: usize,
@@ -94,37 +94,74 @@ impl Group {
         self.view.as_ref().is_none_or(|view| view.is_in_memory())
     }
 
+    /// Looks up all keys, and passes the group on with their values: as a whole, or request by request if
+    /// the values together take too much memory.
+    pub(super) fn answer(self, pass: &mut dyn FnMut(Group, Answers)) {
+        let answers = self.look_up();
+        if !answers.is_too_large || self.requests.len() == 1 {
+            return pass(self, answers);
+        }
+        drop(answers);
+        for request in &self.requests {
+            let alone = self.alone(request);
+            let answers = alone.look_up();
+            pass(alone, answers);
+        }
+    }
+
+    /// Returns a group that has one of the requests.
+    fn alone(&self, request: &Request) -> Group {
+        let mut alone = Group::new(self.view.clone());
+        for i in request.keys.clone() {
+            alone.push_key(self.key(i));
+            let kind = self.filters.iter().find(|(filter, _)| *filter == i);
+            kind.iter().for_each(|(_, kind)| alone.last_key_is_filter(kind));
+        }
+        alone.requests.push(Request { keys: 0..request.keys.len(), ..*request });
+        alone
+    }
+
     /// Looks up all keys.
-    pub(super) fn look_up(&self) -> Answers {
-        let mut answers =
-            Answers { places: vec![Place::Absent; self.keys()], ..Answers::default() };
+    fn look_up(&self) -> Answers {
+        let places = vec![Place::Absent; self.keys()];
+        let keeps = self.requests.iter().any(|request| request.lookup.needs_values());
+        let mut answers = Answers { places, keeps, ..Answers::default() };
         let Some(view) = &self.view else { return answers.with_filters(&self.filters) };
         let keys: Vec<&[u8]> = (0..self.keys()).map(|i| self.key(i)).collect();
         let mut seen = vec![false; keys.len()];
         let looked_up = view.get_many(&keys, &mut |i, stored| {
             seen[i] = true;
             answers.put(i, view, stored);
-            Ok(())
+            // Nothing is read in vain.
+            if answers.is_too_large { Err(ErrorKind::Stopped.into()) } else { Ok(()) }
         });
-        if let Err(error) = looked_up {
+        if looked_up.is_err() {
             // Keys of undamaged tables were answered. The others are asked one by one, so that each gets
             // its own error.
             let left = (0..keys.len()).filter(|i| !seen[*i]);
-            for i in left {
-                let asked = view.get_with(keys[i], &mut |stored| answers.put(i, view, stored));
-                if let Err(error) = asked {
-                    answers.fail(i, &error);
-                }
-            }
-            drop(error);
+            left.for_each(|i| answers.ask(i, view, keys[i]));
+        }
+        if answers.is_too_large {
+            (0..keys.len()).for_each(|i| answers.fail_with(i, TOO_LARGE.into()));
         }
         answers.with_filters(&self.filters)
     }
 }
 
+/// Maximum number of bytes of values that are kept at once, beside one value that has more.
+const VALUES_BYTES_MAX: usize = 64 << 20;
+
+/// The reply to a request whose values have more bytes.
+const TOO_LARGE: &str =
+    "ERR the values of one request have at most 64 MiB; ask for fewer keys at once";
+
 /// The values of the keys of a group.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
+    /// Whether any request needs the values, not only whether there are any.
+    keeps: bool,
+    /// Whether there was no room for a value.
+    is_too_large: bool,
     places: Vec<Place>,
     bytes: Vec<u8>,
     errors: Vec<String>,
@@ -144,6 +181,14 @@ impl Answers {
     fn put(&mut self, i: usize, view: &View, stored: Option<&[u8]>) {
         let Some(stored) = stored else { return };
         let start = self.bytes.len();
+        if !self.keeps {
+            self.places[i] = Place::At(start, start);
+            return;
+        }
+        if start > 0 && start + stored.len() > VALUES_BYTES_MAX {
+            self.is_too_large = true;
+            return;
+        }
         match view.show(stored, &mut self.bytes) {
             Ok(()) => self.places[i] = Place::At(start, self.bytes.len()),
             Err(error) => {
@@ -153,11 +198,28 @@ impl Answers {
         }
     }
 
+    /// Looks up one key, unless all will fail.
+    #[cold]
+    fn ask(&mut self, i: usize, view: &View, key: &[u8]) {
+        if self.is_too_large {
+            return;
+        }
+        let asked = view.get_with(key, &mut |stored| self.put(i, view, stored));
+        if let Err(error) = asked {
+            self.fail(i, &error);
+        }
+    }
+
     #[cold]
     fn fail(&mut self, i: usize, error: &Error) {
         let code = if error.class() == ErrorClass::Damage { "DAMAGED" } else { "ERR" };
+        self.fail_with(i, format!("{code} {error}"));
+    }
+
+    #[cold]
+    fn fail_with(&mut self, i: usize, message: String) {
         self.places[i] = Place::Error(self.errors.len());
-        self.errors.push(format!("{code} {error}"));
+        self.errors.push(message);
     }
 
     fn with_filters(mut self, filters: &[(usize, &'static str)]) -> Answers {

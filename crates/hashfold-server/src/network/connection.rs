@@ -19,8 +19,8 @@ const TURN_BYTES: usize = 256 << 10;
 /// From this number of bytes of replies on, no further request is answered until the client reads.
 pub(super) const OUTPUT_BYTES_PAUSE: usize = 1 << 20;
 
-/// A connection with more bytes of replies is closed.
-const OUTPUT_BYTES_MAX: usize = 64 << 20;
+/// A connection with more bytes of replies is closed: those of one request and of those before it.
+const OUTPUT_BYTES_MAX: usize = 80 << 20;
 
 /// A client that reads nothing for this long, while replies wait, is disconnected.
 const STALL_MAX: Duration = Duration::from_secs(30);
@@ -166,7 +166,14 @@ impl Connection {
         } else if self.sent > before || self.stalled_since.is_none() {
             self.stalled_since = Some(now);
         }
-        if self.output.len() - self.sent > OUTPUT_BYTES_MAX {
+        self.break_off_if_full();
+    }
+
+    /// Closes the connection if too many bytes of replies wait for the client.
+    pub(super) fn break_off_if_full(&mut self) {
+        if self.unsent() > OUTPUT_BYTES_MAX {
+            self.output = Vec::new();
+            self.sent = 0;
             self.break_off();
         }
     }

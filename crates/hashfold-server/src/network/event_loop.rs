@@ -336,6 +336,10 @@ impl EventLoop {
                 Ok(work) => job = Some(work),
                 Err(error) => call.reply.error(&error),
             },
+            Run::Login(run) => match run(&mut call) {
+                Ok(work) => job = work,
+                Err(error) => call.reply.error(&error),
+            },
             Run::Lookup(_) | Run::Group(_) => {
                 unreachable!("the caller has answered lookups; the table finds subcommands")
             }
@@ -351,16 +355,18 @@ impl EventLoop {
             output.truncate(written);
         }
         if let Some(work) = job {
-            self.start_job(place, work, is_silent);
+            let is_login = matches!(found.command.run, Run::Login(_));
+            self.start_job(place, Job { work, is_login, is_silent });
         }
     }
 
     /// Gives a job to another thread. The connection waits for it.
-    fn start_job(&mut self, place: usize, work: Work, is_silent: bool) {
+    fn start_job(&mut self, place: usize, Job { work, is_login, is_silent }: Job) {
         let connection = &mut self.connections[place];
         connection.is_waiting = true;
         let (id, results) = (connection.session.client.id, self.results.clone());
-        self.executor.spawn(Box::new(move || {
+        let executor = if is_login { &self.shared.passwords } else { &self.executor };
+        executor.spawn(Box::new(move || {
             results.put(Finished::Reply { place, id, reply: work(), is_silent });
         }));
     }
@@ -390,9 +396,10 @@ impl EventLoop {
         for group in batch.groups {
             if group.is_in_memory() {
                 let start = self.shared.now();
-                let answers = group.look_up();
-                let took = self.shared.now().saturating_sub(start);
-                self.reply_to(&group, &answers, took);
+                group.answer(&mut |group, answers| {
+                    let took = self.shared.now().saturating_sub(start);
+                    self.reply_to(&group, &answers, took);
+                });
                 continue;
             }
             for request in &group.requests {
@@ -400,8 +407,9 @@ impl EventLoop {
             }
             let (results, start) = (self.results.clone(), self.shared.now());
             self.executor.spawn(Box::new(move || {
-                let answers = group.look_up();
-                results.put(Finished::Lookups { group, answers, start });
+                group.answer(&mut |group, answers| {
+                    results.put(Finished::Lookups { group, answers, start });
+                });
             }));
         }
     }
@@ -429,6 +437,7 @@ impl EventLoop {
             if !request.is_silent {
                 let mut reply = Reply::new(&mut connection.output, connection.session.protocol);
                 request.lookup.reply(&answer, &mut reply);
+                connection.break_off_if_full();
             }
         }
         self.note_lookups(counted, took);
@@ -459,7 +468,8 @@ impl EventLoop {
                     {
                         let Connection { output, session, .. } = connection;
                         let written = output.len();
-                        reply(&mut Reply::new(output, session.protocol));
+                        let mut to_client = Reply::new(output, session.protocol);
+                        reply(session, &mut to_client);
                         note_error(&self.shared, &output[written..]);
                         if is_silent {
                             output.truncate(written);
@@ -495,6 +505,15 @@ impl EventLoop {
         }
         closing.into_iter().for_each(|place| self.list(place));
     }
+}
+
+/// Work for another thread.
+struct Job {
+    work: Work,
+    /// Whether a password is checked.
+    is_login: bool,
+    /// Whether the client wants no reply.
+    is_silent: bool,
 }
 
 /// A lookup that was asked for.

@@ -1,6 +1,7 @@
 //! Clients that send nonsense, too much, or read nothing, harm nobody else.
 
 use crate::fixture::{Client, Home, request};
+use hashfold::{TableBuilder, io::Access, table::TableOptions};
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
@@ -119,4 +120,37 @@ fn long_keys_and_values_are_no_trouble() {
     client.check(&format!("GET {longest}k"), "-ERR a key has at most 65535 bytes");
     let echo = "e".repeat(1 << 20);
     assert_eq!(client.call(&format!("ECHO {echo}")).len(), echo.len() + 2);
+}
+
+/// Many large values at once get an error, and neither the others nor the memory suffer.
+#[test]
+fn requests_for_too_much_are_refused_and_others_are_answered() {
+    let home = Home::new();
+    let mut table = TableBuilder::with(home.path("large"), TableOptions::new()).unwrap();
+    for i in 0..3 {
+        table.push(format!("large-{i}"), vec![b'a'; 20 << 20]).unwrap();
+    }
+    table.push("small", "value").unwrap();
+    table.finish().unwrap();
+    for access in [Access::Mapped, Access::Direct] {
+        let server = home.serve_with(&["large"], |config| {
+            config.data.get_mut("large").unwrap().access = Some(access);
+        });
+        let mut client = Client::of(&server);
+        let many = format!("MGET{}", " large-0".repeat(100));
+        for line in
+            [&*many, "GET small", "GET large-1", "EXISTS large-0 large-1 large-2 nope", "GET small"]
+        {
+            client.ask(line);
+        }
+        client.ask(&format!("EXISTS{}", " large-2".repeat(20)));
+        let too_large =
+            "-ERR the values of one request have at most 64 MiB; ask for fewer keys at once";
+        assert_eq!(client.reply(), too_large);
+        assert_eq!(client.reply(), "\"value\"");
+        assert_eq!(client.reply().len(), (20 << 20) + 2);
+        assert_eq!(client.reply(), "3");
+        assert_eq!(client.reply(), "\"value\"");
+        assert_eq!(client.reply(), "20");
+    }
 }

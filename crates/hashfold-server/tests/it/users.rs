@@ -56,6 +56,18 @@ fn strangers_may_only_say_who_they_are() {
         "CONFIG GET *",
         "-NOPERM User people has no permissions to run the 'config|get' command",
     );
+    // Requests behind a password wait for it.
+    let mut client = Client::of(&server);
+    for line in
+        ["AUTH people secret", "GET key-1", "HELLO 3 AUTH people wrong", "GET key-1", "GET nope"]
+    {
+        client.ask(line);
+    }
+    assert_eq!(client.reply(), "+OK");
+    assert_eq!(client.reply(), "\"value 1 of version 1\"");
+    assert!(client.reply().starts_with("-WRONGPASS"));
+    assert_eq!(client.reply(), "\"value 1 of version 1\"");
+    assert_eq!(client.reply(), "-NOPERM No permissions to access a key");
     let mut client = Client::of(&server);
     client.check("AUTH both other", "+OK");
     client.check("GET key-1", "\"value 1 of version 0\"");

@@ -3,10 +3,10 @@
 use super::{
     NOT_FOUND, Target, Work,
     capacity::{ROOM, growth},
-    check_writable, failed, items, job,
+    check_writable, exist, exists, failed, items, job,
 };
 use crate::{
-    command::entry::{Arguments, Call, Command, Group, Run},
+    command::entry::{Arguments, Begin, Call, Command, Group, Run},
     data::{Duplicates, FilterKey},
     protocol::{Protocol, Reply},
 };
@@ -17,27 +17,22 @@ pub(in crate::command) const COMMANDS: &[Command] = &[
     writes("bf.add", 3, "Adds an item to a filter.", add).fast(),
     writes("bf.madd", -3, "Adds items to a filter.", add_many),
     writes("bf.insert", -4, "Makes a filter if there is none, and adds items.", insert),
-    reads("bf.exists", 3, "Says whether an item may have been added.", exists).fast(),
-    reads("bf.mexists", -3, "Says which items may have been added.", exist),
+    reads("bf.exists", 3, "Says whether an item may have been added.", |call| {
+        exists(call, Duplicates::Ignored)
+    })
+    .fast(),
+    reads("bf.mexists", -3, "Says which items may have been added.", |call| {
+        exist(call, Duplicates::Ignored)
+    }),
     reads("bf.card", 2, "Returns the number of items of a filter.", card).fast(),
     reads("bf.info", -2, "Describes a filter.", info).fast(),
 ];
 
-const fn writes(
-    name: &'static str,
-    arity: i32,
-    summary: &'static str,
-    run: fn(&mut Call<'_, '_>) -> Result<Work, String>,
-) -> Command {
+const fn writes(name: &'static str, arity: i32, summary: &'static str, run: Begin) -> Command {
     Command::new(name, arity, Group::Bloom, summary, Run::Job(run)).writes().keys(1, 1, 1)
 }
 
-const fn reads(
-    name: &'static str,
-    arity: i32,
-    summary: &'static str,
-    run: fn(&mut Call<'_, '_>) -> Result<Work, String>,
-) -> Command {
+const fn reads(name: &'static str, arity: i32, summary: &'static str, run: Begin) -> Command {
     Command::new(name, arity, Group::Bloom, summary, Run::Job(run)).reads().keys(1, 1, 1)
 }
 
@@ -278,30 +273,6 @@ fn insert(call: &mut Call<'_, '_>) -> Result<Work, String> {
     let (target, items) = (target(call)?, items(call, insert.first));
     let make = move || if insert.creates { Ok(insert.reserve) } else { Err(NOT_FOUND.to_owned()) };
     Ok(job(move || find_and_add(&target, &items, make), |added, reply| write_added(&added, reply)))
-}
-
-/// Says for each item whether it may have been added; none was if there is no such filter.
-pub(super) fn contains(target: &Target, items: &[Vec<u8>]) -> Result<Vec<bool>, String> {
-    match target.space.filter(&target.key).filter(|it| it.duplicates() == target.duplicates) {
-        None => Ok(vec![false; items.len()]),
-        Some(filter) => filter.contains(items).map_err(|error| failed(&error)),
-    }
-}
-
-fn exists(call: &mut Call<'_, '_>) -> Result<Work, String> {
-    let (target, items) = (target(call)?, items(call, 2));
-    Ok(job(move || contains(&target, &items), |found, reply| reply.boolean(found[0])))
-}
-
-fn exist(call: &mut Call<'_, '_>) -> Result<Work, String> {
-    let (target, items) = (target(call)?, items(call, 2));
-    Ok(job(
-        move || contains(&target, &items),
-        |found, reply| {
-            reply.array(found.len());
-            found.iter().for_each(|is_found| reply.boolean(*is_found));
-        },
-    ))
 }
 
 fn card(call: &mut Call<'_, '_>) -> Result<Work, String> {

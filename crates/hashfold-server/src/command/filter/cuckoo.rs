@@ -2,12 +2,12 @@
 
 use super::{
     NOT_FOUND, Target, Work,
-    bloom::{contains, first_capacity},
+    bloom::first_capacity,
     capacity::{ROOM, growth},
-    check_writable, failed, items, job,
+    check_writable, exist, exists, failed, items, job,
 };
 use crate::{
-    command::entry::{Arguments, Call, Command, Group, Run},
+    command::entry::{Arguments, Begin, Call, Command, Group, Run},
     data::{Duplicates, FilterKey},
     protocol::{Protocol, Reply},
 };
@@ -28,27 +28,22 @@ pub(in crate::command) const COMMANDS: &[Command] = &[
     }),
     writes("cf.del", 3, "Removes an item once.", del).fast(),
     writes("cf.compact", 2, "Merges the runs of a filter.", compact),
-    reads("cf.exists", 3, "Says whether an item may have been added.", exists).fast(),
-    reads("cf.mexists", -3, "Says which items may have been added.", exist),
+    reads("cf.exists", 3, "Says whether an item may have been added.", |call| {
+        exists(call, Duplicates::Counted)
+    })
+    .fast(),
+    reads("cf.mexists", -3, "Says which items may have been added.", |call| {
+        exist(call, Duplicates::Counted)
+    }),
     reads("cf.count", 3, "Returns how often an item may have been added.", count).fast(),
     reads("cf.info", 2, "Describes a filter.", info).fast(),
 ];
 
-const fn writes(
-    name: &'static str,
-    arity: i32,
-    summary: &'static str,
-    run: fn(&mut Call<'_, '_>) -> Result<Work, String>,
-) -> Command {
+const fn writes(name: &'static str, arity: i32, summary: &'static str, run: Begin) -> Command {
     Command::new(name, arity, Group::Cuckoo, summary, Run::Job(run)).writes().keys(1, 1, 1)
 }
 
-const fn reads(
-    name: &'static str,
-    arity: i32,
-    summary: &'static str,
-    run: fn(&mut Call<'_, '_>) -> Result<Work, String>,
-) -> Command {
+const fn reads(name: &'static str, arity: i32, summary: &'static str, run: Begin) -> Command {
     Command::new(name, arity, Group::Cuckoo, summary, Run::Job(run)).reads().keys(1, 1, 1)
 }
 
@@ -249,22 +244,6 @@ fn write_outcomes(outcomes: &[Outcome], adds: Adds, reply: &mut Reply<'_>) {
             (outcome, Adds::New, _) => reply.integer(i64::from(*outcome == Outcome::Added)),
         }
     }
-}
-
-fn exists(call: &mut Call<'_, '_>) -> Result<Work, String> {
-    let (target, items) = (target(call)?, items(call, 2));
-    Ok(job(move || contains(&target, &items), |found, reply| reply.boolean(found[0])))
-}
-
-fn exist(call: &mut Call<'_, '_>) -> Result<Work, String> {
-    let (target, items) = (target(call)?, items(call, 2));
-    Ok(job(
-        move || contains(&target, &items),
-        |found, reply| {
-            reply.array(found.len());
-            found.iter().for_each(|is_found| reply.boolean(*is_found));
-        },
-    ))
 }
 
 fn count(call: &mut Call<'_, '_>) -> Result<Work, String> {

@@ -98,7 +98,7 @@ fn job<T: Send + 'static>(
 ) -> Work {
     Box::new(move || {
         let done = work();
-        Box::new(move |reply| match done {
+        Box::new(move |_, reply| match done {
             Ok(done) => write(done, reply),
             Err(error) => reply.error(&error),
         })
@@ -120,4 +120,29 @@ fn check_writable(filter: &FilterKey, key: &[u8]) -> Result<(), String> {
 /// Returns the arguments from one on, as keys of their own.
 fn items(call: &Call<'_, '_>, first: usize) -> Vec<Vec<u8>> {
     call.arguments.from(first).map(<[u8]>::to_vec).collect()
+}
+
+/// Says for each item whether it may have been added; none was if there is no such filter.
+fn contains(target: &Target, items: &[Vec<u8>]) -> Result<Vec<bool>, String> {
+    let filter = target.space.filter(&target.key);
+    match filter.filter(|filter| filter.duplicates() == target.duplicates) {
+        None => Ok(vec![false; items.len()]),
+        Some(filter) => filter.contains(items).map_err(|error| failed(&error)),
+    }
+}
+
+fn exists(call: &mut Call<'_, '_>, duplicates: Duplicates) -> Result<Work, String> {
+    let (target, items) = (Target::of(call, duplicates)?, items(call, 2));
+    Ok(job(move || contains(&target, &items), |found, reply| reply.boolean(found[0])))
+}
+
+fn exist(call: &mut Call<'_, '_>, duplicates: Duplicates) -> Result<Work, String> {
+    let (target, items) = (Target::of(call, duplicates)?, items(call, 2));
+    Ok(job(
+        move || contains(&target, &items),
+        |found, reply| {
+            reply.array(found.len());
+            found.iter().for_each(|is_found| reply.boolean(*is_found));
+        },
+    ))
 }
