@@ -19,6 +19,9 @@ pub(crate) struct Space {
     home: Option<Arc<FilterHome>>,
 }
 
+/// Maximum number of filters that clients make: each takes its memory.
+const FILTERS_MAX: usize = 256;
+
 /// A folder in which clients make filters. Spaces that share it see the same filters.
 #[derive(Debug)]
 pub(crate) struct FilterHome {
@@ -39,6 +42,8 @@ pub(crate) enum MakeError {
     NoHome,
     /// There is one of this name.
     Exists,
+    /// There are as many as there may be.
+    TooMany(usize),
     Failed(Error),
 }
 
@@ -84,6 +89,9 @@ impl FilterHome {
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         if self.filter(key).is_some() {
             return Err(MakeError::Exists);
+        }
+        if self.filters.read().unwrap_or_else(PoisonError::into_inner).len() >= FILTERS_MAX {
+            return Err(MakeError::TooMany(FILTERS_MAX));
         }
         let options = options.env(self.env.clone()).memory_bytes(self.memory_bytes).wal(true);
         let filter = FilterKey::create(key, &self.folder.join(name_of(key)), options);

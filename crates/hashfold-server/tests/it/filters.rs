@@ -37,6 +37,8 @@ fn sets_are_made_filled_and_described() {
         "-WRONGTYPE Operation against a key holding the wrong kind of value",
     );
     client.check("BF.EXISTS key-1 a", "0");
+    let impossible = client.call("BF.RESERVE x 0.00000001 1073741824");
+    assert!(impossible.starts_with("-ERR ") && impossible.contains("expected"), "{impossible}");
     client.check("BF.RESERVE x 2 10", "-ERR error rate must be in the range (0.000000, 1.000000)");
     client.check("BF.RESERVE x y 10", "-ERR bad error rate");
     client.check("BF.RESERVE x 0.1 0", "-ERR capacity must be in the range [1, 1073741824]");

@@ -3,11 +3,11 @@
 use super::{
     NOT_FOUND, Target, Work,
     capacity::{ROOM, growth},
-    check_writable, exist, exists, failed, items, job,
+    exist, exists, failed, items, job,
 };
 use crate::{
     command::entry::{Arguments, Begin, Call, Command, Group, Run},
-    data::{Duplicates, FilterKey},
+    data::Duplicates,
     protocol::{Protocol, Reply},
 };
 use hashfold::filter::{FilterOptions, cascade::CascadeStats};
@@ -90,11 +90,7 @@ impl Reserve {
     fn options(self) -> FilterOptions {
         let room = if self.expansion == 0 { 1 } else { ROOM };
         let fingerprints = self.capacity.saturating_mul(room);
-        let options = match fingerprints as f64 / self.rate < 1e18 {
-            true => FilterOptions::with_capacity(fingerprints, self.rate),
-            false => FilterOptions::exact(),
-        };
-        options.expansion(self.expansion)
+        FilterOptions::with_capacity(fingerprints, self.rate).expansion(self.expansion)
     }
 }
 
@@ -151,9 +147,15 @@ struct Added {
     is_full: bool,
 }
 
-/// Adds items to a filter. A filter that does not grow takes as many new ones as its capacity.
-fn add_items(filter: &FilterKey, items: &[Vec<u8>]) -> Result<Added, String> {
-    filter
+/// Adds items to a filter, which is made if there is none. A filter that does not grow takes as many new
+/// ones as its capacity.
+fn add_items(
+    target: &Target,
+    items: &[Vec<u8>],
+    make: impl FnOnce() -> Result<FilterOptions, String>,
+) -> Result<Added, String> {
+    target
+        .find_or_make(make)?
         .change(|filter| {
             let stats = filter.stats();
             if stats.expansion != Some(0) {
@@ -177,27 +179,10 @@ fn add_items(filter: &FilterKey, items: &[Vec<u8>]) -> Result<Added, String> {
 /// The reply to a new item for a filter that is full.
 const FULL: &str = "ERR non scaling filter is full";
 
-/// Finds or makes the filter, and adds items.
-fn find_and_add(
-    target: &Target,
-    items: &[Vec<u8>],
-    make: impl FnOnce() -> Result<Reserve, String>,
-) -> Result<Added, String> {
-    let filter = match target.find()? {
-        Some(filter) => filter,
-        None => target.make(make()?.options()).or_else(|error| {
-            // Another connection may have made it meanwhile.
-            target.find()?.ok_or(error)
-        })?,
-    };
-    check_writable(&filter, &target.key)?;
-    add_items(&filter, items)
-}
-
 fn add(call: &mut Call<'_, '_>) -> Result<Work, String> {
     let (target, items) = (target(call)?, items(call, 2));
     Ok(job(
-        move || find_and_add(&target, &items, || Ok(DEFAULT)),
+        move || add_items(&target, &items, || Ok(DEFAULT.options())),
         |added, reply| match added.is_new.first() {
             Some(is_new) => reply.boolean(*is_new),
             None => reply.error(FULL),
@@ -208,7 +193,7 @@ fn add(call: &mut Call<'_, '_>) -> Result<Work, String> {
 fn add_many(call: &mut Call<'_, '_>) -> Result<Work, String> {
     let (target, items) = (target(call)?, items(call, 2));
     Ok(job(
-        move || find_and_add(&target, &items, || Ok(DEFAULT)),
+        move || add_items(&target, &items, || Ok(DEFAULT.options())),
         |added, reply| write_added(&added, reply),
     ))
 }
@@ -271,8 +256,10 @@ impl Insert {
 fn insert(call: &mut Call<'_, '_>) -> Result<Work, String> {
     let insert = Insert::parse(&call.arguments)?;
     let (target, items) = (target(call)?, items(call, insert.first));
-    let make = move || if insert.creates { Ok(insert.reserve) } else { Err(NOT_FOUND.to_owned()) };
-    Ok(job(move || find_and_add(&target, &items, make), |added, reply| write_added(&added, reply)))
+    let make = move || {
+        if insert.creates { Ok(insert.reserve.options()) } else { Err(NOT_FOUND.to_owned()) }
+    };
+    Ok(job(move || add_items(&target, &items, make), |added, reply| write_added(&added, reply)))
 }
 
 fn card(call: &mut Call<'_, '_>) -> Result<Work, String> {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     command::entry::{Arguments, Begin, Call, Command, Group, Run},
-    data::{Duplicates, FilterKey},
+    data::Duplicates,
     protocol::{Protocol, Reply},
 };
 use hashfold::filter::{FilterOptions, cascade::CascadeStats};
@@ -149,8 +149,15 @@ fn room(stats: &CascadeStats) -> u64 {
     if stats.expansion.is_none() { u64::MAX } else { all }
 }
 
-fn add_items(filter: &FilterKey, items: &[Vec<u8>], adds: Adds) -> Result<Vec<Outcome>, String> {
-    filter
+/// Adds items to a filter, which is made if there is none.
+fn add_items(
+    target: &Target,
+    items: &[Vec<u8>],
+    adds: Adds,
+    make: impl FnOnce() -> Result<FilterOptions, String>,
+) -> Result<Vec<Outcome>, String> {
+    target
+        .find_or_make(make)?
         .change(|filter| {
             let stats = filter.stats();
             let mut left = room(&stats).saturating_sub(stats.keys_max());
@@ -173,27 +180,10 @@ fn add_items(filter: &FilterKey, items: &[Vec<u8>], adds: Adds) -> Result<Vec<Ou
         .map_err(|error| failed(&error))
 }
 
-fn find_and_add(
-    target: &Target,
-    items: &[Vec<u8>],
-    adds: Adds,
-    make: impl FnOnce() -> Result<Reserve, String>,
-) -> Result<Vec<Outcome>, String> {
-    let filter = match target.find()? {
-        Some(filter) => filter,
-        None => target.make(make()?.options()).or_else(|error| {
-            // Another connection may have made it meanwhile.
-            target.find()?.ok_or(error)
-        })?,
-    };
-    check_writable(&filter, &target.key)?;
-    add_items(&filter, items, adds)
-}
-
 fn add_one(call: &mut Call<'_, '_>, adds: Adds) -> Result<Work, String> {
     let (target, items) = (target(call)?, items(call, 2));
     Ok(job(
-        move || find_and_add(&target, &items, adds, || Ok(DEFAULT)),
+        move || add_items(&target, &items, adds, || Ok(DEFAULT.options())),
         |outcomes, reply| match outcomes[0] {
             Outcome::Added => reply.boolean(true),
             Outcome::Present => reply.boolean(false),
@@ -227,9 +217,9 @@ fn insert(call: &mut Call<'_, '_>, adds: Adds) -> Result<Work, String> {
         }));
     }
     let (target, items) = (target(call)?, items(call, first));
-    let make = move || if creates { Ok(reserve) } else { Err(NOT_FOUND.to_owned()) };
+    let make = move || if creates { Ok(reserve.options()) } else { Err(NOT_FOUND.to_owned()) };
     Ok(job(
-        move || find_and_add(&target, &items, adds, make),
+        move || add_items(&target, &items, adds, make),
         move |outcomes, reply| write_outcomes(&outcomes, adds, reply),
     ))
 }

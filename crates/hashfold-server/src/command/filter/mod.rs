@@ -60,6 +60,25 @@ impl Target {
         self.find()?.ok_or_else(|| NOT_FOUND.into())
     }
 
+    /// Returns the filter, open for writing; makes it with the options of `make` if there is none.
+    ///
+    /// # Errors
+    /// The reply: the key has another type, no filter can be made, or it is open for reading only.
+    fn find_or_make(
+        &self,
+        make: impl FnOnce() -> Result<FilterOptions, String>,
+    ) -> Result<Arc<FilterKey>, String> {
+        let filter = match self.find()? {
+            Some(filter) => filter,
+            None => self.make(make()?).or_else(|error| {
+                // Another connection may have made it meanwhile.
+                self.find()?.ok_or(error)
+            })?,
+        };
+        check_writable(&filter, &self.key)?;
+        Ok(filter)
+    }
+
     /// Whether the table or store has the key.
     fn is_string(&self) -> Result<bool, String> {
         let Some(view) = &self.view else { return Ok(false) };
@@ -81,6 +100,9 @@ impl Target {
                     .into()
             }
             MakeError::Exists => "ERR item exists".into(),
+            MakeError::TooMany(max) => {
+                format!("OOM there are {max} filters, the largest number that is accepted")
+            }
             MakeError::Failed(error) => failed(&error),
         })
     }
