@@ -68,7 +68,7 @@ impl Site {
         means: Means,
         executor: &Arc<dyn Executor>,
     ) -> Result<()> {
-        let options = TableOptions::new().seed(Seed(items.seed)).id(1).access(Access::Direct);
+        let options = TableOptions::new().seed(Seed(items.seed)).id(1);
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
         let builder = TableBuilder::with(
             &self.table,

@@ -18,7 +18,6 @@ use clap::Args;
 use hashfold::{
     Env, KeyHash, Seed, Table,
     folder::Contents,
-    io::Access,
     manifest::FIRST_NAME,
     run::Run as _,
     table::{TableBuilder, TableOptions, TableStats},
@@ -180,7 +179,6 @@ impl BuildArgs {
             .id(device::random()?)
             .index(self.shape.index.options())
             .block_size(self.shape.block_size)
-            .access(Access::Direct)
             .replace(self.replace))
     }
 

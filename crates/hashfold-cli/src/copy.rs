@@ -179,7 +179,6 @@ fn table_options(table: &Table) -> TableOptions {
         .id(stats.id)
         .index(index)
         .block_size(stats.block_size)
-        .access(Access::Direct)
         .attributes(attributes.into_iter().collect())
 }
 

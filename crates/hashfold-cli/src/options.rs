@@ -18,8 +18,8 @@ pub(crate) struct IndexArgs {
     /// --absent-bits if many lookups are of absent keys. `reindex` changes the index of a table later.
     #[arg(long, default_value = "auto")]
     index: IndexName,
-    /// Average number of keys per bucket of a dense or sparse index; larger buckets take less RAM
-    /// and more CPU time per lookup
+    /// Average number of keys per bucket of a dense or sparse index, at most 16 if `auto` chose it;
+    /// larger buckets take less RAM and more CPU time per lookup
     #[arg(long, default_value_t = 64, value_name = "KEYS", value_parser = units::parse_number::<u32>)]
     bucket_size: u32,
     /// Largest node of a dense or sparse index, in keys, that is coded with Huffman codes; larger

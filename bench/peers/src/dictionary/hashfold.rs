@@ -32,7 +32,7 @@ impl Dictionary for Hashfold {
     fn build(&self, data: &Data, budget: Budget, folder: &Path) -> Result<u64> {
         let index = IndexOptions { choice: self.0, ..IndexOptions::default() };
         let seed = Seed(data.seed);
-        let options = TableOptions::new().seed(seed).id(1).index(index).access(Access::Direct);
+        let options = TableOptions::new().seed(seed).id(1).index(index);
         let threads = Arc::new(Threads::new(budget.threads));
         let builder =
             TableBuilder::with(folder, options.env(Env { executor: threads, ..Env::system() }))?;

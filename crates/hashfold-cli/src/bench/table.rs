@@ -337,11 +337,7 @@ impl Scene<'_> {
     /// Builds the table. Returns the number of spilled bytes that the page cache holds if memory is
     /// free. When it returns, the table is durable, and the file system has freed the spill.
     fn build_once(&self, input: &RowFile, memory: u64) -> Result<u64> {
-        let options = TableOptions::new()
-            .seed(Seed(self.pairs.seed))
-            .id(1)
-            .access(Access::Direct)
-            .replace(true);
+        let options = TableOptions::new().seed(Seed(self.pairs.seed)).id(1).replace(true);
         let executor: Arc<dyn Executor> = Arc::new(Threads::new(self.bench.threads));
         let env = Env { executor: executor.clone(), ..Env::system() };
         let builder = TableBuilder::with(self.table, options.env(env))?;

@@ -10,7 +10,7 @@ use crate::{
     env::Env,
     error::Result,
     folder::Site,
-    io::{Access, Disk},
+    io::Disk,
     key::{KeyHash, Seed},
     manifest::{self, Manifest},
     run::{Entry, Run, Summary},
@@ -109,7 +109,6 @@ impl LayerBuilder {
             .id(self.id)
             .index(index)
             .block_size(self.shape.block_size)
-            .access(Access::Direct)
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
     image::{Image, IndexBytes, Sections},
     layout::{Layout, Position},
     locations::{Locations, LocationsBuilder},
-    options::{IndexChoice, IndexOptions},
+    options::{BUCKET_SIZE_OF_LARGE_ENTRIES, IndexChoice, IndexOptions},
     trie::{Marks, Trie, TrieBuilder},
 };
 use crate::{
@@ -28,19 +28,24 @@ pub(super) struct Expected {
 }
 
 impl Expected {
-    /// Returns the index that suits these data: fences where a block holds many entries.
-    pub(super) fn choose(&self, options: &IndexOptions) -> IndexChoice {
+    /// Returns the options with the kind of index that suits these data, if none is named: fences where a
+    /// block holds many entries.
+    pub(super) fn choose(&self, options: &IndexOptions) -> IndexOptions {
         /// Minimum of entries per block for fences. Below it, the dense trie takes little more
         /// memory and never reads a second block.
         const ENTRIES_A_BLOCK_FOR_FENCES: u64 = 8;
-        match options.choice {
-            IndexChoice::Auto if options.absent_bits > 0 => IndexChoice::Dense,
-            IndexChoice::Auto if self.entries >= ENTRIES_A_BLOCK_FOR_FENCES * self.blocks => {
-                IndexChoice::Fences
+        let is_small = self.entries >= ENTRIES_A_BLOCK_FOR_FENCES * self.blocks;
+        let (choice, bucket_size) = match options.choice {
+            IndexChoice::Auto if !is_small => {
+                (IndexChoice::Dense, options.bucket_size.min(BUCKET_SIZE_OF_LARGE_ENTRIES))
             }
-            IndexChoice::Auto => IndexChoice::Dense,
-            choice => choice,
-        }
+            IndexChoice::Auto if options.absent_bits > 0 => {
+                (IndexChoice::Dense, options.bucket_size)
+            }
+            IndexChoice::Auto => (IndexChoice::Fences, options.bucket_size),
+            choice => (choice, options.bucket_size),
+        };
+        IndexOptions { choice, bucket_size, ..*options }
     }
 
     fn locations(&self) -> Option<LocationsBuilder> {
@@ -63,11 +68,11 @@ pub(super) enum IndexBuilder {
 
 impl IndexBuilder {
     pub(super) fn new(options: &IndexOptions, expected: &Expected) -> IndexBuilder {
-        let choice = expected.choose(options);
-        if choice == IndexChoice::Fences {
+        let options = expected.choose(options);
+        if options.choice == IndexChoice::Fences {
             return IndexBuilder::Fences(FencesBuilder::new(expected.entries, expected.blocks));
         }
-        let is_dense = choice != IndexChoice::Sparse;
+        let is_dense = options.choice != IndexChoice::Sparse;
         let absent_bits = Some(options.absent_bits).filter(|&bits| bits > 0 && is_dense);
         IndexBuilder::Trie {
             trie: Box::new(TrieBuilder::new(options.trie(), expected.entries, !is_dense)),

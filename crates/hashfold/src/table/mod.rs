@@ -62,7 +62,8 @@ pub use self::{
     layout::BLOCK_SIZE_MAX,
     lookup::VisitValue,
     options::{
-        ATTRIBUTES_SIZE_MAX, IndexChoice, IndexOptions, IndexStats, TableOptions, TableStats,
+        ATTRIBUTES_SIZE_MAX, BUCKET_SIZE_OF_LARGE_ENTRIES, IndexChoice, IndexOptions, IndexStats,
+        TableOptions, TableStats,
     },
     read::Table,
     scan::TableScan,

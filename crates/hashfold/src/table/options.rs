@@ -18,11 +18,16 @@ use std::fmt;
 /// Maximum size of a table's attributes, names included, in bytes.
 pub const ATTRIBUTES_SIZE_MAX: u64 = 1 << 20;
 
+/// Maximum of the mean number of keys per bucket of a dense trie that [`IndexChoice::Auto`] chose for large
+/// entries: beside them, a bit more per key counts less than lookups that decode half as much.
+pub const BUCKET_SIZE_OF_LARGE_ENTRIES: u32 = 16;
+
 /// The kind of index of a table. Any kind can be built over the same data file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndexChoice {
-    /// Fences if a block holds eight entries or more, else a dense trie.
+    /// Fences if a block holds eight entries or more, else a dense trie with at most
+    /// [`BUCKET_SIZE_OF_LARGE_ENTRIES`] keys per bucket.
     #[default]
     Auto,
     /// A dense trie, the rank of every entry: about 2.6 bits per key, always one device read.
@@ -122,7 +127,7 @@ impl Default for TableOptions {
 
 impl TableOptions {
     /// Returns the default options: [`Env::system`], a random seed and id, [`IndexChoice::Auto`],
-    /// blocks of 4096 bytes, and no replacing.
+    /// blocks of 4096 bytes, files written with [`Access::Direct`], and no replacing.
     pub fn new() -> TableOptions {
         TableOptions {
             env: Env::system(),
@@ -130,7 +135,7 @@ impl TableOptions {
             id: None,
             index: IndexOptions::default(),
             block_size: ALIGNMENT,
-            access: Access::default(),
+            access: Access::Direct,
             replace: false,
             attributes: Vec::new(),
             sort: SortOptions::default(),
@@ -170,7 +175,9 @@ impl TableOptions {
         TableOptions { block_size, ..self }
     }
 
-    /// Sets how the new files are written. The default is [`Access::Cached`].
+    /// Sets how the new files are written. The default is [`Access::Direct`]: a build displaces nothing
+    /// in the page cache, and a map of the files later has pages of 2 MiB, if the system has them.
+    /// With [`Access::Cached`], the files are in memory when they are built, in small pages.
     #[must_use]
     pub fn access(self, access: Access) -> TableOptions {
         TableOptions { access, ..self }

@@ -1,8 +1,9 @@
 //! Looking up many keys in mapped data files, in passes that prefetch for each other.
 //!
-//! A group of keys takes every step of a lookup together, so that their cache misses overlap. The
-//! state of a group is a few arrays on the stack. A group may span tables: it consists of *segments*,
-//! the keys of one table each.
+//! Each step of a lookup prefetches what the next one reads. The keys of a group take the steps one
+//! after another, [`STRIP`] keys apart, so that their cache misses overlap with the work for other keys.
+//! The state of a group is a few arrays on the stack. A group may span tables: it consists of
+//! *segments*, keys of one table each.
 
 use super::{
     index::Place,
@@ -11,6 +12,10 @@ use super::{
 };
 use crate::{error::Result, key::KeyHash};
 use std::ops::Range;
+
+/// Number of keys whose next step is taken before a key takes its next one. Meanwhile the memory that was
+/// prefetched arrives; more keys would prefetch more cache lines than a processor has in flight.
+const STRIP: usize = 16;
 
 /// Looks up keys in those tables whose data files are mapped. `visit` is called once for each key of
 /// these tables, as by [`Table::get_many`](super::Table::get_many).
@@ -24,31 +29,38 @@ pub(super) fn get_many<K: AsRef<[u8]>>(
         let Some(blocks) = files.data.mapped_blocks() else { continue };
         let mut start = range.start;
         while start < range.end {
-            let taken = start..range.end.min(start + GROUP - group.len);
+            let taken = start..range.end.min(start + STRIP.min(GROUP - group.len));
             start = taken.end;
-            group.add(Segment { files, blocks, keys: taken }, keys)?;
+            let slots = group.len..group.len + taken.len();
+            group.place(Segment { files, blocks, keys: taken, slots }, keys)?;
+            group.aim(STRIP);
+            group.answer(STRIP, keys)?;
             if group.len == GROUP {
-                group.answer(keys, visit)?;
+                group.finish(keys, visit)?;
             }
         }
     }
-    group.answer(keys, visit)
+    group.finish(keys, visit)
 }
 
-/// The keys of a group that are looked up in one table.
+/// Keys of a group that are looked up in one table.
 #[derive(Debug)]
 struct Segment<'a> {
     files: &'a OpenFiles,
     blocks: MappedBlocks<'a>,
     /// The range of the keys among all keys.
     keys: Range<usize>,
+    /// Their range in the arrays of the group.
+    slots: Range<usize>,
 }
 
 /// Keys that are looked up together, and how far their lookups are.
 #[derive(Debug)]
 struct Group<'a> {
-    /// The first segment has the first slots of the arrays, and so on.
     segments: Vec<Segment<'a>>,
+    /// Numbers of segments that have taken the second and the third step.
+    aimed: usize,
+    answered: usize,
     /// Number of slots in use.
     len: usize,
     hashes: [KeyHash; GROUP],
@@ -61,6 +73,8 @@ impl Default for Group<'_> {
     fn default() -> Self {
         Group {
             segments: Vec::new(),
+            aimed: 0,
+            answered: 0,
             len: 0,
             hashes: [KeyHash::from_bits(0); GROUP],
             places: [Place::Nowhere; GROUP],
@@ -72,10 +86,9 @@ impl Default for Group<'_> {
 
 impl<'a> Group<'a> {
     /// Adds keys that fit into the group: finds their places, and prefetches these.
-    fn add<K: AsRef<[u8]>>(&mut self, segment: Segment<'a>, keys: &[K]) -> Result<()> {
-        let Segment { files, blocks, keys: range } = &segment;
+    fn place<K: AsRef<[u8]>>(&mut self, segment: Segment<'a>, keys: &[K]) -> Result<()> {
+        let Segment { files, blocks, keys: range, slots } = &segment;
         files.refuse_lost()?;
-        let slots = self.len..self.len + range.len();
         let hashes = &mut self.hashes[slots.clone()];
         for (hash, key) in hashes.iter_mut().zip(&keys[range.clone()]) {
             *hash = blocks.hash(key.as_ref());
@@ -92,30 +105,45 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Answers the lookups, and empties the group.
-    fn answer<K: AsRef<[u8]>>(&mut self, keys: &[K], visit: &mut VisitValue<'_>) -> Result<()> {
-        let mut end = 0;
-        for Segment { blocks, keys: range, .. } in &self.segments {
-            let slots = end..end + range.len();
-            end = slots.end;
+    /// Finds the entries that may have the keys, and prefetches these; of all segments that have at
+    /// least `distance` slots after them.
+    fn aim(&mut self, distance: usize) {
+        while let Some(Segment { blocks, slots, .. }) = self.segments.get(self.aimed)
+            && slots.end + distance <= self.len
+        {
             let places = self.hashes[slots.clone()].iter().zip(&self.places[slots.clone()]);
-            for (aim, (hash, place)) in self.aims[slots].iter_mut().zip(places) {
+            for (aim, (hash, place)) in self.aims[slots.clone()].iter_mut().zip(places) {
                 *aim = blocks.aim(*hash, *place);
                 blocks.prefetch_aim(*aim);
             }
+            self.aimed += 1;
         }
-        let mut end = 0;
-        for Segment { files, blocks, keys: range } in &self.segments {
-            let slots = end..end + range.len();
-            end = slots.end;
+    }
+
+    /// Compares the keys with these entries; of all segments that have at least `distance` slots after
+    /// them with known entries.
+    fn answer<K: AsRef<[u8]>>(&mut self, distance: usize, keys: &[K]) -> Result<()> {
+        let aimed = self.segments[..self.aimed].last().map_or(0, |last| last.slots.end);
+        while let Some(Segment { files, blocks, keys: range, slots }) =
+            self.segments.get(self.answered)
+            && slots.end + distance <= aimed
+        {
             let aims = self.hashes[slots.clone()].iter().zip(&self.aims[slots.clone()]);
             let aims = aims.zip(&keys[range.clone()]);
-            for (answer, ((hash, aim), key)) in self.answers[slots].iter_mut().zip(aims) {
+            for (answer, ((hash, aim), key)) in self.answers[slots.clone()].iter_mut().zip(aims) {
                 *answer = blocks.answer(*hash, *aim, key.as_ref());
             }
             // No answer is shown that comes from the zeros in place of lost pages.
             files.check_maps()?;
+            self.answered += 1;
         }
+        Ok(())
+    }
+
+    /// Answers all lookups, and empties the group.
+    fn finish<K: AsRef<[u8]>>(&mut self, keys: &[K], visit: &mut VisitValue<'_>) -> Result<()> {
+        self.aim(0);
+        self.answer(0, keys)?;
         self.show(keys, visit)
     }
 
@@ -143,7 +171,7 @@ impl<'a> Group<'a> {
                 slot += 1;
             }
         }
-        self.len = 0;
+        (self.aimed, self.answered, self.len) = (0, 0, 0);
         Ok(())
     }
 }
