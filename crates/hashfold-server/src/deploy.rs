@@ -1,0 +1,261 @@
+//! Following the pointer of a group: versions that `hashfold deploy publish` makes current are fetched,
+//! opened and served, those of all stores at one moment.
+
+use crate::{
+    config::{DeployConfig, RATE_MIN},
+    data::{DataSet, View},
+    metrics::{CommandCounts, POWERS},
+};
+use hashfold::{
+    Env,
+    work::{Clock, Signal},
+};
+use hashfold_deploy::{
+    Activation, Error, FetchOptions, FollowOptions, FollowedStore, Follower, RateLimit, Readiness,
+    Remote,
+};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+/// Time for which the pointer may be out of reach before the server counts as not ready.
+const UNREACHABLE_MAX: Duration = Duration::from_secs(30);
+
+/// Time between two changes of the limit of transfers.
+const THROTTLE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Bytes of the device that transfers leave free.
+const FREE_BYTES_MIN: u64 = 1 << 30;
+
+/// The group that a server follows, and how it goes.
+#[derive(Debug)]
+pub(crate) struct Deployment {
+    config: DeployConfig,
+    rate: RateLimit,
+    throttle: Mutex<Throttle>,
+    status: Mutex<Status>,
+}
+
+/// How following goes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Status {
+    /// What this server reports to controllers.
+    pub(crate) report: Readiness,
+    pub(crate) failure: Option<Failure>,
+}
+
+/// Steps that fail, one after the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    /// The time of the first one, by the server's clock.
+    pub(crate) since: Duration,
+    /// The error of the last one.
+    pub(crate) error: String,
+}
+
+impl Deployment {
+    /// Makes the follower of a group for the data sets that follow it. Makes no request.
+    ///
+    /// # Errors
+    /// The remote has no such form, a name is not plain, or a local store is damaged.
+    pub(crate) fn new(
+        config: &DeployConfig,
+        env: &Env,
+        data: &[Arc<DataSet>],
+    ) -> Result<(Deployment, Follower), Error> {
+        let remote = Remote::open(env, &config.remote)?;
+        let followed = |data: &Arc<DataSet>| {
+            let store =
+                FollowedStore { folder: data.folder().to_owned(), read: data.options().clone() };
+            (data.name().to_string(), store)
+        };
+        let stores = data.iter().filter(|data| data.follows_group()).map(followed).collect();
+        let rate = RateLimit::new(config.rate_bytes_per_s);
+        let mut options = FollowOptions::new(&config.group, &config.node, stores);
+        options.fetch = FetchOptions {
+            rate: rate.clone(),
+            free_bytes_min: FREE_BYTES_MIN,
+            ..FetchOptions::default()
+        };
+        let follower = Follower::new(env, &remote, options)?;
+        let deployment = Deployment {
+            config: config.clone(),
+            rate,
+            throttle: Mutex::default(),
+            status: Mutex::default(),
+        };
+        Ok((deployment, follower))
+    }
+
+    /// Returns the group, and the name of this server in it.
+    pub(crate) fn config(&self) -> &DeployConfig {
+        &self.config
+    }
+
+    /// Returns how following goes.
+    pub(crate) fn status(&self) -> Status {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the limit of transfers, in bytes per second.
+    pub(crate) fn limit(&self) -> u64 {
+        self.rate.get()
+    }
+
+    /// Returns why the server should get no requests, if the pointer is out of reach for long.
+    pub(crate) fn problem(&self, now: Duration) -> Option<String> {
+        let Failure { since, error } = self.status().failure?;
+        let lasts = now.saturating_sub(since);
+        (lasts >= UNREACHABLE_MAX).then(|| {
+            format!("group {}: not followed for {} s: {error}", self.config.group, lasts.as_secs())
+        })
+    }
+
+    /// Follows the pointer until `stop` is sent.
+    pub(crate) fn follow(
+        &self,
+        mut follower: Follower,
+        data: &[Arc<DataSet>],
+        clock: &dyn Clock,
+        stop: &Signal,
+    ) {
+        let mut activate = |activations: &[Activation]| activate(data, activations);
+        follower.run(stop, &mut activate, &mut |follower, result| {
+            self.note(follower.report(), result, clock.now());
+        });
+    }
+
+    fn note(&self, report: &Readiness, result: Result<(), &Error>, now: Duration) {
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        status.report.clone_from(report);
+        let since = status.failure.as_ref().map_or(now, |failure| failure.since);
+        status.failure = result.err().map(|error| Failure { since, error: error.to_string() });
+    }
+
+    /// Changes the limit of transfers, if it is time to.
+    pub(crate) fn throttle(&self, commands: &[CommandCounts], now: Duration) {
+        let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
+        if now >= throttle.next {
+            throttle.next = now + THROTTLE_INTERVAL;
+            let took = throttle.took_since(commands);
+            self.rate.set(throttle.limit(took, self.rate.get(), self.config.rate_bytes_per_s));
+        }
+    }
+}
+
+/// Serves versions, those of all stores at one moment.
+fn activate(data: &[Arc<DataSet>], activations: &[Activation]) -> hashfold::Result<()> {
+    let shown = |Activation { store, version }: &Activation| {
+        let data = data.iter().find(|data| &**data.name() == store.as_str());
+        let view = View::of_version(version.clone())?;
+        Ok((data, Arc::new(view)))
+    };
+    let all = activations.iter().map(shown).collect::<hashfold::Result<Vec<_>>>()?;
+    for (data, view) in all {
+        data.expect("the follower has the names of data sets").show(view);
+    }
+    Ok(())
+}
+
+/// Number of seconds whose fastest replies say how fast replies are without transfers.
+const SECONDS: usize = 60;
+
+/// Minimum number of calls in a second for a statement about them.
+const CALLS_MIN: u64 = 100;
+
+/// Times of calls up to which transfers are not slowed down, in microseconds.
+const FAST_US: u64 = 1000;
+
+/// What makes transfers give way to requests: while the slowest of 100 calls take longer than in the best
+/// second of the last minute, the limit falls by 3 tenths a second; else it rises by a 20th of the
+/// maximum (additive increase, multiplicative decrease).
+#[derive(Debug, Default)]
+struct Throttle {
+    next: Duration,
+    /// All calls before the last look.
+    before: CommandCounts,
+    /// What 99 of 100 calls took at most in each of the last seconds, in microseconds.
+    seconds: VecDeque<u64>,
+}
+
+impl Throttle {
+    /// Returns what 99 of 100 calls took at most since the last look, in microseconds; `None` if there
+    /// were few.
+    fn took_since(&mut self, commands: &[CommandCounts]) -> Option<u64> {
+        let mut all = CommandCounts::default();
+        for counts in commands {
+            all.calls += counts.calls;
+            for (sum, count) in all.by_power.iter_mut().zip(&counts.by_power) {
+                *sum += count;
+            }
+        }
+        let mut new = CommandCounts {
+            calls: all.calls - self.before.calls,
+            by_power: [0; POWERS],
+            ..CommandCounts::default()
+        };
+        let before = all.by_power.iter().zip(&self.before.by_power);
+        for (count, (all, before)) in new.by_power.iter_mut().zip(before) {
+            *count = all - before;
+        }
+        self.before = all;
+        (new.calls >= CALLS_MIN).then(|| new.at_most_us(0.99))
+    }
+
+    /// Returns the next limit.
+    fn limit(&mut self, took_us: Option<u64>, limit: u64, max: u64) -> u64 {
+        let best = self.seconds.iter().min().copied().unwrap_or(u64::MAX);
+        if let Some(took) = took_us {
+            if self.seconds.len() == SECONDS {
+                self.seconds.pop_front();
+            }
+            self.seconds.push_back(took);
+        }
+        match took_us {
+            Some(took) if took > best.max(FAST_US) => (limit / 10 * 7).max(RATE_MIN),
+            _ => (limit + max / 20).min(max),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transfers_give_way_to_requests_and_recover() {
+        let (mut throttle, max) = (Throttle::default(), 100 << 20);
+        assert_eq!(throttle.limit(Some(512), max, max), max);
+        assert_eq!(throttle.limit(Some(1000), max, max), max, "calls are still fast");
+        let slowed = throttle.limit(Some(2048), max, max);
+        assert_eq!(slowed, max / 10 * 7);
+        let mut limit = slowed;
+        for _ in 0..50 {
+            limit = throttle.limit(Some(4096), limit, max);
+        }
+        assert_eq!(limit, RATE_MIN);
+        for _ in 0..21 {
+            limit = throttle.limit(None, limit, max);
+        }
+        assert_eq!(limit, max);
+        // After a minute, it is known that calls are slow without transfers, too.
+        for _ in 0..SECONDS {
+            limit = throttle.limit(Some(4096), limit, max);
+        }
+        assert_eq!(throttle.limit(Some(4096), RATE_MIN, max), RATE_MIN + max / 20);
+    }
+
+    #[test]
+    fn only_calls_since_the_last_look_count() {
+        let mut counts = CommandCounts { calls: 1000, ..CommandCounts::default() };
+        counts.by_power[3] = 1000;
+        let mut throttle = Throttle::default();
+        assert_eq!(throttle.took_since(&[counts.clone()]), Some(8));
+        counts.calls += CALLS_MIN;
+        counts.by_power[12] += CALLS_MIN;
+        assert_eq!(throttle.took_since(&[counts.clone()]), Some(4096));
+        assert_eq!(throttle.took_since(&[counts]), None);
+    }
+}

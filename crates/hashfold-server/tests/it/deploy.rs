@@ -1,0 +1,143 @@
+//! Servers that follow the pointer of a group, with a folder in place of object storage.
+
+use crate::{
+    fixture::{Client, Home},
+    http::get,
+};
+use hashfold::{Env, work::Watch};
+use hashfold_deploy::{Controller, PublishOptions, Remote, push};
+use hashfold_server::Server;
+use std::{fs, time::Duration};
+
+/// The data sets of a home, and a remote to which its store `people` is pushed.
+struct Scene {
+    home: Home,
+    remote: Remote,
+    controller: Controller,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let home = Home::new();
+        let env = Env::system();
+        let remote = Remote::open(&env, home.path("remote").to_str().unwrap()).unwrap();
+        let controller = Controller::new(&env, &remote, "main", "test").unwrap();
+        Scene { home, remote, controller }
+    }
+
+    fn push(&self, store: &str, version: u64) {
+        let (env, watch) = (Env::system(), Watch::default());
+        push(&env, &self.home.path("people"), Some(version), &self.remote, store, &watch).unwrap();
+    }
+
+    /// Makes versions current, at once and without waiting for servers.
+    fn publish(&self, versions: &[(&str, u64)]) {
+        let options = PublishOptions {
+            min_ready: Some(0),
+            lead: Duration::ZERO,
+            ..PublishOptions::default()
+        };
+        let versions: Vec<(String, u64)> =
+            versions.iter().map(|(store, version)| ((*store).to_owned(), *version)).collect();
+        self.controller.publish(&versions, &options, &Watch::default()).unwrap();
+    }
+
+    /// Starts a server of two stores, which it does not have yet.
+    fn serve(&self) -> Server {
+        self.home.serve_file(
+            "http-listen = ['127.0.0.1:0']\nnode = 'a'\ndeploy.remote = 'remote'\n\
+             filters.path = 'filters'\n\
+             [data.shop]\npath = 'node/shop'\n[data.copy]\npath = 'node/copy'\n\
+             [data.table]\npath = 'table'\n\
+             [user.default]\nspace = 'shop'\nmakes-filters = true\n[user.copy]\n[user.table]\n",
+        )
+    }
+}
+
+const LOADING: &str = "-LOADING Hashfold is loading the dataset in memory";
+
+fn is_version(version: u32) -> impl Fn(&str) -> bool {
+    move |reply| reply == format!("\"value 1 of version {version}\"")
+}
+
+#[test]
+fn a_server_fetches_what_is_published_and_rolls_back_with_its_group() {
+    let scene = Scene::new();
+    let server = scene.serve();
+    let (mut shop, mut copy) = (Client::of(&server), Client::of(&server));
+    copy.check("AUTH copy x", "+OK");
+    for command in ["GET key-1", "MGET key-1 key-2", "DBSIZE", "SCAN 0", "KEYS *", "RANDOMKEY"] {
+        shop.check(command, LOADING);
+    }
+    // Filters and tables do not wait for versions of stores.
+    assert!(shop.call("INFO persistence").contains("loading:1"));
+    let mut table = Client::of(&server);
+    table.check("AUTH table x", "+OK");
+    table.check("GET key-1", "\"value 1 of version 0\"");
+    let (status, body) = get(&server, "/readyz");
+    assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
+    assert!(body.contains("shop: no version yet") && body.contains("copy: no version yet"), "{body}");
+
+    scene.push("shop", 1);
+    scene.push("copy", 1);
+    scene.publish(&[("shop", 1), ("copy", 1)]);
+    shop.wait_for("GET key-1", &is_version(1));
+    copy.wait_for("GET key-1", &is_version(1));
+    let mut pinned = Client::of(&server);
+    pinned.check("HASHFOLD.USE 1", "+OK");
+    scene.home.publish(2);
+    scene.push("shop", 2);
+    scene.push("copy", 2);
+    scene.publish(&[("shop", 2), ("copy", 2)]);
+    shop.wait_for("GET key-1", &is_version(2));
+    copy.check("GET key-1", "\"value 1 of version 2\"");
+    pinned.check("GET key-1", "\"value 1 of version 1\"");
+    assert_eq!(get(&server, "/readyz").1, "ready\n");
+
+    scene.controller.roll_back("tested", Duration::ZERO).unwrap();
+    shop.wait_for("GET key-1", &is_version(1));
+    server.stop().unwrap();
+}
+
+#[test]
+fn the_group_decides_and_commands_cannot() {
+    let scene = Scene::new();
+    scene.push("shop", 1);
+    scene.publish(&[("shop", 1)]);
+    let server = scene.serve();
+    let mut client = Client::of(&server);
+    client.wait_for("GET key-1", &is_version(1));
+    let refused = "-ERR shop follows the group main; use `hashfold deploy publish` or `rollback`";
+    client.check("HASHFOLD.PUBLISH shop 1", refused);
+    client.check("HASHFOLD.ROLLBACK shop", refused);
+    assert!(client.call("HASHFOLD.PIN shop 1").contains("\"version\" 1"));
+    let info = client.call("INFO deploy");
+    for expected in ["deploy_group:main", "deploy_node:a", "deploy_seq:1", "deploy_shop_1:current"] {
+        assert!(info.contains(expected), "{expected}: {info}");
+    }
+    let (_, body) = get(&server, "/v1/deploy");
+    assert!(body.contains("\"state\":\"current\""), "{body}");
+    assert!(get(&server, "/metrics").1.contains("hashfold_pointer_seq 1"));
+}
+
+/// What was served stays served, also after a restart and without the remote.
+#[test]
+fn without_the_remote_a_server_starts_with_the_version_that_it_had() {
+    let scene = Scene::new();
+    scene.push("shop", 1);
+    scene.publish(&[("shop", 1)]);
+    let server = scene.serve();
+    Client::of(&server).wait_for("GET key-1", &is_version(1));
+    // The version is served first, and noted in the local store then.
+    let pointer = scene.home.path("node/shop").join("CURRENT");
+    Client::of(&server).wait_for("PING", &|_| pointer.exists());
+    server.stop().unwrap();
+    fs::remove_dir_all(scene.home.path("remote")).unwrap();
+    fs::write(scene.home.path("remote"), "not a folder").unwrap();
+    let server = scene.serve();
+    let mut client = Client::of(&server);
+    client.check("GET key-1", "\"value 1 of version 1\"");
+    client.wait_for("INFO deploy", &|info| info.contains("deploy_error:"));
+    client.check("GET key-1", "\"value 1 of version 1\"");
+    server.stop().unwrap();
+}
