@@ -8,6 +8,7 @@
 //! the targets of stores and filters write the right checksums after each change.
 
 mod cascade;
+mod deploy;
 mod forge;
 mod model;
 mod request;
@@ -17,6 +18,7 @@ mod wal;
 
 pub use self::{
     cascade::{filter_block, filter_log, filter_manifest, filter_model, filter_run},
+    deploy::group_pointer,
     model::model,
     request::request,
     rows::rows,

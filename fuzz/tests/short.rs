@@ -5,7 +5,8 @@
 
 use hashfold_fuzz::{
     delta, files, filter_block, filter_log, filter_manifest, filter_model, filter_run, footer,
-    header, manifest, model, pointer, request, rows, table, tree, varint, version, wal,
+    group_pointer, header, manifest, model, pointer, request, rows, table, tree, varint, version,
+    wal,
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -170,6 +171,11 @@ fn requests_of_clients() {
         }
         bytes
     });
+}
+
+#[test]
+fn pointers_of_groups() {
+    run(group_pointer, 20_000, |random| random.bytes(30));
 }
 
 #[test]

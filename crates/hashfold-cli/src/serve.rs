@@ -2,7 +2,7 @@
 
 use crate::{
     failure::{Exit, Failure, Result},
-    output::write_line,
+    output::{write_line, write_note},
     stop::Stop,
 };
 use clap::Args;
@@ -11,8 +11,15 @@ use hashfold::{
     work::{Clock as _, SystemClock},
 };
 use hashfold_server::{Config, Server, StartError};
+use sd_notify::NotifyState;
 use serde_json::json;
-use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 /// Time between two looks whether the user has asked to stop.
 const STOP_CHECK: Duration = Duration::from_millis(50);
@@ -22,9 +29,11 @@ const STOP_CHECK: Duration = Duration::from_millis(50);
 /// Each folder is served under its name. With one data set, `redis-cli get KEY` reads it; with several,
 /// a client says which one with AUTH: `AUTH people ""`. Without a configuration file there are no
 /// passwords, and only programs on this machine can connect. Readers of a store follow its current
-/// version; AUTH people@41 uses version 41.
+/// version; AUTH people@41 uses version 41. With a section "deploy" in the configuration file, stores
+/// follow `hashfold deploy publish`.
 ///
 /// Runs until Ctrl-C or SIGTERM; then requests that were read are answered, and filters are made durable.
+/// SIGHUP makes it read the users in the configuration file again.
 #[derive(Args, Debug)]
 pub(crate) struct ServeArgs {
     /// Folders of tables, stores and filters
@@ -57,8 +66,15 @@ pub(crate) struct ServeArgs {
 }
 
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
-    let stop = Stop::on_signals()?;
+    let (stop, hangup) = match args.config {
+        Some(_) => Stop::of_server()?,
+        None => (Stop::on_signals()?, Arc::default()),
+    };
     let config = configuration(args)?;
+    if args.check {
+        Server::check(&config, &Env::system()).map_err(failure)?;
+        return Ok(Exit::Done);
+    }
     let server = Server::start(config, &Env::system()).map_err(failure)?;
     let addresses: Vec<String> = server.addresses().iter().map(SocketAddr::to_string).collect();
     if args.json {
@@ -66,11 +82,26 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     } else {
         write_line(format_args!("serving on {}; Ctrl-C stops", addresses.join(", ")))?;
     }
-    while !args.check && !stop.is_asked() {
+    // Without systemd, or if it does not listen, nobody is told.
+    let _ = sd_notify::notify(false, &[NotifyState::Ready]);
+    while !stop.is_asked() {
+        if hangup.swap(false, Relaxed) {
+            reload(args, &server);
+        }
         SystemClock.sleep(STOP_CHECK);
     }
+    let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
     server.stop()?;
     Ok(Exit::Done)
+}
+
+/// Reads the users of the configuration file again. A mistake in the file changes nothing.
+fn reload(args: &ServeArgs, server: &Server) {
+    let reloaded = configuration(args).and_then(|config| server.reload(&config).map_err(failure));
+    match reloaded {
+        Ok(()) => write_note("read the users of the configuration file again"),
+        Err(failure) => write_note(&failure.message),
+    }
 }
 
 fn configuration(args: &ServeArgs) -> Result<Config> {
@@ -99,6 +130,9 @@ fn configuration(args: &ServeArgs) -> Result<Config> {
 fn failure(error: StartError) -> Failure {
     match error {
         StartError::Data(error) => error.into(),
+        StartError::Deploy(error) => {
+            Failure { exit: error.class().into(), message: error.to_string() }
+        }
         StartError::Io { action, source } => Failure::io("server", &action, &source),
         other => Failure::usage(other.to_string()),
     }

@@ -41,19 +41,33 @@ impl Stop {
     /// ending the process. The second Ctrl-C or `kill` ends the process at once, as a crash does.
     pub(crate) fn on_signals() -> Result<Stop> {
         let stop = Stop::never();
+        stop.handle(&stop.is_asked)?;
+        Ok(stop)
+    }
+
+    /// Does the same for a server, which a closed terminal (SIGHUP) does not stop: the flag that is
+    /// returned says that it was sent.
+    #[cfg(feature = "serve")]
+    pub(crate) fn of_server() -> Result<(Stop, Arc<AtomicBool>)> {
+        let (stop, hangup) = (Stop::never(), Arc::default());
+        stop.handle(&hangup)?;
+        Ok((stop, hangup))
+    }
+
+    /// Handles the signals; `hangup` is the flag of SIGHUP.
+    fn handle(&self, hangup: &Arc<AtomicBool>) -> Result<()> {
         let handle = || -> io::Result<()> {
             for signal in [SIGINT, SIGTERM] {
-                let flag = stop.is_asked.clone();
+                let flag = self.is_asked.clone();
                 register_conditional_shutdown(signal, Exit::Stopped as i32, flag)?;
-                register(signal, stop.is_asked.clone())?;
+                register(signal, self.is_asked.clone())?;
             }
             if !is_hangup_ignored() {
-                register(SIGHUP, stop.is_asked.clone())?;
+                register(SIGHUP, hangup.clone())?;
             }
             Ok(())
         };
-        handle().map_err(|error| Failure::io("Ctrl-C", "be handled", &error))?;
-        Ok(stop)
+        handle().map_err(|error| Failure::io("Ctrl-C", "be handled", &error))
     }
 
     /// Returns a watch for a call of the library. It shows this phase until it is dropped, and

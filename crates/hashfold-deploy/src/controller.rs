@@ -3,12 +3,12 @@
 use crate::{
     error::{Error, ErrorKind, Result},
     layout::{self, check_name},
-    pointer::{BadVersion, GroupPointer, Signed, Target, Targets},
+    pointer::{BadVersion, GroupPointer, Signed, Target, Targets, target_of},
     ready::{self, Readiness},
     remote::Remote,
     swap::{Seen, Swapped, read_pointer, swap},
 };
-use hashfold::{Env, work::Watch};
+use hashfold::{Env, store::VersionInfo, work::Watch};
 use std::{collections::BTreeMap, time::Duration};
 
 /// Maximum number of attempts of a change that is right whatever other controllers have done.
@@ -30,6 +30,11 @@ pub struct PublishOptions {
     pub lead: Duration,
     /// Whether versions that are marked bad are published.
     pub allow_bad: bool,
+    /// Minimum number of entries of each version.
+    pub entries_min: u64,
+    /// Maximum part of the entries of the current version that a version may have less: 0.5 for half of
+    /// them, 1 for all.
+    pub loss_max: f64,
     /// Reason of the change, for people.
     pub reason: String,
 }
@@ -41,6 +46,8 @@ impl Default for PublishOptions {
             wait: Duration::from_secs(3600),
             lead: Duration::from_secs(2),
             allow_bad: false,
+            entries_min: 0,
+            loss_max: 0.5,
             reason: String::new(),
         }
     }
@@ -94,7 +101,8 @@ impl Controller {
     /// If these versions are current already, nothing is changed.
     ///
     /// # Errors
-    /// `Absent` if a version was not pushed, `Bad` if it is marked bad, `NotReady` if the time is over,
+    /// `Absent` if a version was not pushed, `Bad` if it is marked bad, `Gate` if it has too few entries,
+    /// `NotReady` if the time is over,
     /// `Overtaken` if another controller changed the pointer meanwhile, `Unconditional` if the object
     /// store does not keep the conditions of writes.
     pub fn publish(
@@ -103,11 +111,13 @@ impl Controller {
         options: &PublishOptions,
         watch: &Watch,
     ) -> Result<GroupPointer> {
-        let mut targets = Targets::new();
+        let (mut targets, mut infos) = (Targets::new(), Vec::new());
         for (store, number) in versions {
-            if targets.insert(store.clone(), self.remote.target(store, *number)?).is_some() {
+            let info = self.remote.version(store, *number)?;
+            if targets.insert(store.clone(), target_of(&info)).is_some() {
                 return Err(Error::argument("versions", "each store once", store));
             }
+            infos.push((store, info));
         }
         let mut seen = self.read()?;
         if !options.allow_bad {
@@ -115,6 +125,9 @@ impl Controller {
         }
         if seen.pointer.has(&targets) {
             return Ok(seen.pointer);
+        }
+        for (store, info) in &infos {
+            self.check_entries(&seen.pointer, store, info, options)?;
         }
         self.remote.check(self.env.random.as_ref())?;
         let nodes = ready::read_all(&self.remote, &self.group)?;
@@ -130,6 +143,35 @@ impl Controller {
         let signed = self.signed(&options.reason, options.lead);
         let flipped = seen.pointer.published(&targets, signed);
         Ok(self.change(&seen, flipped, |newer| newer.has(&targets))?.pointer)
+    }
+
+    /// Refuses a version that has too few entries. A current version that was removed from the remote is
+    /// not compared.
+    fn check_entries(
+        &self,
+        pointer: &GroupPointer,
+        store: &str,
+        info: &VersionInfo,
+        options: &PublishOptions,
+    ) -> Result<()> {
+        let current = match pointer.stores.get(store) {
+            None => 0,
+            Some(current) => match self.remote.version(store, current.version) {
+                Ok(info) => *info.entries().start(),
+                Err(error) if matches!(error.kind(), ErrorKind::Absent { .. }) => 0,
+                Err(error) => return Err(error),
+            },
+        };
+        let kept = current as f64 * (1.0 - options.loss_max);
+        let (min, got) = (options.entries_min.max(kept.ceil() as u64), *info.entries().end());
+        match got >= min {
+            true => Ok(()),
+            false => {
+                let what = format!("version {} of store {store}", info.name.number);
+                let expected = format!("at least {min}");
+                Err(Error::new(ErrorKind::Gate { what, expected, got }).at(self.place()))
+            }
+        }
     }
 
     /// Makes the latest earlier set of versions current in which none is marked bad, and marks the

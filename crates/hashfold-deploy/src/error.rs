@@ -82,6 +82,15 @@ pub enum ErrorKind {
         /// The version, with its store.
         what: String,
     },
+    /// A version does not pass a gate.
+    Gate {
+        /// The version, with its store.
+        what: String,
+        /// The numbers of entries that are accepted.
+        expected: String,
+        /// The number of entries of the version.
+        got: u64,
+    },
     /// Another controller has changed the pointer.
     Overtaken {
         /// The pointer that was expected: its sequence number.
@@ -177,12 +186,13 @@ impl Error {
         }
     }
 
-    /// Whether the answer is no, and the call was right: a version is bad, another controller was
-    /// faster, too few nodes are ready, there is nothing to roll back to.
+    /// Whether the answer is no, and the call was right: a version is bad or does not pass a gate,
+    /// another controller was faster, too few nodes are ready, there is nothing to roll back to.
     pub fn is_refusal(&self) -> bool {
         matches!(
             self.kind(),
             ErrorKind::Bad { .. }
+                | ErrorKind::Gate { .. }
                 | ErrorKind::Overtaken { .. }
                 | ErrorKind::NotReady { .. }
                 | ErrorKind::NoEarlier
@@ -258,6 +268,11 @@ impl fmt::Display for ErrorKind {
             ErrorKind::Bad { what } => write!(
                 f,
                 "{what} is marked bad: it was rolled back, or marked by hand; make a new version"
+            ),
+            ErrorKind::Gate { what, expected, got } => write!(
+                f,
+                "{what} does not pass the gate: expected {expected} entries, got {got}; nothing was \
+                 published"
             ),
             ErrorKind::Overtaken { expected, got } => write!(
                 f,

@@ -38,26 +38,32 @@ pub struct FollowOptions {
     pub group: String,
     /// Name of this node, which no other node has.
     pub node: String,
-    /// The folder of each store of the group that this node serves.
-    pub stores: BTreeMap<String, PathBuf>,
+    /// The stores of the group that this node serves, by name.
+    pub stores: BTreeMap<String, FollowedStore>,
     /// Time between two looks at the pointer.
     pub poll: Duration,
     /// Options of transfers.
     pub fetch: FetchOptions,
-    /// Options with which versions are opened.
+}
+
+/// A store of a node.
+#[derive(Clone, Debug)]
+pub struct FollowedStore {
+    /// Folder of the store, which is made if there is none.
+    pub folder: PathBuf,
+    /// Options with which its versions are opened.
     pub read: ReadOptions,
 }
 
 impl FollowOptions {
     /// Returns options with a look at the pointer each half second.
-    pub fn new(group: &str, node: &str, stores: BTreeMap<String, PathBuf>) -> FollowOptions {
+    pub fn new(group: &str, node: &str, stores: BTreeMap<String, FollowedStore>) -> FollowOptions {
         FollowOptions {
             group: group.to_owned(),
             node: node.to_owned(),
             stores,
             poll: Duration::from_millis(500),
             fetch: FetchOptions::default(),
-            read: ReadOptions::new(),
         }
     }
 }
@@ -88,8 +94,9 @@ pub type Activate<'a> = dyn FnMut(&[Activation]) -> hashfold::Result<()> + 'a;
 ///
 /// A look at the pointer is one small request. Versions that the pointer names, or announces, are
 /// fetched, opened, and reported as ready; at the pointer's time they are activated, those of all
-/// stores in one call. A transfer is interrupted if the pointer changes, and goes on later. If the object store is gone, everything that is current stays current, and the
-/// follower tries again after 0.1 to 30 seconds.
+/// stores in one call. A transfer is interrupted if the pointer changes, and goes on later. If the object
+/// store is gone, everything that is current stays current, and the follower tries again after 0.1 to
+/// 30 seconds.
 ///
 /// The caller drives it, in a thread of its own: [`Follower::run`], or [`Follower::step`].
 #[derive(Debug)]
@@ -123,7 +130,7 @@ impl Follower {
         check_name("group", &options.group)?;
         check_name("node", &options.node)?;
         let mut active = BTreeMap::new();
-        for (store, folder) in &options.stores {
+        for (store, FollowedStore { folder, .. }) in &options.stores {
             check_name("store", store)?;
             match Pointer::read(env.disk.as_ref(), folder) {
                 Ok(pointer) => {
@@ -164,21 +171,25 @@ impl Follower {
         &self.report
     }
 
-    /// Follows the pointer until `stop` is sent. `failed` gets each error; they are all temporary.
+    /// Follows the pointer until `stop` is sent. `after` is called after each step, with its error; all
+    /// errors are temporary.
     pub fn run(
         &mut self,
         stop: &Signal,
         activate: &mut Activate<'_>,
-        failed: &mut dyn FnMut(&Error),
+        after: &mut dyn FnMut(&Follower, Result<(), &Error>),
     ) {
         let seen = stop.count();
         let clock = self.env.clock.clone();
         while stop.count() == seen {
             let wait = match self.step(stop, activate) {
-                Ok(wait) => wait,
+                Ok(wait) => {
+                    after(self, Ok(()));
+                    wait
+                }
                 Err(error) if error.is_stop() => return,
                 Err(error) => {
-                    failed(&error);
+                    after(self, Err(&error));
                     self.back_off()
                 }
             };
@@ -296,7 +307,7 @@ impl Follower {
         target: &Target,
         stop: &Signal,
     ) -> Result<Option<Version>> {
-        let folder = self.options.stores[store].clone();
+        let FollowedStore { folder, read } = self.options.stores[store].clone();
         let (number, id) = (target.version, target.id.0);
         if !has_version(self.env.disk.as_ref(), &folder, number, id)? {
             let info = self.remote.version(store, number)?;
@@ -316,7 +327,7 @@ impl Follower {
                 fetched => drop(fetched?),
             }
         }
-        Ok(Some(Version::open(&folder, number, &self.options.read)?.whole()?))
+        Ok(Some(Version::open(&folder, number, &read)?.whole()?))
     }
 
     /// Returns what is to be done during a transfer.
@@ -387,7 +398,7 @@ impl Follower {
     /// restart, even without the object store.
     fn publish_locally(&mut self) -> Result<()> {
         while let Some((store, number)) = self.unpublished.first_key_value() {
-            let mut writer = open_writer(&self.env, &self.options.stores[store])?;
+            let mut writer = open_writer(&self.env, &self.options.stores[store].folder)?;
             // The group's pointer decides, so an older mark in the local store does not count.
             if writer.pointer().bad.contains(number) {
                 writer.forgive(*number)?;

@@ -68,7 +68,7 @@ pub use self::{
     error::{Error, ErrorKind, Result},
     fetch::{FetchOptions, Fetched, fetch},
     folder::FolderObjects,
-    follow::{Activate, Activation, FollowOptions, Follower},
+    follow::{Activate, Activation, FollowOptions, FollowedStore, Follower},
     layout::{GROUP_DEFAULT, check_name},
     objects::{Found, Listed, Object, Objects, Parts, Tag, When},
     pointer::{BadVersion, Digest, GroupPointer, Id, Target, Targets},

@@ -56,6 +56,9 @@ pub struct Node {
     pub host: String,
     /// The port for Redis clients.
     pub port: u16,
+    /// The port for encrypted connections, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_port: Option<u16>,
 }
 
 impl Topology {
@@ -113,11 +116,17 @@ pub(crate) struct Seen {
     pub(crate) id: String,
     pub(crate) host: String,
     pub(crate) port: u16,
+    pub(crate) tls_port: Option<u16>,
     pub(crate) is_self: bool,
     is_alive: AtomicBool,
 }
 
 impl Seen {
+    /// Returns the port for a client, by whether its connection is encrypted.
+    pub(crate) fn port_for(&self, is_encrypted: bool) -> u16 {
+        self.tls_port.filter(|_| is_encrypted).unwrap_or(self.port)
+    }
+
     /// Whether the server answered when it was asked last.
     pub(crate) fn is_alive(&self) -> bool {
         self.is_self || self.is_alive.load(Relaxed)
@@ -182,6 +191,7 @@ impl View {
                 id: id_of(&node.id),
                 host: node.host.clone(),
                 port: node.port,
+                tls_port: node.tls_port,
                 is_self: node.id == own,
                 is_alive: AtomicBool::new(was_alive(node)),
             });
@@ -234,16 +244,21 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Makes the cluster of a configuration. `own` is the address that this server listens on.
+    /// Makes the cluster of a configuration. `own` is the address that this server listens on, `tls_port`
+    /// its port for encrypted connections.
     ///
     /// # Errors
     /// The topology file cannot be read, or does not have this server.
-    pub(crate) fn new(config: &ClusterConfig, own: SocketAddr) -> Result<Cluster, String> {
+    pub(crate) fn new(
+        config: &ClusterConfig,
+        own: SocketAddr,
+        tls_port: Option<u16>,
+    ) -> Result<Cluster, String> {
         let view = match config {
             ClusterConfig::Off => None,
             ClusterConfig::Emulated => {
-                let node =
-                    Node { id: own.to_string(), host: own.ip().to_string(), port: own.port() };
+                let (id, host) = (own.to_string(), own.ip().to_string());
+                let node = Node { id, host, port: own.port(), tls_port };
                 let shard = Shard { slots: vec![(0, SLOTS - 1)], nodes: vec![node] };
                 let topology = Topology { epoch: 1, shards: vec![shard] };
                 Some(View::new(&topology, &own.to_string(), None)?)
@@ -316,7 +331,12 @@ mod tests {
     type Group<'a> = (&'a [(u32, u32)], &'a [&'a str]);
 
     fn topology(shards: &[Group<'_>]) -> Topology {
-        let node = |name: &&str| Node { id: (*name).into(), host: "127.0.0.1".into(), port: 1 };
+        let node = |name: &&str| Node {
+            id: (*name).into(),
+            host: "127.0.0.1".into(),
+            port: 1,
+            tls_port: None,
+        };
         let shard = |(slots, names): &Group<'_>| Shard {
             slots: slots.to_vec(),
             nodes: names.iter().map(node).collect(),

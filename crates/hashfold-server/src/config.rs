@@ -1,6 +1,7 @@
 //! The configuration of a server: what it listens on, what it serves, and to whom.
 
 use hashfold::io::Access;
+use hashfold_deploy::GROUP_DEFAULT;
 use serde::Deserialize;
 use std::{
     collections::BTreeMap,
@@ -12,12 +13,22 @@ use std::{
 /// Memory of a filter that clients make, in bytes, unless the configuration says otherwise.
 const FILTER_MEMORY_BYTES: usize = 16 << 20;
 
+/// Least limit of transfers, in bytes per second: slow replies do not lower it further.
+pub(crate) const RATE_MIN: u64 = 1 << 20;
+
+/// Limit of transfers, in bytes per second, unless the configuration says otherwise.
+const RATE_BYTES_PER_S: u64 = 100 << 20;
+
 /// The configuration of a server. `hashfold serve --config FILE` reads one; [`Config::of_folders`] makes
 /// one of folders.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Addresses for Redis clients.
     pub listen: Vec<SocketAddr>,
+    /// Addresses for Redis clients with encrypted connections.
+    pub tls_listen: Vec<SocketAddr>,
+    /// The certificates of encrypted connections.
+    pub tls: Option<TlsConfig>,
     /// Addresses for `/healthz`, `/readyz` and `/metrics`.
     pub http_listen: Vec<SocketAddr>,
     /// The cluster that the server is a part of.
@@ -36,6 +47,38 @@ pub struct Config {
     pub filter_memory_bytes: usize,
     /// Users by name.
     pub users: BTreeMap<String, UserConfig>,
+    /// The group whose pointer decides which versions of the stores are served.
+    pub deploy: Option<DeployConfig>,
+}
+
+/// The group whose versions a server serves: those that `hashfold deploy publish` makes current.
+///
+/// All stores in [`Config::data`] follow it, under their names; a folder that does not exist becomes a
+/// store. Tables and filters stay as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeployConfig {
+    /// The object storage: a URL such as `s3://bucket/prefix`, or a folder.
+    pub remote: String,
+    /// Name of the group.
+    pub group: String,
+    /// Name of this server, which no other server of the group has.
+    pub node: String,
+    /// Limit of transfers in bytes per second, at least 1 MiB. Transfers are slower than that while
+    /// replies are slow.
+    pub rate_bytes_per_s: u64,
+}
+
+/// The certificates of encrypted connections (TLS 1.2 and 1.3), files in the PEM format. They are read
+/// again when they change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsConfig {
+    /// The server's certificate, and those between it and its authority.
+    pub certificate: PathBuf,
+    /// The private key of the certificate.
+    pub key: PathBuf,
+    /// Authorities of which one must have signed the certificate of each client; without them, clients
+    /// need none.
+    pub client_ca: Option<PathBuf>,
 }
 
 /// The cluster that a server is a part of.
@@ -117,6 +160,8 @@ impl Default for Config {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Config {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 6379))],
+            tls_listen: Vec::new(),
+            tls: None,
             http_listen: Vec::new(),
             cluster: ClusterConfig::Off,
             memory_bytes: 0,
@@ -126,6 +171,7 @@ impl Default for Config {
             filters: None,
             filter_memory_bytes: FILTER_MEMORY_BYTES,
             users: BTreeMap::new(),
+            deploy: None,
         }
     }
 }
@@ -135,6 +181,8 @@ impl Default for Config {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
     listen: Option<Vec<SocketAddr>>,
+    tls_listen: Option<Vec<SocketAddr>>,
+    tls: Option<TlsEntry>,
     http_listen: Option<Vec<SocketAddr>>,
     cluster: Option<String>,
     node: Option<String>,
@@ -146,6 +194,23 @@ struct File {
     data: BTreeMap<String, DataEntry>,
     #[serde(default)]
     user: BTreeMap<String, UserEntry>,
+    deploy: Option<DeployEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct TlsEntry {
+    certificate: PathBuf,
+    key: PathBuf,
+    client_ca: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct DeployEntry {
+    remote: String,
+    group: Option<String>,
+    rate: Option<Size>,
 }
 
 #[derive(Deserialize)]
@@ -182,6 +247,20 @@ struct UserEntry {
     commands: Option<Vec<String>>,
     keys: Option<Vec<String>>,
     makes_filters: Option<bool>,
+}
+
+impl DeployEntry {
+    /// Returns the configuration. A remote without a scheme is a folder, relative to `folder`.
+    fn config(self, folder: &Path, node: String) -> DeployConfig {
+        let is_url = self.remote.contains("://");
+        let path = || folder.join(&self.remote).display().to_string();
+        DeployConfig {
+            remote: if is_url { self.remote.clone() } else { path() },
+            group: self.group.unwrap_or_else(|| GROUP_DEFAULT.to_owned()),
+            node,
+            rate_bytes_per_s: self.rate.map_or(RATE_BYTES_PER_S, |size| size.0),
+        }
+    }
 }
 
 /// A number of bytes: a number, or text such as `8GiB`.
@@ -249,27 +328,43 @@ impl Config {
             };
             (name, user)
         });
+        let deploy = match file.deploy {
+            None => None,
+            Some(entry) => {
+                let node = file.node.clone().ok_or("deploy: `node` must name this server");
+                Some(entry.config(folder, node.map_err(|message| wrong(message.into()))?))
+            }
+        };
+        let is_topology = |name: &str| name != "off" && name != "emulated";
         let cluster = match (file.cluster.as_deref(), file.node) {
-            (None | Some("off"), None) => ClusterConfig::Off,
-            (Some("emulated"), None) => ClusterConfig::Emulated,
-            (Some(path), Some(node)) if path != "off" && path != "emulated" => {
+            (Some(path), Some(node)) if is_topology(path) => {
                 ClusterConfig::Topology(folder.join(path), node)
             }
-            (Some(path), None) => {
+            (Some(path), None) if is_topology(path) => {
                 let message =
                     format!("cluster \"{path}\": `node` must name this server in the topology");
                 return Err(wrong(message));
             }
-            (_, Some(_)) => {
-                return Err(wrong("`node` is for a cluster with a topology file".into()));
+            (_, Some(_)) if deploy.is_none() => {
+                let message = "`node` is for a cluster with a topology file, and for `deploy`";
+                return Err(wrong(message.into()));
             }
+            (Some("emulated"), _) => ClusterConfig::Emulated,
+            _ => ClusterConfig::Off,
         };
         let (filters, filter_memory) = match file.filters {
             None => (None, None),
             Some(entry) => (Some(folder.join(entry.path)), entry.memory),
         };
+        let tls = file.tls.map(|entry| TlsConfig {
+            certificate: folder.join(entry.certificate),
+            key: folder.join(entry.key),
+            client_ca: entry.client_ca.map(|path| folder.join(path)),
+        });
         let config = Config {
             listen: file.listen.unwrap_or(default.listen),
+            tls_listen: file.tls_listen.unwrap_or_default(),
+            tls,
             http_listen: file.http_listen.unwrap_or_default(),
             cluster,
             memory_bytes: file.memory.map_or(0, |size| size.0),
@@ -279,6 +374,7 @@ impl Config {
             filters,
             filter_memory_bytes: filter_memory.map_or(FILTER_MEMORY_BYTES, |size| size.0 as usize),
             users: users.collect(),
+            deploy,
         };
         config.check().map_err(wrong)?;
         Ok(config)
@@ -320,12 +416,21 @@ impl Config {
                 return Err(format!("user \"{name}\": there is no data set \"{absent}\""));
             }
         }
+        if let Some(rate) = self.deploy.as_ref().map(|deploy| deploy.rate_bytes_per_s)
+            && rate < RATE_MIN
+        {
+            return Err(format!("rate: expected at least {RATE_MIN} bytes per second, got {rate}"));
+        }
         if self.threads == 0 || self.threads > 1024 {
             return Err(format!("threads: expected 1 to 1024, got {}", self.threads));
         }
+        if self.tls.is_none() && !self.tls_listen.is_empty() {
+            return Err("tls-listen: expected a section `tls` with certificate and key".into());
+        }
         let is_open =
             self.users.is_empty() || self.users.values().any(|user| user.password.is_none());
-        match self.listen.iter().find(|address| !address.ip().is_loopback()) {
+        let mut addresses = self.listen.iter().chain(&self.tls_listen);
+        match addresses.find(|address| !address.ip().is_loopback()) {
             Some(address) if is_open => Err(format!(
                 "listen on {address}: expected a password for each user, since other machines can connect; \
                  set `password` of every user in the configuration file"
@@ -365,6 +470,14 @@ mod tests {
             ("\nmemory = 'much'", "expected a size"),
             ("[user.app]\nspace = 'nope'", "there is no data set \"nope\""),
             ("cluster = 't.json'", "`node` must name"),
+            ("node = 'a1'", "for a cluster with a topology file, and for `deploy`"),
+            ("[deploy]\nremote = 'r'", "`node` must name this server"),
+            ("node = 'a'\n[deploy]\nremote = 'r'\nrate = 7", "expected at least 1048576 bytes"),
+            ("tls-listen = ['127.0.0.1:1']", "expected a section `tls`"),
+            (
+                "listen = []\ntls-listen = ['0.0.0.0:1']\ntls = {certificate='c',key='k'}",
+                "a password",
+            ),
             ("threads = 0", "expected 1 to 1024"),
             ("listen = ['0.0.0.0:1']", "expected a password"),
             ("listen = ['0.0.0.0:1']\n[data.a]\npath='a'\n[user.a]\n", "expected a password"),
@@ -374,6 +487,24 @@ mod tests {
         }
         let open = "listen = ['0.0.0.0:1']\n[data.a]\npath='a'\n[user.a]\npassword='$argon2id$x'\n";
         assert!(parse(open).is_ok());
+    }
+
+    #[test]
+    fn a_server_has_a_name_in_its_group() {
+        let config = parse("node = 'a1'\n[deploy]\nremote = 'remote'\nrate = '2MiB'\n").unwrap();
+        let expected = DeployConfig {
+            remote: "/etc/remote".into(),
+            group: "main".into(),
+            node: "a1".into(),
+            rate_bytes_per_s: 2 << 20,
+        };
+        assert_eq!(config.deploy, Some(expected));
+        let in_cluster = "cluster = 't.json'\nnode = 'a1'\n[deploy]\nremote = 's3://b/p'\n";
+        let config = parse(in_cluster).unwrap();
+        assert_eq!(config.cluster, ClusterConfig::Topology("/etc/t.json".into(), "a1".into()));
+        assert_eq!(config.deploy.unwrap().remote, "s3://b/p");
+        let emulated = "cluster = 'emulated'\nnode = 'a1'\n[deploy]\nremote = 'r'\n";
+        assert_eq!(parse(emulated).unwrap().cluster, ClusterConfig::Emulated);
     }
 
     #[test]

@@ -11,6 +11,8 @@
 //!
 //! - A reader of a store follows its current version; `people@41` as the user's name, or `HASHFOLD.USE 41`,
 //!   keeps a connection on one version.
+//! - With a [`DeployConfig`], all stores follow the pointer of a group in object storage: versions are
+//!   fetched, and become current together with those of all other servers.
 //! - Requests that are ready at one moment are looked up together, on all connections of a thread.
 //! - Whatever bytes a client sends, it gets an error and harms nobody else.
 
@@ -18,6 +20,7 @@ mod cluster;
 mod command;
 mod config;
 mod data;
+mod deploy;
 mod http;
 mod metrics;
 mod network;
@@ -26,10 +29,11 @@ pub mod protocol;
 mod server;
 mod session;
 mod shared;
+mod tls;
 mod user;
 
 pub use self::{
     cluster::{Node, Shard, Topology},
-    config::{ClusterConfig, Config, ConfigError, DataConfig, UserConfig},
+    config::{ClusterConfig, Config, ConfigError, DataConfig, DeployConfig, TlsConfig, UserConfig},
     server::{Server, StartError},
 };

@@ -5,8 +5,10 @@ use crate::{
     command::CommandSet,
     config::{Config, ConfigError, UserConfig},
     data::{DataSet, FilterHome, FilterKey, Space},
+    deploy::Deployment,
     network::{EventLoop, listen},
     shared::Shared,
+    tls::Certificates,
     user::{DEFAULT, Password, User},
 };
 use arc_swap::ArcSwap;
@@ -33,10 +35,13 @@ use std::{
 const READERS: usize = 2;
 
 /// Time between two looks for other versions, other topologies and servers that do not answer.
-const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Time between two looks whether the server stops, of threads that nothing wakes.
 pub(crate) const STOP_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Time between two looks whether a thread has ended.
+const STOP_CHECK: Duration = Duration::from_millis(5);
 
 /// Changes of filters are durable after this time.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
@@ -50,7 +55,9 @@ const SLOW_US: u64 = 10_000;
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
+    opened: Opened,
     addresses: Vec<SocketAddr>,
+    tls_addresses: Vec<SocketAddr>,
     http_addresses: Vec<SocketAddr>,
     wakers: Vec<Arc<Waker>>,
     stop: Signal,
@@ -65,6 +72,8 @@ pub enum StartError {
     Config(ConfigError),
     /// A data set cannot be opened.
     Data(Error),
+    /// The group cannot be followed.
+    Deploy(hashfold_deploy::Error),
     /// The system refuses an address or a thread.
     Io {
         /// What was tried: "listen on 127.0.0.1:6379".
@@ -79,12 +88,29 @@ impl fmt::Display for StartError {
         match self {
             StartError::Config(error) => error.fmt(f),
             StartError::Data(error) => error.fmt(f),
+            StartError::Deploy(error) => error.fmt(f),
             StartError::Io { action, source } => write!(f, "cannot {action}: {source}"),
         }
     }
 }
 
 impl std::error::Error for StartError {}
+
+fn read_certificates(config: &Config) -> Result<Option<Certificates>, StartError> {
+    config.tls.as_ref().map(Certificates::read).transpose().map_err(wrong)
+}
+
+/// Returns the cluster of a server that listens on these addresses.
+fn cluster(
+    config: &Config,
+    plain: &[SocketAddr],
+    encrypted: &[SocketAddr],
+) -> Result<Cluster, StartError> {
+    let own = plain.first().or(encrypted.first());
+    let own = *own.ok_or_else(|| wrong("listen: expected an address, got none"))?;
+    let tls_port = encrypted.first().map(SocketAddr::port);
+    Cluster::new(&config.cluster, own, tls_port).map_err(wrong)
+}
 
 fn wrong(message: impl Into<String>) -> StartError {
     StartError::Config(ConfigError { place: "configuration".into(), message: message.into() })
@@ -103,14 +129,17 @@ impl Server {
         for thread in 0..config.threads {
             listeners.push(listeners_of(&config, &listeners, thread)?);
         }
-        let addresses: Vec<SocketAddr> =
+        let mut addresses: Vec<SocketAddr> =
             listeners[0].iter().filter_map(|listener| listener.local_addr().ok()).collect();
-        let own =
-            *addresses.first().ok_or_else(|| wrong("listen: expected an address, got none"))?;
-        let cluster = Cluster::new(&config.cluster, own).map_err(wrong)?;
+        let tls_addresses = addresses.split_off(config.listen.len());
+        let certificates = read_certificates(&config)?;
+        let cluster = cluster(&config, &addresses, &tls_addresses)?;
         let env = Env { executor: executor.clone(), ..env.clone() };
         let opened = Opened::open(&config, &env, &cluster)?;
         let users = opened.users(&config)?;
+        let data: Vec<Arc<DataSet>> = opened.data.values().cloned().collect();
+        let followed = config.deploy.as_ref().map(|deploy| Deployment::new(deploy, &env, &data));
+        let (deployment, follower) = followed.transpose().map_err(StartError::Deploy)?.unzip();
         let shared = Arc::new(Shared {
             run_id: format!(
                 "{:016x}{:016x}{:08x}",
@@ -120,10 +149,12 @@ impl Server {
             ),
             started: env.clock.now(),
             users: ArcSwap::from_pointee(users),
-            data: opened.data.into_values().collect(),
-            filters: opened.filters.into_values().collect(),
-            filter_home: opened.home,
+            data,
+            filters: opened.filters.values().cloned().collect(),
+            filter_home: opened.home.clone(),
+            certificates,
             cluster,
+            deployment,
             metrics: crate::metrics::Metrics::default(),
             passwords: Arc::new(Threads::new(1)),
             clients: Default::default(),
@@ -136,7 +167,9 @@ impl Server {
         });
         let mut server = Server {
             shared,
+            opened,
             addresses,
+            tls_addresses,
             http_addresses: Vec::new(),
             wakers: Vec::new(),
             stop: Signal::default(),
@@ -145,9 +178,35 @@ impl Server {
         for (number, listeners) in listeners.into_iter().enumerate() {
             server.start_network(number, listeners, executor.clone())?;
         }
-        server.start_follower()?;
+        server.start_looking()?;
+        if let Some(follower) = follower {
+            let (shared, stop) = (server.shared.clone(), server.stop.clone());
+            server.spawn("deploy", move || {
+                if let Some(deployment) = &shared.deployment {
+                    deployment.follow(follower, &shared.data, shared.env.clock.as_ref(), &stop);
+                }
+                Ok(())
+            })?;
+        }
         server.start_http()?;
         Ok(server)
+    }
+
+    /// Opens all data sets, and starts nothing.
+    ///
+    /// # Errors
+    /// Those of [`Server::start`], but for addresses that are taken.
+    pub fn check(config: &Config, env: &Env) -> Result<(), StartError> {
+        config.check().map_err(wrong)?;
+        check_http(config)?;
+        read_certificates(config)?;
+        let cluster = cluster(config, &config.listen, &config.tls_listen)?;
+        let opened = Opened::open(config, env, &cluster)?;
+        opened.users(config)?;
+        let data: Vec<Arc<DataSet>> = opened.data.into_values().collect();
+        let followed = config.deploy.as_ref().map(|deploy| Deployment::new(deploy, env, &data));
+        followed.transpose().map_err(StartError::Deploy)?;
+        Ok(())
     }
 
     /// Starts a network thread.
@@ -164,10 +223,10 @@ impl Server {
     }
 
     /// Starts the thread that looks for other versions and for servers that do not answer.
-    fn start_follower(&mut self) -> Result<(), StartError> {
+    fn start_looking(&mut self) -> Result<(), StartError> {
         let (shared, stop) = (self.shared.clone(), self.stop.clone());
-        self.spawn("follow", move || {
-            follow(&shared, &stop);
+        self.spawn("look", move || {
+            look(&shared, &stop);
             Ok(())
         })
     }
@@ -209,6 +268,12 @@ impl Server {
         &self.addresses
     }
 
+    /// Returns the addresses that clients can connect to with TLS.
+    #[must_use]
+    pub fn tls_addresses(&self) -> &[SocketAddr] {
+        &self.tls_addresses
+    }
+
     /// Returns the addresses for HTTP requests.
     #[must_use]
     pub fn http_addresses(&self) -> &[SocketAddr] {
@@ -227,6 +292,25 @@ impl Server {
         Ok(changed)
     }
 
+    /// Makes the users of a changed configuration those that connections can become from now on. Open
+    /// connections keep theirs. Everything else in the configuration takes effect at the next start.
+    ///
+    /// # Errors
+    /// The configuration contradicts itself, or names other data sets than those that are served;
+    /// nothing is changed.
+    pub fn reload(&self, config: &Config) -> Result<(), StartError> {
+        config.check().map_err(wrong)?;
+        let served = &self.shared.config.data;
+        if let Some(name) = config.data.keys().find(|name| !served.contains_key(*name)) {
+            return Err(wrong(format!(
+                "data set \"{name}\": expected one that is served; start the server again to add it"
+            )));
+        }
+        let users = self.opened.users(config)?;
+        self.shared.users.store(Arc::new(users));
+        Ok(())
+    }
+
     /// Stops the server: requests that were read are answered, filters are made durable.
     ///
     /// # Errors
@@ -237,12 +321,16 @@ impl Server {
 
     fn end(&mut self) -> Result<(), Error> {
         self.shared.is_stopping.store(true, Relaxed);
-        self.stop.send();
         for waker in &self.wakers {
             // A thread that cannot be woken looks at the clock all the same.
             let _ = waker.wake();
         }
         for thread in self.threads.drain(..) {
+            // A thread may have begun to wait just after a signal.
+            while !thread.is_finished() {
+                self.stop.send();
+                self.shared.env.clock.sleep(STOP_CHECK);
+            }
             // A thread that panicked has said so on standard error.
             let _ = thread.join();
         }
@@ -284,10 +372,11 @@ fn listeners_of(
         let action = format!("listen on {address}");
         listen(address).map_err(|source| StartError::Io { action, source })
     };
-    config.listen.iter().enumerate().map(listen_at).collect()
+    config.listen.iter().chain(&config.tls_listen).enumerate().map(listen_at).collect()
 }
 
 /// The data sets of a configuration.
+#[derive(Debug)]
 struct Opened {
     data: HashMap<String, Arc<DataSet>>,
     filters: HashMap<String, Arc<FilterKey>>,
@@ -322,12 +411,16 @@ impl Opened {
             if let Some(access) = entry.access {
                 options = options.data(access);
             }
-            if kind == Some(Kind::Store) && cluster.is_on() {
+            let is_of_group = config.deploy.is_some() && kind != Some(Kind::Table);
+            if (is_of_group || kind == Some(Kind::Store)) && cluster.is_on() {
                 options = options.slots(cluster.own_slots());
             }
-            // A folder without a data set gets the error of opening a table.
-            let kind = kind.unwrap_or(Kind::Table);
-            let data = DataSet::open(name, &entry.path, kind, options).map_err(StartError::Data)?;
+            let data = match kind {
+                _ if is_of_group => DataSet::open_of_group(name, &entry.path, options),
+                // A folder without a data set gets the error of opening a table.
+                kind => DataSet::open(name, &entry.path, kind.unwrap_or(Kind::Table), options),
+            };
+            let data = data.map_err(StartError::Data)?;
             opened.data.insert(name.clone(), Arc::new(data));
         }
         Ok(opened)
@@ -394,7 +487,7 @@ fn open_filter(
 
 /// Looks for other versions, other topologies, changed filters and servers that do not answer, until the
 /// server stops. A failure changes nothing, and is met again at the next look.
-fn follow(shared: &Shared, stop: &Signal) {
+fn look(shared: &Shared, stop: &Signal) {
     let mut next_sync = shared.now() + SYNC_INTERVAL;
     while !shared.is_stopping.load(Relaxed) {
         let seen = stop.count();
@@ -412,8 +505,12 @@ fn follow(shared: &Shared, stop: &Signal) {
             next_sync = now + SYNC_INTERVAL;
         }
         let _ = shared.cluster.reload();
+        let _ = shared.certificates.as_ref().map_or(Ok(()), Certificates::reload);
         shared.cluster.probe();
         shared.metrics.look(now);
-        shared.env.clock.wait(stop, seen, now + FOLLOW_INTERVAL);
+        if let Some(deployment) = &shared.deployment {
+            deployment.throttle(&shared.metrics.commands(), now);
+        }
+        shared.env.clock.wait(stop, seen, now + LOOK_INTERVAL);
     }
 }

@@ -96,12 +96,15 @@ impl Session {
         self.user = user;
     }
 
-    /// Returns the data that lookups of this connection read now.
+    /// Returns the data that lookups of this connection read now; `None` if the user sees only filters.
+    ///
+    /// # Errors
+    /// The error reply if the store has no version yet.
     #[inline]
-    pub(crate) fn view(&self) -> Option<Arc<View>> {
+    pub(crate) fn view(&self) -> Result<Option<Arc<View>>, String> {
         match &self.fixed {
-            Some(view) => Some(view.clone()),
-            None => self.space()?.data().map(|data| data.view()),
+            Some(view) => Ok(Some(view.clone())),
+            None => self.space().map_or(Ok(None), |space| space.view()),
         }
     }
 }
@@ -112,6 +115,7 @@ pub(crate) struct Client {
     pub(crate) id: u64,
     pub(crate) peer: SocketAddr,
     pub(crate) own: SocketAddr,
+    pub(crate) is_encrypted: bool,
     /// The time of connecting, by the server's clock.
     pub(crate) since: Duration,
     /// Milliseconds of the server's clock at the last request.
@@ -137,11 +141,17 @@ pub(crate) struct ClientTexts {
 
 impl Client {
     /// Returns a new connection's description.
-    pub(crate) fn new(id: u64, peer: SocketAddr, own: SocketAddr, since: Duration) -> Client {
+    pub(crate) fn new(
+        id: u64,
+        (peer, own): (SocketAddr, SocketAddr),
+        is_encrypted: bool,
+        since: Duration,
+    ) -> Client {
         Client {
             id,
             peer,
             own,
+            is_encrypted,
             since,
             active_ms: AtomicU64::new(since.as_millis() as u64),
             command: AtomicUsize::new(usize::MAX),

@@ -3,9 +3,11 @@
 use crate::{
     cluster::Cluster,
     config::Config,
-    data::{DataSet, FilterHome, FilterKey},
+    data::{DataSet, FilterHome, FilterKey, View},
+    deploy::Deployment,
     metrics::Metrics,
     session::Client,
+    tls::Certificates,
     user::{DEFAULT, User},
 };
 use arc_swap::ArcSwap;
@@ -39,7 +41,11 @@ pub(crate) struct Shared {
     pub(crate) filters: Vec<Arc<FilterKey>>,
     /// Filters that clients made.
     pub(crate) filter_home: Option<Arc<FilterHome>>,
+    /// The certificates of encrypted connections.
+    pub(crate) certificates: Option<Certificates>,
     pub(crate) cluster: Cluster,
+    /// The group that the stores follow.
+    pub(crate) deployment: Option<Deployment>,
     pub(crate) metrics: Metrics,
     pub(crate) clients: Mutex<BTreeMap<u64, Arc<Client>>>,
     pub(crate) slow_log: Mutex<VecDeque<SlowCommand>>,
@@ -82,6 +88,16 @@ impl Shared {
     /// Returns all connections.
     pub(crate) fn clients(&self) -> Vec<Arc<Client>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Returns the current view of each table and store that has one.
+    pub(crate) fn views(&self) -> impl Iterator<Item = (&Arc<DataSet>, Arc<View>)> {
+        self.data.iter().filter_map(|data| Some((data, data.view()?)))
+    }
+
+    /// Whether a store has no version yet.
+    pub(crate) fn is_loading(&self) -> bool {
+        self.data.iter().any(|data| data.view().is_none())
     }
 
     /// Returns all filters.

@@ -20,7 +20,8 @@ use std::time::Duration;
 /// If servers follow the group, they are told to fetch the versions, and the command waits until
 /// --min-ready of them can answer from the versions. Then one small object is replaced, if nobody else
 /// has replaced it meanwhile; the exit code is 1 if somebody has, if too few servers are ready in time,
-/// or if a version is marked bad. All stores that are named change together.
+/// if a version is marked bad, or if it has less than half of the entries of the current one (--max-loss).
+/// All stores that are named change together.
 #[derive(Args, Debug)]
 pub(crate) struct PublishArgs {
     /// Remote with the versions
@@ -44,7 +45,13 @@ pub(crate) struct PublishArgs {
     /// half second
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = units::parse_duration)]
     lead: Duration,
-    /// Publish a version even if it is marked bad
+    /// Minimum number of entries of each version
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = units::parse_number::<u64>)]
+    min_entries: u64,
+    /// Maximum fraction of the current version's entries that a version may have less: 0.1 or 10%
+    #[arg(long, value_name = "FRACTION", default_value = "50%", value_parser = units::parse_fraction)]
+    max_loss: f64,
+    /// Publish a version even if it is marked bad, or has too few entries
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -64,6 +71,8 @@ pub(crate) fn run(args: &PublishArgs) -> Result<Exit> {
         wait: Duration::from_secs(args.wait),
         lead: args.lead,
         allow_bad: args.force,
+        entries_min: if args.force { 0 } else { args.min_entries },
+        loss_max: if args.force { 1.0 } else { args.max_loss },
         reason: args.change.reason.clone(),
     };
     let watch = stop.watch(Progress::start(Show::Nothing, "waiting", Unit::Entries, None));

@@ -9,7 +9,8 @@ use hashfold::{
     work::{Signal, Watch},
 };
 use hashfold_deploy::{
-    Activation, Controller, ErrorKind, FollowOptions, Follower, PublishOptions, VersionState, push,
+    Activation, Controller, ErrorKind, FollowOptions, FollowedStore, Follower, PublishOptions,
+    VersionState, push,
 };
 use std::{
     collections::BTreeMap,
@@ -32,10 +33,13 @@ impl Node {
     }
 
     fn of(scene: &Scene, name: &str, stores: &[&str]) -> Node {
-        let folder = |store: &&str| ((*store).to_owned(), Path::new(name).join(store));
-        let stores = stores.iter().map(folder).collect();
+        let read = ReadOptions::new().env(scene.env.clone());
+        let followed = |store: &&str| {
+            let folder = Path::new(name).join(store);
+            ((*store).to_owned(), FollowedStore { folder, read: read.clone() })
+        };
+        let stores = stores.iter().map(followed).collect();
         let mut options = FollowOptions::new("main", name, stores);
-        options.read = ReadOptions::new().env(scene.env.clone());
         options.fetch.lanes = 1;
         let follower = Follower::new(&scene.env, &scene.remote, options).unwrap();
         Node { follower, serves: BTreeMap::new(), flips: 0 }
@@ -275,14 +279,15 @@ fn without_the_object_store_everything_stays_and_the_node_catches_up_later() {
     let stop = Signal::default();
     let (end, mut waits, mut last) = (stop.clone(), Vec::new(), scene.env.clock.now());
     let clock = scene.env.clock.clone();
-    let mut failed = |_: &hashfold_deploy::Error| {
+    let mut after = |_: &Follower, result: Result<(), &hashfold_deploy::Error>| {
+        assert!(result.is_err());
         waits.push(clock.now() - last);
         last = clock.now();
         if waits.len() == 15 {
             end.send();
         }
     };
-    node.follower.run(&stop, &mut |_| panic!("nothing is activated"), &mut failed);
+    node.follower.run(&stop, &mut |_| panic!("nothing is activated"), &mut after);
     assert_eq!(waits[1..4], [100, 200, 400].map(Duration::from_millis));
     assert_eq!(waits[14], Duration::from_secs(30));
     // A new process has the version that was current.

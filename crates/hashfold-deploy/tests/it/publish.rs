@@ -177,3 +177,35 @@ fn a_remote_that_is_gone_is_an_error_of_the_device() {
     assert_eq!(error.class(), hashfold::ErrorClass::Io, "{error}");
     assert!(Controller::new(&Env::simulated(1), &scene.remote, "../main", "eve").is_err());
 }
+
+/// A version that lost most of its keys is not published by mistake.
+#[test]
+fn versions_with_too_few_entries_do_not_pass_the_gates() {
+    let scene = pushed(11, 1);
+    let eve = controller(&scene, "eve");
+    let versions = [("people".to_owned(), 1)];
+    let with = |entries_min, loss_max| PublishOptions {
+        entries_min,
+        loss_max,
+        ..PublishOptions::default()
+    };
+    let refused = |versions: &[(String, u64)], options: &PublishOptions| {
+        let error = eve.publish(versions, options, &Watch::default()).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Gate { .. }) && error.is_refusal(), "{error}");
+        error.to_string()
+    };
+    let error = refused(&versions, &with(4, 0.5));
+    assert!(error.contains("version 1 of store people") && error.contains("at least 4"), "{error}");
+    assert_eq!(eve.pointer().unwrap().seq, 0);
+    publish(&eve, 1).unwrap();
+    // A version with one of the three keys, of the same store.
+    let mut small = Scene::empty(11);
+    small.add_version(builder(), 1, 10);
+    let second = small.add_version(builder(), 1, 20);
+    push(&small.env, builder(), Some(second), &scene.remote, "people", &Watch::default()).unwrap();
+    let versions = [("people".to_owned(), second)];
+    refused(&versions, &with(0, 0.5));
+    refused(&versions, &with(2, 1.0));
+    eve.publish(&versions, &with(0, 1.0), &Watch::default()).unwrap();
+    check(&scene, 2, second, &[]);
+}

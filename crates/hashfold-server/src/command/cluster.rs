@@ -74,11 +74,12 @@ fn host(node: &Seen, client: &Client) -> String {
 
 /// Writes the address and the name of a server.
 fn address(node: &Seen, call: &mut Call<'_, '_>) {
-    let host = host(node, &call.session.client);
+    let client = &call.session.client;
+    let (host, port) = (host(node, client), node.port_for(client.is_encrypted));
     let reply = &mut *call.reply;
     reply.array(4);
     reply.bulk(host.as_bytes());
-    reply.integer(node.port.into());
+    reply.integer(port.into());
     reply.bulk(node.id.as_bytes());
     reply.array(0);
 }
@@ -106,13 +107,17 @@ fn shard_node(shard: &SeenShard, node: &Seen, call: &mut Call<'_, '_>) {
     let reply = &mut *call.reply;
     let role = if is_first(shard, node) { "master" } else { "replica" };
     let health = if node.is_alive() { "online" } else { "fail" };
-    reply.map(7);
+    reply.map(7 + usize::from(node.tls_port.is_some()));
     for (name, text) in [("id", &*node.id), ("endpoint", &*host), ("ip", &*host)] {
         reply.bulk(name.as_bytes());
         reply.bulk(text.as_bytes());
     }
     reply.bulk(b"port");
     reply.integer(node.port.into());
+    if let Some(port) = node.tls_port {
+        reply.bulk(b"tls-port");
+        reply.integer(port.into());
+    }
     for (name, text) in [("role", role), ("health", health)] {
         reply.bulk(name.as_bytes());
         reply.bulk(text.as_bytes());
@@ -142,7 +147,7 @@ fn lines(view: &View, shard: &SeenShard, now_ms: u128, client: &Client) -> Strin
             "{} {}:{}@{} {myself}{role}{fail} {primary} 0 {now_ms} {} {link}",
             node.id,
             host(node, client),
-            node.port,
+            node.port_for(client.is_encrypted),
             u32::from(node.port) + 10_000,
             view.epoch,
         );

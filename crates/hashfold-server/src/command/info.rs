@@ -56,14 +56,17 @@ fn last_save(call: &mut Call<'_, '_>) {
 }
 
 fn db_size(call: &mut Call<'_, '_>) {
-    let entries = call.session.view().map_or(0, |view| *view.entries().end());
+    let entries = match call.session.view() {
+        Ok(view) => view.map_or(0, |view| *view.entries().end()),
+        Err(loading) => return call.reply.error(&loading),
+    };
     let filters = call.session.space().map_or(0, |space| space.filters().len());
     call.reply.integer(entries as i64 + filters as i64);
 }
 
 fn memory_stats(call: &mut Call<'_, '_>) {
     let memory = Memory::now();
-    let index: u64 = call.shared.data.iter().map(|data| data.view().index_bytes()).sum();
+    let index: u64 = call.shared.views().map(|(_, view)| view.index_bytes()).sum();
     call.reply.map(4);
     let numbers = [
         ("peak.allocated", memory.peak),
@@ -110,6 +113,7 @@ const SECTIONS: &[Section] = &[
     section("Errorstats", error_stats),
     on_request("Latencystats", latency_stats),
     section("Cluster", cluster),
+    section("Deploy", deploy),
     section("Keyspace", keyspace),
     section("Data", data),
 ];
@@ -164,7 +168,7 @@ fn clients(shared: &Shared, text: &mut String) {
 
 fn memory(shared: &Shared, text: &mut String) {
     let memory = Memory::now();
-    let index: u64 = shared.data.iter().map(|data| data.view().index_bytes()).sum();
+    let index: u64 = shared.views().map(|(_, view)| view.index_bytes()).sum();
     line(text, "used_memory", memory.resident);
     line(text, "used_memory_rss", memory.resident);
     line(text, "used_memory_peak", memory.peak);
@@ -173,8 +177,8 @@ fn memory(shared: &Shared, text: &mut String) {
     line(text, "index_memory", index);
 }
 
-fn persistence(_: &Shared, text: &mut String) {
-    line(text, "loading", 0);
+fn persistence(shared: &Shared, text: &mut String) {
+    line(text, "loading", u8::from(shared.is_loading()));
     line(text, "async_loading", 0);
     line(text, "rdb_changes_since_last_save", 0);
     line(text, "aof_enabled", 0);
@@ -251,16 +255,37 @@ fn cluster(shared: &Shared, text: &mut String) {
     line(text, "cluster_enabled", u8::from(shared.cluster.is_on()));
 }
 
+fn deploy(shared: &Shared, text: &mut String) {
+    let Some(deployment) = &shared.deployment else {
+        return line(text, "deploy_enabled", 0);
+    };
+    let (config, status) = (deployment.config(), deployment.status());
+    line(text, "deploy_enabled", 1);
+    line(text, "deploy_group", &config.group);
+    line(text, "deploy_node", &config.node);
+    line(text, "deploy_seq", status.report.seq);
+    line(text, "deploy_fetch_limit", deployment.limit());
+    if let Some(failure) = &status.failure {
+        let lasts = shared.now().saturating_sub(failure.since);
+        line(text, "deploy_failing_for_seconds", lasts.as_secs());
+        line(text, "deploy_error", failure.error.replace(['\r', '\n'], " "));
+    }
+    for (store, versions) in &status.report.versions {
+        for (number, version) in versions {
+            line(text, &format!("deploy_{store}_{number}"), version.state);
+        }
+    }
+}
+
 fn keyspace(shared: &Shared, text: &mut String) {
-    let keys: u64 = shared.data.iter().map(|data| *data.view().entries().end()).sum();
+    let keys: u64 = shared.views().map(|(_, view)| *view.entries().end()).sum();
     if keys > 0 {
         let _ = write!(text, "db0:keys={keys},expires=0,avg_ttl=0\r\n");
     }
 }
 
 fn data(shared: &Shared, text: &mut String) {
-    for data in &shared.data {
-        let view = data.view();
+    for (data, view) in shared.views() {
         let entries = view.entries();
         let version = view.version().map_or(0, |version| version.info().name.number);
         let _ = write!(

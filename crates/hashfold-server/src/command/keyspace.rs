@@ -103,7 +103,7 @@ fn checked_type(name: &[u8]) -> Result<String, String> {
 
 fn scan(call: &mut Call<'_, '_>) -> Result<Work, String> {
     let wanted = Wanted::parse(&call.arguments)?;
-    let (view, filters) = (call.session.view(), filters(call.session.space()));
+    let (view, filters) = (call.session.view()?, filters(call.session.space()));
     Ok(Box::new(move || match scan_some(&wanted, view.as_deref(), &filters) {
         Err(error) => failed(&error),
         Ok((cursor, keys)) => Box::new(move |_, reply| {
@@ -147,7 +147,7 @@ fn scan_some(
 
 fn keys(call: &mut Call<'_, '_>) -> Result<Work, String> {
     let pattern = call.arguments.at(1).to_vec();
-    let (view, filters) = (call.session.view(), filters(call.session.space()));
+    let (view, filters) = (call.session.view()?, filters(call.session.space()));
     if view.as_ref().is_some_and(|view| *view.entries().end() > KEYS_MAX) {
         return Err(format!("ERR KEYS goes through at most {KEYS_MAX} keys; use SCAN"));
     }
@@ -175,7 +175,7 @@ fn keys(call: &mut Call<'_, '_>) -> Result<Work, String> {
 }
 
 fn random_key(call: &mut Call<'_, '_>) -> Result<Work, String> {
-    let (view, filters) = (call.session.view(), filters(call.session.space()));
+    let (view, filters) = (call.session.view()?, filters(call.session.space()));
     let random = call.shared.env.random.next_u64();
     Ok(Box::new(move || {
         let mut keys: Vec<Vec<u8>> = Vec::new();

@@ -35,7 +35,7 @@ pub(crate) struct Found {
 
 impl Table {
     fn new() -> Table {
-        let families: [&'static [Command]; 12] = [
+        let families: [&'static [Command]; 13] = [
             lookup::COMMANDS,
             keyspace::COMMANDS,
             connection::COMMANDS,
@@ -48,6 +48,7 @@ impl Table {
             writes::COMMANDS,
             filter::BLOOM,
             filter::CUCKOO,
+            filter::EPOCHS,
         ];
         let mut table = Table {
             all: families.into_iter().flatten().collect(),

@@ -147,8 +147,8 @@ fn version(call: &mut Call<'_, '_>) -> Result<Work, String> {
     let data = store(call, 1)?;
     let used = used_version(call);
     let view = match used {
-        Some(_) => call.session.view(),
-        None => Some(data.view()),
+        Some(_) => call.session.view()?,
+        None => data.view(),
     };
     let info = view.and_then(|view| view.version().map(|version| version.info().clone()));
     let info = info.ok_or("ERR no version is open")?;
@@ -259,7 +259,21 @@ impl PublishOptions {
     }
 }
 
+/// Refuses to change which version of a store is current, if a group decides.
+fn refuse_group(call: &Call<'_, '_>) -> Result<(), String> {
+    let (data, deployment) = (store(call, 1)?, call.shared.deployment.as_ref());
+    match deployment.filter(|_| data.follows_group()) {
+        None => Ok(()),
+        Some(deployment) => Err(format!(
+            "ERR {} follows the group {}; use `hashfold deploy publish` or `rollback`",
+            data.name(),
+            deployment.config().group
+        )),
+    }
+}
+
 fn publish(call: &mut Call<'_, '_>) -> Result<Work, String> {
+    refuse_group(call)?;
     let number = call.arguments.integer(2)? as u64;
     let options = PublishOptions::parse(&call.arguments, 3)?;
     if options.to.is_some() {
@@ -274,6 +288,7 @@ fn publish(call: &mut Call<'_, '_>) -> Result<Work, String> {
 }
 
 fn roll_back(call: &mut Call<'_, '_>) -> Result<Work, String> {
+    refuse_group(call)?;
     let options = PublishOptions::parse(&call.arguments, 2)?;
     if options.is_forced {
         return Err(SYNTAX_ERROR.into());

@@ -1,7 +1,7 @@
 //! A table or a store that is served under a name.
 
 use super::view::View;
-use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use hashfold::{
     Error, ErrorKind, Place, ReadOptions, Result,
     manifest::Kind,
@@ -20,11 +20,22 @@ pub(crate) struct DataSet {
     name: Arc<str>,
     folder: PathBuf,
     options: ReadOptions,
-    /// Follows the current version of a store.
-    reader: Option<StoreReader>,
-    current: ArcSwap<View>,
+    following: Following,
+    /// `None` before the first version of a store that follows a group.
+    current: ArcSwapOption<View>,
     /// Other versions that connections use.
     others: Mutex<BTreeMap<u64, Weak<View>>>,
+}
+
+/// What decides which version of a data set is current.
+#[derive(Debug)]
+enum Following {
+    /// Nothing: a table never changes.
+    Nothing,
+    /// The store's file `CURRENT`.
+    Store(StoreReader),
+    /// The pointer of a group; see [`DataSet::show`].
+    Group,
 }
 
 impl DataSet {
@@ -39,25 +50,56 @@ impl DataSet {
         kind: Kind,
         options: ReadOptions,
     ) -> Result<DataSet> {
-        let (view, reader) = match kind {
-            Kind::Table => (View::of_table(Table::open_with(folder, &options)?)?, None),
+        let (view, following) = match kind {
+            Kind::Table => {
+                (View::of_table(Table::open_with(folder, &options)?)?, Following::Nothing)
+            }
             Kind::Store => {
                 let reader = StoreReader::open_with(folder, &options)?;
-                (View::of_version(reader.version())?, Some(reader))
+                (View::of_version(reader.version())?, Following::Store(reader))
             }
             Kind::Filter => {
                 return Err(Error::argument("data set", "a table or a store", "a filter")
                     .at(&Place::file(folder)));
             }
         };
-        Ok(DataSet {
+        Ok(DataSet::new(name, folder, options, following, Some(view)))
+    }
+
+    /// Opens a store whose versions come from a group. If it has a current version, that is served until
+    /// the group has another one.
+    ///
+    /// # Errors
+    /// The current version cannot be opened.
+    pub(crate) fn open_of_group(
+        name: &str,
+        folder: &Path,
+        options: ReadOptions,
+    ) -> Result<DataSet> {
+        let view = match StoreReader::open_with(folder, &options) {
+            Ok(reader) => Some(View::of_version(reader.version())?),
+            Err(error) if error.is_absent() => None,
+            Err(error) if matches!(error.kind(), ErrorKind::Unpublished) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(DataSet::new(name, folder, options, Following::Group, view))
+    }
+
+    fn new(
+        name: &str,
+        folder: &Path,
+        options: ReadOptions,
+        following: Following,
+        view: Option<View>,
+    ) -> DataSet {
+        DataSet {
             name: name.into(),
             folder: folder.to_owned(),
             options,
-            reader,
-            current: ArcSwap::from_pointee(view),
+            following,
+            current: ArcSwapOption::from_pointee(view),
             others: Mutex::default(),
-        })
+        }
     }
 
     /// Returns the name under which the data set is served.
@@ -72,12 +114,27 @@ impl DataSet {
 
     /// Whether the data set is a store, which has versions.
     pub(crate) fn is_store(&self) -> bool {
-        self.reader.is_some()
+        !matches!(self.following, Following::Nothing)
     }
 
-    /// Returns the view that is current now.
-    pub(crate) fn view(&self) -> Arc<View> {
+    /// Whether the pointer of a group decides which version is current.
+    pub(crate) fn follows_group(&self) -> bool {
+        matches!(self.following, Following::Group)
+    }
+
+    /// Returns the options with which versions are opened.
+    pub(crate) fn options(&self) -> &ReadOptions {
+        &self.options
+    }
+
+    /// Returns the view that is current now; `None` before the first version of a group.
+    pub(crate) fn view(&self) -> Option<Arc<View>> {
         self.current.load_full()
+    }
+
+    /// Makes a view of a version of the group current.
+    pub(crate) fn show(&self, view: Arc<View>) {
+        self.current.store(Some(view));
     }
 
     /// Returns the view of a version of a store, which stays open as long as the view is held.
@@ -85,11 +142,13 @@ impl DataSet {
     /// # Errors
     /// `Absent` if there is no such version, or if the data set is a table.
     pub(crate) fn view_of(&self, number: u64) -> Result<Arc<View>> {
-        if self.reader.is_none() {
+        if !self.is_store() {
             return Err(Error::new(ErrorKind::Absent).at(&Place::file(&self.folder)));
         }
-        let current = self.view();
-        if current.version().is_some_and(|version| version.info().name.number == number) {
+        let is_it = |view: &Arc<View>| {
+            view.version().is_some_and(|version| version.info().name.number == number)
+        };
+        if let Some(current) = self.view().filter(is_it) {
             return Ok(current);
         }
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,13 +168,15 @@ impl DataSet {
     /// # Errors
     /// The new version cannot be opened.
     pub(crate) fn refresh(&self) -> Result<bool> {
-        let Some(reader) = &self.reader else { return Ok(false) };
+        let Following::Store(reader) = &self.following else { return Ok(false) };
         reader.refresh()?;
         let version = reader.version();
-        if self.view().version().is_some_and(|held| Arc::ptr_eq(held, &version)) {
+        let held = self.view();
+        let held = held.as_ref().and_then(|view| view.version());
+        if held.is_some_and(|held| Arc::ptr_eq(held, &version)) {
             return Ok(false);
         }
-        self.current.store(Arc::new(View::of_version(version)?));
+        self.show(Arc::new(View::of_version(version)?));
         Ok(true)
     }
 }

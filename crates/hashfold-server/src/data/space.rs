@@ -1,6 +1,6 @@
 //! What a user sees: one data set and any number of filters.
 
-use super::{filter::FilterKey, set::DataSet};
+use super::{filter::FilterKey, set::DataSet, view::View};
 use hashfold::{Env, Error, filter::FilterOptions};
 use std::{
     collections::BTreeMap,
@@ -18,6 +18,9 @@ pub(crate) struct Space {
     /// Filters that clients make, if this user sees them.
     home: Option<Arc<FilterHome>>,
 }
+
+/// The reply to commands on a store that has no version yet.
+const LOADING: &str = "LOADING Hashfold is loading the dataset in memory";
 
 /// Maximum number of filters that clients make: each takes its memory.
 const FILTERS_MAX: usize = 256;
@@ -150,6 +153,16 @@ impl Space {
     /// Returns the table or store.
     pub(crate) fn data(&self) -> Option<&Arc<DataSet>> {
         self.data.as_ref()
+    }
+
+    /// Returns the current view of the table or store.
+    ///
+    /// # Errors
+    /// The error reply if the store has no version yet.
+    #[inline]
+    pub(crate) fn view(&self) -> Result<Option<Arc<View>>, String> {
+        let Some(data) = &self.data else { return Ok(None) };
+        data.view().map(Some).ok_or_else(|| LOADING.to_owned())
     }
 
     /// Returns the filter that a key is. Spaces without filters take no lock.

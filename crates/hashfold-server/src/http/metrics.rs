@@ -1,7 +1,7 @@
 //! The text format of Prometheus.
 
 use crate::{command::TABLE, metrics::POWERS, process::Memory, shared::Shared};
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::Duration};
 
 /// Returns all metrics. Labels are names of data sets and commands, never keys.
 pub(super) fn text(shared: &Shared) -> String {
@@ -26,11 +26,12 @@ pub(super) fn text(shared: &Shared) -> String {
     }
     family(&mut text, "connections", "gauge", "Connections that are open.");
     line(&mut text, "connections", "", shared.clients().len() as u64);
-    let index: u64 = shared.data.iter().map(|data| data.view().index_bytes()).sum();
+    let index: u64 = shared.views().map(|(_, view)| view.index_bytes()).sum();
     family(&mut text, "memory_bytes", "gauge", "Memory of the process, and of the indexes in it.");
     line(&mut text, "memory_bytes", "part=\"resident\"", Memory::now().resident);
     line(&mut text, "memory_bytes", "part=\"indexes\"", index);
     data(shared, &mut text);
+    deploy(shared, &mut text);
     text
 }
 
@@ -78,21 +79,38 @@ fn commands(shared: &Shared, text: &mut String) {
 
 fn data(shared: &Shared, text: &mut String) {
     family(text, "entries", "gauge", "Entries of a data set, at most.");
-    for data in &shared.data {
-        line(text, "entries", &label(data.name()), *data.view().entries().end());
+    for (data, view) in shared.views() {
+        line(text, "entries", &label(data.name()), *view.entries().end());
     }
     for filter in shared.filters() {
         line(text, "entries", &label(&filter.name()), filter.stats().keys_max());
     }
     family(text, "version", "gauge", "Number of the version that is served.");
-    for data in shared.data.iter().filter(|data| data.is_store()) {
-        let view = data.view();
+    for (data, view) in shared.views().filter(|(data, _)| data.is_store()) {
         let number = view.version().map_or(0, |version| version.info().name.number);
         line(text, "version", &label(data.name()), number);
     }
     family(text, "data_bytes", "gauge", "Size of a data set's files.");
-    for data in &shared.data {
-        line(text, "data_bytes", &label(data.name()), data.view().data_bytes());
+    for (data, view) in shared.views() {
+        line(text, "data_bytes", &label(data.name()), view.data_bytes());
+    }
+}
+
+fn deploy(shared: &Shared, text: &mut String) {
+    let Some(deployment) = &shared.deployment else { return };
+    let status = deployment.status();
+    let failing = status.failure.map_or(Duration::ZERO, |it| shared.now().saturating_sub(it.since));
+    for (name, help, value) in [
+        (
+            "pointer_seq",
+            "Number of changes of the group's pointer that was seen.",
+            status.report.seq,
+        ),
+        ("pointer_failing_seconds", "Time since the group can't be followed.", failing.as_secs()),
+        ("fetch_limit_bytes_per_second", "Limit of transfers.", deployment.limit()),
+    ] {
+        family(text, name, "gauge", help);
+        line(text, name, "", value);
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `/readyz` | 200 while all data sets are open and undamaged, else 503 with the reasons |
 //! | `/metrics` | counters in the text format of Prometheus |
 //! | `/v1/data` | data sets with their versions, as JSON |
+//! | `/v1/deploy` | the group that the stores follow, and the versions that are fetched or ready, as JSON |
 //!
 //! There are no passwords here: listen on loopback, or behind a proxy that asks for them.
 
@@ -39,6 +40,7 @@ pub(crate) fn run(shared: Arc<Shared>, listeners: Vec<TcpListener>) -> io::Resul
             .route("/readyz", get(ready))
             .route("/metrics", get(metrics))
             .route("/v1/data", get(data))
+            .route("/v1/deploy", get(deploy))
             .with_state(shared.clone());
         let mut tasks = Vec::new();
         for listener in listeners {
@@ -70,10 +72,15 @@ fn problems(shared: &Shared) -> Vec<String> {
         problems.push("the server stops".to_owned());
     }
     for data in &shared.data {
-        let view = data.view();
+        let Some(view) = data.view() else {
+            problems.push(format!("{}: no version yet", data.name()));
+            continue;
+        };
         let damage = view.version().map_or(&[][..], |version| version.damage());
         problems.extend(damage.iter().map(|error| format!("{}: {error}", data.name())));
     }
+    let deployment = shared.deployment.as_ref();
+    problems.extend(deployment.and_then(|deployment| deployment.problem(shared.now())));
     problems
 }
 
@@ -83,8 +90,7 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 async fn data(State(shared): State<Arc<Shared>>) -> Json<Value> {
-    let tables = shared.data.iter().map(|data| {
-        let view = data.view();
+    let tables = shared.views().map(|(data, view)| {
         let version = view.version().map(|version| {
             let info = version.info();
             json!({
@@ -115,4 +121,24 @@ async fn data(State(shared): State<Arc<Shared>>) -> Json<Value> {
         })
     });
     Json(json!({ "data": tables.chain(filters).collect::<Vec<_>>() }))
+}
+
+async fn deploy(State(shared): State<Arc<Shared>>) -> Response {
+    let Some(deployment) = &shared.deployment else {
+        return (StatusCode::NOT_FOUND, "no group is followed\n").into_response();
+    };
+    let (config, status) = (deployment.config(), deployment.status());
+    let failure = status.failure.map(|failure| {
+        let lasts = shared.now().saturating_sub(failure.since);
+        json!({ "seconds": lasts.as_secs(), "error": failure.error })
+    });
+    Json(json!({
+        "group": config.group,
+        "node": config.node,
+        "seq": status.report.seq,
+        "versions": status.report.versions,
+        "fetch_limit_bytes_per_second": deployment.limit(),
+        "failure": failure,
+    }))
+    .into_response()
 }

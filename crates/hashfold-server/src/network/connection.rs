@@ -1,12 +1,13 @@
 //! A connection: its socket, the bytes that were read and not used, and those to be sent.
 
+use super::transport::Transport;
 use crate::{
     metrics::{ThreadMetrics, add},
     session::Session,
 };
 use mio::net::TcpStream;
 use std::{
-    io::{self, ErrorKind, Read as _, Write as _},
+    io::{self, ErrorKind},
     time::Duration,
 };
 
@@ -25,13 +26,16 @@ const OUTPUT_BYTES_MAX: usize = 80 << 20;
 /// A client that reads nothing for this long, while replies wait, is disconnected.
 const STALL_MAX: Duration = Duration::from_secs(30);
 
+/// Time within which an encrypted connection agrees on its keys.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+
 /// Buffers larger than this are freed when they are empty.
 const KEPT_BYTES: usize = 64 << 10;
 
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) socket: TcpStream,
+    pub(super) transport: Transport,
     pub(super) session: Session,
     pub(super) input: Vec<u8>,
     /// Bytes of the input that belong to requests that were taken.
@@ -40,6 +44,8 @@ pub(super) struct Connection {
     pub(super) needs: usize,
     pub(super) output: Vec<u8>,
     sent: usize,
+    /// Whether all bytes that were sent are on their way.
+    is_flushed: bool,
     /// Whether the socket may have more to read.
     pub(super) is_readable: bool,
     /// Whether a job is to be finished before the next request is taken.
@@ -58,15 +64,16 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(socket: TcpStream, session: Session) -> Connection {
+    pub(super) fn new(transport: Transport, session: Session) -> Connection {
         Connection {
-            socket,
+            transport,
             session,
             input: Vec::new(),
             taken: 0,
             needs: 1,
             output: Vec::new(),
             sent: 0,
+            is_flushed: true,
             is_readable: true,
             is_waiting: false,
             lookups: 0,
@@ -83,16 +90,15 @@ impl Connection {
     pub(super) fn read(&mut self, buffer: &mut [u8; READ_BYTES], metrics: &ThreadMetrics) {
         let mut read = 0;
         while self.is_readable && read < TURN_BYTES {
-            match self.socket.read(buffer) {
-                Ok(0) => {
+            match self.transport.read(buffer) {
+                Ok((0, _)) => {
                     self.is_at_end = true;
                     self.is_readable = false;
                 }
-                Ok(count) => {
+                Ok((count, may_have_more)) => {
                     self.input.extend_from_slice(&buffer[..count]);
                     read += count;
-                    // Otherwise the system had no more.
-                    self.is_readable = count == READ_BYTES;
+                    self.is_readable = may_have_more;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_readable = false,
@@ -148,12 +154,16 @@ impl Connection {
     pub(super) fn write(&mut self, now: Duration, metrics: &ThreadMetrics) {
         let before = self.sent;
         while self.sent < self.output.len() && !self.is_broken {
-            match self.socket.write(&self.output[self.sent..]) {
+            match self.transport.write(&self.output[self.sent..]) {
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(_) => self.break_off(),
             }
+        }
+        match self.transport.flush() {
+            Ok(is_flushed) => self.is_flushed = is_flushed,
+            Err(_) => self.break_off(),
         }
         add(&metrics.output_bytes, (self.sent - before) as u64);
         if self.sent == self.output.len() {
@@ -199,14 +209,19 @@ impl Connection {
         self.is_readable = false;
     }
 
-    /// Whether the client has read nothing for too long.
+    /// Whether the client has read nothing for too long, or has not agreed on keys in time.
     pub(super) fn is_stalled(&self, now: Duration) -> bool {
+        let age = now.saturating_sub(self.session.client.since);
+        if age > HANDSHAKE_MAX && self.transport.is_handshaking() {
+            return true;
+        }
         self.stalled_since.is_some_and(|since| now.saturating_sub(since) > STALL_MAX)
     }
 
     /// Whether the connection is to be closed now.
     pub(super) fn is_done(&self) -> bool {
-        let has_answered_all = self.unsent() == 0 && !self.is_waiting && self.lookups == 0;
+        let has_sent_all = self.unsent() == 0 && self.is_flushed;
+        let has_answered_all = has_sent_all && !self.is_waiting && self.lookups == 0;
         self.is_broken
             || (has_answered_all
                 && (self.session.is_closing || (self.is_at_end && !self.may_take())))

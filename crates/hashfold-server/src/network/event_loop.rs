@@ -4,6 +4,7 @@ use super::{
     batch::{Answers, Batch, Group, Request},
     connection::{Connection, READ_BYTES, prepare},
     jobs::{Finished, Results},
+    transport::Transport,
 };
 use crate::{
     command::{Arguments, Call, Flag, Found, Keys, Lookup, Run, TABLE, Work, refusal, type_of},
@@ -12,6 +13,7 @@ use crate::{
     protocol::{Limits, Parsed, Reply, parse},
     session::{Client, Session},
     shared::{Shared, SlowCommand},
+    tls::Certificates,
 };
 use hashfold::{store::slot_of, work::Executor};
 use mio::{Events, Interest, Poll, Token, Waker, net::TcpListener};
@@ -139,16 +141,21 @@ impl EventLoop {
             if prepare(&socket).is_err() {
                 continue;
             }
-            let client = Client::new(self.shared.new_id(), peer, own, self.shared.now());
-            self.add(socket, Arc::new(client));
+            let is_encrypted = listener >= self.shared.config.listen.len();
+            let certificates = self.shared.certificates.as_ref().filter(|_| is_encrypted);
+            let config = certificates.map(Certificates::current);
+            let Ok(transport) = Transport::new(socket, config) else { continue };
+            let (id, now) = (self.shared.new_id(), self.shared.now());
+            let client = Client::new(id, (peer, own), is_encrypted, now);
+            self.add(transport, Arc::new(client));
         }
     }
 
-    fn add(&mut self, mut socket: mio::net::TcpStream, client: Arc<Client>) {
+    fn add(&mut self, mut transport: Transport, client: Arc<Client>) {
         let entry = self.connections.vacant_entry();
         let token = Token(FIRST_CONNECTION + entry.key());
         let both = Interest::READABLE | Interest::WRITABLE;
-        if self.poll.registry().register(&mut socket, token, both).is_err() {
+        if self.poll.registry().register(&mut transport.socket, token, both).is_err() {
             return;
         }
         add(&self.metrics.connections, 1);
@@ -156,7 +163,7 @@ impl EventLoop {
         clients.insert(client.id, client.clone());
         drop(clients);
         let session = Session::new(client, self.shared.stranger());
-        entry.insert(Connection::new(socket, session));
+        entry.insert(Connection::new(transport, session));
     }
 
     /// Notes that a connection can be read or written.
@@ -224,7 +231,7 @@ impl EventLoop {
     fn close(&mut self, place: usize) {
         let mut connection = self.connections.remove(place);
         // The socket is closed in any case when it is dropped.
-        let _ = self.poll.registry().deregister(&mut connection.socket);
+        let _ = self.poll.registry().deregister(&mut connection.transport.socket);
         let mut clients = self.shared.clients.lock().unwrap_or_else(PoisonError::into_inner);
         clients.remove(&connection.session.client.id);
     }
@@ -538,8 +545,8 @@ fn add_lookup(
     let other = other_space(session, arguments, keys)?;
     let strips = other.is_some();
     let (view, space) = match other {
-        Some(other) => (other.data().map(|data| data.view()), Some(other)),
-        None => (session.view(), session.space().cloned()),
+        Some(other) => (other.view()?, Some(other)),
+        None => (session.view()?, session.space().cloned()),
     };
     let number = batch.group(view);
     if asked.group.is_some_and(|group| group != number) {
@@ -621,13 +628,18 @@ fn allow(
         return Err(format!("ERR a key has at most {longest} bytes"));
     }
     match shared.cluster.is_on() {
-        true => check_slots(shared, found, arguments),
+        true => check_slots(shared, &session.client, found, arguments),
         false => Ok(()),
     }
 }
 
 /// Refuses keys that other servers have.
-fn check_slots(shared: &Shared, found: Found, arguments: &Arguments<'_>) -> Result<(), String> {
+fn check_slots(
+    shared: &Shared,
+    client: &Client,
+    found: Found,
+    arguments: &Arguments<'_>,
+) -> Result<(), String> {
     let Some(view) = shared.cluster.view() else { return Ok(()) };
     let slots = || found.command.keys.places(arguments.len()).map(|at| slot_of(arguments.at(at)));
     let Some(first) = slots().next() else { return Ok(()) };
@@ -642,7 +654,7 @@ fn check_slots(shared: &Shared, found: Found, arguments: &Arguments<'_>) -> Resu
         return Err("CLUSTERDOWN Hash slot not served".into());
     }
     let node = owner.nodes()[0];
-    Err(format!("MOVED {first} {}:{}", node.host, node.port))
+    Err(format!("MOVED {first} {}:{}", node.host, node.port_for(client.is_encrypted)))
 }
 
 /// Counts a reply if it is an error. Returns whether it is one.

@@ -14,5 +14,6 @@ mod connection;
 mod event_loop;
 mod jobs;
 mod listener;
+mod transport;
 
 pub(crate) use self::{event_loop::EventLoop, listener::listen};

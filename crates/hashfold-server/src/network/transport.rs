@@ -26,12 +26,11 @@ impl Transport {
         socket: TcpStream,
         config: Option<Arc<ServerConfig>>,
     ) -> Result<Transport, rustls::Error> {
-        let tls = config.map(|config| {
-            let mut tls = ServerConnection::new(config)?;
+        let mut tls = config.map(ServerConnection::new).transpose()?.map(Box::new);
+        if let Some(tls) = &mut tls {
             tls.set_buffer_limit(Some(ENCRYPTED_BYTES_MAX));
-            Ok(Box::new(tls))
-        });
-        Ok(Transport { socket, tls: tls.transpose()? })
+        }
+        Ok(Transport { socket, tls })
     }
 
     /// Whether the client and the server have not agreed on keys yet.

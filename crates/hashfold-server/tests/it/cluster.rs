@@ -23,8 +23,12 @@ impl Nodes {
     /// Two groups of two servers, with half of the slots each.
     fn new() -> Nodes {
         let nodes = Nodes { home: Home::new(), ports: free_ports() };
-        let node =
-            |i: usize| Node { id: format!("n{i}"), host: "127.0.0.1".into(), port: nodes.ports[i] };
+        let node = |i: usize| Node {
+            id: format!("n{i}"),
+            host: "127.0.0.1".into(),
+            port: nodes.ports[i],
+            tls_port: None,
+        };
         let topology = Topology {
             epoch: 1,
             shards: vec![

@@ -1,4 +1,5 @@
 //! Servers that follow the pointer of a group, with a folder in place of object storage.
+#![expect(clippy::disallowed_methods, reason = "the test damages the remote behind its back")]
 
 use crate::{
     fixture::{Client, Home},
@@ -76,7 +77,10 @@ fn a_server_fetches_what_is_published_and_rolls_back_with_its_group() {
     table.check("GET key-1", "\"value 1 of version 0\"");
     let (status, body) = get(&server, "/readyz");
     assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
-    assert!(body.contains("shop: no version yet") && body.contains("copy: no version yet"), "{body}");
+    assert!(
+        body.contains("shop: no version yet") && body.contains("copy: no version yet"),
+        "{body}"
+    );
 
     scene.push("shop", 1);
     scene.push("copy", 1);
@@ -112,7 +116,8 @@ fn the_group_decides_and_commands_cannot() {
     client.check("HASHFOLD.ROLLBACK shop", refused);
     assert!(client.call("HASHFOLD.PIN shop 1").contains("\"version\" 1"));
     let info = client.call("INFO deploy");
-    for expected in ["deploy_group:main", "deploy_node:a", "deploy_seq:1", "deploy_shop_1:current"] {
+    for expected in ["deploy_group:main", "deploy_node:a", "deploy_seq:1", "deploy_shop_1:current"]
+    {
         assert!(info.contains(expected), "{expected}: {info}");
     }
     let (_, body) = get(&server, "/v1/deploy");
@@ -132,8 +137,10 @@ fn without_the_remote_a_server_starts_with_the_version_that_it_had() {
     let pointer = scene.home.path("node/shop").join("CURRENT");
     Client::of(&server).wait_for("PING", &|_| pointer.exists());
     server.stop().unwrap();
-    fs::remove_dir_all(scene.home.path("remote")).unwrap();
-    fs::write(scene.home.path("remote"), "not a folder").unwrap();
+    // Nothing can be read below a file.
+    let groups = scene.home.path("remote").join("groups");
+    fs::remove_dir_all(&groups).unwrap();
+    fs::write(&groups, "not a folder").unwrap();
     let server = scene.serve();
     let mut client = Client::of(&server);
     client.check("GET key-1", "\"value 1 of version 1\"");

@@ -136,3 +136,20 @@ fn filters_open_elsewhere_are_read_only_and_without_a_home_none_are_made() {
     writer.flush().unwrap();
     client.wait_for("BF.EXISTS seen later", &|reply| reply == "1");
 }
+
+#[test]
+fn a_filter_forgets_the_keys_of_old_epochs() {
+    let home = Home::new();
+    let server = home.serve(&["seen"]);
+    let mut client = Client::of(&server);
+    client.check("BF.EXISTS seen a", "1");
+    client.check("HASHFOLD.FILTER.ADVANCE seen", "[\"epochs\" 2]");
+    client.check("BF.ADD seen b", "1");
+    client.check("BF.MEXISTS seen a b", "[1 1]");
+    client.check("HASHFOLD.FILTER.ADVANCE seen KEEP 2", "[\"epochs\" 2]");
+    client.check("BF.MEXISTS seen a b", "[0 1]");
+    assert!(client.call("HASHFOLD.FILTER.STATS seen").contains("\"epochs\" 2"));
+    client.check("HASHFOLD.FILTER.STATS nope", "-ERR not found");
+    client.check("HASHFOLD.FILTER.ADVANCE seen KEEP 0", "-ERR KEEP must be at least 1");
+    client.check("HASHFOLD.FILTER.ADVANCE seen KEEP", "-ERR syntax error");
+}

@@ -7,7 +7,7 @@ use hashfold::{
 };
 use hashfold_server::{Config, Server};
 use std::{
-    io::{Read as _, Write as _},
+    io::{Read, Write},
     net::{SocketAddr, TcpStream},
     path::PathBuf,
     time::Duration,
@@ -81,10 +81,15 @@ pub(crate) fn value(i: u32, version: u32) -> String {
     format!("value {i} of version {version}")
 }
 
+/// What a client sends bytes through.
+pub(crate) trait Stream: Read + Write {}
+
+impl<S: Read + Write> Stream for S {}
+
 /// A connection that shows replies as text, as `redis-cli` does without colours:
 /// `"bulk"`, `+simple`, `-error`, `7`, `nil`, `[a b]`, `{a b}`, `~{a b}`, `true`.
 pub(crate) struct Client {
-    socket: TcpStream,
+    socket: Box<dyn Stream>,
     input: Vec<u8>,
     at: usize,
 }
@@ -95,9 +100,19 @@ impl Client {
     }
 
     pub(crate) fn connect(address: SocketAddr) -> Client {
+        Client::over(Client::socket(address))
+    }
+
+    /// Connects a socket whose reads do not wait for ever.
+    pub(crate) fn socket(address: SocketAddr) -> TcpStream {
         let socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Client { socket, input: Vec::new(), at: 0 }
+        socket
+    }
+
+    /// Makes a client over a stream, such as an encrypted one.
+    pub(crate) fn over(stream: impl Stream + 'static) -> Client {
+        Client { socket: Box::new(stream), input: Vec::new(), at: 0 }
     }
 
     /// Sends bytes as they are.

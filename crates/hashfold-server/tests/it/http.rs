@@ -8,7 +8,7 @@ use std::{
 };
 
 /// Returns the status line and the body of a reply.
-fn get(server: &Server, path: &str) -> (String, String) {
+pub(crate) fn get(server: &Server, path: &str) -> (String, String) {
     let mut socket = TcpStream::connect(server.http_addresses()[0]).unwrap();
     write!(socket, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     let mut reply = String::new();

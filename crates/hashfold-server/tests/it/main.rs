@@ -2,10 +2,12 @@
 
 mod clients;
 mod cluster;
+mod deploy;
 mod filters;
 mod fixture;
 mod hostile;
 mod http;
 mod reads;
+mod tls;
 mod users;
 mod versions;

@@ -1,4 +1,5 @@
 //! Encrypted connections: TLS, certificates of clients, and certificates that change.
+#![expect(clippy::disallowed_methods, reason = "the files of certificates are no data")]
 
 use crate::fixture::{Client, Home, key, request};
 use hashfold_server::Server;

@@ -2,6 +2,8 @@
 
 use crate::fixture::{Client, Home};
 use argon2::{Argon2, PasswordHasher as _, password_hash::SaltString};
+use hashfold::Env;
+use hashfold_server::{Config, Server};
 
 fn hash(password: &str) -> String {
     let salt = SaltString::from_b64("c2FsdHNhbHQ").unwrap();
@@ -125,4 +127,27 @@ fn strangers_have_small_limits() {
     client.send(b"*2\r\n$4\r\nAUTH\r\n$16385\r\n");
     assert_eq!(client.reply(), "-ERR Protocol error: unauthenticated bulk length");
     assert!(client.is_closed());
+}
+
+#[test]
+fn users_can_be_replaced_while_the_server_runs() {
+    let home = Home::new();
+    let text = |user: &str| {
+        format!(
+            "listen = ['127.0.0.1:0']\n[data.table]\npath = 'table'\n[user.{user}]\nspace = 'table'\n"
+        )
+    };
+    let config = |text: &str| Config::parse(text, "f", &home.path("")).unwrap();
+    let server = Server::start(config(&text("eve")), &Env::system()).unwrap();
+    let mut before = Client::of(&server);
+    before.check("AUTH eve x", "+OK");
+    server.reload(&config(&text("adam"))).unwrap();
+    before.check("GET key-1", "\"value 1 of version 0\"");
+    let mut after = Client::of(&server);
+    assert!(after.call("AUTH eve x").starts_with("-WRONGPASS"));
+    after.check("AUTH adam x", "+OK");
+    let other = config("listen = ['127.0.0.1:0']\n[data.more]\npath = 'people'\n[user.more]\n");
+    let error = server.reload(&other).unwrap_err().to_string();
+    assert!(error.contains("data set \"more\""), "{error}");
+    after.check("GET key-1", "\"value 1 of version 0\"");
 }

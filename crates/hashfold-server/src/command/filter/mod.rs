@@ -3,8 +3,11 @@
 mod bloom;
 mod capacity;
 mod cuckoo;
+mod epochs;
 
-pub(super) use self::{bloom::COMMANDS as BLOOM, cuckoo::COMMANDS as CUCKOO};
+pub(super) use self::{
+    bloom::COMMANDS as BLOOM, cuckoo::COMMANDS as CUCKOO, epochs::COMMANDS as EPOCHS,
+};
 
 use super::{
     WRONG_TYPE,
@@ -23,7 +26,8 @@ const NOT_FOUND: &str = "ERR not found";
 /// The filter that a command is about: the first argument.
 struct Target {
     space: Arc<Space>,
-    view: Option<Arc<View>>,
+    /// The data in which the key may be a string, or the error reply if there are none yet.
+    view: Result<Option<Arc<View>>, String>,
     key: Vec<u8>,
     duplicates: Duplicates,
 }
@@ -81,7 +85,7 @@ impl Target {
 
     /// Whether the table or store has the key.
     fn is_string(&self) -> Result<bool, String> {
-        let Some(view) = &self.view else { return Ok(false) };
+        let Some(view) = self.view.as_ref().map_err(String::clone)? else { return Ok(false) };
         let mut is_string = false;
         view.get_with(&self.key, &mut |value| is_string = value.is_some())
             .map_err(|error| failed(&error))?;
