@@ -76,12 +76,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     let server = Server::start(config, &Env::system()).map_err(failure)?;
-    let addresses: Vec<String> = server.addresses().iter().map(SocketAddr::to_string).collect();
-    if args.json {
-        write_line(json!({ "event": "serving", "addresses": addresses }))?;
-    } else {
-        write_line(format_args!("serving on {}; Ctrl-C stops", addresses.join(", ")))?;
-    }
+    say_addresses(&server, args.json)?;
     // Without systemd, or if it does not listen, nobody is told.
     let _ = sd_notify::notify(false, &[NotifyState::Ready]);
     while !stop.is_asked() {
@@ -93,6 +88,26 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
     server.stop()?;
     Ok(Exit::Done)
+}
+
+fn say_addresses(server: &Server, as_json: bool) -> Result<()> {
+    let texts = |addresses: &[SocketAddr]| -> Vec<String> {
+        addresses.iter().map(SocketAddr::to_string).collect()
+    };
+    let plain = texts(server.addresses());
+    let (encrypted, http) = (texts(server.tls_addresses()), texts(server.http_addresses()));
+    if as_json {
+        return write_line(json!({
+            "event": "serving",
+            "addresses": plain,
+            "tls_addresses": encrypted,
+            "http_addresses": http,
+        }));
+    }
+    let encrypted = encrypted.into_iter().map(|address| format!("{address} (TLS)"));
+    let http = http.into_iter().map(|address| format!("{address} (HTTP)"));
+    let all: Vec<String> = plain.into_iter().chain(encrypted).chain(http).collect();
+    write_line(format_args!("serving on {}; Ctrl-C stops", all.join(", ")))
 }
 
 /// Reads the users of the configuration file again. A mistake in the file changes nothing.

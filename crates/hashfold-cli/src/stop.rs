@@ -45,8 +45,8 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Does the same for a server, which a closed terminal (SIGHUP) does not stop: the flag that is
-    /// returned says that it was sent.
+    /// Makes Ctrl-C and `kill` set the flag, for a server that a closed terminal does not stop: SIGHUP sets
+    /// the flag that is returned beside it. The second Ctrl-C or `kill` ends the process at once.
     #[cfg(feature = "serve")]
     pub(crate) fn of_server() -> Result<(Stop, Arc<AtomicBool>)> {
         let (stop, hangup) = (Stop::never(), Arc::default());

@@ -32,7 +32,7 @@ pub struct PublishOptions {
     pub allow_bad: bool,
     /// Minimum number of entries of each version.
     pub entries_min: u64,
-    /// Maximum part of the entries of the current version that a version may have less: 0.5 for half of
+    /// Maximum fraction of the current version's entries that a new version may lack: 0.5 for half of
     /// them, 1 for all.
     pub loss_max: f64,
     /// Reason of the change, for people.

@@ -120,7 +120,7 @@ pub fn fetch(
     let _lock = lock_incoming(env.disk.as_ref(), folder)?;
     // An adoption that was interrupted leaves tables that no version has; only a writer may say so, and
     // removes them.
-    drop(open_writer(env, folder)?);
+    drop(open_writer(env, folder, watch)?);
     let tables = new_tables(&transfer, store, folder, &info)?;
     remove_others(env.disk.as_ref(), folder, &tables)?;
     check_space(env.disk.as_ref(), folder, &tables, options)?;
@@ -137,7 +137,7 @@ pub fn fetch(
         finish_table(env.disk.as_ref(), table)?;
     }
     let tables = tables.len() as u64;
-    open_writer(env, folder)?.adopt(&bytes, number)?;
+    open_writer(env, folder, watch)?.adopt(&bytes, number)?;
     Ok(Fetched {
         info,
         tables,
@@ -303,12 +303,13 @@ fn finish_table(disk: &dyn Disk, table: &NewTable<'_>) -> Result<()> {
     Ok(disk.sync_folder(&table.folder)?)
 }
 
-/// Opens the local store for writing; waits while another process writes to it.
-pub(crate) fn open_writer(env: &Env, folder: &Path) -> Result<StoreWriter> {
+/// Opens the local store for writing; waits while another process writes to it, unless `watch` cancels.
+pub(crate) fn open_writer(env: &Env, folder: &Path, watch: &Watch) -> Result<StoreWriter> {
     let end = env.clock.now() + WRITER_WAIT;
     loop {
         match StoreWriter::open(env, folder) {
             Err(error) if error.is_busy() && env.clock.now() < end => {
+                watch.add(0)?;
                 env.clock.sleep(WRITER_INTERVAL);
             }
             opened => return Ok(opened?),

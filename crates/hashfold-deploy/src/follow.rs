@@ -6,6 +6,7 @@ use crate::{
     layout::{self, check_name},
     lookout::Lookout,
     objects::Tag,
+    observed::FollowState,
     pointer::{GroupPointer, Target, Targets},
     rate::RateLimit,
     ready::{NodeVersion, Readiness, VersionState},
@@ -13,9 +14,9 @@ use crate::{
     swap::{Seen, read_pointer},
 };
 use hashfold::{
-    Env, ReadOptions,
-    store::{Pointer, Version},
-    work::Signal,
+    Env, ErrorKind as StoreErrorKind, ReadOptions,
+    store::{Pointer, Retention, Version},
+    work::{Signal, Watch},
 };
 use std::{
     collections::BTreeMap,
@@ -44,6 +45,9 @@ pub struct FollowOptions {
     pub poll: Duration,
     /// Options of transfers.
     pub fetch: FetchOptions,
+    /// Number of versions besides the current one that stay in each local store, for rollbacks. Others are
+    /// removed an hour after they were made, unless they are pinned or in use.
+    pub keep: usize,
 }
 
 /// A store of a node.
@@ -53,6 +57,8 @@ pub struct FollowedStore {
     pub folder: PathBuf,
     /// Options with which its versions are opened.
     pub read: ReadOptions,
+    /// The version that the server answers from already, if it has opened one.
+    pub current: Option<Arc<Version>>,
 }
 
 impl FollowOptions {
@@ -64,9 +70,13 @@ impl FollowOptions {
             stores,
             poll: Duration::from_millis(500),
             fetch: FetchOptions::default(),
+            keep: 2,
         }
     }
 }
+
+/// Age below which versions stay in the local stores, in seconds.
+const KEPT_AGE_S: u64 = 3600;
 
 /// The result of preparing versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +124,7 @@ pub struct Follower {
     /// The numbers of active versions that are not current in the local store yet, by store.
     unpublished: BTreeMap<String, u64>,
     report: Readiness,
+    state: FollowState,
     /// The report that was written last, and when.
     written: Option<(Readiness, Duration)>,
     /// Number of failures since the last success.
@@ -122,16 +133,25 @@ pub struct Follower {
 
 impl Follower {
     /// Makes a follower. The versions that are current in the local stores count as active: the server
-    /// has opened them.
+    /// has opened them, or opens them now.
     ///
     /// # Errors
     /// `Argument` if a name is not plain; damage of a local store.
     pub fn new(env: &Env, remote: &Remote, options: FollowOptions) -> Result<Follower> {
         check_name("group", &options.group)?;
         check_name("node", &options.node)?;
-        let mut active = BTreeMap::new();
-        for (store, FollowedStore { folder, .. }) in &options.stores {
+        let (mut active, mut open) = (BTreeMap::new(), BTreeMap::new());
+        for (store, FollowedStore { folder, current, .. }) in &options.stores {
             check_name("store", store)?;
+            if let Some(version) = current {
+                let id = version.info().name.id;
+                active.insert(store.clone(), id);
+                // A damaged version is opened again, and reported as failed.
+                if version.damage().is_empty() {
+                    open.insert((store.clone(), id), version.clone());
+                }
+                continue;
+            }
             match Pointer::read(env.disk.as_ref(), folder) {
                 Ok(pointer) => {
                     let current = pointer.current.and_then(|number| pointer.version(number));
@@ -148,7 +168,8 @@ impl Follower {
             options,
             pointer: GroupPointer::default(),
             tag: None,
-            open: BTreeMap::new(),
+            state: FollowState::default(),
+            open,
             active,
             unpublished: BTreeMap::new(),
             written: None,
@@ -166,30 +187,31 @@ impl Follower {
         &self.options.fetch.rate
     }
 
+    /// Returns the state of the follower, which another thread can look at.
+    pub fn state(&self) -> &FollowState {
+        &self.state
+    }
+
     /// Returns what this node reports.
     pub fn report(&self) -> &Readiness {
         &self.report
     }
 
-    /// Follows the pointer until `stop` is sent. `after` is called after each step, with its error; all
-    /// errors are temporary.
+    /// Follows the pointer until `stop` is sent. `failed` gets each error; they are all temporary.
     pub fn run(
         &mut self,
         stop: &Signal,
         activate: &mut Activate<'_>,
-        after: &mut dyn FnMut(&Follower, Result<(), &Error>),
+        failed: &mut dyn FnMut(&Error),
     ) {
         let seen = stop.count();
         let clock = self.env.clock.clone();
         while stop.count() == seen {
-            let wait = match self.step(stop, activate) {
-                Ok(wait) => {
-                    after(self, Ok(()));
-                    wait
-                }
+            let wait = match self.step_until(stop, seen, activate) {
+                Ok(wait) => wait,
                 Err(error) if error.is_stop() => return,
                 Err(error) => {
-                    after(self, Err(&error));
+                    failed(&error);
                     self.back_off()
                 }
             };
@@ -206,17 +228,35 @@ impl Follower {
     /// The first error of the object store, of a transfer or of `activate`; the other stores are
     /// brought up to date all the same.
     pub fn step(&mut self, stop: &Signal, activate: &mut Activate<'_>) -> Result<Duration> {
+        self.step_until(stop, stop.count(), activate)
+    }
+
+    /// Makes a step, which ends early if the count of `stop` is no longer `seen`.
+    fn step_until(
+        &mut self,
+        stop: &Signal,
+        seen: u64,
+        activate: &mut Activate<'_>,
+    ) -> Result<Duration> {
+        let step = self.steps(stop, seen, activate);
+        self.state.report(&self.report);
+        self.state.ended(step.as_ref().err().filter(|error| !error.is_stop()));
+        step
+    }
+
+    fn steps(&mut self, stop: &Signal, seen: u64, activate: &mut Activate<'_>) -> Result<Duration> {
         let looked = self.look();
+        self.state.looked(looked.is_ok(), self.env.clock.now());
         self.forget_unwanted();
         // What is there is activated, even if the object store is gone meanwhile, and before anything
         // is fetched that is only announced.
         let current = self.ours(&self.pointer.stores);
-        let mut prepared = self.prepare(current, stop);
+        let mut prepared = self.prepare(current, stop, seen);
         let wait = self.activate_due(activate);
-        let published = self.publish_locally();
+        let published = self.publish_locally(stop, seen);
         if matches!(prepared, Ok(Prepared::All)) {
             let announced = self.ours(&self.pointer.next);
-            prepared = self.prepare(announced, stop);
+            prepared = self.prepare(announced, stop, seen);
         }
         let reported = if looked.is_ok() { self.write_report() } else { Ok(()) };
         looked?;
@@ -269,14 +309,19 @@ impl Follower {
 
     /// Fetches and opens versions. A version that fails does not keep the others; the first error is
     /// returned.
-    fn prepare(&mut self, wanted: Vec<(String, Target)>, stop: &Signal) -> Result<Prepared> {
+    fn prepare(
+        &mut self,
+        wanted: Vec<(String, Target)>,
+        stop: &Signal,
+        seen: u64,
+    ) -> Result<Prepared> {
         let mut failure = None;
         for (store, target) in wanted {
             let key = (store.clone(), target.id.0);
             if self.open.contains_key(&key) {
                 continue;
             }
-            match self.make_ready(&store, &target, stop) {
+            match self.make_ready(&store, &target, stop, seen) {
                 Ok(Some(version)) => {
                     let bytes = version.info().bytes();
                     self.open.insert(key, Arc::new(version));
@@ -306,8 +351,9 @@ impl Follower {
         store: &str,
         target: &Target,
         stop: &Signal,
+        seen: u64,
     ) -> Result<Option<Version>> {
-        let FollowedStore { folder, read } = self.options.stores[store].clone();
+        let FollowedStore { folder, read, .. } = self.options.stores[store].clone();
         let (number, id) = (target.version, target.id.0);
         if !has_version(self.env.disk.as_ref(), &folder, number, id)? {
             let info = self.remote.version(store, number)?;
@@ -318,9 +364,11 @@ impl Follower {
             }
             let (state, of) = (VersionState::Fetching, info.bytes());
             self.note(store, target, NodeVersion { state, bytes: 0, of, error: None });
+            self.report.seq = self.pointer.seq;
+            self.state.report(&self.report);
             // The report is a courtesy: a node that cannot write it may still be able to read.
             let _ = self.write_report();
-            let (watch, is_interrupted) = self.lookout(store, number, stop).watch();
+            let (watch, is_interrupted) = self.lookout(store, number, stop, seen).watch();
             let (remote, options) = (&self.remote, &self.options.fetch);
             match fetch(&self.env, remote, store, number, &folder, options, &watch) {
                 Err(error) if error.is_stop() && is_interrupted.load(Relaxed) => return Ok(None),
@@ -331,7 +379,7 @@ impl Follower {
     }
 
     /// Returns what is to be done during a transfer.
-    fn lookout(&self, store: &str, number: u64, stop: &Signal) -> Lookout {
+    fn lookout(&self, store: &str, number: u64, stop: &Signal, seen: u64) -> Lookout {
         let is_open = |(store, target): &(String, Target)| {
             self.open.contains_key(&(store.clone(), target.id.0))
         };
@@ -347,6 +395,8 @@ impl Follower {
             seq: self.pointer.seq,
             due: is_ready.then(|| Duration::from_millis(self.pointer.activate_at_ms)),
             stop: stop.clone(),
+            seen,
+            state: self.state.clone(),
             version: (store.to_owned(), number),
             report: self.report.clone(),
         }
@@ -395,10 +445,15 @@ impl Follower {
     }
 
     /// Makes active versions current in the local stores, so that the server finds them after a
-    /// restart, even without the object store.
-    fn publish_locally(&mut self) -> Result<()> {
+    /// restart, even without the object store; then removes versions that are no longer needed.
+    fn publish_locally(&mut self, stop: &Signal, seen: u64) -> Result<()> {
+        let stop = stop.clone();
+        let watch = Watch::new(move |_| match stop.count() == seen {
+            true => Ok(()),
+            false => Err(StoreErrorKind::Stopped.into()),
+        });
         while let Some((store, number)) = self.unpublished.first_key_value() {
-            let mut writer = open_writer(&self.env, &self.options.stores[store].folder)?;
+            let mut writer = open_writer(&self.env, &self.options.stores[store].folder, &watch)?;
             // The group's pointer decides, so an older mark in the local store does not count.
             if writer.pointer().bad.contains(number) {
                 writer.forgive(*number)?;
@@ -406,7 +461,15 @@ impl Follower {
             if writer.pointer().current != Some(*number) {
                 writer.publish(*number)?;
             }
+            let rules = Retention {
+                keep: self.options.keep,
+                age_s_min: KEPT_AGE_S,
+                unpublished_age_s_min: KEPT_AGE_S,
+                now_s: self.env.clock.unix_time().as_secs(),
+                free_bytes_min: 0,
+            };
             self.unpublished.pop_first();
+            writer.collect(&rules, &watch)?;
         }
         Ok(())
     }

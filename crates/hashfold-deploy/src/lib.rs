@@ -54,6 +54,7 @@ mod follow;
 mod layout;
 mod lookout;
 mod objects;
+mod observed;
 mod pieces;
 mod pointer;
 mod probe;
@@ -71,6 +72,7 @@ pub use self::{
     follow::{Activate, Activation, FollowOptions, FollowedStore, Follower},
     layout::{GROUP_DEFAULT, check_name},
     objects::{Found, Listed, Object, Objects, Parts, Tag, When},
+    observed::{FollowState, Observed},
     pointer::{BadVersion, Digest, GroupPointer, Id, Target, Targets},
     probe::check_conditions,
     push::{Pushed, push},

@@ -1,7 +1,9 @@
 //! What a follower does during a transfer: it reports the progress, looks at the pointer, and interrupts
 //! the transfer if there is something more urgent.
 
-use crate::{objects::Tag, ready::Readiness, remote::Remote, swap::read_pointer};
+use crate::{
+    objects::Tag, observed::FollowState, ready::Readiness, remote::Remote, swap::read_pointer,
+};
 use hashfold::{
     ErrorKind as StoreErrorKind,
     work::{Clock, Signal, Watch},
@@ -30,8 +32,10 @@ pub(crate) struct Lookout {
     pub(crate) seq: u64,
     /// Time at which other versions, which are ready, must be activated, since 1970.
     pub(crate) due: Option<Duration>,
-    /// Interrupts the transfer when it is sent.
+    /// Interrupts the transfer when it is sent: when its count is no longer `seen`.
     pub(crate) stop: Signal,
+    pub(crate) seen: u64,
+    pub(crate) state: FollowState,
     /// The store and the number of the version that is fetched.
     pub(crate) version: (String, u64),
     pub(crate) report: Readiness,
@@ -58,12 +62,11 @@ impl Lookout {
         });
         let is_interrupted = Arc::new(AtomicBool::new(false));
         let interrupted = is_interrupted.clone();
-        let seen = self.stop.count();
         let watch = Watch::new(move |more| {
             // The numbers are only reported, so they may be slightly wrong after a panic.
             let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
             progress.bytes += more;
-            if self.stop.count() != seen {
+            if self.stop.count() != self.seen {
                 return Err(StoreErrorKind::Stopped.into());
             }
             if self.is_urgent(&mut progress) {
@@ -88,6 +91,7 @@ impl Lookout {
         progress.next_look = now + self.poll;
         // Without an answer the transfer goes on; it has its own errors.
         let seen = read_pointer(&self.remote, &self.group, self.tag.as_ref());
+        self.state.looked(seen.is_ok(), now);
         matches!(seen, Ok(Some(seen)) if seen.pointer.seq > self.seq)
     }
 
@@ -103,6 +107,7 @@ impl Lookout {
         if let Some(version) = versions.and_then(|versions| versions.get_mut(number)) {
             version.bytes = progress.bytes;
         }
+        self.state.report(&progress.report);
         progress.report.at_ms = self.clock.unix_time().as_millis() as u64;
         // The report is a courtesy: a node that cannot write it may still be able to read.
         let _ = progress.report.write(&self.remote, &self.group, &self.node);

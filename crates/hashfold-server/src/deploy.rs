@@ -1,18 +1,15 @@
 //! Following the pointer of a group: versions that `hashfold deploy publish` makes current are fetched,
-//! opened and served, those of all stores at one moment.
+//! opened and served, those of all stores one right after the other.
 
 use crate::{
     config::{DeployConfig, RATE_MIN},
     data::{DataSet, View},
     metrics::{CommandCounts, POWERS},
 };
-use hashfold::{
-    Env,
-    work::{Clock, Signal},
-};
+use hashfold::{Env, work::Signal};
 use hashfold_deploy::{
-    Activation, Error, FetchOptions, FollowOptions, FollowedStore, Follower, RateLimit, Readiness,
-    Remote,
+    Activation, Error, FetchOptions, FollowOptions, FollowState, FollowedStore, Follower, Observed,
+    RateLimit, Remote,
 };
 use std::{
     collections::VecDeque,
@@ -29,30 +26,13 @@ const THROTTLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of the device that transfers leave free.
 const FREE_BYTES_MIN: u64 = 1 << 30;
 
-/// The group that a server follows, and how it goes.
+/// The group that a server follows, and the state of the follower.
 #[derive(Debug)]
 pub(crate) struct Deployment {
     config: DeployConfig,
     rate: RateLimit,
     throttle: Mutex<Throttle>,
-    status: Mutex<Status>,
-}
-
-/// How following goes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Status {
-    /// What this server reports to controllers.
-    pub(crate) report: Readiness,
-    pub(crate) failure: Option<Failure>,
-}
-
-/// Steps that fail, one after the other.
-#[derive(Clone, Debug)]
-pub(crate) struct Failure {
-    /// The time of the first one, by the server's clock.
-    pub(crate) since: Duration,
-    /// The error of the last one.
-    pub(crate) error: String,
+    state: FollowState,
 }
 
 impl Deployment {
@@ -67,8 +47,12 @@ impl Deployment {
     ) -> Result<(Deployment, Follower), Error> {
         let remote = Remote::open(env, &config.remote)?;
         let followed = |data: &Arc<DataSet>| {
-            let store =
-                FollowedStore { folder: data.folder().to_owned(), read: data.options().clone() };
+            let view = data.view();
+            let store = FollowedStore {
+                folder: data.folder().to_owned(),
+                read: data.options().clone(),
+                current: view.and_then(|view| view.version().cloned()),
+            };
             (data.name().to_string(), store)
         };
         let stores = data.iter().filter(|data| data.follows_group()).map(followed).collect();
@@ -84,7 +68,7 @@ impl Deployment {
             config: config.clone(),
             rate,
             throttle: Mutex::default(),
-            status: Mutex::default(),
+            state: follower.state().clone(),
         };
         Ok((deployment, follower))
     }
@@ -94,9 +78,9 @@ impl Deployment {
         &self.config
     }
 
-    /// Returns how following goes.
-    pub(crate) fn status(&self) -> Status {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns the state of the follower.
+    pub(crate) fn state(&self) -> Observed {
+        self.state.get()
     }
 
     /// Returns the limit of transfers, in bytes per second.
@@ -104,34 +88,22 @@ impl Deployment {
         self.rate.get()
     }
 
-    /// Returns why the server should get no requests, if the pointer is out of reach for long.
+    /// Returns why the server should get no requests: the pointer is out of reach for long, so that others
+    /// may have newer versions.
     pub(crate) fn problem(&self, now: Duration) -> Option<String> {
-        let Failure { since, error } = self.status().failure?;
-        let lasts = now.saturating_sub(since);
+        let Observed { unreachable_since, error, .. } = self.state();
+        let lasts = now.saturating_sub(unreachable_since?);
         (lasts >= UNREACHABLE_MAX).then(|| {
-            format!("group {}: not followed for {} s: {error}", self.config.group, lasts.as_secs())
+            let error = error.unwrap_or_default();
+            format!("group {}: not seen for {} s: {error}", self.config.group, lasts.as_secs())
         })
     }
 
     /// Follows the pointer until `stop` is sent.
-    pub(crate) fn follow(
-        &self,
-        mut follower: Follower,
-        data: &[Arc<DataSet>],
-        clock: &dyn Clock,
-        stop: &Signal,
-    ) {
+    pub(crate) fn follow(mut follower: Follower, data: &[Arc<DataSet>], stop: &Signal) {
         let mut activate = |activations: &[Activation]| activate(data, activations);
-        follower.run(stop, &mut activate, &mut |follower, result| {
-            self.note(follower.report(), result, clock.now());
-        });
-    }
-
-    fn note(&self, report: &Readiness, result: Result<(), &Error>, now: Duration) {
-        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        status.report.clone_from(report);
-        let since = status.failure.as_ref().map_or(now, |failure| failure.since);
-        status.failure = result.err().map(|error| Failure { since, error: error.to_string() });
+        // Errors are in the state.
+        follower.run(stop, &mut activate, &mut |_| ());
     }
 
     /// Changes the limit of transfers, if it is time to.
@@ -145,7 +117,7 @@ impl Deployment {
     }
 }
 
-/// Serves versions, those of all stores at one moment.
+/// Serves versions, those of all stores one right after the other.
 fn activate(data: &[Arc<DataSet>], activations: &[Activation]) -> hashfold::Result<()> {
     let shown = |Activation { store, version }: &Activation| {
         let data = data.iter().find(|data| &**data.name() == store.as_str());
@@ -168,7 +140,7 @@ const CALLS_MIN: u64 = 100;
 /// Times of calls up to which transfers are not slowed down, in microseconds.
 const FAST_US: u64 = 1000;
 
-/// What makes transfers give way to requests: while the slowest of 100 calls take longer than in the best
+/// The limit of transfers, which give way to requests: while the slowest of 100 calls take longer than in the best
 /// second of the last minute, the limit falls by 3 tenths a second; else it rises by a 20th of the
 /// maximum (additive increase, multiplicative decrease).
 #[derive(Debug, Default)]
@@ -176,13 +148,13 @@ struct Throttle {
     next: Duration,
     /// All calls before the last look.
     before: CommandCounts,
-    /// What 99 of 100 calls took at most in each of the last seconds, in microseconds.
+    /// The time that 99 of 100 calls took at most in each of the last seconds, in microseconds.
     seconds: VecDeque<u64>,
 }
 
 impl Throttle {
-    /// Returns what 99 of 100 calls took at most since the last look, in microseconds; `None` if there
-    /// were few.
+    /// Returns the time that 99 of 100 calls took at most since the last look, in microseconds; `None` if
+    /// there were few, or if the counters were set to 0.
     fn took_since(&mut self, commands: &[CommandCounts]) -> Option<u64> {
         let mut all = CommandCounts::default();
         for counts in commands {
@@ -192,13 +164,13 @@ impl Throttle {
             }
         }
         let mut new = CommandCounts {
-            calls: all.calls - self.before.calls,
+            calls: all.calls.saturating_sub(self.before.calls),
             by_power: [0; POWERS],
             ..CommandCounts::default()
         };
         let before = all.by_power.iter().zip(&self.before.by_power);
         for (count, (all, before)) in new.by_power.iter_mut().zip(before) {
-            *count = all - before;
+            *count = all.saturating_sub(*before);
         }
         self.before = all;
         (new.calls >= CALLS_MIN).then(|| new.at_most_us(0.99))
@@ -257,5 +229,7 @@ mod tests {
         counts.by_power[12] += CALLS_MIN;
         assert_eq!(throttle.took_since(&[counts.clone()]), Some(4096));
         assert_eq!(throttle.took_since(&[counts]), None);
+        // CONFIG RESETSTAT sets the counters to 0.
+        assert_eq!(throttle.took_since(&[CommandCounts::default()]), None);
     }
 }

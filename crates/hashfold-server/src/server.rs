@@ -96,6 +96,13 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
+/// Returns a configuration that opens no filter for writing.
+fn read_only(config: &Config) -> Config {
+    let mut config = Config { filters: None, ..config.clone() };
+    config.data.values_mut().for_each(|data| data.is_writable = false);
+    config
+}
+
 fn read_certificates(config: &Config) -> Result<Option<Certificates>, StartError> {
     config.tls.as_ref().map(Certificates::read).transpose().map_err(wrong)
 }
@@ -182,9 +189,7 @@ impl Server {
         if let Some(follower) = follower {
             let (shared, stop) = (server.shared.clone(), server.stop.clone());
             server.spawn("deploy", move || {
-                if let Some(deployment) = &shared.deployment {
-                    deployment.follow(follower, &shared.data, shared.env.clock.as_ref(), &stop);
-                }
+                Deployment::follow(follower, &shared.data, &stop);
                 Ok(())
             })?;
         }
@@ -192,7 +197,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Opens all data sets, and starts nothing.
+    /// Opens all data sets for reading, and starts nothing. Another server may have them open.
     ///
     /// # Errors
     /// Those of [`Server::start`], but for addresses that are taken.
@@ -201,7 +206,7 @@ impl Server {
         check_http(config)?;
         read_certificates(config)?;
         let cluster = cluster(config, &config.listen, &config.tls_listen)?;
-        let opened = Opened::open(config, env, &cluster)?;
+        let opened = Opened::open(&read_only(config), env, &cluster)?;
         opened.users(config)?;
         let data: Vec<Arc<DataSet>> = opened.data.into_values().collect();
         let followed = config.deploy.as_ref().map(|deploy| Deployment::new(deploy, env, &data));
@@ -300,6 +305,11 @@ impl Server {
     /// nothing is changed.
     pub fn reload(&self, config: &Config) -> Result<(), StartError> {
         config.check().map_err(wrong)?;
+        // The addresses stay, so their rules do.
+        let (listen, tls_listen) =
+            (self.shared.config.listen.clone(), self.shared.config.tls_listen.clone());
+        let tls = self.shared.config.tls.clone();
+        Config { listen, tls_listen, tls, ..config.clone() }.check().map_err(wrong)?;
         let served = &self.shared.config.data;
         if let Some(name) = config.data.keys().find(|name| !served.contains_key(*name)) {
             return Err(wrong(format!(
@@ -325,7 +335,19 @@ impl Server {
             // A thread that cannot be woken looks at the clock all the same.
             let _ = waker.wake();
         }
-        for thread in self.threads.drain(..) {
+        // A transfer may take some time to end; filters are durable before.
+        let is_transfer = |thread: &JoinHandle<_>| thread.thread().name() == Some("deploy");
+        let (transfers, others): (Vec<_>, Vec<_>) = self.threads.drain(..).partition(is_transfer);
+        self.join(others);
+        let filters = self.shared.filters();
+        let flushed = filters.iter().map(|filter| filter.flush()).fold(Ok(()), Result::and);
+        self.join(transfers);
+        flushed
+    }
+
+    /// Waits until threads have ended.
+    fn join(&self, threads: Vec<JoinHandle<io::Result<()>>>) {
+        for thread in threads {
             // A thread may have begun to wait just after a signal.
             while !thread.is_finished() {
                 self.stop.send();
@@ -334,8 +356,6 @@ impl Server {
             // A thread that panicked has said so on standard error.
             let _ = thread.join();
         }
-        let filters = self.shared.filters();
-        filters.iter().map(|filter| filter.flush()).fold(Ok(()), Result::and)
     }
 }
 
@@ -505,7 +525,7 @@ fn look(shared: &Shared, stop: &Signal) {
             next_sync = now + SYNC_INTERVAL;
         }
         let _ = shared.cluster.reload();
-        let _ = shared.certificates.as_ref().map_or(Ok(()), Certificates::reload);
+        shared.certificates.iter().for_each(Certificates::reload);
         shared.cluster.probe();
         shared.metrics.look(now);
         if let Some(deployment) = &shared.deployment {

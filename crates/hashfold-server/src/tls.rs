@@ -22,6 +22,8 @@ pub(crate) struct Certificates {
     current: ArcSwap<ServerConfig>,
     /// The times at which the files were changed before they were read.
     changed: Mutex<Vec<SystemTime>>,
+    /// The error of the last look at the files.
+    error: Mutex<Option<String>>,
 }
 
 impl Certificates {
@@ -34,6 +36,7 @@ impl Certificates {
         Ok(Certificates {
             current: ArcSwap::new(server_config(config)?),
             changed: Mutex::new(changed),
+            error: Mutex::default(),
             config: config.clone(),
         })
     }
@@ -43,11 +46,19 @@ impl Certificates {
         self.current.load_full()
     }
 
-    /// Reads the files again if they have changed. Connections that are open stay.
-    ///
-    /// # Errors
-    /// The files cannot be used; new connections use what was read last.
-    pub(crate) fn reload(&self) -> Result<(), String> {
+    /// Reads the files again if they have changed. If they cannot be used, new connections use what was
+    /// read last. Connections that are open stay.
+    pub(crate) fn reload(&self) {
+        let error = self.try_to_reload().err();
+        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = error;
+    }
+
+    /// Returns why the files that are there now cannot be used.
+    pub(crate) fn error(&self) -> Option<String> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn try_to_reload(&self) -> Result<(), String> {
         let changed = changes(&self.config)?;
         let mut before = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         if *before != changed {

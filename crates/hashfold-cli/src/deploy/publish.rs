@@ -48,7 +48,7 @@ pub(crate) struct PublishArgs {
     /// Minimum number of entries of each version
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = units::parse_number::<u64>)]
     min_entries: u64,
-    /// Maximum fraction of the current version's entries that a version may have less: 0.1 or 10%
+    /// Maximum fraction of the current version's entries that a new version may lack: 0.1 or 10%
     #[arg(long, value_name = "FRACTION", default_value = "50%", value_parser = units::parse_fraction)]
     max_loss: f64,
     /// Publish a version even if it is marked bad, or has too few entries

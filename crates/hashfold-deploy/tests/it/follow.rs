@@ -36,7 +36,7 @@ impl Node {
         let read = ReadOptions::new().env(scene.env.clone());
         let followed = |store: &&str| {
             let folder = Path::new(name).join(store);
-            ((*store).to_owned(), FollowedStore { folder, read: read.clone() })
+            ((*store).to_owned(), FollowedStore { folder, read: read.clone(), current: None })
         };
         let stores = stores.iter().map(followed).collect();
         let mut options = FollowOptions::new("main", name, stores);
@@ -279,15 +279,16 @@ fn without_the_object_store_everything_stays_and_the_node_catches_up_later() {
     let stop = Signal::default();
     let (end, mut waits, mut last) = (stop.clone(), Vec::new(), scene.env.clock.now());
     let clock = scene.env.clock.clone();
-    let mut after = |_: &Follower, result: Result<(), &hashfold_deploy::Error>| {
-        assert!(result.is_err());
+    let state = node.follower.state().clone();
+    let mut failed = |_: &hashfold_deploy::Error| {
         waits.push(clock.now() - last);
         last = clock.now();
         if waits.len() == 15 {
             end.send();
         }
     };
-    node.follower.run(&stop, &mut |_| panic!("nothing is activated"), &mut after);
+    node.follower.run(&stop, &mut |_| panic!("nothing is activated"), &mut failed);
+    assert!(state.get().unreachable_since.is_some() && state.get().error.is_some());
     assert_eq!(waits[1..4], [100, 200, 400].map(Duration::from_millis));
     assert_eq!(waits[14], Duration::from_secs(30));
     // A new process has the version that was current.
@@ -348,4 +349,25 @@ fn nodes_reach_the_pointer_whatever_the_object_store_does() {
             "seed {seed}"
         );
     }
+}
+
+/// Each night fetches a version; a local store keeps those that a rollback may need.
+#[test]
+fn old_versions_are_removed_from_the_local_store() {
+    let mut scene = Scene::empty(21);
+    let mut node = Node::new(&scene, "a");
+    for number in 1..=6 {
+        scene.add_version(builder(), 20, 100 + number as usize);
+        scene.push(number);
+        flip(&scene, number);
+        node.step().unwrap();
+        assert!(node.serves["people"] == scene.versions[&number]);
+        scene.env.clock.sleep(Duration::from_secs(24 * 3600));
+    }
+    let kept = hashfold::store::versions(&scene.env, Path::new("a/people")).unwrap();
+    let kept: Vec<u64> = kept.into_iter().map(|(number, _)| number).collect();
+    assert_eq!(kept, [4, 5, 6]);
+    controller(&scene).roll_back("", Duration::ZERO).unwrap();
+    node.step().unwrap();
+    assert!(node.serves["people"] == scene.versions[&5]);
 }

@@ -8,7 +8,9 @@ use crate::{
     process::{CpuTime, Memory},
     protocol::Reply,
     shared::Shared,
+    tls::Certificates,
 };
+use hashfold_deploy::NodeVersion;
 use std::{fmt::Write as _, sync::atomic::Ordering::Relaxed};
 
 /// The version of Redis whose commands and replies the server has.
@@ -151,6 +153,9 @@ fn server(shared: &Shared, text: &mut String) {
     line(text, "redis_mode", if shared.cluster.is_on() { "cluster" } else { "standalone" });
     line(text, "os", std::env::consts::OS);
     line(text, "arch_bits", usize::BITS);
+    if let Some(error) = shared.certificates.as_ref().and_then(Certificates::error) {
+        line(text, "tls_error", error.replace(['\r', '\n'], " "));
+    }
     line(text, "process_id", std::process::id());
     line(text, "run_id", &shared.run_id);
     line(text, "tcp_port", shared.config.listen.first().map_or(0, std::net::SocketAddr::port));
@@ -259,20 +264,22 @@ fn deploy(shared: &Shared, text: &mut String) {
     let Some(deployment) = &shared.deployment else {
         return line(text, "deploy_enabled", 0);
     };
-    let (config, status) = (deployment.config(), deployment.status());
+    let (config, state) = (deployment.config(), deployment.state());
     line(text, "deploy_enabled", 1);
     line(text, "deploy_group", &config.group);
     line(text, "deploy_node", &config.node);
-    line(text, "deploy_seq", status.report.seq);
+    line(text, "deploy_seq", state.report.seq);
     line(text, "deploy_fetch_limit", deployment.limit());
-    if let Some(failure) = &status.failure {
-        let lasts = shared.now().saturating_sub(failure.since);
-        line(text, "deploy_failing_for_seconds", lasts.as_secs());
-        line(text, "deploy_error", failure.error.replace(['\r', '\n'], " "));
+    if let Some(since) = state.unreachable_since {
+        line(text, "deploy_unreachable_seconds", shared.now().saturating_sub(since).as_secs());
     }
-    for (store, versions) in &status.report.versions {
-        for (number, version) in versions {
-            line(text, &format!("deploy_{store}_{number}"), version.state);
+    if let Some(error) = &state.error {
+        line(text, "deploy_error", error.replace(['\r', '\n'], " "));
+    }
+    for (store, versions) in &state.report.versions {
+        for (number, NodeVersion { state, bytes, of, .. }) in versions {
+            let name = format!("deploy_{store}_{number}");
+            line(text, &name, format_args!("{state},bytes={bytes},of={of}"));
         }
     }
 }

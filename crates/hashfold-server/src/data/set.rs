@@ -27,7 +27,7 @@ pub(crate) struct DataSet {
     others: Mutex<BTreeMap<u64, Weak<View>>>,
 }
 
-/// What decides which version of a data set is current.
+/// The authority that decides which version of a data set is current.
 #[derive(Debug)]
 enum Following {
     /// Nothing: a table never changes.

@@ -1,7 +1,7 @@
 //! The text format of Prometheus.
 
 use crate::{command::TABLE, metrics::POWERS, process::Memory, shared::Shared};
-use std::{fmt::Write as _, time::Duration};
+use std::fmt::Write as _;
 
 /// Returns all metrics. Labels are names of data sets and commands, never keys.
 pub(super) fn text(shared: &Shared) -> String {
@@ -30,6 +30,11 @@ pub(super) fn text(shared: &Shared) -> String {
     family(&mut text, "memory_bytes", "gauge", "Memory of the process, and of the indexes in it.");
     line(&mut text, "memory_bytes", "part=\"resident\"", Memory::now().resident);
     line(&mut text, "memory_bytes", "part=\"indexes\"", index);
+    if let Some(certificates) = &shared.certificates {
+        let help = "1 while files of certificates changed and cannot be used.";
+        family(&mut text, "tls_reload_failing", "gauge", help);
+        line(&mut text, "tls_reload_failing", "", u64::from(certificates.error().is_some()));
+    }
     data(shared, &mut text);
     deploy(shared, &mut text);
     text
@@ -98,15 +103,20 @@ fn data(shared: &Shared, text: &mut String) {
 
 fn deploy(shared: &Shared, text: &mut String) {
     let Some(deployment) = &shared.deployment else { return };
-    let status = deployment.status();
-    let failing = status.failure.map_or(Duration::ZERO, |it| shared.now().saturating_sub(it.since));
+    let state = deployment.state();
+    let unreachable = state.unreachable_since.map_or(0, |since| (shared.now() - since).as_secs());
     for (name, help, value) in [
         (
             "pointer_seq",
             "Number of changes of the group's pointer that was seen.",
-            status.report.seq,
+            state.report.seq,
         ),
-        ("pointer_failing_seconds", "Time since the group can't be followed.", failing.as_secs()),
+        ("pointer_unreachable_seconds", "Time since the pointer cannot be read.", unreachable),
+        (
+            "follow_failing",
+            "1 while fetching or activating fails.",
+            u64::from(state.error.is_some()),
+        ),
         ("fetch_limit_bytes_per_second", "Limit of transfers.", deployment.limit()),
     ] {
         family(text, name, "gauge", help);

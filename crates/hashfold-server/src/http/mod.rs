@@ -127,18 +127,16 @@ async fn deploy(State(shared): State<Arc<Shared>>) -> Response {
     let Some(deployment) = &shared.deployment else {
         return (StatusCode::NOT_FOUND, "no group is followed\n").into_response();
     };
-    let (config, status) = (deployment.config(), deployment.status());
-    let failure = status.failure.map(|failure| {
-        let lasts = shared.now().saturating_sub(failure.since);
-        json!({ "seconds": lasts.as_secs(), "error": failure.error })
-    });
+    let (config, state) = (deployment.config(), deployment.state());
+    let unreachable_s = state.unreachable_since.map(|since| (shared.now() - since).as_secs());
     Json(json!({
         "group": config.group,
         "node": config.node,
-        "seq": status.report.seq,
-        "versions": status.report.versions,
+        "seq": state.report.seq,
+        "versions": state.report.versions,
         "fetch_limit_bytes_per_second": deployment.limit(),
-        "failure": failure,
+        "unreachable_seconds": unreachable_s,
+        "error": state.error,
     }))
     .into_response()
 }

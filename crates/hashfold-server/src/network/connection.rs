@@ -44,7 +44,7 @@ pub(super) struct Connection {
     pub(super) needs: usize,
     pub(super) output: Vec<u8>,
     sent: usize,
-    /// Whether all bytes that were sent are on their way.
+    /// Whether all bytes that were sent were given to the system.
     is_flushed: bool,
     /// Whether the socket may have more to read.
     pub(super) is_readable: bool,
@@ -161,10 +161,6 @@ impl Connection {
                 Err(_) => self.break_off(),
             }
         }
-        match self.transport.flush() {
-            Ok(is_flushed) => self.is_flushed = is_flushed,
-            Err(_) => self.break_off(),
-        }
         add(&metrics.output_bytes, (self.sent - before) as u64);
         if self.sent == self.output.len() {
             self.output.clear();
@@ -172,11 +168,26 @@ impl Connection {
                 self.output = Vec::new();
             }
             self.sent = 0;
-            self.stalled_since = None;
+            self.finish_sending(now);
         } else if self.sent > before || self.stalled_since.is_none() {
             self.stalled_since = Some(now);
         }
         self.break_off_if_full();
+    }
+
+    /// Gives the system what is still to be encrypted, and says goodbye if the connection is closed then.
+    fn finish_sending(&mut self, now: Duration) {
+        if self.session.is_closing && self.lookups == 0 && !self.is_waiting {
+            self.transport.end();
+        }
+        match self.transport.flush() {
+            Ok(is_flushed) => self.is_flushed = is_flushed,
+            Err(_) => self.break_off(),
+        }
+        self.stalled_since = match self.is_flushed {
+            true => None,
+            false => Some(self.stalled_since.unwrap_or(now)),
+        };
     }
 
     /// Closes the connection if too many bytes of replies wait for the client.
@@ -218,10 +229,14 @@ impl Connection {
         self.stalled_since.is_some_and(|since| now.saturating_sub(since) > STALL_MAX)
     }
 
+    /// Whether the system has all bytes of replies.
+    pub(super) fn has_sent_all(&self) -> bool {
+        self.unsent() == 0 && self.is_flushed
+    }
+
     /// Whether the connection is to be closed now.
     pub(super) fn is_done(&self) -> bool {
-        let has_sent_all = self.unsent() == 0 && self.is_flushed;
-        let has_answered_all = has_sent_all && !self.is_waiting && self.lookups == 0;
+        let has_answered_all = self.has_sent_all() && !self.is_waiting && self.lookups == 0;
         self.is_broken
             || (has_answered_all
                 && (self.session.is_closing || (self.is_at_end && !self.may_take())))

@@ -125,23 +125,25 @@ impl EventLoop {
             return false;
         }
         self.listeners.clear();
-        self.connections.iter().all(|(_, it)| it.unsent() == 0 && !it.is_waiting && !it.may_take())
+        self.connections.iter().all(|(_, it)| it.has_sent_all() && !it.is_waiting && !it.may_take())
     }
 
     fn accept(&mut self, listener: usize) {
         while let Some(Ok((socket, peer))) = self.listeners.get(listener).map(TcpListener::accept) {
+            let is_encrypted = listener >= self.shared.config.listen.len();
             let count = self.shared.clients.lock().unwrap_or_else(PoisonError::into_inner).len();
             if count >= self.shared.config.clients_max {
                 add(&self.metrics.refused, 1);
-                // A new socket has room for a line; if not, the client sees the end all the same.
-                let _ = (&socket).write(b"-ERR max number of clients reached\r\n");
+                if !is_encrypted {
+                    // A new socket has room for a line; if not, the client sees the end all the same.
+                    let _ = (&socket).write(b"-ERR max number of clients reached\r\n");
+                }
                 continue;
             }
             let Ok(own) = socket.local_addr() else { continue };
             if prepare(&socket).is_err() {
                 continue;
             }
-            let is_encrypted = listener >= self.shared.config.listen.len();
             let certificates = self.shared.certificates.as_ref().filter(|_| is_encrypted);
             let config = certificates.map(Certificates::current);
             let Ok(transport) = Transport::new(socket, config) else { continue };

@@ -15,6 +15,7 @@ const ENCRYPTED_BYTES_MAX: usize = 64 << 10;
 pub(super) struct Transport {
     pub(super) socket: TcpStream,
     tls: Option<Box<ServerConnection>>,
+    has_ended: bool,
 }
 
 impl Transport {
@@ -30,7 +31,7 @@ impl Transport {
         if let Some(tls) = &mut tls {
             tls.set_buffer_limit(Some(ENCRYPTED_BYTES_MAX));
         }
-        Ok(Transport { socket, tls })
+        Ok(Transport { socket, tls, has_ended: false })
     }
 
     /// Whether the client and the server have not agreed on keys yet.
@@ -43,7 +44,7 @@ impl Transport {
     /// # Errors
     /// `WouldBlock` if there are none now.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<(usize, bool)> {
-        let Transport { socket, tls: Some(tls) } = self else {
+        let Transport { socket, tls: Some(tls), .. } = self else {
             let count = self.socket.read(buffer)?;
             return Ok((count, count == buffer.len()));
         };
@@ -67,7 +68,9 @@ impl Transport {
     /// # Errors
     /// `WouldBlock` if the client must read first.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Transport { socket, tls: Some(tls) } = self else { return self.socket.write(bytes) };
+        let Transport { socket, tls: Some(tls), .. } = self else {
+            return self.socket.write(bytes);
+        };
         send(tls, socket)?;
         let count = tls.writer().write(bytes)?;
         send(tls, socket)?;
@@ -77,9 +80,19 @@ impl Transport {
         }
     }
 
+    /// Says that nothing more is sent, before an encrypted connection is closed.
+    pub(super) fn end(&mut self) {
+        if let Some(tls) = &mut self.tls
+            && !self.has_ended
+        {
+            tls.send_close_notify();
+            self.has_ended = true;
+        }
+    }
+
     /// Sends what was taken over. Returns whether nothing is left.
     pub(super) fn flush(&mut self) -> io::Result<bool> {
-        let Transport { socket, tls: Some(tls) } = self else { return Ok(true) };
+        let Transport { socket, tls: Some(tls), .. } = self else { return Ok(true) };
         send(tls, socket)?;
         Ok(!tls.wants_write())
     }

@@ -70,6 +70,12 @@ fn encrypted_clients_get_the_same_answers() {
     client.check("PING", "+PONG");
     client.check("GET key-1", "\"value 1 of version 0\"");
     Client::of(&server).check("GET key-1", "\"value 1 of version 0\"");
+    // The server says goodbye, so that the client knows that nothing was cut off.
+    let mut stream = connect(&server, &own, None);
+    stream.write_all(&request(&["QUIT"])).unwrap();
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).unwrap();
+    assert_eq!(reply, b"+OK\r\n");
     // Many requests at once, whose replies take several records.
     let keys: Vec<String> = (0..2000).map(key).collect();
     let words: Vec<&str> = std::iter::once("MGET").chain(keys.iter().map(String::as_str)).collect();

@@ -29,14 +29,14 @@ pub(super) struct Expected {
 
 impl Expected {
     /// Returns the options with the kind of index that suits these data, if none is named: fences where a
-    /// block holds many entries.
+    /// block holds many entries, else a dense trie with small buckets.
     pub(super) fn choose(&self, options: &IndexOptions) -> IndexOptions {
         /// Minimum of entries per block for fences. Below it, the dense trie takes little more
         /// memory and never reads a second block.
         const ENTRIES_A_BLOCK_FOR_FENCES: u64 = 8;
-        let is_small = self.entries >= ENTRIES_A_BLOCK_FOR_FENCES * self.blocks;
+        let has_small_entries = self.entries >= ENTRIES_A_BLOCK_FOR_FENCES * self.blocks;
         let (choice, bucket_size) = match options.choice {
-            IndexChoice::Auto if !is_small => {
+            IndexChoice::Auto if !has_small_entries => {
                 (IndexChoice::Dense, options.bucket_size.min(BUCKET_SIZE_OF_LARGE_ENTRIES))
             }
             IndexChoice::Auto if options.absent_bits > 0 => {

@@ -30,7 +30,8 @@ pub enum IndexChoice {
     /// [`BUCKET_SIZE_OF_LARGE_ENTRIES`] keys per bucket.
     #[default]
     Auto,
-    /// A dense trie, the rank of every entry: about 2.6 bits per key, always one device read.
+    /// A dense trie, the rank of every entry: about 2.6 bits per key with buckets of 64 keys, always one
+    /// device read.
     Dense,
     /// A sparse trie, the exact block of every entry: 0.3 to 1.5 bits per key for small entries,
     /// always one device read.
@@ -57,7 +58,8 @@ pub struct IndexOptions {
     /// The kind of index.
     pub choice: IndexChoice,
     /// Tries: mean number of keys in a bucket (the paper's g), 8 to 512. Smaller buckets are faster
-    /// and take more memory.
+    /// and take more memory. A trie that [`IndexChoice::Auto`] chose for large entries has at most
+    /// [`BUCKET_SIZE_OF_LARGE_ENTRIES`].
     pub bucket_size: u32,
     /// Tries: keys of the largest node with a Huffman code (the paper's hmax), at most 256.
     pub coding_limit: u32,
