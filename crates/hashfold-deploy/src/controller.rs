@@ -21,8 +21,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Options of publishing.
 #[derive(Clone, Debug)]
 pub struct PublishOptions {
-    /// Number of nodes that must have the versions ready; `None` is all that have reported within the
-    /// last minute. If no node has ever reported, none is waited for.
+    /// Number of nodes that must have the versions ready; `None` is all that serve one of the stores and
+    /// have reported within the last minute. If no node has ever reported, none is waited for.
     pub min_ready: Option<usize>,
     /// Time to wait for these nodes.
     pub wait: Duration,
@@ -298,6 +298,7 @@ impl Controller {
             let now_ms = clock.unix_time().as_millis() as u64;
             let is_live = |node: &&Readiness| {
                 now_ms.saturating_sub(node.at_ms) <= SILENCE_MAX.as_millis() as u64
+                    && node.serves_any(targets)
             };
             let live = nodes.values().filter(is_live).count();
             let expected = options.min_ready.unwrap_or(live);
@@ -307,7 +308,8 @@ impl Controller {
                 return Ok(());
             }
             if clock.now() >= end {
-                let states = nodes.iter().map(|(name, node)| match is_live(&node) {
+                let concerned = nodes.iter().filter(|(_, node)| node.serves_any(targets));
+                let states = concerned.map(|(name, node)| match is_live(&node) {
                     true => format!("{name} ({})", node.describe(targets)),
                     false => format!("{name} (silent)"),
                 });

@@ -1,7 +1,7 @@
 //! The follower: keeps the stores of a server at the versions that the pointer of a group names.
 
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     fetch::{FetchOptions, fetch, has_version, open_writer},
     layout::{self, check_name},
     lookout::Lookout,
@@ -75,6 +75,8 @@ impl FollowOptions {
     }
 }
 
+/// Number of looks at an older pointer after which it counts as an error, not as an old copy.
+const OLDER_MAX: u32 = 3;
 /// Age below which versions stay in the local stores, in seconds.
 const KEPT_AGE_S: u64 = 3600;
 
@@ -85,6 +87,12 @@ enum Prepared {
     All,
     /// The pointer has changed, or other versions are due.
     Interrupted,
+}
+
+impl Prepared {
+    fn is_all(&self) -> bool {
+        *self == Prepared::All
+    }
 }
 
 /// A version that becomes current on a node.
@@ -117,6 +125,10 @@ pub struct Follower {
     /// The last pointer that was read, and its tag.
     pointer: GroupPointer,
     tag: Option<Tag>,
+    /// Whether the last look at the pointer succeeded.
+    is_reached: bool,
+    /// Number of looks, one after the other, that saw an older pointer.
+    older: u32,
     /// The versions that are open, by store and id.
     open: BTreeMap<(String, u64), Arc<Version>>,
     /// The ids of the versions that were activated, by store.
@@ -162,12 +174,14 @@ impl Follower {
             }
         }
         Ok(Follower {
-            report: Readiness::new(env.random.next_u64()),
+            report: Readiness::new(env.random.next_u64(), options.stores.keys().cloned().collect()),
             env: env.clone(),
             remote: remote.clone(),
             options,
             pointer: GroupPointer::default(),
             tag: None,
+            is_reached: false,
+            older: 0,
             state: FollowState::default(),
             open,
             active,
@@ -212,10 +226,28 @@ impl Follower {
                 Err(error) if error.is_stop() => return,
                 Err(error) => {
                     failed(&error);
-                    self.back_off()
+                    let wait = self.back_off();
+                    match self.is_reached {
+                        true => self.wait_for_change(stop, seen, clock.now() + wait),
+                        false => clock.wait(stop, seen, clock.now() + wait),
+                    }
+                    continue;
                 }
             };
             clock.wait(stop, seen, clock.now() + wait);
+        }
+    }
+
+    /// Waits until a time, or until the pointer changes: a version that cannot be fetched must not delay
+    /// another one.
+    fn wait_for_change(&mut self, stop: &Signal, seen: u64, until: Duration) {
+        let (clock, seq) = (self.env.clock.clone(), self.pointer.seq);
+        while self.pointer.seq == seq && stop.count() == seen && clock.now() < until {
+            clock.wait(stop, seen, until.min(clock.now() + self.options.poll));
+            if clock.now() < until {
+                // The next step meets the error again.
+                let _ = self.look();
+            }
         }
     }
 
@@ -246,7 +278,6 @@ impl Follower {
 
     fn steps(&mut self, stop: &Signal, seen: u64, activate: &mut Activate<'_>) -> Result<Duration> {
         let looked = self.look();
-        self.state.looked(looked.is_ok(), self.env.clock.now());
         self.forget_unwanted();
         // What is there is activated, even if the object store is gone meanwhile, and before anything
         // is fetched that is only announced.
@@ -254,9 +285,12 @@ impl Follower {
         let mut prepared = self.prepare(current, stop, seen);
         let wait = self.activate_due(activate);
         let published = self.publish_locally(stop, seen);
-        if matches!(prepared, Ok(Prepared::All)) {
+        // A current version that fails does not keep a better one from getting ready.
+        let is_free = prepared.as_ref().map_or_else(|error| !error.is_stop(), Prepared::is_all);
+        if is_free {
             let announced = self.ours(&self.pointer.next);
-            prepared = self.prepare(announced, stop, seen);
+            let next = self.prepare(announced, stop, seen);
+            prepared = prepared.and(next);
         }
         let reported = if looked.is_ok() { self.write_report() } else { Ok(()) };
         looked?;
@@ -274,16 +308,32 @@ impl Follower {
         wait.min(BACK_OFF_MAX)
     }
 
-    /// Reads the pointer, unless it is unchanged.
+    /// Reads the pointer, unless it is unchanged, and notes whether it could be read.
     fn look(&mut self) -> Result<()> {
+        let looked = self.read();
+        self.is_reached = looked.is_ok();
+        self.state.looked(self.is_reached, self.env.clock.now());
+        looked
+    }
+
+    fn read(&mut self) -> Result<()> {
         let seen = read_pointer(&self.remote, &self.options.group, self.tag.as_ref())?;
-        if let Some(Seen { pointer, tag }) = seen {
-            // An object store that returns an older copy must not take a version back.
-            if pointer.seq >= self.pointer.seq {
-                (self.pointer, self.tag) = (pointer, tag);
-            }
+        let Some(Seen { pointer, tag }) = seen else { return Ok(()) };
+        // An object store that returns an older copy must not take a version back.
+        if pointer.seq >= self.pointer.seq {
+            (self.pointer, self.tag, self.older) = (pointer, tag, 0);
+            return Ok(());
         }
-        Ok(())
+        self.older += 1;
+        if self.older < OLDER_MAX {
+            return Ok(());
+        }
+        let expected = format!(
+            "change {} or a later one, as it was before (if the remote was made anew, restart)",
+            self.pointer.seq
+        );
+        let place = self.remote.objects().place(&layout::pointer(&self.options.group));
+        Err(Error::damaged(0, expected, format!("change {}", pointer.seq)).at(place))
     }
 
     /// Returns the targets of the stores that this node serves.
@@ -491,7 +541,11 @@ impl Follower {
             return Ok(());
         }
         self.report.at_ms = self.env.clock.unix_time().as_millis() as u64;
-        self.report.write(&self.remote, &self.options.group, &self.options.node)?;
+        match self.report.write(&self.remote, &self.options.group, &self.options.node) {
+            // Controllers do not wait for a node that cannot report.
+            Err(error) if matches!(error.kind(), ErrorKind::ReadOnly) => {}
+            written => written?,
+        }
         self.written = Some((self.report.clone(), now));
         Ok(())
     }

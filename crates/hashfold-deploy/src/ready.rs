@@ -8,6 +8,7 @@
 //! | epoch    | a random number of the process                                                |
 //! | at_ms    | time of the report, in milliseconds since 1970                                |
 //! | seq      | the sequence number of the pointer that the node has seen                     |
+//! | stores   | the stores that the node serves; all of the group if there are none            |
 //! | versions | for each store and version: state, bytes, of, error                           |
 
 use crate::{
@@ -18,7 +19,10 @@ use crate::{
     remote::Remote,
 };
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 /// The format of the document that this library reads and writes.
 const FORMAT: u32 = 1;
@@ -75,19 +79,33 @@ pub struct Readiness {
     pub at_ms: u64,
     /// Sequence number of the pointer that the node has seen.
     pub seq: u64,
+    /// The stores that the node serves; all stores of the group if there are none.
+    #[serde(default)]
+    pub stores: BTreeSet<String>,
     /// The versions, by store and number.
     pub versions: BTreeMap<String, BTreeMap<u64, NodeVersion>>,
 }
 
 impl Readiness {
     /// Makes an empty report.
-    pub(crate) fn new(epoch: u64) -> Readiness {
-        Readiness { format: FORMAT, epoch, ..Readiness::default() }
+    pub(crate) fn new(epoch: u64, stores: BTreeSet<String>) -> Readiness {
+        Readiness { format: FORMAT, epoch, stores, ..Readiness::default() }
     }
 
-    /// Whether the node can activate all of these versions at once, or has done so.
+    /// Whether the node serves a store.
+    fn serves(&self, store: &str) -> bool {
+        self.stores.is_empty() || self.stores.contains(store)
+    }
+
+    /// Whether the node serves one of these stores.
+    pub(crate) fn serves_any(&self, targets: &Targets) -> bool {
+        targets.keys().any(|store| self.serves(store))
+    }
+
+    /// Whether the node can activate all of these versions at once, or has done so: those of the stores that
+    /// it serves.
     pub fn is_ready(&self, targets: &Targets) -> bool {
-        targets.iter().all(|(store, target)| {
+        targets.iter().filter(|(store, _)| self.serves(store)).all(|(store, target)| {
             let version = self.versions.get(store).and_then(|all| all.get(&target.version));
             let state = version.map(|version| version.state);
             matches!(state, Some(VersionState::Ready | VersionState::Current))
@@ -108,7 +126,8 @@ impl Readiness {
                 }
             }
         };
-        targets.iter().map(state).collect::<Vec<_>>().join(", ")
+        let served = targets.iter().filter(|(store, _)| self.serves(store));
+        served.map(state).collect::<Vec<_>>().join(", ")
     }
 
     /// Writes the report of a node.

@@ -9,8 +9,8 @@ use hashfold::{
     work::{Signal, Watch},
 };
 use hashfold_deploy::{
-    Activation, Controller, ErrorKind, FollowOptions, FollowedStore, Follower, PublishOptions,
-    VersionState, push,
+    Activation, Controller, ErrorKind, FollowOptions, FollowedStore, Follower, Objects as _,
+    PublishOptions, VersionState, push,
 };
 use std::{
     collections::BTreeMap,
@@ -370,4 +370,73 @@ fn old_versions_are_removed_from_the_local_store() {
     controller(&scene).roll_back("", Duration::ZERO).unwrap();
     node.step().unwrap();
     assert!(node.serves["people"] == scene.versions[&5]);
+}
+
+/// A current version that cannot be fetched does not keep a better one from being published.
+#[test]
+fn a_version_that_fails_is_replaced_by_the_next_one() {
+    let scene = Scene::new(22, 2000);
+    scene.push(1);
+    scene.push(2);
+    flip(&scene, 1);
+    // The file of the first version is lost.
+    let names = scene.naive.names();
+    let lost = names.iter().find(|name| name.contains("people/versions/")).unwrap();
+    scene.naive.remove(lost).unwrap();
+    let mut node = Node::new(&scene, "a");
+    assert!(node.step().is_err());
+    assert_eq!(node.state(1), Some(VersionState::Failed));
+    let options = PublishOptions { wait: Duration::ZERO, loss_max: 1.0, ..Default::default() };
+    let publish = || {
+        let versions = [("people".to_owned(), 2)];
+        controller(&scene).publish(&versions, &options, &Watch::default())
+    };
+    assert!(publish().is_err(), "the node does not have it yet");
+    assert!(node.step().is_err(), "the current version fails still");
+    assert_eq!(node.state(2), Some(VersionState::Ready));
+    publish().unwrap();
+    scene.env.clock.sleep(Duration::from_secs(5));
+    node.step().unwrap();
+    assert!(node.serves["people"] == scene.versions[&2]);
+}
+
+/// A remote that was made anew has an older pointer: it is an error, and takes no version back.
+#[test]
+fn an_older_pointer_is_an_error_if_it_stays() {
+    let scene = Scene::new(23, 200);
+    scene.push(1);
+    scene.push(2);
+    flip(&scene, 1);
+    flip(&scene, 2);
+    let mut node = Node::new(&scene, "a");
+    node.step().unwrap();
+    scene.naive.remove("groups/main/CURRENT").unwrap();
+    flip(&scene, 1);
+    node.step().unwrap();
+    node.step().unwrap();
+    let error = node.step().unwrap_err().to_string();
+    assert!(
+        error.contains("expected change 2 or a later one") && error.contains("change 1"),
+        "{error}"
+    );
+    assert!(node.serves["people"] == scene.versions[&2]);
+}
+
+/// A controller waits only for the nodes that serve a store that changes.
+#[test]
+fn nodes_of_other_stores_are_not_waited_for() {
+    let scene = Scene::new(24, 200);
+    scene.push(1);
+    let watch = Watch::default();
+    push(&scene.env, builder(), Some(1), &scene.remote, "prices", &watch).unwrap();
+    let mut other = Node::of(&scene, "b", &["prices"]);
+    other.step().unwrap();
+    let mut node = Node::new(&scene, "a");
+    node.step().unwrap();
+    let options = PublishOptions { wait: Duration::ZERO, ..PublishOptions::default() };
+    let versions = [("people".to_owned(), 1)];
+    let error = controller(&scene).publish(&versions, &options, &watch).unwrap_err().to_string();
+    assert!(error.contains("expected 1 ready nodes") && !error.contains("b ("), "{error}");
+    node.step().unwrap();
+    controller(&scene).publish(&versions, &options, &watch).unwrap();
 }
