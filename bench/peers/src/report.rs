@@ -144,6 +144,7 @@ fn title(command: &str, data: &str) -> String {
         "index" => "Indexes in memory",
         "dictionary" => "Dictionaries on the device",
         "hot" => "Lookups of data in memory",
+        "serve" => "Servers that answer from memory",
         "nightly" => "Nightly updates under a reader",
         "filter" => "Filters in memory",
         "seen" => "Sets larger than memory",
@@ -154,7 +155,11 @@ fn title(command: &str, data: &str) -> String {
         let keys: f64 = keys.replace(',', "").parse().ok()?;
         Some(format!("{} million keys", short(keys / 1e6)))
     });
-    let data = keys.unwrap_or_else(|| data.to_owned());
+    let values = data.split_once(" keys with values").and_then(|(keys, values)| {
+        let keys: f64 = keys.parse().ok()?;
+        Some(format!("{} million keys with values{values}", short(keys / 1e6)))
+    });
+    let data = keys.or(values).unwrap_or_else(|| data.to_owned());
     format!("{what}: {data}")
 }
 

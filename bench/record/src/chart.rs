@@ -42,7 +42,7 @@ fn width(text: &str, size: u32) -> u32 {
 /// A bar.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// Name of the program. "Hashfold" or "ours" at the start, and "paper", give it its colour.
+    /// Name of the program. "Hashfold", "hashfold" or "ours" at the start, and "paper", give it its colour.
     pub name: String,
     pub value: f64,
     /// Smallest and largest value of the rounds.
@@ -191,7 +191,7 @@ impl Panel {
 impl Bar {
     fn colour(&self) -> RGBColor {
         match self.name.as_str() {
-            name if name.starts_with("Hashfold") || name.starts_with("ours") => OURS,
+            name if name.to_lowercase().starts_with("hashfold") || name.starts_with("ours") => OURS,
             name if name.starts_with("paper") => PAPER,
             _ => OTHER,
         }

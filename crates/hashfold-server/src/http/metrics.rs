@@ -104,7 +104,8 @@ fn data(shared: &Shared, text: &mut String) {
 fn deploy(shared: &Shared, text: &mut String) {
     let Some(deployment) = &shared.deployment else { return };
     let state = deployment.state();
-    let unreachable = state.unreachable_since.map_or(0, |since| (shared.now() - since).as_secs());
+    let unreachable =
+        state.unreachable_since.map_or(0, |since| shared.now().saturating_sub(since).as_secs());
     for (name, help, value) in [
         (
             "pointer_seq",

@@ -128,7 +128,8 @@ async fn deploy(State(shared): State<Arc<Shared>>) -> Response {
         return (StatusCode::NOT_FOUND, "no group is followed\n").into_response();
     };
     let (config, state) = (deployment.config(), deployment.state());
-    let unreachable_s = state.unreachable_since.map(|since| (shared.now() - since).as_secs());
+    let unreachable_s =
+        state.unreachable_since.map(|since| shared.now().saturating_sub(since).as_secs());
     Json(json!({
         "group": config.group,
         "node": config.node,
