@@ -226,11 +226,8 @@ impl Follower {
                 Err(error) if error.is_stop() => return,
                 Err(error) => {
                     failed(&error);
-                    let wait = self.back_off();
-                    match self.is_reached {
-                        true => self.wait_for_change(stop, seen, clock.now() + wait),
-                        false => clock.wait(stop, seen, clock.now() + wait),
-                    }
+                    let until = clock.now() + self.back_off();
+                    self.wait_after_failure(stop, seen, until);
                     continue;
                 }
             };
@@ -238,17 +235,34 @@ impl Follower {
         }
     }
 
-    /// Waits until a time, or until the pointer changes: a version that cannot be fetched must not delay
-    /// another one.
-    fn wait_for_change(&mut self, stop: &Signal, seen: u64, until: Duration) {
+    /// Waits until a time, until the pointer changes, or until versions are due: one that cannot be fetched
+    /// must not delay another one. A pointer that is out of reach is not asked for meanwhile.
+    fn wait_after_failure(&mut self, stop: &Signal, seen: u64, until: Duration) {
         let (clock, seq) = (self.env.clock.clone(), self.pointer.seq);
+        let is_pending = self.until_due().is_some_and(|wait| !wait.is_zero());
         while self.pointer.seq == seq && stop.count() == seen && clock.now() < until {
-            clock.wait(stop, seen, until.min(clock.now() + self.options.poll));
-            if clock.now() < until {
+            let due = self.until_due().filter(|_| is_pending).unwrap_or(Duration::MAX);
+            if due.is_zero() {
+                return;
+            }
+            clock.wait(stop, seen, until.min(clock.now() + due.min(self.options.poll)));
+            if self.is_reached && clock.now() < until {
                 // The next step meets the error again.
                 let _ = self.look();
             }
         }
+    }
+
+    /// Returns the time until versions that are open are due; `None` if there are none that are not active,
+    /// or if one of them is not open.
+    fn until_due(&self) -> Option<Duration> {
+        let changed = self.changed();
+        let is_open = |(store, target): &(String, Target)| {
+            self.open.contains_key(&(store.clone(), target.id.0))
+        };
+        let is_ready = !changed.is_empty() && changed.iter().all(is_open);
+        let due = Duration::from_millis(self.pointer.activate_at_ms);
+        is_ready.then(|| due.saturating_sub(self.env.clock.unix_time()))
     }
 
     /// Looks at the pointer once: fetches what is missing, reports, activates what is due. Returns the
@@ -368,20 +382,16 @@ impl Follower {
         let mut failure = None;
         for (store, target) in wanted {
             let key = (store.clone(), target.id.0);
-            if self.open.contains_key(&key) {
+            if let Some(version) = self.open.get(&key) {
+                let bytes = version.info().bytes();
+                self.note_open(&store, &target, bytes);
                 continue;
             }
             match self.make_ready(&store, &target, stop, seen) {
                 Ok(Some(version)) => {
                     let bytes = version.info().bytes();
                     self.open.insert(key, Arc::new(version));
-                    let is_active = self.active.get(&store) == Some(&target.id.0);
-                    let state = if is_active { VersionState::Current } else { VersionState::Ready };
-                    self.note(
-                        &store,
-                        &target,
-                        NodeVersion { state, bytes, of: bytes, error: None },
-                    );
+                    self.note_open(&store, &target, bytes);
                 }
                 Ok(None) => return Ok(Prepared::Interrupted),
                 Err(error) if error.is_stop() => return Err(error),
@@ -430,11 +440,6 @@ impl Follower {
 
     /// Returns what is to be done during a transfer.
     fn lookout(&self, store: &str, number: u64, stop: &Signal, seen: u64) -> Lookout {
-        let is_open = |(store, target): &(String, Target)| {
-            self.open.contains_key(&(store.clone(), target.id.0))
-        };
-        let changed = self.changed();
-        let is_ready = !changed.is_empty() && changed.iter().all(is_open);
         Lookout {
             remote: self.remote.clone(),
             clock: self.env.clock.clone(),
@@ -443,7 +448,7 @@ impl Follower {
             poll: self.options.poll,
             tag: self.tag.clone(),
             seq: self.pointer.seq,
-            due: is_ready.then(|| Duration::from_millis(self.pointer.activate_at_ms)),
+            due: self.until_due().map(|_| Duration::from_millis(self.pointer.activate_at_ms)),
             stop: stop.clone(),
             seen,
             state: self.state.clone(),
@@ -488,8 +493,7 @@ impl Follower {
                 }
             }
             let bytes = self.open[&(store.clone(), target.id.0)].info().bytes();
-            let state = VersionState::Current;
-            self.note(store, target, NodeVersion { state, bytes, of: bytes, error: None });
+            self.note_open(store, target, bytes);
         }
         Ok(self.options.poll)
     }
@@ -522,6 +526,13 @@ impl Follower {
             writer.collect(&rules, &watch)?;
         }
         Ok(())
+    }
+
+    /// Reports a version that is open: as current if it is active, else as ready.
+    fn note_open(&mut self, store: &str, target: &Target, bytes: u64) {
+        let is_active = self.active.get(store) == Some(&target.id.0);
+        let state = if is_active { VersionState::Current } else { VersionState::Ready };
+        self.note(store, target, NodeVersion { state, bytes, of: bytes, error: None });
     }
 
     fn note(&mut self, store: &str, target: &Target, version: NodeVersion) {

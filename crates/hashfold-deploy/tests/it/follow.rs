@@ -6,6 +6,7 @@ use crate::{
 };
 use hashfold::{
     ErrorKind as StoreErrorKind, ReadOptions, Result as StoreResult,
+    store::Version,
     work::{Signal, Watch},
 };
 use hashfold_deploy::{
@@ -439,4 +440,55 @@ fn nodes_of_other_stores_are_not_waited_for() {
     assert!(error.contains("expected 1 ready nodes") && !error.contains("b ("), "{error}");
     node.step().unwrap();
     controller(&scene).publish(&versions, &options, &watch).unwrap();
+}
+
+/// A server that starts with a version that it has open reports it, so that controllers do not wait.
+#[test]
+fn a_version_that_was_open_before_is_reported() {
+    let scene = Scene::new(25, 200);
+    scene.push(1);
+    flip(&scene, 1);
+    Node::new(&scene, "a").step().unwrap();
+    let read = ReadOptions::new().env(scene.env.clone());
+    let folder = Path::new("a").join("people");
+    let current = Some(Arc::new(Version::open(&folder, 1, &read).unwrap()));
+    let store = FollowedStore { folder, read, current };
+    let options = FollowOptions::new("main", "a", BTreeMap::from([("people".to_owned(), store)]));
+    let follower = Follower::new(&scene.env, &scene.remote, options).unwrap();
+    let mut node = Node { follower, serves: BTreeMap::new(), flips: 0 };
+    node.step().unwrap();
+    assert_eq!((node.flips, node.state(1)), (0, Some(VersionState::Current)));
+}
+
+/// While an announced version fails, a version that is ready is activated at its time.
+#[test]
+fn a_failing_version_does_not_delay_one_that_is_due() {
+    let mut scene = Scene::new(26, 200);
+    scene.add_version(builder(), 3, 200);
+    (1..=3).for_each(|number| scene.push(number));
+    flip(&scene, 1);
+    let mut node = Node::new(&scene, "a");
+    node.step().unwrap();
+    let publish = |number, min_ready, lead| {
+        let options =
+            PublishOptions { min_ready, lead, wait: Duration::ZERO, ..PublishOptions::default() };
+        let versions = [("people".to_owned(), number)];
+        controller(&scene).publish(&versions, &options, &Watch::default())
+    };
+    let due = publish(2, Some(0), Duration::from_secs(60)).unwrap().activate_at_ms;
+    publish(3, None, Duration::ZERO).unwrap_err();
+    let lost = |name: &String| name.contains("people/versions/") && name.ends_with('3');
+    let names = scene.naive.names();
+    scene.naive.remove(names.iter().find(|name| lost(name)).unwrap()).unwrap();
+    let (stop, clock) = (Signal::default(), scene.env.clock.clone());
+    let mut activated = None;
+    let mut activate = |_: &[Activation]| {
+        activated = Some(clock.unix_time());
+        stop.send();
+        Ok(())
+    };
+    let mut failures = 0;
+    node.follower.run(&stop, &mut activate, &mut |_| failures += 1);
+    let late = activated.unwrap().saturating_sub(Duration::from_millis(due));
+    assert!(failures > 5 && late < Duration::from_secs(1), "{failures} failures, {late:?} late");
 }

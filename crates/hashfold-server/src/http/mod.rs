@@ -5,7 +5,7 @@
 //! | `/healthz` | 200 while the process answers |
 //! | `/readyz` | 200 while all data sets are open and undamaged, else 503 with the reasons |
 //! | `/metrics` | counters in the text format of Prometheus |
-//! | `/v1/data` | data sets with their versions, as JSON |
+//! | `/v1/data` | data sets with their versions, as JSON; null for a store without a version |
 //! | `/v1/deploy` | the group that the stores follow, and the versions that are fetched or ready, as JSON |
 //!
 //! There are no passwords here: listen on loopback, or behind a proxy that asks for them.
@@ -90,23 +90,28 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 async fn data(State(shared): State<Arc<Shared>>) -> Json<Value> {
-    let tables = shared.views().map(|(data, view)| {
-        let version = view.version().map(|version| {
-            let info = version.info();
+    let tables = shared.data.iter().map(|data| {
+        let view = data.view();
+        let info = view.as_ref().and_then(|view| view.version()).map(|version| version.info());
+        let version = info.map(|info| {
             json!({
                 "number": info.name.number,
                 "id": format!("{:016x}", info.name.id),
                 "created_at": info.created_s,
             })
         });
+        let entries = view.as_ref().map(|view| {
+            let entries = view.entries();
+            json!({ "min": entries.start(), "max": entries.end() })
+        });
         json!({
             "name": &**data.name(),
             "kind": if data.is_store() { "store" } else { "table" },
             "version": version,
-            "entries": { "min": view.entries().start(), "max": view.entries().end() },
-            "data_bytes": view.data_bytes(),
-            "index_bytes": view.index_bytes(),
-            "in_memory": view.is_in_memory(),
+            "entries": entries,
+            "data_bytes": view.as_ref().map(|view| view.data_bytes()),
+            "index_bytes": view.as_ref().map(|view| view.index_bytes()),
+            "in_memory": view.as_ref().map(|view| view.is_in_memory()),
         })
     });
     let filters = shared.filters().into_iter().map(|filter| {

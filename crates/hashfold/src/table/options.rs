@@ -19,7 +19,7 @@ use std::fmt;
 pub const ATTRIBUTES_SIZE_MAX: u64 = 1 << 20;
 
 /// Maximum of the mean number of keys per bucket of a dense trie that [`IndexChoice::Auto`] chose for large
-/// entries: beside them, a bit more per key counts less than lookups that decode half as much.
+/// entries: beside them, a bit more per key counts less than lookups that decode less.
 pub const BUCKET_SIZE_OF_LARGE_ENTRIES: u32 = 16;
 
 /// The kind of index of a table. Any kind can be built over the same data file.
