@@ -21,9 +21,11 @@ mod command;
 mod config;
 mod data;
 mod deploy;
+mod error;
 mod http;
 mod metrics;
 mod network;
+mod opened;
 mod process;
 pub mod protocol;
 mod server;
@@ -35,5 +37,6 @@ mod user;
 pub use self::{
     cluster::{Node, Shard, Topology},
     config::{ClusterConfig, Config, ConfigError, DataConfig, DeployConfig, TlsConfig, UserConfig},
-    server::{Server, StartError},
+    error::StartError,
+    server::Server,
 };

@@ -137,8 +137,8 @@ fn without_the_remote_a_server_starts_with_the_version_that_it_had() {
     let server = scene.serve();
     Client::of(&server).wait_for("GET key-1", &is_version(1));
     // The version is served first, and noted in the local store then.
-    let pointer = scene.home.path("node/shop").join("CURRENT");
-    Client::of(&server).wait_for("PING", &|_| pointer.exists());
+    let is_noted = |reply: &str| reply.contains("\"current\" 1");
+    Client::of(&server).wait_for("HASHFOLD.VERSION", &is_noted);
     server.stop().unwrap();
     // Nothing can be read below a file.
     let groups = scene.home.path("remote").join("groups");
