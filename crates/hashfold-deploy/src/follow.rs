@@ -9,7 +9,7 @@ use crate::{
     observed::FollowState,
     pointer::{GroupPointer, Target, Targets},
     rate::RateLimit,
-    ready::{NodeVersion, Readiness, VersionState},
+    ready::{self, NodeVersion, Readiness, VersionState},
     remote::Remote,
     swap::{Seen, read_pointer},
 };
@@ -551,6 +551,7 @@ impl Follower {
         {
             return Ok(());
         }
+        let alone = self.check_alone();
         self.report.at_ms = self.env.clock.unix_time().as_millis() as u64;
         match self.report.write(&self.remote, &self.options.group, &self.options.node) {
             // Controllers do not wait for a node that cannot report.
@@ -558,6 +559,24 @@ impl Follower {
             written => written?,
         }
         self.written = Some((self.report.clone(), now));
-        Ok(())
+        alone
+    }
+
+    /// Refuses to share a name: controllers would count two nodes as one.
+    fn check_alone(&self) -> Result<()> {
+        let FollowOptions { group, node, .. } = &self.options;
+        // The first report replaces that of the process before.
+        let other = match self.written {
+            Some(_) => ready::read(&self.remote, group, node)?,
+            None => None,
+        };
+        match other.filter(|other| other.epoch != self.report.epoch) {
+            None => Ok(()),
+            Some(_) => {
+                let got = format!("\"{node}\", under which another process reports, too");
+                let error = Error::argument("node", "a name of its own for each server", got);
+                Err(error.at(self.remote.objects().place(&layout::ready_node(group, node))))
+            }
+        }
     }
 }

@@ -147,13 +147,15 @@ pub(crate) fn read_all(remote: &Remote, group: &str) -> Result<BTreeMap<String, 
         if check_name("node", node).is_err() {
             continue;
         }
-        if let Some(object) = remote.read(&layout::ready_node(group, node), SIZE_MAX)?
-            && let Ok(report) = decode(&object.bytes)
-        {
-            nodes.insert(node.to_owned(), report);
-        }
+        nodes.extend(read(remote, group, node)?.map(|report| (node.to_owned(), report)));
     }
     Ok(nodes)
+}
+
+/// Reads the report of a node; `None` if there is none that can be read.
+pub(crate) fn read(remote: &Remote, group: &str, node: &str) -> Result<Option<Readiness>> {
+    let object = remote.read(&layout::ready_node(group, node), SIZE_MAX)?;
+    Ok(object.and_then(|object| decode(&object.bytes).ok()))
 }
 
 fn decode(bytes: &[u8]) -> Result<Readiness> {

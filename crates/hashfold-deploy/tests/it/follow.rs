@@ -492,3 +492,21 @@ fn a_failing_version_does_not_delay_one_that_is_due() {
     let late = activated.unwrap().saturating_sub(Duration::from_millis(due));
     assert!(failures > 5 && late < Duration::from_secs(1), "{failures} failures, {late:?} late");
 }
+
+#[test]
+fn two_nodes_of_one_name_are_noticed() {
+    let scene = Scene::new(27, 200);
+    let (mut one, mut other) = (Node::new(&scene, "a"), Node::new(&scene, "a"));
+    one.step().unwrap();
+    other.step().unwrap();
+    scene.env.clock.sleep(Duration::from_secs(11));
+    let error = one.step().unwrap_err().to_string();
+    assert!(error.contains("a name of its own") && error.contains("\"a\""), "{error}");
+    // A process that was started again replaces the report of the one before.
+    drop(one);
+    for _ in 0..3 {
+        scene.env.clock.sleep(Duration::from_secs(11));
+        let _ = other.step();
+    }
+    other.step().unwrap();
+}
