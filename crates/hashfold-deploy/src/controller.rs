@@ -70,6 +70,8 @@ pub struct Controller {
     remote: Remote,
     group: String,
     by: String,
+    /// The sequence number of the only pointer that may be changed; `None` for any.
+    only_after: Option<u64>,
 }
 
 impl Controller {
@@ -80,7 +82,14 @@ impl Controller {
     pub fn new(env: &Env, remote: &Remote, group: &str, by: &str) -> Result<Controller> {
         check_name("group", group)?;
         let (group, by) = (group.to_owned(), by.to_owned());
-        Ok(Controller { env: env.clone(), remote: remote.clone(), group, by })
+        Ok(Controller { env: env.clone(), remote: remote.clone(), group, by, only_after: None })
+    }
+
+    /// Limits the controller to one change, of the pointer with this sequence number: the one that a
+    /// person has looked at. Any other pointer is an `Overtaken` error.
+    #[must_use]
+    pub fn only_after(self, seq: u64) -> Controller {
+        Controller { only_after: Some(seq), ..self }
     }
 
     /// Reads the pointer. Its sequence number is 0 if nothing was published yet.
@@ -119,7 +128,7 @@ impl Controller {
             }
             infos.push((store, info));
         }
-        let mut seen = self.read()?;
+        let mut seen = self.read_to_change()?;
         if !options.allow_bad {
             self.check_good(&seen.pointer, &targets)?;
         }
@@ -182,13 +191,29 @@ impl Controller {
     /// `NoEarlier` if there is no such set, `Overtaken` if another controller changed the pointer
     /// meanwhile.
     pub fn roll_back(&self, reason: &str, lead: Duration) -> Result<GroupPointer> {
-        let seen = self.read()?;
+        let seen = self.read_to_change()?;
         self.remote.check(self.env.random.as_ref())?;
         let Some(back) = seen.pointer.rolled_back(self.signed(reason, lead)) else {
             return Err(Error::new(ErrorKind::NoEarlier).at(self.place()));
         };
         let stores = back.stores.clone();
         Ok(self.change(&seen, back, |newer| newer.stores == stores)?.pointer)
+    }
+
+    /// Withdraws the versions that a controller waits to publish: nodes stop to fetch them, and that
+    /// controller gets `Overtaken`. If there are none, nothing is changed.
+    ///
+    /// # Errors
+    /// `Overtaken` if another controller changed the pointer meanwhile.
+    pub fn cancel(&self, reason: &str) -> Result<GroupPointer> {
+        let seen = self.read_to_change()?;
+        if seen.pointer.next.is_empty() {
+            return Ok(seen.pointer);
+        }
+        self.remote.check(self.env.random.as_ref())?;
+        let none = Targets::new();
+        let cancelled = seen.pointer.announced(&none, self.signed(reason, Duration::ZERO));
+        Ok(self.change(&seen, cancelled, |newer| newer.next.is_empty())?.pointer)
     }
 
     /// Marks a version as bad, so that it is not published. A version that is current must be rolled
@@ -199,7 +224,7 @@ impl Controller {
     pub fn mark_bad(&self, store: &str, number: u64, reason: &str) -> Result<GroupPointer> {
         let target = self.remote.target(store, number)?;
         self.remote.check(self.env.random.as_ref())?;
-        let mut seen = self.read()?;
+        let mut seen = self.read_to_change()?;
         for _ in 0..ATTEMPTS_MAX {
             self.check_not_current(&seen.pointer, store, &target)?;
             let bad = BadVersion { store: store.to_owned(), target };
@@ -218,6 +243,15 @@ impl Controller {
     fn read(&self) -> Result<Seen> {
         let seen = read_pointer(&self.remote, &self.group, None)?;
         Ok(seen.expect("without a known tag the pointer is read"))
+    }
+
+    /// Reads the pointer, unless it is another one than the controller may change.
+    fn read_to_change(&self) -> Result<Seen> {
+        let seen = self.read()?;
+        match self.only_after.filter(|seq| *seq != seen.pointer.seq) {
+            None => Ok(seen),
+            Some(seq) => Err(self.overtaken(&seen.pointer, seq.saturating_add(1))),
+        }
     }
 
     fn place(&self) -> String {

@@ -27,7 +27,7 @@ use hashfold::{
 use std::{
     collections::HashSet,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::Ordering::Relaxed,
     time::Duration,
 };
 
@@ -108,15 +108,7 @@ pub fn fetch(
         return Err(Error::new(kind).at(remote.objects().place(&layout::version(store, number))));
     }
     create_store(env, folder, &info)?;
-    let transfer = Transfer {
-        env,
-        objects: remote.objects(),
-        rate: &options.rate,
-        lanes: options.lanes.max(1),
-        watch,
-        fetched: AtomicU64::new(0),
-        resumed: AtomicU64::new(0),
-    };
+    let transfer = Transfer::new(env, remote, options, watch);
     let _lock = lock_incoming(env.disk.as_ref(), folder)?;
     // An adoption that was interrupted leaves tables that no version has; only a writer may say so, and
     // removes them.
@@ -191,7 +183,7 @@ fn create_store(env: &Env, folder: &Path, info: &VersionInfo) -> Result<()> {
 }
 
 /// Creates and locks the folder in which tables are collected.
-fn lock_incoming(disk: &dyn Disk, folder: &Path) -> Result<Box<dyn Lock>> {
+pub(crate) fn lock_incoming(disk: &dyn Disk, folder: &Path) -> Result<Box<dyn Lock>> {
     let incoming = incoming(folder);
     if !disk.exists(&incoming)? {
         disk.create_folder(&incoming)?;
@@ -224,26 +216,36 @@ fn new_tables<'a>(
             transfer.watch.add(layer.bytes)?;
             continue;
         }
-        let name = layout::table_file(store, layer.table, TREE);
-        let place = || transfer.objects.place(&name);
-        let size_max = (layer.bytes >> 20) * TREE_BYTES_PER_MIB + (64 << 10);
-        let read = || {
-            let found = transfer.objects.get(&name, size_max, None)?.object();
-            let what = "block tree of a table of this version".to_owned();
-            let absent = || Error::new(ErrorKind::Absent { what }).at(place());
-            found.map(|object| object.bytes).ok_or_else(absent)
-        };
-        let decode = |bytes: &[u8]| {
-            Tree::from_bytes(bytes, layer).map_err(|error| damaged_object(&error, place()))
-        };
-        let tree_bytes = transfer.verified(read, 0, |bytes| decode(bytes).map(|_| ()))?;
-        let tree = decode(&tree_bytes)?;
+        let (tree_bytes, tree) = read_tree(transfer, store, layer)?;
         let folder = incoming_path(folder, layer.table);
         disk.create_folder(&folder)?;
         tables.push(NewTable { layer, folder, tree, tree_bytes });
     }
     disk.sync_folder(&incoming(folder))?;
     Ok(tables)
+}
+
+/// Reads the block tree of a table: the bytes of the file, and what they say.
+pub(crate) fn read_tree(
+    transfer: &Transfer<'_>,
+    store: &str,
+    layer: &Layer,
+) -> Result<(Vec<u8>, Tree)> {
+    let name = layout::table_file(store, layer.table, TREE);
+    let place = || transfer.objects.place(&name);
+    let size_max = (layer.bytes >> 20) * TREE_BYTES_PER_MIB + (64 << 10);
+    let read = || {
+        let found = transfer.objects.get(&name, size_max, None)?.object();
+        let what = "block tree of a table of this version".to_owned();
+        let absent = || Error::new(ErrorKind::Absent { what }).at(place());
+        found.map(|object| object.bytes).ok_or_else(absent)
+    };
+    let decode = |bytes: &[u8]| {
+        Tree::from_bytes(bytes, layer).map_err(|error| damaged_object(&error, place()))
+    };
+    let bytes = transfer.verified(read, 0, |bytes| decode(bytes).map(|_| ()))?;
+    let tree = decode(&bytes)?;
+    Ok((bytes, tree))
 }
 
 /// Removes what transfers of other versions have left.
@@ -254,13 +256,19 @@ fn remove_others(disk: &dyn Disk, folder: &Path, tables: &[NewTable<'_>]) -> Res
         if tables.iter().any(|table| table.folder == path) {
             continue;
         }
-        let Ok(files) = disk.list(&path) else { continue };
-        for file in files {
-            disk.remove(&path.join(file))?;
+        if disk.list(&path).is_ok() {
+            remove_with_files(disk, &path)?;
         }
-        disk.remove_folder(&path)?;
     }
     Ok(())
+}
+
+/// Removes a folder that has only files.
+pub(crate) fn remove_with_files(disk: &dyn Disk, folder: &Path) -> Result<()> {
+    for file in disk.list(folder)? {
+        disk.remove(&folder.join(file))?;
+    }
+    Ok(disk.remove_folder(folder)?)
 }
 
 /// Refuses a version for which the device has no space.
@@ -297,10 +305,15 @@ fn is_data_file(file: &FileTree) -> bool {
 
 /// Writes the block tree of a table whose other files are there, and makes all names durable.
 fn finish_table(disk: &dyn Disk, table: &NewTable<'_>) -> Result<()> {
-    let file = disk.create(&table.folder.join(TREE), Access::Cached)?;
-    file.write_at(0, &table.tree_bytes)?;
-    file.sync()?;
+    write_file(disk, &table.folder.join(TREE), &table.tree_bytes)?;
     Ok(disk.sync_folder(&table.folder)?)
+}
+
+/// Writes and syncs a small file.
+pub(crate) fn write_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<()> {
+    let file = disk.create(path, Access::Cached)?;
+    file.write_at(0, bytes)?;
+    Ok(file.sync()?)
 }
 
 /// Opens the local store for writing; waits while another process writes to it, unless `watch` cancels.

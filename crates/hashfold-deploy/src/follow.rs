@@ -11,17 +11,21 @@ use crate::{
     rate::RateLimit,
     ready::{self, NodeVersion, Readiness, VersionState},
     remote::Remote,
+    repair::repair,
     swap::{Seen, read_pointer},
 };
 use hashfold::{
-    Env, ErrorKind as StoreErrorKind, ReadOptions,
+    Env, ErrorClass, ErrorKind as StoreErrorKind, ReadOptions,
     store::{Pointer, Retention, Version},
     work::{Signal, Watch},
 };
 use std::{
     collections::BTreeMap,
     path::PathBuf,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -59,6 +63,9 @@ pub struct FollowedStore {
     pub read: ReadOptions,
     /// The version that the server answers from already, if it has opened one.
     pub current: Option<Arc<Version>>,
+    /// A flag that the server sets when a read of the active version has met damage: the follower fetches what
+    /// is damaged again, and activates the version again.
+    pub is_damaged: Arc<AtomicBool>,
 }
 
 impl FollowOptions {
@@ -77,6 +84,8 @@ impl FollowOptions {
 
 /// Number of looks at an older pointer after which it counts as an error, not as an old copy.
 const OLDER_MAX: u32 = 3;
+/// Time between two repairs of a version: each reads all of it.
+const REPAIR_INTERVAL: Duration = Duration::from_secs(600);
 /// Age below which versions stay in the local stores, in seconds.
 const KEPT_AGE_S: u64 = 3600;
 
@@ -133,6 +142,8 @@ pub struct Follower {
     open: BTreeMap<(String, u64), Arc<Version>>,
     /// The ids of the versions that were activated, by store.
     active: BTreeMap<String, u64>,
+    /// When versions were repaired last, by store and id.
+    repaired: BTreeMap<(String, u64), Duration>,
     /// The numbers of active versions that are not current in the local store yet, by store.
     unpublished: BTreeMap<String, u64>,
     report: Readiness,
@@ -185,6 +196,7 @@ impl Follower {
             state: FollowState::default(),
             open,
             active,
+            repaired: BTreeMap::new(),
             unpublished: BTreeMap::new(),
             written: None,
             failures: 0,
@@ -295,6 +307,7 @@ impl Follower {
         self.forget_unwanted();
         // What is there is activated, even if the object store is gone meanwhile, and before anything
         // is fetched that is only announced.
+        self.close_suspects();
         let current = self.ours(&self.pointer.stores);
         let mut prepared = self.prepare(current, stop, seen);
         let wait = self.activate_due(activate);
@@ -361,9 +374,11 @@ impl Follower {
     fn forget_unwanted(&mut self) {
         let mut wanted = self.ours(&self.pointer.stores);
         wanted.extend(self.ours(&self.pointer.next));
-        self.open.retain(|(store, id), _| {
+        let is_wanted = |(store, id): &(String, u64)| {
             wanted.iter().any(|(name, target)| name == store && target.id.0 == *id)
-        });
+        };
+        self.open.retain(|version, _| is_wanted(version));
+        self.repaired.retain(|version, _| is_wanted(version));
         for (store, versions) in &mut self.report.versions {
             versions.retain(|number, _| {
                 wanted.iter().any(|(name, target)| name == store && target.version == *number)
@@ -405,7 +420,7 @@ impl Follower {
         failure.map_or(Ok(Prepared::All), Err)
     }
 
-    /// Fetches a version if it is not there, and opens it. `None` if something more urgent came up.
+    /// Fetches a version if it is not there, repairs it if it is damaged, and opens it. `None` if something more urgent came up.
     fn make_ready(
         &mut self,
         store: &str,
@@ -435,7 +450,66 @@ impl Follower {
                 fetched => drop(fetched?),
             }
         }
-        Ok(Some(Version::open(&folder, number, &read)?.whole()?))
+        let open = || -> Result<Version> { Ok(Version::open(&folder, number, &read)?.whole()?) };
+        if !self.is_suspect(store, id) {
+            match open() {
+                Err(error) if error.class() == ErrorClass::Damage && self.may_repair(store, id) => {
+                }
+                opened => return opened.map(Some),
+            }
+        }
+        match self.repair(store, target, stop, seen)? {
+            Prepared::All => open().map(Some),
+            Prepared::Interrupted => Ok(None),
+        }
+    }
+
+    /// Fetches again what is damaged of a version.
+    fn repair(
+        &mut self,
+        store: &str,
+        target: &Target,
+        stop: &Signal,
+        seen: u64,
+    ) -> Result<Prepared> {
+        let FollowedStore { folder, is_damaged, .. } = self.options.stores[store].clone();
+        let (watch, is_interrupted) = self.lookout(store, target.version, stop, seen).watch();
+        let (remote, options) = (&self.remote, &self.options.fetch);
+        match repair(&self.env, remote, store, target.version, &folder, options, &watch) {
+            Err(error) if error.is_stop() && is_interrupted.load(Relaxed) => {
+                return Ok(Prepared::Interrupted);
+            }
+            repaired => drop(repaired?),
+        }
+        self.repaired.insert((store.to_owned(), target.id.0), self.env.clock.now());
+        is_damaged.store(false, Relaxed);
+        // The server has the damaged files open, if any.
+        if self.active.get(store) == Some(&target.id.0) {
+            self.active.remove(store);
+        }
+        Ok(Prepared::All)
+    }
+
+    /// Whether the server has met damage in a version that may be repaired now.
+    fn is_suspect(&self, store: &str, id: u64) -> bool {
+        self.active.get(store) == Some(&id)
+            && self.options.stores[store].is_damaged.load(Relaxed)
+            && self.may_repair(store, id)
+    }
+
+    /// Whether the last repair of a version was long ago: if it did not help, the next one may not either.
+    fn may_repair(&self, store: &str, id: u64) -> bool {
+        let last = self.repaired.get(&(store.to_owned(), id));
+        last.is_none_or(|last| self.env.clock.now() >= *last + REPAIR_INTERVAL)
+    }
+
+    /// Closes the active versions in which the server has met damage, so that they are repaired.
+    fn close_suspects(&mut self) {
+        for (store, target) in self.ours(&self.pointer.stores) {
+            if self.is_suspect(&store, target.id.0) {
+                self.open.remove(&(store, target.id.0));
+            }
+        }
     }
 
     /// Returns what is to be done during a transfer.

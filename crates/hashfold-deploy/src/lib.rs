@@ -8,7 +8,8 @@
 //! ```
 //!
 //! - [`push`] uploads what the remote lacks of one version, [`fetch`] makes a version complete in a
-//!   local store. Every piece is compared with its BLAKE3 hash before it is used.
+//!   local store; [`repair`] replaces what is damaged there. Every piece is compared with its BLAKE3 hash
+//!   before it is used.
 //! - A [`Controller`] changes the pointer of a group of stores, by one compare-and-swap: publish,
 //!   rollback, mark as bad. A rollback takes the same time for data of any size.
 //! - A [`Follower`] runs beside a server: it polls the pointer, fetches the versions that the pointer
@@ -62,6 +63,7 @@ mod push;
 mod rate;
 mod ready;
 mod remote;
+mod repair;
 mod swap;
 
 pub use self::{
@@ -79,4 +81,5 @@ pub use self::{
     rate::RateLimit,
     ready::{NodeVersion, Readiness, VersionState},
     remote::Remote,
+    repair::{Repaired, repair},
 };

@@ -2,8 +2,10 @@
 
 use crate::{
     error::{Error, Result},
+    fetch::FetchOptions,
     objects::Objects,
     rate::RateLimit,
+    remote::Remote,
 };
 use hashfold::{
     Env,
@@ -39,7 +41,60 @@ pub(crate) struct Transfer<'a> {
     pub(crate) resumed: AtomicU64,
 }
 
-impl Transfer<'_> {
+impl<'a> Transfer<'a> {
+    pub(crate) fn new(
+        env: &'a Env,
+        remote: &'a Remote,
+        options: &'a FetchOptions,
+        watch: &'a Watch,
+    ) -> Transfer<'a> {
+        Transfer {
+            env,
+            objects: remote.objects(),
+            rate: &options.rate,
+            lanes: options.lanes.max(1),
+            watch,
+            fetched: AtomicU64::new(0),
+            resumed: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns for each piece of a file whether its bytes are right. A file that is not there, or that
+    /// cannot be read, has none. Reads at the rate of the transfer.
+    pub(crate) fn right_pieces(&self, path: &Path, tree: &FileTree) -> Result<Vec<bool>> {
+        let disk = self.env.disk.as_ref();
+        let file = match disk.exists(path)? {
+            true => disk.open(path, Access::Direct).ok(),
+            false => None,
+        };
+        let is_right = |piece: &FilePiece| {
+            self.watch.add(0)?;
+            let Some(file) = &file else { return Ok(false) };
+            self.rate.take(self.env.clock.as_ref(), piece.size());
+            let mut bytes = Buffer::zeroed(piece.size() as usize);
+            let read = file.read_at(piece.bytes.start, &mut bytes);
+            Ok(read.is_ok() && piece.matches(&bytes))
+        };
+        tree.pieces.iter().map(is_right).collect()
+    }
+
+    /// Copies pieces of a file to a new one.
+    pub(crate) fn copy_pieces<'p>(
+        &self,
+        from: &Path,
+        to: &Path,
+        pieces: impl Iterator<Item = &'p FilePiece>,
+    ) -> Result<()> {
+        let disk = self.env.disk.as_ref();
+        let new = disk.create(to, Access::Direct)?;
+        for piece in pieces {
+            let mut bytes = Buffer::zeroed(piece.size() as usize);
+            disk.open(from, Access::Direct)?.read_at(piece.bytes.start, &mut bytes)?;
+            new.write_at(piece.bytes.start, &bytes)?;
+        }
+        Ok(())
+    }
+
     /// Makes the file at `path` equal to the object `name`, whose pieces are known. Pieces that are
     /// there already are not read again. The file is synced when this returns.
     pub(crate) fn file(&self, path: &Path, name: &str, tree: &FileTree) -> Result<()> {

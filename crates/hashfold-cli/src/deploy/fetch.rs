@@ -10,10 +10,13 @@ use crate::{
     units,
 };
 use clap::Args;
-use hashfold::Env;
-use hashfold_deploy::{FetchOptions, RateLimit, Remote, fetch};
+use hashfold::{Env, store::Pointer};
+use hashfold_deploy::{FetchOptions, RateLimit, Remote, Repaired, fetch, repair};
 use serde_json::json;
-use std::{path::PathBuf, time::Instant};
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 /// Download what a store lacks of one version in a remote
 ///
@@ -43,6 +46,10 @@ pub(crate) struct FetchArgs {
     /// Requests in flight at once
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = units::parse_threads)]
     requests: usize,
+    /// If the store has the version: compare all of its bytes with their hashes, and download again what
+    /// is damaged or missing
+    #[arg(long)]
+    repair: bool,
     /// Largest version to accept [default: as large as the device has space]
     #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
     max_size: Option<usize>,
@@ -80,6 +87,13 @@ pub(crate) fn run(args: &FetchArgs) -> Result<Exit> {
     };
     let env = Env { executor: device::executor(None), ..Env::system() };
     let show = if args.json { Show::Json } else { Show::Text };
+    if args.repair && has_version(&env, &args.folder, number)? {
+        let watch = stop.watch(Progress::start(show, "comparing", Unit::Bytes, Some(total)));
+        let repaired = repair(&env, &remote, &store, number, &args.folder, &options, &watch);
+        let repaired = repaired.map_err(about_transfer)?;
+        drop(watch);
+        return args.say_repaired(&remote, &store, number, repaired);
+    }
     let watch = stop.watch(Progress::start(show, "fetching", Unit::Bytes, Some(total)));
     let fetched = fetch(&env, &remote, &store, number, &args.folder, &options, &watch);
     let fetched = fetched.map_err(about_transfer)?;
@@ -106,7 +120,42 @@ pub(crate) fn run(args: &FetchArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// Whether a store has a version, perhaps damaged.
+fn has_version(env: &Env, folder: &Path, number: u64) -> Result<bool> {
+    match Pointer::read(env.disk.as_ref(), folder) {
+        Ok(pointer) => Ok(pointer.version(number).is_some()),
+        Err(error) if error.is_absent() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl FetchArgs {
+    fn say_repaired(
+        &self,
+        remote: &Remote,
+        store: &str,
+        number: u64,
+        Repaired { files, bytes }: Repaired,
+    ) -> Result<Exit> {
+        let folder = self.folder.display();
+        if self.json {
+            write_line(json!({
+                "event": "repaired", "remote": remote.to_string(), "folder": folder.to_string(),
+                "store": store, "version": number, "files": files, "bytes": bytes,
+            }))?;
+        } else if files == 0 {
+            write_line(format_args!("compared {folder}: {store} {number} has no damage"))?;
+        } else {
+            write_line(format_args!(
+                "repaired {store} {number} in {folder} from {remote}: {}, {} downloaded; programs that \
+                 have the version open must open it again",
+                units::counted(files, "file", "files"),
+                units::bytes(bytes),
+            ))?;
+        }
+        Ok(Exit::Done)
+    }
+
     /// Returns the store and the number of the version to fetch.
     fn which(&self, remote: &Remote) -> Result<(String, u64)> {
         let number = match self.version {

@@ -1,6 +1,7 @@
 //! `hashfold deploy`: versions of stores through object storage, to many servers at once. Each verb has
 //! a file; the work is done by the crate `hashfold-deploy`.
 
+mod cancel;
 mod fetch;
 mod mark_bad;
 mod publish;
@@ -39,6 +40,7 @@ enum Verb {
     Fetch(fetch::FetchArgs),
     Publish(publish::PublishArgs),
     Rollback(rollback::RollbackArgs),
+    Cancel(cancel::CancelArgs),
     Status(status::StatusArgs),
     MarkBad(mark_bad::MarkBadArgs),
 }
@@ -49,6 +51,7 @@ pub(crate) fn run(args: &DeployArgs) -> Result<Exit> {
         Verb::Fetch(args) => fetch::run(args),
         Verb::Publish(args) => publish::run(args),
         Verb::Rollback(args) => rollback::run(args),
+        Verb::Cancel(args) => cancel::run(args),
         Verb::Status(args) => status::run(args),
         Verb::MarkBad(args) => mark_bad::run(args),
     }

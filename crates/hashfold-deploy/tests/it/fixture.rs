@@ -145,3 +145,13 @@ pub(crate) fn faulty(disk: &MemoryDisk, plan: impl Into<FaultPlan>) -> FaultyDis
 pub(crate) fn current(env: &Env, folder: &Path) -> Option<u64> {
     Pointer::read(env.disk.as_ref(), folder).unwrap().current
 }
+
+/// Returns a disk with the same files.
+pub(crate) fn memory_of(disk: &dyn Disk) -> MemoryDisk {
+    let copy = MemoryDisk::default();
+    for (path, bytes) in files(disk, Path::new("")) {
+        copy.create_folder(path.parent().unwrap()).unwrap();
+        copy.create(&path, Access::Cached).unwrap().write_at(0, &bytes).unwrap();
+    }
+    copy
+}

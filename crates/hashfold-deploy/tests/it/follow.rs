@@ -37,7 +37,8 @@ impl Node {
         let read = ReadOptions::new().env(scene.env.clone());
         let followed = |store: &&str| {
             let folder = Path::new(name).join(store);
-            ((*store).to_owned(), FollowedStore { folder, read: read.clone(), current: None })
+            let (read, current, is_damaged) = (read.clone(), None, Arc::default());
+            ((*store).to_owned(), FollowedStore { folder, read, current, is_damaged })
         };
         let stores = stores.iter().map(followed).collect();
         let mut options = FollowOptions::new("main", name, stores);
@@ -452,7 +453,8 @@ fn a_version_that_was_open_before_is_reported() {
     let read = ReadOptions::new().env(scene.env.clone());
     let folder = Path::new("a").join("people");
     let current = Some(Arc::new(Version::open(&folder, 1, &read).unwrap()));
-    let store = FollowedStore { folder, read, current };
+    let is_damaged = Arc::default();
+    let store = FollowedStore { folder, read, current, is_damaged };
     let options = FollowOptions::new("main", "a", BTreeMap::from([("people".to_owned(), store)]));
     let follower = Follower::new(&scene.env, &scene.remote, options).unwrap();
     let mut node = Node { follower, serves: BTreeMap::new(), flips: 0 };

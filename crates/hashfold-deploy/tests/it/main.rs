@@ -8,5 +8,6 @@ mod http;
 mod naive;
 mod objects;
 mod publish;
+mod repair;
 mod s3;
 mod transfer;

@@ -6,7 +6,8 @@ use crate::{
 };
 use hashfold::{Env, work::Watch};
 use hashfold_deploy::{
-    Controller, ErrorKind, GroupPointer, PublishOptions, Result, check_conditions, push,
+    Controller, ErrorKind, GroupPointer, PublishOptions, Remote, Result, When, check_conditions,
+    push,
 };
 use std::{sync::atomic::Ordering::SeqCst, thread, time::Duration};
 
@@ -208,4 +209,56 @@ fn versions_with_too_few_entries_do_not_pass_the_gates() {
     refused(&versions, &with(2, 1.0));
     eve.publish(&versions, &with(0, 1.0), &Watch::default()).unwrap();
     check(&scene, 2, second, &[]);
+}
+
+/// A person changes what is on the screen, or nothing.
+#[test]
+fn a_controller_may_be_limited_to_the_pointer_that_was_seen() {
+    let scene = pushed(12, 2);
+    let eve = || controller(&scene, "eve");
+    publish(&eve().only_after(0), 1).unwrap();
+    let late = [
+        publish(&eve().only_after(0), 2).map(|_| ()),
+        eve().only_after(0).roll_back("late", Duration::ZERO).map(|_| ()),
+        eve().only_after(2).mark_bad("people", 2, "late").map(|_| ()),
+    ];
+    for error in late.map(Result::unwrap_err) {
+        assert!(matches!(error.kind(), ErrorKind::Overtaken { .. }), "{error}");
+    }
+    assert_eq!(eve().pointer().unwrap().seq, 1);
+    publish(&eve().only_after(1), 2).unwrap();
+}
+
+/// A publication that waits for a node is withdrawn by another person.
+#[test]
+fn what_is_announced_can_be_cancelled() {
+    let scene = pushed(13, 2);
+    let (eve, bob) = (controller(&scene, "eve"), controller(&scene, "bob"));
+    publish(&eve, 1).unwrap();
+    assert_eq!(bob.cancel("there is nothing").unwrap().seq, 1);
+    report(&scene.env, &scene.remote, "fetching");
+    let (env, remote) = (scene.env.clone(), scene.remote.clone());
+    // Called while eve waits for the node.
+    let watch = Watch::new(move |_| {
+        if bob.pointer().unwrap().next.contains_key("people") {
+            assert_eq!(bob.cancel("wrong one").unwrap().seq, 3);
+            report(&env, &remote, "ready");
+        }
+        Ok(())
+    });
+    let versions = [("people".to_owned(), 2)];
+    let error = eve.publish(&versions, &PublishOptions::default(), &watch).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Overtaken { .. }), "{error}");
+    let pointer = eve.pointer().unwrap();
+    assert_eq!((pointer.seq, pointer.stores["people"].version, pointer.next.len()), (3, 1, 0));
+}
+
+/// Reports the state of version 2 on a node.
+fn report(env: &Env, remote: &Remote, state: &str) {
+    let at_ms = env.clock.unix_time().as_millis();
+    let report = format!(
+        r#"{{"format":1,"epoch":1,"at_ms":{at_ms},"seq":1,
+            "versions":{{"people":{{"2":{{"state":"{state}","bytes":0,"of":0}}}}}}}}"#
+    );
+    remote.objects().put("groups/main/ready/a", report.as_bytes(), When::Always).unwrap();
 }

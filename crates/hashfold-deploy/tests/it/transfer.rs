@@ -2,18 +2,18 @@
 //! fault does harm.
 
 use crate::{
-    fixture::{Scene, builder, check, current, faulty, files, node, one_lane},
+    fixture::{Scene, builder, check, current, faulty, files, memory_of, node, one_lane},
     naive::Faults,
 };
 use hashfold::{
     Env, ErrorClass, ErrorKind as StoreErrorKind, ReadOptions,
-    io::{Access, Disk, Fault, FaultyDisk},
+    io::{Disk, Fault, FaultyDisk},
     store::{StoreWriter, Version, versions},
     work::Watch,
 };
 use hashfold_deploy::{ErrorKind, FetchOptions, RateLimit, fetch, push};
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::SeqCst},
@@ -220,15 +220,6 @@ fn a_power_cut_at_any_moment_of_a_fetch_leaves_whole_versions_and_the_fetch_goes
             return;
         }
     }
-}
-
-fn memory_of(disk: &dyn Disk) -> hashfold::io::MemoryDisk {
-    let copy = hashfold::io::MemoryDisk::default();
-    for (path, bytes) in files(disk, Path::new("")) {
-        copy.create_folder(path.parent().unwrap()).unwrap();
-        copy.create(&path, Access::Cached).unwrap().write_at(0, &bytes).unwrap();
-    }
-    copy
 }
 
 /// Each operation of the node's disk fails once; then the same call succeeds.

@@ -1,0 +1,137 @@
+//! Repairing a version of a local store: what is damaged is fetched again.
+//!
+//! A damaged file is replaced as a whole, by a rename: the right pieces are copied to a new file, the
+//! others are fetched. So readers see the old file or the new one, and an interrupted repair begins again
+//! with what is still damaged.
+
+use crate::{
+    error::Result,
+    fetch::{FetchOptions, lock_incoming, read_tree, remove_with_files, write_file},
+    layout::{self, TREE},
+    pieces::Transfer,
+    remote::{Remote, RemoteVersion},
+};
+use hashfold::{
+    Env,
+    io::{Access, Disk, read_all},
+    store::{FileTree, Layer, Tree, incoming_path, table_path, version_path},
+    work::Watch,
+};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+    sync::atomic::Ordering::Relaxed,
+};
+
+/// The result of repairing a version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// Number of files that were damaged or missing, and were replaced.
+    pub files: u64,
+    /// Bytes that were fetched.
+    pub bytes: u64,
+}
+
+/// Compares all bytes of a version in the local store in `folder` with the hashes of the remote, and
+/// replaces each file that is damaged or missing. Readers that have the version open stay with the old files
+/// until they open it again. `watch` counts the bytes of the version's tables.
+///
+/// # Errors
+/// `Absent` if the version was not pushed; `Damaged`, with object and offset, if three attempts gave wrong
+/// bytes; `Store` with `Absent` if there is no local store, `Busy` if another process fetches into it.
+pub fn repair(
+    env: &Env,
+    remote: &Remote,
+    store: &str,
+    number: u64,
+    folder: &Path,
+    options: &FetchOptions,
+    watch: &Watch,
+) -> Result<Repaired> {
+    let RemoteVersion { bytes, info } = remote.read_version(store, number)?;
+    let transfer = Transfer::new(env, remote, options, watch);
+    let disk = env.disk.as_ref();
+    let _lock = lock_incoming(disk, folder)?;
+    let mut files = u64::from(repair_version_file(disk, folder, number, &bytes)?);
+    let mut seen = HashSet::new();
+    for layer in info.layers().filter(|layer| seen.insert(layer.table)) {
+        let table = Damaged { transfer: &transfer, store, layer, folder };
+        files += table.repair()?;
+    }
+    Ok(Repaired { files, bytes: transfer.fetched.load(Relaxed) })
+}
+
+/// Replaces the file of a version if it has other bytes, or is missing. Returns whether it had.
+fn repair_version_file(disk: &dyn Disk, folder: &Path, number: u64, bytes: &[u8]) -> Result<bool> {
+    let version = version_path(folder, number);
+    let read = disk.open(&version, Access::Cached);
+    let read = read.and_then(|file| read_all(file.as_ref(), bytes.len() as u64));
+    if read.is_ok_and(|read| *read == *bytes) {
+        return Ok(false);
+    }
+    // No table has the id 0.
+    let incoming = incoming_path(folder, 0);
+    disk.create_folder(&incoming)?;
+    let new = incoming.join("version");
+    write_file(disk, &new, bytes)?;
+    disk.rename(&new, &version)?;
+    disk.sync_folder(version.parent().expect("a version's file is in a folder"))?;
+    remove_with_files(disk, &incoming)?;
+    Ok(true)
+}
+
+/// A table that may be damaged.
+struct Damaged<'a> {
+    transfer: &'a Transfer<'a>,
+    store: &'a str,
+    layer: &'a Layer,
+    /// Folder of the local store.
+    folder: &'a Path,
+}
+
+impl Damaged<'_> {
+    /// Replaces all files of the table that are damaged or missing. Returns their number.
+    fn repair(&self) -> Result<u64> {
+        let disk = self.transfer.env.disk.as_ref();
+        let (table, new) = (self.table(), incoming_path(self.folder, self.layer.table));
+        let (tree_bytes, tree) = read_tree(self.transfer, self.store, self.layer)?;
+        disk.create_folder(&table)?;
+        disk.create_folder(&new)?;
+        let mut replaced = 0;
+        for file in &tree.files {
+            replaced += u64::from(self.repair_file(file, &new)?);
+        }
+        if Tree::open(disk, &table, self.layer).is_err() {
+            write_file(disk, &new.join(TREE), &tree_bytes)?;
+            disk.rename(&new.join(TREE), &table.join(TREE))?;
+            replaced += 1;
+        }
+        for folder in [table.as_path(), table.parent().expect("tables are in a folder")] {
+            disk.sync_folder(folder)?;
+        }
+        remove_with_files(disk, &new)?;
+        Ok(replaced)
+    }
+
+    fn table(&self) -> PathBuf {
+        table_path(self.folder, self.layer.table)
+    }
+
+    /// Replaces a file if it is damaged or missing. Returns whether it was.
+    fn repair_file(&self, file: &FileTree, new: &Path) -> Result<bool> {
+        let disk = self.transfer.env.disk.as_ref();
+        let (old, new) = (self.table().join(&file.name), new.join(&file.name));
+        let is_right = self.transfer.right_pieces(&old, file)?;
+        let size = |path| disk.open(path, Access::Cached)?.size();
+        if !is_right.contains(&false) && disk.exists(&old)? && size(&old)? == file.size() {
+            self.transfer.watch.add(file.size())?;
+            return Ok(false);
+        }
+        let right = file.pieces.iter().zip(&is_right).filter(|(_, is_right)| **is_right);
+        self.transfer.copy_pieces(&old, &new, right.map(|(piece, _)| piece))?;
+        let name = layout::table_file(self.store, self.layer.table, &file.name);
+        self.transfer.file(&new, &name, file)?;
+        disk.rename(&new, &old)?;
+        Ok(true)
+    }
+}

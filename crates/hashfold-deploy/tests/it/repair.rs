@@ -1,0 +1,231 @@
+//! Damage of a node's store: what is wrong is fetched again, and nothing else.
+
+use crate::fixture::{Scene, builder, faulty, files, memory_of, node, one_lane};
+use hashfold::{
+    Env, ErrorClass, ReadOptions,
+    io::{Access, Disk, Fault},
+    store::Version,
+    work::{Signal, Watch},
+};
+use hashfold_deploy::{
+    Activation, Controller, FollowOptions, FollowedStore, Follower, PublishOptions, Repaired,
+    VersionState, repair,
+};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+/// Size of a value with which a version has several pieces.
+const LARGE: usize = 200_000;
+
+/// Size of a piece, in bytes.
+const PIECE: u64 = 1 << 20;
+
+/// A node with version 2, whose files are those of the builder.
+fn fetched(seed: u64, value_size: usize) -> Scene {
+    let scene = Scene::new(seed, value_size);
+    scene.push(2);
+    scene.fetch(2).unwrap();
+    scene
+}
+
+fn repaired(scene: &Scene, disk: Arc<dyn Disk>) -> hashfold_deploy::Result<Repaired> {
+    let env = Env { disk, ..scene.env.clone() };
+    repair(&env, &scene.remote, "people", 2, node(), &one_lane(), &Watch::default())
+}
+
+/// The files of version 2 on the node.
+fn files_of_version(disk: &dyn Disk) -> Vec<PathBuf> {
+    let tables = files(disk, &node().join("tables")).into_keys();
+    let mut all: Vec<PathBuf> = tables.map(|name| node().join("tables").join(name)).collect();
+    let versions = files(disk, &node().join("versions")).into_keys();
+    all.extend(versions.map(|name| node().join("versions").join(name)));
+    all
+}
+
+fn flip(disk: &dyn Disk, path: &Path, offset: u64) {
+    let file = disk.open_to_write(path, Access::Cached).unwrap();
+    let mut byte = [0];
+    file.read_at(offset, &mut byte).unwrap();
+    file.write_at(offset, &[!byte[0]]).unwrap();
+}
+
+fn size(disk: &dyn Disk, path: &Path) -> u64 {
+    disk.open(path, Access::Cached).unwrap().size().unwrap()
+}
+
+#[test]
+fn a_version_without_damage_is_left_alone() {
+    let scene = fetched(31, LARGE);
+    let ranges = scene.naive.ranges.load(SeqCst);
+    assert_eq!(repaired(&scene, scene.env.disk.clone()).unwrap(), Repaired::default());
+    assert_eq!(scene.naive.ranges.load(SeqCst), ranges);
+    assert_eq!(files(scene.env.disk.as_ref(), &node().join("incoming")).len(), 0);
+}
+
+/// A way to damage a file.
+type Damage<'a> = &'a dyn Fn(&dyn Disk);
+
+/// Each file is damaged in the middle, at its end, cut, and removed.
+#[test]
+fn every_damaged_file_is_replaced_and_only_wrong_pieces_are_fetched() {
+    let scene = fetched(32, LARGE);
+    let disk = scene.env.disk.as_ref();
+    let good = files(disk, node());
+    for path in files_of_version(disk) {
+        let size = size(disk, &path);
+        let cut = |disk: &dyn Disk| {
+            let bytes = good[path.strip_prefix(node()).unwrap()].clone();
+            let file = disk.create(&path, Access::Cached).unwrap();
+            file.write_at(0, &bytes[..bytes.len() / 2]).unwrap();
+        };
+        let damages: [(Damage<'_>, u64); 4] = [
+            (&|disk| flip(disk, &path, size / 2), PIECE),
+            (&|disk| flip(disk, &path, size - 1), PIECE),
+            (&cut, size),
+            (&|disk| disk.remove(&path).unwrap(), size),
+        ];
+        for (i, (damage, bytes_max)) in damages.into_iter().enumerate() {
+            damage(disk);
+            let found = repaired(&scene, scene.env.disk.clone()).unwrap();
+            assert_eq!(found.files, 1, "{} {i}", path.display());
+            assert!(found.bytes <= bytes_max, "{} {i}: {found:?}", path.display());
+            assert!(files(disk, node()) == good, "{} {i}", path.display());
+        }
+    }
+    scene.check(node(), 2);
+    for part in ["tables", "versions"] {
+        let theirs = files(disk, &builder().join(part));
+        let ours = files(disk, &node().join(part));
+        assert!(ours.into_iter().all(|(name, bytes)| theirs[&name] == bytes), "{part}");
+    }
+}
+
+/// A power cut at every operation of a repair, and another repair after it.
+#[test]
+fn a_repair_that_is_interrupted_makes_nothing_worse_and_the_next_one_ends_it() {
+    let scene = fetched(33, 2000);
+    let good = files(scene.env.disk.as_ref(), node());
+    let damaged = memory_of(scene.env.disk.as_ref());
+    let all = files_of_version(&damaged);
+    flip(&damaged, &all[0], 100);
+    flip(&damaged, all.last().unwrap(), 20);
+    for operation in 0.. {
+        let cut = faulty(&damaged, Fault::PowerCut { operation });
+        let done = repaired(&scene, Arc::new(cut.clone()));
+        for seed in [2 * operation, 2 * operation + 1] {
+            let disk: Arc<dyn Disk> = Arc::new(cut.after_power_cut(seed));
+            let again = repaired(&scene, disk.clone()).unwrap();
+            assert!(done.is_err() || again.files == 0, "operation {operation}: {again:?}");
+            assert!(files(disk.as_ref(), node()) == good, "operation {operation}");
+        }
+        if done.is_ok() {
+            assert!(operation > 8, "{operation}");
+            return;
+        }
+    }
+}
+
+#[test]
+fn without_the_remote_nothing_is_replaced() {
+    let scene = fetched(34, 2000);
+    let disk = scene.env.disk.as_ref();
+    let path = files_of_version(disk).remove(0);
+    flip(disk, &path, 100);
+    let before = files(disk, node());
+    scene.naive.is_gone.store(true, SeqCst);
+    let error = repaired(&scene, scene.env.disk.clone()).unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Io, "{error}");
+    assert!(files(disk, node()) == before);
+}
+
+/// A node that answers from the store `people`, in which its server can meet damage.
+struct Node {
+    follower: Follower,
+    is_damaged: Arc<AtomicBool>,
+}
+
+impl Node {
+    fn new(scene: &Scene) -> Node {
+        let is_damaged = Arc::new(AtomicBool::new(false));
+        let read = ReadOptions::new().env(scene.env.clone());
+        let (folder, current) = (node().to_owned(), None);
+        let people = FollowedStore { folder, read, current, is_damaged: is_damaged.clone() };
+        let stores = BTreeMap::from([("people".to_owned(), people)]);
+        let options = FollowOptions::new("main", "a", stores);
+        let follower = Follower::new(&scene.env, &scene.remote, options).unwrap();
+        Node { follower, is_damaged }
+    }
+
+    /// Makes a step, and returns the version that it activated.
+    fn step(&mut self) -> hashfold_deploy::Result<Option<Arc<Version>>> {
+        let mut activated = None;
+        let mut activate = |activations: &[Activation]| {
+            activated = activations.first().map(|it| it.version.clone());
+            Ok(())
+        };
+        self.follower.step(&Signal::default(), &mut activate)?;
+        Ok(activated)
+    }
+}
+
+/// A node with version 2 active.
+fn following(seed: u64) -> (Scene, Node) {
+    let scene = Scene::new(seed, 2000);
+    scene.push(2);
+    let options =
+        PublishOptions { min_ready: Some(0), lead: Duration::ZERO, ..PublishOptions::default() };
+    let controller = Controller::new(&scene.env, &scene.remote, "main", "test").unwrap();
+    let versions = [("people".to_owned(), 2)];
+    controller.publish(&versions, &options, &Watch::default()).unwrap();
+    let mut node = Node::new(&scene);
+    assert!(node.step().unwrap().is_some());
+    (scene, node)
+}
+
+fn data_file(disk: &dyn Disk) -> PathBuf {
+    let mut all = files_of_version(disk).into_iter();
+    all.find(|path| path.file_name().unwrap().to_str().unwrap().starts_with("data")).unwrap()
+}
+
+#[test]
+fn a_node_repairs_the_version_in_which_its_server_meets_damage() {
+    let (scene, mut node) = following(35);
+    let disk = scene.env.disk.as_ref();
+    let path = data_file(disk);
+    flip(disk, &path, size(disk, &path) / 2);
+    assert!(node.step().unwrap().is_none(), "nobody has read it");
+    node.is_damaged.store(true, SeqCst);
+    // Without the remote, the version stays, and the damage is not forgotten.
+    scene.naive.is_gone.store(true, SeqCst);
+    node.step().unwrap_err();
+    assert!(node.is_damaged.load(SeqCst));
+    scene.naive.is_gone.store(false, SeqCst);
+    let version = node.step().unwrap().expect("the repaired version is activated");
+    assert!(crate::fixture::scanned(&version) == scene.versions[&2]);
+    assert!(!node.is_damaged.load(SeqCst));
+    assert_eq!(node.follower.report().versions["people"][&2].state, VersionState::Current);
+
+    // Damage that is met again at once is not looked for again at once: each time, all bytes are read.
+    node.is_damaged.store(true, SeqCst);
+    assert!(node.step().unwrap().is_none());
+    scene.env.clock.sleep(Duration::from_secs(600));
+    assert!(node.step().unwrap().is_some());
+}
+
+#[test]
+fn a_node_repairs_a_version_that_cannot_be_opened() {
+    let (scene, node) = following(36);
+    drop(node);
+    let disk = scene.env.disk.as_ref();
+    disk.remove(&data_file(disk)).unwrap();
+    let mut node = Node::new(&scene);
+    let version = node.step().unwrap().expect("it is repaired and activated");
+    assert!(crate::fixture::scanned(&version) == scene.versions[&2]);
+}
