@@ -5,7 +5,7 @@ use crate::{
     output::{write_line, write_note},
     stop::Stop,
 };
-use clap::Args;
+use clap::{Args, ValueEnum};
 use hashfold::{
     Env,
     work::{Clock as _, SystemClock},
@@ -15,6 +15,7 @@ use sd_notify::NotifyState;
 use serde_json::json;
 use std::{
     fs,
+    io::{self, IsTerminal as _},
     net::SocketAddr,
     path::PathBuf,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -33,7 +34,7 @@ const STOP_CHECK: Duration = Duration::from_millis(50);
 /// follow `hashfold deploy publish`.
 ///
 /// Runs until Ctrl-C or SIGTERM; then requests that were read are answered, and filters are made durable.
-/// SIGHUP makes it read the users in the configuration file again.
+/// SIGHUP makes it read the users and tokens in the configuration file again.
 #[derive(Args, Debug)]
 pub(crate) struct ServeArgs {
     /// Folders of tables, stores and filters
@@ -57,12 +58,39 @@ pub(crate) struct ServeArgs {
     /// Open filters for reading only
     #[arg(long, conflicts_with = "config")]
     read_only: bool,
+    /// Format of the log on standard error
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log: LogFormat,
     /// Check the configuration and the data sets, and exit
     #[arg(long)]
     check: bool,
     /// Print the addresses as a JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// Formats of the log.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    /// A line for people
+    Text,
+    /// A JSON object per line
+    Json,
+    /// Nothing
+    Off,
+}
+
+impl LogFormat {
+    /// Begins to write events to standard error.
+    fn start(self) {
+        let log = tracing_subscriber::fmt().with_writer(io::stderr).with_target(false);
+        // Only the first of two calls has an effect.
+        let _ = match self {
+            LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).try_init(),
+            LogFormat::Json => log.json().flatten_event(true).try_init(),
+            LogFormat::Off => Ok(()),
+        };
+    }
 }
 
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
@@ -75,6 +103,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
         Server::check(&config, &Env::system()).map_err(failure)?;
         return Ok(Exit::Done);
     }
+    args.log.start();
     let server = Server::start(config, &Env::system()).map_err(failure)?;
     say_addresses(&server, args.json)?;
     // Without systemd, or if it does not listen, nobody is told.
@@ -114,7 +143,8 @@ fn say_addresses(server: &Server, as_json: bool) -> Result<()> {
 fn reload(args: &ServeArgs, server: &Server) {
     let reloaded = configuration(args).and_then(|config| server.reload(&config).map_err(failure));
     match reloaded {
-        Ok(()) => write_note("read the users of the configuration file again"),
+        // The server has said so in the log.
+        Ok(()) => {}
         Err(failure) => write_note(&failure.message),
     }
 }

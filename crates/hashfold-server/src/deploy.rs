@@ -52,6 +52,7 @@ impl Deployment {
                 folder: data.folder().to_owned(),
                 read: data.options().clone(),
                 current: view.and_then(|view| view.version().cloned()),
+                is_damaged: data.damage().clone(),
             };
             (data.name().to_string(), store)
         };

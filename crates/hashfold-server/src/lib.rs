@@ -14,8 +14,15 @@
 //! - With a [`DeployConfig`], all stores follow the pointer of a group in object storage: versions are
 //!   fetched, and become current together with those of all other servers.
 //! - Requests that are ready at one moment are looked up together, on all connections of a thread.
+//! - Operators see what is served on a page, and publish, roll back and pin versions there or over HTTP.
+//!   Each change is noted in an audit log.
+//! - What operators should know is in events of [`tracing`]: versions that are served, errors, servers that
+//!   do not answer.
 //! - Whatever bytes a client sends, it gets an error and harms nobody else.
 
+mod access;
+mod audit;
+mod change;
 mod cluster;
 mod command;
 mod config;
@@ -23,6 +30,7 @@ mod data;
 mod deploy;
 mod error;
 mod http;
+mod journal;
 mod metrics;
 mod network;
 mod opened;
@@ -36,7 +44,10 @@ mod user;
 
 pub use self::{
     cluster::{Node, Shard, Topology},
-    config::{ClusterConfig, Config, ConfigError, DataConfig, DeployConfig, TlsConfig, UserConfig},
+    config::{
+        AdminConfig, ClusterConfig, Config, ConfigError, DataConfig, DeployConfig, Role, TlsConfig,
+        TokenConfig, UserConfig,
+    },
     error::StartError,
     server::Server,
 };

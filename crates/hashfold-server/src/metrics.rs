@@ -40,6 +40,10 @@ pub(crate) struct ThreadMetrics {
     pub(crate) refused: AtomicU64,
     pub(crate) input_bytes: AtomicU64,
     pub(crate) output_bytes: AtomicU64,
+    /// Bytes that buffers of connections take now.
+    pub(crate) buffer_bytes: AtomicU64,
+    /// Connections that were closed because buffers took too much memory.
+    pub(crate) shed: AtomicU64,
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
     commands: Box<[CommandMetrics]>,
@@ -76,6 +80,8 @@ pub(crate) struct Totals {
     pub(crate) errors: u64,
     pub(crate) input_bytes: u64,
     pub(crate) output_bytes: u64,
+    pub(crate) buffer_bytes: u64,
+    pub(crate) shed: u64,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
 }
@@ -94,6 +100,8 @@ impl ThreadMetrics {
             refused: AtomicU64::default(),
             input_bytes: AtomicU64::default(),
             output_bytes: AtomicU64::default(),
+            buffer_bytes: AtomicU64::default(),
+            shed: AtomicU64::default(),
             hits: AtomicU64::default(),
             misses: AtomicU64::default(),
             commands,
@@ -166,6 +174,11 @@ impl Metrics {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Returns the bytes that buffers of connections take now, by the last looks of all threads.
+    pub(crate) fn buffer_bytes(&self) -> u64 {
+        self.threads().iter().map(|thread| thread.buffer_bytes.load(Relaxed)).sum()
+    }
+
     /// Returns the counters of all commands, by number.
     pub(crate) fn commands(&self) -> Vec<CommandCounts> {
         let mut sums = vec![CommandCounts::default(); TABLE.count()];
@@ -195,6 +208,8 @@ impl Metrics {
             totals.refused += thread.refused.load(Relaxed);
             totals.input_bytes += thread.input_bytes.load(Relaxed);
             totals.output_bytes += thread.output_bytes.load(Relaxed);
+            totals.buffer_bytes += thread.buffer_bytes.load(Relaxed);
+            totals.shed += thread.shed.load(Relaxed);
             totals.hits += thread.hits.load(Relaxed);
             totals.misses += thread.misses.load(Relaxed);
         }

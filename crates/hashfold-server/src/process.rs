@@ -22,6 +22,14 @@ impl Memory {
     }
 }
 
+/// Returns the memory of the machine, in bytes; a large number where the system does not say.
+pub(crate) fn machine_memory() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    kib.map_or(u64::MAX, |kib| kib << 10)
+}
+
 /// CPU time of the process since its start, in seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CpuTime {

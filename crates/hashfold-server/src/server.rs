@@ -1,11 +1,15 @@
 //! Starting and stopping a server.
 
 use crate::{
+    access::Access,
+    audit::AuditLog,
+    change::Changer,
     cluster::Cluster,
     config::Config,
     data::DataSet,
     deploy::Deployment,
     error::{StartError, wrong},
+    journal::Journal,
     network::{EventLoop, listen},
     opened::Opened,
     shared::Shared,
@@ -27,9 +31,10 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
+use tracing::info;
 
 /// Threads that read from the device, for each network thread.
-const READERS: usize = 2;
+const READERS: usize = 8;
 
 /// Time between two looks for other versions, other topologies and servers that do not answer.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
@@ -108,6 +113,7 @@ impl Server {
         let data: Vec<Arc<DataSet>> = opened.data.values().cloned().collect();
         let followed = config.deploy.as_ref().map(|deploy| Deployment::new(deploy, &env, &data));
         let (deployment, follower) = followed.transpose().map_err(StartError::Deploy)?.unzip();
+        let changer = Arc::new(Changer::open(&config, &env)?);
         let shared = Arc::new(Shared {
             run_id: format!(
                 "{:016x}{:016x}{:08x}",
@@ -123,6 +129,8 @@ impl Server {
             certificates,
             cluster,
             deployment,
+            changer,
+            access: Access::new(&config.admin),
             metrics: crate::metrics::Metrics::default(),
             passwords: Arc::new(Threads::new(1)),
             clients: Default::default(),
@@ -155,6 +163,13 @@ impl Server {
             })?;
         }
         server.start_http()?;
+        info!(
+            addresses = ?server.addresses,
+            tls = ?server.tls_addresses,
+            http = ?server.http_addresses,
+            version = env!("CARGO_PKG_VERSION"),
+            "serving"
+        );
         Ok(server)
     }
 
@@ -172,6 +187,8 @@ impl Server {
         let data: Vec<Arc<DataSet>> = opened.data.into_values().collect();
         let followed = config.deploy.as_ref().map(|deploy| Deployment::new(deploy, env, &data));
         followed.transpose().map_err(StartError::Deploy)?;
+        let audit = config.admin.audit.as_deref().map(|path| AuditLog::check(env, path));
+        audit.transpose().map_err(StartError::Data)?;
         Ok(())
     }
 
@@ -211,7 +228,7 @@ impl Server {
             return Ok(());
         }
         let shared = self.shared.clone();
-        self.spawn("http", move || crate::http::run(shared, listeners))
+        self.spawn("http", move || crate::http::run(&shared, listeners))
     }
 
     fn spawn(
@@ -258,8 +275,9 @@ impl Server {
         Ok(changed)
     }
 
-    /// Makes the users of a changed configuration those that connections can become from now on. Open
-    /// connections keep theirs. Everything else in the configuration takes effect at the next start.
+    /// Makes the users of a changed configuration those that connections can become from now on, and its
+    /// tokens those that count over HTTP. Open connections keep their users. Everything else in the
+    /// configuration takes effect at the next start.
     ///
     /// # Errors
     /// The configuration contradicts itself, or names other data sets than those that are served;
@@ -278,7 +296,13 @@ impl Server {
             )));
         }
         let users = self.opened.users(config)?;
+        info!(
+            users = users.len(),
+            tokens = config.admin.tokens.len(),
+            "read users and tokens again"
+        );
         self.shared.users.store(Arc::new(users));
+        self.shared.access.replace(&config.admin);
         Ok(())
     }
 
@@ -291,7 +315,9 @@ impl Server {
     }
 
     fn end(&mut self) -> Result<(), Error> {
-        self.shared.is_stopping.store(true, Relaxed);
+        if !self.shared.is_stopping.swap(true, Relaxed) {
+            info!("stopping");
+        }
         for waker in &self.wakers {
             // A thread that cannot be woken looks at the clock all the same.
             let _ = waker.wake();
@@ -360,11 +386,13 @@ fn listeners_of(
 /// server stops. A failure changes nothing, and is met again at the next look.
 fn look(shared: &Shared, stop: &Signal) {
     let mut next_sync = shared.now() + SYNC_INTERVAL;
+    let mut journal = Journal::default();
     while !shared.is_stopping.load(Relaxed) {
         let seen = stop.count();
         let now = shared.now();
         for data in &shared.data {
             let _ = data.refresh();
+            data.look_for_damage();
         }
         for filter in shared.filters() {
             let _ = filter.refresh();
@@ -379,6 +407,7 @@ fn look(shared: &Shared, stop: &Signal) {
         shared.certificates.iter().for_each(Certificates::reload);
         shared.cluster.probe();
         shared.metrics.look(now);
+        journal.look(shared);
         if let Some(deployment) = &shared.deployment {
             deployment.throttle(&shared.metrics.commands(), now);
         }

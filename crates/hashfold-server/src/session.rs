@@ -25,6 +25,8 @@ pub(crate) struct Session {
     pub(crate) replies: Replies,
     /// Whether the client reads from replicas (`READONLY`).
     pub(crate) reads_replicas: bool,
+    /// Whether another server of the group has sent the client here for its next lookup (`ASKING`).
+    pub(crate) is_asking: bool,
     /// Whether the connection is closed after the reply.
     pub(crate) is_closing: bool,
 }
@@ -65,6 +67,7 @@ impl Session {
             protocol: Protocol::Resp2,
             replies: Replies::On,
             reads_replicas: false,
+            is_asking: false,
             is_closing: false,
         };
         session.with_user(user)

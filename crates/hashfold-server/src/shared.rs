@@ -1,6 +1,8 @@
 //! What all threads of a server share.
 
 use crate::{
+    access::Access,
+    change::Changer,
     cluster::Cluster,
     config::Config,
     data::{DataSet, FilterHome, FilterKey, View},
@@ -46,6 +48,10 @@ pub(crate) struct Shared {
     pub(crate) cluster: Cluster,
     /// The group that the stores follow.
     pub(crate) deployment: Option<Deployment>,
+    /// What changes of versions need.
+    pub(crate) changer: Arc<Changer>,
+    /// Who may see and change what over HTTP.
+    pub(crate) access: Access,
     pub(crate) metrics: Metrics,
     pub(crate) clients: Mutex<BTreeMap<u64, Arc<Client>>>,
     pub(crate) slow_log: Mutex<VecDeque<SlowCommand>>,

@@ -77,10 +77,29 @@ fn a_store_is_served_and_followed_until_a_signal() {
         assert_eq!(work.run("rollback people").code, 0);
         let (code, text) = serving.stop(signal);
         assert_eq!(code, Some(0), "{text}");
-        assert_eq!(text, "hashfold: stopping; Ctrl-C again ends at once\n");
+        for expected in [
+            "hashfold: stopping; Ctrl-C again ends at once\n",
+            "INFO serving a version store=people version=",
+            "INFO stopping",
+        ] {
+            assert!(text.contains(expected), "{text}");
+        }
         work.write("people.csv", "id,name\n4711,Eve\n");
         assert_eq!(work.run("update people people.csv --key id").code, 0);
     }
+}
+
+#[test]
+fn the_log_is_for_programs_too() {
+    let work = work();
+    let (_, text) = Serving::start(&work, "people --log json").stop("-TERM");
+    let lines = text.lines().filter(|line| !line.starts_with("hashfold: "));
+    let lines: Vec<serde_json::Value> =
+        lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+    let version = lines.iter().find(|line| line["message"] == "serving a version").unwrap();
+    assert_eq!((&version["level"], &version["store"]), (&"INFO".into(), &"people".into()));
+    let (_, text) = Serving::start(&work, "people --log off").stop("-TERM");
+    assert_eq!(text, "hashfold: stopping; Ctrl-C again ends at once\n");
 }
 
 #[test]

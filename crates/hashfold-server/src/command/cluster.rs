@@ -12,7 +12,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::new("cluster", -2, Group::Cluster, "Describes the cluster.", Run::Group(SUBCOMMANDS)),
     now("readonly", 1, "Allows reads from replicas.", |call| reads_replicas(call, true)).fast(),
     now("readwrite", 1, "Ends the effect of READONLY.", |call| reads_replicas(call, false)).fast(),
-    now("asking", 1, "Has no effect: no slot is being moved.", asking).fast(),
+    now("asking", 1, "Says that another server could not answer the next command.", asking).fast(),
 ];
 
 const SUBCOMMANDS: &[Command] = &[
@@ -39,6 +39,10 @@ fn with_view(call: &mut Call<'_, '_>, write: impl FnOnce(&Arc<View>, &mut Call<'
 }
 
 fn asking(call: &mut Call<'_, '_>) {
+    if !call.shared.cluster.is_on() {
+        return call.reply.error("ERR This instance has cluster support disabled");
+    }
+    call.session.is_asking = true;
     call.ok();
 }
 

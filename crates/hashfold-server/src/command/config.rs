@@ -198,6 +198,7 @@ fn settings(call: &Call<'_, '_>) -> Vec<(&'static str, String)> {
         ("databases", "1".into()),
         ("maxclients", config.clients_max.to_string()),
         ("maxmemory", config.memory_bytes.to_string()),
+        ("maxmemory-clients", config.client_memory_bytes.to_string()),
         ("maxmemory-policy", "noeviction".into()),
         ("port", port.to_string()),
         ("proto-max-bulk-len", crate::protocol::Limits::CLIENT.argument_bytes.to_string()),

@@ -68,6 +68,7 @@ fn reset(call: &mut Call<'_, '_>) {
     session.protocol = Protocol::Resp2;
     session.replies = Replies::On;
     session.reads_replicas = false;
+    session.is_asking = false;
     session.set_user(call.shared.stranger());
     call.reply.simple("RESET");
 }

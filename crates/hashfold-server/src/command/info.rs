@@ -197,6 +197,7 @@ fn stats(shared: &Shared, text: &mut String) {
     line(text, "total_net_input_bytes", totals.input_bytes);
     line(text, "total_net_output_bytes", totals.output_bytes);
     line(text, "rejected_connections", totals.refused);
+    line(text, "evicted_clients", totals.shed);
     line(text, "expired_keys", 0);
     line(text, "evicted_keys", 0);
     line(text, "keyspace_hits", totals.hits);

@@ -5,14 +5,12 @@ use super::{
     entry::{Arguments, Begin, Call, Command, Flag, Group, JobReply, Run, Work},
 };
 use crate::{
-    data::{DataSet, View},
+    change::{Action, Change, Changed},
+    data::{DataSet, Description, View},
     protocol::Reply,
 };
-use hashfold::{
-    Env, Error,
-    store::{Pin, Pointer, StoreWriter, VersionInfo, versions},
-};
-use std::sync::Arc;
+use hashfold::store::Pointer;
+use std::{fmt, sync::Arc};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new(
@@ -86,59 +84,37 @@ fn store(call: &Call<'_, '_>, argument: usize) -> Result<Arc<DataSet>, String> {
     }
 }
 
-/// What is known about a version.
-struct Description {
-    info: VersionInfo,
-    is_current: bool,
-    is_used: bool,
-    is_bad: bool,
-    is_pinned: bool,
-    sequence: u64,
-}
-
-impl Description {
-    fn of(info: VersionInfo, pointer: &Pointer, used: Option<u64>) -> Description {
-        let number = info.name.number;
-        Description {
-            is_current: pointer.current == Some(number),
-            is_used: used == Some(number),
-            is_bad: pointer.bad.contains(&number),
-            is_pinned: pointer.pinned.contains(&number),
-            sequence: pointer.sequence,
-            info,
-        }
+/// Writes what is known about a version. `used` is the version that the connection uses.
+fn write(description: &Description, used: Option<u64>, reply: &mut Reply<'_>) {
+    let Description { info, is_current, is_bad, is_pinned, sequence } = description;
+    let number = info.name.number;
+    let numbers = [
+        ("version", number as i64),
+        ("entries", *info.entries().end() as i64),
+        ("created_at", info.created_s as i64),
+        ("seq", *sequence as i64),
+    ];
+    let flags = [
+        ("current", *is_current),
+        ("used", used == Some(number)),
+        ("bad", *is_bad),
+        ("pinned", *is_pinned),
+    ];
+    reply.map(numbers.len() + flags.len() + 1);
+    reply.bulk(b"id");
+    reply.bulk(format!("{:016x}", info.name.id).as_bytes());
+    for (name, number) in numbers {
+        reply.bulk(name.as_bytes());
+        reply.integer(number);
     }
-
-    fn write(&self, reply: &mut Reply<'_>) {
-        let info = &self.info;
-        let numbers = [
-            ("version", info.name.number as i64),
-            ("entries", *info.entries().end() as i64),
-            ("created_at", info.created_s as i64),
-            ("seq", self.sequence as i64),
-        ];
-        let flags = [
-            ("current", self.is_current),
-            ("used", self.is_used),
-            ("bad", self.is_bad),
-            ("pinned", self.is_pinned),
-        ];
-        reply.map(numbers.len() + flags.len() + 1);
-        reply.bulk(b"id");
-        reply.bulk(format!("{:016x}", info.name.id).as_bytes());
-        for (name, number) in numbers {
-            reply.bulk(name.as_bytes());
-            reply.integer(number);
-        }
-        for (name, is_so) in flags {
-            reply.bulk(name.as_bytes());
-            reply.boolean(is_so);
-        }
+    for (name, is_so) in flags {
+        reply.bulk(name.as_bytes());
+        reply.boolean(is_so);
     }
 }
 
-/// Returns the reply to an error of the library.
-fn failed(error: &Error) -> JobReply {
+/// Returns the reply to an error.
+fn failed(error: &dyn fmt::Display) -> JobReply {
     let message = format!("ERR {error}");
     Box::new(move |_, reply| reply.error(&message))
 }
@@ -156,8 +132,8 @@ fn version(call: &mut Call<'_, '_>) -> Result<Work, String> {
     Ok(Box::new(move || match Pointer::read(env.disk.as_ref(), data.folder()) {
         Err(error) => failed(&error),
         Ok(pointer) => {
-            let description = Description::of(info, &pointer, used);
-            Box::new(move |_, reply| description.write(reply))
+            let description = Description::of(info, &pointer);
+            Box::new(move |_, reply| write(&description, used, reply))
         }
     }))
 }
@@ -170,63 +146,48 @@ fn used_version(call: &Call<'_, '_>) -> Option<u64> {
 
 fn all(call: &mut Call<'_, '_>) -> Result<Work, String> {
     let (data, used, env) = (store(call, 1)?, used_version(call), call.shared.env.clone());
-    Ok(Box::new(move || match describe_all(&env, &data, used) {
+    Ok(Box::new(move || match Description::all(&env, data.folder()) {
         Err(error) => failed(&error),
         Ok(all) => Box::new(move |_, reply| {
             reply.array(all.len());
-            all.iter().for_each(|description| description.write(reply));
+            all.iter().for_each(|description| write(description, used, reply));
         }),
     }))
 }
 
-fn describe_all(env: &Env, data: &DataSet, used: Option<u64>) -> Result<Vec<Description>, Error> {
-    let pointer = Pointer::read(env.disk.as_ref(), data.folder())?;
-    let all = versions(env, data.folder())?;
-    all.into_iter().map(|(_, info)| Ok(Description::of(info?, &pointer, used))).collect()
-}
-
-/// The store that a command changes, and what it does with the writer.
-fn change(
-    call: &Call<'_, '_>,
-    change: impl FnOnce(&mut StoreWriter) -> Result<u64, Error> + Send + 'static,
-) -> Result<Work, String> {
-    let (data, env) = (store(call, 1)?, call.shared.env.clone());
+/// Begins a change of a store. The reply has the version, the version before, and the sequence number.
+fn change(call: &Call<'_, '_>, action: Action, reason: String) -> Result<Work, String> {
+    let who = call.session.user().map(|user| user.name.clone()).unwrap_or_default();
+    let change = Change { data: store(call, 1)?, action, reason, who, via: "redis", seq: None };
+    let changer = call.shared.changer.clone();
     Ok(Box::new(move || {
-        let changed = StoreWriter::open(&env, data.folder()).and_then(|mut writer| {
-            let previous = writer.pointer().current;
-            let number = change(&mut writer)?;
-            Ok((number, previous, writer.pointer().sequence))
-        });
-        let (number, previous, sequence) = match changed {
+        let Changed { version, previous, seq } = match changer.apply(&change) {
             Ok(changed) => changed,
             Err(error) => return failed(&error),
         };
-        if let Err(error) = data.refresh() {
-            return failed(&error);
-        }
         Box::new(move |_, reply| {
             reply.map(3);
             reply.bulk(b"version");
-            reply.integer(number as i64);
+            reply.integer(version as i64);
             reply.bulk(b"previous");
             match previous {
                 None => reply.null(),
                 Some(number) => reply.integer(number as i64),
             }
             reply.bulk(b"seq");
-            reply.integer(sequence as i64);
+            reply.integer(seq as i64);
         })
     }))
 }
 
 fn pin(call: &mut Call<'_, '_>) -> Result<Work, String> {
-    let number = call.arguments.integer(2)? as u64;
-    change(call, move |writer| writer.pin(number, Pin::Keep).map(|()| number))
+    let version = call.arguments.integer(2)? as u64;
+    change(call, Action::Pin { version }, String::new())
 }
 
 fn unpin(call: &mut Call<'_, '_>) -> Result<Work, String> {
-    let number = call.arguments.integer(2)? as u64;
-    change(call, move |writer| writer.pin(number, Pin::Release).map(|()| number))
+    let version = call.arguments.integer(2)? as u64;
+    change(call, Action::Unpin { version }, String::new())
 }
 
 /// Options that change what version becomes current.
@@ -234,6 +195,7 @@ fn unpin(call: &mut Call<'_, '_>) -> Result<Work, String> {
 struct PublishOptions {
     is_forced: bool,
     to: Option<u64>,
+    reason: String,
 }
 
 impl PublishOptions {
@@ -250,6 +212,7 @@ impl PublishOptions {
                 options.to = Some(arguments.integer(i + 1)? as u64);
                 i += 2;
             } else if arguments.is(i, "reason") && has_value {
+                options.reason = arguments.text(i + 1);
                 i += 2;
             } else {
                 return Err(SYNTAX_ERROR.into());
@@ -274,17 +237,12 @@ fn refuse_group(call: &Call<'_, '_>) -> Result<(), String> {
 
 fn publish(call: &mut Call<'_, '_>) -> Result<Work, String> {
     refuse_group(call)?;
-    let number = call.arguments.integer(2)? as u64;
+    let version = call.arguments.integer(2)? as u64;
     let options = PublishOptions::parse(&call.arguments, 3)?;
     if options.to.is_some() {
         return Err(SYNTAX_ERROR.into());
     }
-    change(call, move |writer| {
-        if options.is_forced {
-            writer.forgive(number)?;
-        }
-        writer.publish(number).map(|()| number)
-    })
+    change(call, Action::Publish { version, is_forced: options.is_forced }, options.reason)
 }
 
 fn roll_back(call: &mut Call<'_, '_>) -> Result<Work, String> {
@@ -293,13 +251,5 @@ fn roll_back(call: &mut Call<'_, '_>) -> Result<Work, String> {
     if options.is_forced {
         return Err(SYNTAX_ERROR.into());
     }
-    change(call, move |writer| match options.to {
-        None => writer.roll_back(),
-        Some(number) => {
-            let bad = writer.pointer().current.filter(|current| *current != number);
-            writer.publish(number)?;
-            bad.map_or(Ok(()), |bad| writer.condemn(bad))?;
-            Ok(number)
-        }
-    })
+    change(call, Action::RollBack { to: options.to }, options.reason)
 }

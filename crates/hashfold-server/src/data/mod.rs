@@ -5,12 +5,14 @@
 //!                 └→ FilterKey…: filters, each a key with the name of its folder
 //! ```
 
+mod description;
 mod filter;
 mod set;
 mod space;
 mod view;
 
 pub(crate) use self::{
+    description::Description,
     filter::{Duplicates, FilterKey},
     set::DataSet,
     space::{FilterHome, MakeError, Space},

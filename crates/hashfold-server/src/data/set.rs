@@ -11,7 +11,10 @@ use hashfold::{
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 /// A table or a store. Reading its current view takes no lock.
@@ -23,6 +26,8 @@ pub(crate) struct DataSet {
     following: Following,
     /// `None` before the first version of a store that follows a group.
     current: ArcSwapOption<View>,
+    /// Set when a read of the current version has met damage, for who can repair it.
+    is_damaged: Arc<AtomicBool>,
     /// Other versions that connections use.
     others: Mutex<BTreeMap<u64, Weak<View>>>,
 }
@@ -98,6 +103,7 @@ impl DataSet {
             options,
             following,
             current: ArcSwapOption::from_pointee(view),
+            is_damaged: Arc::default(),
             others: Mutex::default(),
         }
     }
@@ -130,6 +136,18 @@ impl DataSet {
     /// Returns the view that is current now; `None` before the first version of a group.
     pub(crate) fn view(&self) -> Option<Arc<View>> {
         self.current.load_full()
+    }
+
+    /// Returns the flag that says that a read of the current version has met damage.
+    pub(crate) fn damage(&self) -> &Arc<AtomicBool> {
+        &self.is_damaged
+    }
+
+    /// Sets the flag if a read of the current version has met damage since the version was opened.
+    pub(crate) fn look_for_damage(&self) {
+        if self.view().is_some_and(|view| view.has_met_damage()) {
+            self.is_damaged.store(true, Relaxed);
+        }
     }
 
     /// Makes a view of a version of the group current.

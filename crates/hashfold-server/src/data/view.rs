@@ -8,7 +8,13 @@ use hashfold::{
     table::{Table, VisitValue},
 };
 use hashfold_rows::{Form, Schema};
-use std::{ops::RangeInclusive, sync::Arc};
+use std::{
+    ops::RangeInclusive,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 /// Bits of a scan's cursor that are the start of a hash.
 const PREFIX_BITS: u32 = 50;
@@ -19,6 +25,8 @@ pub(crate) struct View {
     source: Source,
     schema: Schema,
     is_in_memory: bool,
+    /// Whether a read has met damage.
+    has_met_damage: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -35,7 +43,7 @@ impl View {
     pub(crate) fn of_table(table: Table) -> Result<View> {
         let schema = Schema::of_table(&table)?;
         let is_in_memory = table.stats().access == Access::Mapped;
-        Ok(View { source: Source::Table(table), schema, is_in_memory })
+        Ok(View::new(Source::Table(table), schema, is_in_memory))
     }
 
     /// Returns the view of a version of a store.
@@ -45,7 +53,22 @@ impl View {
     pub(crate) fn of_version(version: Arc<Version>) -> Result<View> {
         let schema = Schema::of_version(version.info())?;
         let is_in_memory = version.table_stats().all(|table| table.access == Access::Mapped);
-        Ok(View { source: Source::Version(version), schema, is_in_memory })
+        Ok(View::new(Source::Version(version), schema, is_in_memory))
+    }
+
+    fn new(source: Source, schema: Schema, is_in_memory: bool) -> View {
+        View { source, schema, is_in_memory, has_met_damage: AtomicBool::new(false) }
+    }
+
+    /// Notes that a read has met damage.
+    #[cold]
+    pub(crate) fn note_damage(&self) {
+        self.has_met_damage.store(true, Relaxed);
+    }
+
+    /// Whether a read has met damage since the view was opened.
+    pub(crate) fn has_met_damage(&self) -> bool {
+        self.has_met_damage.load(Relaxed)
     }
 
     /// Whether lookups read mapped memory, so that they need not wait for the device.

@@ -18,6 +18,7 @@ pub(super) fn text(shared: &Shared) -> String {
     for (name, help, value) in [
         ("connections_total", "Connections that were accepted.", totals.connections),
         ("connections_refused_total", "Connections beyond the limit.", totals.refused),
+        ("connections_shed_total", "Connections closed to free memory of buffers.", totals.shed),
         ("input_bytes_total", "Bytes that clients sent.", totals.input_bytes),
         ("output_bytes_total", "Bytes that were sent to clients.", totals.output_bytes),
     ] {
@@ -30,6 +31,7 @@ pub(super) fn text(shared: &Shared) -> String {
     family(&mut text, "memory_bytes", "gauge", "Memory of the process, and of the indexes in it.");
     line(&mut text, "memory_bytes", "part=\"resident\"", Memory::now().resident);
     line(&mut text, "memory_bytes", "part=\"indexes\"", index);
+    line(&mut text, "memory_bytes", "part=\"buffers\"", totals.buffer_bytes);
     if let Some(certificates) = &shared.certificates {
         let help = "1 while files of certificates changed and cannot be used.";
         family(&mut text, "tls_reload_failing", "gauge", help);

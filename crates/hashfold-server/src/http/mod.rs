@@ -1,26 +1,41 @@
-//! HTTP for operators: health, readiness, Prometheus metrics, and a description of what is served.
+//! HTTP for operators: health, readiness, metrics, JSON documents, and the admin page.
 //!
 //! | path | |
 //! |---|---|
+//! | `/` | the admin page |
 //! | `/healthz` | 200 while the process answers |
 //! | `/readyz` | 200 while all data sets are open and undamaged, else 503 with the reasons |
 //! | `/metrics` | counters in the text format of Prometheus |
-//! | `/v1/data` | data sets with their versions, as JSON; null for a store without a version |
-//! | `/v1/deploy` | the group that the stores follow, and the versions that are fetched or ready, as JSON |
+//! | `/v1/data` | data sets with their versions; null for a store without a version |
+//! | `/v1/data/STORE/versions` | all versions of a store |
+//! | `/v1/data/STORE/difference?from=41&to=42` | two versions compared by about 1000 keys of each |
+//! | `/v1/data/STORE/ACTION` | POST: `publish`, `rollback`, `pin`, `unpin` or `cancel` |
+//! | `/v1/deploy` | the group that the stores follow, and what this server has fetched |
+//! | `/v1/group` | the group's pointer, and what all of its servers have reported |
+//! | `/v1/cluster` | slots and servers |
+//! | `/v1/audit` | the last lines of the audit log |
 //!
-//! There are no passwords here: listen on loopback, or behind a proxy that asks for them.
+//! `/healthz`, `/readyz` and `/metrics` ask for nothing. The others ask for a token, if the configuration
+//! has tokens. There is no encryption here: listen on loopback, behind a proxy that encrypts.
 
+mod api;
+mod facts;
 mod metrics;
+mod page;
+mod words;
 
-use crate::shared::Shared;
-use axum::{
-    Json, Router,
-    extract::State,
-    http::{StatusCode, header},
-    response::{IntoResponse, Response},
-    routing::get,
+use crate::{
+    access::{Caller, Denied},
+    shared::Shared,
 };
-use serde_json::{Value, json};
+use axum::{
+    Router,
+    extract::{DefaultBodyLimit, Request, State},
+    http::{HeaderValue, StatusCode, header},
+    middleware::{Next, from_fn_with_state, map_response},
+    response::{IntoResponse, Redirect, Response},
+    routing::{get, post},
+};
 use std::{
     io,
     net::TcpListener,
@@ -28,33 +43,125 @@ use std::{
 };
 use tokio::runtime::Builder;
 
+/// Maximum size of the body of a request, in bytes.
+const BODY_BYTES_MAX: usize = 64 << 10;
+
+/// Threads for requests that wait for the device or the network.
+const BLOCKING_THREADS: usize = 4;
+
 /// Answers HTTP requests until the server stops.
 ///
 /// # Errors
 /// The system refuses the runtime or the listener.
-pub(crate) fn run(shared: Arc<Shared>, listeners: Vec<TcpListener>) -> io::Result<()> {
-    let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-    runtime.block_on(async move {
-        let router = Router::new()
-            .route("/healthz", get(async || "ok\n"))
-            .route("/readyz", get(ready))
-            .route("/metrics", get(metrics))
-            .route("/v1/data", get(data))
-            .route("/v1/deploy", get(deploy))
-            .with_state(shared.clone());
+pub(crate) fn run(shared: &Arc<Shared>, listeners: Vec<TcpListener>) -> io::Result<()> {
+    let mut builder = Builder::new_current_thread();
+    let runtime =
+        builder.enable_io().enable_time().max_blocking_threads(BLOCKING_THREADS).build()?;
+    let served = runtime.block_on(async {
+        let router = router(shared);
         let mut tasks = Vec::new();
         for listener in listeners {
             listener.set_nonblocking(true)?;
             let listener = tokio::net::TcpListener::from_std(listener)?;
             tasks.push(tokio::spawn(axum::serve(listener, router.clone()).into_future()));
         }
-        // Requests are answered at once, so none is cut off that took longer than this.
         while !shared.is_stopping.load(Relaxed) {
             tokio::time::sleep(super::server::STOP_INTERVAL).await;
         }
         tasks.iter().for_each(tokio::task::JoinHandle::abort);
         Ok(())
-    })
+    });
+    // A publication that waits for other servers does not keep this one from stopping.
+    runtime.shutdown_background();
+    served
+}
+
+fn router(shared: &Arc<Shared>) -> Router {
+    let pages = Router::new()
+        .route("/", get(page::overview))
+        .route("/store/{name}", get(page::store))
+        .route("/deploy", get(page::deploy))
+        .route("/cluster", get(page::cluster))
+        .route("/audit", get(page::audit))
+        .route("/change", get(page::confirm).post(page::change))
+        .route("/sign-out", post(page::sign_out))
+        .route_layer(from_fn_with_state(shared.clone(), for_people));
+    let documents = Router::new()
+        .route("/v1/data", get(api::data))
+        .route("/v1/data/{name}/versions", get(api::versions))
+        .route("/v1/data/{name}/difference", get(api::difference))
+        .route("/v1/data/{name}/{action}", post(api::change))
+        .route("/v1/deploy", get(api::deploy))
+        .route("/v1/group", get(api::group))
+        .route("/v1/cluster", get(api::cluster))
+        .route("/v1/audit", get(api::audit))
+        .route_layer(from_fn_with_state(shared.clone(), for_programs));
+    Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/style.css", get(page::style))
+        .route("/sign-in", get(page::sign_in_form).post(page::sign_in))
+        .merge(pages)
+        .merge(documents)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(map_response(with_rules))
+        .with_state(shared.clone())
+}
+
+/// Finds out who has sent a request.
+fn identify(shared: &Shared, request: &mut Request) -> Result<(), Denied> {
+    let caller: Caller = shared.access.caller(request.headers(), shared.now())?;
+    request.extensions_mut().insert(caller);
+    Ok(())
+}
+
+/// Sends people without a session to the page where they sign in.
+async fn for_people(
+    State(shared): State<Arc<Shared>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match identify(&shared, &mut request) {
+        Ok(()) => next.run(request).await,
+        Err(_) => Redirect::to("/sign-in").into_response(),
+    }
+}
+
+/// Refuses programs without a token.
+async fn for_programs(
+    State(shared): State<Arc<Shared>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match identify(&shared, &mut request) {
+        Ok(()) => next.run(request).await,
+        Err(Denied::TooMany) => {
+            api::error(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens; wait a second")
+        }
+        Err(Denied::Unknown) => {
+            let message = "expected a known token: Authorization: Bearer TOKEN";
+            let refused = api::error(StatusCode::UNAUTHORIZED, message);
+            ([(header::WWW_AUTHENTICATE, "Bearer")], refused).into_response()
+        }
+    }
+}
+
+/// Adds what browsers must know: nothing is loaded from elsewhere, no other page shows this one in a frame,
+/// and nothing is kept.
+async fn with_rules(mut response: Response) -> Response {
+    for (name, value) in [
+        (
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+        ),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "same-origin"),
+        (header::CACHE_CONTROL, "no-store"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
 }
 
 async fn ready(State(shared): State<Arc<Shared>>) -> Response {
@@ -87,62 +194,4 @@ fn problems(shared: &Shared) -> Vec<String> {
 async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
     (kind, metrics::text(&shared)).into_response()
-}
-
-async fn data(State(shared): State<Arc<Shared>>) -> Json<Value> {
-    let tables = shared.data.iter().map(|data| {
-        let view = data.view();
-        let info = view.as_ref().and_then(|view| view.version()).map(|version| version.info());
-        let version = info.map(|info| {
-            json!({
-                "number": info.name.number,
-                "id": format!("{:016x}", info.name.id),
-                "created_at": info.created_s,
-            })
-        });
-        let entries = view.as_ref().map(|view| {
-            let entries = view.entries();
-            json!({ "min": entries.start(), "max": entries.end() })
-        });
-        json!({
-            "name": &**data.name(),
-            "kind": if data.is_store() { "store" } else { "table" },
-            "version": version,
-            "entries": entries,
-            "data_bytes": view.as_ref().map(|view| view.data_bytes()),
-            "index_bytes": view.as_ref().map(|view| view.index_bytes()),
-            "in_memory": view.as_ref().map(|view| view.is_in_memory()),
-        })
-    });
-    let filters = shared.filters().into_iter().map(|filter| {
-        let stats = filter.stats();
-        json!({
-            "name": filter.name(),
-            "kind": "filter",
-            "items_max": stats.keys_max(),
-            "data_bytes": stats.file_bytes,
-            "memory_bytes": stats.memory_bytes,
-            "writable": filter.is_writable(),
-        })
-    });
-    Json(json!({ "data": tables.chain(filters).collect::<Vec<_>>() }))
-}
-
-async fn deploy(State(shared): State<Arc<Shared>>) -> Response {
-    let Some(deployment) = &shared.deployment else {
-        return (StatusCode::NOT_FOUND, "no group is followed\n").into_response();
-    };
-    let (config, state) = (deployment.config(), deployment.state());
-    let unreachable_s =
-        state.unreachable_since.map(|since| shared.now().saturating_sub(since).as_secs());
-    Json(json!({
-        "group": config.group,
-        "node": config.node,
-        "seq": state.report.seq,
-        "versions": state.report.versions,
-        "fetch_limit_bytes_per_second": deployment.limit(),
-        "unreachable_seconds": unreachable_s,
-        "error": state.error,
-    }))
-    .into_response()
 }

@@ -20,6 +20,8 @@ pub(super) struct Request {
     pub(super) keys: Range<usize>,
     /// Whether the client wants no reply.
     pub(super) is_silent: bool,
+    /// Whether another server of the group has sent the client here, because it could not answer.
+    pub(super) is_asking: bool,
 }
 
 /// Requests that look up keys in one view.
@@ -103,22 +105,45 @@ impl Group {
         }
         drop(answers);
         for request in &self.requests {
-            let alone = self.alone(request);
+            let alone = self.part(std::slice::from_ref(request));
             let answers = alone.look_up();
             pass(alone, answers);
         }
     }
 
-    /// Returns a group that has one of the requests.
-    fn alone(&self, request: &Request) -> Group {
-        let mut alone = Group::new(self.view.clone());
-        for i in request.keys.clone() {
-            alone.push_key(self.key(i));
-            let kind = self.filters.iter().find(|(filter, _)| *filter == i);
-            kind.iter().for_each(|(_, kind)| alone.last_key_is_filter(kind));
+    /// Splits the group into parts of this number of keys or a few more. All requests of a connection are
+    /// in one part, since parts are answered in no order.
+    pub(super) fn in_parts(self, keys: usize) -> Vec<Group> {
+        if self.keys() <= keys {
+            return vec![self];
         }
-        alone.requests.push(Request { keys: 0..request.keys.len(), ..*request });
-        alone
+        let mut parts = Vec::new();
+        let (mut start, mut count) = (0, 0);
+        for (i, request) in self.requests.iter().enumerate() {
+            let is_other = i > start && request.place != self.requests[i - 1].place;
+            if is_other && count >= keys {
+                parts.push(self.part(&self.requests[start..i]));
+                (start, count) = (i, 0);
+            }
+            count += request.keys.len();
+        }
+        parts.push(self.part(&self.requests[start..]));
+        parts
+    }
+
+    /// Returns a group that has some of the requests.
+    fn part(&self, requests: &[Request]) -> Group {
+        let mut part = Group::new(self.view.clone());
+        for request in requests {
+            let first = part.keys();
+            for i in request.keys.clone() {
+                part.push_key(self.key(i));
+                let kind = self.filters.iter().find(|(filter, _)| *filter == i);
+                kind.iter().for_each(|(_, kind)| part.last_key_is_filter(kind));
+            }
+            part.requests.push(Request { keys: first..part.keys(), ..*request });
+        }
+        part
     }
 
     /// Looks up all keys.
@@ -206,6 +231,9 @@ impl Answers {
         }
         let asked = view.get_with(key, &mut |stored| self.put(i, view, stored));
         if let Err(error) = asked {
+            if error.class() == ErrorClass::Damage {
+                view.note_damage();
+            }
             self.fail(i, &error);
         }
     }
@@ -248,6 +276,11 @@ impl Answer<'_> {
         (self.keys.len() as u64 - absent, absent)
     }
 
+    /// Returns a key.
+    pub(super) fn key(&self, i: usize) -> &[u8] {
+        self.group.key(self.keys.start + i)
+    }
+
     /// Whether the value of any key could not be read.
     pub(super) fn is_failed(&self) -> bool {
         let mut places = self.answers.places[self.keys.clone()].iter();
@@ -261,7 +294,7 @@ impl Values for Answer<'_> {
     }
 
     fn key_bytes(&self, i: usize) -> usize {
-        self.group.key(self.keys.start + i).len()
+        self.key(i).len()
     }
 
     #[inline]
@@ -273,5 +306,56 @@ impl Values for Answer<'_> {
             Place::Filter(kind) => Value::Filter(kind),
             Place::Error(error) => Value::Failed(&answers.errors[error]),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Makes a group of requests, each of a connection and with this number of keys.
+    fn group(requests: &[(usize, usize)]) -> Group {
+        let mut group = Group::new(None);
+        for (i, (place, keys)) in requests.iter().enumerate() {
+            let first = group.keys();
+            (0..*keys).for_each(|key| group.push_key(format!("{i} {key}").as_bytes()));
+            group.requests.push(Request {
+                place: *place,
+                id: i as u64,
+                command: 0,
+                lookup: Lookup::Get,
+                keys: first..group.keys(),
+                is_silent: false,
+                is_asking: false,
+            });
+        }
+        group
+    }
+
+    #[test]
+    fn parts_have_all_requests_of_a_connection_in_order() {
+        let requests = [(0, 1), (0, 1), (0, 1), (1, 9), (2, 1), (3, 1), (3, 1), (4, 2), (5, 1)];
+        for keys in 1..20 {
+            let parts = group(&requests).in_parts(keys);
+            let mut next = 0;
+            for part in &parts {
+                for request in &part.requests {
+                    assert_eq!(request.id, next);
+                    let keys = request.keys.clone();
+                    assert_eq!(keys.len(), requests[next as usize].1);
+                    for (key, i) in keys.enumerate() {
+                        assert_eq!(part.key(i), format!("{next} {key}").as_bytes());
+                    }
+                    next += 1;
+                }
+            }
+            assert_eq!(next, requests.len() as u64);
+            let ends = parts.iter().map(|part| part.requests.last().unwrap().place);
+            let starts = parts.iter().skip(1).map(|part| part.requests[0].place);
+            assert!(ends.zip(starts).all(|(end, start)| end != start), "{keys}");
+            assert!(parts.iter().rev().skip(1).all(|part| part.keys() >= keys), "{keys}");
+        }
+        assert_eq!(group(&requests).in_parts(1).len(), 6);
+        assert_eq!(group(&requests).in_parts(18).len(), 1);
     }
 }

@@ -193,10 +193,15 @@ impl Connection {
     /// Closes the connection if too many bytes of replies wait for the client.
     pub(super) fn break_off_if_full(&mut self) {
         if self.unsent() > OUTPUT_BYTES_MAX {
-            self.output = Vec::new();
-            self.sent = 0;
-            self.break_off();
+            self.drop_buffers();
         }
+    }
+
+    /// Closes the connection, and frees its buffers at once.
+    pub(super) fn drop_buffers(&mut self) {
+        (self.input, self.taken) = (Vec::new(), 0);
+        (self.output, self.sent) = (Vec::new(), 0);
+        self.break_off();
     }
 
     /// Gives back the memory of buffers that are empty, of a connection that nobody uses now.
@@ -207,6 +212,11 @@ impl Connection {
         if self.output.is_empty() {
             self.output = Vec::new();
         }
+    }
+
+    /// Returns the memory of the buffers, in bytes.
+    pub(super) fn buffer_bytes(&self) -> usize {
+        self.input.capacity() + self.output.capacity()
     }
 
     /// Returns the bytes of replies that were not sent.

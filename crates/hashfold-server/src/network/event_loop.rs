@@ -4,6 +4,7 @@ use super::{
     batch::{Answers, Batch, Group, Request},
     connection::{Connection, READ_BYTES, prepare},
     jobs::{Finished, Results},
+    redirect::{ask, moved},
     transport::Transport,
 };
 use crate::{
@@ -15,7 +16,7 @@ use crate::{
     shared::{Shared, SlowCommand},
     tls::Certificates,
 };
-use hashfold::{store::slot_of, work::Executor};
+use hashfold::work::Executor;
 use mio::{Events, Interest, Poll, Token, Waker, net::TcpListener};
 use slab::Slab;
 use std::{
@@ -37,6 +38,10 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Maximum number of requests that are taken from a connection before their replies are written.
 const REQUESTS_AT_ONCE: usize = 1024;
+
+/// Number of keys that are read from the device together: several such parts are read at the same time, so
+/// that the device always has work, also while one part is answered.
+const DEVICE_KEYS: usize = 64;
 
 /// Maximum number of arguments, and size of each, that the slow log keeps.
 const SLOW_ARGUMENTS: usize = 32;
@@ -414,12 +419,15 @@ impl EventLoop {
             for request in &group.requests {
                 self.connections[request.place].is_waiting = true;
             }
-            let (results, start) = (self.results.clone(), self.shared.now());
-            self.executor.spawn(Box::new(move || {
-                group.answer(&mut |group, answers| {
-                    results.put(Finished::Lookups { group, answers, start });
-                });
-            }));
+            let start = self.shared.now();
+            for part in group.in_parts(DEVICE_KEYS) {
+                let results = self.results.clone();
+                self.executor.spawn(Box::new(move || {
+                    part.answer(&mut |group, answers| {
+                        results.put(Finished::Lookups { group, answers, start });
+                    });
+                }));
+            }
         }
     }
 
@@ -445,7 +453,12 @@ impl EventLoop {
             connection.lookups -= 1;
             if !request.is_silent {
                 let mut reply = Reply::new(&mut connection.output, connection.session.protocol);
-                request.lookup.reply(&answer, &mut reply);
+                let client = &connection.session.client;
+                let elsewhere = (failed > 0).then(|| ask(&self.shared, client, request, &answer));
+                match elsewhere.flatten() {
+                    Some(elsewhere) => reply.error(&elsewhere),
+                    None => request.lookup.reply(&answer, &mut reply),
+                }
                 connection.break_off_if_full();
             }
         }
@@ -504,15 +517,37 @@ impl EventLoop {
     /// Looks for connections that stall or were killed.
     fn tick(&mut self, now: Duration) {
         self.next_tick = now + TICK;
-        let mut closing = Vec::new();
+        let (mut closing, mut buffers) = (Vec::new(), 0);
         for (place, connection) in &mut self.connections {
             connection.rest();
+            buffers += connection.buffer_bytes() as u64;
             if connection.session.client.is_killed.load(Relaxed) || connection.is_stalled(now) {
                 connection.break_off();
                 closing.push(place);
             }
         }
+        self.metrics.buffer_bytes.store(buffers, Relaxed);
+        closing.extend(self.shed());
         closing.into_iter().for_each(|place| self.list(place));
+    }
+
+    /// Closes the connections with the largest buffers, while those of all connections together take too
+    /// much memory. Returns their places.
+    fn shed(&mut self) -> Vec<usize> {
+        let limit = self.shared.config.client_memory_bytes;
+        let mut excess = self.shared.metrics.buffer_bytes().saturating_sub(limit);
+        let mut closing = Vec::new();
+        while excess > 0 {
+            let open = self.connections.iter_mut().filter(|(_, it)| it.buffer_bytes() > 0);
+            let Some((place, largest)) = open.max_by_key(|(_, it)| it.buffer_bytes()) else {
+                break;
+            };
+            excess = excess.saturating_sub(largest.buffer_bytes() as u64);
+            largest.drop_buffers();
+            add(&self.metrics.shed, 1);
+            closing.push(place);
+        }
+        closing
     }
 }
 
@@ -573,6 +608,7 @@ fn add_lookup(
         lookup: asked.lookup,
         keys,
         is_silent: before.silences(&mut session.replies),
+        is_asking: std::mem::take(&mut session.is_asking),
     });
     Ok(Some(number))
 }
@@ -630,33 +666,9 @@ fn allow(
         return Err(format!("ERR a key has at most {longest} bytes"));
     }
     match shared.cluster.is_on() {
-        true => check_slots(shared, &session.client, found, arguments),
+        true => moved(shared, &session.client, found, arguments),
         false => Ok(()),
     }
-}
-
-/// Refuses keys that other servers have.
-fn check_slots(
-    shared: &Shared,
-    client: &Client,
-    found: Found,
-    arguments: &Arguments<'_>,
-) -> Result<(), String> {
-    let Some(view) = shared.cluster.view() else { return Ok(()) };
-    let slots = || found.command.keys.places(arguments.len()).map(|at| slot_of(arguments.at(at)));
-    let Some(first) = slots().next() else { return Ok(()) };
-    if slots().all(|slot| view.has(slot)) {
-        return Ok(());
-    }
-    if slots().any(|slot| slot != first) {
-        return Err("CROSSSLOT Keys in request don't hash to the same slot".into());
-    }
-    let owner = view.owner(first);
-    if !owner.is_alive() {
-        return Err("CLUSTERDOWN Hash slot not served".into());
-    }
-    let node = owner.nodes()[0];
-    Err(format!("MOVED {first} {}:{}", node.host, node.port_for(client.is_encrypted)))
 }
 
 /// Counts a reply if it is an error. Returns whether it is one.

@@ -14,6 +14,7 @@ mod connection;
 mod event_loop;
 mod jobs;
 mod listener;
+mod redirect;
 mod transport;
 
 pub(crate) use self::{event_loop::EventLoop, listener::listen};

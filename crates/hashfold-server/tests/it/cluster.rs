@@ -1,6 +1,6 @@
 //! Slots, redirections, and servers that do not answer.
 
-use crate::fixture::{Client, Home};
+use crate::fixture::{Client, ENTRIES, Home, key};
 use hashfold::store::slot_of;
 use hashfold_server::{ClusterConfig, Node, Server, Shard, Topology};
 use std::{
@@ -43,7 +43,12 @@ impl Nodes {
     }
 
     fn start(&self, i: usize) -> Server {
-        self.home.serve_with(&["people"], |config| {
+        self.start_in(&self.home, i)
+    }
+
+    /// Starts a server with the data of another home.
+    fn start_in(&self, home: &Home, i: usize) -> Server {
+        home.serve_with(&["people"], |config| {
             config.listen = vec![SocketAddr::from(([127, 0, 0, 1], self.ports[i]))];
             config.cluster =
                 ClusterConfig::Topology(self.home.path("topology.json"), format!("n{i}"));
@@ -60,7 +65,7 @@ fn clients_are_sent_to_the_owner_of_a_slot() {
         client.wait_for("CLUSTER NODES", &|nodes| !nodes.contains("fail"));
     }
     for i in 0..50 {
-        let key = crate::fixture::key(i);
+        let key = key(i);
         let slot = slot_of(key.as_bytes());
         let owners = if slot < 8192 { [0, 1] } else { [2, 3] };
         for (number, client) in clients.iter_mut().enumerate() {
@@ -103,7 +108,7 @@ fn a_dead_server_is_left_out() {
     client.wait_for("CLUSTER INFO", &|info| info.contains("cluster_state:fail"));
     let slots = client.call("CLUSTER SLOTS");
     assert!(slots.contains(&dead) && slots.contains(&gone), "{slots}");
-    let key = (0..).map(crate::fixture::key).find(|key| slot_of(key.as_bytes()) >= 8192).unwrap();
+    let key = (0..).map(key).find(|key| slot_of(key.as_bytes()) >= 8192).unwrap();
     client.check(&format!("GET {key}"), "-CLUSTERDOWN Hash slot not served");
 }
 
@@ -116,4 +121,43 @@ fn a_cluster_of_one_has_all_slots() {
     assert!(client.call("CLUSTER SLOTS").starts_with("[[0 16383 "));
     let server = home.serve(&["people"]);
     Client::of(&server).check("CLUSTER SLOTS", "-ERR This instance has cluster support disabled");
+}
+
+/// A client gets its answer from another server of the group if a block is damaged on one.
+#[test]
+fn clients_are_sent_to_a_sibling_for_damaged_keys() {
+    let nodes = Nodes::new();
+    let damaged = Home::new();
+    damaged.damage("people");
+    let servers = [nodes.start_in(&damaged, 0), nodes.start(1)];
+    let [mut first, mut second] = [0, 1].map(|i| Client::of(&servers[i]));
+    first.wait_for("CLUSTER NODES", &|nodes| nodes.matches("fail").count() == 2);
+    let own = (0..ENTRIES).map(key).filter(|key| slot_of(key.as_bytes()) <= 8191);
+    let mut redirected = 0;
+    for key in own {
+        let reply = first.call(&format!("GET {key}"));
+        if reply.starts_with("\"value") {
+            continue;
+        }
+        let slot = slot_of(key.as_bytes());
+        assert_eq!(reply, format!("-ASK {slot} 127.0.0.1:{}", nodes.ports[1]));
+        assert_eq!(first.call(&format!("MGET {key} {key}")), reply);
+        second.check("ASKING", "+OK");
+        assert!(second.call(&format!("GET {key}")).starts_with("\"value"));
+        // A client that was sent here already is not sent back and forth.
+        first.check("ASKING", "+OK");
+        assert!(first.call(&format!("GET {key}")).starts_with("-DAMAGED "), "{key}");
+        assert!(first.call(&format!("GET {key}")).starts_with("-ASK "), "{key}");
+        redirected += 1;
+    }
+    assert!(redirected > 0);
+    // Without a sibling, the client learns what is wrong.
+    let [_, sibling] = servers;
+    sibling.stop().unwrap();
+    first.wait_for("CLUSTER NODES", &|nodes| nodes.matches("fail").count() == 3);
+    let mut is_damaged = |i: u32| {
+        slot_of(key(i).as_bytes()) <= 8191
+            && first.call(&format!("GET {}", key(i))).starts_with("-DAMAGED ")
+    };
+    assert!((0..ENTRIES).filter(|i| is_damaged(*i)).count() == redirected);
 }

@@ -2,8 +2,8 @@
 #![expect(clippy::disallowed_methods, reason = "the test damages the remote behind its back")]
 
 use crate::{
-    fixture::{Client, Home},
-    http::get,
+    fixture::{Client, ENTRIES, Home, key},
+    http::{Answer, call, get},
 };
 use hashfold::{Env, work::Watch};
 use hashfold_deploy::{Controller, PublishOptions, Remote, push};
@@ -128,6 +128,80 @@ fn the_group_decides_and_commands_cannot() {
     let (_, body) = get(&server, "/v1/deploy");
     assert!(body.contains("\"state\":\"current\""), "{body}");
     assert!(get(&server, "/metrics").1.contains("hashfold_pointer_seq 1"));
+}
+
+/// A server on which the holder of the token `secret` may change the group.
+fn serve_operators(scene: &Scene) -> Server {
+    scene.home.serve_file(
+        "http-listen = ['127.0.0.1:0']\nnode = 'a'\ndeploy.remote = 'remote'\n\
+         [data.shop]\npath = 'node/shop'\n[user.default]\nspace = 'shop'\n[admin.token.eve]\n\
+         sha256 = '2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b'\n\
+         role = 'operator'\n",
+    )
+}
+
+#[test]
+fn any_server_of_a_group_can_change_it_for_all() {
+    let scene = Scene::new();
+    scene.push("shop", 1);
+    scene.publish(&[("shop", 1)]);
+    let server = serve_operators(&scene);
+    let mut client = Client::of(&server);
+    client.wait_for("GET key-1", &is_version(1));
+    scene.home.publish(2);
+    scene.push("shop", 2);
+    let token = [("Authorization", "Bearer secret")];
+    let page = call(&server, "GET", "/store/shop", &token, "").body;
+    assert!(page.contains("in object storage only"), "{page}");
+    let post = |action: &str, document: &str| {
+        call(&server, "POST", &format!("/v1/data/shop/{action}"), &token, document)
+    };
+    let Answer { status, body, .. } = post("publish", r#"{"version":2,"reason":"tested"}"#);
+    assert_eq!(status, 200, "{body}");
+    assert!(body.contains("\"version\":2") && body.contains("\"previous\":1"), "{body}");
+    client.wait_for("GET key-1", &is_version(2));
+    client.wait_for("INFO deploy", &|info| info.contains("deploy_shop_2:current"));
+    let page = call(&server, "GET", "/deploy", &token, "").body;
+    for expected in ["Group main", "by eve at a", "tested", "current"] {
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
+    let refused = post("rollback", r#"{"version":1,"reason":"wrong"}"#);
+    assert!(refused.status == 409 && refused.body.contains("publish version 1 instead"));
+    assert_eq!(post("rollback", r#"{"reason":"wrong"}"#).status, 200);
+    client.wait_for("GET key-1", &is_version(1));
+    assert_eq!(post("cancel", r#"{"reason":"nothing is announced"}"#).status, 200);
+    let group = call(&server, "GET", "/v1/group", &token, "").body;
+    let group: serde_json::Value = serde_json::from_str(&group).unwrap();
+    assert_eq!(
+        (&group["stores"][0]["current"], &group["stores"][0]["bad"][0]),
+        (&1.into(), &2.into())
+    );
+    assert_eq!(group["nodes"][0]["name"], "a");
+}
+
+#[test]
+fn a_damaged_version_is_fetched_again_while_it_is_served() {
+    let scene = Scene::new();
+    scene.push("shop", 1);
+    scene.publish(&[("shop", 1)]);
+    let server = scene.serve();
+    let mut client = Client::of(&server);
+    client.wait_for("INFO deploy", &|info| info.contains("deploy_shop_1:current"));
+    // The server has looked at no block yet: it checks each when it is used for the first time.
+    scene.home.damage("node/shop");
+    let all = || (0..ENTRIES).map(|i| format!("GET {}", key(i)));
+    let mut damaged = Vec::new();
+    for command in all() {
+        match client.call(&command) {
+            reply if reply.starts_with("-DAMAGED ") => damaged.push(command),
+            reply => assert!(reply.contains("of version 1"), "{command}: {reply}"),
+        }
+    }
+    assert!(!damaged.is_empty());
+    for command in &damaged {
+        client.wait_for(command, &|reply| reply.contains("of version 1"));
+    }
+    all().for_each(|command| assert!(client.call(&command).contains("of version 1"), "{command}"));
 }
 
 /// What was served stays served, also after a restart and without the remote.

@@ -5,10 +5,12 @@ use hashfold::{
     table::TableOptions,
     work::{Clock as _, SystemClock},
 };
-use hashfold_server::{Config, Server};
+use hashfold_server::{Config, Server, StartError};
 use std::{
+    fs::File,
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
+    os::unix::fs::FileExt as _,
     path::PathBuf,
     time::Duration,
 };
@@ -52,6 +54,23 @@ impl Home {
         update.publish().unwrap();
     }
 
+    /// Damages the data files of a store: a byte in the middle of each.
+    #[expect(clippy::disallowed_methods, reason = "damage comes from behind")]
+    pub(crate) fn damage(&self, store: &str) {
+        for table in std::fs::read_dir(self.path(store).join("tables")).unwrap() {
+            for file in std::fs::read_dir(table.unwrap().path()).unwrap() {
+                let path = file.unwrap().path();
+                if path.file_name().unwrap().to_string_lossy().starts_with("data") {
+                    let file = File::options().read(true).write(true).open(&path).unwrap();
+                    let middle = file.metadata().unwrap().len() / 2;
+                    let mut byte = [0];
+                    file.read_exact_at(&mut byte, middle).unwrap();
+                    file.write_all_at(&[!byte[0]], middle).unwrap();
+                }
+            }
+        }
+    }
+
     /// Serves folders of this home on a free port.
     pub(crate) fn serve(&self, names: &[&str]) -> Server {
         self.serve_with(names, |_| ())
@@ -67,9 +86,13 @@ impl Home {
 
     /// Serves what a configuration file in this home says.
     pub(crate) fn serve_file(&self, text: &str) -> Server {
+        self.start_file(text).unwrap()
+    }
+
+    pub(crate) fn start_file(&self, text: &str) -> Result<Server, StartError> {
         let text = format!("listen = ['127.0.0.1:0']\n{text}");
         let config = Config::parse(&text, "test.toml", self.0.path()).unwrap();
-        Server::start(config, &Env::system()).unwrap()
+        Server::start(config, &Env::system())
     }
 }
 
@@ -118,6 +141,11 @@ impl Client {
     /// Sends bytes as they are.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.socket.write_all(bytes).unwrap();
+    }
+
+    /// Sends bytes as they are, perhaps to a connection that is closed already.
+    pub(crate) fn try_to_send(&mut self, bytes: &[u8]) {
+        let _ = self.socket.write_all(bytes);
     }
 
     /// Sends a command whose words are separated by blanks.

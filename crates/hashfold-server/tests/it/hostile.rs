@@ -154,3 +154,21 @@ fn requests_for_too_much_are_refused_and_others_are_answered() {
         assert_eq!(client.reply(), "20");
     }
 }
+
+/// A client that sends much of a request and never its end, beside one that asks in time.
+#[test]
+fn buffers_of_all_connections_together_are_limited() {
+    let home = Home::new();
+    let server = home.serve_with(&["people"], |config| config.client_memory_bytes = 4 << 20);
+    let mut greedy: Vec<Client> = (0..3).map(|_| Client::of(&server)).collect();
+    for client in &mut greedy {
+        client.send(b"*20\r\n$4\r\nMGET\r\n");
+        let argument = [b"$500000\r\n".as_slice(), &[b'k'; 500_000], b"\r\n"].concat();
+        // Some of it may meet a connection that is closed already.
+        (0..4).for_each(|_| client.try_to_send(&argument));
+    }
+    let mut modest = Client::of(&server);
+    modest.wait_for("INFO stats", &|stats| !stats.contains("evicted_clients:0"));
+    modest.wait_for("CLIENT LIST", &|clients| clients.matches("laddr=").count() < 4);
+    modest.check("GET key-1", "\"value 1 of version 1\"");
+}

@@ -7,14 +7,49 @@ use std::{
     net::{SocketAddr, TcpStream},
 };
 
-/// Returns the status line and the body of a reply.
-pub(crate) fn get(server: &Server, path: &str) -> (String, String) {
+/// The reply to an HTTP request.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    /// Returns the value of a header.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        let value = self.head.lines().find_map(|line| {
+            let (key, value) = line.split_once(": ")?;
+            key.eq_ignore_ascii_case(name).then_some(value)
+        });
+        value.unwrap_or_default()
+    }
+}
+
+/// Sends a request with further headers.
+pub(crate) fn call(
+    server: &Server,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Answer {
     let mut socket = TcpStream::connect(server.http_addresses()[0]).unwrap();
-    write!(socket, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut request = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
+    for (name, value) in headers {
+        request.push_str(&format!("{name}: {value}\r\n"));
+    }
+    write!(socket, "{request}Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();
     let mut reply = String::new();
     socket.read_to_string(&mut reply).unwrap();
     let (head, body) = reply.split_once("\r\n\r\n").unwrap();
-    (head.lines().next().unwrap().to_owned(), body.to_owned())
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Answer { status, head: head.to_owned(), body: body.to_owned() }
+}
+
+/// Returns the status line and the body of a reply.
+pub(crate) fn get(server: &Server, path: &str) -> (String, String) {
+    let Answer { head, body, .. } = call(server, "GET", path, &[], "");
+    (head.lines().next().unwrap().to_owned(), body)
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The server as its clients see it: over sockets, in this process.
 
+mod admin;
 mod clients;
 mod cluster;
 mod deploy;

@@ -125,7 +125,7 @@ impl Gates {
         if let Some(current) = current
             && self.sample > 0
         {
-            report.sample = Some(sample(current, new, self.sample)?);
+            report.sample = Some(sample_changes(current, new, self.sample)?);
         }
         let changed = current.map(|current| {
             let before = *current.info().entries().end();
@@ -271,12 +271,15 @@ fn removed(
             return Ok(None);
         }
     }
-    let sample = sample(current, new, REMOVED_SAMPLE)?;
+    let sample = sample_changes(current, new, REMOVED_SAMPLE)?;
     Ok(Some(sample.removed as f64 / sample.keys.max(1) as f64))
 }
 
-/// Looks up about `count` keys of one version in another; the keys are spread evenly.
-fn sample(current: &Version, new: &Version, count: u64) -> Result<Sample> {
+/// Looks up about `count` keys of one version in another. The keys are spread evenly over all keys.
+///
+/// # Errors
+/// Damage of the tables that the keys are in.
+pub fn sample_changes(current: &Version, new: &Version, count: u64) -> Result<Sample> {
     let mut sample = Sample::default();
     let mut keys = Vec::new();
     current.sample(count, &mut |key| {

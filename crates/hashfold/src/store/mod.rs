@@ -63,7 +63,7 @@ pub use self::{
     copy::copy,
     delta::{DeltaInfo, DeltaReader, VisitChange},
     follow::StoreReader,
-    gates::{Gates, Objection, REMOVED_KEYS_GATE, Report, Sample},
+    gates::{Gates, Objection, REMOVED_KEYS_GATE, Report, Sample, sample_changes},
     handle::{Store, Update},
     join::KeyChange,
     lend::ValueRef,

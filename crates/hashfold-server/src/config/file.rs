@@ -1,0 +1,367 @@
+//! The configuration file, in TOML.
+
+use super::{
+    AdminConfig, CLIENT_MEMORY_PART, ClusterConfig, Config, ConfigError, DataConfig, DeployConfig,
+    FILTER_MEMORY_BYTES, Role, TlsConfig, TokenConfig, UserConfig,
+};
+use hashfold::io::Access;
+use hashfold_deploy::GROUP_DEFAULT;
+use serde::Deserialize;
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+/// Limit of transfers, in bytes per second, unless the file says otherwise.
+const RATE_BYTES_PER_S: u64 = 100 << 20;
+
+/// The file, as TOML.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    listen: Option<Vec<SocketAddr>>,
+    tls_listen: Option<Vec<SocketAddr>>,
+    tls: Option<TlsEntry>,
+    http_listen: Option<Vec<SocketAddr>>,
+    cluster: Option<String>,
+    node: Option<String>,
+    memory: Option<Size>,
+    client_memory: Option<Size>,
+    threads: Option<usize>,
+    clients: Option<usize>,
+    filters: Option<FiltersEntry>,
+    #[serde(default)]
+    data: BTreeMap<String, DataEntry>,
+    #[serde(default)]
+    user: BTreeMap<String, UserEntry>,
+    deploy: Option<DeployEntry>,
+    admin: Option<AdminEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct TlsEntry {
+    certificate: PathBuf,
+    key: PathBuf,
+    client_ca: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct DeployEntry {
+    remote: String,
+    group: Option<String>,
+    rate: Option<Size>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct AdminEntry {
+    audit: Option<PathBuf>,
+    #[serde(default)]
+    token: BTreeMap<String, TokenEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct TokenEntry {
+    sha256: String,
+    role: Role,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct FiltersEntry {
+    path: PathBuf,
+    memory: Option<Size>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct DataEntry {
+    path: PathBuf,
+    access: Option<AccessName>,
+    write: Option<bool>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum AccessName {
+    Auto,
+    Mapped,
+    Cached,
+    Direct,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct UserEntry {
+    password: Option<String>,
+    space: Option<String>,
+    spaces: Option<Vec<String>>,
+    filters: Option<Vec<String>>,
+    commands: Option<Vec<String>>,
+    keys: Option<Vec<String>>,
+    makes_filters: Option<bool>,
+}
+
+impl Config {
+    /// Reads a configuration from TOML. Paths are relative to `folder`.
+    ///
+    /// # Errors
+    /// The line that is not understood, or the name that has no meaning.
+    pub fn parse(text: &str, place: &str, folder: &Path) -> Result<Config, ConfigError> {
+        let wrong = |message: String| ConfigError { place: place.into(), message };
+        let file: File = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        let config = file.config(folder).map_err(wrong)?;
+        config.check().map_err(wrong)?;
+        Ok(config)
+    }
+}
+
+impl File {
+    fn config(self, folder: &Path) -> Result<Config, String> {
+        let default = Config::default();
+        let cluster = self.cluster(folder)?;
+        let deploy = match (self.deploy, self.node) {
+            (None, _) => None,
+            (Some(_), None) => return Err("deploy: `node` must name this server".into()),
+            (Some(entry), Some(node)) => Some(entry.config(folder, node)),
+        };
+        let (filters, filter_memory) = match self.filters {
+            None => (None, None),
+            Some(entry) => (Some(folder.join(entry.path)), entry.memory),
+        };
+        let data = self.data.into_iter().map(|(name, entry)| (name, entry.config(folder)));
+        let users = self.user.into_iter().map(|(name, entry)| {
+            let user = entry.config(&name);
+            (name, user)
+        });
+        Ok(Config {
+            listen: self.listen.unwrap_or(default.listen),
+            tls_listen: self.tls_listen.unwrap_or_default(),
+            tls: self.tls.map(|entry| entry.config(folder)),
+            http_listen: self.http_listen.unwrap_or_default(),
+            cluster,
+            memory_bytes: self.memory.map_or(0, |size| size.0),
+            client_memory_bytes: match (self.client_memory, self.memory) {
+                (Some(size), _) => size.0,
+                (None, Some(size)) => size.0 / CLIENT_MEMORY_PART,
+                (None, None) => default.client_memory_bytes,
+            },
+            threads: self.threads.unwrap_or(default.threads),
+            clients_max: self.clients.unwrap_or(default.clients_max),
+            data: data.collect(),
+            filters,
+            filter_memory_bytes: filter_memory.map_or(FILTER_MEMORY_BYTES, |size| size.0 as usize),
+            users: users.collect(),
+            deploy,
+            admin: self.admin.map(|entry| entry.config(folder)).unwrap_or_default(),
+        })
+    }
+
+    fn cluster(&self, folder: &Path) -> Result<ClusterConfig, String> {
+        let is_topology = |name: &str| name != "off" && name != "emulated";
+        match (self.cluster.as_deref(), &self.node) {
+            (Some(path), Some(node)) if is_topology(path) => {
+                Ok(ClusterConfig::Topology(folder.join(path), node.clone()))
+            }
+            (Some(path), None) if is_topology(path) => {
+                Err(format!("cluster \"{path}\": `node` must name this server in the topology"))
+            }
+            (_, Some(_)) if self.deploy.is_none() => {
+                Err("`node` is for a cluster with a topology file, and for `deploy`".into())
+            }
+            (Some("emulated"), _) => Ok(ClusterConfig::Emulated),
+            _ => Ok(ClusterConfig::Off),
+        }
+    }
+}
+
+impl TlsEntry {
+    fn config(self, folder: &Path) -> TlsConfig {
+        TlsConfig {
+            certificate: folder.join(self.certificate),
+            key: folder.join(self.key),
+            client_ca: self.client_ca.map(|path| folder.join(path)),
+        }
+    }
+}
+
+impl DataEntry {
+    fn config(self, folder: &Path) -> DataConfig {
+        let access = match self.access.unwrap_or(AccessName::Auto) {
+            AccessName::Auto => None,
+            AccessName::Mapped => Some(Access::Mapped),
+            AccessName::Cached => Some(Access::Cached),
+            AccessName::Direct => Some(Access::Direct),
+        };
+        DataConfig { path: folder.join(self.path), access, is_writable: self.write.unwrap_or(true) }
+    }
+}
+
+impl UserEntry {
+    /// Returns the user. By default it sees the data set of its own name.
+    fn config(self, name: &str) -> UserConfig {
+        UserConfig {
+            password: self.password,
+            space: self.space.or_else(|| Some(name.to_owned())),
+            spaces: self.spaces.unwrap_or_default(),
+            filters: self.filters.unwrap_or_default(),
+            commands: self.commands.unwrap_or(UserConfig::default().commands),
+            keys: self.keys.unwrap_or_default(),
+            makes_filters: self.makes_filters.unwrap_or(false),
+        }
+    }
+}
+
+impl AdminEntry {
+    fn config(self, folder: &Path) -> AdminConfig {
+        let tokens = self
+            .token
+            .into_iter()
+            .map(|(name, TokenEntry { sha256, role })| (name, TokenConfig { sha256, role }));
+        AdminConfig { audit: self.audit.map(|path| folder.join(path)), tokens: tokens.collect() }
+    }
+}
+
+impl DeployEntry {
+    /// Returns the configuration. A remote without a scheme is a folder, relative to `folder`.
+    fn config(self, folder: &Path, node: String) -> DeployConfig {
+        let is_url = self.remote.contains("://");
+        let path = || folder.join(&self.remote).display().to_string();
+        DeployConfig {
+            remote: if is_url { self.remote.clone() } else { path() },
+            group: self.group.unwrap_or_else(|| GROUP_DEFAULT.to_owned()),
+            node,
+            rate_bytes_per_s: self.rate.map_or(RATE_BYTES_PER_S, |size| size.0),
+        }
+    }
+}
+
+/// A number of bytes: a number, or text such as `8GiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Size(u64);
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Size, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Number(u64),
+            Text(String),
+        }
+        match Written::deserialize(from)? {
+            Written::Number(bytes) => Ok(Size(bytes)),
+            Written::Text(text) => parse_size(&text).map(Size).ok_or_else(|| {
+                serde::de::Error::custom(format!(
+                    "expected a size such as \"8GiB\", got \"{text}\""
+                ))
+            }),
+        }
+    }
+}
+
+/// Parses a size such as `8GiB`, `64 MiB` or `4096`.
+fn parse_size(text: &str) -> Option<u64> {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0), ("", 0)];
+    let (number, shift) = units
+        .into_iter()
+        .find_map(|(unit, shift)| text.strip_suffix(unit).map(|number| (number.trim(), shift)))?;
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        Config::parse(text, "f", Path::new("/etc")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_file_says_what_is_served_and_to_whom() {
+        let config = parse(
+            "listen = ['127.0.0.1:7000']\nmemory = '8GiB'\nfilters.path = 'filters'\n\
+             [data.people]\npath = 'people'\naccess = 'direct'\n\
+             [user.people]\nkeys = ['s:*']\ncommands = ['+@read']\n",
+        )
+        .unwrap();
+        assert_eq!((config.memory_bytes, config.client_memory_bytes), (8 << 30, 1 << 30));
+        assert_eq!(config.data["people"].path, Path::new("/etc/people"));
+        assert_eq!(config.data["people"].access, Some(Access::Direct));
+        assert_eq!(config.users["people"].space.as_deref(), Some("people"));
+        assert_eq!(config.filters.as_deref(), Some(Path::new("/etc/filters")));
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_line() {
+        for (text, expected) in [
+            ("listn = []", "line 1"),
+            ("\nmemory = 'much'", "expected a size"),
+            ("[user.app]\nspace = 'nope'", "there is no data set \"nope\""),
+            ("cluster = 't.json'", "`node` must name"),
+            ("node = 'a1'", "for a cluster with a topology file, and for `deploy`"),
+            ("[deploy]\nremote = 'r'", "`node` must name this server"),
+            ("node = 'a'\n[deploy]\nremote = 'r'\nrate = 7", "expected at least 1048576 bytes"),
+            ("tls-listen = ['127.0.0.1:1']", "expected a section `tls`"),
+            (
+                "listen = []\ntls-listen = ['0.0.0.0:1']\ntls = {certificate='c',key='k'}",
+                "a password",
+            ),
+            ("threads = 0", "expected 1 to 1024"),
+            ("[admin.token.eve]\nsha256 = 'ab'\nrole = 'viewer'", "64 lower-case hexadecimal"),
+            ("[admin.token.eve]\nsha256 = 'ab'\nrole = 'boss'", "unknown variant `boss`"),
+            ("listen = ['0.0.0.0:1']", "expected a password"),
+            ("listen = ['0.0.0.0:1']\n[data.a]\npath='a'\n[user.a]\n", "expected a password"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.starts_with("f: ") && error.contains(expected), "{error}");
+        }
+        let open = "listen = ['0.0.0.0:1']\n[data.a]\npath='a'\n[user.a]\npassword='$argon2id$x'\n";
+        assert!(parse(open).is_ok());
+    }
+
+    #[test]
+    fn a_server_has_a_name_in_its_group() {
+        let config = parse("node = 'a1'\n[deploy]\nremote = 'remote'\nrate = '2MiB'\n").unwrap();
+        let expected = DeployConfig {
+            remote: "/etc/remote".into(),
+            group: "main".into(),
+            node: "a1".into(),
+            rate_bytes_per_s: 2 << 20,
+        };
+        assert_eq!(config.deploy, Some(expected));
+        let in_cluster = "cluster = 't.json'\nnode = 'a1'\n[deploy]\nremote = 's3://b/p'\n";
+        let config = parse(in_cluster).unwrap();
+        assert_eq!(config.cluster, ClusterConfig::Topology("/etc/t.json".into(), "a1".into()));
+        assert_eq!(config.deploy.unwrap().remote, "s3://b/p");
+        let emulated = "cluster = 'emulated'\nnode = 'a1'\n[deploy]\nremote = 'r'\n";
+        assert_eq!(parse(emulated).unwrap().cluster, ClusterConfig::Emulated);
+    }
+
+    #[test]
+    fn operators_have_tokens() {
+        let hash = "0123456789abcdef".repeat(4);
+        let text = format!(
+            "[admin]\naudit = 'audit.jsonl'\n[admin.token.eve]\nsha256 = '{hash}'\nrole = 'operator'\n"
+        );
+        let AdminConfig { audit, tokens } = parse(&text).unwrap().admin;
+        assert_eq!(audit.as_deref(), Some(Path::new("/etc/audit.jsonl")));
+        assert_eq!(tokens["eve"], TokenConfig { sha256: hash, role: Role::Operator });
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, expected) in [
+            ("8GiB", Some(8 << 30)),
+            ("64 MiB", Some(64 << 20)),
+            ("7", Some(7)),
+            ("x", None),
+            ("99999999TiB", None),
+        ] {
+            assert_eq!(parse_size(text), expected, "{text}");
+        }
+    }
+}

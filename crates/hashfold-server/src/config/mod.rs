@@ -1,0 +1,299 @@
+//! The configuration of a server: what it listens on, what it serves, and to whom.
+
+mod file;
+
+use crate::process::machine_memory;
+use hashfold::io::Access;
+use serde::Deserialize;
+use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
+
+/// Memory of a filter that clients make, in bytes, unless the configuration says otherwise.
+const FILTER_MEMORY_BYTES: usize = 16 << 20;
+
+/// Part of the memory that buffers of connections may take, unless the configuration says otherwise.
+const CLIENT_MEMORY_PART: u64 = 8;
+
+/// Least limit of transfers, in bytes per second: slow replies do not lower it further.
+pub(crate) const RATE_MIN: u64 = 1 << 20;
+
+/// The configuration of a server. `hashfold serve --config FILE` reads one; [`Config::of_folders`] makes
+/// one of folders.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Addresses for Redis clients.
+    pub listen: Vec<SocketAddr>,
+    /// Addresses for Redis clients with encrypted connections.
+    pub tls_listen: Vec<SocketAddr>,
+    /// The certificates of encrypted connections.
+    pub tls: Option<TlsConfig>,
+    /// Addresses for operators: the admin page, `/healthz`, `/readyz`, `/metrics` and `/v1`.
+    pub http_listen: Vec<SocketAddr>,
+    /// The cluster that the server is a part of.
+    pub cluster: ClusterConfig,
+    /// Memory of the whole process that `INFO` shows as the limit, in bytes; 0 for none.
+    pub memory_bytes: u64,
+    /// Maximum memory of the buffers of all connections, in bytes. If they take more, the connections with
+    /// the largest buffers are closed.
+    pub client_memory_bytes: u64,
+    /// Number of network threads.
+    pub threads: usize,
+    /// Maximum number of connections.
+    pub clients_max: usize,
+    /// Data sets by name.
+    pub data: BTreeMap<String, DataConfig>,
+    /// The folder in which clients make filters.
+    pub filters: Option<PathBuf>,
+    /// Memory of each filter that clients make, in bytes.
+    pub filter_memory_bytes: usize,
+    /// Users by name.
+    pub users: BTreeMap<String, UserConfig>,
+    /// The group whose pointer decides which versions of the stores are served.
+    pub deploy: Option<DeployConfig>,
+    /// Who may see and change what the server serves, over HTTP.
+    pub admin: AdminConfig,
+}
+
+/// Operators, and the log of what they change. Without tokens, everybody who can connect over HTTP sees
+/// everything, and nobody can change anything there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdminConfig {
+    /// The file to which each change is appended, also those by commands such as `HASHFOLD.PUBLISH`:
+    /// who, what, why. JSON Lines, each with the SHA-256 hash of the line before.
+    pub audit: Option<PathBuf>,
+    /// Tokens by the name of their holder.
+    pub tokens: BTreeMap<String, TokenConfig>,
+}
+
+/// A token, which its holder shows over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenConfig {
+    /// The SHA-256 hash of the token, in hexadecimal digits.
+    pub sha256: String,
+    /// What its holder may do.
+    pub role: Role,
+}
+
+/// What the holder of a token may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// See everything.
+    Viewer,
+    /// See everything, and change which versions are current and pinned.
+    Operator,
+}
+
+/// The group whose versions a server serves: those that `hashfold deploy publish` makes current.
+///
+/// All stores in [`Config::data`] follow it, under their names; a folder that does not exist becomes a
+/// store. Tables and filters stay as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeployConfig {
+    /// The object storage: a URL such as `s3://bucket/prefix`, or a folder.
+    pub remote: String,
+    /// Name of the group.
+    pub group: String,
+    /// Name of this server, which no other server of the group has.
+    pub node: String,
+    /// Limit of transfers in bytes per second, at least 1 MiB. Transfers are slower than that while
+    /// replies are slow.
+    pub rate_bytes_per_s: u64,
+}
+
+/// The certificates of encrypted connections (TLS 1.2 and 1.3), files in the PEM format. They are read
+/// again when they change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsConfig {
+    /// The server's certificate, and those between it and its authority.
+    pub certificate: PathBuf,
+    /// The private key of the certificate.
+    pub key: PathBuf,
+    /// Authorities of which one must have signed the certificate of each client; without them, clients
+    /// need none.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// The cluster that a server is a part of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ClusterConfig {
+    /// None: cluster commands are errors.
+    #[default]
+    Off,
+    /// A cluster of this server alone, which has all slots, so that clients in cluster mode work.
+    Emulated,
+    /// The cluster in a topology file, and the name that this server has there.
+    Topology(PathBuf, String),
+}
+
+/// A data set to serve.
+#[derive(Clone, Debug)]
+pub struct DataConfig {
+    /// Folder of the data set.
+    pub path: PathBuf,
+    /// How blocks are read; `None` decides by the memory that is free.
+    pub access: Option<Access>,
+    /// Whether a filter is opened for writing.
+    pub is_writable: bool,
+}
+
+/// A user.
+#[derive(Clone, Debug)]
+pub struct UserConfig {
+    /// The Argon2 hash of the password, in the PHC format; without one, everybody who can connect may be
+    /// this user.
+    pub password: Option<String>,
+    /// The table or store that the user sees.
+    pub space: Option<String>,
+    /// Further tables and stores: the key `name:{key}` is looked up in the one with this name.
+    pub spaces: Vec<String>,
+    /// Filters that the user sees.
+    pub filters: Vec<String>,
+    /// Rules such as `+@all`, `-flushall`.
+    pub commands: Vec<String>,
+    /// Patterns of keys that the user may use; all keys if there is none.
+    pub keys: Vec<String>,
+    /// Whether the user may make filters.
+    pub makes_filters: bool,
+}
+
+impl Default for UserConfig {
+    fn default() -> UserConfig {
+        UserConfig {
+            password: None,
+            space: None,
+            spaces: Vec::new(),
+            filters: Vec::new(),
+            commands: vec!["+@all".into()],
+            keys: Vec::new(),
+            makes_filters: true,
+        }
+    }
+}
+
+/// What is wrong with a configuration, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file, or what else the configuration comes from.
+    pub place: String,
+    /// What was expected and what was found.
+    pub message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.message)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Default for Config {
+    fn default() -> Config {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Config {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 6379))],
+            tls_listen: Vec::new(),
+            tls: None,
+            http_listen: Vec::new(),
+            cluster: ClusterConfig::Off,
+            memory_bytes: 0,
+            client_memory_bytes: machine_memory() / CLIENT_MEMORY_PART,
+            threads: cores.saturating_sub(1).max(1),
+            clients_max: 10_000,
+            data: BTreeMap::new(),
+            filters: None,
+            filter_memory_bytes: FILTER_MEMORY_BYTES,
+            users: BTreeMap::new(),
+            deploy: None,
+            admin: AdminConfig::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Returns the configuration that serves folders without a file: on loopback, without passwords.
+    /// Each data set has the name of its folder.
+    ///
+    /// # Errors
+    /// Two folders of one name, or one without a name.
+    pub fn of_folders(folders: &[PathBuf]) -> Result<Config, ConfigError> {
+        let mut config = Config::default();
+        for folder in folders {
+            let wrong = |message: &str| ConfigError {
+                place: folder.display().to_string(),
+                message: message.into(),
+            };
+            let full = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
+            let name = full.file_name().and_then(|name| name.to_str());
+            let name = name.ok_or_else(|| wrong("expected a folder with a name of text"))?;
+            let data = DataConfig { path: folder.clone(), access: None, is_writable: true };
+            if config.data.insert(name.to_owned(), data).is_some() {
+                let message =
+                    "another folder has the same name; give them names in a configuration file";
+                return Err(wrong(message));
+            }
+        }
+        Ok(config)
+    }
+
+    /// Checks that names have a meaning, and that strangers cannot connect from other machines.
+    ///
+    /// # Errors
+    /// What was expected and what was found.
+    pub fn check(&self) -> Result<(), String> {
+        for (name, user) in &self.users {
+            let named = user.space.iter().chain(&user.spaces).chain(&user.filters);
+            if let Some(absent) = named.into_iter().find(|space| !self.data.contains_key(*space)) {
+                return Err(format!("user \"{name}\": there is no data set \"{absent}\""));
+            }
+        }
+        if let Some(rate) = self.deploy.as_ref().map(|deploy| deploy.rate_bytes_per_s)
+            && rate < RATE_MIN
+        {
+            return Err(format!("rate: expected at least {RATE_MIN} bytes per second, got {rate}"));
+        }
+        for (name, token) in &self.admin.tokens {
+            let is_hash = token.sha256.len() == 64 && is_lower_hex(&token.sha256);
+            if !is_hash {
+                return Err(format!(
+                    "token \"{name}\": expected the SHA-256 hash of the token in 64 lower-case \
+                     hexadecimal digits, got {} characters",
+                    token.sha256.len()
+                ));
+            }
+        }
+        if self.threads == 0 || self.threads > 1024 {
+            return Err(format!("threads: expected 1 to 1024, got {}", self.threads));
+        }
+        if self.tls.is_none() && !self.tls_listen.is_empty() {
+            return Err("tls-listen: expected a section `tls` with certificate and key".into());
+        }
+        let is_open =
+            self.users.is_empty() || self.users.values().any(|user| user.password.is_none());
+        let mut addresses = self.listen.iter().chain(&self.tls_listen);
+        match addresses.find(|address| !address.ip().is_loopback()) {
+            Some(address) if is_open => Err(format!(
+                "listen on {address}: expected a password for each user, since other machines can connect; \
+                 set `password` of every user in the configuration file"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn is_lower_hex(text: &str) -> bool {
+    text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_served_under_their_names() {
+        let config = Config::of_folders(&["a/people".into(), "b/seen".into()]).unwrap();
+        assert_eq!(config.data.keys().collect::<Vec<_>>(), ["people", "seen"]);
+        assert!(Config::of_folders(&["a/people".into(), "b/people".into()]).is_err());
+        assert!(Config::of_folders(&["/".into()]).is_err());
+    }
+}

@@ -1,0 +1,208 @@
+//! The JSON documents below `/v1`, and the changes that programs make there.
+
+use super::facts::{self, TableFacts};
+use crate::{
+    access::Caller,
+    change::{Action, Change, ChangeError, Changed},
+    data::DataSet,
+    shared::Shared,
+};
+use axum::{
+    Extension, Json,
+    body::Bytes,
+    extract::{Path, Query, State},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Maximum number of lines of the audit log in a document.
+const AUDIT_LINES: usize = 1000;
+
+/// Returns an error as a document.
+pub(super) fn error(status: StatusCode, message: impl Into<String>) -> Response {
+    (status, Json(json!({ "error": message.into() }))).into_response()
+}
+
+/// Runs work that may wait for the device or the network, on another thread.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Response> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "the request has failed"))
+}
+
+/// Returns the store of a name, or the error document.
+#[expect(clippy::result_large_err, reason = "the error is the reply, made once for a request")]
+pub(super) fn store(shared: &Shared, name: &str) -> Result<Arc<DataSet>, Response> {
+    match facts::find(shared, name) {
+        Some(data) if data.is_store() => Ok(data.clone()),
+        Some(_) => {
+            Err(error(StatusCode::CONFLICT, format!("{name} is a table, which has no versions")))
+        }
+        None => Err(error(StatusCode::NOT_FOUND, format!("there is no store {name}"))),
+    }
+}
+
+pub(super) async fn data(State(shared): State<Arc<Shared>>) -> Json<Value> {
+    let tables: Vec<TableFacts> = facts::tables(&shared);
+    let all = tables.iter().map(|it| json!(it));
+    let filters = facts::filters(&shared);
+    Json(json!({ "data": all.chain(filters.iter().map(|it| json!(it))).collect::<Vec<_>>() }))
+}
+
+pub(super) async fn versions(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+) -> Result<Response, Response> {
+    let data = store(&shared, &name)?;
+    let found = blocking(move || facts::versions(&shared, &data)).await?;
+    found
+        .map(|found| Json(found).into_response())
+        .map_err(|message| error(StatusCode::INTERNAL_SERVER_ERROR, message))
+}
+
+/// Two versions to compare.
+#[derive(Deserialize)]
+pub(super) struct Pair {
+    pub(super) from: u64,
+    pub(super) to: u64,
+}
+
+pub(super) async fn difference(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+    Query(Pair { from, to }): Query<Pair>,
+) -> Result<Response, Response> {
+    let data = store(&shared, &name)?;
+    let found = blocking(move || facts::difference(&data, from, to)).await?;
+    found
+        .map(|found| Json(found).into_response())
+        .map_err(|message| error(StatusCode::CONFLICT, message))
+}
+
+pub(super) async fn deploy(State(shared): State<Arc<Shared>>) -> Response {
+    let Some(deployment) = &shared.deployment else { return no_group() };
+    let (config, state) = (deployment.config(), deployment.state());
+    let unreachable_s =
+        state.unreachable_since.map(|since| shared.now().saturating_sub(since).as_secs());
+    Json(json!({
+        "group": config.group,
+        "node": config.node,
+        "seq": state.report.seq,
+        "versions": state.report.versions,
+        "fetch_limit_bytes_per_second": deployment.limit(),
+        "unreachable_seconds": unreachable_s,
+        "error": state.error,
+    }))
+    .into_response()
+}
+
+pub(super) async fn group(State(shared): State<Arc<Shared>>) -> Result<Response, Response> {
+    match blocking(move || facts::group(&shared)).await? {
+        None => Ok(no_group()),
+        Some(Ok(group)) => Ok(Json(group).into_response()),
+        Some(Err(message)) => Err(error(StatusCode::BAD_GATEWAY, message)),
+    }
+}
+
+fn no_group() -> Response {
+    error(StatusCode::NOT_FOUND, "no group is followed")
+}
+
+pub(super) async fn cluster(State(shared): State<Arc<Shared>>) -> Response {
+    match facts::cluster(&shared) {
+        None => error(StatusCode::NOT_FOUND, "the server is in no cluster"),
+        Some(cluster) => Json(cluster).into_response(),
+    }
+}
+
+pub(super) async fn audit(State(shared): State<Arc<Shared>>) -> Response {
+    match shared.changer.audit() {
+        None => error(StatusCode::NOT_FOUND, "there is no audit log"),
+        Some(audit) => Json(json!({ "lines": audit.last(AUDIT_LINES) })).into_response(),
+    }
+}
+
+/// What a program asks for, besides the action.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ask {
+    version: Option<u64>,
+    reason: String,
+    #[serde(default)]
+    force: bool,
+}
+
+/// Returns the action of a name.
+///
+/// # Errors
+/// There is no such action, or it needs a version.
+pub(super) fn action(name: &str, version: Option<u64>, is_forced: bool) -> Result<Action, String> {
+    match (name, version) {
+        ("publish", Some(version)) => Ok(Action::Publish { version, is_forced }),
+        ("pin", Some(version)) => Ok(Action::Pin { version }),
+        ("unpin", Some(version)) => Ok(Action::Unpin { version }),
+        ("rollback", to) => Ok(Action::RollBack { to }),
+        ("cancel", None) => Ok(Action::Cancel),
+        ("publish" | "pin" | "unpin", None) => Err(format!("{name}: expected a version, got none")),
+        _ => Err("expected publish, rollback, pin, unpin or cancel".into()),
+    }
+}
+
+/// Makes a change. `via` says whether a page or a program asked for it.
+pub(super) async fn apply(shared: Arc<Shared>, change: Change) -> Result<Changed, Response> {
+    let result = blocking(move || shared.changer.apply(&change)).await?;
+    result.map_err(|failure| {
+        let status = match &failure {
+            ChangeError::Moved(_) => StatusCode::PRECONDITION_FAILED,
+            ChangeError::Refused(_) => StatusCode::CONFLICT,
+        };
+        error(status, failure.to_string())
+    })
+}
+
+pub(super) async fn change(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    Path((name, verb)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Response> {
+    if caller.has_session() {
+        let message = "a program sends its token: Authorization: Bearer TOKEN";
+        return Err(error(StatusCode::FORBIDDEN, message));
+    }
+    if !caller.may_change() {
+        let message = "expected the token of an operator; tokens are in the configuration file";
+        return Err(error(StatusCode::FORBIDDEN, message));
+    }
+    let bad = |message: String| error(StatusCode::BAD_REQUEST, message);
+    let ask: Ask = serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+    if ask.reason.trim().is_empty() {
+        return Err(bad("reason: expected a text, got none".into()));
+    }
+    let change = Change {
+        data: store(&shared, &name)?,
+        action: action(&verb, ask.version, ask.force).map_err(bad)?,
+        reason: ask.reason,
+        who: caller.who,
+        via: "http",
+        seq: if_match(&headers).map_err(bad)?,
+    };
+    let Changed { version, previous, seq } = apply(shared, change).await?;
+    Ok(Json(json!({ "version": version, "previous": previous, "seq": seq })).into_response())
+}
+
+/// Returns the sequence number in a header `If-Match: "17"`.
+fn if_match(headers: &HeaderMap) -> Result<Option<u64>, String> {
+    let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default();
+    match text.trim().trim_matches('"').parse() {
+        Ok(seq) => Ok(Some(seq)),
+        Err(_) => Err(format!("If-Match: expected a sequence number, got {text}")),
+    }
+}
