@@ -1,4 +1,4 @@
-"""Client libraries of Go, JavaScript and Java against `hashfold serve`. Usage: others.py HASHFOLD FOLDER, a path of
+"""Client libraries of Go and JavaScript against `hashfold serve`. Usage: others.py HASHFOLD FOLDER, a path of
 the command and a folder for what is built. Each program reads from one server, then from a cluster in which a
 server is killed, and compares every value. A language whose tools are not here is skipped with a line."""
 
@@ -19,15 +19,7 @@ LANGUAGES = {
     "node": (
         ["node", "npm"],
         ["npm", "install", "--silent", "--no-audit", "--no-fund"],
-        {"ioredis": ["node", "ioredis.mjs"], "node-redis": ["node", "node-redis.mjs"]},
-    ),
-    "java": (
-        ["java", "mvn"],
-        ["mvn", "--quiet", "--batch-mode", "package", "dependency:copy-dependencies"],
-        {
-            "Jedis": ["java", "-cp", "target/classes:target/dependency/*", "JedisClient"],
-            "Lettuce": ["java", "-cp", "target/classes:target/dependency/*", "LettuceClient"],
-        },
+        {"ioredis": ["node", "ioredis.mjs"]},
     ),
 }
 

@@ -1,4 +1,4 @@
-// What the programs of both libraries share: the values, and a loop of reads during a failure.
+// What programs of client libraries share: the values, and a loop of reads during a failure.
 
 export const ENTRIES = Number(process.env.ENTRIES);
 export const PORT = Number(process.env.PORT);
