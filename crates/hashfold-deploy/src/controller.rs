@@ -147,7 +147,7 @@ impl Controller {
                     newer.next == targets
                 })?;
             }
-            self.wait(&targets, options, watch)?;
+            self.wait(seen.pointer.seq, &targets, options, watch)?;
         }
         let signed = self.signed(&options.reason, options.lead);
         let flipped = seen.pointer.published(&targets, signed);
@@ -200,7 +200,7 @@ impl Controller {
         Ok(self.change(&seen, back, |newer| newer.stores == stores)?.pointer)
     }
 
-    /// Withdraws the versions that a controller waits to publish: nodes stop to fetch them, and that
+    /// Withdraws the versions that a controller waits to publish: nodes stop fetching them, and that
     /// controller gets `Overtaken`. If there are none, nothing is changed.
     ///
     /// # Errors
@@ -234,6 +234,9 @@ impl Controller {
             let marked = seen.pointer.marked(bad, self.signed(reason, Duration::ZERO));
             match self.swap(&seen, marked)? {
                 Swapped::Done(seen) => return Ok(seen.pointer),
+                Swapped::Newer(newer) if self.only_after.is_some() => {
+                    return Err(self.overtaken(&newer.pointer, seen.pointer.seq + 1));
+                }
                 Swapped::Newer(newer) => seen = newer,
             }
         }
@@ -322,12 +325,22 @@ impl Controller {
         }
     }
 
-    /// Waits until enough nodes have the versions ready.
-    fn wait(&self, targets: &Targets, options: &PublishOptions, watch: &Watch) -> Result<()> {
+    /// Waits until enough nodes have the versions ready, or until the pointer is no longer the announced
+    /// one: then the change that follows finds out what happened.
+    fn wait(
+        &self,
+        announced: u64,
+        targets: &Targets,
+        options: &PublishOptions,
+        watch: &Watch,
+    ) -> Result<()> {
         let clock = self.env.clock.as_ref();
         let end = clock.now().saturating_add(options.wait);
         loop {
             watch.add(0)?;
+            if self.pointer()?.seq != announced {
+                return Ok(());
+            }
             let nodes = ready::read_all(&self.remote, &self.group)?;
             let now_ms = clock.unix_time().as_millis() as u64;
             let is_live = |node: &&Readiness| {

@@ -152,20 +152,7 @@ pub(crate) fn has_version(disk: &dyn Disk, folder: &Path, number: u64, id: u64) 
 /// of this number, before anything is fetched.
 fn create_store(env: &Env, folder: &Path, info: &VersionInfo) -> Result<()> {
     match Pointer::read(env.disk.as_ref(), folder) {
-        Ok(pointer) => {
-            let number = info.name.number;
-            let there = pointer.version(number).unwrap_or(info.name);
-            let kind = if pointer.store != info.store {
-                let (what, expected, got) = ("store", pointer.store, info.store);
-                StoreErrorKind::Mismatch { what, expected, got }
-            } else if there != info.name {
-                StoreErrorKind::Exists
-            } else {
-                return Ok(());
-            };
-            let place = Place::file(&version_path(folder, number));
-            Err(hashfold::Error::new(kind).at(&place).into())
-        }
+        Ok(pointer) => check_is_of(&pointer, folder, info),
         Err(error) if error.is_absent() => {
             let options = StoreOptions::new()
                 .env(env.clone())
@@ -180,6 +167,22 @@ fn create_store(env: &Env, folder: &Path, info: &VersionInfo) -> Result<()> {
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Refuses a version of another store, and another version than the one that the store has under this
+/// number.
+pub(crate) fn check_is_of(pointer: &Pointer, folder: &Path, info: &VersionInfo) -> Result<()> {
+    let number = info.name.number;
+    let there = pointer.version(number).unwrap_or(info.name);
+    let kind = if pointer.store != info.store {
+        let (what, expected, got) = ("store", pointer.store, info.store);
+        StoreErrorKind::Mismatch { what, expected, got }
+    } else if there != info.name {
+        StoreErrorKind::Exists
+    } else {
+        return Ok(());
+    };
+    Err(hashfold::Error::new(kind).at(&Place::file(&version_path(folder, number))).into())
 }
 
 /// Creates and locks the folder in which tables are collected.
@@ -288,11 +291,20 @@ fn check_space(
             }
         }
     }
-    let got = disk.free_bytes(folder)?;
-    match expected == 0 || expected.saturating_add(options.free_bytes_min) <= got {
+    check_free(disk, folder, expected, options)
+}
+
+/// Refuses to write this number of bytes if the device has no space for them and for what must stay free.
+pub(crate) fn check_free(
+    disk: &dyn Disk,
+    folder: &Path,
+    bytes: u64,
+    options: &FetchOptions,
+) -> Result<()> {
+    let (expected, got) = (bytes.saturating_add(options.free_bytes_min), disk.free_bytes(folder)?);
+    match bytes == 0 || expected <= got {
         true => Ok(()),
         false => {
-            let expected = expected.saturating_add(options.free_bytes_min);
             Err(Error::new(ErrorKind::Space { expected, got }).at(folder.display().to_string()))
         }
     }

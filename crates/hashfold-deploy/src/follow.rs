@@ -307,7 +307,6 @@ impl Follower {
         self.forget_unwanted();
         // What is there is activated, even if the object store is gone meanwhile, and before anything
         // is fetched that is only announced.
-        self.close_suspects();
         let current = self.ours(&self.pointer.stores);
         let mut prepared = self.prepare(current, stop, seen);
         let wait = self.activate_due(activate);
@@ -318,6 +317,10 @@ impl Follower {
             let announced = self.ours(&self.pointer.next);
             let next = self.prepare(announced, stop, seen);
             prepared = prepared.and(next);
+        }
+        // A repair takes long, so nothing else waits for it.
+        if matches!(prepared, Ok(Prepared::All)) {
+            prepared = self.repair_suspects(stop, seen);
         }
         let reported = if looked.is_ok() { self.write_report() } else { Ok(()) };
         looked?;
@@ -420,7 +423,8 @@ impl Follower {
         failure.map_or(Ok(Prepared::All), Err)
     }
 
-    /// Fetches a version if it is not there, repairs it if it is damaged, and opens it. `None` if something more urgent came up.
+    /// Fetches a version if it is not there, repairs it if it cannot be opened, and opens it. `None` if
+    /// something more urgent came up.
     fn make_ready(
         &mut self,
         store: &str,
@@ -451,12 +455,9 @@ impl Follower {
             }
         }
         let open = || -> Result<Version> { Ok(Version::open(&folder, number, &read)?.whole()?) };
-        if !self.is_suspect(store, id) {
-            match open() {
-                Err(error) if error.class() == ErrorClass::Damage && self.may_repair(store, id) => {
-                }
-                opened => return opened.map(Some),
-            }
+        match open() {
+            Err(error) if error.class() == ErrorClass::Damage && self.may_repair(store, id) => {}
+            opened => return opened.map(Some),
         }
         match self.repair(store, target, stop, seen)? {
             Prepared::All => open().map(Some),
@@ -472,7 +473,7 @@ impl Follower {
         stop: &Signal,
         seen: u64,
     ) -> Result<Prepared> {
-        let FollowedStore { folder, is_damaged, .. } = self.options.stores[store].clone();
+        let folder = self.options.stores[store].folder.clone();
         let (watch, is_interrupted) = self.lookout(store, target.version, stop, seen).watch();
         let (remote, options) = (&self.remote, &self.options.fetch);
         match repair(&self.env, remote, store, target.version, &folder, options, &watch) {
@@ -482,34 +483,34 @@ impl Follower {
             repaired => drop(repaired?),
         }
         self.repaired.insert((store.to_owned(), target.id.0), self.env.clock.now());
-        is_damaged.store(false, Relaxed);
-        // The server has the damaged files open, if any.
+        // If the server answers from it, it has the damaged files open: it must open the version again.
         if self.active.get(store) == Some(&target.id.0) {
             self.active.remove(store);
         }
         Ok(Prepared::All)
     }
 
-    /// Whether the server has met damage in a version that may be repaired now.
-    fn is_suspect(&self, store: &str, id: u64) -> bool {
-        self.active.get(store) == Some(&id)
-            && self.options.stores[store].is_damaged.load(Relaxed)
-            && self.may_repair(store, id)
+    /// Repairs the active versions in which the server has met damage. The next step opens and activates
+    /// them again.
+    fn repair_suspects(&mut self, stop: &Signal, seen: u64) -> Result<Prepared> {
+        for (store, target) in self.ours(&self.pointer.stores) {
+            let id = target.id.0;
+            let is_suspect = self.active.get(&store) == Some(&id)
+                && self.options.stores[&store].is_damaged.load(Relaxed);
+            if is_suspect && self.may_repair(&store, id) {
+                if !self.repair(&store, &target, stop, seen)?.is_all() {
+                    return Ok(Prepared::Interrupted);
+                }
+                self.open.remove(&(store, id));
+            }
+        }
+        Ok(Prepared::All)
     }
 
     /// Whether the last repair of a version was long ago: if it did not help, the next one may not either.
     fn may_repair(&self, store: &str, id: u64) -> bool {
         let last = self.repaired.get(&(store.to_owned(), id));
         last.is_none_or(|last| self.env.clock.now() >= *last + REPAIR_INTERVAL)
-    }
-
-    /// Closes the active versions in which the server has met damage, so that they are repaired.
-    fn close_suspects(&mut self) {
-        for (store, target) in self.ours(&self.pointer.stores) {
-            if self.is_suspect(&store, target.id.0) {
-                self.open.remove(&(store, target.id.0));
-            }
-        }
     }
 
     /// Returns what is to be done during a transfer.
@@ -560,6 +561,8 @@ impl Follower {
         activate(&activations)?;
         for (store, target) in &changed {
             self.active.insert(store.clone(), target.id.0);
+            // The damage was that of the version before.
+            self.options.stores[store].is_damaged.store(false, Relaxed);
             self.unpublished.insert(store.clone(), target.version);
             for version in self.report.versions.entry(store.clone()).or_default().values_mut() {
                 if version.state == VersionState::Current {

@@ -6,15 +6,18 @@
 
 use crate::{
     error::Result,
-    fetch::{FetchOptions, lock_incoming, read_tree, remove_with_files, write_file},
+    fetch::{
+        FetchOptions, check_free, check_is_of, lock_incoming, read_tree, remove_with_files,
+        write_file,
+    },
     layout::{self, TREE},
     pieces::Transfer,
     remote::{Remote, RemoteVersion},
 };
 use hashfold::{
-    Env,
+    Env, ErrorKind as StoreErrorKind, Place,
     io::{Access, Disk, read_all},
-    store::{FileTree, Layer, Tree, incoming_path, table_path, version_path},
+    store::{FileTree, Layer, Pointer, Tree, VersionInfo, incoming_path, table_path, version_path},
     work::Watch,
 };
 use std::{
@@ -38,7 +41,9 @@ pub struct Repaired {
 ///
 /// # Errors
 /// `Absent` if the version was not pushed; `Damaged`, with object and offset, if three attempts gave wrong
-/// bytes; `Store` with `Absent` if there is no local store, `Busy` if another process fetches into it.
+/// bytes; `Space` if there is no room for a copy of a damaged file. `Store` with `Mismatch` if the folder has
+/// another store, `Exists` if it has another version of this number, `Absent` if it has no store or no such
+/// version, `Busy` if another process fetches into it.
 pub fn repair(
     env: &Env,
     remote: &Remote,
@@ -51,14 +56,27 @@ pub fn repair(
     let RemoteVersion { bytes, info } = remote.read_version(store, number)?;
     let transfer = Transfer::new(env, remote, options, watch);
     let disk = env.disk.as_ref();
+    check_is_there(&Pointer::read(disk, folder)?, folder, &info)?;
     let _lock = lock_incoming(disk, folder)?;
     let mut files = u64::from(repair_version_file(disk, folder, number, &bytes)?);
     let mut seen = HashSet::new();
     for layer in info.layers().filter(|layer| seen.insert(layer.table)) {
-        let table = Damaged { transfer: &transfer, store, layer, folder };
+        let table = Damaged { transfer: &transfer, options, store, layer, folder };
         files += table.repair()?;
     }
     Ok(Repaired { files, bytes: transfer.fetched.load(Relaxed) })
+}
+
+/// Refuses a version that the local store does not have: the bytes of another one would replace its files.
+fn check_is_there(pointer: &Pointer, folder: &Path, info: &VersionInfo) -> Result<()> {
+    check_is_of(pointer, folder, info)?;
+    match pointer.version(info.name.number) {
+        Some(_) => Ok(()),
+        None => {
+            let place = Place::file(&version_path(folder, info.name.number));
+            Err(hashfold::Error::new(StoreErrorKind::Absent).at(&place).into())
+        }
+    }
 }
 
 /// Replaces the file of a version if it has other bytes, or is missing. Returns whether it had.
@@ -83,6 +101,7 @@ fn repair_version_file(disk: &dyn Disk, folder: &Path, number: u64, bytes: &[u8]
 /// A table that may be damaged.
 struct Damaged<'a> {
     transfer: &'a Transfer<'a>,
+    options: &'a FetchOptions,
     store: &'a str,
     layer: &'a Layer,
     /// Folder of the local store.
@@ -127,6 +146,7 @@ impl Damaged<'_> {
             self.transfer.watch.add(file.size())?;
             return Ok(false);
         }
+        check_free(disk, self.folder, file.size(), self.options)?;
         let right = file.pieces.iter().zip(&is_right).filter(|(_, is_right)| **is_right);
         self.transfer.copy_pieces(&old, &new, right.map(|(piece, _)| piece))?;
         let name = layout::table_file(self.store, self.layer.table, &file.name);

@@ -8,14 +8,22 @@ use crate::{
     error::StartError,
 };
 use hashfold::{
-    Env, Error,
+    Env, Error, ErrorKind,
     store::{Pin, StoreWriter},
     work::Watch,
 };
 use hashfold_deploy::{
     Controller, ErrorKind as DeployErrorKind, GroupPointer, PublishOptions, Remote,
 };
-use std::{fmt, path::Path, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 use tracing::{info, warn};
 
 /// Time that a publication in a group waits for its servers: as long as a person looks at a page that is
@@ -91,19 +99,26 @@ pub(crate) struct Changed {
     pub(crate) seq: u64,
 }
 
-/// The reason why nothing was changed.
+/// The reason why a change is not done as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ChangeError {
-    /// The pointer is not the one that was looked at.
+    /// The pointer is not the one that was looked at; nothing was changed.
     Moved(String),
-    /// The change is not possible.
+    /// The change is not possible; nothing was changed.
     Refused(String),
+    /// The pointer was changed, but something that belongs to the change has failed: it may not be durable,
+    /// not be served by this server, or not be in the audit log.
+    Incomplete(String),
 }
 
 impl fmt::Display for ChangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (ChangeError::Moved(message) | ChangeError::Refused(message)) = self;
-        f.write_str(message)
+        match self {
+            ChangeError::Moved(message) | ChangeError::Refused(message) => f.write_str(message),
+            ChangeError::Incomplete(message) => {
+                write!(f, "the pointer has changed, but not all was done: {message}")
+            }
+        }
     }
 }
 
@@ -135,6 +150,7 @@ pub(crate) struct Changer {
     env: Env,
     audit: Option<AuditLog>,
     group: Option<Group>,
+    is_stopping: Arc<AtomicBool>,
 }
 
 impl Changer {
@@ -149,7 +165,22 @@ impl Changer {
             let remote = Remote::open(env, &config.remote).map_err(StartError::Deploy)?;
             Ok(Group { remote, config: config.clone() })
         });
-        Ok(Changer { env: env.clone(), audit, group: group.transpose()? })
+        let (env, is_stopping) = (env.clone(), Arc::default());
+        Ok(Changer { env, audit, group: group.transpose()?, is_stopping })
+    }
+
+    /// Ends changes that wait for servers of the group; they change nothing.
+    pub(crate) fn stop(&self) {
+        self.is_stopping.store(true, Relaxed);
+    }
+
+    /// Returns what ends a change that waits.
+    fn watch(&self) -> Watch {
+        let is_stopping = self.is_stopping.clone();
+        Watch::new(move |_| match is_stopping.load(Relaxed) {
+            true => Err(ErrorKind::Stopped.into()),
+            false => Ok(()),
+        })
     }
 
     /// Returns the audit log, if there is one.
@@ -165,7 +196,7 @@ impl Changer {
     /// Makes a change. May wait for the device, and for servers of the group.
     ///
     /// # Errors
-    /// Nothing was changed, or the change cannot be noted in the audit log.
+    /// Nothing was changed, but for [`ChangeError::Incomplete`].
     pub(crate) fn apply(&self, change: &Change) -> Result<Changed, ChangeError> {
         let mut what = What {
             who: change.who.clone(),
@@ -178,7 +209,7 @@ impl Changer {
         let number = self.audit.as_ref().map(|audit| audit.begin(&what)).transpose()?;
         let result = match &self.group {
             Some(group) if change.data.follows_group() && change.action.is_of_group() => {
-                group.apply(change, &self.env)
+                group.apply(change, &self.env, &self.watch())
             }
             _ => apply(change, &self.env),
         };
@@ -193,7 +224,10 @@ impl Changer {
             let error = result.as_ref().map_err(ToString::to_string);
             what.version = result.as_ref().map_or(what.version, |changed| Some(changed.version));
             let seq = error.as_ref().map(|changed| changed.seq).map_err(String::as_str);
-            audit.end(number, &what, seq)?;
+            let noted = audit.end(number, &what, seq);
+            if let (Ok(_), Err(error)) = (&result, noted) {
+                return Err(ChangeError::Incomplete(error.to_string()));
+            }
         }
         result
     }
@@ -210,40 +244,49 @@ fn apply(change: &Change, env: &Env) -> Result<Changed, ChangeError> {
             change.data.name()
         )));
     }
-    let version = match change.action {
+    let changed = make(&mut writer, change);
+    // A change that fails may have replaced the pointer, as a whole or with a part of the change.
+    let (version, seq) = match (changed, writer.pointer().sequence) {
+        (Ok(version), now) => (version, now),
+        (Err(error), now) if now == seq => return Err(error),
+        (Err(error), _) => return Err(ChangeError::Incomplete(error.to_string())),
+    };
+    drop(writer);
+    change.data.refresh().map_err(|error| ChangeError::Incomplete(error.to_string()))?;
+    Ok(Changed { version, previous, seq })
+}
+
+/// Changes the pointer of a store, and returns the version that the change is about.
+fn make(writer: &mut StoreWriter, change: &Change) -> Result<u64, ChangeError> {
+    match change.action {
         Action::Publish { version, is_forced } => {
             if is_forced {
+                writer.version(version)?;
                 writer.forgive(version)?;
             }
             writer.publish(version)?;
-            version
+            Ok(version)
         }
-        Action::RollBack { to: None } => writer.roll_back()?,
+        Action::RollBack { to: None } => Ok(writer.roll_back()?),
         Action::RollBack { to: Some(version) } => {
+            let bad = writer.pointer().current.filter(|current| *current != version);
             writer.publish(version)?;
-            if let Some(bad) = previous.filter(|previous| *previous != version) {
-                writer.condemn(bad)?;
-            }
-            version
+            bad.map_or(Ok(()), |bad| writer.condemn(bad))?;
+            Ok(version)
         }
         Action::Pin { version } => {
             writer.pin(version, Pin::Keep)?;
-            version
+            Ok(version)
         }
         Action::Unpin { version } => {
             writer.pin(version, Pin::Release)?;
-            version
+            Ok(version)
         }
         Action::Cancel => {
-            let message =
-                format!("{}: nothing to cancel: the store follows no group", change.data.name());
-            return Err(ChangeError::Refused(message));
+            let name = change.data.name();
+            Err(ChangeError::Refused(format!("{name}: nothing to cancel: it follows no group")))
         }
-    };
-    let seq = writer.pointer().sequence;
-    drop(writer);
-    change.data.refresh()?;
-    Ok(Changed { version, previous, seq })
+    }
 }
 
 impl Group {
@@ -267,7 +310,7 @@ impl Group {
     }
 
     /// Changes the pointer of the group. A rollback concerns all of its stores.
-    fn apply(&self, change: &Change, env: &Env) -> Result<Changed, ChangeError> {
+    fn apply(&self, change: &Change, env: &Env, watch: &Watch) -> Result<Changed, ChangeError> {
         let store = change.data.name().to_string();
         let group = self.name();
         let mut controller = self.controller(env, &change.who)?;
@@ -286,7 +329,7 @@ impl Group {
                     ..PublishOptions::default()
                 };
                 let versions = [(store.clone(), version)];
-                controller.publish(&versions, &options, &Watch::default())?
+                controller.publish(&versions, &options, watch)?
             }
             Action::RollBack { to: None } => controller.roll_back(&change.reason, lead)?,
             Action::Cancel => controller.cancel(&change.reason)?,
@@ -302,5 +345,104 @@ impl Group {
         };
         let version = current(&pointer).unwrap_or_default();
         Ok(Changed { version, previous, seq: pointer.seq })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::Event;
+    use hashfold::{
+        ReadOptions, Store, StoreOptions,
+        io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk},
+        manifest::Kind,
+        store::Pointer,
+    };
+
+    fn folder() -> &'static Path {
+        Path::new("people")
+    }
+
+    /// Makes a store with two versions, of which the second is current.
+    fn disk() -> MemoryDisk {
+        let disk = MemoryDisk::default();
+        let options = StoreOptions::new().env(Env::on(Arc::new(disk.clone()))).chunks(1);
+        let store = Store::open_or_create_with(folder(), options).unwrap();
+        for value in ["a", "b"] {
+            let mut update = store.update().unwrap();
+            update.put("key", value).unwrap();
+            update.publish().unwrap();
+        }
+        disk
+    }
+
+    fn changer(env: &Env) -> Result<Changer, StartError> {
+        let mut config = Config::default();
+        config.admin.audit = Some("audit.jsonl".into());
+        Changer::open(&config, env)
+    }
+
+    fn change(env: &Env, action: Action) -> hashfold::Result<Change> {
+        let options = ReadOptions::new().env(env.clone());
+        let data = Arc::new(DataSet::open("people", folder(), Kind::Store, options)?);
+        let (reason, who) = ("tested".to_owned(), "eve".to_owned());
+        Ok(Change { data, action, reason, who, via: "http", seq: None })
+    }
+
+    fn pointer(disk: &dyn Disk) -> Pointer {
+        Pointer::read(disk, folder()).unwrap()
+    }
+
+    /// Whichever operation of the disk fails, the reply says whether the pointer has changed, and no change
+    /// happens that is not in the audit log.
+    #[test]
+    fn replies_say_what_has_happened_whichever_operation_fails() {
+        let before = disk();
+        let seq = pointer(&before).sequence;
+        for action in [
+            Action::Publish { version: 1, is_forced: false },
+            Action::Publish { version: 1, is_forced: true },
+            Action::RollBack { to: None },
+            Action::RollBack { to: Some(1) },
+            Action::Pin { version: 1 },
+        ] {
+            let mut seen = [0; 3];
+            for operation in 0.. {
+                let fault = Fault::Failure { operation };
+                let faulty = FaultyDisk::over(&before, FaultPlan::from(fault));
+                let env = Env::on(Arc::new(faulty.clone()));
+                let Ok(changer) = changer(&env) else { continue };
+                let result = changer.apply(&change(&env, action).unwrap());
+                let is_changed = pointer(&faulty).sequence != seq;
+                let expected = !matches!(result, Err(ChangeError::Refused(_)));
+                assert_eq!(is_changed, expected, "{action:?} {operation}: {result:?}");
+                let log = changer.audit().unwrap().last(9);
+                assert!(!is_changed || !log.is_empty(), "{action:?} {operation}");
+                let is_done = log.first().is_some_and(|line| line.event == Event::Done);
+                assert_eq!(is_done, result.is_ok(), "{action:?} {operation}: {log:?}");
+                seen[match result {
+                    Ok(_) => 0,
+                    Err(ChangeError::Incomplete(_)) => 1,
+                    Err(_) => 2,
+                }] += 1;
+                if faulty.operations() <= operation {
+                    break;
+                }
+            }
+            assert!(seen.iter().all(|count| *count > 0), "{action:?}: {seen:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_pointer_that_was_seen_is_changed() {
+        let env = Env::on(Arc::new(disk()));
+        let changer = changer(&env).unwrap();
+        let at =
+            |seq| Change { seq: Some(seq), ..change(&env, Action::RollBack { to: None }).unwrap() };
+        let seq = pointer(env.disk.as_ref()).sequence;
+        assert!(matches!(changer.apply(&at(seq - 1)), Err(ChangeError::Moved(_))));
+        let changed = changer.apply(&at(seq)).unwrap();
+        assert_eq!((changed.version, changed.previous), (1, Some(2)));
+        assert!(matches!(changer.apply(&at(seq)), Err(ChangeError::Moved(_))));
     }
 }

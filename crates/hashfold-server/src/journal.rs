@@ -84,8 +84,12 @@ impl Journal {
         let silent = all.filter(|node| !node.is_alive());
         let silent: BTreeSet<String> =
             silent.map(|node| format!("{}:{}", node.host, node.port)).collect();
-        silent.difference(&self.silent).for_each(|server| warn!(server, "does not answer"));
-        self.silent.difference(&silent).for_each(|server| info!(server, "answers again"));
+        silent
+            .difference(&self.silent)
+            .for_each(|server| warn!(server, "a server of the cluster does not answer"));
+        self.silent
+            .difference(&silent)
+            .for_each(|server| info!(server, "a server of the cluster answers again"));
         self.silent = silent;
     }
 

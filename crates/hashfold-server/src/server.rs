@@ -318,6 +318,7 @@ impl Server {
         if !self.shared.is_stopping.swap(true, Relaxed) {
             info!("stopping");
         }
+        self.shared.changer.stop();
         for waker in &self.wakers {
             // A thread that cannot be woken looks at the clock all the same.
             let _ = waker.wake();

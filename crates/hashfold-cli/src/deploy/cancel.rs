@@ -9,7 +9,7 @@ use clap::Args;
 
 /// Withdraw the versions that servers fetch before `deploy publish` makes them current
 ///
-/// Servers stop to fetch them, and the `deploy publish` that waits ends with exit code 1. Versions that are
+/// Servers stop fetching them, and the `deploy publish` that waits ends with exit code 1. Versions that are
 /// current stay so: roll them back. If there is nothing to withdraw, nothing is changed.
 #[derive(Args, Debug)]
 pub(crate) struct CancelArgs {

@@ -3,9 +3,10 @@
 use crate::support::{Outcome, Work, list};
 use std::{
     fs,
+    io::Read as _,
     process::Stdio,
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 /// Returns a store `s` with two versions, both pushed to the remote `r`.
@@ -95,6 +96,61 @@ fn publish_rollback_and_marks_are_seen_by_status_and_fetch() {
         table,
         ["store  current  next  previous  bad  pushed", "s      2        -     1         2    1 2"]
     );
+}
+
+#[test]
+fn a_publication_that_waits_is_cancelled() {
+    let work = work();
+    let nothing = work.ok("deploy cancel r");
+    assert_eq!(nothing.text(), "nothing to cancel in r, group main\n");
+    // A server that never gets ready.
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+    let report = format!(r#"{{"format":1,"epoch":1,"at_ms":{now_ms},"seq":0,"versions":{{}}}}"#);
+    fs::create_dir_all(work.path("r/groups/main/ready")).unwrap();
+    work.write("r/groups/main/ready/a", report);
+    let mut publish = work.command("deploy publish r 2").stderr(Stdio::piped()).spawn().unwrap();
+    let cancelled = loop {
+        let cancelled = work.ok("deploy cancel r --reason wrong");
+        if !cancelled.text().starts_with("nothing") {
+            break cancelled;
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(cancelled.text(), "cancelled in r, group main: s 2 (change 2)\n");
+    let mut stderr = String::new();
+    publish.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert_eq!(publish.wait().unwrap().code(), Some(1), "{stderr}");
+    assert!(stderr.contains("wrong"), "{stderr}");
+}
+
+#[test]
+fn a_damaged_version_is_repaired_from_the_remote() {
+    let work = work();
+    work.ok("deploy fetch r copy --version 1");
+    work.ok("publish copy 1");
+    let good = work.ok("scan copy").stdout;
+    let compared = work.ok("deploy fetch r copy --version 1 --repair");
+    assert_eq!(compared.text(), "compared copy: s 1 has no damage\n");
+    let table = work.path("copy/tables").read_dir().unwrap().next().unwrap().unwrap().path();
+    let data = list(&table).into_iter().find(|name| name.starts_with("data")).unwrap();
+    let mut bytes = fs::read(table.join(&data)).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(table.join(&data), bytes).unwrap();
+    assert_ne!(work.run("verify copy --all").code, 0);
+    let repaired = work.ok("deploy fetch r copy --version 1 --repair");
+    assert!(repaired.text().starts_with("repaired s 1 in copy from r: 1 file, "), "{repaired:?}");
+    work.ok("verify copy --all");
+    assert_eq!(work.ok("scan copy").stdout, good);
+    // The bytes of one store never replace those of another one.
+    work.ok("update other a.csv --key k");
+    let before = work.ok("scan other").stdout;
+    check_refused(
+        &work.run("deploy fetch r other --version 1 --repair"),
+        4,
+        "belongs to another data set",
+    );
+    assert_eq!(work.ok("scan other").stdout, before);
 }
 
 #[test]

@@ -236,19 +236,21 @@ fn what_is_announced_can_be_cancelled() {
     let (eve, bob) = (controller(&scene, "eve"), controller(&scene, "bob"));
     publish(&eve, 1).unwrap();
     assert_eq!(bob.cancel("there is nothing").unwrap().seq, 1);
+    // A node that never becomes ready.
     report(&scene.env, &scene.remote, "fetching");
-    let (env, remote) = (scene.env.clone(), scene.remote.clone());
     // Called while eve waits for the node.
     let watch = Watch::new(move |_| {
         if bob.pointer().unwrap().next.contains_key("people") {
             assert_eq!(bob.cancel("wrong one").unwrap().seq, 3);
-            report(&env, &remote, "ready");
         }
         Ok(())
     });
     let versions = [("people".to_owned(), 2)];
+    let start = scene.env.clock.now();
     let error = eve.publish(&versions, &PublishOptions::default(), &watch).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Overtaken { .. }), "{error}");
+    assert!(error.to_string().contains("wrong one"), "{error}");
+    assert!(scene.env.clock.now() - start < Duration::from_secs(1), "it does not wait any longer");
     let pointer = eve.pointer().unwrap();
     assert_eq!((pointer.seq, pointer.stores["people"].version, pointer.next.len()), (3, 1, 0));
 }

@@ -40,6 +40,10 @@ fn repaired(scene: &Scene, disk: Arc<dyn Disk>) -> hashfold_deploy::Result<Repai
     repair(&env, &scene.remote, "people", 2, node(), &one_lane(), &Watch::default())
 }
 
+fn repaired_version(scene: &Scene, number: u64) -> hashfold_deploy::Result<Repaired> {
+    repair(&scene.env, &scene.remote, "people", number, node(), &one_lane(), &Watch::default())
+}
+
 /// The files of version 2 on the node.
 fn files_of_version(disk: &dyn Disk) -> Vec<PathBuf> {
     let tables = files(disk, &node().join("tables")).into_keys();
@@ -105,6 +109,27 @@ fn every_damaged_file_is_replaced_and_only_wrong_pieces_are_fetched() {
         let ours = files(disk, &node().join(part));
         assert!(ours.into_iter().all(|(name, bytes)| theirs[&name] == bytes), "{part}");
     }
+}
+
+/// The bytes of one store must not replace those of another one.
+#[test]
+fn another_store_and_another_version_are_left_alone() {
+    let scene = fetched(37, 2000);
+    let other = Scene::new(38, 100);
+    other.push(2);
+    let env = Env { disk: scene.env.disk.clone(), ..other.env.clone() };
+    let before = files(scene.env.disk.as_ref(), node());
+    let repair = |number| {
+        let (options, watch) = (one_lane(), Watch::default());
+        repair(&env, &other.remote, "people", number, node(), &options, &watch).unwrap_err()
+    };
+    let error = repair(2);
+    assert!(error.to_string().contains("versions"), "{error}");
+    // The right store does not have every version.
+    scene.push(1);
+    let absent = repaired_version(&scene, 1).unwrap_err();
+    assert!(absent.to_string().contains("versions"), "{absent}");
+    assert!(files(scene.env.disk.as_ref(), node()) == before);
 }
 
 /// A power cut at every operation of a repair, and another repair after it.
@@ -207,6 +232,7 @@ fn a_node_repairs_the_version_in_which_its_server_meets_damage() {
     node.step().unwrap_err();
     assert!(node.is_damaged.load(SeqCst));
     scene.naive.is_gone.store(false, SeqCst);
+    assert!(node.step().unwrap().is_none(), "it is repaired after all else");
     let version = node.step().unwrap().expect("the repaired version is activated");
     assert!(crate::fixture::scanned(&version) == scene.versions[&2]);
     assert!(!node.is_damaged.load(SeqCst));
@@ -216,6 +242,7 @@ fn a_node_repairs_the_version_in_which_its_server_meets_damage() {
     node.is_damaged.store(true, SeqCst);
     assert!(node.step().unwrap().is_none());
     scene.env.clock.sleep(Duration::from_secs(600));
+    assert!(node.step().unwrap().is_none());
     assert!(node.step().unwrap().is_some());
 }
 

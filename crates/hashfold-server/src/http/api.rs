@@ -153,13 +153,14 @@ pub(super) fn action(name: &str, version: Option<u64>, is_forced: bool) -> Resul
     }
 }
 
-/// Makes a change. `via` says whether a page or a program asked for it.
+/// Makes a change.
 pub(super) async fn apply(shared: Arc<Shared>, change: Change) -> Result<Changed, Response> {
     let result = blocking(move || shared.changer.apply(&change)).await?;
     result.map_err(|failure| {
         let status = match &failure {
             ChangeError::Moved(_) => StatusCode::PRECONDITION_FAILED,
             ChangeError::Refused(_) => StatusCode::CONFLICT,
+            ChangeError::Incomplete(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         error(status, failure.to_string())
     })

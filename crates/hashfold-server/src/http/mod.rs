@@ -24,10 +24,7 @@ mod metrics;
 mod page;
 mod words;
 
-use crate::{
-    access::{Caller, Denied},
-    shared::Shared,
-};
+use crate::{access::Denied, shared::Shared};
 use axum::{
     Router,
     extract::{DefaultBodyLimit, Request, State},
@@ -40,6 +37,7 @@ use std::{
     io,
     net::TcpListener,
     sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
 };
 use tokio::runtime::Builder;
 
@@ -47,7 +45,10 @@ use tokio::runtime::Builder;
 const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// Threads for requests that wait for the device or the network.
-const BLOCKING_THREADS: usize = 4;
+const BLOCKING_THREADS: usize = 16;
+
+/// Time that these threads have to end when the server stops: what waits for others is told to.
+const BLOCKING_END: Duration = Duration::from_secs(5);
 
 /// Answers HTTP requests until the server stops.
 ///
@@ -71,8 +72,7 @@ pub(crate) fn run(shared: &Arc<Shared>, listeners: Vec<TcpListener>) -> io::Resu
         tasks.iter().for_each(tokio::task::JoinHandle::abort);
         Ok(())
     });
-    // A publication that waits for other servers does not keep this one from stopping.
-    runtime.shutdown_background();
+    runtime.shutdown_timeout(BLOCKING_END);
     served
 }
 
@@ -109,42 +109,40 @@ fn router(shared: &Arc<Shared>) -> Router {
         .with_state(shared.clone())
 }
 
-/// Finds out who has sent a request.
-fn identify(shared: &Shared, request: &mut Request) -> Result<(), Denied> {
-    let caller: Caller = shared.access.caller(request.headers(), shared.now())?;
-    request.extensions_mut().insert(caller);
-    Ok(())
-}
-
-/// Sends people without a session to the page where they sign in.
-async fn for_people(
-    State(shared): State<Arc<Shared>>,
+/// Passes a request on with its caller, or replies why it has none.
+async fn identified(
+    shared: &Shared,
     mut request: Request,
     next: Next,
+    refuse: impl FnOnce(Denied) -> Response,
 ) -> Response {
-    match identify(&shared, &mut request) {
-        Ok(()) => next.run(request).await,
-        Err(_) => Redirect::to("/sign-in").into_response(),
+    match shared.access.caller(request.headers(), shared.now()) {
+        Err(denied) => refuse(denied),
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
     }
 }
 
+/// Sends people without a session to the page where they sign in.
+async fn for_people(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    identified(&shared, request, next, |_| Redirect::to("/sign-in").into_response()).await
+}
+
 /// Refuses programs without a token.
-async fn for_programs(
-    State(shared): State<Arc<Shared>>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    match identify(&shared, &mut request) {
-        Ok(()) => next.run(request).await,
-        Err(Denied::TooMany) => {
+async fn for_programs(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    let refuse = |denied| match denied {
+        Denied::TooMany => {
             api::error(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens; wait a second")
         }
-        Err(Denied::Unknown) => {
+        Denied::Unknown => {
             let message = "expected a known token: Authorization: Bearer TOKEN";
             let refused = api::error(StatusCode::UNAUTHORIZED, message);
             ([(header::WWW_AUTHENTICATE, "Bearer")], refused).into_response()
         }
-    }
+    };
+    identified(&shared, request, next, refuse).await
 }
 
 /// Adds what browsers must know: nothing is loaded from elsewhere, no other page shows this one in a frame,

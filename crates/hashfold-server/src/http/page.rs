@@ -360,12 +360,20 @@ pub(super) async fn change(
         Ok(Ok(page))
     });
     Ok(match done.await? {
-        Ok(Err(store)) => Redirect::to(&format!("/store/{store}")).into_response(),
+        Ok(Err(store)) => to_store(&store),
         Ok(Ok(page)) => (StatusCode::CONFLICT, show(&page)).into_response(),
         Err::<_, String>(text) => {
             message(again, StatusCode::CONFLICT, "This is not possible", text)
         }
     })
+}
+
+/// Sends a browser to the page of a store.
+fn to_store(name: &str) -> Response {
+    match askama::filters::urlencode_strict(name) {
+        Ok(name) => Redirect::to(&format!("/store/{name}")).into_response(),
+        Err(never) => match never {},
+    }
 }
 
 /// Returns why a form is not complete.

@@ -532,10 +532,14 @@ impl EventLoop {
     }
 
     /// Closes the connections with the largest buffers, while those of all connections together take too
-    /// much memory. Returns their places.
+    /// much memory, and those of this thread more than its share: so threads do not all close some for the
+    /// same excess. Returns their places.
     fn shed(&mut self) -> Vec<usize> {
         let limit = self.shared.config.client_memory_bytes;
-        let mut excess = self.shared.metrics.buffer_bytes().saturating_sub(limit);
+        let share = limit / self.shared.config.threads as u64;
+        let over = self.shared.metrics.buffer_bytes().saturating_sub(limit);
+        let own = self.metrics.buffer_bytes.load(Relaxed).saturating_sub(share);
+        let mut excess = over.min(own);
         let mut closing = Vec::new();
         while excess > 0 {
             let open = self.connections.iter_mut().filter(|(_, it)| it.buffer_bytes() > 0);

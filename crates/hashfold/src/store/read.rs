@@ -217,28 +217,37 @@ impl Version {
         found.and(failed)
     }
 
-    /// Calls `visit` with about `count` evenly spread keys; deltas may have deleted some of them.
+    /// Calls `visit` with about `count` evenly spread keys of the open slots; deltas may have deleted some of
+    /// them.
     pub fn sample(&self, count: u64, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let bases = (0..).zip(&self.info.bases);
-        let bases: Vec<(u32, u64)> = bases
-            .filter(|(_, base)| self.has_slots(&base.chunks.bounds()))
-            .map(|(number, base)| (number, base.entries))
+        // A table may have other slots, too: more of its keys are read, and those are left out.
+        let mut visit_open = |key: &[u8]| match self.slots.contains(&slot_of(key)) {
+            true => visit(key),
+            false => Ok(()),
+        };
+        let bases: Vec<(u32, u64, f64)> = (0..)
+            .zip(&self.info.bases)
+            .map(|(number, base)| (number, base.entries, self.open_part(&base.chunks.bounds())))
+            .filter(|(_, _, open)| *open > 0.0)
             .collect();
-        let all: u64 = bases.iter().map(|(_, entries)| entries).sum();
-        let (mut before, mut done) = (0, 0);
-        for (number, entries) in bases {
-            before += entries;
-            let until = (u128::from(count) * u128::from(before) / u128::from(all.max(1))) as u64;
-            self.table(number)?.sample(until - done, visit)?;
+        let own = |(_, entries, open): &(u32, u64, f64)| *entries as f64 * open;
+        let all: f64 = bases.iter().map(own).sum();
+        let (mut before, mut done) = (0.0, 0);
+        for base in &bases {
+            before += own(base);
+            let until = (count as f64 * before / all.max(1.0)).round() as u64;
+            let (number, _, open) = base;
+            self.table(*number)?.sample(((until - done) as f64 / open) as u64, &mut visit_open)?;
             done = until;
         }
         Ok(())
     }
 
-    /// Whether all slots of a range of chunks are open.
-    fn has_slots(&self, chunks: &Range<u32>) -> bool {
+    /// Returns the fraction of the slots of a range of chunks that are open.
+    fn open_part(&self, chunks: &Range<u32>) -> f64 {
         let slots = self.info.shape.slots.slots(chunks);
-        self.slots.start <= slots.start && slots.end <= self.slots.end
+        let open = self.slots.end.min(slots.end).saturating_sub(self.slots.start.max(slots.start));
+        f64::from(open) / f64::from(slots.end - slots.start)
     }
 
     /// Returns the ranges of chunks that have a base table of their own: together all chunks, in

@@ -19,6 +19,7 @@ use hashfold::{
     work::Watch,
 };
 use std::{
+    collections::BTreeSet,
     ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
@@ -241,6 +242,29 @@ fn only_the_slots_that_are_open_answer() {
     for slots in [3..3, 0..SLOTS + 1] {
         let opened = Version::open(store(), 2, &options(&disk).slots(slots));
         assert!(matches!(opened.unwrap_err().kind(), ErrorKind::Argument { .. }));
+    }
+}
+
+/// A table may have keys of slots that are open and of others.
+#[test]
+fn samples_have_keys_of_open_slots_only_and_of_all_of_them() {
+    for sizes in [APART, WIDE_DELTAS, TableSizes::default()] {
+        let disk: Arc<dyn Disk> = Arc::new(sample(sizes).0);
+        let bases = updated(&Pairs::new(), &changes(1, KEYS));
+        for slots in [0..SLOTS, 0..8192, 100..9000, 12_000..SLOTS] {
+            let version = Version::open(store(), 2, &options(&disk).slots(slots.clone())).unwrap();
+            let mut seen = BTreeSet::new();
+            let mut visit = |key: &[u8]| {
+                assert!(slots.contains(&slot_of(key)));
+                seen.insert(key.to_vec());
+                Ok(())
+            };
+            // Asked for more keys than there are, it visits all keys of the bases.
+            version.sample(100 * KEYS, &mut visit).unwrap();
+            let own = bases.keys().filter(|key| slots.contains(&slot_of(key)));
+            assert_eq!(seen, own.cloned().collect(), "{slots:?}");
+            assert!(!seen.is_empty(), "{slots:?}");
+        }
     }
 }
 
