@@ -6,10 +6,6 @@ use serde_json::{Map, Value};
 
 pub type Row = Map<String, Value>;
 
-/// In results of this commit, the load of the machine may be missing: `peers filter` wrote the used
-/// fraction of the slots under the same name. Remove this when they are measured again.
-const LOAD_REPLACED_IN: &str = "d1dc7d93e703";
-
 /// A parsed file of results.
 #[derive(Debug)]
 pub struct Sheet {
@@ -39,7 +35,7 @@ impl Sheet {
             }
             let load = name("load");
             let is_load = load.split(' ').next().is_some_and(|mean| mean.parse::<f64>().is_ok());
-            if !(is_load || commit == LOAD_REPLACED_IN) || name("machine").is_empty() {
+            if !is_load || name("machine").is_empty() {
                 return Err(format!("the machine or its load is unknown: load {load:?}"));
             }
             // A row may be of several nights a round, or of fewer rounds than others.
