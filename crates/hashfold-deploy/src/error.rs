@@ -105,6 +105,11 @@ pub enum ErrorKind {
         /// The nodes and their states.
         got: String,
     },
+    /// Another process has changed the remote at the same time.
+    Conflict {
+        /// What was changed and is incomplete now.
+        what: String,
+    },
     /// There is no version that a rollback could make current.
     NoEarlier,
     /// An argument is outside its range.
@@ -283,6 +288,11 @@ impl fmt::Display for ErrorKind {
                 f,
                 "expected {expected} ready nodes, got {got}; nothing was flipped, run it again to go \
                  on"
+            ),
+            ErrorKind::Conflict { what } => write!(
+                f,
+                "another process has changed the remote at the same time: {what}; push the newest versions \
+                 again, which uploads what is missing"
             ),
             ErrorKind::NoEarlier => f.write_str(
                 "there is no version to roll back to: nothing was current before, or all of it is \

@@ -72,8 +72,25 @@ pub(crate) fn table_file(store: &str, table: u64, file: &str) -> String {
     format!("{STORES}/{store}/tables/{table:016x}/{file}")
 }
 
+/// Returns the table in the name of one of its objects, as [`table_file`] made it.
+pub(crate) fn table_of(name: &str) -> Option<u64> {
+    let mut parts = name.rsplit('/');
+    let (_, table, kind) = (parts.next()?, parts.next()?, parts.next()?);
+    let number = u64::from_str_radix(table, 16).ok()?;
+    (kind == "tables" && format!("{number:016x}") == table).then_some(number)
+}
+
+/// Returns the name below which the objects of all groups are.
+pub(crate) const GROUPS: &str = "groups";
+
 pub(crate) fn pointer(group: &str) -> String {
-    format!("groups/{group}/CURRENT")
+    format!("{GROUPS}/{group}/CURRENT")
+}
+
+/// Returns the group in the name of its pointer, as [`pointer`] made it.
+pub(crate) fn group_of_pointer(name: &str) -> Option<&str> {
+    let group = name.strip_prefix(GROUPS)?.strip_prefix('/')?.strip_suffix("/CURRENT")?;
+    check_name("group", group).is_ok().then_some(group)
 }
 
 pub(crate) fn ready(group: &str) -> String {
@@ -101,6 +118,18 @@ mod tests {
         }
         for name in ["people", "a", "A-1_b.c", "2024-11-24", &long[1..]] {
             check_name("store", name).unwrap();
+        }
+    }
+
+    #[test]
+    fn tables_and_groups_are_found_by_the_names_of_their_objects() {
+        assert_eq!(table_of(&table_file("people", 0xab, "TREE")), Some(0xab));
+        for name in ["stores/people/tables/ab/TREE", "stores/people/versions/0000000041", "TREE"] {
+            assert_eq!(table_of(name), None, "{name}");
+        }
+        assert_eq!(group_of_pointer(&pointer("main")), Some("main"));
+        for name in ["groups/main/ready/a", "groups/../CURRENT", "groups/CURRENT", "main/CURRENT"] {
+            assert_eq!(group_of_pointer(name), None, "{name}");
         }
     }
 

@@ -10,6 +10,7 @@
 //! - [`push`] uploads what the remote lacks of one version, [`fetch`] makes a version complete in a
 //!   local store; [`repair`] replaces what is damaged there. Every piece is compared with its BLAKE3 hash
 //!   before it is used.
+//! - [`collect`] removes old versions from the remote.
 //! - A [`Controller`] changes the pointer of a group of stores, by one compare-and-swap: publish,
 //!   rollback, mark as bad. A rollback takes the same time for data of any size.
 //! - A [`Follower`] runs beside a server: it polls the pointer, fetches the versions that the pointer
@@ -47,6 +48,7 @@
 //! on serving what they have. All calls block; the async runtime of the object store is inside.
 
 mod cloud;
+mod collect;
 mod controller;
 mod error;
 mod fetch;
@@ -67,6 +69,7 @@ mod repair;
 mod swap;
 
 pub use self::{
+    collect::{CollectOptions, Collected, collect},
     controller::{Controller, PublishOptions, Status},
     error::{Error, ErrorKind, Result},
     fetch::{FetchOptions, Fetched, fetch},

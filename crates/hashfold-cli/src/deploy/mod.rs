@@ -3,6 +3,7 @@
 
 mod cancel;
 mod fetch;
+mod gc;
 mod mark_bad;
 mod publish;
 mod push;
@@ -43,6 +44,7 @@ enum Verb {
     Cancel(cancel::CancelArgs),
     Status(status::StatusArgs),
     MarkBad(mark_bad::MarkBadArgs),
+    Gc(gc::GcArgs),
 }
 
 pub(crate) fn run(args: &DeployArgs) -> Result<Exit> {
@@ -54,6 +56,7 @@ pub(crate) fn run(args: &DeployArgs) -> Result<Exit> {
         Verb::Cancel(args) => cancel::run(args),
         Verb::Status(args) => status::run(args),
         Verb::MarkBad(args) => mark_bad::run(args),
+        Verb::Gc(args) => gc::run(args),
     }
 }
 

@@ -255,3 +255,25 @@ fn a_fetch_that_is_killed_goes_on_where_it_was() {
     work.ok("verify copy");
     assert_eq!(work.ok("scan copy").stdout, work.ok("scan s").stdout);
 }
+
+#[test]
+fn old_versions_are_removed_from_a_remote() {
+    let work = Work::new();
+    for number in 1..=4 {
+        work.write("t.csv", format!("id,v\n1,{number}\n"));
+        work.ok("update s t.csv --key id --mode merge");
+        work.ok("deploy push s r");
+    }
+    work.ok("deploy publish r 1");
+    let dry = work.ok("deploy gc r --keep 1 --dry-run");
+    assert!(dry.text().starts_with("would remove from r: s, versions 2, 3; "), "{}", dry.text());
+    let done = work.ok("deploy gc r --keep 1");
+    let text = done.text();
+    assert!(text.starts_with("removed from r: s, versions 2, 3; 2 tables, "), "{text}");
+    assert!(text.ends_with("versions that stay: 1, 4\n"), "{text}");
+    check_refused(&work.run("deploy fetch r copy --version 2"), 2, "there is no version 2");
+    work.ok("deploy fetch r copy --version 4");
+    let json = work.ok("deploy gc r --keep 1 --json");
+    assert!(json.text().contains("\"versions\":[],\"kept\":[1,4],\"tables\":0"), "{}", json.text());
+    check_refused(&work.run("deploy gc r --keep 0"), 2, "expected at least 1");
+}

@@ -1,6 +1,7 @@
 //! Tests of the public interface: transfers, changes of the pointer, and followers, over a naive object
 //! store with faults, and over folders.
 
+mod collect;
 mod fixture;
 mod follow;
 mod hostile;

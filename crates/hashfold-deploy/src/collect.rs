@@ -1,0 +1,173 @@
+//! Retention in a remote: removes old versions, and the tables that only they have.
+//!
+//! ```text
+//! pointers of all groups, list of versions → version files of old versions → list of versions again
+//!     → tables that they had and no other version has: the block tree first, then the files
+//! ```
+//!
+//! A version file goes before its tables, so that a version which is in the remote is complete. A block
+//! tree goes before the files that it describes, so that a push which finds it finds them, too.
+
+use crate::{
+    error::{Error, ErrorKind, Result},
+    layout::{self, TREE},
+    pointer::Signed,
+    remote::Remote,
+    swap::read_pointer,
+};
+use hashfold::{store::VersionInfo, work::Watch};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What [`collect`] removes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CollectOptions {
+    /// Number of the newest versions that stay, at least 1, besides those that a group needs.
+    pub keep: usize,
+    /// Whether tables are removed that no version has, as an interrupted push or an interrupted collection
+    /// leaves them. A push that runs at the same time would lose its tables.
+    pub orphans: bool,
+    /// Whether nothing is removed, only counted.
+    pub dry_run: bool,
+}
+
+impl Default for CollectOptions {
+    fn default() -> CollectOptions {
+        CollectOptions { keep: 3, orphans: false, dry_run: false }
+    }
+}
+
+/// The result of removing versions from a remote.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Numbers of the versions that were removed, in order.
+    pub versions: Vec<u64>,
+    /// Numbers of the versions that stay, in order.
+    pub kept: Vec<u64>,
+    /// Number of tables that were removed.
+    pub tables: u64,
+    /// Bytes of the removed tables.
+    pub bytes: u64,
+}
+
+/// The objects of a table: names and sizes.
+type Objects = Vec<(String, u64)>;
+
+/// Removes old versions of a store from a remote, and the tables that no other version has. The newest
+/// versions stay, and those that the pointer of any group names as current, as next, or as the set that a
+/// rollback would make current. Servers that have a removed version go on serving it.
+///
+/// After an interruption, the same call removes the other old versions; tables of versions that are gone
+/// already need [`CollectOptions::orphans`].
+///
+/// # Errors
+/// `Argument` if no version would stay; damage of a pointer or of a version file that stays: nothing is
+/// removed then that may be needed; `Conflict` if a version was pushed meanwhile that needs a removed table:
+/// it must be pushed again.
+pub fn collect(
+    remote: &Remote,
+    store: &str,
+    options: &CollectOptions,
+    watch: &Watch,
+) -> Result<Collected> {
+    layout::check_name("store", store)?;
+    if options.keep == 0 {
+        return Err(Error::argument("versions to keep", "at least 1", 0));
+    }
+    let all = remote.versions(store)?;
+    let needed = needed(remote, store)?;
+    let newest = all.len().saturating_sub(options.keep);
+    let is_old = |(place, number): (usize, &u64)| place < newest && !needed.contains(number);
+    let old: Vec<u64> = all.iter().enumerate().filter(|it| is_old(*it)).map(|it| *it.1).collect();
+    let kept: Vec<u64> = all.into_iter().filter(|number| !old.contains(number)).collect();
+    // Old version files are read before anything is removed: they name the tables.
+    let mut candidates = BTreeSet::new();
+    for number in &old {
+        candidates.extend(tables_of(&remote.version(store, *number)?));
+    }
+    let used = used(remote, store, &kept)?;
+    let objects = objects_of_tables(remote, store)?;
+    let is_removed =
+        |table: &u64| !used.contains(table) && (options.orphans || candidates.contains(table));
+    let removed: BTreeMap<u64, Objects> =
+        objects.into_iter().filter(|(table, _)| is_removed(table)).collect();
+    let sizes = removed.values().flatten().map(|(_, size)| size);
+    let collected =
+        Collected { versions: old, kept, tables: removed.len() as u64, bytes: sizes.sum() };
+    if !options.dry_run {
+        remove(remote, store, &collected.versions, &removed, watch)?;
+    }
+    Ok(collected)
+}
+
+/// Returns the numbers of the versions of a store that any group needs.
+fn needed(remote: &Remote, store: &str) -> Result<BTreeSet<u64>> {
+    let mut needed = BTreeSet::new();
+    let listed = remote.objects().list(layout::GROUPS)?;
+    for group in listed.iter().filter_map(|object| layout::group_of_pointer(&object.name)) {
+        let Some(seen) = read_pointer(remote, group, None)? else { continue };
+        let back = seen.pointer.rolled_back(Signed::default());
+        let sets = [&seen.pointer.stores, &seen.pointer.next];
+        let sets = sets.into_iter().chain(back.iter().map(|pointer| &pointer.stores));
+        needed.extend(sets.filter_map(|set| set.get(store)).map(|target| target.version));
+    }
+    Ok(needed)
+}
+
+fn tables_of(info: &VersionInfo) -> impl Iterator<Item = u64> {
+    info.layers().map(|layer| layer.table)
+}
+
+/// Returns the tables of some versions.
+fn used(remote: &Remote, store: &str, numbers: &[u64]) -> Result<BTreeSet<u64>> {
+    let mut used = BTreeSet::new();
+    for number in numbers {
+        used.extend(tables_of(&remote.version(store, *number)?));
+    }
+    Ok(used)
+}
+
+/// Returns the objects of all tables of a store, by table.
+fn objects_of_tables(remote: &Remote, store: &str) -> Result<BTreeMap<u64, Objects>> {
+    let mut tables: BTreeMap<u64, Objects> = BTreeMap::new();
+    for object in remote.objects().list(&layout::tables(store))? {
+        if let Some(table) = layout::table_of(&object.name) {
+            tables.entry(table).or_default().push((object.name, object.size));
+        }
+    }
+    Ok(tables)
+}
+
+/// Removes versions, then tables.
+fn remove(
+    remote: &Remote,
+    store: &str,
+    versions: &[u64],
+    tables: &BTreeMap<u64, Objects>,
+    watch: &Watch,
+) -> Result<()> {
+    let objects = remote.objects();
+    for number in versions {
+        watch.add(0)?;
+        objects.remove(&layout::version(store, *number))?;
+    }
+    // A version that was pushed meanwhile may have a table in common with an old one.
+    let used_now = || used(remote, store, &remote.versions(store)?);
+    let used_before = used_now()?;
+    for (_, files) in tables.iter().filter(|(table, _)| !used_before.contains(*table)) {
+        let is_tree = |name: &str| name.ends_with(TREE);
+        let (trees, others): (Vec<_>, Vec<_>) = files.iter().partition(|(name, _)| is_tree(name));
+        for (name, size) in trees.into_iter().chain(others) {
+            objects.remove(name)?;
+            watch.add(*size)?;
+        }
+    }
+    let used_after = used_now()?;
+    match used_after.difference(&used_before).find(|table| tables.contains_key(*table)) {
+        None => Ok(()),
+        Some(table) => {
+            let what = format!("table {table:016x}, which a version has that was pushed meanwhile");
+            Err(Error::new(ErrorKind::Conflict { what })
+                .at(objects.place(&layout::versions(store))))
+        }
+    }
+}
