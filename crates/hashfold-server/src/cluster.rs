@@ -10,6 +10,7 @@ use hashfold::store::SLOTS;
 use serde::{Deserialize, Serialize};
 use std::{
     fs,
+    io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream, ToSocketAddrs as _},
     ops::RangeInclusive,
     path::Path,
@@ -23,8 +24,12 @@ use std::{
 /// Maximum size of a topology file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Time that another server has to accept a connection.
+/// Time that another server has to accept a connection, and to answer.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// The request to other servers. Whatever they answer, also that a password or encryption is missing, says
+/// that they work: a process that was stopped accepts connections, and answers nothing.
+const PROBE: &[u8] = b"PING\r\n";
 
 /// The servers of a cluster, as the topology file has them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -307,20 +312,27 @@ impl Cluster {
         Ok(true)
     }
 
-    /// Connects to all other servers, and notes which of them accept.
+    /// Asks all other servers, and notes which of them answer.
     pub(crate) fn probe(&self) {
         let Some(view) = self.view() else { return };
         let all = view.shards.iter().flat_map(|shard| &shard.nodes);
         for node in all.filter(|node| !node.is_self) {
-            node.is_alive.store(accepts(&node.host, node.port), Relaxed);
+            node.is_alive.store(answers(&node.host, node.port), Relaxed);
         }
     }
 }
 
-/// Whether a server accepts connections.
-fn accepts(host: &str, port: u16) -> bool {
+/// Whether a server answers.
+fn answers(host: &str, port: u16) -> bool {
+    let ask = |address: SocketAddr| -> std::io::Result<()> {
+        let mut socket = TcpStream::connect_timeout(&address, PROBE_TIMEOUT)?;
+        socket.set_read_timeout(Some(PROBE_TIMEOUT))?;
+        socket.write_all(PROBE)?;
+        // The end of the connection is an answer, too.
+        socket.read(&mut [0]).map(drop)
+    };
     let addresses = (host, port).to_socket_addrs().into_iter().flatten();
-    addresses.take(4).any(|address| TcpStream::connect_timeout(&address, PROBE_TIMEOUT).is_ok())
+    addresses.take(4).any(|address| ask(address).is_ok())
 }
 
 #[cfg(test)]
@@ -371,6 +383,27 @@ mod tests {
             let error = shards.check().unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn a_server_that_accepts_connections_and_answers_nothing_does_not_count_as_alive() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(!answers("127.0.0.1", port));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // The first connection is that of the question before.
+                drop(listener.accept().unwrap());
+                let (mut socket, _) = listener.accept().unwrap();
+                let mut request = [0; PROBE.len()];
+                socket.read_exact(&mut request).unwrap();
+                assert_eq!(request, PROBE);
+                socket.write_all(b"-NOAUTH\r\n").unwrap();
+            });
+            assert!(answers("127.0.0.1", port));
+        });
+        drop(listener);
+        assert!(!answers("127.0.0.1", port));
     }
 
     #[test]

@@ -111,6 +111,14 @@ impl Group {
         }
     }
 
+    /// Refuses all requests, without a look at their keys.
+    pub(super) fn refuse(self, error: &str, pass: &mut dyn FnMut(Group, Answers)) {
+        let mut answers = Answers::default();
+        (0..self.keys()).for_each(|_| answers.places.push(Place::Error(0)));
+        answers.errors.push(error.into());
+        pass(self, answers);
+    }
+
     /// Splits the group into parts of this number of keys or a few more. All requests of a connection are
     /// in one part, since parts are answered in no order.
     pub(super) fn in_parts(self, keys: usize) -> Vec<Group> {

@@ -61,6 +61,8 @@ pub(super) struct Connection {
     pub(super) is_listed: bool,
     /// The time since which the client has read nothing while replies wait.
     stalled_since: Option<Duration>,
+    /// Memory of the buffers when it was noted last, in bytes.
+    noted_bytes: usize,
 }
 
 impl Connection {
@@ -82,6 +84,7 @@ impl Connection {
             is_broken: false,
             is_listed: false,
             stalled_since: None,
+            noted_bytes: 0,
         }
     }
 
@@ -217,6 +220,13 @@ impl Connection {
     /// Returns the memory of the buffers, in bytes.
     pub(super) fn buffer_bytes(&self) -> usize {
         self.input.capacity() + self.output.capacity()
+    }
+
+    /// Brings the memory of the buffers of all connections up to date with that of this one.
+    pub(super) fn note_buffers(&mut self, sum: &mut usize) {
+        let now = self.buffer_bytes();
+        *sum = *sum + now - self.noted_bytes;
+        self.noted_bytes = now;
     }
 
     /// Returns the bytes of replies that were not sent.

@@ -43,6 +43,16 @@ const REQUESTS_AT_ONCE: usize = 1024;
 /// that the device always has work, also while one part is answered.
 const DEVICE_KEYS: usize = 64;
 
+/// Mean time of reads from the device up to which a lookup that is alone is not given to another thread:
+/// that, and the way back, would take longer than the read.
+const LONE_READ_MAX: Duration = Duration::from_micros(250);
+
+/// Time after which lookups that wait for the device, behind those of other clients, are refused.
+const READ_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// The reply to them. Clients in cluster mode try again.
+const TOO_MANY_READS: &str = "TRYAGAIN Too many reads are waiting";
+
 /// Maximum number of arguments, and size of each, that the slow log keeps.
 const SLOW_ARGUMENTS: usize = 32;
 const SLOW_ARGUMENT_BYTES: usize = 128;
@@ -63,6 +73,13 @@ pub(crate) struct EventLoop {
     /// Places of arguments; here so that its memory is used again.
     places: Vec<Range<usize>>,
     next_tick: Duration,
+    /// Number of connections that wait for jobs or for the device.
+    waiting: usize,
+    /// Mean time of the last lookups that were alone; halved at each tick, so that a device that was slow is
+    /// tried again.
+    lone_read: Duration,
+    /// Memory of the buffers of all connections, in bytes, as it was noted at the end of their turns.
+    buffer_bytes: usize,
 }
 
 impl EventLoop {
@@ -92,6 +109,9 @@ impl EventLoop {
             buffer: Box::new([0; READ_BYTES]),
             places: Vec::new(),
             next_tick: Duration::ZERO,
+            waiting: 0,
+            lone_read: Duration::ZERO,
+            buffer_bytes: 0,
         };
         Ok((event_loop, waker))
     }
@@ -212,12 +232,14 @@ impl EventLoop {
             if batch.groups.is_empty() {
                 break;
             }
-            self.look_up(batch);
+            self.look_up(batch, listed.len() == 1);
         }
         let now = self.shared.now();
         for place in listed {
             self.finish_turn(place, now);
         }
+        self.metrics.buffer_bytes.store(self.buffer_bytes as u64, Relaxed);
+        self.shed();
     }
 
     /// Writes a connection's replies; closes it, or lists it again if there is more to do.
@@ -228,6 +250,7 @@ impl EventLoop {
         connection.write(now, &self.metrics);
         connection.is_listed = false;
         connection.session.client.output_bytes.store(connection.unsent(), Relaxed);
+        connection.note_buffers(&mut self.buffer_bytes);
         if connection.is_done() {
             self.close(place);
         } else if (connection.may_read() && reads) || connection.may_take() {
@@ -237,6 +260,9 @@ impl EventLoop {
 
     fn close(&mut self, place: usize) {
         let mut connection = self.connections.remove(place);
+        self.waiting -= usize::from(connection.is_waiting);
+        connection.drop_buffers();
+        connection.note_buffers(&mut self.buffer_bytes);
         // The socket is closed in any case when it is dropped.
         let _ = self.poll.registry().deregister(&mut connection.transport.socket);
         let mut clients = self.shared.clients.lock().unwrap_or_else(PoisonError::into_inner);
@@ -376,8 +402,8 @@ impl EventLoop {
 
     /// Gives a job to another thread. The connection waits for it.
     fn start_job(&mut self, place: usize, Job { work, is_login, is_silent }: Job) {
-        let connection = &mut self.connections[place];
-        connection.is_waiting = true;
+        self.begin_wait(place);
+        let connection = &self.connections[place];
         let (id, results) = (connection.session.client.id, self.results.clone());
         let executor = if is_login { &self.shared.passwords } else { &self.executor };
         executor.spawn(Box::new(move || {
@@ -405,30 +431,52 @@ impl EventLoop {
         true
     }
 
-    /// Answers the lookups of a batch: those in memory now, others on another thread.
-    fn look_up(&mut self, batch: Batch) {
+    /// Answers the lookups of a batch: those in memory now, others on another thread. `is_of_one` says
+    /// whether one connection alone has requests.
+    fn look_up(&mut self, batch: Batch, is_of_one: bool) {
         for group in batch.groups {
-            if group.is_in_memory() {
-                let start = self.shared.now();
+            let start = self.shared.now();
+            let is_in_memory = group.is_in_memory();
+            if is_in_memory || (is_of_one && self.is_lone(&group)) {
                 group.answer(&mut |group, answers| {
                     let took = self.shared.now().saturating_sub(start);
                     self.reply_to(&group, &answers, took);
                 });
+                if !is_in_memory {
+                    let took = self.shared.now().saturating_sub(start);
+                    self.lone_read = (self.lone_read * 7 + took) / 8;
+                }
                 continue;
             }
             for request in &group.requests {
-                self.connections[request.place].is_waiting = true;
+                self.begin_wait(request.place);
             }
-            let start = self.shared.now();
             for part in group.in_parts(DEVICE_KEYS) {
-                let results = self.results.clone();
+                let (results, clock) = (self.results.clone(), self.shared.env.clock.clone());
                 self.executor.spawn(Box::new(move || {
-                    part.answer(&mut |group, answers| {
+                    let pass = &mut |group, answers| {
                         results.put(Finished::Lookups { group, answers, start });
-                    });
+                    };
+                    match clock.now().saturating_sub(start) < READ_WAIT_MAX {
+                        true => part.answer(pass),
+                        false => part.refuse(TOO_MANY_READS, pass),
+                    }
                 }));
             }
         }
+    }
+
+    /// Whether a group from one connection is a single lookup that nobody else has to wait for, from a device
+    /// that answers fast.
+    fn is_lone(&self, group: &Group) -> bool {
+        group.keys() == 1 && self.waiting == 0 && self.lone_read <= LONE_READ_MAX
+    }
+
+    /// Makes a connection wait for a job, or for the device.
+    fn begin_wait(&mut self, place: usize) {
+        let connection = &mut self.connections[place];
+        self.waiting += usize::from(!connection.is_waiting);
+        connection.is_waiting = true;
     }
 
     /// Writes the replies to the lookups of a group.
@@ -509,6 +557,7 @@ impl EventLoop {
             && connection.session.client.id == id
             && connection.lookups == 0
         {
+            self.waiting -= usize::from(connection.is_waiting);
             connection.is_waiting = false;
             self.list(place);
         }
@@ -517,41 +566,43 @@ impl EventLoop {
     /// Looks for connections that stall or were killed.
     fn tick(&mut self, now: Duration) {
         self.next_tick = now + TICK;
-        let (mut closing, mut buffers) = (Vec::new(), 0);
+        self.lone_read /= 2;
+        let mut closing = Vec::new();
         for (place, connection) in &mut self.connections {
             connection.rest();
-            buffers += connection.buffer_bytes() as u64;
+            connection.note_buffers(&mut self.buffer_bytes);
             if connection.session.client.is_killed.load(Relaxed) || connection.is_stalled(now) {
                 connection.break_off();
                 closing.push(place);
             }
         }
-        self.metrics.buffer_bytes.store(buffers, Relaxed);
-        closing.extend(self.shed());
+        self.metrics.buffer_bytes.store(self.buffer_bytes as u64, Relaxed);
         closing.into_iter().for_each(|place| self.list(place));
     }
 
     /// Closes the connections with the largest buffers, while those of all connections together take too
     /// much memory, and those of this thread more than its share: so threads do not all close some for the
-    /// same excess. Returns their places.
-    fn shed(&mut self) -> Vec<usize> {
+    /// same excess.
+    fn shed(&mut self) {
         let limit = self.shared.config.client_memory_bytes;
         let share = limit / self.shared.config.threads as u64;
+        let own = (self.buffer_bytes as u64).saturating_sub(share);
+        if own == 0 {
+            return;
+        }
         let over = self.shared.metrics.buffer_bytes().saturating_sub(limit);
-        let own = self.metrics.buffer_bytes.load(Relaxed).saturating_sub(share);
         let mut excess = over.min(own);
-        let mut closing = Vec::new();
         while excess > 0 {
             let open = self.connections.iter_mut().filter(|(_, it)| it.buffer_bytes() > 0);
             let Some((place, largest)) = open.max_by_key(|(_, it)| it.buffer_bytes()) else {
-                break;
+                return;
             };
             excess = excess.saturating_sub(largest.buffer_bytes() as u64);
             largest.drop_buffers();
+            largest.note_buffers(&mut self.buffer_bytes);
             add(&self.metrics.shed, 1);
-            closing.push(place);
+            self.list(place);
         }
-        closing
     }
 }
 

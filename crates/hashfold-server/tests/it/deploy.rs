@@ -11,14 +11,14 @@ use hashfold_server::Server;
 use std::{fs, time::Duration};
 
 /// The data sets of a home, and a remote to which its store `people` is pushed.
-struct Scene {
-    home: Home,
+pub(crate) struct Scene {
+    pub(crate) home: Home,
     remote: Remote,
     controller: Controller,
 }
 
 impl Scene {
-    fn new() -> Scene {
+    pub(crate) fn new() -> Scene {
         let home = Home::new();
         let env = Env::system();
         let remote = Remote::open(&env, home.path("remote").to_str().unwrap()).unwrap();
@@ -26,13 +26,13 @@ impl Scene {
         Scene { home, remote, controller }
     }
 
-    fn push(&self, store: &str, version: u64) {
+    pub(crate) fn push(&self, store: &str, version: u64) {
         let (env, watch) = (Env::system(), Watch::default());
         push(&env, &self.home.path("people"), Some(version), &self.remote, store, &watch).unwrap();
     }
 
     /// Makes versions current, at once and without waiting for servers.
-    fn publish(&self, versions: &[(&str, u64)]) {
+    pub(crate) fn publish(&self, versions: &[(&str, u64)]) {
         let options = PublishOptions {
             min_ready: Some(0),
             lead: Duration::ZERO,

@@ -1,0 +1,126 @@
+//! A server that follows a group, and is killed again and again while versions are published. Run it with
+//! `cargo test -p hashfold-server --test it kill -- --ignored --nocapture`.
+#![expect(clippy::disallowed_methods, reason = "the test starts and kills processes")]
+
+use crate::{
+    deploy::Scene,
+    fixture::{Client, ENTRIES, key, value},
+};
+use hashfold::{
+    Env,
+    store::{Pointer, verify, versions},
+    work::{Clock as _, Random as _, SeededRandom, SystemClock, Watch},
+};
+use std::{
+    env,
+    io::{BufRead as _, BufReader},
+    net::SocketAddr,
+    os::unix::process::ExitStatusExt as _,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+/// Names the folder of the configuration in the process that is killed.
+const FOLDER: &str = "HASHFOLD_SERVE_UNTIL_KILLED";
+/// Longest life of a process after a version was published.
+const LIFE_MS_MAX: u64 = 250;
+const SIGKILL: i32 = 9;
+
+const CONFIG: &str = "listen = ['127.0.0.1:0']\nnode = 'a'\ndeploy.remote = 'remote'\n\
+                      [data.shop]\npath = 'node/shop'\n[user.default]\nspace = 'shop'\n";
+
+#[test]
+#[ignore = "is started by the other test, and killed"]
+fn serve_until_killed() {
+    let Some(folder) = env::var_os(FOLDER) else { return };
+    let config = hashfold_server::Config::parse(CONFIG, "test.toml", Path::new(&folder)).unwrap();
+    let server = hashfold_server::Server::start(config, &Env::system()).unwrap();
+    println!("at {}", server.addresses()[0]);
+    SystemClock.sleep(Duration::MAX);
+}
+
+/// Starts a server in a process of its own, and waits until it listens.
+fn start(folder: &Path) -> (Child, SocketAddr) {
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "--nocapture", "kill::serve_until_killed"])
+        .env(FOLDER, folder)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let address = lines.filter_map(|line| line.strip_prefix("at ")?.parse().ok()).next();
+    (child, address.expect("the server says where it listens"))
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// Reads until a moment: each answer must be a value that some published version has. Returns the newest
+/// version that was seen.
+fn read_until(client: &mut Client, end: Instant, published: u32, random: &SeededRandom) -> u32 {
+    let mut newest = 0;
+    while Instant::now() < end {
+        let i = random.next_u64() as u32 % ENTRIES;
+        let reply = client.call(&format!("GET {}", key(i)));
+        let version = (1..=published).find(|version| reply == format!("{:?}", value(i, *version)));
+        assert!(version.is_some() || reply.starts_with("-LOADING"), "{reply}");
+        newest = newest.max(version.unwrap_or(0));
+    }
+    newest
+}
+
+/// Checks that every version in the local store is complete. Returns their number.
+fn check_whole(folder: &Path) -> usize {
+    let env = Env::system();
+    if Pointer::read(env.disk.as_ref(), folder).is_err_and(|error| error.is_absent()) {
+        return 0;
+    }
+    let all = versions(&env, folder).unwrap();
+    for (number, info) in &all {
+        info.as_ref().unwrap();
+        let report = verify(&env, folder, *number, &Watch::default()).unwrap();
+        assert!(report.damage.is_empty(), "version {number}: {}", report.damage[0]);
+    }
+    all.len()
+}
+
+#[test]
+#[ignore = "kills processes; see CONTRIBUTING.md"]
+fn a_process_that_follows_a_group_serves_whole_versions_after_kills() {
+    let number = |name: &str| env::var(name).ok().and_then(|text| text.parse().ok());
+    let rounds = number("HASHFOLD_KILL_ROUNDS").unwrap_or(50) as u32;
+    let random = SeededRandom::new(number("HASHFOLD_KILL_SEED").unwrap_or(1));
+    let scene = Scene::new();
+    let local = scene.home.path("node/shop");
+    let mut seen = 0;
+    for round in 1..=rounds {
+        if round > 1 {
+            scene.home.publish(round);
+        }
+        scene.push("shop", u64::from(round));
+        let (mut child, address) = start(&scene.home.path(""));
+        let mut client = Client::connect(address);
+        scene.publish(&[("shop", u64::from(round))]);
+        let life = Duration::from_millis(random.next_u64() % LIFE_MS_MAX);
+        seen = seen.max(read_until(&mut client, Instant::now() + life, round, &random));
+        if round % 3 == 0 {
+            signal(&child, "-STOP");
+            SystemClock.sleep(Duration::from_millis(random.next_u64() % LIFE_MS_MAX));
+            signal(&child, "-CONT");
+            seen = seen.max(read_until(&mut client, Instant::now() + life, round, &random));
+        }
+        child.kill().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(SIGKILL));
+        println!("killed after {life:?}: {} versions are whole", check_whole(&local));
+    }
+    let (mut child, address) = start(&scene.home.path(""));
+    let last = format!("{:?}", value(1, rounds));
+    Client::connect(address).wait_for("GET key-1", &|reply| reply == last);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(check_whole(&local) > 0);
+    println!("version {seen} was the last one that was seen before a kill");
+}

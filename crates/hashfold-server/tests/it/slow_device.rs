@@ -1,0 +1,170 @@
+//! A device that does not answer for a while.
+
+use crate::fixture::{Client, Home, request};
+use hashfold::{
+    Env, Place, Result,
+    io::{Access, BlockFile, Disk, DiskLayer, Extents, FileExtents, OsDisk, Visit},
+    work::{Clock, Signal, SystemClock},
+};
+use hashfold_server::{Config, Server};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+/// Number of threads that read for one network thread.
+const READERS: usize = 8;
+
+/// A disk whose reads wait while its gate is closed.
+#[derive(Clone, Debug, Default)]
+struct GatedDisk(Arc<Gate>);
+
+#[derive(Debug, Default)]
+struct Gate {
+    /// Whether reads wait, and the number of those that do.
+    state: Mutex<(bool, usize)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn set_closed(&self, is_closed: bool) {
+        self.state.lock().unwrap().0 = is_closed;
+        self.changed.notify_all();
+    }
+
+    /// Waits while the gate is closed.
+    fn pass(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.1 += 1;
+        self.changed.notify_all();
+        let mut state = self.changed.wait_while(state, |(is_closed, _)| *is_closed).unwrap();
+        state.1 -= 1;
+    }
+
+    /// Waits until this number of reads wait.
+    fn wait_for(&self, count: usize) {
+        let state = self.state.lock().unwrap();
+        drop(self.changed.wait_while(state, |(_, waiting)| *waiting < count).unwrap());
+    }
+}
+
+impl DiskLayer for GatedDisk {
+    fn below(&self) -> &dyn Disk {
+        &OsDisk
+    }
+
+    fn over_opened(&self, file: Arc<dyn BlockFile>) -> Arc<dyn BlockFile> {
+        Arc::new(GatedFile { file, gate: self.0.clone() })
+    }
+}
+
+#[derive(Debug)]
+struct GatedFile {
+    file: Arc<dyn BlockFile>,
+    gate: Arc<Gate>,
+}
+
+impl BlockFile for GatedFile {
+    fn place(&self) -> &Place {
+        self.file.place()
+    }
+
+    fn size(&self) -> Result<u64> {
+        self.file.size()
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.gate.pass();
+        self.file.read_at(offset, bytes)
+    }
+
+    fn read_many(&self, extents: &mut Extents<'_>, visit: &mut Visit<'_>) -> Result<()> {
+        self.gate.pass();
+        self.file.read_many(extents, visit)
+    }
+
+    fn read_across(
+        &self,
+        files: &[&dyn BlockFile],
+        extents: &mut FileExtents<'_>,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
+        self.gate.pass();
+        let files: Vec<&dyn BlockFile> =
+            files.iter().map(|file| file.forwards_to().unwrap_or(*file)).collect();
+        self.file.read_across(&files, extents, visit)
+    }
+
+    fn forwards_to(&self) -> Option<&dyn BlockFile> {
+        Some(&*self.file)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_at(offset, bytes)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+}
+
+/// The clock of the machine, set forward.
+#[derive(Clone, Debug, Default)]
+struct ShiftedClock {
+    milliseconds: Arc<AtomicU64>,
+}
+
+impl ShiftedClock {
+    fn shift(&self) -> Duration {
+        Duration::from_millis(self.milliseconds.load(Relaxed))
+    }
+}
+
+impl Clock for ShiftedClock {
+    fn now(&self) -> Duration {
+        SystemClock.now() + self.shift()
+    }
+
+    fn unix_time(&self) -> Duration {
+        SystemClock.unix_time() + self.shift()
+    }
+
+    fn wait(&self, signal: &Signal, seen: u64, deadline: Duration) {
+        SystemClock.wait(signal, seen, deadline.saturating_sub(self.shift()));
+    }
+}
+
+#[test]
+fn lookups_that_wait_for_long_behind_others_are_refused() {
+    let home = Home::new();
+    let mut config = Config::of_folders(&[home.path("table")]).unwrap();
+    config.listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+    config.threads = 1;
+    config.data.get_mut("table").unwrap().access = Some(Access::Direct);
+    let (disk, clock) = (GatedDisk::default(), ShiftedClock::default());
+    let env = Env { clock: Arc::new(clock.clone()), ..Env::on(Arc::new(disk.clone())) };
+    let server = Server::start(config, &env).unwrap();
+    let mut clients: Vec<Client> = (0..READERS).map(|_| Client::of(&server)).collect();
+    let mut late = Client::of(&server);
+    disk.0.set_closed(true);
+    for (i, client) in clients.iter_mut().enumerate() {
+        client.ask(&format!("GET key-{i}"));
+        disk.0.wait_for(i + 1);
+    }
+    late.send(&[request(&["GET", "key-8"]), request(&["MGET", "key-8", "key-9"])].concat());
+    // Another command of another client says that the requests before were read.
+    Client::of(&server).check("PING", "+PONG");
+    clock.milliseconds.store(2000, Relaxed);
+    disk.0.set_closed(false);
+    for (i, client) in clients.iter_mut().enumerate() {
+        assert_eq!(client.reply(), format!("\"value {i} of version 0\""));
+    }
+    let refused = "-TRYAGAIN Too many reads are waiting";
+    assert_eq!(late.reply(), refused);
+    assert_eq!(late.reply(), refused);
+    late.check("GET key-8", "\"value 8 of version 0\"");
+}
