@@ -4,13 +4,15 @@
 //! `peers index` compares structures in memory, `peers dictionary` dictionaries on the device,
 //! `peers nightly` data sets that change under a reader, and `peers damage` the reactions of
 //! readers to damaged files. `peers filter` compares filters in memory, and `peers seen` sets of
-//! keys on the device that are larger than memory, `peers serve` servers that answer from memory. Standard output is JSON Lines, standard error a
+//! keys on the device that are larger than memory, `peers serve` servers that answer from memory,
+//! and `peers failover` clusters that lose a server. Standard output is JSON Lines, standard error a
 //! table for people; the same lines and charts (SVG) are written to a folder. `bench/README.md`
 //! explains the columns.
 
 mod damage;
 mod data;
 mod dictionary;
+mod failover;
 mod filter;
 mod hot;
 mod index;
@@ -57,6 +59,8 @@ enum Command {
     Seen(seen::Options),
     /// Servers that answer lookups from memory: requests per second of CPU time, latencies.
     Serve(serve::Options),
+    /// Clusters that lose a server: the time until its keys are answered again.
+    Failover(failover::Options),
 }
 
 /// The options of all commands.
@@ -100,6 +104,7 @@ impl Command {
             Command::Filter(options) => ("filter", &options.common),
             Command::Seen(options) => ("seen", &options.common),
             Command::Serve(options) => ("serve", &options.common),
+            Command::Failover(options) => ("failover", &options.common),
         }
     }
 
@@ -113,6 +118,7 @@ impl Command {
             Command::Filter(options) => filter::run(options),
             Command::Seen(options) => seen::run(options),
             Command::Serve(options) => serve::run(options),
+            Command::Failover(options) => failover::run(options),
         }
     }
 
@@ -130,6 +136,7 @@ impl Command {
             Command::Filter(options) => filter::report(options),
             Command::Seen(options) => seen::report(options),
             Command::Serve(options) => serve::report(options),
+            Command::Failover(options) => failover::report(options),
         })
     }
 

@@ -51,7 +51,8 @@ fn a_chart_is_drawn_alike_from_measurements_and_from_their_file() {
     // Files have fewer decimals, so bars may differ by a pixel.
     let texts = |chart: &str| chart.matches("<text").count();
     assert_eq!(texts(&chart()), texts(&measured));
-    for command in ["dictionary", "hot", "nightly", "damage", "filter", "seen", "serve"] {
+    for command in ["dictionary", "hot", "nightly", "damage", "filter", "seen", "serve", "failover"]
+    {
         let error = draw(command).unwrap_err().to_string();
         assert!(error.contains("measure it first"), "{error}");
     }
@@ -170,6 +171,17 @@ fn servers_answer_right() {
     let sizes = ["serve", "--keys", "2000", "--requests", "3000", "--connections", "5"];
     let report = run(&sizes, folder.path());
     assert_eq!(report.rows[0].peer, "hashfold serve");
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn a_cluster_answers_right_after_the_loss_of_a_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let sizes = ["failover", "--keys", "2000", "--only", "hashfold", "--calm-ms", "300"];
+    let report = run(&sizes, folder.path());
+    assert_eq!(report.rows.len(), 1);
+    let wrong = report.rows[0].figures[4].as_ref().unwrap();
+    assert_eq!(wrong.median(), 0.0);
     assert_eq!(folder.path().read_dir().unwrap().count(), 0);
 }
 

@@ -7,7 +7,8 @@ use crate::{
 use std::{
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
-    time::Instant,
+    os::fd::AsRawFd as _,
+    time::{Duration, Instant},
 };
 
 /// A way to ask for keys.
@@ -84,6 +85,65 @@ impl Connections {
         latencies_us.sort_by(f64::total_cmp);
         Ok(Load { keys: turns * way.keys() * self.sockets.len() as u64, seconds, latencies_us })
     }
+}
+
+impl Connections {
+    /// Sends single `GET`s at a steady rate, each on a connection that waits for none, and returns the times
+    /// from when each was due to its reply, ascending. A request that finds no free connection waits, and
+    /// its time goes on.
+    pub fn paced(&mut self, data: &Data, per_s: f64, keys: u64) -> Result<Vec<f64>> {
+        let mut waiting: Vec<Option<Waiting>> = self.sockets.iter().map(|_| None).collect();
+        let (mut sent, mut latencies_us, mut request) = (0, Vec::new(), Vec::new());
+        let start = Instant::now();
+        while (latencies_us.len() as u64) < keys {
+            let due = Duration::from_secs_f64(sent as f64 / per_s);
+            let is_due = sent < keys && start.elapsed() >= due;
+            if let Some(free) = waiting.iter().position(Option::is_none).filter(|_| is_due) {
+                let place = self.next..self.next + 1;
+                self.next += 1;
+                write_request(Way::Gets(1), data, place.clone(), &mut request);
+                self.sockets[free].write_all(&request)?;
+                let mut expected = Vec::new();
+                write_reply(Way::Gets(1), data, place, &mut expected);
+                waiting[free] = Some(Waiting { due, expected });
+                sent += 1;
+            }
+            for place in self.readable()? {
+                let Some(Waiting { due, expected }) = waiting[place].take() else {
+                    return Err("a server closed a connection".into());
+                };
+                let mut reply = vec![0; expected.len()];
+                self.sockets[place].read_exact(&mut reply)?;
+                if reply != expected {
+                    return Err("a wrong reply".into());
+                }
+                latencies_us.push((start.elapsed() - due).as_secs_f64() * 1e6);
+            }
+        }
+        latencies_us.sort_by(f64::total_cmp);
+        Ok(latencies_us)
+    }
+
+    /// Returns the places of the connections that have something to read now.
+    fn readable(&self) -> Result<Vec<usize>> {
+        let poll = |socket: &TcpStream| libc::pollfd {
+            fd: socket.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let mut polled: Vec<libc::pollfd> = self.sockets.iter().map(poll).collect();
+        // SAFETY: the array has this length, and the descriptors are open.
+        if unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, 0) } < 0 {
+            return Err(std::io::Error::last_os_error().into());
+        }
+        Ok((0..polled.len()).filter(|place| polled[*place].revents != 0).collect())
+    }
+}
+
+/// A request whose reply is missing.
+struct Waiting {
+    due: Duration,
+    expected: Vec<u8>,
 }
 
 /// Returns the number of the key that is asked for at a place in the sequence.

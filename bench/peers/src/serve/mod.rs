@@ -19,6 +19,7 @@ use std::fs;
 
 #[cfg(test)]
 pub use self::servers::ALONE;
+pub use self::servers::{serve_alone, wait_until_open};
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
@@ -63,6 +64,8 @@ const COLUMNS: &[Column] = &[
     Column::new("p50_us", 0),
     Column::new("p99_us", 0),
     Column::new("memory_mib", 0),
+    Column::new("p50_us_paced", 0),
+    Column::new("p99_us_paced", 0),
 ];
 
 /// The ways in which keys are asked for, in the order of [`COLUMNS`].
@@ -100,15 +103,21 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     servers.retain(|server| options.common.wants(server.name()));
     settle(&folder.path)?;
+    // The first round brings the data into the caches, and finds a rate that all servers keep up with.
+    let mut slowest = f64::INFINITY;
+    for server in &servers {
+        eprintln!("round 0: {}", server.name());
+        let mut connections = Connections::open(server.address(), options.connections)?;
+        WAYS.iter()
+            .try_for_each(|way| connections.load(*way, &data, options.requests).map(drop))?;
+        let load = connections.load(Way::Gets(1), &data, options.requests)?;
+        slowest = slowest.min(load.keys as f64 / load.seconds);
+    }
     let mut rounds = vec![Vec::new(); servers.len()];
-    for round in 0..=options.common.rounds {
+    for round in 1..=options.common.rounds {
         for (server, rounds) in servers.iter().zip(&mut rounds) {
             eprintln!("round {round}: {}", server.name());
-            let figures = self::round(server.as_ref(), &data, options)?;
-            // The first round brings the data into the caches.
-            if round > 0 {
-                rounds.push(figures);
-            }
+            rounds.push(self::round(server.as_ref(), &data, options, slowest / 2.0)?);
         }
     }
     let name = format!("{} keys with values of {} bytes", options.keys, options.value);
@@ -121,7 +130,12 @@ pub fn run(options: &Options) -> Result<Report> {
 }
 
 /// Measures one round of one server, in the order of [`COLUMNS`].
-fn round(server: &dyn Server, data: &Data, options: &Options) -> Result<Vec<Option<f64>>> {
+fn round(
+    server: &dyn Server,
+    data: &Data,
+    options: &Options,
+    paced: f64,
+) -> Result<Vec<Option<f64>>> {
     let mut connections = Connections::open(server.address(), options.connections)?;
     let (mut by_cpu, mut by_time, mut latencies) = (Vec::new(), Vec::new(), None);
     for way in WAYS {
@@ -132,8 +146,18 @@ fn round(server: &dyn Server, data: &Data, options: &Options) -> Result<Vec<Opti
         by_time.push(Some(load.keys as f64 / load.seconds));
         latencies.get_or_insert(load.latencies_us);
     }
+    let at = |latencies: &[f64], fraction: f64| {
+        latencies.get((latencies.len() as f64 * fraction) as usize).copied()
+    };
     let latencies = latencies.unwrap_or_default();
-    let at = |fraction: f64| latencies.get((latencies.len() as f64 * fraction) as usize).copied();
-    let rest = [at(0.5), at(0.99), Some(server.memory_mib()?)];
+    let memory = server.memory_mib()?;
+    let paced = connections.paced(data, paced, options.requests / 4)?;
+    let rest = [
+        at(&latencies, 0.5),
+        at(&latencies, 0.99),
+        Some(memory),
+        at(&paced, 0.5),
+        at(&paced, 0.99),
+    ];
     Ok(by_cpu.into_iter().chain(by_time).chain(rest).collect())
 }

@@ -97,23 +97,29 @@ pub fn hashfold(data: &Data, folder: &Path) -> Result<impl Server + use<>> {
     Ok(Process { name: "hashfold serve".into(), note, address, child })
 }
 
-/// Starts this program as a server.
-fn serve_alone(folder: &Path) -> Result<Child> {
+/// Starts this program as a server of a folder, or with a configuration file. It prints its address.
+pub fn serve_alone(path: &Path) -> Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     match cfg!(test) {
         // The program of the tests serves in one of them.
         true => command.args(["--ignored", "--exact", "--nocapture", "tests::serves_alone"]),
-        false => command.args(["serve", "--alone"]).arg(folder),
+        false => command.args(["serve", "--alone"]).arg(path),
     };
-    command.env(ALONE, folder);
+    command.env(ALONE, path);
     Ok(command.stdout(Stdio::piped()).spawn()?)
 }
 
-/// Serves a folder until the process is killed; prints the address.
-pub fn serve(folder: &Path) -> Result<()> {
-    let mut config = Config::of_folders(&[folder.to_owned()])?;
-    config.listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
-    config.threads = 1;
+/// Serves a folder, or what a configuration file says, until the process is killed; prints the address.
+pub fn serve(path: &Path) -> Result<()> {
+    let config = if path.extension().is_some_and(|end| end == "toml") {
+        let folder = path.parent().unwrap_or(path);
+        Config::parse(&fs::read_to_string(path)?, &path.display().to_string(), folder)?
+    } else {
+        let mut config = Config::of_folders(&[path.to_owned()])?;
+        config.listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+        config.threads = 1;
+        config
+    };
     let server = hashfold_server::Server::start(config, &Env::system())?;
     println!("{}", server.addresses()[0]);
     loop {
@@ -146,12 +152,18 @@ pub fn redis(program: &str, data: &Data) -> Result<Option<impl Server + use<>>> 
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let name = Path::new(program).file_name().map_or(program.into(), |name| name.to_string_lossy());
     let process = Process { name: name.into_owned(), note: version, address, child };
-    for _ in 0..200 {
-        if TcpStream::connect(address).is_ok() {
-            fill(address, data)?;
-            return Ok(Some(process));
+    wait_until_open(port)?;
+    fill(address, data)?;
+    Ok(Some(process))
+}
+
+/// Waits until a server accepts connections.
+pub fn wait_until_open(port: u16) -> Result<()> {
+    for _ in 0..500 {
+        if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            return Ok(());
         }
         thread::sleep(Duration::from_millis(20));
     }
-    Err(format!("{program}: does not answer on {address}").into())
+    Err(format!("nothing accepts connections on port {port}").into())
 }
