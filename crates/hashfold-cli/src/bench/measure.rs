@@ -95,6 +95,12 @@ pub(crate) fn median(sorted: &[f64]) -> f64 {
     f64::midpoint(sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2])
 }
 
+/// Returns the median of some numbers.
+pub(crate) fn median_of(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    median(&numbers)
+}
+
 /// Returns the circumstances of a measurement.
 fn run(seed: u64, threads: usize) -> Value {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();

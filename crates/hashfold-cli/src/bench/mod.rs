@@ -11,8 +11,11 @@ mod pairs;
 mod parquet;
 mod random;
 mod rows;
+#[cfg(all(feature = "deploy", feature = "serve"))]
+mod serve;
 mod store;
 mod table;
+mod times;
 
 use self::measure::Report;
 use crate::{
@@ -41,6 +44,9 @@ enum Part {
     Store(StoreBench),
     /// Measure filters: the cascade on flash, runs and the quotient filter in RAM
     Filter(FilterBench),
+    /// Measure servers: lookups, overload, publishing and transfers under readers
+    #[cfg(all(feature = "deploy", feature = "serve"))]
+    Serve(ServeBench),
 }
 
 /// Options for measuring the core.
@@ -207,6 +213,63 @@ pub(crate) struct FilterBench {
     pub(crate) json: bool,
 }
 
+/// Options for measuring servers.
+#[cfg(all(feature = "deploy", feature = "serve"))]
+#[derive(Debug, Args)]
+pub(crate) struct ServeBench {
+    /// Keys of the table that is read from memory
+    #[arg(long, default_value = "1e6", value_parser = units::parse_count, value_name = "N")]
+    pub(crate) keys: u64,
+
+    /// Keys of the table that is read from the device
+    #[arg(long, default_value = "20e6", value_parser = units::parse_count, value_name = "N")]
+    pub(crate) flash_keys: u64,
+
+    /// Keys of the table that a server starts with
+    #[arg(long, default_value = "100e6", value_parser = units::parse_count, value_name = "N")]
+    pub(crate) start_keys: u64,
+
+    /// Requests in each measurement of lookups
+    #[arg(long, default_value = "1e6", value_parser = units::parse_count, value_name = "N")]
+    pub(crate) requests: u64,
+
+    /// Bytes of keys and values in the version that is transferred
+    #[arg(long, default_value = "512MiB", value_parser = units::parse_bytes, value_name = "SIZE")]
+    pub(crate) data: usize,
+
+    /// Number of publications under readers
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) publishes: u64,
+
+    /// Number of connections that do nothing
+    #[arg(long, default_value_t = 5000, value_name = "N")]
+    pub(crate) idle: usize,
+
+    /// Folder for the data, on the device to be measured; needs 8 GiB of free space
+    #[arg(long, default_value = "hashfold-bench", value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+
+    /// Group to measure; may be repeated [default: all]
+    #[arg(long, value_name = "GROUP", value_parser = ["get", "overload", "filter", "memory", "start", "publish", "fetch", "resume"])]
+    pub(crate) only: Vec<String>,
+
+    /// Number of rounds; more than one print medians and ranges, at the end
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+
+    /// Seed of the generated keys
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) seed: u64,
+
+    /// Threads for builds and transfers, besides the main one; each server has one network thread
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = units::parse_threads)]
+    pub(crate) threads: usize,
+
+    /// Print one JSON object per measurement
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Runs the measurements and prints each when it is done.
 pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     match &args.part {
@@ -222,6 +285,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
         Part::Filter(bench) => {
             let report = Report::new(bench.json, bench.rounds, bench.seed, bench.threads);
             in_rounds(&report, bench.rounds, || filter::run(bench, &report))?;
+        }
+        #[cfg(all(feature = "deploy", feature = "serve"))]
+        Part::Serve(bench) => {
+            let report = Report::new(bench.json, bench.rounds, bench.seed, bench.threads);
+            in_rounds(&report, bench.rounds, || serve::run(bench, &report))?;
         }
     }
     Ok(Exit::Done)

@@ -169,3 +169,40 @@ fn the_filter_benchmark_prints_each_figure() {
     check(&figures, names.into_iter());
     assert!(!work.path("bench").exists(), "nothing is left");
 }
+
+#[test]
+fn the_serve_benchmark_prints_each_figure() {
+    let work = Work::new();
+    let sizes = "--keys 20000 --flash-keys 20000 --start-keys 10000 --requests 4000 --data 6MiB";
+    let counts = "--publishes 1 --idle 20";
+    let figures = figures(&work, &format!("bench serve {sizes} {counts} --dir bench --json"));
+    let names = [
+        "serve.get.ram.p1.per_core_s",
+        "serve.get.ram.p16.p99_us",
+        "serve.threads2.speedup",
+        "serve.threads2.cpu_ratio",
+        "serve.get.flash.p1.per_s",
+        "serve.get.flash.iops_fraction",
+        "serve.get.flash.alone.p50_us",
+        "serve.overload.peak_fraction",
+        "serve.overload.memory_mib",
+        "serve.filter.madd.items_s",
+        "serve.filter.madd.library_fraction",
+        "serve.memory.idle_connection_bytes",
+        "serve.memory.budget_ratio",
+        "serve.start.ready_ms",
+        "serve.publish.stall_ms",
+        "serve.publish.control_ms",
+        "serve.publish.skew_ms_max",
+        "serve.publish.errors",
+        "serve.fetch.bytes_s",
+        "serve.fetch.link_fraction",
+        "serve.fetch.delta_ratio",
+        "serve.fetch.p99_ratio",
+        "serve.fetch.resume_bytes",
+    ];
+    check(&figures, names.into_iter());
+    // This value can be negative.
+    assert!(figures.iter().any(|(name, _)| name == "serve.publish.above_control_ms"));
+    assert!(!work.path("bench").exists(), "nothing is left");
+}

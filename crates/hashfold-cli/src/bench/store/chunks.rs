@@ -5,12 +5,12 @@ use super::{
         StoreBench,
         device::BATCH,
         ensure,
-        measure::{Report, wall_seconds},
+        measure::{Report, median_of, wall_seconds},
         pairs::{KEY_SIZE, PAIR_SIZES, Pairs, Row, RowFile, remove_all},
     },
     delta::{get_all, present},
     night::{History, Night},
-    scene::{Made, ROUNDS, Scene, median},
+    scene::{Made, ROUNDS, Scene},
 };
 use crate::failure::Result;
 use hashfold::{
@@ -76,7 +76,7 @@ fn open(scene: &Scene<'_>, store: &Path, made: &Made) -> Result<(f64, Version)> 
         seconds.push(time);
         version = Some(opened?);
     }
-    Ok((median(seconds), version.expect("there is a round")))
+    Ok((median_of(seconds), version.expect("there is a round")))
 }
 
 /// Looks up random present pairs, many at once, with `O_DIRECT`.
@@ -91,5 +91,5 @@ fn gets_per_s(scene: &Scene<'_>, version: &Version, history: &History) -> Result
         ensure(wrong == 0, || format!("{wrong} lookups gave a wrong value"))?;
         seconds.push(time);
     }
-    Ok(count as f64 / median(seconds))
+    Ok(count as f64 / median_of(seconds))
 }

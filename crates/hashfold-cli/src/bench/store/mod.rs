@@ -13,7 +13,6 @@ mod growth;
 mod night;
 mod publish;
 mod scene;
-mod stall;
 mod sweep;
 mod update;
 

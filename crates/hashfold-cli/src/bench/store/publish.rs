@@ -14,10 +14,10 @@ use super::{
         measure::{Report, thread_waits},
         pairs::{KEY_SIZE, Pairs, Row, remove_all},
         random::pick,
+        times::Times,
     },
     night::{History, Night},
     scene::Scene,
-    stall::Times,
 };
 use crate::failure::{Failure, Result};
 use hashfold::{

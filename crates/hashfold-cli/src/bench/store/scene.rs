@@ -5,7 +5,7 @@ use super::{
         StoreBench,
         device::{Rates, device_rates},
         ensure,
-        measure::{self, Report, process_seconds, wall_seconds},
+        measure::{Report, process_seconds, wall_seconds},
         pairs::{Pairs, Row, RowFile},
         random::pick,
     },
@@ -241,10 +241,4 @@ impl<'a> Scene<'a> {
     pub(super) fn remove(&self, rows: &RowFile) -> Result<()> {
         Ok(OsDisk.remove(&rows.path)?)
     }
-}
-
-/// Returns the median of some numbers.
-pub(super) fn median(mut numbers: Vec<f64>) -> f64 {
-    numbers.sort_by(f64::total_cmp);
-    measure::median(&numbers)
 }

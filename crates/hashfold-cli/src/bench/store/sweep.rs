@@ -3,11 +3,11 @@
 use super::{
     super::{
         StoreBench,
-        measure::Report,
+        measure::{Report, median_of},
         pairs::{KEY_SIZE, Pairs, Row, remove_all},
     },
     night::{History, Night},
-    scene::{Made, ROUNDS, Scene, median},
+    scene::{Made, ROUNDS, Scene},
 };
 use crate::failure::Result;
 use hashfold::store::UpdateMode;
@@ -58,12 +58,12 @@ fn one_size(scene: &Scene<'_>, store: &Path, name: &str, night: Night) -> Result
     }
     scene.remove(&batch)?;
     scene.remove(&all)?;
-    let rebuild = median(rebuilds);
+    let rebuild = median_of(rebuilds);
     let name = format!("store.update.batch_{name}pct");
     scene.say(&format!("{name}.rebuild_seconds"), rebuild, "s", history.count());
     let changed = night.bytes(KEY_SIZE, scene.pairs.value_size) as f64;
     for (made, (mode, _)) in made.iter().zip(MODES) {
-        let middle = |of: &dyn Fn(&Made) -> f64| median(made.iter().map(of).collect());
+        let middle = |of: &dyn Fn(&Made) -> f64| median_of(made.iter().map(of).collect());
         let say = |what, value, unit| {
             scene.say(&format!("{name}.{what}.{mode}"), value, unit, night.size);
         };

@@ -3,11 +3,11 @@
 use super::{
     super::{
         StoreBench, ensure,
-        measure::{Report, peak_rss_mib, reset_peak_rss},
+        measure::{Report, median_of, peak_rss_mib, reset_peak_rss},
         pairs::{KEY_SIZE, PAIR_SIZES, Pairs, RowFile, remove_all},
     },
     night::{History, Night},
-    scene::{Made, ROUNDS, Scene, median},
+    scene::{Made, ROUNDS, Scene},
 };
 use crate::failure::Result;
 use hashfold::store::UpdateMode;
@@ -88,7 +88,7 @@ fn report(scene: &Scene<'_>, night: Night, rounds: &[Round]) -> f64 {
     let must_move = (must_read(scene, night) + must_write(scene, night)) as f64;
     let name = scene.pairs.name;
     let say = |what: &str, unit, of: &dyn Fn(&Round) -> f64| {
-        let value = median(rounds.iter().map(of).collect());
+        let value = median_of(rounds.iter().map(of).collect());
         scene.say(&format!("store.update.{name}.{what}"), value, unit, night.base);
         value
     };

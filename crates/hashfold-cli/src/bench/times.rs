@@ -1,4 +1,4 @@
-//! A histogram of lookup times.
+//! A histogram of times.
 
 use std::time::Duration;
 
@@ -8,37 +8,37 @@ const PARTS_LOG2: u32 = PARTS.ilog2();
 
 /// Times, counted with a resolution of 1/64.
 #[derive(Clone, Debug)]
-pub(super) struct Times {
+pub(crate) struct Times {
     counts: Vec<u64>,
     total: u64,
     max_ns: u64,
 }
 
 impl Times {
-    pub(super) fn new() -> Times {
+    pub(crate) fn new() -> Times {
         let buckets = PARTS * u64::from(u64::BITS - PARTS_LOG2 + 1);
         Times { counts: vec![0; buckets as usize], total: 0, max_ns: 0 }
     }
 
     #[inline]
-    pub(super) fn add(&mut self, time: Duration) {
+    pub(crate) fn add(&mut self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.counts[bucket(ns)] += 1;
         self.total += 1;
         self.max_ns = self.max_ns.max(ns);
     }
 
-    pub(super) fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.total
     }
 
-    pub(super) fn max_ms(&self) -> f64 {
+    pub(crate) fn max_ms(&self) -> f64 {
         self.max_ns as f64 / 1e6
     }
 
     /// Returns the time below which this fraction of all times lies, in microseconds; 0 if there
     /// are none.
-    pub(super) fn quantile_us(&self, part: f64) -> f64 {
+    pub(crate) fn quantile_us(&self, part: f64) -> f64 {
         let rank = (self.total as f64 * part).ceil() as u64;
         let mut passed = 0;
         for (bucket, count) in self.counts.iter().enumerate() {
