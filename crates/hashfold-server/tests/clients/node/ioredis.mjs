@@ -1,7 +1,9 @@
 // Reads from one server and from a cluster with ioredis, and compares every value.
 
 import { Cluster, Redis } from 'ioredis';
-import { CLUSTER_PORTS, ENTRIES, PORT, check, checkRefused, key, numbers, readOn, value } from './check.mjs';
+import {
+  CLUSTER_PORTS, ENTRIES, PORT, check, checkRefused, key, numbers, ofOneSlot, readOn, value, valueOf,
+} from './check.mjs';
 
 const client = new Redis({ port: PORT, host: '127.0.0.1' });
 check('get', await client.get(key(7)), value(7));
@@ -22,4 +24,8 @@ check('a version', await fixed.get(key(7)), value(7));
 const nodes = CLUSTER_PORTS.map((port) => ({ host: '127.0.0.1', port }));
 const cluster = new Cluster(nodes, { scaleReads: 'all' });
 cluster.on('error', () => {});
+const keys = ofOneSlot();
+check('mget of one slot', await cluster.mget(keys), keys.map(valueOf));
+const all = numbers(500).map((i) => cluster.get(key(i)));
+check('cluster pipeline', await Promise.all(all), numbers(500).map(value));
 await readOn((it) => cluster.get(it));
