@@ -1,4 +1,4 @@
-//! Object storage and HTTP servers as remotes, through the crate `object_store`.
+//! Object storage, HTTP servers and HDFS as remotes, through the crate `object_store`.
 
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -47,9 +47,16 @@ impl Cloud {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let at = |error: StoreError| Error::remote("open", error).at(url.as_str());
         let unknown = || {
-            let expected = "s3://, gs://, az://, http://, https:// or a folder";
+            let expected = "s3://, gs://, az://, hdfs://, http://, https:// or a folder";
             Error::argument("remote", expected, url)
         };
+        let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
+        let runtime = runtime.map_err(|error| Error::remote("start threads", error))?;
+        if url.scheme() == "hdfs" {
+            let (store, prefix) = open_hdfs(url, &runtime)?;
+            let url = url.as_str().trim_end_matches('/').to_owned();
+            return Ok(Cloud { store, prefix, url, can_write: true, runtime });
+        }
         let (scheme, prefix) = ObjectStoreScheme::parse(url).map_err(|_| unknown())?;
         let retry =
             RetryConfig { max_retries: RETRIES, retry_timeout: RETRY_WAIT, ..Default::default() };
@@ -76,8 +83,6 @@ impl Cloud {
             _ => return Err(unknown()),
         };
         let can_write = scheme != ObjectStoreScheme::Http;
-        let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
-        let runtime = runtime.map_err(|error| Error::remote("start threads", error))?;
         let url = url.as_str().trim_end_matches('/').to_owned();
         Ok(Cloud { store, prefix, url, can_write, runtime })
     }
@@ -176,6 +181,12 @@ impl Objects for Cloud {
         match self.runtime.block_on(put) {
             Ok(done) => Ok(Some(Tag { e_tag: done.e_tag, version: done.version })),
             Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => Ok(None),
+            Err(StoreError::NotImplemented { .. } | StoreError::NotSupported { .. }) => {
+                let expected = "an object is replaced if it has a known content".to_owned();
+                let got = "that it has no such writes".to_owned();
+                let kind = ErrorKind::Unconditional { expected, got };
+                Err(Error::new(kind).at(self.place(name)))
+            }
             Err(error) => Err(self.refused("write", name)(error)),
         }
     }
@@ -223,7 +234,12 @@ impl Objects for Cloud {
             name: meta.location.as_ref().get(skipped..).unwrap_or_default().to_owned(),
             size: meta.size,
         });
-        self.runtime.block_on(listed.try_collect()).map_err(self.refused("list", folder))
+        let listed: Result<Vec<Listed>, _> = self.runtime.block_on(listed.try_collect());
+        let mut listed = listed.map_err(self.refused("list", folder))?;
+        // Files of unfinished writes to HDFS; names of objects never begin with a dot.
+        listed
+            .retain(|object| !object.name.rsplit('/').next().is_some_and(|it| it.starts_with('.')));
+        Ok(listed)
     }
 
     fn remove(&self, name: &str) -> Result<()> {
@@ -234,6 +250,25 @@ impl Objects for Cloud {
             Err(error) => Err(self.refused("remove", name)(error)),
         }
     }
+}
+
+/// Connects to HDFS: its name node, or a name service of the Hadoop configuration (`HADOOP_CONF_DIR`).
+/// `HADOOP_USER_NAME` is the user.
+#[cfg(feature = "hdfs")]
+fn open_hdfs(url: &Url, runtime: &Runtime) -> Result<(Arc<dyn ObjectStore>, Path)> {
+    let at = |error: StoreError| Error::remote("open", error).at(url.as_str());
+    let prefix = Path::from_url_path(url.path()).map_err(|error| at(error.into()))?;
+    let builder = hdfs_native_object_store::HdfsObjectStoreBuilder::new()
+        .with_url(&url[..Position::BeforePath])
+        .with_io_runtime(runtime.handle().clone());
+    Ok((Arc::new(builder.build().map_err(at)?), prefix))
+}
+
+/// Refuses HDFS.
+#[cfg(not(feature = "hdfs"))]
+fn open_hdfs(url: &Url, _: &Runtime) -> Result<(Arc<dyn ObjectStore>, Path)> {
+    let expected = "another remote: this program was compiled without the feature `hdfs`";
+    Err(Error::argument("remote", expected, url))
 }
 
 /// Whether the endpoint of S3 that the environment names speaks HTTP without TLS.

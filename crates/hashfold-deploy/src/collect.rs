@@ -149,6 +149,7 @@ fn remove(
     for number in versions {
         watch.add(0)?;
         objects.remove(&layout::version(store, *number))?;
+        objects.remove(&layout::signature(store, *number))?;
     }
     // A version that was pushed meanwhile may have a table in common with an old one.
     let used_now = || used(remote, store, &remote.versions(store)?);

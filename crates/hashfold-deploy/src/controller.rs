@@ -2,27 +2,33 @@
 
 use crate::{
     error::{Error, ErrorKind, Result},
+    gates::{check_entries, check_samples},
+    key::TrustedKeys,
     layout::{self, check_name},
     pointer::{BadVersion, GroupPointer, Signed, Target, Targets, target_of},
+    quorum::{Shortage, shortage},
     ready::{self, Readiness},
     remote::Remote,
     swap::{Seen, Swapped, read_pointer, swap},
+    trial::{Bake, Baking},
 };
-use hashfold::{Env, store::VersionInfo, work::Watch};
-use std::{collections::BTreeMap, time::Duration};
+use hashfold::{Env, work::Watch};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// Maximum number of attempts of a change that is right whatever other controllers have done.
 const ATTEMPTS_MAX: usize = 16;
 /// Time between two looks at the readiness of nodes.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// Age of a report above which its node counts as gone.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// Options of publishing.
 #[derive(Clone, Debug)]
 pub struct PublishOptions {
-    /// Number of nodes that must have the versions ready; `None` is all that serve one of the stores and
-    /// have reported within the last minute. If no node has ever reported, none is waited for.
+    /// Number of nodes that must have the versions ready, in each range of slots of each store; `None` is all
+    /// that have reported within the last minute, and at least one for each slot, unless all are silent. If
+    /// no node has ever reported, none is waited for.
     pub min_ready: Option<usize>,
     /// Time to wait for these nodes.
     pub wait: Duration,
@@ -33,8 +39,16 @@ pub struct PublishOptions {
     /// Minimum number of entries of each version.
     pub entries_min: u64,
     /// Maximum fraction of the current version's entries that a new version may lack: 0.5 for half of
-    /// them, 1 for all.
+    /// them, 1 for all. If nodes have compared a sample of keys, this is also the maximum fraction of these
+    /// keys that may be missing.
     pub loss_max: f64,
+    /// The keys of which one must have signed each version; without keys, versions need no signature.
+    pub trusted_keys: TrustedKeys,
+    /// Maximum fraction of the sampled keys that may be missing or have another value: 0.1 for a tenth of
+    /// them. With a limit, a version is refused if no node has compared a sample.
+    pub change_max: Option<f64>,
+    /// The zone that gets the versions before all others, and for how long.
+    pub bake: Option<Bake>,
     /// Reason of the change, for people.
     pub reason: String,
 }
@@ -48,9 +62,20 @@ impl Default for PublishOptions {
             allow_bad: false,
             entries_min: 0,
             loss_max: 0.5,
+            trusted_keys: TrustedKeys::default(),
+            change_max: None,
+            bake: None,
             reason: String::new(),
         }
     }
+}
+
+/// The result of waiting for nodes.
+enum Waited {
+    /// Enough of them are ready; these are the reports of all.
+    Ready(BTreeMap<String, Readiness>),
+    /// Another controller has changed the pointer: it is this one.
+    Changed(Box<GroupPointer>),
 }
 
 /// The state of a group: its pointer, and the reports of its nodes.
@@ -66,7 +91,7 @@ pub struct Status {
 /// compare-and-swap, and the process that loses a race is refused.
 #[derive(Clone, Debug)]
 pub struct Controller {
-    env: Env,
+    pub(crate) env: Env,
     remote: Remote,
     group: String,
     by: String,
@@ -107,13 +132,18 @@ impl Controller {
     /// nodes, announces the versions, waits until enough nodes have them ready, and flips then.
     /// `watch` is called while it waits, and can cancel the call; nothing is flipped then.
     ///
-    /// If these versions are current already, nothing is changed.
+    /// Nodes compare an announced version with the current one, by a sample of keys; gates are limits of what
+    /// they have found. With a [`Bake`], the nodes of a zone flip first, and go back if one of them fails.
+    /// If a controller dies meanwhile, the zone keeps the versions until another call of this function, of
+    /// [`Controller::cancel`] or of [`Controller::roll_back`].
+    ///
+    /// If these versions are current already, nothing is changed, but that a zone which has others gets them.
     ///
     /// # Errors
-    /// `Absent` if a version was not pushed, `Bad` if it is marked bad, `Gate` if it has too few entries,
-    /// `NotReady` if the time is over,
-    /// `Overtaken` if another controller changed the pointer meanwhile, `Unconditional` if the object
-    /// store does not keep the conditions of writes.
+    /// `Absent` if a version was not pushed, `Untrusted` if none of the trusted keys has signed it, `Bad` if it is
+    /// marked bad, `Gate` if it has too few entries or too many other values, `NotReady` if the time is over or the
+    /// zone has no node, `Trial` if the zone was not healthy, `Overtaken` if another controller changed the pointer
+    /// meanwhile, `Unconditional` if the object store does not keep the conditions of writes.
     pub fn publish(
         &self,
         versions: &[(String, u64)],
@@ -122,7 +152,7 @@ impl Controller {
     ) -> Result<GroupPointer> {
         let (mut targets, mut infos) = (Targets::new(), Vec::new());
         for (store, number) in versions {
-            let info = self.remote.version(store, *number)?;
+            let info = self.remote.read_trusted(store, *number, &options.trusted_keys)?.info;
             if targets.insert(store.clone(), target_of(&info)).is_some() {
                 return Err(Error::argument("versions", "each store once", store));
             }
@@ -133,59 +163,110 @@ impl Controller {
             self.check_good(&seen.pointer, &targets)?;
         }
         if seen.pointer.has(&targets) {
-            return Ok(seen.pointer);
+            return match seen.pointer.trial {
+                None => Ok(seen.pointer),
+                Some(_) => self.withdraw(&seen, &options.reason),
+            };
         }
         for (store, info) in &infos {
-            self.check_entries(&seen.pointer, store, info, options)?;
+            let current = self.entries_of_current(&seen.pointer, store)?;
+            self.refuse(check_entries(store, info, current, options))?;
         }
         self.remote.check(self.env.random.as_ref())?;
-        let nodes = ready::read_all(&self.remote, &self.group)?;
-        if !nodes.is_empty() && options.min_ready != Some(0) {
+        let mut nodes = ready::read_all(&self.remote, &self.group)?;
+        if let Some(bake) = &options.bake {
+            self.check_zone(&bake.zone, &targets, &nodes)?;
+        }
+        let is_awaited = !nodes.is_empty() && options.min_ready != Some(0);
+        if options.bake.is_some() || is_awaited {
             if seen.pointer.next != targets {
                 let signed = self.signed(&options.reason, Duration::ZERO);
                 seen = self.change(&seen, seen.pointer.announced(&targets, signed), |newer| {
                     newer.next == targets
                 })?;
             }
-            self.wait(seen.pointer.seq, &targets, options, watch)?;
+            nodes = match self.wait(seen.pointer.seq, &targets, options, watch)? {
+                Waited::Ready(nodes) => nodes,
+                Waited::Changed(pointer) if pointer.has(&targets) => return Ok(*pointer),
+                Waited::Changed(pointer) => {
+                    return Err(self.overtaken(&pointer, seen.pointer.seq + 1));
+                }
+            };
         }
-        let signed = self.signed(&options.reason, options.lead);
-        let flipped = seen.pointer.published(&targets, signed);
-        Ok(self.change(&seen, flipped, |newer| newer.has(&targets))?.pointer)
+        self.refuse(check_samples(&seen.pointer, &targets, &nodes, options))?;
+        if let Some(bake) = &options.bake {
+            nodes.retain(|_, node| self.is_in_zone(node, &bake.zone, &targets));
+            seen = self.bake(seen, Baking { bake, targets: &targets, options, nodes }, watch)?;
+        }
+        self.flip(&seen, &targets, options)
     }
 
-    /// Refuses a version that has too few entries. A current version that was removed from the remote is
-    /// not compared.
-    fn check_entries(
+    /// Makes versions current for all nodes. If that fails, a zone that has them already goes back.
+    fn flip(
         &self,
-        pointer: &GroupPointer,
-        store: &str,
-        info: &VersionInfo,
+        seen: &Seen,
+        targets: &Targets,
         options: &PublishOptions,
-    ) -> Result<()> {
-        let current = match pointer.stores.get(store) {
-            None => 0,
-            Some(current) => match self.remote.version(store, current.version) {
-                Ok(info) => *info.entries().start(),
-                Err(error) if matches!(error.kind(), ErrorKind::Absent { .. }) => 0,
-                Err(error) => return Err(error),
-            },
-        };
-        let kept = current as f64 * (1.0 - options.loss_max);
-        let (min, got) = (options.entries_min.max(kept.ceil() as u64), *info.entries().end());
-        match got >= min {
-            true => Ok(()),
-            false => {
-                let what = format!("version {} of store {store}", info.name.number);
-                let expected = format!("at least {min}");
-                Err(Error::new(ErrorKind::Gate { what, expected, got }).at(self.place()))
-            }
+    ) -> Result<GroupPointer> {
+        let signed = self.signed(&options.reason, options.lead);
+        let flipped = seen.pointer.published(targets, signed);
+        let is_same = |newer: &GroupPointer| newer.has(targets) && newer.trial.is_none();
+        match (self.change(seen, flipped, is_same), &seen.pointer.trial, &options.bake) {
+            (Err(error), Some(trial), Some(_)) => Err(self.take_back(seen, trial, error)),
+            (changed, ..) => Ok(changed?.pointer),
         }
+    }
+
+    /// Turns the refusal of a gate into an error.
+    fn refuse(&self, refusal: Option<ErrorKind>) -> Result<()> {
+        refusal.map_or(Ok(()), |kind| Err(Error::new(kind).at(self.place())))
+    }
+
+    /// Returns the number of entries of the current version of a store; 0 if there is none, or if it was
+    /// removed from the remote.
+    fn entries_of_current(&self, pointer: &GroupPointer, store: &str) -> Result<u64> {
+        let Some(current) = pointer.stores.get(store) else { return Ok(0) };
+        match self.remote.version(store, current.version) {
+            Ok(info) => Ok(*info.entries().start()),
+            Err(error) if matches!(error.kind(), ErrorKind::Absent { .. }) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a node is in a zone, serves one of the stores, and has reported within the last minute.
+    fn is_in_zone(&self, node: &Readiness, zone: &str, targets: &Targets) -> bool {
+        node.zone.as_deref() == Some(zone)
+            && node.serves_any(targets)
+            && node.is_live(self.env.clock.unix_time())
+    }
+
+    /// Refuses a zone without nodes: nobody would try the versions.
+    fn check_zone(
+        &self,
+        zone: &str,
+        targets: &Targets,
+        nodes: &BTreeMap<String, Readiness>,
+    ) -> Result<()> {
+        check_name("zone", zone)?;
+        if nodes.values().any(|node| self.is_in_zone(node, zone, targets)) {
+            return Ok(());
+        }
+        let zones: BTreeSet<&str> =
+            nodes.values().filter_map(|node| node.zone.as_deref()).collect();
+        let zones: Vec<&str> = zones.into_iter().collect();
+        let got = format!(
+            "none in zone {zone} that has reported within a minute; zones of servers: {}",
+            if zones.is_empty() { "none".to_owned() } else { zones.join(", ") }
+        );
+        Err(Error::new(ErrorKind::NotReady { expected: 1, got }).at(self.place()))
     }
 
     /// Makes the latest earlier set of versions current in which none is marked bad, and marks the
     /// versions that it replaces. Takes the same time for data of any size: nodes still have the files
     /// open.
+    ///
+    /// While a zone uses other versions than the rest, these are what is taken back and marked; the current
+    /// ones stay.
     ///
     /// # Errors
     /// `NoEarlier` if there is no such set, `Overtaken` if another controller changed the pointer
@@ -197,11 +278,13 @@ impl Controller {
             return Err(Error::new(ErrorKind::NoEarlier).at(self.place()));
         };
         let stores = back.stores.clone();
-        Ok(self.change(&seen, back, |newer| newer.stores == stores)?.pointer)
+        let is_same = |newer: &GroupPointer| newer.stores == stores && newer.trial.is_none();
+        Ok(self.change(&seen, back, is_same)?.pointer)
     }
 
-    /// Withdraws the versions that a controller waits to publish: nodes stop fetching them, and that
-    /// controller gets `Overtaken`. If there are none, nothing is changed.
+    /// Withdraws the versions that a controller waits to publish: nodes stop fetching them, those of a zone
+    /// that uses them go back to the versions before, and that controller gets `Overtaken`. If there are
+    /// none, nothing is changed.
     ///
     /// # Errors
     /// `Overtaken` if another controller changed the pointer meanwhile.
@@ -210,10 +293,15 @@ impl Controller {
         if seen.pointer.next.is_empty() {
             return Ok(seen.pointer);
         }
+        self.withdraw(&seen, reason)
+    }
+
+    /// Announces no versions.
+    fn withdraw(&self, seen: &Seen, reason: &str) -> Result<GroupPointer> {
         self.remote.check(self.env.random.as_ref())?;
         let none = Targets::new();
-        let cancelled = seen.pointer.announced(&none, self.signed(reason, Duration::ZERO));
-        Ok(self.change(&seen, cancelled, |newer| newer.next.is_empty())?.pointer)
+        let withdrawn = seen.pointer.announced(&none, self.signed(reason, Duration::ZERO));
+        Ok(self.change(seen, withdrawn, |newer| newer.next.is_empty())?.pointer)
     }
 
     /// Marks a version as bad, so that it is not published. A version that is current must be rolled
@@ -257,17 +345,17 @@ impl Controller {
         }
     }
 
-    fn place(&self) -> String {
+    pub(crate) fn place(&self) -> String {
         self.remote.objects().place(&layout::pointer(&self.group))
     }
 
-    fn swap(&self, before: &Seen, after: GroupPointer) -> Result<Swapped> {
+    pub(crate) fn swap(&self, before: &Seen, after: GroupPointer) -> Result<Swapped> {
         swap(&self.remote, self.env.clock.as_ref(), &self.group, before, after)
     }
 
     /// Replaces the pointer. A newer pointer of another controller is accepted if it `is_same` in
     /// effect.
-    fn change(
+    pub(crate) fn change(
         &self,
         before: &Seen,
         after: GroupPointer,
@@ -281,14 +369,14 @@ impl Controller {
         }
     }
 
-    fn overtaken(&self, newer: &GroupPointer, expected: u64) -> Error {
+    pub(crate) fn overtaken(&self, newer: &GroupPointer, expected: u64) -> Error {
         let GroupPointer { seq, by, reason, .. } = newer;
         let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         let got = format!("change {seq} by {by}{reason}");
         Error::new(ErrorKind::Overtaken { expected, got }).at(self.place())
     }
 
-    fn signed(&self, reason: &str, lead: Duration) -> Signed {
+    pub(crate) fn signed(&self, reason: &str, lead: Duration) -> Signed {
         let random = || self.env.random.next_u64();
         let activate_at = self.env.clock.unix_time() + lead;
         Signed {
@@ -325,44 +413,78 @@ impl Controller {
         }
     }
 
-    /// Waits until enough nodes have the versions ready, or until the pointer is no longer the announced
-    /// one: then the change that follows finds out what happened.
+    /// Returns the error for too few nodes. `states` are those of the nodes that have the slots.
+    fn not_ready(&self, shortage: &Shortage, states: &[String]) -> Error {
+        let Shortage { store, slots, expected, ready } = shortage;
+        let place = match shortage.is_everywhere() {
+            true => String::new(),
+            false => format!(" in slots {} to {} of {store}", slots.start(), slots.end()),
+        };
+        let states = if states.is_empty() { "no server".to_owned() } else { states.join("; ") };
+        let got = format!("{ready}{place}: {states}");
+        Error::new(ErrorKind::NotReady { expected: *expected, got }).at(self.place())
+    }
+
+    /// Returns the error for a zone that gets the versions first and has live nodes that are not ready.
+    fn zone_missing(
+        &self,
+        nodes: &BTreeMap<String, Readiness>,
+        targets: &Targets,
+        options: &PublishOptions,
+        announced: u64,
+    ) -> Option<Error> {
+        let zone = &options.bake.as_ref()?.zone;
+        let now = self.env.clock.unix_time();
+        let is_of_zone = |(_, node): &(&String, &Readiness)| {
+            node.zone.as_ref() == Some(zone) && node.is_live(now) && node.serves_any(targets)
+        };
+        let of_zone: Vec<_> = nodes.iter().filter(is_of_zone).collect();
+        let ready = of_zone.iter().filter(|(_, node)| node.has_ready(targets, announced)).count();
+        let expected = of_zone.len();
+        let state =
+            |(name, node): &(&String, &Readiness)| format!("{name} ({})", node.describe(targets));
+        let states: Vec<String> = of_zone.iter().map(state).collect();
+        let got = format!("{ready} in zone {zone}: {}", states.join("; "));
+        let error = || Error::new(ErrorKind::NotReady { expected, got }).at(self.place());
+        (ready < expected).then(error)
+    }
+
+    /// Waits until enough nodes have seen the announcement of the versions and have them ready, among them
+    /// all of the zone that gets them first, or until the pointer is no longer the announced one.
     fn wait(
         &self,
         announced: u64,
         targets: &Targets,
         options: &PublishOptions,
         watch: &Watch,
-    ) -> Result<()> {
+    ) -> Result<Waited> {
         let clock = self.env.clock.as_ref();
         let end = clock.now().saturating_add(options.wait);
         loop {
             watch.add(0)?;
-            if self.pointer()?.seq != announced {
-                return Ok(());
+            let pointer = self.pointer()?;
+            if pointer.seq != announced {
+                return Ok(Waited::Changed(Box::new(pointer)));
             }
             let nodes = ready::read_all(&self.remote, &self.group)?;
-            let now_ms = clock.unix_time().as_millis() as u64;
-            let is_live = |node: &&Readiness| {
-                now_ms.saturating_sub(node.at_ms) <= SILENCE_MAX.as_millis() as u64
-                    && node.serves_any(targets)
-            };
-            let live = nodes.values().filter(is_live).count();
-            let expected = options.min_ready.unwrap_or(live);
-            let ready =
-                nodes.values().filter(is_live).filter(|node| node.is_ready(targets)).count();
-            if ready >= expected {
-                return Ok(());
+            let now = clock.unix_time();
+            let is_live = |node: &&Readiness| node.is_live(now) && node.serves_any(targets);
+            let live: Vec<&Readiness> = nodes.values().filter(is_live).collect();
+            let lacking = shortage(&live, targets, options.min_ready, announced);
+            let missing = self.zone_missing(&nodes, targets, options, announced);
+            if lacking.is_none() && missing.is_none() {
+                return Ok(Waited::Ready(nodes));
             }
             if clock.now() >= end {
-                let concerned = nodes.iter().filter(|(_, node)| node.serves_any(targets));
-                let states = concerned.map(|(name, node)| match is_live(&node) {
+                let Some(shortage) = lacking else { return Err(missing.expect("one is lacking")) };
+                let concerned = nodes.iter().filter(|(_, node)| {
+                    node.serves(&shortage.store) && node.has_slot(*shortage.slots.start())
+                });
+                let states = concerned.map(|(name, node)| match node.is_live(now) {
                     true => format!("{name} ({})", node.describe(targets)),
                     false => format!("{name} (silent)"),
                 });
-                let states: Vec<String> = states.collect();
-                let got = format!("{ready}: {}", states.join("; "));
-                return Err(Error::new(ErrorKind::NotReady { expected, got }).at(self.place()));
+                return Err(self.not_ready(&shortage, &states.collect::<Vec<_>>()));
             }
             clock.sleep(LOOK_INTERVAL);
         }

@@ -82,14 +82,33 @@ pub enum ErrorKind {
         /// The version, with its store.
         what: String,
     },
+    /// No trusted key has signed the version. It is refused; the same request again has the same result.
+    Untrusted {
+        /// The version, with its store.
+        what: String,
+        /// The accepted signatures.
+        expected: String,
+        /// The signature that was found.
+        got: String,
+    },
     /// A version does not pass a gate.
     Gate {
         /// The version, with its store.
         what: String,
-        /// The numbers of entries that are accepted.
+        /// The accepted values, with their unit: "at least 100 entries".
         expected: String,
-        /// The number of entries of the version.
-        got: u64,
+        /// The value of the version.
+        got: String,
+    },
+    /// The servers of a zone that had versions before the others were not healthy with them, or could not
+    /// be watched.
+    Trial {
+        /// The zone.
+        zone: String,
+        /// The servers and their states, the gate, or the error.
+        got: String,
+        /// The reason why they could not be taken back to the versions before; `None` if they were.
+        left: Option<String>,
     },
     /// Another controller has changed the pointer.
     Overtaken {
@@ -184,15 +203,18 @@ impl Error {
     pub fn class(&self) -> ErrorClass {
         match self.kind() {
             ErrorKind::Store(error) => error.class(),
-            ErrorKind::Remote { .. } | ErrorKind::Space { .. } => ErrorClass::Io,
+            ErrorKind::Remote { .. }
+            | ErrorKind::Space { .. }
+            | ErrorKind::Trial { left: Some(_), .. } => ErrorClass::Io,
             ErrorKind::Damaged { .. } => ErrorClass::Damage,
-            ErrorKind::Limit { .. } => ErrorClass::Input,
+            ErrorKind::Limit { .. } | ErrorKind::Untrusted { .. } => ErrorClass::Input,
             _ => ErrorClass::Usage,
         }
     }
 
     /// Whether the answer is no, and the call was right: a version is bad or does not pass a gate,
-    /// another controller was faster, too few nodes are ready, there is nothing to roll back to.
+    /// another controller was faster, too few nodes are ready, a zone was taken back, there is nothing to
+    /// roll back to.
     pub fn is_refusal(&self) -> bool {
         matches!(
             self.kind(),
@@ -200,8 +222,14 @@ impl Error {
                 | ErrorKind::Gate { .. }
                 | ErrorKind::Overtaken { .. }
                 | ErrorKind::NotReady { .. }
+                | ErrorKind::Trial { left: None, .. }
                 | ErrorKind::NoEarlier
         )
+    }
+
+    /// Whether a version is refused because no trusted key has signed it.
+    pub fn is_untrusted(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Untrusted { .. })
     }
 
     /// Whether the caller asked to stop.
@@ -274,10 +302,24 @@ impl fmt::Display for ErrorKind {
                 f,
                 "{what} is marked bad: it was rolled back, or marked by hand; make a new version"
             ),
+            ErrorKind::Untrusted { what, expected, got } => write!(
+                f,
+                "{what} is refused: expected {expected}, got {got}; find out who has pushed it, or sign it \
+                 with `hashfold deploy push --sign-with`"
+            ),
             ErrorKind::Gate { what, expected, got } => write!(
                 f,
-                "{what} does not pass the gate: expected {expected} entries, got {got}; nothing was \
-                 published"
+                "{what} does not pass the gate: expected {expected}, got {got}; nothing was published"
+            ),
+            ErrorKind::Trial { zone, got, left: None } => write!(
+                f,
+                "zone {zone} was taken back to the versions before: {got}; nothing was published in \
+                 other zones"
+            ),
+            ErrorKind::Trial { zone, got, left: Some(left) } => write!(
+                f,
+                "zone {zone} should go back to the versions before: {got}; but it may still have the \
+                 new ones: {left}; run `hashfold deploy cancel`"
             ),
             ErrorKind::Overtaken { expected, got } => write!(
                 f,

@@ -1,7 +1,7 @@
 //! Fetching a version: makes it complete in a local store, and resumes where it was interrupted.
 //!
 //! ```text
-//! version file → limits → block trees → data files → index files, MANIFEST, TREE → adopt
+//! version file → signature → limits → block trees → data files → index files, MANIFEST, TREE → adopt
 //! ```
 //!
 //! Tables that the local store has are not fetched. The others are collected beside them, in the
@@ -10,6 +10,7 @@
 
 use crate::{
     error::{Error, ErrorKind, Result},
+    key::TrustedKeys,
     layout::{self, TREE},
     pieces::Transfer,
     rate::RateLimit,
@@ -50,12 +51,20 @@ pub struct FetchOptions {
     pub size_max: u64,
     /// Bytes that stay free on the device.
     pub free_bytes_min: u64,
+    /// The keys of which one must have signed the version; without keys, it needs no signature.
+    pub trusted_keys: TrustedKeys,
 }
 
 impl Default for FetchOptions {
-    /// Returns options for four requests in flight, without limits.
+    /// Returns options for four requests in flight, without limits and trusted keys.
     fn default() -> FetchOptions {
-        FetchOptions { lanes: 4, rate: RateLimit::default(), size_max: u64::MAX, free_bytes_min: 0 }
+        FetchOptions {
+            lanes: 4,
+            rate: RateLimit::default(),
+            size_max: u64::MAX,
+            free_bytes_min: 0,
+            trusted_keys: TrustedKeys::default(),
+        }
     }
 }
 
@@ -89,9 +98,10 @@ struct NewTable<'a> {
 /// process at a time fetches into a store; others may read it and write to it.
 ///
 /// # Errors
-/// `Absent` if the version was not pushed; `Damaged`, with object and offset, if three attempts gave
-/// wrong bytes; `Limit`, `Space`; `Store` with `Mismatch` if the folder has another store, `Exists` if
-/// it has another version of this number, `Busy` if another process fetches into it.
+/// `Absent` if the version was not pushed; `Untrusted` if none of the trusted keys has signed it, before
+/// anything else is read; `Damaged`, with object and offset, if three attempts gave wrong bytes; `Limit`,
+/// `Space`; `Store` with `Mismatch` if the folder has another store, `Exists` if it has another version of
+/// this number, `Busy` if another process fetches into it.
 pub fn fetch(
     env: &Env,
     remote: &Remote,
@@ -101,7 +111,8 @@ pub fn fetch(
     options: &FetchOptions,
     watch: &Watch,
 ) -> Result<Fetched> {
-    let RemoteVersion { bytes, info } = remote.read_version(store, number)?;
+    let RemoteVersion { bytes, info } =
+        remote.read_trusted(store, number, &options.trusted_keys)?;
     if info.bytes() > options.size_max {
         let (what, limit) = ("size of the version in bytes", options.size_max);
         let kind = ErrorKind::Limit { what, limit, got: info.bytes() };

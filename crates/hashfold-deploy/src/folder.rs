@@ -139,6 +139,15 @@ impl Objects for FolderObjects {
         self.root.join(name).display().to_string()
     }
 
+    fn check_there(&self) -> Result<()> {
+        if self.disk().exists(&self.root)? {
+            return Ok(());
+        }
+        let message =
+            "the folder does not exist; is its file system mounted? The first push makes it";
+        Err(Error::remote("read", message).at(self.root.display().to_string()))
+    }
+
     fn get(&self, name: &str, size_max: u64, known: Option<&Tag>) -> Result<Found> {
         let Some(file) = self.open(name)? else { return Ok(Found::Absent) };
         let bytes = read_all(file.as_ref(), size_max).map_err(|error| match error.kind() {

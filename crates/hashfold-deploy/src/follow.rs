@@ -2,29 +2,29 @@
 
 use crate::{
     error::{Error, ErrorKind, Result},
-    fetch::{FetchOptions, fetch, has_version, open_writer},
+    fetch::{FetchOptions, fetch, has_version},
     layout::{self, check_name},
     lookout::Lookout,
     objects::Tag,
     observed::FollowState,
     pointer::{GroupPointer, Target, Targets},
     rate::RateLimit,
-    ready::{self, NodeVersion, Readiness, VersionState},
+    ready::{self, NodeSample, NodeVersion, Readiness, VersionState},
     remote::Remote,
     repair::repair,
     swap::{Seen, read_pointer},
 };
 use hashfold::{
     Env, ErrorClass, ErrorKind as StoreErrorKind, ReadOptions,
-    store::{Pointer, Retention, Version},
+    store::{Pointer, Retention, StoreWriter, Version, sample_changes},
     work::{Signal, Watch},
 };
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -35,6 +35,9 @@ const BACK_OFF_MIN: Duration = Duration::from_millis(100);
 const BACK_OFF_MAX: Duration = Duration::from_secs(30);
 /// Maximum time between two reports; controllers count a node as gone that is silent for longer.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// Number of keys of a current version that are looked up in an announced one: measures a change of 10 %
+/// to within 1 %, and takes less than a second.
+const SAMPLE: u64 = 1000;
 
 /// Options of a [`Follower`].
 #[derive(Clone, Debug)]
@@ -43,8 +46,13 @@ pub struct FollowOptions {
     pub group: String,
     /// Name of this node, which no other node has.
     pub node: String,
+    /// The zone of this node, if it has one: a zone can get versions before all others.
+    pub zone: Option<String>,
     /// The stores of the group that this node serves, by name.
     pub stores: BTreeMap<String, FollowedStore>,
+    /// The ranges of slots that this node serves of its stores, first and last slot, for controllers that
+    /// wait for enough nodes in each range; all slots if there are none.
+    pub slots: Vec<(u32, u32)>,
     /// Time between two looks at the pointer.
     pub poll: Duration,
     /// Options of transfers.
@@ -66,6 +74,22 @@ pub struct FollowedStore {
     /// A flag that the server sets when a read of the active version has met damage: the follower fetches what
     /// is damaged again, and activates the version again.
     pub is_damaged: Arc<AtomicBool>,
+    /// Number of lookups in the active version that the server could not answer. A controller that watches a
+    /// zone counts those in a new version.
+    pub failed_reads: Arc<AtomicU64>,
+}
+
+impl FollowedStore {
+    /// Returns a store of which no version is open yet.
+    pub fn new(folder: &Path, read: ReadOptions) -> FollowedStore {
+        FollowedStore {
+            folder: folder.to_owned(),
+            read,
+            current: None,
+            is_damaged: Arc::default(),
+            failed_reads: Arc::default(),
+        }
+    }
 }
 
 impl FollowOptions {
@@ -74,7 +98,9 @@ impl FollowOptions {
         FollowOptions {
             group: group.to_owned(),
             node: node.to_owned(),
+            zone: None,
             stores,
+            slots: Vec::new(),
             poll: Duration::from_millis(500),
             fetch: FetchOptions::default(),
             keep: 2,
@@ -142,8 +168,17 @@ pub struct Follower {
     open: BTreeMap<(String, u64), Arc<Version>>,
     /// The ids of the versions that were activated, by store.
     active: BTreeMap<String, u64>,
+    /// The ids of the versions that were activated last, by store, and the number of failed lookups before. A
+    /// version that is activated again after a repair keeps the number.
+    failed_before: BTreeMap<String, (u64, u64)>,
+    /// Announced versions that were compared with a current one, by store and id: the id of the current
+    /// one, and the sample if it could be read.
+    samples: BTreeMap<(String, u64), (u64, Option<NodeSample>)>,
     /// When versions were repaired last, by store and id.
     repaired: BTreeMap<(String, u64), Duration>,
+    /// The versions that no trusted key has signed, by store and id: the sequence number of the pointer when
+    /// they were refused, and the error. They are not asked for again before the pointer changes.
+    refused: BTreeMap<(String, u64), (u64, Error)>,
     /// The numbers of active versions that are not current in the local store yet, by store.
     unpublished: BTreeMap<String, u64>,
     report: Readiness,
@@ -163,6 +198,7 @@ impl Follower {
     pub fn new(env: &Env, remote: &Remote, options: FollowOptions) -> Result<Follower> {
         check_name("group", &options.group)?;
         check_name("node", &options.node)?;
+        options.zone.as_deref().map_or(Ok(()), |zone| check_name("zone", zone))?;
         let (mut active, mut open) = (BTreeMap::new(), BTreeMap::new());
         for (store, FollowedStore { folder, current, .. }) in &options.stores {
             check_name("store", store)?;
@@ -184,8 +220,14 @@ impl Follower {
                 Err(error) => return Err(error.into()),
             }
         }
+        let stores = options.stores.keys().cloned().collect();
         Ok(Follower {
-            report: Readiness::new(env.random.next_u64(), options.stores.keys().cloned().collect()),
+            report: Readiness::new(
+                env.random.next_u64(),
+                options.zone.clone(),
+                stores,
+                options.slots.clone(),
+            ),
             env: env.clone(),
             remote: remote.clone(),
             options,
@@ -195,8 +237,11 @@ impl Follower {
             older: 0,
             state: FollowState::default(),
             open,
+            failed_before: active.iter().map(|(store, id)| (store.clone(), (*id, 0))).collect(),
             active,
+            samples: BTreeMap::new(),
             repaired: BTreeMap::new(),
+            refused: BTreeMap::new(),
             unpublished: BTreeMap::new(),
             written: None,
             failures: 0,
@@ -273,8 +318,7 @@ impl Follower {
             self.open.contains_key(&(store.clone(), target.id.0))
         };
         let is_ready = !changed.is_empty() && changed.iter().all(is_open);
-        let due = Duration::from_millis(self.pointer.activate_at_ms);
-        is_ready.then(|| due.saturating_sub(self.env.clock.unix_time()))
+        is_ready.then(|| self.due().saturating_sub(self.env.clock.unix_time()))
     }
 
     /// Looks at the pointer once: fetches what is missing, reports, activates what is due. Returns the
@@ -307,16 +351,19 @@ impl Follower {
         self.forget_unwanted();
         // What is there is activated, even if the object store is gone meanwhile, and before anything
         // is fetched that is only announced.
-        let current = self.ours(&self.pointer.stores);
+        let current = self.current();
+        let mut others = self.ours(&self.pointer.stores);
+        others.extend(self.ours(&self.pointer.next));
+        others.retain(|other| !current.contains(other));
         let mut prepared = self.prepare(current, stop, seen);
         let wait = self.activate_due(activate);
         let published = self.publish_locally(stop, seen);
         // A current version that fails does not keep a better one from getting ready.
         let is_free = prepared.as_ref().map_or_else(|error| !error.is_stop(), Prepared::is_all);
         if is_free {
-            let announced = self.ours(&self.pointer.next);
-            let next = self.prepare(announced, stop, seen);
+            let next = self.prepare(others, stop, seen);
             prepared = prepared.and(next);
+            self.compare_announced();
         }
         // A repair takes long, so nothing else waits for it.
         if matches!(prepared, Ok(Prepared::All)) {
@@ -366,6 +413,16 @@ impl Follower {
         Err(Error::damaged(0, expected, format!("change {}", pointer.seq)).at(place))
     }
 
+    /// Returns the versions that this node answers from, or should.
+    fn current(&self) -> Vec<(String, Target)> {
+        self.ours(&self.pointer.of_zone(self.options.zone.as_deref()).0)
+    }
+
+    /// Returns the time, since 1970, from which on it does.
+    fn due(&self) -> Duration {
+        Duration::from_millis(self.pointer.of_zone(self.options.zone.as_deref()).1)
+    }
+
     /// Returns the targets of the stores that this node serves.
     fn ours(&self, targets: &Targets) -> Vec<(String, Target)> {
         let ours = targets.iter().filter(|(store, _)| self.options.stores.contains_key(*store));
@@ -381,7 +438,10 @@ impl Follower {
             wanted.iter().any(|(name, target)| name == store && target.id.0 == *id)
         };
         self.open.retain(|version, _| is_wanted(version));
+        self.samples.retain(|version, _| is_wanted(version));
         self.repaired.retain(|version, _| is_wanted(version));
+        let seq = self.pointer.seq;
+        self.refused.retain(|_, (refused_at, _)| *refused_at == seq);
         for (store, versions) in &mut self.report.versions {
             versions.retain(|number, _| {
                 wanted.iter().any(|(name, target)| name == store && target.version == *number)
@@ -405,7 +465,9 @@ impl Follower {
                 self.note_open(&store, &target, bytes);
                 continue;
             }
-            match self.make_ready(&store, &target, stop, seen) {
+            let made = self.make_ready(&store, &target, stop, seen);
+            self.note_refusal(&key, made.as_ref().err());
+            match made {
                 Ok(Some(version)) => {
                     let bytes = version.info().bytes();
                     self.open.insert(key, Arc::new(version));
@@ -414,8 +476,9 @@ impl Follower {
                 Ok(None) => return Ok(Prepared::Interrupted),
                 Err(error) if error.is_stop() => return Err(error),
                 Err(error) => {
-                    let (state, text) = (VersionState::Failed, Some(error.to_string()));
-                    self.note(&store, &target, NodeVersion { state, bytes: 0, of: 0, error: text });
+                    let text = Some(error.to_string());
+                    let failed = NodeVersion::new(VersionState::Failed, 0, 0);
+                    self.note(&store, &target, NodeVersion { error: text, ..failed });
                     failure.get_or_insert(error);
                 }
             }
@@ -435,14 +498,15 @@ impl Follower {
         let FollowedStore { folder, read, .. } = self.options.stores[store].clone();
         let (number, id) = (target.version, target.id.0);
         if !has_version(self.env.disk.as_ref(), &folder, number, id)? {
-            let info = self.remote.version(store, number)?;
+            self.check_refused(store, id)?;
+            let trusted = &self.options.fetch.trusted_keys;
+            let info = self.remote.read_trusted(store, number, trusted)?.info;
             if info.name.id != id {
                 let (expected, got) = (target.id, format!("{:016x}", info.name.id));
                 let error = Error::damaged(0, format!("version id {expected}"), got);
                 return Err(error.at(self.remote.objects().place(&layout::version(store, number))));
             }
-            let (state, of) = (VersionState::Fetching, info.bytes());
-            self.note(store, target, NodeVersion { state, bytes: 0, of, error: None });
+            self.note(store, target, NodeVersion::new(VersionState::Fetching, 0, info.bytes()));
             self.report.seq = self.pointer.seq;
             self.state.report(&self.report);
             // The report is a courtesy: a node that cannot write it may still be able to read.
@@ -473,16 +537,20 @@ impl Follower {
         stop: &Signal,
         seen: u64,
     ) -> Result<Prepared> {
+        self.check_refused(store, target.id.0)?;
         let folder = self.options.stores[store].folder.clone();
         let (watch, is_interrupted) = self.lookout(store, target.version, stop, seen).watch();
         let (remote, options) = (&self.remote, &self.options.fetch);
-        match repair(&self.env, remote, store, target.version, &folder, options, &watch) {
+        let repaired = repair(&self.env, remote, store, target.version, &folder, options, &watch);
+        self.note_refusal(&(store.to_owned(), target.id.0), repaired.as_ref().err());
+        match repaired {
             Err(error) if error.is_stop() && is_interrupted.load(Relaxed) => {
                 return Ok(Prepared::Interrupted);
             }
             repaired => drop(repaired?),
         }
         self.repaired.insert((store.to_owned(), target.id.0), self.env.clock.now());
+        self.samples.retain(|(of, _), _| of != store);
         // If the server answers from it, it has the damaged files open: it must open the version again.
         if self.active.get(store) == Some(&target.id.0) {
             self.active.remove(store);
@@ -490,10 +558,25 @@ impl Follower {
         Ok(Prepared::All)
     }
 
+    /// Returns the error of a version that was refused since the pointer changed.
+    fn check_refused(&self, store: &str, id: u64) -> Result<()> {
+        match self.refused.get(&(store.to_owned(), id)) {
+            None => Ok(()),
+            Some((_, error)) => Err(error.clone()),
+        }
+    }
+
+    /// Remembers that a version was refused, if that is the error.
+    fn note_refusal(&mut self, version: &(String, u64), error: Option<&Error>) {
+        if let Some(error) = error.filter(|error| error.is_untrusted()) {
+            self.refused.insert(version.clone(), (self.pointer.seq, error.clone()));
+        }
+    }
+
     /// Repairs the active versions in which the server has met damage. The next step opens and activates
     /// them again.
     fn repair_suspects(&mut self, stop: &Signal, seen: u64) -> Result<Prepared> {
-        for (store, target) in self.ours(&self.pointer.stores) {
+        for (store, target) in self.current() {
             let id = target.id.0;
             let is_suspect = self.active.get(&store) == Some(&id)
                 && self.options.stores[&store].is_damaged.load(Relaxed);
@@ -523,7 +606,7 @@ impl Follower {
             poll: self.options.poll,
             tag: self.tag.clone(),
             seq: self.pointer.seq,
-            due: self.until_due().map(|_| Duration::from_millis(self.pointer.activate_at_ms)),
+            due: self.until_due().map(|_| self.due()),
             stop: stop.clone(),
             seen,
             state: self.state.clone(),
@@ -532,9 +615,9 @@ impl Follower {
         }
     }
 
-    /// Returns the current versions of the pointer that are not active yet.
+    /// Returns the current versions that are not active yet.
     fn changed(&self) -> Vec<(String, Target)> {
-        let mut changed = self.ours(&self.pointer.stores);
+        let mut changed = self.current();
         changed.retain(|(store, target)| self.active.get(store) != Some(&target.id.0));
         changed
     }
@@ -542,7 +625,7 @@ impl Follower {
     /// Activates the versions whose time has come, all in one call. Returns the time to wait.
     fn activate_due(&mut self, activate: &mut Activate<'_>) -> Result<Duration> {
         let now = self.env.clock.unix_time();
-        let due = Duration::from_millis(self.pointer.activate_at_ms);
+        let due = self.due();
         let changed = self.changed();
         if changed.is_empty() {
             return Ok(self.options.poll);
@@ -562,7 +645,13 @@ impl Follower {
         for (store, target) in &changed {
             self.active.insert(store.clone(), target.id.0);
             // The damage was that of the version before.
-            self.options.stores[store].is_damaged.store(false, Relaxed);
+            let FollowedStore { is_damaged, failed_reads, .. } = &self.options.stores[store];
+            is_damaged.store(false, Relaxed);
+            let before = (target.id.0, failed_reads.load(Relaxed));
+            let noted = self.failed_before.entry(store.clone()).or_insert(before);
+            if noted.0 != target.id.0 {
+                *noted = before;
+            }
             self.unpublished.insert(store.clone(), target.version);
             for version in self.report.versions.entry(store.clone()).or_default().values_mut() {
                 if version.state == VersionState::Current {
@@ -583,8 +672,14 @@ impl Follower {
             true => Ok(()),
             false => Err(StoreErrorKind::Stopped.into()),
         });
-        while let Some((store, number)) = self.unpublished.first_key_value() {
-            let mut writer = open_writer(&self.env, &self.options.stores[store].folder, &watch)?;
+        for (store, number) in &self.unpublished.clone() {
+            // Another process that writes to the store, an update say, does not hold back what the pointer
+            // says next: the following step tries again.
+            let folder = &self.options.stores[store].folder;
+            let mut writer = match StoreWriter::open(&self.env, folder) {
+                Err(error) if error.is_busy() => continue,
+                opened => opened?,
+            };
             // The group's pointer decides, so an older mark in the local store does not count.
             if writer.pointer().bad.contains(number) {
                 writer.forgive(*number)?;
@@ -599,7 +694,7 @@ impl Follower {
                 now_s: self.env.clock.unix_time().as_secs(),
                 free_bytes_min: 0,
             };
-            self.unpublished.pop_first();
+            self.unpublished.remove(store);
             writer.collect(&rules, &watch)?;
         }
         Ok(())
@@ -609,7 +704,42 @@ impl Follower {
     fn note_open(&mut self, store: &str, target: &Target, bytes: u64) {
         let is_active = self.active.get(store) == Some(&target.id.0);
         let state = if is_active { VersionState::Current } else { VersionState::Ready };
-        self.note(store, target, NodeVersion { state, bytes, of: bytes, error: None });
+        let mut version = NodeVersion::new(state, bytes, bytes);
+        if is_active {
+            let before = self.failed_before.get(store).map_or(0, |(_, before)| *before);
+            let failed = self.options.stores[store].failed_reads.load(Relaxed);
+            version.failed_reads = failed.saturating_sub(before);
+        }
+        let compared = self.samples.get(&(store.to_owned(), target.id.0));
+        version.sample = compared.and_then(|(_, sample)| *sample);
+        self.note(store, target, version);
+    }
+
+    /// Compares announced versions that are open with the current ones, each once: by a sample of keys.
+    fn compare_announced(&mut self) {
+        for (store, target) in self.ours(&self.pointer.next) {
+            let current = self.pointer.stores.get(&store).copied();
+            let Some(current) = current.filter(|current| current.id != target.id) else { continue };
+            let key = (store.clone(), target.id.0);
+            if self.samples.get(&key).is_some_and(|(id, _)| *id == current.id.0) {
+                continue;
+            }
+            let (Some(old), Some(new)) =
+                (self.open.get(&(store.clone(), current.id.0)), self.open.get(&key))
+            else {
+                continue;
+            };
+            let bytes = new.info().bytes();
+            // Damage is met again by a lookup, and repaired then.
+            let sample = sample_changes(old, new, SAMPLE).ok().map(|sample| NodeSample {
+                from: current.version,
+                keys: sample.keys,
+                removed: sample.removed,
+                changed: sample.changed,
+            });
+            self.samples.insert(key, (current.id.0, sample));
+            self.note_open(&store, &target, bytes);
+        }
     }
 
     fn note(&mut self, store: &str, target: &Target, version: NodeVersion) {

@@ -6,6 +6,7 @@
 //! |----------------------------------------|------------------------------------------------------|
 //! | `stores/S/tables/ID/NAME`              | the files of a table, byte for byte as in a store    |
 //! | `stores/S/tables/ID/TREE`              | their hashes; written after them                     |
+//! | `stores/S/versions/NUMBER.sig`         | its signature, if it has one; written before it      |
 //! | `stores/S/versions/NUMBER`             | the version file; written after all of its tables    |
 //! | `groups/G/CURRENT`                     | the pointer: which versions are current              |
 //! | `groups/G/ready/NODE`                  | what one server has ready                            |
@@ -55,6 +56,11 @@ pub(crate) fn versions(store: &str) -> String {
 
 pub(crate) fn version(store: &str, number: u64) -> String {
     format!("{STORES}/{store}/versions/{number:010}")
+}
+
+/// Returns the name of the signature of a version.
+pub(crate) fn signature(store: &str, number: u64) -> String {
+    format!("{}.sig", version(store, number))
 }
 
 /// Returns the number in the name of a version's object, as [`version`] made it.
@@ -136,7 +142,9 @@ mod tests {
     #[test]
     fn a_version_is_found_by_the_name_of_its_object() {
         assert_eq!(version_number(&version("people", 41)), Some(41));
-        for name in ["stores/people/versions/41", "stores/people/versions/0000000041.new", "41"] {
+        let signature = signature("people", 41);
+        let others = ["stores/people/versions/41", "stores/people/versions/0000000041.new", "41"];
+        for name in others.into_iter().chain([signature.as_str()]) {
             assert_eq!(version_number(name), None, "{name}");
         }
     }

@@ -11,12 +11,16 @@
 //!   local store; [`repair`] replaces what is damaged there. Every piece is compared with its BLAKE3 hash
 //!   before it is used.
 //! - [`collect`] removes old versions from the remote.
+//! - [`push_signed`] signs the version; nodes with [`TrustedKeys`] refuse versions that none of these keys
+//!   has signed, before they fetch anything else.
 //! - A [`Controller`] changes the pointer of a group of stores, by one compare-and-swap: publish,
-//!   rollback, mark as bad. A rollback takes the same time for data of any size.
+//!   rollback, mark as bad. A rollback takes the same time for data of any size. Before it publishes, servers
+//!   compare a sample of the values; with a [`Bake`], those of one zone use the versions first.
 //! - A [`Follower`] runs beside a server: it polls the pointer, fetches the versions that the pointer
 //!   names, reports that they are ready, and activates them at the pointer's moment.
 //! - A [`Remote`] is a folder, S3, or an HTTP server to fetch from; Google Cloud Storage and Azure go
-//!   through the same library, and are untested. [`Objects`] is what a remote needs.
+//!   through the same library, and are untested. With the feature `hdfs`, HDFS keeps versions, too, but no
+//!   pointer. [`Objects`] is what a remote needs.
 //!
 //! ```
 //! use hashfold::{Env, Store, StoreOptions, work::Watch};
@@ -54,6 +58,8 @@ mod error;
 mod fetch;
 mod folder;
 mod follow;
+mod gates;
+mod key;
 mod layout;
 mod lookout;
 mod objects;
@@ -62,11 +68,14 @@ mod pieces;
 mod pointer;
 mod probe;
 mod push;
+mod quorum;
 mod rate;
 mod ready;
 mod remote;
 mod repair;
+mod signature;
 mod swap;
+mod trial;
 
 pub use self::{
     collect::{CollectOptions, Collected, collect},
@@ -75,14 +84,17 @@ pub use self::{
     fetch::{FetchOptions, Fetched, fetch},
     folder::FolderObjects,
     follow::{Activate, Activation, FollowOptions, FollowedStore, Follower},
+    key::{PublicKey, SigningKey, TrustedKeys},
     layout::{GROUP_DEFAULT, check_name},
     objects::{Found, Listed, Object, Objects, Parts, Tag, When},
     observed::{FollowState, Observed},
-    pointer::{BadVersion, Digest, GroupPointer, Id, Target, Targets},
+    pointer::{BadVersion, Digest, GroupPointer, Id, Target, Targets, Trial},
     probe::check_conditions,
-    push::{Pushed, push},
+    push::{Pushed, push, push_signed},
     rate::RateLimit,
-    ready::{NodeVersion, Readiness, VersionState},
+    ready::{NodeSample, NodeVersion, Readiness, VersionState},
     remote::Remote,
     repair::{Repaired, repair},
+    signature::VersionSignature,
+    trial::Bake,
 };

@@ -77,6 +77,12 @@ pub trait Objects: Debug + Send + Sync {
     /// Returns the full name of an object for messages: a URL, or a path.
     fn place(&self, name: &str) -> String;
 
+    /// Checks that the set is there at all, if that can be known: in a folder that is not mounted, no object is
+    /// absent.
+    fn check_there(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Reads a whole object of at most `size_max` bytes, unless it still has the content with the tag
     /// `known`. A set without tags of that kind may return the unchanged object.
     fn get(&self, name: &str, size_max: u64, known: Option<&Tag>) -> Result<Found>;

@@ -10,6 +10,8 @@
 //! | seq            | number of times that the pointer was changed                                 |
 //! | stores         | for each store its current version: version, id, root                        |
 //! | next           | the versions that a controller waits to publish, so that nodes fetch them    |
+//! | trial          | the zone whose nodes use `next` before all others, if there is one: zone,    |
+//! |                | activate_at_ms                                                               |
 //! | previous       | the sets of versions that were current before, the latest last               |
 //! | bad            | the versions that must not be published: store, version, id, root            |
 //! | activate_at_ms | time at which nodes begin to use the versions, in milliseconds since 1970    |
@@ -104,6 +106,15 @@ pub struct BadVersion {
     pub target: Target,
 }
 
+/// A zone whose nodes use the versions of [`GroupPointer::next`] before all others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trial {
+    /// Name of the zone.
+    pub zone: String,
+    /// Time at which its nodes begin to use the versions, in milliseconds since 1970.
+    pub activate_at_ms: u64,
+}
+
 /// The pointer of a group of stores. Every change makes a new one, with the next sequence number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupPointer {
@@ -117,6 +128,9 @@ pub struct GroupPointer {
     /// ready.
     #[serde(default)]
     pub next: Targets,
+    /// The zone whose nodes use the versions of `next` already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<Trial>,
     /// The sets of versions that were current before, the latest last.
     #[serde(default)]
     pub previous: Vec<Targets>,
@@ -162,6 +176,10 @@ impl GroupPointer {
             check_target(store, target)?;
         }
         pointer.bad.iter().try_for_each(|bad| check_target(&bad.store, &bad.target))?;
+        if let Some(Trial { zone, .. }) = &pointer.trial {
+            let wrong = |error| Error::damaged(0, "the name of a zone", error);
+            check_name("zone", zone).map_err(wrong)?;
+        }
         Ok(pointer)
     }
 
@@ -182,27 +200,58 @@ impl GroupPointer {
         targets.iter().all(|(store, target)| self.stores.get(store) == Some(target))
     }
 
+    /// Returns the versions that the nodes of a zone use, and the time from which on they do, in milliseconds
+    /// since 1970. A node without a zone uses the current versions.
+    pub fn of_zone(&self, zone: Option<&str>) -> (Targets, u64) {
+        match self.trial.as_ref().filter(|trial| zone == Some(trial.zone.as_str())) {
+            None => (self.stores.clone(), self.activate_at_ms),
+            Some(trial) => {
+                let mut stores = self.stores.clone();
+                stores.extend(self.next.clone());
+                (stores, trial.activate_at_ms)
+            }
+        }
+    }
+
     /// Returns the pointer after these versions became current.
     pub(crate) fn published(&self, targets: &Targets, signed: Signed) -> GroupPointer {
         let mut next = self.signed(signed);
         next.push_previous();
         next.stores.extend(targets.clone());
         next.next.clear();
+        next.trial = None;
         next
     }
 
-    /// Returns the pointer after the announcement of these versions.
+    /// Returns the pointer after the announcement of these versions. Announcing none withdraws those that
+    /// were announced, also from a zone that uses them.
     pub(crate) fn announced(&self, targets: &Targets, signed: Signed) -> GroupPointer {
         // The current versions stay active, whatever time they were given.
         let activate_at_ms = self.activate_at_ms;
         let mut next = self.signed(Signed { activate_at_ms, ..signed });
         next.next = targets.clone();
+        next.trial = None;
         next
     }
 
+    /// Returns the pointer after the nodes of a zone got these versions before all others.
+    pub(crate) fn tried(&self, targets: &Targets, zone: &str, signed: Signed) -> GroupPointer {
+        let trial = Trial { zone: zone.to_owned(), activate_at_ms: signed.activate_at_ms };
+        GroupPointer { trial: Some(trial), ..self.announced(targets, signed) }
+    }
+
     /// Returns the pointer after a rollback: the latest earlier set of versions in which none is bad
-    /// is current, and the versions that it replaces are bad. `None` if there is no such set.
+    /// is current, and the versions that it replaces are bad. `None` if there is no such set. If a zone
+    /// uses other versions than the rest, these are what is taken back, and the current ones stay.
     pub(crate) fn rolled_back(&self, signed: Signed) -> Option<GroupPointer> {
+        if self.trial.is_some() {
+            let mut next = self.signed(signed);
+            for (store, target) in std::mem::take(&mut next.next) {
+                next.add_bad(BadVersion { store, target });
+            }
+            next.trial = None;
+            return Some(next);
+        }
         let is_good = |set: &&Targets| {
             **set != self.stores && !set.iter().any(|(store, target)| self.is_bad(store, target))
         };
@@ -224,8 +273,10 @@ impl GroupPointer {
     pub(crate) fn marked(&self, bad: BadVersion, signed: Signed) -> GroupPointer {
         let activate_at_ms = self.activate_at_ms;
         let mut next = self.signed(Signed { activate_at_ms, ..signed });
-        // A version that is being prepared is withdrawn.
+        // A version that is being prepared is withdrawn, and a zone does not go on with the others of its
+        // set alone.
         next.next.retain(|store, target| bad.store != *store || bad.target.id != target.id);
+        next.trial = next.trial.filter(|_| next.next == self.next);
         next.add_bad(bad);
         next
     }
@@ -335,6 +386,47 @@ mod tests {
         assert_eq!(GroupPointer::default().rolled_back(Signed::default()), None);
     }
 
+    #[track_caller]
+    fn check_of_zone(pointer: &GroupPointer, zone: Option<&str>, stores: &[(&str, u64)], at: u64) {
+        assert_eq!(pointer.of_zone(zone), (set(stores), at), "{zone:?}");
+        assert_eq!(GroupPointer::from_bytes(&pointer.to_bytes()).unwrap(), *pointer);
+    }
+
+    fn signed_for(activate_at_ms: u64) -> Signed {
+        Signed { activate_at_ms, ..Signed::default() }
+    }
+
+    #[test]
+    fn only_the_zone_of_a_trial_uses_what_is_announced() {
+        let before = GroupPointer::default().published(&set(&[("a", 1), ("b", 1)]), signed_for(7));
+        let (old, new) = ([("a", 1), ("b", 1)], [("a", 2), ("b", 1)]);
+        let announced = before.announced(&set(&[("a", 2)]), signed_for(8));
+        let tried = announced.tried(&set(&[("a", 2)]), "east", signed_for(9));
+        for zone in [None, Some("west"), Some("")] {
+            check_of_zone(&tried, zone, &old, 7);
+        }
+        check_of_zone(&announced, Some("east"), &old, 7);
+        check_of_zone(&tried, Some("east"), &new, 9);
+        let other = BadVersion { store: "a".into(), target: target(9) };
+        check_of_zone(&tried.marked(other, signed_for(10)), Some("east"), &new, 9);
+        let bad = BadVersion { store: "a".into(), target: target(2) };
+        for (ended, at) in [
+            (tried.announced(&set(&[]), signed_for(10)), 7),
+            (tried.announced(&set(&[("a", 3)]), signed_for(10)), 7),
+            (tried.marked(bad.clone(), signed_for(10)), 7),
+            (tried.rolled_back(signed_for(10)).unwrap(), 10),
+        ] {
+            check_of_zone(&ended, Some("east"), &old, at);
+            check_of_zone(&ended, None, &old, at);
+            assert_eq!(ended.trial, None);
+        }
+        assert_eq!(tried.rolled_back(signed_for(10)).unwrap().bad, [bad]);
+        let published = tried.published(&set(&[("a", 2)]), signed_for(11));
+        check_of_zone(&published, Some("east"), &new, 11);
+        check_of_zone(&published, None, &new, 11);
+        check_rolled_back(&published, &old, &[("a", 2)]);
+    }
+
     #[test]
     fn the_same_content_is_bad_under_every_number() {
         let bad = BadVersion { store: "a".into(), target: target(2) };
@@ -357,6 +449,7 @@ mod tests {
             ("\"version\": 1", "\"version\": -1"),
             ("\"id\": \"0", "\"id\": \"x"),
             ("\"root\": \"0", "\"root\": \"00"),
+            ("\"next\"", "\"trial\": {\"zone\": \"../a\", \"activate_at_ms\": 1}, \"next\""),
             ("{", "["),
         ] {
             let bad = good.replacen(from, to, 1);
@@ -371,7 +464,8 @@ mod tests {
     #[test]
     fn bytes_of_strangers_never_panic() {
         let good = published(&[&[("a", 1), ("b", 2)], &[("a", 2)]]);
-        let good = good.rolled_back(Signed::default()).unwrap().to_bytes();
+        let good = good.rolled_back(Signed::default()).unwrap();
+        let good = good.tried(&set(&[("a", 3)]), "east", Signed::default()).to_bytes();
         let random = SeededRandom::new(1);
         for _ in 0..20_000 {
             let mut bytes = good.clone();
@@ -389,6 +483,7 @@ mod tests {
             if let Ok(pointer) = GroupPointer::from_bytes(&bytes) {
                 let names = pointer.stores.keys().chain(pointer.bad.iter().map(|bad| &bad.store));
                 names.for_each(|name| check_name("store", name).unwrap());
+                let _ = pointer.of_zone(Some("east"));
                 let _ = pointer.rolled_back(Signed::default());
             }
         }

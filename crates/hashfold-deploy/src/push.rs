@@ -2,10 +2,12 @@
 
 use crate::{
     error::{Error, ErrorKind, Result},
+    key::SigningKey,
     layout::{self, TREE, check_name},
     objects::{Objects, When},
     pointer::target_of,
-    remote::Remote,
+    remote::{Remote, RemoteVersion},
+    signature::VersionSignature,
 };
 use hashfold::{
     Env, Error as StoreError, Place,
@@ -50,6 +52,35 @@ pub fn push(
     store: &str,
     watch: &Watch,
 ) -> Result<Pushed> {
+    push_with(env, folder, number, remote, store, None, watch)
+}
+
+/// Uploads a version like [`push`], and its signature before the version file. A version that is in the
+/// remote without a signature gets one.
+///
+/// # Errors
+/// Those of [`push`]; `Exists` also if the remote has another signature of this version.
+pub fn push_signed(
+    env: &Env,
+    folder: &Path,
+    number: Option<u64>,
+    remote: &Remote,
+    store: &str,
+    key: &SigningKey,
+    watch: &Watch,
+) -> Result<Pushed> {
+    push_with(env, folder, number, remote, store, Some(key), watch)
+}
+
+fn push_with(
+    env: &Env,
+    folder: &Path,
+    number: Option<u64>,
+    remote: &Remote,
+    store: &str,
+    key: Option<&SigningKey>,
+    watch: &Watch,
+) -> Result<Pushed> {
     check_name("store", store)?;
     let disk = env.disk.as_ref();
     let pointer = Pointer::read(disk, folder)?;
@@ -66,13 +97,16 @@ pub fn push(
         .map_err(|error| StoreError::new(error.kind().clone()).at(&Place::file(&path)))?;
     let listed = remote.objects().list(&layout::tables(store))?;
     let sizes = listed.into_iter().map(|object| (object.name, object.size)).collect();
-    let mut push = Push { disk, folder, remote, store, watch, sizes, tables: 0, bytes: 0 };
+    let (file, tables) = (&*bytes, 0);
+    let mut push = Push { disk, folder, file, remote, store, key, watch, sizes, tables, bytes: 0 };
     push.check_version(&info)?;
+    push.check_store(&info)?;
     let mut seen = HashSet::new();
     for layer in info.layers().filter(|layer| seen.insert(layer.table)) {
         push.table(layer)?;
     }
-    push.version(&info, &bytes)?;
+    push.sign(info.name.number)?;
+    push.version(&info)?;
     Ok(Pushed { tables: push.tables, bytes: push.bytes, info })
 }
 
@@ -80,8 +114,12 @@ pub fn push(
 struct Push<'a> {
     disk: &'a dyn Disk,
     folder: &'a Path,
+    /// The bytes of the version file.
+    file: &'a [u8],
     remote: &'a Remote,
     store: &'a str,
+    /// The key that signs the version, if one does.
+    key: Option<&'a SigningKey>,
     watch: &'a Watch,
     /// Sizes of the objects that the remote has, by name.
     sizes: HashMap<String, u64>,
@@ -97,18 +135,33 @@ impl Push<'_> {
     /// Refuses a number that another version has in the remote.
     fn check_version(&self, info: &VersionInfo) -> Result<()> {
         let number = info.name.number;
-        let there = match self.remote.version(self.store, number) {
-            Err(error) if matches!(error.kind(), ErrorKind::Absent { .. }) => return Ok(()),
-            there => there?,
+        let found = self.remote.find_version(self.store, number)?;
+        let Some(RemoteVersion { bytes, info: there }) = found else { return Ok(()) };
+        let is_same = there.store == info.store && target_of(&there) == target_of(info);
+        // A signature is of all bytes of the file.
+        if is_same && (self.key.is_none() || bytes == self.file) {
+            return Ok(());
+        }
+        let name = |info: &VersionInfo, bytes: &[u8]| {
+            let hash = blake3::hash(bytes).to_hex();
+            format!("version {number}, id {:016x}, BLAKE3 {}…", info.name.id, &hash[..16])
         };
-        match there.store == info.store && target_of(&there) == target_of(info) {
-            true => Ok(()),
-            false => {
-                let name =
-                    |info: &VersionInfo| format!("version {number}, id {:016x}", info.name.id);
-                let place = self.objects().place(&layout::version(self.store, number));
-                Err(Error::new(ErrorKind::Exists { expected: name(info), got: name(&there) })
-                    .at(place))
+        let (expected, got) = (name(info, self.file), name(&there, &bytes));
+        let place = self.objects().place(&layout::version(self.store, number));
+        Err(Error::new(ErrorKind::Exists { expected, got }).at(place))
+    }
+
+    /// Refuses a name under which the remote has another store: its servers could use no version of this one.
+    fn check_store(&self, info: &VersionInfo) -> Result<()> {
+        let newest = self.remote.versions(self.store)?.pop();
+        // A version that cannot be read says nothing; the push of its number will.
+        let there = newest.and_then(|number| self.remote.version(self.store, number).ok());
+        match there.filter(|there| there.store != info.store) {
+            None => Ok(()),
+            Some(there) => {
+                let name = |info: &VersionInfo| format!("a version of store {:#018x}", info.store);
+                let kind = ErrorKind::Exists { expected: name(info), got: name(&there) };
+                Err(Error::new(kind).at(self.objects().place(&layout::versions(self.store))))
             }
         }
     }
@@ -185,11 +238,33 @@ impl Push<'_> {
         Ok(())
     }
 
+    /// Writes the signature of the version, if there is a key. It is the same each time.
+    fn sign(&mut self, number: u64) -> Result<()> {
+        let Some(key) = self.key else { return Ok(()) };
+        let signature = VersionSignature::new(key, self.store, number, self.file);
+        let (name, bytes) = (layout::signature(self.store, number), signature.to_bytes());
+        if self.objects().put(&name, &bytes, When::Absent)?.is_some() {
+            self.bytes += bytes.len() as u64;
+            return Ok(());
+        }
+        let there = self.remote.read(&name, SMALL_SIZE_MAX)?;
+        let there = there.map_or(Vec::new(), |object| object.bytes);
+        if there == bytes {
+            return Ok(());
+        }
+        let got = match VersionSignature::from_bytes(&there) {
+            Ok(other) => format!("another signature, by the key {}", other.key_id()),
+            Err(_) => "no signature".to_owned(),
+        };
+        let expected = format!("that of these bytes by the key {}", key.public());
+        Err(Error::new(ErrorKind::Exists { expected, got }).at(self.objects().place(&name)))
+    }
+
     /// Writes the version file. From here on the version is in the remote.
-    fn version(&mut self, info: &VersionInfo, bytes: &[u8]) -> Result<()> {
+    fn version(&mut self, info: &VersionInfo) -> Result<()> {
         let name = layout::version(self.store, info.name.number);
-        match self.objects().put(&name, bytes, When::Absent)? {
-            Some(_) => self.bytes += bytes.len() as u64,
+        match self.objects().put(&name, self.file, When::Absent)? {
+            Some(_) => self.bytes += self.file.len() as u64,
             None => self.check_version(info)?,
         }
         Ok(())

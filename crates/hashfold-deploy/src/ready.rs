@@ -9,25 +9,30 @@
 //! | at_ms    | time of the report, in milliseconds since 1970                                |
 //! | seq      | the sequence number of the pointer that the node has seen                     |
 //! | stores   | the stores that the node serves; all of the group if there are none            |
-//! | versions | for each store and version: state, bytes, of, error                           |
+//! | zone     | the zone of the node, if it has one                                           |
+//! | slots    | first and last slot of each range that it serves of them; all if there are none |
+//! | versions | for each store and version: state, bytes, of, error, failed_reads, sample     |
 
 use crate::{
     error::{Error, Result},
     layout::{self, check_name},
     objects::When,
-    pointer::Targets,
+    pointer::{Target, Targets},
     remote::Remote,
 };
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    time::Duration,
 };
 
 /// The format of the document that this library reads and writes.
 const FORMAT: u32 = 1;
 /// Maximum size of the document, in bytes.
 const SIZE_MAX: u64 = 1 << 20;
+/// Age of a report above which its node counts as gone.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// The state of a version on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +71,49 @@ pub struct NodeVersion {
     /// The error, if the state is `Failed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Number of lookups that could not be answered since the node answers from the version: of keys in
+    /// damaged blocks, or in files that cannot be read.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failed_reads: u64,
+    /// The comparison of an announced version with the one that was current.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<NodeSample>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// A comparison of a version with another one, by keys of the other one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSample {
+    /// Number of the other version, which was current.
+    pub from: u64,
+    /// Number of its keys that were looked up.
+    pub keys: u64,
+    /// Number of these keys that the version does not have.
+    pub removed: u64,
+    /// Number of these keys that have another value in the version.
+    pub changed: u64,
+}
+
+impl NodeVersion {
+    pub(crate) fn new(state: VersionState, bytes: u64, of: u64) -> NodeVersion {
+        NodeVersion { state, bytes, of, error: None, failed_reads: 0, sample: None }
+    }
+}
+
+impl fmt::Display for NodeVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.state.fmt(f)?;
+        if let Some(error) = &self.error {
+            write!(f, ": {error}")?;
+        }
+        match self.failed_reads {
+            0 => Ok(()),
+            count => write!(f, ", {count} failed lookups"),
+        }
+    }
 }
 
 /// The report of a node: what it has ready.
@@ -82,18 +130,30 @@ pub struct Readiness {
     /// The stores that the node serves; all stores of the group if there are none.
     #[serde(default)]
     pub stores: BTreeSet<String>,
+    /// The ranges of slots that the node serves of its stores, first and last slot; all slots if there are
+    /// none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slots: Vec<(u32, u32)>,
+    /// The zone of the node, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
     /// The versions, by store and number.
     pub versions: BTreeMap<String, BTreeMap<u64, NodeVersion>>,
 }
 
 impl Readiness {
     /// Makes an empty report.
-    pub(crate) fn new(epoch: u64, stores: BTreeSet<String>) -> Readiness {
-        Readiness { format: FORMAT, epoch, stores, ..Readiness::default() }
+    pub(crate) fn new(
+        epoch: u64,
+        zone: Option<String>,
+        stores: BTreeSet<String>,
+        slots: Vec<(u32, u32)>,
+    ) -> Readiness {
+        Readiness { format: FORMAT, epoch, zone, stores, slots, ..Readiness::default() }
     }
 
     /// Whether the node serves a store.
-    fn serves(&self, store: &str) -> bool {
+    pub(crate) fn serves(&self, store: &str) -> bool {
         self.stores.is_empty() || self.stores.contains(store)
     }
 
@@ -102,29 +162,58 @@ impl Readiness {
         targets.keys().any(|store| self.serves(store))
     }
 
+    /// Whether the node serves a slot of its stores.
+    pub(crate) fn has_slot(&self, slot: u32) -> bool {
+        let has = |(first, last): &(u32, u32)| (*first..=*last).contains(&slot);
+        self.slots.is_empty() || self.slots.iter().any(has)
+    }
+
+    /// Whether the report is recent, at this time since 1970.
+    pub(crate) fn is_live(&self, now: Duration) -> bool {
+        now.saturating_sub(Duration::from_millis(self.at_ms)) <= SILENCE_MAX
+    }
+
+    /// Returns what the node says of a version.
+    pub(crate) fn version(&self, store: &str, target: &Target) -> Option<&NodeVersion> {
+        self.versions.get(store)?.get(&target.version)
+    }
+
+    /// Whether the node has these versions ready, and has seen the pointer with this sequence number.
+    pub(crate) fn has_ready(&self, targets: &Targets, seq: u64) -> bool {
+        self.seq >= seq && self.is_ready(targets)
+    }
+
+    /// Whether all of these versions have one of the states: those of the stores that the node serves.
+    fn is_in(&self, targets: &Targets, states: &[VersionState]) -> bool {
+        targets.iter().filter(|(store, _)| self.serves(store)).all(|(store, target)| {
+            self.version(store, target).is_some_and(|version| states.contains(&version.state))
+        })
+    }
+
+    /// Whether the node answers from all of these versions.
+    pub(crate) fn is_current(&self, targets: &Targets) -> bool {
+        self.is_in(targets, &[VersionState::Current])
+    }
+
+    /// Whether one of these versions has failed on the node, or a lookup in it.
+    pub(crate) fn has_failed(&self, targets: &Targets) -> bool {
+        let versions = targets.iter().filter_map(|(store, target)| self.version(store, target));
+        versions
+            .into_iter()
+            .any(|version| version.state == VersionState::Failed || version.failed_reads > 0)
+    }
+
     /// Whether the node can activate all of these versions at once, or has done so: those of the stores that
     /// it serves.
     pub fn is_ready(&self, targets: &Targets) -> bool {
-        targets.iter().filter(|(store, _)| self.serves(store)).all(|(store, target)| {
-            let version = self.versions.get(store).and_then(|all| all.get(&target.version));
-            let state = version.map(|version| version.state);
-            matches!(state, Some(VersionState::Ready | VersionState::Current))
-        })
+        self.is_in(targets, &[VersionState::Ready, VersionState::Current])
     }
 
     /// Describes the state of some versions on the node: `fetching`, `failed: disk full`.
     pub fn describe(&self, targets: &Targets) -> String {
-        let state = |(store, target): (&String, &crate::pointer::Target)| {
-            let version = self.versions.get(store).and_then(|all| all.get(&target.version));
-            match version {
-                None => format!("{store} {}: absent", target.version),
-                Some(NodeVersion { state, error: None, .. }) => {
-                    format!("{store} {}: {state}", target.version)
-                }
-                Some(NodeVersion { state, error: Some(error), .. }) => {
-                    format!("{store} {}: {state}: {error}", target.version)
-                }
-            }
+        let state = |(store, target): (&String, &Target)| match self.version(store, target) {
+            None => format!("{store} {}: absent", target.version),
+            Some(version) => format!("{store} {}: {version}", target.version),
         };
         let served = targets.iter().filter(|(store, _)| self.serves(store));
         served.map(state).collect::<Vec<_>>().join(", ")

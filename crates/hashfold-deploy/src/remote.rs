@@ -4,10 +4,12 @@ use crate::{
     cloud::Cloud,
     error::{Error, ErrorKind, Result},
     folder::FolderObjects,
+    key::TrustedKeys,
     layout::{self, STORES},
     objects::{Object, Objects},
     pointer::{Target, target_of},
     probe::check_conditions,
+    signature::{self, check_signature},
 };
 use hashfold::{Env, store::VersionInfo, work::Random};
 use std::{
@@ -41,8 +43,9 @@ pub(crate) struct RemoteVersion {
 
 impl Remote {
     /// Opens a remote by its URL: `s3://BUCKET/PREFIX` (credentials, region and endpoint come from the
-    /// environment, `AWS_…`), `gs://…` and `az://…` (untested), `http://…` and `https://…` (only to
-    /// read), `file:///…`, or the path of a folder. Makes no request.
+    /// environment, `AWS_…`), `gs://…` and `az://…` (untested), `hdfs://HOST:PORT/PATH` (with the feature
+    /// `hdfs`; without a pointer), `http://…` and `https://…` (only to read), `file:///…`, or the path of a
+    /// folder. Makes no request.
     ///
     /// # Errors
     /// `Argument` for another URL, or for a folder that is a data set.
@@ -89,6 +92,9 @@ impl Remote {
     /// The error of the object store; an HTTP server has no listings.
     pub fn stores(&self) -> Result<Vec<String>> {
         let listed = self.objects.list(STORES)?;
+        if listed.is_empty() {
+            self.objects.check_there()?;
+        }
         let stores: BTreeSet<String> = listed
             .iter()
             .filter_map(|object| object.name.split('/').nth(1))
@@ -124,16 +130,48 @@ impl Remote {
         Ok(target_of(&self.version(store, number)?))
     }
 
+    /// Reads a version, which was pushed.
     pub(crate) fn read_version(&self, store: &str, number: u64) -> Result<RemoteVersion> {
+        if let Some(version) = self.find_version(store, number)? {
+            return Ok(version);
+        }
+        self.objects.check_there()?;
+        let what = format!("version {number} of store {store}");
+        let place = self.objects.place(&layout::version(store, number));
+        Err(Error::new(ErrorKind::Absent { what }).at(place))
+    }
+
+    /// Reads a version, if it was pushed.
+    pub(crate) fn find_version(&self, store: &str, number: u64) -> Result<Option<RemoteVersion>> {
         layout::check_name("store", store)?;
         let name = layout::version(store, number);
-        let Some(object) = self.read(&name, VERSION_SIZE_MAX)? else {
-            let what = format!("version {number} of store {store}");
-            return Err(Error::new(ErrorKind::Absent { what }).at(self.objects.place(&name)));
-        };
+        let Some(object) = self.read(&name, VERSION_SIZE_MAX)? else { return Ok(None) };
         let info = VersionInfo::from_bytes(&object.bytes, number)
             .map_err(|error| damaged_object(&error, self.objects.place(&name)))?;
-        Ok(RemoteVersion { bytes: object.bytes, info })
+        Ok(Some(RemoteVersion { bytes: object.bytes, info }))
+    }
+
+    /// Reads a version, and refuses it if none of the trusted keys has signed it. Without trusted keys, a
+    /// version needs no signature.
+    pub(crate) fn read_trusted(
+        &self,
+        store: &str,
+        number: u64,
+        trusted: &TrustedKeys,
+    ) -> Result<RemoteVersion> {
+        let version = self.read_version(store, number)?;
+        if trusted.is_empty() {
+            return Ok(version);
+        }
+        let name = layout::signature(store, number);
+        let object = match self.read(&name, signature::SIZE as u64) {
+            // An object that is too large is no signature.
+            Err(error) if matches!(error.kind(), ErrorKind::Limit { .. }) => Some(Vec::new()),
+            read => read?.map(|object| object.bytes),
+        };
+        check_signature(object.as_deref(), trusted, store, number, &version.bytes)
+            .map_err(|error| error.at(self.objects.place(&name)))?;
+        Ok(version)
     }
 
     /// Reads a whole object, if it exists.

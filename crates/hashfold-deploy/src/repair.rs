@@ -40,10 +40,10 @@ pub struct Repaired {
 /// until they open it again. `watch` counts the bytes of the version's tables.
 ///
 /// # Errors
-/// `Absent` if the version was not pushed; `Damaged`, with object and offset, if three attempts gave wrong
-/// bytes; `Space` if there is no room for a copy of a damaged file. `Store` with `Mismatch` if the folder has
-/// another store, `Exists` if it has another version of this number, `Absent` if it has no store or no such
-/// version, `Busy` if another process fetches into it.
+/// `Absent` if the version was not pushed; `Untrusted` if none of the trusted keys has signed it; `Damaged`,
+/// with object and offset, if three attempts gave wrong bytes; `Space` if there is no room for a copy of a
+/// damaged file. `Store` with `Mismatch` if the folder has another store, `Exists` if it has another version of
+/// this number, `Absent` if it has no store or no such version, `Busy` if another process fetches into it.
 pub fn repair(
     env: &Env,
     remote: &Remote,
@@ -53,7 +53,8 @@ pub fn repair(
     options: &FetchOptions,
     watch: &Watch,
 ) -> Result<Repaired> {
-    let RemoteVersion { bytes, info } = remote.read_version(store, number)?;
+    let RemoteVersion { bytes, info } =
+        remote.read_trusted(store, number, &options.trusted_keys)?;
     let transfer = Transfer::new(env, remote, options, watch);
     let disk = env.disk.as_ref();
     check_is_there(&Pointer::read(disk, folder)?, folder, &info)?;

@@ -30,7 +30,8 @@ pub(crate) enum Swapped {
     Newer(Seen),
 }
 
-/// Reads the pointer of a group, unless it still has the tag `known`; `None` if it has.
+/// Reads the pointer of a group, unless it still has the tag `known`; `None` if it has. Without an object, it
+/// is a pointer that was never changed.
 pub(crate) fn read_pointer(
     remote: &Remote,
     group: &str,
@@ -39,7 +40,10 @@ pub(crate) fn read_pointer(
     let (objects, name) = (remote.objects(), layout::pointer(group));
     match objects.get(&name, SIZE_MAX, known)? {
         Found::Unchanged => Ok(None),
-        Found::Absent => Ok(Some(Seen::default())),
+        Found::Absent => {
+            objects.check_there()?;
+            Ok(Some(Seen::default()))
+        }
         Found::Object(Object { bytes, tag }) => {
             let pointer = GroupPointer::from_bytes(&bytes);
             let pointer = pointer.map_err(|error| error.at(objects.place(&name)))?;

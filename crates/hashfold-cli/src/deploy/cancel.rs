@@ -9,8 +9,9 @@ use clap::Args;
 
 /// Withdraw the versions that servers fetch before `deploy publish` makes them current
 ///
-/// Servers stop fetching them, and the `deploy publish` that waits ends with exit code 1. Versions that are
-/// current stay so: roll them back. If there is nothing to withdraw, nothing is changed.
+/// Servers stop fetching them, those of a zone that uses them already go back to the versions before, and the
+/// `deploy publish` that waits ends with exit code 1. Versions that are current stay so: roll them back. If
+/// there is nothing to withdraw, nothing is changed.
 #[derive(Args, Debug)]
 pub(crate) struct CancelArgs {
     /// Remote with the versions
@@ -34,8 +35,12 @@ pub(crate) fn run(args: &CancelArgs) -> Result<Exit> {
     if before.next.is_empty() {
         write_line(format_args!("nothing to cancel in {remote}, group {group}"))?;
     } else {
+        let back = match &before.trial {
+            None => String::new(),
+            Some(trial) => format!("; zone {} goes back to the versions before", trial.zone),
+        };
         write_line(format_args!(
-            "cancelled in {remote}, group {group}: {} (change {})",
+            "cancelled in {remote}, group {group}: {} (change {}){back}",
             describe(&before.next),
             pointer.seq,
         ))?;

@@ -1,6 +1,6 @@
 //! `hashfold deploy fetch`: downloads a version of a store.
 
-use super::{GroupArgs, about_transfer, open, parse_name, store_of};
+use super::{GroupArgs, TrustArgs, about_transfer, open, parse_name, store_of};
 use crate::{
     device,
     failure::{Exit, Failure, Result},
@@ -40,6 +40,8 @@ pub(crate) struct FetchArgs {
     store: Option<String>,
     #[command(flatten)]
     group: GroupArgs,
+    #[command(flatten)]
+    trust: TrustArgs,
     /// Bytes per second, at most, such as 50MiB [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
     rate: Option<usize>,
@@ -76,6 +78,7 @@ fn parse_which(text: &str) -> Result<Which, String> {
 pub(crate) fn run(args: &FetchArgs) -> Result<Exit> {
     let start = Instant::now();
     let stop = Stop::on_signals()?;
+    let trusted_keys = args.trust.read()?;
     let remote = open(&args.url)?;
     let (store, number) = args.which(&remote)?;
     let total = remote.version(&store, number)?.bytes();
@@ -83,6 +86,7 @@ pub(crate) fn run(args: &FetchArgs) -> Result<Exit> {
         lanes: args.requests,
         rate: RateLimit::new(args.rate.map_or(0, |rate| rate as u64)),
         size_max: args.max_size.map_or(u64::MAX, |size| size as u64),
+        trusted_keys,
         ..FetchOptions::default()
     };
     let env = Env { executor: device::executor(None), ..Env::system() };

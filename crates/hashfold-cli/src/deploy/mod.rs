@@ -4,6 +4,7 @@
 mod cancel;
 mod fetch;
 mod gc;
+mod keygen;
 mod mark_bad;
 mod publish;
 mod push;
@@ -14,21 +15,27 @@ use crate::failure::{Exit, Failure, Result};
 use clap::{Args, Subcommand};
 use hashfold::{Env, ErrorKind as StoreErrorKind};
 use hashfold_deploy::{
-    Controller, Error, GROUP_DEFAULT, GroupPointer, Remote, Targets, check_name,
+    Controller, Error, GROUP_DEFAULT, GroupPointer, PublicKey, Remote, Targets, TrustedKeys,
+    check_name,
 };
 use serde_json::{Value, json};
-use std::{env, fs, time::Duration};
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// Send versions of stores to many servers through object storage, and switch all at once
 ///
 /// `push` uploads what is new in a version; `fetch`, or the server, downloads what it lacks; every
 /// byte is checked on both ways. `publish` makes a pushed version current for all servers of a group,
 /// by one atomic change of one small object; `rollback` takes it back, in the same time for data of any
-/// size.
+/// size. With `keygen`, `push --sign-with` and `--trusted-key`, only versions with a valid signature are used.
 ///
 /// URL is s3://BUCKET/PREFIX (credentials, region and endpoint as for other tools: AWS_ACCESS_KEY_ID,
 /// AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL), a folder, file:///PATH, or https://HOST/PATH to
-/// fetch only. gs:// and az:// are untested.
+/// fetch only. gs:// and az:// are untested. hdfs://HOST:PORT/PATH, in a command with the feature `hdfs`, is
+/// for push and fetch.
 #[derive(Args, Debug)]
 pub(crate) struct DeployArgs {
     #[command(subcommand)]
@@ -45,6 +52,7 @@ enum Verb {
     Status(status::StatusArgs),
     MarkBad(mark_bad::MarkBadArgs),
     Gc(gc::GcArgs),
+    Keygen(keygen::KeygenArgs),
 }
 
 pub(crate) fn run(args: &DeployArgs) -> Result<Exit> {
@@ -57,6 +65,7 @@ pub(crate) fn run(args: &DeployArgs) -> Result<Exit> {
         Verb::Status(args) => status::run(args),
         Verb::MarkBad(args) => mark_bad::run(args),
         Verb::Gc(args) => gc::run(args),
+        Verb::Keygen(args) => keygen::run(args),
     }
 }
 
@@ -76,6 +85,40 @@ impl GroupArgs {
         let by = format!("{}@{}", user.as_deref().unwrap_or("unknown"), host.trim());
         Ok(Controller::new(&Env::system(), remote, &self.group, &by)?)
     }
+}
+
+/// The option of the verbs that refuse versions without a valid signature.
+#[derive(Args, Clone, Debug)]
+struct TrustArgs {
+    /// Refuse a version that was not signed with this key, or with one of several: the file of a public
+    /// key, which `deploy keygen` makes [default: signatures are not checked]
+    #[arg(long = "trusted-key", value_name = "FILE")]
+    trusted_keys: Vec<PathBuf>,
+}
+
+impl TrustArgs {
+    /// Reads the keys.
+    fn read(&self) -> Result<TrustedKeys> {
+        let read = |path: &PathBuf| {
+            let key = PublicKey::from_pem(&read_key(path)?);
+            Ok(key.map_err(|error| error.at(path.display().to_string()))?)
+        };
+        self.trusted_keys.iter().map(read).collect()
+    }
+}
+
+/// Reads the file of a key. A file that is not there is wrong usage.
+fn read_key(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Failure::usage(format!(
+            "{}: there is no such file; make keys with `hashfold deploy keygen`",
+            path.display()
+        )),
+        io::ErrorKind::InvalidData => {
+            Failure::usage(format!("{}: expected a key in PEM, got other bytes", path.display()))
+        }
+        _ => Failure::io(path.display(), "read", &error),
+    })
 }
 
 /// Options of the verbs that change the pointer.
@@ -157,7 +200,7 @@ fn pointer_json(event: &str, group: &str, pointer: &GroupPointer) -> Value {
     };
     json!({
         "event": event, "group": group, "change": pointer.seq,
-        "stores": versions(&pointer.stores), "next": versions(&pointer.next),
+        "stores": versions(&pointer.stores), "next": versions(&pointer.next), "trial": pointer.trial,
         "bad": pointer.bad.iter().map(|bad| {
             json!({ "store": bad.store, "version": bad.target.version })
         }).collect::<Vec<_>>(),

@@ -1,8 +1,8 @@
 //! `hashfold deploy publish`: makes a pushed version current for all servers of a group.
 
 use super::{
-    ChangeArgs, GroupArgs, VersionArg, describe, duration, open, parse_name, parse_version,
-    pointer_json, store_of,
+    ChangeArgs, GroupArgs, TrustArgs, VersionArg, describe, duration, open, parse_name,
+    parse_version, pointer_json, store_of,
 };
 use crate::{
     failure::{Exit, Result},
@@ -12,7 +12,7 @@ use crate::{
     units,
 };
 use clap::Args;
-use hashfold_deploy::PublishOptions;
+use hashfold_deploy::{Bake, PublishOptions};
 use std::time::Duration;
 
 /// Make pushed versions current for all servers of a group, at one moment
@@ -20,8 +20,11 @@ use std::time::Duration;
 /// If servers follow the group, they are told to fetch the versions, and the command waits until
 /// --min-ready of them can answer from the versions. Then one small object is replaced, if nobody else
 /// has replaced it meanwhile; the exit code is 1 if somebody has, if too few servers are ready in time,
-/// if a version is marked bad, or if it has less than half of the entries of the current one (--max-loss).
+/// if a version is marked bad, or if it lacks more than half of the entries of the current one (--max-loss).
 /// All stores that are named change together.
+///
+/// With --zone, the servers of one zone get the versions first. If one of them falls silent, fails, or cannot
+/// answer a lookup within the time --bake, they go back to the versions before, and the exit code is 1.
 #[derive(Args, Debug)]
 pub(crate) struct PublishArgs {
     /// Remote with the versions
@@ -35,7 +38,8 @@ pub(crate) struct PublishArgs {
     store: Option<String>,
     #[command(flatten)]
     group: GroupArgs,
-    /// Servers that must be ready; 0 waits for none [default: all that reported within a minute]
+    /// Servers that must be ready in each range of slots; 0 waits for none [default: all that reported
+    /// within a minute, at least one for each slot]
     #[arg(long, value_name = "N", value_parser = units::parse_number::<usize>)]
     min_ready: Option<usize>,
     /// Time to wait for the servers: 30, 90s, 15m
@@ -48,10 +52,27 @@ pub(crate) struct PublishArgs {
     /// Minimum number of entries of each version
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = units::parse_number::<u64>)]
     min_entries: u64,
-    /// Maximum fraction of the current version's entries that a new version may lack: 0.1 or 10%
+    /// Maximum fraction of the current version's entries that a new version may lack: 0.1 or 10%. Servers
+    /// look up 1000 keys of the current version in the new one; of these, too, no more may be missing
     #[arg(long, value_name = "FRACTION", default_value = "50%", value_parser = units::parse_fraction)]
     max_loss: f64,
-    /// Publish a version even if it is marked bad, or has too few entries
+    /// Maximum fraction of these 1000 keys that are missing or have another value. Refuses versions that no
+    /// server has compared [default: no limit]
+    #[arg(long, value_name = "FRACTION", value_parser = units::parse_fraction)]
+    max_change: Option<f64>,
+    /// Zone whose servers get the versions first; all of its live servers must be ready
+    #[arg(long, value_name = "ZONE", value_parser = parse_name)]
+    zone: Option<String>,
+    /// Time for which all servers of the zone must use the versions without a failure before the others get
+    /// them: 10m, 1h
+    #[arg(
+        long, value_name = "TIME", requires = "zone", default_value = "10m",
+        value_parser = units::parse_duration
+    )]
+    bake: Duration,
+    #[command(flatten)]
+    trust: TrustArgs,
+    /// Publish a version even if it is marked bad, or does not pass the gates
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -73,6 +94,9 @@ pub(crate) fn run(args: &PublishArgs) -> Result<Exit> {
         allow_bad: args.force,
         entries_min: if args.force { 0 } else { args.min_entries },
         loss_max: if args.force { 1.0 } else { args.max_loss },
+        trusted_keys: args.trust.read()?,
+        change_max: args.max_change.filter(|_| !args.force),
+        bake: args.zone.clone().map(|zone| Bake { zone, time: args.bake }),
         reason: args.change.reason.clone(),
     };
     let watch = stop.watch(Progress::start(Show::Nothing, "waiting", Unit::Entries, None));

@@ -1,6 +1,6 @@
 //! `hashfold deploy push`: uploads a version of a store.
 
-use super::{about_transfer, open, parse_name};
+use super::{about_transfer, open, parse_name, read_key};
 use crate::{
     failure::{Exit, Failure, Result},
     folder,
@@ -11,7 +11,7 @@ use crate::{
 };
 use clap::Args;
 use hashfold::{Env, store};
-use hashfold_deploy::push;
+use hashfold_deploy::{SigningKey, push, push_signed};
 use serde_json::json;
 use std::{path::PathBuf, time::Instant};
 
@@ -34,6 +34,10 @@ pub(crate) struct PushArgs {
     /// Version to push [default: the current one]
     #[arg(long, value_name = "N", value_parser = units::parse_number::<u64>)]
     version: Option<u64>,
+    /// Sign the version with this private key, which `deploy keygen` makes; servers that trust its public
+    /// key refuse versions without a signature
+    #[arg(long, value_name = "FILE")]
+    sign_with: Option<PathBuf>,
     /// Print progress and summary as JSON objects on standard output
     #[arg(long)]
     json: bool,
@@ -43,6 +47,7 @@ pub(crate) fn run(args: &PushArgs) -> Result<Exit> {
     let start = Instant::now();
     let stop = Stop::on_signals()?;
     let name = args.store_name()?;
+    let key = args.signing_key()?;
     let number = args.version.map_or_else(|| folder::current(&args.folder), Ok)?;
     let remote = open(&args.url)?;
     let versions = store::versions(&Env::system(), &args.folder)?;
@@ -57,20 +62,26 @@ pub(crate) fn run(args: &PushArgs) -> Result<Exit> {
         })?;
     let show = if args.json { Show::Json } else { Show::Text };
     let watch = stop.watch(Progress::start(show, "pushing", Unit::Bytes, Some(total)));
-    let pushed = push(&Env::system(), &args.folder, Some(number), &remote, &name, &watch);
+    let (env, folder) = (Env::system(), &args.folder);
+    let pushed = match &key {
+        None => push(&env, folder, Some(number), &remote, &name, &watch),
+        Some(key) => push_signed(&env, folder, Some(number), &remote, &name, key, &watch),
+    };
     let pushed = pushed.map_err(about_transfer)?;
     drop(watch);
     let seconds = start.elapsed().as_secs_f64();
+    let key = key.map(|key| key.public().to_string());
     if args.json {
         write_line(json!({
             "event": "pushed", "folder": args.folder.to_string_lossy(), "remote": remote.to_string(),
             "store": name, "version": number, "id": format!("{:016x}", pushed.info.name.id),
             "tables": pushed.tables, "bytes": pushed.bytes, "bytes_of_version": total,
-            "seconds": seconds,
+            "signed_with": key, "seconds": seconds,
         }))?;
     } else {
+        let signed = key.map_or(String::new(), |key| format!(", signed with key {key}"));
         write_line(format_args!(
-            "pushed {} to {remote}: {name} {number}, {} uploaded of {}; {seconds:.1} s, {}/s",
+            "pushed {} to {remote}: {name} {number}{signed}, {} uploaded of {}; {seconds:.1} s, {}/s",
             args.folder.display(),
             units::bytes(pushed.bytes),
             units::bytes(total),
@@ -81,6 +92,14 @@ pub(crate) fn run(args: &PushArgs) -> Result<Exit> {
 }
 
 impl PushArgs {
+    fn signing_key(&self) -> Result<Option<SigningKey>> {
+        let read = |path: &PathBuf| {
+            let key = SigningKey::from_pem(&read_key(path)?);
+            Ok(key.map_err(|error| error.at(path.display().to_string()))?)
+        };
+        self.sign_with.as_ref().map(read).transpose()
+    }
+
     /// Returns the name of the store in the remote.
     fn store_name(&self) -> Result<String> {
         if let Some(store) = &self.store {

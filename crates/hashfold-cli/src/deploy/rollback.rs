@@ -13,7 +13,8 @@ use std::time::Duration;
 ///
 /// The versions before are the latest that were current and of which none is marked bad. Servers still
 /// have them open: nothing is fetched, whatever the size of the data. The exit code is 1 if there are
-/// none, or if another controller changed the group meanwhile.
+/// none, or if another controller changed the group meanwhile. While one zone has new versions (`deploy
+/// publish --zone`), these are taken back and marked bad, and all others stay.
 #[derive(Args, Debug)]
 pub(crate) struct RollbackArgs {
     /// Remote with the versions

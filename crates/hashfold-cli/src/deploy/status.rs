@@ -8,7 +8,7 @@ use crate::{
     units,
 };
 use clap::Args;
-use hashfold_deploy::{GroupPointer, Readiness, Remote, Status};
+use hashfold_deploy::{GroupPointer, NodeSample, Readiness, Remote, Status};
 use hashfold_rows::utc;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -37,10 +37,14 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     write_line(headline(&args.group.group, &pointer))?;
+    if let Some(trial) = &pointer.trial {
+        let (zone, since) = (&trial.zone, utc(trial.activate_at_ms / 1000));
+        write_line(format_args!("zone {zone} uses the next versions from {since}"))?;
+    }
     write_table(&stores(&remote, &pointer)?)?;
     if !nodes.is_empty() {
         write_line("")?;
-        let mut rows = vec![["server", "seen", "versions"].map(String::from)];
+        let mut rows = vec![["server", "seen", "slots", "versions"].map(String::from)];
         rows.extend(nodes.iter().map(|(name, node)| server(name, node)));
         write_table(&rows)?;
     }
@@ -92,18 +96,29 @@ fn stores(remote: &Remote, pointer: &GroupPointer) -> Result<Vec<[String; 6]>> {
     Ok(rows)
 }
 
-/// Returns the row of a server: `a  2s ago  people 41: current, people 42: fetching`.
-fn server(name: &str, node: &Readiness) -> [String; 3] {
+/// Returns the row of a server: `a (east)  2s ago  0-8191  people 41: current, people 42: fetching`.
+fn server(name: &str, node: &Readiness) -> [String; 4] {
     let age = device::now_s().saturating_sub(node.at_ms / 1000);
     let mut states = Vec::new();
     for (store, versions) in &node.versions {
         for (number, version) in versions {
-            let error = version.error.as_ref().map(|error| format!(": {error}"));
-            let state = version.state;
-            states.push(format!("{store} {number}: {state}{}", error.unwrap_or_default()));
+            let sample = version.sample.map(describe_sample).unwrap_or_default();
+            states.push(format!("{store} {number}: {version}{sample}"));
         }
     }
-    [name.to_owned(), format!("{} ago", units::seconds(age)), states.join(", ")]
+    let range = |(first, last): &(u32, u32)| format!("{first}-{last}");
+    let slots = match node.slots.is_empty() {
+        true => "all".to_owned(),
+        false => node.slots.iter().map(range).collect::<Vec<_>>().join(" "),
+    };
+    let zone = node.zone.as_ref().map(|zone| format!(" ({zone})")).unwrap_or_default();
+    [format!("{name}{zone}"), format!("{} ago", units::seconds(age)), slots, states.join(", ")]
+}
+
+/// Returns ` (of 1,000 keys of version 41: 12 changed, 0 removed)`.
+fn describe_sample(sample: NodeSample) -> String {
+    let [keys, changed, removed] = [sample.keys, sample.changed, sample.removed].map(units::count);
+    format!(" (of {keys} keys of version {}: {changed} changed, {removed} removed)", sample.from)
 }
 
 /// Writes rows with aligned columns.

@@ -4,6 +4,7 @@ use crate::support::{Outcome, Work, list};
 use std::{
     fs,
     io::Read as _,
+    os::unix::fs::PermissionsExt as _,
     process::Stdio,
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -124,6 +125,59 @@ fn a_publication_that_waits_is_cancelled() {
 }
 
 #[test]
+fn limits_and_zones_need_servers() {
+    let work = work();
+    work.ok("deploy publish r 1 --max-change 0%");
+    check_refused(
+        &work.run("deploy publish r 2 --max-change 100%"),
+        1,
+        "version 2 of store s does not pass the gate: expected a server that has compared keys",
+    );
+    check_refused(&work.run("deploy publish r 2 --zone east"), 1, "none in zone east");
+    for line in ["deploy publish r 2 --bake 1m", "deploy publish r 2 --zone ../x"] {
+        assert_eq!(work.run(line).code, 2, "{line}");
+    }
+    work.ok("deploy publish r 2 --max-change 0% --force");
+}
+
+/// A controller has died while one zone had a version before all others.
+#[test]
+fn a_zone_is_shown_and_taken_back() {
+    let work = work();
+    work.ok("deploy publish r 1");
+    let sample = r#"{"from":1,"keys":1000,"removed":0,"changed":12}"#;
+    let version = format!(r#"{{"state":"ready","bytes":0,"of":0,"sample":{sample}}}"#);
+    let report = format!(
+        r#"{{"format":1,"epoch":1,"at_ms":0,"seq":1,"zone":"east","versions":{{"s":{{"2":{version}}}}}}}"#
+    );
+    fs::create_dir_all(work.path("r/groups/main/ready")).unwrap();
+    work.write("r/groups/main/ready/a", report);
+    let pointer = work.path("r/groups/main/CURRENT");
+    let text = fs::read_to_string(&pointer).unwrap();
+    let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    json["next"] = json["stores"].clone();
+    json["next"]["s"]["version"] = 2.into();
+    json["next"]["s"]["id"] = "00000000000000aa".into();
+    json["trial"] = serde_json::json!({ "zone": "east", "activate_at_ms": 0 });
+    fs::write(&pointer, json.to_string()).unwrap();
+    let status = work.ok("deploy status r");
+    for expected in [
+        "\nzone east uses the next versions from 1970-01-01",
+        "\na (east)",
+        "s 2: ready (of 1,000 keys of version 1: 12 changed, 0 removed)",
+    ] {
+        assert!(status.text().contains(expected), "{expected}: {}", status.text());
+    }
+    assert_eq!(field(&work.ok("deploy status r --json"), "trial")["zone"], "east");
+    let cancelled = work.ok("deploy cancel r");
+    assert_eq!(
+        cancelled.text(),
+        "cancelled in r, group main: s 2 (change 2); zone east goes back to the versions before\n"
+    );
+    assert_eq!(field(&work.ok("deploy status r --json"), "trial"), serde_json::Value::Null);
+}
+
+#[test]
 fn a_damaged_version_is_repaired_from_the_remote() {
     let work = work();
     work.ok("deploy fetch r copy --version 1");
@@ -177,6 +231,7 @@ fn mistakes_are_explained() {
     let work = work();
     work.write("t.csv", "k,v\n1,a\n").ok("update other t.csv --key k");
     work.ok("build t.csv --key k --out table");
+    fs::create_dir(work.path("empty")).unwrap();
     for (line, code, message) in [
         ("deploy push nowhere r", 2, "nowhere: there is no data set here"),
         ("deploy push table r", 2, "is a table"),
@@ -188,6 +243,9 @@ fn mistakes_are_explained() {
         ("deploy publish r 9", 2, "there is no version 9 of store s; push it"),
         ("deploy publish r x", 2, "expected the number of a version"),
         ("deploy publish empty 1", 2, "nothing was pushed here yet"),
+        ("deploy publish absent 1", 5, "absent: cannot read: the folder does not exist"),
+        ("deploy status absent", 5, "absent: cannot read: the folder does not exist"),
+        ("deploy fetch absent copy", 5, "absent: cannot read: the folder does not exist"),
         ("deploy fetch r other --version 1", 4, "the file belongs to another data set"),
         ("deploy fetch r copy --version 1 --max-size 10", 3, "the largest accepted is 10"),
         ("deploy fetch r copy --version last", 2, "expected the number of a version, or `current`"),
@@ -195,6 +253,49 @@ fn mistakes_are_explained() {
         check_refused(&work.run(line), code, message);
     }
     assert!(!work.path("copy").exists());
+}
+
+#[test]
+fn only_signed_versions_are_used_where_keys_are_trusted() {
+    let work = Work::new();
+    work.write("a.csv", "k,v\n1,a\n").ok("update s a.csv --key k");
+    for name in ["old", "new"] {
+        let made = work.ok(&format!("deploy keygen {name}"));
+        assert!(made.text().starts_with("generated key "), "{made:?}");
+        let mode = |name: &str| fs::metadata(work.path(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(name), 0o600);
+        assert_ne!(mode(&format!("{name}.pub")) & 0o400, 0);
+    }
+    check_refused(&work.run("deploy keygen old"), 2, "old: the file exists");
+    fs::remove_file(work.path("old")).unwrap();
+    check_refused(&work.run("deploy keygen old"), 2, "old.pub: the file exists");
+    assert!(!work.path("old").exists(), "it would have another public key");
+
+    work.ok("deploy push s r");
+    let refused = "is refused: expected a signature by a trusted key (";
+    let fetch = |keys: &str| work.run(&format!("deploy fetch r copy --version 1 {keys}"));
+    check_refused(&fetch("--trusted-key new.pub"), 3, refused);
+    check_refused(&fetch("--trusted-key new.pub --repair"), 3, refused);
+    assert!(!work.path("copy").exists());
+    check_refused(&work.run("deploy publish r 1 --trusted-key new.pub"), 3, refused);
+    let pushed = work.ok("deploy push s r --sign-with new --json");
+    assert_eq!((field(&pushed, "bytes"), field(&pushed, "tables")), (108.into(), 0.into()));
+    work.ok("deploy publish r 1 --trusted-key new.pub");
+    check_refused(&fetch("--trusted-key old.pub"), 3, "which is not trusted");
+    let both = fetch("--trusted-key old.pub --trusted-key new.pub");
+    assert_eq!(both.code, 0, "{both:?}");
+    check_refused(&fetch("--trusted-key old.pub --repair"), 3, "which is not trusted");
+    let repaired = fetch("--trusted-key new.pub --repair");
+    assert_eq!(repaired.code, 0, "{repaired:?}");
+
+    for (line, code, message) in [
+        ("deploy push s r --sign-with absent", 2, "absent: there is no such file; make keys"),
+        ("deploy push s r --sign-with new.pub", 2, "new.pub: signing key is a text that is none"),
+        ("deploy fetch r copy --trusted-key new", 2, "new: trusted key is a text that is none"),
+        ("deploy keygen absent/key", 5, "absent/key: cannot create"),
+    ] {
+        check_refused(&work.run(line), code, message);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use hashfold::{
     store::{Pointer, Version, verify},
     work::Watch,
 };
-use hashfold_deploy::{FetchOptions, Fetched, Remote, fetch, push};
+use hashfold_deploy::{FetchOptions, Fetched, Remote, SigningKey, fetch, push, push_signed};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -75,6 +75,12 @@ impl Scene {
     pub(crate) fn push(&self, number: u64) {
         let watch = Watch::default();
         push(&self.env, builder(), Some(number), &self.remote, "people", &watch).unwrap();
+    }
+
+    #[track_caller]
+    pub(crate) fn push_signed(&self, number: u64, key: &SigningKey) {
+        let (env, watch) = (&self.env, Watch::default());
+        push_signed(env, builder(), Some(number), &self.remote, "people", key, &watch).unwrap();
     }
 
     /// Fetches a version into the node's store.

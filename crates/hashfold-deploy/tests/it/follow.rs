@@ -5,27 +5,32 @@ use crate::{
     naive::Faults,
 };
 use hashfold::{
-    ErrorKind as StoreErrorKind, ReadOptions, Result as StoreResult,
-    store::Version,
+    ErrorKind as StoreErrorKind, ReadOptions, Result as StoreResult, Store,
+    store::{StoreWriter, Version},
     work::{Signal, Watch},
 };
 use hashfold_deploy::{
-    Activation, Controller, ErrorKind, FollowOptions, FollowedStore, Follower, Objects as _,
-    PublishOptions, VersionState, push,
+    Activation, Controller, ErrorKind, FollowOptions, FollowedStore, Follower, GroupPointer,
+    NodeSample, Objects as _, PublishOptions, VersionState, push,
 };
 use std::{
     collections::BTreeMap,
     path::Path,
-    sync::{Arc, Mutex, atomic::Ordering::SeqCst},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
 /// A node: a follower, and the content of the version that it answers from, by store.
-struct Node {
-    follower: Follower,
-    serves: BTreeMap<String, Pairs>,
+pub(crate) struct Node {
+    pub(crate) follower: Follower,
+    pub(crate) serves: BTreeMap<String, Pairs>,
     /// Number of calls that made versions current.
     flips: usize,
+    /// Number of lookups that the node could not answer.
+    pub(crate) failed_reads: Arc<AtomicU64>,
 }
 
 impl Node {
@@ -34,20 +39,42 @@ impl Node {
     }
 
     fn of(scene: &Scene, name: &str, stores: &[&str]) -> Node {
+        Node::with(scene, name, None, stores, &[])
+    }
+
+    fn with_slots(scene: &Scene, name: &str, stores: &[&str], slots: &[(u32, u32)]) -> Node {
+        Node::with(scene, name, None, stores, slots)
+    }
+
+    pub(crate) fn in_zone(scene: &Scene, name: &str, zone: Option<&str>, stores: &[&str]) -> Node {
+        Node::with(scene, name, zone, stores, &[])
+    }
+
+    fn with(
+        scene: &Scene,
+        name: &str,
+        zone: Option<&str>,
+        stores: &[&str],
+        slots: &[(u32, u32)],
+    ) -> Node {
+        let failed_reads: Arc<AtomicU64> = Arc::default();
         let read = ReadOptions::new().env(scene.env.clone());
         let followed = |store: &&str| {
+            let failed_reads = failed_reads.clone();
             let folder = Path::new(name).join(store);
-            let (read, current, is_damaged) = (read.clone(), None, Arc::default());
-            ((*store).to_owned(), FollowedStore { folder, read, current, is_damaged })
+            let of_node = FollowedStore::new(&folder, read.clone());
+            ((*store).to_owned(), FollowedStore { failed_reads, ..of_node })
         };
         let stores = stores.iter().map(followed).collect();
         let mut options = FollowOptions::new("main", name, stores);
+        options.slots = slots.to_vec();
+        options.zone = zone.map(str::to_owned);
         options.fetch.lanes = 1;
         let follower = Follower::new(&scene.env, &scene.remote, options).unwrap();
-        Node { follower, serves: BTreeMap::new(), flips: 0 }
+        Node { follower, serves: BTreeMap::new(), flips: 0, failed_reads }
     }
 
-    fn step(&mut self) -> hashfold_deploy::Result<Duration> {
+    pub(crate) fn step(&mut self) -> hashfold_deploy::Result<Duration> {
         let (serves, flips) = (&mut self.serves, &mut self.flips);
         let mut activate = |activations: &[Activation]| -> StoreResult<()> {
             *flips += 1;
@@ -74,7 +101,7 @@ fn controller(scene: &Scene) -> Controller {
 }
 
 /// Flips without waiting for nodes.
-fn flip(scene: &Scene, number: u64) {
+pub(crate) fn flip(scene: &Scene, number: u64) {
     let options =
         PublishOptions { min_ready: Some(0), lead: Duration::ZERO, ..PublishOptions::default() };
     let versions = [("people".to_owned(), number)];
@@ -424,6 +451,94 @@ fn an_older_pointer_is_an_error_if_it_stays() {
     assert!(node.serves["people"] == scene.versions[&2]);
 }
 
+/// Publishes a version with a limit of changes, while the nodes go on.
+fn publish_within(
+    scene: &Scene,
+    nodes: &[Arc<Mutex<Node>>],
+    number: u64,
+    change_max: Option<f64>,
+) -> hashfold_deploy::Result<GroupPointer> {
+    let (nodes, lead) = (nodes.to_vec(), Duration::ZERO);
+    let watch = Watch::new(move |_| {
+        nodes.iter().for_each(|node| drop(node.lock().unwrap().step()));
+        Ok(())
+    });
+    let options = PublishOptions { change_max, lead, ..PublishOptions::default() };
+    controller(scene).publish(&[("people".to_owned(), number)], &options, &watch)
+}
+
+#[track_caller]
+fn check_gate(result: hashfold_deploy::Result<GroupPointer>, expected: &str) {
+    let error = result.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Gate { .. }) && error.is_refusal(), "{error}");
+    assert!(error.to_string().contains(expected), "{error}");
+}
+
+/// Version 2 changes 3 of 30 keys.
+#[test]
+fn nodes_compare_an_announced_version_with_the_current_one() {
+    let scene = Scene::new(28, 200);
+    scene.push(1);
+    scene.push(2);
+    flip(&scene, 1);
+    let nodes = ["a", "b"].map(|name| Arc::new(Mutex::new(Node::new(&scene, name))));
+    step_all(&nodes);
+    let refused = publish_within(&scene, &nodes, 2, Some(0.09));
+    check_gate(
+        refused,
+        "at most 0.09 of the sampled keys of version 1 changed or removed, got 0.1",
+    );
+    let pointer = controller(&scene).pointer().unwrap();
+    assert_eq!((pointer.stores["people"].version, pointer.next["people"].version), (1, 2));
+    let sample = nodes[0].lock().unwrap().follower.report().versions["people"][&2].sample;
+    let expected = NodeSample { from: 1, keys: 30, removed: 0, changed: 3 };
+    assert_eq!(sample, Some(expected));
+    // The version is announced already.
+    let pointer = publish_within(&scene, &nodes, 2, Some(0.1)).unwrap();
+    assert_eq!(pointer.stores["people"].version, 2);
+    step_all(&nodes);
+    // A node has what it has found before, and compares with another version anew.
+    publish_within(&scene, &nodes, 1, Some(0.1)).unwrap();
+    let sample = nodes[1].lock().unwrap().follower.report().versions["people"][&1].sample;
+    assert_eq!(sample, Some(NodeSample { from: 2, ..expected }));
+}
+
+/// As many entries as before, of which most have other keys.
+#[test]
+fn a_version_that_lacks_most_keys_is_refused_whatever_its_size() {
+    let mut scene = Scene::empty(29);
+    scene.add_version(builder(), 30, 20);
+    let store = Store::open_in(scene.env.clone(), builder()).unwrap();
+    let mut update = store.update().unwrap();
+    for key in 0..20 {
+        update.delete(format!("key {key}")).unwrap();
+        update.put(format!("other {key}"), "value").unwrap();
+    }
+    update.publish().unwrap();
+    scene.push(1);
+    scene.push(2);
+    flip(&scene, 1);
+    let nodes = [Arc::new(Mutex::new(Node::new(&scene, "a")))];
+    step_all(&nodes);
+    check_gate(publish_within(&scene, &nodes, 2, None), "at most 0.5 of the sampled keys");
+    let options = PublishOptions { loss_max: 1.0, ..PublishOptions::default() };
+    let versions = [("people".to_owned(), 2)];
+    controller(&scene).publish(&versions, &options, &Watch::default()).unwrap();
+}
+
+/// What cannot be checked is not passed.
+#[test]
+fn a_limit_of_changes_is_refused_if_no_node_has_compared_versions() {
+    let scene = Scene::new(30, 200);
+    scene.push(1);
+    scene.push(2);
+    // There is nothing to compare the first version with.
+    publish_within(&scene, &[], 1, Some(0.0)).unwrap();
+    let expected = "a server that has compared keys with those of version 1, got none";
+    check_gate(publish_within(&scene, &[], 2, Some(1.0)), expected);
+    publish_within(&scene, &[], 2, None).unwrap();
+}
+
 /// A controller waits only for the nodes that serve a store that changes.
 #[test]
 fn nodes_of_other_stores_are_not_waited_for() {
@@ -443,6 +558,56 @@ fn nodes_of_other_stores_are_not_waited_for() {
     controller(&scene).publish(&versions, &options, &watch).unwrap();
 }
 
+/// Nodes that have a part of the slots are counted for that part.
+#[test]
+fn publishing_waits_for_nodes_in_each_range_of_slots() {
+    let scene = Scene::new(28, 200);
+    scene.push(1);
+    scene.push(2);
+    let halves = [("a", (0, 8191)), ("b", (0, 8191)), ("c", (8192, 16_383))];
+    let node = |(name, slots): (&str, (u32, u32))| {
+        Arc::new(Mutex::new(Node::with_slots(&scene, name, &["people"], &[slots])))
+    };
+    let nodes = halves.map(node);
+    flip(&scene, 1);
+    step_all(&nodes);
+    let stepping = |live: Vec<Arc<Mutex<Node>>>| {
+        Watch::new(move |_| {
+            live.iter().for_each(|node| drop(node.lock().unwrap().step()));
+            Ok(())
+        })
+    };
+    let versions = [("people".to_owned(), 2)];
+    let options = |min_ready| PublishOptions {
+        min_ready,
+        wait: Duration::from_secs(5),
+        lead: Duration::ZERO,
+        ..PublishOptions::default()
+    };
+    for min_ready in [None, Some(1)] {
+        let watch = stepping(nodes[..2].to_vec());
+        let error = controller(&scene).publish(&versions, &options(min_ready), &watch).unwrap_err();
+        let ErrorKind::NotReady { expected: 1, got } = error.kind() else { panic!("{error}") };
+        assert_eq!(got, "0 in slots 8192 to 16383 of people: c (people 2: absent)");
+    }
+    // One node of each half is enough.
+    let watch = stepping(nodes[1..].to_vec());
+    let pointer = controller(&scene).publish(&versions, &options(Some(1)), &watch).unwrap();
+    assert_eq!(pointer.stores["people"].version, 2);
+    step_all(&nodes);
+    // All nodes of the second half are silent: nobody may flip in their place, unless no node at all is waited
+    // for.
+    scene.env.clock.sleep(Duration::from_secs(120));
+    let versions = [("people".to_owned(), 1)];
+    let watch = stepping(nodes[..2].to_vec());
+    for node in &nodes[..2] {
+        node.lock().unwrap().step().unwrap();
+    }
+    let error = controller(&scene).publish(&versions, &options(None), &watch).unwrap_err();
+    assert!(error.to_string().contains("of people: c (silent)"), "{error}");
+    controller(&scene).publish(&versions, &options(Some(0)), &watch).unwrap();
+}
+
 /// A server that starts with a version that it has open reports it, so that controllers do not wait.
 #[test]
 fn a_version_that_was_open_before_is_reported() {
@@ -453,11 +618,11 @@ fn a_version_that_was_open_before_is_reported() {
     let read = ReadOptions::new().env(scene.env.clone());
     let folder = Path::new("a").join("people");
     let current = Some(Arc::new(Version::open(&folder, 1, &read).unwrap()));
-    let is_damaged = Arc::default();
-    let store = FollowedStore { folder, read, current, is_damaged };
+    let store = FollowedStore { current, ..FollowedStore::new(&folder, read) };
     let options = FollowOptions::new("main", "a", BTreeMap::from([("people".to_owned(), store)]));
     let follower = Follower::new(&scene.env, &scene.remote, options).unwrap();
-    let mut node = Node { follower, serves: BTreeMap::new(), flips: 0 };
+    let (serves, failed_reads) = Default::default();
+    let mut node = Node { follower, serves, flips: 0, failed_reads };
     node.step().unwrap();
     assert_eq!((node.flips, node.state(1)), (0, Some(VersionState::Current)));
 }
@@ -511,4 +676,42 @@ fn two_nodes_of_one_name_are_noticed() {
         let _ = other.step();
     }
     other.step().unwrap();
+}
+
+/// An update of the local store, say, takes long, and a bad version is taken back meanwhile.
+#[test]
+fn another_writer_of_the_local_store_holds_back_no_rollback() {
+    let scene = Scene::new(61, 2000);
+    scene.push(1);
+    scene.push(2);
+    let mut node = Node::new(&scene, "a");
+    for number in [1, 2, 1] {
+        flip(&scene, number);
+        node.step().unwrap();
+    }
+    let (folder, clock) = (Path::new("a/people"), scene.env.clock.clone());
+    let writer = StoreWriter::open(&scene.env, folder).unwrap();
+    let start = clock.now();
+    flip(&scene, 2);
+    node.step().unwrap();
+    controller(&scene).roll_back("", Duration::ZERO).unwrap();
+    node.step().unwrap();
+    assert!(node.serves["people"] == scene.versions[&1]);
+    assert!(clock.now() - start < Duration::from_secs(1), "{:?}", clock.now() - start);
+    drop(writer);
+    flip_forced(&scene, 2);
+    node.step().unwrap();
+    assert_eq!(current(&scene.env, folder), Some(2));
+}
+
+/// Flips to a version, also if it is marked bad.
+fn flip_forced(scene: &Scene, number: u64) {
+    let options = PublishOptions {
+        min_ready: Some(0),
+        lead: Duration::ZERO,
+        allow_bad: true,
+        ..PublishOptions::default()
+    };
+    let versions = [("people".to_owned(), number)];
+    controller(scene).publish(&versions, &options, &Watch::default()).unwrap();
 }

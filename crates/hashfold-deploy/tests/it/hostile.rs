@@ -158,3 +158,16 @@ fn names_that_lead_elsewhere_are_refused() {
     }
     assert!(scene.naive.names().is_empty());
 }
+
+#[test]
+fn a_name_belongs_to_one_store() {
+    let mut scene = Scene::new(8, 2000);
+    scene.push(1);
+    let other = std::path::Path::new("other");
+    scene.add_version(other, 3, 2000);
+    scene.add_version(other, 3, 2000);
+    let watch = Watch::default();
+    let error = push(&scene.env, other, Some(2), &scene.remote, "people", &watch).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Exists { .. }), "{error}");
+    push(&scene.env, other, Some(2), &scene.remote, "other", &watch).unwrap();
+}

@@ -4,6 +4,8 @@
 mod collect;
 mod fixture;
 mod follow;
+#[cfg(feature = "hdfs")]
+mod hdfs;
 mod hostile;
 mod http;
 mod naive;
@@ -11,4 +13,6 @@ mod objects;
 mod publish;
 mod repair;
 mod s3;
+mod signed;
 mod transfer;
+mod trial;

@@ -49,6 +49,8 @@ pub(crate) struct Naive {
     pub(crate) hook: Mutex<Option<Box<Hook>>>,
     /// Number of ranges that were read.
     pub(crate) ranges: AtomicU64,
+    /// Number of whole objects of stores that were read, or found absent.
+    pub(crate) reads: AtomicU64,
     /// Bytes that were written.
     pub(crate) written: AtomicU64,
 }
@@ -66,6 +68,7 @@ impl Naive {
             rotten: Mutex::default(),
             hook: Mutex::default(),
             ranges: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
             written: AtomicU64::new(0),
         }
     }
@@ -136,6 +139,9 @@ impl Objects for Naive {
 
     fn get(&self, name: &str, size_max: u64, known: Option<&Tag>) -> Result<Found> {
         self.begin(name)?;
+        if name.starts_with("stores/") {
+            self.reads.fetch_add(1, SeqCst);
+        }
         let objects = self.objects.lock().unwrap();
         let Some((bytes, number)) = objects.get(name) else { return Ok(Found::Absent) };
         let (tag, got) = (tag(*number), bytes.len() as u64);

@@ -6,15 +6,15 @@ use crate::{
     naive::Naive,
 };
 use hashfold::{
-    Env, ErrorClass,
+    Env, ErrorClass, ReadOptions,
     io::{Disk, Fault, MemoryDisk},
-    work::Watch,
+    work::{Signal, Watch},
 };
 use hashfold_deploy::{
-    Controller, ErrorKind, FetchOptions, FolderObjects, Found, Objects, PublishOptions, Remote,
-    Tag, When, check_conditions, fetch, push,
+    Controller, ErrorKind, FetchOptions, FolderObjects, FollowOptions, FollowedStore, Follower,
+    Found, Objects, PublishOptions, Remote, Tag, When, check_conditions, fetch, push,
 };
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 use tempfile::TempDir;
 
 #[track_caller]
@@ -37,6 +37,23 @@ pub(crate) fn check_contract(objects: &dyn Objects, env: &Env) {
     assert!(matches!(objects.get(name, 100, Some(&first)).unwrap(), Found::Object(_)));
     assert!(matches!(objects.get(name, 4, None).unwrap_err().kind(), ErrorKind::Limit { .. }));
     assert_eq!(objects.put("groups/main/other", b"x", When::Is(&second)).unwrap(), None);
+    check_transfers(objects);
+    check_conditions(objects, env.random.as_ref()).unwrap();
+    assert!(listed(objects, "probes").is_empty());
+}
+
+/// Returns the objects of a folder with their sizes, in order.
+#[track_caller]
+fn listed(objects: &dyn Objects, folder: &str) -> Vec<(String, u64)> {
+    let listed = objects.list(folder).unwrap().into_iter();
+    let mut listed: Vec<(String, u64)> = listed.map(|it| (it.name, it.size)).collect();
+    listed.sort();
+    listed
+}
+
+/// Checks what transfers need. The set has the object `groups/main/CURRENT`, of five bytes.
+#[track_caller]
+pub(crate) fn check_transfers(objects: &dyn Objects) {
     objects.put("groups/main/ready/a", b"always", When::Always).unwrap().unwrap();
     objects.put("groups/main/ready/a", b"again", When::Always).unwrap().unwrap();
     assert_eq!(objects.get_range("groups/main/ready/a", 1..3).unwrap(), b"ga");
@@ -48,22 +65,14 @@ pub(crate) fn check_contract(objects: &dyn Objects, env: &Env) {
     let mut broken = vec![Err(ErrorKind::ReadOnly.into()), Ok(Some(b"half".to_vec()))];
     assert!(objects.upload("stores/s/half", 11, &mut || broken.pop().unwrap()).is_err());
     assert_eq!(read(objects, "stores/s/half"), None);
-    let listed = |folder: &str| {
-        let listed = objects.list(folder).unwrap().into_iter();
-        let mut listed: Vec<(String, u64)> = listed.map(|it| (it.name, it.size)).collect();
-        listed.sort();
-        listed
-    };
     assert_eq!(
-        listed("groups"),
+        listed(objects, "groups"),
         [("groups/main/CURRENT".to_owned(), 5), ("groups/main/ready/a".to_owned(), 5)]
     );
-    assert_eq!(listed("groups/main/ready"), [("groups/main/ready/a".to_owned(), 5)]);
+    assert_eq!(listed(objects, "groups/main/ready"), [("groups/main/ready/a".to_owned(), 5)]);
     objects.remove("groups/main/ready/a").unwrap();
     objects.remove("groups/main/ready/a").unwrap();
-    assert!(listed("groups/main/ready").is_empty());
-    check_conditions(objects, env.random.as_ref()).unwrap();
-    assert!(listed("probes").is_empty());
+    assert!(listed(objects, "groups/main/ready").is_empty());
 }
 
 #[test]
@@ -89,6 +98,10 @@ fn a_folder_takes_no_names_that_lead_out_of_it_and_no_data_set() {
         assert_eq!(error.class(), ErrorClass::Usage, "{error}");
     }
     assert!(Remote::open(&scene.env, "ftp://host/path").is_err());
+    if !cfg!(feature = "hdfs") {
+        let error = Remote::open(&scene.env, "hdfs://host:8020/path").unwrap_err().to_string();
+        assert!(error.contains("compiled without the feature `hdfs`"), "{error}");
+    }
     assert!(Remote::open(&scene.env, "file://host/path").is_err());
     let folder = Remote::open(&scene.env, "file:///remote/a%20b").unwrap();
     assert_eq!(folder.to_string(), "/remote/a b");
@@ -166,4 +179,45 @@ fn a_version_goes_through_a_folder_of_the_real_file_system() {
         assert!(value == vec![key as u8; 300_000]);
     }
     assert!(Path::new(&at("node")).join("incoming").exists());
+}
+
+/// A folder that is not mounted is not one in which nothing was published yet.
+#[test]
+fn a_folder_that_does_not_exist_is_an_error_until_the_first_push() {
+    let scene = Scene::new(4, 100);
+    let remote = Remote::open(&scene.env, "mounted/versions").unwrap();
+    let controller = Controller::new(&scene.env, &remote, "main", "test").unwrap();
+    let watch = Watch::default();
+    let options = PublishOptions { lead: Duration::ZERO, ..PublishOptions::default() };
+    let publish = || controller.publish(&[("people".to_owned(), 1)], &options, &watch);
+    let read = ReadOptions::new().env(scene.env.clone());
+    let people = FollowedStore::new("node/people".as_ref(), read);
+    let stores = BTreeMap::from([("people".to_owned(), people)]);
+    let options = FollowOptions::new("main", "a", stores);
+    let mut follower = Follower::new(&scene.env, &remote, options).unwrap();
+    let mut step = || follower.step(&Signal::default(), &mut |_| Ok(()));
+    for error in [
+        controller.pointer().unwrap_err(),
+        publish().unwrap_err(),
+        remote.stores().unwrap_err(),
+        step().unwrap_err(),
+    ] {
+        let text = error.to_string();
+        assert_eq!(error.class(), ErrorClass::Io, "{text}");
+        assert!(
+            text.starts_with("mounted/versions: cannot read: the folder does not exist"),
+            "{text}"
+        );
+    }
+    assert!(!scene.env.disk.exists(Path::new("mounted")).unwrap(), "nothing is made");
+    push(&scene.env, builder(), Some(1), &remote, "people", &watch).unwrap();
+    assert_eq!(controller.pointer().unwrap().seq, 0);
+    step().unwrap();
+    // The node has reported that it is there.
+    let cancel = Watch::new(|_| Err(hashfold::ErrorKind::Stopped.into()));
+    let waiting =
+        controller.publish(&[("people".to_owned(), 1)], &PublishOptions::default(), &cancel);
+    assert!(waiting.unwrap_err().is_stop());
+    step().unwrap();
+    assert_eq!(publish().unwrap().stores["people"].version, 1);
 }

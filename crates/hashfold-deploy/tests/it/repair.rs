@@ -180,8 +180,9 @@ impl Node {
     fn new(scene: &Scene) -> Node {
         let is_damaged = Arc::new(AtomicBool::new(false));
         let read = ReadOptions::new().env(scene.env.clone());
-        let (folder, current) = (node().to_owned(), None);
-        let people = FollowedStore { folder, read, current, is_damaged: is_damaged.clone() };
+        let is_damaged_there = is_damaged.clone();
+        let people =
+            FollowedStore { is_damaged: is_damaged_there, ..FollowedStore::new(node(), read) };
         let stores = BTreeMap::from([("people".to_owned(), people)]);
         let options = FollowOptions::new("main", "a", stores);
         let follower = Follower::new(&scene.env, &scene.remote, options).unwrap();

@@ -5,7 +5,7 @@ use super::{
     read::Version,
     version::{Changes, Layer, VersionInfo},
 };
-use crate::{error::Result, run::Run as _};
+use crate::{error::Result, key::KeyHash, run::Run as _};
 use std::{fmt, ops::RangeInclusive};
 
 /// Number of keys that are looked up together.
@@ -297,17 +297,19 @@ fn compare(
     keys: &mut Vec<Vec<u8>>,
     sample: &mut Sample,
 ) -> Result<()> {
+    // Values can be large, so their hashes are kept.
+    let hash = |value: &[u8]| (value.len(), KeyHash::of(value, current.info().seed));
     let mut values = vec![None; keys.len()];
     current.get_many(keys, &mut |i, value| {
-        values[i] = value.map(<[u8]>::to_vec);
+        values[i] = value.map(hash);
         Ok(())
     })?;
     new.get_many(keys, &mut |i, value| {
         // A key that a delta has deleted is not a key of the current version.
-        if let Some(before) = &values[i] {
+        if let Some(before) = values[i] {
             sample.keys += 1;
             sample.removed += u64::from(value.is_none());
-            sample.changed += u64::from(value.is_some_and(|value| value != before));
+            sample.changed += u64::from(value.is_some_and(|value| hash(value) != before));
         }
         Ok(())
     })?;
