@@ -1,6 +1,11 @@
-//! The pointer of a group, which servers read from object storage.
+//! What servers read from object storage before they trust it: the pointer of a group, the signature of
+//! a version, and keys.
 
-use hashfold_deploy::{GroupPointer, check_name};
+use hashfold::work::SeededRandom;
+use hashfold_deploy::{
+    GroupPointer, PublicKey, SigningKey, TrustedKeys, VersionSignature, check_name,
+};
+use std::sync::LazyLock;
 
 /// A pointer that all fields of the format are in.
 const POINTER: &str = r#"{"format": 1, "seq": 7,
@@ -37,6 +42,54 @@ fn check(bytes: &[u8]) {
         let names = sets.flat_map(|set| set.keys()).chain(pointer.bad.iter().map(|bad| &bad.store));
         names.for_each(|name| check_name("store", name).expect("the decoder checks names"));
     }
+}
+
+/// The file of the version that is signed.
+const FILE: &[u8] = b"the bytes of a version file";
+
+/// A key, and its signature of version 41 of the store `people`.
+fn signed() -> &'static (SigningKey, Vec<u8>) {
+    static SIGNED: LazyLock<(SigningKey, Vec<u8>)> = LazyLock::new(|| {
+        let key = SigningKey::generate(&SeededRandom::new(1));
+        let signature = VersionSignature::new(&key, "people", 41, FILE).to_bytes().to_vec();
+        (key, signature)
+    });
+    &SIGNED
+}
+
+/// The bytes as a signature and as keys, and a signature and keys in which they replace bytes: two bytes
+/// an edit. Only the signature as it was made is valid.
+pub fn signature(bytes: &[u8]) {
+    let (key, good) = signed();
+    let trusted: TrustedKeys = [key.public()].into_iter().collect();
+    for object in [bytes.to_vec(), edited(good, bytes)] {
+        let Ok(signature) = VersionSignature::from_bytes(&object) else { continue };
+        assert_eq!(signature.to_bytes().as_slice(), object);
+        let is_valid = signature.verify(&trusted, "people", 41, FILE).is_ok();
+        assert_eq!(is_valid, object == *good);
+    }
+    for pem in [key.to_pem(), key.public().to_pem()] {
+        for text in [bytes.to_vec(), edited(pem.as_bytes(), bytes)] {
+            let text = String::from_utf8_lossy(&text);
+            if let Ok(key) = PublicKey::from_pem(&text) {
+                let again = PublicKey::from_pem(&key.to_pem());
+                assert_eq!(again.expect("it was just written"), key);
+            }
+            if let Ok(key) = SigningKey::from_pem(&text) {
+                let again = SigningKey::from_pem(&key.to_pem()).expect("it was just written");
+                assert_eq!(again.public(), key.public());
+            }
+        }
+    }
+}
+
+fn edited(good: &[u8], edits: &[u8]) -> Vec<u8> {
+    let mut object = good.to_vec();
+    for &[at, byte] in edits.as_chunks::<2>().0 {
+        let at = usize::from(at) % object.len();
+        object[at] = byte;
+    }
+    object
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod cascade;
 mod deploy;
 mod forge;
 mod model;
+mod piece;
 mod request;
 mod rows;
 mod store;
@@ -18,8 +19,9 @@ mod wal;
 
 pub use self::{
     cascade::{filter_block, filter_log, filter_manifest, filter_model, filter_run},
-    deploy::group_pointer,
+    deploy::{group_pointer, signature},
     model::model,
+    piece::piece,
     request::request,
     rows::rows,
     store::{delta, pointer, tree, version},

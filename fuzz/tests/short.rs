@@ -5,8 +5,8 @@
 
 use hashfold_fuzz::{
     delta, files, filter_block, filter_log, filter_manifest, filter_model, filter_run, footer,
-    group_pointer, header, manifest, model, pointer, request, rows, table, tree, varint, version,
-    wal,
+    group_pointer, header, manifest, model, piece, pointer, request, rows, signature, table, tree, varint,
+    version, wal,
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -176,6 +176,34 @@ fn requests_of_clients() {
 #[test]
 fn pointers_of_groups() {
     run(group_pointer, 20_000, |random| random.bytes(30));
+}
+
+/// Heads whose fields are small numbers, and fingerprints.
+#[test]
+fn pieces_of_filters() {
+    run(piece, 50_000, |random| {
+        let mut bytes = vec![0; 88];
+        bytes[6] = random.below(2) as u8;
+        bytes[7] = random.below(2) as u8;
+        for place in (8..80).step_by(8) {
+            bytes[place] = random.next() as u8;
+            bytes[place + random.below(8)] = random.below(2) as u8;
+        }
+        let items = random.below(8);
+        bytes[80] = items as u8;
+        bytes.extend((0..items * (1 + random.below(2))).map(|_| random.next() as u8 & 0x7f));
+        let edits = random.below(3);
+        for _ in 0..edits {
+            let place = random.below(bytes.len());
+            bytes[place] = random.next() as u8;
+        }
+        bytes
+    });
+}
+
+#[test]
+fn signatures_and_keys() {
+    run(signature, 5_000, |random| random.bytes(12));
 }
 
 #[test]

@@ -34,7 +34,7 @@ const STOP_CHECK: Duration = Duration::from_millis(50);
 /// follow `hashfold deploy publish`.
 ///
 /// Runs until Ctrl-C or SIGTERM; then requests that were read are answered, and filters are made durable.
-/// SIGHUP makes it read the users and tokens in the configuration file again.
+/// SIGHUP makes it read the data sets, users and tokens in the configuration file again.
 #[derive(Args, Debug)]
 pub(crate) struct ServeArgs {
     /// Folders of tables, stores and filters
@@ -61,7 +61,8 @@ pub(crate) struct ServeArgs {
     /// Format of the log on standard error
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log: LogFormat,
-    /// Check the configuration and the data sets, and exit
+    /// Check the configuration and the data sets, and exit; the exit code is 4 if the current version of a
+    /// store is missing, or damaged so that it shows when its files are opened
     #[arg(long)]
     check: bool,
     /// Print the addresses as a JSON object
@@ -125,21 +126,24 @@ fn say_addresses(server: &Server, as_json: bool) -> Result<()> {
     };
     let plain = texts(server.addresses());
     let (encrypted, http) = (texts(server.tls_addresses()), texts(server.http_addresses()));
+    let https = texts(server.https_addresses());
     if as_json {
         return write_line(json!({
             "event": "serving",
             "addresses": plain,
             "tls_addresses": encrypted,
             "http_addresses": http,
+            "https_addresses": https,
         }));
     }
     let encrypted = encrypted.into_iter().map(|address| format!("{address} (TLS)"));
     let http = http.into_iter().map(|address| format!("{address} (HTTP)"));
-    let all: Vec<String> = plain.into_iter().chain(encrypted).chain(http).collect();
+    let https = https.into_iter().map(|address| format!("{address} (HTTPS)"));
+    let all: Vec<String> = plain.into_iter().chain(encrypted).chain(http).chain(https).collect();
     write_line(format_args!("serving on {}; Ctrl-C stops", all.join(", ")))
 }
 
-/// Reads the users of the configuration file again. A mistake in the file changes nothing.
+/// Reads the configuration file again. A mistake in the file changes nothing.
 fn reload(args: &ServeArgs, server: &Server) {
     let reloaded = configuration(args).and_then(|config| server.reload(&config).map_err(failure));
     match reloaded {

@@ -5,7 +5,7 @@
 
 use crate::{
     audit::hex,
-    config::{AdminConfig, Role, TokenConfig},
+    config::{AdminConfig, Role},
 };
 use arc_swap::ArcSwap;
 use axum::http::{HeaderMap, header};
@@ -14,7 +14,7 @@ use ring::{
     rand::{SecureRandom as _, SystemRandom},
 };
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -28,7 +28,7 @@ const SESSION_TIME: Duration = Duration::from_secs(12 * 3600);
 /// Maximum number of sessions; the oldest ends if there is one more.
 const SESSIONS_MAX: usize = 1000;
 
-/// Maximum number of wrong tokens in a second; more requests with tokens wait for the next one.
+/// Maximum number of wrong tokens in a second; others are told to wait.
 const FAILURES_MAX: u32 = 10;
 
 /// The holder of a token.
@@ -52,6 +52,15 @@ impl Caller {
     pub(crate) fn has_session(&self) -> bool {
         !self.csrf.is_empty()
     }
+}
+
+/// The way on which a request came to this server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Without encryption: from this machine, or from a proxy.
+    Plain,
+    /// With TLS.
+    Tls,
 }
 
 /// The reason why a caller is nobody.
@@ -83,7 +92,7 @@ struct Failures {
 /// The tokens of a configuration, and the sessions that were begun with them.
 #[derive(Debug)]
 pub(crate) struct Access {
-    tokens: ArcSwap<BTreeMap<String, TokenConfig>>,
+    config: ArcSwap<AdminConfig>,
     /// Sessions by the SHA-256 hash of their cookie.
     sessions: Mutex<HashMap<String, Session>>,
     failures: Mutex<Failures>,
@@ -92,7 +101,7 @@ pub(crate) struct Access {
 impl Access {
     pub(crate) fn new(config: &AdminConfig) -> Access {
         Access {
-            tokens: ArcSwap::from_pointee(config.tokens.clone()),
+            config: ArcSwap::from_pointee(config.clone()),
             sessions: Mutex::default(),
             failures: Mutex::default(),
         }
@@ -100,13 +109,13 @@ impl Access {
 
     /// Replaces the tokens. Sessions of tokens that are there no longer end.
     pub(crate) fn replace(&self, config: &AdminConfig) {
-        self.tokens.store(Arc::new(config.tokens.clone()));
+        self.config.store(Arc::new(config.clone()));
         self.lock().retain(|_, session| config.tokens.contains_key(&session.who));
     }
 
     /// Whether there are no tokens, so that everybody sees everything and nobody can change anything.
     pub(crate) fn is_open(&self) -> bool {
-        self.tokens.load().is_empty()
+        self.config.load().tokens.is_empty()
     }
 
     /// Returns who has sent a request, by its headers.
@@ -125,8 +134,8 @@ impl Access {
         let sessions = self.lock();
         let session = sessions.get(&id).filter(|session| now < session.since + SESSION_TIME);
         let session = session.ok_or(Denied::Unknown)?;
-        let tokens = self.tokens.load();
-        let token = tokens.get(&session.who).ok_or(Denied::Unknown)?;
+        let config = self.config.load();
+        let token = config.tokens.get(&session.who).ok_or(Denied::Unknown)?;
         Ok(Caller { who: session.who.clone(), role: token.role, csrf: session.csrf.clone() })
     }
 
@@ -134,7 +143,7 @@ impl Access {
     ///
     /// # Errors
     /// The token is wrong.
-    pub(crate) fn sign_in(&self, token: &str, now: Duration) -> Result<String, Denied> {
+    pub(crate) fn sign_in(&self, token: &str, way: Way, now: Duration) -> Result<String, Denied> {
         let (who, _) = self.holder(token, now)?;
         let (secret, csrf) = (secret(), secret());
         let mut sessions = self.lock();
@@ -146,36 +155,45 @@ impl Access {
             }
         }
         sessions.insert(hash_of(&secret), Session { who, csrf, since: now });
-        let age = SESSION_TIME.as_secs();
-        Ok(format!("{COOKIE}={secret}; HttpOnly; SameSite=Strict; Path=/; Max-Age={age}"))
+        Ok(self.cookie(&secret, way, SESSION_TIME))
     }
 
     /// Ends the session of a browser, and returns the header that removes its cookie.
-    pub(crate) fn sign_out(&self, headers: &HeaderMap) -> String {
+    pub(crate) fn sign_out(&self, headers: &HeaderMap, way: Way) -> String {
         if let Some(id) = cookie(headers).map(hash_of) {
             self.lock().remove(&id);
         }
-        format!("{COOKIE}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0")
+        self.cookie("", way, Duration::ZERO)
+    }
+
+    /// Returns the header that sets the cookie. A browser that reaches the page by TLS sends it by TLS only.
+    fn cookie(&self, value: &str, way: Way, age: Duration) -> String {
+        let url = self.public_url();
+        let is_encrypted = url.is_some_and(|url| url.starts_with("https://")) || way == Way::Tls;
+        let secure = if is_encrypted { "; Secure" } else { "" };
+        let age = age.as_secs();
+        format!("{COOKIE}={value}; HttpOnly; SameSite=Strict; Path=/; Max-Age={age}{secure}")
+    }
+
+    /// Returns the address under which browsers reach the page through a proxy.
+    pub(crate) fn public_url(&self) -> Option<String> {
+        self.config.load().public_url.clone()
     }
 
     /// Returns the name and the role of a token.
     fn holder(&self, token: &str, now: Duration) -> Result<(String, Role), Denied> {
+        let hash = hash_of(token);
+        let config = self.config.load();
+        // Right tokens never wait: whoever sends wrong ones cannot lock operators out.
+        if let Some((name, token)) = config.tokens.iter().find(|(_, token)| token.sha256 == hash) {
+            return Ok((name.clone(), token.role));
+        }
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if failures.second != now.as_secs() {
             *failures = Failures { second: now.as_secs(), count: 0 };
         }
-        if failures.count >= FAILURES_MAX {
-            return Err(Denied::TooMany);
-        }
-        let hash = hash_of(token);
-        let tokens = self.tokens.load();
-        match tokens.iter().find(|(_, token)| token.sha256 == hash) {
-            Some((name, token)) => Ok((name.clone(), token.role)),
-            None => {
-                failures.count += 1;
-                Err(Denied::Unknown)
-            }
-        }
+        failures.count += 1;
+        Err(if failures.count > FAILURES_MAX { Denied::TooMany } else { Denied::Unknown })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Session>> {
@@ -211,6 +229,7 @@ fn cookie(headers: &HeaderMap) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::TokenConfig;
     use axum::http::HeaderValue;
 
     const NOW: Duration = Duration::from_secs(100);
@@ -220,7 +239,7 @@ mod tests {
             let token = TokenConfig { sha256: hash_of(format!("secret of {name}")), role: *role };
             ((*name).to_owned(), token)
         };
-        AdminConfig { audit: None, tokens: tokens.iter().map(token).collect() }
+        AdminConfig { tokens: tokens.iter().map(token).collect(), ..AdminConfig::default() }
     }
 
     fn with(name: header::HeaderName, value: &str) -> HeaderMap {
@@ -250,7 +269,7 @@ mod tests {
     fn a_session_lasts_until_it_ends_or_its_token_is_gone() {
         let access = Access::new(&config(&[("eve", Role::Operator)]));
         let sign_in = || {
-            let cookie = access.sign_in("secret of eve", NOW).unwrap();
+            let cookie = access.sign_in("secret of eve", Way::Plain, NOW).unwrap();
             let pair = cookie.split(';').next().unwrap().to_owned();
             with(header::COOKIE, &format!("theme=dark; {pair}"))
         };
@@ -258,7 +277,7 @@ mod tests {
         let caller = access.caller(&headers, NOW + SESSION_TIME / 2).unwrap();
         assert!(caller.has_session() && caller.may_change());
         assert!(access.caller(&headers, NOW + SESSION_TIME).is_err());
-        access.sign_out(&headers);
+        access.sign_out(&headers, Way::Plain);
         assert!(access.caller(&headers, NOW).is_err());
         let headers = sign_in();
         assert_ne!(access.caller(&headers, NOW).unwrap().csrf, caller.csrf);
@@ -268,18 +287,41 @@ mod tests {
         access.replace(&config(&[("eve", Role::Viewer)]));
         assert!(access.caller(&headers, NOW).is_err());
         for _ in 0..SESSIONS_MAX + 1 {
-            access.sign_in("secret of eve", NOW).unwrap();
+            access.sign_in("secret of eve", Way::Plain, NOW).unwrap();
         }
         assert_eq!(access.lock().len(), SESSIONS_MAX);
     }
 
     #[test]
-    fn tokens_cannot_be_tried_for_long() {
+    fn wrong_tokens_are_told_to_wait_and_lock_nobody_out() {
         let access = Access::new(&config(&[("eve", Role::Operator)]));
         for _ in 0..FAILURES_MAX {
-            assert_eq!(access.sign_in("guess", NOW).unwrap_err(), Denied::Unknown);
+            assert_eq!(access.sign_in("guess", Way::Tls, NOW).unwrap_err(), Denied::Unknown);
         }
-        assert_eq!(access.sign_in("secret of eve", NOW).unwrap_err(), Denied::TooMany);
-        access.sign_in("secret of eve", NOW + Duration::from_secs(1)).unwrap();
+        assert_eq!(access.sign_in("guess", Way::Tls, NOW).unwrap_err(), Denied::TooMany);
+        access.sign_in("secret of eve", Way::Tls, NOW).unwrap();
+        let later = NOW + Duration::from_secs(1);
+        assert_eq!(access.sign_in("guess", Way::Tls, later).unwrap_err(), Denied::Unknown);
+    }
+
+    #[test]
+    fn cookies_are_for_encrypted_connections_if_the_page_is_reached_by_them() {
+        let tokens = config(&[("eve", Role::Operator)]);
+        for (public_url, way, is_secure) in [
+            (None, Way::Plain, false),
+            (None, Way::Tls, true),
+            (Some("https://ops.example.org"), Way::Plain, true),
+            (Some("http://ops.example.org"), Way::Plain, false),
+            (Some("http://ops.example.org"), Way::Tls, true),
+        ] {
+            let public_url = public_url.map(str::to_owned);
+            let access = Access::new(&AdminConfig { public_url, ..tokens.clone() });
+            let set = access.sign_in("secret of eve", way, NOW).unwrap();
+            let removed = access.sign_out(&HeaderMap::new(), way);
+            for cookie in [set, removed] {
+                assert!(cookie.contains("; HttpOnly; SameSite=Strict; Path=/"), "{cookie}");
+                assert_eq!(cookie.ends_with("; Secure"), is_secure, "{cookie}");
+            }
+        }
     }
 }

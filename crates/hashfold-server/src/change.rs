@@ -5,15 +5,16 @@ use crate::{
     audit::{AuditLog, What},
     config::{Config, DeployConfig},
     data::DataSet,
+    deploy::read_keys,
     error::StartError,
 };
 use hashfold::{
     Env, Error, ErrorKind,
-    store::{Pin, StoreWriter},
+    store::{Gates, Pin, StoreWriter},
     work::Watch,
 };
 use hashfold_deploy::{
-    Controller, ErrorKind as DeployErrorKind, GroupPointer, PublishOptions, Remote,
+    Controller, ErrorKind as DeployErrorKind, GroupPointer, PublishOptions, Remote, TrustedKeys,
 };
 use std::{
     fmt,
@@ -30,11 +31,19 @@ use tracing::{info, warn};
 /// loading.
 const WAIT: Duration = Duration::from_secs(30);
 
+/// Number of keys of the current version that are looked up in a version with a limit of changes.
+const SAMPLE: u64 = 1000;
+
 /// What is changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Action {
-    /// Make a version current, also one that is marked bad if that is forced.
-    Publish { version: u64, is_forced: bool },
+    /// Make a version current, also one that is marked bad or does not pass gates if that is forced.
+    Publish {
+        version: u64,
+        is_forced: bool,
+        /// Maximum fraction of a sample of keys that may be missing or have another value.
+        change_max: Option<f64>,
+    },
     /// Make the version before current, or the named one, and mark the current version bad.
     RollBack { to: Option<u64> },
     /// Keep a version regardless of the rules of retention.
@@ -142,6 +151,7 @@ impl From<hashfold_deploy::Error> for ChangeError {
 pub(crate) struct Group {
     remote: Remote,
     config: DeployConfig,
+    trusted_keys: TrustedKeys,
 }
 
 /// What changes need: the audit log, and the group that stores follow.
@@ -157,13 +167,16 @@ impl Changer {
     /// Opens the audit log of a configuration. Makes no request to the remote.
     ///
     /// # Errors
-    /// The audit log cannot be opened, or was changed; the remote has no such form.
+    /// The audit log cannot be opened, or was changed; the remote has no such form; the file of a trusted key
+    /// cannot be used.
     pub(crate) fn open(config: &Config, env: &Env) -> Result<Changer, StartError> {
         let open = |path: &Path| AuditLog::open(env, path).map_err(StartError::Data);
         let audit = config.admin.audit.as_deref().map(open).transpose()?;
         let group = config.deploy.as_ref().map(|config| -> Result<Group, StartError> {
             let remote = Remote::open(env, &config.remote).map_err(StartError::Deploy)?;
-            Ok(Group { remote, config: config.clone() })
+            let trusted_keys = read_keys(env.disk.as_ref(), &config.trusted_keys);
+            let trusted_keys = trusted_keys.map_err(StartError::Deploy)?;
+            Ok(Group { remote, config: config.clone(), trusted_keys })
         });
         let (env, is_stopping) = (env.clone(), Arc::default());
         Ok(Changer { env, audit, group: group.transpose()?, is_stopping })
@@ -237,7 +250,9 @@ impl Changer {
 fn apply(change: &Change, env: &Env) -> Result<Changed, ChangeError> {
     let mut writer = StoreWriter::open(env, change.data.folder())?;
     let (previous, seq) = (writer.pointer().current, writer.pointer().sequence);
-    if let Some(expected) = change.seq.filter(|expected| *expected != seq) {
+    // A store of a group shows the number of the group's pointer, which says nothing of its own.
+    let expected = change.seq.filter(|_| !change.data.follows_group());
+    if let Some(expected) = expected.filter(|expected| *expected != seq) {
         return Err(ChangeError::Moved(format!(
             "{}: expected change {expected} of the pointer, got {seq}; look again, then repeat it if it \
              is still right",
@@ -259,10 +274,12 @@ fn apply(change: &Change, env: &Env) -> Result<Changed, ChangeError> {
 /// Changes the pointer of a store, and returns the version that the change is about.
 fn make(writer: &mut StoreWriter, change: &Change) -> Result<u64, ChangeError> {
     match change.action {
-        Action::Publish { version, is_forced } => {
+        Action::Publish { version, is_forced, change_max } => {
             if is_forced {
                 writer.version(version)?;
                 writer.forgive(version)?;
+            } else if change_max.is_some() {
+                check_gates(writer, change, version, change_max)?;
             }
             writer.publish(version)?;
             Ok(version)
@@ -286,6 +303,23 @@ fn make(writer: &mut StoreWriter, change: &Change) -> Result<u64, ChangeError> {
             let name = change.data.name();
             Err(ChangeError::Refused(format!("{name}: nothing to cancel: it follows no group")))
         }
+    }
+}
+
+/// Refuses a version in which too many keys of a sample are missing or have another value.
+fn check_gates(
+    writer: &StoreWriter,
+    change: &Change,
+    version: u64,
+    change_max: Option<f64>,
+) -> Result<(), ChangeError> {
+    let gates = Gates { change_max, sample: SAMPLE, ..Gates::default() };
+    match writer.report(version, &gates)?.objections.first() {
+        None => Ok(()),
+        Some(objection) => Err(ChangeError::Refused(format!(
+            "{}: version {version} does not pass the gate: {objection}; nothing was published",
+            change.data.name()
+        ))),
     }
 }
 
@@ -321,12 +355,16 @@ impl Group {
         let previous = current(&controller.pointer()?);
         let lead = PublishOptions::default().lead;
         let pointer = match change.action {
-            Action::Publish { version, is_forced } => {
+            Action::Publish { version, is_forced, change_max } => {
+                let defaults = PublishOptions::default();
                 let options = PublishOptions {
                     wait: WAIT,
                     allow_bad: is_forced,
+                    trusted_keys: self.trusted_keys.clone(),
+                    loss_max: if is_forced { 1.0 } else { defaults.loss_max },
+                    change_max: change_max.filter(|_| !is_forced),
                     reason: change.reason.clone(),
-                    ..PublishOptions::default()
+                    ..defaults
                 };
                 let versions = [(store.clone(), version)];
                 controller.publish(&versions, &options, watch)?
@@ -400,8 +438,9 @@ mod tests {
         let before = disk();
         let seq = pointer(&before).sequence;
         for action in [
-            Action::Publish { version: 1, is_forced: false },
-            Action::Publish { version: 1, is_forced: true },
+            Action::Publish { version: 1, is_forced: false, change_max: None },
+            Action::Publish { version: 1, is_forced: false, change_max: Some(1.0) },
+            Action::Publish { version: 1, is_forced: true, change_max: Some(0.0) },
             Action::RollBack { to: None },
             Action::RollBack { to: Some(1) },
             Action::Pin { version: 1 },
@@ -431,6 +470,20 @@ mod tests {
             }
             assert!(seen.iter().all(|count| *count > 0), "{action:?}: {seen:?}");
         }
+    }
+
+    #[test]
+    fn a_version_that_changes_too_much_is_refused_unless_it_is_forced() {
+        let env = Env::on(Arc::new(disk()));
+        let changer = changer(&env).unwrap();
+        let publish = |is_forced, part| {
+            let action = Action::Publish { version: 1, is_forced, change_max: Some(part) };
+            changer.apply(&change(&env, action).unwrap())
+        };
+        let Err(ChangeError::Refused(text)) = publish(false, 0.5) else { panic!("not refused") };
+        assert!(text.contains("people: version 1") && text.contains("at most 0.5"), "{text}");
+        assert_eq!(pointer(env.disk.as_ref()).current, Some(2));
+        assert_eq!(publish(true, 0.5).unwrap().version, 1);
     }
 
     #[test]

@@ -64,6 +64,9 @@ pub struct Node {
     /// The port for encrypted connections, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_port: Option<u16>,
+    /// The zone, which can get versions of a group before all others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
 }
 
 impl Topology {
@@ -122,6 +125,7 @@ pub(crate) struct Seen {
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) tls_port: Option<u16>,
+    pub(crate) zone: Option<String>,
     pub(crate) is_self: bool,
     is_alive: AtomicBool,
 }
@@ -197,6 +201,7 @@ impl View {
                 host: node.host.clone(),
                 port: node.port,
                 tls_port: node.tls_port,
+                zone: node.zone.clone(),
                 is_self: node.id == own,
                 is_alive: AtomicBool::new(was_alive(node)),
             });
@@ -263,7 +268,7 @@ impl Cluster {
             ClusterConfig::Off => None,
             ClusterConfig::Emulated => {
                 let (id, host) = (own.to_string(), own.ip().to_string());
-                let node = Node { id, host, port: own.port(), tls_port };
+                let node = Node { id, host, port: own.port(), tls_port, zone: None };
                 let shard = Shard { slots: vec![(0, SLOTS - 1)], nodes: vec![node] };
                 let topology = Topology { epoch: 1, shards: vec![shard] };
                 Some(View::new(&topology, &own.to_string(), None)?)
@@ -286,6 +291,11 @@ impl Cluster {
         self.view.as_ref().map(ArcSwap::load_full)
     }
 
+    /// Returns the zone of this server, as the topology has it.
+    pub(crate) fn own_zone(&self) -> Option<String> {
+        self.view()?.own().zone.clone()
+    }
+
     /// Returns the slots that this server opens, from the first to the last.
     pub(crate) fn own_slots(&self) -> std::ops::Range<u32> {
         let Some(view) = self.view() else { return 0..SLOTS };
@@ -293,6 +303,14 @@ impl Cluster {
         let start = slots.iter().map(|range| *range.start()).min().unwrap_or(0);
         let end = slots.iter().map(|range| *range.end() + 1).max().unwrap_or(SLOTS);
         start..end
+    }
+
+    /// Returns the ranges of slots that this server answers for, first and last slot; none if these are all.
+    pub(crate) fn own_ranges(&self) -> Vec<(u32, u32)> {
+        let Some(view) = self.view() else { return Vec::new() };
+        let ranges = view.own_shard().slots.iter().map(|range| (*range.start(), *range.end()));
+        let ranges: Vec<(u32, u32)> = ranges.collect();
+        if ranges == [(0, SLOTS - 1)] { Vec::new() } else { ranges }
     }
 
     /// Reads the topology file again. Returns whether it changed.
@@ -348,6 +366,7 @@ mod tests {
             host: "127.0.0.1".into(),
             port: 1,
             tls_port: None,
+            zone: None,
         };
         let shard = |(slots, names): &Group<'_>| Shard {
             slots: slots.to_vec(),
@@ -366,6 +385,22 @@ mod tests {
         assert_eq!(view.own().id, id_of("b"));
         assert_eq!(id_of("b").len(), 40);
         assert!(View::new(&two, "x", None).is_err());
+    }
+
+    #[test]
+    fn a_server_has_the_zone_of_the_topology() {
+        let mut two = topology(&[(&[(0, 16_383)], &["a", "b"])]);
+        two.shards[0].nodes[1].zone = Some("east".into());
+        let text = serde_json::to_string(&two).unwrap();
+        assert_eq!(serde_json::from_str::<Topology>(&text).unwrap(), two);
+        let cluster = |own| {
+            let view = View::new(&two, own, None).unwrap();
+            let view = Some(ArcSwap::from_pointee(view));
+            Cluster { config: ClusterConfig::Emulated, view }
+        };
+        assert_eq!(cluster("a").own_zone(), None);
+        assert_eq!(cluster("b").own_zone().as_deref(), Some("east"));
+        assert_eq!(Cluster { config: ClusterConfig::Off, view: None }.own_zone(), None);
     }
 
     #[test]

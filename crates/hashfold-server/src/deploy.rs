@@ -2,17 +2,24 @@
 //! opened and served, those of all stores one right after the other.
 
 use crate::{
+    cluster::Cluster,
     config::{DeployConfig, RATE_MIN},
     data::{DataSet, View},
     metrics::{CommandCounts, POWERS},
 };
-use hashfold::{Env, work::Signal};
+use arc_swap::ArcSwap;
+use hashfold::{
+    Env,
+    io::{Access, Disk, read_all},
+    work::Signal,
+};
 use hashfold_deploy::{
     Activation, Error, FetchOptions, FollowOptions, FollowState, FollowedStore, Follower, Observed,
-    RateLimit, Remote,
+    PublicKey, RateLimit, Remote, TrustedKeys,
 };
 use std::{
     collections::VecDeque,
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -23,6 +30,9 @@ const UNREACHABLE_MAX: Duration = Duration::from_secs(30);
 /// Time between two changes of the limit of transfers.
 const THROTTLE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Maximum size of the file of a public key, in bytes.
+const KEY_SIZE_MAX: u64 = 1 << 16;
+
 /// Bytes of the device that transfers leave free.
 const FREE_BYTES_MIN: u64 = 1 << 30;
 
@@ -30,48 +40,65 @@ const FREE_BYTES_MIN: u64 = 1 << 30;
 #[derive(Debug)]
 pub(crate) struct Deployment {
     config: DeployConfig,
+    remote: Remote,
     rate: RateLimit,
     throttle: Mutex<Throttle>,
-    state: FollowState,
+    /// The state of the follower that runs now.
+    state: ArcSwap<FollowState>,
 }
 
 impl Deployment {
-    /// Makes the follower of a group for the data sets that follow it. Makes no request.
+    /// Opens the remote of a group. `zone` is the one of the topology, if the configuration names none. Makes no
+    /// request.
     ///
     /// # Errors
-    /// The remote has no such form, a name is not plain, or a local store is damaged.
+    /// The remote has no such form.
     pub(crate) fn new(
         config: &DeployConfig,
+        zone: Option<String>,
+        env: &Env,
+    ) -> Result<Deployment, Error> {
+        Ok(Deployment {
+            remote: Remote::open(env, &config.remote)?,
+            config: DeployConfig { zone: config.zone.clone().or(zone), ..config.clone() },
+            rate: RateLimit::new(config.rate_bytes_per_s),
+            throttle: Mutex::default(),
+            state: ArcSwap::default(),
+        })
+    }
+
+    /// Makes a follower for the data sets that follow the group. Makes no request.
+    ///
+    /// # Errors
+    /// A name is not plain, the file of a trusted key cannot be used, or a local store is damaged.
+    pub(crate) fn follower(
+        &self,
         env: &Env,
         data: &[Arc<DataSet>],
-    ) -> Result<(Deployment, Follower), Error> {
-        let remote = Remote::open(env, &config.remote)?;
+        cluster: &Cluster,
+    ) -> Result<Follower, Error> {
         let followed = |data: &Arc<DataSet>| {
             let view = data.view();
             let store = FollowedStore {
-                folder: data.folder().to_owned(),
-                read: data.options().clone(),
                 current: view.and_then(|view| view.version().cloned()),
                 is_damaged: data.damage().clone(),
+                failed_reads: data.failed_reads().clone(),
+                ..FollowedStore::new(data.folder(), data.options().clone())
             };
             (data.name().to_string(), store)
         };
         let stores = data.iter().filter(|data| data.follows_group()).map(followed).collect();
-        let rate = RateLimit::new(config.rate_bytes_per_s);
-        let mut options = FollowOptions::new(&config.group, &config.node, stores);
+        let DeployConfig { group, node, .. } = &self.config;
+        let mut options = FollowOptions::new(group, node, stores);
+        options.slots = cluster.own_ranges();
+        options.zone.clone_from(&self.config.zone);
         options.fetch = FetchOptions {
-            rate: rate.clone(),
+            rate: self.rate.clone(),
             free_bytes_min: FREE_BYTES_MIN,
+            trusted_keys: read_keys(env.disk.as_ref(), &self.config.trusted_keys)?,
             ..FetchOptions::default()
         };
-        let follower = Follower::new(env, &remote, options)?;
-        let deployment = Deployment {
-            config: config.clone(),
-            rate,
-            throttle: Mutex::default(),
-            state: follower.state().clone(),
-        };
-        Ok((deployment, follower))
+        Follower::new(env, &self.remote, options)
     }
 
     /// Returns the group, and the name of this server in it.
@@ -81,7 +108,7 @@ impl Deployment {
 
     /// Returns the state of the follower.
     pub(crate) fn state(&self) -> Observed {
-        self.state.get()
+        self.state.load().get()
     }
 
     /// Returns the limit of transfers, in bytes per second.
@@ -100,7 +127,12 @@ impl Deployment {
         })
     }
 
-    /// Follows the pointer until `stop` is sent.
+    /// Shows the state of a follower, which runs from now on.
+    pub(crate) fn show(&self, follower: &Follower) {
+        self.state.store(Arc::new(follower.state().clone()));
+    }
+
+    /// Follows the pointer until `stop` is sent. `data` are those that the follower was made for.
     pub(crate) fn follow(mut follower: Follower, data: &[Arc<DataSet>], stop: &Signal) {
         let mut activate = |activations: &[Activation]| activate(data, activations);
         // Errors are in the state.
@@ -118,12 +150,22 @@ impl Deployment {
     }
 }
 
+/// Reads the files of public keys.
+pub(crate) fn read_keys(disk: &dyn Disk, files: &[PathBuf]) -> Result<TrustedKeys, Error> {
+    let read = |path: &PathBuf| {
+        let bytes = read_all(disk.open(path, Access::Cached)?.as_ref(), KEY_SIZE_MAX)?;
+        let key = PublicKey::from_pem(&String::from_utf8_lossy(&bytes));
+        key.map_err(|error| error.at(path.display().to_string()))
+    };
+    files.iter().map(read).collect()
+}
+
 /// Serves versions, those of all stores one right after the other.
 fn activate(data: &[Arc<DataSet>], activations: &[Activation]) -> hashfold::Result<()> {
     let shown = |Activation { store, version }: &Activation| {
         let data = data.iter().find(|data| &**data.name() == store.as_str());
         let view = View::of_version(version.clone())?;
-        Ok((data, Arc::new(view)))
+        Ok((data, view))
     };
     let all = activations.iter().map(shown).collect::<hashfold::Result<Vec<_>>>()?;
     for (data, view) in all {

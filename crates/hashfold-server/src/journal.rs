@@ -4,20 +4,20 @@
 //! one line when it begins and one when it ends.
 
 use crate::{cluster::SeenShard, metrics::Totals, shared::Shared, tls::Certificates};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tracing::{info, warn};
 
 /// The state of a server at the last look.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
-    /// The numbers of the versions that are served, by data set.
-    versions: Vec<Option<u64>>,
-    /// Whether reads have met damage, by data set.
-    are_damaged: Vec<bool>,
+    /// The versions that are served, and whether reads have met damage, by data set.
+    data: BTreeMap<String, (Option<u64>, bool)>,
     /// The error of following the group.
     follower: Option<String>,
     /// The error of the certificates.
     certificates: Option<String>,
+    /// The last errors of other work, by what it is about.
+    errors: BTreeMap<String, String>,
     epoch: u64,
     /// Addresses of the servers that do not answer.
     silent: BTreeSet<String>,
@@ -33,11 +33,29 @@ impl Journal {
         self.look_at_clients(shared);
     }
 
+    /// Notes the result of work that is tried again and again: an error when it begins, and its end.
+    pub(crate) fn note_error(&mut self, about: &str, error: Option<impl ToString>) {
+        let error = error.map(|error| error.to_string());
+        if self.errors.get(about) == error.as_ref() {
+            return;
+        }
+        match error {
+            Some(error) => {
+                warn!(about, error, "an error that lasts");
+                self.errors.insert(about.to_owned(), error);
+            }
+            None => {
+                info!(about, "the error is gone");
+                self.errors.remove(about);
+            }
+        }
+    }
+
     fn look_at_data(&mut self, shared: &Shared) {
-        self.versions.resize(shared.data.len(), None);
-        self.are_damaged.resize(shared.data.len(), false);
-        let before = self.versions.iter_mut().zip(&mut self.are_damaged);
-        for (data, (version, is_damaged)) in shared.data.iter().zip(before) {
+        let all = shared.data();
+        self.data.retain(|name, _| all.iter().any(|data| **data.name() == *name));
+        for data in all {
+            let (version, is_damaged) = self.data.entry(data.name().to_string()).or_default();
             let view = data.view();
             let now = view.as_ref().and_then(|view| view.version());
             let now = now.map(|version| version.info().name.number);
@@ -56,6 +74,9 @@ impl Journal {
     }
 
     fn look_at_errors(&mut self, shared: &Shared) {
+        for filter in shared.filters() {
+            self.note_error(&filter.name(), filter.sync_error());
+        }
         let follower = shared.deployment.as_ref().and_then(|deployment| deployment.state().error);
         if self.follower != follower {
             match &follower {

@@ -34,6 +34,7 @@ mod journal;
 mod metrics;
 mod network;
 mod opened;
+pub mod piece;
 mod process;
 pub mod protocol;
 mod server;

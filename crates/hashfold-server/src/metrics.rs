@@ -49,8 +49,9 @@ pub(crate) struct ThreadMetrics {
     commands: Box<[CommandMetrics]>,
 }
 
+/// The counters of a command, or of lookups in a version, by one thread.
 #[derive(Debug, Default)]
-struct CommandMetrics {
+pub(crate) struct CommandMetrics {
     calls: AtomicU64,
     microseconds: AtomicU64,
     rejected: AtomicU64,
@@ -58,7 +59,32 @@ struct CommandMetrics {
     by_power: [AtomicU64; POWERS],
 }
 
-/// The sums of a command's counters.
+impl CommandMetrics {
+    /// Notes `calls` that together took `took`, of which some replied with an error.
+    #[inline]
+    pub(crate) fn note(&self, calls: u64, took: Duration, failed: u64) {
+        let microseconds = took.as_micros() as u64;
+        add(&self.calls, calls);
+        add(&self.microseconds, microseconds);
+        if failed > 0 {
+            add(&self.failed, failed);
+        }
+        add(&self.by_power[power(microseconds / calls.max(1))], calls);
+    }
+
+    /// Adds the counters to a sum.
+    pub(crate) fn add_to(&self, sum: &mut CommandCounts) {
+        sum.calls += self.calls.load(Relaxed);
+        sum.microseconds += self.microseconds.load(Relaxed);
+        sum.rejected += self.rejected.load(Relaxed);
+        sum.failed += self.failed.load(Relaxed);
+        for (sum, count) in sum.by_power.iter_mut().zip(&self.by_power) {
+            *sum += count.load(Relaxed);
+        }
+    }
+}
+
+/// The sums of the counters of a command, or of lookups in a version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CommandCounts {
     pub(crate) calls: u64,
@@ -111,14 +137,7 @@ impl ThreadMetrics {
     /// Notes `calls` of a command that together took `took`, of which some replied with an error.
     #[inline]
     pub(crate) fn note(&self, number: usize, calls: u64, took: Duration, failed: u64) {
-        let counts = &self.commands[number];
-        let microseconds = took.as_micros() as u64;
-        add(&counts.calls, calls);
-        add(&counts.microseconds, microseconds);
-        if failed > 0 {
-            add(&counts.failed, failed);
-        }
-        add(&counts.by_power[power(microseconds / calls.max(1))], calls);
+        self.commands[number].note(calls, took, failed);
     }
 
     /// Notes a call that was refused.
@@ -183,15 +202,7 @@ impl Metrics {
     pub(crate) fn commands(&self) -> Vec<CommandCounts> {
         let mut sums = vec![CommandCounts::default(); TABLE.count()];
         for thread in self.threads() {
-            for (sum, counts) in sums.iter_mut().zip(&thread.commands) {
-                sum.calls += counts.calls.load(Relaxed);
-                sum.microseconds += counts.microseconds.load(Relaxed);
-                sum.rejected += counts.rejected.load(Relaxed);
-                sum.failed += counts.failed.load(Relaxed);
-                for (sum, count) in sum.by_power.iter_mut().zip(&counts.by_power) {
-                    *sum += count.load(Relaxed);
-                }
-            }
+            sums.iter_mut().zip(&thread.commands).for_each(|(sum, counts)| counts.add_to(sum));
         }
         sums
     }

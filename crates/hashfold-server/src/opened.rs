@@ -3,68 +3,139 @@
 use crate::{
     cluster::Cluster,
     command::CommandSet,
-    config::{Config, UserConfig},
+    config::{Config, DataConfig, UserConfig},
     data::{DataSet, FilterHome, FilterKey, Space},
     error::{StartError, wrong},
     user::{DEFAULT, Password, User},
 };
 use hashfold::{Env, Error, ErrorClass, ReadOptions, folder::Contents, manifest::Kind};
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 /// The data sets of a configuration.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub(crate) data: HashMap<String, Arc<DataSet>>,
-    pub(crate) filters: HashMap<String, Arc<FilterKey>>,
+    pub(crate) data: BTreeMap<String, Arc<DataSet>>,
+    pub(crate) filters: BTreeMap<String, Arc<FilterKey>>,
     pub(crate) home: Option<Arc<FilterHome>>,
+    /// The entries of the configuration that they were opened with.
+    entries: BTreeMap<String, DataConfig>,
+}
+
+/// What a server serves, and to whom: replaced as a whole when the configuration is read again.
+#[derive(Debug)]
+pub(crate) struct Served {
+    pub(crate) opened: Opened,
+    pub(crate) users: HashMap<String, Arc<User>>,
 }
 
 impl Opened {
-    /// Opens them.
+    /// Opens them. Those that are served already, and whose entries have not changed, are shared with `before`.
     pub(crate) fn open(
         config: &Config,
         env: &Env,
         cluster: &Cluster,
+        before: Option<&Opened>,
     ) -> Result<Opened, StartError> {
-        let open_home =
-            |folder| FilterHome::open(env, folder, config.filter_memory_bytes).map(Arc::new);
-        let home =
-            config.filters.as_deref().map(open_home).transpose().map_err(StartError::Data)?;
+        let home = match before {
+            Some(before) => before.home.clone(),
+            None => open_home(config, env)?,
+        };
         if cluster.is_on() && home.is_some() {
             return Err(wrong("filters are not served in a cluster"));
         }
-        let mut opened = Opened { data: HashMap::new(), filters: HashMap::new(), home };
+        let (data, filters, entries) = Default::default();
+        let mut opened = Opened { data, filters, home, entries };
         for (name, entry) in &config.data {
-            let kind =
-                Contents::of(env.disk.as_ref(), &entry.path).map_err(StartError::Data)?.kind();
-            if kind == Some(Kind::Filter) {
-                if cluster.is_on() {
-                    return Err(wrong(format!(
-                        "filter \"{name}\": filters are not served in a cluster"
-                    )));
-                }
-                let filter = open_filter(name.as_bytes(), &entry.path, entry.is_writable)
-                    .map_err(StartError::Data)?;
-                opened.filters.insert(name.clone(), Arc::new(filter));
-                continue;
+            match before.filter(|before| before.has(name, entry)) {
+                Some(before) => opened.share(name, before),
+                None => opened.add(name, entry, (config, env, cluster), before)?,
             }
-            let mut options = ReadOptions::new().env(env.clone());
-            if let Some(access) = entry.access {
-                options = options.data(access);
-            }
-            let is_of_group = config.deploy.is_some() && kind != Some(Kind::Table);
-            if (is_of_group || kind == Some(Kind::Store)) && cluster.is_on() {
-                options = options.slots(cluster.own_slots());
-            }
-            let data = match kind {
-                _ if is_of_group => DataSet::open_of_group(name, &entry.path, options),
-                // A folder without a data set gets the error of opening a table.
-                kind => DataSet::open(name, &entry.path, kind.unwrap_or(Kind::Table), options),
-            };
-            let data = data.map_err(StartError::Data)?;
-            opened.data.insert(name.clone(), Arc::new(data));
+            opened.entries.insert(name.clone(), entry.clone());
         }
         Ok(opened)
+    }
+
+    /// Whether a data set is open as an entry says.
+    fn has(&self, name: &str, entry: &DataConfig) -> bool {
+        self.entries.get(name).is_some_and(|own| match self.filters.contains_key(name) {
+            // Filters are read in one way only.
+            true => (&own.path, own.is_writable) == (&entry.path, entry.is_writable),
+            false => own == entry,
+        })
+    }
+
+    /// Takes a data set over.
+    fn share(&mut self, name: &str, before: &Opened) {
+        let (data, filter) = (before.data.get(name), before.filters.get(name));
+        self.data.extend(data.map(|data| (name.to_owned(), data.clone())));
+        self.filters.extend(filter.map(|filter| (name.to_owned(), filter.clone())));
+    }
+
+    /// Opens a data set.
+    fn add(
+        &mut self,
+        name: &str,
+        entry: &DataConfig,
+        (config, env, cluster): (&Config, &Env, &Cluster),
+        before: Option<&Opened>,
+    ) -> Result<(), StartError> {
+        let kind = Contents::of(env.disk.as_ref(), &entry.path).map_err(StartError::Data)?.kind();
+        if kind == Some(Kind::Filter) {
+            if cluster.is_on() {
+                return Err(wrong(format!(
+                    "filter \"{name}\": filters are not served in a cluster"
+                )));
+            }
+            before.map_or(Ok(()), |before| before.check_free(name, entry))?;
+            let filter = open_filter(name.as_bytes(), &entry.path, entry.is_writable)
+                .map_err(StartError::Data)?;
+            self.filters.insert(name.to_owned(), Arc::new(filter));
+            return Ok(());
+        }
+        let mut options = ReadOptions::new().env(env.clone());
+        if let Some(access) = entry.access {
+            options = options.data(access);
+        }
+        let is_of_group = config.deploy.is_some() && kind != Some(Kind::Table);
+        if (is_of_group || kind == Some(Kind::Store)) && cluster.is_on() {
+            options = options.slots(cluster.own_slots());
+        }
+        let data = match kind {
+            _ if is_of_group => DataSet::open_of_group(name, &entry.path, options),
+            // A folder without a data set gets the error of opening a table.
+            kind => DataSet::open(name, &entry.path, kind.unwrap_or(Kind::Table), options),
+        };
+        let data = data.map_err(StartError::Data)?;
+        self.data.insert(name.to_owned(), Arc::new(data));
+        Ok(())
+    }
+
+    /// Refuses a folder that is open for writing under another name: it would be opened for reading only.
+    fn check_free(&self, name: &str, entry: &DataConfig) -> Result<(), StartError> {
+        let is_open = |(other, filter): &(&String, &Arc<FilterKey>)| {
+            filter.is_writable() && self.entries[*other].path == entry.path
+        };
+        match self.filters.iter().find(is_open) {
+            Some((other, _)) if other != name && entry.is_writable => Err(wrong(format!(
+                "filter \"{name}\": its folder is served as \"{other}\"; remove that first, reload, and add \
+                 \"{name}\" then"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the data sets and the filters of `other` that are not among these.
+    pub(crate) fn lacks(&self, other: &Opened) -> (Vec<Arc<DataSet>>, Vec<Arc<FilterKey>>) {
+        let has = |data: &Arc<DataSet>| self.data.values().any(|own| Arc::ptr_eq(own, data));
+        let has_filter =
+            |filter: &Arc<FilterKey>| self.filters.values().any(|own| Arc::ptr_eq(own, filter));
+        (
+            other.data.values().filter(|data| !has(data)).cloned().collect(),
+            other.filters.values().filter(|filter| !has_filter(filter)).cloned().collect(),
+        )
     }
 
     /// Makes the users of a configuration.
@@ -109,6 +180,12 @@ impl Opened {
             keys: user.keys.clone(),
         })
     }
+}
+
+/// Opens the filters that clients have made.
+fn open_home(config: &Config, env: &Env) -> Result<Option<Arc<FilterHome>>, StartError> {
+    let open = |folder| FilterHome::open(env, folder, config.filter_memory_bytes).map(Arc::new);
+    config.filters.as_deref().map(open).transpose().map_err(StartError::Data)
 }
 
 /// Opens a filter: for writing if it may be and no other process writes to it, else for reading.

@@ -10,8 +10,8 @@ use crate::{
     deploy::Deployment,
     error::{StartError, wrong},
     journal::Journal,
-    network::{EventLoop, listen},
-    opened::Opened,
+    network::{EventLoop, check_free, listen},
+    opened::{Opened, Served},
     shared::Shared,
     tls::Certificates,
 };
@@ -20,18 +20,19 @@ use hashfold::{
     Env, Error,
     work::{Signal, Threads},
 };
+use hashfold_deploy::Follower;
 use mio::Waker;
 use std::{
     io,
     net::{SocketAddr, TcpListener},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
     time::Duration,
 };
-use tracing::info;
+use tracing::{info, warn};
 
 /// Threads that read from the device, for each network thread.
 const READERS: usize = 8;
@@ -57,13 +58,24 @@ const SLOW_US: u64 = 10_000;
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
-    opened: Opened,
     addresses: Vec<SocketAddr>,
     tls_addresses: Vec<SocketAddr>,
     http_addresses: Vec<SocketAddr>,
+    https_addresses: Vec<SocketAddr>,
     wakers: Vec<Arc<Waker>>,
     stop: Signal,
-    threads: Vec<JoinHandle<io::Result<()>>>,
+    threads: Vec<ThreadHandle>,
+    /// The thread that follows a group; held while the configuration is read again.
+    following: Mutex<Option<Following>>,
+}
+
+type ThreadHandle = JoinHandle<io::Result<()>>;
+
+/// The thread that follows a group, and what ends it.
+#[derive(Debug)]
+struct Following {
+    thread: ThreadHandle,
+    stop: Signal,
 }
 
 /// Returns a configuration that opens no filter for writing.
@@ -96,7 +108,6 @@ impl Server {
     /// A data set cannot be opened, an address is taken, or the configuration contradicts itself.
     pub fn start(config: Config, env: &Env) -> Result<Server, StartError> {
         config.check().map_err(wrong)?;
-        check_http(&config)?;
         let executor = Arc::new(Threads::new(READERS * config.threads));
         let mut listeners = Vec::new();
         for thread in 0..config.threads {
@@ -108,11 +119,11 @@ impl Server {
         let certificates = read_certificates(&config)?;
         let cluster = cluster(&config, &addresses, &tls_addresses)?;
         let env = Env { executor: executor.clone(), ..env.clone() };
-        let opened = Opened::open(&config, &env, &cluster)?;
+        let opened = Opened::open(&config, &env, &cluster, None)?;
         let users = opened.users(&config)?;
-        let data: Vec<Arc<DataSet>> = opened.data.values().cloned().collect();
-        let followed = config.deploy.as_ref().map(|deploy| Deployment::new(deploy, &env, &data));
-        let (deployment, follower) = followed.transpose().map_err(StartError::Deploy)?.unzip();
+        let deployment = deployment(&config, &cluster, &env)?;
+        let follower = follower(deployment.as_ref(), &env, &opened, &cluster)?;
+        let filter_home = opened.home.clone();
         let changer = Arc::new(Changer::open(&config, &env)?);
         let shared = Arc::new(Shared {
             run_id: format!(
@@ -122,10 +133,9 @@ impl Server {
                 std::process::id()
             ),
             started: env.clock.now(),
-            users: ArcSwap::from_pointee(users),
-            data,
-            filters: opened.filters.values().cloned().collect(),
-            filter_home: opened.home.clone(),
+            served: ArcSwap::from_pointee(Served { opened, users }),
+            filter_home,
+            dumps: Arc::default(),
             certificates,
             cluster,
             deployment,
@@ -143,30 +153,28 @@ impl Server {
         });
         let mut server = Server {
             shared,
-            opened,
             addresses,
             tls_addresses,
             http_addresses: Vec::new(),
+            https_addresses: Vec::new(),
             wakers: Vec::new(),
             stop: Signal::default(),
             threads: Vec::new(),
+            following: Mutex::default(),
         };
         for (number, listeners) in listeners.into_iter().enumerate() {
             server.start_network(number, listeners, executor.clone())?;
         }
         server.start_looking()?;
         if let Some(follower) = follower {
-            let (shared, stop) = (server.shared.clone(), server.stop.clone());
-            server.spawn("deploy", move || {
-                Deployment::follow(follower, &shared.data, &stop);
-                Ok(())
-            })?;
+            *server.lock_following() = Some(server.start_following(follower)?);
         }
         server.start_http()?;
         info!(
             addresses = ?server.addresses,
             tls = ?server.tls_addresses,
             http = ?server.http_addresses,
+            https = ?server.https_addresses,
             version = env!("CARGO_PKG_VERSION"),
             "serving"
         );
@@ -176,17 +184,19 @@ impl Server {
     /// Opens all data sets for reading, and starts nothing. Another server may have them open.
     ///
     /// # Errors
-    /// Those of [`Server::start`], but for addresses that are taken.
+    /// Those of [`Server::start`], but for addresses that are taken; and damage that was found when the
+    /// files were opened, also if a server could start and answer from the rest.
     pub fn check(config: &Config, env: &Env) -> Result<(), StartError> {
         config.check().map_err(wrong)?;
-        check_http(config)?;
         read_certificates(config)?;
         let cluster = cluster(config, &config.listen, &config.tls_listen)?;
-        let opened = Opened::open(&read_only(config), env, &cluster)?;
+        let opened = Opened::open(&read_only(config), env, &cluster, None)?;
         opened.users(config)?;
-        let data: Vec<Arc<DataSet>> = opened.data.into_values().collect();
-        let followed = config.deploy.as_ref().map(|deploy| Deployment::new(deploy, env, &data));
-        followed.transpose().map_err(StartError::Deploy)?;
+        let views = opened.data.values().filter_map(|data| data.view());
+        for view in views {
+            view.damage().map_or(Ok(()), |error| Err(StartError::Data(error.clone())))?;
+        }
+        follower(deployment(config, &cluster, env)?.as_ref(), env, &opened, &cluster)?;
         let audit = config.admin.audit.as_deref().map(|path| AuditLog::check(env, path));
         audit.transpose().map_err(StartError::Data)?;
         Ok(())
@@ -216,19 +226,13 @@ impl Server {
 
     /// Starts the thread that answers HTTP requests, if there is an address for it.
     fn start_http(&mut self) -> Result<(), StartError> {
-        let mut listeners = Vec::new();
-        for address in &self.shared.config.http_listen {
-            let action = format!("listen on {address}");
-            let listener =
-                TcpListener::bind(address).map_err(|source| StartError::Io { action, source })?;
-            self.http_addresses.extend(listener.local_addr());
-            listeners.push(listener);
-        }
-        if listeners.is_empty() {
+        let shared = self.shared.clone();
+        let plain = bind(&shared.config.http_listen, &mut self.http_addresses)?;
+        let encrypted = bind(&shared.config.https_listen, &mut self.https_addresses)?;
+        if plain.is_empty() && encrypted.is_empty() {
             return Ok(());
         }
-        let shared = self.shared.clone();
-        self.spawn("http", move || crate::http::run(&shared, listeners))
+        self.spawn("http", move || crate::http::run(&shared, plain, encrypted))
     }
 
     fn spawn(
@@ -236,13 +240,24 @@ impl Server {
         name: &str,
         work: impl FnOnce() -> io::Result<()> + Send + 'static,
     ) -> Result<(), StartError> {
-        let builder = thread::Builder::new().name(name.into());
-        let thread = builder.spawn(work).map_err(|source| StartError::Io {
-            action: format!("start the thread \"{name}\""),
-            source,
-        })?;
-        self.threads.push(thread);
+        self.threads.push(spawn(name, work)?);
         Ok(())
+    }
+
+    /// Starts the thread that follows a group.
+    fn start_following(&self, follower: Follower) -> Result<Following, StartError> {
+        let (data, stop) = (self.shared.data(), Signal::default());
+        self.shared.deployment.iter().for_each(|deployment| deployment.show(&follower));
+        let own = stop.clone();
+        let thread = spawn("deploy", move || {
+            Deployment::follow(follower, &data, &own);
+            Ok(())
+        })?;
+        Ok(Following { thread, stop })
+    }
+
+    fn lock_following(&self) -> MutexGuard<'_, Option<Following>> {
+        self.following.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the addresses that clients can connect to.
@@ -263,46 +278,67 @@ impl Server {
         &self.http_addresses
     }
 
+    /// Returns the addresses for HTTP requests with TLS.
+    #[must_use]
+    pub fn https_addresses(&self) -> &[SocketAddr] {
+        &self.https_addresses
+    }
+
     /// Looks for other versions of all stores now. Returns the number of stores that changed.
     ///
     /// # Errors
     /// The first version that cannot be opened; its store serves what it served before.
     pub fn refresh(&self) -> Result<usize, Error> {
         let mut changed = 0;
-        for data in &self.shared.data {
+        for data in self.shared.data() {
             changed += usize::from(data.refresh()?);
         }
         Ok(changed)
     }
 
-    /// Makes the users of a changed configuration those that connections can become from now on, and its
-    /// tokens those that count over HTTP. Open connections keep their users. Everything else in the
-    /// configuration takes effect at the next start.
+    /// Takes up the data sets, users and tokens of a changed configuration, all at once. Data sets that are
+    /// served already stay as they are; connections of one that was removed, or has another entry now, get an
+    /// error. Open connections keep their users. Everything else in the configuration takes effect at the next
+    /// start.
     ///
     /// # Errors
-    /// The configuration contradicts itself, or names other data sets than those that are served;
-    /// nothing is changed.
+    /// The configuration contradicts itself, or a data set cannot be opened; nothing is changed.
     pub fn reload(&self, config: &Config) -> Result<(), StartError> {
+        let mut following = self.lock_following();
+        let config = Config {
+            data: config.data.clone(),
+            users: config.users.clone(),
+            admin: config.admin.clone(),
+            ..self.shared.config.clone()
+        };
         config.check().map_err(wrong)?;
-        // The addresses stay, so their rules do.
-        let (listen, tls_listen) =
-            (self.shared.config.listen.clone(), self.shared.config.tls_listen.clone());
-        let tls = self.shared.config.tls.clone();
-        Config { listen, tls_listen, tls, ..config.clone() }.check().map_err(wrong)?;
-        let served = &self.shared.config.data;
-        if let Some(name) = config.data.keys().find(|name| !served.contains_key(*name)) {
-            return Err(wrong(format!(
-                "data set \"{name}\": expected one that is served; start the server again to add it"
-            )));
+        let (shared, before) = (&self.shared, self.shared.served());
+        let opened = Opened::open(&config, &shared.env, &shared.cluster, Some(&before.opened))?;
+        let users = opened.users(&config)?;
+        let (data, filters) = opened.lacks(&before.opened);
+        let (new_data, new_filters) = before.opened.lacks(&opened);
+        let follows_others = data.iter().chain(&new_data).any(|data| data.follows_group());
+        let follower = match follows_others {
+            true => follower(shared.deployment.as_ref(), &shared.env, &opened, &shared.cluster)?,
+            false => None,
+        };
+        filters.iter().try_for_each(|filter| filter.flush()).map_err(StartError::Data)?;
+        if let Some(Following { thread, stop }) = following.take_if(|_| follows_others) {
+            self.join(vec![thread], &stop);
         }
-        let users = self.opened.users(config)?;
-        info!(
-            users = users.len(),
-            tokens = config.admin.tokens.len(),
-            "read users and tokens again"
-        );
-        self.shared.users.store(Arc::new(users));
-        self.shared.access.replace(&config.admin);
+        let (added, removed) = (new_data.len() + new_filters.len(), data.len() + filters.len());
+        info!(added, removed, users = users.len(), "read the configuration again");
+        shared.served.store(Arc::new(Served { opened, users }));
+        shared.access.replace(&config.admin);
+        data.iter().for_each(|data| data.end());
+        for filter in &filters {
+            if let Err(error) = filter.end() {
+                warn!(filter = %filter.name(), %error, "closed without its last changes");
+            }
+        }
+        if let Some(follower) = follower {
+            *following = Some(self.start_following(follower)?);
+        }
         Ok(())
     }
 
@@ -319,26 +355,30 @@ impl Server {
             info!("stopping");
         }
         self.shared.changer.stop();
+        self.shared.filter_home.iter().for_each(|home| home.end_loads());
         for waker in &self.wakers {
             // A thread that cannot be woken looks at the clock all the same.
             let _ = waker.wake();
         }
-        // A transfer may take some time to end; filters are durable before.
-        let is_transfer = |thread: &JoinHandle<_>| thread.thread().name() == Some("deploy");
-        let (transfers, others): (Vec<_>, Vec<_>) = self.threads.drain(..).partition(is_transfer);
-        self.join(others);
+        let following = self.lock_following().take();
+        following.iter().for_each(|following| following.stop.send());
+        let threads = self.threads.drain(..).collect();
+        self.join(threads, &self.stop);
         let filters = self.shared.filters();
         let flushed = filters.iter().map(|filter| filter.flush()).fold(Ok(()), Result::and);
-        self.join(transfers);
+        // A transfer may take some time to end; filters are durable before.
+        if let Some(Following { thread, stop }) = following {
+            self.join(vec![thread], &stop);
+        }
         flushed
     }
 
-    /// Waits until threads have ended.
-    fn join(&self, threads: Vec<JoinHandle<io::Result<()>>>) {
+    /// Waits until threads have ended, which `stop` tells them to.
+    fn join(&self, threads: Vec<ThreadHandle>, stop: &Signal) {
         for thread in threads {
             // A thread may have begun to wait just after a signal.
             while !thread.is_finished() {
-                self.stop.send();
+                stop.send();
                 self.shared.env.clock.sleep(STOP_CHECK);
             }
             // A thread that panicked has said so on standard error.
@@ -354,14 +394,52 @@ impl Drop for Server {
     }
 }
 
-/// Refuses to answer HTTP requests of other machines: there are no passwords.
-fn check_http(config: &Config) -> Result<(), StartError> {
-    match config.http_listen.iter().find(|address| !address.ip().is_loopback()) {
-        None => Ok(()),
-        Some(address) => Err(wrong(format!(
-            "http-listen on {address}: expected an address of loopback, since HTTP asks for no password"
-        ))),
-    }
+/// Listens on addresses, and adds those that the system chose.
+fn bind(
+    addresses: &[SocketAddr],
+    chosen: &mut Vec<SocketAddr>,
+) -> Result<Vec<TcpListener>, StartError> {
+    let listen = |address: &SocketAddr| {
+        let action = format!("listen on {address}");
+        let listener =
+            TcpListener::bind(address).map_err(|source| StartError::Io { action, source })?;
+        chosen.extend(listener.local_addr());
+        Ok(listener)
+    };
+    addresses.iter().map(listen).collect()
+}
+
+/// Starts a thread.
+fn spawn(
+    name: &str,
+    work: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> Result<ThreadHandle, StartError> {
+    let action = || format!("start the thread \"{name}\"");
+    let thread = thread::Builder::new().name(name.into()).spawn(work);
+    thread.map_err(|source| StartError::Io { action: action(), source })
+}
+
+fn deployment(
+    config: &Config,
+    cluster: &Cluster,
+    env: &Env,
+) -> Result<Option<Deployment>, StartError> {
+    let new = |deploy| Deployment::new(deploy, cluster.own_zone(), env);
+    let deployment = config.deploy.as_ref().map(new);
+    deployment.transpose().map_err(StartError::Deploy)
+}
+
+/// Returns a follower for the data sets that follow the group, if there is a group and any of them.
+fn follower(
+    deployment: Option<&Deployment>,
+    env: &Env,
+    opened: &Opened,
+    cluster: &Cluster,
+) -> Result<Option<Follower>, StartError> {
+    let data: Vec<Arc<DataSet>> = opened.data.values().cloned().collect();
+    let deployment = deployment.filter(|_| data.iter().any(|data| data.follows_group()));
+    let follower = deployment.map(|deployment| deployment.follower(env, &data, cluster));
+    follower.transpose().map_err(StartError::Deploy)
 }
 
 /// Returns a listener for each address. With port 0, the threads after the first listen on the port that
@@ -378,7 +456,8 @@ fn listeners_of(
     let listen_at = |(i, address): (usize, &SocketAddr)| {
         let address = at(i, *address);
         let action = format!("listen on {address}");
-        listen(address).map_err(|source| StartError::Io { action, source })
+        let free = if thread == 0 { check_free(address) } else { Ok(()) };
+        free.and_then(|()| listen(address)).map_err(|source| StartError::Io { action, source })
     };
     config.listen.iter().chain(&config.tls_listen).enumerate().map(listen_at).collect()
 }
@@ -391,8 +470,8 @@ fn look(shared: &Shared, stop: &Signal) {
     while !shared.is_stopping.load(Relaxed) {
         let seen = stop.count();
         let now = shared.now();
-        for data in &shared.data {
-            let _ = data.refresh();
+        for data in shared.data() {
+            journal.note_error(data.name(), data.refresh().err());
             data.look_for_damage();
         }
         for filter in shared.filters() {
@@ -404,7 +483,9 @@ fn look(shared: &Shared, stop: &Signal) {
         if now >= next_sync {
             next_sync = now + SYNC_INTERVAL;
         }
-        let _ = shared.cluster.reload();
+        shared.dumps.forget_idle(now);
+        shared.filter_home.iter().for_each(|home| home.forget_idle(now));
+        journal.note_error("topology", shared.cluster.reload().err());
         shared.certificates.iter().for_each(Certificates::reload);
         shared.cluster.probe();
         shared.metrics.look(now);

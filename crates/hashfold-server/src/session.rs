@@ -102,11 +102,17 @@ impl Session {
     /// Returns the data that lookups of this connection read now; `None` if the user sees only filters.
     ///
     /// # Errors
-    /// The error reply if the store has no version yet.
+    /// The error reply if the store has no version yet, or is not served any more.
     #[inline]
     pub(crate) fn view(&self) -> Result<Option<Arc<View>>, String> {
         match &self.fixed {
-            Some(view) => Ok(Some(view.clone())),
+            Some(view) => {
+                let data = self.space().and_then(|space| space.data());
+                match data.filter(|data| data.is_gone()) {
+                    Some(data) => Err(data.refusal()),
+                    None => Ok(Some(view.clone())),
+                }
+            }
             None => self.space().map_or(Ok(None), |space| space.view()),
         }
     }

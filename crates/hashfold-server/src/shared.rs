@@ -5,9 +5,10 @@ use crate::{
     change::Changer,
     cluster::Cluster,
     config::Config,
-    data::{DataSet, FilterHome, FilterKey, View},
+    data::{DataSet, Dumps, FilterHome, FilterKey, View},
     deploy::Deployment,
     metrics::Metrics,
+    opened::Served,
     session::Client,
     tls::Certificates,
     user::{DEFAULT, User},
@@ -15,7 +16,7 @@ use crate::{
 use arc_swap::ArcSwap;
 use hashfold::{Env, work::Executor};
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -37,12 +38,12 @@ pub(crate) struct Shared {
     pub(crate) run_id: String,
     /// The time of the start, by the clock.
     pub(crate) started: Duration,
-    pub(crate) users: ArcSwap<HashMap<String, Arc<User>>>,
-    pub(crate) data: Vec<Arc<DataSet>>,
-    /// Filters that the configuration names.
-    pub(crate) filters: Vec<Arc<FilterKey>>,
+    /// Data sets, and the users that see them.
+    pub(crate) served: ArcSwap<Served>,
     /// Filters that clients made.
     pub(crate) filter_home: Option<Arc<FilterHome>>,
+    /// Dumps of filters that clients have begun.
+    pub(crate) dumps: Arc<Dumps>,
     /// The certificates of encrypted connections.
     pub(crate) certificates: Option<Certificates>,
     pub(crate) cluster: Cluster,
@@ -86,8 +87,8 @@ impl Shared {
 
     /// Returns the user that connections have which gave no password, if it needs none.
     pub(crate) fn stranger(&self) -> Option<Arc<User>> {
-        let users = self.users.load();
-        let user = users.get(DEFAULT)?;
+        let served = self.served.load();
+        let user = served.users.get(DEFAULT)?;
         user.password.is_none().then(|| user.clone())
     }
 
@@ -96,20 +97,33 @@ impl Shared {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
+    /// Returns what is served now, and to whom.
+    pub(crate) fn served(&self) -> Arc<Served> {
+        self.served.load_full()
+    }
+
+    /// Returns the tables and stores that are served now, in the order of their names.
+    pub(crate) fn data(&self) -> Vec<Arc<DataSet>> {
+        self.served.load().opened.data.values().cloned().collect()
+    }
+
     /// Returns the current view of each table and store that has one.
-    pub(crate) fn views(&self) -> impl Iterator<Item = (&Arc<DataSet>, Arc<View>)> {
-        self.data.iter().filter_map(|data| Some((data, data.view()?)))
+    pub(crate) fn views(&self) -> impl Iterator<Item = (Arc<DataSet>, Arc<View>)> {
+        self.data().into_iter().filter_map(|data| {
+            let view = data.view()?;
+            Some((data, view))
+        })
     }
 
     /// Whether a store has no version yet.
     pub(crate) fn is_loading(&self) -> bool {
-        self.data.iter().any(|data| data.view().is_none())
+        self.data().iter().any(|data| data.view().is_none())
     }
 
     /// Returns all filters.
     pub(crate) fn filters(&self) -> Vec<Arc<FilterKey>> {
         let made = self.filter_home.iter().flat_map(|home| home.filters());
-        self.filters.iter().cloned().chain(made).collect()
+        self.served.load().opened.filters.values().cloned().chain(made).collect()
     }
 
     /// Adds a command to the slow log.

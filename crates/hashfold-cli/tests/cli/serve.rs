@@ -2,8 +2,10 @@
 
 use crate::support::Work;
 use std::{
+    fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
+    path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -128,6 +130,38 @@ fn a_configuration_is_checked_without_serving() {
     work.write("s.toml", "listn = []\n");
     let outcome = work.run("serve --config s.toml --check");
     assert!(outcome.code == 2 && outcome.stderr.contains("line 1"), "{outcome:?}");
+}
+
+/// A server would start, and answer from what is left.
+#[test]
+fn a_check_finds_a_current_version_that_is_damaged_or_missing() {
+    let work = work();
+    work.write(
+        "s.toml",
+        "listen = ['127.0.0.1:0']\n[data.people]\npath = 'people'\n[user.people]\n",
+    );
+    let table = fs::read_dir(work.path("people/tables")).unwrap().next().unwrap().unwrap().path();
+    let file = |role: &str| {
+        let mut files = fs::read_dir(&table).unwrap().map(|file| file.unwrap().path());
+        files.find(|path| path.file_name().unwrap().to_string_lossy().starts_with(role)).unwrap()
+    };
+    let check = |file: &Path, text: &str| {
+        assert_eq!(work.run("serve --config s.toml --check").code, 0);
+        let bytes = fs::read(file).unwrap();
+        fs::remove_file(file).unwrap();
+        let outcome = work.run("serve --config s.toml --check");
+        assert_eq!(outcome.code, 4, "{outcome:?}");
+        assert!(outcome.stderr.contains(text), "{outcome:?}");
+        fs::write(file, &bytes[..bytes.len() / 2]).unwrap();
+        let outcome = work.run("serve --config s.toml --check");
+        assert_eq!(outcome.code, 4, "{outcome:?}");
+        assert!(outcome.stderr.contains(text), "{outcome:?}");
+        fs::write(file, bytes).unwrap();
+    };
+    check(&file("data"), "data-");
+    check(&file("index"), "index-");
+    check(&work.path("people/versions/0000000001"), "0000000001");
+    check(&work.path("people/CURRENT"), "CURRENT");
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn who_am_i(call: &mut Call<'_, '_>) {
 
 /// Returns all users, in the order of their names.
 fn all(call: &Call<'_, '_>) -> Vec<std::sync::Arc<User>> {
-    let mut users: Vec<_> = call.shared.users.load().values().cloned().collect();
+    let mut users: Vec<_> = call.shared.served().users.values().cloned().collect();
     users.sort_by(|a, b| a.name.cmp(&b.name));
     users
 }
@@ -76,7 +76,7 @@ fn patterns(user: &User) -> Vec<String> {
 }
 
 fn get_user(call: &mut Call<'_, '_>) {
-    let user = call.shared.users.load().get(&call.arguments.text(2)).cloned();
+    let user = call.shared.served().users.get(&call.arguments.text(2)).cloned();
     let Some(user) = user else { return call.reply.null_array() };
     let reply = &mut *call.reply;
     reply.map(6);
@@ -122,7 +122,7 @@ fn log(call: &mut Call<'_, '_>) {
 
 fn dry_run(call: &mut Call<'_, '_>) {
     let name = call.arguments.text(2);
-    let Some(user) = call.shared.users.load().get(&name).cloned() else {
+    let Some(user) = call.shared.served().users.get(&name).cloned() else {
         return call.reply.error(&format!("ERR User '{name}' not found"));
     };
     let rest = call.arguments.rest(3);
@@ -137,14 +137,16 @@ fn dry_run(call: &mut Call<'_, '_>) {
 
 /// Returns the reply to a call that the user's rules do not allow.
 pub(crate) fn refusal(user: &User, number: usize, arguments: &Arguments<'_>) -> Option<String> {
-    if !user.commands.contains(number) {
+    // Commands before a login, such as AUTH, are always allowed: they lead to another user.
+    let command = TABLE.command(number);
+    if !user.commands.contains(number) && !command.is(Flag::NoAuth) {
         let name = TABLE.full_name(number);
         return Some(format!(
             "NOPERM User {} has no permissions to run the '{name}' command",
             user.name
         ));
     }
-    let mut keys = TABLE.command(number).keys.places(arguments.len());
+    let mut keys = command.keys.places(arguments.len());
     if user.keys.is_empty() || keys.all(|place| user.may_use(arguments.at(place))) {
         return None;
     }

@@ -58,8 +58,14 @@ fn get_name(call: &mut Call<'_, '_>) {
     }
 }
 
+/// Maximum size of a name, in bytes: names of clients are in no budget.
+const NAME_BYTES_MAX: usize = 1024;
+
 /// Returns a name that a client may have.
 pub(super) fn checked_name(name: &[u8]) -> Result<String, String> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(format!("ERR Client names have at most {NAME_BYTES_MAX} bytes."));
+    }
     match std::str::from_utf8(name) {
         Ok(name) if name.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(name.into()),
         _ => Err("ERR Client names cannot contain spaces, newlines or special characters.".into()),
@@ -78,7 +84,12 @@ fn set_name(call: &mut Call<'_, '_>) {
 
 fn set_info(call: &mut Call<'_, '_>) {
     let arguments = call.arguments;
+    let too_long = arguments.at(3).len() > NAME_BYTES_MAX;
     let Ok(text) = checked_name(arguments.at(3)) else {
+        if too_long {
+            let error = format!("ERR {} has at most {NAME_BYTES_MAX} bytes.", arguments.text(2));
+            return call.reply.error(&error);
+        }
         let name = arguments.text(2).to_ascii_lowercase();
         let error = format!("ERR {name} cannot contain spaces, newlines or special characters.");
         return call.reply.error(&error);

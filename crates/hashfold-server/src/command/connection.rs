@@ -6,15 +6,13 @@ use super::{
 };
 use crate::{
     data::View,
+    opened::Served,
     protocol::{Protocol, Reply},
     session::{Replies, Session},
     shared::Shared,
     user::{DEFAULT, User},
 };
-use std::{
-    collections::HashMap,
-    sync::{Arc, atomic::Ordering::Relaxed},
-};
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 pub(super) const COMMANDS: &[Command] = &[
     now("ping", -1, "Replies PONG, or its argument.", ping),
@@ -115,7 +113,7 @@ fn auth(call: &mut Call<'_, '_>) -> Result<Option<Work>, String> {
 
 /// What a client says to become a user.
 struct Credentials {
-    users: Arc<HashMap<String, Arc<User>>>,
+    served: Arc<Served>,
     name: Vec<u8>,
     password: Vec<u8>,
 }
@@ -135,11 +133,7 @@ impl Login {
 
 impl Credentials {
     fn of(shared: &Shared, name: &[u8], password: &[u8]) -> Credentials {
-        Credentials {
-            users: shared.users.load_full(),
-            name: name.into(),
-            password: password.into(),
-        }
+        Credentials { served: shared.served(), name: name.into(), password: password.into() }
     }
 
     /// Returns the user: `people`, or `people@41` to use this version of the data.
@@ -149,11 +143,11 @@ impl Credentials {
     fn check(&self) -> Result<Login, String> {
         let wrong = || "WRONGPASS invalid username-password pair or user is disabled.".to_owned();
         let name = std::str::from_utf8(&self.name).map_err(|_| wrong())?;
-        let (user, version) = match self.users.get(name) {
+        let (user, version) = match self.served.users.get(name) {
             Some(user) => (user, None),
             None => {
                 let (name, version) = name.rsplit_once('@').ok_or_else(wrong)?;
-                (self.users.get(name).ok_or_else(wrong)?, Some(version))
+                (self.served.users.get(name).ok_or_else(wrong)?, Some(version))
             }
         };
         if !user.password.is(&self.password) {

@@ -269,7 +269,11 @@ fn deploy(shared: &Shared, text: &mut String) {
     line(text, "deploy_enabled", 1);
     line(text, "deploy_group", &config.group);
     line(text, "deploy_node", &config.node);
+    if let Some(zone) = &config.zone {
+        line(text, "deploy_zone", zone);
+    }
     line(text, "deploy_seq", state.report.seq);
+    line(text, "deploy_trusted_keys", config.trusted_keys.len());
     line(text, "deploy_fetch_limit", deployment.limit());
     if let Some(since) = state.unreachable_since {
         line(text, "deploy_unreachable_seconds", shared.now().saturating_sub(since).as_secs());

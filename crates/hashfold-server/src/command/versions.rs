@@ -48,6 +48,9 @@ pub(super) fn open(data: &DataSet, number: u64) -> Result<Arc<View>, String> {
 fn use_version(call: &mut Call<'_, '_>) -> Result<Work, String> {
     let data = call.session.space().and_then(|space| space.data()).cloned();
     let data = data.ok_or("ERR this user has no store")?;
+    if data.is_gone() {
+        return Err(data.refusal());
+    }
     let number = match call.arguments.is(1, "current") {
         true => None,
         false => Some(call.arguments.integer(1)? as u64),
@@ -78,6 +81,7 @@ fn store(call: &Call<'_, '_>, argument: usize) -> Result<Arc<DataSet>, String> {
         }
     };
     match found {
+        Some(data) if data.is_gone() => Err(data.refusal()),
         Some(data) if data.is_store() => Ok(data),
         Some(data) => Err(format!("ERR {} is a table, which has no versions", data.name())),
         None => Err("ERR no such store".into()),
@@ -242,7 +246,8 @@ fn publish(call: &mut Call<'_, '_>) -> Result<Work, String> {
     if options.to.is_some() {
         return Err(SYNTAX_ERROR.into());
     }
-    change(call, Action::Publish { version, is_forced: options.is_forced }, options.reason)
+    let action = Action::Publish { version, is_forced: options.is_forced, change_max: None };
+    change(call, action, options.reason)
 }
 
 fn roll_back(call: &mut Call<'_, '_>) -> Result<Work, String> {

@@ -24,6 +24,7 @@ struct File {
     tls_listen: Option<Vec<SocketAddr>>,
     tls: Option<TlsEntry>,
     http_listen: Option<Vec<SocketAddr>>,
+    https_listen: Option<Vec<SocketAddr>>,
     cluster: Option<String>,
     node: Option<String>,
     memory: Option<Size>,
@@ -52,13 +53,16 @@ struct TlsEntry {
 struct DeployEntry {
     remote: String,
     group: Option<String>,
+    zone: Option<String>,
     rate: Option<Size>,
+    trusted_keys: Option<Vec<PathBuf>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct AdminEntry {
     audit: Option<PathBuf>,
+    public_url: Option<String>,
     #[serde(default)]
     token: BTreeMap<String, TokenEntry>,
 }
@@ -127,7 +131,7 @@ impl File {
         let deploy = match (self.deploy, self.node) {
             (None, _) => None,
             (Some(_), None) => return Err("deploy: `node` must name this server".into()),
-            (Some(entry), Some(node)) => Some(entry.config(folder, node)),
+            (Some(entry), Some(node)) => Some(entry.config(folder, node)?),
         };
         let (filters, filter_memory) = match self.filters {
             None => (None, None),
@@ -143,6 +147,7 @@ impl File {
             tls_listen: self.tls_listen.unwrap_or_default(),
             tls: self.tls.map(|entry| entry.config(folder)),
             http_listen: self.http_listen.unwrap_or_default(),
+            https_listen: self.https_listen.unwrap_or_default(),
             cluster,
             memory_bytes: self.memory.map_or(0, |size| size.0),
             client_memory_bytes: match (self.client_memory, self.memory) {
@@ -202,11 +207,12 @@ impl DataEntry {
 }
 
 impl UserEntry {
-    /// Returns the user. By default it sees the data set of its own name.
+    /// Returns the user. By default it sees the data set of its own name, unless it has several.
     fn config(self, name: &str) -> UserConfig {
+        let own = self.spaces.is_none().then(|| name.to_owned());
         UserConfig {
             password: self.password,
-            space: self.space.or_else(|| Some(name.to_owned())),
+            space: self.space.or(own),
             spaces: self.spaces.unwrap_or_default(),
             filters: self.filters.unwrap_or_default(),
             commands: self.commands.unwrap_or(UserConfig::default().commands),
@@ -222,21 +228,35 @@ impl AdminEntry {
             .token
             .into_iter()
             .map(|(name, TokenEntry { sha256, role })| (name, TokenConfig { sha256, role }));
-        AdminConfig { audit: self.audit.map(|path| folder.join(path)), tokens: tokens.collect() }
+        AdminConfig {
+            audit: self.audit.map(|path| folder.join(path)),
+            tokens: tokens.collect(),
+            public_url: self.public_url.map(|url| url.trim_end_matches('/').to_owned()),
+        }
     }
 }
 
 impl DeployEntry {
     /// Returns the configuration. A remote without a scheme is a folder, relative to `folder`.
-    fn config(self, folder: &Path, node: String) -> DeployConfig {
+    fn config(self, folder: &Path, node: String) -> Result<DeployConfig, String> {
+        if self.trusted_keys.as_ref().is_some_and(Vec::is_empty) {
+            return Err(
+                "trusted-keys: expected at least one file of a public key, got none; without \
+                        `trusted-keys`, signatures are not checked"
+                    .into(),
+            );
+        }
+        let trusted_keys = self.trusted_keys.unwrap_or_default();
         let is_url = self.remote.contains("://");
         let path = || folder.join(&self.remote).display().to_string();
-        DeployConfig {
+        Ok(DeployConfig {
             remote: if is_url { self.remote.clone() } else { path() },
             group: self.group.unwrap_or_else(|| GROUP_DEFAULT.to_owned()),
             node,
+            zone: self.zone,
             rate_bytes_per_s: self.rate.map_or(RATE_BYTES_PER_S, |size| size.0),
-        }
+            trusted_keys: trusted_keys.iter().map(|path| folder.join(path)).collect(),
+        })
     }
 }
 
@@ -305,7 +325,16 @@ mod tests {
             ("node = 'a1'", "for a cluster with a topology file, and for `deploy`"),
             ("[deploy]\nremote = 'r'", "`node` must name this server"),
             ("node = 'a'\n[deploy]\nremote = 'r'\nrate = 7", "expected at least 1048576 bytes"),
+            ("node = 'a'\n[deploy]\nremote = 'r'\ntrusted-keys = []", "expected at least one file"),
             ("tls-listen = ['127.0.0.1:1']", "expected a section `tls`"),
+            ("https-listen = ['127.0.0.1:1']", "https-listen: expected a section `tls`"),
+            ("http-listen = ['0.0.0.0:1']", "expected an address of loopback"),
+            (
+                "https-listen = ['0.0.0.0:1']\ntls = {certificate='c',key='k'}",
+                "expected a token in the section `admin`",
+            ),
+            ("[admin]\npublic-url = 'ops.example.org'", "expected https:// and a host"),
+            ("[admin]\npublic-url = 'https://ops.example.org/x'", "without a path"),
             (
                 "listen = []\ntls-listen = ['0.0.0.0:1']\ntls = {certificate='c',key='k'}",
                 "a password",
@@ -325,12 +354,16 @@ mod tests {
 
     #[test]
     fn a_server_has_a_name_in_its_group() {
-        let config = parse("node = 'a1'\n[deploy]\nremote = 'remote'\nrate = '2MiB'\n").unwrap();
+        let text = "node = 'a1'\n[deploy]\nremote = 'remote'\nrate = '2MiB'\nzone = 'east'\n\
+                    trusted-keys = ['old.pub', '/keys/new.pub']\n";
+        let config = parse(text).unwrap();
         let expected = DeployConfig {
             remote: "/etc/remote".into(),
             group: "main".into(),
             node: "a1".into(),
+            zone: Some("east".into()),
             rate_bytes_per_s: 2 << 20,
+            trusted_keys: vec!["/etc/old.pub".into(), "/keys/new.pub".into()],
         };
         assert_eq!(config.deploy, Some(expected));
         let in_cluster = "cluster = 't.json'\nnode = 'a1'\n[deploy]\nremote = 's3://b/p'\n";
@@ -345,9 +378,11 @@ mod tests {
     fn operators_have_tokens() {
         let hash = "0123456789abcdef".repeat(4);
         let text = format!(
-            "[admin]\naudit = 'audit.jsonl'\n[admin.token.eve]\nsha256 = '{hash}'\nrole = 'operator'\n"
+            "[admin]\naudit = 'audit.jsonl'\npublic-url = 'https://ops.example.org:8443/'\n\
+             [admin.token.eve]\nsha256 = '{hash}'\nrole = 'operator'\n"
         );
-        let AdminConfig { audit, tokens } = parse(&text).unwrap().admin;
+        let AdminConfig { audit, tokens, public_url } = parse(&text).unwrap().admin;
+        assert_eq!(public_url.as_deref(), Some("https://ops.example.org:8443"));
         assert_eq!(audit.as_deref(), Some(Path::new("/etc/audit.jsonl")));
         assert_eq!(tokens["eve"], TokenConfig { sha256: hash, role: Role::Operator });
     }

@@ -28,6 +28,8 @@ pub struct Config {
     pub tls: Option<TlsConfig>,
     /// Addresses for operators: the admin page, `/healthz`, `/readyz`, `/metrics` and `/v1`.
     pub http_listen: Vec<SocketAddr>,
+    /// Addresses for operators with encrypted connections.
+    pub https_listen: Vec<SocketAddr>,
     /// The cluster that the server is a part of.
     pub cluster: ClusterConfig,
     /// Memory of the whole process that `INFO` shows as the limit, in bytes; 0 for none.
@@ -62,6 +64,9 @@ pub struct AdminConfig {
     pub audit: Option<PathBuf>,
     /// Tokens by the name of their holder.
     pub tokens: BTreeMap<String, TokenConfig>,
+    /// The address under which browsers reach the admin page through a proxy: `https://ops.example.org`,
+    /// without a path.
+    pub public_url: Option<String>,
 }
 
 /// A token, which its holder shows over HTTP.
@@ -95,9 +100,15 @@ pub struct DeployConfig {
     pub group: String,
     /// Name of this server, which no other server of the group has.
     pub node: String,
+    /// Zone of this server, which can get versions before all others; `None` for the one in the topology
+    /// file, if there is one.
+    pub zone: Option<String>,
     /// Limit of transfers in bytes per second, at least 1 MiB. Transfers are slower than that while
     /// replies are slow.
     pub rate_bytes_per_s: u64,
+    /// Files with public keys of which one must have signed each version that is fetched; without files,
+    /// versions need no signature. They are read when the server starts.
+    pub trusted_keys: Vec<PathBuf>,
 }
 
 /// The certificates of encrypted connections (TLS 1.2 and 1.3), files in the PEM format. They are read
@@ -126,7 +137,7 @@ pub enum ClusterConfig {
 }
 
 /// A data set to serve.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataConfig {
     /// Folder of the data set.
     pub path: PathBuf,
@@ -195,6 +206,7 @@ impl Default for Config {
             tls_listen: Vec::new(),
             tls: None,
             http_listen: Vec::new(),
+            https_listen: Vec::new(),
             cluster: ClusterConfig::Off,
             memory_bytes: 0,
             client_memory_bytes: machine_memory() / CLIENT_MEMORY_PART,
@@ -265,9 +277,14 @@ impl Config {
         if self.threads == 0 || self.threads > 1024 {
             return Err(format!("threads: expected 1 to 1024, got {}", self.threads));
         }
-        if self.tls.is_none() && !self.tls_listen.is_empty() {
-            return Err("tls-listen: expected a section `tls` with certificate and key".into());
+        for (name, addresses) in
+            [("tls-listen", &self.tls_listen), ("https-listen", &self.https_listen)]
+        {
+            if self.tls.is_none() && !addresses.is_empty() {
+                return Err(format!("{name}: expected a section `tls` with certificate and key"));
+            }
         }
+        self.check_admin()?;
         let is_open =
             self.users.is_empty() || self.users.values().any(|user| user.password.is_none());
         let mut addresses = self.listen.iter().chain(&self.tls_listen);
@@ -279,6 +296,40 @@ impl Config {
             _ => Ok(()),
         }
     }
+}
+
+impl Config {
+    /// Checks that strangers see nothing over HTTP, and that the address of the proxy is one.
+    fn check_admin(&self) -> Result<(), String> {
+        let is_remote = |address: &&SocketAddr| !address.ip().is_loopback();
+        if let Some(address) = self.http_listen.iter().find(is_remote) {
+            return Err(format!(
+                "http-listen on {address}: expected an address of loopback, since it is not encrypted; \
+                 other machines need `https-listen`, or a proxy"
+            ));
+        }
+        if let Some(address) = self.https_listen.iter().find(is_remote)
+            && self.admin.tokens.is_empty()
+        {
+            return Err(format!(
+                "https-listen on {address}: expected a token in the section `admin`, since other machines \
+                 can connect"
+            ));
+        }
+        match self.admin.public_url.as_deref().filter(|url| !is_origin(url)) {
+            None => Ok(()),
+            Some(url) => Err(format!(
+                "public-url: expected https:// and a host, without a path, got \"{url}\""
+            )),
+        }
+    }
+}
+
+/// Whether a URL is a scheme, a host and perhaps a port.
+fn is_origin(url: &str) -> bool {
+    let host = url.strip_prefix("https://").or(url.strip_prefix("http://"));
+    let is_of_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-.:[]_".contains(&byte);
+    host.is_some_and(|host| !host.is_empty() && host.bytes().all(is_of_host))
 }
 
 fn is_lower_hex(text: &str) -> bool {

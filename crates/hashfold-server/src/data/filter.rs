@@ -2,13 +2,19 @@
 
 use hashfold::{
     Error, ErrorClass, FilterReader, Place, Result,
-    filter::{Filter, FilterOptions, Mode, cascade::CascadeStats},
+    filter::{
+        Filter, FilterOptions, Mode,
+        cascade::{CascadeFilter, CascadeStats},
+    },
     io::OsDisk,
     manifest::Manifest,
 };
 use std::{
     path::{Path, PathBuf},
-    sync::{PoisonError, RwLock},
+    sync::{
+        Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 /// Whether a filter counts the insertions of a key.
@@ -27,6 +33,10 @@ pub(crate) struct FilterKey {
     folder: PathBuf,
     duplicates: Duplicates,
     handle: RwLock<Handle>,
+    /// Whether the configuration does not have the filter any more.
+    is_gone: AtomicBool,
+    /// Why changes could not be made durable, as long as they cannot.
+    sync_error: Mutex<Option<String>>,
 }
 
 #[derive(Debug)]
@@ -34,6 +44,8 @@ enum Handle {
     /// A state, and the generation of the manifest that was there before it was opened.
     Reader(FilterReader, u64),
     Writer(Box<Filter>),
+    /// Nothing, and what was known about the filter.
+    Closed(Box<CascadeStats>),
 }
 
 impl FilterKey {
@@ -77,6 +89,11 @@ impl FilterKey {
         Ok(FilterKey::new(key, folder, Handle::Writer(Box::new(filter))))
     }
 
+    /// Makes the key of a filter that is open for writing.
+    pub(crate) fn of(key: &[u8], folder: &Path, filter: CascadeFilter) -> FilterKey {
+        FilterKey::new(key, folder, Handle::Writer(Box::new(Filter::from(filter))))
+    }
+
     fn new(key: &[u8], folder: &Path, handle: Handle) -> FilterKey {
         let duplicates = match handle.stats().mode {
             Mode::Set => Duplicates::Ignored,
@@ -87,6 +104,8 @@ impl FilterKey {
             folder: folder.to_owned(),
             duplicates,
             handle: RwLock::new(handle),
+            is_gone: AtomicBool::new(false),
+            sync_error: Mutex::default(),
         }
     }
 
@@ -103,6 +122,30 @@ impl FilterKey {
     /// Whether the filter is a set or a multiset.
     pub(crate) fn duplicates(&self) -> Duplicates {
         self.duplicates
+    }
+
+    /// Closes the filter, so that others can write to it: connections that see it get an error from now on.
+    ///
+    /// # Errors
+    /// Errors of making its changes durable; the filter is closed all the same.
+    pub(crate) fn end(&self) -> Result<()> {
+        self.is_gone.store(true, Relaxed);
+        let flushed = self.flush();
+        let mut handle = self.handle.write().unwrap_or_else(PoisonError::into_inner);
+        let stats = Box::new(handle.stats());
+        *handle = Handle::Closed(stats);
+        flushed
+    }
+
+    /// Whether the filter was closed because the configuration does not have it any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone.load(Relaxed)
+    }
+
+    /// Returns the error for a filter that is closed.
+    fn closed(&self) -> Error {
+        let error = Error::argument("filter", "one that is served", "one that was closed");
+        error.at(&Place::file(&self.folder))
     }
 
     /// Whether the filter was opened for writing.
@@ -123,6 +166,7 @@ impl FilterKey {
         match &*self.read() {
             Handle::Reader(reader, _) => reader.contains_many(keys),
             Handle::Writer(filter) => filter.contains_many(keys),
+            Handle::Closed(_) => Err(self.closed()),
         }
     }
 
@@ -134,7 +178,19 @@ impl FilterKey {
         match &*self.read() {
             Handle::Reader(reader, _) => reader.count(key),
             Handle::Writer(filter) => filter.count(key),
+            Handle::Closed(_) => Err(self.closed()),
         }
+    }
+
+    /// Returns a reader of all changes so far, which further changes do not reach.
+    ///
+    /// # Errors
+    /// Errors of making the changes durable.
+    pub(crate) fn snapshot(&self) -> Result<FilterReader> {
+        if let Handle::Reader(reader, _) = &*self.read() {
+            return Ok(reader.clone());
+        }
+        self.change(Filter::reader)
     }
 
     /// Calls `change` with the filter, alone.
@@ -148,6 +204,7 @@ impl FilterKey {
                 let error = Error::argument("filter", "open for writing", "open for reading only");
                 Err(error.at(&Place::file(&self.folder)))
             }
+            Handle::Closed(_) => Err(self.closed()),
         }
     }
 
@@ -156,10 +213,18 @@ impl FilterKey {
     /// # Errors
     /// Errors of writing, such as a full disk. No change is lost, and the next call tries again.
     pub(crate) fn sync(&self) -> Result<()> {
-        match &mut *self.handle.write().unwrap_or_else(PoisonError::into_inner) {
+        let synced = match &mut *self.handle.write().unwrap_or_else(PoisonError::into_inner) {
             Handle::Writer(filter) => filter.sync(),
-            Handle::Reader(..) => Ok(()),
-        }
+            Handle::Reader(..) | Handle::Closed(_) => Ok(()),
+        };
+        let error = synced.as_ref().err().map(ToString::to_string);
+        *self.sync_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
+        synced
+    }
+
+    /// Returns why the last changes are not durable, if they could not be made so.
+    pub(crate) fn sync_error(&self) -> Option<String> {
+        self.sync_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Makes all changes durable in runs, so that other processes see them.
@@ -169,7 +234,7 @@ impl FilterKey {
     pub(crate) fn flush(&self) -> Result<()> {
         match &mut *self.handle.write().unwrap_or_else(PoisonError::into_inner) {
             Handle::Writer(filter) => filter.flush(),
-            Handle::Reader(..) => Ok(()),
+            Handle::Reader(..) | Handle::Closed(_) => Ok(()),
         }
     }
 
@@ -183,8 +248,11 @@ impl FilterKey {
             return Ok(());
         }
         match Handle::open(&self.folder) {
-            Ok(handle) => {
-                *self.handle.write().unwrap_or_else(PoisonError::into_inner) = handle;
+            Ok(new) => {
+                let mut handle = self.handle.write().unwrap_or_else(PoisonError::into_inner);
+                if matches!(*handle, Handle::Reader(..)) {
+                    *handle = new;
+                }
                 Ok(())
             }
             Err(error) if error.class() == ErrorClass::Busy => Ok(()),
@@ -213,6 +281,7 @@ impl Handle {
         match self {
             Handle::Reader(reader, _) => reader.stats(),
             Handle::Writer(filter) => filter.stats(),
+            Handle::Closed(stats) => stats.as_ref().clone(),
         }
     }
 }

@@ -6,15 +6,21 @@
 //! ```
 
 mod description;
+mod dump;
 mod filter;
+mod latency;
+mod load;
 mod set;
 mod space;
 mod view;
 
 pub(crate) use self::{
     description::Description,
+    dump::{Dumps, NextPiece},
     filter::{Duplicates, FilterKey},
-    set::DataSet,
+    latency::OwnLatencies,
+    load::LoadError,
+    set::{DataSet, gone},
     space::{FilterHome, MakeError, Space},
     view::View,
 };

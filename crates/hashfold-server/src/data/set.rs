@@ -1,6 +1,7 @@
 //! A table or a store that is served under a name.
 
-use super::view::View;
+use super::{latency::Latency, view::View};
+use crate::metrics::CommandCounts;
 use arc_swap::ArcSwapOption;
 use hashfold::{
     Error, ErrorKind, Place, ReadOptions, Result,
@@ -12,10 +13,23 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
 };
+
+/// The reply to commands on a store that has no version yet.
+const LOADING: &str = "LOADING Hashfold is loading the dataset in memory";
+
+/// Returns the reply to commands on something that the configuration does not have any more.
+pub(crate) fn gone(what: &str) -> String {
+    format!(
+        "ERR {what} is no longer served, or in another way: the configuration has changed; connect again"
+    )
+}
 
 /// A table or a store. Reading its current view takes no lock.
 #[derive(Debug)]
@@ -28,8 +42,17 @@ pub(crate) struct DataSet {
     current: ArcSwapOption<View>,
     /// Set when a read of the current version has met damage, for who can repair it.
     is_damaged: Arc<AtomicBool>,
-    /// Other versions that connections use.
-    others: Mutex<BTreeMap<u64, Weak<View>>>,
+    /// Number of lookups in current versions that could not be answered.
+    failed_reads: Arc<AtomicU64>,
+    /// Whether the configuration does not have the data set any more.
+    is_gone: AtomicBool,
+    /// Views that were opened besides the current one, or were current before; connections may use them.
+    others: Mutex<Vec<Weak<View>>>,
+    /// Held while a version is opened that is not current.
+    opening: Mutex<()>,
+    /// The number of the version that was current before, and the times of lookups in it: a bad version
+    /// shows beside the one before.
+    before: Mutex<Option<(u64, Arc<Latency>)>>,
 }
 
 /// The authority that decides which version of a data set is current.
@@ -104,7 +127,11 @@ impl DataSet {
             following,
             current: ArcSwapOption::from_pointee(view),
             is_damaged: Arc::default(),
+            is_gone: AtomicBool::new(false),
+            failed_reads: Arc::default(),
             others: Mutex::default(),
+            opening: Mutex::default(),
+            before: Mutex::default(),
         }
     }
 
@@ -143,16 +170,103 @@ impl DataSet {
         &self.is_damaged
     }
 
-    /// Sets the flag if a read of the current version has met damage since the version was opened.
+    /// Returns the number of lookups in current versions that could not be answered.
+    pub(crate) fn failed_reads(&self) -> &Arc<AtomicU64> {
+        &self.failed_reads
+    }
+
+    /// Counts failed lookups in the current version, and sets the flag if one has met damage since the
+    /// version was opened.
     pub(crate) fn look_for_damage(&self) {
-        if self.view().is_some_and(|view| view.has_met_damage()) {
+        let Some(view) = self.view() else { return };
+        self.failed_reads.fetch_add(view.take_failed_reads(), Relaxed);
+        if view.has_met_damage() {
             self.is_damaged.store(true, Relaxed);
         }
     }
 
-    /// Makes a view of a version of the group current.
-    pub(crate) fn show(&self, view: Arc<View>) {
-        self.current.store(Some(view));
+    /// Ends the data set: connections that see it get an error from now on.
+    pub(crate) fn end(&self) {
+        self.is_gone.store(true, SeqCst);
+        self.current.store(None);
+    }
+
+    /// Whether the data set has ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone.load(SeqCst)
+    }
+
+    /// Returns the error reply to commands on a data set that has no current view.
+    #[cold]
+    pub(crate) fn refusal(&self) -> String {
+        match self.is_gone() {
+            true => gone(&format!("data set {}", self.name)),
+            false => LOADING.to_owned(),
+        }
+    }
+
+    /// Makes a view of another version current.
+    pub(crate) fn show(&self, view: View) {
+        let number = view.number();
+        let view = Arc::new(view.go_on(self.latency_of(number)));
+        let old = self.current.swap(Some(view));
+        if self.is_gone() {
+            self.current.store(None);
+        }
+        let Some(old) = old else { return };
+        self.lock_others().push(Arc::downgrade(&old));
+        // A version that was opened again, because it was repaired, is not the one before itself.
+        if let Some(before) = old.number().filter(|old| Some(*old) != number) {
+            *self.lock_before() = Some((before, old.latency().clone()));
+        }
+    }
+
+    /// Returns the view of a version, if it is open: the latest one, if the version was opened again.
+    fn open_view(&self, number: Option<u64>) -> Option<Arc<View>> {
+        self.open_views().into_iter().rfind(|view| view.number() == number)
+    }
+
+    /// Returns the views that are open; the current one is the last one.
+    fn open_views(&self) -> Vec<Arc<View>> {
+        let others: Vec<Arc<View>> = self.lock_others().iter().filter_map(Weak::upgrade).collect();
+        others.into_iter().chain(self.view()).collect()
+    }
+
+    /// Returns the times of lookups in a version, if it is open or was current before.
+    fn latency_of(&self, number: Option<u64>) -> Option<Arc<Latency>> {
+        if let Some(view) = self.open_view(number) {
+            return Some(view.latency().clone());
+        }
+        let before = self.lock_before().clone();
+        before.filter(|(before, _)| Some(*before) == number).map(|(_, latency)| latency)
+    }
+
+    /// Returns the times of lookups in each version that is open, and in the one that was current before,
+    /// in the order of their numbers; in a table, those of the table.
+    pub(crate) fn latencies(&self) -> Vec<(Option<u64>, CommandCounts)> {
+        let open = self.open_views();
+        let mut all: Vec<(Option<u64>, Arc<Latency>)> =
+            open.iter().map(|view| (view.number(), view.latency().clone())).collect();
+        let before = self.lock_before().clone();
+        all.extend(before.map(|(number, latency)| (Some(number), latency)));
+        let mut sums = BTreeMap::<_, CommandCounts>::new();
+        for (i, (number, latency)) in all.iter().enumerate() {
+            let sum = sums.entry(*number).or_default();
+            if all[..i].iter().all(|(_, other)| !Arc::ptr_eq(other, latency)) {
+                latency.add_to(sum);
+            }
+        }
+        sums.into_iter().collect()
+    }
+
+    fn lock_others(&self) -> MutexGuard<'_, Vec<Weak<View>>> {
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        others.retain(|view| view.strong_count() > 0);
+        others
+    }
+
+    fn lock_before(&self) -> MutexGuard<'_, Option<(u64, Arc<Latency>)>> {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the view of a version of a store, which stays open as long as the view is held.
@@ -163,20 +277,15 @@ impl DataSet {
         if !self.is_store() {
             return Err(Error::new(ErrorKind::Absent).at(&Place::file(&self.folder)));
         }
-        let is_it = |view: &Arc<View>| {
-            view.version().is_some_and(|version| version.info().name.number == number)
-        };
-        if let Some(current) = self.view().filter(is_it) {
-            return Ok(current);
-        }
-        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        others.retain(|_, view| view.strong_count() > 0);
-        if let Some(view) = others.get(&number).and_then(Weak::upgrade) {
+        // Connections that ask for one version at the same time share it.
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(view) = self.open_view(Some(number)) {
             return Ok(view);
         }
         let version = Version::open(&self.folder, number, &self.options)?;
-        let view = Arc::new(View::of_version(Arc::new(version))?);
-        others.insert(number, Arc::downgrade(&view));
+        let view = View::of_version(Arc::new(version))?;
+        let view = Arc::new(view.go_on(self.latency_of(Some(number))));
+        self.lock_others().push(Arc::downgrade(&view));
         Ok(view)
     }
 
@@ -194,7 +303,7 @@ impl DataSet {
         if held.is_some_and(|held| Arc::ptr_eq(held, &version)) {
             return Ok(false);
         }
-        self.show(Arc::new(View::of_version(version)?));
+        self.show(View::of_version(version)?);
         Ok(true)
     }
 }

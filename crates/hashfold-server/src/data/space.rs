@@ -1,12 +1,21 @@
 //! What a user sees: one data set and any number of filters.
 
-use super::{filter::FilterKey, set::DataSet, view::View};
-use hashfold::{Env, Error, filter::FilterOptions};
+use super::{
+    filter::{Duplicates, FilterKey},
+    load::{LoadError, Loads, Site, decode, sweep},
+    set::DataSet,
+    view::View,
+};
+use hashfold::{
+    Env, Error,
+    filter::{FilterOptions, Mode},
+};
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
 };
 
 /// The keys that a user sees: those of one table or store, and filters, each a key of its name.
@@ -18,9 +27,6 @@ pub(crate) struct Space {
     /// Filters that clients make, if this user sees them.
     home: Option<Arc<FilterHome>>,
 }
-
-/// The reply to commands on a store that has no version yet.
-const LOADING: &str = "LOADING Hashfold is loading the dataset in memory";
 
 /// Maximum number of filters that clients make: each takes its memory.
 const FILTERS_MAX: usize = 256;
@@ -36,6 +42,7 @@ pub(crate) struct FilterHome {
     filters: RwLock<BTreeMap<Vec<u8>, Arc<FilterKey>>>,
     /// Held while a filter is made.
     making: Mutex<()>,
+    loads: Loads,
 }
 
 /// The reason why a filter is not made.
@@ -45,6 +52,8 @@ pub(crate) enum MakeError {
     NoHome,
     /// There is one of this name.
     Exists,
+    /// One of this name is being loaded.
+    Loading,
     /// There are as many as there may be.
     TooMany(usize),
     Failed(Error),
@@ -65,7 +74,7 @@ impl FilterHome {
             match FilterKey::open_with(&key, &folder.join(&name), options) {
                 Ok(filter) => drop(filters.insert(key, Arc::new(filter))),
                 // A crash during the making of a filter leaves a folder without one.
-                Err(error) if error.is_absent() => {}
+                Err(error) if error.is_absent() => sweep(env, &folder.join(&name)),
                 Err(error) => return Err(error),
             }
         }
@@ -76,6 +85,7 @@ impl FilterHome {
             memory_bytes,
             filters: RwLock::new(filters),
             making: Mutex::default(),
+            loads: Loads::new(),
         })
     }
 
@@ -90,18 +100,69 @@ impl FilterHome {
 
     fn make(&self, key: &[u8], options: FilterOptions) -> Result<Arc<FilterKey>, MakeError> {
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.loads.has(key) {
+            return Err(MakeError::Loading);
+        }
+        self.check_room(key)?;
+        let options = options.env(self.env.clone()).memory_bytes(self.memory_bytes).wal(true);
+        let filter = FilterKey::create(key, &self.folder.join(name_of(key)), options);
+        Ok(self.add(filter.map_err(MakeError::Failed)?))
+    }
+
+    /// Refuses a filter whose name is taken, or for which there is no room.
+    fn check_room(&self, key: &[u8]) -> Result<(), MakeError> {
         if self.filter(key).is_some() {
             return Err(MakeError::Exists);
         }
-        if self.filters.read().unwrap_or_else(PoisonError::into_inner).len() >= FILTERS_MAX {
-            return Err(MakeError::TooMany(FILTERS_MAX));
+        let made = self.filters.read().unwrap_or_else(PoisonError::into_inner).len();
+        let others = self.loads.count() - usize::from(self.loads.has(key));
+        match made + others < FILTERS_MAX {
+            true => Ok(()),
+            false => Err(MakeError::TooMany(FILTERS_MAX)),
         }
-        let options = options.env(self.env.clone()).memory_bytes(self.memory_bytes).wal(true);
-        let filter = FilterKey::create(key, &self.folder.join(name_of(key)), options);
-        let filter = Arc::new(filter.map_err(MakeError::Failed)?);
+    }
+
+    fn add(&self, filter: FilterKey) -> Arc<FilterKey> {
+        let filter = Arc::new(filter);
         let mut filters = self.filters.write().unwrap_or_else(PoisonError::into_inner);
-        filters.insert(key.to_vec(), filter.clone());
-        Ok(filter)
+        filters.insert(filter.key().to_vec(), filter.clone());
+        filter
+    }
+
+    /// Takes a piece of a filter that is loaded. The last piece makes the filter.
+    fn load(
+        &self,
+        key: &[u8],
+        duplicates: Duplicates,
+        (iterator, bytes): (i64, &[u8]),
+        now: Duration,
+    ) -> Result<(), LoadError> {
+        let (piece, sum) = decode(iterator, bytes)?;
+        let is_counted = piece.of.mode == Mode::Multiset;
+        if is_counted != (duplicates == Duplicates::Counted) {
+            return Err(LoadError::BadPiece);
+        }
+        self.check_room(key).map_err(LoadError::Make)?;
+        let site = Site {
+            env: self.env.clone(),
+            folder: self.folder.join(name_of(key)),
+            memory_bytes: self.memory_bytes,
+        };
+        let folder = site.folder.clone();
+        if let Some(cascade) = self.loads.take(key, (piece, sum), site, now)? {
+            self.add(FilterKey::of(key, &folder, cascade));
+        }
+        Ok(())
+    }
+
+    /// Ends loads that get no further pieces.
+    pub(crate) fn forget_idle(&self, now: Duration) {
+        self.loads.forget_idle(now);
+    }
+
+    /// Ends all loads, of which nothing is left then.
+    pub(crate) fn end_loads(&self) {
+        self.loads.end();
     }
 }
 
@@ -158,11 +219,11 @@ impl Space {
     /// Returns the current view of the table or store.
     ///
     /// # Errors
-    /// The error reply if the store has no version yet.
+    /// The error reply if the store has no version yet, or is not served any more.
     #[inline]
     pub(crate) fn view(&self) -> Result<Option<Arc<View>>, String> {
         let Some(data) = &self.data else { return Ok(None) };
-        data.view().map(Some).ok_or_else(|| LOADING.to_owned())
+        data.view().map(Some).ok_or_else(|| data.refusal())
     }
 
     /// Returns the filter that a key is. Spaces without filters take no lock.
@@ -175,7 +236,8 @@ impl Space {
     /// Returns all filters: first those that the configuration names.
     pub(crate) fn filters(&self) -> Vec<Arc<FilterKey>> {
         let made = self.home.iter().flat_map(|home| home.filters());
-        self.filters.values().cloned().chain(made).collect()
+        let named = self.filters.values().filter(|filter| !filter.is_gone()).cloned();
+        named.chain(made).collect()
     }
 
     /// Makes a filter.
@@ -191,6 +253,24 @@ impl Space {
             return Err(MakeError::Exists);
         }
         self.home.as_ref().ok_or(MakeError::NoHome)?.make(key, options)
+    }
+
+    /// Takes a piece of a filter that is loaded.
+    ///
+    /// # Errors
+    /// There is a filter of this name, the user may make none, or the piece is not the next one.
+    pub(crate) fn load_filter(
+        &self,
+        key: &[u8],
+        duplicates: Duplicates,
+        piece: (i64, &[u8]),
+        now: Duration,
+    ) -> Result<(), LoadError> {
+        if self.filter(key).is_some() {
+            return Err(LoadError::Make(MakeError::Exists));
+        }
+        let home = self.home.as_ref().ok_or(LoadError::Make(MakeError::NoHome))?;
+        home.load(key, duplicates, piece, now)
     }
 }
 

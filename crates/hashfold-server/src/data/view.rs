@@ -1,7 +1,8 @@
 //! A table or a version of a store, and the form in which its values are served.
 
+use super::latency::Latency;
 use hashfold::{
-    Result,
+    Error, Result,
     io::Access,
     run::Run,
     store::Version,
@@ -12,7 +13,7 @@ use std::{
     ops::RangeInclusive,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -27,6 +28,9 @@ pub(crate) struct View {
     is_in_memory: bool,
     /// Whether a read has met damage.
     has_met_damage: AtomicBool,
+    /// Number of lookups that could not be answered, and that nobody has counted yet.
+    failed_reads: AtomicU64,
+    latency: Arc<Latency>,
 }
 
 #[derive(Debug)]
@@ -57,7 +61,31 @@ impl View {
     }
 
     fn new(source: Source, schema: Schema, is_in_memory: bool) -> View {
-        View { source, schema, is_in_memory, has_met_damage: AtomicBool::new(false) }
+        View {
+            source,
+            schema,
+            is_in_memory,
+            has_met_damage: AtomicBool::new(false),
+            failed_reads: AtomicU64::new(0),
+            latency: Arc::default(),
+        }
+    }
+
+    /// Returns the view with the times of earlier lookups in the same version.
+    pub(crate) fn go_on(self, latency: Option<Arc<Latency>>) -> View {
+        let latency = latency.unwrap_or(self.latency);
+        View { latency, ..self }
+    }
+
+    /// Returns the times of lookups.
+    #[inline]
+    pub(crate) fn latency(&self) -> &Arc<Latency> {
+        &self.latency
+    }
+
+    /// Returns the number of the version, if the data set is a store.
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.version().map(|version| version.info().name.number)
     }
 
     /// Notes that a read has met damage.
@@ -66,9 +94,31 @@ impl View {
         self.has_met_damage.store(true, Relaxed);
     }
 
+    /// Notes a lookup that could not be answered.
+    #[cold]
+    pub(crate) fn note_failed_read(&self) {
+        self.failed_reads.fetch_add(1, Relaxed);
+    }
+
+    /// Returns the number of lookups that could not be answered since the last call.
+    pub(crate) fn take_failed_reads(&self) -> u64 {
+        self.failed_reads.swap(0, Relaxed)
+    }
+
     /// Whether a read has met damage since the view was opened.
     pub(crate) fn has_met_damage(&self) -> bool {
         self.has_met_damage.load(Relaxed)
+    }
+
+    /// Returns the damage that was found when the files were opened: of a table, or of an index, without which
+    /// lookups take more reads.
+    pub(crate) fn damage(&self) -> Option<&Error> {
+        match &self.source {
+            Source::Table(table) => table.index_damage(),
+            Source::Version(version) => {
+                version.damage().iter().chain(version.index_damage()).next()
+            }
+        }
     }
 
     /// Whether lookups read mapped memory, so that they need not wait for the device.

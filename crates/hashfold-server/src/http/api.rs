@@ -39,7 +39,7 @@ pub(super) async fn blocking<T: Send + 'static>(
 #[expect(clippy::result_large_err, reason = "the error is the reply, made once for a request")]
 pub(super) fn store(shared: &Shared, name: &str) -> Result<Arc<DataSet>, Response> {
     match facts::find(shared, name) {
-        Some(data) if data.is_store() => Ok(data.clone()),
+        Some(data) if data.is_store() => Ok(data),
         Some(_) => {
             Err(error(StatusCode::CONFLICT, format!("{name} is a table, which has no versions")))
         }
@@ -92,6 +92,7 @@ pub(super) async fn deploy(State(shared): State<Arc<Shared>>) -> Response {
     Json(json!({
         "group": config.group,
         "node": config.node,
+        "zone": config.zone,
         "seq": state.report.seq,
         "versions": state.report.versions,
         "fetch_limit_bytes_per_second": deployment.limit(),
@@ -135,15 +136,25 @@ struct Ask {
     reason: String,
     #[serde(default)]
     force: bool,
+    /// Maximum fraction of a sample of keys that may be missing or have another value.
+    max_change: Option<f64>,
 }
 
 /// Returns the action of a name.
 ///
 /// # Errors
-/// There is no such action, or it needs a version.
-pub(super) fn action(name: &str, version: Option<u64>, is_forced: bool) -> Result<Action, String> {
+/// There is no such action, it needs a version, or it takes no limit of changes.
+pub(super) fn action(
+    name: &str,
+    version: Option<u64>,
+    is_forced: bool,
+    change_max: Option<f64>,
+) -> Result<Action, String> {
+    if let Some(max) = change_max.filter(|max| name != "publish" || !(0.0..=1.0).contains(max)) {
+        return Err(format!("max_change: expected 0 to 1, and publish, got {max} and {name}"));
+    }
     match (name, version) {
-        ("publish", Some(version)) => Ok(Action::Publish { version, is_forced }),
+        ("publish", Some(version)) => Ok(Action::Publish { version, is_forced, change_max }),
         ("pin", Some(version)) => Ok(Action::Pin { version }),
         ("unpin", Some(version)) => Ok(Action::Unpin { version }),
         ("rollback", to) => Ok(Action::RollBack { to }),
@@ -188,7 +199,7 @@ pub(super) async fn change(
     }
     let change = Change {
         data: store(&shared, &name)?,
-        action: action(&verb, ask.version, ask.force).map_err(bad)?,
+        action: action(&verb, ask.version, ask.force, ask.max_change).map_err(bad)?,
         reason: ask.reason,
         who: caller.who,
         via: "http",

@@ -5,12 +5,12 @@ use crate::{
     cluster::{Seen, SeenShard},
     command::TABLE,
     data::{DataSet, Description, FilterKey},
-    metrics::POWERS,
+    metrics::{CommandCounts, POWERS},
     process::Memory,
     shared::Shared,
 };
 use hashfold::store::{Sample, sample_changes};
-use hashfold_deploy::{GroupPointer, NodeVersion, Readiness, Status, Targets, VersionState};
+use hashfold_deploy::{GroupPointer, NodeVersion, Readiness, Status, Targets, Trial, VersionState};
 use serde::Serialize;
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -98,7 +98,7 @@ impl FilterFacts {
 
 /// Returns all tables and stores.
 pub(super) fn tables(shared: &Shared) -> Vec<TableFacts> {
-    shared.data.iter().map(|data| TableFacts::of(data)).collect()
+    shared.data().iter().map(|data| TableFacts::of(data)).collect()
 }
 
 /// Returns all filters.
@@ -107,8 +107,8 @@ pub(super) fn filters(shared: &Shared) -> Vec<FilterFacts> {
 }
 
 /// Returns the data set of a name.
-pub(super) fn find<'a>(shared: &'a Shared, name: &str) -> Option<&'a Arc<DataSet>> {
-    shared.data.iter().find(|data| &**data.name() == name)
+pub(super) fn find(shared: &Shared, name: &str) -> Option<Arc<DataSet>> {
+    shared.served().opened.data.get(name).cloned()
 }
 
 /// A version in the folder of a store.
@@ -135,6 +135,46 @@ pub(super) struct VersionsFacts {
     pub(super) versions: Vec<VersionFacts>,
     /// Versions of the group in object storage that are not in the folder.
     pub(super) pushed: Vec<u64>,
+    /// Times of lookups in the versions that are open, and in the one that was current before.
+    pub(super) latencies: Vec<LatencyFacts>,
+}
+
+/// The times of lookups in a version, since the server has opened it.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct LatencyFacts {
+    pub(super) version: u64,
+    /// Whether this server answers from the version.
+    pub(super) served: bool,
+    pub(super) calls: u64,
+    pub(super) failed: u64,
+    pub(super) p50_us: u64,
+    pub(super) p99_us: u64,
+    #[serde(skip)]
+    by_power: [u64; POWERS],
+}
+
+impl LatencyFacts {
+    fn all(data: &DataSet) -> Vec<LatencyFacts> {
+        let served = data.view().and_then(|view| view.number());
+        let facts = |(number, counts): (Option<u64>, CommandCounts)| {
+            let version = number?;
+            Some(LatencyFacts {
+                version,
+                served: served == Some(version),
+                calls: counts.calls,
+                failed: counts.failed,
+                p50_us: counts.at_most_us(0.5),
+                p99_us: counts.at_most_us(0.99),
+                by_power: counts.by_power,
+            })
+        };
+        data.latencies().into_iter().rev().filter_map(facts).collect()
+    }
+
+    /// Returns the bars of the distribution of times, one for each power of two.
+    pub(super) fn bars(&self) -> Vec<Bar> {
+        bars(&self.by_power)
+    }
 }
 
 /// Returns the versions of a store, the latest first.
@@ -154,6 +194,7 @@ pub(super) fn versions(shared: &Shared, data: &DataSet) -> Result<VersionsFacts,
         seq: all.first().map_or(0, |it| it.sequence),
         versions: all.iter().rev().map(VersionFacts::of).collect(),
         pushed: Vec::new(),
+        latencies: LatencyFacts::all(data),
     };
     if let Some(group) = shared.changer.group().filter(|_| data.follows_group()) {
         facts.add_group(shared, group).map_err(|error| error.to_string())?;
@@ -280,13 +321,22 @@ impl OnNode {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct NodeFacts {
     pub(super) name: String,
+    pub(super) zone: Option<String>,
     /// Seconds since the report.
     pub(super) age_s: u64,
     pub(super) seq: u64,
+    /// First and last slot of each range that the server has; none if it has all.
+    pub(super) slots: Vec<(u32, u32)>,
     pub(super) versions: Vec<OnNode>,
 }
 
 impl NodeFacts {
+    /// Returns the slots as text: `0-8191 12000-12287`.
+    pub(super) fn ranges(&self) -> String {
+        let range = |(first, last): &(u32, u32)| format!("{first}-{last}");
+        self.slots.iter().map(range).collect::<Vec<_>>().join(" ")
+    }
+
     fn of(name: String, node: Readiness, now_ms: u64) -> NodeFacts {
         let versions = node.versions.into_iter().flat_map(|(store, versions)| {
             let of_store =
@@ -294,7 +344,8 @@ impl NodeFacts {
             versions.into_iter().map(of_store)
         });
         let age_s = now_ms.saturating_sub(node.at_ms) / 1000;
-        NodeFacts { name, age_s, seq: node.seq, versions: versions.collect() }
+        let (seq, slots, zone) = (node.seq, node.slots, node.zone);
+        NodeFacts { name, zone, age_s, seq, slots, versions: versions.collect() }
     }
 }
 
@@ -306,6 +357,8 @@ pub(super) struct GroupFacts {
     pub(super) by: String,
     pub(super) reason: String,
     pub(super) activate_at_ms: u64,
+    /// The zone whose servers use the next versions already.
+    pub(super) trial: Option<Trial>,
     pub(super) stores: Vec<GroupStore>,
     pub(super) nodes: Vec<NodeFacts>,
 }
@@ -350,6 +403,7 @@ pub(super) fn group(shared: &Shared) -> Option<Result<GroupFacts, String>> {
         group: group.name().to_owned(),
         seq: pointer.seq,
         stores: stores_of(&pointer),
+        trial: pointer.trial,
         nodes: nodes.into_iter().map(|(name, node)| NodeFacts::of(name, node, now_ms)).collect(),
         by: pointer.by,
         reason: pointer.reason,
@@ -434,13 +488,17 @@ const BAR_STEP: usize = 5;
 impl CommandFacts {
     /// Returns the bars of the distribution of times, one for each power of two.
     pub(super) fn bars(&self) -> Vec<Bar> {
-        let most = self.by_power.iter().copied().max().unwrap_or(0).max(1);
-        let bar = |(power, count): (usize, &u64)| {
-            let height = (count * BAR_HEIGHT).div_ceil(most);
-            Bar { x: power * BAR_STEP, y: BAR_HEIGHT - height, height }
-        };
-        self.by_power.iter().enumerate().filter(|(_, count)| **count > 0).map(bar).collect()
+        bars(&self.by_power)
     }
+}
+
+fn bars(by_power: &[u64; POWERS]) -> Vec<Bar> {
+    let most = by_power.iter().copied().max().unwrap_or(0).max(1);
+    let bar = |(power, count): (usize, &u64)| {
+        let height = (count * BAR_HEIGHT).div_ceil(most);
+        Bar { x: power * BAR_STEP, y: BAR_HEIGHT - height, height }
+    };
+    by_power.iter().enumerate().filter(|(_, count)| **count > 0).map(bar).collect()
 }
 
 /// Returns the commands that were called, the most frequent first.

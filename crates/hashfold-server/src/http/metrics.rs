@@ -1,12 +1,18 @@
 //! The text format of Prometheus.
 
-use crate::{command::TABLE, metrics::POWERS, process::Memory, shared::Shared};
+use crate::{
+    command::TABLE,
+    metrics::{CommandCounts, POWERS},
+    process::Memory,
+    shared::Shared,
+};
 use std::fmt::Write as _;
 
 /// Returns all metrics. Labels are names of data sets and commands, never keys.
 pub(super) fn text(shared: &Shared) -> String {
     let mut text = String::new();
     commands(shared, &mut text);
+    latencies(shared, &mut text);
     let totals = shared.metrics.totals();
     family(&mut text, "lookups_total", "counter", "Keys that were looked up.");
     line(&mut text, "lookups_total", "result=\"hit\"", totals.hits);
@@ -63,24 +69,44 @@ fn commands(shared: &Shared, text: &mut String) {
         "Times of commands, without those of waiting.",
     );
     for (number, counts) in called().filter(|(_, it)| it.calls > 0) {
-        let name = TABLE.full_name(number);
-        let mut sum = 0;
-        for (power, count) in counts.by_power.iter().enumerate().take(POWERS - 1) {
-            sum += count;
-            let seconds = (1_u64 << power) as f64 / 1e6;
-            let labels = format!("command=\"{name}\",le=\"{seconds}\"");
-            line(text, "command_duration_seconds_bucket", &labels, sum);
+        let labels = format!("command=\"{}\"", TABLE.full_name(number));
+        times(text, "command_duration_seconds", &labels, counts);
+    }
+}
+
+/// Writes the distribution of times with these labels.
+fn times(text: &mut String, name: &str, labels: &str, counts: &CommandCounts) {
+    let bucket = format!("{name}_bucket");
+    let mut sum = 0;
+    for (power, count) in counts.by_power.iter().enumerate().take(POWERS - 1) {
+        sum += count;
+        let seconds = (1_u64 << power) as f64 / 1e6;
+        line(text, &bucket, &format!("{labels},le=\"{seconds}\""), sum);
+    }
+    line(text, &bucket, &format!("{labels},le=\"+Inf\""), counts.calls);
+    let seconds = counts.microseconds as f64 / 1e6;
+    let _ = writeln!(text, "hashfold_{name}_sum{{{labels}}} {seconds}");
+    line(text, &format!("{name}_count"), labels, counts.calls);
+}
+
+/// Writes the times of lookups in each version that is open, and in the one that was current before.
+fn latencies(shared: &Shared, text: &mut String) {
+    let mut all = Vec::new();
+    for data in shared.data() {
+        for (number, counts) in data.latencies() {
+            let version = number.map(|number| format!(",version=\"{number}\""));
+            all.push((label(data.name()) + &version.unwrap_or_default(), counts));
         }
-        let labels = format!("command=\"{name}\"");
-        line(
-            text,
-            "command_duration_seconds_bucket",
-            &format!("{labels},le=\"+Inf\""),
-            counts.calls,
-        );
-        let seconds = counts.microseconds as f64 / 1e6;
-        let _ = writeln!(text, "hashfold_command_duration_seconds_sum{{{labels}}} {seconds}");
-        line(text, "command_duration_seconds_count", &labels, counts.calls);
+    }
+    let help = "Times of lookups by data set and version.";
+    family(text, "lookup_duration_seconds", "histogram", help);
+    for (labels, counts) in &all {
+        times(text, "lookup_duration_seconds", labels, counts);
+    }
+    let help = "Lookups with an error reply, by data set and version.";
+    family(text, "lookups_failed_total", "counter", help);
+    for (labels, counts) in &all {
+        line(text, "lookups_failed_total", labels, counts.failed);
     }
 }
 

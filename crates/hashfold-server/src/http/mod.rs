@@ -16,17 +16,22 @@
 //! | `/v1/audit` | the last lines of the audit log |
 //!
 //! `/healthz`, `/readyz` and `/metrics` ask for nothing. The others ask for a token, if the configuration
-//! has tokens. There is no encryption here: listen on loopback, behind a proxy that encrypts.
+//! has tokens. Requests come from this machine or a proxy, or are encrypted.
 
 mod api;
 mod facts;
 mod metrics;
 mod page;
+mod tls;
 mod words;
 
-use crate::{access::Denied, shared::Shared};
+use self::tls::TlsListener;
+use crate::{
+    access::{Denied, Way},
+    shared::Shared,
+};
 use axum::{
-    Router,
+    Extension, Router,
     extract::{DefaultBodyLimit, Request, State},
     http::{HeaderValue, StatusCode, header},
     middleware::{Next, from_fn_with_state, map_response},
@@ -54,17 +59,25 @@ const BLOCKING_END: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// The system refuses the runtime or the listener.
-pub(crate) fn run(shared: &Arc<Shared>, listeners: Vec<TcpListener>) -> io::Result<()> {
+pub(crate) fn run(
+    shared: &Arc<Shared>,
+    plain: Vec<TcpListener>,
+    encrypted: Vec<TcpListener>,
+) -> io::Result<()> {
     let mut builder = Builder::new_current_thread();
     let runtime =
         builder.enable_io().enable_time().max_blocking_threads(BLOCKING_THREADS).build()?;
     let served = runtime.block_on(async {
-        let router = router(shared);
         let mut tasks = Vec::new();
-        for listener in listeners {
-            listener.set_nonblocking(true)?;
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            tasks.push(tokio::spawn(axum::serve(listener, router.clone()).into_future()));
+        for listener in plain {
+            let listener = tokio_listener(listener)?;
+            let router = router(shared).layer(Extension(Way::Plain));
+            tasks.push(tokio::spawn(axum::serve(listener, router).into_future()));
+        }
+        for listener in encrypted {
+            let listener = TlsListener::new(tokio_listener(listener)?, shared.clone())?;
+            let router = router(shared).layer(Extension(Way::Tls));
+            tasks.push(tokio::spawn(axum::serve(listener, router).into_future()));
         }
         while !shared.is_stopping.load(Relaxed) {
             tokio::time::sleep(super::server::STOP_INTERVAL).await;
@@ -74,6 +87,11 @@ pub(crate) fn run(shared: &Arc<Shared>, listeners: Vec<TcpListener>) -> io::Resu
     });
     runtime.shutdown_timeout(BLOCKING_END);
     served
+}
+
+fn tokio_listener(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
+    listener.set_nonblocking(true)?;
+    tokio::net::TcpListener::from_std(listener)
 }
 
 fn router(shared: &Arc<Shared>) -> Router {
@@ -176,13 +194,17 @@ fn problems(shared: &Shared) -> Vec<String> {
     if shared.is_stopping.load(Relaxed) {
         problems.push("the server stops".to_owned());
     }
-    for data in &shared.data {
+    for data in shared.data() {
         let Some(view) = data.view() else {
             problems.push(format!("{}: no version yet", data.name()));
             continue;
         };
         let damage = view.version().map_or(&[][..], |version| version.damage());
         problems.extend(damage.iter().map(|error| format!("{}: {error}", data.name())));
+    }
+    for filter in shared.filters() {
+        let error = filter.sync_error();
+        problems.extend(error.map(|error| format!("{}: not durable: {error}", filter.name())));
     }
     let deployment = shared.deployment.as_ref();
     problems.extend(deployment.and_then(|deployment| deployment.problem(shared.now())));

@@ -9,7 +9,7 @@ use super::{
     problems, words,
 };
 use crate::{
-    access::{Caller, Denied},
+    access::{Caller, Denied, Way},
     audit::{Event, Line},
     change::{Change, ChangeError},
     shared::Shared,
@@ -136,7 +136,7 @@ pub(super) async fn store(
     Query(pair): Query<MaybePair>,
 ) -> Result<Response, Response> {
     let frame = Frame::new(&shared, caller, "/");
-    let Some(data) = facts::find(&shared, &name).filter(|data| data.is_store()).cloned() else {
+    let Some(data) = facts::find(&shared, &name).filter(|data| data.is_store()) else {
         let text = format!("There is no store {name}.");
         return Ok(message(frame, StatusCode::NOT_FOUND, "No such store", text));
     };
@@ -260,8 +260,8 @@ impl ChangePage {
     fn new(shared: &Shared, frame: Frame, asked: Asked) -> Result<ChangePage, String> {
         let data = facts::find(shared, &asked.store).filter(|data| data.is_store());
         let data = data.ok_or_else(|| format!("There is no store {}.", asked.store))?;
-        api::action(&asked.action, asked.version, false)?;
-        let VersionsFacts { group, seq, versions, .. } = facts::versions(shared, data)?;
+        api::action(&asked.action, asked.version, false, None)?;
+        let VersionsFacts { group, seq, versions, .. } = facts::versions(shared, &data)?;
         let is_bad = versions.iter().any(|it| it.bad && Some(it.number) == asked.version);
         let current = versions.iter().find(|it| it.current).map(|it| it.number);
         let (reason, error) = Default::default();
@@ -313,7 +313,7 @@ pub(super) struct Confirmed {
     reason: String,
     /// The name of the store, typed by hand.
     confirm: String,
-    /// Whether a version is published that is marked bad: `on`, or absent.
+    /// Whether a version is published that is marked bad or does not pass gates: `on`, or absent.
     force: Option<String>,
     csrf: String,
 }
@@ -334,7 +334,7 @@ pub(super) async fn change(
     Form(form): Form<Confirmed>,
 ) -> Result<Response, Response> {
     let frame = Frame::new(&shared, caller.clone(), "/");
-    if !is_own_form(&caller, &headers, &form.csrf) {
+    if !is_own_form(&shared, &caller, &headers, &form.csrf) {
         let text =
             "The form was not from this page, or the session has ended. Sign in and try again.";
         return Ok(message(frame, StatusCode::FORBIDDEN, "Not allowed", text));
@@ -394,18 +394,21 @@ fn make(
 ) -> Result<(), ChangeError> {
     let data = facts::find(shared, &asked.store);
     let data = data.ok_or_else(|| ChangeError::Refused("the store is gone".into()))?;
-    let action = api::action(&asked.action, asked.version, is_forced);
+    let action = api::action(&asked.action, asked.version, is_forced, None);
     let action = action.map_err(ChangeError::Refused)?;
-    let (data, reason) = (data.clone(), reason.trim().to_owned());
+    let reason = reason.trim().to_owned();
     let change = Change { data, action, reason, who, via: "page", seq };
     shared.changer.apply(&change).map(|_| ())
 }
 
 /// Whether a form was on a page of this server, in the session of this caller.
-fn is_own_form(caller: &Caller, headers: &HeaderMap, csrf: &str) -> bool {
+fn is_own_form(shared: &Shared, caller: &Caller, headers: &HeaderMap, csrf: &str) -> bool {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let public_url = shared.access.public_url();
     let is_own = match (text(header::ORIGIN), text(header::HOST)) {
         (None, _) => true,
+        // A proxy may have another name for this server.
+        (Some(origin), _) if public_url.as_deref() == Some(origin) => true,
         (Some(origin), Some(host)) => {
             origin.split_once("://").is_some_and(|(_, from)| from == host)
         }
@@ -432,9 +435,10 @@ pub(super) struct SignIn {
 
 pub(super) async fn sign_in(
     State(shared): State<Arc<Shared>>,
+    Extension(way): Extension<Way>,
     Form(form): Form<SignIn>,
 ) -> Response {
-    match shared.access.sign_in(form.token.trim(), shared.now()) {
+    match shared.access.sign_in(form.token.trim(), way, shared.now()) {
         Ok(cookie) => ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response(),
         Err(denied) => {
             let (status, error) = match denied {
@@ -457,13 +461,14 @@ pub(super) struct SignOut {
 pub(super) async fn sign_out(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
+    Extension(way): Extension<Way>,
     headers: HeaderMap,
     Form(form): Form<SignOut>,
 ) -> Response {
-    if !is_own_form(&caller, &headers, &form.csrf) {
+    if !is_own_form(&shared, &caller, &headers, &form.csrf) {
         return Redirect::to("/").into_response();
     }
-    let cookie = shared.access.sign_out(&headers);
+    let cookie = shared.access.sign_out(&headers, way);
     ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response()
 }
 

@@ -226,7 +226,7 @@ impl Answers {
             Ok(()) => self.places[i] = Place::At(start, self.bytes.len()),
             Err(error) => {
                 self.bytes.truncate(start);
-                self.fail(i, &error);
+                self.fail(i, view, &error);
             }
         }
     }
@@ -242,12 +242,13 @@ impl Answers {
             if error.class() == ErrorClass::Damage {
                 view.note_damage();
             }
-            self.fail(i, &error);
+            self.fail(i, view, &error);
         }
     }
 
     #[cold]
-    fn fail(&mut self, i: usize, error: &Error) {
+    fn fail(&mut self, i: usize, view: &View, error: &Error) {
+        view.note_failed_read();
         let code = if error.class() == ErrorClass::Damage { "DAMAGED" } else { "ERR" };
         self.fail_with(i, format!("{code} {error}"));
     }

@@ -121,11 +121,12 @@ impl Connection {
             && self.output.len() - self.sent < OUTPUT_BYTES_PAUSE
     }
 
-    /// Whether more should be read now.
+    /// Whether more should be read now: not while there are requests that were not taken.
     pub(super) fn may_read(&self) -> bool {
         self.is_readable
             && !self.is_waiting
             && !self.is_broken
+            && self.input.len() < TURN_BYTES.max(self.taken + self.needs)
             && self.output.len() - self.sent < OUTPUT_BYTES_PAUSE
     }
 

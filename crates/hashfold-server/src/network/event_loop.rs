@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     command::{Arguments, Call, Flag, Found, Keys, Lookup, Run, TABLE, Work, refusal, type_of},
-    data::Space,
+    data::{OwnLatencies, Space},
     metrics::{ThreadMetrics, add},
     protocol::{Limits, Parsed, Reply, parse},
     session::{Client, Session},
@@ -25,6 +25,7 @@ use std::{
     sync::{Arc, PoisonError, atomic::Ordering::Relaxed, mpsc::Receiver},
     time::Duration,
 };
+use tracing::warn;
 
 /// Token of the waker; listeners have the tokens below [`FIRST_CONNECTION`].
 const WAKER: Token = Token(0);
@@ -62,6 +63,7 @@ pub(crate) struct EventLoop {
     shared: Arc<Shared>,
     executor: Arc<dyn Executor>,
     metrics: Arc<ThreadMetrics>,
+    latencies: OwnLatencies,
     poll: Poll,
     listeners: Vec<TcpListener>,
     connections: Slab<Connection>,
@@ -73,6 +75,8 @@ pub(crate) struct EventLoop {
     /// Places of arguments; here so that its memory is used again.
     places: Vec<Range<usize>>,
     next_tick: Duration,
+    /// Whether the system has refused to accept a connection.
+    accepts_again: bool,
     /// Number of connections that wait for jobs or for the device.
     waiting: usize,
     /// Mean time of the last lookups that were alone; halved at each tick, so that a device that was slow is
@@ -98,6 +102,7 @@ impl EventLoop {
         let (results, finished) = Results::new(waker.clone());
         let event_loop = EventLoop {
             metrics: shared.metrics.of_thread(),
+            latencies: OwnLatencies::default(),
             shared,
             executor,
             poll,
@@ -109,6 +114,7 @@ impl EventLoop {
             buffer: Box::new([0; READ_BYTES]),
             places: Vec::new(),
             next_tick: Duration::ZERO,
+            accepts_again: false,
             waiting: 0,
             lone_read: Duration::ZERO,
             buffer_bytes: 0,
@@ -154,7 +160,27 @@ impl EventLoop {
     }
 
     fn accept(&mut self, listener: usize) {
-        while let Some(Ok((socket, peer))) = self.listeners.get(listener).map(TcpListener::accept) {
+        while let Some(accepted) = self.listeners.get(listener).map(TcpListener::accept) {
+            let (socket, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+                    ) =>
+                {
+                    continue;
+                }
+                Err(error) => {
+                    // The system has no more sockets, say; those that wait are accepted later.
+                    if !self.accepts_again {
+                        warn!(%error, "connections cannot be accepted");
+                    }
+                    self.accepts_again = true;
+                    return;
+                }
+            };
             let is_encrypted = listener >= self.shared.config.listen.len();
             let count = self.shared.clients.lock().unwrap_or_else(PoisonError::into_inner).len();
             if count >= self.shared.config.clients_max {
@@ -388,7 +414,9 @@ impl EventLoop {
         let failed = note_error(&self.shared, &output[written..]);
         self.metrics.note(found.number, 1, took, u64::from(failed));
         if took.as_micros() as u64 >= self.shared.slow_log_us.load(Relaxed) {
-            self.shared.note_slow(slow(&self.shared, &session.client, took, &arguments));
+            let shown = if found.command.is(Flag::NoAuth) { 1 } else { SLOW_ARGUMENTS };
+            let entry = slow(&self.shared, &session.client, took, &arguments, shown);
+            self.shared.note_slow(entry);
         }
         let is_silent = before.silences(&mut session.replies);
         if is_silent {
@@ -481,7 +509,7 @@ impl EventLoop {
 
     /// Writes the replies to the lookups of a group.
     fn reply_to(&mut self, group: &Group, answers: &Answers, took: Duration) {
-        let (mut hits, mut misses) = (0, 0);
+        let (mut hits, mut misses, mut all_failed) = (0, 0, 0);
         // Requests of one command follow each other mostly: they are counted together.
         let mut counted = (usize::MAX, 0, 0);
         for request in &group.requests {
@@ -489,6 +517,7 @@ impl EventLoop {
             let (found, absent) = answer.hits_and_misses();
             (hits, misses) = (hits + found, misses + absent);
             let failed = u64::from(answer.is_failed());
+            all_failed += failed;
             if counted.0 != request.command {
                 self.note_lookups(counted, took);
                 counted = (request.command, 0, 0);
@@ -511,6 +540,10 @@ impl EventLoop {
             }
         }
         self.note_lookups(counted, took);
+        if let Some(view) = &group.view {
+            let calls = group.requests.len() as u64;
+            self.latencies.of(view.latency()).note(calls, took, all_failed);
+        }
         add(&self.metrics.hits, hits);
         add(&self.metrics.misses, misses);
     }
@@ -566,6 +599,10 @@ impl EventLoop {
     /// Looks for connections that stall or were killed.
     fn tick(&mut self, now: Duration) {
         self.next_tick = now + TICK;
+        if std::mem::take(&mut self.accepts_again) {
+            (0..self.listeners.len()).for_each(|listener| self.accept(listener));
+        }
+        self.latencies.forget_unused();
         self.lone_read /= 2;
         let mut closing = Vec::new();
         for (place, connection) in &mut self.connections {
@@ -734,19 +771,20 @@ fn note_error(shared: &Shared, reply: &[u8]) -> bool {
     true
 }
 
-/// Returns the entry of the slow log for a call.
+/// Returns the entry of the slow log for a call, with this number of arguments: those of a login are secret.
 fn slow(
     shared: &Shared,
     client: &Client,
     took: Duration,
     arguments: &Arguments<'_>,
+    shown: usize,
 ) -> SlowCommand {
     let cut = |argument: &[u8]| argument[..argument.len().min(SLOW_ARGUMENT_BYTES)].to_vec();
     SlowCommand {
         id: shared.new_id(),
         at: shared.env.clock.unix_time().as_secs(),
         took,
-        arguments: arguments.from(0).take(SLOW_ARGUMENTS).map(cut).collect(),
+        arguments: arguments.from(0).take(shown).map(cut).collect(),
         peer: client.peer.to_string(),
         name: client.texts().name,
     }

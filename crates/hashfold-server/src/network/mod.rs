@@ -17,4 +17,7 @@ mod listener;
 mod redirect;
 mod transport;
 
-pub(crate) use self::{event_loop::EventLoop, listener::listen};
+pub(crate) use self::{
+    event_loop::EventLoop,
+    listener::{check_free, listen},
+};

@@ -175,6 +175,11 @@ pub(crate) fn number(digits: &[u8]) -> Option<i64> {
     Some(number)
 }
 
+/// Whether a word begins a line of HTTP that no client of Redis sends.
+fn is_of_http(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"post") || word.eq_ignore_ascii_case(b"host:")
+}
+
 fn parse_line(input: &[u8], limits: &Limits) -> Result<Parsed, ProtocolError> {
     let Some(end) = memchr(b'\n', input) else {
         return match input.len() > limits.line_bytes {
@@ -188,6 +193,10 @@ fn parse_line(input: &[u8], limits: &Limits) -> Result<Parsed, ProtocolError> {
     let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
     match inline::words(line) {
         None => violation("unbalanced quotes in request"),
+        // A page in a browser can make it send both, with commands of the page's choice in the lines after.
+        Some(words) if words.first().is_some_and(|word| is_of_http(word)) => {
+            violation("a request of HTTP, expected one of Redis")
+        }
         Some(words) if words.len() > limits.arguments => violation("invalid multibulk length"),
         Some(words) => Ok(Parsed::Line(end + 1, words)),
     }

@@ -1,11 +1,13 @@
 //! Slots, redirections, and servers that do not answer.
 
 use crate::fixture::{Client, ENTRIES, Home, key};
-use hashfold::store::slot_of;
-use hashfold_server::{ClusterConfig, Node, Server, Shard, Topology};
+use hashfold::{Env, store::slot_of, work::Watch};
+use hashfold_deploy::{Controller, ErrorKind, PublishOptions, Remote, push};
+use hashfold_server::{ClusterConfig, Config, Node, Server, Shard, Topology};
 use std::{
     fs,
     net::{SocketAddr, TcpListener},
+    time::Duration,
 };
 
 /// Returns ports that are free now.
@@ -28,6 +30,7 @@ impl Nodes {
             host: "127.0.0.1".into(),
             port: nodes.ports[i],
             tls_port: None,
+            zone: None,
         };
         let topology = Topology {
             epoch: 1,
@@ -160,4 +163,54 @@ fn clients_are_sent_to_a_sibling_for_damaged_keys() {
             && first.call(&format!("GET {}", key(i))).starts_with("-DAMAGED ")
     };
     assert!((0..ENTRIES).filter(|i| is_damaged(*i)).count() == redirected);
+}
+
+/// Each server has a part of the slots, and reports that; a version is published when each slot has a server that
+/// is ready.
+#[test]
+fn a_cluster_follows_a_group_when_each_range_of_slots_is_ready() {
+    let (nodes, env, watch) = (Nodes::new(), Env::system(), Watch::default());
+    let remote = Remote::open(&env, nodes.home.path("remote").to_str().unwrap()).unwrap();
+    push(&env, &nodes.home.path("people"), Some(1), &remote, "shop", &watch).unwrap();
+    let start = |i: usize| {
+        let text = format!(
+            "listen = ['127.0.0.1:{}']\ncluster = 'topology.json'\nnode = 'n{i}'\n\
+             deploy.remote = 'remote'\n[data.shop]\npath = 'n{i}/shop'\n\
+             [user.default]\nspace = 'shop'\n",
+            nodes.ports[i]
+        );
+        let config = Config::parse(&text, "test.toml", &nodes.home.path("")).unwrap();
+        Server::start(config, &env).unwrap()
+    };
+    let controller = Controller::new(&env, &remote, "main", "test").unwrap();
+    let publish = |wait_s| {
+        let options = PublishOptions {
+            wait: Duration::from_secs(wait_s),
+            lead: Duration::ZERO,
+            ..PublishOptions::default()
+        };
+        controller.publish(&[("shop".to_owned(), 1)], &options, &watch)
+    };
+    let first = start(0);
+    let reported = |name: &str| {
+        let nodes = controller.status().unwrap().nodes;
+        nodes.get(name).map(|node| node.slots.clone())
+    };
+    let mut client = Client::of(&first);
+    client.wait_for("PING", &|_| reported("n0").is_some());
+    let error = publish(1).unwrap_err();
+    let ErrorKind::NotReady { expected: 1, got } = error.kind() else { panic!("{error}") };
+    assert_eq!(got, "0 in slots 8192 to 16383 of shop: no server");
+    let second = start(2);
+    client.wait_for("PING", &|_| reported("n2").is_some());
+    assert_eq!(reported("n0"), Some(vec![(0, 8191)]));
+    assert_eq!(reported("n2"), Some(vec![(8192, 16_383)]));
+    publish(30).unwrap();
+    let mut other = Client::of(&second);
+    for i in 0..50 {
+        let key = key(i);
+        let owner = if slot_of(key.as_bytes()) < 8192 { &mut client } else { &mut other };
+        let expected = format!("{:?}", crate::fixture::value(i, 1));
+        owner.wait_for(&format!("GET {key}"), &|reply| reply == expected);
+    }
 }

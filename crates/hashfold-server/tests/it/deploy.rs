@@ -5,9 +5,14 @@ use crate::{
     fixture::{Client, ENTRIES, Home, key},
     http::{Answer, call, get},
 };
-use hashfold::{Env, work::Watch};
-use hashfold_deploy::{Controller, PublishOptions, Remote, push};
-use hashfold_server::Server;
+use hashfold::{
+    Env, ErrorClass,
+    work::{SystemRandom, Watch},
+};
+use hashfold_deploy::{
+    Bake, Controller, GroupPointer, PublishOptions, Remote, Result, SigningKey, push, push_signed,
+};
+use hashfold_server::{Config, Server, StartError};
 use std::{fs, time::Duration};
 
 /// The data sets of a home, and a remote to which its store `people` is pushed.
@@ -31,6 +36,11 @@ impl Scene {
         push(&env, &self.home.path("people"), Some(version), &self.remote, store, &watch).unwrap();
     }
 
+    fn push_signed(&self, store: &str, version: u64, key: &SigningKey) {
+        let (env, watch, folder) = (Env::system(), Watch::default(), self.home.path("people"));
+        push_signed(&env, &folder, Some(version), &self.remote, store, key, &watch).unwrap();
+    }
+
     /// Makes versions current, at once and without waiting for servers.
     pub(crate) fn publish(&self, versions: &[(&str, u64)]) {
         let options = PublishOptions {
@@ -41,6 +51,16 @@ impl Scene {
         let versions: Vec<(String, u64)> =
             versions.iter().map(|(store, version)| ((*store).to_owned(), *version)).collect();
         self.controller.publish(&versions, &options, &Watch::default()).unwrap();
+    }
+
+    /// Starts a server of the store `shop` in a zone, which checks each block whenever it is read. Its folder
+    /// has the name of the server.
+    fn serve_in(&self, node: &str, zone: &str) -> Server {
+        self.home.serve_file(&format!(
+            "node = '{node}'\ndeploy = {{ remote = 'remote', zone = '{zone}' }}\n\
+             [data.shop]\npath = '{node}/shop'\naccess = 'cached'\n\
+             [user.default]\nspace = 'shop'\n"
+        ))
     }
 
     /// Starts a server of two stores, which it does not have yet.
@@ -179,6 +199,148 @@ fn any_server_of_a_group_can_change_it_for_all() {
     assert_eq!(group["nodes"][0]["name"], "a");
 }
 
+/// Two servers in two zones, of which one gets version 2 first.
+fn two_zones(scene: &Scene) -> [Server; 2] {
+    scene.push("shop", 1);
+    scene.publish(&[("shop", 1)]);
+    let servers = [scene.serve_in("a", "east"), scene.serve_in("b", "west")];
+    for server in &servers {
+        let mut client = Client::of(server);
+        client.wait_for("INFO deploy", &|info| info.contains("deploy_shop_1:current"));
+    }
+    scene.home.publish(2);
+    scene.push("shop", 2);
+    servers
+}
+
+/// Publishes version 2 to the zone east first; returns the result and whatever was seen meanwhile.
+fn bake<T>(scene: &Scene, seconds: u64, look: impl FnOnce() -> T) -> (Result<GroupPointer>, T) {
+    let bake = Bake { zone: "east".into(), time: Duration::from_secs(seconds) };
+    let options = PublishOptions { bake: Some(bake), ..PublishOptions::default() };
+    let versions = [("shop".to_owned(), 2)];
+    std::thread::scope(|scope| {
+        let controller = &scene.controller;
+        let publishing = scope.spawn(|| controller.publish(&versions, &options, &Watch::default()));
+        let seen = look();
+        (publishing.join().unwrap(), seen)
+    })
+}
+
+#[test]
+fn one_zone_gets_a_version_first() {
+    let scene = Scene::new();
+    let [east, west] = two_zones(&scene);
+    let (mut first, mut other) = (Client::of(&east), Client::of(&west));
+    assert!(first.call("INFO deploy").contains("deploy_zone:east"));
+    let (result, before) = bake(&scene, 1, || {
+        first.wait_for("GET key-1", &is_version(2));
+        other.call("GET key-1")
+    });
+    assert!(is_version(1)(&before), "{before}");
+    assert_eq!(result.unwrap().stores["shop"].version, 2);
+    other.wait_for("GET key-1", &is_version(2));
+}
+
+#[test]
+fn a_zone_whose_server_cannot_answer_goes_back() {
+    let scene = Scene::new();
+    let [east, west] = two_zones(&scene);
+    let (mut first, mut other) = (Client::of(&east), Client::of(&west));
+    let (result, ()) = bake(&scene, 60, || {
+        first.wait_for("GET key-1", &is_version(2));
+        scene.home.damage("a/shop");
+        (0..ENTRIES).for_each(|i| drop(first.call(&format!("GET {}", key(i)))));
+    });
+    let error = result.unwrap_err();
+    assert!(error.to_string().contains("a (shop 2: current, "), "{error}");
+    assert!(error.to_string().contains(" failed lookups)"), "{error}");
+    let pointer = scene.controller.pointer().unwrap();
+    assert_eq!((pointer.stores["shop"].version, pointer.trial), (1, None));
+    first.wait_for("GET key-1", &|reply| is_version(1)(reply) || reply.starts_with("-DAMAGED"));
+    other.check("GET key-1", "\"value 1 of version 1\"");
+}
+
+#[test]
+fn a_version_that_changes_too_much_is_not_published_over_http() {
+    let scene = Scene::new();
+    scene.push("shop", 1);
+    scene.publish(&[("shop", 1)]);
+    let server = serve_operators(&scene);
+    Client::of(&server).wait_for("INFO deploy", &|info| info.contains("deploy_shop_1:current"));
+    scene.home.publish(2);
+    scene.push("shop", 2);
+    let token = [("Authorization", "Bearer secret")];
+    let publish = |document: &str| call(&server, "POST", "/v1/data/shop/publish", &token, document);
+    for wrong in ["2", "-0.1", "\"x\""] {
+        let document = format!(r#"{{"version":2,"reason":"tested","max_change":{wrong}}}"#);
+        assert_eq!(publish(&document).status, 400, "{wrong}");
+    }
+    let Answer { status, body, .. } =
+        publish(r#"{"version":2,"reason":"tested","max_change":0.5}"#);
+    assert_eq!(status, 409, "{body}");
+    assert!(body.contains("at most 0.5 of the sampled keys") && body.contains("got 1.0"), "{body}");
+    let page = call(&server, "GET", "/deploy", &token, "").body;
+    assert!(page.contains("keys of 1: ") && page.contains(" changed, 0 removed"), "{page}");
+    let force = r#"{"version":2,"reason":"tested","max_change":0.5,"force":true}"#;
+    assert_eq!(publish(force).status, 200);
+    Client::of(&server).wait_for("GET key-1", &is_version(2));
+}
+
+#[test]
+fn a_server_with_trusted_keys_serves_only_versions_that_one_of_them_has_signed() {
+    let scene = Scene::new();
+    let [old, new] = [(); 2].map(|()| SigningKey::generate(&SystemRandom));
+    for (name, key) in [("old.pub", &old), ("new.pub", &new)] {
+        fs::write(scene.home.path(name), key.public().to_pem()).unwrap();
+    }
+    scene.push_signed("shop", 1, &old);
+    scene.publish(&[("shop", 1)]);
+    let config = |keys: &str| {
+        format!(
+            "http-listen = ['127.0.0.1:0']\nnode = 'a'\n[deploy]\nremote = 'remote'\n\
+             trusted-keys = {keys}\n[data.shop]\npath = 'node/shop'\n[user.default]\n\
+             space = 'shop'\n[admin.token.eve]\nrole = 'operator'\n\
+             sha256 = '2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b'\n"
+        )
+    };
+    let server = scene.home.serve_file(&config("['old.pub', 'new.pub']"));
+    let mut client = Client::of(&server);
+    client.wait_for("GET key-1", &is_version(1));
+    // The server notices that the version was noted in its store only in the next step.
+    client.wait_for("INFO deploy", &|info| info.contains("deploy_shop_1:current"));
+    assert!(client.call("INFO deploy").contains("deploy_trusted_keys:2"));
+
+    scene.home.publish(2);
+    scene.push("shop", 2);
+    let token = [("Authorization", "Bearer secret")];
+    let publish = "/v1/data/shop/publish";
+    let Answer { status, body, .. } =
+        call(&server, "POST", publish, &token, r#"{"version":2,"reason":"not signed"}"#);
+    assert!(status == 409 && body.contains("is refused: expected a signature"), "{status} {body}");
+    // A controller that trusts everybody.
+    scene.publish(&[("shop", 2)]);
+    client.wait_for("INFO deploy", &|info| info.contains("deploy_shop_2:failed"));
+    let info = client.call("INFO deploy");
+    assert!(info.contains("version 2 of store shop is refused: expected a signature"), "{info}");
+    client.check("GET key-1", "\"value 1 of version 1\"");
+    scene.push_signed("shop", 2, &new);
+    scene.publish(&[("shop", 1)]);
+    client.wait_for("INFO deploy", &|info| !info.contains("deploy_shop_2"));
+    scene.publish(&[("shop", 2)]);
+    client.wait_for("GET key-1", &is_version(2));
+    server.stop().unwrap();
+
+    fs::write(scene.home.path("no.pub"), new.to_pem()).unwrap();
+    for (keys, class, expected) in [
+        ("['absent.pub']", ErrorClass::Io, "absent.pub"),
+        ("['old.pub', 'no.pub']", ErrorClass::Usage, "no.pub: trusted key is a text that is none"),
+    ] {
+        let error = scene.home.start_file(&config(keys)).unwrap_err();
+        let StartError::Deploy(error) = error else { panic!("{error}") };
+        assert!(error.class() == class && error.to_string().contains(expected), "{error}");
+    }
+}
+
 #[test]
 fn a_damaged_version_is_fetched_again_while_it_is_served() {
     let scene = Scene::new();
@@ -226,4 +388,65 @@ fn without_the_remote_a_server_starts_with_the_version_that_it_had() {
     client.wait_for("INFO deploy", &|info| info.contains("deploy_error:"));
     client.check("GET key-1", "\"value 1 of version 1\"");
     server.stop().unwrap();
+}
+
+/// Returns the configuration of a server that follows a group with some stores.
+fn following(scene: &Scene, stores: &[&str]) -> Config {
+    let mut text = "listen = ['127.0.0.1:0']\nnode = 'a'\ndeploy.remote = 'remote'\n".to_owned();
+    for store in stores {
+        text.push_str(&format!("[data.{store}]\npath = 'node/{store}'\n[user.{store}]\n"));
+    }
+    Config::parse(&text, "test.toml", &scene.home.path("")).unwrap()
+}
+
+#[test]
+fn a_store_that_is_added_follows_the_group_and_one_that_is_removed_does_not() {
+    let scene = Scene::new();
+    for store in ["shop", "copy"] {
+        scene.push(store, 1);
+    }
+    scene.publish(&[("shop", 1), ("copy", 1)]);
+    let server = Server::start(following(&scene, &["shop"]), &Env::system()).unwrap();
+    let mut shop = Client::of(&server);
+    shop.check("AUTH shop x", "+OK");
+    shop.wait_for("GET key-1", &is_version(1));
+    server.reload(&following(&scene, &["shop", "copy"])).unwrap();
+    shop.check("GET key-1", "\"value 1 of version 1\"");
+    let mut copy = Client::of(&server);
+    copy.check("AUTH copy x", "+OK");
+    copy.wait_for("GET key-1", &is_version(1));
+    let reported = || {
+        let nodes = scene.controller.status().unwrap().nodes;
+        nodes.into_values().flat_map(|node| node.stores).collect::<Vec<_>>()
+    };
+    assert_eq!(reported(), ["copy", "shop"]);
+    server.reload(&following(&scene, &["copy"])).unwrap();
+    assert!(shop.call("GET key-1").starts_with("-ERR data set shop is no longer served"));
+    scene.home.publish(2);
+    for store in ["shop", "copy"] {
+        scene.push(store, 2);
+    }
+    scene.publish(&[("shop", 2), ("copy", 2)]);
+    copy.wait_for("GET key-1", &is_version(2));
+    assert_eq!(reported(), ["copy"]);
+    assert!(!scene.home.path("node/shop/versions/0000000002").exists());
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_remote_that_is_not_mounted_is_an_error_until_it_is_there() {
+    let scene = Scene::new();
+    let server = Server::start(following(&scene, &["shop"]), &Env::system()).unwrap();
+    let mut client = Client::of(&server);
+    client.check("AUTH shop x", "+OK");
+    client.wait_for("INFO deploy", &|info| {
+        info.contains("deploy_error:")
+            && info.contains("remote: cannot read: the folder does not exist")
+    });
+    client.check("GET key-1", LOADING);
+    assert!(!scene.home.path("remote").exists(), "a server does not make it");
+    scene.push("shop", 1);
+    scene.publish(&[("shop", 1)]);
+    client.wait_for("GET key-1", &is_version(1));
+    client.wait_for("INFO deploy", &|info| !info.contains("deploy_error:"));
 }

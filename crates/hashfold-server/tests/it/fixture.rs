@@ -104,6 +104,9 @@ pub(crate) fn value(i: u32, version: u32) -> String {
     format!("value {i} of version {version}")
 }
 
+/// An iterator of a dump, and the piece that came with it.
+pub(crate) type Piece = (i64, Vec<u8>);
+
 /// What a client sends bytes through.
 pub(crate) trait Stream: Read + Write {}
 
@@ -206,6 +209,40 @@ impl Client {
         all.join(" ")
     }
 
+    /// Calls `SCANDUMP`. Returns the iterator and the piece, or the error.
+    pub(crate) fn dump(
+        &mut self,
+        command: &str,
+        key: &str,
+        iterator: i64,
+    ) -> Result<Piece, String> {
+        self.ask(&format!("{command} {key} {iterator}"));
+        let line = self.line();
+        if line != "*2" {
+            return Err(line);
+        }
+        let iterator = self.line()[1..].parse().unwrap();
+        let piece = match self.line()[1..].parse() {
+            Ok(size) => self.raw(size),
+            Err(_) => Vec::new(),
+        };
+        Ok((iterator, piece))
+    }
+
+    /// Calls `LOADCHUNK`, and returns the reply.
+    pub(crate) fn load(&mut self, command: &str, key: &str, (iterator, piece): &Piece) -> String {
+        let iterator = iterator.to_string();
+        let words = [command.as_bytes(), key.as_bytes(), iterator.as_bytes(), piece];
+        let mut request = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            request.extend(format!("${}\r\n", word.len()).into_bytes());
+            request.extend(word);
+            request.extend(b"\r\n");
+        }
+        self.send(&request);
+        self.reply()
+    }
+
     /// Whether the server has closed the connection and sent nothing more.
     pub(crate) fn is_closed(&mut self) -> bool {
         let mut byte = [0];
@@ -225,12 +262,16 @@ impl Client {
     }
 
     fn bytes(&mut self, size: usize) -> String {
+        String::from_utf8_lossy(&self.raw(size)).into_owned()
+    }
+
+    fn raw(&mut self, size: usize) -> Vec<u8> {
         while self.input.len() < self.at + size + 2 {
             self.read();
         }
-        let text = String::from_utf8_lossy(&self.input[self.at..self.at + size]).into_owned();
+        let bytes = self.input[self.at..self.at + size].to_vec();
         self.at += size + 2;
-        text
+        bytes
     }
 
     fn read(&mut self) {

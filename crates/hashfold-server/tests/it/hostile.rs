@@ -1,7 +1,8 @@
 //! Clients that send nonsense, too much, or read nothing, harm nobody else.
 
 use crate::fixture::{Client, Home, request};
-use hashfold::{TableBuilder, io::Access, table::TableOptions};
+use hashfold::{Env, TableBuilder, io::Access, table::TableOptions};
+use hashfold_server::{Config, Server};
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
@@ -16,6 +17,11 @@ fn violations_of_the_protocol_end_the_connection_with_an_error() {
         (b"*99999999\r\n", "invalid multibulk length"),
         (b"*1\r\n$99999999\r\n", "invalid bulk length"),
         (b"GET \"a\r\n", "unbalanced quotes in request"),
+        (b"POST / HTTP/1.1\r\n", "a request of HTTP, expected one of Redis"),
+        (
+            b"Host: 127.0.0.1:6379\r\nHASHFOLD.ROLLBACK people\r\n",
+            "a request of HTTP, expected one of Redis",
+        ),
     ] {
         let mut client = Client::of(&server);
         client.send(&request(&["GET", "key-1"]));
@@ -171,4 +177,53 @@ fn buffers_of_all_connections_together_are_limited() {
     modest.wait_for("INFO stats", &|stats| !stats.contains("evicted_clients:0"));
     modest.wait_for("CLIENT LIST", &|clients| clients.matches("laddr=").count() < 4);
     modest.check("GET key-1", "\"value 1 of version 1\"");
+}
+
+#[test]
+fn two_servers_do_not_share_an_address() {
+    let home = Home::new();
+    let server = home.serve(&["table"]);
+    let mut config = Config::of_folders(&[home.path("people")]).unwrap();
+    config.listen = server.addresses().to_vec();
+    let error = Server::start(config, &Env::system()).unwrap_err();
+    assert!(error.to_string().contains("listen on 127.0.0.1:"), "{error}");
+    Client::of(&server).check("GET key-1", "\"value 1 of version 0\"");
+}
+
+#[test]
+fn names_of_clients_are_short_and_a_login_is_not_in_the_slow_log() {
+    let home = Home::new();
+    let server = home.serve(&["table"]);
+    let mut client = Client::of(&server);
+    let long = "x".repeat(2000);
+    client.check(&format!("CLIENT SETNAME {long}"), "-ERR Client names have at most 1024 bytes.");
+    client
+        .check(&format!("CLIENT SETINFO lib-name {long}"), "-ERR lib-name has at most 1024 bytes.");
+    client.check("CONFIG SET slowlog-log-slower-than 0", "+OK");
+    client.call("AUTH table secret");
+    let log = client.call("SLOWLOG GET");
+    assert!(log.to_lowercase().contains("auth") && !log.contains("secret"), "{log}");
+}
+
+/// Number of lines in a pipeline.
+const LINES: usize = 200_000;
+
+/// A pipeline of lines is answered while others are served, and takes no more memory than a turn has.
+#[test]
+fn many_lines_at_once_are_all_answered() {
+    let home = Home::new();
+    let server = home.serve(&["table"]);
+    let mut client = Client::of(&server);
+    let mut sender = TcpStream::connect(server.addresses()[0]).unwrap();
+    let mut reader = sender.try_clone().unwrap();
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(move || {
+            let mut replies = vec![0; LINES * b"+PONG\r\n".len()];
+            reader.read_exact(&mut replies).unwrap();
+            replies.chunks(7).all(|reply| reply == b"+PONG\r\n")
+        });
+        sender.write_all(&b"PING\n".repeat(LINES)).unwrap();
+        client.check("GET key-1", "\"value 1 of version 0\"");
+        assert!(reading.join().unwrap());
+    });
 }

@@ -96,3 +96,63 @@ fn a_version_with_a_missing_table_is_not_ready() {
     assert!(body.contains("people: "), "{body}");
     assert!(Client::of(&server).call("GET key-1").starts_with("-DAMAGED "));
 }
+
+/// Returns the value of a metric.
+fn value(metrics: &str, name: &str) -> Option<u64> {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(&format!("hashfold_{name} ")));
+    line.map(|value| value.parse().unwrap())
+}
+
+#[test]
+fn lookups_are_timed_by_version_as_long_as_it_is_held() {
+    let home = Home::new();
+    let server = home.serve_with(&["people", "table"], |config| {
+        config.http_listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+    });
+    let count = |data: &str, version: u32| {
+        let labels = format!("{{data=\"{data}\",version=\"{version}\"}}");
+        value(&get(&server, "/metrics").1, &format!("lookup_duration_seconds_count{labels}"))
+    };
+    let (mut table, mut pinned) = (Client::of(&server), Client::of(&server));
+    let mut client = Client::of(&server);
+    table.check("AUTH table x", "+OK");
+    pinned.check("AUTH people@1 x", "+OK");
+    client.check("AUTH people x", "+OK");
+    table.call("GET key-1");
+    client.call("GET key-1");
+    client.call("MGET key-1 key-2");
+    assert_eq!((count("people", 1), count("people", 2)), (Some(2), None));
+    for version in 2..5 {
+        home.publish(version);
+        server.refresh().unwrap();
+        (0..version).for_each(|_| drop(client.call("GET key-1")));
+    }
+    pinned.check("GET key-1", "\"value 1 of version 1\"");
+    // The current one, the one before, and the one that a connection holds.
+    let counts = (1..6).map(|version| count("people", version)).collect::<Vec<_>>();
+    assert_eq!(counts, [Some(3), None, Some(3), Some(4), None]);
+    let (_, metrics) = get(&server, "/metrics");
+    let of_table = "lookup_duration_seconds_count{data=\"table\"}";
+    assert_eq!(value(&metrics, of_table), Some(1));
+    let failed = "lookups_failed_total{data=\"people\",version=\"4\"}";
+    assert_eq!(value(&metrics, failed), Some(0));
+    let last = "lookup_duration_seconds_bucket{data=\"people\",version=\"4\",le=\"+Inf\"}";
+    assert_eq!(value(&metrics, last), Some(4));
+    let (_, page) = get(&server, "/store/people");
+    assert!(page.contains("Latency by version"), "{page}");
+    for version in [1, 3, 4] {
+        let drawing = format!("distribution of times in version {version}\">\n<rect");
+        assert!(page.contains(&drawing), "{drawing}: {page}");
+    }
+    let versions: serde_json::Value =
+        serde_json::from_str(&get(&server, "/v1/data/people/versions").1).unwrap();
+    let latency = &versions["latencies"][0];
+    assert_eq!((&latency["version"], &latency["calls"]), (&4.into(), &4.into()));
+    // The threads forget the version with its last connection.
+    pinned.call("QUIT");
+    client.wait_for("PING", &|_| count("people", 1).is_none());
+    // A rollback: the version that was rolled back is the one before.
+    client.call("HASHFOLD.ROLLBACK people");
+    client.call("GET key-1");
+    assert_eq!((count("people", 3), count("people", 4)), (Some(4), Some(4)));
+}

@@ -1,7 +1,10 @@
 //! Encrypted connections: TLS, certificates of clients, and certificates that change.
 #![expect(clippy::disallowed_methods, reason = "the files of certificates are no data")]
 
-use crate::fixture::{Client, Home, key, request};
+use crate::{
+    fixture::{Client, Home, key, request},
+    http::call,
+};
 use hashfold_server::Server;
 use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use rustls::{
@@ -12,7 +15,7 @@ use rustls::{
 use std::{
     fs,
     io::{Read as _, Write as _},
-    net::TcpStream,
+    net::{SocketAddr, TcpStream},
     sync::Arc,
 };
 
@@ -42,6 +45,14 @@ fn connect(
     trusted: &Pair,
     own: Option<&Pair>,
 ) -> StreamOwned<ClientConnection, TcpStream> {
+    connect_to(server.tls_addresses()[0], trusted, own)
+}
+
+fn connect_to(
+    address: SocketAddr,
+    trusted: &Pair,
+    own: Option<&Pair>,
+) -> StreamOwned<ClientConnection, TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.cert.der().clone()).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -58,7 +69,7 @@ fn connect(
     };
     let name = ServerName::try_from("localhost").unwrap();
     let tls = ClientConnection::new(Arc::new(config), name).unwrap();
-    StreamOwned::new(tls, Client::socket(server.tls_addresses()[0]))
+    StreamOwned::new(tls, Client::socket(address))
 }
 
 #[test]
@@ -154,4 +165,89 @@ fn files_that_are_no_certificates_are_named() {
         let error = Server::check(&config, &hashfold::Env::system()).unwrap_err().to_string();
         assert!(error.contains(file) && error.contains(expected), "{error}");
     }
+}
+
+/// Sends an HTTP request over TLS, and returns the reply.
+fn ask(server: &Server, trusted: &Pair, own: Option<&Pair>, request: &str) -> String {
+    let mut stream = connect_to(server.https_addresses()[0], trusted, own);
+    let mut reply = Vec::new();
+    let (head, body) = request.split_once('\n').unwrap_or((request, ""));
+    let sent = write!(
+        stream,
+        "{head} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    // A server that refuses the connection says so, or ends it.
+    let _ = sent.and_then(|()| stream.read_to_end(&mut reply));
+    String::from_utf8(reply).unwrap()
+}
+
+/// The token `secret`.
+const TOKEN: &str = "[admin.token.eve]\n\
+    sha256 = '2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b'\n\
+    role = 'operator'\n";
+
+fn serve_page(home: &Home, more: &str, admin: &str) -> Server {
+    home.serve_file(&format!(
+        "http-listen = ['127.0.0.1:0']\nhttps-listen = ['127.0.0.1:0']\n\
+         tls = {{ certificate = 'server.pem', key = 'server.key' {more} }}\n\
+         [data.table]\npath = 'table'\n[user.default]\nspace = 'table'\n{admin}\n{TOKEN}"
+    ))
+}
+
+#[test]
+fn the_admin_page_is_reached_by_tls_and_its_cookie_stays_there() {
+    let (home, own) = (Home::new(), pair());
+    write(&home, &own);
+    let server = serve_page(&home, "", "");
+    // Connections that never say anything keep nobody waiting.
+    let silent: Vec<TcpStream> =
+        (0..10).map(|_| Client::socket(server.https_addresses()[0])).collect();
+    let reply = ask(&server, &own, None, "GET /healthz");
+    assert!(reply.starts_with("HTTP/1.1 200 OK") && reply.ends_with("ok\n"), "{reply}");
+    let cookie = |reply: &str| {
+        let line = reply.lines().find_map(|line| line.strip_prefix("set-cookie: "));
+        line.unwrap_or_else(|| panic!("{reply}")).to_owned()
+    };
+    let signed_in = cookie(&ask(&server, &own, None, "POST /sign-in\ntoken=secret"));
+    assert!(signed_in.ends_with("; Secure"), "{signed_in}");
+    let form = [("Content-Type", "application/x-www-form-urlencoded")];
+    let plain = call(&server, "POST", "/sign-in", &form, "token=secret");
+    assert!(!plain.header("set-cookie").contains("Secure"), "{}", plain.head);
+    // Bytes that are no TLS are refused.
+    let mut stream = Client::socket(server.https_addresses()[0]);
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let mut reply = Vec::new();
+    let _ = stream.read_to_end(&mut reply);
+    assert!(reply.len() < 16, "{reply:?}");
+    drop(silent);
+    server.stop().unwrap();
+}
+
+#[test]
+fn behind_a_proxy_the_public_url_says_how_browsers_reach_the_page() {
+    let (home, own, friend) = (Home::new(), pair(), pair());
+    write(&home, &own);
+    fs::write(home.path("clients.pem"), friend.cert.pem()).unwrap();
+    let admin = "[admin]\npublic-url = 'https://ops.example.org'";
+    let server = serve_page(&home, ", client-ca = 'clients.pem'", admin);
+    // Programs and browsers show a certificate, too, if clients must.
+    assert_eq!(ask(&server, &own, None, "GET /healthz"), "");
+    assert!(ask(&server, &own, Some(&friend), "GET /healthz").ends_with("ok\n"));
+    let form = ("Content-Type", "application/x-www-form-urlencoded");
+    let signed_in = call(&server, "POST", "/sign-in", &[form], "token=secret");
+    let cookie = signed_in.header("set-cookie").to_owned();
+    assert!(cookie.ends_with("; Secure"), "{cookie}");
+    // The proxy has another name for this server: `x`.
+    let session = ("Cookie", cookie.split(';').next().unwrap());
+    let sign_out = |origin: &str| {
+        let page = call(&server, "GET", "/", &[session], "").body;
+        let csrf = page.split("name=\"csrf\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+        let headers = [form, session, ("Origin", origin)];
+        call(&server, "POST", "/sign-out", &headers, &format!("csrf={csrf}"));
+        call(&server, "GET", "/", &[session], "").status == 303
+    };
+    assert!(!sign_out("https://evil.example.org"));
+    assert!(sign_out("https://ops.example.org"));
 }

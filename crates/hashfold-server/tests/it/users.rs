@@ -146,8 +146,22 @@ fn users_can_be_replaced_while_the_server_runs() {
     let mut after = Client::of(&server);
     assert!(after.call("AUTH eve x").starts_with("-WRONGPASS"));
     after.check("AUTH adam x", "+OK");
-    let other = config("listen = ['127.0.0.1:0']\n[data.more]\npath = 'people'\n[user.more]\n");
+    let other = config("listen = ['127.0.0.1:0']\n[data.more]\npath = 'nothing'\n[user.more]\n");
     let error = server.reload(&other).unwrap_err().to_string();
-    assert!(error.contains("data set \"more\""), "{error}");
+    assert!(error.contains("nothing"), "{error}");
     after.check("GET key-1", "\"value 1 of version 0\"");
+    after.check("AUTH adam x", "+OK");
+}
+
+#[test]
+fn rules_of_the_first_user_do_not_keep_others_from_logging_in() {
+    let home = Home::new();
+    let config = "[data.people]\npath = 'people'\n[user.default]\nspace = 'people'\n\
+                  commands = ['+get']\n[user.all]\nspace = 'people'\n";
+    let server = home.serve_file(config);
+    let mut client = Client::of(&server);
+    client.check("GET key-1", "\"value 1 of version 1\"");
+    client.check("DBSIZE", "-NOPERM User default has no permissions to run the 'dbsize' command");
+    client.check("AUTH all x", "+OK");
+    client.check("DBSIZE", "2000");
 }

@@ -3,6 +3,7 @@
 use super::{
     NOT_FOUND, Target, Work,
     capacity::{ROOM, growth},
+    dump::{load_chunk, scan_dump},
     exist, exists, failed, items, job,
 };
 use crate::{
@@ -26,6 +27,12 @@ pub(in crate::command) const COMMANDS: &[Command] = &[
     }),
     reads("bf.card", 2, "Returns the number of items of a filter.", card).fast(),
     reads("bf.info", -2, "Describes a filter.", info).fast(),
+    reads("bf.scandump", 3, "Returns a piece of a filter, for another server.", |call| {
+        scan_dump(call, Duplicates::Ignored)
+    }),
+    writes("bf.loadchunk", 4, "Takes a piece of a filter of another server.", |call| {
+        load_chunk(call, Duplicates::Ignored)
+    }),
 ];
 
 const fn writes(name: &'static str, arity: i32, summary: &'static str, run: Begin) -> Command {

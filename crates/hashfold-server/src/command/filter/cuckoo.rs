@@ -4,7 +4,9 @@ use super::{
     NOT_FOUND, Target, Work,
     bloom::first_capacity,
     capacity::{ROOM, growth},
-    check_writable, exist, exists, failed, items, job,
+    check_writable,
+    dump::{load_chunk, scan_dump},
+    exist, exists, failed, items, job,
 };
 use crate::{
     command::entry::{Arguments, Begin, Call, Command, Group, Run},
@@ -37,6 +39,12 @@ pub(in crate::command) const COMMANDS: &[Command] = &[
     }),
     reads("cf.count", 3, "Returns how often an item may have been added.", count).fast(),
     reads("cf.info", 2, "Describes a filter.", info).fast(),
+    reads("cf.scandump", 3, "Returns a piece of a filter, for another server.", |call| {
+        scan_dump(call, Duplicates::Counted)
+    }),
+    writes("cf.loadchunk", 4, "Takes a piece of a filter of another server.", |call| {
+        load_chunk(call, Duplicates::Counted)
+    }),
 ];
 
 const fn writes(name: &'static str, arity: i32, summary: &'static str, run: Begin) -> Command {

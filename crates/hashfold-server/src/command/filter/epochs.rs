@@ -1,6 +1,6 @@
 //! `HASHFOLD.FILTER.*`: what RedisBloom has no commands for: forgetting old keys, and figures.
 
-use super::{NOT_FOUND, Work, check_writable, failed, job};
+use super::{NOT_FOUND, Work, check_served, check_writable, failed, job};
 use crate::{
     command::{
         SYNTAX_ERROR,
@@ -23,6 +23,7 @@ const fn command(name: &'static str, arity: i32, summary: &'static str, run: Beg
 /// Returns the filter that the first argument names.
 fn filter(call: &Call<'_, '_>) -> Result<Arc<FilterKey>, String> {
     let space = call.session.space().ok_or("NOAUTH Authentication required.")?;
+    check_served(space, call.arguments.at(1))?;
     space.filter(call.arguments.at(1)).ok_or_else(|| NOT_FOUND.into())
 }
 

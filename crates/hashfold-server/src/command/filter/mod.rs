@@ -3,6 +3,7 @@
 mod bloom;
 mod capacity;
 mod cuckoo;
+mod dump;
 mod epochs;
 
 pub(super) use self::{
@@ -14,7 +15,7 @@ use super::{
     entry::{Call, Work},
 };
 use crate::{
-    data::{Duplicates, FilterKey, MakeError, Space, View},
+    data::{Duplicates, FilterKey, MakeError, Space, View, gone},
     protocol::Reply,
 };
 use hashfold::{Error, filter::FilterOptions};
@@ -35,6 +36,7 @@ struct Target {
 impl Target {
     fn of(call: &Call<'_, '_>, duplicates: Duplicates) -> Result<Target, String> {
         let space = call.session.space().cloned().ok_or("NOAUTH Authentication required.")?;
+        check_served(&space, call.arguments.at(1))?;
         Ok(Target {
             space,
             view: call.session.view(),
@@ -97,18 +99,32 @@ impl Target {
     /// # Errors
     /// The reply: there is one, or none can be made.
     fn make(&self, options: FilterOptions) -> Result<Arc<FilterKey>, String> {
-        self.space.make_filter(&self.key, options).map_err(|error| match error {
-            MakeError::NoHome => {
-                "NOPERM filters cannot be made here; `filters.path` in the configuration \
-                                  file, or `--filters DIR`, says where they can"
-                    .into()
-            }
-            MakeError::Exists => "ERR item exists".into(),
-            MakeError::TooMany(max) => {
-                format!("OOM there are {max} filters, the largest number that is accepted")
-            }
-            MakeError::Failed(error) => failed(&error),
-        })
+        self.space.make_filter(&self.key, options).map_err(making_failed)
+    }
+}
+
+/// Refuses a filter that the configuration does not have any more.
+fn check_served(space: &Space, key: &[u8]) -> Result<(), String> {
+    match space.filter(key).filter(|filter| filter.is_gone()) {
+        None => Ok(()),
+        Some(filter) => Err(gone(&format!("filter {}", filter.name()))),
+    }
+}
+
+/// Returns the reply if a filter cannot be made.
+fn making_failed(error: MakeError) -> String {
+    match error {
+        MakeError::NoHome => {
+            "NOPERM filters cannot be made here: that takes `filters.path` and `makes-filters = true` of the \
+             user in the configuration file, or `--filters DIR`"
+                .into()
+        }
+        MakeError::Exists => "ERR item exists".into(),
+        MakeError::Loading => "ERR a filter of this name is being loaded".into(),
+        MakeError::TooMany(max) => {
+            format!("OOM there are {max} filters, the largest number that is accepted")
+        }
+        MakeError::Failed(error) => failed(&error),
     }
 }
 
@@ -131,8 +147,11 @@ fn job<T: Send + 'static>(
     })
 }
 
-/// Refuses to change a filter that is open for reading only.
+/// Refuses to change a filter that is open for reading only, or whose last changes could not be made durable.
 fn check_writable(filter: &FilterKey, key: &[u8]) -> Result<(), String> {
+    if let Some(error) = filter.sync_error() {
+        return Err(format!("MISCONF changes cannot be made durable: {error}"));
+    }
     match filter.is_writable() {
         true => Ok(()),
         false => Err(format!(
