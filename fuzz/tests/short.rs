@@ -5,8 +5,8 @@
 
 use hashfold_fuzz::{
     delta, files, filter_block, filter_log, filter_manifest, filter_model, filter_run, footer,
-    group_pointer, header, manifest, model, piece, pointer, request, rows, signature, table, tree, varint,
-    version, wal,
+    group_pointer, header, manifest, model, piece, pointer, request, rows, signature, table, tree,
+    varint, version, wal,
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
