@@ -75,7 +75,7 @@ fn served(scene: &Scene<'_>, requests: u64) -> Result<f64> {
 fn madd(items: &[[u8; 16]]) -> Vec<u8> {
     let mut request = Vec::new();
     let arguments = [b"BF.MADD".as_slice(), b"seen"].into_iter();
-    let arguments: Vec<&[u8]> = arguments.chain(items.iter().map(|item| item.as_slice())).collect();
+    let arguments: Vec<&[u8]> = arguments.chain(items.iter().map(<[u8; 16]>::as_slice)).collect();
     write_request(&arguments, &mut request);
     request
 }
