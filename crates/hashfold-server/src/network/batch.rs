@@ -44,6 +44,11 @@ pub(super) struct Batch {
 }
 
 impl Batch {
+    /// Returns the number of keys.
+    pub(super) fn keys(&self) -> usize {
+        self.groups.iter().map(Group::keys).sum()
+    }
+
     /// Returns the number of the group of a view.
     pub(super) fn group(&mut self, view: Option<Arc<View>>) -> usize {
         let is_same = |group: &Group| match (&group.view, &view) {

@@ -11,11 +11,8 @@ use std::{
     time::Duration,
 };
 
-/// Number of bytes that are read at once.
-pub(super) const READ_BYTES: usize = 64 << 10;
-
-/// Maximum number of bytes that are read from a connection before others have their turn.
-const TURN_BYTES: usize = 256 << 10;
+/// Number of bytes that are read from a connection before others have their turn.
+pub(super) const READ_BYTES: usize = 32 << 10;
 
 /// From this number of bytes of replies on, no further request is answered until the client reads.
 pub(super) const OUTPUT_BYTES_PAUSE: usize = 1 << 20;
@@ -50,6 +47,8 @@ pub(super) struct Connection {
     pub(super) is_readable: bool,
     /// Whether a job is to be finished before the next request is taken.
     pub(super) is_waiting: bool,
+    /// Number of requests that may still be taken before other connections have their turn.
+    pub(super) turn_requests: usize,
     /// Number of lookups that were taken and not answered.
     pub(super) lookups: usize,
     /// The group of the batch that they are in, all of them: groups are answered in no order.
@@ -78,6 +77,7 @@ impl Connection {
             is_flushed: true,
             is_readable: true,
             is_waiting: false,
+            turn_requests: 0,
             lookups: 0,
             group: 0,
             is_at_end: false,
@@ -91,24 +91,20 @@ impl Connection {
     /// Reads what the client has sent, through a buffer that all connections of a thread share: an idle
     /// connection has none.
     pub(super) fn read(&mut self, buffer: &mut [u8; READ_BYTES], metrics: &ThreadMetrics) {
-        let mut read = 0;
-        while self.is_readable && read < TURN_BYTES {
-            match self.transport.read(buffer) {
-                Ok((0, _)) => {
-                    self.is_at_end = true;
-                    self.is_readable = false;
-                }
-                Ok((count, may_have_more)) => {
-                    self.input.extend_from_slice(&buffer[..count]);
-                    read += count;
-                    self.is_readable = may_have_more;
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_readable = false,
-                Err(_) => self.break_off(),
+        match self.transport.read(buffer) {
+            Ok((0, _)) => {
+                self.is_at_end = true;
+                self.is_readable = false;
             }
+            Ok((count, may_have_more)) => {
+                self.input.extend_from_slice(&buffer[..count]);
+                self.is_readable = may_have_more;
+                add(&metrics.input_bytes, count as u64);
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_readable = false,
+            Err(_) => self.break_off(),
         }
-        add(&metrics.input_bytes, read as u64);
     }
 
     /// Whether the next request can be taken.
@@ -121,12 +117,12 @@ impl Connection {
             && self.output.len() - self.sent < OUTPUT_BYTES_PAUSE
     }
 
-    /// Whether more should be read now: not while there are requests that were not taken.
+    /// Whether more should be read now: not while there are many bytes of requests that were not taken.
     pub(super) fn may_read(&self) -> bool {
         self.is_readable
             && !self.is_waiting
             && !self.is_broken
-            && self.input.len() < TURN_BYTES.max(self.taken + self.needs)
+            && self.input.len() < READ_BYTES.max(self.taken + self.needs)
             && self.output.len() - self.sent < OUTPUT_BYTES_PAUSE
     }
 
