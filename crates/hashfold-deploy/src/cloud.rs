@@ -5,6 +5,7 @@ use crate::{
     objects::{Found, Listed, Object, Objects, Parts, Tag, When},
 };
 use futures_util::TryStreamExt as _;
+use hashfold::work::lower_priority;
 use object_store::{
     ClientOptions, Error as StoreError, GetOptions, ObjectStore, ObjectStoreExt as _,
     ObjectStoreScheme, PutMode, PutOptions, RetryConfig, UpdateVersion, WriteMultipart,
@@ -50,7 +51,9 @@ impl Cloud {
             let expected = "s3://, gs://, az://, hdfs://, http://, https:// or a folder";
             Error::argument("remote", expected, url)
         };
-        let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
+        let mut runtime = Builder::new_multi_thread();
+        runtime.worker_threads(THREADS).on_thread_start(lower_priority).enable_all();
+        let runtime = runtime.build();
         let runtime = runtime.map_err(|error| Error::remote("start threads", error))?;
         if url.scheme() == "hdfs" {
             let (store, prefix) = open_hdfs(url, &runtime)?;

@@ -16,6 +16,7 @@ use crate::{
 };
 use hashfold::{
     Env, ErrorClass, ErrorKind as StoreErrorKind, ReadOptions,
+    io::Access,
     store::{Pointer, Retention, StoreWriter, Version, sample_changes},
     work::{Signal, Watch},
 };
@@ -518,14 +519,37 @@ impl Follower {
                 fetched => drop(fetched?),
             }
         }
-        let open = || -> Result<Version> { Ok(Version::open(&folder, number, &read)?.whole()?) };
-        match open() {
-            Err(error) if error.class() == ErrorClass::Damage && self.may_repair(store, id) => {}
-            opened => return opened.map(Some),
+        let open = || Version::open(&folder, number, &read)?.whole();
+        let version = match open() {
+            Err(error) if error.class() == ErrorClass::Damage && self.may_repair(store, id) => {
+                match self.repair(store, target, stop, seen)? {
+                    Prepared::All => open()?,
+                    Prepared::Interrupted => return Ok(None),
+                }
+            }
+            opened => opened?,
+        };
+        let is_warm = self.warm(&version, self.lookout(store, number, stop, seen))?.is_all();
+        Ok(is_warm.then_some(version))
+    }
+
+    /// Brings a version into memory, at the rate of transfers, if it is to be mapped and there is room: no lookup
+    /// waits for the device when it becomes current.
+    fn warm(&self, version: &Version, lookout: Lookout) -> Result<Prepared> {
+        let mapped = version.table_stats().filter(|table| table.access == Access::Mapped);
+        let bytes: u64 = mapped.map(|table| table.data_bytes).sum();
+        if bytes > self.env.disk.free_memory() / 2 {
+            return Ok(Prepared::All);
         }
-        match self.repair(store, target, stop, seen)? {
-            Prepared::All => open().map(Some),
-            Prepared::Interrupted => Ok(None),
+        let (watch, is_interrupted) = lookout.watch();
+        let (rate, clock) = (self.rate().clone(), self.env.clock.clone());
+        let paced = Watch::new(move |bytes| {
+            rate.take(clock.as_ref(), bytes);
+            watch.add(0)
+        });
+        match version.warm(&paced) {
+            Err(_) if is_interrupted.load(Relaxed) => Ok(Prepared::Interrupted),
+            warmed => Ok(warmed.map(|()| Prepared::All)?),
         }
     }
 
@@ -544,7 +568,7 @@ impl Follower {
         let repaired = repair(&self.env, remote, store, target.version, &folder, options, &watch);
         self.note_refusal(&(store.to_owned(), target.id.0), repaired.as_ref().err());
         match repaired {
-            Err(error) if error.is_stop() && is_interrupted.load(Relaxed) => {
+            Err(_) if is_interrupted.load(Relaxed) => {
                 return Ok(Prepared::Interrupted);
             }
             repaired => drop(repaired?),

@@ -18,7 +18,7 @@ use crate::{
 use arc_swap::ArcSwap;
 use hashfold::{
     Env, Error,
-    work::{Signal, Threads},
+    work::{Signal, Threads, lower_priority},
 };
 use hashfold_deploy::Follower;
 use mio::Waker;
@@ -250,6 +250,8 @@ impl Server {
         self.shared.deployment.iter().for_each(|deployment| deployment.show(&follower));
         let own = stop.clone();
         let thread = spawn("deploy", move || {
+            // Clients go before transfers.
+            lower_priority();
             Deployment::follow(follower, &data, &own);
             Ok(())
         })?;

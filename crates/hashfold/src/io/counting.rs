@@ -142,6 +142,10 @@ impl BlockFile for CountingFile {
         self.file.will_need(extent);
     }
 
+    fn warm(&self, extent: Extent) {
+        self.file.warm(extent);
+    }
+
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.counts.add_writes(1, bytes.len());
         self.file.write_at(offset, bytes)

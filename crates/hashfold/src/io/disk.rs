@@ -116,6 +116,12 @@ pub trait BlockFile: Debug + Send + Sync {
         let _ = extent;
     }
 
+    /// Brings the bytes of an extent of a mapped file into memory, and returns when they are there. It is
+    /// only advice: where it has no effect, reads wait for the device as before.
+    fn warm(&self, extent: Extent) {
+        let _ = extent;
+    }
+
     /// Writes all of `bytes` at `offset`. The file grows as needed.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 

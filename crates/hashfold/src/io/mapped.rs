@@ -153,6 +153,14 @@ impl BlockFile for MappedFile {
         }
     }
 
+    fn warm(&self, extent: Extent) {
+        let Extent { offset, len } = within(extent, self.map.len() as u64);
+        if len > 0 {
+            // It is only advice: kernels before 5.14 do not know it.
+            let _ = self.map.advise_range(Advice::PopulateRead, offset as usize, len);
+        }
+    }
+
     fn write_at(&self, _: u64, _: &[u8]) -> Result<()> {
         Err(refused("write", &self.place.file)(Errno::BADF))
     }

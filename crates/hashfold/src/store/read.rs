@@ -17,7 +17,7 @@ use crate::{
     options::ReadOptions,
     run::Run,
     table::{Table, TableStats, VisitValue},
-    work::Executor,
+    work::{Executor, Watch},
 };
 use std::{borrow::Cow, collections::HashMap, ops::Range, path::Path, sync::Arc};
 
@@ -126,6 +126,15 @@ impl Version {
     /// and those of chunks that are not open, are left out.
     pub fn table_stats(&self) -> impl Iterator<Item = &TableStats> {
         self.tables.iter().map(|table| table.stats())
+    }
+
+    /// Brings the entries of mapped tables into memory, so that no first lookup waits for the device. Does
+    /// nothing for tables whose entries are read from the device. `watch` counts bytes, before they are read.
+    ///
+    /// # Errors
+    /// The error of `watch`; another process has cut a file.
+    pub fn warm(&self, watch: &Watch) -> Result<()> {
+        self.tables.iter().try_for_each(|table| table.warm(watch))
     }
 
     /// Returns the attribute with this name.

@@ -32,7 +32,7 @@ use crate::{
     key::{KeyHash, Seed},
     options::Checks,
     run::{Entry, KEY_BYTES_MAX, SizeRange, Summary, VALUE_BYTES_MAX, check_sizes},
-    work::Executor,
+    work::{Executor, Watch},
 };
 use std::{ops::Range, sync::Arc};
 
@@ -41,6 +41,9 @@ pub(super) const DATA_ROLE: &str = "data";
 
 // A unit consists of whole blocks.
 const _: () = assert!(UNIT_SIZE.is_multiple_of(BLOCK_SIZE_MAX));
+
+/// Number of bytes that are brought into memory at once: a large page.
+const WARM_PIECE: usize = 2 << 20;
 
 /// The totals of a data file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -303,6 +306,17 @@ impl DataFile {
         if self.checked.as_ref().is_some_and(|checked| checked.keeps(block)) {
             self.file.will_need(self.extent(&(block..block + 1)));
         }
+    }
+
+    /// Brings a mapped file into memory, in pieces, and counts their bytes.
+    pub(super) fn warm(&self, watch: &Watch) -> Result<()> {
+        let size = self.file.mapped().map_or(0, <[u8]>::len);
+        for offset in (0..size).step_by(WARM_PIECE) {
+            let len = WARM_PIECE.min(size - offset);
+            watch.add(len as u64)?;
+            self.file.warm(Extent { offset: offset as u64, len });
+        }
+        self.file.check_map()
     }
 
     /// Returns the place of blocks in the file.

@@ -271,6 +271,15 @@ impl Table {
         verify::verify(files, index_damage.as_ref(), watch)
     }
 
+    /// Brings the entries of a mapped table into memory, so that no first lookup waits for the device. Does
+    /// nothing if entries are read from the device. `watch` counts bytes, before they are read.
+    ///
+    /// # Errors
+    /// The error of `watch`; another process has cut the file.
+    pub fn warm(&self, watch: &Watch) -> Result<()> {
+        self.inner.files.data.warm(watch)
+    }
+
     /// Returns the table's statistics. Reads nothing.
     pub fn stats(&self) -> &TableStats {
         &self.inner.stats

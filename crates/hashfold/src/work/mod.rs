@@ -16,6 +16,7 @@ mod clock;
 mod executor;
 mod manual_clock;
 mod pending;
+mod priority;
 mod random;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -29,6 +30,7 @@ pub use self::{
     executor::{Executor, Inline, Job},
     manual_clock::ManualClock,
     pending::Pending,
+    priority::lower_priority,
     random::{Random, SeededRandom, SystemRandom},
     threads::Threads,
     watch::{Steps, Watch},

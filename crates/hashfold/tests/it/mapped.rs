@@ -20,7 +20,10 @@ use std::{
     borrow::Cow,
     os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     thread,
 };
 use tempfile::TempDir;
@@ -433,4 +436,32 @@ fn address_space() -> u64 {
     let size = text.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
     let kib: u64 = size.trim().trim_end_matches(" kB").parse().unwrap();
     kib << 10
+}
+
+#[test]
+fn a_mapped_table_is_brought_into_memory_piece_by_piece_and_a_watch_can_stop_it() {
+    let on_disk = OnDisk::new(slotted(20_000, 1), IndexChoice::Dense);
+    let table = on_disk.open();
+    let size = on_disk.file("data").size().unwrap();
+    let seen = Arc::new(AtomicU64::new(0));
+    let count = seen.clone();
+    table
+        .warm(&Watch::new(move |bytes| {
+            count.fetch_add(bytes, Relaxed);
+            Ok(())
+        }))
+        .unwrap();
+    assert_eq!(seen.load(Relaxed), size);
+    assert_eq!(on_disk.look_up(&table), 0);
+    let stopped = table.warm(&Watch::new(|_| Err(ErrorKind::Stopped.into()))).unwrap_err();
+    assert!(matches!(stopped.kind(), ErrorKind::Stopped), "{stopped}");
+    set_len(&*on_disk.file("data"), ALIGNMENT as u64);
+    check_lost(&table.warm(&Watch::default()).unwrap_err());
+
+    let read = Table::open_with(&on_disk.folder, &ReadOptions::new().data(Access::Direct));
+    assert!(read.is_err(), "the file was cut");
+    let whole = OnDisk::new(slotted(100, 2), IndexChoice::Dense);
+    let read = ReadOptions::new().data(Access::Direct);
+    let unmapped = Table::open_with(&whole.folder, &read).unwrap();
+    unmapped.warm(&Watch::new(|_| panic!("nothing is mapped"))).unwrap();
 }
