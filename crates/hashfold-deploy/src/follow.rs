@@ -16,9 +16,8 @@ use crate::{
 };
 use hashfold::{
     Env, ErrorClass, ErrorKind as StoreErrorKind, ReadOptions,
-    io::Access,
     store::{Pointer, Retention, StoreWriter, Version, sample_changes},
-    work::{Signal, Watch},
+    work::{Clock, Signal, Watch},
 };
 use std::{
     collections::BTreeMap,
@@ -529,26 +528,29 @@ impl Follower {
             }
             opened => opened?,
         };
-        let is_warm = self.warm(&version, self.lookout(store, number, stop, seen))?.is_all();
-        Ok(is_warm.then_some(version))
+        let is_wanted_now = self.current().contains(&(store.to_owned(), *target));
+        let due = is_wanted_now.then(|| self.due());
+        let lookout = self.lookout(store, number, stop, seen);
+        Ok(self.warm(&version, due, lookout)?.is_all().then_some(version))
     }
 
-    /// Brings a version into memory, at the rate of transfers, if it is to be mapped and there is room: no lookup
-    /// waits for the device when it becomes current.
-    fn warm(&self, version: &Version, lookout: Lookout) -> Result<Prepared> {
-        let mapped = version.table_stats().filter(|table| table.access == Access::Mapped);
-        let bytes: u64 = mapped.map(|table| table.data_bytes).sum();
-        if bytes > self.env.disk.free_memory() / 2 {
-            return Ok(Prepared::All);
-        }
+    /// Brings a version into memory, at the rate of transfers, if it is mapped: no lookup waits for the device when
+    /// it becomes current. Ends at the time, since 1970, from which on it must be current, if there is one.
+    fn warm(&self, version: &Version, due: Option<Duration>, lookout: Lookout) -> Result<Prepared> {
         let (watch, is_interrupted) = lookout.watch();
         let (rate, clock) = (self.rate().clone(), self.env.clock.clone());
+        let is_late = move |clock: &Arc<dyn Clock>| due.is_some_and(|due| clock.unix_time() >= due);
+        let own_clock = clock.clone();
         let paced = Watch::new(move |bytes| {
-            rate.take(clock.as_ref(), bytes);
+            if is_late(&own_clock) {
+                return Err(StoreErrorKind::Stopped.into());
+            }
+            rate.take(own_clock.as_ref(), bytes);
             watch.add(0)
         });
         match version.warm(&paced) {
             Err(_) if is_interrupted.load(Relaxed) => Ok(Prepared::Interrupted),
+            Err(_) if is_late(&clock) => Ok(Prepared::All),
             warmed => Ok(warmed.map(|()| Prepared::All)?),
         }
     }

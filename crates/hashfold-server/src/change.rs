@@ -4,7 +4,7 @@
 use crate::{
     audit::{AuditLog, What},
     config::{Config, DeployConfig},
-    data::DataSet,
+    data::{DataSet, warming},
     deploy::read_keys,
     error::StartError,
 };
@@ -267,7 +267,8 @@ fn apply(change: &Change, env: &Env) -> Result<Changed, ChangeError> {
         (Err(error), _) => return Err(ChangeError::Incomplete(error.to_string())),
     };
     drop(writer);
-    change.data.refresh().map_err(|error| ChangeError::Incomplete(error.to_string()))?;
+    let refreshed = change.data.refresh(&warming(&env.clock, || false));
+    refreshed.map_err(|error| ChangeError::Incomplete(error.to_string()))?;
     Ok(Changed { version, previous, seq })
 }
 

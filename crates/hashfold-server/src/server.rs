@@ -6,7 +6,7 @@ use crate::{
     change::Changer,
     cluster::Cluster,
     config::Config,
-    data::DataSet,
+    data::{DataSet, warming},
     deploy::Deployment,
     error::{StartError, wrong},
     journal::Journal,
@@ -70,6 +70,9 @@ pub struct Server {
 }
 
 type ThreadHandle = JoinHandle<io::Result<()>>;
+
+/// Work that goes on until the server stops.
+type Loop = fn(&Shared, &Signal);
 
 /// The thread that follows a group, and what ends it.
 #[derive(Debug)]
@@ -215,13 +218,19 @@ impl Server {
         self.spawn(&format!("network-{number}"), move || event_loop.run())
     }
 
-    /// Starts the thread that looks for other versions and for servers that do not answer.
+    /// Starts the threads that look for other versions, keep filters, and look for other topologies and for
+    /// servers that do not answer: none of these waits for another.
     fn start_looking(&mut self) -> Result<(), StartError> {
-        let (shared, stop) = (self.shared.clone(), self.stop.clone());
-        self.spawn("look", move || {
-            look(&shared, &stop);
-            Ok(())
-        })
+        let threads: [(_, Loop); 3] =
+            [("versions", look_for_versions), ("filters", keep_filters), ("look", look)];
+        for (name, work) in threads {
+            let (shared, stop) = (self.shared.clone(), self.stop.clone());
+            self.spawn(name, move || {
+                work(&shared, &stop);
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 
     /// Starts the thread that answers HTTP requests, if there is an address for it.
@@ -293,7 +302,7 @@ impl Server {
     pub fn refresh(&self) -> Result<usize, Error> {
         let mut changed = 0;
         for data in self.shared.data() {
-            changed += usize::from(data.refresh()?);
+            changed += usize::from(data.refresh(&warming(&self.shared.env.clock, || false))?);
         }
         Ok(changed)
     }
@@ -464,29 +473,47 @@ fn listeners_of(
     config.listen.iter().chain(&config.tls_listen).enumerate().map(listen_at).collect()
 }
 
-/// Looks for other versions, other topologies, changed filters and servers that do not answer, until the
-/// server stops. A failure changes nothing, and is met again at the next look.
-fn look(shared: &Shared, stop: &Signal) {
-    let mut next_sync = shared.now() + SYNC_INTERVAL;
+/// Switches stores to their current versions, until the server stops. Bringing one into memory takes long, and
+/// clients go before it. A failure changes nothing, and is met again at the next look.
+fn look_for_versions(shared: &Shared, stop: &Signal) {
+    lower_priority();
     let mut journal = Journal::default();
-    while !shared.is_stopping.load(Relaxed) {
-        let seen = stop.count();
-        let now = shared.now();
+    let seen = stop.count();
+    repeat(shared, stop, |_| {
         for data in shared.data() {
-            journal.note_error(data.name(), data.refresh().err());
-            data.look_for_damage();
+            let stop = stop.clone();
+            let warming = warming(&shared.env.clock, move || stop.count() != seen);
+            journal.note_error(data.name(), data.refresh(&warming).err());
+        }
+    });
+}
+
+/// Makes changes of filters durable, and looks for those of other processes, until the server stops.
+fn keep_filters(shared: &Shared, stop: &Signal) {
+    let mut next_sync = shared.now() + SYNC_INTERVAL;
+    repeat(shared, stop, |now| {
+        let syncs = now >= next_sync;
+        if syncs {
+            next_sync = now + SYNC_INTERVAL;
         }
         for filter in shared.filters() {
+            // Writes to the filter return the error.
             let _ = filter.refresh();
-            if now >= next_sync {
+            if syncs {
                 let _ = filter.sync();
             }
         }
-        if now >= next_sync {
-            next_sync = now + SYNC_INTERVAL;
-        }
         shared.dumps.forget_idle(now);
         shared.filter_home.iter().for_each(|home| home.forget_idle(now));
+    });
+}
+
+/// Looks for other topologies, damage, and servers that do not answer, until the server stops. A failure changes
+/// nothing, and is met again at the next look.
+fn look(shared: &Shared, stop: &Signal) {
+    let mut journal = Journal::default();
+    repeat(shared, stop, |now| {
+        shared.data().iter().for_each(|data| data.look_for_damage());
         journal.note_error("topology", shared.cluster.reload().err());
         shared.certificates.iter().for_each(Certificates::reload);
         shared.cluster.probe();
@@ -495,6 +522,15 @@ fn look(shared: &Shared, stop: &Signal) {
         if let Some(deployment) = &shared.deployment {
             deployment.throttle(&shared.metrics.commands(), now);
         }
+    });
+}
+
+/// Calls `work` with the time at each interval, until the server stops.
+fn repeat(shared: &Shared, stop: &Signal, mut work: impl FnMut(Duration)) {
+    while !shared.is_stopping.load(Relaxed) {
+        let seen = stop.count();
+        let now = shared.now();
+        work(now);
         shared.env.clock.wait(stop, seen, now + LOOK_INTERVAL);
     }
 }

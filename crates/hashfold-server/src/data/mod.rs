@@ -20,7 +20,7 @@ pub(crate) use self::{
     filter::{Duplicates, FilterKey},
     latency::OwnLatencies,
     load::LoadError,
-    set::{DataSet, gone},
+    set::{DataSet, gone, warming},
     space::{FilterHome, MakeError, Space},
     view::View,
 };

@@ -8,6 +8,7 @@ use hashfold::{
     manifest::Kind,
     store::{StoreReader, Version},
     table::Table,
+    work::{Clock, Watch},
 };
 use std::{
     collections::BTreeMap,
@@ -19,10 +20,26 @@ use std::{
             Ordering::{Relaxed, SeqCst},
         },
     },
+    time::Duration,
 };
 
 /// The reply to commands on a store that has no version yet.
 const LOADING: &str = "LOADING Hashfold is loading the dataset in memory";
+
+/// Time after which a version is served all the same if it is not in memory yet.
+const WARM_MAX: Duration = Duration::from_secs(10);
+
+/// Returns a watch that ends the warming of a version when it takes too long, or when `is_over`.
+pub(crate) fn warming(
+    clock: &Arc<dyn Clock>,
+    is_over: impl Fn() -> bool + Send + Sync + 'static,
+) -> Watch {
+    let (clock, end) = (clock.clone(), clock.now() + WARM_MAX);
+    Watch::new(move |_| match is_over() || clock.now() > end {
+        true => Err(ErrorKind::Stopped.into()),
+        false => Ok(()),
+    })
+}
 
 /// Returns the reply to commands on something that the configuration does not have any more.
 pub(crate) fn gone(what: &str) -> String {
@@ -50,6 +67,8 @@ pub(crate) struct DataSet {
     others: Mutex<Vec<Weak<View>>>,
     /// Held while a version is opened that is not current.
     opening: Mutex<()>,
+    /// Held while the data set switches to the version that is current in its folder.
+    switching: Mutex<()>,
     /// The number of the version that was current before, and the times of lookups in it: a bad version
     /// shows beside the one before.
     before: Mutex<Option<(u64, Arc<Latency>)>>,
@@ -131,6 +150,7 @@ impl DataSet {
             failed_reads: Arc::default(),
             others: Mutex::default(),
             opening: Mutex::default(),
+            switching: Mutex::default(),
             before: Mutex::default(),
         }
     }
@@ -289,13 +309,16 @@ impl DataSet {
         Ok(view)
     }
 
-    /// Switches to the version that is current in the store's folder. Returns whether it is another
-    /// one. After an error, the data set serves what it served before.
+    /// Switches to the version that is current in the store's folder, once it is in memory if it is mapped, or when
+    /// `warming` has enough of that. Returns whether it is another one. After an error, the data set serves what it
+    /// served before.
     ///
     /// # Errors
     /// The new version cannot be opened.
-    pub(crate) fn refresh(&self) -> Result<bool> {
+    pub(crate) fn refresh(&self, warming: &Watch) -> Result<bool> {
         let Following::Store(reader) = &self.following else { return Ok(false) };
+        // Another thread must not show an older version after this one.
+        let _switching = self.switching.lock().unwrap_or_else(PoisonError::into_inner);
         reader.refresh()?;
         let version = reader.version();
         let held = self.view();
@@ -303,6 +326,8 @@ impl DataSet {
         if held.is_some_and(|held| Arc::ptr_eq(held, &version)) {
             return Ok(false);
         }
+        // Lookups go on in the version before until this one is in memory. An error is met again by lookups.
+        let _ = version.warm(warming);
         self.show(View::of_version(version)?);
         Ok(true)
     }
