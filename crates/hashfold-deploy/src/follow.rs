@@ -570,7 +570,7 @@ impl Follower {
         let repaired = repair(&self.env, remote, store, target.version, &folder, options, &watch);
         self.note_refusal(&(store.to_owned(), target.id.0), repaired.as_ref().err());
         match repaired {
-            Err(_) if is_interrupted.load(Relaxed) => {
+            Err(error) if error.is_stop() && is_interrupted.load(Relaxed) => {
                 return Ok(Prepared::Interrupted);
             }
             repaired => drop(repaired?),

@@ -6,6 +6,7 @@ use crate::{
 };
 use hashfold::{
     ErrorKind as StoreErrorKind, ReadOptions, Result as StoreResult, Store,
+    io::{Disk, DiskLayer},
     store::{StoreWriter, Version},
     work::{Signal, Watch},
 };
@@ -714,4 +715,49 @@ fn flip_forced(scene: &Scene, number: u64) {
     };
     let versions = [("people".to_owned(), number)];
     controller(scene).publish(&versions, &options, &Watch::default()).unwrap();
+}
+
+/// A disk of a machine that has memory for mapped files.
+#[derive(Debug)]
+struct Roomy(Arc<dyn Disk>);
+
+impl DiskLayer for Roomy {
+    fn below(&self) -> &dyn Disk {
+        self.0.as_ref()
+    }
+
+    fn over_free_memory(&self, _: u64) -> u64 {
+        1 << 40
+    }
+}
+
+/// Returns the time that a node takes to get a version ready, which transfers at 1 byte per millisecond, and
+/// the bytes of the version.
+fn time_to_prepare(has_room: bool, lead: Duration) -> (Duration, u64) {
+    let mut scene = Scene::new(20, 2000);
+    if has_room {
+        scene.env.disk = Arc::new(Roomy(scene.env.disk.clone()));
+    }
+    scene.push(1);
+    let mut node = Node::new(&scene, "a");
+    let options = PublishOptions { min_ready: Some(0), lead, ..PublishOptions::default() };
+    let versions = [("people".to_owned(), 1)];
+    controller(&scene).publish(&versions, &options, &Watch::default()).unwrap();
+    node.slow_down(1000);
+    let start = scene.env.clock.now();
+    node.step().unwrap();
+    assert_eq!(node.flips, usize::from(lead.is_zero()));
+    let took = scene.env.clock.now() - start;
+    (took, node.follower.report().versions["people"][&1].bytes)
+}
+
+#[test]
+fn a_mapped_version_is_read_at_the_rate_of_transfers_before_it_is_ready_unless_it_is_due() {
+    let (later, now) = (Duration::from_secs(100_000), Duration::ZERO);
+    let (fetched, bytes) = time_to_prepare(false, later);
+    let (warmed, _) = time_to_prepare(true, later);
+    // The first bytes wait for those that were transferred before; nothing waits for the last ones.
+    assert!(warmed > fetched, "{bytes} bytes: {fetched:?}, {warmed:?}");
+    let (due, _) = time_to_prepare(true, now);
+    assert_eq!(due, fetched, "{bytes} bytes");
 }

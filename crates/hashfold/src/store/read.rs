@@ -13,7 +13,7 @@ use crate::{
     env::Env,
     error::{Error, ErrorKind, Place, Result},
     folder::{TABLES, VERSIONS},
-    io::{Access, Disk, Lock},
+    io::{Disk, Lock},
     options::ReadOptions,
     run::Run,
     table::{Table, TableStats, VisitValue},
@@ -41,7 +41,6 @@ pub struct Version {
     slots: Range<u32>,
     /// For each chunk the tables that have its keys: the deltas, newest first, then the base.
     stacks: Vec<Vec<u32>>,
-    disk: Arc<dyn Disk>,
     /// The shared lock that tells other processes that the version is in use.
     _share: Box<dyn Lock>,
 }
@@ -85,8 +84,7 @@ impl Version {
         let chunks = map.chunk_of_slot(slots.start)..map.chunk_of_slot(slots.end - 1) + 1;
         let (tables, other) = (folder.join(TABLES), other.map(|other| &other.tables));
         let (tables, damage) = OpenTables::open(&tables, options, &info, &chunks, other)?;
-        let (stacks, disk) = (stacks(&info), disk.clone());
-        Ok(Version { tables, damage, slots, stacks, info, disk, _share: share })
+        Ok(Version { tables, damage, slots, stacks: stacks(&info), info, _share: share })
     }
 
     /// Returns the description of the version.
@@ -137,11 +135,7 @@ impl Version {
     /// # Errors
     /// The error of `watch`; another process has cut a file.
     pub fn warm(&self, watch: &Watch) -> Result<()> {
-        let mapped = self.table_stats().filter(|table| table.access == Access::Mapped);
-        if mapped.map(|table| table.data_bytes).sum::<u64>() > self.disk.free_memory() / 2 {
-            return Ok(());
-        }
-        self.tables.iter().try_for_each(|table| table.warm(watch))
+        self.tables.warm(watch)
     }
 
     /// Returns the attribute with this name.

@@ -7,8 +7,10 @@ use super::{
 use crate::{
     error::{Error, ErrorClass, ErrorKind, Place, Result, check_same},
     folder::Site,
+    io::Access,
     options::ReadOptions,
     table::Table,
+    work::Watch,
 };
 use rustix::io::Errno;
 use std::{
@@ -69,6 +71,17 @@ impl OpenTables {
     /// Returns the open tables.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.tables.iter().filter_map(OnceLock::get)
+    }
+
+    /// Brings the mapped tables into memory, unless they take more than half of it.
+    pub(super) fn warm(&self, watch: &Watch) -> Result<()> {
+        let mapped = self.iter().map(|table| table.stats());
+        let mapped = mapped.filter(|table| table.access == Access::Mapped);
+        let bytes: u64 = mapped.map(|table| table.data_bytes).sum();
+        match bytes > self.options.env.disk.free_memory() / 2 {
+            true => Ok(()),
+            false => self.iter().try_for_each(|table| table.warm(watch)),
+        }
     }
 
     /// Returns the open tables by their ids, but those whose indexes were damaged: these may have been

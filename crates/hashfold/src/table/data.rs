@@ -310,11 +310,11 @@ impl DataFile {
 
     /// Brings a mapped file into memory, in pieces, and counts their bytes.
     pub(super) fn warm(&self, watch: &Watch) -> Result<()> {
-        let size = self.file.mapped().map_or(0, <[u8]>::len);
+        let size = self.file.size()?;
         for offset in (0..size).step_by(WARM_PIECE) {
-            let len = WARM_PIECE.min(size - offset);
-            watch.add(len as u64)?;
-            self.file.warm(Extent { offset: offset as u64, len });
+            let len = (size - offset).min(WARM_PIECE as u64);
+            watch.add(len)?;
+            self.file.warm(Extent { offset, len: len as usize });
         }
         self.file.check_map()
     }

@@ -277,7 +277,10 @@ impl Table {
     /// # Errors
     /// The error of `watch`; another process has cut the file.
     pub fn warm(&self, watch: &Watch) -> Result<()> {
-        self.inner.files.data.warm(watch)
+        match self.stats().access {
+            Access::Mapped => self.inner.files.data.warm(watch),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the table's statistics. Reads nothing.
