@@ -53,8 +53,8 @@ pub struct Collected {
 type Objects = Vec<(String, u64)>;
 
 /// Removes old versions of a store from a remote, and the tables that no other version has. The newest
-/// versions stay, and those that the pointer of any group names as current, as next, or as the set that a
-/// rollback would make current. Servers that have a removed version go on serving it.
+/// versions stay, and those that the pointer of any group names as current, as next, as pinned, or as the set
+/// that a rollback would make current. Servers that have a removed version go on serving it.
 ///
 /// After an interruption, the same call removes the other old versions; tables of versions that are gone
 /// already need [`CollectOptions::orphans`].
@@ -109,6 +109,8 @@ fn needed(remote: &Remote, store: &str) -> Result<BTreeSet<u64>> {
         let sets = [&seen.pointer.stores, &seen.pointer.next];
         let sets = sets.into_iter().chain(back.iter().map(|pointer| &pointer.stores));
         needed.extend(sets.filter_map(|set| set.get(store)).map(|target| target.version));
+        let pinned = seen.pointer.pinned.iter().filter(|pinned| pinned.store == store);
+        needed.extend(pinned.map(|pinned| pinned.target.version));
     }
     Ok(needed)
 }

@@ -5,7 +5,7 @@ use crate::{
     gates::{check_entries, check_samples},
     key::TrustedKeys,
     layout::{self, check_name},
-    pointer::{BadVersion, GroupPointer, Signed, Target, Targets, target_of},
+    pointer::{GroupPointer, PINNED_MAX, Signed, StoreVersion, Target, Targets, target_of},
     quorum::{Shortage, shortage},
     ready::{self, Readiness},
     remote::Remote,
@@ -311,16 +311,62 @@ impl Controller {
     /// `Argument` if the version is current, `Absent` if it was not pushed.
     pub fn mark_bad(&self, store: &str, number: u64, reason: &str) -> Result<GroupPointer> {
         let target = self.remote.target(store, number)?;
+        let bad = StoreVersion { store: store.to_owned(), target };
+        self.note(|pointer| {
+            self.check_not_current(pointer, store, &target)?;
+            let is_marked = pointer.bad.contains(&bad);
+            let marked = || pointer.marked(bad.clone(), self.signed(reason, Duration::ZERO));
+            Ok((!is_marked).then(marked))
+        })
+    }
+
+    /// Pins a version: [`collect`](crate::collect) keeps it in the remote until it is released.
+    ///
+    /// # Errors
+    /// `Absent` if the version was not pushed, `Argument` if 1024 versions are pinned.
+    pub fn pin(&self, store: &str, number: u64, reason: &str) -> Result<GroupPointer> {
+        let target = self.remote.target(store, number)?;
+        let version = StoreVersion { store: store.to_owned(), target };
+        self.note(|pointer| {
+            if pointer.pinned.contains(&version) {
+                return Ok(None);
+            }
+            if pointer.pinned.len() >= PINNED_MAX {
+                let (expected, got) = (format!("at most {PINNED_MAX}"), "one more");
+                return Err(Error::argument("pinned versions", expected, got).at(self.place()));
+            }
+            let signed = self.signed(reason, Duration::ZERO);
+            Ok(Some(pointer.pinning(version.clone(), signed)))
+        })
+    }
+
+    /// Releases a version that was pinned.
+    ///
+    /// # Errors
+    /// `Absent` if it is not pinned.
+    pub fn release(&self, store: &str, number: u64, reason: &str) -> Result<GroupPointer> {
+        self.note(|pointer| {
+            let is_meant =
+                |pinned: &&StoreVersion| pinned.store == store && pinned.target.version == number;
+            let Some(version) = pointer.pinned.iter().find(is_meant) else {
+                let what = format!("pin of version {number} of store {store}");
+                return Err(Error::new(ErrorKind::Absent { what }).at(self.place()));
+            };
+            Ok(Some(pointer.releasing(version, self.signed(reason, Duration::ZERO))))
+        })
+    }
+
+    /// Changes what the pointer says about versions, also if other controllers change it meanwhile. `change`
+    /// returns the next pointer, or `None` if this one says it already.
+    fn note(
+        &self,
+        change: impl Fn(&GroupPointer) -> Result<Option<GroupPointer>>,
+    ) -> Result<GroupPointer> {
         self.remote.check(self.env.random.as_ref())?;
         let mut seen = self.read_to_change()?;
         for _ in 0..ATTEMPTS_MAX {
-            self.check_not_current(&seen.pointer, store, &target)?;
-            let bad = BadVersion { store: store.to_owned(), target };
-            if seen.pointer.bad.contains(&bad) {
-                return Ok(seen.pointer);
-            }
-            let marked = seen.pointer.marked(bad, self.signed(reason, Duration::ZERO));
-            match self.swap(&seen, marked)? {
+            let Some(next) = change(&seen.pointer)? else { return Ok(seen.pointer) };
+            match self.swap(&seen, next)? {
                 Swapped::Done(seen) => return Ok(seen.pointer),
                 Swapped::Newer(newer) if self.only_after.is_some() => {
                     return Err(self.overtaken(&newer.pointer, seen.pointer.seq + 1));

@@ -88,7 +88,7 @@ pub use self::{
     layout::{GROUP_DEFAULT, check_name},
     objects::{Found, Listed, Object, Objects, Parts, Tag, When},
     observed::{FollowState, Observed},
-    pointer::{BadVersion, Digest, GroupPointer, Id, Target, Targets, Trial},
+    pointer::{Digest, GroupPointer, Id, StoreVersion, Target, Targets, Trial},
     probe::check_conditions,
     push::{Pushed, push, push_signed},
     rate::RateLimit,

@@ -14,6 +14,7 @@
 //! |                | activate_at_ms                                                               |
 //! | previous       | the sets of versions that were current before, the latest last               |
 //! | bad            | the versions that must not be published: store, version, id, root            |
+//! | pinned         | the versions that stay in the remote, alike                                  |
 //! | activate_at_ms | time at which nodes begin to use the versions, in milliseconds since 1970    |
 //! | by             | who changed it                                                               |
 //! | nonce          | a random number, by which a controller knows its own change                  |
@@ -35,6 +36,8 @@ pub(crate) const SIZE_MAX: u64 = 1 << 22;
 const PREVIOUS_MAX: usize = 64;
 /// Maximum number of bad versions that are kept; the oldest are forgotten.
 const BAD_MAX: usize = 4096;
+/// Maximum number of pinned versions.
+pub(crate) const PINNED_MAX: usize = 1024;
 
 /// An id, written as 16 hexadecimal digits: many readers of JSON round large numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,9 +99,9 @@ pub struct Target {
 /// The versions of several stores, by store.
 pub type Targets = BTreeMap<String, Target>;
 
-/// A version that must not be published.
+/// A version, and the store that it is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BadVersion {
+pub struct StoreVersion {
     /// Name of the store.
     pub store: String,
     /// The version.
@@ -136,7 +139,10 @@ pub struct GroupPointer {
     pub previous: Vec<Targets>,
     /// The versions that must not be published, the latest last.
     #[serde(default)]
-    pub bad: Vec<BadVersion>,
+    pub bad: Vec<StoreVersion>,
+    /// The versions that stay in the remote until they are released.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pinned: Vec<StoreVersion>,
     /// Time at which nodes begin to use the current versions, in milliseconds since 1970.
     pub activate_at_ms: u64,
     /// Who made the last change: user, host.
@@ -175,7 +181,10 @@ impl GroupPointer {
         for (store, target) in sets.flatten() {
             check_target(store, target)?;
         }
-        pointer.bad.iter().try_for_each(|bad| check_target(&bad.store, &bad.target))?;
+        let named = pointer.bad.iter().chain(&pointer.pinned);
+        for StoreVersion { store, target } in named {
+            check_target(store, target)?;
+        }
         if let Some(Trial { zone, .. }) = &pointer.trial {
             let wrong = |error| Error::damaged(0, "the name of a zone", error);
             check_name("zone", zone).map_err(wrong)?;
@@ -189,7 +198,7 @@ impl GroupPointer {
 
     /// Whether a version must not be published: it, or a version with the same content, is marked bad.
     pub fn is_bad(&self, store: &str, target: &Target) -> bool {
-        let is_same = |bad: &BadVersion| {
+        let is_same = |bad: &StoreVersion| {
             bad.store == store && (bad.target.id == target.id || bad.target.root == target.root)
         };
         self.bad.iter().any(is_same)
@@ -247,7 +256,7 @@ impl GroupPointer {
         if self.trial.is_some() {
             let mut next = self.signed(signed);
             for (store, target) in std::mem::take(&mut next.next) {
-                next.add_bad(BadVersion { store, target });
+                next.add_bad(StoreVersion { store, target });
             }
             next.trial = None;
             return Some(next);
@@ -260,7 +269,7 @@ impl GroupPointer {
         let replaced =
             self.stores.iter().filter(|(store, target)| good.get(*store) != Some(target));
         for (store, target) in replaced {
-            next.add_bad(BadVersion { store: store.clone(), target: *target });
+            next.add_bad(StoreVersion { store: store.clone(), target: *target });
         }
         next.previous.retain(|set| *set != good);
         next.push_previous();
@@ -270,7 +279,7 @@ impl GroupPointer {
     }
 
     /// Returns the pointer after a version was marked bad.
-    pub(crate) fn marked(&self, bad: BadVersion, signed: Signed) -> GroupPointer {
+    pub(crate) fn marked(&self, bad: StoreVersion, signed: Signed) -> GroupPointer {
         let activate_at_ms = self.activate_at_ms;
         let mut next = self.signed(Signed { activate_at_ms, ..signed });
         // A version that is being prepared is withdrawn, and a zone does not go on with the others of its
@@ -278,6 +287,22 @@ impl GroupPointer {
         next.next.retain(|store, target| bad.store != *store || bad.target.id != target.id);
         next.trial = next.trial.filter(|_| next.next == self.next);
         next.add_bad(bad);
+        next
+    }
+
+    /// Returns the pointer after a version was pinned.
+    pub(crate) fn pinning(&self, version: StoreVersion, signed: Signed) -> GroupPointer {
+        let activate_at_ms = self.activate_at_ms;
+        let mut next = self.signed(Signed { activate_at_ms, ..signed });
+        next.pinned.push(version);
+        next
+    }
+
+    /// Returns the pointer after a version was released.
+    pub(crate) fn releasing(&self, version: &StoreVersion, signed: Signed) -> GroupPointer {
+        let activate_at_ms = self.activate_at_ms;
+        let mut next = self.signed(Signed { activate_at_ms, ..signed });
+        next.pinned.retain(|pinned| pinned != version);
         next
     }
 
@@ -296,7 +321,7 @@ impl GroupPointer {
         }
     }
 
-    fn add_bad(&mut self, bad: BadVersion) {
+    fn add_bad(&mut self, bad: StoreVersion) {
         if !self.bad.contains(&bad) {
             self.bad.push(bad);
             let spare = self.bad.len().saturating_sub(BAD_MAX);
@@ -376,7 +401,7 @@ mod tests {
         let three = published(&[&[("a", 1)], &[("a", 2)], &[("a", 3)]]);
         let back = three.rolled_back(Signed::default()).unwrap();
         check_rolled_back(&back, &[("a", 1)], &[("a", 3), ("a", 2)]);
-        let bad = BadVersion { store: "a".into(), target: target(2) };
+        let bad = StoreVersion { store: "a".into(), target: target(2) };
         check_rolled_back(
             &three.marked(bad, Signed::default()),
             &[("a", 1)],
@@ -407,9 +432,9 @@ mod tests {
         }
         check_of_zone(&announced, Some("east"), &old, 7);
         check_of_zone(&tried, Some("east"), &new, 9);
-        let other = BadVersion { store: "a".into(), target: target(9) };
+        let other = StoreVersion { store: "a".into(), target: target(9) };
         check_of_zone(&tried.marked(other, signed_for(10)), Some("east"), &new, 9);
-        let bad = BadVersion { store: "a".into(), target: target(2) };
+        let bad = StoreVersion { store: "a".into(), target: target(2) };
         for (ended, at) in [
             (tried.announced(&set(&[]), signed_for(10)), 7),
             (tried.announced(&set(&[("a", 3)]), signed_for(10)), 7),
@@ -429,7 +454,7 @@ mod tests {
 
     #[test]
     fn the_same_content_is_bad_under_every_number() {
-        let bad = BadVersion { store: "a".into(), target: target(2) };
+        let bad = StoreVersion { store: "a".into(), target: target(2) };
         let pointer = published(&[&[("a", 1)]]).marked(bad, Signed::default());
         let again = Target { version: 9, id: Id(1), root: target(2).root };
         assert!(pointer.is_bad("a", &again) && !pointer.is_bad("b", &again));

@@ -6,6 +6,7 @@ mod fetch;
 mod gc;
 mod keygen;
 mod mark_bad;
+mod pin;
 mod publish;
 mod push;
 mod rollback;
@@ -15,8 +16,8 @@ use crate::failure::{Exit, Failure, Result};
 use clap::{Args, Subcommand};
 use hashfold::{Env, ErrorKind as StoreErrorKind};
 use hashfold_deploy::{
-    Controller, Error, GROUP_DEFAULT, GroupPointer, PublicKey, Remote, Targets, TrustedKeys,
-    check_name,
+    Controller, Error, GROUP_DEFAULT, GroupPointer, PublicKey, Remote, StoreVersion, Targets,
+    TrustedKeys, check_name,
 };
 use serde_json::{Value, json};
 use std::{
@@ -51,6 +52,7 @@ enum Verb {
     Cancel(cancel::CancelArgs),
     Status(status::StatusArgs),
     MarkBad(mark_bad::MarkBadArgs),
+    Pin(pin::PinArgs),
     Gc(gc::GcArgs),
     Keygen(keygen::KeygenArgs),
 }
@@ -64,6 +66,7 @@ pub(crate) fn run(args: &DeployArgs) -> Result<Exit> {
         Verb::Cancel(args) => cancel::run(args),
         Verb::Status(args) => status::run(args),
         Verb::MarkBad(args) => mark_bad::run(args),
+        Verb::Pin(args) => pin::run(args),
         Verb::Gc(args) => gc::run(args),
         Verb::Keygen(args) => keygen::run(args),
     }
@@ -198,12 +201,14 @@ fn pointer_json(event: &str, group: &str, pointer: &GroupPointer) -> Value {
     let versions = |targets: &Targets| -> Value {
         targets.iter().map(|(store, target)| (store.clone(), json!(target.version))).collect()
     };
+    let named = |versions: &[StoreVersion]| -> Value {
+        let one = |it: &StoreVersion| json!({ "store": it.store, "version": it.target.version });
+        versions.iter().map(one).collect()
+    };
     json!({
         "event": event, "group": group, "change": pointer.seq,
         "stores": versions(&pointer.stores), "next": versions(&pointer.next), "trial": pointer.trial,
-        "bad": pointer.bad.iter().map(|bad| {
-            json!({ "store": bad.store, "version": bad.target.version })
-        }).collect::<Vec<_>>(),
+        "bad": named(&pointer.bad), "pinned": named(&pointer.pinned),
         "activate_at_ms": pointer.activate_at_ms, "by": pointer.by, "reason": pointer.reason,
     })
 }

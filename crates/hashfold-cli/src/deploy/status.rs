@@ -8,7 +8,7 @@ use crate::{
     units,
 };
 use clap::Args;
-use hashfold_deploy::{GroupPointer, NodeSample, Readiness, Remote, Status};
+use hashfold_deploy::{GroupPointer, NodeSample, Readiness, Remote, Status, StoreVersion};
 use hashfold_rows::utc;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -63,9 +63,9 @@ fn headline(group: &str, pointer: &GroupPointer) -> String {
 }
 
 /// Returns a row for each store: its current version, the one that servers fetch, the one that a
-/// rollback leads to, the bad ones, and the pushed ones.
-fn stores(remote: &Remote, pointer: &GroupPointer) -> Result<Vec<[String; 6]>> {
-    let columns = ["store", "current", "next", "previous", "bad", "pushed"];
+/// rollback leads to, the bad, the pinned, and the pushed ones.
+fn stores(remote: &Remote, pointer: &GroupPointer) -> Result<Vec<[String; 7]>> {
+    let columns = ["store", "current", "next", "previous", "bad", "pinned", "pushed"];
     let mut rows = vec![columns.map(String::from)];
     // A remote without listings has the names of the pointer.
     let listed = remote.stores().unwrap_or_default();
@@ -83,13 +83,17 @@ fn stores(remote: &Remote, pointer: &GroupPointer) -> Result<Vec<[String; 6]>> {
             true => "-".to_owned(),
             false => numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" "),
         };
-        let bad = pointer.bad.iter().filter(|bad| bad.store == *store);
+        let named = |versions: &[StoreVersion]| {
+            let of_store = versions.iter().filter(|version| version.store == *store);
+            list(of_store.map(|version| version.target.version).collect())
+        };
         rows.push([
             store.clone(),
             version(&pointer.stores),
             version(&pointer.next),
             earlier.map_or("-".to_owned(), version),
-            list(bad.map(|bad| bad.target.version).collect()),
+            named(&pointer.bad),
+            named(&pointer.pinned),
             list(remote.versions(store).unwrap_or_default()),
         ]);
     }

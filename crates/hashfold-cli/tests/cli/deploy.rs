@@ -95,8 +95,36 @@ fn publish_rollback_and_marks_are_seen_by_status_and_fetch() {
     let table: Vec<&str> = status.text().lines().skip(1).collect();
     assert_eq!(
         table,
-        ["store  current  next  previous  bad  pushed", "s      2        -     1         2    1 2"]
+        [
+            "store  current  next  previous  bad  pinned  pushed",
+            "s      2        -     1         2    -       1 2"
+        ]
     );
+}
+
+#[test]
+fn a_pinned_version_stays_in_the_remote_until_it_is_released() {
+    let work = Work::new();
+    for value in ["a", "b", "c"] {
+        work.write("a.csv", &format!("key,value\n1,{value}\n"));
+        work.ok("update s a.csv --key key");
+        work.ok("deploy push s r");
+    }
+    let pinned = work.ok("deploy pin r 1 --reason audit");
+    assert_eq!(
+        pinned.text(),
+        "pinned in r, group main: s 1: `hashfold deploy gc` keeps it (change 1)\n"
+    );
+    let again = work.ok("deploy pin r s=1 --json");
+    assert_eq!(field(&again, "pinned"), serde_json::json!([{ "store": "s", "version": 1 }]));
+    assert_eq!(field(&again, "change"), 1, "nothing was to be changed");
+    check_refused(&work.run("deploy pin r 9"), 4, "9");
+    check_refused(&work.run("deploy pin r 2 --release"), 4, "pin of version 2 of store s");
+    let removed = work.ok("deploy gc r --keep 1 --json");
+    assert_eq!(field(&removed, "kept"), serde_json::json!([1, 3]));
+    work.ok("deploy pin r 1 --release");
+    let removed = work.ok("deploy gc r --keep 1 --json");
+    assert_eq!(field(&removed, "kept"), serde_json::json!([3]));
 }
 
 #[test]
