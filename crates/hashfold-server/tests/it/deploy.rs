@@ -185,6 +185,18 @@ fn any_server_of_a_group_can_change_it_for_all() {
     for expected in ["Group main", "by eve at a", "tested", "current"] {
         assert!(page.contains(expected), "{expected}: {page}");
     }
+    // Pins are of this server alone, but the state that was looked at is that of the group.
+    let pin = |seq| {
+        let headers = [token[0], ("If-Match", seq)];
+        call(&server, "POST", "/v1/data/shop/pin", &headers, r#"{"version":2,"reason":"x"}"#).status
+    };
+    let seq = serde_json::from_str::<serde_json::Value>(
+        &call(&server, "GET", "/v1/data/shop/versions", &token, "").body,
+    )
+    .unwrap()["seq"]
+        .to_string();
+    assert_eq!((pin("1"), pin("no")), (412, 400));
+    assert_eq!(pin(&seq), 200);
     let refused = post("rollback", r#"{"version":1,"reason":"wrong"}"#);
     assert!(refused.status == 409 && refused.body.contains("publish version 1 instead"));
     assert_eq!(post("rollback", r#"{"reason":"wrong"}"#).status, 200);
