@@ -4,7 +4,7 @@
 use crate::{
     audit::{AuditLog, What},
     config::{Config, DeployConfig},
-    data::DataSet,
+    data::{DataSet, SAMPLE_PAUSE},
     deploy::read_keys,
     error::StartError,
 };
@@ -321,7 +321,7 @@ fn check_gates(
     version: u64,
     change_max: Option<f64>,
 ) -> Result<(), ChangeError> {
-    let gates = Gates { change_max, sample: SAMPLE, ..Gates::default() };
+    let gates = Gates { change_max, sample: SAMPLE, pause: SAMPLE_PAUSE, ..Gates::default() };
     match writer.report(version, &gates)?.objections.first() {
         None => Ok(()),
         Some(objection) => Err(ChangeError::Refused(format!(

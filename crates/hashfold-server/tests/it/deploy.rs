@@ -211,6 +211,90 @@ fn any_server_of_a_group_can_change_it_for_all() {
     assert_eq!(group["nodes"][0]["name"], "a");
 }
 
+/// Issue 15: before its first version, the group has none of the store `copy`.
+#[test]
+fn a_store_whose_first_version_is_rolled_back_has_no_version_until_the_next_one() {
+    let scene = Scene::new();
+    scene.push("shop", 1);
+    scene.push("copy", 1);
+    scene.publish(&[("shop", 1)]);
+    let server = scene.serve();
+    let (mut shop, mut copy) = (Client::of(&server), Client::of(&server));
+    copy.check("AUTH copy x", "+OK");
+    shop.wait_for("GET key-1", &is_version(1));
+    copy.check("GET key-1", LOADING);
+    scene.publish(&[("copy", 1)]);
+    copy.wait_for("GET key-1", &is_version(1));
+    scene.controller.roll_back("tested", Duration::ZERO).unwrap();
+    let none = "-NOVERSION copy has no current version";
+    copy.wait_for("GET key-1", &|reply| reply == none);
+    for command in ["MGET key-1 key-2", "EXISTS key-1", "DBSIZE", "SCAN 0"] {
+        copy.check(command, none);
+    }
+    shop.check("GET key-1", "\"value 1 of version 1\"");
+    assert_eq!(get(&server, "/readyz").1, "ready\n");
+    assert!(shop.call("INFO persistence").contains("loading:0"));
+    // A server that starts then serves none either.
+    server.stop().unwrap();
+    let server = scene.serve();
+    let (mut shop, mut copy) = (Client::of(&server), Client::of(&server));
+    copy.check("AUTH copy x", "+OK");
+    shop.wait_for("GET key-1", &is_version(1));
+    copy.wait_for("GET key-1", &|reply| reply == none);
+    scene.home.publish(2);
+    scene.push("copy", 2);
+    scene.publish(&[("copy", 2)]);
+    copy.wait_for("GET key-1", &is_version(2));
+}
+
+/// Issue 15: the folder of the store is damaged while the server does not run.
+#[test]
+fn a_damaged_local_copy_keeps_no_server_from_starting() {
+    let scene = Scene::new();
+    scene.push("shop", 1);
+    scene.publish(&[("shop", 1)]);
+    let folder = scene.home.path("node/shop");
+    let start = || {
+        let server = scene.serve();
+        let mut shop = Client::of(&server);
+        shop.wait_for("GET key-1", &is_version(1));
+        shop.wait_for("INFO deploy", &|info| info.contains("deploy_shop_1:current"));
+        server.stop().unwrap();
+    };
+    scene.push("copy", 1);
+    scene.publish(&[("copy", 1)]);
+    start();
+    let table = fs::read_dir(folder.join("tables")).unwrap().next().unwrap().unwrap().path();
+    let version = folder.join("versions/0000000001");
+    let current = folder.join("CURRENT");
+    for files in [
+        vec![current.clone()],
+        vec![version.clone()],
+        vec![table.join("MANIFEST")],
+        vec![current.clone(), version, table.join("MANIFEST")],
+    ] {
+        for path in &files {
+            let bytes = fs::read(path).unwrap();
+            fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
+        }
+        let config = Config::parse(
+            "node = 'a'\ndeploy.remote = 'remote'\n[data.shop]\npath = 'node/shop'\n",
+            "test.toml",
+            scene.home.path("x").parent().unwrap(),
+        );
+        let checked = Server::check(&config.unwrap(), &Env::system()).unwrap_err();
+        let StartError::Data(error) = &checked else { panic!("{files:?}: {checked}") };
+        assert_eq!(error.class(), ErrorClass::Damage, "{files:?}: {error}");
+        start();
+    }
+    // Without the remote, what can be served is served.
+    let bytes = fs::read(&current).unwrap();
+    fs::write(&current, &bytes[..bytes.len() / 2]).unwrap();
+    fs::rename(scene.home.path("remote"), scene.home.path("gone")).unwrap();
+    let server = scene.serve();
+    Client::of(&server).check("GET key-1", "\"value 1 of version 1\"");
+}
+
 /// Two servers in two zones, of which one gets version 2 first.
 fn two_zones(scene: &Scene) -> [Server; 2] {
     scene.push("shop", 1);

@@ -9,6 +9,7 @@ use crate::{
     folder::Site,
     options::ReadOptions,
     table::Table,
+    work::Clock,
 };
 use rustix::io::Errno;
 use std::{
@@ -64,6 +65,11 @@ impl OpenTables {
         let tables: Result<Vec<OnceLock<Arc<Table>>>> = info.layers().map(&mut open).collect();
         let (folder, options) = (folder.to_owned(), options.clone());
         Ok((OpenTables { folder, options, tables: tables? }, damage))
+    }
+
+    /// Returns the clock that the tables were opened with.
+    pub(super) fn clock(&self) -> &dyn Clock {
+        self.options.env.clock.as_ref()
     }
 
     /// Returns the open tables.
