@@ -5,6 +5,8 @@
 //! stores; [`mod@filter`]; `serve`; `deploy`; [`mod@bench`]. All input goes through [`input`], all output through
 //! [`output`].
 
+#[cfg(feature = "serve")]
+mod allocator;
 mod bench;
 mod build;
 mod change_output;

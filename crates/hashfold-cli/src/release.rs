@@ -13,7 +13,7 @@ use hashfold::{
     store::{Changes, Gates, Objection, REMOVED_KEYS_GATE, Report, StoreWriter, VersionInfo},
 };
 use serde_json::{Map, Value, json};
-use std::{collections::HashSet, ffi::OsString, path::Path};
+use std::{collections::HashSet, ffi::OsString, path::Path, time::Duration};
 
 /// Options for gates: conditions that a version must meet to be published.
 #[derive(Args, Debug)]
@@ -80,6 +80,7 @@ impl GateArgs {
             required_keys,
             sample: self.sample.unwrap_or(sample),
             read_back: self.read_back,
+            pause: Duration::ZERO,
         })
     }
 }

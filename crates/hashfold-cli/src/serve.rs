@@ -1,6 +1,7 @@
 //! `hashfold serve`: answers Redis clients from data sets.
 
 use crate::{
+    allocator::give_memory_back,
     failure::{Exit, Failure, Result},
     output::{write_line, write_note},
     stop::Stop,
@@ -104,6 +105,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
         Server::check(&config, &Env::system()).map_err(failure)?;
         return Ok(Exit::Done);
     }
+    give_memory_back();
     args.log.start();
     let server = Server::start(config, &Env::system()).map_err(failure)?;
     say_addresses(&server, args.json)?;

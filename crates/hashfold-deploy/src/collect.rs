@@ -21,10 +21,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What [`collect`] removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectOptions {
-    /// Number of the newest versions that stay, at least 1, besides those that a group needs.
+    /// Number of the newest versions that stay, at least 1, besides those that a group needs. Versions that a
+    /// group has marked bad do not count.
     pub keep: usize,
-    /// Whether tables are removed that no version has, as an interrupted push or an interrupted collection
-    /// leaves them. A push that runs at the same time would lose its tables.
+    /// Whether tables and signatures are removed that no version has, as an interrupted push or an interrupted
+    /// collection leaves them. A push that runs at the same time would lose them.
     pub orphans: bool,
     /// Whether nothing is removed, only counted.
     pub dry_run: bool,
@@ -43,6 +44,8 @@ pub struct Collected {
     pub versions: Vec<u64>,
     /// Numbers of the versions that stay, in order.
     pub kept: Vec<u64>,
+    /// Number of signatures that no version had and that were removed.
+    pub signatures: u64,
     /// Number of tables that were removed.
     pub tables: u64,
     /// Bytes of the removed tables.
@@ -53,11 +56,12 @@ pub struct Collected {
 type Objects = Vec<(String, u64)>;
 
 /// Removes old versions of a store from a remote, and the tables that no other version has. The newest
-/// versions stay, and those that the pointer of any group names as current, as next, as pinned, or as the set
-/// that a rollback would make current. Servers that have a removed version go on serving it.
+/// good versions stay with all that are newer, and those that the pointer of any group names as current, as
+/// next, as pinned, or as the set that a rollback would make current. Servers that have a removed version go on
+/// serving it.
 ///
-/// After an interruption, the same call removes the other old versions; tables of versions that are gone
-/// already need [`CollectOptions::orphans`].
+/// After an interruption, the same call removes the other old versions; tables and signatures of versions that
+/// are gone already need [`CollectOptions::orphans`].
 ///
 /// # Errors
 /// `Argument` if no version would stay; damage of a pointer or of a version file that stays: nothing is
@@ -74,10 +78,13 @@ pub fn collect(
         return Err(Error::argument("versions to keep", "at least 1", 0));
     }
     let all = remote.versions(store)?;
-    let needed = needed(remote, store)?;
-    let newest = all.len().saturating_sub(options.keep);
-    let is_old = |(place, number): (usize, &u64)| place < newest && !needed.contains(number);
-    let old: Vec<u64> = all.iter().enumerate().filter(|it| is_old(*it)).map(|it| *it.1).collect();
+    let Groups { needed, bad } = groups(remote, store)?;
+    // A bad version must not take the place of a good one.
+    let good = all.iter().rev().filter(|number| !bad.contains(number));
+    let first_kept = good.take(options.keep).last().copied().unwrap_or(0);
+    let is_old = |number: &&u64| **number < first_kept && !needed.contains(number);
+    let old: Vec<u64> = all.iter().filter(is_old).copied().collect();
+    let lone = if options.orphans { lone_signatures(remote, store, &all)? } else { Vec::new() };
     let kept: Vec<u64> = all.into_iter().filter(|number| !old.contains(number)).collect();
     // Old version files are read before anything is removed: they name the tables.
     let mut candidates = BTreeSet::new();
@@ -91,17 +98,31 @@ pub fn collect(
     let removed: BTreeMap<u64, Objects> =
         objects.into_iter().filter(|(table, _)| is_removed(table)).collect();
     let sizes = removed.values().flatten().map(|(_, size)| size);
-    let collected =
-        Collected { versions: old, kept, tables: removed.len() as u64, bytes: sizes.sum() };
+    let collected = Collected {
+        versions: old,
+        kept,
+        signatures: lone.len() as u64,
+        tables: removed.len() as u64,
+        bytes: sizes.sum(),
+    };
     if !options.dry_run {
         remove(remote, store, &collected.versions, &removed, watch)?;
+        remove_signatures(remote, store, &lone, watch)?;
     }
     Ok(collected)
 }
 
-/// Returns the numbers of the versions of a store that any group needs.
-fn needed(remote: &Remote, store: &str) -> Result<BTreeSet<u64>> {
-    let mut needed = BTreeSet::new();
+/// What the pointers of all groups say about the versions of a store.
+#[derive(Default)]
+struct Groups {
+    /// The numbers of those that a group needs.
+    needed: BTreeSet<u64>,
+    /// The numbers of those that a group has marked bad.
+    bad: BTreeSet<u64>,
+}
+
+fn groups(remote: &Remote, store: &str) -> Result<Groups> {
+    let Groups { mut needed, mut bad } = Groups::default();
     let listed = remote.objects().list(layout::GROUPS)?;
     for group in listed.iter().filter_map(|object| layout::group_of_pointer(&object.name)) {
         let Some(seen) = read_pointer(remote, group, None)? else { continue };
@@ -111,8 +132,39 @@ fn needed(remote: &Remote, store: &str) -> Result<BTreeSet<u64>> {
         needed.extend(sets.filter_map(|set| set.get(store)).map(|target| target.version));
         let pinned = seen.pointer.pinned.iter().filter(|pinned| pinned.store == store);
         needed.extend(pinned.map(|pinned| pinned.target.version));
+        let marked = seen.pointer.bad.iter().filter(|bad| bad.store == store);
+        bad.extend(marked.map(|bad| bad.target.version));
     }
-    Ok(needed)
+    Ok(Groups { needed, bad })
+}
+
+/// Returns the numbers of the signatures that no version has.
+fn lone_signatures(remote: &Remote, store: &str, versions: &[u64]) -> Result<Vec<u64>> {
+    let listed = remote.objects().list(&layout::versions(store))?;
+    let numbers = listed.iter().filter_map(|object| layout::signature_number(&object.name));
+    let mut lone: Vec<u64> = numbers.filter(|number| !versions.contains(number)).collect();
+    lone.sort_unstable();
+    Ok(lone)
+}
+
+/// Removes signatures that no version has.
+fn remove_signatures(remote: &Remote, store: &str, lone: &[u64], watch: &Watch) -> Result<()> {
+    // A version may have been pushed since they were listed.
+    let before = remote.versions(store)?;
+    let lone: Vec<u64> = lone.iter().copied().filter(|number| !before.contains(number)).collect();
+    for number in &lone {
+        watch.add(0)?;
+        remote.objects().remove(&layout::signature(store, *number))?;
+    }
+    let after = if lone.is_empty() { before } else { remote.versions(store)? };
+    match lone.iter().find(|number| after.contains(number)) {
+        None => Ok(()),
+        Some(number) => {
+            let what = format!("the signature of version {number}, which was pushed meanwhile");
+            Err(Error::new(ErrorKind::Conflict { what })
+                .at(remote.objects().place(&layout::versions(store))))
+        }
+    }
 }
 
 fn tables_of(info: &VersionInfo) -> impl Iterator<Item = u64> {

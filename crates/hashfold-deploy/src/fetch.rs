@@ -150,13 +150,17 @@ pub fn fetch(
 }
 
 /// Whether a local store has a version, complete.
-pub(crate) fn has_version(disk: &dyn Disk, folder: &Path, number: u64, id: u64) -> Result<bool> {
-    let there = match Pointer::read(disk, folder) {
-        Ok(pointer) => pointer.version(number).is_some_and(|name| name.id == id),
-        Err(error) if error.is_absent() => false,
-        Err(error) => return Err(error.into()),
-    };
-    Ok(there && disk.exists(&version_path(folder, number))?)
+fn has_version(disk: &dyn Disk, folder: &Path, number: u64, id: u64) -> Result<bool> {
+    Ok(lists_version(disk, folder, number, id)? && disk.exists(&version_path(folder, number))?)
+}
+
+/// Whether a local store has had a version, complete; files may be lost.
+pub(crate) fn lists_version(disk: &dyn Disk, folder: &Path, number: u64, id: u64) -> Result<bool> {
+    match Pointer::read(disk, folder) {
+        Ok(pointer) => Ok(pointer.version(number).is_some_and(|name| name.id == id)),
+        Err(error) if error.is_absent() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Creates the local store, if there is none. Refuses another store, and a store with another version

@@ -2,16 +2,16 @@
 
 use crate::{
     error::{Error, ErrorKind, Result},
-    fetch::{FetchOptions, fetch, has_version},
+    fetch::{FetchOptions, fetch, lists_version},
     layout::{self, check_name},
     lookout::Lookout,
     objects::Tag,
     observed::FollowState,
-    pointer::{GroupPointer, Target, Targets},
+    pointer::{GroupPointer, Target, Targets, target_of},
     rate::RateLimit,
     ready::{self, NodeSample, NodeVersion, Readiness, VersionState},
     remote::Remote,
-    repair::repair,
+    repair::{mend_pointer, repair},
     swap::{Seen, read_pointer},
 };
 use hashfold::{
@@ -20,7 +20,7 @@ use hashfold::{
     work::{Clock, Signal, Watch},
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -38,6 +38,8 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Number of keys of a current version that are looked up in an announced one: measures a change of 10 %
 /// to within 1 %, and takes less than a second.
 const SAMPLE: u64 = 1000;
+/// Pause after every few of these keys, unless the options say otherwise.
+const SAMPLE_PAUSE: Duration = Duration::from_millis(4);
 
 /// Options of a [`Follower`].
 #[derive(Clone, Debug)]
@@ -58,8 +60,12 @@ pub struct FollowOptions {
     /// Options of transfers.
     pub fetch: FetchOptions,
     /// Number of versions besides the current one that stay in each local store, for rollbacks. Others are
-    /// removed an hour after they were made, unless they are pinned or in use.
+    /// removed an hour after they were made, unless they are pinned or in use. Versions that the group has
+    /// marked bad do not count.
     pub keep: usize,
+    /// Pause after every few keys of the comparison of an announced version with the current one, so that lookups
+    /// of clients do not wait for it.
+    pub sample_pause: Duration,
 }
 
 /// A store of a node.
@@ -104,13 +110,15 @@ impl FollowOptions {
             poll: Duration::from_millis(500),
             fetch: FetchOptions::default(),
             keep: 2,
+            sample_pause: SAMPLE_PAUSE,
         }
     }
 }
 
 /// Number of looks at an older pointer after which it counts as an error, not as an old copy.
 const OLDER_MAX: u32 = 3;
-/// Time between two repairs of a version: each reads all of it.
+/// Time between two repairs of a version, each of which reads all of it, and maximum time between two attempts to
+/// fetch bytes that were wrong in the remote.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(600);
 /// Age below which versions stay in the local stores, in seconds.
 const KEPT_AGE_S: u64 = 3600;
@@ -135,8 +143,20 @@ impl Prepared {
 pub struct Activation {
     /// Name of the store.
     pub store: String,
-    /// The version, which is open already.
-    pub version: Arc<Version>,
+    /// The version, which is open already; `None` if the group has no version of the store any more: it was
+    /// rolled back to a time before its first one.
+    pub version: Option<Arc<Version>>,
+}
+
+/// The attempts to repair a version, or to fetch it, that met damage or have succeeded.
+#[derive(Clone, Debug, Default)]
+struct Attempts {
+    /// Number of failures, one after the other.
+    failures: u32,
+    /// The time of the next attempt.
+    next: Duration,
+    /// The last failure.
+    error: Option<Error>,
 }
 
 /// A callback that makes versions current on a node: all of them at once, without waiting for anything.
@@ -174,13 +194,18 @@ pub struct Follower {
     /// Announced versions that were compared with a current one, by store and id: the id of the current
     /// one, and the sample if it could be read.
     samples: BTreeMap<(String, u64), (u64, Option<NodeSample>)>,
-    /// When versions were repaired last, by store and id.
-    repaired: BTreeMap<(String, u64), Duration>,
+    /// The stores that have versions in this process because of the pointer.
+    given: BTreeSet<String>,
+    /// The stores of which the group has no version any more, and this node neither.
+    withdrawn: BTreeSet<String>,
+    /// The repairs of versions, and their transfers that met damage in the remote, by store and id.
+    attempts: BTreeMap<(String, u64), Attempts>,
     /// The versions that no trusted key has signed, by store and id: the sequence number of the pointer when
     /// they were refused, and the error. They are not asked for again before the pointer changes.
     refused: BTreeMap<(String, u64), (u64, Error)>,
-    /// The numbers of active versions that are not current in the local store yet, by store.
-    unpublished: BTreeMap<String, u64>,
+    /// The numbers of active versions that are not current in the local store yet, by store; `None` if no
+    /// version is active, and one is current there.
+    unpublished: BTreeMap<String, Option<u64>>,
     report: Readiness,
     state: FollowState,
     /// The report that was written last, and when.
@@ -190,17 +215,16 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Makes a follower. The versions that are current in the local stores count as active: the server
-    /// has opened them, or opens them now.
+    /// Makes a follower. The versions from which the server answers already count as active.
     ///
     /// # Errors
-    /// `Argument` if a name is not plain; damage of a local store.
+    /// `Argument` if a name is not plain.
     pub fn new(env: &Env, remote: &Remote, options: FollowOptions) -> Result<Follower> {
         check_name("group", &options.group)?;
         check_name("node", &options.node)?;
         options.zone.as_deref().map_or(Ok(()), |zone| check_name("zone", zone))?;
         let (mut active, mut open) = (BTreeMap::new(), BTreeMap::new());
-        for (store, FollowedStore { folder, current, .. }) in &options.stores {
+        for (store, FollowedStore { current, .. }) in &options.stores {
             check_name("store", store)?;
             if let Some(version) = current {
                 let id = version.info().name.id;
@@ -209,15 +233,6 @@ impl Follower {
                 if version.damage().is_empty() {
                     open.insert((store.clone(), id), version.clone());
                 }
-                continue;
-            }
-            match Pointer::read(env.disk.as_ref(), folder) {
-                Ok(pointer) => {
-                    let current = pointer.current.and_then(|number| pointer.version(number));
-                    active.extend(current.map(|name| (store.clone(), name.id)));
-                }
-                Err(error) if error.is_absent() => {}
-                Err(error) => return Err(error.into()),
             }
         }
         let stores = options.stores.keys().cloned().collect();
@@ -240,7 +255,9 @@ impl Follower {
             failed_before: active.iter().map(|(store, id)| (store.clone(), (*id, 0))).collect(),
             active,
             samples: BTreeMap::new(),
-            repaired: BTreeMap::new(),
+            given: BTreeSet::new(),
+            withdrawn: BTreeSet::new(),
+            attempts: BTreeMap::new(),
             refused: BTreeMap::new(),
             unpublished: BTreeMap::new(),
             written: None,
@@ -317,7 +334,8 @@ impl Follower {
         let is_open = |(store, target): &(String, Target)| {
             self.open.contains_key(&(store.clone(), target.id.0))
         };
-        let is_ready = !changed.is_empty() && changed.iter().all(is_open);
+        let is_any = !changed.is_empty() || !self.gone().is_empty();
+        let is_ready = is_any && changed.iter().all(is_open);
         is_ready.then(|| self.due().saturating_sub(self.env.clock.unix_time()))
     }
 
@@ -437,9 +455,12 @@ impl Follower {
         let is_wanted = |(store, id): &(String, u64)| {
             wanted.iter().any(|(name, target)| name == store && target.id.0 == *id)
         };
-        self.open.retain(|version, _| is_wanted(version));
+        // The server has the active versions open, and others may share their tables.
+        let active = &self.active;
+        let is_active = |(store, id): &(String, u64)| active.get(store) == Some(id);
+        self.open.retain(|version, _| is_wanted(version) || is_active(version));
         self.samples.retain(|version, _| is_wanted(version));
-        self.repaired.retain(|version, _| is_wanted(version));
+        self.attempts.retain(|version, _| is_wanted(version));
         let seq = self.pointer.seq;
         self.refused.retain(|_, (refused_at, _)| *refused_at == seq);
         for (store, versions) in &mut self.report.versions {
@@ -495,10 +516,13 @@ impl Follower {
         stop: &Signal,
         seen: u64,
     ) -> Result<Option<Version>> {
-        let FollowedStore { folder, read, .. } = self.options.stores[store].clone();
+        let folder = self.options.stores[store].folder.clone();
         let (number, id) = (target.version, target.id.0);
-        if !has_version(self.env.disk.as_ref(), &folder, number, id)? {
+        // Whatever of a damaged store cannot be used is fetched again.
+        mend_pointer(&self.env, &folder)?;
+        if !lists_version(self.env.disk.as_ref(), &folder, number, id)? {
             self.check_refused(store, id)?;
+            self.check_attempts(store, id)?;
             let trusted = &self.options.fetch.trusted_keys;
             let info = self.remote.read_trusted(store, number, trusted)?.info;
             if info.name.id != id {
@@ -515,14 +539,17 @@ impl Follower {
             let (remote, options) = (&self.remote, &self.options.fetch);
             match fetch(&self.env, remote, store, number, &folder, options, &watch) {
                 Err(error) if error.is_stop() && is_interrupted.load(Relaxed) => return Ok(None),
-                fetched => drop(fetched?),
+                Err(error) => {
+                    self.note_failure(store, id, &error);
+                    return Err(error);
+                }
+                Ok(_) => {}
             }
         }
-        let open = || Version::open(&folder, number, &read)?.whole();
-        let version = match open() {
+        let version = match self.open_version(store, target) {
             Err(error) if error.class() == ErrorClass::Damage && self.may_repair(store, id) => {
                 match self.repair(store, target, stop, seen)? {
-                    Prepared::All => open()?,
+                    Prepared::All => self.open_version(store, target)?,
                     Prepared::Interrupted => return Ok(None),
                 }
             }
@@ -555,6 +582,20 @@ impl Follower {
         }
     }
 
+    /// Opens a version of a local store. Tables that the active version has open are shared, unless they may
+    /// be damaged.
+    fn open_version(&self, store: &str, target: &Target) -> Result<Version> {
+        let FollowedStore { folder, read, is_damaged, .. } = &self.options.stores[store];
+        let key = |id: u64| (store.to_owned(), id);
+        let is_repaired = self.attempts.contains_key(&key(target.id.0));
+        let active = self.active.get(store).and_then(|id| self.open.get(&key(*id)));
+        let opened = match active.filter(|_| !is_repaired && !is_damaged.load(Relaxed)) {
+            Some(active) => Version::open_sharing(folder, target.version, read, active),
+            None => Version::open(folder, target.version, read),
+        };
+        Ok(opened?.whole()?)
+    }
+
     /// Fetches again what is damaged of a version.
     fn repair(
         &mut self,
@@ -573,9 +614,15 @@ impl Follower {
             Err(error) if error.is_stop() && is_interrupted.load(Relaxed) => {
                 return Ok(Prepared::Interrupted);
             }
-            repaired => drop(repaired?),
+            Err(error) => {
+                self.note_failure(store, target.id.0, &error);
+                return Err(error);
+            }
+            Ok(_) => {}
         }
-        self.repaired.insert((store.to_owned(), target.id.0), self.env.clock.now());
+        let next = self.env.clock.now() + REPAIR_INTERVAL;
+        let done = Attempts { next, ..Attempts::default() };
+        self.attempts.insert((store.to_owned(), target.id.0), done);
         self.samples.retain(|(of, _), _| of != store);
         // If the server answers from it, it has the damaged files open: it must open the version again.
         if self.active.get(store) == Some(&target.id.0) {
@@ -618,8 +665,31 @@ impl Follower {
 
     /// Whether the last repair of a version was long ago: if it did not help, the next one may not either.
     fn may_repair(&self, store: &str, id: u64) -> bool {
-        let last = self.repaired.get(&(store.to_owned(), id));
-        last.is_none_or(|last| self.env.clock.now() >= *last + REPAIR_INTERVAL)
+        let attempts = self.attempts.get(&(store.to_owned(), id));
+        attempts.is_none_or(|attempts| self.env.clock.now() >= attempts.next)
+    }
+
+    /// Returns the error of a version that met damage in the remote, as long as it is not tried again.
+    fn check_attempts(&self, store: &str, id: u64) -> Result<()> {
+        let attempts = self.attempts.get(&(store.to_owned(), id));
+        let error = attempts.and_then(|attempts| attempts.error.as_ref());
+        match error.filter(|_| !self.may_repair(store, id)) {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    /// Notes that an attempt has met damage: the time to the next one doubles with each, so that a remote that
+    /// always returns wrong bytes is not asked for them again and again.
+    fn note_failure(&mut self, store: &str, id: u64, error: &Error) {
+        if error.class() == ErrorClass::Damage {
+            let now = self.env.clock.now();
+            let attempts = self.attempts.entry((store.to_owned(), id)).or_default();
+            let wait = BACK_OFF_MIN.saturating_mul(1 << attempts.failures.min(16));
+            attempts.failures += 1;
+            attempts.next = now + wait.min(REPAIR_INTERVAL);
+            attempts.error = Some(error.clone());
+        }
     }
 
     /// Returns what is to be done during a transfer.
@@ -648,12 +718,27 @@ impl Follower {
         changed
     }
 
+    /// Returns the stores that have no version in the pointer although they had one, and that this node has
+    /// not withdrawn yet. A store that the group has never had goes on with the version that it has.
+    fn gone(&self) -> Vec<String> {
+        let (current, _) = self.pointer.of_zone(self.options.zone.as_deref());
+        let GroupPointer { previous, bad, .. } = &self.pointer;
+        let was_there = |store: &String| {
+            self.given.contains(store)
+                || previous.iter().any(|set| set.contains_key(store))
+                || bad.iter().any(|bad| bad.store == *store)
+        };
+        let own = self.options.stores.keys();
+        let gone = own.filter(|store| !current.contains_key(*store) && was_there(store));
+        gone.filter(|store| !self.withdrawn.contains(*store)).cloned().collect()
+    }
+
     /// Activates the versions whose time has come, all in one call. Returns the time to wait.
     fn activate_due(&mut self, activate: &mut Activate<'_>) -> Result<Duration> {
         let now = self.env.clock.unix_time();
         let due = self.due();
-        let changed = self.changed();
-        if changed.is_empty() {
+        let (changed, gone) = (self.changed(), self.gone());
+        if changed.is_empty() && gone.is_empty() {
             return Ok(self.options.poll);
         }
         if now < due {
@@ -661,15 +746,31 @@ impl Follower {
         }
         let open = |(store, target): &(String, Target)| {
             let version = self.open.get(&(store.clone(), target.id.0))?;
-            Some(Activation { store: store.clone(), version: version.clone() })
+            Some(Activation { store: store.clone(), version: Some(version.clone()) })
         };
         // The stores of a group change together: one that is not ready holds back the others.
-        let Some(activations) = changed.iter().map(open).collect::<Option<Vec<_>>>() else {
+        let Some(mut activations) = changed.iter().map(open).collect::<Option<Vec<_>>>() else {
             return Ok(self.options.poll);
         };
+        let no_version = |store: &String| Activation { store: store.clone(), version: None };
+        activations.extend(gone.iter().map(no_version));
         activate(&activations)?;
-        for (store, target) in &changed {
+        for store in gone {
+            self.active.remove(&store);
+            self.failed_before.remove(&store);
+            self.unpublished.insert(store.clone(), None);
+            self.withdrawn.insert(store);
+        }
+        self.note_active(&changed);
+        Ok(self.options.poll)
+    }
+
+    /// Notes that versions are active.
+    fn note_active(&mut self, changed: &[(String, Target)]) {
+        for (store, target) in changed {
             self.active.insert(store.clone(), target.id.0);
+            self.given.insert(store.clone());
+            self.withdrawn.remove(store);
             // The damage was that of the version before.
             let FollowedStore { is_damaged, failed_reads, .. } = &self.options.stores[store];
             is_damaged.store(false, Relaxed);
@@ -678,7 +779,7 @@ impl Follower {
             if noted.0 != target.id.0 {
                 *noted = before;
             }
-            self.unpublished.insert(store.clone(), target.version);
+            self.unpublished.insert(store.clone(), Some(target.version));
             for version in self.report.versions.entry(store.clone()).or_default().values_mut() {
                 if version.state == VersionState::Current {
                     version.state = VersionState::Ready;
@@ -687,7 +788,6 @@ impl Follower {
             let bytes = self.open[&(store.clone(), target.id.0)].info().bytes();
             self.note_open(store, target, bytes);
         }
-        Ok(self.options.poll)
     }
 
     /// Makes active versions current in the local stores, so that the server finds them after a
@@ -704,15 +804,15 @@ impl Follower {
             let folder = &self.options.stores[store].folder;
             let mut writer = match StoreWriter::open(&self.env, folder) {
                 Err(error) if error.is_busy() => continue,
+                // A store that was never fetched has nothing to withdraw.
+                Err(error) if error.is_absent() && number.is_none() => {
+                    self.unpublished.remove(store);
+                    continue;
+                }
                 opened => opened?,
             };
-            // The group's pointer decides, so an older mark in the local store does not count.
-            if writer.pointer().bad.contains(number) {
-                writer.forgive(*number)?;
-            }
-            if writer.pointer().current != Some(*number) {
-                writer.publish(*number)?;
-            }
+            self.publish_in(&mut writer, *number)?;
+            self.condemn_in(&mut writer, store)?;
             let rules = Retention {
                 keep: self.options.keep,
                 age_s_min: KEPT_AGE_S,
@@ -722,6 +822,39 @@ impl Follower {
             };
             self.unpublished.remove(store);
             writer.collect(&rules, &watch)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a version current in a local store, or none.
+    fn publish_in(&self, writer: &mut StoreWriter, number: Option<u64>) -> Result<()> {
+        let current = writer.pointer().current;
+        match number {
+            _ if current == number => {}
+            None => writer.unpublish()?,
+            Some(number) => {
+                // The group's pointer decides, so an older mark in the local store does not count.
+                if writer.pointer().bad.contains(&number) {
+                    writer.forgive(number)?;
+                }
+                writer.publish(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks the versions of a local store that are bad in the group: they must not take the place of good ones
+    /// among those that are kept.
+    fn condemn_in(&self, writer: &mut StoreWriter, store: &str) -> Result<()> {
+        let Pointer { versions, bad, current, .. } = writer.pointer();
+        let others = versions.iter().map(|name| name.number);
+        let others = others.filter(|number| *current != Some(*number) && !bad.contains(number));
+        for number in others.collect::<Vec<_>>() {
+            // A version that cannot be read is not counted.
+            let target = writer.version(number).ok().map(|info| target_of(&info));
+            if target.is_some_and(|target| self.pointer.is_bad(store, &target)) {
+                writer.condemn(number)?;
+            }
         }
         Ok(())
     }
@@ -757,7 +890,8 @@ impl Follower {
             };
             let bytes = new.info().bytes();
             // Damage is met again by a lookup, and repaired then.
-            let sample = sample_changes(old, new, SAMPLE).ok().map(|sample| NodeSample {
+            let sample = sample_changes(old, new, SAMPLE, self.options.sample_pause);
+            let sample = sample.ok().map(|sample| NodeSample {
                 from: current.version,
                 keys: sample.keys,
                 removed: sample.removed,

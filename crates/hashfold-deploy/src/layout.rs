@@ -70,6 +70,11 @@ pub(crate) fn version_number(name: &str) -> Option<u64> {
     (format!("{number:010}") == last).then_some(number)
 }
 
+/// Returns the number in the name of a signature, as [`signature`] made it.
+pub(crate) fn signature_number(name: &str) -> Option<u64> {
+    version_number(name.strip_suffix(".sig")?)
+}
+
 pub(crate) fn tables(store: &str) -> String {
     format!("{STORES}/{store}/tables")
 }
@@ -143,6 +148,8 @@ mod tests {
     fn a_version_is_found_by_the_name_of_its_object() {
         assert_eq!(version_number(&version("people", 41)), Some(41));
         let signature = signature("people", 41);
+        assert_eq!(signature_number(&signature), Some(41));
+        assert_eq!(signature_number(&version("people", 41)), None);
         let others = ["stores/people/versions/41", "stores/people/versions/0000000041.new", "41"];
         for name in others.into_iter().chain([signature.as_str()]) {
             assert_eq!(version_number(name), None, "{name}");

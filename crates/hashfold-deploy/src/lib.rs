@@ -94,7 +94,7 @@ pub use self::{
     rate::RateLimit,
     ready::{NodeSample, NodeVersion, Readiness, VersionState},
     remote::Remote,
-    repair::{Repaired, repair},
+    repair::{Repaired, mend_pointer, repair},
     signature::VersionSignature,
     trial::Bake,
 };

@@ -15,9 +15,12 @@ use crate::{
     remote::{Remote, RemoteVersion},
 };
 use hashfold::{
-    Env, ErrorKind as StoreErrorKind, Place,
+    Env, ErrorClass, ErrorKind as StoreErrorKind, Place,
     io::{Access, Disk, read_all},
-    store::{FileTree, Layer, Pointer, Tree, VersionInfo, incoming_path, table_path, version_path},
+    store::{
+        FileTree, Layer, Pointer, StoreWriter, Tree, VersionInfo, incoming_path, table_path,
+        version_path, versions,
+    },
     work::Watch,
 };
 use std::{
@@ -66,6 +69,55 @@ pub fn repair(
         files += table.repair()?;
     }
     Ok(Repaired { files, bytes: transfer.fetched.load(Relaxed) })
+}
+
+/// Makes a local store usable whose file `CURRENT` is damaged or lost: makes it again from the version files. If
+/// none of them can be read, removes what is left of them, so that all versions can be fetched. Returns the
+/// damage; `None` if there is none, or no store.
+///
+/// # Errors
+/// `Busy` if another process writes to the store; `CURRENT` has a newer format; errors of the device.
+pub fn mend_pointer(env: &Env, folder: &Path) -> Result<Option<hashfold::Error>> {
+    let disk = env.disk.as_ref();
+    let damage = match Pointer::read(disk, folder) {
+        Ok(_) => return Ok(None),
+        Err(error) if error.is_absent() => return Ok(None),
+        Err(error) if is_mendable(&error) => error,
+        Err(error) => return Err(error.into()),
+    };
+    match StoreWriter::mend(env, folder, None, None) {
+        Ok(_) => {}
+        Err(error) if is_mendable(&error) => remove_remains(env, folder, error)?,
+        Err(error) => return Err(error.into()),
+    }
+    Ok(Some(damage))
+}
+
+/// Whether an error is damage, and not a file of a newer format.
+fn is_mendable(error: &hashfold::Error) -> bool {
+    let is_newer = matches!(error.kind(), StoreErrorKind::Version { .. });
+    error.class() == ErrorClass::Damage && !is_newer
+}
+
+/// Removes `CURRENT` and the version files of a store of which none can be read; else returns `error`.
+fn remove_remains(env: &Env, folder: &Path, error: hashfold::Error) -> Result<()> {
+    let disk = env.disk.as_ref();
+    let _lock = disk.lock(folder)?;
+    let is_lost = |read: &hashfold::Result<VersionInfo>| read.as_ref().is_err_and(is_mendable);
+    let is_there = disk.exists(version_path(folder, 1).parent().expect("it is in a folder"))?;
+    let all = if is_there { versions(env, folder)? } else { Vec::new() };
+    if !all.iter().all(|(_, read)| is_lost(read)) {
+        return Err(error.into());
+    }
+    for (number, _) in all {
+        disk.remove(&version_path(folder, number))?;
+    }
+    // The pointer goes last: without it, nobody would look for what is left.
+    let current = folder.join(hashfold::store::NAME);
+    if disk.exists(&current)? {
+        disk.remove(&current)?;
+    }
+    Ok(disk.sync_folder(folder)?)
 }
 
 /// Refuses a version that the local store does not have: the bytes of another one would replace its files.

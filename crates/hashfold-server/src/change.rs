@@ -4,7 +4,7 @@
 use crate::{
     audit::{AuditLog, What},
     config::{Config, DeployConfig},
-    data::{DataSet, warming},
+    data::{DataSet, SAMPLE_PAUSE, warming},
     deploy::read_keys,
     error::StartError,
 };
@@ -220,11 +220,14 @@ impl Changer {
             reason: change.reason.clone(),
         };
         let number = self.audit.as_ref().map(|audit| audit.begin(&what)).transpose()?;
-        let result = match &self.group {
-            Some(group) if change.data.follows_group() && change.action.is_of_group() => {
+        let result = match self.group.as_ref().filter(|_| change.data.follows_group()) {
+            None => apply(change, &self.env),
+            Some(group) if change.action.is_of_group() => {
                 group.apply(change, &self.env, &self.watch())
             }
-            _ => apply(change, &self.env),
+            Some(group) => {
+                group.check_seen(change, &self.env).and_then(|()| apply(change, &self.env))
+            }
         };
         let (who, store) = (&change.who, change.data.name());
         match &result {
@@ -250,14 +253,10 @@ impl Changer {
 fn apply(change: &Change, env: &Env) -> Result<Changed, ChangeError> {
     let mut writer = StoreWriter::open(env, change.data.folder())?;
     let (previous, seq) = (writer.pointer().current, writer.pointer().sequence);
-    // A store of a group shows the number of the group's pointer, which says nothing of its own.
+    // A store of a group shows the number of the group's pointer, which was checked already.
     let expected = change.seq.filter(|_| !change.data.follows_group());
     if let Some(expected) = expected.filter(|expected| *expected != seq) {
-        return Err(ChangeError::Moved(format!(
-            "{}: expected change {expected} of the pointer, got {seq}; look again, then repeat it if it \
-             is still right",
-            change.data.name()
-        )));
+        return Err(moved(change, expected, seq));
     }
     let changed = make(&mut writer, change);
     // A change that fails may have replaced the pointer, as a whole or with a part of the change.
@@ -270,6 +269,15 @@ fn apply(change: &Change, env: &Env) -> Result<Changed, ChangeError> {
     let refreshed = change.data.refresh(&warming(&env.clock, || false));
     refreshed.map_err(|error| ChangeError::Incomplete(error.to_string()))?;
     Ok(Changed { version, previous, seq })
+}
+
+/// Returns the refusal of a change of another pointer than the one that was looked at.
+fn moved(change: &Change, expected: u64, got: u64) -> ChangeError {
+    ChangeError::Moved(format!(
+        "{}: expected change {expected} of the pointer, got {got}; look again, then repeat it if it is \
+         still right",
+        change.data.name()
+    ))
 }
 
 /// Changes the pointer of a store, and returns the version that the change is about.
@@ -314,7 +322,7 @@ fn check_gates(
     version: u64,
     change_max: Option<f64>,
 ) -> Result<(), ChangeError> {
-    let gates = Gates { change_max, sample: SAMPLE, ..Gates::default() };
+    let gates = Gates { change_max, sample: SAMPLE, pause: SAMPLE_PAUSE, ..Gates::default() };
     match writer.report(version, &gates)?.objections.first() {
         None => Ok(()),
         Some(objection) => Err(ChangeError::Refused(format!(
@@ -342,6 +350,15 @@ impl Group {
     pub(crate) fn controller(&self, env: &Env, who: &str) -> hashfold_deploy::Result<Controller> {
         let DeployConfig { group, node, .. } = &self.config;
         Controller::new(env, &self.remote, group, &format!("{who} at {node}"))
+    }
+
+    /// Refuses a change of one server if the pointer of the group is not the one that was looked at.
+    fn check_seen(&self, change: &Change, env: &Env) -> Result<(), ChangeError> {
+        let Some(expected) = change.seq else { return Ok(()) };
+        match self.controller(env, &change.who)?.pointer()?.seq {
+            seq if seq == expected => Ok(()),
+            seq => Err(moved(change, expected, seq)),
+        }
     }
 
     /// Changes the pointer of the group. A rollback concerns all of its stores.

@@ -164,12 +164,15 @@ pub(crate) fn read_keys(disk: &dyn Disk, files: &[PathBuf]) -> Result<TrustedKey
 fn activate(data: &[Arc<DataSet>], activations: &[Activation]) -> hashfold::Result<()> {
     let shown = |Activation { store, version }: &Activation| {
         let data = data.iter().find(|data| &**data.name() == store.as_str());
-        let view = View::of_version(version.clone())?;
-        Ok((data, view))
+        let view = version.clone().map(View::of_version).transpose()?;
+        Ok((data.expect("the follower has the names of data sets"), view))
     };
     let all = activations.iter().map(shown).collect::<hashfold::Result<Vec<_>>>()?;
     for (data, view) in all {
-        data.expect("the follower has the names of data sets").show(view);
+        match view {
+            Some(view) => data.show(view),
+            None => data.withdraw(),
+        }
     }
     Ok(())
 }

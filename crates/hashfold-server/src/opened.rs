@@ -8,11 +8,16 @@ use crate::{
     error::{StartError, wrong},
     user::{DEFAULT, Password, User},
 };
-use hashfold::{Env, Error, ErrorClass, ReadOptions, folder::Contents, manifest::Kind};
+use hashfold::{
+    Env, Error, ErrorClass, ReadOptions, folder::Contents, manifest::Kind, work::MemoryBudget,
+};
+use hashfold_deploy::mend_pointer;
 use std::{
     collections::{BTreeMap, HashMap},
+    path::Path,
     sync::Arc,
 };
+use tracing::warn;
 
 /// The data sets of a configuration.
 #[derive(Debug)]
@@ -32,16 +37,18 @@ pub(crate) struct Served {
 }
 
 impl Opened {
-    /// Opens them. Those that are served already, and whose entries have not changed, are shared with `before`.
+    /// Opens them, within a budget of memory. Those that are served already, and whose entries have not
+    /// changed, are shared with `before`.
     pub(crate) fn open(
         config: &Config,
         env: &Env,
         cluster: &Cluster,
+        memory: &MemoryBudget,
         before: Option<&Opened>,
     ) -> Result<Opened, StartError> {
         let home = match before {
             Some(before) => before.home.clone(),
-            None => open_home(config, env)?,
+            None => open_home(config, env, memory)?,
         };
         if cluster.is_on() && home.is_some() {
             return Err(wrong("filters are not served in a cluster"));
@@ -51,7 +58,7 @@ impl Opened {
         for (name, entry) in &config.data {
             match before.filter(|before| before.has(name, entry)) {
                 Some(before) => opened.share(name, before),
-                None => opened.add(name, entry, (config, env, cluster), before)?,
+                None => opened.add(name, entry, (config, env, cluster, memory), before)?,
             }
             opened.entries.insert(name.clone(), entry.clone());
         }
@@ -79,7 +86,7 @@ impl Opened {
         &mut self,
         name: &str,
         entry: &DataConfig,
-        (config, env, cluster): (&Config, &Env, &Cluster),
+        (config, env, cluster, memory): (&Config, &Env, &Cluster, &MemoryBudget),
         before: Option<&Opened>,
     ) -> Result<(), StartError> {
         let kind = Contents::of(env.disk.as_ref(), &entry.path).map_err(StartError::Data)?.kind();
@@ -90,12 +97,12 @@ impl Opened {
                 )));
             }
             before.map_or(Ok(()), |before| before.check_free(name, entry))?;
-            let filter = open_filter(name.as_bytes(), &entry.path, entry.is_writable)
+            let filter = open_filter(name.as_bytes(), &entry.path, entry.is_writable, memory)
                 .map_err(StartError::Data)?;
             self.filters.insert(name.to_owned(), Arc::new(filter));
             return Ok(());
         }
-        let mut options = ReadOptions::new().env(env.clone());
+        let mut options = ReadOptions::new().env(env.clone()).memory(memory.clone());
         if let Some(access) = entry.access {
             options = options.data(access);
         }
@@ -182,23 +189,45 @@ impl Opened {
     }
 }
 
+/// Mends the file `CURRENT` of each store of a group: it says what can be served before the group can be seen.
+pub(crate) fn mend(config: &Config, env: &Env) {
+    let is_of_group = config.deploy.is_some();
+    for (name, entry) in config.data.iter().filter(|_| is_of_group) {
+        let contents = Contents::of(env.disk.as_ref(), &entry.path);
+        if contents.is_ok_and(|contents| contents.kind() == Some(Kind::Store)) {
+            match mend_pointer(env, &entry.path) {
+                Ok(None) => {}
+                Ok(Some(damage)) => warn!(store = name, %damage, "the local copy was mended"),
+                // Opening the store meets the damage, too.
+                Err(error) => warn!(store = name, %error, "the local copy cannot be mended"),
+            }
+        }
+    }
+}
+
 /// Opens the filters that clients have made.
-fn open_home(config: &Config, env: &Env) -> Result<Option<Arc<FilterHome>>, StartError> {
-    let open = |folder| FilterHome::open(env, folder, config.filter_memory_bytes).map(Arc::new);
+fn open_home(
+    config: &Config,
+    env: &Env,
+    memory: &MemoryBudget,
+) -> Result<Option<Arc<FilterHome>>, StartError> {
+    let each = config.filter_memory_bytes;
+    let open = |folder| FilterHome::open(env, folder, each, memory).map(Arc::new);
     config.filters.as_deref().map(open).transpose().map_err(StartError::Data)
 }
 
 /// Opens a filter: for writing if it may be and no other process writes to it, else for reading.
 fn open_filter(
     key: &[u8],
-    folder: &std::path::Path,
+    folder: &Path,
     is_writable: bool,
+    memory: &MemoryBudget,
 ) -> Result<FilterKey, Error> {
     if is_writable {
-        match FilterKey::open_to_write(key, folder) {
+        match FilterKey::open_to_write(key, folder, memory) {
             Err(error) if error.class() == ErrorClass::Busy => {}
             opened => return opened,
         }
     }
-    FilterKey::open(key, folder)
+    FilterKey::open(key, folder, memory)
 }

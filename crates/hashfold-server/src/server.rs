@@ -11,14 +11,14 @@ use crate::{
     error::{StartError, wrong},
     journal::Journal,
     network::{EventLoop, check_free, listen},
-    opened::{Opened, Served},
+    opened::{Opened, Served, mend},
     shared::Shared,
     tls::Certificates,
 };
 use arc_swap::ArcSwap;
 use hashfold::{
     Env, Error,
-    work::{Signal, Threads, lower_priority},
+    work::{MemoryBudget, Reserved, Signal, Threads, lower_priority},
 };
 use hashfold_deploy::Follower;
 use mio::Waker;
@@ -88,6 +88,16 @@ fn read_only(config: &Config) -> Config {
     config
 }
 
+/// Returns the budget of memory of a server, and the part of it that buffers of connections may take.
+fn memory_of(config: &Config) -> Result<(MemoryBudget, Reserved), StartError> {
+    let memory = match config.memory_bytes {
+        0 => MemoryBudget::unlimited(),
+        bytes => MemoryBudget::new(bytes),
+    };
+    let buffers = memory.reserve(config.client_memory_bytes).map_err(StartError::Data)?;
+    Ok((memory, buffers))
+}
+
 fn read_certificates(config: &Config) -> Result<Option<Certificates>, StartError> {
     config.tls.as_ref().map(Certificates::read).transpose().map_err(wrong)
 }
@@ -122,7 +132,9 @@ impl Server {
         let certificates = read_certificates(&config)?;
         let cluster = cluster(&config, &addresses, &tls_addresses)?;
         let env = Env { executor: executor.clone(), ..env.clone() };
-        let opened = Opened::open(&config, &env, &cluster, None)?;
+        let (memory, _buffers) = memory_of(&config)?;
+        mend(&config, &env);
+        let opened = Opened::open(&config, &env, &cluster, &memory, None)?;
         let users = opened.users(&config)?;
         let deployment = deployment(&config, &cluster, &env)?;
         let follower = follower(deployment.as_ref(), &env, &opened, &cluster)?;
@@ -136,6 +148,8 @@ impl Server {
                 std::process::id()
             ),
             started: env.clock.now(),
+            memory,
+            _buffers,
             served: ArcSwap::from_pointee(Served { opened, users }),
             filter_home,
             dumps: Arc::default(),
@@ -193,8 +207,10 @@ impl Server {
         config.check().map_err(wrong)?;
         read_certificates(config)?;
         let cluster = cluster(config, &config.listen, &config.tls_listen)?;
-        let opened = Opened::open(&read_only(config), env, &cluster, None)?;
+        let (memory, _buffers) = memory_of(config)?;
+        let opened = Opened::open(&read_only(config), env, &cluster, &memory, None)?;
         opened.users(config)?;
+        opened.data.values().try_for_each(|data| data.check_open()).map_err(StartError::Data)?;
         let views = opened.data.values().filter_map(|data| data.view());
         for view in views {
             view.damage().map_or(Ok(()), |error| Err(StartError::Data(error.clone())))?;
@@ -324,7 +340,9 @@ impl Server {
         };
         config.check().map_err(wrong)?;
         let (shared, before) = (&self.shared, self.shared.served());
-        let opened = Opened::open(&config, &shared.env, &shared.cluster, Some(&before.opened))?;
+        let (memory, cluster) = (&shared.memory, &shared.cluster);
+        mend(&config, &shared.env);
+        let opened = Opened::open(&config, &shared.env, cluster, memory, Some(&before.opened))?;
         let users = opened.users(&config)?;
         let (data, filters) = opened.lacks(&before.opened);
         let (new_data, new_filters) = before.opened.lacks(&opened);

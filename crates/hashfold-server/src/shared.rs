@@ -14,7 +14,10 @@ use crate::{
     user::{DEFAULT, User},
 };
 use arc_swap::ArcSwap;
-use hashfold::{Env, work::Executor};
+use hashfold::{
+    Env,
+    work::{Executor, MemoryBudget, Reserved},
+};
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::{
@@ -38,6 +41,10 @@ pub(crate) struct Shared {
     pub(crate) run_id: String,
     /// The time of the start, by the clock.
     pub(crate) started: Duration,
+    /// The memory of indexes, filters and buffers.
+    pub(crate) memory: MemoryBudget,
+    /// The part of it that buffers of connections may take.
+    pub(crate) _buffers: Reserved,
     /// Data sets, and the users that see them.
     pub(crate) served: ArcSwap<Served>,
     /// Filters that clients made.
@@ -117,7 +124,7 @@ impl Shared {
 
     /// Whether a store has no version yet.
     pub(crate) fn is_loading(&self) -> bool {
-        self.data().iter().any(|data| data.view().is_none())
+        self.data().iter().any(|data| data.view().is_none() && !data.is_withdrawn())
     }
 
     /// Returns all filters.

@@ -151,6 +151,15 @@ pub enum ErrorKind {
         /// Slots that the filter may fill.
         slots_max: u64,
     },
+    /// Memory that is needed would exceed the limit of the process.
+    Memory {
+        /// Bytes that are needed.
+        needs: u64,
+        /// Bytes that others have.
+        reserved: u64,
+        /// The limit, in bytes.
+        limit: u64,
+    },
     /// A file is missing that the data set names or needs.
     Missing {
         /// The purpose of the file: "run of the filter", "version 3".
@@ -348,6 +357,11 @@ impl fmt::Display for ErrorKind {
                 "the filter is full: all {slots_max} slots that it may fill are taken; make a larger \
                  one, or one that grows"
             ),
+            ErrorKind::Memory { needs, reserved, limit } => write!(
+                f,
+                "needs {needs} bytes of memory, and {reserved} of {limit} are taken; close other data \
+                 sets or raise the limit"
+            ),
             ErrorKind::WrongKind { expected, got } => write!(
                 f,
                 "is a {got}, expected a {expected}; open it as a {got} or choose another folder"
@@ -381,7 +395,9 @@ impl ErrorKind {
     /// Returns the class of an error of this kind.
     fn class(&self) -> ErrorClass {
         match self {
-            ErrorKind::Io { .. } | ErrorKind::FailedBefore { .. } => ErrorClass::Io,
+            ErrorKind::Io { .. } | ErrorKind::FailedBefore { .. } | ErrorKind::Memory { .. } => {
+                ErrorClass::Io
+            }
             ErrorKind::Busy => ErrorClass::Busy,
             ErrorKind::Panicked { .. } => ErrorClass::Bug,
             ErrorKind::Checksum { .. }

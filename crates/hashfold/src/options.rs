@@ -1,6 +1,11 @@
 //! Options of the readers of all data sets.
 
-use crate::{env::Env, io::Access};
+use crate::{
+    env::Env,
+    error::Result,
+    io::Access,
+    work::{MemoryBudget, Reserved},
+};
 use std::ops::Range;
 
 /// Options for opening a table, a version of a store, or a filter for reading.
@@ -12,6 +17,7 @@ pub struct ReadOptions {
     pub(crate) index: Access,
     pub(crate) without_index: bool,
     pub(crate) slots: Option<Range<u32>>,
+    pub(crate) memory: Option<MemoryBudget>,
 }
 
 /// How often the checksum of a block is checked, if the data are mapped. Blocks that are read are
@@ -106,6 +112,22 @@ impl ReadOptions {
     #[must_use]
     pub fn without_index(self) -> ReadOptions {
         ReadOptions { without_index: true, ..self }
+    }
+
+    /// Sets the budget in which the memory of indexes is reserved, before they are read and as long as their
+    /// tables are open. A table whose index does not fit is not opened. Filters reserve nothing.
+    #[must_use]
+    pub fn memory(self, memory: MemoryBudget) -> ReadOptions {
+        ReadOptions { memory: Some(memory), ..self }
+    }
+
+    /// Reserves the memory of an index, whose file has this size.
+    pub(crate) fn reserve_index(&self, bytes: u64) -> Result<Option<Reserved>> {
+        match self.index {
+            _ if self.without_index => Ok(None),
+            Access::Mapped => Ok(None),
+            _ => self.memory.as_ref().map(|memory| memory.reserve(bytes)).transpose(),
+        }
     }
 
     /// Returns these options with a decision how `bytes` of data are read.

@@ -25,10 +25,11 @@ pub(crate) struct GcArgs {
     /// Name of the store in the remote [default: its only one]
     #[arg(long, value_name = "STORE", value_parser = parse_name)]
     store: Option<String>,
-    /// Number of the newest versions that stay
+    /// Number of the newest versions that stay, not counting those that are marked bad
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = units::parse_number::<usize>)]
     keep: usize,
-    /// Remove tables, too, that no version has, as an interrupted push leaves them; no push may run meanwhile
+    /// Remove tables and signatures, too, that no version has, as an interrupted push leaves them; no push may
+    /// run meanwhile
     #[arg(long)]
     orphans: bool,
     /// Only say what would be removed
@@ -53,7 +54,7 @@ pub(crate) fn run(args: &GcArgs) -> Result<Exit> {
             "event": if args.dry_run { "would_remove" } else { "removed" },
             "remote": remote.to_string(), "store": store,
             "versions": collected.versions, "kept": collected.kept,
-            "tables": collected.tables, "bytes": collected.bytes,
+            "signatures": collected.signatures, "tables": collected.tables, "bytes": collected.bytes,
         }))?;
         return Ok(Exit::Done);
     }

@@ -89,6 +89,43 @@ fn versions_that_a_group_needs_stay() {
     scene.check(node(), 2);
 }
 
+/// Issue 15.
+#[test]
+fn bad_versions_take_the_place_of_no_good_one() {
+    let scene = pushed(46, 6);
+    publish(&scene, "main", 3);
+    let controller = Controller::new(&scene.env, &scene.remote, "main", "test").unwrap();
+    controller.mark_bad("people", 4, "").unwrap();
+    controller.mark_bad("people", 6, "").unwrap();
+    let done = collected(&scene, 2).unwrap();
+    assert_eq!((&done.versions[..], &done.kept[..]), (&[1, 2][..], &[3, 4, 5, 6][..]));
+    publish(&scene, "main", 5);
+    assert_eq!(collected(&scene, 1).unwrap().kept, [3, 5, 6], "3 is for a rollback");
+    controller.mark_bad("people", 3, "").unwrap();
+    assert_eq!(collected(&scene, 1).unwrap().kept, [5, 6]);
+}
+
+/// Issue 15.
+#[test]
+fn signatures_without_a_version_stay_unless_asked_for() {
+    let scene = pushed(47, 2);
+    let signature = |number| format!("stores/people/versions/{number:010}.sig");
+    for number in [1, 2, 3, 9] {
+        scene.naive.put(&signature(number), b"x", When::Always).unwrap();
+    }
+    let others = ["stores/people/versions/notes.sig", "stores/other/versions/0000000009.sig"];
+    others.iter().for_each(|name| drop(scene.naive.put(name, b"x", When::Always).unwrap()));
+    let all = scene.naive.names();
+    assert_eq!(collected(&scene, 2).unwrap().signatures, 0);
+    let dry = CollectOptions { keep: 2, orphans: true, dry_run: true };
+    let would = collect(&scene.remote, "people", &dry, &Watch::default()).unwrap();
+    assert_eq!((would.signatures, scene.naive.names() == all), (2, true));
+    let options = CollectOptions { dry_run: false, ..dry };
+    assert_eq!(collect(&scene.remote, "people", &options, &Watch::default()).unwrap(), would);
+    let expected = all.into_iter().filter(|name| *name != signature(3) && *name != signature(9));
+    assert_eq!(scene.naive.names(), expected.collect::<Vec<_>>());
+}
+
 #[test]
 fn tables_without_a_version_stay_unless_asked_for() {
     let scene = pushed(43, 2);

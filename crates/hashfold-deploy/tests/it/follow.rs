@@ -8,7 +8,7 @@ use hashfold::{
     ErrorKind as StoreErrorKind, ReadOptions, Result as StoreResult, Store,
     io::{Disk, DiskLayer},
     store::{StoreWriter, Version},
-    work::{Signal, Watch},
+    work::{MemoryBudget, Signal, Watch},
 };
 use hashfold_deploy::{
     Activation, Controller, ErrorKind, FollowOptions, FollowedStore, Follower, GroupPointer,
@@ -80,7 +80,10 @@ impl Node {
         let mut activate = |activations: &[Activation]| -> StoreResult<()> {
             *flips += 1;
             for Activation { store, version } in activations {
-                serves.insert(store.clone(), scanned(version));
+                match version {
+                    Some(version) => drop(serves.insert(store.clone(), scanned(version))),
+                    None => drop(serves.remove(store)),
+                }
             }
             Ok(())
         };
@@ -130,10 +133,13 @@ fn a_node_follows_publish_and_rollback_and_a_rollback_moves_no_data() {
     assert!(node.serves["people"] == scene.versions[&1]);
     assert_eq!(scene.naive.ranges.load(SeqCst), ranges);
     assert_eq!((node.flips, current(&scene.env, Path::new("a/people"))), (3, Some(1)));
-    // A restarted node has its version, and activates nothing twice.
+    // A restarted node that has not opened its version gets it once.
     let mut again = Node::new(&scene, "a");
-    again.step().unwrap();
-    assert_eq!((again.flips, again.state(1)), (0, Some(VersionState::Current)));
+    for _ in 0..2 {
+        again.step().unwrap();
+    }
+    assert_eq!((again.flips, again.state(1)), (1, Some(VersionState::Current)));
+    assert_eq!(scene.naive.ranges.load(SeqCst), ranges);
 }
 
 #[test]
@@ -291,6 +297,7 @@ fn the_stores_of_a_group_change_in_one_call_even_if_one_is_late() {
     assert_eq!(report.state, VersionState::Failed);
     assert!(report.error.as_ref().unwrap().contains("at byte 0"), "{report:?}");
     *scene.naive.rotten.lock().unwrap() = None;
+    scene.env.clock.sleep(Duration::from_millis(100));
     node.step().unwrap();
     assert_eq!(node.flips, 2);
     assert!(node.serves.values().all(|serves| *serves == scene.versions[&2]));
@@ -379,6 +386,105 @@ fn nodes_reach_the_pointer_whatever_the_object_store_does() {
             "seed {seed}"
         );
     }
+}
+
+/// Issue 15: the pointer that a rollback returns to has no version of the store `prices`.
+#[test]
+fn a_rollback_to_a_time_before_the_first_version_of_a_store_leaves_none_of_it() {
+    let scene = Scene::new(61, 2000);
+    scene.push(1);
+    push(&scene.env, builder(), Some(2), &scene.remote, "prices", &Watch::default()).unwrap();
+    let stores = ["people", "prices", "other"];
+    let mut node = Node::of(&scene, "a", &stores);
+    flip(&scene, 1);
+    node.step().unwrap();
+    let publish_prices = || {
+        let options = PublishOptions {
+            min_ready: Some(0),
+            lead: Duration::ZERO,
+            allow_bad: true,
+            ..PublishOptions::default()
+        };
+        let versions = [("prices".to_owned(), 2)];
+        controller(&scene).publish(&versions, &options, &Watch::default()).unwrap();
+    };
+    publish_prices();
+    node.step().unwrap();
+    assert_eq!((node.flips, node.serves.len()), (2, 2));
+    let back = controller(&scene).roll_back("", Duration::from_secs(2)).unwrap();
+    assert!(!back.stores.contains_key("prices"));
+    node.step().unwrap();
+    assert_eq!(node.serves.len(), 2, "it is not time yet");
+    scene.env.clock.sleep(Duration::from_secs(2));
+    node.step().unwrap();
+    assert_eq!((node.flips, node.serves.keys().next().unwrap().as_str()), (3, "people"));
+    assert_eq!((node.serves.len(), current(&scene.env, Path::new("a/prices"))), (1, None));
+    node.step().unwrap();
+    assert_eq!(node.flips, 3, "once");
+    // After a restart, too; and a store that the group has never had is left alone.
+    let mut node = Node::of(&scene, "a", &stores);
+    node.step().unwrap();
+    assert_eq!((node.serves.len(), node.flips), (1, 1));
+    publish_prices();
+    node.step().unwrap();
+    assert!(node.serves["prices"] == scene.versions[&2]);
+    assert_eq!(current(&scene.env, Path::new("a/prices")), Some(2));
+}
+
+/// Issue 15: the versions 4 and 5 are bad, and the last good ones stay for a rollback.
+#[test]
+fn bad_versions_take_the_place_of_no_good_one_in_the_local_store() {
+    let mut scene = Scene::empty(62);
+    let mut node = Node::new(&scene, "a");
+    for number in 1..=6 {
+        scene.add_version(builder(), 20, 100 + number as usize);
+        scene.push(number);
+        flip(&scene, number);
+        node.step().unwrap();
+        if number == 4 || number == 5 {
+            controller(&scene).roll_back("", Duration::ZERO).unwrap();
+            node.step().unwrap();
+        }
+        scene.env.clock.sleep(Duration::from_secs(24 * 3600));
+    }
+    let kept = hashfold::store::versions(&scene.env, Path::new("a/people")).unwrap();
+    let kept: Vec<u64> = kept.into_iter().map(|(number, _)| number).collect();
+    assert_eq!(kept, [2, 3, 6]);
+}
+
+/// Issue 15.
+#[test]
+fn a_version_that_does_not_fit_in_memory_fails_and_the_one_before_stays() {
+    let scene = Scene::new(63, 2000);
+    (1..=2).for_each(|number| scene.push(number));
+    let all = MemoryBudget::unlimited();
+    let node_of = |name: &str, memory: &MemoryBudget| {
+        let read = ReadOptions::new().env(scene.env.clone()).memory(memory.clone());
+        let people = FollowedStore::new(&Path::new(name).join("people"), read);
+        let stores = BTreeMap::from([("people".to_owned(), people)]);
+        let options = FollowOptions::new("main", name, stores);
+        let follower = Follower::new(&scene.env, &scene.remote, options).unwrap();
+        Node { follower, serves: BTreeMap::new(), flips: 0, failed_reads: Arc::default() }
+    };
+    flip(&scene, 1);
+    let mut node = node_of("b", &all);
+    node.step().unwrap();
+    let memory = MemoryBudget::new(all.reserved());
+    drop(node);
+    assert_eq!(all.reserved(), 0, "the versions of a node that has ended are closed");
+    let mut node = node_of("b", &memory);
+    node.step().unwrap();
+    flip(&scene, 2);
+    let error = node.step().unwrap_err().to_string();
+    let taken = format!("and {0} of {0} are taken", memory.reserved());
+    assert!(error.contains(&taken), "{error}");
+    assert_eq!(node.state(2), Some(VersionState::Failed));
+    let report = &node.follower.report().versions["people"][&2];
+    assert!(report.error.as_ref().unwrap().contains("bytes of memory, and "), "{report:?}");
+    assert!(node.serves["people"] == scene.versions[&1]);
+    controller(&scene).roll_back("", Duration::ZERO).unwrap();
+    node.step().unwrap();
+    assert!(node.serves["people"] == scene.versions[&1]);
 }
 
 /// Each night fetches a version; a local store keeps those that a rollback may need.

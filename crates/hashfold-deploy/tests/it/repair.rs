@@ -193,7 +193,7 @@ impl Node {
     fn step(&mut self) -> hashfold_deploy::Result<Option<Arc<Version>>> {
         let mut activated = None;
         let mut activate = |activations: &[Activation]| {
-            activated = activations.first().map(|it| it.version.clone());
+            activated = activations.first().and_then(|it| it.version.clone());
             Ok(())
         };
         self.follower.step(&Signal::default(), &mut activate)?;
@@ -215,9 +215,12 @@ fn following(seed: u64) -> (Scene, Node) {
     (scene, node)
 }
 
+fn is_data(path: &Path) -> bool {
+    path.file_name().unwrap().to_str().unwrap().starts_with("data")
+}
+
 fn data_file(disk: &dyn Disk) -> PathBuf {
-    let mut all = files_of_version(disk).into_iter();
-    all.find(|path| path.file_name().unwrap().to_str().unwrap().starts_with("data")).unwrap()
+    files_of_version(disk).into_iter().find(|path| is_data(path)).unwrap()
 }
 
 #[test]
@@ -256,4 +259,110 @@ fn a_node_repairs_a_version_that_cannot_be_opened() {
     let mut node = Node::new(&scene);
     let version = node.step().unwrap().expect("it is repaired and activated");
     assert!(crate::fixture::scanned(&version) == scene.versions[&2]);
+}
+
+/// Follows for an hour, and returns the number of ranges that were read from the remote.
+fn ranges_of_an_hour(scene: &Scene, node: &mut Node) -> u64 {
+    let before = scene.naive.ranges.load(SeqCst);
+    for _ in 0..7200 {
+        let _ = node.step();
+        scene.env.clock.sleep(Duration::from_millis(500));
+    }
+    scene.naive.ranges.load(SeqCst) - before
+}
+
+/// Issue 15: a remote that always returns wrong bytes is not asked for them again and again.
+#[test]
+fn damage_that_the_remote_cannot_repair_costs_few_reads() {
+    let (scene, mut node) = following(39);
+    let disk = scene.env.disk.as_ref();
+    let path = data_file(disk);
+    let middle = size(disk, &path) / 2;
+    flip(disk, &path, middle);
+    node.is_damaged.store(true, SeqCst);
+    *scene.naive.rotten.lock().unwrap() = Some(("/data".into(), middle));
+    let ranges = ranges_of_an_hour(&scene, &mut node);
+    assert!((3..=60).contains(&ranges), "{ranges}");
+    *scene.naive.rotten.lock().unwrap() = None;
+    let ranges = ranges_of_an_hour(&scene, &mut node);
+    assert!((1..=3).contains(&ranges), "{ranges}");
+    scene.check(crate::fixture::node(), 2);
+}
+
+/// Issue 15.
+#[test]
+fn a_version_that_is_damaged_in_the_remote_costs_few_reads() {
+    let (mut scene, mut node) = following(40);
+    let number = scene.add_version(builder(), 30, 3000);
+    scene.push(number);
+    *scene.naive.rotten.lock().unwrap() = Some(("/data".into(), 0));
+    let options =
+        PublishOptions { min_ready: Some(0), lead: Duration::ZERO, ..PublishOptions::default() };
+    let controller = Controller::new(&scene.env, &scene.remote, "main", "test").unwrap();
+    let versions = [("people".to_owned(), number)];
+    controller.publish(&versions, &options, &Watch::default()).unwrap();
+    let ranges = ranges_of_an_hour(&scene, &mut node);
+    assert!((3..=120).contains(&ranges), "{ranges}");
+    let report = &node.follower.report().versions["people"][&number];
+    assert_eq!(report.state, VersionState::Failed);
+    assert!(report.error.as_ref().unwrap().contains("at byte 0"), "{report:?}");
+    *scene.naive.rotten.lock().unwrap() = None;
+    ranges_of_an_hour(&scene, &mut node);
+    assert_eq!(node.follower.report().versions["people"][&number].state, VersionState::Current);
+}
+
+/// Issue 15: each file of the local copy is cut, flipped and removed, and so are all small ones together.
+#[test]
+fn a_damaged_local_copy_keeps_no_node_from_following() {
+    let (scene, node_before) = following(41);
+    drop(node_before);
+    let good = memory_of(scene.env.disk.as_ref());
+    let all: Vec<PathBuf> =
+        files(&good, node()).into_keys().map(|name| node().join(name)).collect();
+    let small: Vec<PathBuf> =
+        all.iter().filter(|path| !path.starts_with(node().join("tables"))).cloned().collect();
+    assert!(small.len() > 1 && all.len() > small.len() + 3, "{all:?}");
+    let cases = all.iter().map(|path| vec![path.clone()]).chain([small, all.clone()]);
+    for (i, case) in cases.enumerate() {
+        for kind in 0..3 {
+            let disk = memory_of(&good);
+            for path in &case {
+                let half = size(&disk, path) / 2;
+                match kind {
+                    0 => flip(&disk, path, half),
+                    1 => {
+                        let bytes =
+                            files(&disk, node())[path.strip_prefix(node()).unwrap()].clone();
+                        let file = disk.create(path, Access::Cached).unwrap();
+                        file.write_at(0, &bytes[..half as usize]).unwrap();
+                    }
+                    _ => disk.remove(path).unwrap(),
+                }
+            }
+            let has_flips = kind == 0 && case.iter().any(|path| is_data(path));
+            let env = Env { disk: Arc::new(disk), ..scene.env.clone() };
+            let read = ReadOptions::new().env(env.clone());
+            let people = FollowedStore::new(node(), read);
+            let is_damaged = people.is_damaged.clone();
+            let stores = BTreeMap::from([("people".into(), people)]);
+            let options = FollowOptions::new("main", "a", stores);
+            let mut follower = Follower::new(&env, &scene.remote, options).unwrap();
+            let mut activated = None;
+            for step in 0..6 {
+                // Flipped bits in data are met by reads.
+                is_damaged.fetch_or(has_flips && step == 2, SeqCst);
+                let mut activate = |activations: &[Activation]| {
+                    activated = activations[0].version.clone();
+                    Ok(())
+                };
+                let _ = follower.step(&Signal::default(), &mut activate);
+                scene.env.clock.sleep(Duration::from_secs(1));
+            }
+            let place = format!("case {i} {kind}: {case:?}");
+            let version = activated.expect(&place);
+            assert!(crate::fixture::scanned(&version) == scene.versions[&2], "{place}");
+            let state = &follower.report().versions["people"][&2];
+            assert_eq!(state.state, VersionState::Current, "{place}: {state:?}");
+        }
+    }
 }

@@ -313,7 +313,8 @@ fn follower(scene: &Scene, keys: &[&SigningKey]) -> Follower {
 fn step(follower: &mut Follower) -> Result<Option<u64>> {
     let mut activated = None;
     let mut activate = |activations: &[Activation]| {
-        activated = activations.first().map(|it| it.version.info().name.number);
+        let first = activations.first().and_then(|it| it.version.as_ref());
+        activated = first.map(|version| version.info().name.number);
         Ok(())
     };
     follower.step(&Signal::default(), &mut activate)?;

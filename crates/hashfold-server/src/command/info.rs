@@ -180,6 +180,7 @@ fn memory(shared: &Shared, text: &mut String) {
     line(text, "maxmemory", shared.config.memory_bytes);
     line(text, "maxmemory_policy", "noeviction");
     line(text, "index_memory", index);
+    line(text, "reserved_memory", shared.memory.reserved());
 }
 
 fn persistence(shared: &Shared, text: &mut String) {
@@ -313,7 +314,7 @@ fn data(shared: &Shared, text: &mut String) {
         );
     }
     for filter in shared.filters() {
-        let stats = filter.stats();
+        let stats = filter.glance();
         let _ = write!(
             text,
             "data_{}:kind=filter,entries={},bytes={},memory={},writable={}\r\n",

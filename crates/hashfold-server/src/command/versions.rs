@@ -9,7 +9,7 @@ use crate::{
     data::{DataSet, Description, View},
     protocol::Reply,
 };
-use hashfold::store::Pointer;
+use hashfold::{ErrorKind, store::Pointer};
 use std::{fmt, sync::Arc};
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -39,9 +39,10 @@ const fn job(name: &'static str, arity: i32, summary: &'static str, run: Begin) 
 
 /// Opens a version of a store.
 pub(super) fn open(data: &DataSet, number: u64) -> Result<Arc<View>, String> {
-    data.view_of(number).map_err(|error| match error.is_absent() {
-        true => format!("NOVERSION {} has no version {number}", data.name()),
-        false => format!("ERR {error}"),
+    data.view_of(number).map_err(|error| match error.kind() {
+        _ if error.is_absent() => format!("NOVERSION {} has no version {number}", data.name()),
+        ErrorKind::Memory { .. } => format!("OOM version {number} of {}: {error}", data.name()),
+        _ => format!("ERR {error}"),
     })
 }
 

@@ -32,7 +32,8 @@ pub struct Config {
     pub https_listen: Vec<SocketAddr>,
     /// The cluster that the server is a part of.
     pub cluster: ClusterConfig,
-    /// Memory of the whole process that `INFO` shows as the limit, in bytes; 0 for none.
+    /// Maximum memory of indexes, filters and buffers of connections together, in bytes; 0 for no limit. A data
+    /// set, a version or a filter that does not fit is not opened.
     pub memory_bytes: u64,
     /// Maximum memory of the buffers of all connections, in bytes. If they take more, the connections with
     /// the largest buffers are closed.
@@ -273,6 +274,12 @@ impl Config {
                     token.sha256.len()
                 ));
             }
+        }
+        if self.memory_bytes > 0 && self.client_memory_bytes >= self.memory_bytes {
+            return Err(format!(
+                "client-memory: expected less than memory, which is {} bytes, got {}",
+                self.memory_bytes, self.client_memory_bytes
+            ));
         }
         if self.threads == 0 || self.threads > 1024 {
             return Err(format!("threads: expected 1 to 1024, got {}", self.threads));

@@ -4,18 +4,22 @@ use hashfold::{
     Error, ErrorClass, FilterReader, Place, Result,
     filter::{
         Filter, FilterOptions, Mode,
-        cascade::{CascadeFilter, CascadeStats},
+        cascade::{CascadeFilter, CascadeStats, MEMORY_DEFAULT},
     },
-    io::OsDisk,
+    io::{Access, Disk as _, OsDisk},
     manifest::Manifest,
+    work::{MemoryBudget, Reserved},
 };
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Mutex, PoisonError, RwLock,
+        Arc, Mutex, PoisonError, RwLock, TryLockError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
+
+/// Bytes of a run for which its index has a byte: 4 for a block of 4096.
+const BYTES_PER_INDEX_BYTE: u64 = 1024;
 
 /// Whether a filter counts the insertions of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +35,13 @@ pub(crate) enum Duplicates {
 pub(crate) struct FilterKey {
     key: Vec<u8>,
     folder: PathBuf,
+    memory: MemoryBudget,
     duplicates: Duplicates,
     handle: RwLock<Handle>,
+    /// Whether the filter was opened for writing, and is open.
+    is_writable: AtomicBool,
+    /// The statistics at the last look at the filter.
+    seen: Mutex<Arc<CascadeStats>>,
     /// Whether the configuration does not have the filter any more.
     is_gone: AtomicBool,
     /// Why changes could not be made durable, as long as they cannot.
@@ -41,9 +50,16 @@ pub(crate) struct FilterKey {
 
 #[derive(Debug)]
 enum Handle {
-    /// A state, and the generation of the manifest that was there before it was opened.
-    Reader(FilterReader, u64),
-    Writer(Box<Filter>),
+    /// A state, the generation of the manifest that was there before it was opened, and its memory.
+    Reader {
+        reader: FilterReader,
+        generation: u64,
+        _memory: Reserved,
+    },
+    Writer {
+        filter: Box<Filter>,
+        _memory: Reserved,
+    },
     /// Nothing, and what was known about the filter.
     Closed(Box<CascadeStats>),
 }
@@ -52,22 +68,32 @@ impl FilterKey {
     /// Opens the filter in a folder for reading.
     ///
     /// # Errors
-    /// `Absent` if there is none; damage.
-    pub(crate) fn open(key: &[u8], folder: &Path) -> Result<FilterKey> {
-        Handle::open(folder).map(|handle| FilterKey::new(key, folder, handle))
+    /// `Absent` if there is none; `Memory` if it does not fit; damage.
+    pub(crate) fn open(key: &[u8], folder: &Path, memory: &MemoryBudget) -> Result<FilterKey> {
+        Handle::open(folder, memory).map(|handle| FilterKey::new(key, folder, memory, handle))
     }
 
     /// Opens the filter in a folder for writing.
     ///
     /// # Errors
     /// `Busy` if another process writes to it; the errors of [`FilterKey::open`].
-    pub(crate) fn open_to_write(key: &[u8], folder: &Path) -> Result<FilterKey> {
+    pub(crate) fn open_to_write(
+        key: &[u8],
+        folder: &Path,
+        memory: &MemoryBudget,
+    ) -> Result<FilterKey> {
+        let reserved = reserve(memory, folder, MEMORY_DEFAULT as u64)?;
         let filter = Filter::open(folder)?;
-        Ok(FilterKey::new(key, folder, Handle::Writer(Box::new(filter))))
+        Ok(FilterKey::new(
+            key,
+            folder,
+            memory,
+            Handle::Writer { filter: Box::new(filter), _memory: reserved },
+        ))
     }
 
-    /// Opens the filter in a folder for writing, with options that change with each opening: its memory and
-    /// its log.
+    /// Opens the filter in a folder for writing, with options that change with each opening: its memory, which
+    /// is reserved, and its log.
     ///
     /// # Errors
     /// The errors of [`FilterKey::open_to_write`].
@@ -75,34 +101,60 @@ impl FilterKey {
         key: &[u8],
         folder: &Path,
         options: FilterOptions,
+        (memory, reserved): (&MemoryBudget, Reserved),
     ) -> Result<FilterKey> {
         let filter = Filter::open_with(folder, options)?;
-        Ok(FilterKey::new(key, folder, Handle::Writer(Box::new(filter))))
+        Ok(FilterKey::new(
+            key,
+            folder,
+            memory,
+            Handle::Writer { filter: Box::new(filter), _memory: reserved },
+        ))
     }
 
-    /// Makes a filter in a new folder, open for writing.
+    /// Makes a filter in a new folder, open for writing. Its memory is reserved.
     ///
     /// # Errors
     /// `Exists` if there is one; errors of writing.
-    pub(crate) fn create(key: &[u8], folder: &Path, options: FilterOptions) -> Result<FilterKey> {
+    pub(crate) fn create(
+        key: &[u8],
+        folder: &Path,
+        options: FilterOptions,
+        (memory, reserved): (&MemoryBudget, Reserved),
+    ) -> Result<FilterKey> {
         let filter = Filter::create(folder, options)?;
-        Ok(FilterKey::new(key, folder, Handle::Writer(Box::new(filter))))
+        Ok(FilterKey::new(
+            key,
+            folder,
+            memory,
+            Handle::Writer { filter: Box::new(filter), _memory: reserved },
+        ))
     }
 
-    /// Makes the key of a filter that is open for writing.
-    pub(crate) fn of(key: &[u8], folder: &Path, filter: CascadeFilter) -> FilterKey {
-        FilterKey::new(key, folder, Handle::Writer(Box::new(Filter::from(filter))))
+    /// Makes the key of a filter that is open for writing, and whose memory is reserved.
+    pub(crate) fn of(
+        key: &[u8],
+        folder: &Path,
+        filter: CascadeFilter,
+        (memory, reserved): (&MemoryBudget, Reserved),
+    ) -> FilterKey {
+        let handle = Handle::Writer { filter: Box::new(Filter::from(filter)), _memory: reserved };
+        FilterKey::new(key, folder, memory, handle)
     }
 
-    fn new(key: &[u8], folder: &Path, handle: Handle) -> FilterKey {
-        let duplicates = match handle.stats().mode {
+    fn new(key: &[u8], folder: &Path, memory: &MemoryBudget, handle: Handle) -> FilterKey {
+        let seen = handle.stats();
+        let duplicates = match seen.mode {
             Mode::Set => Duplicates::Ignored,
             Mode::Multiset => Duplicates::Counted,
         };
         FilterKey {
             key: key.to_vec(),
             folder: folder.to_owned(),
+            memory: memory.clone(),
             duplicates,
+            is_writable: AtomicBool::new(matches!(handle, Handle::Writer { .. })),
+            seen: Mutex::new(Arc::new(seen)),
             handle: RwLock::new(handle),
             is_gone: AtomicBool::new(false),
             sync_error: Mutex::default(),
@@ -134,6 +186,7 @@ impl FilterKey {
         let mut handle = self.handle.write().unwrap_or_else(PoisonError::into_inner);
         let stats = Box::new(handle.stats());
         *handle = Handle::Closed(stats);
+        self.is_writable.store(false, Relaxed);
         flushed
     }
 
@@ -150,12 +203,27 @@ impl FilterKey {
 
     /// Whether the filter was opened for writing.
     pub(crate) fn is_writable(&self) -> bool {
-        matches!(*self.read(), Handle::Writer(_))
+        self.is_writable.load(Relaxed)
     }
 
-    /// Returns the statistics of the filter. Reads nothing.
+    /// Returns the statistics of the filter. Reads nothing, but waits for a change that is being made.
     pub(crate) fn stats(&self) -> CascadeStats {
         self.read().stats()
+    }
+
+    /// Returns the statistics of the filter without waiting: while a change is being made, those at the last
+    /// look before.
+    pub(crate) fn glance(&self) -> Arc<CascadeStats> {
+        let handle = match self.handle.try_read() {
+            Ok(handle) => Some(handle),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = handle {
+            *seen = Arc::new(handle.stats());
+        }
+        seen.clone()
     }
 
     /// Looks up keys. The result says for each whether it may have been inserted.
@@ -164,8 +232,8 @@ impl FilterKey {
     /// Damage, and errors of reading.
     pub(crate) fn contains<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<bool>> {
         match &*self.read() {
-            Handle::Reader(reader, _) => reader.contains_many(keys),
-            Handle::Writer(filter) => filter.contains_many(keys),
+            Handle::Reader { reader, .. } => reader.contains_many(keys),
+            Handle::Writer { filter, .. } => filter.contains_many(keys),
             Handle::Closed(_) => Err(self.closed()),
         }
     }
@@ -176,8 +244,8 @@ impl FilterKey {
     /// Damage, and errors of reading.
     pub(crate) fn count(&self, key: &[u8]) -> Result<u64> {
         match &*self.read() {
-            Handle::Reader(reader, _) => reader.count(key),
-            Handle::Writer(filter) => filter.count(key),
+            Handle::Reader { reader, .. } => reader.count(key),
+            Handle::Writer { filter, .. } => filter.count(key),
             Handle::Closed(_) => Err(self.closed()),
         }
     }
@@ -187,7 +255,7 @@ impl FilterKey {
     /// # Errors
     /// Errors of making the changes durable.
     pub(crate) fn snapshot(&self) -> Result<FilterReader> {
-        if let Handle::Reader(reader, _) = &*self.read() {
+        if let Handle::Reader { reader, .. } = &*self.read() {
             return Ok(reader.clone());
         }
         self.change(Filter::reader)
@@ -199,8 +267,8 @@ impl FilterKey {
     /// `Argument` if the filter is not open for writing; errors of `change`.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Filter) -> Result<T>) -> Result<T> {
         match &mut *self.handle.write().unwrap_or_else(PoisonError::into_inner) {
-            Handle::Writer(filter) => change(filter),
-            Handle::Reader(..) => {
+            Handle::Writer { filter, .. } => change(filter),
+            Handle::Reader { .. } => {
                 let error = Error::argument("filter", "open for writing", "open for reading only");
                 Err(error.at(&Place::file(&self.folder)))
             }
@@ -214,8 +282,8 @@ impl FilterKey {
     /// Errors of writing, such as a full disk. No change is lost, and the next call tries again.
     pub(crate) fn sync(&self) -> Result<()> {
         let synced = match &mut *self.handle.write().unwrap_or_else(PoisonError::into_inner) {
-            Handle::Writer(filter) => filter.sync(),
-            Handle::Reader(..) | Handle::Closed(_) => Ok(()),
+            Handle::Writer { filter, .. } => filter.sync(),
+            Handle::Reader { .. } | Handle::Closed(_) => Ok(()),
         };
         let error = synced.as_ref().err().map(ToString::to_string);
         *self.sync_error.lock().unwrap_or_else(PoisonError::into_inner) = error;
@@ -233,8 +301,8 @@ impl FilterKey {
     /// Errors of writing, such as a full disk. No change is lost, and the next call tries again.
     pub(crate) fn flush(&self) -> Result<()> {
         match &mut *self.handle.write().unwrap_or_else(PoisonError::into_inner) {
-            Handle::Writer(filter) => filter.flush(),
-            Handle::Reader(..) | Handle::Closed(_) => Ok(()),
+            Handle::Writer { filter, .. } => filter.flush(),
+            Handle::Reader { .. } | Handle::Closed(_) => Ok(()),
         }
     }
 
@@ -243,14 +311,14 @@ impl FilterKey {
     /// # Errors
     /// The errors of [`FilterKey::open`]; the state that was open stays.
     pub(crate) fn refresh(&self) -> Result<()> {
-        let Handle::Reader(_, generation) = *self.read() else { return Ok(()) };
+        let Handle::Reader { generation, .. } = *self.read() else { return Ok(()) };
         if generation_of(&self.folder)? == generation {
             return Ok(());
         }
-        match Handle::open(&self.folder) {
+        match Handle::open(&self.folder, &self.memory) {
             Ok(new) => {
                 let mut handle = self.handle.write().unwrap_or_else(PoisonError::into_inner);
-                if matches!(*handle, Handle::Reader(..)) {
+                if matches!(*handle, Handle::Reader { .. }) {
                     *handle = new;
                 }
                 Ok(())
@@ -270,18 +338,76 @@ fn generation_of(folder: &Path) -> Result<u64> {
     Manifest::read(&OsDisk, folder).map(|manifest| manifest.generation)
 }
 
+/// Reserves the memory of a filter.
+fn reserve(memory: &MemoryBudget, folder: &Path, bytes: u64) -> Result<Reserved> {
+    memory.reserve(bytes).map_err(|error| error.at(&Place::file(folder)))
+}
+
+/// Returns the memory that a reader of a filter needs at least, in bytes: the index of each run.
+fn index_bytes(folder: &Path) -> u64 {
+    let names = OsDisk.list(folder).unwrap_or_default();
+    let runs = names.iter().filter(|name| name.starts_with("run-"));
+    let size = |name| OsDisk.open(&folder.join(name), Access::Cached)?.size();
+    // A file that is gone was merged meanwhile; other files have its keys.
+    runs.map(size).map(|size: Result<u64>| size.unwrap_or(0) / BYTES_PER_INDEX_BYTE).sum()
+}
+
 impl Handle {
     /// Opens the durable state of the filter in a folder.
-    fn open(folder: &Path) -> Result<Handle> {
+    fn open(folder: &Path, memory: &MemoryBudget) -> Result<Handle> {
         let generation = generation_of(folder)?;
-        FilterReader::open(folder).map(|reader| Handle::Reader(reader, generation))
+        let mut reserved = reserve(memory, folder, index_bytes(folder))?;
+        let reader = FilterReader::open(folder)?;
+        // Changes that are in logs only take memory, too.
+        let resized = reserved.resize(reader.stats().memory_bytes);
+        resized.map_err(|error| error.at(&Place::file(folder)))?;
+        Ok(Handle::Reader { reader, generation, _memory: reserved })
     }
 
     fn stats(&self) -> CascadeStats {
         match self {
-            Handle::Reader(reader, _) => reader.stats(),
-            Handle::Writer(filter) => filter.stats(),
+            Handle::Reader { reader, .. } => reader.stats(),
+            Handle::Writer { filter, .. } => filter.stats(),
             Handle::Closed(stats) => stats.as_ref().clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Issue 15: a long change or a checkpoint holds the filter alone.
+    #[test]
+    fn a_glance_does_not_wait_for_a_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("seen");
+        let memory = MemoryBudget::new(20 << 20);
+        let reserved = memory.reserve(16 << 20).unwrap();
+        let options = FilterOptions::exact().memory_bytes(16 << 20);
+        let filter = FilterKey::create(b"seen", &path, options, (&memory, reserved)).unwrap();
+        filter.change(|filter| filter.insert("a")).unwrap();
+        assert_eq!(filter.glance().keys_max(), 1);
+        let inserted = filter.change(|other| {
+            other.insert("b")?;
+            assert_eq!(filter.glance().keys_max(), 1, "what was seen before");
+            assert!(filter.is_writable());
+            Ok(())
+        });
+        inserted.unwrap();
+        assert_eq!(filter.glance().keys_max(), 2);
+        filter.end().unwrap();
+        assert_eq!((filter.glance().keys_max(), filter.is_writable()), (2, false));
+        assert_eq!(memory.reserved(), 0, "a filter that was closed takes no memory");
+        let reader = FilterKey::open(b"seen", &path, &memory).unwrap();
+        let index = memory.reserved();
+        assert_eq!(index, reader.glance().memory_bytes);
+        drop(reader);
+        assert_eq!(memory.reserved(), 0);
+        let tight = MemoryBudget::new(index - 1);
+        let error = FilterKey::open(b"seen", &path, &tight).unwrap_err();
+        assert!(error.to_string().contains("bytes of memory"), "{error}");
+        assert!(FilterKey::open_to_write(b"seen", &path, &memory).is_err());
+        assert_eq!((tight.reserved(), memory.reserved()), (0, 0));
     }
 }

@@ -15,7 +15,7 @@ use hashfold::{
     filter::cascade::{CascadeFilter, CascadeOptions, CascadeSettings},
     fingerprints::{FingerprintBatch, Fingerprints, Universe},
     manifest,
-    work::{Executor as _, Threads},
+    work::{Executor as _, MemoryBudget, Reserved, Threads},
 };
 use std::{
     collections::BTreeMap,
@@ -71,7 +71,12 @@ pub(crate) struct Site {
     pub(crate) env: Env,
     pub(crate) folder: PathBuf,
     pub(crate) memory_bytes: usize,
+    /// The budget in which this memory is reserved.
+    pub(crate) memory: MemoryBudget,
 }
+
+/// A filter that was loaded, and its memory.
+pub(crate) type Loaded = (CascadeFilter, Reserved);
 
 /// A filter that is being loaded.
 #[derive(Debug)]
@@ -88,6 +93,8 @@ struct Load {
     outcome: Receiver<hashfold::Result<CascadeFilter>>,
     /// The time of the last piece, by the server's clock.
     touched: Duration,
+    /// The memory of the filter; `None` after the last piece.
+    memory: Option<Reserved>,
 }
 
 impl Loads {
@@ -113,7 +120,7 @@ impl Loads {
         (piece, sum): (Piece, u32),
         site: Site,
         now: Duration,
-    ) -> Result<Option<CascadeFilter>, LoadError> {
+    ) -> Result<Option<Loaded>, LoadError> {
         let known = self.lock().get(key).cloned();
         if let Some(load) = known {
             let mut load = match load.try_lock() {
@@ -154,6 +161,7 @@ impl Loads {
         if running.len() >= LOADS_MAX.min(self.threads.width()) {
             return Err(LoadError::TooMany(running.len()));
         }
+        let memory = Some(site.memory.reserve(site.memory_bytes as u64)?);
         let (pieces, receiver) = sync_channel(PIECES_WAITING);
         let (sender, outcome) = channel();
         let of = *of;
@@ -162,8 +170,9 @@ impl Loads {
             // Nobody takes the outcome of a load that was given up.
             let _ = sender.send(build(&of, &site, run));
         }));
+        let (next, taken, before, touched) = (1, 0, 0, now);
         let load =
-            Load { of, next: 1, taken: 0, largest: None, before: 0, pieces, outcome, touched: now };
+            Load { of, next, taken, largest: None, before, pieces, outcome, touched, memory };
         let load = Arc::new(Mutex::new(load));
         running.insert(key.to_vec(), load.clone());
         Ok(load)
@@ -176,7 +185,7 @@ impl Loads {
         load: &mut Load,
         piece: (Piece, u32),
         now: Duration,
-    ) -> Result<Option<CascadeFilter>, LoadError> {
+    ) -> Result<Option<Loaded>, LoadError> {
         load.touched = now;
         let taken = load.take(piece);
         if matches!(taken, Ok(Some(_)) | Err(LoadError::Make(_))) {
@@ -211,7 +220,7 @@ impl Load {
     }
 
     /// Takes the next piece. Returns the filter if it was the last one.
-    fn take(&mut self, (piece, sum): (Piece, u32)) -> Result<Option<CascadeFilter>, LoadError> {
+    fn take(&mut self, (piece, sum): (Piece, u32)) -> Result<Option<Loaded>, LoadError> {
         if piece.of != self.of || piece.number != self.next {
             return Err(LoadError::NotNext);
         }
@@ -233,7 +242,8 @@ impl Load {
             return Ok(None);
         }
         self.send(None)?;
-        self.outcome().map(Some)
+        let filter = self.outcome()?;
+        Ok(self.memory.take().map(|memory| (filter, memory)))
     }
 
     /// Passes fingerprints on, or the end of them.

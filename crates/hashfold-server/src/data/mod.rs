@@ -14,6 +14,9 @@ mod set;
 mod space;
 mod view;
 
+/// Pause after every few keys of a comparison of two versions, so that lookups of clients do not wait for it.
+pub(crate) const SAMPLE_PAUSE: std::time::Duration = std::time::Duration::from_millis(4);
+
 pub(crate) use self::{
     description::Description,
     dump::{Dumps, NextPiece},

@@ -4,7 +4,7 @@ use super::{latency::Latency, view::View};
 use crate::metrics::CommandCounts;
 use arc_swap::ArcSwapOption;
 use hashfold::{
-    Error, ErrorKind, Place, ReadOptions, Result,
+    Error, ErrorClass, ErrorKind, Place, ReadOptions, Result,
     manifest::Kind,
     store::{StoreReader, Version},
     table::Table,
@@ -22,6 +22,7 @@ use std::{
     },
     time::Duration,
 };
+use tracing::warn;
 
 /// The reply to commands on a store that has no version yet.
 const LOADING: &str = "LOADING Hashfold is loading the dataset in memory";
@@ -48,6 +49,11 @@ pub(crate) fn gone(what: &str) -> String {
     )
 }
 
+/// Whether another copy of a store can do better, or a server with more memory.
+fn is_of_local_copy(error: &Error) -> bool {
+    error.class() == ErrorClass::Damage || matches!(error.kind(), ErrorKind::Memory { .. })
+}
+
 /// A table or a store. Reading its current view takes no lock.
 #[derive(Debug)]
 pub(crate) struct DataSet {
@@ -61,6 +67,8 @@ pub(crate) struct DataSet {
     is_damaged: Arc<AtomicBool>,
     /// Number of lookups in current versions that could not be answered.
     failed_reads: Arc<AtomicU64>,
+    /// Whether the group has no version any more, after a rollback to a time before its first one.
+    is_withdrawn: AtomicBool,
     /// Whether the configuration does not have the data set any more.
     is_gone: AtomicBool,
     /// Views that were opened besides the current one, or were current before; connections may use them.
@@ -114,22 +122,38 @@ impl DataSet {
     }
 
     /// Opens a store whose versions come from a group. If it has a current version, that is served until
-    /// the group has another one.
+    /// the group has another one. If that is damaged or does not fit in memory, none is served before the
+    /// follower has repaired it or has another one.
     ///
     /// # Errors
-    /// The current version cannot be opened.
+    /// The current version cannot be opened, for another reason.
     pub(crate) fn open_of_group(
         name: &str,
         folder: &Path,
         options: ReadOptions,
     ) -> Result<DataSet> {
-        let view = match StoreReader::open_with(folder, &options) {
-            Ok(reader) => Some(View::of_version(reader.version())?),
+        let open = || View::of_version(StoreReader::open_with(folder, &options)?.version());
+        let view = match open() {
+            Ok(view) => Some(view),
             Err(error) if error.is_absent() => None,
-            Err(error) if matches!(error.kind(), ErrorKind::Unpublished) => None,
+            Err(error) if is_of_local_copy(&error) => {
+                warn!(store = name, %error, "the local copy cannot be used as it is");
+                None
+            }
             Err(error) => return Err(error),
         };
         Ok(DataSet::new(name, folder, options, Following::Group, view))
+    }
+
+    /// Returns the error for which a store of a group has no view although its folder has a current version.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.view().is_some() {
+            return Ok(());
+        }
+        match StoreReader::open_with(&self.folder, &self.options) {
+            Err(error) if !error.is_absent() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn new(
@@ -146,6 +170,7 @@ impl DataSet {
             following,
             current: ArcSwapOption::from_pointee(view),
             is_damaged: Arc::default(),
+            is_withdrawn: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
             failed_reads: Arc::default(),
             others: Mutex::default(),
@@ -216,12 +241,18 @@ impl DataSet {
         self.is_gone.load(SeqCst)
     }
 
+    /// Whether the group has no version any more.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        self.is_withdrawn.load(SeqCst)
+    }
+
     /// Returns the error reply to commands on a data set that has no current view.
     #[cold]
     pub(crate) fn refusal(&self) -> String {
-        match self.is_gone() {
-            true => gone(&format!("data set {}", self.name)),
-            false => LOADING.to_owned(),
+        match (self.is_gone(), self.is_withdrawn()) {
+            (true, _) => gone(&format!("data set {}", self.name)),
+            (false, true) => format!("NOVERSION {} has no current version", self.name),
+            (false, false) => LOADING.to_owned(),
         }
     }
 
@@ -230,9 +261,21 @@ impl DataSet {
         let number = view.number();
         let view = Arc::new(view.go_on(self.latency_of(number)));
         let old = self.current.swap(Some(view));
+        self.is_withdrawn.store(false, SeqCst);
         if self.is_gone() {
             self.current.store(None);
         }
+        self.keep(old, number);
+    }
+
+    /// Makes no view current.
+    pub(crate) fn withdraw(&self) {
+        self.is_withdrawn.store(true, SeqCst);
+        self.keep(self.current.swap(None), None);
+    }
+
+    /// Keeps track of a view that was current before that of another version.
+    fn keep(&self, old: Option<Arc<View>>, number: Option<u64>) {
         let Some(old) = old else { return };
         self.lock_others().push(Arc::downgrade(&old));
         // A version that was opened again, because it was repaired, is not the one before itself.

@@ -7,8 +7,9 @@ use super::{
     view::View,
 };
 use hashfold::{
-    Env, Error,
+    Env, Error, Place,
     filter::{FilterOptions, Mode},
+    work::MemoryBudget,
 };
 use std::{
     collections::BTreeMap,
@@ -39,6 +40,8 @@ pub(crate) struct FilterHome {
     folder: PathBuf,
     /// Memory of each filter, in bytes.
     memory_bytes: usize,
+    /// The budget in which it is reserved.
+    memory: MemoryBudget,
     filters: RwLock<BTreeMap<Vec<u8>, Arc<FilterKey>>>,
     /// Held while a filter is made.
     making: Mutex<()>,
@@ -63,15 +66,22 @@ impl FilterHome {
     /// Opens all filters in a folder, which is made if it does not exist.
     ///
     /// # Errors
-    /// A filter is damaged, or open for writing elsewhere.
-    pub(crate) fn open(env: &Env, folder: &Path, memory_bytes: usize) -> Result<FilterHome, Error> {
+    /// A filter is damaged, or open for writing elsewhere, or does not fit in memory.
+    pub(crate) fn open(
+        env: &Env,
+        folder: &Path,
+        memory_bytes: usize,
+        memory: &MemoryBudget,
+    ) -> Result<FilterHome, Error> {
         env.disk.create_folder(folder)?;
         let mut filters = BTreeMap::new();
         for name in env.disk.list(folder)? {
             let Some(key) = key_of(&name) else { continue };
             let options =
                 FilterOptions::exact().env(env.clone()).memory_bytes(memory_bytes).wal(true);
-            match FilterKey::open_with(&key, &folder.join(&name), options) {
+            let place = Place::file(&folder.join(&name));
+            let reserved = memory.reserve(memory_bytes as u64).map_err(|error| error.at(&place))?;
+            match FilterKey::open_with(&key, &place.file, options, (memory, reserved)) {
                 Ok(filter) => drop(filters.insert(key, Arc::new(filter))),
                 // A crash during the making of a filter leaves a folder without one.
                 Err(error) if error.is_absent() => sweep(env, &folder.join(&name)),
@@ -83,6 +93,7 @@ impl FilterHome {
             env,
             folder,
             memory_bytes,
+            memory: memory.clone(),
             filters: RwLock::new(filters),
             making: Mutex::default(),
             loads: Loads::new(),
@@ -105,7 +116,9 @@ impl FilterHome {
         }
         self.check_room(key)?;
         let options = options.env(self.env.clone()).memory_bytes(self.memory_bytes).wal(true);
-        let filter = FilterKey::create(key, &self.folder.join(name_of(key)), options);
+        let reserved = self.memory.reserve(self.memory_bytes as u64).map_err(MakeError::Failed)?;
+        let folder = self.folder.join(name_of(key));
+        let filter = FilterKey::create(key, &folder, options, (&self.memory, reserved));
         Ok(self.add(filter.map_err(MakeError::Failed)?))
     }
 
@@ -147,10 +160,11 @@ impl FilterHome {
             env: self.env.clone(),
             folder: self.folder.join(name_of(key)),
             memory_bytes: self.memory_bytes,
+            memory: self.memory.clone(),
         };
         let folder = site.folder.clone();
-        if let Some(cascade) = self.loads.take(key, (piece, sum), site, now)? {
-            self.add(FilterKey::of(key, &folder, cascade));
+        if let Some((cascade, reserved)) = self.loads.take(key, (piece, sum), site, now)? {
+            self.add(FilterKey::of(key, &folder, cascade, (&self.memory, reserved)));
         }
         Ok(())
     }

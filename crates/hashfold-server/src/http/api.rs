@@ -167,14 +167,16 @@ pub(super) fn action(
 /// Makes a change.
 pub(super) async fn apply(shared: Arc<Shared>, change: Change) -> Result<Changed, Response> {
     let result = blocking(move || shared.changer.apply(&change)).await?;
-    result.map_err(|failure| {
-        let status = match &failure {
-            ChangeError::Moved(_) => StatusCode::PRECONDITION_FAILED,
-            ChangeError::Refused(_) => StatusCode::CONFLICT,
-            ChangeError::Incomplete(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        error(status, failure.to_string())
-    })
+    result.map_err(|failure| error(status(&failure), failure.to_string()))
+}
+
+/// Returns the status of the reply to a change that was not done as it should be.
+pub(super) fn status(failure: &ChangeError) -> StatusCode {
+    match failure {
+        ChangeError::Moved(_) => StatusCode::PRECONDITION_FAILED,
+        ChangeError::Refused(_) => StatusCode::CONFLICT,
+        ChangeError::Incomplete(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    }
 }
 
 pub(super) async fn change(
@@ -209,12 +211,23 @@ pub(super) async fn change(
     Ok(Json(json!({ "version": version, "previous": previous, "seq": seq })).into_response())
 }
 
-/// Returns the sequence number in a header `If-Match: "17"`.
+/// Returns the sequence number in a header `If-Match: "17"`; `None` without the header.
+///
+/// # Errors
+/// The header is something else, or is there twice: it must not be taken for no condition.
 fn if_match(headers: &HeaderMap) -> Result<Option<u64>, String> {
-    let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
-    let text = value.to_str().unwrap_or_default();
-    match text.trim().trim_matches('"').parse() {
-        Ok(seq) => Ok(Some(seq)),
-        Err(_) => Err(format!("If-Match: expected a sequence number, got {text}")),
+    let mut values = headers.get_all(header::IF_MATCH).iter();
+    let (value, more) = (values.next(), values.next());
+    let Some(value) = value else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default().trim();
+    let quoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+    match sequence_number(quoted.unwrap_or(text)).filter(|_| more.is_none()) {
+        None => Err(format!("If-Match: expected one sequence number, got {text}")),
+        found => Ok(found),
     }
+}
+
+/// Returns the sequence number that a text of digits is.
+pub(super) fn sequence_number(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }

@@ -4,7 +4,7 @@ use crate::{
     change::Group,
     cluster::{Seen, SeenShard},
     command::TABLE,
-    data::{DataSet, Description, FilterKey},
+    data::{DataSet, Description, FilterKey, SAMPLE_PAUSE},
     metrics::{CommandCounts, POWERS},
     process::Memory,
     shared::Shared,
@@ -84,7 +84,7 @@ pub(super) struct FilterFacts {
 
 impl FilterFacts {
     fn of(filter: &FilterKey) -> FilterFacts {
-        let stats = filter.stats();
+        let stats = filter.glance();
         FilterFacts {
             name: filter.name(),
             kind: "filter",
@@ -263,7 +263,8 @@ pub(super) fn difference(data: &DataSet, from: u64, to: u64) -> Result<Differenc
         let (Some(old), Some(new)) = (old.version(), new.version()) else {
             return Ok((Sample::default(), Sample::default()));
         };
-        Ok((sample_changes(old, new, SAMPLE)?, sample_changes(new, old, SAMPLE)?))
+        let sample = |one, other| sample_changes(one, other, SAMPLE, SAMPLE_PAUSE);
+        Ok((sample(old, new)?, sample(new, old)?))
     };
     let (forth, back) = compared().map_err(|error: hashfold::Error| error.to_string())?;
     if forth.keys + back.keys == 0 {

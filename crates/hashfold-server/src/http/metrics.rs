@@ -38,6 +38,7 @@ pub(super) fn text(shared: &Shared) -> String {
     line(&mut text, "memory_bytes", "part=\"resident\"", Memory::now().resident);
     line(&mut text, "memory_bytes", "part=\"indexes\"", index);
     line(&mut text, "memory_bytes", "part=\"buffers\"", totals.buffer_bytes);
+    line(&mut text, "memory_bytes", "part=\"reserved\"", shared.memory.reserved());
     if let Some(certificates) = &shared.certificates {
         let help = "1 while files of certificates changed and cannot be used.";
         family(&mut text, "tls_reload_failing", "gauge", help);
@@ -116,7 +117,7 @@ fn data(shared: &Shared, text: &mut String) {
         line(text, "entries", &label(data.name()), *view.entries().end());
     }
     for filter in shared.filters() {
-        line(text, "entries", &label(&filter.name()), filter.stats().keys_max());
+        line(text, "entries", &label(&filter.name()), filter.glance().keys_max());
     }
     family(text, "version", "gauge", "Number of the version that is served.");
     for (data, view) in shared.views().filter(|(data, _)| data.is_store()) {

@@ -195,6 +195,9 @@ fn problems(shared: &Shared) -> Vec<String> {
         problems.push("the server stops".to_owned());
     }
     for data in shared.data() {
+        if data.is_withdrawn() {
+            continue;
+        }
         let Some(view) = data.view() else {
             problems.push(format!("{}: no version yet", data.name()));
             continue;

@@ -308,7 +308,8 @@ fn not_allowed(frame: Frame) -> Response {
 pub(super) struct Confirmed {
     #[serde(flatten)]
     asked: AskedText,
-    /// The sequence number of the pointer that the person has seen.
+    /// The sequence number of the pointer that the person has seen. A form without it is refused.
+    #[serde(default)]
     seq: String,
     reason: String,
     /// The name of the store, typed by hand.
@@ -327,6 +328,18 @@ struct AskedText {
     version: String,
 }
 
+impl AskedText {
+    /// Returns the change; `None` if the version is no number.
+    fn parse(self) -> Option<Asked> {
+        let AskedText { store, action, version } = self;
+        let version = match version.as_str() {
+            "" => None,
+            text => Some(text.parse().ok()?),
+        };
+        Some(Asked { store, action, version })
+    }
+}
+
 pub(super) async fn change(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
@@ -342,26 +355,31 @@ pub(super) async fn change(
     if !caller.may_change() {
         return Ok(not_allowed(frame));
     }
-    let AskedText { store, action, version } = form.asked;
-    let asked = Asked { store, action, version: version.parse().ok() };
+    let (Some(seq), Some(asked)) = (api::sequence_number(&form.seq), form.asked.parse()) else {
+        let text = "The form does not say which state it is about. Open it again.";
+        return Ok(message(frame, StatusCode::BAD_REQUEST, "Not a form of this page", text));
+    };
     let (reason, force, confirm) = (form.reason, form.force.is_some(), form.confirm);
-    let seq = form.seq.parse().ok();
     let again = frame.clone();
     let done = blocking(move || {
         let mut page = ChangePage::new(&shared, frame, asked)?;
+        let mut status = StatusCode::CONFLICT;
         page.error = match refusal(&page.asked, &reason, &confirm) {
             Some(refusal) => refusal,
             None => match make(&shared, &page.asked, force, &reason, caller.who, seq) {
                 Ok(()) => return Ok(Err(page.asked.store)),
-                Err(error) => error.to_string(),
+                Err(error) => {
+                    status = api::status(&error);
+                    error.to_string()
+                }
             },
         };
         page.reason = reason;
-        Ok(Ok(page))
+        Ok(Ok((status, page)))
     });
     Ok(match done.await? {
         Ok(Err(store)) => to_store(&store),
-        Ok(Ok(page)) => (StatusCode::CONFLICT, show(&page)).into_response(),
+        Ok(Ok((status, page))) => (status, show(&page)).into_response(),
         Err::<_, String>(text) => {
             message(again, StatusCode::CONFLICT, "This is not possible", text)
         }
@@ -390,14 +408,14 @@ fn make(
     is_forced: bool,
     reason: &str,
     who: String,
-    seq: Option<u64>,
+    seq: u64,
 ) -> Result<(), ChangeError> {
     let data = facts::find(shared, &asked.store);
     let data = data.ok_or_else(|| ChangeError::Refused("the store is gone".into()))?;
     let action = api::action(&asked.action, asked.version, is_forced, None);
     let action = action.map_err(ChangeError::Refused)?;
     let reason = reason.trim().to_owned();
-    let change = Change { data, action, reason, who, via: "page", seq };
+    let change = Change { data, action, reason, who, via: "page", seq: Some(seq) };
     shared.changer.apply(&change).map(|_| ())
 }
 

@@ -87,8 +87,11 @@ pub(crate) struct EventLoop {
     /// Mean time of the last lookups that were alone; halved at each tick, so that a device that was slow is
     /// tried again.
     lone_read: Duration,
-    /// Memory of the buffers of all connections, in bytes, as it was noted at the end of their turns.
+    /// Memory of the buffers of all connections, in bytes, as it was noted when they were read, and at the end
+    /// of their turns.
     buffer_bytes: usize,
+    /// Whether connections were not read because buffers took too much memory.
+    is_paused: bool,
 }
 
 impl EventLoop {
@@ -123,6 +126,7 @@ impl EventLoop {
             waiting: 0,
             lone_read: Duration::ZERO,
             buffer_bytes: 0,
+            is_paused: false,
         };
         Ok((event_loop, waker))
     }
@@ -266,15 +270,52 @@ impl EventLoop {
         }
         self.metrics.buffer_bytes.store(self.buffer_bytes as u64, Relaxed);
         self.shed();
+        if self.is_paused && self.has_room() {
+            self.go_on_reading();
+        }
+    }
+
+    /// Whether the buffers of all connections together leave room for more bytes, or those of this thread are
+    /// within its share.
+    fn has_room(&self) -> bool {
+        if self.buffer_bytes as u64 <= self.buffer_share() {
+            return true;
+        }
+        self.metrics.buffer_bytes.store(self.buffer_bytes as u64, Relaxed);
+        self.shared.metrics.buffer_bytes() < self.shared.config.client_memory_bytes
+    }
+
+    /// Whether the buffers leave room after these connections got replies.
+    fn has_room_after(&mut self, listed: &[usize]) -> bool {
+        for place in listed {
+            if let Some(connection) = self.connections.get_mut(*place) {
+                connection.note_buffers(&mut self.buffer_bytes);
+            }
+        }
+        self.has_room()
+    }
+
+    /// Returns the part of the memory for buffers that is this thread's, in bytes.
+    fn buffer_share(&self) -> u64 {
+        self.shared.config.client_memory_bytes / self.shared.config.threads as u64
+    }
+
+    /// Lists the connections that were not read for lack of room.
+    fn go_on_reading(&mut self) {
+        self.is_paused = false;
+        let may_read = self.connections.iter().filter(|(_, connection)| connection.may_read());
+        let places: Vec<usize> = may_read.map(|(place, _)| place).collect();
+        places.into_iter().for_each(|place| self.list(place));
     }
 
     /// Reads from a connection, and takes its requests.
     fn begin_turn(&mut self, place: usize, batch: &mut Batch) {
-        let reads = self.reads();
+        let reads = self.reads() && self.has_room();
         let Some(connection) = self.connections.get_mut(place) else { return };
         connection.turn_requests = REQUESTS_AT_ONCE;
         if reads && connection.may_read() {
             connection.read(&mut self.buffer, &self.metrics);
+            connection.note_buffers(&mut self.buffer_bytes);
         }
         self.take_requests(place, batch);
     }
@@ -283,23 +324,29 @@ impl EventLoop {
     fn answer_all(&mut self, places: &[usize], mut batch: Batch, is_of_one: bool) {
         while !batch.groups.is_empty() {
             self.look_up(std::mem::take(&mut batch), is_of_one);
+            if !self.has_room_after(places) {
+                return;
+            }
             places.iter().for_each(|place| self.take_requests(*place, &mut batch));
         }
     }
 
     /// Writes a connection's replies; closes it, or lists it again if there is more to do.
     fn finish_turn(&mut self, place: usize, now: Duration) {
-        let reads = self.reads();
+        let (reads, has_room) = (self.reads(), self.has_room());
         let Some(connection) = self.connections.get_mut(place) else { return };
         connection.forget_taken();
         connection.write(now, &self.metrics);
         connection.is_listed = false;
         connection.session.client.output_bytes.store(connection.unsent(), Relaxed);
         connection.note_buffers(&mut self.buffer_bytes);
+        let may_read = connection.may_read() && reads;
         if connection.is_done() {
             self.close(place);
-        } else if (connection.may_read() && reads) || connection.may_take() {
+        } else if connection.may_take() || (may_read && has_room) {
             self.list(place);
+        } else {
+            self.is_paused |= may_read;
         }
     }
 
@@ -644,8 +691,7 @@ impl EventLoop {
     /// same excess.
     fn shed(&mut self) {
         let limit = self.shared.config.client_memory_bytes;
-        let share = limit / self.shared.config.threads as u64;
-        let own = (self.buffer_bytes as u64).saturating_sub(share);
+        let own = (self.buffer_bytes as u64).saturating_sub(self.buffer_share());
         if own == 0 {
             return;
         }

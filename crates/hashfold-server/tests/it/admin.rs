@@ -186,6 +186,52 @@ fn programs_with_a_token_change_versions() {
     assert_eq!(answer.status, 200, "{}", answer.body);
 }
 
+/// Returns the sequence number of the pointer of the store.
+fn seq(visitor: &Visitor<'_>) -> String {
+    let versions: Value =
+        serde_json::from_str(&visitor.get("/v1/data/people/versions").body).unwrap();
+    versions["seq"].to_string()
+}
+
+/// Issue 15.
+#[test]
+fn a_form_without_the_state_that_was_seen_changes_nothing() {
+    let home = home();
+    let server = serve(&home);
+    let eve = Visitor::browser(&server, "secret+of+eve");
+    for (query, action) in [
+        ("publish&version=2", "publish"),
+        ("rollback", "rollback"),
+        ("rollback&version=1", "rollback to a version"),
+        ("pin&version=2", "pin"),
+        ("unpin&version=2", "unpin"),
+    ] {
+        let form = eve.form(&format!("store=people&action={query}"));
+        let good = format!("{form}&reason=tested&confirm=people");
+        let seq = good.split('&').find(|field| field.starts_with("seq=")).unwrap();
+        let fields = good.split('&').filter(|field| !field.starts_with("version="));
+        let wrong_version = fields.chain(["version=two"]).collect::<Vec<_>>().join("&");
+        for (forged, status) in [
+            (good.replace(&format!("&{seq}"), ""), 400),
+            (good.replace(seq, "seq="), 400),
+            (good.replace(seq, "seq=now"), 400),
+            (good.replace(seq, "seq=-1"), 400),
+            (good.replace(seq, "seq=%2B1"), 400),
+            (good.replace(seq, "seq=1e3"), 400),
+            (good.replace(seq, "seq=99999999999999999999"), 400),
+            (good.replace(seq, "seq=0"), 412),
+            (good.replace(seq, "seq=18446744073709551615"), 412),
+            (good.replace(seq, &format!("{seq}&{seq}")), 422),
+            (wrong_version, 400),
+        ] {
+            let answer = eve.submit(&forged);
+            assert_eq!(answer.status, status, "{action}: {forged}: {}", answer.body);
+        }
+    }
+    assert!(lines(&home).iter().all(|line| line["event"] != "done"));
+    Client::of(&server).check("GET key-1", "\"value 1 of version 3\"");
+}
+
 #[test]
 fn requests_that_make_no_sense_change_nothing() {
     let home = home();
@@ -208,9 +254,25 @@ fn requests_that_make_no_sense_change_nothing() {
         assert!(!body["error"].as_str().unwrap().is_empty(), "{path}");
     }
     assert_eq!(eve.call("POST", "/v1/data/people/rollback", &[], "{").status, 400);
-    let if_match = [("If-Match", "many")];
-    let answer = eve.call("POST", "/v1/data/people/rollback", &if_match, &why.to_string());
-    assert_eq!(answer.status, 400);
+    for wrong in ["many", "*", "", "-1", "+1", "1.0", "\"1", "\"1\", \"2\"", "99999999999999999999"]
+    {
+        let if_match = [("If-Match", wrong)];
+        let answer = eve.call("POST", "/v1/data/people/rollback", &if_match, &why.to_string());
+        assert_eq!(answer.status, 400, "{wrong}");
+    }
+    let seq = seq(&eve);
+    for action in ["publish", "rollback", "pin", "unpin"] {
+        let path = format!("/v1/data/people/{action}");
+        let document = match action {
+            "rollback" => why.to_string(),
+            _ => json!({ "version": 2, "reason": "x" }).to_string(),
+        };
+        let answer = eve.call("POST", &path, &[("If-Match", "0")], &document);
+        assert_eq!(answer.status, 412, "{action}: {}", answer.body);
+        let twice = [("If-Match", seq.as_str()), ("If-Match", seq.as_str())];
+        assert_eq!(eve.call("POST", &path, &twice, &document).status, 400, "{action}");
+    }
+    assert_eq!(self::seq(&eve), seq);
     Client::of(&server).check("GET key-1", "\"value 1 of version 3\"");
 }
 
@@ -252,7 +314,7 @@ fn people_sign_in_and_change_versions_with_forms() {
     client.check("GET key-1", "\"value 1 of version 2\"");
     // The state that the form was about is no longer there.
     let again = eve.submit(&good);
-    assert!(again.status == 409 && again.body.contains("look again"), "{}", again.body);
+    assert!(again.status == 412 && again.body.contains("look again"), "{}", again.body);
     let audit = eve.get("/audit").body;
     for expected in ["publish people 2", "older prices", "eve (page)", "done"] {
         assert!(audit.contains(expected), "{expected}: {audit}");

@@ -185,6 +185,18 @@ fn any_server_of_a_group_can_change_it_for_all() {
     for expected in ["Group main", "by eve at a", "tested", "current"] {
         assert!(page.contains(expected), "{expected}: {page}");
     }
+    // Pins are of this server alone, but the state that was looked at is that of the group.
+    let pin = |seq| {
+        let headers = [token[0], ("If-Match", seq)];
+        call(&server, "POST", "/v1/data/shop/pin", &headers, r#"{"version":2,"reason":"x"}"#).status
+    };
+    let seq = serde_json::from_str::<serde_json::Value>(
+        &call(&server, "GET", "/v1/data/shop/versions", &token, "").body,
+    )
+    .unwrap()["seq"]
+        .to_string();
+    assert_eq!((pin("1"), pin("no")), (412, 400));
+    assert_eq!(pin(&seq), 200);
     let refused = post("rollback", r#"{"version":1,"reason":"wrong"}"#);
     assert!(refused.status == 409 && refused.body.contains("publish version 1 instead"));
     assert_eq!(post("rollback", r#"{"reason":"wrong"}"#).status, 200);
@@ -197,6 +209,90 @@ fn any_server_of_a_group_can_change_it_for_all() {
         (&1.into(), &2.into())
     );
     assert_eq!(group["nodes"][0]["name"], "a");
+}
+
+/// Issue 15: before its first version, the group has none of the store `copy`.
+#[test]
+fn a_store_whose_first_version_is_rolled_back_has_no_version_until_the_next_one() {
+    let scene = Scene::new();
+    scene.push("shop", 1);
+    scene.push("copy", 1);
+    scene.publish(&[("shop", 1)]);
+    let server = scene.serve();
+    let (mut shop, mut copy) = (Client::of(&server), Client::of(&server));
+    copy.check("AUTH copy x", "+OK");
+    shop.wait_for("GET key-1", &is_version(1));
+    copy.check("GET key-1", LOADING);
+    scene.publish(&[("copy", 1)]);
+    copy.wait_for("GET key-1", &is_version(1));
+    scene.controller.roll_back("tested", Duration::ZERO).unwrap();
+    let none = "-NOVERSION copy has no current version";
+    copy.wait_for("GET key-1", &|reply| reply == none);
+    for command in ["MGET key-1 key-2", "EXISTS key-1", "DBSIZE", "SCAN 0"] {
+        copy.check(command, none);
+    }
+    shop.check("GET key-1", "\"value 1 of version 1\"");
+    assert_eq!(get(&server, "/readyz").1, "ready\n");
+    assert!(shop.call("INFO persistence").contains("loading:0"));
+    // A server that starts then serves none either.
+    server.stop().unwrap();
+    let server = scene.serve();
+    let (mut shop, mut copy) = (Client::of(&server), Client::of(&server));
+    copy.check("AUTH copy x", "+OK");
+    shop.wait_for("GET key-1", &is_version(1));
+    copy.wait_for("GET key-1", &|reply| reply == none);
+    scene.home.publish(2);
+    scene.push("copy", 2);
+    scene.publish(&[("copy", 2)]);
+    copy.wait_for("GET key-1", &is_version(2));
+}
+
+/// Issue 15: the folder of the store is damaged while the server does not run.
+#[test]
+fn a_damaged_local_copy_keeps_no_server_from_starting() {
+    let scene = Scene::new();
+    scene.push("shop", 1);
+    scene.publish(&[("shop", 1)]);
+    let folder = scene.home.path("node/shop");
+    let start = || {
+        let server = scene.serve();
+        let mut shop = Client::of(&server);
+        shop.wait_for("GET key-1", &is_version(1));
+        shop.wait_for("INFO deploy", &|info| info.contains("deploy_shop_1:current"));
+        server.stop().unwrap();
+    };
+    scene.push("copy", 1);
+    scene.publish(&[("copy", 1)]);
+    start();
+    let table = fs::read_dir(folder.join("tables")).unwrap().next().unwrap().unwrap().path();
+    let version = folder.join("versions/0000000001");
+    let current = folder.join("CURRENT");
+    for files in [
+        vec![current.clone()],
+        vec![version.clone()],
+        vec![table.join("MANIFEST")],
+        vec![current.clone(), version, table.join("MANIFEST")],
+    ] {
+        for path in &files {
+            let bytes = fs::read(path).unwrap();
+            fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
+        }
+        let config = Config::parse(
+            "node = 'a'\ndeploy.remote = 'remote'\n[data.shop]\npath = 'node/shop'\n",
+            "test.toml",
+            scene.home.path("x").parent().unwrap(),
+        );
+        let checked = Server::check(&config.unwrap(), &Env::system()).unwrap_err();
+        let StartError::Data(error) = &checked else { panic!("{files:?}: {checked}") };
+        assert_eq!(error.class(), ErrorClass::Damage, "{files:?}: {error}");
+        start();
+    }
+    // Without the remote, what can be served is served.
+    let bytes = fs::read(&current).unwrap();
+    fs::write(&current, &bytes[..bytes.len() / 2]).unwrap();
+    fs::rename(scene.home.path("remote"), scene.home.path("gone")).unwrap();
+    let server = scene.serve();
+    Client::of(&server).check("GET key-1", "\"value 1 of version 1\"");
 }
 
 /// Two servers in two zones, of which one gets version 2 first.

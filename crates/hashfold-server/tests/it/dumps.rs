@@ -25,7 +25,7 @@ fn for_all(client: &mut Client, command: &str, items: &[String]) -> Vec<String> 
 }
 
 /// Returns all pieces of a dump.
-fn dump(client: &mut Client, command: &str, key: &str) -> Vec<Piece> {
+pub(crate) fn dump(client: &mut Client, command: &str, key: &str) -> Vec<Piece> {
     let (mut pieces, mut iterator) = (Vec::new(), 0);
     loop {
         let piece = client.dump(command, key, iterator).unwrap();

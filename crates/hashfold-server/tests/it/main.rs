@@ -10,6 +10,7 @@ mod fixture;
 mod hostile;
 mod http;
 mod kill;
+mod memory;
 mod reads;
 mod reload;
 mod slow_device;

@@ -6,10 +6,14 @@ use super::{
     version::{Changes, Layer, VersionInfo},
 };
 use crate::{error::Result, key::KeyHash, run::Run as _};
-use std::{fmt, ops::RangeInclusive};
+use std::{fmt, ops::RangeInclusive, time::Duration};
 
 /// Number of keys that are looked up together.
 const BATCH: usize = 1024;
+
+/// Number of keys that are looked up together if there are pauses in between: as many as one lookup of a
+/// client may wait for.
+const BATCH_WITH_PAUSE: usize = 8;
 
 /// The subject of the gate [`Gates::removed_max`] in an [`Objection`].
 pub const REMOVED_KEYS_GATE: &str = "fraction of the keys that were removed";
@@ -35,6 +39,9 @@ pub struct Gates {
     pub required_keys: Vec<Vec<u8>>,
     /// Number of keys of the current version that are looked up in the new one; 0 for no sample.
     pub sample: u64,
+    /// Pause after each few keys of a sample, for a process that serves lookups meanwhile: see
+    /// [`sample_changes`].
+    pub pause: Duration,
     /// Whether all files are read back and compared with the hashes of the bytes that were written.
     pub read_back: bool,
 }
@@ -125,7 +132,7 @@ impl Gates {
         if let Some(current) = current
             && self.sample > 0
         {
-            report.sample = Some(sample_changes(current, new, self.sample)?);
+            report.sample = Some(sample_changes(current, new, self.sample, self.pause)?);
         }
         let changed = current.map(|current| {
             let before = *current.info().entries().end();
@@ -140,7 +147,7 @@ impl Gates {
             });
         }
         if let (Some(most), Some(current)) = (self.removed_max, current) {
-            let part = removed(current, new, report.changes, most)?;
+            let part = self.removed(current, new, report.changes, most)?;
             report.objections.extend(part.filter(|part| *part > most).map(|part| Objection {
                 what: REMOVED_KEYS_GATE,
                 expected: format!("at most {most}"),
@@ -159,6 +166,39 @@ impl Gates {
             got: "no such key".to_owned(),
         }));
         Ok(report)
+    }
+
+    /// Returns the part of the current version's keys that a version removes; `None` if it is surely at
+    /// most `most`.
+    fn removed(
+        &self,
+        current: &Version,
+        new: &Version,
+        changes: Option<Changes>,
+        most: f64,
+    ) -> Result<Option<f64>> {
+        if let Some(Changes { removed, changed, unchanged, .. }) = changes {
+            return Ok(Some(removed as f64 / (removed + changed + unchanged).max(1) as f64));
+        }
+        if new.info().parent == Some(current.info().name) {
+            let deletions = |layer: &Layer| match current
+                .info()
+                .deltas
+                .iter()
+                .any(|old| old.table == layer.table)
+            {
+                true => 0,
+                false => layer.deletions,
+            };
+            // Deletions of absent keys count, too.
+            let removed =
+                new.info().merged.removed + new.info().deltas.iter().map(deletions).sum::<u64>();
+            if removed as f64 <= *current.info().entries().start() as f64 * most {
+                return Ok(None);
+            }
+        }
+        let sample = sample_changes(current, new, REMOVED_SAMPLE, self.pause)?;
+        Ok(Some(sample.removed as f64 / sample.keys.max(1) as f64))
     }
 
     /// Checks the number of entries, and the fraction of the keys that changed.
@@ -243,48 +283,33 @@ fn is_empty(version: &Version) -> Result<bool> {
     Ok(true)
 }
 
-/// Returns the part of the current version's keys that a version removes; `None` if it is surely at
-/// most `most`.
-fn removed(
-    current: &Version,
-    new: &Version,
-    changes: Option<Changes>,
-    most: f64,
-) -> Result<Option<f64>> {
-    if let Some(Changes { removed, changed, unchanged, .. }) = changes {
-        return Ok(Some(removed as f64 / (removed + changed + unchanged).max(1) as f64));
-    }
-    if new.info().parent == Some(current.info().name) {
-        let deletions = |layer: &Layer| match current
-            .info()
-            .deltas
-            .iter()
-            .any(|old| old.table == layer.table)
-        {
-            true => 0,
-            false => layer.deletions,
-        };
-        // Deletions of absent keys count, too.
-        let removed =
-            new.info().merged.removed + new.info().deltas.iter().map(deletions).sum::<u64>();
-        if removed as f64 <= *current.info().entries().start() as f64 * most {
-            return Ok(None);
-        }
-    }
-    let sample = sample_changes(current, new, REMOVED_SAMPLE)?;
-    Ok(Some(sample.removed as f64 / sample.keys.max(1) as f64))
-}
-
 /// Looks up about `count` keys of one version in another. The keys are spread evenly over all keys.
+///
+/// The first lookups in a new version read its pages, which delays lookups of other threads. With a `pause`,
+/// this function waits after every 8 keys, by the clock of `current`, so that no lookup waits for many of them;
+/// with a pause of zero, keys are looked up as fast as possible.
 ///
 /// # Errors
 /// Damage of the tables that the keys are in.
-pub fn sample_changes(current: &Version, new: &Version, count: u64) -> Result<Sample> {
+pub fn sample_changes(
+    current: &Version,
+    new: &Version,
+    count: u64,
+    pause: Duration,
+) -> Result<Sample> {
     let mut sample = Sample::default();
     let mut keys = Vec::new();
+    let batch = if pause.is_zero() { BATCH } else { BATCH_WITH_PAUSE };
     current.sample(count, &mut |key| {
         keys.push(key.to_vec());
-        if keys.len() == BATCH { compare(current, new, &mut keys, &mut sample) } else { Ok(()) }
+        if keys.len() < batch {
+            return Ok(());
+        }
+        compare(current, new, &mut keys, &mut sample)?;
+        if !pause.is_zero() {
+            current.clock().sleep(pause);
+        }
+        Ok(())
     })?;
     compare(current, new, &mut keys, &mut sample)?;
     Ok(sample)

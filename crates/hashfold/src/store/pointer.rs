@@ -150,6 +150,12 @@ impl Pointer {
         self.current = Some(number);
     }
 
+    /// Makes no version current.
+    pub(super) fn unpublish(&mut self) {
+        let before = self.current.take();
+        self.published.extend(before);
+    }
+
     /// Returns the versions that were current before and are not marked bad, the latest first.
     pub(super) fn earlier(&self) -> impl Iterator<Item = u64> {
         let earlier = self.published.iter().rev().copied();

@@ -66,6 +66,13 @@ impl StoreWriter {
         self.change(|pointer| pointer.publish(number))
     }
 
+    /// Makes no version current, as before the first publication: readers find none when they open the store.
+    /// The version that was current can be published again.
+    pub fn unpublish(&mut self) -> Result<()> {
+        self.settle()?;
+        self.change(Pointer::unpublish)
+    }
+
     /// Opens the tables of a version that the current version does not have.
     fn open_new_tables(&self, info: &VersionInfo) -> Result<()> {
         let current = self.parent().ok().flatten();

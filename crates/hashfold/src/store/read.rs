@@ -17,7 +17,7 @@ use crate::{
     options::ReadOptions,
     run::Run,
     table::{Table, TableStats, VisitValue},
-    work::{Executor, Watch},
+    work::{Clock, Executor, Watch},
 };
 use std::{borrow::Cow, collections::HashMap, ops::Range, path::Path, sync::Arc};
 
@@ -52,10 +52,33 @@ impl Version {
     /// `Absent` if there is no store or no such version, `Missing` if the version is listed but its file is
     /// gone; damage of this file. [`Version::damage`] lists the damage of tables.
     pub fn open(folder: impl AsRef<Path>, number: u64, options: &ReadOptions) -> Result<Version> {
-        let (disk, folder) = (&options.env.disk, folder.as_ref());
-        let of = Pointer::read(disk.as_ref(), folder).ok();
-        Version::open_beside(folder, number, options, of.as_ref(), None)
-            .map_err(|error| recheck(error, disk.as_ref(), folder, number))
+        Version::open_some(folder.as_ref(), number, options, None)
+    }
+
+    /// Opens a version of the store in a folder, as [`Version::open`] does. The tables that `other`, another
+    /// version of this store, has open are shared: they take no further memory.
+    ///
+    /// # Errors
+    /// The errors of [`Version::open`].
+    pub fn open_sharing(
+        folder: impl AsRef<Path>,
+        number: u64,
+        options: &ReadOptions,
+        other: &Version,
+    ) -> Result<Version> {
+        Version::open_some(folder.as_ref(), number, options, Some(other))
+    }
+
+    fn open_some(
+        folder: &Path,
+        number: u64,
+        options: &ReadOptions,
+        other: Option<&Version>,
+    ) -> Result<Version> {
+        let disk = options.env.disk.as_ref();
+        let of = Pointer::read(disk, folder).ok();
+        Version::open_beside(folder, number, options, of.as_ref(), other)
+            .map_err(|error| recheck(error, disk, folder, number))
     }
 
     /// Opens a version; shares the tables that `other` has open.
@@ -110,6 +133,11 @@ impl Version {
     /// The damage of the first table that could not be opened.
     pub fn whole(mut self) -> Result<Version> {
         if self.damage.is_empty() { Ok(self) } else { Err(self.damage.remove(0)) }
+    }
+
+    /// Returns the clock that the version was opened with.
+    pub(super) fn clock(&self) -> &dyn Clock {
+        self.tables.clock()
     }
 
     /// Returns the slots of the keys that can be looked up.

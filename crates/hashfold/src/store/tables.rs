@@ -10,7 +10,7 @@ use crate::{
     io::Access,
     options::ReadOptions,
     table::Table,
-    work::Watch,
+    work::{Clock, Watch},
 };
 use rustix::io::Errno;
 use std::{
@@ -66,6 +66,11 @@ impl OpenTables {
         let tables: Result<Vec<OnceLock<Arc<Table>>>> = info.layers().map(&mut open).collect();
         let (folder, options) = (folder.to_owned(), options.clone());
         Ok((OpenTables { folder, options, tables: tables? }, damage))
+    }
+
+    /// Returns the clock that the tables were opened with.
+    pub(super) fn clock(&self) -> &dyn Clock {
+        self.options.env.clock.as_ref()
     }
 
     /// Returns the open tables.

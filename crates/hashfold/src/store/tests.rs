@@ -9,7 +9,7 @@ use crate::{
     key::{KeyHash, Seed},
     options::ReadOptions,
     run::{Run, SortOptions, VecRun},
-    work::{Executor, Inline, ManualClock, Threads, Watch, testing::Late},
+    work::{Executor, Inline, ManualClock, MemoryBudget, Threads, Watch, testing::Late},
 };
 use std::{
     collections::BTreeMap,
@@ -981,6 +981,65 @@ fn a_batch_of_lookups_reads_from_all_tables_at_once() {
     assert_eq!(seen, keys.len());
     // Two layers; in each, a lookup may have to read a second block.
     assert!((2..=4).contains(&(disk.batches() - before)));
+}
+
+/// Issue 15.
+#[test]
+fn indexes_that_do_not_fit_in_memory_are_not_read_and_shared_ones_count_once() {
+    let disk = memory_disk();
+    let mut writer = create(&disk, 1, Arc::new(Inline));
+    let mut random = Random(15);
+    write(&mut writer, &random_batch(&mut random, 5000, 9000), UpdateMode::Merge, 1).unwrap();
+    write(&mut writer, &random_batch(&mut random, 5000, 100), UpdateMode::Delta, 2).unwrap();
+    writer.publish(1).unwrap();
+    let all = MemoryBudget::unlimited();
+    let env = || ReadOptions::new().env(Env::on(disk.clone()));
+    let first = Version::open(FOLDER, 1, &env().memory(all.clone())).unwrap();
+    let base = all.reserved();
+    assert!(base >= first.index_bytes(), "{base} {}", first.index_bytes());
+    let second = Version::open_sharing(FOLDER, 2, &env().memory(all.clone()), &first).unwrap();
+    let both = all.reserved();
+    assert!((base + 1..=2 * base).contains(&both), "{base} {both}");
+    drop(first);
+    assert_eq!(all.reserved(), both, "the newer version has the base, too");
+    drop(second);
+    assert_eq!(all.reserved(), 0);
+
+    let tight = MemoryBudget::new(both - 1);
+    let reader = StoreReader::open_with(FOLDER, &env().memory(tight.clone())).unwrap();
+    writer.publish(2).unwrap();
+    let refused = reader.refresh().unwrap_err();
+    let ErrorKind::Memory { needs, reserved, limit } = refused.kind() else { panic!("{refused}") };
+    assert_eq!((*needs, *reserved, *limit), (both - base, base, both - 1));
+    assert_eq!((reader.version().info().name.number, tight.reserved()), (1, base));
+    assert!(Version::open(FOLDER, 1, &env().memory(tight.clone())).is_err());
+    let mapped = env().index(Access::Mapped).memory(tight.clone());
+    drop(Version::open(FOLDER, 1, &mapped).unwrap());
+    drop(Version::open(FOLDER, 1, &env().without_index().memory(tight)).unwrap());
+}
+
+#[test]
+fn a_store_that_is_unpublished_has_no_version_until_the_next_publication() {
+    let disk = memory_disk();
+    let mut writer = create(&disk, 1, Arc::new(Inline));
+    let entry = |value: u8| [(b"key".to_vec(), Some(vec![value]))];
+    for id in [1, 2] {
+        write(&mut writer, &entry(id), UpdateMode::Merge, id.into()).unwrap();
+        writer.publish(id.into()).unwrap();
+    }
+    writer.unpublish().unwrap();
+    writer.unpublish().unwrap();
+    assert_eq!((writer.pointer().current, &writer.pointer().published[..]), (None, &[1, 2][..]));
+    let options = ReadOptions::new().env(Env::on(disk.clone()));
+    let error = StoreReader::open_with(FOLDER, &options).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unpublished), "{error}");
+    writer.collect(&Retention { keep: 1, ..Retention::default() }, &Watch::default()).unwrap();
+    assert_eq!(writer.pointer().published, [2], "the rules count it among those that were current");
+    drop(writer);
+    let mut writer = StoreWriter::open(&Env::on(disk.clone()), FOLDER).unwrap();
+    writer.publish(2).unwrap();
+    let reader = StoreReader::open_with(FOLDER, &options).unwrap();
+    assert_eq!(reader.get("key").unwrap(), Some(vec![2]));
 }
 
 /// The front of a store: updates, a reader that follows, versions and rollback.

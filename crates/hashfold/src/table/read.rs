@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     checksum::crc32c,
-    error::{Error, ErrorClass, ErrorKind, Result, check_sum},
+    error::{Error, ErrorClass, ErrorKind, Place, Result, check_sum},
     folder::{self, Site},
     io::{
         ALIGNMENT, Access, BlockFile, Buffer, Disk,
@@ -23,7 +23,7 @@ use crate::{
     manifest::{FileEntry, Kind, Manifest},
     options::{AccessReason, Checks, DataAccess, ReadOptions},
     verify::VerifyReport,
-    work::Watch,
+    work::{Reserved, Watch},
 };
 use rustix::io::Errno;
 use std::{borrow::Cow, ops::Range, path::Path, sync::Arc};
@@ -50,6 +50,8 @@ struct OpenTable {
     index_damage: Option<Error>,
     stats: TableStats,
     attributes: Vec<(String, Vec<u8>)>,
+    /// The memory of the index.
+    _memory: Option<Reserved>,
 }
 
 /// The body of a mapped index file.
@@ -120,6 +122,10 @@ impl Table {
         site: Site,
     ) -> Result<Table> {
         let size = manifest.file(DATA_ROLE)?.size;
+        // An index that the manifest does not name is lost, which is met below.
+        let index_size = manifest.file(INDEX_ROLE).map_or(0, |file| file.size);
+        let memory = options.reserve_index(index_size);
+        let memory = memory.map_err(|error| error.at(&Place::file(folder)))?;
         let open = |access, reason| {
             let how = (access, options.checks);
             let data = Table::open_data((&options.env.disk, site), folder, manifest, how)?;
@@ -148,7 +154,8 @@ impl Table {
         let files = OpenFiles { data, index };
         let stats = stats(manifest, &files, access)?;
         let attributes = manifest.attributes.clone();
-        Ok(Table { inner: Arc::new(OpenTable { files, index_damage, stats, attributes }) })
+        let _memory = memory.filter(|_| files.index.is_some());
+        Ok(Table { inner: Arc::new(OpenTable { files, index_damage, stats, attributes, _memory }) })
     }
 
     /// Opens the data file that a manifest names.

@@ -11,10 +11,13 @@
 //!
 //! A part that waits for time to pass takes a [`Clock`]: [`SystemClock`] or, in tests,
 //! [`ManualClock`], whose time passes only when the test advances it or when all threads wait.
+//!
+//! A process with a limit of memory gives its parts a [`MemoryBudget`].
 
 mod clock;
 mod executor;
 mod manual_clock;
+mod memory;
 mod pending;
 mod priority;
 mod random;
@@ -29,6 +32,7 @@ pub use self::{
     clock::{Clock, Signal, SystemClock},
     executor::{Executor, Inline, Job},
     manual_clock::ManualClock,
+    memory::{MemoryBudget, Reserved},
     pending::Pending,
     priority::lower_priority,
     random::{Random, SeededRandom, SystemRandom},

@@ -40,7 +40,7 @@ fn advance(call: &mut Call<'_, '_>) -> Result<Work, String> {
     };
     let filter = filter(call)?;
     check_writable(&filter, filter.key())?;
-    if filter.stats().window.is_some() {
+    if filter.glance().window.is_some() {
         return Err("ERR the filter forgets by the clock".into());
     }
     let advance = move || {

@@ -18,7 +18,7 @@ use crate::{
     data::{Duplicates, FilterKey, MakeError, Space, View, gone},
     protocol::Reply,
 };
-use hashfold::{Error, filter::FilterOptions};
+use hashfold::{Error, ErrorKind, filter::FilterOptions};
 use std::sync::Arc;
 
 /// The reply to commands about a filter that does not exist.
@@ -130,7 +130,10 @@ fn making_failed(error: MakeError) -> String {
 
 /// Returns the reply to an error of the library.
 fn failed(error: &Error) -> String {
-    format!("ERR {error}")
+    match error.kind() {
+        ErrorKind::Memory { .. } => format!("OOM {error}"),
+        _ => format!("ERR {error}"),
+    }
 }
 
 /// Returns a job that replies with what `work` returns, or with its error.

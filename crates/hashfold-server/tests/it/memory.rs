@@ -1,0 +1,155 @@
+//! The limit of memory: data sets, versions and filters that do not fit are refused, and what was served stays.
+
+use crate::{
+    deploy::Scene,
+    dumps::dump,
+    fixture::{Client, ENTRIES, Home, key},
+    http::get,
+};
+use hashfold_server::Server;
+
+/// The part of the memory that buffers of connections may take.
+const BUFFERS: u64 = 1 << 20;
+
+/// Returns the value of a field of `INFO memory`.
+fn field(client: &mut Client, name: &str) -> u64 {
+    let info = client.call("INFO memory");
+    let (_, rest) = info.split_once(&format!("{name}:")).unwrap();
+    rest.split("\\r").next().unwrap().parse().unwrap()
+}
+
+/// The start of a configuration with a limit of memory.
+fn limited(bytes: u64) -> String {
+    format!("memory = {bytes}\nclient-memory = {BUFFERS}\nhttp-listen = ['127.0.0.1:0']\n")
+}
+
+const PEOPLE: &str =
+    "[data.people]\npath = 'people'\n[user.default]\nspace = 'people'\n[user.people]\n";
+
+/// Returns the memory of the index of the store, in bytes.
+fn index_bytes(home: &Home) -> u64 {
+    let server = home.serve_file(&format!("{}{PEOPLE}", limited(1 << 30)));
+    field(&mut Client::of(&server), "reserved_memory") - BUFFERS
+}
+
+fn is_refusal(reply: &str, limit: u64) -> bool {
+    reply.starts_with("-OOM ") && reply.contains(&format!(" of {limit} are taken"))
+}
+
+/// Issue 15.
+#[test]
+fn a_version_that_does_not_fit_is_not_opened_and_the_one_before_stays() {
+    let home = Home::new();
+    let index = index_bytes(&home);
+    assert!(index > 0);
+    let limit = BUFFERS + index + index / 2;
+    let server = home.serve_file(&format!("{}{PEOPLE}", limited(limit)));
+    let mut client = Client::of(&server);
+    client.check("GET key-1", "\"value 1 of version 1\"");
+    home.publish(2);
+    let error = server.refresh().unwrap_err().to_string();
+    let numbers = format!("and {} of {limit} are taken", BUFFERS + index);
+    assert!(error.contains(&numbers), "{error}");
+    client.check("GET key-1", "\"value 1 of version 1\"");
+    for command in ["HASHFOLD.USE 2", "AUTH people@2 x"] {
+        let reply = client.call(command);
+        assert!(is_refusal(&reply, limit) && reply.contains("version 2"), "{command}: {reply}");
+    }
+    assert_eq!(field(&mut client, "reserved_memory"), BUFFERS + index);
+    let metric = format!("hashfold_memory_bytes{{part=\"reserved\"}} {}", BUFFERS + index);
+    assert!(get(&server, "/metrics").1.contains(&metric));
+    drop(server);
+    let config = format!("{}{PEOPLE}", limited(BUFFERS + index / 2));
+    let error = home.start_file(&config).unwrap_err().to_string();
+    assert!(error.contains("bytes of memory, and "), "{error}");
+    let table = "[data.table]\npath = 'table'\n";
+    let error = home.start_file(&format!("{}{table}", limited(BUFFERS + 1))).unwrap_err();
+    assert!(error.to_string().contains("table: needs "), "{error}");
+    let none_left = home.start_file(&format!("{}{table}", limited(BUFFERS))).unwrap_err();
+    assert!(none_left.to_string().contains("client-memory: expected less"), "{none_left}");
+}
+
+fn serve_with_filters(home: &Home, limit: u64) -> Server {
+    home.serve_file(&format!(
+        "{}filters = {{ path = 'made', memory = '16MiB' }}\n[data.table]\npath = 'table'\n\
+         [user.default]\nspace = 'table'\nmakes-filters = true\n",
+        limited(limit)
+    ))
+}
+
+/// Issue 15.
+#[test]
+fn filters_that_do_not_fit_are_refused_and_others_go_on() {
+    let home = Home::new();
+    let limit = 40 << 20;
+    let server = serve_with_filters(&home, limit);
+    let mut client = Client::of(&server);
+    client.check("BF.RESERVE a 0.01 1000", "+OK");
+    for i in 0..ENTRIES {
+        client.call(&format!("BF.ADD a {}", key(i)));
+    }
+    let pieces = dump(&mut client, "BF.SCANDUMP", "a");
+    client.check("CF.RESERVE b 1000", "+OK");
+    for command in ["BF.RESERVE c 0.01 1000", "CF.RESERVE c 1000", "BF.ADD c x", "CF.ADD c x"] {
+        let reply = client.call(command);
+        assert!(is_refusal(&reply, limit), "{command}: {reply}");
+    }
+    let reply = client.load("BF.LOADCHUNK", "c", &pieces[0]);
+    assert!(is_refusal(&reply, limit), "{reply}");
+    client.check("BF.EXISTS c x", "0");
+    client.check("BF.EXISTS a key-1", "1");
+    client.check("CF.ADD b x", "1");
+    drop(server);
+    // Filters that are there already do not fit in less memory.
+    let config = format!(
+        "{}filters = {{ path = 'made', memory = '16MiB' }}\n[data.table]\npath = 'table'\n",
+        limited(20 << 20)
+    );
+    let error = home.start_file(&config).unwrap_err().to_string();
+    assert!(error.contains("made/b: needs 16777216 bytes of memory"), "{error}");
+    // A load that fails gives its memory back.
+    let server = serve_with_filters(&home, 50 << 20);
+    let mut client = Client::of(&server);
+    let before = field(&mut client, "reserved_memory");
+    for piece in &pieces {
+        assert_eq!(client.load("BF.LOADCHUNK", "c", piece), "+OK");
+    }
+    assert_eq!(field(&mut client, "reserved_memory"), before + (16 << 20));
+}
+
+/// Issue 15.
+#[test]
+fn a_version_of_the_group_that_does_not_fit_is_reported_as_failed() {
+    let scene = Scene::new();
+    let index = index_bytes(&scene.home);
+    let limit = BUFFERS + index + index / 2;
+    scene.push("shop", 1);
+    scene.publish(&[("shop", 1)]);
+    let config = |limit| {
+        format!(
+            "{}node = 'a'\ndeploy.remote = 'remote'\n[data.shop]\npath = 'node/shop'\n\
+             [user.default]\nspace = 'shop'\n",
+            limited(limit)
+        )
+    };
+    let server = scene.home.serve_file(&config(limit));
+    let mut client = Client::of(&server);
+    client.wait_for("GET key-1", &|reply| reply == "\"value 1 of version 1\"");
+    scene.home.publish(2);
+    scene.push("shop", 2);
+    scene.publish(&[("shop", 2)]);
+    client.wait_for("INFO deploy", &|info| info.contains("deploy_shop_2:failed"));
+    let info = client.call("INFO deploy");
+    assert!(info.contains("bytes of memory, and "), "{info}");
+    assert!(get(&server, "/v1/deploy").1.contains("bytes of memory, and "));
+    client.check("GET key-1", "\"value 1 of version 1\"");
+    drop(server);
+    // With less memory, nothing is served, and everything after the next start with more.
+    let server = scene.home.serve_file(&config(BUFFERS + index / 2));
+    let mut client = Client::of(&server);
+    client.wait_for("INFO deploy", &|info| info.contains("deploy_shop_2:failed"));
+    assert!(client.call("GET key-1").starts_with("-LOADING "));
+    drop(server);
+    let server = scene.home.serve_file(&config(BUFFERS + 3 * index));
+    Client::of(&server).wait_for("GET key-1", &|reply| reply == "\"value 1 of version 2\"");
+}
