@@ -12,6 +12,7 @@ mod latency;
 mod load;
 mod set;
 mod space;
+mod turns;
 mod view;
 
 pub(crate) use self::{
@@ -22,5 +23,6 @@ pub(crate) use self::{
     load::LoadError,
     set::{DataSet, gone},
     space::{FilterHome, MakeError, Space},
+    turns::{FilterTurns, TurnGroup},
     view::View,
 };
