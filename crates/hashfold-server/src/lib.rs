@@ -40,7 +40,9 @@ pub mod protocol;
 mod server;
 mod session;
 mod shared;
+mod slow_log;
 mod tls;
+mod transaction;
 mod user;
 
 pub use self::{

@@ -6,7 +6,7 @@ use crate::{
     change::Changer,
     cluster::Cluster,
     config::Config,
-    data::{DataSet, warming},
+    data::{DataSet, FilterTurns, warming},
     deploy::Deployment,
     error::{StartError, wrong},
     journal::Journal,
@@ -48,9 +48,6 @@ const STOP_CHECK: Duration = Duration::from_millis(5);
 
 /// Changes of filters are durable after this time.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Commands that take at least this long are in the slow log, in microseconds.
-const SLOW_US: u64 = 10_000;
 
 /// A running server.
 ///
@@ -152,6 +149,7 @@ impl Server {
             _buffers,
             served: ArcSwap::from_pointee(Served { opened, users }),
             filter_home,
+            turns: FilterTurns::default(),
             dumps: Arc::default(),
             certificates,
             cluster,
@@ -162,7 +160,6 @@ impl Server {
             passwords: Arc::new(Threads::new(1)),
             clients: Default::default(),
             slow_log: Default::default(),
-            slow_log_us: AtomicU64::new(SLOW_US),
             next_id: AtomicU64::new(1),
             is_stopping: AtomicBool::new(false),
             config,

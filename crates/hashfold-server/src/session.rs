@@ -3,19 +3,20 @@
 use crate::{
     data::{Space, View},
     protocol::Protocol,
+    transaction::{Pins, Transaction, Watched},
     user::User,
 };
 use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
 
 /// The state of a connection that commands read and change.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub(crate) client: Arc<Client>,
     user: Option<Arc<User>>,
@@ -29,6 +30,11 @@ pub(crate) struct Session {
     pub(crate) is_asking: bool,
     /// Whether the connection is closed after the reply.
     pub(crate) is_closing: bool,
+    /// The commands since `MULTI`.
+    pub(crate) transaction: Option<Transaction>,
+    pub(crate) watched: Watched,
+    /// The views that lookups read while `EXEC` runs.
+    pub(crate) pins: Option<Pins>,
 }
 
 /// Whether a connection gets replies.
@@ -37,22 +43,21 @@ pub(crate) enum Replies {
     #[default]
     On,
     Off,
-    /// The next command gets no reply.
+    /// This command gets no reply, as the client has said before it.
     Skip,
+    /// The client has just said that the next command gets no reply; this one gets none either.
+    SkipNext,
 }
 
 impl Replies {
-    /// Returns whether a command that was called in this state gets no reply, and sets the state of the
-    /// next one. `after` is the state that the command left.
-    pub(crate) fn silences(self, after: &mut Replies) -> bool {
-        let is_silent = match (self, *after) {
-            (Replies::On, Replies::On) | (Replies::Off, Replies::On) => false,
-            (_, Replies::Off) | (Replies::Skip, _) => true,
-            (Replies::On | Replies::Off, Replies::Skip) => return true,
+    /// Returns whether the command that has left this state gets no reply, and sets the state for the next one.
+    pub(crate) fn silences(&mut self) -> bool {
+        let is_silent = *self != Replies::On;
+        *self = match self {
+            Replies::On | Replies::Skip => Replies::On,
+            Replies::Off => Replies::Off,
+            Replies::SkipNext => Replies::Skip,
         };
-        if *after == Replies::Skip {
-            *after = Replies::On;
-        }
         is_silent
     }
 }
@@ -69,6 +74,9 @@ impl Session {
             reads_replicas: false,
             is_asking: false,
             is_closing: false,
+            transaction: None,
+            watched: Watched::default(),
+            pins: None,
         };
         session.with_user(user)
     }
@@ -113,8 +121,50 @@ impl Session {
                     None => Ok(Some(view.clone())),
                 }
             }
-            None => self.space().map_or(Ok(None), |space| space.view()),
+            None => self.space().map_or(Ok(None), |space| self.view_of(space)),
         }
+    }
+
+    /// Returns the data that lookups of this connection in a space read now, whatever version it uses of its
+    /// own space.
+    ///
+    /// # Errors
+    /// The errors of [`Session::view`].
+    #[inline]
+    pub(crate) fn view_of(&self, space: &Space) -> Result<Option<Arc<View>>, String> {
+        match &self.pins {
+            None => space.view(),
+            Some(pins) => pins.view_of(space),
+        }
+    }
+
+    /// Returns the space that a key such as `people:{4711}` names, and the key there; `None` if the key is
+    /// one of the user's own space.
+    pub(crate) fn other_space<'k>(&self, key: &'k [u8]) -> Option<(&Arc<Space>, &'k [u8])> {
+        let spaces = &self.user.as_ref().filter(|user| !user.spaces.is_empty())?.spaces;
+        let colon = memchr::memchr(b':', key)?;
+        let inside = key[colon + 1..].strip_prefix(b"{")?.strip_suffix(b"}")?;
+        Some((spaces.get(std::str::from_utf8(&key[..colon]).ok()?)?, inside))
+    }
+
+    /// Forgets the commands since `MULTI`, and the keys that are watched.
+    pub(crate) fn end_transaction(&mut self) {
+        self.transaction = None;
+        self.watched = Watched::default();
+        self.show_transaction();
+    }
+
+    /// Returns the memory of the commands since `MULTI` and of the keys that are watched, in bytes.
+    pub(crate) fn transaction_bytes(&self) -> usize {
+        self.transaction.as_ref().map_or(0, Transaction::bytes) + self.watched.bytes()
+    }
+
+    /// Shows the state of the transaction to other connections.
+    pub(crate) fn show_transaction(&self) {
+        let queued = self.transaction.as_ref().map_or(-1, |it| it.count() as i64);
+        self.client.queued.store(queued, Relaxed);
+        self.client.queued_bytes.store(self.transaction_bytes(), Relaxed);
+        self.client.watched.store(self.watched.count(), Relaxed);
     }
 }
 
@@ -134,6 +184,12 @@ pub(crate) struct Client {
     pub(crate) commands: AtomicU64,
     pub(crate) output_bytes: AtomicUsize,
     pub(crate) is_resp3: AtomicBool,
+    /// Number of commands since `MULTI`; −1 outside a transaction.
+    pub(crate) queued: AtomicI64,
+    /// Memory of these commands and of the keys that are watched, in bytes.
+    pub(crate) queued_bytes: AtomicUsize,
+    /// Number of keys that are watched.
+    pub(crate) watched: AtomicUsize,
     /// Whether another connection asked to close this one.
     pub(crate) is_killed: AtomicBool,
     texts: Mutex<ClientTexts>,
@@ -167,6 +223,9 @@ impl Client {
             commands: AtomicU64::new(0),
             output_bytes: AtomicUsize::new(0),
             is_resp3: AtomicBool::new(false),
+            queued: AtomicI64::new(-1),
+            queued_bytes: AtomicUsize::new(0),
+            watched: AtomicUsize::new(0),
             is_killed: AtomicBool::new(false),
             texts: Mutex::default(),
         }

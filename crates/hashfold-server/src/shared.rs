@@ -5,11 +5,12 @@ use crate::{
     change::Changer,
     cluster::Cluster,
     config::Config,
-    data::{DataSet, Dumps, FilterHome, FilterKey, View},
+    data::{DataSet, Dumps, FilterHome, FilterKey, FilterTurns, View},
     deploy::Deployment,
     metrics::Metrics,
     opened::Served,
     session::Client,
+    slow_log::SlowLog,
     tls::Certificates,
     user::{DEFAULT, User},
 };
@@ -19,16 +20,13 @@ use hashfold::{
     work::{Executor, MemoryBudget, Reserved},
 };
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
-
-/// Maximum number of entries of the slow log.
-pub(crate) const SLOW_LOG_MAX: usize = 128;
 
 /// A server's state.
 #[derive(Debug)]
@@ -49,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) served: ArcSwap<Served>,
     /// Filters that clients made.
     pub(crate) filter_home: Option<Arc<FilterHome>>,
+    /// Whether filters are changed one command at a time, or a transaction at a time.
+    pub(crate) turns: FilterTurns,
     /// Dumps of filters that clients have begun.
     pub(crate) dumps: Arc<Dumps>,
     /// The certificates of encrypted connections.
@@ -62,23 +62,9 @@ pub(crate) struct Shared {
     pub(crate) access: Access,
     pub(crate) metrics: Metrics,
     pub(crate) clients: Mutex<BTreeMap<u64, Arc<Client>>>,
-    pub(crate) slow_log: Mutex<VecDeque<SlowCommand>>,
-    /// Commands that take at least this long are in the slow log, in microseconds.
-    pub(crate) slow_log_us: AtomicU64,
+    pub(crate) slow_log: SlowLog,
     pub(crate) next_id: AtomicU64,
     pub(crate) is_stopping: AtomicBool,
-}
-
-/// A command that took long.
-#[derive(Clone, Debug)]
-pub(crate) struct SlowCommand {
-    pub(crate) id: u64,
-    /// Seconds since 1970.
-    pub(crate) at: u64,
-    pub(crate) took: Duration,
-    pub(crate) arguments: Vec<Vec<u8>>,
-    pub(crate) peer: String,
-    pub(crate) name: String,
 }
 
 impl Shared {
@@ -133,10 +119,16 @@ impl Shared {
         self.served.load().opened.filters.values().cloned().chain(made).collect()
     }
 
-    /// Adds a command to the slow log.
-    pub(crate) fn note_slow(&self, command: SlowCommand) {
-        let mut log = self.slow_log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.truncate(SLOW_LOG_MAX - 1);
-        log.push_front(command);
+    /// Adds a command to the slow log, if it took that long. `arguments` returns what the log shows of it.
+    #[inline]
+    pub(crate) fn note_slow(
+        &self,
+        client: &Client,
+        took: Duration,
+        arguments: impl FnOnce() -> Vec<Vec<u8>>,
+    ) {
+        if self.slow_log.takes(took) {
+            self.slow_log.add(client, self.env.clock.unix_time(), took, arguments());
+        }
     }
 }

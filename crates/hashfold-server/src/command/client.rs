@@ -30,7 +30,7 @@ const SUBCOMMANDS: &[Command] = &[
     now("getname", 2, "Returns the name of the connection.", get_name),
     now("setname", 3, "Names the connection.", set_name),
     now("setinfo", 4, "Names the client's library and its version.", set_info),
-    now("reply", 3, "Turns replies on or off, or skips one.", reply),
+    now("reply", 3, "Turns replies on or off, or skips one.", reply).with(Flag::NoMulti),
     now("kill", -3, "Closes connections.", kill).with(Flag::Admin),
     now(
         "no-evict",
@@ -114,7 +114,7 @@ fn reply(call: &mut Call<'_, '_>) {
         call.session.replies = Replies::Off;
     } else if arguments.is(2, "skip") {
         if call.session.replies != Replies::Off {
-            call.session.replies = Replies::Skip;
+            call.session.replies = Replies::SkipNext;
         }
     } else {
         call.reply.error(SYNTAX_ERROR);
@@ -179,9 +179,12 @@ fn describe(shared: &Shared, client: &Client) -> String {
     let command = client.command.load(Relaxed);
     let command = if command < TABLE.count() { TABLE.full_name(command) } else { "NULL" };
     let active = Duration::from_millis(client.active_ms.load(Relaxed));
+    let (multi, output) = (client.queued.load(Relaxed), client.output_bytes.load(Relaxed));
+    let queued_bytes = client.queued_bytes.load(Relaxed);
+    let flags = if multi < 0 { "N" } else { "x" };
     format!(
-        "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags=N db=0 sub=0 psub=0 ssub=0 multi=-1 \
-         watch=0 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} \
+        "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 multi={multi} \
+         watch={} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem={} rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem={} \
          events=r cmd={command} user={} redir=-1 resp={} lib-name={} lib-ver={} tot-cmds={}",
         client.id,
         client.peer,
@@ -189,8 +192,10 @@ fn describe(shared: &Shared, client: &Client) -> String {
         texts.name,
         now.saturating_sub(client.since).as_secs(),
         now.saturating_sub(active).as_secs(),
-        client.output_bytes.load(Relaxed),
-        client.output_bytes.load(Relaxed),
+        client.watched.load(Relaxed),
+        queued_bytes,
+        output,
+        output + queued_bytes,
         texts.user,
         if client.is_resp3.load(Relaxed) { 3 } else { 2 },
         texts.lib_name,

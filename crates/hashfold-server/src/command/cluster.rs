@@ -126,8 +126,9 @@ fn shard_node(shard: &SeenShard, node: &Seen, call: &mut Call<'_, '_>) {
         reply.bulk(name.as_bytes());
         reply.bulk(text.as_bytes());
     }
+    // All servers of a shard have the same data. Some clients read only from those whose offset is not 0.
     reply.bulk(b"replication-offset");
-    reply.integer(0);
+    reply.integer(1);
 }
 
 /// Whether a server is the one that clients see as the primary of its shard.

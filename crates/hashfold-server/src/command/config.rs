@@ -6,7 +6,7 @@ use super::{
     table::{Found, TABLE},
 };
 use crate::protocol::{Reply, matches};
-use std::sync::{PoisonError, atomic::Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new("command", -1, Group::Server, "Describes commands.", Run::Now(command)).always(),
@@ -203,8 +203,8 @@ fn settings(call: &Call<'_, '_>) -> Vec<(&'static str, String)> {
         ("port", port.to_string()),
         ("proto-max-bulk-len", crate::protocol::Limits::CLIENT.argument_bytes.to_string()),
         ("save", String::new()),
-        ("slowlog-log-slower-than", call.shared.slow_log_us.load(Relaxed).to_string()),
-        ("slowlog-max-len", crate::shared::SLOW_LOG_MAX.to_string()),
+        ("slowlog-log-slower-than", call.shared.slow_log.threshold_us.load(Relaxed).to_string()),
+        ("slowlog-max-len", crate::slow_log::COMMANDS_MAX.to_string()),
         ("timeout", "0".into()),
     ]
 }
@@ -235,7 +235,7 @@ fn set(call: &mut Call<'_, '_>) {
     match arguments.integer(3) {
         // A negative number turns the log off.
         Ok(us) => {
-            call.shared.slow_log_us.store(u64::try_from(us).unwrap_or(u64::MAX), Relaxed);
+            call.shared.slow_log.threshold_us.store(u64::try_from(us).unwrap_or(u64::MAX), Relaxed);
             call.ok();
         }
         Err(_) => call.reply.error(
@@ -262,9 +262,9 @@ fn slow_get(call: &mut Call<'_, '_>) {
         Ok(_) => return call.reply.error("ERR count should be greater than or equal to -1"),
         Err(error) => return call.reply.error(&error),
     };
-    let log = call.shared.slow_log.lock().unwrap_or_else(PoisonError::into_inner);
-    call.reply.array(log.len().min(count));
-    for command in log.iter().take(count) {
+    let found = call.shared.slow_log.newest(count);
+    call.reply.array(found.len());
+    for command in found {
         call.reply.array(6);
         call.reply.integer(command.id as i64);
         call.reply.integer(command.at as i64);
@@ -277,12 +277,11 @@ fn slow_get(call: &mut Call<'_, '_>) {
 }
 
 fn slow_len(call: &mut Call<'_, '_>) {
-    let log = call.shared.slow_log.lock().unwrap_or_else(PoisonError::into_inner);
-    call.reply.integer(log.len() as i64);
+    call.reply.integer(call.shared.slow_log.count() as i64);
 }
 
 fn slow_reset(call: &mut Call<'_, '_>) {
-    call.shared.slow_log.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    call.shared.slow_log.clear();
     call.ok();
 }
 

@@ -17,8 +17,14 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 pub(super) const COMMANDS: &[Command] = &[
     now("ping", -1, "Replies PONG, or its argument.", ping),
     now("echo", 2, "Replies its argument.", echo),
-    now("quit", -1, "Closes the connection.", quit).with(Flag::NoAuth).always(),
-    now("reset", 1, "Makes the connection as new.", reset).with(Flag::NoAuth).always(),
+    now("quit", -1, "Closes the connection.", quit)
+        .with(Flag::NoAuth)
+        .with(Flag::NotQueued)
+        .always(),
+    now("reset", 1, "Makes the connection as new.", reset)
+        .with(Flag::NoAuth)
+        .with(Flag::NotQueued)
+        .always(),
     login("auth", -2, "Gives a user's name and password.", auth),
     login("hello", -1, "Selects RESP2 or RESP3, and says what the server is.", hello),
     now("select", 2, "Selects database 0, the only one.", select).always(),
@@ -38,7 +44,7 @@ const fn login(
     run: fn(&mut Call<'_, '_>) -> Result<Option<Work>, String>,
 ) -> Command {
     let command = Command::new(name, arity, Group::Connection, summary, Run::Login(run));
-    command.with(Flag::NoAuth).fast().always()
+    command.with(Flag::NoAuth).with(Flag::NoMulti).fast().always()
 }
 
 fn ping(call: &mut Call<'_, '_>) {
@@ -67,6 +73,7 @@ fn reset(call: &mut Call<'_, '_>) {
     session.replies = Replies::On;
     session.reads_replicas = false;
     session.is_asking = false;
+    session.end_transaction();
     session.set_user(call.shared.stranger());
     call.reply.simple("RESET");
 }
@@ -75,7 +82,7 @@ fn select(call: &mut Call<'_, '_>) {
     match call.arguments.integer(1) {
         Ok(0) => call.ok(),
         Ok(_) => call.reply.error("ERR DB index is out of range"),
-        Err(_) => call.reply.error("ERR invalid DB index"),
+        Err(error) => call.reply.error(&error),
     }
 }
 

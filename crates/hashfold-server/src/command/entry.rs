@@ -15,10 +15,14 @@ pub(crate) enum Flag {
     Stale = 32,
     NoAuth = 64,
     Dangerous = 128,
+    /// Refused between `MULTI` and `EXEC`.
+    NoMulti = 256,
+    /// Run at once between `MULTI` and `EXEC`, where other commands are queued.
+    NotQueued = 512,
 }
 
 impl Flag {
-    pub(crate) const ALL: [(Flag, &str); 7] = [
+    pub(crate) const ALL: [(Flag, &str); 8] = [
         (Flag::Write, "write"),
         (Flag::Readonly, "readonly"),
         (Flag::Admin, "admin"),
@@ -26,6 +30,7 @@ impl Flag {
         (Flag::Stale, "stale"),
         (Flag::Fast, "fast"),
         (Flag::NoAuth, "no_auth"),
+        (Flag::NoMulti, "no_multi"),
     ];
 }
 
@@ -40,6 +45,7 @@ pub(crate) enum Group {
     Bloom,
     Cuckoo,
     Hashfold,
+    Transactions,
 }
 
 impl Group {
@@ -54,6 +60,7 @@ impl Group {
             Group::Bloom => "bf",
             Group::Cuckoo => "cf",
             Group::Hashfold => "module",
+            Group::Transactions => "transactions",
         }
     }
 
@@ -67,6 +74,7 @@ impl Group {
             Group::Bloom => "bloom",
             Group::Cuckoo => "cuckoo",
             Group::Hashfold => "hashfold",
+            Group::Transactions => "transaction",
         }
     }
 }
@@ -114,6 +122,8 @@ pub(crate) enum Run {
     /// Writes its reply at once, or needs a password to be checked, which takes 20 ms: on a thread that
     /// does nothing else, so that wrong passwords hinder only those who give passwords.
     Login(fn(&mut Call<'_, '_>) -> Result<Option<Work>, String>),
+    /// Runs the commands that were queued since `MULTI`.
+    Exec,
     /// Has subcommands.
     Group(&'static [Command]),
 }

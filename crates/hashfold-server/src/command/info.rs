@@ -210,7 +210,9 @@ fn replication(shared: &Shared, text: &mut String) {
     line(text, "role", "master");
     line(text, "connected_slaves", 0);
     line(text, "master_replid", &shared.run_id);
-    line(text, "master_repl_offset", 0);
+    // Data on all servers are the same. Some clients read only from replicas whose offset is not 0.
+    line(text, "master_repl_offset", 1);
+    line(text, "slave_repl_offset", 1);
 }
 
 fn cpu(_: &Shared, text: &mut String) {

@@ -5,7 +5,7 @@ use super::{
     SYNTAX_ERROR,
     entry::{Arguments, Command, Group, Run},
 };
-use crate::protocol::Reply;
+use crate::{protocol::Reply, slow_log::cut};
 use std::ops::Range;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -136,8 +136,8 @@ pub(crate) trait Values {
     /// Returns the number of keys.
     fn count(&self) -> usize;
 
-    /// Returns the size of a key, in bytes.
-    fn key_bytes(&self, i: usize) -> usize;
+    /// Returns a key.
+    fn key(&self, i: usize) -> &[u8];
 
     /// Returns the value of a key.
     fn value(&self, i: usize) -> Value<'_>;
@@ -152,6 +152,19 @@ impl Lookup {
     /// Whether the command is about values, so that a filter is a key of the wrong type.
     pub(crate) fn is_about_strings(self) -> bool {
         matches!(self, Lookup::Get | Lookup::Size | Lookup::Part(..))
+    }
+
+    /// Returns the call as the slow log shows it. `name` is that of its command: `get`, `object|encoding`.
+    pub(crate) fn words(self, name: &str, values: &dyn Values) -> Vec<Vec<u8>> {
+        let numbers = match self {
+            Lookup::Part(first, last) => vec![first.to_string(), last.to_string()],
+            _ => Vec::new(),
+        };
+        let names = name.split('|').map(str::as_bytes);
+        let keys = (0..values.count()).map(|i| values.key(i));
+        let all: Vec<&[u8]> =
+            names.chain(keys).chain(numbers.iter().map(String::as_bytes)).collect();
+        cut(all.into_iter())
     }
 
     /// Writes the reply.
@@ -185,7 +198,7 @@ impl Lookup {
             }
             (Value::Present(value), Lookup::Encoding) => reply.bulk(encoding(value).as_bytes()),
             (Value::Present(value), Lookup::Usage) => {
-                reply.integer((values.key_bytes(0) + value.len()) as i64);
+                reply.integer((values.key(0).len() + value.len()) as i64);
             }
             (Value::Present(value), _) => reply.bulk(value),
             (Value::Filter(_), _) => reply.null(),

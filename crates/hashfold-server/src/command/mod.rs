@@ -4,6 +4,7 @@
 //!  arguments ─ Table::find → Command ─ check → run:  Now     answered by the network thread at once
 //!                                                    Lookup  answered with others by one get_many
 //!                                                    Job     answered by a thread that may wait for the device
+//!                                                    Exec    runs the calls that MULTI has queued
 //! ```
 
 mod acl;
@@ -18,12 +19,13 @@ mod keyspace;
 mod lookup;
 mod rules;
 mod table;
+mod transaction;
 mod versions;
 mod writes;
 
 pub(crate) use self::{
     acl::refusal,
-    entry::{Arguments, Call, Flag, JobReply, Keys, Run, Work},
+    entry::{Arguments, Call, Command, Flag, JobReply, Keys, Run, Work},
     keyspace::type_of,
     lookup::{Lookup, Value, Values},
     rules::CommandSet,

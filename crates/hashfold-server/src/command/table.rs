@@ -3,7 +3,7 @@
 use super::{
     acl, client, cluster, config, connection,
     entry::{Arguments, Command},
-    filter, info, keyspace, lookup, versions, writes, wrong_arity,
+    filter, info, keyspace, lookup, transaction, versions, writes, wrong_arity,
 };
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -35,7 +35,7 @@ pub(crate) struct Found {
 
 impl Table {
     fn new() -> Table {
-        let families: [&'static [Command]; 13] = [
+        let families: [&'static [Command]; 14] = [
             lookup::COMMANDS,
             keyspace::COMMANDS,
             connection::COMMANDS,
@@ -46,6 +46,7 @@ impl Table {
             acl::COMMANDS,
             versions::COMMANDS,
             writes::COMMANDS,
+            transaction::COMMANDS,
             filter::BLOOM,
             filter::CUCKOO,
             filter::EPOCHS,

@@ -20,6 +20,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "Makes the connection read a version.",
         Run::Job(use_version),
     )
+    .with(Flag::NoMulti)
     .fast(),
     job("hashfold.version", -1, "Describes the version that the connection reads.", version)
         .reads(),
@@ -127,9 +128,12 @@ fn failed(error: &dyn fmt::Display) -> JobReply {
 fn version(call: &mut Call<'_, '_>) -> Result<Work, String> {
     let data = store(call, 1)?;
     let used = used_version(call);
-    let view = match used {
-        Some(_) => call.session.view()?,
-        None => data.view(),
+    let is_own =
+        call.session.space().and_then(|it| it.data()).is_some_and(|it| Arc::ptr_eq(it, &data));
+    // In a transaction, the version of its lookups.
+    let view = match is_own {
+        true => call.session.view()?,
+        false => data.view(),
     };
     let info = view.and_then(|view| view.version().map(|version| version.info().clone()));
     let info = info.ok_or("ERR no version is open")?;

@@ -14,7 +14,10 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError, RwLock, TryLockError,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
 };
 
@@ -44,6 +47,8 @@ pub(crate) struct FilterKey {
     seen: Mutex<Arc<CascadeStats>>,
     /// Whether the configuration does not have the filter any more.
     is_gone: AtomicBool,
+    /// Number of changes since the filter was opened, also those that other processes have made.
+    changes: AtomicU64,
     /// Why changes could not be made durable, as long as they cannot.
     sync_error: Mutex<Option<String>>,
 }
@@ -157,6 +162,7 @@ impl FilterKey {
             seen: Mutex::new(Arc::new(seen)),
             handle: RwLock::new(handle),
             is_gone: AtomicBool::new(false),
+            changes: AtomicU64::new(0),
             sync_error: Mutex::default(),
         }
     }
@@ -185,6 +191,7 @@ impl FilterKey {
         let flushed = self.flush();
         let mut handle = self.handle.write().unwrap_or_else(PoisonError::into_inner);
         let stats = Box::new(handle.stats());
+        self.changes.fetch_add(1, SeqCst);
         *handle = Handle::Closed(stats);
         self.is_writable.store(false, Relaxed);
         flushed
@@ -258,7 +265,12 @@ impl FilterKey {
         if let Handle::Reader { reader, .. } = &*self.read() {
             return Ok(reader.clone());
         }
-        self.change(Filter::reader)
+        self.with_writer(Filter::reader)
+    }
+
+    /// Returns a number that grows with each change, also with one that had no effect.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(SeqCst)
     }
 
     /// Calls `change` with the filter, alone.
@@ -266,6 +278,13 @@ impl FilterKey {
     /// # Errors
     /// `Argument` if the filter is not open for writing; errors of `change`.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Filter) -> Result<T>) -> Result<T> {
+        self.with_writer(|filter| {
+            self.changes.fetch_add(1, SeqCst);
+            change(filter)
+        })
+    }
+
+    fn with_writer<T>(&self, change: impl FnOnce(&mut Filter) -> Result<T>) -> Result<T> {
         match &mut *self.handle.write().unwrap_or_else(PoisonError::into_inner) {
             Handle::Writer { filter, .. } => change(filter),
             Handle::Reader { .. } => {
@@ -319,6 +338,7 @@ impl FilterKey {
             Ok(new) => {
                 let mut handle = self.handle.write().unwrap_or_else(PoisonError::into_inner);
                 if matches!(*handle, Handle::Reader { .. }) {
+                    self.changes.fetch_add(1, SeqCst);
                     *handle = new;
                 }
                 Ok(())

@@ -12,6 +12,7 @@ mod latency;
 mod load;
 mod set;
 mod space;
+mod turns;
 mod view;
 
 /// Pause after every few keys of a comparison of two versions, so that lookups of clients do not wait for it.
@@ -25,5 +26,6 @@ pub(crate) use self::{
     load::LoadError,
     set::{DataSet, gone, warming},
     space::{FilterHome, MakeError, Space},
+    turns::{FilterTurns, TurnGroup},
     view::View,
 };

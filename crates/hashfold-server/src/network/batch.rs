@@ -51,12 +51,8 @@ impl Batch {
 
     /// Returns the number of the group of a view.
     pub(super) fn group(&mut self, view: Option<Arc<View>>) -> usize {
-        let is_same = |group: &Group| match (&group.view, &view) {
-            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
-            (None, None) => true,
-            _ => false,
-        };
-        self.groups.iter().position(is_same).unwrap_or_else(|| {
+        let is_it = |group: &Group| group.is_of(view.as_ref());
+        self.groups.iter().position(is_it).unwrap_or_else(|| {
             self.groups.push(Group::new(view));
             self.groups.len() - 1
         })
@@ -64,13 +60,23 @@ impl Batch {
 }
 
 impl Group {
-    fn new(view: Option<Arc<View>>) -> Group {
+    pub(super) fn new(view: Option<Arc<View>>) -> Group {
         Group {
             view,
             requests: Vec::new(),
             key_bytes: Vec::new(),
             key_ends: Vec::new(),
             filters: Vec::new(),
+        }
+    }
+
+    /// Whether the group is that of a view.
+    #[inline]
+    pub(super) fn is_of(&self, view: Option<&Arc<View>>) -> bool {
+        match (&self.view, view) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            _ => false,
         }
     }
 
@@ -159,8 +165,8 @@ impl Group {
         part
     }
 
-    /// Looks up all keys.
-    fn look_up(&self) -> Answers {
+    /// Looks up all keys. If their values together take too much memory, all fail.
+    pub(super) fn look_up(&self) -> Answers {
         let places = vec![Place::Absent; self.keys()];
         let keeps = self.requests.iter().any(|request| request.lookup.needs_values());
         let mut answers = Answers { places, keeps, ..Answers::default() };
@@ -187,10 +193,10 @@ impl Group {
 }
 
 /// Maximum number of bytes of values that are kept at once, beside one value that has more.
-const VALUES_BYTES_MAX: usize = 64 << 20;
+pub(super) const VALUES_BYTES_MAX: usize = 64 << 20;
 
 /// The reply to a request whose values have more bytes.
-const TOO_LARGE: &str =
+pub(super) const TOO_LARGE: &str =
     "ERR the values of one request have at most 64 MiB; ask for fewer keys at once";
 
 /// The values of the keys of a group.
@@ -290,11 +296,6 @@ impl Answer<'_> {
         (self.keys.len() as u64 - absent, absent)
     }
 
-    /// Returns a key.
-    pub(super) fn key(&self, i: usize) -> &[u8] {
-        self.group.key(self.keys.start + i)
-    }
-
     /// Whether the value of any key could not be read.
     pub(super) fn is_failed(&self) -> bool {
         let mut places = self.answers.places[self.keys.clone()].iter();
@@ -307,8 +308,8 @@ impl Values for Answer<'_> {
         self.keys.len()
     }
 
-    fn key_bytes(&self, i: usize) -> usize {
-        self.key(i).len()
+    fn key(&self, i: usize) -> &[u8] {
+        self.group.key(self.keys.start + i)
     }
 
     #[inline]

@@ -201,6 +201,7 @@ impl Connection {
     pub(super) fn drop_buffers(&mut self) {
         (self.input, self.taken) = (Vec::new(), 0);
         (self.output, self.sent) = (Vec::new(), 0);
+        self.session.end_transaction();
         self.break_off();
     }
 
@@ -216,7 +217,7 @@ impl Connection {
 
     /// Returns the memory of the buffers, in bytes.
     pub(super) fn buffer_bytes(&self) -> usize {
-        self.input.capacity() + self.output.capacity()
+        self.input.capacity() + self.output.capacity() + self.session.transaction_bytes()
     }
 
     /// Brings the memory of the buffers of all connections up to date with that of this one.

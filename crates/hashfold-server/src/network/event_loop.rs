@@ -3,17 +3,20 @@
 use super::{
     batch::{Answers, Batch, Group, Request},
     connection::{Connection, READ_BYTES, prepare},
+    exec::{self, Executed, Execution},
     jobs::{Finished, Results},
     redirect::{ask, moved},
+    target::Target,
     transport::Transport,
 };
 use crate::{
-    command::{Arguments, Call, Flag, Found, Keys, Lookup, Run, TABLE, Work, refusal, type_of},
-    data::{OwnLatencies, Space},
+    command::{Arguments, Call, Flag, Found, JobReply, Lookup, Run, TABLE, Work, refusal},
+    data::{OwnLatencies, TurnGroup},
     metrics::{ThreadMetrics, add},
     protocol::{Limits, Parsed, Reply, parse},
     session::{Client, Session},
-    shared::{Shared, SlowCommand},
+    shared::Shared,
+    slow_log::shown,
     tls::Certificates,
 };
 use hashfold::work::Executor;
@@ -58,10 +61,6 @@ const READ_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// The reply to them. Clients in cluster mode try again.
 const TOO_MANY_READS: &str = "TRYAGAIN Too many reads are waiting";
-
-/// Maximum number of arguments, and size of each, that the slow log keeps.
-const SLOW_ARGUMENTS: usize = 32;
-const SLOW_ARGUMENT_BYTES: usize = 128;
 
 /// A network thread's connections.
 pub(crate) struct EventLoop {
@@ -425,10 +424,18 @@ impl EventLoop {
         let arguments = Arguments::new(input, places);
         let found = match TABLE.find(&arguments) {
             Ok(found) => found,
-            Err(error) => return self.reply_error(place, None, &error),
+            Err(error) => {
+                let is_exec = arguments.is(0, "exec");
+                return self.reject(place, is_exec, None, &error);
+            }
         };
         if let Err(error) = allow(&self.shared, &connection.session, found, &arguments) {
-            return self.reply_error(place, Some(found.number), &error);
+            let is_exec = matches!(found.command.run, Run::Exec);
+            return self.reject(place, is_exec, Some(found.number), &error);
+        }
+        let is_queued = connection.session.transaction.is_some();
+        if is_queued && !found.command.is(Flag::NotQueued) {
+            return self.queue(place, size, places, found);
         }
         if let Run::Lookup(parse) = found.command.run {
             let added = parse(&arguments).and_then(|lookup| {
@@ -450,8 +457,85 @@ impl EventLoop {
         if connection.lookups > 0 {
             return false;
         }
-        self.run_command(place, size, places, found);
+        match found.command.run {
+            Run::Exec => return self.exec(place, found.number),
+            _ => self.run_command(place, size, places, found),
+        }
         true
+    }
+
+    /// Queues a command for `EXEC`, unless lookups from before `MULTI` are not answered yet.
+    fn queue(&mut self, place: usize, size: usize, places: &[Range<usize>], found: Found) -> bool {
+        let connection = &mut self.connections[place];
+        if connection.lookups > 0 {
+            return false;
+        }
+        let Connection { input, output, session, taken, .. } = connection;
+        let arguments = Arguments::new(&input[*taken..*taken + size], places);
+        let queued = match &mut session.transaction {
+            Some(transaction) => transaction.push(found.number, &arguments),
+            None => Ok(()),
+        };
+        if let Err(error) = queued {
+            return self.reject(place, false, Some(found.number), &error);
+        }
+        session.client.note(self.shared.now(), found.number);
+        session.show_transaction();
+        let written = output.len();
+        Reply::new(output, session.protocol).simple("QUEUED");
+        if session.replies.silences() {
+            output.truncate(written);
+        }
+        true
+    }
+
+    /// Runs the commands that a connection has queued: on another thread, if they may take long.
+    fn exec(&mut self, place: usize, number: usize) -> bool {
+        let start = self.shared.now();
+        let session = &mut self.connections[place].session;
+        session.client.note(start, number);
+        let mut execution = match Execution::take(&self.shared, session, number, start) {
+            Ok(execution) => execution,
+            Err(error) => return self.reply_error(place, Some(number), &error),
+        };
+        let id = session.client.id;
+        execution.set_replies(&mut session.replies);
+        if execution.is_quick() {
+            self.finish_exec(place, execution.run());
+            return true;
+        }
+        self.begin_wait(place);
+        let (results, clock) = (self.results.clone(), self.shared.env.clock.clone());
+        self.executor.spawn(Box::new(move || {
+            let executed = Box::new(match clock.now().saturating_sub(start) < READ_WAIT_MAX {
+                true => execution.run(),
+                false => execution.refuse(TOO_MANY_READS),
+            });
+            results.put(Finished::Transaction { place, id, executed });
+        }));
+        true
+    }
+
+    /// Takes over what a transaction has led to.
+    fn finish_exec(&mut self, place: usize, done: Executed) {
+        let took = self.shared.now().saturating_sub(done.begun.start);
+        self.metrics.note(done.begun.number, 1, took, 0);
+        for note in &done.notes {
+            self.metrics.note(note.command, 1, note.took, u64::from(note.is_failed));
+        }
+        for read in &done.reads {
+            if let Some(view) = &read.view {
+                self.latencies.of(view.latency()).note(read.calls, read.took, read.failed);
+            }
+            add(&self.metrics.hits, read.hits);
+            add(&self.metrics.misses, read.misses);
+        }
+        let connection = &mut self.connections[place];
+        connection.session = done.session;
+        if !done.begun.is_silent {
+            connection.output.extend(done.output);
+            connection.break_off_if_full();
+        }
     }
 
     /// Runs a command that is no lookup.
@@ -461,7 +545,7 @@ impl EventLoop {
         let Connection { input, output, session, taken, .. } = connection;
         let arguments = Arguments::new(&input[*taken..*taken + size], places);
         session.client.note(start, found.number);
-        let (before, written) = (session.replies, output.len());
+        let written = output.len();
         let mut reply = Reply::new(output, session.protocol);
         let mut call = Call { shared: &self.shared, session, arguments, reply: &mut reply };
         let mut job = None;
@@ -475,37 +559,74 @@ impl EventLoop {
                 Ok(work) => job = work,
                 Err(error) => call.reply.error(&error),
             },
-            Run::Lookup(_) | Run::Group(_) => {
-                unreachable!("the caller has answered lookups; the table finds subcommands")
+            Run::Lookup(_) | Run::Exec | Run::Group(_) => {
+                unreachable!(
+                    "the caller has answered lookups and EXEC; the table finds subcommands"
+                )
             }
+        }
+        let is_silent = session.replies.silences();
+        if let Some(work) = job {
+            let group = found.command.keys.places(arguments.len()).next();
+            let group = group.map(|place| TurnGroup::of(arguments.at(place)));
+            let asked = AskedJob::new(&self.shared, found, &arguments, start, is_silent);
+            let is_login = matches!(found.command.run, Run::Login(_));
+            return self.start_job(place, Job { work, group, is_login, asked });
         }
         let took = self.shared.now().saturating_sub(start);
         let failed = note_error(&self.shared, &output[written..]);
         self.metrics.note(found.number, 1, took, u64::from(failed));
-        if took.as_micros() as u64 >= self.shared.slow_log_us.load(Relaxed) {
-            let shown = if found.command.is(Flag::NoAuth) { 1 } else { SLOW_ARGUMENTS };
-            let entry = slow(&self.shared, &session.client, took, &arguments, shown);
-            self.shared.note_slow(entry);
-        }
-        let is_silent = before.silences(&mut session.replies);
+        self.shared.note_slow(&session.client, took, || shown(found.command, &arguments));
         if is_silent {
             output.truncate(written);
-        }
-        if let Some(work) = job {
-            let is_login = matches!(found.command.run, Run::Login(_));
-            self.start_job(place, Job { work, is_login, is_silent });
         }
     }
 
     /// Gives a job to another thread. The connection waits for it.
-    fn start_job(&mut self, place: usize, Job { work, is_login, is_silent }: Job) {
+    fn start_job(&mut self, place: usize, Job { work, group, is_login, asked }: Job) {
         self.begin_wait(place);
         let connection = &self.connections[place];
         let (id, results) = (connection.session.client.id, self.results.clone());
         let executor = if is_login { &self.shared.passwords } else { &self.executor };
+        let shared = self.shared.clone();
         executor.spawn(Box::new(move || {
-            results.put(Finished::Reply { place, id, reply: work(), is_silent });
+            let turn = group.map(|group| shared.turns.with_others(group));
+            let reply = work();
+            drop(turn);
+            results.put(Finished::Reply { place, id, reply, asked });
         }));
+    }
+
+    /// Writes the reply of a job.
+    fn finish_job(&mut self, place: usize, reply: JobReply, asked: AskedJob) {
+        let Connection { output, session, .. } = &mut self.connections[place];
+        let written = output.len();
+        let mut to_client = Reply::new(output, session.protocol);
+        reply(session, &mut to_client);
+        let failed = note_error(&self.shared, &output[written..]);
+        if asked.is_silent {
+            output.truncate(written);
+        }
+        let took = self.shared.now().saturating_sub(asked.start);
+        self.metrics.note(asked.number, 1, took, u64::from(failed));
+        self.shared.note_slow(&session.client, took, || asked.arguments);
+    }
+
+    /// Refuses a command before it is run or queued. The transaction that it belongs to will not run.
+    fn reject(&mut self, place: usize, is_exec: bool, number: Option<usize>, error: &str) -> bool {
+        let connection = &mut self.connections[place];
+        if connection.lookups > 0 {
+            return false;
+        }
+        if is_exec {
+            connection.session.end_transaction();
+            return self.reply_error(place, number, &exec::refused(error));
+        }
+        if let Some(transaction) = &mut connection.session.transaction {
+            transaction.refuse();
+            connection.session.show_transaction();
+        }
+        self.reply_error(place, number, error)
     }
 
     /// Replies with an error, unless lookups before it are not answered yet.
@@ -521,8 +642,7 @@ impl EventLoop {
         let written = output.len();
         Reply::new(output, session.protocol).error(error);
         note_error(&self.shared, &output[written..]);
-        let before = session.replies;
-        if before.silences(&mut session.replies) {
+        if session.replies.silences() {
             output.truncate(written);
         }
         true
@@ -587,6 +707,7 @@ impl EventLoop {
             (hits, misses) = (hits + found, misses + absent);
             let failed = u64::from(answer.is_failed());
             all_failed += failed;
+            let is_slow = self.shared.slow_log.takes(took);
             if counted.0 != request.command {
                 self.note_lookups(counted, took);
                 counted = (request.command, 0, 0);
@@ -597,6 +718,10 @@ impl EventLoop {
                 continue;
             }
             connection.lookups -= 1;
+            if is_slow {
+                let arguments = || request.lookup.words(TABLE.full_name(request.command), &answer);
+                self.shared.note_slow(&connection.session.client, took, arguments);
+            }
             if !request.is_silent {
                 let mut reply = Reply::new(&mut connection.output, connection.session.protocol);
                 let client = &connection.session.client;
@@ -634,23 +759,25 @@ impl EventLoop {
                         self.end_wait(request.place, request.id);
                     }
                 }
-                Finished::Reply { place, id, reply, is_silent } => {
-                    if let Some(connection) = self.connections.get_mut(place)
-                        && connection.session.client.id == id
-                    {
-                        let Connection { output, session, .. } = connection;
-                        let written = output.len();
-                        let mut to_client = Reply::new(output, session.protocol);
-                        reply(session, &mut to_client);
-                        note_error(&self.shared, &output[written..]);
-                        if is_silent {
-                            output.truncate(written);
-                        }
+                Finished::Transaction { place, id, executed } => {
+                    if self.is_open(place, id) {
+                        self.finish_exec(place, *executed);
+                    }
+                    self.end_wait(place, id);
+                }
+                Finished::Reply { place, id, reply, asked } => {
+                    if self.is_open(place, id) {
+                        self.finish_job(place, reply, asked);
                     }
                     self.end_wait(place, id);
                 }
             }
         }
+    }
+
+    /// Whether the connection at a place is still the one that asked for something.
+    fn is_open(&self, place: usize, id: u64) -> bool {
+        self.connections.get(place).is_some_and(|it| it.session.client.id == id)
     }
 
     /// Lets a connection go on, if all it waited for has come.
@@ -714,10 +841,38 @@ impl EventLoop {
 /// Work for another thread.
 struct Job {
     work: Work,
+    /// The group of the filter that the job is about, if it is about one.
+    group: Option<TurnGroup>,
     /// Whether a password is checked.
     is_login: bool,
+    asked: AskedJob,
+}
+
+/// What the end of a job needs to know about its command.
+pub(super) struct AskedJob {
+    number: usize,
+    /// The time of its turn.
+    start: Duration,
+    /// The arguments as the slow log shows them.
+    arguments: Vec<Vec<u8>>,
     /// Whether the client wants no reply.
     is_silent: bool,
+}
+
+impl AskedJob {
+    fn new(
+        shared: &Shared,
+        found: Found,
+        arguments: &Arguments<'_>,
+        start: Duration,
+        is_silent: bool,
+    ) -> AskedJob {
+        let arguments = match shared.slow_log.is_on() {
+            true => shown(found.command, arguments),
+            false => Vec::new(),
+        };
+        AskedJob { number: found.number, start, arguments, is_silent }
+    }
 }
 
 /// A lookup that was asked for.
@@ -739,68 +894,24 @@ fn add_lookup(
     batch: &mut Batch,
 ) -> Result<Option<usize>, String> {
     let keys = asked.found.command.keys;
-    let other = other_space(session, arguments, keys)?;
-    let strips = other.is_some();
-    let (view, space) = match other {
-        Some(other) => (other.view()?, Some(other)),
-        None => (session.view()?, session.space().cloned()),
-    };
-    let number = batch.group(view);
+    let target = Target::of(session, arguments, keys)?;
+    let number = batch.group(target.view.clone());
     if asked.group.is_some_and(|group| group != number) {
         return Ok(None);
     }
     session.client.note(shared.now(), asked.found.number);
-    let before = session.replies;
     let group = &mut batch.groups[number];
-    let first = group.keys();
-    for key in keys.places(arguments.len()).map(|at| arguments.at(at)) {
-        let key = if strips { named(key).map_or(key, |(_, key)| key) } else { key };
-        group.push_key(key);
-        if let Some(filter) = space.as_ref().and_then(|space| space.filter(key)) {
-            group.last_key_is_filter(type_of(&filter));
-        }
-    }
-    let keys = first..group.keys();
+    let keys = target.push_keys(session, arguments, keys, group);
     group.requests.push(Request {
         place: asked.place,
         id: session.client.id,
         command: asked.found.number,
         lookup: asked.lookup,
         keys,
-        is_silent: before.silences(&mut session.replies),
+        is_silent: session.replies.silences(),
         is_asking: std::mem::take(&mut session.is_asking),
     });
     Ok(Some(number))
-}
-
-/// Returns the space that the keys of a command name, as in `people:{4711}`.
-fn other_space(
-    session: &Session,
-    arguments: &Arguments<'_>,
-    keys: Keys,
-) -> Result<Option<Arc<Space>>, String> {
-    let Some(user) = session.user().filter(|user| !user.spaces.is_empty()) else { return Ok(None) };
-    let space_of = |at: usize| {
-        let (name, _) = named(arguments.at(at))?;
-        user.spaces.get(std::str::from_utf8(name).ok()?)
-    };
-    let mut spaces = keys.places(arguments.len()).map(space_of);
-    let first = spaces.next().flatten();
-    let is_same = |other: Option<&Arc<Space>>| match (first, other) {
-        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
-        (a, b) => a.is_none() && b.is_none(),
-    };
-    match spaces.all(is_same) {
-        true => Ok(first.cloned()),
-        false => Err("ERR keys of one command must be in one data set".into()),
-    }
-}
-
-/// Splits a key such as `people:{4711}` into the name of a space and the key there.
-fn named(key: &[u8]) -> Option<(&[u8], &[u8])> {
-    let colon = memchr::memchr(b':', key)?;
-    let inside = key[colon + 1..].strip_prefix(b"{")?.strip_suffix(b"}")?;
-    Some((&key[..colon], inside))
 }
 
 /// Refuses a call that the connection may not make.
@@ -816,6 +927,9 @@ fn allow(
             false => Err("NOAUTH Authentication required.".into()),
         };
     };
+    if session.transaction.is_some() && found.command.is(Flag::NoMulti) {
+        return Err("ERR Command not allowed inside a transaction".into());
+    }
     if let Some(refused) = refusal(user, found.number, arguments) {
         return Err(refused);
     }
@@ -832,28 +946,9 @@ fn allow(
 }
 
 /// Counts a reply if it is an error. Returns whether it is one.
-fn note_error(shared: &Shared, reply: &[u8]) -> bool {
+pub(super) fn note_error(shared: &Shared, reply: &[u8]) -> bool {
     let Some(error) = reply.strip_prefix(b"-") else { return false };
     let end = memchr::memchr(b'\r', error).unwrap_or(error.len());
     shared.metrics.note_error(&String::from_utf8_lossy(&error[..end]));
     true
-}
-
-/// Returns the entry of the slow log for a call, with this number of arguments: those of a login are secret.
-fn slow(
-    shared: &Shared,
-    client: &Client,
-    took: Duration,
-    arguments: &Arguments<'_>,
-    shown: usize,
-) -> SlowCommand {
-    let cut = |argument: &[u8]| argument[..argument.len().min(SLOW_ARGUMENT_BYTES)].to_vec();
-    SlowCommand {
-        id: shared.new_id(),
-        at: shared.env.clock.unix_time().as_secs(),
-        took,
-        arguments: arguments.from(0).take(shown).map(cut).collect(),
-        peer: client.peer.to_string(),
-        name: client.texts().name,
-    }
 }

@@ -1,6 +1,10 @@
 //! Work that may wait for the device, done by other threads.
 
-use super::batch::{Answers, Group};
+use super::{
+    batch::{Answers, Group},
+    event_loop::AskedJob,
+    exec::Executed,
+};
 use crate::command::JobReply;
 use mio::Waker;
 use std::{
@@ -16,7 +20,9 @@ pub(super) enum Finished {
     /// The values of a group's keys, and the time at which they were asked for.
     Lookups { group: Group, answers: Answers, start: Duration },
     /// The reply of a command, for a connection at a place.
-    Reply { place: usize, id: u64, reply: JobReply, is_silent: bool },
+    Reply { place: usize, id: u64, reply: JobReply, asked: AskedJob },
+    /// The replies of a transaction.
+    Transaction { place: usize, id: u64, executed: Box<Executed> },
 }
 
 /// Where jobs of one event loop leave their results.

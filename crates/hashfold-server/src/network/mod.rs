@@ -12,9 +12,11 @@
 mod batch;
 mod connection;
 mod event_loop;
+mod exec;
 mod jobs;
 mod listener;
 mod redirect;
+mod target;
 mod transport;
 
 pub(crate) use self::{

@@ -60,6 +60,17 @@ impl Nodes {
 }
 
 #[test]
+fn replicas_have_an_offset_so_that_clients_read_from_them() {
+    let nodes = Nodes::new();
+    let server = nodes.start(0);
+    let mut client = Client::of(&server);
+    let shards = client.call("CLUSTER SHARDS");
+    assert_eq!(shards.matches("\"replication-offset\" 1").count(), 4, "{shards}");
+    let info = client.call("INFO replication");
+    assert!(info.contains("master_repl_offset:1\\r\\nslave_repl_offset:1\\r\\n"), "{info}");
+}
+
+#[test]
 fn clients_are_sent_to_the_owner_of_a_slot() {
     let nodes = Nodes::new();
     let servers: Vec<Server> = (0..4).map(|i| nodes.start(i)).collect();

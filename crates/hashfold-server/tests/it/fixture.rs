@@ -203,6 +203,11 @@ impl Client {
         }
     }
 
+    /// Returns the bytes of the next line, with its end.
+    pub(crate) fn raw_line(&mut self) -> Vec<u8> {
+        [self.line().as_bytes(), b"\r\n"].concat()
+    }
+
     fn replies(&mut self, count: &str, each: usize) -> String {
         let count: usize = count.parse().unwrap();
         let all: Vec<String> = (0..count * each).map(|_| self.reply()).collect();

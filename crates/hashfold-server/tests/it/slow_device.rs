@@ -138,33 +138,91 @@ impl Clock for ShiftedClock {
     }
 }
 
+/// Serves the table from a disk that waits, by a clock that the test sets forward.
+struct Scene {
+    disk: GatedDisk,
+    clock: ShiftedClock,
+    server: Server,
+    _home: Home,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let home = Home::new();
+        let mut config = Config::of_folders(&[home.path("table"), home.path("seen")]).unwrap();
+        config.listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+        config.threads = 1;
+        config.data.get_mut("table").unwrap().access = Some(Access::Direct);
+        let (disk, clock) = (GatedDisk::default(), ShiftedClock::default());
+        let env = Env { clock: Arc::new(clock.clone()), ..Env::on(Arc::new(disk.clone())) };
+        let server = Server::start(config, &env).unwrap();
+        Scene { disk, clock, server, _home: home }
+    }
+}
+
+#[test]
+fn the_slow_log_has_the_whole_time_of_lookups_jobs_and_transactions() {
+    let Scene { disk, clock, server, .. } = &Scene::new();
+    let mut watcher = Client::of(server);
+    for (line, shown) in [
+        // A lookup that is alone, on the network thread; others, on threads that may wait.
+        ("GETRANGE key-1 0 4", r#"["getrange" "key-1" "0" "4"]"#),
+        ("MGET key-2 key-3", r#"["mget" "key-2" "key-3"]"#),
+        ("RANDOMKEY", r#"["RANDOMKEY"]"#),
+        ("EXEC", r#"["GET" "key-1"]"#),
+    ] {
+        watcher.check("SLOWLOG RESET", "+OK");
+        watcher.check("CONFIG RESETSTAT", "+OK");
+        let mut client = Client::of(server);
+        if line == "EXEC" {
+            client.check("MULTI", "+OK");
+            client.check("GET key-1", "+QUEUED");
+            client.check("PING", "+QUEUED");
+        }
+        disk.0.set_closed(true);
+        client.ask(line);
+        disk.0.wait_for(1);
+        clock.milliseconds.fetch_add(60_000, Relaxed);
+        disk.0.set_closed(false);
+        client.reply();
+        let log = watcher.call("SLOWLOG GET");
+        assert!(log.contains(shown), "{line}: {log}");
+        let took = log.split(' ').nth(2).and_then(|it| it.parse::<u64>().ok());
+        assert!(took.is_some_and(|us| us >= 60_000_000), "{line}: {log}");
+        let name = line.split(' ').next().unwrap().to_ascii_lowercase();
+        let histogram = watcher.call(&format!("LATENCY HISTOGRAM {name}"));
+        let slowest = format!("{} 1", 1 << 23);
+        assert!(histogram.contains(&slowest), "{histogram}");
+    }
+}
+
 #[test]
 fn lookups_that_wait_for_long_behind_others_are_refused() {
-    let home = Home::new();
-    let mut config = Config::of_folders(&[home.path("table")]).unwrap();
-    config.listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
-    config.threads = 1;
-    config.data.get_mut("table").unwrap().access = Some(Access::Direct);
-    let (disk, clock) = (GatedDisk::default(), ShiftedClock::default());
-    let env = Env { clock: Arc::new(clock.clone()), ..Env::on(Arc::new(disk.clone())) };
-    let server = Server::start(config, &env).unwrap();
-    let mut clients: Vec<Client> = (0..READERS).map(|_| Client::of(&server)).collect();
-    let mut late = Client::of(&server);
+    let Scene { disk, clock, server, .. } = &Scene::new();
+    let mut clients: Vec<Client> = (0..READERS).map(|_| Client::of(server)).collect();
+    let mut late = Client::of(server);
+    let mut transaction = Client::of(server);
+    transaction.check("MULTI", "+OK");
+    transaction.check("GET key-1", "+QUEUED");
     disk.0.set_closed(true);
     for (i, client) in clients.iter_mut().enumerate() {
-        client.ask(&format!("GET key-{i}"));
+        // The first is no lone lookup, for which the network thread would wait itself.
+        client.ask(&format!("MGET key-{i} nope"));
         disk.0.wait_for(i + 1);
     }
     late.send(&[request(&["GET", "key-8"]), request(&["MGET", "key-8", "key-9"])].concat());
+    transaction.ask("EXEC");
     // Another command of another client says that the requests before were read.
-    Client::of(&server).check("PING", "+PONG");
+    Client::of(server).check("PING", "+PONG");
     clock.milliseconds.store(2000, Relaxed);
     disk.0.set_closed(false);
     for (i, client) in clients.iter_mut().enumerate() {
-        assert_eq!(client.reply(), format!("\"value {i} of version 0\""));
+        assert_eq!(client.reply(), format!("[\"value {i} of version 0\" nil]"));
     }
     let refused = "-TRYAGAIN Too many reads are waiting";
     assert_eq!(late.reply(), refused);
     assert_eq!(late.reply(), refused);
+    assert_eq!(transaction.reply(), refused);
+    transaction.check("EXEC", "-ERR EXEC without MULTI");
     late.check("GET key-8", "\"value 8 of version 0\"");
 }

@@ -1,0 +1,53 @@
+//! `MULTI`, `EXEC`, `DISCARD`, `WATCH` and `UNWATCH`: commands that are run together, on one version of the
+//! data, and only if watched keys stay as they are.
+
+use super::entry::{Call, Command, Flag, Group, Now, Run};
+use crate::transaction::{Transaction, Watched};
+
+pub(super) const COMMANDS: &[Command] = &[
+    now("multi", 1, "Queues the commands up to EXEC.", multi).with(Flag::NoMulti).fast(),
+    Command::new("exec", 1, Group::Transactions, "Runs the queued commands.", Run::Exec)
+        .with(Flag::NotQueued)
+        .always(),
+    now("discard", 1, "Forgets the queued commands.", discard).with(Flag::NotQueued).fast(),
+    now("watch", -2, "Makes EXEC run nothing if one of the keys changes before it.", watch)
+        .with(Flag::NoMulti)
+        .fast()
+        .keys(1, -1, 1),
+    now("unwatch", 1, "Forgets which keys are watched.", unwatch).fast(),
+];
+
+const fn now(name: &'static str, arity: i32, summary: &'static str, run: Now) -> Command {
+    Command::new(name, arity, Group::Transactions, summary, Run::Now(run)).always()
+}
+
+fn multi(call: &mut Call<'_, '_>) {
+    call.session.transaction = Some(Transaction::default());
+    call.session.show_transaction();
+    call.ok();
+}
+
+fn discard(call: &mut Call<'_, '_>) {
+    if call.session.transaction.is_none() {
+        return call.reply.error("ERR DISCARD without MULTI");
+    }
+    call.session.end_transaction();
+    call.ok();
+}
+
+fn watch(call: &mut Call<'_, '_>) {
+    let mut watched = std::mem::take(&mut call.session.watched);
+    let added = call.arguments.from(1).try_for_each(|key| watched.add(call.session, key));
+    call.session.watched = watched;
+    call.session.show_transaction();
+    match added {
+        Ok(()) => call.ok(),
+        Err(error) => call.reply.error(&error),
+    }
+}
+
+fn unwatch(call: &mut Call<'_, '_>) {
+    call.session.watched = Watched::default();
+    call.session.show_transaction();
+    call.ok();
+}

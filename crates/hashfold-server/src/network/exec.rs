@@ -1,0 +1,314 @@
+//! `EXEC`: the commands of a transaction, one after the other, while no other client changes their filters.
+
+use super::{
+    batch::{Group, Request, TOO_LARGE, VALUES_BYTES_MAX},
+    event_loop::note_error,
+    redirect::moved,
+    target::Target,
+};
+use crate::{
+    command::{Arguments, Call, Found, Run},
+    data::{TurnGroup, View},
+    protocol::Reply,
+    session::{Replies, Session},
+    shared::Shared,
+    slow_log::shown,
+    transaction::{Pins, Transaction, Watched},
+};
+use std::{sync::Arc, time::Duration};
+
+/// Maximum number of keys that a transaction looks up at once.
+const KEYS_AT_ONCE: usize = 4096;
+
+/// Maximum memory of the commands of a transaction that a network thread runs itself, in bytes.
+const QUICK_BYTES_MAX: usize = 64 << 10;
+
+/// The reply to `EXEC` after a command that was refused.
+const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
+
+/// Returns the reply to an `EXEC` that is refused itself.
+pub(super) fn refused(error: &str) -> String {
+    let reason = error.strip_prefix("ERR ").unwrap_or(error);
+    format!("EXECABORT Transaction discarded because of: {reason}")
+}
+
+/// A transaction that is to be run.
+pub(super) struct Execution {
+    shared: Arc<Shared>,
+    /// The state of the connection, which waits.
+    session: Session,
+    transaction: Transaction,
+    watched: Watched,
+    begun: Begun,
+}
+
+/// How a transaction was begun.
+#[derive(Clone, Copy)]
+pub(super) struct Begun {
+    /// The number of the command `EXEC`.
+    pub(super) number: usize,
+    pub(super) start: Duration,
+    /// Whether the client wants no reply.
+    pub(super) is_silent: bool,
+}
+
+/// What a transaction has led to.
+pub(super) struct Executed {
+    pub(super) begun: Begun,
+    /// The state of the connection.
+    pub(super) session: Session,
+    pub(super) output: Vec<u8>,
+    pub(super) notes: Vec<Note>,
+    pub(super) reads: Vec<Read>,
+}
+
+/// A command that was run.
+pub(super) struct Note {
+    pub(super) command: usize,
+    pub(super) took: Duration,
+    pub(super) is_failed: bool,
+}
+
+/// Lookups that were answered together.
+pub(super) struct Read {
+    pub(super) view: Option<Arc<View>>,
+    pub(super) calls: u64,
+    pub(super) took: Duration,
+    pub(super) failed: u64,
+    pub(super) hits: u64,
+    pub(super) misses: u64,
+}
+
+impl Execution {
+    /// Takes the transaction of a connection, which has none after that.
+    ///
+    /// # Errors
+    /// The reply: there is none, a command of it was refused, or other servers have its keys.
+    pub(super) fn take(
+        shared: &Arc<Shared>,
+        session: &mut Session,
+        number: usize,
+        start: Duration,
+    ) -> Result<Execution, String> {
+        let transaction = session.transaction.take().ok_or("ERR EXEC without MULTI")?;
+        let watched = std::mem::take(&mut session.watched);
+        session.show_transaction();
+        if transaction.is_refused() {
+            return Err(ABORTED.into());
+        }
+        if shared.cluster.is_on() {
+            let mut all = transaction.commands();
+            all.try_for_each(|(found, arguments)| {
+                moved(shared, &session.client, found, &arguments)
+            })?;
+        }
+        let (shared, session) = (shared.clone(), session.clone());
+        let begun = Begun { number, start, is_silent: false };
+        Ok(Execution { shared, session, transaction, watched, begun })
+    }
+
+    /// Takes over whether the client gets replies: to this command, and to the next.
+    pub(super) fn set_replies(&mut self, replies: &mut Replies) {
+        self.begun.is_silent = replies.silences();
+        self.session.replies = *replies;
+    }
+
+    /// Whether the transaction waits for nothing and takes little time.
+    pub(super) fn is_quick(&self) -> bool {
+        let is_in_memory = |view: Result<Option<Arc<View>>, String>| {
+            view.ok().flatten().is_none_or(|view| view.is_in_memory())
+        };
+        let others = self.session.user().into_iter().flat_map(|user| user.spaces.values());
+        self.transaction.bytes() <= QUICK_BYTES_MAX
+            && self
+                .transaction
+                .commands()
+                .all(|(found, _)| matches!(found.command.run, Run::Now(_) | Run::Lookup(_)))
+            && is_in_memory(self.session.view())
+            && others.map(|space| space.view()).all(is_in_memory)
+    }
+
+    /// Runs the commands. If a key that is watched has changed, it runs none.
+    pub(super) fn run(self) -> Executed {
+        let Execution { shared, session, transaction, watched, begun } = self;
+        let _turns = shared.turns.alone(filter_groups(&transaction));
+        let (output, notes, reads) = (Vec::new(), Vec::new(), Vec::new());
+        let mut executed = Executed { begun, session, output, notes, reads };
+        executed.session.pins = Some(Pins::default());
+        let is_changed = watched.has_changed(&executed.session);
+        let mut reply = Reply::new(&mut executed.output, executed.session.protocol);
+        if is_changed {
+            reply.null_array();
+        } else {
+            reply.array(transaction.count());
+            executed.run_all(&shared, &transaction);
+        }
+        executed.session.pins = None;
+        executed
+    }
+
+    /// Runs nothing, and replies with an error.
+    pub(super) fn refuse(self, error: &str) -> Executed {
+        let mut output = Vec::new();
+        Reply::new(&mut output, self.session.protocol).error(error);
+        note_error(&self.shared, &output);
+        let Execution { session, begun, .. } = self;
+        Executed { begun, session, output, notes: Vec::new(), reads: Vec::new() }
+    }
+}
+
+/// Returns the groups of the filters that the commands are about: keys of jobs are filters.
+fn filter_groups(transaction: &Transaction) -> Vec<TurnGroup> {
+    let jobs = transaction.commands().filter(|(it, _)| matches!(it.command.run, Run::Job(_)));
+    let groups = jobs.flat_map(|(found, arguments)| {
+        let places = found.command.keys.places(arguments.len());
+        places.map(move |place| TurnGroup::of(arguments.at(place)))
+    });
+    groups.collect()
+}
+
+impl Executed {
+    fn run_all(&mut self, shared: &Shared, transaction: &Transaction) {
+        let mut next = 0;
+        while next < transaction.count() {
+            let (found, arguments) = transaction.command(next);
+            next += match found.command.run {
+                Run::Lookup(_) => self.look_up(shared, transaction, next),
+                _ => {
+                    self.run_command(shared, found, arguments);
+                    1
+                }
+            };
+        }
+    }
+
+    /// Answers the lookups from one command on, those that can be answered together. Returns their number.
+    fn look_up(&mut self, shared: &Shared, transaction: &Transaction, first: usize) -> usize {
+        let start = shared.now();
+        let mut group: Option<Group> = None;
+        for i in first..transaction.count() {
+            let (found, arguments) = transaction.command(i);
+            match self.add_lookup(found, &arguments, &mut group) {
+                Ok(true) => {}
+                Ok(false) => break,
+                // An error has its turn after the lookups before it.
+                Err(_) if group.is_some() => break,
+                Err(error) => {
+                    let written = self.output.len();
+                    Reply::new(&mut self.output, self.session.protocol).error(&error);
+                    self.note(shared, (found, arguments), written, Duration::ZERO);
+                    return 1;
+                }
+            }
+        }
+        let Some(group) = group else { return 0 };
+        self.answer(shared, transaction, first, &group, start);
+        group.requests.len()
+    }
+
+    /// Adds a command to the group of those before. Returns whether it was added: not if it is no lookup, or
+    /// one in another data set.
+    fn add_lookup(
+        &self,
+        found: Found,
+        arguments: &Arguments<'_>,
+        group: &mut Option<Group>,
+    ) -> Result<bool, String> {
+        let Run::Lookup(parse) = found.command.run else { return Ok(false) };
+        if self.output.len() > VALUES_BYTES_MAX {
+            return Err(TOO_LARGE.into());
+        }
+        let (lookup, keys) = (parse(arguments)?, found.command.keys);
+        let target = Target::of(&self.session, arguments, keys)?;
+        let group = group.get_or_insert_with(|| Group::new(target.view.clone()));
+        if !group.is_of(target.view.as_ref()) || group.keys() >= KEYS_AT_ONCE {
+            return Ok(false);
+        }
+        let keys = target.push_keys(&self.session, arguments, keys, group);
+        group.requests.push(Request {
+            place: 0,
+            id: self.session.client.id,
+            command: found.number,
+            lookup,
+            keys,
+            is_silent: false,
+            is_asking: false,
+        });
+        Ok(true)
+    }
+
+    /// Writes the replies to the lookups of a group, the first of which is the command `first`.
+    fn answer(
+        &mut self,
+        shared: &Shared,
+        transaction: &Transaction,
+        first: usize,
+        group: &Group,
+        start: Duration,
+    ) {
+        let answers = group.look_up();
+        let took = shared.now().saturating_sub(start);
+        let calls = group.requests.len() as u64;
+        let (view, failed, hits, misses) = (group.view.clone(), 0, 0, 0);
+        let mut read = Read { view, calls, took, failed, hits, misses };
+        for (i, request) in group.requests.iter().enumerate() {
+            let answer = answers.of(group, request.keys.clone());
+            let (found, absent) = answer.hits_and_misses();
+            (read.hits, read.misses) = (read.hits + found, read.misses + absent);
+            read.failed += u64::from(answer.is_failed());
+            let written = self.output.len();
+            let mut reply = Reply::new(&mut self.output, self.session.protocol);
+            request.lookup.reply(&answer, &mut reply);
+            self.note(shared, transaction.command(first + i), written, took);
+        }
+        self.reads.push(read);
+    }
+
+    /// Runs a command that is no lookup.
+    fn run_command(&mut self, shared: &Shared, found: Found, arguments: Arguments<'_>) {
+        let (start, written) = (shared.now(), self.output.len());
+        let session = &mut self.session;
+        let mut reply = Reply::new(&mut self.output, session.protocol);
+        let mut call = Call { shared, session, arguments, reply: &mut reply };
+        let work = match found.command.run {
+            Run::Now(run) => {
+                run(&mut call);
+                Ok(None)
+            }
+            Run::Job(run) => run(&mut call).map(Some),
+            Run::Login(run) => run(&mut call),
+            Run::Lookup(_) | Run::Exec | Run::Group(_) => {
+                unreachable!("lookups are answered together; others are not queued")
+            }
+        };
+        match work {
+            Ok(None) => {}
+            Ok(Some(work)) => work()(&mut self.session, &mut reply),
+            Err(error) => reply.error(&error),
+        }
+        let took = shared.now().saturating_sub(start);
+        self.note(shared, (found, arguments), written, took);
+    }
+
+    /// Notes a command whose reply begins after `written` bytes. A reply for which there is no room becomes an
+    /// error.
+    fn note(
+        &mut self,
+        shared: &Shared,
+        (found, arguments): (Found, Arguments<'_>),
+        written: usize,
+        took: Duration,
+    ) {
+        if written > 0 && self.output.len() > REPLY_BYTES_MAX {
+            self.output.truncate(written);
+            Reply::new(&mut self.output, self.session.protocol).error(TOO_LARGE);
+        }
+        let is_failed = note_error(shared, &self.output[written..]);
+        let arguments = || shown(found.command, &arguments);
+        shared.note_slow(&self.session.client, took, arguments);
+        self.notes.push(Note { command: found.number, took, is_failed });
+    }
+}
+
+/// Maximum size of the reply to a transaction, in bytes: errors for which there is always room come on top.
+const REPLY_BYTES_MAX: usize = VALUES_BYTES_MAX + (1 << 20);

@@ -1,0 +1,263 @@
+//! Transactions: commands that are queued until `EXEC`, and keys that must not change before it.
+
+use crate::{
+    command::{Arguments, Found, TABLE},
+    data::{DataSet, FilterKey, Space, View},
+    session::Session,
+};
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    ops::Range,
+    sync::{Arc, Weak},
+};
+
+/// Maximum number of commands of a transaction.
+const COMMANDS_MAX: usize = 10_000;
+
+/// Maximum memory of the commands of a transaction, in bytes.
+const BYTES_MAX: usize = 16 << 20;
+
+/// Maximum number of keys that a connection watches.
+const WATCHED_MAX: usize = 1_000;
+
+/// The commands since `MULTI`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Transaction {
+    /// The arguments of all commands, one after the other, and their places.
+    input: Vec<u8>,
+    places: Vec<Range<usize>>,
+    commands: Vec<Queued>,
+    /// Whether a command was refused, so that `EXEC` runs none.
+    is_refused: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Queued {
+    /// The number of the command.
+    number: usize,
+    /// The range of its arguments in `places`.
+    arguments: Range<usize>,
+}
+
+impl Transaction {
+    /// Adds a command, unless one before was refused.
+    ///
+    /// # Errors
+    /// The reply: there are too many commands, or too large ones.
+    pub(crate) fn push(&mut self, number: usize, arguments: &Arguments<'_>) -> Result<(), String> {
+        if self.is_refused {
+            return Ok(());
+        }
+        if self.commands.len() == COMMANDS_MAX {
+            return Err(format!("ERR a transaction has at most {COMMANDS_MAX} commands"));
+        }
+        let size: usize = arguments.from(0).map(|it| it.len() + size_of::<Range<usize>>()).sum();
+        if self.bytes() + size > BYTES_MAX {
+            let max = BYTES_MAX >> 20;
+            return Err(format!("ERR the commands of a transaction have at most {max} MiB"));
+        }
+        let first = self.places.len();
+        for argument in arguments.from(0) {
+            let start = self.input.len();
+            self.input.extend_from_slice(argument);
+            self.places.push(start..self.input.len());
+        }
+        self.commands.push(Queued { number, arguments: first..self.places.len() });
+        Ok(())
+    }
+
+    /// Notes that a command was refused. The others are forgotten: they will not run.
+    pub(crate) fn refuse(&mut self) {
+        *self = Transaction { is_refused: true, ..Transaction::default() };
+    }
+
+    /// Whether a command was refused.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.is_refused
+    }
+
+    /// Returns the number of commands.
+    pub(crate) fn count(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// Returns the memory of the commands, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.input.len() + self.places.len() * size_of::<Range<usize>>()
+    }
+
+    /// Returns a command, and its arguments.
+    pub(crate) fn command(&self, i: usize) -> (Found, Arguments<'_>) {
+        let Queued { number, arguments } = &self.commands[i];
+        let found = Found { command: TABLE.command(*number), number: *number };
+        (found, Arguments::new(&self.input, &self.places[arguments.clone()]))
+    }
+
+    /// Returns all commands, and their arguments.
+    pub(crate) fn commands(&self) -> impl Iterator<Item = (Found, Arguments<'_>)> {
+        (0..self.count()).map(|i| self.command(i))
+    }
+}
+
+/// Keys that are watched, and what was seen of each.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Watched {
+    /// By the names that the client gave.
+    keys: HashMap<Vec<u8>, WatchedKey>,
+    bytes: usize,
+}
+
+#[derive(Clone, Debug)]
+struct WatchedKey {
+    /// The space that the name says, unless it is the user's own.
+    space: Option<Arc<Space>>,
+    /// The range of the key in its name.
+    key: Range<usize>,
+    seen: Seen,
+}
+
+/// What a key was when it was looked at. Holds no files open.
+#[derive(Clone, Debug)]
+struct Seen {
+    view: Option<Weak<View>>,
+    filter: Option<(Weak<FilterKey>, u64)>,
+}
+
+impl Seen {
+    fn of(session: &Session, space: Option<&Arc<Space>>, key: &[u8]) -> Seen {
+        let view = match space {
+            None => session.view(),
+            Some(space) => session.view_of(space),
+        };
+        let filter = space.or(session.space()).and_then(|space| space.filter(key));
+        Seen {
+            // A store without a version is one more state, which ends with its first version.
+            view: view.ok().flatten().map(|view| Arc::downgrade(&view)),
+            filter: filter.map(|filter| (Arc::downgrade(&filter), filter.changes())),
+        }
+    }
+
+    fn is(&self, other: &Seen) -> bool {
+        let is_same_view = match (&self.view, &other.view) {
+            (None, None) => true,
+            (Some(a), Some(b)) => a.ptr_eq(b),
+            _ => false,
+        };
+        let is_same_filter = match (&self.filter, &other.filter) {
+            (None, None) => true,
+            (Some((a, a_changes)), Some((b, b_changes))) => a.ptr_eq(b) && a_changes == b_changes,
+            _ => false,
+        };
+        is_same_view && is_same_filter
+    }
+}
+
+impl Watched {
+    /// Returns the number of keys.
+    pub(crate) fn count(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Returns the memory of the keys, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Watches a key. One that is watched already keeps what was seen of it.
+    ///
+    /// # Errors
+    /// The reply: there are too many keys.
+    pub(crate) fn add(&mut self, session: &Session, name: &[u8]) -> Result<(), String> {
+        if self.keys.contains_key(name) {
+            return Ok(());
+        }
+        if self.keys.len() == WATCHED_MAX {
+            return Err(format!("ERR a connection watches at most {WATCHED_MAX} keys"));
+        }
+        let (space, key) = match session.other_space(name) {
+            // The key is between the braces at the end of its name.
+            Some((space, key)) => (Some(space), name.len() - 1 - key.len()..name.len() - 1),
+            None => (None, 0..name.len()),
+        };
+        let seen = Seen::of(session, space, &name[key.clone()]);
+        self.bytes += name.len() + size_of::<WatchedKey>();
+        self.keys.insert(name.to_vec(), WatchedKey { space: space.cloned(), key, seen });
+        Ok(())
+    }
+
+    /// Whether any key may have changed since it was watched: its data set has another version, or its filter
+    /// was changed, made or removed.
+    pub(crate) fn has_changed(&self, session: &Session) -> bool {
+        self.keys.iter().any(|(name, watched)| {
+            let now = Seen::of(session, watched.space.as_ref(), &name[watched.key.clone()]);
+            !watched.seen.is(&now)
+        })
+    }
+}
+
+/// The views that a transaction has read: it reads each data set in one version.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pins(RefCell<Vec<(Arc<DataSet>, Arc<View>)>>);
+
+impl Pins {
+    /// Returns the view of a space's data: the current one, the first time.
+    ///
+    /// # Errors
+    /// The errors of [`Space::view`].
+    pub(crate) fn view_of(&self, space: &Space) -> Result<Option<Arc<View>>, String> {
+        let Some(data) = space.data() else { return Ok(None) };
+        let mut pinned = self.0.borrow_mut();
+        if let Some((_, view)) = pinned.iter().find(|(known, _)| Arc::ptr_eq(known, data)) {
+            return Ok(Some(view.clone()));
+        }
+        let view = space.view()?;
+        pinned.extend(view.clone().map(|view| (data.clone(), view)));
+        Ok(view)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Queues a command of one word.
+    fn push(transaction: &mut Transaction, word: &[u8]) -> Result<(), String> {
+        let place = 0..word.len();
+        transaction.push(0, &Arguments::new(word, std::slice::from_ref(&place)))
+    }
+
+    #[test]
+    fn commands_are_kept_as_they_came() {
+        let mut transaction = Transaction::default();
+        let get = TABLE.number("get").unwrap();
+        transaction.push(get, &Arguments::new(b"xGETkey", &[1..4, 4..7])).unwrap();
+        transaction.push(get, &Arguments::new(b"GET", &[0..3, 3..3])).unwrap();
+        let all: Vec<_> = transaction
+            .commands()
+            .map(|(found, arguments)| (found.command.name, arguments.at(0), arguments.at(1)))
+            .collect();
+        assert_eq!(all, [("get", &b"GET"[..], &b"key"[..]), ("get", b"GET", b"")]);
+        assert_eq!(transaction.bytes(), 9 + 4 * 16);
+    }
+
+    #[test]
+    fn transactions_are_bounded() {
+        let mut many = Transaction::default();
+        (0..COMMANDS_MAX).for_each(|_| push(&mut many, b"x").unwrap());
+        assert_eq!(
+            push(&mut many, b"x"),
+            Err("ERR a transaction has at most 10000 commands".into())
+        );
+        let mut large = Transaction::default();
+        let half = vec![b'x'; BYTES_MAX / 2 - size_of::<Range<usize>>()];
+        push(&mut large, &half).unwrap();
+        push(&mut large, &half).unwrap();
+        let error = "ERR the commands of a transaction have at most 16 MiB";
+        assert_eq!(push(&mut large, b""), Err(error.into()));
+        large.refuse();
+        assert!(large.is_refused() && large.bytes() == 0 && large.count() == 0);
+        assert_eq!(push(&mut large, &half), Ok(()));
+        assert_eq!(large.bytes(), 0);
+    }
+}
