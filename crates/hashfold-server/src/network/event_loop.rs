@@ -260,16 +260,13 @@ impl EventLoop {
                 connection.note_buffers(&mut self.buffer_bytes);
             }
         }
-        loop {
+        while self.has_room_after(&listed) {
             let mut batch = Batch::default();
             listed.iter().for_each(|place| self.take_requests(*place, &mut batch));
             if batch.groups.is_empty() {
                 break;
             }
             self.look_up(batch, listed.len() == 1);
-            if !self.has_room_after(&listed) {
-                break;
-            }
         }
         let now = self.shared.now();
         for place in listed {
@@ -289,10 +286,10 @@ impl EventLoop {
             return true;
         }
         self.metrics.buffer_bytes.store(self.buffer_bytes as u64, Relaxed);
-        self.shared.metrics.buffer_bytes() < self.shared.config.client_memory_bytes
+        self.shared.metrics.buffer_bytes() <= self.shared.config.client_memory_bytes
     }
 
-    /// Whether the buffers leave room after these connections got replies.
+    /// Whether the buffers leave room after these connections were read, or got replies.
     fn has_room_after(&mut self, listed: &[usize]) -> bool {
         for place in listed {
             if let Some(connection) = self.connections.get_mut(*place) {
@@ -349,6 +346,9 @@ impl EventLoop {
     /// batch. Stops before a request whose turn comes after lookups.
     fn take_requests(&mut self, place: usize, batch: &mut Batch) {
         for _ in 0..REQUESTS_AT_ONCE {
+            if batch.is_full() {
+                return;
+            }
             let Some(connection) = self.connections.get_mut(place) else { return };
             if !connection.may_take() || !self.take_request(place, batch) {
                 return;
