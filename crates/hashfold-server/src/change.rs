@@ -160,6 +160,7 @@ pub(crate) struct Changer {
     env: Env,
     audit: Option<AuditLog>,
     group: Option<Group>,
+    has_memory_limit: bool,
     is_stopping: Arc<AtomicBool>,
 }
 
@@ -179,7 +180,8 @@ impl Changer {
             Ok(Group { remote, config: config.clone(), trusted_keys })
         });
         let (env, is_stopping) = (env.clone(), Arc::default());
-        Ok(Changer { env, audit, group: group.transpose()?, is_stopping })
+        let has_memory_limit = config.memory_bytes > 0;
+        Ok(Changer { env, audit, group: group.transpose()?, has_memory_limit, is_stopping })
     }
 
     /// Ends changes that wait for servers of the group; they change nothing.
@@ -221,13 +223,13 @@ impl Changer {
         };
         let number = self.audit.as_ref().map(|audit| audit.begin(&what)).transpose()?;
         let result = match self.group.as_ref().filter(|_| change.data.follows_group()) {
-            None => apply(change, &self.env),
+            None => apply(change, &self.env, self.has_memory_limit),
             Some(group) if change.action.is_of_group() => {
                 group.apply(change, &self.env, &self.watch())
             }
-            Some(group) => {
-                group.check_seen(change, &self.env).and_then(|()| apply(change, &self.env))
-            }
+            Some(group) => group
+                .check_seen(change, &self.env)
+                .and_then(|()| apply(change, &self.env, self.has_memory_limit)),
         };
         let (who, store) = (&change.who, change.data.name());
         match &result {
@@ -250,13 +252,16 @@ impl Changer {
 }
 
 /// Changes the pointer of a store in its folder.
-fn apply(change: &Change, env: &Env) -> Result<Changed, ChangeError> {
+fn apply(change: &Change, env: &Env, has_limit: bool) -> Result<Changed, ChangeError> {
     let mut writer = StoreWriter::open(env, change.data.folder())?;
     let (previous, seq) = (writer.pointer().current, writer.pointer().sequence);
     // A store of a group shows the number of the group's pointer, which was checked already.
     let expected = change.seq.filter(|_| !change.data.follows_group());
     if let Some(expected) = expected.filter(|expected| *expected != seq) {
         return Err(moved(change, expected, seq));
+    }
+    if has_limit {
+        check_memory(&writer, change)?;
     }
     let changed = make(&mut writer, change);
     // A change that fails may have replaced the pointer, as a whole or with a part of the change.
@@ -278,6 +283,20 @@ fn moved(change: &Change, expected: u64, got: u64) -> ChangeError {
          still right",
         change.data.name()
     ))
+}
+
+/// Refuses to make a version current that the server could not open for lack of memory.
+fn check_memory(writer: &StoreWriter, change: &Change) -> Result<(), ChangeError> {
+    let version = match change.action {
+        Action::Publish { version, .. } => Some(version),
+        Action::RollBack { to } => to.or_else(|| writer.previous()),
+        Action::Pin { .. } | Action::Unpin { .. } | Action::Cancel => None,
+    };
+    match version.map(|version| change.data.view_of(version)) {
+        Some(Err(error)) if matches!(error.kind(), ErrorKind::Memory { .. }) => Err(error.into()),
+        // Other errors are met again by the change itself.
+        _ => Ok(()),
+    }
 }
 
 /// Changes the pointer of a store, and returns the version that the change is about.

@@ -345,11 +345,19 @@ impl DataSet {
         if let Some(view) = self.open_view(Some(number)) {
             return Ok(view);
         }
-        let version = Version::open(&self.folder, number, &self.options)?;
-        let view = View::of_version(Arc::new(version))?;
+        let view = View::of_version(Arc::new(self.open_version(number)?))?;
         let view = Arc::new(view.go_on(self.latency_of(Some(number))));
         self.lock_others().push(Arc::downgrade(&view));
         Ok(view)
+    }
+
+    /// Opens a version of a store. Tables that the current version has open are shared, unless one is damaged.
+    fn open_version(&self, number: u64) -> Result<Version> {
+        let view = self.view().filter(|view| !view.has_met_damage());
+        match view.as_ref().and_then(|view| view.version()) {
+            Some(current) => Version::open_sharing(&self.folder, number, &self.options, current),
+            None => Version::open(&self.folder, number, &self.options),
+        }
     }
 
     /// Switches to the version that is current in the store's folder, once it is in memory if it is mapped, or when

@@ -7,6 +7,9 @@ use crate::{
 use hashfold::{Error, ErrorClass, ErrorKind};
 use std::{ops::Range, sync::Arc};
 
+/// Number of keys from which on a batch is full.
+const KEYS_MAX: usize = 256;
+
 /// The lookup of one request.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
@@ -44,9 +47,10 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Returns the number of keys.
-    pub(super) fn keys(&self) -> usize {
-        self.groups.iter().map(Group::keys).sum()
+    /// Whether the batch takes no further request: the replies to one batch are written before the memory of all
+    /// buffers is looked at.
+    pub(super) fn is_full(&self) -> bool {
+        self.groups.iter().map(Group::keys).sum::<usize>() >= KEYS_MAX
     }
 
     /// Returns the number of the group of a view.

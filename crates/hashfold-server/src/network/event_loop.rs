@@ -44,10 +44,6 @@ const TICK: Duration = Duration::from_millis(100);
 /// are written while they are in the CPU's cache.
 const REQUESTS_AT_ONCE: usize = 256;
 
-/// Number of keys from which on a batch takes no requests of further connections: keys and values of a batch
-/// stay in the CPU's cache.
-const BATCH_KEYS: usize = 4096;
-
 /// Number of keys that are read from the device together: several such parts are read at the same time, so
 /// that the device always has work, also while one part is answered.
 const DEVICE_KEYS: usize = 64;
@@ -257,7 +253,7 @@ impl EventLoop {
         let mut left = &listed[..];
         while !left.is_empty() {
             let (mut batch, mut count) = (Batch::default(), 0);
-            while count < left.len() && batch.keys() < BATCH_KEYS {
+            while count < left.len() && !batch.is_full() {
                 self.begin_turn(left[count], &mut batch);
                 count += 1;
             }
@@ -281,10 +277,10 @@ impl EventLoop {
             return true;
         }
         self.metrics.buffer_bytes.store(self.buffer_bytes as u64, Relaxed);
-        self.shared.metrics.buffer_bytes() < self.shared.config.client_memory_bytes
+        self.shared.metrics.buffer_bytes() <= self.shared.config.client_memory_bytes
     }
 
-    /// Whether the buffers leave room after these connections got replies.
+    /// Whether the buffers leave room after these connections were read, or got replies.
     fn has_room_after(&mut self, listed: &[usize]) -> bool {
         for place in listed {
             if let Some(connection) = self.connections.get_mut(*place) {
@@ -309,8 +305,8 @@ impl EventLoop {
 
     /// Reads from a connection, and takes its requests.
     fn begin_turn(&mut self, place: usize, batch: &mut Batch) {
-        let reads = self.reads() && self.has_room();
-        let Some(connection) = self.connections.get_mut(place) else { return };
+        let (reads, has_room) = (self.reads(), self.has_room());
+        let Some(connection) = self.connections.get_mut(place).filter(|_| has_room) else { return };
         connection.turn_requests = REQUESTS_AT_ONCE;
         if reads && connection.may_read() {
             connection.read(&mut self.buffer, &self.metrics);
@@ -366,6 +362,7 @@ impl EventLoop {
         while let Some(connection) = self.connections.get_mut(place)
             && connection.turn_requests > 0
             && connection.may_take()
+            && !batch.is_full()
         {
             connection.turn_requests -= 1;
             if !self.take_request(place, batch) {
