@@ -21,6 +21,7 @@
 //! - Whatever bytes a client sends, it gets an error and harms nobody else.
 
 mod access;
+mod acl_log;
 mod audit;
 mod change;
 mod cluster;
@@ -31,6 +32,8 @@ mod deploy;
 mod error;
 mod http;
 mod journal;
+mod latency_events;
+mod logins;
 mod metrics;
 mod network;
 mod opened;

@@ -37,6 +37,9 @@ use tracing::{info, warn};
 /// Threads that read from the device, for each network thread.
 const READERS: usize = 8;
 
+/// Number of passwords that are checked at once.
+const PASSWORD_THREADS: usize = 4;
+
 /// Time between two looks for other versions, other topologies and servers that do not answer.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -157,9 +160,12 @@ impl Server {
             changer,
             access: Access::new(&config.admin),
             metrics: crate::metrics::Metrics::default(),
-            passwords: Arc::new(Threads::new(1)),
+            passwords: Arc::new(Threads::new(PASSWORD_THREADS)),
             clients: Default::default(),
             slow_log: Default::default(),
+            latency_events: Default::default(),
+            acl_log: Arc::default(),
+            logins: Arc::default(),
             next_id: AtomicU64::new(1),
             is_stopping: AtomicBool::new(false),
             config,

@@ -2,11 +2,15 @@
 
 use crate::{
     access::Access,
+    acl_log::AclLog,
     change::Changer,
     cluster::Cluster,
+    command::{Command, Flag},
     config::Config,
     data::{DataSet, Dumps, FilterHome, FilterKey, FilterTurns, View},
     deploy::Deployment,
+    latency_events::LatencyEvents,
+    logins::Logins,
     metrics::Metrics,
     opened::Served,
     session::Client,
@@ -32,7 +36,7 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) env: Env,
-    /// The thread that checks passwords.
+    /// The threads that check passwords: each check takes 19 MiB.
     pub(crate) passwords: Arc<dyn Executor>,
     pub(crate) config: Config,
     /// 40 hexadecimal digits that name this process.
@@ -63,6 +67,9 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) clients: Mutex<BTreeMap<u64, Arc<Client>>>,
     pub(crate) slow_log: SlowLog,
+    pub(crate) latency_events: LatencyEvents,
+    pub(crate) acl_log: Arc<AclLog>,
+    pub(crate) logins: Arc<Logins>,
     pub(crate) next_id: AtomicU64,
     pub(crate) is_stopping: AtomicBool,
 }
@@ -119,16 +126,28 @@ impl Shared {
         self.served.load().opened.filters.values().cloned().chain(made).collect()
     }
 
-    /// Adds a command to the slow log, if it took that long. `arguments` returns what the log shows of it.
+    /// Whether a command that took this long is noted by [`Shared::note_slow`].
+    #[inline]
+    pub(crate) fn is_slow(&self, took: Duration) -> bool {
+        self.slow_log.takes(took) || self.latency_events.takes(took)
+    }
+
+    /// Notes a command that took long, in the slow log and as an event of latency. `arguments` returns what
+    /// the log shows of it.
     #[inline]
     pub(crate) fn note_slow(
         &self,
+        command: &Command,
         client: &Client,
         took: Duration,
         arguments: impl FnOnce() -> Vec<Vec<u8>>,
     ) {
         if self.slow_log.takes(took) {
             self.slow_log.add(client, self.env.clock.unix_time(), took, arguments());
+        }
+        if self.latency_events.takes(took) {
+            let name = if command.is(Flag::Fast) { "fast-command" } else { "command" };
+            self.latency_events.add(name, self.env.clock.unix_time(), took);
         }
     }
 }

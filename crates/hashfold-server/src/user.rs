@@ -57,17 +57,23 @@ impl Password {
         matches!(self, Password::None)
     }
 
-    /// Whether a password is right.
+    /// Whether a password is known to be right, because it was so before or none is needed.
+    pub(crate) fn is_known(&self, password: &[u8]) -> bool {
+        let Password::Hash { right, .. } = self else { return true };
+        let right = right.lock().unwrap_or_else(PoisonError::into_inner);
+        right.as_deref().is_some_and(|right| is_equal(right, password))
+    }
+
+    /// Whether a password is right, which takes 20 ms if that is not known.
     pub(crate) fn is(&self, password: &[u8]) -> bool {
         let Password::Hash { hash, right } = self else { return true };
-        let lock = || right.lock().unwrap_or_else(PoisonError::into_inner);
-        if lock().as_deref().is_some_and(|right| is_equal(right, password)) {
+        if self.is_known(password) {
             return true;
         }
         let Ok(parsed) = PasswordHash::new(hash) else { return false };
         let is_right = Argon2::default().verify_password(password, &parsed).is_ok();
         if is_right {
-            *lock() = Some(password.to_vec());
+            *right.lock().unwrap_or_else(PoisonError::into_inner) = Some(password.to_vec());
         }
         is_right
     }

@@ -4,8 +4,12 @@ use super::{
     entry::{Arguments, Call, Command, Flag, Group, Now, Run},
     table::TABLE,
 };
-use crate::user::{Password, User};
-use std::collections::BTreeSet;
+use crate::{
+    acl_log::{Denial, Entry, Reason},
+    protocol::Reply,
+    user::{Password, User},
+};
+use std::{collections::BTreeSet, time::Duration};
 
 pub(super) const COMMANDS: &[Command] = &[Command::new(
     "acl",
@@ -19,19 +23,28 @@ const SUBCOMMANDS: &[Command] = &[
     now("whoami", 2, "Returns the user's name.", who_am_i),
     now("users", 2, "Returns the names of all users.", users).with(Flag::Admin),
     now("list", 2, "Returns the rules of all users.", list).with(Flag::Admin),
-    now("getuser", 3, "Returns the rules of a user.", get_user).with(Flag::Admin),
-    now("cat", -2, "Returns the categories, or the commands in one.", categories),
-    now("log", -2, "Returns an empty list: refused calls are in the server's log.", log)
-        .with(Flag::Admin),
-    now("dryrun", -4, "Says whether a user may call a command.", dry_run).with(Flag::Admin),
+    now("getuser", 3, "Returns the rules of a user.", get_user)
+        .with(Flag::Admin)
+        .syntax("<username>"),
+    now("cat", -2, "Returns the categories, or the commands in one.", categories)
+        .syntax("[<category>]"),
+    now("log", -2, "Returns calls that were refused, and failed logins.", log)
+        .with(Flag::Admin)
+        .syntax("[<count> | RESET]"),
+    now("dryrun", -4, "Says whether a user may call a command.", dry_run)
+        .with(Flag::Admin)
+        .syntax("<username> <command> [<arg> ...]"),
     now("setuser", -3, "Returns an error: users are set in the configuration file.", |call| {
         call.reply.error("ERR users are set in the configuration file");
     })
-    .with(Flag::Admin),
+    .with(Flag::Admin)
+    .syntax("<username> [<rule> ...]"),
     now("deluser", -3, "Returns an error: users are set in the configuration file.", |call| {
         call.reply.error("ERR users are set in the configuration file");
     })
-    .with(Flag::Admin),
+    .with(Flag::Admin)
+    .syntax("<username> [<username> ...]"),
+    super::help::HELP,
 ];
 
 const fn now(name: &'static str, arity: i32, summary: &'static str, run: Now) -> Command {
@@ -77,7 +90,7 @@ fn patterns(user: &User) -> Vec<String> {
 
 fn get_user(call: &mut Call<'_, '_>) {
     let user = call.shared.served().users.get(&call.arguments.text(2)).cloned();
-    let Some(user) = user else { return call.reply.null_array() };
+    let Some(user) = user else { return call.reply.null() };
     let reply = &mut *call.reply;
     reply.map(6);
     reply.bulk(b"flags");
@@ -113,10 +126,54 @@ fn categories(call: &mut Call<'_, '_>) {
     }
 }
 
+/// `ACL LOG [count | RESET]`.
 fn log(call: &mut Call<'_, '_>) {
-    match call.arguments.get(2) {
-        Some(reset) if reset.eq_ignore_ascii_case(b"reset") => call.ok(),
-        _ => call.reply.array(0),
+    let arguments = call.arguments;
+    if arguments.len() > 3 {
+        return call
+            .reply
+            .error("ERR unknown subcommand or wrong number of arguments for 'LOG'. Try ACL HELP.");
+    }
+    if arguments.len() == 3 && arguments.is(2, "reset") {
+        call.shared.acl_log.clear();
+        return call.ok();
+    }
+    let count = match arguments.len() {
+        2 => 10,
+        _ => match arguments.integer(2) {
+            Ok(count) => usize::try_from(count).unwrap_or(0),
+            Err(error) => return call.reply.error(&error),
+        },
+    };
+    let (now, reply) = (call.shared.env.clock.unix_time(), &mut *call.reply);
+    let entries = call.shared.acl_log.newest(count);
+    reply.array(entries.len());
+    entries.iter().for_each(|entry| write_entry(entry, now, reply));
+}
+
+fn write_entry(entry: &Entry, now: Duration, reply: &mut Reply<'_>) {
+    let Denial { reason, is_in_multi, object, user } = &entry.denial;
+    reply.map(10);
+    reply.bulk(b"count");
+    reply.integer(entry.count as i64);
+    let context = if *is_in_multi { "multi" } else { "toplevel" };
+    for (name, text) in
+        [("reason", reason.name()), ("context", context), ("object", object), ("username", user)]
+    {
+        reply.bulk(name.as_bytes());
+        reply.bulk(text.as_bytes());
+    }
+    reply.bulk(b"age-seconds");
+    reply.double(now.saturating_sub(entry.updated).as_millis() as f64 / 1000.0);
+    reply.bulk(b"client-info");
+    reply.bulk(entry.client.as_bytes());
+    for (name, number) in [
+        ("entry-id", entry.id),
+        ("timestamp-created", entry.created.as_millis() as u64),
+        ("timestamp-last-updated", entry.updated.as_millis() as u64),
+    ] {
+        reply.bulk(name.as_bytes());
+        reply.integer(number as i64);
     }
 }
 
@@ -126,29 +183,61 @@ fn dry_run(call: &mut Call<'_, '_>) {
         return call.reply.error(&format!("ERR User '{name}' not found"));
     };
     let rest = call.arguments.rest(3);
+    if TABLE.by_name(rest.at(0)).is_none() {
+        return call.reply.error(&format!("ERR Command '{}' not found", rest.text(0)));
+    }
     match TABLE.find(&rest) {
         Err(error) => call.reply.error(&error),
         Ok(found) => match refusal(&user, found.number, &rest) {
             None => call.ok(),
-            Some(error) => call.reply.bulk(error.trim_start_matches("NOPERM ").as_bytes()),
+            Some(refusal) => {
+                let error = refusal.error(&user.name);
+                call.reply.bulk(error.trim_start_matches("NOPERM ").as_bytes());
+            }
         },
     }
 }
 
-/// Returns the reply to a call that the user's rules do not allow.
-pub(crate) fn refusal(user: &User, number: usize, arguments: &Arguments<'_>) -> Option<String> {
+/// What keeps a user from calling a command.
+pub(crate) enum Refusal {
+    /// The user may not call this command.
+    Command(&'static str),
+    /// The user may not use this key.
+    Key(String),
+}
+
+impl Refusal {
+    /// Returns the reply.
+    pub(crate) fn error(&self, user: &str) -> String {
+        match self {
+            Refusal::Command(name) => {
+                format!("NOPERM User {user} has no permissions to run the '{name}' command")
+            }
+            Refusal::Key(_) => "NOPERM No permissions to access a key".into(),
+        }
+    }
+
+    /// Returns the entry of `ACL LOG`.
+    pub(crate) fn denial(self, user: &str, is_in_multi: bool) -> Denial {
+        let (reason, object) = match self {
+            Refusal::Command(name) => (Reason::Command, name.into()),
+            Refusal::Key(key) => (Reason::Key, key),
+        };
+        Denial { reason, is_in_multi, object, user: user.into() }
+    }
+}
+
+/// Returns what the user's rules have against a call.
+pub(crate) fn refusal(user: &User, number: usize, arguments: &Arguments<'_>) -> Option<Refusal> {
     // Commands before a login, such as AUTH, are always allowed: they lead to another user.
     let command = TABLE.command(number);
     if !user.commands.contains(number) && !command.is(Flag::NoAuth) {
-        let name = TABLE.full_name(number);
-        return Some(format!(
-            "NOPERM User {} has no permissions to run the '{name}' command",
-            user.name
-        ));
+        return Some(Refusal::Command(TABLE.full_name(number)));
     }
-    let mut keys = command.keys.places(arguments.len());
-    if user.keys.is_empty() || keys.all(|place| user.may_use(arguments.at(place))) {
+    if user.keys.is_empty() {
         return None;
     }
-    Some("NOPERM No permissions to access a key".into())
+    let mut keys = command.keys.places(arguments.len());
+    keys.find(|place| !user.may_use(arguments.at(*place)))
+        .map(|place| Refusal::Key(arguments.text(place)))
 }

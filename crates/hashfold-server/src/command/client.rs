@@ -1,7 +1,7 @@
 //! `CLIENT`: what the server knows about connections.
 
 use super::{
-    NOT_AN_INTEGER, SYNTAX_ERROR,
+    SYNTAX_ERROR,
     entry::{Arguments, Call, Command, Flag, Group, Now, Run},
     table::TABLE,
 };
@@ -26,21 +26,31 @@ pub(super) const COMMANDS: &[Command] = &[Command::new(
 const SUBCOMMANDS: &[Command] = &[
     now("id", 2, "Returns the number of the connection.", id),
     now("info", 2, "Describes the connection.", info),
-    now("list", -2, "Describes all connections.", list).with(Flag::Admin),
+    now("list", -2, "Describes all connections.", list)
+        .with(Flag::Admin)
+        .syntax("[TYPE NORMAL|REPLICA|PUBSUB | ID <id> [<id> ...]]"),
     now("getname", 2, "Returns the name of the connection.", get_name),
-    now("setname", 3, "Names the connection.", set_name),
-    now("setinfo", 4, "Names the client's library and its version.", set_info),
-    now("reply", 3, "Turns replies on or off, or skips one.", reply).with(Flag::NoMulti),
-    now("kill", -3, "Closes connections.", kill).with(Flag::Admin),
+    now("setname", 3, "Names the connection.", set_name).syntax("<name>"),
+    now("setinfo", 4, "Names the client's library and its version.", set_info)
+        .syntax("LIB-NAME|LIB-VER <value>"),
+    now("reply", 3, "Turns replies on or off, or skips one.", reply)
+        .with(Flag::NoMulti)
+        .syntax("ON|OFF|SKIP"),
+    now("kill", -3, "Closes connections.", kill)
+        .with(Flag::Admin)
+        .syntax("<ip:port> | ID|ADDR|LADDR|USER|TYPE|SKIPME|MAXAGE <value> [...]"),
     now(
         "no-evict",
         3,
         "Has no effect: no connection is closed for memory that it could give up.",
         on_or_off,
     )
-    .with(Flag::Admin),
-    now("no-touch", 3, "Has no effect: reading changes no key.", on_or_off),
-    now("capa", -3, "Notes what the client can do; nothing follows from it.", capa),
+    .with(Flag::Admin)
+    .syntax("ON|OFF"),
+    now("no-touch", 3, "Has no effect: reading changes no key.", on_or_off).syntax("ON|OFF"),
+    now("capa", -3, "Notes what the client can do; nothing follows from it.", capa)
+        .syntax("<capability> [<capability> ...]"),
+    super::help::HELP,
 ];
 
 const fn now(name: &'static str, arity: i32, summary: &'static str, run: Now) -> Command {
@@ -157,11 +167,8 @@ fn chosen(shared: &Shared, arguments: &Arguments<'_>) -> Result<Vec<Arc<Client>>
         return Ok(clients);
     }
     if arguments.is(2, "type") && arguments.len() == 4 {
-        return match arguments.text(3).to_ascii_lowercase().as_str() {
-            "normal" => Ok(clients),
-            "master" | "replica" | "slave" | "pubsub" => Ok(Vec::new()),
-            other => Err(format!("ERR Unknown client type '{other}'")),
-        };
+        retain_type(&mut clients, &arguments.text(3))?;
+        return Ok(clients);
     }
     if arguments.is(2, "id") && arguments.len() > 3 {
         let ids: Option<Vec<i64>> = arguments.from(3).map(crate::protocol::number).collect();
@@ -173,7 +180,7 @@ fn chosen(shared: &Shared, arguments: &Arguments<'_>) -> Result<Vec<Arc<Client>>
 }
 
 /// Returns a connection's line of `CLIENT LIST`.
-fn describe(shared: &Shared, client: &Client) -> String {
+pub(crate) fn describe(shared: &Shared, client: &Client) -> String {
     let now = shared.now();
     let texts = client.texts();
     let command = client.command.load(Relaxed);
@@ -232,27 +239,40 @@ fn with_address(shared: &Shared, address: &str) -> Result<Vec<Arc<Client>>, Stri
 
 /// Returns the connections that all filters of `CLIENT KILL` match.
 fn matching(call: &Call<'_, '_>, arguments: &Arguments<'_>) -> Result<Vec<Arc<Client>>, String> {
-    if !arguments.len().is_multiple_of(2) {
-        return Err(SYNTAX_ERROR.into());
-    }
     let mut clients = call.shared.clients();
     let mut keeps_own = true;
     for i in (2..arguments.len()).step_by(2) {
+        if i + 1 == arguments.len() {
+            return Err(SYNTAX_ERROR.into());
+        }
         let value = arguments.text(i + 1);
         match arguments.text(i).to_ascii_lowercase().as_str() {
             "id" => {
-                let id: u64 =
-                    value.parse().map_err(|_| "ERR client-id should be greater than 0")?;
+                let id = value.parse().ok().filter(|id: &u64| *id > 0);
+                let id = id.ok_or("ERR client-id should be greater than 0")?;
                 clients.retain(|client| client.id == id);
             }
             "addr" => clients.retain(|client| client.peer.to_string() == value),
             "laddr" => clients.retain(|client| client.own.to_string() == value),
-            "user" => clients.retain(|client| client.texts().user == value),
-            "type" if value.eq_ignore_ascii_case("normal") => {}
-            "type" => clients.clear(),
-            "skipme" => keeps_own = value.eq_ignore_ascii_case("yes"),
+            "user" => {
+                if !call.shared.served().users.contains_key(&value) {
+                    return Err(format!("ERR No such user '{value}'"));
+                }
+                clients.retain(|client| client.texts().user == value);
+            }
+            "type" => retain_type(&mut clients, &value)?,
+            "skipme" => {
+                keeps_own = match value.to_ascii_lowercase().as_str() {
+                    "yes" => true,
+                    "no" => false,
+                    _ => return Err(SYNTAX_ERROR.into()),
+                };
+            }
             "maxage" => {
-                let age: u64 = value.parse().map_err(|_| NOT_AN_INTEGER)?;
+                let age: i64 = crate::protocol::number(value.as_bytes())
+                    .ok_or("ERR maxage is not an integer or out of range")?;
+                let age = u64::try_from(age).ok().filter(|age| *age > 0);
+                let age = age.ok_or("ERR maxage should be greater than 0")?;
                 let now = call.shared.now();
                 clients.retain(|client| now.saturating_sub(client.since).as_secs() >= age);
             }
@@ -262,4 +282,14 @@ fn matching(call: &Call<'_, '_>, arguments: &Arguments<'_>) -> Result<Vec<Arc<Cl
     let own = call.session.client.id;
     clients.retain(|client| !keeps_own || client.id != own);
     Ok(clients)
+}
+
+/// Keeps the connections of a type, in the words of Redis: all are normal ones.
+fn retain_type(clients: &mut Vec<Arc<Client>>, kind: &str) -> Result<(), String> {
+    match kind.to_ascii_lowercase().as_str() {
+        "normal" => {}
+        "master" | "primary" | "replica" | "slave" | "pubsub" => clients.clear(),
+        _ => return Err(format!("ERR Unknown client type '{kind}'")),
+    }
+    Ok(())
 }

@@ -21,9 +21,13 @@ const SUBCOMMANDS: &[Command] = &[
     now("nodes", 2, "Returns all servers, a line each.", nodes),
     now("info", 2, "Describes the state of the cluster.", info),
     now("myid", 2, "Returns the name of this server.", my_id),
-    now("keyslot", 3, "Returns the slot of a key.", key_slot),
-    now("countkeysinslot", 3, "Returns an error: keys are not counted by slot.", count_keys),
-    now("replicas", 3, "Returns the replicas of a server.", replicas).with(Flag::Admin),
+    now("keyslot", 3, "Returns the slot of a key.", key_slot).syntax("<key>"),
+    now("countkeysinslot", 3, "Returns an error: keys are not counted by slot.", count_keys)
+        .syntax("<slot>"),
+    now("replicas", 3, "Returns the replicas of a server.", replicas)
+        .with(Flag::Admin)
+        .syntax("<node-id>"),
+    super::help::HELP,
 ];
 
 const fn now(name: &'static str, arity: i32, summary: &'static str, run: Now) -> Command {

@@ -3,45 +3,77 @@
 use super::{
     SYNTAX_ERROR,
     entry::{Call, Command, Flag, Group, Keys, Now, Run},
-    table::{Found, TABLE},
+    table::TABLE,
 };
 use crate::protocol::{Reply, matches};
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::new("command", -1, Group::Server, "Describes commands.", Run::Now(command)).always(),
+    Command::new(
+        "command",
+        -1,
+        Group::Server,
+        "Describes commands.",
+        Run::GroupOr(describe_all, COMMAND),
+    )
+    .always(),
     group("config", "Shows and changes settings.", CONFIG),
     group("slowlog", "Shows commands that took long.", SLOWLOG),
     group("latency", "Shows how long commands take.", LATENCY),
     group("module", "Shows modules.", MODULE),
 ];
 
+const COMMAND: &[Command] = &[
+    now("count", 2, "Returns the number of commands.", |call| {
+        call.reply.integer(TABLE.top().len() as i64);
+    }),
+    now("list", -2, "Returns the names of commands.", list)
+        .syntax("[FILTERBY MODULE <name> | ACLCAT <category> | PATTERN <pattern>]"),
+    now("info", -2, "Describes commands to clients.", command_info).syntax("[<command> ...]"),
+    now("docs", -2, "Describes commands to people.", docs).syntax("[<command> ...]"),
+    now("getkeys", -3, "Returns the keys of a call.", keys_of).syntax("<command> [<arg> ...]"),
+    super::help::HELP,
+];
+
 const CONFIG: &[Command] = &[
-    now("get", -3, "Returns settings by pattern.", get).with(Flag::Admin),
-    now("set", -4, "Changes a setting until the server stops.", set).with(Flag::Admin),
+    now("get", -3, "Returns settings by pattern.", get)
+        .with(Flag::Admin)
+        .syntax("<pattern> [<pattern> ...]"),
+    now("set", -4, "Changes settings until the server stops.", set)
+        .with(Flag::Admin)
+        .syntax("<directive> <value> [<directive> <value> ...]"),
     now("resetstat", 2, "Sets counters to 0.", reset_stat).with(Flag::Admin),
+    super::help::HELP,
 ];
 
 const SLOWLOG: &[Command] = &[
-    now("get", -2, "Returns the last commands that took long.", slow_get).with(Flag::Admin),
+    now("get", -2, "Returns the last commands that took long.", slow_get)
+        .with(Flag::Admin)
+        .syntax("[<count>]"),
     now("len", 2, "Returns the number of commands in the log.", slow_len).with(Flag::Admin),
     now("reset", 2, "Empties the log.", slow_reset).with(Flag::Admin),
+    super::help::HELP,
 ];
 
 const LATENCY: &[Command] = &[
-    now("latest", 2, "Returns an empty list: no events are recorded.", empty).with(Flag::Admin),
-    now("history", 3, "Returns an empty list: no events are recorded.", empty).with(Flag::Admin),
-    now("reset", -2, "Returns 0: no events are recorded.", |call| call.reply.integer(0))
-        .with(Flag::Admin),
+    now("latest", 2, "Returns the last sample of each event.", latest).with(Flag::Admin),
+    now("history", 3, "Returns the samples of an event.", history)
+        .with(Flag::Admin)
+        .syntax("<event>"),
+    now("reset", -2, "Forgets events.", forget_events).with(Flag::Admin).syntax("[<event> ...]"),
     now("histogram", -2, "Returns the distribution of the times of commands.", histogram)
-        .with(Flag::Admin),
+        .with(Flag::Admin)
+        .syntax("[<command> ...]"),
+    super::help::HELP,
 ];
 
-const MODULE: &[Command] =
-    &[now("list", 2, "Returns the modules whose commands the server knows.", |call| {
+const MODULE: &[Command] = &[
+    now("list", 2, "Returns the modules whose commands the server knows.", |call| {
         super::info::modules(call.reply);
     })
-    .with(Flag::Admin)];
+    .with(Flag::Admin),
+    super::help::HELP,
+];
 
 const fn group(name: &'static str, summary: &'static str, all: &'static [Command]) -> Command {
     Command::new(name, -2, Group::Server, summary, Run::Group(all))
@@ -51,58 +83,103 @@ const fn now(name: &'static str, arity: i32, summary: &'static str, run: Now) ->
     Command::new(name, arity, Group::Server, summary, Run::Now(run)).always()
 }
 
-fn empty(call: &mut Call<'_, '_>) {
-    call.reply.array(0);
-}
-
-/// `COMMAND [COUNT|INFO|DOCS|LIST|GETKEYS]`.
-fn command(call: &mut Call<'_, '_>) {
-    let arguments = call.arguments;
-    let Some(subcommand) = arguments.get(1) else {
-        call.reply.array(TABLE.top().len());
-        return TABLE.top().iter().for_each(|command| describe(command, "", call.reply));
-    };
-    let names = || arguments.from(2).map(|name| TABLE.by_name(name));
-    match subcommand.to_ascii_lowercase().as_slice() {
-        b"count" => call.reply.integer(TABLE.top().len() as i64),
-        b"list" => call.reply.bulks(TABLE.top().iter().map(|command| command.name)),
-        b"info" if arguments.len() == 2 => {
-            call.reply.array(TABLE.top().len());
-            TABLE.top().iter().for_each(|command| describe(command, "", call.reply));
+/// `LATENCY LATEST`: for each event its name, and the time of its last sample, that sample and the longest one.
+fn latest(call: &mut Call<'_, '_>) {
+    let all = call.shared.latency_events.all();
+    call.reply.array(all.len());
+    for (name, series) in all {
+        let (second, ms) = series.samples.back().copied().unwrap_or_default();
+        call.reply.array(4);
+        call.reply.bulk(name.as_bytes());
+        for number in [second, ms, series.max_ms] {
+            call.reply.integer(number as i64);
         }
-        b"info" => {
-            call.reply.array(names().len());
-            for found in names() {
-                match found {
-                    Some(found) => describe(found.command, "", call.reply),
-                    None => call.reply.null_array(),
-                }
-            }
-        }
-        b"docs" => {
-            let found: Vec<&Command> = match arguments.len() {
-                2 => TABLE.top().to_vec(),
-                _ => names().flatten().map(|found| found.command).collect(),
-            };
-            call.reply.map(found.len());
-            found.into_iter().for_each(|command| document(command, call.reply));
-        }
-        b"getkeys" if arguments.len() > 2 => keys_of(call),
-        _ => call.reply.error(&format!(
-            "ERR unknown subcommand '{:.128}'. Try COMMAND HELP.",
-            String::from_utf8_lossy(subcommand)
-        )),
     }
 }
 
-/// Writes the entry of a command in `COMMAND INFO`.
-fn describe(command: &Command, container: &str, reply: &mut Reply<'_>) {
-    let name = |command: &Command| match container {
-        "" => command.name.to_owned(),
-        container => format!("{container}|{}", command.name),
+fn history(call: &mut Call<'_, '_>) {
+    let all = call.shared.latency_events.all();
+    let samples = all.get(&*call.arguments.text(2)).map(|it| &it.samples);
+    let samples = samples.into_iter().flatten();
+    call.reply.array(samples.clone().count());
+    for (second, ms) in samples {
+        call.reply.array(2);
+        for number in [second, ms] {
+            call.reply.integer(*number as i64);
+        }
+    }
+}
+
+fn forget_events(call: &mut Call<'_, '_>) {
+    let names: Vec<String> = (2..call.arguments.len()).map(|i| call.arguments.text(i)).collect();
+    call.reply.integer(call.shared.latency_events.forget(&names) as i64);
+}
+
+/// `COMMAND`: describes all commands.
+fn describe_all(call: &mut Call<'_, '_>) {
+    call.reply.array(TABLE.top().len());
+    (0..TABLE.top().len()).for_each(|number| describe(number, call.reply));
+}
+
+/// `COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]`.
+fn list(call: &mut Call<'_, '_>) {
+    let arguments = call.arguments;
+    if arguments.len() == 2 {
+        return call.reply.bulks(TABLE.top().iter().map(|command| command.name));
+    }
+    if arguments.len() != 5 || !arguments.is(2, "filterby") {
+        return call.reply.error(SYNTAX_ERROR);
+    }
+    let value = arguments.text(4).to_ascii_lowercase();
+    let wanted = |number: usize| match () {
+        () if arguments.is(3, "aclcat") => {
+            TABLE.command(number).categories().any(|category| category == value)
+        }
+        () if arguments.is(3, "pattern") => {
+            matches(value.as_bytes(), TABLE.full_name(number).as_bytes())
+        }
+        // The only module is that of the filters of RedisBloom.
+        () => value == "bf" && matches!(TABLE.command(number).group, Group::Bloom | Group::Cuckoo),
     };
+    if !["module", "aclcat", "pattern"].iter().any(|word| arguments.is(3, word)) {
+        return call.reply.error(SYNTAX_ERROR);
+    }
+    let found: Vec<&str> =
+        (0..TABLE.count()).filter(|it| wanted(*it)).map(|it| TABLE.full_name(it)).collect();
+    call.reply.bulks(found);
+}
+
+fn command_info(call: &mut Call<'_, '_>) {
+    if call.arguments.len() == 2 {
+        return describe_all(call);
+    }
+    let names = call.arguments.from(2);
+    call.reply.array(names.len());
+    for name in names {
+        match TABLE.by_full_name(name) {
+            Some(found) => describe(found.number, call.reply),
+            None => call.reply.null(),
+        }
+    }
+}
+
+fn docs(call: &mut Call<'_, '_>) {
+    let found: Vec<usize> = match call.arguments.len() {
+        2 => (0..TABLE.top().len()).collect(),
+        _ => {
+            let names = call.arguments.from(2);
+            names.filter_map(|name| TABLE.by_full_name(name)).map(|found| found.number).collect()
+        }
+    };
+    call.reply.map(found.len());
+    found.into_iter().for_each(|number| document(number, call.reply));
+}
+
+/// Writes the entry of a command in `COMMAND INFO`.
+fn describe(number: usize, reply: &mut Reply<'_>) {
+    let command = TABLE.command(number);
     reply.array(10);
-    reply.bulk(name(command).as_bytes());
+    reply.bulk(TABLE.full_name(number).as_bytes());
     reply.integer(command.arity.into());
     let flags: Vec<&str> =
         Flag::ALL.iter().filter(|(flag, _)| command.is(*flag)).map(|(_, name)| *name).collect();
@@ -118,7 +195,7 @@ fn describe(command: &Command, container: &str, reply: &mut Reply<'_>) {
     reply.array(0);
     describe_keys(command, reply);
     reply.array(command.subcommands().len());
-    command.subcommands().iter().for_each(|subcommand| describe(subcommand, command.name, reply));
+    subcommands(number).for_each(|number| describe(number, reply));
 }
 
 /// Writes the specification of a command's keys.
@@ -155,28 +232,38 @@ fn describe_keys(command: &Command, reply: &mut Reply<'_>) {
     }
 }
 
+/// Returns the numbers of the subcommands of a command.
+fn subcommands(number: usize) -> impl Iterator<Item = usize> {
+    TABLE.numbers_with_subcommands(number).skip(1)
+}
+
 /// Writes the entry of a command in `COMMAND DOCS`.
-fn document(command: &Command, reply: &mut Reply<'_>) {
-    let subcommands = command.subcommands();
-    reply.bulk(command.name.as_bytes());
-    reply.map(3 + usize::from(!subcommands.is_empty()));
+fn document(number: usize, reply: &mut Reply<'_>) {
+    let command = TABLE.command(number);
+    let count = command.subcommands().len();
+    reply.bulk(TABLE.full_name(number).as_bytes());
+    reply.map(3 + usize::from(count > 0));
     let pairs = [("summary", command.summary), ("since", "1.0.0"), ("group", command.group.name())];
     for (name, text) in pairs {
         reply.bulk(name.as_bytes());
         reply.bulk(text.as_bytes());
     }
-    if !subcommands.is_empty() {
+    if count > 0 {
         reply.bulk(b"subcommands");
-        reply.map(subcommands.len());
-        subcommands.iter().for_each(|subcommand| document(subcommand, reply));
+        reply.map(count);
+        subcommands(number).for_each(|number| document(number, reply));
     }
 }
 
 /// `COMMAND GETKEYS`: the keys of another call.
 fn keys_of(call: &mut Call<'_, '_>) {
     let rest = call.arguments.rest(2);
-    let Ok(Found { command, .. }) = TABLE.find(&rest) else {
-        return call.reply.error("ERR Invalid command specified");
+    let command = match TABLE.find(&rest) {
+        Ok(found) => found.command,
+        Err(error) if error.starts_with("ERR wrong number") => {
+            return call.reply.error("ERR Invalid number of arguments specified for command");
+        }
+        Err(_) => return call.reply.error("ERR Invalid command specified"),
     };
     let places: Vec<usize> = command.keys.places(rest.len()).collect();
     if places.is_empty() {
@@ -196,6 +283,10 @@ fn settings(call: &Call<'_, '_>) -> Vec<(&'static str, String)> {
         ("bind", config.listen.iter().map(|it| it.ip().to_string()).collect::<Vec<_>>().join(" ")),
         ("cluster-enabled", cluster.into()),
         ("databases", "1".into()),
+        (
+            "latency-monitor-threshold",
+            call.shared.latency_events.threshold_ms.load(Relaxed).to_string(),
+        ),
         ("maxclients", config.clients_max.to_string()),
         ("maxmemory", config.memory_bytes.to_string()),
         ("maxmemory-clients", config.client_memory_bytes.to_string()),
@@ -220,29 +311,45 @@ fn get(call: &mut Call<'_, '_>) {
     }
 }
 
+/// `CONFIG SET name value…`: sets all, or none if a name or value is wrong.
 fn set(call: &mut Call<'_, '_>) {
     let arguments = call.arguments;
-    if arguments.len() != 4 {
+    if !arguments.len().is_multiple_of(2) {
         return call.reply.error(&super::wrong_arity("config|set"));
     }
-    if !arguments.is(2, "slowlog-log-slower-than") {
-        let name = arguments.text(2);
+    let (slow_log, events) = (&call.shared.slow_log, &call.shared.latency_events);
+    let mut changes = Vec::new();
+    for i in (2..arguments.len()).step_by(2) {
+        let name = arguments.text(i).to_ascii_lowercase();
+        let setting = match name.as_str() {
+            "slowlog-log-slower-than" => &slow_log.threshold_us,
+            "latency-monitor-threshold" => &events.threshold_ms,
+            _ => {
+                return call.reply.error(&format!(
+                    "ERR Unknown option or number of arguments for CONFIG SET - '{name}': settings are in \
+                     the configuration file"
+                ));
+            }
+        };
+        let problem = match arguments.integer(i + 1) {
+            Ok(value) if value >= 0 => {
+                changes.push((setting, value as u64));
+                continue;
+            }
+            // A negative number turns the slow log off.
+            Ok(_) if name == "slowlog-log-slower-than" => {
+                changes.push((setting, u64::MAX));
+                continue;
+            }
+            Ok(_) => "argument must be between 0 and 9223372036854775807 inclusive",
+            Err(_) => "argument couldn't be parsed into an integer",
+        };
         return call.reply.error(&format!(
-            "ERR Unknown option or number of arguments for CONFIG SET - '{name}': settings are in the \
-             configuration file"
+            "ERR CONFIG SET failed (possibly related to argument '{name}') - {problem}"
         ));
     }
-    match arguments.integer(3) {
-        // A negative number turns the log off.
-        Ok(us) => {
-            call.shared.slow_log.threshold_us.store(u64::try_from(us).unwrap_or(u64::MAX), Relaxed);
-            call.ok();
-        }
-        Err(_) => call.reply.error(
-            "ERR CONFIG SET failed (possibly related to argument 'slowlog-log-slower-than') - argument \
-             couldn't be parsed into an integer",
-        ),
-    }
+    changes.into_iter().for_each(|(setting, value)| setting.store(value, Relaxed));
+    call.ok();
 }
 
 fn reset_stat(call: &mut Call<'_, '_>) {
@@ -254,13 +361,16 @@ fn slow_get(call: &mut Call<'_, '_>) {
     let count = match call.arguments.len() {
         2 => Ok(10),
         3 => call.arguments.integer(2),
-        _ => Err(SYNTAX_ERROR.into()),
+        _ => {
+            return call.reply.error(
+                "ERR unknown subcommand or wrong number of arguments for 'GET'. Try SLOWLOG HELP.",
+            );
+        }
     };
     let count = match count {
         Ok(-1) => usize::MAX,
         Ok(count) if count >= 0 => count as usize,
-        Ok(_) => return call.reply.error("ERR count should be greater than or equal to -1"),
-        Err(error) => return call.reply.error(&error),
+        _ => return call.reply.error("ERR count should be greater than or equal to -1"),
     };
     let found = call.shared.slow_log.newest(count);
     call.reply.array(found.len());

@@ -2,17 +2,22 @@
 
 use super::{
     SYNTAX_ERROR,
-    entry::{Call, Command, Flag, Group, Now, Run, Work},
+    entry::{BeginLogin, Call, Command, Flag, Group, Login, Now, Run, Work},
 };
 use crate::{
+    acl_log::{AclLog, Denial, Reason},
     data::View,
+    logins::Logins,
     opened::Served,
     protocol::{Protocol, Reply},
     session::{Replies, Session},
-    shared::Shared,
     user::{DEFAULT, User},
 };
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use hashfold::work::Clock;
+use std::{
+    net::IpAddr,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 pub(super) const COMMANDS: &[Command] = &[
     now("ping", -1, "Replies PONG, or its argument.", ping),
@@ -37,12 +42,7 @@ const fn now(name: &'static str, arity: i32, summary: &'static str, run: Now) ->
     Command::new(name, arity, Group::Connection, summary, Run::Now(run)).fast()
 }
 
-const fn login(
-    name: &'static str,
-    arity: i32,
-    summary: &'static str,
-    run: fn(&mut Call<'_, '_>) -> Result<Option<Work>, String>,
-) -> Command {
+const fn login(name: &'static str, arity: i32, summary: &'static str, run: BeginLogin) -> Command {
     let command = Command::new(name, arity, Group::Connection, summary, Run::Login(run));
     command.with(Flag::NoAuth).with(Flag::NoMulti).fast().always()
 }
@@ -91,7 +91,7 @@ fn time(call: &mut Call<'_, '_>) {
     call.reply.bulks([&*now.as_secs().to_string(), &*now.subsec_micros().to_string()]);
 }
 
-fn auth(call: &mut Call<'_, '_>) -> Result<Option<Work>, String> {
+fn auth(call: &mut Call<'_, '_>) -> Result<Login, String> {
     let arguments = call.arguments;
     let (name, password) = match arguments.len() {
         2 => (DEFAULT.as_bytes(), arguments.at(1)),
@@ -105,17 +105,7 @@ fn auth(call: &mut Call<'_, '_>) -> Result<Option<Work>, String> {
                 .into(),
         );
     }
-    let credentials = Credentials::of(call.shared, name, password);
-    Ok(Some(Box::new(move || {
-        let login = credentials.check();
-        Box::new(move |session, reply| match login {
-            Ok(login) => {
-                login.apply(session);
-                reply.simple("OK");
-            }
-            Err(error) => reply.error(&error),
-        })
-    })))
+    Credentials::of(call, name, password).log_in(call, |_, reply| reply.simple("OK"))
 }
 
 /// What a client says to become a user.
@@ -123,15 +113,70 @@ struct Credentials {
     served: Arc<Served>,
     name: Vec<u8>,
     password: Vec<u8>,
+    denial: LoginDenial,
+}
+
+/// What is noted if a login fails.
+struct LoginDenial {
+    acl_log: Arc<AclLog>,
+    logins: Arc<Logins>,
+    clock: Arc<dyn Clock>,
+    address: IpAddr,
+    denial: Denial,
+    /// The connection, as in `CLIENT LIST`.
+    client: String,
+}
+
+/// The reply to a wrong name or password.
+const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+
+/// The reply to an address from which too many logins have failed.
+const TOO_MANY_FAILURES: &str =
+    "WRONGPASS too many logins from this address have failed; try again in a second";
+
+impl LoginDenial {
+    fn of(call: &Call<'_, '_>, name: &[u8]) -> LoginDenial {
+        let (shared, client) = (call.shared, &call.session.client);
+        let denial = Denial {
+            reason: Reason::Auth,
+            is_in_multi: false,
+            object: call.arguments.text(0),
+            user: String::from_utf8_lossy(name).into_owned(),
+        };
+        LoginDenial {
+            acl_log: shared.acl_log.clone(),
+            logins: shared.logins.clone(),
+            clock: shared.env.clock.clone(),
+            address: client.peer.ip(),
+            denial,
+            client: super::client::describe(shared, client),
+        }
+    }
+
+    /// Refuses a login from an address from which too many have failed.
+    fn check_rate(&self) -> Result<(), String> {
+        match self.logins.refuses(self.address, self.clock.now()) {
+            true => Err(TOO_MANY_FAILURES.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Notes a wrong name or password, and returns the reply.
+    fn note(&self) -> String {
+        self.logins.note_failure(self.address, self.clock.now());
+        let now = self.clock.unix_time();
+        self.acl_log.add(self.denial.clone(), self.client.clone(), now);
+        WRONG_PASSWORD.into()
+    }
 }
 
 /// The user that a connection becomes, and the version that it then uses.
-struct Login {
+struct LoggedIn {
     user: Arc<User>,
     fixed: Option<Arc<View>>,
 }
 
-impl Login {
+impl LoggedIn {
     fn apply(self, session: &mut Session) {
         session.set_user(Some(self.user));
         session.fixed = self.fixed;
@@ -139,29 +184,70 @@ impl Login {
 }
 
 impl Credentials {
-    fn of(shared: &Shared, name: &[u8], password: &[u8]) -> Credentials {
-        Credentials { served: shared.served(), name: name.into(), password: password.into() }
+    fn of(call: &Call<'_, '_>, name: &[u8], password: &[u8]) -> Credentials {
+        let (served, denial) = (call.shared.served(), LoginDenial::of(call, name));
+        Credentials { served, name: name.into(), password: password.into(), denial }
     }
 
-    /// Returns the user: `people`, or `people@41` to use this version of the data.
+    /// Returns the user, and the version that the name has behind it: `people`, or `people@41`.
+    fn find(&self) -> Option<(&Arc<User>, Option<&str>)> {
+        let name = std::str::from_utf8(&self.name).ok()?;
+        if let Some(user) = self.served.users.get(name) {
+            return Some((user, None));
+        }
+        let (name, version) = name.rsplit_once('@')?;
+        Some((self.served.users.get(name)?, Some(version)))
+    }
+
+    /// Makes the client the user, and answers. A password that is known to be right waits for no other one.
+    fn log_in(
+        self,
+        call: &mut Call<'_, '_>,
+        answer: impl FnOnce(&mut Session, &mut Reply<'_>) + Send + 'static,
+    ) -> Result<Login, String> {
+        let found = self.find().map(|(user, version)| (user.clone(), version.is_some()));
+        let is_known =
+            found.as_ref().is_some_and(|(user, _)| user.password.is_known(&self.password));
+        match found {
+            Some((user, false)) if is_known => {
+                LoggedIn { user, fixed: None }.apply(call.session);
+                answer(call.session, call.reply);
+                return Ok(Login::Done);
+            }
+            Some(_) if is_known => {}
+            _ => self.denial.check_rate()?,
+        }
+        if found.is_none() {
+            return Err(self.denial.note());
+        }
+        let work: Work = Box::new(move || {
+            let logged_in = self.check();
+            Box::new(move |session, reply| match logged_in {
+                Ok(logged_in) => {
+                    logged_in.apply(session);
+                    answer(session, reply);
+                }
+                Err(error) => reply.error(&error),
+            })
+        });
+        Ok(if is_known { Login::Open(work) } else { Login::Check(work) })
+    }
+
+    /// Checks the password when its turn comes: others from the same address may have failed meanwhile, or
+    /// have shown that it is right.
     ///
     /// # Errors
-    /// The reply: there is no such user, the password is wrong, or there is no such version.
-    fn check(&self) -> Result<Login, String> {
-        let wrong = || "WRONGPASS invalid username-password pair or user is disabled.".to_owned();
-        let name = std::str::from_utf8(&self.name).map_err(|_| wrong())?;
-        let (user, version) = match self.served.users.get(name) {
-            Some(user) => (user, None),
-            None => {
-                let (name, version) = name.rsplit_once('@').ok_or_else(wrong)?;
-                (self.served.users.get(name).ok_or_else(wrong)?, Some(version))
+    /// The reply: the password is wrong, or there is no such version.
+    fn check(&self) -> Result<LoggedIn, String> {
+        let (user, version) = self.find().ok_or(WRONG_PASSWORD)?;
+        if !user.password.is_known(&self.password) {
+            self.denial.check_rate()?;
+            if !user.password.is(&self.password) {
+                return Err(self.denial.note());
             }
-        };
-        if !user.password.is(&self.password) {
-            return Err(wrong());
         }
         let fixed = version.map(|version| version_of(user, version)).transpose()?;
-        Ok(Login { user: user.clone(), fixed })
+        Ok(LoggedIn { user: user.clone(), fixed })
     }
 }
 
@@ -173,22 +259,17 @@ fn version_of(user: &User, version: &str) -> Result<Arc<View>, String> {
     super::versions::open(data, number)
 }
 
-fn hello(call: &mut Call<'_, '_>) -> Result<Option<Work>, String> {
+fn hello(call: &mut Call<'_, '_>) -> Result<Login, String> {
     let (greeting, credentials) = Greeting::parse(call)?;
-    let Some(credentials) = credentials else {
-        greeting.answer(call.session, call.reply);
-        return Ok(None);
-    };
-    Ok(Some(Box::new(move || {
-        let login = credentials.check();
-        Box::new(move |session, reply| match login {
-            Ok(login) => {
-                login.apply(session);
-                greeting.answer(session, reply);
-            }
-            Err(error) => reply.error(&error),
-        })
-    })))
+    match credentials {
+        Some(credentials) => {
+            credentials.log_in(call, move |session, reply| greeting.answer(session, reply))
+        }
+        None => {
+            greeting.answer(call.session, call.reply);
+            Ok(Login::Done)
+        }
+    }
 }
 
 /// What `HELLO` asks for, and what it says about the server.
@@ -214,7 +295,7 @@ impl Greeting {
         while i < arguments.len() {
             let left = arguments.len() - i - 1;
             if arguments.is(i, "auth") && left >= 2 {
-                let given = Credentials::of(call.shared, arguments.at(i + 1), arguments.at(i + 2));
+                let given = Credentials::of(call, arguments.at(i + 1), arguments.at(i + 2));
                 credentials = Some(given);
                 i += 3;
             } else if arguments.is(i, "setname") && left >= 1 {

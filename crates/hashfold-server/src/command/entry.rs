@@ -110,6 +110,20 @@ pub(crate) type Now = fn(&mut Call<'_, '_>);
 /// Begins the work of a call; an error is the reply.
 pub(crate) type Begin = fn(&mut Call<'_, '_>) -> Result<Work, String>;
 
+/// Begins a login; an error is the reply.
+pub(crate) type BeginLogin = fn(&mut Call<'_, '_>) -> Result<Login, String>;
+
+/// What a login waits for.
+pub(crate) enum Login {
+    /// Nothing: the reply is written.
+    Done,
+    /// A password is checked, which takes 20 ms: on threads that do nothing else, so that wrong passwords
+    /// hinder only those who give passwords that are not known to be right.
+    Check(Work),
+    /// The password is known to be right; a version is opened.
+    Open(Work),
+}
+
 /// What a command does.
 #[derive(Clone, Copy)]
 pub(crate) enum Run {
@@ -119,13 +133,14 @@ pub(crate) enum Run {
     Lookup(fn(&Arguments<'_>) -> Result<Lookup, String>),
     /// Does its work on another thread.
     Job(Begin),
-    /// Writes its reply at once, or needs a password to be checked, which takes 20 ms: on a thread that
-    /// does nothing else, so that wrong passwords hinder only those who give passwords.
-    Login(fn(&mut Call<'_, '_>) -> Result<Option<Work>, String>),
+    /// Logs in.
+    Login(BeginLogin),
     /// Runs the commands that were queued since `MULTI`.
     Exec,
     /// Has subcommands.
     Group(&'static [Command]),
+    /// Has subcommands, and writes its reply at once without one.
+    GroupOr(Now, &'static [Command]),
 }
 
 /// A command, or the subcommand of one.
@@ -138,6 +153,8 @@ pub(crate) struct Command {
     pub(crate) summary: &'static str,
     pub(crate) keys: Keys,
     pub(crate) run: Run,
+    /// The arguments, as `HELP` shows them.
+    pub(crate) syntax: &'static str,
     flags: u16,
 }
 
@@ -151,12 +168,18 @@ impl Command {
         run: Run,
     ) -> Command {
         let keys = Keys { first: 0, last: 0, step: 0 };
-        Command { name, arity, group, summary, keys, run, flags: 0 }
+        Command { name, arity, group, summary, keys, run, syntax: "", flags: 0 }
     }
 
     /// Sets the places of the keys.
     pub(crate) const fn keys(mut self, first: i32, last: i32, step: i32) -> Command {
         self.keys = Keys { first, last, step };
+        self
+    }
+
+    /// Sets the arguments that `HELP` shows.
+    pub(crate) const fn syntax(mut self, syntax: &'static str) -> Command {
+        self.syntax = syntax;
         self
     }
 
@@ -200,7 +223,7 @@ impl Command {
     /// Returns the subcommands.
     pub(crate) fn subcommands(&self) -> &'static [Command] {
         match self.run {
-            Run::Group(all) => all,
+            Run::Group(all) | Run::GroupOr(_, all) => all,
             _ => &[],
         }
     }

@@ -44,6 +44,7 @@ const OBJECT: &[Command] = &[
              when switching between policies at runtime LRU and LFU data will take some time to adjust."
             .into())
     }),
+    super::help::HELP,
 ];
 
 const MEMORY: &[Command] = &[
@@ -55,8 +56,10 @@ const MEMORY: &[Command] = &[
         Run::Lookup(usage),
     )
     .reads()
-    .keys(2, 2, 1),
+    .keys(2, 2, 1)
+    .syntax("<key> [SAMPLES <count>]"),
     super::info::MEMORY_STATS,
+    super::help::HELP,
 ];
 
 const fn one_key(
@@ -83,7 +86,10 @@ const fn subcommand(
     summary: &'static str,
     parse: fn(&Arguments<'_>) -> Result<Lookup, String>,
 ) -> Command {
-    Command::new(name, 3, Group::Generic, summary, Run::Lookup(parse)).reads().keys(2, 2, 1)
+    Command::new(name, 3, Group::Generic, summary, Run::Lookup(parse))
+        .reads()
+        .keys(2, 2, 1)
+        .syntax("<key>")
 }
 
 /// What a client asked about keys.

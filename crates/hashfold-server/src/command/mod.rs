@@ -14,6 +14,7 @@ mod config;
 mod connection;
 mod entry;
 mod filter;
+mod help;
 mod info;
 mod keyspace;
 mod lookup;
@@ -25,7 +26,8 @@ mod writes;
 
 pub(crate) use self::{
     acl::refusal,
-    entry::{Arguments, Call, Command, Flag, JobReply, Keys, Run, Work},
+    client::describe,
+    entry::{Arguments, Call, Command, Flag, JobReply, Keys, Login, Run, Work},
     keyspace::type_of,
     lookup::{Lookup, Value, Values},
     rules::CommandSet,

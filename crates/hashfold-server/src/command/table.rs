@@ -108,6 +108,13 @@ impl Table {
         [number].into_iter().chain(subcommands)
     }
 
+    /// Returns the command with this full name in any case: `get`, `client|list`.
+    pub(crate) fn by_full_name(&self, name: &[u8]) -> Option<Found> {
+        let Some(bar) = memchr::memchr(b'|', name) else { return self.by_name(name) };
+        let number = self.number(std::str::from_utf8(name).ok()?)?;
+        (bar <= NAME_BYTES_MAX).then(|| Found { command: self.all[number], number })
+    }
+
     /// Returns the command with this name, without its subcommands.
     pub(crate) fn by_name(&self, name: &[u8]) -> Option<Found> {
         let mut lower = [0; NAME_BYTES_MAX];
@@ -138,8 +145,8 @@ impl Table {
         if subcommands.is_empty() {
             return Ok(found);
         }
-        // Without a subcommand, the container itself has too few arguments.
-        let Some(name) = arguments.get(1) else { return Err(wrong_arity(found.command.name)) };
+        // Without a subcommand, the container itself is called, which may have too few arguments.
+        let Some(name) = arguments.get(1) else { return Ok(found) };
         let is_it = |command: &Command| name.eq_ignore_ascii_case(command.name.as_bytes());
         match subcommands.iter().position(is_it) {
             Some(i) => {

@@ -10,7 +10,9 @@ use super::{
     transport::Transport,
 };
 use crate::{
-    command::{Arguments, Call, Flag, Found, JobReply, Lookup, Run, TABLE, Work, refusal},
+    command::{
+        Arguments, Call, Flag, Found, JobReply, Login, Lookup, Run, TABLE, Work, describe, refusal,
+    },
     data::{OwnLatencies, TurnGroup},
     metrics::{ThreadMetrics, add},
     protocol::{Limits, Parsed, Reply, parse},
@@ -545,7 +547,7 @@ impl EventLoop {
         let written = output.len();
         let mut reply = Reply::new(output, session.protocol);
         let mut call = Call { shared: &self.shared, session, arguments, reply: &mut reply };
-        let mut job = None;
+        let (mut job, mut is_login) = (None, false);
         match found.command.run {
             Run::Now(run) => run(&mut call),
             Run::Job(run) => match run(&mut call) {
@@ -553,9 +555,15 @@ impl EventLoop {
                 Err(error) => call.reply.error(&error),
             },
             Run::Login(run) => match run(&mut call) {
-                Ok(work) => job = work,
+                Ok(Login::Done) => {}
+                Ok(Login::Open(work)) => job = Some(work),
+                Ok(Login::Check(work)) => {
+                    job = Some(work);
+                    is_login = true;
+                }
                 Err(error) => call.reply.error(&error),
             },
+            Run::GroupOr(run, _) => run(&mut call),
             Run::Lookup(_) | Run::Exec | Run::Group(_) => {
                 unreachable!(
                     "the caller has answered lookups and EXEC; the table finds subcommands"
@@ -567,13 +575,13 @@ impl EventLoop {
             let group = found.command.keys.places(arguments.len()).next();
             let group = group.map(|place| TurnGroup::of(arguments.at(place)));
             let asked = AskedJob::new(&self.shared, found, &arguments, start, is_silent);
-            let is_login = matches!(found.command.run, Run::Login(_));
             return self.start_job(place, Job { work, group, is_login, asked });
         }
         let took = self.shared.now().saturating_sub(start);
         let failed = note_error(&self.shared, &output[written..]);
         self.metrics.note(found.number, 1, took, u64::from(failed));
-        self.shared.note_slow(&session.client, took, || shown(found.command, &arguments));
+        let arguments = || shown(found.command, &arguments);
+        self.shared.note_slow(found.command, &session.client, took, arguments);
         if is_silent {
             output.truncate(written);
         }
@@ -606,7 +614,8 @@ impl EventLoop {
         }
         let took = self.shared.now().saturating_sub(asked.start);
         self.metrics.note(asked.number, 1, took, u64::from(failed));
-        self.shared.note_slow(&session.client, took, || asked.arguments);
+        let command = TABLE.command(asked.number);
+        self.shared.note_slow(command, &session.client, took, || asked.arguments);
     }
 
     /// Refuses a command before it is run or queued. The transaction that it belongs to will not run.
@@ -704,7 +713,7 @@ impl EventLoop {
             (hits, misses) = (hits + found, misses + absent);
             let failed = u64::from(answer.is_failed());
             all_failed += failed;
-            let is_slow = self.shared.slow_log.takes(took);
+            let is_slow = self.shared.is_slow(took);
             if counted.0 != request.command {
                 self.note_lookups(counted, took);
                 counted = (request.command, 0, 0);
@@ -717,7 +726,8 @@ impl EventLoop {
             connection.lookups -= 1;
             if is_slow {
                 let arguments = || request.lookup.words(TABLE.full_name(request.command), &answer);
-                self.shared.note_slow(&connection.session.client, took, arguments);
+                let command = TABLE.command(request.command);
+                self.shared.note_slow(command, &connection.session.client, took, arguments);
             }
             if !request.is_silent {
                 let mut reply = Reply::new(&mut connection.output, connection.session.protocol);
@@ -927,8 +937,12 @@ fn allow(
     if session.transaction.is_some() && found.command.is(Flag::NoMulti) {
         return Err("ERR Command not allowed inside a transaction".into());
     }
-    if let Some(refused) = refusal(user, found.number, arguments) {
-        return Err(refused);
+    if let Some(refusal) = refusal(user, found.number, arguments) {
+        let (error, is_in_multi) = (refusal.error(&user.name), session.transaction.is_some());
+        let client = describe(shared, &session.client);
+        let now = shared.env.clock.unix_time();
+        shared.acl_log.add(refusal.denial(&user.name, is_in_multi), client, now);
+        return Err(error);
     }
     let keys = found.command.keys.places(arguments.len());
     let mut longest = keys.map(|at| arguments.at(at).len()).max().unwrap_or(0);

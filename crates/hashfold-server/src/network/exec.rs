@@ -120,10 +120,9 @@ impl Execution {
         };
         let others = self.session.user().into_iter().flat_map(|user| user.spaces.values());
         self.transaction.bytes() <= QUICK_BYTES_MAX
-            && self
-                .transaction
-                .commands()
-                .all(|(found, _)| matches!(found.command.run, Run::Now(_) | Run::Lookup(_)))
+            && self.transaction.commands().all(|(found, _)| {
+                matches!(found.command.run, Run::Now(_) | Run::GroupOr(..) | Run::Lookup(_))
+            })
             && is_in_memory(self.session.view())
             && others.map(|space| space.view()).all(is_in_memory)
     }
@@ -275,9 +274,12 @@ impl Executed {
                 run(&mut call);
                 Ok(None)
             }
+            Run::GroupOr(run, _) => {
+                run(&mut call);
+                Ok(None)
+            }
             Run::Job(run) => run(&mut call).map(Some),
-            Run::Login(run) => run(&mut call),
-            Run::Lookup(_) | Run::Exec | Run::Group(_) => {
+            Run::Lookup(_) | Run::Login(_) | Run::Exec | Run::Group(_) => {
                 unreachable!("lookups are answered together; others are not queued")
             }
         };
@@ -305,7 +307,7 @@ impl Executed {
         }
         let is_failed = note_error(shared, &self.output[written..]);
         let arguments = || shown(found.command, &arguments);
-        shared.note_slow(&self.session.client, took, arguments);
+        shared.note_slow(found.command, &self.session.client, took, arguments);
         self.notes.push(Note { command: found.number, took, is_failed });
     }
 }

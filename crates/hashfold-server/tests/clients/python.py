@@ -19,14 +19,15 @@ def reads(library, home):
         check("get", client.get("key-7"), value(7))
         check("absent", client.get("nope"), None)
         check("mget", client.mget("key-1", "nope", "key-2"), [value(1), None, value(2)])
-        pipeline = client.pipeline(transaction=False)
-        for i in range(500):
-            pipeline.get(f"key-{i}")
-        check("pipeline", pipeline.execute(), [value(i) for i in range(500)])
-        check("scan", len(set(client.scan_iter(count=300))), ENTRIES + (protocol == 3))
+        for transaction in (False, True):
+            pipeline = client.pipeline(transaction=transaction)
+            for i in range(500):
+                pipeline.get(f"key-{i}")
+            check("pipeline", pipeline.execute(), [value(i) for i in range(500)])
+        check("scan", len(set(client.scan_iter(count=300))), ENTRIES + 2 * (protocol == 3))
         check("exists", client.exists("key-1", "nope"), 1)
         check("ttl", client.ttl("key-1"), -1)
-        check("dbsize", client.dbsize(), ENTRIES + (protocol == 3))
+        check("dbsize", client.dbsize(), ENTRIES + 2 * (protocol == 3))
         check("info", client.info("server")["redis_version"], "7.2.4")
         try:
             client.set("a", "b")
@@ -35,6 +36,17 @@ def reads(library, home):
             pass
         added = client.execute_command("BF.ADD", "seen", f"item {protocol}")
         check("bf.add", int(added), 1)
+        with client.pipeline() as pipeline:
+            pipeline.watch("key-1", "watched")
+            check("read while watching", pipeline.get("key-1"), value(1))
+            pipeline.multi()
+            pipeline.get("key-2")
+            client.execute_command("BF.ADD", "watched", f"item {protocol}")
+            try:
+                pipeline.execute()
+                sys.exit("a transaction ran after a watched key had changed")
+            except errors.WatchError:
+                pass
         fixed = kind(port=port, protocol=protocol, username="people@1", password="x")
         check("a version", fixed.get("key-7"), value(7))
 

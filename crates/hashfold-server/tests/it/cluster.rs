@@ -16,14 +16,14 @@ fn free_ports<const N: usize>() -> [u16; N] {
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
-struct Nodes {
-    home: Home,
-    ports: [u16; 4],
+pub(crate) struct Nodes {
+    pub(crate) home: Home,
+    pub(crate) ports: [u16; 4],
 }
 
 impl Nodes {
     /// Two groups of two servers, with half of the slots each.
-    fn new() -> Nodes {
+    pub(crate) fn new() -> Nodes {
         let nodes = Nodes { home: Home::new(), ports: free_ports() };
         let node = |i: usize| Node {
             id: format!("n{i}"),

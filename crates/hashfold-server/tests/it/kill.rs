@@ -21,8 +21,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Names the folder of the configuration in the process that is killed.
+/// Names the folder of the data in the process that is killed, and its configuration.
 const FOLDER: &str = "HASHFOLD_SERVE_UNTIL_KILLED";
+const SETTINGS: &str = "HASHFOLD_SERVE_SETTINGS";
 /// Longest life of a process after a version was published.
 const LIFE_MS_MAX: u64 = 250;
 const SIGKILL: i32 = 9;
@@ -34,23 +35,47 @@ const CONFIG: &str = "listen = ['127.0.0.1:0']\nnode = 'a'\ndeploy.remote = 'rem
 #[ignore = "is started by the other test, and killed"]
 fn serve_until_killed() {
     let Some(folder) = env::var_os(FOLDER) else { return };
-    let config = hashfold_server::Config::parse(CONFIG, "test.toml", Path::new(&folder)).unwrap();
+    let config = env::var(SETTINGS).unwrap();
+    let config = hashfold_server::Config::parse(&config, "test.toml", Path::new(&folder)).unwrap();
     let server = hashfold_server::Server::start(config, &Env::system()).unwrap();
     println!("at {}", server.addresses()[0]);
     SystemClock.sleep(Duration::MAX);
 }
 
+/// A server in a process of its own, which ends with the value.
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) address: SocketAddr,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The process may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Process {
+    /// Kills the process with a signal that it cannot catch.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        assert_eq!(self.child.wait().unwrap().signal(), Some(SIGKILL));
+    }
+}
+
 /// Starts a server in a process of its own, and waits until it listens.
-fn start(folder: &Path) -> (Child, SocketAddr) {
+pub(crate) fn start(folder: &Path, config: &str) -> Process {
     let mut child = Command::new(env::current_exe().unwrap())
         .args(["--ignored", "--exact", "--nocapture", "kill::serve_until_killed"])
         .env(FOLDER, folder)
+        .env(SETTINGS, config)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     let address = lines.filter_map(|line| line.strip_prefix("at ")?.parse().ok()).next();
-    (child, address.expect("the server says where it listens"))
+    Process { child, address: address.expect("the server says where it listens") }
 }
 
 fn signal(child: &Child, name: &str) {
@@ -101,26 +126,24 @@ fn a_process_that_follows_a_group_serves_whole_versions_after_kills() {
             scene.home.publish(round);
         }
         scene.push("shop", u64::from(round));
-        let (mut child, address) = start(&scene.home.path(""));
-        let mut client = Client::connect(address);
+        let process = start(&scene.home.path(""), CONFIG);
+        let mut client = Client::connect(process.address);
         scene.publish(&[("shop", u64::from(round))]);
         let life = Duration::from_millis(random.next_u64() % LIFE_MS_MAX);
         seen = seen.max(read_until(&mut client, Instant::now() + life, round, &random));
         if round % 3 == 0 {
-            signal(&child, "-STOP");
+            signal(&process.child, "-STOP");
             SystemClock.sleep(Duration::from_millis(random.next_u64() % LIFE_MS_MAX));
-            signal(&child, "-CONT");
+            signal(&process.child, "-CONT");
             seen = seen.max(read_until(&mut client, Instant::now() + life, round, &random));
         }
-        child.kill().unwrap();
-        assert_eq!(child.wait().unwrap().signal(), Some(SIGKILL));
+        process.kill();
         println!("killed after {life:?}: {} versions are whole", check_whole(&local));
     }
-    let (mut child, address) = start(&scene.home.path(""));
+    let process = start(&scene.home.path(""), CONFIG);
     let last = format!("{:?}", value(1, rounds));
-    Client::connect(address).wait_for("GET key-1", &|reply| reply == last);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    Client::connect(process.address).wait_for("GET key-1", &|reply| reply == last);
+    process.kill();
     assert!(check_whole(&local) > 0);
     println!("version {seen} was the last one that was seen before a kill");
 }

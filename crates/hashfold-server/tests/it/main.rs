@@ -9,6 +9,7 @@ mod filters;
 mod fixture;
 mod hostile;
 mod http;
+mod introspection;
 mod kill;
 mod memory;
 mod reads;

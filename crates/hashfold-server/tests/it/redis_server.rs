@@ -141,6 +141,75 @@ impl Sequence<'_> {
         }
     }
 
+    /// Adds a question about the server, or a mistake in one.
+    fn question(&mut self) {
+        const QUESTIONS: &[&str] = &[
+            "COMMAND INFO nope",
+            "COMMAND COUNT x",
+            "COMMAND NOPE",
+            "COMMAND LIST x",
+            "COMMAND LIST FILTERBY pattern ge?",
+            "COMMAND LIST FILTERBY aclcat read2",
+            "COMMAND LIST FILTERBY module x",
+            "COMMAND LIST FILTERBY nope x",
+            "COMMAND GETKEYS",
+            "COMMAND GETKEYS mget a b",
+            "COMMAND GETKEYS set a b",
+            "COMMAND GETKEYS nope a",
+            "COMMAND GETKEYS get a b",
+            "COMMAND GETKEYS ping a",
+            "COMMAND DOCS nope",
+            "CLIENT KILL",
+            "CLIENT KILL ID 0",
+            "CLIENT KILL ID x",
+            "CLIENT KILL ID 99999999",
+            "CLIENT KILL ADDR",
+            "CLIENT KILL NOPE x",
+            "CLIENT KILL USER nobody",
+            "CLIENT KILL TYPE nope",
+            "CLIENT KILL TYPE replica",
+            "CLIENT KILL SKIPME maybe",
+            "CLIENT KILL 1.2.3.4:5",
+            "CLIENT KILL SKIPME yes TYPE pubsub",
+            "CLIENT KILL ID 1 FOO",
+            "CLIENT LIST TYPE nope",
+            "CLIENT LIST ID 99999999",
+            "CLIENT LIST ID x",
+            "CLIENT LIST FOO",
+            "CLIENT HELP x",
+            "SLOWLOG GET -2",
+            "SLOWLOG GET x",
+            "SLOWLOG GET 1 2",
+            "SLOWLOG RESET",
+            "LATENCY LATEST",
+            "LATENCY HISTORY command",
+            "LATENCY RESET command",
+            "LATENCY NOPE",
+            "ACL LOG",
+            "ACL LOG RESET",
+            "ACL LOG x",
+            "ACL LOG -1",
+            "ACL LOG 1 2",
+            "ACL CAT nope",
+            "ACL GETUSER nobody",
+            "ACL WHOAMI",
+            "ACL DRYRUN nobody get a",
+            "ACL DRYRUN default get a",
+            "ACL DRYRUN default nope",
+            "CONFIG SET maxclients",
+            "CONFIG SET latency-monitor-threshold x",
+            "CONFIG SET latency-monitor-threshold -1",
+            "CONFIG SET slowlog-log-slower-than 10000 latency-monitor-threshold 0",
+            "CONFIG GET latency-monitor-threshold",
+            "CONFIG GET nope*",
+            "OBJECT NOPE",
+            "CLUSTER INFO",
+            "CLUSTER NOPE",
+        ];
+        let question = QUESTIONS[self.below(QUESTIONS.len() as u64) as usize];
+        self.push(&question.split(' ').collect::<Vec<_>>());
+    }
+
     /// Adds a command of a transaction. Inside one, `MULTI` and `WATCH` have the replies of newer versions.
     fn of_transaction(&mut self) {
         match (self.is_multi, self.below(8)) {
@@ -175,7 +244,8 @@ impl Sequence<'_> {
 
     fn step(&mut self) {
         match self.below(100) {
-            0..60 => self.lookup(),
+            0..50 => self.lookup(),
+            50..60 => self.question(),
             60..75 => self.other(),
             75..98 => self.of_transaction(),
             _ => self.replies(),

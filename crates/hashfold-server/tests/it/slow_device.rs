@@ -164,6 +164,8 @@ impl Scene {
 fn the_slow_log_has_the_whole_time_of_lookups_jobs_and_transactions() {
     let Scene { disk, clock, server, .. } = &Scene::new();
     let mut watcher = Client::of(server);
+    watcher
+        .check("CONFIG SET latency-monitor-threshold 1000 slowlog-log-slower-than 1000000", "+OK");
     for (line, shown) in [
         // A lookup that is alone, on the network thread; others, on threads that may wait.
         ("GETRANGE key-1 0 4", r#"["getrange" "key-1" "0" "4"]"#),
@@ -193,6 +195,16 @@ fn the_slow_log_has_the_whole_time_of_lookups_jobs_and_transactions() {
         let histogram = watcher.call(&format!("LATENCY HISTOGRAM {name}"));
         let slowest = format!("{} 1", 1 << 23);
         assert!(histogram.contains(&slowest), "{histogram}");
+        let is_fast = line.starts_with("MGET") || line == "EXEC";
+        let event = if is_fast { "fast-command" } else { "command" };
+        let latest = watcher.call("LATENCY LATEST");
+        let start = format!("[[\"{event}\" ");
+        assert!(latest.starts_with(&start), "{line}: {latest}");
+        let samples = watcher.call(&format!("LATENCY HISTORY {event}"));
+        let ms =
+            samples.trim_matches(['[', ']']).split(' ').nth(1).unwrap().parse::<u64>().unwrap();
+        assert!(ms >= 60_000, "{line}: {samples}");
+        watcher.check(&format!("LATENCY RESET other {event}"), "1");
     }
 }
 

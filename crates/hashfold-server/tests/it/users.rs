@@ -1,9 +1,20 @@
 //! Passwords, rules, and what each user sees.
 
-use crate::fixture::{Client, Home};
+use crate::fixture::{Client, Home, request};
 use argon2::{Argon2, PasswordHasher as _, password_hash::SaltString};
-use hashfold::Env;
+use hashfold::{
+    Env,
+    work::{Clock, Signal, SystemClock},
+};
 use hashfold_server::{Config, Server};
+use std::{
+    io::{Read as _, Write as _},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 fn hash(password: &str) -> String {
     let salt = SaltString::from_b64("c2FsdHNhbHQ").unwrap();
@@ -164,4 +175,87 @@ fn rules_of_the_first_user_do_not_keep_others_from_logging_in() {
     client.check("DBSIZE", "-NOPERM User default has no permissions to run the 'dbsize' command");
     client.check("AUTH all x", "+OK");
     client.check("DBSIZE", "2000");
+}
+
+#[test]
+fn a_password_that_is_known_does_not_wait_for_others() {
+    const TRIES: usize = 5;
+    let home = Home::new();
+    let server = home.serve_file(&format!(
+        "[data.people]\npath = 'people'\n[user.people]\npassword = '{}'\n\
+         [user.app]\nspace = 'people'\npassword = '{}'\n",
+        hash("secret"),
+        hash("other")
+    ));
+    let mut known = Client::of(&server);
+    known.check("AUTH people secret", "+OK");
+    // On a machine that stalls, the others may be answered before the reply arrives here.
+    let is_first = |_| {
+        let mut sockets: Vec<_> = (0..4).map(|_| Client::socket(server.addresses()[0])).collect();
+        for socket in &mut sockets {
+            socket.write_all(&request(&["AUTH", "app", "wrong"])).unwrap();
+        }
+        Client::of(&server).check("AUTH people secret", "+OK");
+        Client::of(&server)
+            .check("HELLO 2 AUTH people@2 secret", "-NOVERSION people has no version 2");
+        let is_first = sockets.iter().all(|socket| {
+            socket.set_nonblocking(true).unwrap();
+            socket.peek(&mut [0]).is_err()
+        });
+        for mut socket in sockets {
+            socket.set_nonblocking(false).unwrap();
+            let mut start = [0; 10];
+            socket.read_exact(&mut start).unwrap();
+            assert_eq!(start, *b"-WRONGPASS");
+        }
+        is_first
+    };
+    assert!((0..TRIES).any(is_first));
+}
+
+/// A clock that the test moves.
+#[derive(Debug, Default)]
+struct SteppedClock(AtomicU64);
+
+impl Clock for SteppedClock {
+    fn now(&self) -> Duration {
+        Duration::from_secs(1000 + self.0.load(Relaxed))
+    }
+
+    fn unix_time(&self) -> Duration {
+        self.now()
+    }
+
+    fn wait(&self, signal: &Signal, seen: u64, _: Duration) {
+        SystemClock.wait(signal, seen, SystemClock.now() + Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn an_address_may_fail_ten_times_a_second() {
+    let home = Home::new();
+    let text = format!(
+        "listen = ['127.0.0.1:0']\n[data.people]\npath = 'people'\n[user.people]\npassword = '{}'\n\
+         [user.app]\nspace = 'people'\npassword = '{}'\n",
+        hash("secret"),
+        hash("other")
+    );
+    let config = Config::parse(&text, "f", &home.path("")).unwrap();
+    let clock = Arc::new(SteppedClock::default());
+    let server = Server::start(config, &Env { clock: clock.clone(), ..Env::system() }).unwrap();
+    let mut client = Client::of(&server);
+    let wrong = "-WRONGPASS invalid username-password pair or user is disabled.";
+    let too_many =
+        "-WRONGPASS too many logins from this address have failed; try again in a second";
+    client.check("AUTH people secret", "+OK");
+    client.check("AUTH people wrong", wrong);
+    client.check("HELLO 3 AUTH app wrong", wrong);
+    (0..8).for_each(|_| client.check("AUTH nobody wrong", wrong));
+    client.check("AUTH nobody wrong", too_many);
+    client.check("AUTH people wrong", too_many);
+    client.check("HELLO 2 AUTH app other", too_many);
+    // A password that was right before is so without a check.
+    client.check("AUTH people secret", "+OK");
+    clock.0.fetch_add(1, Relaxed);
+    client.check("AUTH app other", "+OK");
 }
