@@ -16,6 +16,8 @@
 //! - A [`Controller`] changes the pointer of a group of stores, by one compare-and-swap: publish,
 //!   rollback, mark as bad. A rollback takes the same time for data of any size. Before it publishes, servers
 //!   compare a sample of the values; with a [`Bake`], those of one zone use the versions first.
+//! - A [`Topology`] says which servers of a cluster have which slots; a remote has one, which is replaced by
+//!   compare-and-swap.
 //! - A [`Follower`] runs beside a server: it polls the pointer, fetches the versions that the pointer
 //!   names, reports that they are ready, and activates them at the pointer's moment.
 //! - A [`Remote`] is a folder, S3, or an HTTP server to fetch from; Google Cloud Storage and Azure go
@@ -75,6 +77,7 @@ mod remote;
 mod repair;
 mod signature;
 mod swap;
+mod topology;
 mod trial;
 
 pub use self::{
@@ -96,5 +99,6 @@ pub use self::{
     remote::Remote,
     repair::{Repaired, repair},
     signature::VersionSignature,
+    topology::{Node, Shard, Topology, TopologyReader},
     trial::Bake,
 };

@@ -10,6 +10,7 @@ mod publish;
 mod push;
 mod rollback;
 mod status;
+mod topology;
 
 use crate::failure::{Exit, Failure, Result};
 use clap::{Args, Subcommand};
@@ -52,6 +53,7 @@ enum Verb {
     Status(status::StatusArgs),
     MarkBad(mark_bad::MarkBadArgs),
     Gc(gc::GcArgs),
+    Topology(topology::TopologyArgs),
     Keygen(keygen::KeygenArgs),
 }
 
@@ -65,6 +67,7 @@ pub(crate) fn run(args: &DeployArgs) -> Result<Exit> {
         Verb::Status(args) => status::run(args),
         Verb::MarkBad(args) => mark_bad::run(args),
         Verb::Gc(args) => gc::run(args),
+        Verb::Topology(args) => topology::run(args),
         Verb::Keygen(args) => keygen::run(args),
     }
 }
