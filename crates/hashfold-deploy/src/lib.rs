@@ -67,6 +67,7 @@ mod lookout;
 mod objects;
 mod observed;
 mod pieces;
+mod placement;
 mod pointer;
 mod probe;
 mod push;
@@ -91,6 +92,7 @@ pub use self::{
     layout::{GROUP_DEFAULT, check_name},
     objects::{Found, Listed, Object, Objects, Parts, Tag, When},
     observed::{FollowState, Observed},
+    placement::{OpenVersions, Placed, Placement},
     pointer::{BadVersion, Digest, GroupPointer, Id, Target, Targets, Trial},
     probe::check_conditions,
     push::{Pushed, push, push_signed},

@@ -41,10 +41,10 @@ mod server;
 mod session;
 mod shared;
 mod tls;
+mod topology;
 mod user;
 
 pub use self::{
-    cluster::{Node, Shard, Topology},
     config::{
         AdminConfig, ClusterConfig, Config, ConfigError, DataConfig, DeployConfig, Role, TlsConfig,
         TokenConfig, UserConfig,
@@ -52,3 +52,4 @@ pub use self::{
     error::StartError,
     server::Server,
 };
+pub use hashfold_deploy::{Node, Shard, Topology};

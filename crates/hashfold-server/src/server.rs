@@ -14,6 +14,7 @@ use crate::{
     opened::{Opened, Served},
     shared::Shared,
     tls::Certificates,
+    topology,
 };
 use arc_swap::ArcSwap;
 use hashfold::{
@@ -37,7 +38,7 @@ use tracing::{info, warn};
 /// Threads that read from the device, for each network thread.
 const READERS: usize = 8;
 
-/// Time between two looks for other versions, other topologies and servers that do not answer.
+/// Time between two looks for other versions and servers that do not answer.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Time between two looks whether the server stops, of threads that nothing wakes.
@@ -94,11 +95,12 @@ fn cluster(
     config: &Config,
     plain: &[SocketAddr],
     encrypted: &[SocketAddr],
+    env: &Env,
 ) -> Result<Cluster, StartError> {
     let own = plain.first().or(encrypted.first());
     let own = *own.ok_or_else(|| wrong("listen: expected an address, got none"))?;
     let tls_port = encrypted.first().map(SocketAddr::port);
-    Cluster::new(&config.cluster, own, tls_port).map_err(wrong)
+    Cluster::new(&config.cluster, own, tls_port, env).map_err(wrong)
 }
 
 impl Server {
@@ -117,8 +119,8 @@ impl Server {
             listeners[0].iter().filter_map(|listener| listener.local_addr().ok()).collect();
         let tls_addresses = addresses.split_off(config.listen.len());
         let certificates = read_certificates(&config)?;
-        let cluster = cluster(&config, &addresses, &tls_addresses)?;
         let env = Env { executor: executor.clone(), ..env.clone() };
+        let cluster = cluster(&config, &addresses, &tls_addresses, &env)?;
         let opened = Opened::open(&config, &env, &cluster, None)?;
         let users = opened.users(&config)?;
         let deployment = deployment(&config, &cluster, &env)?;
@@ -166,6 +168,7 @@ impl Server {
             server.start_network(number, listeners, executor.clone())?;
         }
         server.start_looking()?;
+        server.start_following_topology()?;
         if let Some(follower) = follower {
             *server.lock_following() = Some(server.start_following(follower)?);
         }
@@ -189,7 +192,7 @@ impl Server {
     pub fn check(config: &Config, env: &Env) -> Result<(), StartError> {
         config.check().map_err(wrong)?;
         read_certificates(config)?;
-        let cluster = cluster(config, &config.listen, &config.tls_listen)?;
+        let cluster = cluster(config, &config.listen, &config.tls_listen, env)?;
         let opened = Opened::open(&read_only(config), env, &cluster, None)?;
         opened.users(config)?;
         let views = opened.data.values().filter_map(|data| data.view());
@@ -220,6 +223,16 @@ impl Server {
         let (shared, stop) = (self.shared.clone(), self.stop.clone());
         self.spawn("look", move || {
             look(&shared, &stop);
+            Ok(())
+        })
+    }
+
+    /// Starts the thread that follows the topology, if that can change.
+    fn start_following_topology(&mut self) -> Result<(), StartError> {
+        let (shared, stop) = (self.shared.clone(), self.stop.clone());
+        let Some(changes) = shared.cluster.changes() else { return Ok(()) };
+        self.spawn("topology", move || {
+            topology::follow(&shared, changes, &stop);
             Ok(())
         })
     }
@@ -305,6 +318,7 @@ impl Server {
     /// The configuration contradicts itself, or a data set cannot be opened; nothing is changed.
     pub fn reload(&self, config: &Config) -> Result<(), StartError> {
         let mut following = self.lock_following();
+        let _slots = self.shared.cluster.hold();
         let config = Config {
             data: config.data.clone(),
             users: config.users.clone(),
@@ -462,7 +476,7 @@ fn listeners_of(
     config.listen.iter().chain(&config.tls_listen).enumerate().map(listen_at).collect()
 }
 
-/// Looks for other versions, other topologies, changed filters and servers that do not answer, until the
+/// Looks for other versions, changed filters and servers that do not answer, until the
 /// server stops. A failure changes nothing, and is met again at the next look.
 fn look(shared: &Shared, stop: &Signal) {
     let mut next_sync = shared.now() + SYNC_INTERVAL;
@@ -485,7 +499,7 @@ fn look(shared: &Shared, stop: &Signal) {
         }
         shared.dumps.forget_idle(now);
         shared.filter_home.iter().for_each(|home| home.forget_idle(now));
-        journal.note_error("topology", shared.cluster.reload().err());
+        journal.note_error("topology", shared.cluster.error());
         shared.certificates.iter().for_each(Certificates::reload);
         shared.cluster.probe();
         shared.metrics.look(now);

@@ -4,11 +4,12 @@ use super::{latency::Latency, view::View};
 use crate::metrics::CommandCounts;
 use arc_swap::ArcSwapOption;
 use hashfold::{
-    Error, ErrorKind, Place, ReadOptions, Result,
+    Error, ErrorClass, ErrorKind, Place, ReadOptions, Result,
     manifest::Kind,
     store::{StoreReader, Version},
     table::Table,
 };
+use hashfold_deploy::OpenVersions;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -42,6 +43,8 @@ pub(crate) struct DataSet {
     current: ArcSwapOption<View>,
     /// Set when a read of the current version has met damage, for who can repair it.
     is_damaged: Arc<AtomicBool>,
+    /// The versions of a store that are open, by this server or by the follower of its group.
+    opened: OpenVersions,
     /// Number of lookups in current versions that could not be answered.
     failed_reads: Arc<AtomicU64>,
     /// Whether the configuration does not have the data set any more.
@@ -120,7 +123,13 @@ impl DataSet {
         following: Following,
         view: Option<View>,
     ) -> DataSet {
+        let opened = OpenVersions::default();
+        if let Some(version) = view.as_ref().and_then(View::version) {
+            // Nothing was chosen since it was opened.
+            let _ = opened.add(version);
+        }
         DataSet {
+            opened,
             name: name.into(),
             folder: folder.to_owned(),
             options,
@@ -170,6 +179,24 @@ impl DataSet {
         &self.is_damaged
     }
 
+    /// Returns the versions of a store that are open.
+    pub(crate) fn opened(&self) -> &OpenVersions {
+        &self.opened
+    }
+
+    /// Opens the slots that the server has chosen, in all open versions of a store.
+    ///
+    /// # Errors
+    /// A table of these slots cannot be opened; a store that follows a group is then repaired.
+    pub(crate) fn open_chosen(&self) -> Result<()> {
+        let opened = self.opened.open_chosen();
+        self.open_views().iter().for_each(|view| view.look_at_access());
+        if opened.as_ref().is_err_and(|error| error.class() == ErrorClass::Damage) {
+            self.is_damaged.store(true, Relaxed);
+        }
+        opened
+    }
+
     /// Returns the number of lookups in current versions that could not be answered.
     pub(crate) fn failed_reads(&self) -> &Arc<AtomicU64> {
         &self.failed_reads
@@ -209,7 +236,9 @@ impl DataSet {
     pub(crate) fn show(&self, view: View) {
         let number = view.number();
         let view = Arc::new(view.go_on(self.latency_of(number)));
-        let old = self.current.swap(Some(view));
+        let old = self.current.swap(Some(view.clone()));
+        // Slots may have been opened since the view was made.
+        view.look_at_access();
         if self.is_gone() {
             self.current.store(None);
         }
@@ -282,8 +311,9 @@ impl DataSet {
         if let Some(view) = self.open_view(Some(number)) {
             return Ok(view);
         }
-        let version = Version::open(&self.folder, number, &self.options)?;
-        let view = View::of_version(Arc::new(version))?;
+        let version = Arc::new(Version::open(&self.folder, number, &self.options)?);
+        self.opened.add(&version)?;
+        let view = View::of_version(version)?;
         let view = Arc::new(view.go_on(self.latency_of(Some(number))));
         self.lock_others().push(Arc::downgrade(&view));
         Ok(view)
@@ -303,6 +333,7 @@ impl DataSet {
         if held.is_some_and(|held| Arc::ptr_eq(held, &version)) {
             return Ok(false);
         }
+        self.opened.add(&version)?;
         self.show(View::of_version(version)?);
         Ok(true)
     }

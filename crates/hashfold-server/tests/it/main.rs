@@ -14,5 +14,6 @@ mod reads;
 mod reload;
 mod slow_device;
 mod tls;
+mod topology;
 mod users;
 mod versions;
