@@ -306,3 +306,108 @@ pub(crate) fn ranges(has: impl Fn(u32) -> bool) -> Vec<Range<u32>> {
     }
     ranges
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hashfold::io::{Disk, Fault, FaultPlan, FaultyDisk, MemoryDisk};
+    use hashfold_deploy::{Node, Shard};
+    use std::sync::Arc;
+
+    const URL: &str = "remote";
+
+    fn path() -> &'static Path {
+        Path::new("etc/a.topology.json")
+    }
+
+    fn topology(epoch: u64) -> Topology {
+        let node = Node { id: "a".into(), host: "h".into(), port: 1, ..Node::default() };
+        let shards = vec![Shard { slots: vec![(0, SLOTS - 1)], nodes: vec![node] }];
+        Topology { epoch, shards, ..Topology::default() }
+    }
+
+    fn keep(env: &Env, epoch: u64) -> Result<(), String> {
+        Source::remote(env, URL, path()).unwrap().keep(env, &topology(epoch))
+    }
+
+    /// A disk with a copy of the first topology.
+    fn disk() -> MemoryDisk {
+        let disk = MemoryDisk::default();
+        disk.create_folder(path().parent().unwrap()).unwrap();
+        keep(&Env::on(Arc::new(disk.clone())), 1).unwrap();
+        disk
+    }
+
+    #[test]
+    fn a_copy_is_the_old_one_or_the_new_one_after_a_failure_at_every_operation() {
+        for operation in 0.. {
+            let mut kept = Ok(());
+            for fault in [Fault::PowerCut { operation }, Fault::Failure { operation }] {
+                let faulty = FaultyDisk::over(&disk(), FaultPlan::from(fault));
+                kept = keep(&Env::on(Arc::new(faulty.clone())), 2);
+                for seed in 0..4 {
+                    let env = Env::on(Arc::new(faulty.after_power_cut(seed)));
+                    let copy = read_copy(&env, path(), URL).unwrap().unwrap();
+                    assert!(copy == topology(2) || (kept.is_err() && copy == topology(1)));
+                    keep(&env, 3).unwrap();
+                    assert_eq!(read_copy(&env, path(), URL).unwrap(), Some(topology(3)));
+                }
+            }
+            if kept.is_ok() {
+                assert!(operation >= 4, "create, write, sync, rename");
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn a_damaged_or_foreign_copy_is_not_used() {
+        let env = Env::on(Arc::new(disk()));
+        assert_eq!(read_copy(&env, Path::new("etc/absent"), URL).unwrap(), None);
+        let error = read_copy(&env, path(), "s3://other").unwrap_err();
+        assert!(error.ends_with("expected the topology of s3://other, got that of remote"));
+        let file = env.disk.open(path(), Access::Cached).unwrap();
+        let good = read_all(file.as_ref(), COPY_SIZE_MAX).unwrap().to_vec();
+        let write = |bytes: &[u8]| {
+            let file = env.disk.create(path(), Access::Cached).unwrap();
+            file.write_at(0, bytes).unwrap();
+        };
+        for end in 0..good.len() {
+            write(&good[..end]);
+            assert!(read_copy(&env, path(), URL).is_err(), "cut at {end}");
+        }
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            write(&bad);
+            // Another name or epoch is as good as this one; nothing panics.
+            if let Ok(copy) = read_copy(&env, path(), URL) {
+                copy.unwrap().check().unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn attempts_wait_longer_after_each_failure() {
+        let (mut attempts, second) = (Attempts::default(), Duration::from_secs(1));
+        let fail = |attempts: &mut Attempts, now| {
+            let mut is_made = false;
+            let done = attempts.attempt(now, Duration::ZERO, || {
+                is_made = true;
+                Err::<(), _>("wrong".to_owned())
+            });
+            assert!(done.is_none());
+            is_made
+        };
+        let mut now = second;
+        for wait_ms in [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000] {
+            assert!(fail(&mut attempts, now));
+            assert_eq!(attempts.error.as_deref(), Some("wrong"));
+            let wait = Duration::from_millis(wait_ms);
+            assert!(!fail(&mut attempts, now + wait - Duration::from_millis(1)));
+            now += wait;
+        }
+        assert_eq!(attempts.attempt(now, second, || Ok(7)), Some(7));
+        assert_eq!((attempts.error, attempts.next), (None, now + second));
+    }
+}

@@ -19,7 +19,7 @@ pub struct ReadOptions {
 /// choice.
 ///
 /// Versions that are opened later have the slots of the new choice. Those that are open get more slots by
-/// [`Version::open_chosen`](crate::store::Version::open_chosen), and keep those that are no longer chosen.
+/// `Version::open_chosen`, and keep those that are no longer chosen.
 #[derive(Clone, Debug)]
 pub struct ChosenSlots(Arc<ArcSwap<Vec<Range<u32>>>>);
 

@@ -5,9 +5,9 @@ use crate::{
     fixture::{Client, ENTRIES, Home, key, value},
 };
 use hashfold::{
-    Env,
+    Env, ReadOptions, Store, StoreOptions,
     run::SortOptions,
-    store::{StoreOptions, StoreWriter, TableSizes, UpdateMode, VersionFacts, slot_of},
+    store::{StoreWriter, TableSizes, UpdateMode, Version, VersionFacts, slot_of},
     work::Watch,
 };
 use hashfold_deploy::{Controller, PublishOptions, Remote, push};
@@ -237,27 +237,35 @@ fn slots_that_cannot_be_opened_are_opened_later() {
     let mut client = Client::of(&server);
     let (middle, high) = (key_in(4096..8192), key_in(8192..16_384));
     client.check(&format!("GET {high}"), &expected(&high));
-    // The tables of all other chunks are open already, or are not needed.
-    let tables: Vec<PathBuf> = fs::read_dir(nodes.home.path("apart/tables"))
-        .unwrap()
-        .map(|table| table.unwrap().path())
-        .collect();
+    // The tables of the slots that come.
+    let store = nodes.home.path("apart");
+    let info = Version::open(&store, 1, &ReadOptions::new()).unwrap().info().clone();
+    let coming = info.bases.iter().filter(|base| base.chunks.count_in(&(4..8)) > 0);
+    let tables: Vec<PathBuf> =
+        coming.map(|base| store.join(format!("tables/{:016x}", base.table))).collect();
+    assert_eq!(tables.len(), 4);
     let hidden = |table: &PathBuf| table.with_extension("hidden");
     #[expect(clippy::disallowed_methods, reason = "damage comes from behind")]
     tables.iter().for_each(|table| fs::rename(table, hidden(table)).unwrap());
     nodes.move_to(4096);
     client.wait_for(&format!("GET {middle}"), &|reply| reply.starts_with("-TRYAGAIN Slot "));
     assert!(client.call("CLUSTER INFO").contains("cluster_current_epoch:1"));
+    // Other slots are served, and a new version becomes current.
     client.check(&format!("GET {high}"), &expected(&high));
+    let mut update = Store::open(&store).unwrap().update().unwrap().mode(UpdateMode::Delta);
+    update.put(&high, "new").unwrap();
+    update.publish().unwrap();
+    client.wait_for(&format!("GET {high}"), &|reply| reply == "\"new\"");
     client.check(&format!("GET {}", key_in(0..4096)), "-CLUSTERDOWN Hash slot not served");
     let last = nodes.move_to(2048);
     #[expect(clippy::disallowed_methods, reason = "the damage is repaired")]
     tables.iter().for_each(|table| fs::rename(hidden(table), table).unwrap());
     let last = format!("cluster_current_epoch:{last}\\r");
     client.wait_for("CLUSTER INFO", &|info| info.contains(&last));
-    for key in [&key_in(2048..4096), &middle, &high] {
+    for key in [&key_in(2048..4096), &middle] {
         client.check(&format!("GET {key}"), &expected(key));
     }
+    client.check(&format!("GET {high}"), "\"new\"");
 }
 
 /// The reply with the value of a key in version 1.
