@@ -1,9 +1,9 @@
-//! What servers read from object storage before they trust it: the pointer of a group, the signature of
-//! a version, and keys.
+//! What servers read from object storage before they trust it: the pointer of a group, the topology, the
+//! signature of a version, and keys.
 
 use hashfold::work::SeededRandom;
 use hashfold_deploy::{
-    GroupPointer, PublicKey, SigningKey, TrustedKeys, VersionSignature, check_name,
+    GroupPointer, PublicKey, SigningKey, Topology, TrustedKeys, VersionSignature, check_name,
 };
 use std::sync::LazyLock;
 
@@ -18,10 +18,34 @@ const POINTER: &str = r#"{"format": 1, "seq": 7,
 /// Bytes that are often in the document.
 const ALPHABET: &[u8] = b"\"{}[]:,-+.0123456789eflnrstu/ \\";
 
-/// The bytes as a pointer, and a pointer in which they replace, insert and cut: three bytes an edit.
+/// A topology that all fields of the format are in.
+const TOPOLOGY: &str = r#"{"epoch":7,"shards":[
+{"slots":[[0,99],[200,8191]],"nodes":[{"id":"a1","host":"10.0.0.1","port":6379,"tls_port":6380,"zone":"east"}]},
+{"slots":[[100,199],[8192,16383]],"nodes":[{"id":"b1","host":"b1.example.org","port":6379}]}],
+"min_ready":1,"keep":2}"#;
+
+/// The bytes as a pointer, and a pointer in which they replace, insert and cut.
 pub fn group_pointer(bytes: &[u8]) {
     check(bytes);
-    let mut document = POINTER.as_bytes().to_vec();
+    check(&changed(POINTER, bytes));
+}
+
+/// The bytes as a topology, and a topology in which they replace, insert and cut.
+pub fn topology(bytes: &[u8]) {
+    for document in [bytes.to_vec(), changed(TOPOLOGY, bytes)] {
+        if let Ok(topology) = Topology::from_bytes(&document) {
+            topology.check().expect("the decoder checks it");
+            let again = Topology::from_bytes(&topology.to_bytes());
+            assert_eq!(again.expect("it was just written"), topology);
+            let nodes = topology.nodes().map(|(_, node)| &node.id);
+            nodes.for_each(|id| check_name("node", id).expect("the decoder checks names"));
+        }
+    }
+}
+
+/// Returns a document in which bytes replace, insert and cut: three bytes an edit.
+fn changed(document: &str, bytes: &[u8]) -> Vec<u8> {
+    let mut document = document.as_bytes().to_vec();
     for &[low, high, how] in bytes.as_chunks::<3>().0 {
         let at = usize::from(u16::from_le_bytes([low, high])) % (document.len() + 1);
         let byte = ALPHABET[usize::from(how / 4) % ALPHABET.len()];
@@ -32,7 +56,7 @@ pub fn group_pointer(bytes: &[u8]) {
             _ => {}
         }
     }
-    check(&document);
+    document
 }
 
 /// Names in a pointer become parts of paths.
@@ -93,6 +117,7 @@ fn edited(good: &[u8], edits: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_pointer_is_one() {
+fn the_documents_are_good() {
     GroupPointer::from_bytes(POINTER.as_bytes()).expect("it has all fields");
+    Topology::from_bytes(TOPOLOGY.as_bytes()).expect("it has all fields");
 }

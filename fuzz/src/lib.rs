@@ -19,7 +19,7 @@ mod wal;
 
 pub use self::{
     cascade::{filter_block, filter_log, filter_manifest, filter_model, filter_run},
-    deploy::{group_pointer, signature},
+    deploy::{group_pointer, signature, topology},
     model::model,
     piece::piece,
     request::request,

@@ -5,8 +5,8 @@
 
 use hashfold_fuzz::{
     delta, files, filter_block, filter_log, filter_manifest, filter_model, filter_run, footer,
-    group_pointer, header, manifest, model, piece, pointer, request, rows, signature, table, tree,
-    varint, version, wal,
+    group_pointer, header, manifest, model, piece, pointer, request, rows, signature, table,
+    topology, tree, varint, version, wal,
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -174,8 +174,9 @@ fn requests_of_clients() {
 }
 
 #[test]
-fn pointers_of_groups() {
+fn pointers_of_groups_and_topologies() {
     run(group_pointer, 20_000, |random| random.bytes(30));
+    run(topology, 20_000, |random| random.bytes(12));
 }
 
 /// Heads whose fields are small numbers, and fingerprints.

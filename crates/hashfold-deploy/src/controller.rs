@@ -26,8 +26,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Options of publishing.
 #[derive(Clone, Debug)]
 pub struct PublishOptions {
-    /// Number of nodes that must have the versions ready, in each range of slots of each store; `None` is all
-    /// that have reported within the last minute, and at least one for each slot, unless all are silent. If
+    /// Number of nodes that must have the versions ready, in each range of slots of each store; `None` is that of
+    /// the topology in the remote, and if there is none, all that have reported within the last minute, and at least one for each slot, unless all are silent. If
     /// no node has ever reported, none is waited for.
     pub min_ready: Option<usize>,
     /// Time to wait for these nodes.
@@ -512,11 +512,14 @@ impl Controller {
             if pointer.seq != announced {
                 return Ok(Waited::Changed(Box::new(pointer)));
             }
-            let nodes = ready::read_all(&self.remote, &self.group)?;
+            let mut nodes = ready::read_all(&self.remote, &self.group)?;
+            let topology = self.remote.topology()?;
+            topology.iter().for_each(|topology| ready::compare(&mut nodes, topology));
+            let min_ready = options.min_ready.or(topology.and_then(|topology| topology.min_ready));
             let now = clock.unix_time();
             let is_live = |node: &&Readiness| node.is_live(now) && node.serves_any(targets);
             let live: Vec<&Readiness> = nodes.values().filter(is_live).collect();
-            let lacking = shortage(&live, targets, options.min_ready, announced);
+            let lacking = shortage(&live, targets, min_ready, announced);
             let missing = self.zone_missing(&nodes, targets, options, announced);
             if lacking.is_none() && missing.is_none() {
                 return Ok(Waited::Ready(nodes));

@@ -129,6 +129,22 @@ pub enum ErrorKind {
         /// What was changed and is incomplete now.
         what: String,
     },
+    /// A document that a person has written makes no sense.
+    Document {
+        /// The field, or line and column.
+        at: String,
+        /// The accepted values.
+        expected: String,
+        /// The value that was found.
+        got: String,
+    },
+    /// The epoch of a topology is not larger than that of the topology that is there.
+    Epoch {
+        /// The epoch of the topology that is there.
+        before: u64,
+        /// The epoch of the topology that was to replace it.
+        got: u64,
+    },
     /// There is no version that a rollback could make current.
     NoEarlier,
     /// An argument is outside its range.
@@ -207,14 +223,16 @@ impl Error {
             | ErrorKind::Space { .. }
             | ErrorKind::Trial { left: Some(_), .. } => ErrorClass::Io,
             ErrorKind::Damaged { .. } => ErrorClass::Damage,
-            ErrorKind::Limit { .. } | ErrorKind::Untrusted { .. } => ErrorClass::Input,
+            ErrorKind::Limit { .. } | ErrorKind::Untrusted { .. } | ErrorKind::Document { .. } => {
+                ErrorClass::Input
+            }
             _ => ErrorClass::Usage,
         }
     }
 
     /// Whether the answer is no, and the call was right: a version is bad or does not pass a gate,
-    /// another controller was faster, too few nodes are ready, a zone was taken back, there is nothing to
-    /// roll back to.
+    /// another controller was faster, too few nodes are ready, a zone was taken back, a topology is older than
+    /// the one that is there, there is nothing to roll back to.
     pub fn is_refusal(&self) -> bool {
         matches!(
             self.kind(),
@@ -223,6 +241,7 @@ impl Error {
                 | ErrorKind::Overtaken { .. }
                 | ErrorKind::NotReady { .. }
                 | ErrorKind::Trial { left: None, .. }
+                | ErrorKind::Epoch { .. }
                 | ErrorKind::NoEarlier
         )
     }
@@ -335,6 +354,14 @@ impl fmt::Display for ErrorKind {
                 f,
                 "another process has changed the remote at the same time: {what}; push the newest versions \
                  again, which uploads what is missing"
+            ),
+            ErrorKind::Document { at, expected, got } => {
+                write!(f, "{at}: expected {expected}, got {got}")
+            }
+            ErrorKind::Epoch { before, got } => write!(
+                f,
+                "expected an epoch larger than {before}, which is that of the topology that is there, got {got}; \
+                 look at that topology, then set yours again with a larger epoch, or without one for the next"
             ),
             ErrorKind::NoEarlier => f.write_str(
                 "there is no version to roll back to: nothing was current before, or all of it is \

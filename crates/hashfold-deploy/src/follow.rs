@@ -7,6 +7,7 @@ use crate::{
     lookout::Lookout,
     objects::Tag,
     observed::FollowState,
+    placement::{OpenVersions, Placement},
     pointer::{GroupPointer, Target, Targets, target_of},
     rate::RateLimit,
     ready::{self, NodeSample, NodeVersion, Readiness, VersionState},
@@ -52,9 +53,9 @@ pub struct FollowOptions {
     pub zone: Option<String>,
     /// The stores of the group that this node serves, by name.
     pub stores: BTreeMap<String, FollowedStore>,
-    /// The ranges of slots that this node serves of its stores, first and last slot, for controllers that
-    /// wait for enough nodes in each range; all slots if there are none.
-    pub slots: Vec<(u32, u32)>,
+    /// The slots that this node serves of its stores, for controllers that wait for enough nodes in each range;
+    /// the caller may change them at any time.
+    pub placement: Placement,
     /// Time between two looks at the pointer.
     pub poll: Duration,
     /// Options of transfers.
@@ -80,6 +81,8 @@ pub struct FollowedStore {
     /// A flag that the server sets when a read of the active version has met damage: the follower fetches what
     /// is damaged again, and activates the version again.
     pub is_damaged: Arc<AtomicBool>,
+    /// The versions that are open: the follower adds those that it opens, the server may add others.
+    pub opened: OpenVersions,
     /// Number of lookups in the active version that the server could not answer. A controller that watches a
     /// zone counts those in a new version.
     pub failed_reads: Arc<AtomicU64>,
@@ -93,6 +96,7 @@ impl FollowedStore {
             read,
             current: None,
             is_damaged: Arc::default(),
+            opened: OpenVersions::default(),
             failed_reads: Arc::default(),
         }
     }
@@ -106,7 +110,7 @@ impl FollowOptions {
             node: node.to_owned(),
             zone: None,
             stores,
-            slots: Vec::new(),
+            placement: Placement::default(),
             poll: Duration::from_millis(500),
             fetch: FetchOptions::default(),
             keep: 2,
@@ -241,7 +245,7 @@ impl Follower {
                 env.random.next_u64(),
                 options.zone.clone(),
                 stores,
-                options.slots.clone(),
+                options.placement.get(),
             ),
             env: env.clone(),
             remote: remote.clone(),
@@ -486,12 +490,18 @@ impl Follower {
                 self.note_open(&store, &target, bytes);
                 continue;
             }
-            let made = self.make_ready(&store, &target, stop, seen);
+            let made = self.make_ready(&store, &target, stop, seen).and_then(|version| {
+                let version = version.map(Arc::new);
+                // The slots of the node may have changed while the version was opened.
+                let opened = &self.options.stores[&store].opened;
+                version.iter().try_for_each(|version| opened.add(version))?;
+                Ok(version)
+            });
             self.note_refusal(&key, made.as_ref().err());
             match made {
                 Ok(Some(version)) => {
                     let bytes = version.info().bytes();
-                    self.open.insert(key, Arc::new(version));
+                    self.open.insert(key, version);
                     self.note_open(&store, &target, bytes);
                 }
                 Ok(None) => return Ok(Prepared::Interrupted),
@@ -814,7 +824,7 @@ impl Follower {
             self.publish_in(&mut writer, *number)?;
             self.condemn_in(&mut writer, store)?;
             let rules = Retention {
-                keep: self.options.keep,
+                keep: self.options.placement.get().keep.unwrap_or(self.options.keep),
                 age_s_min: KEPT_AGE_S,
                 unpublished_age_s_min: KEPT_AGE_S,
                 now_s: self.env.clock.unix_time().as_secs(),
@@ -911,10 +921,11 @@ impl Follower {
     fn write_report(&mut self) -> Result<()> {
         let now = self.env.clock.now();
         self.report.seq = self.pointer.seq;
+        self.report.place(self.options.placement.get());
         if let Some((written, at)) = &self.written
             && now.saturating_sub(*at) < REPORT_INTERVAL
-            && written.seq == self.report.seq
-            && written.versions == self.report.versions
+            && (written.seq, written.topology) == (self.report.seq, self.report.topology)
+            && (&written.slots, &written.versions) == (&self.report.slots, &self.report.versions)
         {
             return Ok(());
         }

@@ -94,6 +94,9 @@ pub(crate) fn table_of(name: &str) -> Option<u64> {
 /// Returns the name below which the objects of all groups are.
 pub(crate) const GROUPS: &str = "groups";
 
+/// Name of the object with the topology of the cluster.
+pub(crate) const TOPOLOGY: &str = "TOPOLOGY";
+
 pub(crate) fn pointer(group: &str) -> String {
     format!("{GROUPS}/{group}/CURRENT")
 }

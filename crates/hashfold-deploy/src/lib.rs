@@ -16,6 +16,8 @@
 //! - A [`Controller`] changes the pointer of a group of stores, by one compare-and-swap: publish,
 //!   rollback, mark as bad. A rollback takes the same time for data of any size. Before it publishes, servers
 //!   compare a sample of the values; with a [`Bake`], those of one zone use the versions first.
+//! - A [`Topology`] says which servers of a cluster have which slots; a remote has one, which is replaced by
+//!   compare-and-swap.
 //! - A [`Follower`] runs beside a server: it polls the pointer, fetches the versions that the pointer
 //!   names, reports that they are ready, and activates them at the pointer's moment.
 //! - A [`Remote`] is a folder, S3, or an HTTP server to fetch from; Google Cloud Storage and Azure go
@@ -65,6 +67,7 @@ mod lookout;
 mod objects;
 mod observed;
 mod pieces;
+mod placement;
 mod pointer;
 mod probe;
 mod push;
@@ -75,6 +78,7 @@ mod remote;
 mod repair;
 mod signature;
 mod swap;
+mod topology;
 mod trial;
 
 pub use self::{
@@ -88,6 +92,7 @@ pub use self::{
     layout::{GROUP_DEFAULT, check_name},
     objects::{Found, Listed, Object, Objects, Parts, Tag, When},
     observed::{FollowState, Observed},
+    placement::{OpenVersions, Placed, Placement},
     pointer::{Digest, GroupPointer, Id, StoreVersion, Target, Targets, Trial},
     probe::check_conditions,
     push::{Pushed, push, push_signed},
@@ -96,5 +101,6 @@ pub use self::{
     remote::Remote,
     repair::{Repaired, mend_pointer, repair},
     signature::VersionSignature,
+    topology::{Node, Shard, Topology, TopologyReader},
     trial::Bake,
 };

@@ -339,7 +339,7 @@ fn check_target(store: &str, target: &Target) -> Result<()> {
 }
 
 /// The highest number of a version, and the highest sequence number.
-const MAX_NUMBER: u64 = u64::MAX >> 1;
+pub(crate) const MAX_NUMBER: u64 = u64::MAX >> 1;
 
 /// Returns a version as a target of a pointer.
 pub(crate) fn target_of(info: &VersionInfo) -> Target {

@@ -11,14 +11,17 @@
 //! | stores   | the stores that the node serves; all of the group if there are none            |
 //! | zone     | the zone of the node, if it has one                                           |
 //! | slots    | first and last slot of each range that it serves of them; all if there are none |
+//! | topology | the epoch of the topology that says so, if there is one                        |
 //! | versions | for each store and version: state, bytes, of, error, failed_reads, sample     |
 
 use crate::{
     error::{Error, Result},
     layout::{self, check_name},
     objects::When,
+    placement::Placed,
     pointer::{Target, Targets},
     remote::Remote,
+    topology::Topology,
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -134,11 +137,17 @@ pub struct Readiness {
     /// none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slots: Vec<(u32, u32)>,
+    /// The epoch of the topology that gives the node these slots, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<u64>,
     /// The zone of the node, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
     /// The versions, by store and number.
     pub versions: BTreeMap<String, BTreeMap<u64, NodeVersion>>,
+    /// The epoch of the topology that is there, if the report is of an older one: it is void then.
+    #[serde(skip)]
+    pub(crate) newer_topology: Option<u64>,
 }
 
 impl Readiness {
@@ -147,9 +156,16 @@ impl Readiness {
         epoch: u64,
         zone: Option<String>,
         stores: BTreeSet<String>,
-        slots: Vec<(u32, u32)>,
+        placed: Placed,
     ) -> Readiness {
-        Readiness { format: FORMAT, epoch, zone, stores, slots, ..Readiness::default() }
+        let mut report = Readiness { format: FORMAT, epoch, zone, stores, ..Readiness::default() };
+        report.place(placed);
+        report
+    }
+
+    /// Takes over the place of the node.
+    pub(crate) fn place(&mut self, placed: Placed) {
+        (self.topology, self.slots) = (placed.epoch, placed.slots);
     }
 
     /// Whether the node serves a store.
@@ -180,7 +196,7 @@ impl Readiness {
 
     /// Whether the node has these versions ready, and has seen the pointer with this sequence number.
     pub(crate) fn has_ready(&self, targets: &Targets, seq: u64) -> bool {
-        self.seq >= seq && self.is_ready(targets)
+        self.newer_topology.is_none() && self.seq >= seq && self.is_ready(targets)
     }
 
     /// Whether all of these versions have one of the states: those of the stores that the node serves.
@@ -216,7 +232,11 @@ impl Readiness {
             Some(version) => format!("{store} {}: {version}", target.version),
         };
         let served = targets.iter().filter(|(store, _)| self.serves(store));
-        served.map(state).collect::<Vec<_>>().join(", ")
+        let states = served.map(state).collect::<Vec<_>>().join(", ");
+        match (self.newer_topology, self.topology) {
+            (Some(newer), Some(own)) => format!("{states}, with topology {own}, not {newer}"),
+            _ => states,
+        }
     }
 
     /// Writes the report of a node.
@@ -239,6 +259,16 @@ pub(crate) fn read_all(remote: &Remote, group: &str) -> Result<BTreeMap<String, 
         nodes.extend(read(remote, group, node)?.map(|report| (node.to_owned(), report)));
     }
     Ok(nodes)
+}
+
+/// Compares reports with the topology that is there: those of servers that it does not have are dropped, and
+/// those of an older topology are void. Nodes without a topology are as they are.
+pub(crate) fn compare(nodes: &mut BTreeMap<String, Readiness>, topology: &Topology) {
+    nodes.retain(|name, node| node.topology.is_none() || topology.shard_of(name).is_some());
+    for node in nodes.values_mut() {
+        let is_older = node.topology.is_some_and(|own| own < topology.epoch);
+        node.newer_topology = is_older.then_some(topology.epoch);
+    }
 }
 
 /// Reads the report of a node; `None` if there is none that can be read.

@@ -1,28 +1,27 @@
 //! The cluster: which server has which slots, and which servers answer.
 //!
-//! The topology is a file that all servers share. Data are immutable and all servers of a group have the
+//! The topology is a document that all servers share. Data are immutable and all servers of a group have the
 //! same, so whether a server is alive is each server's own opinion: a wrong one costs a client one
 //! redirection.
 
-use crate::config::ClusterConfig;
+use crate::{
+    config::ClusterConfig,
+    shared::Shared,
+    topology::{Changes, Source, ranges},
+};
 use arc_swap::ArcSwap;
-use hashfold::store::SLOTS;
-use serde::{Deserialize, Serialize};
+use hashfold::{ChosenSlots, Env, store::SLOTS};
+use hashfold_deploy::{Node, Placed, Placement, Shard, Topology};
 use std::{
-    fs,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream, ToSocketAddrs as _},
     ops::RangeInclusive,
-    path::Path,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
 };
-
-/// Maximum size of a topology file, in bytes.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Time that another server has to accept a connection, and to answer.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
@@ -30,92 +29,6 @@ const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 /// The request to other servers. Whatever they answer, also that a password or encryption is missing, says
 /// that they work: a process that was stopped accepts connections, and answers nothing.
 const PROBE: &[u8] = b"PING\r\n";
-
-/// The servers of a cluster, as the topology file has them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Topology {
-    /// A number that grows with each change.
-    pub epoch: u64,
-    /// Groups of servers with the same data.
-    pub shards: Vec<Shard>,
-}
-
-/// A group of servers that have the same slots.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Shard {
-    /// First and last slot of each range.
-    pub slots: Vec<(u32, u32)>,
-    /// The servers; clients that do not read from replicas use the first that answers.
-    pub nodes: Vec<Node>,
-}
-
-/// A server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Node {
-    /// The name, by which a server finds itself in the topology.
-    pub id: String,
-    /// The address that clients connect to.
-    pub host: String,
-    /// The port for Redis clients.
-    pub port: u16,
-    /// The port for encrypted connections, if there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tls_port: Option<u16>,
-    /// The zone, which can get versions of a group before all others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub zone: Option<String>,
-}
-
-impl Topology {
-    /// Reads a topology file, in JSON.
-    ///
-    /// # Errors
-    /// What was expected and what was found.
-    pub fn read(path: &Path) -> Result<Topology, String> {
-        let wrong = |message: String| format!("{}: {message}", path.display());
-        let size = fs::metadata(path).map_err(|error| wrong(error.to_string()))?.len();
-        if size > FILE_BYTES_MAX {
-            return Err(wrong(format!("expected at most {FILE_BYTES_MAX} bytes, got {size}")));
-        }
-        let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        let topology: Topology =
-            serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-        topology.check().map_err(wrong)?;
-        Ok(topology)
-    }
-
-    /// Checks that each slot is in one shard, that each shard has a server, and that names are unique.
-    fn check(&self) -> Result<(), String> {
-        let mut owners = vec![0_u32; SLOTS as usize];
-        for (first, last) in self.shards.iter().flat_map(|shard| &shard.slots) {
-            if first > last || *last >= SLOTS {
-                return Err(format!("slots: expected 0 to {}, got {first} to {last}", SLOTS - 1));
-            }
-            owners[*first as usize..=*last as usize].iter_mut().for_each(|count| *count += 1);
-        }
-        if let Some(slot) = owners.iter().position(|count| *count != 1) {
-            return Err(format!("slot {slot}: expected in one shard, got in {}", owners[slot]));
-        }
-        if self.shards.iter().any(|shard| shard.nodes.is_empty()) {
-            return Err("nodes: expected at least one in each shard, got none".into());
-        }
-        let mut names: Vec<&str> = self.nodes().map(|(_, node)| &*node.id).collect();
-        names.sort_unstable();
-        match names.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(format!("node \"{}\": expected once, got twice", pair[0])),
-            None => Ok(()),
-        }
-    }
-
-    /// Returns all servers, each with the number of its shard.
-    fn nodes(&self) -> impl Iterator<Item = (usize, &Node)> {
-        let shards = self.shards.iter().enumerate();
-        shards.flat_map(|(number, shard)| shard.nodes.iter().map(move |node| (number, node)))
-    }
-}
 
 /// A server as this one sees it.
 #[derive(Debug)]
@@ -179,6 +92,10 @@ pub(crate) struct View {
     /// For each slot the number of its shard.
     owners: Vec<u16>,
     own: usize,
+    /// The slots of the topology before that this server still answers for; empty if there are none.
+    lingers: Vec<bool>,
+    /// The slots of the next topology that this server does not have open yet; empty if there are none.
+    opening: Vec<bool>,
 }
 
 impl View {
@@ -211,7 +128,8 @@ impl View {
             }
         });
         let shards = shards.collect();
-        Ok(View { epoch: topology.epoch, shards, owners, own: own_shard })
+        let (lingers, opening) = Default::default();
+        Ok(View { epoch: topology.epoch, shards, owners, own: own_shard, lingers, opening })
     }
 
     /// Returns the shard of this server.
@@ -230,11 +148,28 @@ impl View {
         &self.shards[usize::from(self.owners[slot as usize])]
     }
 
-    /// Whether this server has a slot.
+    /// Whether the topology gives a slot to this server.
     #[inline]
-    pub(crate) fn has(&self, slot: u32) -> bool {
+    fn owns(&self, slot: u32) -> bool {
         usize::from(self.owners[slot as usize]) == self.own
     }
+
+    /// Whether this server answers for a slot.
+    #[inline]
+    pub(crate) fn has(&self, slot: u32) -> bool {
+        self.owns(slot) || self.lingers.get(slot as usize) == Some(&true)
+    }
+
+    /// Whether this server gets a slot, and cannot open it yet.
+    pub(crate) fn is_opening(&self, slot: u32) -> bool {
+        self.opening.get(slot as usize) == Some(&true)
+    }
+}
+
+/// Returns for each slot whether it is one.
+fn slots_with(is_one: impl Fn(u32) -> bool) -> Vec<bool> {
+    let slots: Vec<bool> = (0..SLOTS).map(is_one).collect();
+    if slots.contains(&true) { slots } else { Vec::new() }
 }
 
 /// Returns the 40 hexadecimal digits that stand for a name.
@@ -249,8 +184,21 @@ fn id_of(name: &str) -> String {
 /// The cluster of a server, or none.
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    config: ClusterConfig,
+    /// The name of this server in the topology.
+    own: String,
     view: Option<ArcSwap<View>>,
+    /// The slots that stores open.
+    slots: ChosenSlots,
+    /// The slots that the server answers for, as it reports them to its group.
+    placement: Placement,
+    /// Whether the topology is that of a remote.
+    is_in_remote: bool,
+    /// The state with which the thread that follows the topology begins; `None` if the topology never changes.
+    changes: Mutex<Option<Changes>>,
+    /// Held while slots or data sets change, so that data sets have all slots of the server.
+    changing: Mutex<()>,
+    /// The errors of the last change.
+    error: Mutex<String>,
 }
 
 impl Cluster {
@@ -258,26 +206,47 @@ impl Cluster {
     /// its port for encrypted connections.
     ///
     /// # Errors
-    /// The topology file cannot be read, or does not have this server.
+    /// The topology cannot be read, or does not have this server.
     pub(crate) fn new(
         config: &ClusterConfig,
         own: SocketAddr,
         tls_port: Option<u16>,
+        env: &Env,
     ) -> Result<Cluster, String> {
-        let view = match config {
-            ClusterConfig::Off => None,
+        let (name, source) = match config {
+            ClusterConfig::Off => return Ok(Cluster::of(String::new(), None, None)),
             ClusterConfig::Emulated => {
                 let (id, host) = (own.to_string(), own.ip().to_string());
                 let node = Node { id, host, port: own.port(), tls_port, zone: None };
                 let shard = Shard { slots: vec![(0, SLOTS - 1)], nodes: vec![node] };
-                let topology = Topology { epoch: 1, shards: vec![shard] };
-                Some(View::new(&topology, &own.to_string(), None)?)
+                let topology = Topology { epoch: 1, shards: vec![shard], ..Topology::default() };
+                let view = View::new(&topology, &own.to_string(), None)?;
+                return Ok(Cluster::of(own.to_string(), Some(view), None));
             }
-            ClusterConfig::Topology(path, name) => {
-                Some(View::new(&Topology::read(path)?, name, None)?)
-            }
+            ClusterConfig::Topology(path, name) => (name, Source::file(path)),
+            ClusterConfig::Remote { url, node, copy } => (node, Source::remote(env, url, copy)?),
         };
-        Ok(Cluster { config: config.clone(), view: view.map(ArcSwap::from_pointee) })
+        let mut source = source;
+        let topology = source.start(env)?;
+        let view = View::new(&topology, name, None)?;
+        Ok(Cluster::of(name.clone(), Some(view), Some(Changes::new(source, topology))))
+    }
+
+    fn of(own: String, view: Option<View>, changes: Option<Changes>) -> Cluster {
+        let slots = ranges(|slot| view.as_ref().is_none_or(|view| view.has(slot)));
+        let cluster = Cluster {
+            own,
+            slots: ChosenSlots::new(slots),
+            view: view.map(ArcSwap::from_pointee),
+            placement: Placement::default(),
+            is_in_remote: changes.as_ref().is_some_and(Changes::is_in_remote),
+            changes: Mutex::default(),
+            changing: Mutex::default(),
+            error: Mutex::default(),
+        };
+        changes.iter().for_each(|changes| cluster.place(changes.current()));
+        *lock(&cluster.changes) = changes;
+        cluster
     }
 
     /// Whether clients may use cluster mode.
@@ -296,38 +265,93 @@ impl Cluster {
         self.view()?.own().zone.clone()
     }
 
-    /// Returns the slots that this server opens, from the first to the last.
-    pub(crate) fn own_slots(&self) -> std::ops::Range<u32> {
-        let Some(view) = self.view() else { return 0..SLOTS };
-        let slots = &view.own_shard().slots;
-        let start = slots.iter().map(|range| *range.start()).min().unwrap_or(0);
-        let end = slots.iter().map(|range| *range.end() + 1).max().unwrap_or(SLOTS);
-        start..end
+    /// Returns the slots that stores open.
+    pub(crate) fn slots(&self) -> &ChosenSlots {
+        &self.slots
     }
 
-    /// Returns the ranges of slots that this server answers for, first and last slot; none if these are all.
-    pub(crate) fn own_ranges(&self) -> Vec<(u32, u32)> {
-        let Some(view) = self.view() else { return Vec::new() };
-        let ranges = view.own_shard().slots.iter().map(|range| (*range.start(), *range.end()));
-        let ranges: Vec<(u32, u32)> = ranges.collect();
-        if ranges == [(0, SLOTS - 1)] { Vec::new() } else { ranges }
+    /// Returns the slots that the server answers for, as it reports them to its group.
+    pub(crate) fn placement(&self) -> &Placement {
+        &self.placement
     }
 
-    /// Reads the topology file again. Returns whether it changed.
+    /// Returns the state with which the thread that follows the topology begins, once; `None` if the topology never changes.
+    pub(crate) fn changes(&self) -> Option<Changes> {
+        lock(&self.changes).take()
+    }
+
+    /// Keeps slots from changing while data sets do.
+    pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
+        lock(&self.changing)
+    }
+
+    /// Acts by another topology: opens the slots that it gives, and answers for them then. The slots that it takes
+    /// are answered for until [`Cluster::end_grace`].
     ///
     /// # Errors
-    /// The file cannot be used; the server goes on with the last one.
-    pub(crate) fn reload(&self) -> Result<bool, String> {
-        let (ClusterConfig::Topology(path, name), Some(view)) = (&self.config, &self.view) else {
-            return Ok(false);
-        };
-        let topology = Topology::read(path)?;
+    /// The topology does not have this server, or a store cannot open its slots; the server acts as before.
+    pub(crate) fn take_up(&self, topology: &Topology, shared: &Shared) -> Result<(), String> {
+        let _changing = self.hold();
+        let Some(view) = &self.view else { return Ok(()) };
         let before = view.load_full();
-        if topology.epoch <= before.epoch {
-            return Ok(false);
+        let mut next = View::new(topology, &self.own, Some(&before))?;
+        next.lingers = slots_with(|slot| before.has(slot) && !next.owns(slot));
+        self.slots.set(ranges(|slot| next.has(slot)));
+        // One store that fails does not keep the others from opening theirs.
+        let opened = shared.data().into_iter().map(|data| data.open_chosen());
+        if let Err(error) = opened.fold(Ok(()), Result::and) {
+            // A table of these slots must not keep the next version from being opened.
+            self.slots.set(ranges(|slot| before.has(slot)));
+            return Err(error.to_string());
         }
-        view.store(Arc::new(View::new(&topology, name, Some(&before))?));
-        Ok(true)
+        view.store(Arc::new(next));
+        self.place(topology);
+        Ok(())
+    }
+
+    /// Ends to answer for slots that the topology does not give to this server. Versions that are opened from now
+    /// on do not have them.
+    pub(crate) fn end_grace(&self, topology: &Topology) {
+        let (_changing, Some(view)) = (self.hold(), &self.view) else { return };
+        let before = view.load_full();
+        if let Ok(next) = View::new(topology, &self.own, Some(&before)) {
+            self.slots.set(ranges(|slot| next.has(slot)));
+            view.store(Arc::new(next));
+        }
+    }
+
+    /// Notes that this server, which acts by one topology, cannot open the slots yet that the next one gives it.
+    pub(crate) fn note_opening(&self, current: &Topology, next: &Topology) {
+        let Some(view) = &self.view else { return };
+        let before = view.load_full();
+        let of = |topology| View::new(topology, &self.own, Some(&before));
+        if let (Ok(mut now), Ok(next)) = (of(current), of(next)) {
+            now.lingers.clone_from(&before.lingers);
+            now.opening = slots_with(|slot| next.owns(slot) && !now.has(slot));
+            if now.opening != before.opening {
+                view.store(Arc::new(now));
+            }
+        }
+    }
+
+    /// Reports the slots that the topology gives to this server. The epoch of a file says nothing about the
+    /// topology of a remote.
+    fn place(&self, topology: &Topology) {
+        let own = topology.shard_of(&self.own).map(|shard| shard.slots.clone()).unwrap_or_default();
+        let slots = if own == [(0, SLOTS - 1)] { Vec::new() } else { own };
+        let epoch = self.is_in_remote.then_some(topology.epoch);
+        let keep = topology.keep;
+        self.placement.set(Placed { epoch, slots, keep });
+    }
+
+    /// Notes the errors of the last look and the last change; an empty text if there were none.
+    pub(crate) fn note_error(&self, error: String) {
+        *lock(&self.error) = error;
+    }
+
+    /// Returns the errors of the last look and the last change, if there were any.
+    pub(crate) fn error(&self) -> Option<String> {
+        Some(lock(&self.error).clone()).filter(|error| !error.is_empty())
     }
 
     /// Asks all other servers, and notes which of them answer.
@@ -338,6 +362,11 @@ impl Cluster {
             node.is_alive.store(answers(&node.host, node.port), Relaxed);
         }
     }
+}
+
+/// Nothing is half written under these locks, so they can be taken after a panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether a server answers.
@@ -372,13 +401,13 @@ mod tests {
             slots: slots.to_vec(),
             nodes: names.iter().map(node).collect(),
         };
-        Topology { epoch: 1, shards: shards.iter().map(shard).collect() }
+        let shards = shards.iter().map(shard).collect();
+        Topology { epoch: 1, shards, ..Topology::default() }
     }
 
     #[test]
     fn each_slot_has_one_owner() {
         let two = topology(&[(&[(0, 8191)], &["a", "b"]), (&[(8192, 16_383)], &["c"])]);
-        two.check().unwrap();
         let view = View::new(&two, "b", None).unwrap();
         assert!(view.has(0) && view.has(8191) && !view.has(8192));
         assert_eq!(view.owner(16_383).all()[0].id, id_of("c"));
@@ -391,33 +420,30 @@ mod tests {
     fn a_server_has_the_zone_of_the_topology() {
         let mut two = topology(&[(&[(0, 16_383)], &["a", "b"])]);
         two.shards[0].nodes[1].zone = Some("east".into());
-        let text = serde_json::to_string(&two).unwrap();
-        assert_eq!(serde_json::from_str::<Topology>(&text).unwrap(), two);
-        let cluster = |own| {
-            let view = View::new(&two, own, None).unwrap();
-            let view = Some(ArcSwap::from_pointee(view));
-            Cluster { config: ClusterConfig::Emulated, view }
-        };
+        let cluster =
+            |own: &str| Cluster::of(own.into(), Some(View::new(&two, own, None).unwrap()), None);
         assert_eq!(cluster("a").own_zone(), None);
         assert_eq!(cluster("b").own_zone().as_deref(), Some("east"));
-        assert_eq!(Cluster { config: ClusterConfig::Off, view: None }.own_zone(), None);
+        assert_eq!(Cluster::of(String::new(), None, None).own_zone(), None);
     }
 
+    /// Slots that a server gets and loses: it answers for the latter until the end of the grace.
     #[test]
-    fn topologies_that_make_no_sense_are_refused() {
-        for (shards, expected) in [
-            (topology(&[(&[(0, 100)], &["a"])]), "slot 101: expected in one shard, got in 0"),
-            (
-                topology(&[(&[(0, 16_383), (5, 5)], &["a"])]),
-                "slot 5: expected in one shard, got in 2",
-            ),
-            (topology(&[(&[(0, 16_384)], &["a"])]), "got 0 to 16384"),
-            (topology(&[(&[(0, 16_383)], &[])]), "at least one"),
-            (topology(&[(&[(0, 16_383)], &["a", "a"])]), "got twice"),
-        ] {
-            let error = shards.check().unwrap_err();
-            assert!(error.contains(expected), "{error}");
-        }
+    fn slots_that_are_lost_linger() {
+        let view = |first| {
+            let two = topology(&[(&[(0, first - 1)], &["a"]), (&[(first, 16_383)], &["b"])]);
+            View::new(&two, "a", None).unwrap()
+        };
+        let (before, mut next) = (view(100), view(50));
+        next.lingers = slots_with(|slot| before.has(slot) && !next.owns(slot));
+        assert!(next.has(49) && next.has(50) && next.has(99) && !next.has(100));
+        assert_eq!(ranges(|slot| next.has(slot)).first(), Some(&(0..100)));
+        assert_eq!(next.owner(99).all()[0].id, id_of("b"));
+        let more = view(150);
+        let mut now = view(100);
+        now.opening = slots_with(|slot| more.owns(slot) && !now.has(slot));
+        assert!(!now.is_opening(99) && now.is_opening(100) && !now.is_opening(150));
+        assert!(slots_with(|_| false).is_empty());
     }
 
     #[test]

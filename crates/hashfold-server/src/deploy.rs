@@ -83,6 +83,7 @@ impl Deployment {
                 current: view.and_then(|view| view.version().cloned()),
                 is_damaged: data.damage().clone(),
                 failed_reads: data.failed_reads().clone(),
+                opened: data.opened().clone(),
                 ..FollowedStore::new(data.folder(), data.options().clone())
             };
             (data.name().to_string(), store)
@@ -90,7 +91,7 @@ impl Deployment {
         let stores = data.iter().filter(|data| data.follows_group()).map(followed).collect();
         let DeployConfig { group, node, .. } = &self.config;
         let mut options = FollowOptions::new(group, node, stores);
-        options.slots = cluster.own_ranges();
+        options.placement = cluster.placement().clone();
         options.zone.clone_from(&self.config.zone);
         options.fetch = FetchOptions {
             rate: self.rate.clone(),

@@ -45,11 +45,11 @@ mod session;
 mod shared;
 mod slow_log;
 mod tls;
+mod topology;
 mod transaction;
 mod user;
 
 pub use self::{
-    cluster::{Node, Shard, Topology},
     config::{
         AdminConfig, ClusterConfig, Config, ConfigError, DataConfig, DeployConfig, Role, TlsConfig,
         TokenConfig, UserConfig,
@@ -57,3 +57,4 @@ pub use self::{
     error::StartError,
     server::Server,
 };
+pub use hashfold_deploy::{Node, Shard, Topology};

@@ -108,7 +108,7 @@ impl Opened {
         }
         let is_of_group = config.deploy.is_some() && kind != Some(Kind::Table);
         if (is_of_group || kind == Some(Kind::Store)) && cluster.is_on() {
-            options = options.slots(cluster.own_slots());
+            options = options.chosen_slots(cluster.slots().clone());
         }
         let data = match kind {
             _ if is_of_group => DataSet::open_of_group(name, &entry.path, options),

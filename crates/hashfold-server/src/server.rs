@@ -14,6 +14,7 @@ use crate::{
     opened::{Opened, Served, mend},
     shared::Shared,
     tls::Certificates,
+    topology,
 };
 use arc_swap::ArcSwap;
 use hashfold::{
@@ -40,7 +41,7 @@ const READERS: usize = 8;
 /// Number of passwords that are checked at once.
 const PASSWORD_THREADS: usize = 4;
 
-/// Time between two looks for other versions, other topologies and servers that do not answer.
+/// Time between two looks for other versions and servers that do not answer.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Time between two looks whether the server stops, of threads that nothing wakes.
@@ -107,11 +108,12 @@ fn cluster(
     config: &Config,
     plain: &[SocketAddr],
     encrypted: &[SocketAddr],
+    env: &Env,
 ) -> Result<Cluster, StartError> {
     let own = plain.first().or(encrypted.first());
     let own = *own.ok_or_else(|| wrong("listen: expected an address, got none"))?;
     let tls_port = encrypted.first().map(SocketAddr::port);
-    Cluster::new(&config.cluster, own, tls_port).map_err(wrong)
+    Cluster::new(&config.cluster, own, tls_port, env).map_err(wrong)
 }
 
 impl Server {
@@ -130,8 +132,8 @@ impl Server {
             listeners[0].iter().filter_map(|listener| listener.local_addr().ok()).collect();
         let tls_addresses = addresses.split_off(config.listen.len());
         let certificates = read_certificates(&config)?;
-        let cluster = cluster(&config, &addresses, &tls_addresses)?;
         let env = Env { executor: executor.clone(), ..env.clone() };
+        let cluster = cluster(&config, &addresses, &tls_addresses, &env)?;
         let (memory, _buffers) = memory_of(&config)?;
         mend(&config, &env);
         let opened = Opened::open(&config, &env, &cluster, &memory, None)?;
@@ -186,6 +188,7 @@ impl Server {
             server.start_network(number, listeners, executor.clone())?;
         }
         server.start_looking()?;
+        server.start_following_topology()?;
         if let Some(follower) = follower {
             *server.lock_following() = Some(server.start_following(follower)?);
         }
@@ -209,7 +212,7 @@ impl Server {
     pub fn check(config: &Config, env: &Env) -> Result<(), StartError> {
         config.check().map_err(wrong)?;
         read_certificates(config)?;
-        let cluster = cluster(config, &config.listen, &config.tls_listen)?;
+        let cluster = cluster(config, &config.listen, &config.tls_listen, env)?;
         let (memory, _buffers) = memory_of(config)?;
         let opened = Opened::open(&read_only(config), env, &cluster, &memory, None)?;
         opened.users(config)?;
@@ -250,6 +253,16 @@ impl Server {
             })?;
         }
         Ok(())
+    }
+
+    /// Starts the thread that follows the topology, if that can change.
+    fn start_following_topology(&mut self) -> Result<(), StartError> {
+        let (shared, stop) = (self.shared.clone(), self.stop.clone());
+        let Some(changes) = shared.cluster.changes() else { return Ok(()) };
+        self.spawn("topology", move || {
+            topology::follow(&shared, changes, &stop);
+            Ok(())
+        })
     }
 
     /// Starts the thread that answers HTTP requests, if there is an address for it.
@@ -335,6 +348,7 @@ impl Server {
     /// The configuration contradicts itself, or a data set cannot be opened; nothing is changed.
     pub fn reload(&self, config: &Config) -> Result<(), StartError> {
         let mut following = self.lock_following();
+        let _slots = self.shared.cluster.hold();
         let config = Config {
             data: config.data.clone(),
             users: config.users.clone(),
@@ -529,13 +543,13 @@ fn keep_filters(shared: &Shared, stop: &Signal) {
     });
 }
 
-/// Looks for other topologies, damage, and servers that do not answer, until the server stops. A failure changes
-/// nothing, and is met again at the next look.
+/// Looks for damage and for servers that do not answer, until the server stops. A failure changes nothing, and is
+/// met again at the next look.
 fn look(shared: &Shared, stop: &Signal) {
     let mut journal = Journal::default();
     repeat(shared, stop, |now| {
         shared.data().iter().for_each(|data| data.look_for_damage());
-        journal.note_error("topology", shared.cluster.reload().err());
+        journal.note_error("topology", shared.cluster.error());
         shared.certificates.iter().for_each(Certificates::reload);
         shared.cluster.probe();
         shared.metrics.look(now);

@@ -83,7 +83,7 @@ pub use self::{
     error::{Error, ErrorClass, ErrorKind, Place, Result},
     filter::{Filter, FilterOptions, FilterReader},
     key::{KeyHash, Seed},
-    options::{AccessReason, Checks, ReadOptions},
+    options::{AccessReason, Checks, ChosenSlots, ReadOptions},
     store::{Store, StoreOptions, StoreReader, Update},
     table::{Table, TableBuilder, TableOptions},
 };

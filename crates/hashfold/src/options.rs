@@ -6,7 +6,8 @@ use crate::{
     io::Access,
     work::{MemoryBudget, Reserved},
 };
-use std::ops::Range;
+use arc_swap::ArcSwap;
+use std::{ops::Range, sync::Arc};
 
 /// Options for opening a table, a version of a store, or a filter for reading.
 #[derive(Clone, Debug, Default)]
@@ -16,8 +17,33 @@ pub struct ReadOptions {
     pub(crate) checks: Checks,
     pub(crate) index: Access,
     pub(crate) without_index: bool,
-    pub(crate) slots: Option<Range<u32>>,
     pub(crate) memory: Option<MemoryBudget>,
+    pub(crate) slots: Option<ChosenSlots>,
+}
+
+/// The slots that a server opens of its stores. The server can choose others at any time; clones are the same
+/// choice.
+///
+/// Versions that are opened later have the slots of the new choice. Those that are open get more slots by
+/// `Version::open_chosen`, and keep those that are no longer chosen.
+#[derive(Clone, Debug)]
+pub struct ChosenSlots(Arc<ArcSwap<Vec<Range<u32>>>>);
+
+impl ChosenSlots {
+    /// Chooses ranges of slots, below 16384.
+    pub fn new(ranges: Vec<Range<u32>>) -> ChosenSlots {
+        ChosenSlots(Arc::new(ArcSwap::from_pointee(ranges)))
+    }
+
+    /// Chooses other ranges.
+    pub fn set(&self, ranges: Vec<Range<u32>>) {
+        self.0.store(Arc::new(ranges));
+    }
+
+    /// Returns the ranges that are chosen now.
+    pub fn get(&self) -> Arc<Vec<Range<u32>>> {
+        self.0.load_full()
+    }
 }
 
 /// How often the checksum of a block is checked, if the data are mapped. Blocks that are read are
@@ -97,6 +123,13 @@ impl ReadOptions {
     /// errors. Tables and filters have no slots.
     #[must_use]
     pub fn slots(self, slots: Range<u32>) -> ReadOptions {
+        ReadOptions { slots: Some(ChosenSlots::new(vec![slots])), ..self }
+    }
+
+    /// Opens only the part of a version that has the keys of chosen slots, as [`ReadOptions::slots`] does;
+    /// the choice can change later.
+    #[must_use]
+    pub fn chosen_slots(self, slots: ChosenSlots) -> ReadOptions {
         ReadOptions { slots: Some(slots), ..self }
     }
 
@@ -127,6 +160,17 @@ impl ReadOptions {
             _ if self.without_index => Ok(None),
             Access::Mapped => Ok(None),
             _ => self.memory.as_ref().map(|memory| memory.reserve(bytes)).transpose(),
+        }
+    }
+
+    /// Returns these options with a decision how `bytes` of data are read that are opened beside others, for
+    /// which they were made.
+    pub(crate) fn for_more_bytes(&self, bytes: u64) -> ReadOptions {
+        match self.data {
+            DataAccess::Fitting => {
+                ReadOptions { data: DataAccess::Auto, ..self.clone() }.for_bytes(bytes)
+            }
+            _ => self.clone(),
         }
     }
 

@@ -11,6 +11,7 @@ mod publish;
 mod push;
 mod rollback;
 mod status;
+mod topology;
 
 use crate::failure::{Exit, Failure, Result};
 use clap::{Args, Subcommand};
@@ -54,6 +55,7 @@ enum Verb {
     MarkBad(mark_bad::MarkBadArgs),
     Pin(pin::PinArgs),
     Gc(gc::GcArgs),
+    Topology(topology::TopologyArgs),
     Keygen(keygen::KeygenArgs),
 }
 
@@ -68,6 +70,7 @@ pub(crate) fn run(args: &DeployArgs) -> Result<Exit> {
         Verb::MarkBad(args) => mark_bad::run(args),
         Verb::Pin(args) => pin::run(args),
         Verb::Gc(args) => gc::run(args),
+        Verb::Topology(args) => topology::run(args),
         Verb::Keygen(args) => keygen::run(args),
     }
 }

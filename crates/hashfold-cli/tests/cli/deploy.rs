@@ -255,6 +255,57 @@ fn several_stores_have_one_pointer_and_need_names() {
 }
 
 #[test]
+fn a_topology_is_set_by_compare_and_swap_and_printed() {
+    let work = work();
+    let none = work.run("deploy topology r");
+    check_refused(&none, 1, "r: there is no topology; set one with --set FILE");
+    let shards = |first: u32| {
+        format!(
+            r#""shards": [{{"slots": [[0, {}]], "nodes": [{{"id": "a", "host": "h", "port": 1}}]}},
+               {{"slots": [[{first}, 16383]], "nodes": [{{"id": "b", "host": "h", "port": 2}}]}}]"#,
+            first - 1
+        )
+    };
+    work.write("t.json", format!("{{{}}}", shards(8192)));
+    let set = work.ok("deploy topology r --set t.json");
+    assert_eq!(set.text(), "set topology of r: epoch 1, shards 2, servers 2\n");
+    let printed = work.ok("deploy topology r");
+    assert!(printed.text().starts_with("{\"epoch\":1,\"shards\":[\n{\"slots\":[[0,8191]],"));
+    assert_eq!(fs::read(work.path("r/TOPOLOGY")).unwrap(), printed.stdout);
+    // What was printed is a document, too, and its epoch is not larger.
+    work.write("same.json", printed.text());
+    let refused =
+        "expected an epoch larger than 1, which is that of the topology that is there, got 1";
+    check_refused(&work.run("deploy topology r --set same.json"), 1, refused);
+    work.write("next.json", format!("{{\"epoch\": 7, {}}}", shards(100)));
+    let set = work.ok("deploy topology r --set next.json --json");
+    assert_eq!((field(&set, "epoch"), field(&set, "nodes")), (7.into(), 2.into()));
+    let again = work.ok("deploy topology r --set t.json --json");
+    assert_eq!(field(&again, "epoch"), 8);
+    for (text, message) in [
+        ("{\"shards\": []}", "bad.json: shards: expected slot 0 in one shard, got it in none"),
+        ("epoch 9", "bad.json: line 1, column 1: expected a topology in JSON"),
+    ] {
+        work.write("bad.json", text);
+        check_refused(&work.run("deploy topology r --set bad.json"), 3, message);
+    }
+    check_refused(&work.run("deploy topology r --set absent.json"), 2, "there is no such file");
+    check_refused(&work.run("deploy topology absent"), 5, "the folder does not exist");
+    work.write("r/TOPOLOGY", "{");
+    check_refused(&work.run("deploy topology r"), 3, "r/TOPOLOGY: line 1, column 1: expected");
+    // Servers of both shards would open all of a chunk that lies in both.
+    work.write("r/TOPOLOGY", printed.text());
+    let third = r#"{"slots": [[16383, 16383]], "nodes": [{"id": "c", "host": "h", "port": 3}]}"#;
+    let three = shards(8192).replace("16383", "16382").replace("}]}]", &format!("}}]}},{third}]"));
+    work.write("three.json", format!("{{{three}}}"));
+    let noted = work.ok("deploy topology r --set three.json");
+    assert!(
+        noted.stderr.contains("s has 16 chunks, expected a multiple of the 3 shards"),
+        "{noted:?}"
+    );
+}
+
+#[test]
 fn mistakes_are_explained() {
     let work = work();
     work.write("t.csv", "k,v\n1,a\n").ok("update other t.csv --key k");

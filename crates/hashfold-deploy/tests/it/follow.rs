@@ -12,7 +12,8 @@ use hashfold::{
 };
 use hashfold_deploy::{
     Activation, Controller, ErrorKind, FollowOptions, FollowedStore, Follower, GroupPointer,
-    NodeSample, Objects as _, PublishOptions, VersionState, push,
+    NodeSample, Objects as _, Placed, Placement, PublishOptions, Shard, Topology, VersionState,
+    push,
 };
 use std::{
     collections::BTreeMap,
@@ -32,6 +33,7 @@ pub(crate) struct Node {
     flips: usize,
     /// Number of lookups that the node could not answer.
     pub(crate) failed_reads: Arc<AtomicU64>,
+    placement: Placement,
 }
 
 impl Node {
@@ -68,11 +70,12 @@ impl Node {
         };
         let stores = stores.iter().map(followed).collect();
         let mut options = FollowOptions::new("main", name, stores);
-        options.slots = slots.to_vec();
+        let placement = options.placement.clone();
+        placement.set(Placed { slots: slots.to_vec(), ..Placed::default() });
         options.zone = zone.map(str::to_owned);
         options.fetch.lanes = 1;
         let follower = Follower::new(&scene.env, &scene.remote, options).unwrap();
-        Node { follower, serves: BTreeMap::new(), flips: 0, failed_reads }
+        Node { follower, serves: BTreeMap::new(), flips: 0, failed_reads, placement }
     }
 
     pub(crate) fn step(&mut self) -> hashfold_deploy::Result<Duration> {
@@ -98,6 +101,61 @@ impl Node {
     fn state(&self, number: u64) -> Option<VersionState> {
         Some(self.follower.report().versions.get("people")?.get(&number)?.state)
     }
+}
+
+/// A node that acts by an older topology has other slots: what it has ready does not count. A node that the
+/// topology does not have is not waited for.
+#[test]
+fn readiness_of_an_old_topology_is_void() {
+    let scene = Scene::new(40, 10);
+    scene.push(1);
+    let topology = |names: &[&str]| {
+        let node = |name: &&str| hashfold_deploy::Node {
+            id: (*name).into(),
+            host: "10.0.0.1".into(),
+            port: 6379,
+            ..Default::default()
+        };
+        let shard = Shard { slots: vec![(0, 16_383)], nodes: names.iter().map(node).collect() };
+        Topology { shards: vec![shard], ..Topology::default() }
+    };
+    let set = |names: &[&str]| scene.remote.set_topology(&scene.env, &topology(names)).unwrap();
+    let (mut first, mut other) = (Node::new(&scene, "a"), Node::new(&scene, "b"));
+    let act_by = |node: &mut Node, epoch| {
+        node.placement.set(Placed { epoch: Some(epoch), ..Placed::default() });
+        node.step().unwrap();
+    };
+    let publish = || {
+        let options = PublishOptions { wait: Duration::ZERO, ..PublishOptions::default() };
+        controller(&scene).publish(&[("people".to_owned(), 1)], &options, &Watch::default())
+    };
+    set(&["a", "b"]);
+    act_by(&mut first, 1);
+    act_by(&mut other, 1);
+    assert!(publish().is_err(), "nothing is fetched yet");
+    first.step().unwrap();
+    set(&["a"]);
+    let error = publish().unwrap_err();
+    let ErrorKind::NotReady { expected: 1, got } = error.kind() else { panic!("{error}") };
+    assert_eq!(got, "0: a (people 1: ready, with topology 1, not 2)");
+    act_by(&mut first, 2);
+    assert_eq!(publish().unwrap().stores["people"].version, 1);
+    // `b` has nothing, and nobody asks it.
+    assert_eq!(other.state(1), None);
+    // Without its own number, the controller takes that of the topology.
+    let two = Topology { min_ready: Some(2), ..topology(&["a", "b"]) };
+    scene.remote.set_topology(&scene.env, &two).unwrap();
+    act_by(&mut first, 3);
+    scene.push(2);
+    let options = PublishOptions { wait: Duration::ZERO, ..PublishOptions::default() };
+    let publish =
+        || controller(&scene).publish(&[("people".to_owned(), 2)], &options, &Watch::default());
+    publish().unwrap_err();
+    first.step().unwrap();
+    let error = publish().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::NotReady { expected: 2, .. }), "{error}");
+    act_by(&mut other, 3);
+    assert_eq!(publish().unwrap().stores["people"].version, 2);
 }
 
 fn controller(scene: &Scene) -> Controller {
@@ -728,8 +786,8 @@ fn a_version_that_was_open_before_is_reported() {
     let store = FollowedStore { current, ..FollowedStore::new(&folder, read) };
     let options = FollowOptions::new("main", "a", BTreeMap::from([("people".to_owned(), store)]));
     let follower = Follower::new(&scene.env, &scene.remote, options).unwrap();
-    let (serves, failed_reads) = Default::default();
-    let mut node = Node { follower, serves, flips: 0, failed_reads };
+    let (serves, failed_reads, placement) = Default::default();
+    let mut node = Node { follower, serves, flips: 0, failed_reads, placement };
     node.step().unwrap();
     assert_eq!((node.flips, node.state(1)), (0, Some(VersionState::Current)));
 }

@@ -14,5 +14,6 @@ mod publish;
 mod repair;
 mod s3;
 mod signed;
+mod topology;
 mod transfer;
 mod trial;

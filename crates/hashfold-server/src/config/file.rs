@@ -5,7 +5,7 @@ use super::{
     FILTER_MEMORY_BYTES, Role, TlsConfig, TokenConfig, UserConfig,
 };
 use hashfold::io::Access;
-use hashfold_deploy::GROUP_DEFAULT;
+use hashfold_deploy::{GROUP_DEFAULT, check_name};
 use serde::Deserialize;
 use std::{
     collections::BTreeMap,
@@ -169,6 +169,11 @@ impl File {
     fn cluster(&self, folder: &Path) -> Result<ClusterConfig, String> {
         let is_topology = |name: &str| name != "off" && name != "emulated";
         match (self.cluster.as_deref(), &self.node) {
+            (Some(url), Some(node)) if url.contains("://") => {
+                check_name("node", node).map_err(|error| error.to_string())?;
+                let copy = folder.join(format!("{node}.topology.json"));
+                Ok(ClusterConfig::Remote { url: url.to_owned(), node: node.clone(), copy })
+            }
             (Some(path), Some(node)) if is_topology(path) => {
                 Ok(ClusterConfig::Topology(folder.join(path), node.clone()))
             }
@@ -176,7 +181,7 @@ impl File {
                 Err(format!("cluster \"{path}\": `node` must name this server in the topology"))
             }
             (_, Some(_)) if self.deploy.is_none() => {
-                Err("`node` is for a cluster with a topology file, and for `deploy`".into())
+                Err("`node` is for a cluster with a topology, and for `deploy`".into())
             }
             (Some("emulated"), _) => Ok(ClusterConfig::Emulated),
             _ => Ok(ClusterConfig::Off),
@@ -322,7 +327,12 @@ mod tests {
             ("\nmemory = 'much'", "expected a size"),
             ("[user.app]\nspace = 'nope'", "there is no data set \"nope\""),
             ("cluster = 't.json'", "`node` must name"),
-            ("node = 'a1'", "for a cluster with a topology file, and for `deploy`"),
+            ("node = 'a1'", "for a cluster with a topology, and for `deploy`"),
+            ("cluster = 's3://b/p'", "`node` must name"),
+            (
+                "cluster = 's3://b/p'\nnode = '../a'",
+                "node is \"../a\", expected at most 64 letters",
+            ),
             ("[deploy]\nremote = 'r'", "`node` must name this server"),
             ("node = 'a'\n[deploy]\nremote = 'r'\nrate = 7", "expected at least 1048576 bytes"),
             ("node = 'a'\n[deploy]\nremote = 'r'\ntrusted-keys = []", "expected at least one file"),
@@ -370,6 +380,12 @@ mod tests {
         let config = parse(in_cluster).unwrap();
         assert_eq!(config.cluster, ClusterConfig::Topology("/etc/t.json".into(), "a1".into()));
         assert_eq!(config.deploy.unwrap().remote, "s3://b/p");
+        let expected = ClusterConfig::Remote {
+            url: "s3://b/p".into(),
+            node: "a1".into(),
+            copy: "/etc/a1.topology.json".into(),
+        };
+        assert_eq!(parse("cluster = 's3://b/p'\nnode = 'a1'\n").unwrap().cluster, expected);
         let emulated = "cluster = 'emulated'\nnode = 'a1'\n[deploy]\nremote = 'r'\n";
         assert_eq!(parse(emulated).unwrap().cluster, ClusterConfig::Emulated);
     }

@@ -135,6 +135,15 @@ pub enum ClusterConfig {
     Emulated,
     /// The cluster in a topology file, and the name that this server has there.
     Topology(PathBuf, String),
+    /// The cluster in the topology of a remote, which can change while servers run.
+    Remote {
+        /// URL of the remote.
+        url: String,
+        /// The name that this server has in the topology.
+        node: String,
+        /// File of the local copy, with which the server starts if the remote does not answer.
+        copy: PathBuf,
+    },
 }
 
 /// A data set to serve.

@@ -10,6 +10,7 @@ use hashfold::{
     table::Table,
     work::{Clock, Watch},
 };
+use hashfold_deploy::OpenVersions;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -65,6 +66,8 @@ pub(crate) struct DataSet {
     current: ArcSwapOption<View>,
     /// Set when a read of the current version has met damage, for who can repair it.
     is_damaged: Arc<AtomicBool>,
+    /// The versions of a store that are open, by this server or by the follower of its group.
+    opened: OpenVersions,
     /// Number of lookups in current versions that could not be answered.
     failed_reads: Arc<AtomicU64>,
     /// Whether the group has no version any more, after a rollback to a time before its first one.
@@ -163,7 +166,13 @@ impl DataSet {
         following: Following,
         view: Option<View>,
     ) -> DataSet {
+        let opened = OpenVersions::default();
+        if let Some(version) = view.as_ref().and_then(View::version) {
+            // Nothing was chosen since it was opened.
+            let _ = opened.add(version);
+        }
         DataSet {
+            opened,
             name: name.into(),
             folder: folder.to_owned(),
             options,
@@ -215,6 +224,24 @@ impl DataSet {
         &self.is_damaged
     }
 
+    /// Returns the versions of a store that are open.
+    pub(crate) fn opened(&self) -> &OpenVersions {
+        &self.opened
+    }
+
+    /// Opens the slots that the server has chosen, in all open versions of a store.
+    ///
+    /// # Errors
+    /// A table of these slots cannot be opened; a store that follows a group is then repaired.
+    pub(crate) fn open_chosen(&self) -> Result<()> {
+        let opened = self.opened.open_chosen();
+        self.open_views().iter().for_each(|view| view.look_at_access());
+        if opened.as_ref().is_err_and(|error| error.class() == ErrorClass::Damage) {
+            self.is_damaged.store(true, Relaxed);
+        }
+        opened
+    }
+
     /// Returns the number of lookups in current versions that could not be answered.
     pub(crate) fn failed_reads(&self) -> &Arc<AtomicU64> {
         &self.failed_reads
@@ -260,8 +287,10 @@ impl DataSet {
     pub(crate) fn show(&self, view: View) {
         let number = view.number();
         let view = Arc::new(view.go_on(self.latency_of(number)));
-        let old = self.current.swap(Some(view));
+        let old = self.current.swap(Some(view.clone()));
         self.is_withdrawn.store(false, SeqCst);
+        // Slots may have been opened since the view was made.
+        view.look_at_access();
         if self.is_gone() {
             self.current.store(None);
         }
@@ -345,7 +374,9 @@ impl DataSet {
         if let Some(view) = self.open_view(Some(number)) {
             return Ok(view);
         }
-        let view = View::of_version(Arc::new(self.open_version(number)?))?;
+        let version = Arc::new(self.open_version(number)?);
+        self.opened.add(&version)?;
+        let view = View::of_version(version)?;
         let view = Arc::new(view.go_on(self.latency_of(Some(number))));
         self.lock_others().push(Arc::downgrade(&view));
         Ok(view)
@@ -379,6 +410,7 @@ impl DataSet {
         }
         // Lookups go on in the version before until this one is in memory. An error is met again by lookups.
         let _ = version.warm(warming);
+        self.opened.add(&version)?;
         self.show(View::of_version(version)?);
         Ok(true)
     }

@@ -25,7 +25,7 @@ const PREFIX_BITS: u32 = 50;
 pub(crate) struct View {
     source: Source,
     schema: Schema,
-    is_in_memory: bool,
+    is_in_memory: AtomicBool,
     /// Whether a read has met damage.
     has_met_damage: AtomicBool,
     /// Number of lookups that could not be answered, and that nobody has counted yet.
@@ -56,15 +56,22 @@ impl View {
     /// The version's schema is damaged.
     pub(crate) fn of_version(version: Arc<Version>) -> Result<View> {
         let schema = Schema::of_version(version.info())?;
-        let is_in_memory = version.table_stats().all(|table| table.access == Access::Mapped);
+        let is_in_memory = is_mapped(&version);
         Ok(View::new(Source::Version(version), schema, is_in_memory))
+    }
+
+    /// Looks again whether lookups read mapped memory, after more slots were opened.
+    pub(crate) fn look_at_access(&self) {
+        if let Source::Version(version) = &self.source {
+            self.is_in_memory.store(is_mapped(version), Relaxed);
+        }
     }
 
     fn new(source: Source, schema: Schema, is_in_memory: bool) -> View {
         View {
             source,
             schema,
-            is_in_memory,
+            is_in_memory: is_in_memory.into(),
             has_met_damage: AtomicBool::new(false),
             failed_reads: AtomicU64::new(0),
             latency: Arc::default(),
@@ -123,7 +130,7 @@ impl View {
 
     /// Whether lookups read mapped memory, so that they need not wait for the device.
     pub(crate) fn is_in_memory(&self) -> bool {
-        self.is_in_memory
+        self.is_in_memory.load(Relaxed)
     }
 
     /// Returns the version, if the data set is a store.
@@ -285,4 +292,9 @@ impl View {
         }
         Ok(())
     }
+}
+
+/// Whether all open tables of a version are mapped.
+fn is_mapped(version: &Version) -> bool {
+    version.table_stats().all(|table| table.access == Access::Mapped)
 }

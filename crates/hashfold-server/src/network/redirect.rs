@@ -12,7 +12,8 @@ use hashfold::store::slot_of;
 /// Refuses keys that other servers have.
 ///
 /// # Errors
-/// The error reply: `MOVED` with a server that has the keys, `CROSSSLOT`, or `CLUSTERDOWN`.
+/// The error reply: `MOVED` with a server that has the keys, `CROSSSLOT`, `CLUSTERDOWN`, or `TRYAGAIN` while this
+/// server gets the slot, and cannot open it yet.
 pub(super) fn moved(
     shared: &Shared,
     client: &Client,
@@ -27,6 +28,9 @@ pub(super) fn moved(
     }
     if slots().any(|slot| slot != first) {
         return Err("CROSSSLOT Keys in request don't hash to the same slot".into());
+    }
+    if view.is_opening(first) {
+        return Err(format!("TRYAGAIN Slot {first} is being opened"));
     }
     let owner = view.owner(first);
     if !owner.is_alive() {

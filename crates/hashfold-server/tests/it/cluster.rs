@@ -11,7 +11,7 @@ use std::{
 };
 
 /// Returns ports that are free now.
-fn free_ports<const N: usize>() -> [u16; N] {
+pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
     let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }
@@ -38,6 +38,7 @@ impl Nodes {
                 Shard { slots: vec![(0, 8191)], nodes: vec![node(0), node(1)] },
                 Shard { slots: vec![(8192, 16_383)], nodes: vec![node(2), node(3)] },
             ],
+            ..Topology::default()
         };
         #[expect(clippy::disallowed_methods, reason = "a file as an operator writes it")]
         fs::write(nodes.home.path("topology.json"), serde_json::to_vec(&topology).unwrap())

@@ -17,6 +17,7 @@ mod redis_server;
 mod reload;
 mod slow_device;
 mod tls;
+mod topology;
 mod transactions;
 mod users;
 mod versions;

@@ -368,6 +368,8 @@ fn keys_of_other_servers_are_refused_when_they_are_queued() {
             Shard { slots: vec![(0, 8191)], nodes: vec![node("a", 1)] },
             Shard { slots: vec![(8192, 16_383)], nodes: vec![node("b", 2)] },
         ],
+        min_ready: None,
+        keep: None,
     };
     #[expect(clippy::disallowed_methods, reason = "a file as an operator writes it")]
     std::fs::write(home.path("topology.json"), serde_json::to_vec(&topology).unwrap()).unwrap();

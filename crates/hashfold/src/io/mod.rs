@@ -33,7 +33,7 @@ mod whole;
 mod words;
 mod writer;
 
-pub(crate) use self::whole::{new_name, replace_file};
+pub(crate) use self::whole::new_name;
 pub use self::{
     buffer::{ALIGNMENT, Buffer},
     counting::{CountingDisk, Moved},
@@ -45,7 +45,7 @@ pub use self::{
     queue::WriteQueue,
     seal::{SEAL_SIZE, Seal},
     uring::check_io_uring,
-    whole::read_all,
+    whole::{read_all, replace_file},
     words::Words,
     writer::{Prepare, UNIT_SIZE, WRITER_BYTES_MAX, Writer},
 };

@@ -22,7 +22,10 @@ pub fn read_all(file: &dyn BlockFile, size_max: u64) -> Result<Buffer> {
 /// Replaces a small file atomically: `write` fills a new file, whose name has the suffix `.new`;
 /// the new file is synced and renamed. A crash leaves either the old file or the new one, and
 /// perhaps a file with the suffix, which can be removed.
-pub(crate) fn replace_file(
+///
+/// # Errors
+/// Those of the disk and of `write`; the old file stays.
+pub fn replace_file(
     disk: &dyn Disk,
     path: &Path,
     write: impl FnOnce(&dyn BlockFile) -> Result<()>,

@@ -38,6 +38,7 @@ mod layer;
 mod lend;
 mod lookup;
 mod mend;
+mod open_slots;
 mod options;
 mod plan;
 mod pointer;

@@ -3,6 +3,7 @@
 use super::{
     delta::untag,
     lookup::Lookups,
+    open_slots::OpenSlots,
     pointer::Pointer,
     scan::{Broken, scan_slots},
     slot::{SLOTS, slot_of},
@@ -14,7 +15,7 @@ use crate::{
     error::{Error, ErrorKind, Place, Result},
     folder::{TABLES, VERSIONS},
     io::{Disk, Lock},
-    options::ReadOptions,
+    options::{ChosenSlots, ReadOptions},
     run::Run,
     table::{Table, TableStats, VisitValue},
     work::{Clock, Executor, Watch},
@@ -38,7 +39,9 @@ pub struct Version {
     /// The damage of tables that was found when the version was opened.
     damage: Vec<Error>,
     /// The slots of the keys that can be looked up.
-    slots: Range<u32>,
+    slots: OpenSlots,
+    /// The choice of slots, which may get more.
+    chosen: Option<ChosenSlots>,
     /// For each chunk the tables that have its keys: the deltas, newest first, then the base.
     stacks: Vec<Vec<u32>>,
     /// The shared lock that tells other processes that the version is in use.
@@ -89,11 +92,8 @@ impl Version {
         of: Option<&Pointer>,
         other: Option<&Version>,
     ) -> Result<Version> {
-        let slots = options.slots.clone().unwrap_or(0..SLOTS);
-        if slots.is_empty() || slots.end > SLOTS {
-            let expected = format!("a range in 0 to {}", SLOTS - 1);
-            return Err(Error::argument("slots to open", expected, format!("{slots:?}")));
-        }
+        let chosen = options.slots.clone();
+        let ranges = ranges_of(chosen.as_ref())?;
         let disk = &options.env.disk;
         let versions = folder.join(VERSIONS);
         let path = versions.join(file_name(number));
@@ -103,11 +103,11 @@ impl Version {
         let share = disk.share(&path)?;
         // The version may have been removed before it was locked; from here on it stays.
         let info = VersionInfo::read(disk.as_ref(), &versions, number, of)?;
-        let map = info.shape.slots;
-        let chunks = map.chunk_of_slot(slots.start)..map.chunk_of_slot(slots.end - 1) + 1;
         let (tables, other) = (folder.join(TABLES), other.map(|other| &other.tables));
-        let (tables, damage) = OpenTables::open(&tables, options, &info, &chunks, other)?;
-        Ok(Version { tables, damage, slots, stacks: stacks(&info), info, _share: share })
+        let (tables, damage) =
+            OpenTables::open(&tables, options, &info, &has_any(&info, &ranges), other)?;
+        let slots = OpenSlots::new(&ranges);
+        Ok(Version { tables, damage, slots, chosen, stacks: stacks(&info), info, _share: share })
     }
 
     /// Returns the description of the version.
@@ -140,9 +140,24 @@ impl Version {
         self.tables.clock()
     }
 
-    /// Returns the slots of the keys that can be looked up.
-    pub fn slots(&self) -> Range<u32> {
-        self.slots.clone()
+    /// Returns the slots of the keys that can be looked up, as ranges in ascending order that do not touch.
+    pub fn slots(&self) -> Vec<Range<u32>> {
+        self.slots.ranges()
+    }
+
+    /// Opens the tables of slots that were chosen ([`ReadOptions::chosen_slots`]) since the version was opened:
+    /// lookups of their keys succeed from then on. Slots that are no longer chosen stay open.
+    ///
+    /// # Errors
+    /// A table cannot be opened; the slots that were open stay open.
+    pub fn open_chosen(&self) -> Result<()> {
+        let mut ranges = ranges_of(self.chosen.as_ref())?;
+        ranges.retain(|range| !self.slots.has_all(range));
+        if !ranges.is_empty() {
+            self.tables.open_more(&self.info, &has_any(&self.info, &ranges))?;
+            self.slots.add(&ranges);
+        }
+        Ok(())
     }
 
     /// Returns the memory of all indexes, in bytes.
@@ -224,7 +239,7 @@ impl Version {
 
     /// Returns the numbers of the tables that may have a key, the newest layer first.
     fn stack(&self, key: &[u8]) -> Result<&[u32]> {
-        if self.slots.len() < SLOTS as usize && !self.slots.contains(&slot_of(key)) {
+        if !self.slots.is_all() && !self.slots.contains(slot_of(key)) {
             return Err(not_open(&self.slots, slot_of(key)));
         }
         Ok(&self.stacks[self.info.shape.slots.chunk_of(key) as usize])
@@ -259,7 +274,7 @@ impl Version {
     /// them.
     pub fn sample(&self, count: u64, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         // A table may have other slots, too: more of its keys are read, and those are left out.
-        let mut visit_open = |key: &[u8]| match self.slots.contains(&slot_of(key)) {
+        let mut visit_open = |key: &[u8]| match self.slots.contains(slot_of(key)) {
             true => visit(key),
             false => Ok(()),
         };
@@ -284,8 +299,7 @@ impl Version {
     /// Returns the fraction of the slots of a range of chunks that are open.
     fn open_part(&self, chunks: &Range<u32>) -> f64 {
         let slots = self.info.shape.slots.slots(chunks);
-        let open = self.slots.end.min(slots.end).saturating_sub(self.slots.start.max(slots.start));
-        f64::from(open) / f64::from(slots.end - slots.start)
+        f64::from(self.slots.count_in(&slots)) / f64::from(slots.end - slots.start)
     }
 
     /// Returns the ranges of chunks that have a base table of their own: together all chunks, in
@@ -332,10 +346,9 @@ impl Version {
         let numbers: HashMap<u64, u32> =
             self.info.layers().map(|layer| layer.table).zip(0..).collect();
         let open = |layer: &Layer| self.table(numbers[&layer.table]).cloned();
-        let is_open = self.slots.start <= slots.start && slots.end <= self.slots.end;
-        let run = match is_open || slots.is_empty() {
-            true => scan_slots(&self.info, slots, from, &open, executor),
-            false => Err(not_open(&self.slots, slots.end - 1)),
+        let run = match self.slots.first_closed(slots) {
+            None => scan_slots(&self.info, slots, from, &open, executor),
+            Some(slot) => Err(not_open(&self.slots, slot)),
         };
         let seed = self.info.seed;
         run.unwrap_or_else(|error| Box::new(Broken { error: Some(error), seed }))
@@ -343,9 +356,32 @@ impl Version {
 }
 
 /// Returns the error for a slot that is not open.
-fn not_open(open: &Range<u32>, slot: u32) -> Error {
-    let expected = format!("{} to {}, which are open", open.start, open.end - 1);
-    Error::argument("slot of the key", expected, slot)
+fn not_open(open: &OpenSlots, slot: u32) -> Error {
+    let range = |range: &Range<u32>| format!("{} to {}", range.start, range.end - 1);
+    let ranges: Vec<String> = open.ranges().iter().map(range).collect();
+    Error::argument("slot of the key", format!("{}, which are open", ranges.join(", ")), slot)
+}
+
+/// Returns the ranges of slots that are chosen now: all slots without a choice.
+fn ranges_of(chosen: Option<&ChosenSlots>) -> Result<Vec<Range<u32>>> {
+    let all = 0..SLOTS;
+    let ranges = chosen.map_or_else(|| vec![all], |chosen| chosen.get().to_vec());
+    match ranges.iter().any(|range| range.is_empty() || range.end > SLOTS) || ranges.is_empty() {
+        false => Ok(ranges),
+        true => {
+            let expected = format!("ranges in 0 to {}", SLOTS - 1);
+            Err(Error::argument("slots to open", expected, format!("{ranges:?}")))
+        }
+    }
+}
+
+/// Returns whether a layer of a version has chunks of any of these ranges of slots.
+fn has_any(info: &VersionInfo, slots: &[Range<u32>]) -> impl Fn(&Layer) -> bool {
+    let map = info.shape.slots;
+    let chunks =
+        |slots: &Range<u32>| map.chunk_of_slot(slots.start)..map.chunk_of_slot(slots.end - 1) + 1;
+    let chunks: Vec<Range<u32>> = slots.iter().map(chunks).collect();
+    move |layer| chunks.iter().any(|chunks| layer.chunks.count_in(chunks) > 0)
 }
 
 /// Returns the descriptions of all versions of the store in a folder, in the order of their

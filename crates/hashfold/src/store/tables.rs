@@ -15,7 +15,6 @@ use crate::{
 use rustix::io::Errno;
 use std::{
     collections::HashMap,
-    ops::Range,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
 };
@@ -31,8 +30,7 @@ pub(super) struct OpenTables {
 }
 
 impl OpenTables {
-    /// Opens the tables of a version that have any of these chunks, or shares those that are open in
-    /// `other`. Also returns the errors of the tables that cannot be opened.
+    /// Opens the wanted tables of a version, or shares those that are open in `other`. Also returns the errors of the tables that cannot be opened.
     ///
     /// # Errors
     /// Errors that are not of one table: too many open files, too little memory.
@@ -40,15 +38,15 @@ impl OpenTables {
         folder: &Path,
         options: &ReadOptions,
         info: &VersionInfo,
-        chunks: &Range<u32>,
+        is_wanted: &dyn Fn(&Layer) -> bool,
         other: Option<&OpenTables>,
     ) -> Result<(OpenTables, Vec<Error>)> {
-        let wanted = info.layers().filter(|layer| layer.chunks.count_in(chunks) > 0);
+        let wanted = info.layers().filter(|layer| is_wanted(layer));
         let options = &options.for_bytes(wanted.map(|layer| layer.bytes).sum());
         let shared: HashMap<u64, &Arc<Table>> = other.map(OpenTables::by_id).unwrap_or_default();
         let mut damage = Vec::new();
         let mut open = |layer: &Layer| {
-            if layer.chunks.count_in(chunks) == 0 {
+            if !is_wanted(layer) {
                 return Ok(OnceLock::new());
             }
             if let Some(table) = shared.get(&layer.table) {
@@ -71,6 +69,27 @@ impl OpenTables {
     /// Returns the clock that the tables were opened with.
     pub(super) fn clock(&self) -> &dyn Clock {
         self.options.env.clock.as_ref()
+    }
+
+    /// Opens more tables of the version.
+    ///
+    /// # Errors
+    /// The first table that cannot be opened; others may be open then.
+    pub(super) fn open_more(
+        &self,
+        info: &VersionInfo,
+        is_wanted: &dyn Fn(&Layer) -> bool,
+    ) -> Result<()> {
+        let all = info.layers().zip(&self.tables);
+        let lacking: Vec<(&Layer, &OnceLock<Arc<Table>>)> =
+            all.filter(|(layer, table)| table.get().is_none() && is_wanted(layer)).collect();
+        let options =
+            self.options.for_more_bytes(lacking.iter().map(|(layer, _)| layer.bytes).sum());
+        for (layer, table) in lacking {
+            let opened = open_layer(&self.folder, info, layer, &options)?;
+            table.get_or_init(|| Arc::new(opened));
+        }
+        Ok(())
     }
 
     /// Returns the open tables.

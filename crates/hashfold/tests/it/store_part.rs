@@ -9,7 +9,7 @@ use crate::{
     },
 };
 use hashfold::{
-    Env, Error, ErrorClass, ErrorKind, ReadOptions,
+    ChosenSlots, Env, Error, ErrorClass, ErrorKind, ReadOptions,
     io::{Disk, MemoryDisk},
     run::{Run, SortOptions},
     store::{
@@ -242,6 +242,67 @@ fn only_the_slots_that_are_open_answer() {
     for slots in [3..3, 0..SLOTS + 1] {
         let opened = Version::open(store(), 2, &options(&disk).slots(slots));
         assert!(matches!(opened.unwrap_err().kind(), ErrorKind::Argument { .. }));
+    }
+}
+
+/// A version that is open gets more slots; one that is opened later has those that are chosen then.
+#[test]
+fn chosen_slots_can_change() {
+    let (all, first) = (0..SLOTS, 0..1);
+    for sizes in [APART, WIDE_DELTAS, TableSizes::default()] {
+        let (memory, map) = sample(sizes);
+        let disk: Arc<dyn Disk> = Arc::new(memory.clone());
+        let chosen = ChosenSlots::new(vec![0..100, 9000..9100]);
+        let options = options(&disk).chosen_slots(chosen.clone());
+        let open = || Version::open(store(), 2, &options).unwrap();
+        let check = |version: &Version, expected: &[Range<u32>]| {
+            assert_eq!(version.slots(), expected);
+            for (key, value) in &map {
+                match expected.iter().any(|range| range.contains(&slot_of(key))) {
+                    true => assert_eq!(version.get(key).unwrap().as_ref(), Some(value)),
+                    false => assert!(version.get(key).is_err()),
+                }
+            }
+        };
+        let version = open();
+        check(&version, &[0..100, 9000..9100]);
+        let tables = version.table_stats().count();
+        chosen.set(vec![50..150, 5000..9000]);
+        check(&version, &[0..100, 9000..9100]);
+        version.open_chosen().unwrap();
+        check(&version, &[0..150, 5000..9100]);
+        check(&open(), &[50..150, 5000..9000]);
+        assert!(version.table_stats().count() >= tables);
+        // A table that cannot be opened leaves the slots as they are, until it can.
+        let last = open().info().bases.last().unwrap().table;
+        let manifest = store().join(format!("tables/{last:016x}/MANIFEST"));
+        let bytes = read_file(disk.as_ref(), &manifest);
+        disk.remove(&manifest).unwrap();
+        chosen.set(vec![all.clone()]);
+        match version.open_chosen() {
+            Err(error) => {
+                check_names(&error, manifest.parent().unwrap());
+                check(&version, &[0..150, 5000..9100]);
+            }
+            // One table has all chunks, and was open.
+            Ok(()) => assert_eq!(open().info().bases.len(), 1),
+        }
+        write_file(disk.as_ref(), &manifest, &bytes);
+        version.open_chosen().unwrap();
+        check(&version, std::slice::from_ref(&all));
+        assert!(scanned(&version).unwrap() == map);
+        // An open version keeps what is no longer chosen.
+        chosen.set(vec![first.clone()]);
+        version.open_chosen().unwrap();
+        check(&version, std::slice::from_ref(&all));
+        let none = 3..3;
+        for wrong in [vec![], vec![none], vec![0..1, 5..SLOTS + 1]] {
+            chosen.set(wrong);
+            assert!(matches!(
+                version.open_chosen().unwrap_err().kind(),
+                ErrorKind::Argument { .. }
+            ));
+        }
     }
 }
 
