@@ -522,7 +522,13 @@ fn a_version_that_does_not_fit_in_memory_fails_and_the_one_before_stays() {
         let stores = BTreeMap::from([("people".to_owned(), people)]);
         let options = FollowOptions::new("main", name, stores);
         let follower = Follower::new(&scene.env, &scene.remote, options).unwrap();
-        Node { follower, serves: BTreeMap::new(), flips: 0, failed_reads: Arc::default() }
+        Node {
+            follower,
+            serves: BTreeMap::new(),
+            flips: 0,
+            failed_reads: Arc::default(),
+            placement: Placement::default(),
+        }
     };
     flip(&scene, 1);
     let mut node = node_of("b", &all);
