@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectOptions {
     /// Number of the newest versions that stay, at least 1, besides those that a group needs. Versions that a
-    /// group has marked bad do not count.
+    /// group has marked bad are not among them.
     pub keep: usize,
     /// Whether tables and signatures are removed that no version has, as an interrupted push or an interrupted
     /// collection leaves them. A push that runs at the same time would lose them.
@@ -56,9 +56,9 @@ pub struct Collected {
 type Objects = Vec<(String, u64)>;
 
 /// Removes old versions of a store from a remote, and the tables that no other version has. The newest
-/// good versions stay with all that are newer, and those that the pointer of any group names as current, as
-/// next, as pinned, or as the set that a rollback would make current. Servers that have a removed version go on
-/// serving it.
+/// versions stay that no group has marked bad, and those that the pointer of any group names as current, as next,
+/// as pinned, or as the set that a rollback would make current. Servers that have a removed version go on serving
+/// it.
 ///
 /// After an interruption, the same call removes the other old versions; tables and signatures of versions that
 /// are gone already need [`CollectOptions::orphans`].
@@ -81,8 +81,12 @@ pub fn collect(
     let Groups { needed, bad } = groups(remote, store)?;
     // A bad version must not take the place of a good one.
     let good = all.iter().rev().filter(|number| !bad.contains(number));
-    let first_kept = good.take(options.keep).last().copied().unwrap_or(0);
-    let is_old = |number: &&u64| **number < first_kept && !needed.contains(number);
+    let first_kept = good.take(options.keep).last().copied();
+    let is_old = |number: &&u64| {
+        let is_kept = |first| **number >= first && !bad.contains(number);
+        // If all are bad, all stay: one must.
+        !needed.contains(number) && !first_kept.is_none_or(is_kept)
+    };
     let old: Vec<u64> = all.iter().filter(is_old).copied().collect();
     let lone = if options.orphans { lone_signatures(remote, store, &all)? } else { Vec::new() };
     let kept: Vec<u64> = all.into_iter().filter(|number| !old.contains(number)).collect();

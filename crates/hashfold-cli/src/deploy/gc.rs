@@ -14,7 +14,7 @@ use serde_json::json;
 
 /// Remove old versions of a store from a remote, and the tables that only they have
 ///
-/// The newest versions stay, and those that the pointer of any group needs: the current version, the one
+/// The newest versions stay that are not marked bad, and those that the pointer of any group needs: the current version, the one
 /// that is announced, and the one that a rollback would make current. Servers that serve a removed version
 /// go on with it.
 #[derive(Args, Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct GcArgs {
     /// Name of the store in the remote [default: its only one]
     #[arg(long, value_name = "STORE", value_parser = parse_name)]
     store: Option<String>,
-    /// Number of the newest versions that stay, not counting those that are marked bad
+    /// Number of the newest versions that stay, of those that are not marked bad
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = units::parse_number::<usize>)]
     keep: usize,
     /// Remove tables and signatures, too, that no version has, as an interrupted push leaves them; no push may

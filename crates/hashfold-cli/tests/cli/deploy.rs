@@ -454,6 +454,10 @@ fn old_versions_are_removed_from_a_remote() {
     check_refused(&work.run("deploy fetch r copy --version 2"), 2, "there is no version 2");
     work.ok("deploy fetch r copy --version 4");
     let json = work.ok("deploy gc r --keep 1 --json");
-    assert!(json.text().contains("\"versions\":[],\"kept\":[1,4],\"tables\":0"), "{}", json.text());
+    assert!(
+        json.text().contains("\"versions\":[],\"kept\":[1,4],\"signatures\":0,\"tables\":0"),
+        "{}",
+        json.text()
+    );
     check_refused(&work.run("deploy gc r --keep 0"), 2, "expected at least 1");
 }

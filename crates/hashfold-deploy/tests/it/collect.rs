@@ -98,11 +98,16 @@ fn bad_versions_take_the_place_of_no_good_one() {
     controller.mark_bad("people", 4, "").unwrap();
     controller.mark_bad("people", 6, "").unwrap();
     let done = collected(&scene, 2).unwrap();
-    assert_eq!((&done.versions[..], &done.kept[..]), (&[1, 2][..], &[3, 4, 5, 6][..]));
+    assert_eq!((&done.versions[..], &done.kept[..]), (&[1, 2, 4, 6][..], &[3, 5][..]));
     publish(&scene, "main", 5);
-    assert_eq!(collected(&scene, 1).unwrap().kept, [3, 5, 6], "3 is for a rollback");
+    assert_eq!(collected(&scene, 1).unwrap().kept, [3, 5], "3 is for a rollback");
     controller.mark_bad("people", 3, "").unwrap();
-    assert_eq!(collected(&scene, 1).unwrap().kept, [5, 6]);
+    assert_eq!(collected(&scene, 1).unwrap().kept, [5]);
+    // One stays, even if all are bad.
+    let scene = pushed(48, 2);
+    let controller = Controller::new(&scene.env, &scene.remote, "main", "test").unwrap();
+    (1..=2).for_each(|number| drop(controller.mark_bad("people", number, "").unwrap()));
+    assert_eq!(collected(&scene, 1).unwrap().kept, [1, 2]);
 }
 
 /// Issue 15.

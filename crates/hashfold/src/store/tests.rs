@@ -9,7 +9,9 @@ use crate::{
     key::{KeyHash, Seed},
     options::ReadOptions,
     run::{Run, SortOptions, VecRun},
-    work::{Executor, Inline, ManualClock, MemoryBudget, Threads, Watch, testing::Late},
+    work::{
+        Clock as _, Executor, Inline, ManualClock, MemoryBudget, Threads, Watch, testing::Late,
+    },
 };
 use std::{
     collections::BTreeMap,
@@ -990,8 +992,8 @@ fn indexes_that_do_not_fit_in_memory_are_not_read_and_shared_ones_count_once() {
     let mut writer = create(&disk, 1, Arc::new(Inline));
     let mut random = Random(15);
     write(&mut writer, &random_batch(&mut random, 5000, 9000), UpdateMode::Merge, 1).unwrap();
-    write(&mut writer, &random_batch(&mut random, 5000, 100), UpdateMode::Delta, 2).unwrap();
     writer.publish(1).unwrap();
+    write(&mut writer, &random_batch(&mut random, 5000, 100), UpdateMode::Delta, 2).unwrap();
     let all = MemoryBudget::unlimited();
     let env = || ReadOptions::new().env(Env::on(disk.clone()));
     let first = Version::open(FOLDER, 1, &env().memory(all.clone())).unwrap();
@@ -1016,6 +1018,31 @@ fn indexes_that_do_not_fit_in_memory_are_not_read_and_shared_ones_count_once() {
     let mapped = env().index(Access::Mapped).memory(tight.clone());
     drop(Version::open(FOLDER, 1, &mapped).unwrap());
     drop(Version::open(FOLDER, 1, &env().without_index().memory(tight)).unwrap());
+}
+
+/// Issue 15: a server pauses after every few keys.
+#[test]
+fn a_sample_with_pauses_finds_the_same_and_takes_their_time() {
+    let disk = memory_disk();
+    let mut writer = create(&disk, 2, Arc::new(Inline));
+    let mut random = Random(10);
+    let entries = random_batch(&mut random, 4000, 9000);
+    write(&mut writer, &entries, UpdateMode::Merge, 1).unwrap();
+    let changes = random_batch(&mut random, 4000, 1000);
+    write(&mut writer, &changes, UpdateMode::Merge, 2).unwrap();
+    let clock = ManualClock::new(1);
+    let env = Env { clock: Arc::new(clock.clone()), ..Env::on(disk) };
+    let options = ReadOptions::new().env(env);
+    let [old, new] = [1, 2].map(|number| Version::open(FOLDER, number, &options).unwrap());
+    let start = clock.now();
+    let at_once = sample_changes(&old, &new, 1000, Duration::ZERO).unwrap();
+    assert_eq!(clock.now(), start);
+    let pause = Duration::from_millis(4);
+    let paused = sample_changes(&old, &new, 1000, pause).unwrap();
+    assert_eq!(paused, at_once);
+    assert!(paused.keys > 500 && paused.removed > 0 && paused.changed > 0, "{paused:?}");
+    let pauses = (paused.keys / 8) as u32;
+    assert!((pause * (pauses - 1)..=pause * (pauses + 1)).contains(&(clock.now() - start)));
 }
 
 #[test]
