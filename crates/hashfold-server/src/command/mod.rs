@@ -25,7 +25,7 @@ mod versions;
 mod writes;
 
 pub(crate) use self::{
-    acl::refusal,
+    acl::{Refusal, refusal},
     client::describe,
     entry::{Arguments, Call, Command, Flag, JobReply, Keys, Login, Run, Work},
     keyspace::type_of,

@@ -11,7 +11,8 @@ use super::{
 };
 use crate::{
     command::{
-        Arguments, Call, Flag, Found, JobReply, Login, Lookup, Run, TABLE, Work, describe, refusal,
+        Arguments, Call, Flag, Found, JobReply, Login, Lookup, Refusal, Run, TABLE, Work, describe,
+        refusal,
     },
     data::{OwnLatencies, TurnGroup},
     metrics::{ThreadMetrics, add},
@@ -428,7 +429,12 @@ impl EventLoop {
                 return self.reject(place, is_exec, None, &error);
             }
         };
-        if let Err(error) = allow(&self.shared, &connection.session, found, &arguments) {
+        if let Err(rejection) = allow(&self.shared, &connection.session, found, &arguments) {
+            // The request has its turn later, and is in no log before that.
+            if connection.lookups > 0 {
+                return false;
+            }
+            let error = rejection.note(&self.shared, &connection.session);
             let is_exec = matches!(found.command.run, Run::Exec);
             return self.reject(place, is_exec, Some(found.number), &error);
         }
@@ -921,37 +927,63 @@ fn add_lookup(
     Ok(Some(number))
 }
 
+/// What keeps a connection from making a call.
+enum Rejection {
+    /// The reply.
+    Error(String),
+    /// The user's rules.
+    Rules(Refusal),
+}
+
+impl From<String> for Rejection {
+    fn from(error: String) -> Rejection {
+        Rejection::Error(error)
+    }
+}
+
+impl Rejection {
+    /// Returns the reply. What rules have refused is noted in `ACL LOG`.
+    fn note(self, shared: &Shared, session: &Session) -> String {
+        let refusal = match self {
+            Rejection::Error(error) => return error,
+            Rejection::Rules(refusal) => refusal,
+        };
+        let user = session.user().map_or("", |user| &user.name);
+        let error = refusal.error(user);
+        let denial = refusal.denial(user, session.transaction.is_some());
+        let client = describe(shared, &session.client);
+        shared.acl_log.add(denial, client, shared.env.clock.unix_time());
+        error
+    }
+}
+
 /// Refuses a call that the connection may not make.
 fn allow(
     shared: &Shared,
     session: &Session,
     found: Found,
     arguments: &Arguments<'_>,
-) -> Result<(), String> {
+) -> Result<(), Rejection> {
     let Some(user) = session.user() else {
         return match found.command.is(Flag::NoAuth) {
             true => Ok(()),
-            false => Err("NOAUTH Authentication required.".into()),
+            false => Err(Rejection::Error("NOAUTH Authentication required.".into())),
         };
     };
     if session.transaction.is_some() && found.command.is(Flag::NoMulti) {
-        return Err("ERR Command not allowed inside a transaction".into());
+        return Err(Rejection::Error("ERR Command not allowed inside a transaction".into()));
     }
     if let Some(refusal) = refusal(user, found.number, arguments) {
-        let (error, is_in_multi) = (refusal.error(&user.name), session.transaction.is_some());
-        let client = describe(shared, &session.client);
-        let now = shared.env.clock.unix_time();
-        shared.acl_log.add(refusal.denial(&user.name, is_in_multi), client, now);
-        return Err(error);
+        return Err(Rejection::Rules(refusal));
     }
     let keys = found.command.keys.places(arguments.len());
     let mut longest = keys.map(|at| arguments.at(at).len()).max().unwrap_or(0);
     if longest > hashfold::run::KEY_BYTES_MAX {
         longest = hashfold::run::KEY_BYTES_MAX;
-        return Err(format!("ERR a key has at most {longest} bytes"));
+        return Err(format!("ERR a key has at most {longest} bytes").into());
     }
     match shared.cluster.is_on() {
-        true => moved(shared, &session.client, found, arguments),
+        true => Ok(moved(shared, &session.client, found, arguments)?),
         false => Ok(()),
     }
 }
