@@ -96,6 +96,8 @@ pub(crate) struct View {
     lingers: Vec<bool>,
     /// The slots of the next topology that this server does not have open yet; empty if there are none.
     opening: Vec<bool>,
+    /// The time, by the clock, from which on the servers that had these slots may send clients here.
+    opening_from: Duration,
 }
 
 impl View {
@@ -128,8 +130,15 @@ impl View {
             }
         });
         let shards = shards.collect();
-        let (lingers, opening) = Default::default();
-        Ok(View { epoch: topology.epoch, shards, owners, own: own_shard, lingers, opening })
+        Ok(View {
+            epoch: topology.epoch,
+            shards,
+            owners,
+            own: own_shard,
+            lingers: Vec::new(),
+            opening: Vec::new(),
+            opening_from: Duration::MAX,
+        })
     }
 
     /// Returns the shard of this server.
@@ -160,9 +169,10 @@ impl View {
         self.owns(slot) || self.lingers.get(slot as usize) == Some(&true)
     }
 
-    /// Whether this server gets a slot, and cannot open it yet.
-    pub(crate) fn is_opening(&self, slot: u32) -> bool {
-        self.opening.get(slot as usize) == Some(&true)
+    /// Whether this server gets a slot that it does not have open yet, and the servers that had it may send
+    /// clients here: sent back, these would go to and fro.
+    pub(crate) fn is_opening(&self, slot: u32, now: Duration) -> bool {
+        now >= self.opening_from && self.opening.get(slot as usize) == Some(&true)
     }
 }
 
@@ -320,15 +330,17 @@ impl Cluster {
         }
     }
 
-    /// Notes that this server, which acts by one topology, cannot open the slots yet that the next one gives it.
-    pub(crate) fn note_opening(&self, current: &Topology, next: &Topology) {
+    /// Notes that this server, which acts by one topology, does not have the slots open yet that the next one
+    /// gives it. From a time on, it sends clients nowhere else for them.
+    pub(crate) fn note_opening(&self, current: &Topology, next: &Topology, from: Duration) {
         let Some(view) = &self.view else { return };
         let before = view.load_full();
         let of = |topology| View::new(topology, &self.own, Some(&before));
         if let (Ok(mut now), Ok(next)) = (of(current), of(next)) {
             now.lingers.clone_from(&before.lingers);
             now.opening = slots_with(|slot| next.owns(slot) && !now.has(slot));
-            if now.opening != before.opening {
+            now.opening_from = from;
+            if (&now.opening, from) != (&before.opening, before.opening_from) {
                 view.store(Arc::new(now));
             }
         }
@@ -442,7 +454,12 @@ mod tests {
         let more = view(150);
         let mut now = view(100);
         now.opening = slots_with(|slot| more.owns(slot) && !now.has(slot));
-        assert!(!now.is_opening(99) && now.is_opening(100) && !now.is_opening(150));
+        let second = Duration::from_secs(1);
+        assert!(!now.is_opening(100, second), "clients are sent to the server that has it still");
+        now.opening_from = second;
+        let is_opening = |slot| now.is_opening(slot, second);
+        assert!(!is_opening(99) && is_opening(100) && !is_opening(150));
+        assert!(!now.is_opening(100, second / 2));
         assert!(slots_with(|_| false).is_empty());
     }
 

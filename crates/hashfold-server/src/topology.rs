@@ -33,7 +33,8 @@ const REMOTE_INTERVAL: Duration = Duration::from_millis(500);
 const BACK_OFF_MIN: Duration = Duration::from_millis(100);
 /// Maximum time between two attempts.
 const BACK_OFF_MAX: Duration = Duration::from_secs(30);
-/// Time for which a server answers for slots that it no longer has.
+/// Time for which a server answers for slots that it no longer has. After half of it, the servers that get them
+/// count on it no more: they may have seen the topology later.
 const GRACE: Duration = Duration::from_secs(2);
 /// Maximum size of a local copy, in bytes: a topology, in which a text may need escapes, and the URL.
 const COPY_SIZE_MAX: u64 = 3 * Topology::SIZE_MAX;
@@ -274,14 +275,12 @@ impl Changes {
     /// Opens the slots of the pending topology, and answers for them.
     fn open_pending(&mut self, shared: &Shared, now: Duration) {
         let Some((pending, since)) = &self.pending else { return };
+        shared.cluster.note_opening(&self.current, pending, *since + GRACE / 2);
         let open = || shared.cluster.take_up(pending, shared);
         if self.openings.attempt(now, Duration::ZERO, open).is_some() {
             info!(epoch = pending.epoch, "the slots of a topology are open");
             self.current = self.pending.take().expect("there is one").0;
-            self.grace_end = Some(now + GRACE);
-        } else if now >= *since + GRACE {
-            // By now, the servers that had the slots before send clients here.
-            shared.cluster.note_opening(&self.current, pending);
+            self.grace_end = Some(shared.now() + GRACE);
         }
     }
 }

@@ -100,7 +100,7 @@ fn stores(remote: &Remote, pointer: &GroupPointer) -> Result<Vec<[String; 7]>> {
     Ok(rows)
 }
 
-/// Returns the row of a server: `a (east)  2s ago  0-8191  people 41: current, people 42: fetching`.
+/// Returns the row of a server: `a (east)  2s ago  0-8191 (topology 3)  people 41: current, people 42: fetching`.
 fn server(name: &str, node: &Readiness) -> [String; 4] {
     let age = device::now_s().saturating_sub(node.at_ms / 1000);
     let mut states = Vec::new();
@@ -115,6 +115,8 @@ fn server(name: &str, node: &Readiness) -> [String; 4] {
         true => "all".to_owned(),
         false => node.slots.iter().map(range).collect::<Vec<_>>().join(" "),
     };
+    let topology = node.topology.map(|epoch| format!(" (topology {epoch})")).unwrap_or_default();
+    let slots = slots + &topology;
     let zone = node.zone.as_ref().map(|zone| format!(" ({zone})")).unwrap_or_default();
     [format!("{name}{zone}"), format!("{} ago", units::seconds(age)), slots, states.join(", ")]
 }

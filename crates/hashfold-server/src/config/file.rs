@@ -27,6 +27,7 @@ struct File {
     https_listen: Option<Vec<SocketAddr>>,
     cluster: Option<String>,
     node: Option<String>,
+    topology_copy: Option<PathBuf>,
     memory: Option<Size>,
     client_memory: Option<Size>,
     threads: Option<usize>,
@@ -168,10 +169,15 @@ impl File {
 
     fn cluster(&self, folder: &Path) -> Result<ClusterConfig, String> {
         let is_topology = |name: &str| name != "off" && name != "emulated";
+        let is_url = |name: &str| name.contains("://");
+        if self.topology_copy.is_some() && !self.cluster.as_deref().is_some_and(is_url) {
+            return Err("`topology-copy` is for a cluster with the topology of a remote".into());
+        }
         match (self.cluster.as_deref(), &self.node) {
-            (Some(url), Some(node)) if url.contains("://") => {
+            (Some(url), Some(node)) if is_url(url) => {
                 check_name("node", node).map_err(|error| error.to_string())?;
-                let copy = folder.join(format!("{node}.topology.json"));
+                let copy = self.topology_copy.clone();
+                let copy = folder.join(copy.unwrap_or(format!("{node}.topology.json").into()));
                 Ok(ClusterConfig::Remote { url: url.to_owned(), node: node.clone(), copy })
             }
             (Some(path), Some(node)) if is_topology(path) => {
@@ -329,6 +335,7 @@ mod tests {
             ("cluster = 't.json'", "`node` must name"),
             ("node = 'a1'", "for a cluster with a topology, and for `deploy`"),
             ("cluster = 's3://b/p'", "`node` must name"),
+            ("topology-copy = 't.json'", "for a cluster with the topology of a remote"),
             (
                 "cluster = 's3://b/p'\nnode = '../a'",
                 "node is \"../a\", expected at most 64 letters",
@@ -385,7 +392,10 @@ mod tests {
             node: "a1".into(),
             copy: "/etc/a1.topology.json".into(),
         };
-        assert_eq!(parse("cluster = 's3://b/p'\nnode = 'a1'\n").unwrap().cluster, expected);
+        let text = "cluster = 's3://b/p'\nnode = 'a1'\n";
+        assert_eq!(parse(text).unwrap().cluster, expected);
+        let elsewhere = parse(&format!("{text}topology-copy = '/var/t.json'\n")).unwrap().cluster;
+        assert!(matches!(elsewhere, ClusterConfig::Remote { copy, .. } if copy == *"/var/t.json"));
         let emulated = "cluster = 'emulated'\nnode = 'a1'\n[deploy]\nremote = 'r'\n";
         assert_eq!(parse(emulated).unwrap().cluster, ClusterConfig::Emulated);
     }

@@ -449,6 +449,8 @@ impl ShardFacts {
 pub(super) struct ClusterFacts {
     pub(super) epoch: u64,
     pub(super) shards: Vec<ShardFacts>,
+    /// The reason why a newer topology is not used, or cannot be read.
+    pub(super) error: Option<String>,
 }
 
 /// Returns the cluster; `None` if the server is in none.
@@ -457,6 +459,7 @@ pub(super) fn cluster(shared: &Shared) -> Option<ClusterFacts> {
     Some(ClusterFacts {
         epoch: view.epoch,
         shards: view.shards.iter().map(ShardFacts::of).collect(),
+        error: shared.cluster.error(),
     })
 }
 

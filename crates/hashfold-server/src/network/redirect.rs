@@ -13,7 +13,7 @@ use hashfold::store::slot_of;
 ///
 /// # Errors
 /// The error reply: `MOVED` with a server that has the keys, `CROSSSLOT`, `CLUSTERDOWN`, or `TRYAGAIN` while this
-/// server gets the slot, and cannot open it yet.
+/// server gets the slot, and does not have it open yet.
 pub(super) fn moved(
     shared: &Shared,
     client: &Client,
@@ -29,7 +29,7 @@ pub(super) fn moved(
     if slots().any(|slot| slot != first) {
         return Err("CROSSSLOT Keys in request don't hash to the same slot".into());
     }
-    if view.is_opening(first) {
+    if view.is_opening(first, shared.now()) {
         return Err(format!("TRYAGAIN Slot {first} is being opened"));
     }
     let owner = view.owner(first);

@@ -3,6 +3,7 @@
 use crate::{
     cluster::free_ports,
     fixture::{Client, ENTRIES, Home, key, value},
+    http::get,
 };
 use hashfold::{
     Env, ReadOptions, Store, StoreOptions,
@@ -232,7 +233,7 @@ fn store_of_many_tables(nodes: &Nodes) {
 fn slots_that_cannot_be_opened_are_opened_later() {
     let nodes = Nodes::new(8192);
     store_of_many_tables(&nodes);
-    let data = "[data.apart]\npath = 'apart'\n[user.default]\nspace = 'apart'\n";
+    let data = "http-listen = ['127.0.0.1:0']\n[data.apart]\npath = 'apart'\n[user.default]\nspace = 'apart'\n";
     let server = nodes.try_start(2, data).unwrap();
     let mut client = Client::of(&server);
     let (middle, high) = (key_in(4096..8192), key_in(8192..16_384));
@@ -250,6 +251,8 @@ fn slots_that_cannot_be_opened_are_opened_later() {
     nodes.move_to(4096);
     client.wait_for(&format!("GET {middle}"), &|reply| reply.starts_with("-TRYAGAIN Slot "));
     assert!(client.call("CLUSTER INFO").contains("cluster_current_epoch:1"));
+    let facts = get(&server, "/v1/cluster").1;
+    assert!(facts.contains("\"epoch\":1") && facts.contains("table of the version"), "{facts}");
     // Other slots are served, and a new version becomes current.
     client.check(&format!("GET {high}"), &expected(&high));
     let mut update = Store::open(&store).unwrap().update().unwrap().mode(UpdateMode::Delta);
